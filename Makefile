@@ -93,9 +93,9 @@ bin/testrun:
 bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: that of Kafka)
 	@$(STEP) $@ go run ./bench -sink $(SINK)
 
-.PHONY: bench-siding
-bench-siding: deps-rabbitmq ## the benchmark of the siding on RabbitMQ, a quarter of an hour
-	@$(STEP) $@ go run ./bench -only ^siding- -name rabbitmq-siding
+.PHONY: bench-retry table
+bench-retry table: deps-rabbitmq ## the benchmark of the retry table on RabbitMQ, a quarter of an hour
+	@$(STEP) $@ go run ./bench -only ^retry table- -name rabbitmq-retry table
 
 .PHONY: bench-takeover
 bench-takeover: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -20,13 +20,13 @@ import (
 // nullSink confirms all at once.
 type nullSink struct{}
 
-func (nullSink) Place(ev *outbox.Event) (sink.Place, bool) {
-	return sink.Place{Lane: int(ev.Hash % 32), Unit: 1, Dest: 1}, true
+func (nullSink) Place(ev *event.Event) (sink.Place, bool) {
+	return sink.Place{Lane: int(ev.Hash % 32), ExchangeOrTopic: 1, Dest: 1}, true
 }
-func (nullSink) Route(*outbox.Event) outbox.Route { return outbox.Route{} }
-func (nullSink) Changed() <-chan struct{}         { return nil }
-func (nullSink) Run(ctx context.Context) error    { <-ctx.Done(); return nil }
-func (nullSink) Publish(_ context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
+func (nullSink) Route(*event.Event) event.Route { return event.Route{} }
+func (nullSink) Changed() <-chan struct{}       { return nil }
+func (nullSink) Run(ctx context.Context) error  { <-ctx.Done(); return nil }
+func (nullSink) Publish(_ context.Context, _ int, events []*event.Event, outcomes []sink.Outcome) error {
 	for i := range events {
 		outcomes[i].State = sink.Confirmed
 	}
@@ -59,7 +59,7 @@ func allocations(context.Context) ([]result, error) {
 func decodeAndRelay(b *testing.B) error {
 	const rows, keys = 100, 1000
 	names := keyset{count: keys}.draw(keys)
-	line := relay.New(relay.Config{Ordering: relay.Key, Sink: nullSink{}, Siding: nullSiding{}})
+	line := relay.New(relay.Config{Ordering: relay.Key, Sink: nullSink{}, RetryTable: nullRetryTable{}})
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
 	var ended error
@@ -156,9 +156,9 @@ func insertFrame(b []byte, id, aggregate, key, typ string, payload []byte) []byt
 	return append(b, payload...)
 }
 
-// nullSiding has nothing to do: nullSink refuses nothing.
-type nullSiding struct{}
+// nullRetryTable has nothing to do: nullSink refuses nothing.
+type nullRetryTable struct{}
 
-func (nullSiding) Park([]*relay.Parked)                               {}
-func (nullSiding) Fed([]*relay.Fed)                                   {}
-func (nullSiding) Known(context.Context, *outbox.Event) (bool, error) { return false, nil }
+func (nullRetryTable) Defer([]*relay.Deferred)                           {}
+func (nullRetryTable) Fed([]*relay.Fed)                                  {}
+func (nullRetryTable) Known(context.Context, *event.Event) (bool, error) { return false, nil }

@@ -1,4 +1,5 @@
-// The baseline of throughput: a publisher that has its messages at hand and does nothing but publish.
+// The baseline of throughput: a publisher that has its messages at hand and does nothing but
+// publish.
 package main
 
 import (
@@ -24,12 +25,12 @@ type publisher struct {
 }
 
 // dialPublisher connects. gathered says that writes are gathered as the relay's are.
-func dialPublisher(url string, window int, gathered bool) (_ *publisher, err error) {
+func dialPublisher(url string, budget int, gathered bool) (_ *publisher, err error) {
 	cfg := amqp.Config{Heartbeat: 10 * time.Second, FrameSize: 131072, Locale: "en_US", Properties: amqp.NewConnectionProperties()}
 	if gathered {
 		cfg.Dial = dialGathered
 	}
-	p := &publisher{returns: make(chan amqp.Return, window+1), message: newBareMessage()}
+	p := &publisher{returns: make(chan amqp.Return, budget+1), message: newBareMessage()}
 	if p.conn, err = amqp.DialConfig(url, cfg); err != nil {
 		return nil, fmt.Errorf("connect to broker: %w", err)
 	}

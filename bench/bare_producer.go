@@ -1,4 +1,5 @@
-// The baseline of a leader's move: a producer of one record after the other that does nothing but find the leader again.
+// The baseline of a leader's move: a producer of one record after the other that does nothing but
+// find the leader again.
 package main
 
 import (
@@ -7,10 +8,11 @@ import (
 	"time"
 )
 
-const bareEvery = 3 * time.Millisecond // a record of the bare producer; the trial's relay has one for the partition as often
+// a record of the bare producer; the trial's relay has one for the partition as often
+const bareEvery = 3 * time.Millisecond
 
-// bareProducer writes to partition 0 of a topic, with all acknowledgements, one record at a time. When one is refused it
-// asks every 10 ms for another leader and sends it there.
+// bareProducer writes to partition 0 of a topic, with all acknowledgements, one record at a time.
+// When one is refused it asks every 10 ms for another leader and sends it there.
 type bareProducer struct {
 	topic  string
 	leader int

@@ -80,7 +80,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestProcessorTime holds this process' clock against what the kernel says of it just before and just after.
+// TestProcessorTime holds this process' clock against what the kernel says of it just before and
+// just after.
 func TestProcessorTime(t *testing.T) {
 	used := func() time.Duration {
 		var u unix.Rusage
@@ -102,7 +103,8 @@ func TestProcessorTime(t *testing.T) {
 }
 
 func TestBaselineAgainstItself(t *testing.T) {
-	p := series{base: []float64{100, 120, 90, 130, 110, 125}} // odd ones 100, 90, 110; even ones 120, 130, 125
+	// odd ones 100, 90, 110; even ones 120, 130, 125
+	p := series{base: []float64{100, 120, 90, 130, 110, 125}}
 	if got := p.aa(); got < 0.249 || got > 0.251 {
 		t.Errorf("A/A %.3f, want 0.25", got)
 	}
@@ -117,7 +119,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestTurns throws a series away whose baseline does not agree with itself, a bounded number of times.
+// TestTurns throws a series away whose baseline does not agree with itself, a bounded number of
+// times.
 func TestTurns(t *testing.T) {
 	s := &stand{size: sizes{tries: 2}, began: time.Now(), say: t.Logf}
 	for name, tc := range map[string]struct {

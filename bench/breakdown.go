@@ -38,8 +38,8 @@ const (
 	ourModule   = "github.com/cdc-relay/cdc-relay/"
 )
 
-// readTraces reads what `go tool pprof -traces` prints: stacks between lines of dashes, the leaf first, and before it the
-// value.
+// readTraces reads what `go tool pprof -traces` prints: stacks between lines of dashes, the leaf
+// first, and before it the value.
 func readTraces(text string, events int) (shares, error) {
 	all := shares{}
 	for _, block := range strings.Split(text, "-----------+")[1:] {
@@ -61,7 +61,8 @@ func readTrace(block string) (value float64, stack []string, err error) {
 	for line := range strings.Lines(block) {
 		fields := strings.Fields(line)
 		switch {
-		case len(fields) == 0 || strings.HasPrefix(fields[0], "---") || strings.HasSuffix(fields[0], ":"): // a label
+		case len(fields) == 0 || strings.HasPrefix(fields[0], "---") || strings.HasSuffix(fields[0], ":"):
+			// a label
 			continue
 		case len(stack) == 0:
 			if len(fields) < 2 {
@@ -89,8 +90,8 @@ func (all shares) add(stack []string, value float64) {
 	s.functions[function] += value
 }
 
-// partOf gives a stack to the innermost package of ours in it, for its own code or for what it asks of the kernel, or to
-// what the runtime does by itself.
+// partOf gives a stack to the innermost package of ours in it, for its own code or for what it asks
+// of the kernel, or to what the runtime does by itself.
 func partOf(stack []string) (p part, function string) {
 	p.kind = ourCode
 	if leaf := stack[0]; strings.HasPrefix(leaf, "syscall.") || strings.HasPrefix(leaf, "internal/runtime/syscall") || leaf == "runtime.futex" {

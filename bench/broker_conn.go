@@ -14,9 +14,10 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 )
 
-// brokerConn asks one broker, one question at a time. kafka-go's client asks for the offset of each partition by itself
-// and answers questions about leaders from what it knows, which may be some seconds old. After an error of the connection
-// it is of no more use; a kafka.Error leaves it as it is.
+// brokerConn asks one broker, one question at a time. kafka-go's client asks for the offset of each
+// partition by itself and answers questions about leaders from what it knows, which may be some
+// seconds old. After an error of the connection it is of no more use; a kafka.Error leaves it as it
+// is.
 type brokerConn struct{ *protocol.Conn }
 
 const brokerPatience = 5 * time.Second
@@ -52,8 +53,8 @@ func (c *brokerConn) ask(question protocol.Message) (protocol.Message, error) {
 	return answer, nil
 }
 
-// ends are the end offsets of the partitions 0, 1, 2, … of a topic, which the broker must lead: up to there all replicas in
-// sync have the log.
+// ends are the end offsets of the partitions 0, 1, 2, … of a topic, which the broker must lead: up
+// to there all replicas in sync have the log.
 func (c *brokerConn) ends(topic string, partitions int) ([]int64, error) {
 	const latest, consumer = -1, -1
 	asked := listoffsets.RequestTopic{Topic: topic}
@@ -78,7 +79,8 @@ func (c *brokerConn) ends(topic string, partitions int) ([]int64, error) {
 	return ends, nil
 }
 
-// leader is the id of the node that leads partition 0 of a topic, as this broker knows it; below 1: none does.
+// leader is the id of the node that leads partition 0 of a topic, as this broker knows it; below 1:
+// none does.
 func (c *brokerConn) leader(topic string) (int, error) {
 	answer, err := c.ask(&metadata.Request{TopicNames: []string{topic}})
 	if err != nil {
@@ -94,7 +96,8 @@ func (c *brokerConn) leader(topic string) (int, error) {
 	return 0, nil
 }
 
-// produce writes one record to partition 0 of a topic and returns when all replicas in sync have it.
+// produce writes one record to partition 0 of a topic and returns when all replicas in sync have
+// it.
 func (c *brokerConn) produce(topic string, value []byte) error {
 	const all = -1
 	records := protocol.RecordSet{Version: 2, Records: protocol.NewRecordReader(protocol.Record{

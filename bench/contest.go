@@ -15,14 +15,17 @@ import (
 type contest struct {
 	*stand
 	at     contestBroker
-	events int               // of a drain in 100-row transactions; half of them in single-row ones
-	rival  string            // URL of Debezium's own database; "": not made yet
-	dirs   map[string]string // of Debezium, which keeps its place in the slot of a database there: by address of the database
+	events int    // of a drain in 100-row transactions; half of them in single-row ones
+	rival  string // URL of Debezium's own database; "": not made yet
+	// of Debezium, which keeps its place in the slot of a database there: by address of the
+	// database
+	dirs map[string]string
 }
 
 // contestBroker is the broker's part of a contest.
 type contestBroker interface {
-	// destination makes what both publish to anew, with room for so many events; live: arrivals are asked for.
+	// destination makes what both publish to again, with room for so many events; live: arrivals
+	// are asked for.
 	destination(ctx context.Context, room int, live bool) (destination, error)
 	ordering() string // what a history must keep
 	name() string
@@ -31,10 +34,13 @@ type contestBroker interface {
 // destination is where the events of a run arrive.
 type destination interface {
 	place
-	arrivals(ctx context.Context, n int) ([]checker.Delivery, error) // after the first n, with the rows' ids
-	topic() string                                                   // that the Event Router names
-	sink() string                                                    // the relay's, in a line of YAML
-	debezium() map[string]string                                     // Debezium Server's, with its formats
+	// after the first n, with the rows' ids
+	arrivals(ctx context.Context, n int) ([]checker.Delivery, error)
+	topic() string // that the Event Router names
+	// the relay's, in a line of YAML
+	sink() string
+	// Debezium Server's, with its formats
+	debezium() map[string]string
 }
 
 // outcome is what a run has shown.
@@ -45,7 +51,8 @@ type outcome struct {
 	start    float64 // seconds from the start of the process to the first event
 	p50, p99 float64 // seconds from COMMIT to arrival
 
-	warmP99, warmCPU float64 // of live rows, the second half alone; of a drain, from the first event on
+	// of live rows, the second half alone; of a drain, from the first event on
+	warmP99, warmCPU float64
 }
 
 // duel is what both have shown in turns, and Debezium with its default settings once.
@@ -54,8 +61,8 @@ type duel struct {
 	usual      outcome
 }
 
-// duel runs Debezium and the relay so often in turns and Debezium once more, so that it can be held against itself. When it
-// takes too long it ends with fewer pairs.
+// duel runs Debezium and the relay so often in turns and Debezium once more, so that it can be held
+// against itself. When it takes too long it ends with fewer pairs.
 func (c *contest) duel(ctx context.Context, base, ours func(context.Context) (outcome, error)) (d duel, err error) {
 	began := time.Now()
 	for i := range c.size.duels + 1 {
@@ -101,8 +108,8 @@ func (o outcome) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// result is a row of the report. It is void when the relay would be on the other side of must against a Debezium that differs
-// as much from this one as this one from itself.
+// result is a row of the report. It is void when the relay would be on the other side of must
+// against a Debezium that differs as much from this one as this one from itself.
 func (d duel) result(name string, pick func(outcome) float64, show func(float64) string, must float64, higher bool) result {
 	var p series
 	for _, o := range d.base {

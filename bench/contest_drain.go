@@ -79,9 +79,10 @@ func (o outcome) getStart() float64 { return o.start }
 
 const contestPayload = 200
 
-// backlog is fill with a checkpoint in front, so that none comes within, and another before the last transaction: a slot that has
-// come to the end begins there the next time. Else the walsender would first decode this backlog again, and that time, the same for
-// both sides, would count as the start of the process.
+// backlog is fill with a checkpoint in front, so that none comes within, and another before the
+// last transaction: a slot that has come to the end begins there the next time. Else the walsender
+// would first decode this backlog again, and that time, the same for both sides, would count as the
+// start of the process.
 func (c *contest) backlog(ctx context.Context, l runSpec) (first int64, err error) {
 	if err := execSQL(ctx, c.db, "CHECKPOINT"); err != nil {
 		return 0, err
@@ -96,7 +97,8 @@ func (c *contest) backlog(ctx context.Context, l runSpec) (first int64, err erro
 	return first, execSQL(ctx, c.db, "CHECKPOINT", fmt.Sprintf("CALL fill(%d, %d, %d, %d, %d)", first, l.events, l.rowsPerTx, l.bytes(), most))
 }
 
-// prime gives Debezium a slot and a place in it: without one it begins where it finds the WAL, and would leave a backlog out.
+// prime gives Debezium a slot and a place in it: without one it begins where it finds the WAL, and
+// would leave a backlog out.
 func (c *contest) prime(ctx context.Context) (err error) {
 	if c.dirs[c.db] != "" {
 		return nil
@@ -158,7 +160,8 @@ func (c *contest) catchUp(ctx context.Context, start launch) (err error) {
 	return r.stop(ctx)
 }
 
-// drain has a side publish the rows that wait for it, looks at it meanwhile, and checks what has come.
+// drain has a side publish the rows that wait for it, looks at it meanwhile, and checks what has
+// come.
 func (c *contest) drain(ctx context.Context, start launch, l runSpec, first int64) (_ outcome, err error) {
 	to, err := c.at.destination(ctx, l.events, false)
 	if err != nil {
@@ -187,8 +190,8 @@ func (c *contest) drain(ctx context.Context, start launch, l runSpec, first int6
 	return found, to.check(ctx, h)
 }
 
-// follow watches a drain: how fast it is from the first look that found some events to the look that found all, and what it
-// costs, from the start of the process and between these two.
+// follow watches a drain: how fast it is from the first look that found some events to the look
+// that found all, and what it costs, from the start of the process and between these two.
 func follow(ctx context.Context, to destination, n int, r *contender, began time.Time) (found outcome, err error) {
 	var at time.Time
 	var count int

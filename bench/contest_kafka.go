@@ -86,7 +86,8 @@ func (g *kafkaDestination) debezium() map[string]string {
 	return sink
 }
 
-// check reads every partition from its beginning to its end and compares: the same records of both sides.
+// check reads every partition from its beginning to its end and compares: the same records of both
+// sides.
 func (g *kafkaDestination) check(ctx context.Context, h *history) error {
 	ends, err := g.to.conn.ends(g.to.name, g.to.partitions)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 // rivalSQL makes what Debezium needs in its database.
 const rivalSQL = loopSQL
 
-// live is live rows through both, in a database each: what one publishes waits in no slot of the other.
+// live is live rows through both, in a database each: what one publishes waits in no slot of the
+// other.
 func (c *contest) live(ctx context.Context) (_ []result, err error) {
 	rival, err := c.rivalDatabase(ctx)
 	if err != nil {
@@ -97,7 +98,8 @@ func (c *contest) startStreaming(ctx context.Context, start launch, db string, t
 	return r, nil
 }
 
-// heard is the phase: all of it, and its second half, in which Java has compiled what Debezium does.
+// heard is the phase: all of it, and its second half, in which Java has compiled what Debezium
+// does.
 func (c *contest) heard(ctx context.Context, r *contender, db string, to destination) (outcome, error) {
 	p := c.phase(db, c.size.contest)
 	written := make(chan error, 1)

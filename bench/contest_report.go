@@ -58,7 +58,8 @@ func readShort(text string) (lines []inShort) {
 // contestNames are the reports of the contest, in the order of the README's columns.
 var contestNames = []string{"debezium-rabbitmq", "debezium-kafka"}
 
-// comparison is the README's table, made of the short tables of both reports; what has no number yet is a dash.
+// comparison is the README's table, made of the short tables of both reports; what has no number
+// yet is a dash.
 func comparison(reports []string) string {
 	var measures []string
 	found := map[string][]inShort{}
@@ -119,7 +120,7 @@ func contestReports(root string) (reports []string, err error) {
 	return reports, nil
 }
 
-// saveComparison writes the README's table anew.
+// saveComparison writes the README's table again.
 func saveComparison(root string) error {
 	reports, err := contestReports(root)
 	if err != nil {

@@ -72,7 +72,8 @@ var tuned = map[string]string{
 	"poll.interval.ms": "10", "offset.flush.interval.ms": "1000", "max.batch.size": "8192", "max.queue.size": "32768",
 }
 
-// debezium starts Debezium Server with more settings of its connector, or as it is: "nil" leaves all at their defaults.
+// debezium starts Debezium Server with more settings of its connector, or as it is: "nil" leaves
+// all at their defaults.
 func (c *contest) debezium(settings map[string]string) launch {
 	return func(db string, to destination) (*contender, error) {
 		source, err := debeziumserver.DebeziumSource(db, "outbox")
@@ -99,7 +100,8 @@ func (c *contest) debezium(settings map[string]string) launch {
 	}
 }
 
-// released waits until the server has noticed that nobody reads a slot any more: a Debezium that finds its own in use waits 10 s.
+// released waits until the server has noticed that nobody reads a slot any more: a Debezium that
+// finds its own in use waits 10 s.
 func (c *contest) released(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, javaPatience, errors.New("a slot is still in use"))
 	defer cancel()

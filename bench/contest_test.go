@@ -53,7 +53,8 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestDuelResult is about when a row of the contest is void: when Debezium differs so much from itself that the verdict does.
+// TestDuelResult is about when a row of the contest is void: when Debezium differs so much from
+// itself that the verdict does.
 func TestDuelResult(t *testing.T) {
 	for _, tc := range []struct {
 		base, ours []float64

@@ -1,4 +1,5 @@
-// The fault of the contest: a binding is removed for some seconds, and nothing takes what is published meanwhile.
+// The fault of the contest: a binding is removed for some seconds, and nothing takes what is
+// published meanwhile.
 package main
 
 import (
@@ -79,7 +80,8 @@ func (c *contest) unboundBy(ctx context.Context, start launch, db string, bind, 
 	return found, r.stop(ctx)
 }
 
-// lost waits until all rows of a phase have come, or nothing more of them comes: rows that were committed later have.
+// lost waits until all rows of a phase have come, or nothing more of them comes: rows that were
+// committed later have.
 func (c *contest) lost(ctx context.Context, p *phase, r *contender, to destination) (losses, error) {
 	last := c.phase(p.db, time.Second)
 	if _, err := last.run(ctx); err != nil {

@@ -1,4 +1,5 @@
-// Processor time of the parts of a run. It says why a rate is what it is where everything shares two cores.
+// Processor time of the parts of a run. It says why a rate is what it is where everything shares
+// two cores.
 package main
 
 import (
@@ -64,10 +65,13 @@ func (s *stand) walsenderTime(ctx context.Context) (time.Duration, error) {
 	return cpuTime(pid)
 }
 
-// cpuTime is the time that a process has spent on a processor, user and system, all threads, also those that have ended.
+// cpuTime is the time that a process has spent on a processor, user and system, all threads, also
+// those that have ended.
 func cpuTime(pid int) (time.Duration, error) {
 	var spent unix.Timespec
-	clock := int32(^pid<<3 | 2) // of the process, as clock_getcpuclockid(3) numbers it: exact, where /proc has hundredths of a second
+	// of the process, as clock_getcpuclockid(3) numbers it: exact, where /proc has hundredths of a
+	// second
+	clock := int32(^pid<<3 | 2)
 	if err := unix.ClockGettime(clock, &spent); err != nil {
 		return 0, fmt.Errorf("read processor time of process %d: %w", pid, err)
 	}

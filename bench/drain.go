@@ -19,15 +19,15 @@ type drain struct {
 	waiting bool  // the relay has not had them
 }
 
-// gulpPauses are the ways in which the bare reader can read, of which the best counts.
-var gulpPauses = []time.Duration{0, 200 * time.Microsecond, time.Millisecond}
+// coalescePauses are the ways in which the bare reader can read, of which the best counts.
+var coalescePauses = []time.Duration{0, 200 * time.Microsecond, time.Millisecond}
 
 // way is how the bare reader reads.
 func (d *drain) way() string {
 	if d.pause == 0 {
 		return "at once"
 	}
-	return fmt.Sprintf("in gulps, pause %s", d.pause)
+	return fmt.Sprintf("in coalesced reads, pause %s", d.pause)
 }
 
 // fill commits the rows.
@@ -46,7 +46,7 @@ func (d *drain) choose(ctx context.Context) error {
 		return err
 	}
 	var best time.Duration
-	for _, d.pause = range gulpPauses {
+	for _, d.pause = range coalescePauses {
 		for range d.size.windows {
 			r, err := d.read(ctx)
 			if err != nil {
@@ -85,7 +85,8 @@ func (d *drain) inTurns(ctx context.Context) (ratio, cpu result, err error) {
 	var micros []float64
 	reads, series := 0, d.size.pairs+1
 	p, err := d.turns(ctx, d.size.pairs, func(ctx context.Context) (float64, error) {
-		// The last read of a series is of rows that the relay has had: others would be left for the next row of the bench.
+		// The last read of a series is of rows that the relay has had: others would be left for the
+		// next row of the bench.
 		if reads++; !d.waiting && reads%series != 0 {
 			if err := d.fill(ctx); err != nil {
 				return 0, err

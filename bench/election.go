@@ -9,7 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// election is the change of a partition's leader. A record is acknowledged when all replicas in sync have it.
+// election is the change of a partition's leader. A record is acknowledged when all replicas in
+// sync have it.
 type election struct {
 	acked    time.Time // the last record was acknowledged under the old leader
 	answered time.Time // a broker named the new leader for the first time
@@ -25,7 +26,8 @@ const (
 	metadataEvery = 10 * time.Millisecond
 )
 
-// elect lets act take the leadership of partition 0 of a topic that is written to from its leader, and watches.
+// elect lets act take the leadership of partition 0 of a topic that is written to from its leader,
+// and watches.
 func elect(ctx context.Context, cluster *kafkaserver.Kafka, topic string, act func(leader int) error) (election, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("no election was seen"))
 	defer cancel()

@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// gatheredConn is a TCP connection whose writes are gathered, as the relay gathers its own: Write appends to a buffer and
-// returns, one goroutine writes whatever has accumulated. amqp091 by itself makes a system call for each message, and a
-// baseline that does so would flatter the relay. A write has no bound here: who publishes bounds what is unconfirmed.
+// gatheredConn is a TCP connection whose writes are gathered, as the relay gathers its own: Write
+// appends to a buffer and returns, one goroutine writes whatever has accumulated. amqp091 by itself
+// makes a system call for each message, and a baseline that does so would flatter the relay. A
+// write has no bound here: who publishes bounds what is unconfirmed.
 type gatheredConn struct {
 	net.Conn
 
 	mu      sync.Mutex
 	more    sync.Cond // the flusher waits here for pending or closing
 	pending []byte
-	closing bool // no further writes; the flusher writes what is pending, closes the socket and ends
+	// no further writes; the flusher writes what is pending, closes the socket and ends
+	closing bool
 }
 
 const (
@@ -89,7 +91,8 @@ func (c *gatheredConn) flush() {
 	}
 }
 
-// take waits for something to write and puts spare in its place; nothing is there when the connection was closed.
+// take waits for something to write and puts spare in its place; nothing is there when the
+// connection was closed.
 func (c *gatheredConn) take(spare []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,13 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// history compares one run's messages, in the order of the queue or of each partition, with the rows of the table.
+// history compares one run's messages, in the order of the queue or of each partition, with the
+// rows of the table.
 type history struct {
 	first    int64    // id of the run's first event
 	keys     []string // of the rows, in commit order
 	payload  int      // bytes of theirs
 	ordering string
-	repeats  bool // some may come twice: RabbitMQ ends a channel over a bad event, and what was on its way there is sent again
+	// some may come twice: RabbitMQ ends a channel over a bad event, and what was on its way there
+	// is sent again
+	repeats bool
 
 	seen      []bool
 	delivered int
@@ -100,7 +103,8 @@ func (h *history) note(id, key string) (all bool) {
 	return h.delivered == len(h.keys)
 }
 
-// verdict is an error unless the history is the table's, each row once and in order. left is what is still at the broker.
+// verdict is an error unless the history is the table's, each row once and in order. left is what
+// is still at the broker.
 func (h *history) verdict(left int) error {
 	lost, twice := len(h.keys)-h.delivered, h.twice
 	if h.repeats {

@@ -35,8 +35,8 @@ func openKafka(ctx context.Context, s *stand) (_ bench, err error) {
 	return k, s.initSlot(ctx, k.config("bench"))
 }
 
-// startCluster starts nodes with the threads and the compilers that Kafka has of itself: those of the tests' nodes, which
-// are good enough for a smoke run, are there sooner and slower afterwards.
+// startCluster starts nodes with the threads and the compilers that Kafka has of itself: those of
+// the tests' nodes, which are good enough for a smoke run, are there sooner and slower afterwards.
 func (s *kafkaStand) startCluster(ctx context.Context, nodes int, settings map[string]string) (*kafkaserver.Kafka, error) {
 	opt := kafkaserver.Options{Nodes: nodes, Settings: map[string]string{}}
 	maps.Copy(opt.Settings, settings)

@@ -28,8 +28,8 @@ func (s *kafkaStand) live(ctx context.Context, rate, pairs int, ask bounds) (_ [
 	return []result{r}, err
 }
 
-// dialLoop connects a bare loop, which produces one record with all acknowledgements and awaits the answer. kafka-go's
-// Client does that with less than its Writer: no goroutine stands between.
+// dialLoop connects a bare loop, which produces one record with all acknowledgements and awaits the
+// answer. kafka-go's Client does that with less than its Writer: no goroutine stands between.
 func (t *topic) dialLoop() (publish, error) {
 	transport := &kafka.Transport{MetadataTopics: []string{t.name}}
 	client := &kafka.Client{Addr: kafka.TCP(t.cluster.Brokers()...), Transport: transport}

@@ -22,7 +22,8 @@ const (
 	silentTimeout = 2 * time.Second // source.wal_sender_timeout where the leader is cut off
 )
 
-// takeover is two relays under a live load, each by a way of its own to PostgreSQL, and who reads what they publish.
+// takeover is two relays under a live load, each by a way of its own to PostgreSQL, and who reads
+// what they publish.
 type takeover struct {
 	*stand
 	config   string // of the relays, whose way to PostgreSQL is replaced
@@ -33,8 +34,9 @@ type takeover struct {
 	work    *load.Workload
 	endWork func() error // and waits for it
 
-	mu        sync.Mutex
-	committed map[string]time.Time // id: when its COMMIT was about to be sent, of those since the leader was lost last
+	mu sync.Mutex
+	// id: when its COMMIT was about to be sent, of those since the leader was lost last
+	committed map[string]time.Time
 }
 
 // candidate is a relay that leads or stands by.
@@ -43,8 +45,8 @@ type candidate struct {
 	way   *netproxy.Proxy
 }
 
-// takeovers measures, from the loss of the leader, the time until the first event arrives at the consumer whose COMMIT was
-// sent after it: that one only the new leader can have published.
+// takeovers measures, from the loss of the leader, the time until the first event arrives at the
+// consumer whose COMMIT was sent after it: that one only the new leader can have published.
 func (s *stand) takeovers(ctx context.Context, config string, consumer consumers.Witness) (_ []result, err error) {
 	t := &takeover{stand: s, config: config, consumer: consumer, committed: map[string]time.Time{}}
 	defer t.close()
@@ -105,7 +107,8 @@ func (t *takeover) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// start starts a relay by a way of its own, and waits until it is ready: the first one to lead, the other one to stand by.
+// start starts a relay by a way of its own, and waits until it is ready: the first one to lead, the
+// other one to stand by.
 func (t *takeover) start(ctx context.Context) (_ *candidate, err error) {
 	c := &candidate{}
 	if c.way, err = netproxy.Start(t.pg.Addr()); err != nil {
@@ -152,8 +155,8 @@ func (t *takeover) times(ctx context.Context, n int, lose func(context.Context) 
 	return took, nil
 }
 
-// lost loses the leader at any moment between two questions of the standby, while events flow, and sees the standby lead. lose
-// returns with a new standby.
+// lost loses the leader at any moment between two questions of the standby, while events flow, and
+// sees the standby lead. lose returns with a new standby.
 func (t *takeover) lost(ctx context.Context, lose func(context.Context) error) (seconds float64, err error) {
 	if err := t.flows(ctx); err != nil {
 		return 0, err
@@ -203,8 +206,8 @@ func (t *takeover) note(rows []checker.Row, at time.Time) {
 	}
 }
 
-// kill ends the leader without a word. The new standby is started when the old one leads: here nothing else competes for the
-// machine.
+// kill ends the leader without a word. The new standby is started when the old one leads: here
+// nothing else competes for the machine.
 func (t *takeover) kill(ctx context.Context) error {
 	if err := t.leader.relay.Kill(); err != nil {
 		return err
@@ -219,8 +222,8 @@ func (t *takeover) kill(ctx context.Context) error {
 	return err
 }
 
-// cut keeps every byte back that the leader and PostgreSQL send to each other, until the standby leads; then the former leader
-// stands by.
+// cut keeps every byte back that the leader and PostgreSQL send to each other, until the standby
+// leads; then the former leader stands by.
 func (t *takeover) cut(ctx context.Context) error {
 	old := t.leader
 	old.way.Hold(netproxy.Up)

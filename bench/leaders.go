@@ -1,4 +1,5 @@
-// Leaders that move, die, restart and freeze under a live load: how long writes stall, and what lies twice in the log.
+// Leaders that move, die, restart and freeze under a live load: how long writes stall, and what
+// lies twice in the log.
 package main
 
 import (
@@ -12,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// trial is a relay that publishes a live load to a topic of three nodes, which a consumer reads, and a bare producer beside
-// it on a topic of its own.
+// trial is a relay that publishes a live load to a topic of three nodes, which a consumer reads,
+// and a bare producer beside it on a topic of its own.
 type trial struct {
 	*kafkaStand
 	topic, bareTopic string
@@ -31,12 +32,13 @@ type trial struct {
 const (
 	trialRate       = 1000 // rows a second
 	trialPartitions = 3
-	confirmTimeout  = time.Second             // of the trial's relay
-	frozenFor       = 1500 * time.Millisecond // its requests time out, and the broker answers them in the end; it stays the leader
+	confirmTimeout  = time.Second // of the trial's relay
+	// its requests time out, and the broker answers them in the end; it stays the leader
+	frozenFor = 1500 * time.Millisecond
 )
 
-// leaders measures on three nodes of their own. A follower that was refused by a leader asks the next one 50 ms later, not
-// a second: otherwise that is what a leader's move takes, whoever writes.
+// leaders measures on three nodes of their own. A follower that was refused by a leader asks the
+// next one 50 ms later, not a second: otherwise that is what a leader's move takes, whoever writes.
 func (s *kafkaStand) leaders(ctx context.Context) (_ []result, err error) {
 	cluster, err := s.startCluster(ctx, 3, map[string]string{"replica.fetch.backoff.ms": "50"})
 	if err != nil {
@@ -59,7 +61,7 @@ func (s *kafkaStand) leaders(ctx context.Context) (_ []result, err error) {
 	moved.must, moved.aim, moved.aa = 1.5, 1.1, 0
 	elected := t.elected.result("leader moved to another replica: the relay's write stall ÷ the election", "×", milliseconds)
 	elected.aa = 0
-	elected.note = "the new leader is named before its followers have found it, and nothing is acknowledged until they have"
+	elected.note = "the new leader is named before its later events have found it, and nothing is acknowledged until they have"
 	killed := t.killed.result("leader killed (SIGKILL): the relay's write stall ÷ the election", "×", milliseconds)
 	killed.must, killed.aim, killed.aa = 1.5, 1.1, 0
 	return []result{moved, elected, killed, {

@@ -51,7 +51,8 @@ func (s *stand) startLive(ctx context.Context, config string) (*runner.Relay, er
 // loopSQL makes what the bare loop needs in its database.
 const loopSQL = "CREATE PUBLICATION bench FOR TABLE outbox WITH (publish = 'insert')"
 
-// besideLoop has the bare loop and the relay take turns at so many rows a second; dial connects the loop to the broker.
+// besideLoop has the bare loop and the relay take turns at so many rows a second; dial connects the
+// loop to the broker.
 func (s *stand) besideLoop(ctx context.Context, l *listener, rate, pairs int, config string, dial func() (publish, error)) (_ result, err error) {
 	loopDB, err := s.database(ctx, "loop", loopSQL)
 	if err != nil {
@@ -92,8 +93,9 @@ func (s *stand) besideLoop(ctx context.Context, l *listener, rate, pairs int, co
 	return r, nil
 }
 
-// checkLive waits until everything of a workload that has ended has arrived, stops the relays and compares the arrivals with the
-// table. Nothing may be lost or out of order; it returns how many events came twice.
+// checkLive waits until everything of a workload that has ended has arrived, stops the relays and
+// compares the arrivals with the table. Nothing may be lost or out of order; it returns how many
+// events came twice.
 func (s *stand) checkLive(ctx context.Context, work *load.Workload, consumer consumers.Witness, relays ...*runner.Relay) (duplicates, rows int, err error) {
 	committed, err := load.ReadCommitted(ctx, s.db)
 	if err != nil {

@@ -1,4 +1,5 @@
-// The baseline of latency: one goroutine that reads the slot, publishes, awaits the broker's word, and reports.
+// The baseline of latency: one goroutine that reads the slot, publishes, awaits the broker's word,
+// and reports.
 package main
 
 import (
@@ -106,7 +107,8 @@ func (l *loop) run(ctx context.Context) error {
 		case pglogrepl.XLogDataByteID:
 			err = l.change(ctx, data.Data[1:])
 		}
-		if ctx.Err() != nil { // stopped when all had arrived; the answer to the last row may still have been on its way
+		// stopped when all had arrived; the answer to the last row may still have been on its way
+		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {

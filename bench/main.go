@@ -1,33 +1,39 @@
-// Command bench measures the relay on this machine, with real private servers, against the least that could do the same
-// work, and says whether what the project promises holds.
+// Command bench measures the relay on this machine, with real private servers, against the least
+// that could do the same work, and says whether what the project promises holds.
 //
-// Throughput: rows are committed while the relay is stopped; then it is started, and what the broker has is counted, asked
-// of the broker, from the first message to the last. After every run of the relay everything is read from the broker and
-// compared with the table: nothing lost, nothing twice, order kept.
+// Throughput: rows are committed while the relay is stopped; then it is started, and what the
+// broker has is counted, asked of the broker, from the first message to the last. After every run
+// of the relay everything is read from the broker and compared with the table: nothing lost,
+// nothing twice, order kept.
 //
-// On RabbitMQ the baseline is a bare publisher of the same messages (amqp091-go, persistent, mandatory, 2,000 unconfirmed
-// at most on a connection, writes gathered as the relay's are), measured by the same watch; it has the better of 1, 2 and
-// 4 connections and the relay has as many. On Kafka, where the broker takes more than a slot gives, the baseline is a bare
-// reader of a second slot at the same place, which throws the rows away: the better of reading at once and reading in
-// gulps.
+// On RabbitMQ the baseline is a bare publisher of the same messages (amqp091-go, persistent,
+// mandatory, 2,000 unconfirmed at most on a connection, writes gathered as the relay's are),
+// measured by the same watch; it has the better of 1, 2 and 4 connections and the relay has as
+// many. On Kafka, where the broker takes more than a slot gives, the baseline is a bare reader of a
+// second slot at the same place, which throws the rows away: the better of reading at once and
+// reading in coalesced reads.
 //
-// What it costs to be looked at is the relay's processor time per event with the metrics scraped and events traced, against
-// without: on RabbitMQ on a backlog; on Kafka, where that differs too much from run to run, under a live load and by the time
-// of a second relay beside it, which streams the same rows and is never looked at.
+// What it costs to be looked at is the relay's processor time per event with the metrics scraped
+// and events traced, against without: on RabbitMQ on a backlog; on Kafka, where that differs too
+// much from run to run, under a live load and by the time of a second relay beside it, which
+// streams the same rows and is never looked at.
 //
-// Latency: from just before COMMIT is sent to the arrival at a consumer, both clocks being this process's.
+// Latency: from just before COMMIT is sent to the arrival at a consumer, both clocks being this
+// process's.
 //
-// With -debezium the baseline is Debezium Server with the Outbox Event Router. The same rows wait in a slot of each, or come live,
-// and both make the same messages of them, for the same exchange and queue or a topic of 6 partitions. Payloads have 200 bytes,
-// there are 1,000 keys, and on RabbitMQ one consumer reads from the beginning. Debezium is tuned (poll.interval.ms 10,
-// offset.flush.interval.ms 1000, max.batch.size 8192, max.queue.size 32768); with its defaults it runs once, which is shown and not
-// judged. Its heap has the limit that Java chooses by itself. Processor time counts from the start of the process. Live rows come
-// for 20 seconds from a fresh start; the last ten, when Java has compiled, have rows of their own, which are not judged. A row is
-// void when a baseline that differs by the A/A would change the verdict. The report ends with the lines of the README's table,
-// which is written, too.
+// With -debezium the baseline is Debezium Server with the Outbox Event Router. The same rows wait
+// in a slot of each, or come live, and both make the same messages of them, for the same exchange
+// and queue or a topic of 6 partitions. Payloads have 200 bytes, there are 1,000 keys, and on
+// RabbitMQ one consumer reads from the beginning. Debezium is tuned (poll.interval.ms 10,
+// offset.flush.interval.ms 1000, max.batch.size 8192, max.queue.size 32768); with its defaults it
+// runs once, which is shown and not judged. Its heap has the limit that Java chooses by itself.
+// Processor time counts from the start of the process. Live rows come for 20 seconds from a fresh
+// start; the last ten, when Java has compiled, have rows of their own, which are not judged. A row
+// is void when a baseline that differs by the A/A would change the verdict. The report ends with
+// the lines of the README's table, which is written, too.
 //
-// Baseline and relay take turns. A row's numbers are medians; its A/A is the baseline against itself, odd turns against
-// even ones. Beyond 10 % the row is void and measured again.
+// Baseline and relay take turns. A row's numbers are medians; its A/A is the baseline against
+// itself, odd turns against even ones. Beyond 10 % the row is void and measured again.
 package main
 
 import (
@@ -100,8 +106,8 @@ var brokers = map[string]struct {
 
 var errMissed = errors.New("a must was missed, or its run was void")
 
-// run measures what opt selects, writes progress to progress and the table to out. The error is errMissed when all was
-// measured and a must does not hold.
+// run measures what opt selects, writes progress to progress and the table to out. The error is
+// errMissed when all was measured and a must does not hold.
 func run(ctx context.Context, opt options, out, progress io.Writer) (err error) {
 	began := time.Now()
 	kind, ok := brokers[opt.sink]

@@ -58,7 +58,8 @@ func (m *matrix) cell(ctx context.Context, k keyset, ordering string) ([]result,
 	}}, nil
 }
 
-// enough is how many events a cell needs to last a second or two: strict keys go at one event of a key per round trip.
+// enough is how many events a cell needs to last a second or two: strict keys go at one event of a
+// key per round trip.
 func (m *matrix) enough(k keyset, ordering string) int {
 	if ordering != "key" {
 		return m.size.cell

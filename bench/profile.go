@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// buildProfiled builds the relay with testdata/profile.go beside its main, and without a trace in the checkout.
+// buildProfiled builds the relay with testdata/profile.go beside its main, and without a trace in
+// the checkout.
 func buildProfiled(ctx context.Context, dir string) (string, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
@@ -40,7 +41,8 @@ func buildProfiled(ctx context.Context, dir string) (string, error) {
 	return binary, nil
 }
 
-// profile takes both profiles of the relay on backlogs of 200 B payloads and 12 partitions, and says what is in them.
+// profile takes both profiles of the relay on backlogs of 200 B payloads and 12 partitions, and
+// says what is in them.
 func (s *kafkaStand) profile(ctx context.Context) (_ []breakdown, err error) {
 	dir, err := os.MkdirTemp("", "cdc-relay-profile-")
 	if err != nil {
@@ -68,8 +70,8 @@ func (s *kafkaStand) profile(ctx context.Context) (_ []breakdown, err error) {
 	return all, nil
 }
 
-// profileLoad takes the time with as little else as possible, and then the allocations, without those of a relay that
-// relays next to nothing.
+// profileLoad takes the time with as little else as possible, and then the allocations, without
+// those of a relay that relays next to nothing.
 func (s *kafkaStand) profileLoad(ctx context.Context, l runSpec, dir string) (breakdown, error) {
 	b := breakdown{load: l}
 	take := func(name string, events int, allocations string) (string, error) {

@@ -15,7 +15,8 @@ const (
 	queueName = "bench"
 )
 
-// queue is the one queue of a run, bound to the one exchange, and a connection to it. It is deleted at the end.
+// queue is the one queue of a run, bound to the one exchange, and a connection to it. It is deleted
+// at the end.
 type queue struct {
 	conn *amqp.Connection
 	ch   *amqp.Channel
@@ -23,7 +24,7 @@ type queue struct {
 	want bareMessage
 }
 
-// newQueue makes the queue anew; kind is classic or quorum.
+// newQueue makes the queue again; kind is classic or quorum.
 func (s *rabbitStand) newQueue(kind string) (_ *queue, err error) {
 	conn, err := amqp.Dial(s.rabbit.URL())
 	if err != nil {
@@ -75,7 +76,8 @@ func (q *queue) depth() (int, error) {
 	return state.Messages, nil
 }
 
-// consume takes every message of the queue, without acknowledgements, until take says that it was the last one.
+// consume takes every message of the queue, without acknowledgements, until take says that it was
+// the last one.
 func (q *queue) consume(ctx context.Context, take func(*amqp.Delivery) (last bool)) error {
 	deliveries, err := q.ch.Consume(queueName, "bench", true, false, false, false, nil)
 	if err != nil {
@@ -101,7 +103,8 @@ func (q *queue) consume(ctx context.Context, take func(*amqp.Delivery) (last boo
 	}
 }
 
-// take notes a delivery in the history, and holds it against what the baseline sends: both must have had the same work.
+// take notes a delivery in the history, and holds it against what the baseline sends: both must
+// have had the same work.
 func (q *queue) take(h *history, d *amqp.Delivery) (all bool) {
 	key := text(d.Headers["aggregate_id"])
 	if h.traced {

@@ -23,9 +23,10 @@ func (s *rabbitStand) rows() []row {
 		{"allocations", allocations},
 		{"start", func(ctx context.Context) ([]result, error) { return s.starts(ctx, s.config(runSpec{ordering: "key"})) }},
 	}
-	if s.opt.full || s.opt.quick || s.opt.only.String() != "" { // tables of their own: a quarter of an hour more
+	// tables of their own: a quarter of an hour more
+	if s.opt.full || s.opt.quick || s.opt.only.String() != "" {
 		rows = append(rows, row{"watched", s.watchedRabbit})
-		rows = append(rows, s.sidingRows()...)
+		rows = append(rows, s.retryTableRows()...)
 		rows = append(rows, row{"takeover", s.takeover})
 	}
 	for _, queue := range []string{"classic", "quorum"} {
@@ -59,7 +60,8 @@ func (s *rabbitStand) evenKeys(ctx context.Context) ([]result, error) {
 	return []result{r}, err
 }
 
-// zipf is one lane in the order of the WAL against one connection, and what strict keys make of the same events.
+// zipf is one lane in the order of the WAL against one connection, and what strict keys make of the
+// same events.
 func (s *rabbitStand) zipf(ctx context.Context) ([]result, error) {
 	l := runSpec{keys: keyset{count: 1000, zipf: 1.1}, events: s.size.events, rowsPerTx: 100, ordering: "commit", queue: "classic", connections: 1}
 	r, err := s.compare(ctx, "Zipf 1.1 over 1,000 keys, `commit`, 100-row transactions: relay ÷ bare publisher on 1 connection", l)

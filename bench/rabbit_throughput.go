@@ -83,7 +83,8 @@ func (s *rabbitStand) relayBacklog(ctx context.Context, l runSpec) (_ ran, err e
 	return s.relayRun(ctx, l, first, s.config(l), q)
 }
 
-// bestConnections is the bare publisher's best of 1, 2 and 4 connections, each measured so many times, and its rate.
+// bestConnections is the bare publisher's best of 1, 2 and 4 connections, each measured so many
+// times, and its rate.
 func (s *rabbitStand) bestConnections(ctx context.Context, l runSpec, times int) (best int, rates map[int]float64, err error) {
 	rates = map[int]float64{}
 	for _, n := range []int{1, 2, 4} {

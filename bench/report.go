@@ -26,9 +26,10 @@ type result struct {
 	once       bool // measured once
 	pairs      int
 	note       string
-	cell       bool   // of the matrix
-	short      string // how the row is called in the short table of the contest; "": it is not there
-	usual      string // Debezium Server with its default settings, in the contest
+	cell       bool // of the matrix
+	// how the row is called in the short table of the contest; "": it is not there
+	short string
+	usual string // Debezium Server with its default settings, in the contest
 
 	baseMedian float64
 }
@@ -108,8 +109,8 @@ type report struct {
 	profiles []breakdown
 }
 
-// publish writes the report to out and to the file of the options. The error is errMissed when something that must hold
-// does not.
+// publish writes the report to out and to the file of the options. The error is errMissed when
+// something that must hold does not.
 func (rep report) publish(opt options, out io.Writer) error {
 	rep.took = time.Since(rep.began)
 	if err := rep.write(out); err != nil {

@@ -1,4 +1,4 @@
-// The siding: what bad events cost the good ones.
+// The retry table: what bad events cost the good ones.
 package main
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// badEvery is how many events there are for each that is bad. The keys take turns, so that some keys' events are all bad, and
-// the others' all good.
+// badEvery is how many events there are for each that is bad. The keys take turns, so that some
+// keys' events are all bad, and the others' all good.
 const badEvery = 100
 
 // badness is what is wrong with an event.
@@ -25,15 +25,17 @@ type badness struct {
 }
 
 const (
-	missing      = "missing.events" // an exchange that is not there
-	unbound      = "nowhere"        // a routing key that nothing is bound for
-	largestBody  = 4 << 10          // bytes that the broker takes, in the rows about the siding
+	missing = "missing.events" // an exchange that is not there
+	unbound = "nowhere"        // a routing key that nothing is bound for
+	// bytes that the broker takes, in the rows about the retry table
+	largestBody  = 4 << 10
 	tooLarge     = 8 << 10
 	usualLargest = 128 << 20 // RabbitMQ's default
 )
 
-// sidingRows are the rows about the siding. The table is routed by two columns more in each of them, and only in them.
-func (s *rabbitStand) sidingRows() []row {
+// retryTableRows are the rows about the retry table. The table is routed by two columns more in
+// each of them, and only in them.
+func (s *rabbitStand) retryTableRows() []row {
 	routed := func(measure func(context.Context) ([]result, error)) func(context.Context) ([]result, error) {
 		return func(ctx context.Context) (_ []result, err error) {
 			if err := s.route(ctx); err != nil {
@@ -53,23 +55,23 @@ func (s *rabbitStand) sidingRows() []row {
 		return one(func(ctx context.Context) (result, error) { return s.besideBad(ctx, name, must, b) })
 	}
 	drain := func(keys int, must float64) func(context.Context) ([]result, error) {
-		return one(func(ctx context.Context) (result, error) { return s.drainParked(ctx, keys, must) })
+		return one(func(ctx context.Context) (result, error) { return s.drainDeferred(ctx, keys, must) })
 	}
 	return []row{
-		{"siding-too-large", beside("1 % too large", 0.9, badness{payload: tooLarge, dead: true})},
-		{"siding-missing", beside("1 % to a missing exchange", 0.8, badness{destination: missing})},
-		{"siding-unbound", beside("1 % to an unroutable routing key", 0.9, badness{routingKey: unbound})},
-		{"siding-million-parked", one(s.besideParked)},
-		{"siding-million-keys", one(s.keysParked)},
-		{"siding-drain-1000", drain(1000, 8000)},
-		{"siding-drain-1", drain(1, 1000)},
-		{"siding-resume", one(s.resume)},
-		{"siding-poison", one(s.poison)},
-		{"siding-lists", routed(s.lists)},
+		{"retry table-too-large", beside("1 % too large", 0.9, badness{payload: tooLarge, dead: true})},
+		{"retry table-missing", beside("1 % to a missing exchange", 0.8, badness{destination: missing})},
+		{"retry table-unbound", beside("1 % to an unroutable routing key", 0.9, badness{routingKey: unbound})},
+		{"retry table-million-deferred", one(s.besideDeferred)},
+		{"retry table-million-keys", one(s.keysDeferred)},
+		{"retry table-drain-1000", drain(1000, 8000)},
+		{"retry table-drain-1", drain(1, 1000)},
+		{"retry table-resume", one(s.resume)},
+		{"retry table-poison", one(s.poison)},
+		{"retry table-lists", routed(s.lists)},
 	}
 }
 
-// route adds the columns that the rows of the siding are routed by.
+// route adds the columns that the rows of the retry table are routed by.
 func (s *rabbitStand) route(ctx context.Context) error {
 	if _, err := s.rabbit.Ctl(ctx, "eval", fmt.Sprintf("application:set_env(rabbit, max_message_size, %d).", largestBody)); err != nil {
 		return err
@@ -77,13 +79,13 @@ func (s *rabbitStand) route(ctx context.Context) error {
 	return execSQL(ctx, s.db, fmt.Sprintf("ALTER TABLE outbox ADD COLUMN destination text NOT NULL DEFAULT '%s', ADD COLUMN routing_key text NOT NULL DEFAULT 'order.created'", exchange), fillBadSQL)
 }
 
-// unroute takes them away, and empties the siding.
+// unroute takes them away, and empties the retry table.
 func (s *rabbitStand) unroute(ctx context.Context) error {
 	_, err := s.rabbit.Ctl(ctx, "eval", fmt.Sprintf("application:set_env(rabbit, max_message_size, %d).", usualLargest))
-	return errors.Join(err, s.emptySiding(ctx), execSQL(ctx, s.db, "ALTER TABLE outbox DROP COLUMN destination, DROP COLUMN routing_key", "DROP PROCEDURE fill_bad"))
+	return errors.Join(err, s.emptyRetryTable(ctx), execSQL(ctx, s.db, "ALTER TABLE outbox DROP COLUMN destination, DROP COLUMN routing_key", "DROP PROCEDURE fill_bad"))
 }
 
-func (s *rabbitStand) emptySiding(ctx context.Context) error {
+func (s *rabbitStand) emptyRetryTable(ctx context.Context) error {
 	return execSQL(ctx, s.db, "TRUNCATE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request")
 }
 
@@ -103,8 +105,8 @@ BEGIN
 	END LOOP;
 END $$`
 
-// sidingConfig is the relay's configuration for a load of the siding.
-func (s *rabbitStand) sidingConfig(l runSpec) string {
+// retryTableConfig is the relay's configuration for a load of the retry table.
+func (s *rabbitStand) retryTableConfig(l runSpec) string {
 	return s.source() + fmt.Sprintf("sink:\n  rabbitmq:\n    url: %s\n    exchange: '{column:destination}'\n    routing_key: '{column:routing_key}'\ndelivery:\n  ordering: %s\n",
 		s.brokerURL(false), l.ordering)
 }
@@ -123,8 +125,8 @@ func (s *rabbitStand) fillBad(ctx context.Context, l runSpec, b badness, every i
 	})
 }
 
-// sidingQueue is a queue that takes the routing key of good events alone.
-func (s *rabbitStand) sidingQueue() (*queue, error) {
+// retryTableQueue is a queue that takes the routing key of good events alone.
+func (s *rabbitStand) retryTableQueue() (*queue, error) {
 	q, err := s.newQueue("classic")
 	if err != nil {
 		return nil, err
@@ -138,8 +140,8 @@ func (s *rabbitStand) sidingQueue() (*queue, error) {
 	return q, nil
 }
 
-// goodRun has the relay get through a load of which one event of every is bad, and measures the good ones at the broker. The
-// run ends when the bad ones are where they belong.
+// goodRun has the relay get through a load of which one event of every is bad, and measures the
+// good ones at the broker. The run ends when the bad ones are where they belong.
 func (s *rabbitStand) goodRun(ctx context.Context, l runSpec, b badness, every int) (_ ran, err error) {
 	first, err := s.fillBad(ctx, l, b, every)
 	if err != nil {
@@ -153,23 +155,23 @@ func (s *rabbitStand) goodRun(ctx context.Context, l runSpec, b badness, every i
 		h.without(func(i int) bool { return i%every == every-1 })
 		h.repeats = true
 	}
-	q, err := s.sidingQueue()
+	q, err := s.retryTableQueue()
 	if err != nil {
 		return ran{}, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
-	before, err := s.sided(ctx)
+	before, err := s.retryRow(ctx)
 	if err != nil {
 		return ran{}, err
 	}
-	relay, err := s.startRelay(s.sidingConfig(l))
+	relay, err := s.startRelay(s.retryTableConfig(l))
 	if err != nil {
 		return ran{}, err
 	}
 	good := len(h.keys) - h.delivered
 	rate, err := watch(ctx, q, good, func() error { return alive(relay) })
 	if err == nil {
-		err = s.awaitSided(ctx, relay, before+l.events-good)
+		err = s.awaitRetryRow(ctx, relay, before+l.events-good)
 	}
 	if err != nil {
 		return ran{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
@@ -185,15 +187,15 @@ func (s *rabbitStand) goodRun(ctx context.Context, l runSpec, b badness, every i
 	return found, q.check(ctx, h)
 }
 
-// sided is how many rows the siding has.
-func (s *stand) sided(ctx context.Context) (n int, err error) {
+// sided is how many rows the retry table has.
+func (s *stand) retryRow(ctx context.Context) (n int, err error) {
 	return n, s.ask(ctx, &n, "SELECT (SELECT count(*) FROM cdc_relay.retry) + (SELECT count(*) FROM cdc_relay.dead_letter)")
 }
 
-// awaitSided waits until the siding has n rows; as long as some come it waits on.
-func (s *stand) awaitSided(ctx context.Context, relay *runner.Relay, n int) error {
-	return await(ctx, relay, fmt.Sprintf("%d rows in the siding", n), func() (progress int, done bool, err error) {
-		have, err := s.sided(ctx)
+// awaitRetryRow waits until the retry table has n rows; as long as some come it waits on.
+func (s *stand) awaitRetryRow(ctx context.Context, relay *runner.Relay, n int) error {
+	return await(ctx, relay, fmt.Sprintf("%d rows in the retry table", n), func() (progress int, done bool, err error) {
+		have, err := s.retryRow(ctx)
 		return have, have >= n, err
 	})
 }
@@ -232,7 +234,7 @@ func (s *rabbitStand) besideBad(ctx context.Context, name string, must float64, 
 		return func(ctx context.Context) (float64, error) {
 			r, err := s.goodRun(ctx, l, b, every)
 			total.add(r)
-			return r.rate, errors.Join(err, s.emptySiding(ctx))
+			return r.rate, errors.Join(err, s.emptyRetryTable(ctx))
 		}
 	}
 	var base, ours sum

@@ -1,4 +1,4 @@
-// The siding with much in it: beside it, into it, and out of it.
+// The retry table with much in it: beside it, into it, and out of it.
 package main
 
 import (
@@ -12,18 +12,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// park has the relay park all events of a load, which go to an exchange that is not there, and returns how fast, and its peak
-// of memory. The relay runs on.
-func (s *rabbitStand) park(ctx context.Context, l runSpec) (_ *runner.Relay, first int64, found ran, err error) {
+// defer has the relay defer all events of a load, which go to an exchange that is not there, and
+// returns how fast, and its peak of memory. The relay runs on.
+func (s *rabbitStand) deferRow(ctx context.Context, l runSpec) (_ *runner.Relay, first int64, found ran, err error) {
 	if first, err = s.fillBad(ctx, l, badness{destination: missing}, 1); err != nil {
 		return nil, 0, found, err
 	}
-	relay, err := s.startRelay(s.sidingConfig(l))
+	relay, err := s.startRelay(s.retryTableConfig(l))
 	if err != nil {
 		return nil, 0, found, err
 	}
 	began := time.Now()
-	if err := s.awaitSided(ctx, relay, l.events); err != nil {
+	if err := s.awaitRetryRow(ctx, relay, l.events); err != nil {
 		return nil, 0, found, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
 	}
 	took := time.Since(began)
@@ -34,10 +34,10 @@ func (s *rabbitStand) park(ctx context.Context, l runSpec) (_ *runner.Relay, fir
 	return relay, first, found, nil
 }
 
-// besideParked is the throughput beside a full retry table against that beside an empty one.
-func (s *rabbitStand) besideParked(ctx context.Context) (_ result, err error) {
+// besideDeferred is the throughput beside a full retry table against that beside an empty one.
+func (s *rabbitStand) besideDeferred(ctx context.Context) (_ result, err error) {
 	full := runSpec{keys: keyset{count: 1000}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
-	relay, _, parked, err := s.park(ctx, full)
+	relay, _, deferred, err := s.deferRow(ctx, full)
 	if err != nil {
 		return result{}, err
 	}
@@ -83,14 +83,15 @@ func (s *rabbitStand) besideParked(ctx context.Context) (_ result, err error) {
 	if err != nil {
 		return result{}, err
 	}
-	r := p.result(fmt.Sprintf("throughput with %s rows parked ÷ without", thousands(full.events)), "×", perSecond)
+	r := p.result(fmt.Sprintf("throughput with %s rows deferred ÷ without", thousands(full.events)), "×", perSecond)
 	r.must, r.aim, r.higher = 0.9, 1, true
-	r.note = fmt.Sprintf("%d events; %s; without %s; they were parked at %s", l.events, ours.mean().note(), base.mean().cost.relay(), perSecond(parked.rate))
+	r.note = fmt.Sprintf("%d events; %s; without %s; they were deferred at %s", l.events, ours.mean().note(), base.mean().cost.relay(), perSecond(deferred.rate))
 	return r, nil
 }
 
-// keysParked is the relay's memory while it parks as many keys as there are events, against its memory while it delivers them.
-func (s *rabbitStand) keysParked(ctx context.Context) (_ result, err error) {
+// keysDeferred is the relay's memory while it defers as many keys as there are events, against its
+// memory while it delivers them.
+func (s *rabbitStand) keysDeferred(ctx context.Context) (_ result, err error) {
 	l := runSpec{keys: keyset{count: s.size.memory}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
 	first, err := s.fillBad(ctx, l, badness{}, 0)
 	if err != nil {
@@ -100,12 +101,12 @@ func (s *rabbitStand) keysParked(ctx context.Context) (_ result, err error) {
 	if err != nil {
 		return result{}, err
 	}
-	q, err := s.sidingQueue()
+	q, err := s.retryTableQueue()
 	if err != nil {
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
-	relay, err := s.startRelay(s.sidingConfig(l))
+	relay, err := s.startRelay(s.retryTableConfig(l))
 	if err != nil {
 		return result{}, err
 	}
@@ -116,7 +117,7 @@ func (s *rabbitStand) keysParked(ctx context.Context) (_ result, err error) {
 	if err := errors.Join(err, s.stopRelay(relay)); err != nil {
 		return result{}, err
 	}
-	relay, _, parking, err := s.park(ctx, l)
+	relay, _, deferring, err := s.deferRow(ctx, l)
 	if err != nil {
 		return result{}, err
 	}
@@ -125,14 +126,14 @@ func (s *rabbitStand) keysParked(ctx context.Context) (_ result, err error) {
 	}
 	return result{
 		name: fmt.Sprintf("peak RSS: %s different keys to one missing exchange, more than to one that is there", thousands(l.events)),
-		ours: mebibytes(float64(parking.peak)), base: mebibytes(float64(delivering)), value: float64(parking.peak-delivering) / (1 << 20), unit: "MiB",
-		must: 16, once: true, note: "parked at " + perSecond(parking.rate),
+		ours: mebibytes(float64(deferring.peak)), base: mebibytes(float64(delivering)), value: float64(deferring.peak-delivering) / (1 << 20), unit: "MiB",
+		must: 16, once: true, note: "deferred at " + perSecond(deferring.rate),
 	}, nil
 }
 
-// drainParked is how fast parked events come out, once their exchange is there.
-func (s *rabbitStand) drainParked(ctx context.Context, keys int, must float64) (_ result, err error) {
-	l := runSpec{keys: keyset{count: keys}, events: s.size.parked, rowsPerTx: 100, ordering: "key"}
+// drainDeferred is how fast deferred events come out, once their exchange is there.
+func (s *rabbitStand) drainDeferred(ctx context.Context, keys int, must float64) (_ result, err error) {
+	l := runSpec{keys: keyset{count: keys}, events: s.size.deferred, rowsPerTx: 100, ordering: "key"}
 	var rates []float64
 	for range s.size.windows {
 		rate, err := s.drainOnce(ctx, l)
@@ -143,17 +144,17 @@ func (s *rabbitStand) drainParked(ctx context.Context, keys int, must float64) (
 		rates = append(rates, rate)
 	}
 	return result{
-		name: fmt.Sprintf("drain of %s parked events, %s", thousands(l.events), l.keys), ours: spread(rates, perSecond),
+		name: fmt.Sprintf("drain of %s deferred events, %s", thousands(l.events), l.keys), ours: spread(rates, perSecond),
 		value: median(rates), unit: "/s", must: must, aim: 2 * must, higher: true, pairs: len(rates), once: len(rates) == 1,
 	}, nil
 }
 
 func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, err error) {
-	relay, first, _, err := s.park(ctx, l)
+	relay, first, _, err := s.deferRow(ctx, l)
 	if err != nil {
 		return 0, err
 	}
-	q, err := s.sidingQueue()
+	q, err := s.retryTableQueue()
 	if err != nil {
 		return 0, errors.Join(err, relay.Kill())
 	}
@@ -177,7 +178,7 @@ func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, e
 	return rate, q.check(ctx, h)
 }
 
-// awaitEmpty waits until nothing is parked.
+// awaitEmpty waits until nothing is deferred.
 func (s *stand) awaitEmpty(ctx context.Context, relay *runner.Relay) error {
 	return await(ctx, relay, "an empty retry table", func() (left int, done bool, err error) {
 		err = s.ask(ctx, &left, "SELECT count(*) FROM cdc_relay.retry")

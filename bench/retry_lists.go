@@ -18,12 +18,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// lists is what an operator waits for a page of any filter over many dead letters, and a scraper for the metrics beside them.
+// lists is what an operator waits for a page of any filter over many dead letters, and a scraper
+// for the metrics beside them.
 func (s *rabbitStand) lists(ctx context.Context) ([]result, error) {
-	if err := s.copyLetters(ctx, s.size.memory); err != nil {
+	if err := s.copyDeadLetters(ctx, s.size.memory); err != nil {
 		return nil, err
 	}
-	relay, err := s.startLive(ctx, s.sidingConfig(runSpec{ordering: "key"}))
+	relay, err := s.startLive(ctx, s.retryTableConfig(runSpec{ordering: "key"}))
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func (s *rabbitStand) pages(ctx context.Context, relay *runner.Relay) (result, e
 	const times = 5
 	var worst, once float64
 	var slowest string
-	for name, query := range letterFilters(s.size.memory) {
+	for name, query := range deadLetterFilters(s.size.memory) {
 		var took []float64
 		for range times {
 			began := time.Now()
@@ -66,7 +67,7 @@ func (s *rabbitStand) pages(ctx context.Context, relay *runner.Relay) (result, e
 	}, nil
 }
 
-// scrapes is how long /metrics takes, once it tells of the letters.
+// scrapes is how long /metrics takes, once it tells of the dead letters.
 func (s *rabbitStand) scrapes(ctx context.Context, relay *runner.Relay) (result, error) {
 	var open int
 	if err := s.ask(ctx, &open, "SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open'"); err != nil {
@@ -107,9 +108,10 @@ func (s *rabbitStand) scrapes(ctx context.Context, relay *runner.Relay) (result,
 	}, nil
 }
 
-// letterFilters are queries of each filter alone, and some of two: of many letters, of few, and of none.
-func letterFilters(n int) map[string]url.Values {
-	at := letterTime(n / 2).UTC().Format(time.RFC3339)
+// deadLetterFilters are queries of each filter alone, and some of two: of many dead letters, of
+// few, and of none.
+func deadLetterFilters(n int) map[string]url.Values {
+	at := deadLetterTime(n / 2).UTC().Format(time.RFC3339)
 	of := func(pairs ...string) url.Values {
 		v := url.Values{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -119,9 +121,9 @@ func letterFilters(n int) map[string]url.Values {
 	}
 	return map[string]url.Values{
 		"none":                of(),
-		"id":                  of("id", letterID(n/3)),
+		"id":                  of("id", deadLetterID(n/3)),
 		"no such id":          of("id", "nobody's"),
-		"key":                 of("key", letterKey(n/3)),
+		"key":                 of("key", deadLetterKey(n/3)),
 		"aggregate":           of("aggregate", "order"),
 		"rare aggregate":      of("aggregate", "rare"),
 		"type":                of("type", "created"),
@@ -139,7 +141,7 @@ func letterFilters(n int) map[string]url.Values {
 		"rare state":          of("state", "discarded"),
 		"from":                of("from", at),
 		"to":                  of("to", at),
-		"key and state":       of("key", letterKey(n/5), "state", "replayed"),
+		"key and state":       of("key", deadLetterKey(n/5), "state", "replayed"),
 		"class and words":     of("class", "permanent", "error", "larger than", "state", "discarded"),
 	}
 }
@@ -156,16 +158,16 @@ func getPage(ctx context.Context, relay *runner.Relay, query url.Values) error {
 	return nil
 }
 
-func letterID(i int) string  { return uuid(int64(i)) }
-func letterKey(i int) string { return fmt.Sprintf("customer-%d", i/10) }
+func deadLetterID(i int) string  { return uuid(int64(i)) }
+func deadLetterKey(i int) string { return fmt.Sprintf("customer-%d", i/10) }
 
-// letterTime spreads the letters over a month.
-func letterTime(i int) time.Time {
+// deadLetterTime spreads the dead letters over a month.
+func deadLetterTime(i int) time.Time {
 	return time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(i) * 2500 * time.Millisecond)
 }
 
-// copyLetters writes dead letters as the relay does.
-func (s *stand) copyLetters(ctx context.Context, n int) error {
+// copyDeadLetters writes dead letters as the relay does.
+func (s *stand) copyDeadLetters(ctx context.Context, n int) error {
 	conn, err := pgx.Connect(ctx, s.db)
 	if err != nil {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
@@ -177,17 +179,17 @@ func (s *stand) copyLetters(ctx context.Context, n int) error {
 	}
 	words := []string{"message size # is larger than configured max size #", "a header of # bytes", "routing key longer than #"}
 	columns := []string{
-		"slot", "system_id", "incarnation", "commit_lsn", "idx", "n", "chain", "unit", "dest", "hash", "keyed", "ordered", "attempts", "bytes",
-		"parked_at", "died_at", "closed_at", "mirrored_at", "state", "class", "reason", "error", "destination", "route_name", "routing_key",
+		"slot", "system_id", "incarnation", "commit_lsn", "idx", "n", "ordering_group", "unit", "dest", "hash", "keyed", "ordered", "attempts", "bytes",
+		"deferred_at", "died_at", "closed_at", "mirrored_at", "state", "class", "reason", "error", "destination", "route_name", "routing_key",
 		"commit_time", "event_time", "id", "aggregate", "key", "type", "payload_kind", "payload",
 	}
 	payload := appendPayload(nil, 1, payloadSize)
 	names := strings.Join(columns, ", ")
-	staging := "CREATE TEMP TABLE letter AS SELECT " + names + " FROM cdc_relay.dead_letter LIMIT 0; ALTER TABLE letter ALTER commit_lsn TYPE text"
+	staging := "CREATE TEMP TABLE dead_letters_tmp AS SELECT " + names + " FROM cdc_relay.dead_letter LIMIT 0; ALTER TABLE dead_letters_tmp ALTER commit_lsn TYPE text"
 	if _, err := conn.PgConn().Exec(ctx, staging).ReadAll(); err != nil {
 		return fmt.Errorf("make table: %w", err)
 	}
-	_, err = conn.CopyFrom(ctx, pgx.Identifier{"letter"}, columns, pgx.CopyFromSlice(n, func(i int) ([]any, error) {
+	_, err = conn.CopyFrom(ctx, pgx.Identifier{"dead_letter"}, columns, pgx.CopyFromSlice(n, func(i int) ([]any, error) {
 		aggregate, state, kind := "order", "open", "created"
 		if i%100_000 == 7 {
 			aggregate = "rare"
@@ -202,7 +204,7 @@ func (s *stand) copyLetters(ctx context.Context, n int) error {
 		if i%50_000 == 9 {
 			name = []byte("legacy.events")
 		}
-		id, key, at := []byte(letterID(i)), []byte(letterKey(i)), letterTime(i)
+		id, key, at := []byte(deadLetterID(i)), []byte(deadLetterKey(i)), deadLetterTime(i)
 		var closed any
 		if state != "open" {
 			closed = at
@@ -214,7 +216,7 @@ func (s *stand) copyLetters(ctx context.Context, n int) error {
 		}, nil
 	}))
 	if err == nil {
-		_, err = conn.Exec(ctx, "INSERT INTO cdc_relay.dead_letter ("+names+") SELECT "+strings.Replace(names, "commit_lsn", "commit_lsn::pg_lsn", 1)+" FROM letter")
+		_, err = conn.Exec(ctx, "INSERT INTO cdc_relay.dead_letter ("+names+") SELECT "+strings.Replace(names, "commit_lsn", "commit_lsn::pg_lsn", 1)+" FROM dead letter")
 	}
 	if err != nil {
 		return fmt.Errorf("write dead letters: %w", err)

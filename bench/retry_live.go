@@ -1,4 +1,4 @@
-// The siding under a live load: a destination that comes back, and poison.
+// The retry table under a live load: a destination that comes back, and poison.
 package main
 
 import (
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// resume has a destination come back while events go on coming to it at half of what the relay can do, of the same keys: what
-// was parked must come to an end.
+// resume has a destination come back while events go on coming to it at half of what the relay can
+// do, of the same keys: what was deferred must come to an end.
 func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
 	whole, err := s.goodRun(ctx, l, badness{}, 0)
@@ -17,18 +17,19 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 		return result{}, err
 	}
 	rate := int(whole.rate / 2)
-	// The events are there from the beginning, and are let go in time: nothing has to keep up but the relay.
+	// The events are there from the beginning, and are let go in time: nothing has to keep up but
+	// the relay.
 	writing := s.size.live
 	l.events, l.destination = rate*int(longestLoad/time.Second), missing
 	if err := execSQL(ctx, s.db, "TRUNCATE outbox"); err != nil {
 		return result{}, err
 	}
-	q, err := s.sidingQueue()
+	q, err := s.retryTableQueue()
 	if err != nil {
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, q.deleteMissing(), q.close()) }()
-	relay, err := s.startLive(ctx, s.sidingConfig(l))
+	relay, err := s.startLive(ctx, s.retryTableConfig(l))
 	if err != nil {
 		return result{}, err
 	}
@@ -48,18 +49,18 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 	if err := waitUntil(ctx, time.Now().Add(writing)); err != nil {
 		return fail(err)
 	}
-	parked, err := s.sided(ctx)
+	deferred, err := s.retryRow(ctx)
 	if err == nil {
 		err = q.makeMissing()
 	}
 	if err != nil {
 		return fail(err)
 	}
-	mended := time.Now()
+	fixed := time.Now()
 	if err := s.awaitEmpty(ctx, relay); err != nil {
 		return fail(err)
 	}
-	took := time.Since(mended)
+	took := time.Since(fixed)
 	close(enough)
 	if err := <-writer; err != nil {
 		return fail(err)
@@ -77,8 +78,8 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 		return result{}, err
 	}
 	r := result{
-		name: fmt.Sprintf("a paused destination comes back under %s of live load on the same keys, half of the capacity: parked in the end", perSecond(float64(rate))),
-		ours: fmt.Sprintf("0 after %.1f s", took.Seconds()), unit: "events", none: true, once: true, note: fmt.Sprintf("%d were parked", parked),
+		name: fmt.Sprintf("a paused destination comes back under %s of live load on the same keys, half of the capacity: deferred in the end", perSecond(float64(rate))),
+		ours: fmt.Sprintf("0 after %.1f s", took.Seconds()), unit: "events", none: true, once: true, note: fmt.Sprintf("%d were deferred", deferred),
 	}
 	if !under {
 		r.void = true
@@ -87,18 +88,20 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 	return r, q.check(ctx, h)
 }
 
-// longestLoad is how long the load goes on at the most while what was parked is to come to an end.
+// longestLoad is how long the load goes on at the most while what was deferred is to come to an
+// end.
 const longestLoad = time.Minute
 
-// poison is the time from the commit of an event that is too large to its dead letter, beside a live load.
+// poison is the time from the commit of an event that is too large to its dead letter, beside a
+// live load.
 func (s *rabbitStand) poison(ctx context.Context) (_ result, err error) {
 	const poisons = 30
-	q, err := s.sidingQueue()
+	q, err := s.retryTableQueue()
 	if err != nil {
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
-	relay, err := s.startLive(ctx, s.sidingConfig(runSpec{ordering: "key"}))
+	relay, err := s.startLive(ctx, s.retryTableConfig(runSpec{ordering: "key"}))
 	if err != nil {
 		return result{}, err
 	}
@@ -122,7 +125,7 @@ func (s *rabbitStand) poison(ctx context.Context) (_ result, err error) {
 			return fail(err)
 		}
 	}
-	err = s.awaitSided(ctx, relay, poisons)
+	err = s.awaitRetryRow(ctx, relay, poisons)
 	if err = errors.Join(err, <-written); err != nil {
 		return fail(err)
 	}

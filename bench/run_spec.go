@@ -70,7 +70,8 @@ func (k keyset) draw(n int) []string {
 // payloadSize is the bytes of a payload, as text, where nothing else is said.
 const payloadSize = 512
 
-// fillSQL makes what fill uses. The payload is size bytes in the form in which jsonb is written out.
+// fillSQL makes what fill uses. The payload is size bytes in the form in which jsonb is written
+// out.
 const fillSQL = `
 CREATE UNLOGGED TABLE fill_key (i bigint PRIMARY KEY, key text NOT NULL);
 CREATE PROCEDURE fill(first bigint, n bigint, rows_per_tx bigint, size int, done bigint DEFAULT 0) LANGUAGE plpgsql AS $$
@@ -103,7 +104,8 @@ func (s *stand) nextRun() (first int64) {
 	return s.runs << 32
 }
 
-// fill empties the table and commits the events of l in transactions of rowsPerTx rows; first is the id of the first one.
+// fill empties the table and commits the events of l in transactions of rowsPerTx rows; first is
+// the id of the first one.
 func (s *stand) fill(ctx context.Context, l runSpec) (first int64, err error) {
 	return s.fillWith(ctx, l, func(first int64) string {
 		return fmt.Sprintf("CALL fill(%d, %d, %d, %d)", first, l.events, l.rowsPerTx, l.bytes())
@@ -128,7 +130,8 @@ func (s *stand) fillWith(ctx context.Context, l runSpec, call func(first int64) 
 		return 0, fmt.Errorf("copy keys: %w", err)
 	}
 	for _, sql := range []string{"ANALYZE fill_key", call(first)} {
-		if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil { // a procedure that commits must stand alone
+		// a procedure that commits must stand alone
+		if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
 			return 0, fmt.Errorf("%s: %w", sql, err)
 		}
 	}

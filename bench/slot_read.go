@@ -17,21 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bareSlot stands where the relay's slot stood before the rows were committed. It is never reported to, so that it can be
-// read again and again.
+// bareSlot stands where the relay's slot stood before the rows were committed. It is never reported
+// to, so that it can be read again and again.
 const bareSlot = "bare"
 
-// freshWAL makes the bare slot anew. What no slot needs any more of the WAL goes, and no checkpoint comes while something is
-// measured.
+// freshWAL makes the bare slot again. What no slot needs any more of the WAL goes, and no
+// checkpoint comes while something is measured.
 func (s *kafkaStand) freshWAL(ctx context.Context) error {
 	return execSQL(ctx, s.db, "CHECKPOINT",
 		"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '"+bareSlot+"'",
 		"SELECT pg_create_logical_replication_slot('"+bareSlot+"', 'pgoutput')")
 }
 
-// gulps reads as the relay does when much waits: what the server has written is left to gather for a moment after a small
-// read, since a reader that takes every row at once is woken for each, and the server pays for that.
-type gulps struct {
+// coalesced reads reads as the relay does when much waits: what the server has written is left to
+// gather for a moment after a small read, since a reader that takes every row at once is woken for
+// each, and the server pays for that.
+type coalesced struct {
 	from  io.Reader
 	pause time.Duration // 0: reads at once
 	small bool          // the last read was
@@ -39,17 +40,18 @@ type gulps struct {
 
 const smallRead = 32 << 10 // bytes
 
-func (g *gulps) Read(p []byte) (int, error) {
+func (g *coalesced) Read(p []byte) (int, error) {
 	if g.small && g.pause > 0 {
 		pause := unix.NsecToTimespec(g.pause.Nanoseconds())
-		_ = unix.Nanosleep(&pause, nil) //nolint:errcheck // Go's own timers may wait a millisecond; cut short by a signal it is a smaller gulp
+		_ = unix.Nanosleep(&pause, nil) //nolint:errcheck // Go's own timers may wait a millisecond; cut short by a signal it is a smaller coalesced read
 	}
 	n, err := g.from.Read(p)
 	g.small = n < smallRead
 	return n, err
 }
 
-// readSlot reads so many rows from the bare slot with the settings that the relay has, and does nothing with them.
+// readSlot reads so many rows from the bare slot with the settings that the relay has, and does
+// nothing with them.
 func (s *kafkaStand) readSlot(ctx context.Context, rows int, pause time.Duration) (_ ran, err error) {
 	conn, err := s.connectSlot(ctx, pause)
 	if err != nil {
@@ -84,7 +86,8 @@ func (s *kafkaStand) readSlot(ctx context.Context, rows int, pause time.Duration
 func countRows(conn *pgconn.PgConn, rows int) (time.Duration, error) {
 	var first time.Time
 	for n := 0; n < rows; {
-		msg, err := conn.ReceiveMessage(context.Background()) // another context costs more than the message
+		// another context costs more than the message
+		msg, err := conn.ReceiveMessage(context.Background())
 		if err != nil {
 			return 0, fmt.Errorf("receive: %w", err)
 		}
@@ -110,7 +113,7 @@ func (s *kafkaStand) connectSlot(ctx context.Context, pause time.Duration) (*pgc
 	cfg.RuntimeParams["replication"] = "database"
 	cfg.RuntimeParams["wal_sender_timeout"] = "0" // it is told nothing
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		return pgproto3.NewFrontend(bufio.NewReaderSize(&gulps{from: r, pause: pause}, 256<<10), w)
+		return pgproto3.NewFrontend(bufio.NewReaderSize(&coalesced{from: r, pause: pause}, 256<<10), w)
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {

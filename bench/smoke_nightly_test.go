@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestSmoke measures every kind of row with few events: each run of the relay ends with its history checked.
+// TestSmoke measures every kind of row with few events: each run of the relay ends with its history
+// checked.
 func TestSmoke(t *testing.T) {
 	for name, want := range map[string]struct{ rows, costs int }{
 		"rabbitmq": {rows: 22, costs: 9},

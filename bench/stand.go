@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// stand is one PostgreSQL with a database and the relay's binary; a broker comes to it in rabbit.go and kafka.go. It is
-// used by one goroutine.
+// stand is one PostgreSQL with a database and the relay's binary; a broker comes to it in rabbit.go
+// and kafka.go. It is used by one goroutine.
 type stand struct {
 	opt    options
 	size   sizes
@@ -25,9 +25,11 @@ type stand struct {
 	binary string
 
 	brokerPid int
-	db        string   // URL of the database with the outbox table, and after initSlot the slot and the publication "bench"
-	watch     *watcher // nil: nobody looks at the relays that are started
-	runs      int64    // numbers the runs, as a part of the events' ids
+	// URL of the database with the outbox table, and after initSlot the slot and the publication
+	// "bench"
+	db    string
+	watch *watcher // nil: nobody looks at the relays that are started
+	runs  int64    // numbers the runs, as a part of the events' ids
 }
 
 // start builds the relay, and starts PostgreSQL with the database "bench".
@@ -67,7 +69,8 @@ func (s *stand) close() error {
 	return s.pg.Close()
 }
 
-// database makes a database with an outbox table and whatever sql makes besides, and returns its URL.
+// database makes a database with an outbox table and whatever sql makes besides, and returns its
+// URL.
 func (s *stand) database(ctx context.Context, name, sql string) (string, error) {
 	if err := s.pg.CreateDatabase(ctx, name); err != nil {
 		return "", err

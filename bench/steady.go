@@ -1,4 +1,5 @@
-// A steady load: rows that are committed at a fixed rate while two relays stream them, and what they cost each.
+// A steady load: rows that are committed at a fixed rate while two relays stream them, and what
+// they cost each.
 package main
 
 import (
@@ -13,8 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// pour commits the events of l, from one of them on, at so many a second, in transactions of rowsPerTx rows, until it is enough: nil,
-// until all are committed. It returns how many events there are then. The keys take turns.
+// pour commits the events of l, from one of them on, at so many a second, in transactions of
+// rowsPerTx rows, until it is enough: nil, until all are committed. It returns how many events
+// there are then. The keys take turns.
 func (s *stand) pour(ctx context.Context, enough <-chan struct{}, first int64, from int, l runSpec, rate int) (n int, err error) {
 	conn, err := pgx.Connect(ctx, s.db)
 	if err != nil {
@@ -49,8 +51,9 @@ func (s *stand) pour(ctx context.Context, enough <-chan struct{}, first int64, f
 // abreastSlot is that of the second relay.
 const abreastSlot = "abreast"
 
-// abreast is two relays that stream the same rows at the same time, each from a slot and to a topic of its own. What the machine
-// does besides, and how the rows come together before they are read, is much the same for both.
+// abreast is two relays that stream the same rows at the same time, each from a slot and to a topic
+// of its own. What the machine does besides, and how the rows come together before they are read,
+// is much the same for both.
 type abreast struct {
 	*kafkaStand
 	l    runSpec
@@ -67,7 +70,8 @@ func (a *abreast) close(ctx context.Context) error {
 		return err
 	}
 	return execSQL(context.WithoutCancel(ctx), a.db, "SELECT pg_drop_replication_slot('"+abreastSlot+"')",
-		"DELETE FROM cdc_relay.slots WHERE slot = '"+abreastSlot+"'") // it is missed otherwise when it is made again
+		// it is missed otherwise when it is made again
+		"DELETE FROM cdc_relay.slots WHERE slot = '"+abreastSlot+"'")
 }
 
 // configOf is that of a relay with this slot.
@@ -81,8 +85,9 @@ type streaming struct {
 	to    *topic
 }
 
-// run has both stream the events of l, and checks both histories. w looks at the second relay, if there is one. What is found is the
-// processor time of each relay per event, without its start and the first moments, in which it makes what it keeps.
+// run has both stream the events of l, and checks both histories. w looks at the second relay, if
+// there is one. What is found is the processor time of each relay per event, without its start and
+// the first moments, in which it makes what it keeps.
 func (a *abreast) run(ctx context.Context, w *watcher) (found [2]ran, err error) {
 	if err := errors.Join(a.freshWAL(ctx), execSQL(ctx, a.db, "TRUNCATE outbox")); err != nil {
 		return found, err
@@ -91,7 +96,8 @@ func (a *abreast) run(ctx context.Context, w *watcher) (found [2]ran, err error)
 	defer func() {
 		for _, r := range both {
 			if r != nil {
-				err = errors.Join(err, r.relay.Kill(), r.to.close()) // it has ended where all went well
+				// it has ended where all went well
+				err = errors.Join(err, r.relay.Kill(), r.to.close())
 			}
 		}
 	}()
@@ -135,7 +141,8 @@ func (a *abreast) start(ctx context.Context, slot string, w *watcher) (*streamin
 	return &streaming{relay: relay, to: to}, nil
 }
 
-// stream is the load. The relays' clocks are read when both are through its beginning, and at its end.
+// stream is the load. The relays' clocks are read when both are through its beginning, and at its
+// end.
 func (a *abreast) stream(ctx context.Context, first int64, both [2]*streaming) (found [2]ran, err error) {
 	beginning := a.l
 	beginning.events = a.l.events / 6 / a.l.rowsPerTx * a.l.rowsPerTx

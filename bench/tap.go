@@ -1,4 +1,5 @@
-// The queue of a run that has a consumer from the beginning: every message is kept as it comes, with the time.
+// The queue of a run that has a consumer from the beginning: every message is kept as it comes,
+// with the time.
 package main
 
 import (
@@ -15,7 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
-// tap is a queue and its one consumer, which acknowledges nothing. Its methods may be called beside it.
+// tap is a queue and its one consumer, which acknowledges nothing. Its methods may be called beside
+// it.
 type tap struct {
 	*queue
 	send *amqp.Channel // for the mark at the end
@@ -40,7 +42,7 @@ const contestType = `"created"`
 
 const tapMark = "bench.mark" // type of the message behind which nothing is in the queue
 
-// newTap makes the queue anew and consumes it; room is for so many messages.
+// newTap makes the queue again and consumes it; room is for so many messages.
 func (s *rabbitStand) newTap(room int) (_ *tap, err error) {
 	q, err := s.newQueue("classic")
 	if err != nil {

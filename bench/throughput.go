@@ -33,8 +33,8 @@ const (
 	patience   = 60 * time.Second // without a new message the run has failed
 )
 
-// watch follows the depth until it is n and returns the messages per second from the first look that found some to the
-// look that found all. failed ends it early.
+// watch follows the depth until it is n and returns the messages per second from the first look
+// that found some to the look that found all. failed ends it early.
 func watch(ctx context.Context, at place, n int, failed func() error) (rate float64, err error) {
 	return watchFor(ctx, patience, at, n, failed)
 }
@@ -77,8 +77,8 @@ func watchFor(ctx context.Context, patience time.Duration, at place, n int, fail
 	}
 }
 
-// relayRun starts the relay on the events of l, which are committed and begin with first, follows the place that its
-// configuration names, and checks the history.
+// relayRun starts the relay on the events of l, which are committed and begin with first, follows
+// the place that its configuration names, and checks the history.
 func (s *stand) relayRun(ctx context.Context, l runSpec, first int64, config string, to place) (ran, error) {
 	broker, err := cpuTime(s.brokerPid)
 	if err != nil {
@@ -109,7 +109,8 @@ func (s *stand) relayRun(ctx context.Context, l runSpec, first int64, config str
 	return found, to.check(ctx, h)
 }
 
-// looked is what can be seen of a relay that has relayed so many events; the broker's cost counts from its start.
+// looked is what can be seen of a relay that has relayed so many events; the broker's cost counts
+// from its start.
 func (s *stand) looked(ctx context.Context, relay *runner.Relay, events int) (found ran, err error) {
 	c, err := s.cost(relay.Pid())
 	if err != nil {

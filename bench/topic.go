@@ -14,7 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// topic is the topic of a run, and a connection to the broker that leads all of its partitions. It is deleted at the end.
+// topic is the topic of a run, and a connection to the broker that leads all of its partitions. It
+// is deleted at the end.
 type topic struct {
 	cluster    *kafkaserver.Kafka
 	name       string

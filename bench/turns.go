@@ -16,8 +16,9 @@ type series struct {
 	void       bool // the A/A stayed too large
 }
 
-// turns runs base, ours, base, ours, …, base: so many pairs and one more of base, so that base can be
-// held against itself. A series whose A/A is too large is thrown away and run again, a bounded number of times.
+// turns runs base, ours, base, ours, …, base: so many pairs and one more of base, so that base can
+// be held against itself. A series whose A/A is too large is thrown away and run again, a bounded
+// number of times.
 func (s *stand) turns(ctx context.Context, pairs int, base, ours side, show func(float64) string) (series, error) {
 	for try := 1; ; try++ {
 		var p series
@@ -49,7 +50,8 @@ func (s *stand) turns(ctx context.Context, pairs int, base, ours side, show func
 	}
 }
 
-// aa is the baseline against itself by the row's own measure: the median of its odd runs against that of its even ones.
+// aa is the baseline against itself by the row's own measure: the median of its odd runs against
+// that of its even ones.
 func (p series) aa() float64 {
 	var halves [2][]float64
 	for i, v := range p.base {
@@ -78,7 +80,8 @@ func spread(v []float64, show func(float64) string) string {
 
 func median(v []float64) float64 { return quantile(v, 0.5) }
 
-// quantile is the value that the share q of the values does not exceed; between two, their mean for the median.
+// quantile is the value that the share q of the values does not exceed; between two, their mean for
+// the median.
 func quantile(v []float64, q float64) float64 {
 	if len(v) == 0 {
 		return 0

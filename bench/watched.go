@@ -1,4 +1,5 @@
-// What it costs to be looked at: the relay's processor time per event with all that operators switch on, against without.
+// What it costs to be looked at: the relay's processor time per event with all that operators
+// switch on, against without.
 package main
 
 import (
@@ -17,8 +18,9 @@ import (
 // scrapeEvery is how often the metrics are fetched, with their exemplars.
 const scrapeEvery = time.Second
 
-// watched has runs of the relay without and with everything take turns: metrics of all slots that are scraped every second, and
-// one event of a hundred traced. run is one of them, with nil for without.
+// watched has runs of the relay without and with everything take turns: metrics of all slots that
+// are scraped every second, and one event of a hundred traced. run is one of them, with nil for
+// without.
 func (s *stand) watched(ctx context.Context, name string, pairs int, run func(context.Context, *watcher) (float64, error), show func(float64) string) (_ result, err error) {
 	collector, err := servers.LaunchCollector()
 	if err != nil {
@@ -94,9 +96,10 @@ func (s *rabbitStand) watchedRabbit(ctx context.Context) ([]result, error) {
 	return []result{r}, err
 }
 
-// watchedKafka measures it on Kafka, on live rows: so many a second, in transactions of rowsPerTx. A backlog shows nothing there: an
-// event of it costs less than a microsecond, and up to half of that again by how the reader's gulps happen to fall. Live rows cost
-// more or less, too, by how busy the machine is; so what is compared is a relay with the one beside it.
+// watchedKafka measures it on Kafka, on live rows: so many a second, in transactions of rowsPerTx.
+// A backlog shows nothing there: an event of it costs less than a microsecond, and up to half of
+// that again by how the reader's coalesced reads happen to fall. Live rows cost more or less, too,
+// by how busy the machine is; so what is compared is a relay with the one beside it.
 func (s *kafkaStand) watchedKafka(ctx context.Context, rowsPerTx, rate, pairs int) (_ []result, err error) {
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err

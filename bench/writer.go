@@ -1,4 +1,5 @@
-// The live load: rows committed one by one at a steady rate, each with the time just before its COMMIT.
+// The live load: rows committed one by one at a steady rate, each with the time just before its
+// COMMIT.
 package main
 
 import (
@@ -24,8 +25,8 @@ const (
 	settling    = time.Second // at the beginning of a phase; not counted
 )
 
-// phase writes rows at a steady rate for a while; with bursts also burstRows rows of one key in one transaction every
-// burstEvery.
+// phase writes rows at a steady rate for a while; with bursts also burstRows rows of one key in one
+// transaction every burstEvery.
 type phase struct {
 	db     string
 	first  int64 // id of the first row
@@ -62,7 +63,8 @@ func (p *phase) written() float64 {
 	return float64(len(p.at)-1) / (float64(p.at[len(p.at)-1]-p.at[0]) / 1e9)
 }
 
-// burstTimes is when bursts happen: half way into each burstEvery, so that each has the time to end.
+// burstTimes is when bursts happen: half way into each burstEvery, so that each has the time to
+// end.
 func burstTimes(length time.Duration) (times []time.Duration) {
 	for at := min(burstEvery, length) / 2; at < length; at += burstEvery {
 		times = append(times, at)
@@ -129,8 +131,9 @@ func waitUntil(ctx context.Context, at time.Time) error {
 	}
 }
 
-// latencies are the times from commit to arrival of the phase's rows, without bursts and the first second, in seconds.
-// It is an error unless each of the rows arrived once, and those of a key in order.
+// latencies are the times from commit to arrival of the phase's rows, without bursts and the first
+// second, in seconds. It is an error unless each of the rows arrived once, and those of a key in
+// order.
 func (p *phase) latencies(arrived []checker.Delivery, rows int) ([]float64, error) {
 	return p.latenciesFrom(arrived, rows, int(min(settling, p.length/4).Seconds()*float64(p.rate)))
 }
@@ -159,7 +162,8 @@ func (p *phase) latenciesFrom(arrived []checker.Delivery, rows, from int) ([]flo
 	return took, nil
 }
 
-// losses are what is missing of the phase's rows, and how many came for the first time after a later one of their key.
+// losses are what is missing of the phase's rows, and how many came for the first time after a
+// later one of their key.
 func (p *phase) losses(arrived []checker.Delivery) (losses, error) {
 	found := losses{rows: len(p.at)}
 	seen, last := make([]bool, len(p.at)), map[string]int{}

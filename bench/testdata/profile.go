@@ -1,4 +1,5 @@
-// This file is not part of the relay: `go run ./bench -profile` puts it beside the relay's own main in a build for itself.
+// This file is not part of the relay: `go run ./bench -profile` puts it beside the relay's own main
+// in a build for itself.
 
 package main
 
@@ -11,8 +12,9 @@ import (
 	"syscall"
 )
 
-// The profile of the processor begins with the process, that of the allocations has each of them when BENCH_ALLOCATIONS is
-// set. SIGUSR1 ends both; they are written to the directory BENCH_PROFILE, and the file "done" last.
+// The profile of the processor begins with the process, that of the allocations has each of them
+// when BENCH_ALLOCATIONS is set. SIGUSR1 ends both; they are written to the directory
+// BENCH_PROFILE, and the file "done" last.
 func init() {
 	dir := os.Getenv("BENCH_PROFILE")
 	if dir == "" {

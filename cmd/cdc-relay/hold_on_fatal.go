@@ -7,22 +7,23 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
 // ending is why the stream has ended for good, while the process stays up to report it.
 type ending struct {
-	stop *outbox.Stop
+	stop *event.Stop
 	at   time.Time
 }
 
-// stayUp stays up after an end that only a person can mend (exit 3 or 4), until ctx is done: for orchestrators that would
-// restart the relay again and again. Meanwhile it is not ready, and reports why.
+// stayUp stays up after an end that only a person can fix (exit 3 or 4), until ctx is done: for
+// orchestrators that would restart the relay again and again. Meanwhile it is not ready, and
+// reports why.
 func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) {
-	var stop *outbox.Stop
-	if !errors.As(err, &stop) || stop.Code != outbox.ExitOperator && stop.Code != outbox.ExitMapping {
+	var stop *event.Stop
+	if !errors.As(err, &stop) || stop.Code != event.ExitOperator && stop.Code != event.ExitMapping {
 		return
 	}
 	v.ended.Store(&ending{stop, time.Now()})

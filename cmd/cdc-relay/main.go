@@ -8,7 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli"
 )
 
-// version is set by the linker: -ldflags "-X main.version=v1.2.3". Unset, the module's own version is used.
+// version is set by the linker: -ldflags "-X main.version=v1.2.3". Unset, the module's own version
+// is used.
 var version string
 
 func main() {

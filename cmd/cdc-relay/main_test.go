@@ -13,7 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli"
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // commandLine runs one command line in an empty directory without our variables.
@@ -24,7 +24,8 @@ func commandLine(t *testing.T, args ...string) (code int, stdout, stderr string)
 	return code, out.String(), errs.String()
 }
 
-// elsewhere moves to an empty directory and takes away what the environment says of a configuration.
+// elsewhere moves to an empty directory and takes away what the environment says of a
+// configuration.
 func elsewhere(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -75,7 +76,7 @@ func TestUsageErrors(t *testing.T) {
 	} {
 		code, stdout, stderr := commandLine(t, strings.Fields(line)...)
 		said := strings.Join(strings.Fields(stderr), " ")
-		if code != outbox.ExitUsage || !strings.HasPrefix(said, "cdc-relay: ") || !strings.Contains(said, want) || stdout != "" {
+		if code != event.ExitUsage || !strings.HasPrefix(said, "cdc-relay: ") || !strings.Contains(said, want) || stdout != "" {
 			t.Errorf("%s: exit %d, stdout %q, stderr %q; want exit 2 and %q", line, code, stdout, stderr, want)
 		}
 	}

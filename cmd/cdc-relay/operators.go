@@ -11,14 +11,15 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// operators are the leader's tasks besides relaying and retries: bulk jobs, the purge by age, the mirror of dead letters.
+// operators are the leader's tasks besides relaying and retries: bulk jobs, the purge by age, the
+// mirror of dead letters.
 type operators struct {
 	leader *dlq.Leader
 	mirror *dlq.Mirror // nil: none is configured
@@ -48,13 +49,13 @@ func (o *operators) hooks(m *metrics.Metrics) relay.Hooks {
 	if o.mirror == nil {
 		return h
 	}
-	h.Confirmed = func(lane int, events []*outbox.Event, at time.Time) {
+	h.Confirmed = func(lane int, events []*event.Event, at time.Time) {
 		if slices.ContainsFunc(events, o.mirror.IsMirrored) {
 			events = slices.DeleteFunc(slices.Clone(events), o.mirror.IsMirrored)
 		}
 		m.Confirmed(lane, events, at)
 	}
-	h.Rejected = func(ev *outbox.Event, f *sink.Fault, attempt int) {
+	h.Rejected = func(ev *event.Event, f *sink.Fault, attempt int) {
 		if !o.mirror.IsMirrored(ev) {
 			m.Rejected(ev, f, attempt)
 		}
@@ -65,11 +66,11 @@ func (o *operators) hooks(m *metrics.Metrics) relay.Hooks {
 // expireRows is how many rows a purge by age changes at once.
 const expireRows = 1000
 
-func mirrorRoute(m config.Mirror) outbox.Route {
+func mirrorRoute(m config.Mirror) event.Route {
 	if m.Topic != "" {
-		return outbox.Route{Name: []byte(m.Topic)}
+		return event.Route{Name: []byte(m.Topic)}
 	}
-	return outbox.Route{Name: append([]byte{}, m.Exchange...), RoutingKey: append([]byte{}, m.RoutingKey...)}
+	return event.Route{Name: append([]byte{}, m.Exchange...), RoutingKey: append([]byte{}, m.RoutingKey...)}
 }
 
 // stop has the mirror publish nothing new; wait gives what is on its way a moment to be noted.

@@ -37,7 +37,8 @@ While PostgreSQL or the broker cannot be reached, it waits and tries again.`,
 				return err
 			}
 			setGCPercent()
-			signal.Ignore(syscall.SIGPIPE) // a stdout that was closed is the sink's to report; Go would die of it without a word
+			// a stdout that was closed is the sink's to report; Go would die of it without a word
+			signal.Ignore(syscall.SIGPIPE)
 			log := wiring.NewLogger(c.Log)
 			defer log.Sync() //nolint:errcheck // stderr cannot be synced everywhere, and nobody is left to report it to
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
@@ -54,16 +55,17 @@ While PostgreSQL or the broker cannot be reached, it waits and tries again.`,
 	return cmd
 }
 
-// setGCPercent trades a little processor time for memory: the live heap is the window and the
-// broker's buffers, and garbage may come to half of that instead of all of it. GOGC, when set, is obeyed.
+// setGCPercent trades a little processor time for memory: the live heap is the in-flight budget and
+// the broker's buffers, and garbage may come to half of that instead of all of it. GOGC, when set,
+// is obeyed.
 func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
 }
 
-// untilSignalled gives two contexts: the first signal ends reading, the second draining too. A third is no longer caught, so
-// that it ends the process whatever hangs.
+// untilSignalled gives two contexts: the first signal ends reading, the second draining too. A
+// third is no longer caught, so that it ends the process whatever hangs.
 func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining context.Context, stop func()) {
 	reading, endReading := context.WithCancel(ctx)
 	draining, endDraining := context.WithCancel(context.WithoutCancel(ctx))
@@ -89,7 +91,8 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 	}
 }
 
-// run wires the parts and keeps them until the stream ends: it is the one that knows when everything is finished.
+// run wires the parts and keeps them until the stream ends: it is the one that knows when
+// everything is finished.
 func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, hold bool) error {
 	v := newProcess(c, b)
 	tracer := newTracer(c, v.build.Version, log)
@@ -106,7 +109,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	v.check = wiring.CheckForAdmin(c, rc)
 	rc.Hooks = source.Hooks{
 		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,
-		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, Ceiling: v.watchdog.ceiling.Work,
+		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, FlushLimit: v.watchdog.flushLimit.Work,
 	}
 	rc.NewLine = func(ctx context.Context, t source.Term) (source.Line, error) {
 		l, err := newTerm(ctx, c, v, columns, t, log)
@@ -134,7 +137,8 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	defer stopReading()
 	draining, stopDraining := context.WithCancel(draining)
 	defer stopDraining()
-	// A sink that can never work ends the relay. Then nothing is confirmed any more, and a stop has nothing to wait for.
+	// A sink that can never work ends the relay. Then nothing is confirmed any more, and a stop has
+	// nothing to wait for.
 	context.AfterFunc(ctx, func() {
 		stopReading()
 		stopDraining()

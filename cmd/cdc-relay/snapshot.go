@@ -42,7 +42,8 @@ type process struct {
 	ended  atomic.Pointer[ending] // nil while it relays
 }
 
-// reporterTimeout is how long the reporter, which beats every second, may be silent while there is a session.
+// reporterTimeout is how long the reporter, which beats every second, may be silent while there is
+// a session.
 const reporterTimeout = 15 * time.Second
 
 // maxPaused is how many paused destinations the status names.
@@ -85,7 +86,7 @@ func (v *process) snapshot() ops.Snapshot {
 	out.Sink, accused = wiring.SinkState(v.sink)
 	if l := v.line.Load(); l != nil && s.Phase != survey.Standby {
 		addLine(&out, l.Snapshot())
-		addSiding(&out, l.siding.Snapshot())
+		addRetryTable(&out, l.retryTable.Snapshot())
 	}
 	addPaused(&out, accused)
 	if e := v.ended.Load(); e != nil {
@@ -96,14 +97,15 @@ func (v *process) snapshot() ops.Snapshot {
 
 func addLine(out *ops.Snapshot, l relay.Snapshot) {
 	out.InFlightEvents, out.InFlightBytes, out.OldestUnsettled = l.Events, l.Bytes, l.OldestCommit
-	out.WaitingEvents, out.UnreportedConfirmed, out.WaitingKeys = l.Waiting, l.ConfirmedAbove, l.WaitingChains
+	out.WaitingEvents, out.UnreportedConfirmed, out.WaitingKeys = l.Waiting, l.ConfirmedAbove, l.WaitingGroups
 	for _, p := range l.Paused {
 		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Words, Since: p.Since})
 	}
 }
 
-// addPaused adds what the sink sends nothing to, and the line does not know to be paused: a line forgets it with its term, and
-// opens at the confirm of a row, which may come before the sink looks again. The longest come first.
+// addPaused adds what the sink sends nothing to, and the line does not know to be paused: a line
+// forgets it with its term, and opens at the confirm of a row, which may come before the sink looks
+// again. The longest come first.
 func addPaused(out *ops.Snapshot, accused []ops.Paused) {
 	named := make(map[string]bool, len(out.Paused))
 	for _, p := range out.Paused {
@@ -121,14 +123,14 @@ func addPaused(out *ops.Snapshot, accused []ops.Paused) {
 	out.Paused = out.Paused[:min(len(out.Paused), maxPaused)]
 }
 
-func addSiding(out *ops.Snapshot, s retry.Snapshot) {
-	t := s.Tally
-	out.Siding = ops.Siding{
-		Counted: t.At, Parked: t.Parked, OldestParked: t.OldestParked, Dead: t.Dead, OldestDead: t.OldestDead,
+func addRetryTable(out *ops.Snapshot, s retry.Snapshot) {
+	t := s.Stats
+	out.RetryTable = ops.RetryTable{
+		Counted: t.At, Deferred: t.Deferred, OldestDeferred: t.OldestDeferred, Dead: t.Dead, OldestDead: t.OldestDead,
 		Queued: s.Queued, Feeding: s.InFlight, RefusedTotal: s.RefusedAll,
 	}
 	for _, r := range s.Refused {
-		out.Siding.Refused = append(out.Siding.Refused, ops.RefusedRow{
+		out.RetryTable.Refused = append(out.RetryTable.Refused, ops.RefusedRow{
 			ID: r.ID, Position: r.Position.String(), Error: r.Err, Since: r.Since, Behind: r.Behind,
 		})
 	}

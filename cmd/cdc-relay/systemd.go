@@ -21,13 +21,15 @@ import (
 const (
 	stateInterval = time.Second      // between two reports of the state
 	stopMargin    = 15 * time.Second // beyond the grace: what comes after it, on a slow machine
-	notifyTimeout = 5 * time.Second  // how long the end waits for a service manager that does not read
+	// how long the end waits for a service manager that does not read
+	notifyTimeout = 5 * time.Second
 )
 
-// systemd reports to the service manager what the relay does, for Type=notify and WatchdogSec. Where there is none, it does nothing.
+// systemd reports to the service manager what the relay does, for Type=notify and WatchdogSec.
+// Where there is none, it does nothing.
 //
-// Ready means that the process is up and answers /healthz: a standby, or a relay that waits for a server, is as ready as can be, and
-// must not be ended by a timeout of its start.
+// Ready means that the process is up and answers /healthz: a standby, or a relay that waits for a
+// server, is as ready as can be, and must not be ended by a timeout of its start.
 type systemd struct {
 	grace  time.Duration
 	status func() ops.Status
@@ -49,7 +51,8 @@ func (s *systemd) setEnded(err error) {
 	}
 }
 
-// Run reports the state until ctx is done, and from the end of reading on that the relay is stopping.
+// Run reports the state until ctx is done, and from the end of reading on that the relay is
+// stopping.
 func (s *systemd) Run(ctx, reading context.Context) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return nil
@@ -96,7 +99,9 @@ func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 			s.notify(daemon.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (s.grace+stopMargin).Microseconds()), s.state())
 		case <-tick.C:
 			s.notify(s.state())
-			if s.unhealthy { // a relay that was frozen is well again in a moment, and the next feed may be too late for it
+			// a relay that was frozen is well again in a moment, and the next feed may be too late
+			// for it
+			if s.unhealthy {
 				s.feed()
 			}
 		case <-feed:
@@ -119,8 +124,8 @@ func (s *systemd) state() string {
 	return line
 }
 
-// feed lets a relay run on in which nothing is stuck. One that is not fed is ended by SIGABRT, upon which it prints where every
-// goroutine is, and restarted.
+// feed lets a relay run on in which nothing is stuck. One that is not fed is ended by SIGABRT, upon
+// which it prints where every goroutine is, and restarted.
 func (s *systemd) feed() {
 	h := s.health()
 	if !h.Healthy && !s.unhealthy {

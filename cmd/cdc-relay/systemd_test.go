@@ -113,7 +113,8 @@ func TestWatchdogIsFedInHealthAlone(t *testing.T) {
 	}
 }
 
-// A relay that was stuck for a moment is fed as soon as it is well: the next time that is due may be too late.
+// A relay that was stuck for a moment is fed as soon as it is well: the next time that is due may
+// be too late.
 func TestWatchdogIsFedOnceWellAgain(t *testing.T) {
 	conn := listener(t)
 	t.Setenv("WATCHDOG_USEC", "86400000000") // fed every twelve hours

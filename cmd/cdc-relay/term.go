@@ -21,33 +21,33 @@ import (
 // term is what a leader runs in one term: the line of lanes, the retries, and operators' tasks.
 type term struct {
 	*relay.Line
-	siding    *retry.Siding
-	operators *operators
-	stopping  atomic.Bool
+	retryTable *retry.RetryTable
+	operators  *operators
+	stopping   atomic.Bool
 }
 
 var _ source.Line = (*term)(nil)
 
-// newTerm makes the line of a term, with what the siding's tables hold counted in it.
+// newTerm makes the line of a term, with what the retry table's tables hold counted in it.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
-	cfg := sidingConfig(c, v, columns, t, log)
+	cfg := retryTableConfig(c, v, columns, t, log)
 	retries, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
-	l := &term{siding: retries, operators: work, Line: relay.New(relay.Config{
-		Ordering: wiring.Ordering(c), Window: c.Delivery.MaxInFlight, WindowBytes: c.Delivery.MaxInFlightBytes,
-		Start: t.Start, Sink: v.sink, Siding: work.copies.Before(retries), Block: blocksOnDeadLetter(c), Log: log,
+	l := &term{retryTable: retries, operators: work, Line: relay.New(relay.Config{
+		Ordering: wiring.Ordering(c), MaxInFlight: c.Delivery.MaxInFlight, MaxInFlightBytes: c.Delivery.MaxInFlightBytes,
+		Start: t.Start, Sink: v.sink, RetryTable: work.copies.Before(retries), Block: blocksOnDeadLetter(c), Log: log,
 		Hooks: v.traced(work.hooks(v.metrics)),
 	})}
 	work.copies.Through(l.Line)
 	if err := retries.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("count parked rows: PostgreSQL or the broker does not answer: %w", err)
+		return nil, fmt.Errorf("count deferred rows: PostgreSQL or the broker does not answer: %w", err)
 	} else if err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// sidingConfig is the siding of one term.
-func sidingConfig(c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) retry.Config {
+// retryTableConfig is the retry table of one term.
+func retryTableConfig(c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) retry.Config {
 	scope := scopes[c.Delivery.Ordering]
 	return retry.Config{
 		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,
@@ -57,12 +57,12 @@ func sidingConfig(c *config.Config, v *process, columns []string, t source.Term,
 		}),
 		Sink: v.sink, Block: blocksOnDeadLetter(c), MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
 		DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
-		Tally: func(ctx context.Context, limit int) (store.Tally, error) {
+		Stats: func(ctx context.Context, limit int) (store.Stats, error) {
 			return postgres.Count(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)
 		},
-		Hooks: v.tracedSiding(retry.Hooks{
-			Parked: v.metrics.Parked, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed,
-			Writer: v.watchdog.writer.Work, Feeder: v.watchdog.feeder.Work, Tally: v.watchdog.tally.Work,
+		Hooks: v.tracedRetryTable(retry.Hooks{
+			Deferred: v.metrics.Deferred, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed,
+			Writer: v.watchdog.writer.Work, Feeder: v.watchdog.feeder.Work, Stats: v.watchdog.stats.Work,
 		}),
 		Traceparent: traceparentsOf(v.tracer),
 	}
@@ -72,7 +72,7 @@ func sidingConfig(c *config.Config, v *process, columns []string, t source.Term,
 var scopes = map[string]store.Scope{
 	config.OrderingKey:       store.PerKey,
 	config.OrderingPipelined: store.PerKey,
-	config.OrderingCommit:    store.PerUnit,
+	config.OrderingCommit:    store.PerExchangeOrTopic,
 	config.OrderingNone:      store.Free,
 }
 
@@ -84,25 +84,27 @@ func blocksOnDeadLetter(c *config.Config) bool {
 func (l *term) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.Line.Run(ctx) })
-	group.Go(func() error { return l.siding.Run(ctx) })
+	group.Go(func() error { return l.retryTable.Run(ctx) })
 	group.Go(func() error { return l.operators.leader.Run(ctx) })
 	group.Go(func() error { return l.operators.runMirror(ctx) })
 	return group.Wait()
 }
 
-// Stopping ends what could go on for ever: rows that are fed, and events that wait in memory for their rows to be gone.
+// Stopping ends what could go on for ever: rows that are fed, and events that wait in memory for
+// their rows to be gone.
 func (l *term) Stopping() {
 	l.stopping.Store(true)
 	l.operators.stop()
-	l.siding.StopFeeding()
+	l.retryTable.StopFeeding()
 	l.Line.Stopping()
 }
 
-// WaitSettled waits, once the line is stopping, for the end of the rows too that are in the lanes: a clean stop repeats nothing.
+// WaitSettled waits, once the line is stopping, for the end of the rows too that are in the lanes:
+// a clean stop repeats nothing.
 func (l *term) WaitSettled(ctx context.Context) error {
 	if err := l.Line.WaitSettled(ctx); err != nil || !l.stopping.Load() {
 		return err
 	}
 	l.operators.wait(ctx)
-	return l.siding.WaitIdle(ctx)
+	return l.retryTable.WaitIdle(ctx)
 }

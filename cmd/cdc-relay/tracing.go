@@ -6,8 +6,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -33,7 +33,7 @@ func traceparentsOf(t *tracing.Tracer) wiring.Traceparents {
 func (v *process) trace(t *tracing.Tracer) {
 	v.tracer = t
 	if t != nil {
-		t.SendsTo(func(ev *outbox.Event) tracing.Destination { return wiring.Destination(v.sink, ev) })
+		t.SendsTo(func(ev *event.Event) tracing.Destination { return wiring.Destination(v.sink, ev) })
 	}
 	v.metrics.WatchSpans(func() (out metrics.Spans) {
 		if t != nil {
@@ -47,15 +47,16 @@ func (v *process) trace(t *tracing.Tracer) {
 // traced adds the spans to the hooks of the line.
 func (v *process) traced(h relay.Hooks) relay.Hooks {
 	if t := v.tracer; t != nil {
-		h.Published = func(_ int, ev *outbox.Event, refusals int, at time.Time) { t.Published(ev, refusals, at) }
+		h.Published = func(_ int, ev *event.Event, refusals int, at time.Time) { t.Published(ev, refusals, at) }
 	}
 	return h
 }
 
-// tracedSiding adds the spans of dead letters to the hooks of the siding. The attempt that was the last is no retry.
-func (v *process) tracedSiding(h retry.Hooks) retry.Hooks {
+// tracedRetryTable adds the spans of dead letters to the hooks of the retry table. The attempt that
+// was the last is no retry.
+func (v *process) tracedRetryTable(h retry.Hooks) retry.Hooks {
 	if t := v.tracer; t != nil {
-		h.Buried = func(ev *outbox.Event, reason sink.Reason, attempts int) {
+		h.DeadLettered = func(ev *event.Event, reason sink.Reason, attempts int) {
 			t.Dead(ev, max(attempts-1, 0), string(reason), time.Now())
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Each loop of the siding is watched under its own name, and /healthz asks for it.
+// Each loop of the retry table is watched under its own name, and /healthz asks for it.
 func TestLoopsAreWatched(t *testing.T) {
 	elsewhere(t)
 	c, err := config.Load("", []string{"CDC_RELAY_SOURCE__URL=postgres://h/d", "CDC_RELAY_SINK__STDOUT={}"})
@@ -29,11 +29,11 @@ func TestLoopsAreWatched(t *testing.T) {
 		}
 		return names
 	}
-	hooks := sidingConfig(c, v, nil, source.Term{}, zap.NewNop()).Hooks
+	hooks := retryTableConfig(c, v, nil, source.Term{}, zap.NewNop()).Hooks
 	for _, loop := range []struct {
 		hook func(bool)
 		of   *ops.Heartbeat
-	}{{hooks.Writer, v.watchdog.writer}, {hooks.Feeder, v.watchdog.feeder}, {hooks.Tally, v.watchdog.tally}} {
+	}{{hooks.Writer, v.watchdog.writer}, {hooks.Feeder, v.watchdog.feeder}, {hooks.Stats, v.watchdog.stats}} {
 		loop.hook(true)
 		if got := stuck(); len(got) != 1 || loop.of.Stuck(time.Now().Add(2*time.Minute)) == "" {
 			t.Errorf("one is at work: %q", got)

@@ -8,7 +8,7 @@
 -- The relay logs in as this one: it replicates, and may do what 02-relay.sql grants.
 CREATE ROLE relay LOGIN REPLICATION;
 
--- People who look after parked events and dead letters get it by GRANT relay_operator TO ann.
+-- People who look after deferred events and dead letters get it by GRANT relay_operator TO ann.
 CREATE ROLE relay_operator NOLOGIN;
 
 -- Monitoring that may look and see no payload, key or id gets it by GRANT relay_monitor TO exporter.

@@ -42,18 +42,18 @@ COMMENT ON COLUMN cdc_relay.slots.sends       IS 'OID and version (xmin) of the 
 
 CREATE TABLE cdc_relay.progress (
     slot     name PRIMARY KEY,
-    ceiling  pg_lsn NOT NULL,
+    flush limit  pg_lsn NOT NULL,
     reported pg_lsn NOT NULL,
     good     pg_lsn NOT NULL,
     at       timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE  cdc_relay.progress IS 'How far the relay of a slot may have reported. A slot beyond the ceiling is not the one we left.';
-COMMENT ON COLUMN cdc_relay.progress.ceiling  IS 'no position above it was ever reported to the slot; raised durably before it is used';
+COMMENT ON TABLE  cdc_relay.progress IS 'How far the relay of a slot may have reported. A slot beyond the flush limit is not the one we left.';
+COMMENT ON COLUMN cdc_relay.progress.flush limit  IS 'no position above it was ever reported to the slot; raised durably before it is used';
 COMMENT ON COLUMN cdc_relay.progress.reported IS 'the position reported when the row was written last';
 COMMENT ON COLUMN cdc_relay.progress.good     IS 'publication and tables were found in order up to it; rows after it may be missing should they not be any more';
 INSERT INTO cdc_relay.migration (version) VALUES (1);
 
--- The siding: events that could not be published when their turn came, and what operators ask to be done with them.
+-- The retry table: events that could not be published when their turn came, and what operators ask to be done with them.
 --
 -- What came from outside (ids, keys, payloads, names of exchanges) is bytea, NULL and empty kept apart: a text column
 -- refuses a NUL byte, and a database of another encoding refuses more.
@@ -70,7 +70,7 @@ CREATE TABLE cdc_relay.retry (
     commit_lsn      pg_lsn NOT NULL,
     idx             bigint NOT NULL,
     n               bigint NOT NULL,
-    chain           bigint NOT NULL,
+    ordering group           bigint NOT NULL,
     unit            bigint NOT NULL,
     dest            bigint NOT NULL,
     hash            bigint NOT NULL,
@@ -78,7 +78,7 @@ CREATE TABLE cdc_relay.retry (
     ordered         boolean NOT NULL,
     attempts        integer NOT NULL,
     bytes           bigint NOT NULL,
-    parked_at       timestamptz NOT NULL DEFAULT now(),
+    deferred_at       timestamptz NOT NULL DEFAULT now(),
     next_attempt    timestamptz,
     first_failed_at timestamptz,
     failed_at       timestamptz,
@@ -104,7 +104,7 @@ CREATE TABLE cdc_relay.retry (
     PRIMARY KEY (slot, system_id, incarnation, commit_lsn, idx)
 ) WITH (toast_tuple_target = 128, autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_scale_factor = 0.02);
 CREATE UNIQUE INDEX retry_n     ON cdc_relay.retry (n);
-CREATE        INDEX retry_chain ON cdc_relay.retry (slot, chain, incarnation, commit_lsn, idx);
+CREATE        INDEX retry_group ON cdc_relay.retry (slot, ordering group, incarnation, commit_lsn, idx);
 CREATE        INDEX retry_dest  ON cdc_relay.retry (slot, unit, dest, incarnation, commit_lsn, idx);
 CREATE        INDEX retry_due   ON cdc_relay.retry (slot, next_attempt) WHERE next_attempt IS NOT NULL;
 COMMENT ON TABLE  cdc_relay.retry IS 'Events that wait: refused ones, those behind them, and those whose destination is paused. Rows of another slot or system_id (a copy of the database) are not touched.';
@@ -113,15 +113,15 @@ COMMENT ON COLUMN cdc_relay.retry.incarnation     IS 'of the slot the event was 
 COMMENT ON COLUMN cdc_relay.retry.commit_lsn      IS 'commit LSN of the transaction';
 COMMENT ON COLUMN cdc_relay.retry.idx             IS 'index of the event in its transaction';
 COMMENT ON COLUMN cdc_relay.retry.n               IS 'the row''s number: its version for the relay, its name for people; kept when it becomes a dead letter';
-COMMENT ON COLUMN cdc_relay.retry.chain           IS 'rows of a chain are sent in order of position; made of hash and unit (delivery.ordering commit: of unit; none: of position and unit)';
+COMMENT ON COLUMN cdc_relay.retry.ordering group           IS 'rows of an ordering group are sent in order of position; made of hash and unit (delivery.ordering commit: of unit; none: of position and unit)';
 COMMENT ON COLUMN cdc_relay.retry.unit            IS 'digest of the exchange or topic';
 COMMENT ON COLUMN cdc_relay.retry.dest            IS 'digest of exchange and routing key, or of topic and partition';
 COMMENT ON COLUMN cdc_relay.retry.hash            IS 'digest of aggregate and key; of the position when the event has no key';
 COMMENT ON COLUMN cdc_relay.retry.keyed           IS 'the event has an ordering key';
-COMMENT ON COLUMN cdc_relay.retry.ordered         IS 'later events of its chain wait for it';
+COMMENT ON COLUMN cdc_relay.retry.ordered         IS 'later events of its ordering group wait for it';
 COMMENT ON COLUMN cdc_relay.retry.attempts        IS 'refusals that count against retry.max_attempts';
 COMMENT ON COLUMN cdc_relay.retry.bytes           IS 'size of the event';
-COMMENT ON COLUMN cdc_relay.retry.next_attempt    IS 'of the first row of a chain, when it was refused; NULL: when its destination is open';
+COMMENT ON COLUMN cdc_relay.retry.next_attempt    IS 'of the first row of an ordering group, when it was refused; NULL: when its destination is open';
 COMMENT ON COLUMN cdc_relay.retry.class           IS 'of the last refusal: destination, transient, permanent; empty: it was never refused';
 COMMENT ON COLUMN cdc_relay.retry.reason          IS 'of the last refusal, as in outbox_rejections_total';
 COMMENT ON COLUMN cdc_relay.retry.error           IS 'text of the last refusal, # for each number and UUID in it; empty: it was never refused';
@@ -141,7 +141,7 @@ CREATE TABLE cdc_relay.dead_letter (
     commit_lsn         pg_lsn NOT NULL,
     idx                bigint NOT NULL,
     n                  bigint NOT NULL,
-    chain              bigint NOT NULL,
+    ordering group              bigint NOT NULL,
     unit               bigint NOT NULL,
     dest               bigint NOT NULL,
     hash               bigint NOT NULL,
@@ -149,7 +149,7 @@ CREATE TABLE cdc_relay.dead_letter (
     ordered            boolean NOT NULL,
     attempts           integer NOT NULL,
     bytes              bigint NOT NULL,
-    parked_at          timestamptz NOT NULL,
+    deferred_at          timestamptz NOT NULL,
     first_failed_at    timestamptz,
     failed_at          timestamptz,
     died_at            timestamptz NOT NULL DEFAULT now(),
@@ -193,16 +193,16 @@ CREATE        INDEX dead_letter_aggregate   ON cdc_relay.dead_letter (slot, subs
 CREATE        INDEX dead_letter_type        ON cdc_relay.dead_letter (slot, substring(type, 1, 200), died_at DESC, n DESC);
 CREATE        INDEX dead_letter_name        ON cdc_relay.dead_letter (slot, substring(route_name, 1, 200), died_at DESC, n DESC);
 CREATE        INDEX dead_letter_destination ON cdc_relay.dead_letter (slot, substring(CASE WHEN routing_key IS NULL THEN route_name ELSE route_name || '/'::bytea || routing_key END, 1, 200), died_at DESC, n DESC);
-CREATE        INDEX dead_letter_chain       ON cdc_relay.dead_letter (slot, chain) WHERE state = 'open';
+CREATE        INDEX dead_letter_group       ON cdc_relay.dead_letter (slot, ordering group) WHERE state = 'open';
 CREATE        INDEX dead_letter_closed      ON cdc_relay.dead_letter (slot, closed_at) WHERE state IN ('replayed', 'discarded');
 CREATE        INDEX dead_letter_unmirrored  ON cdc_relay.dead_letter (slot, n) WHERE mirrored_at IS NULL AND state <> 'purged';
 COMMENT ON TABLE  cdc_relay.dead_letter IS 'Events that were given up. Columns that retry has too mean the same.';
-COMMENT ON COLUMN cdc_relay.dead_letter.parked_at          IS 'when the event came to the siding';
+COMMENT ON COLUMN cdc_relay.dead_letter.deferred_at          IS 'when the event came to the retry table';
 COMMENT ON COLUMN cdc_relay.dead_letter.died_at            IS 'when it became a dead letter';
 COMMENT ON COLUMN cdc_relay.dead_letter.closed_at          IS 'when it was replayed, discarded or purged';
 COMMENT ON COLUMN cdc_relay.dead_letter.mirrored_at        IS 'when the mirror''s broker confirmed it';
-COMMENT ON COLUMN cdc_relay.dead_letter.redacted_at        IS 'when its contents were removed; it can not be replayed any more';
-COMMENT ON COLUMN cdc_relay.dead_letter.state              IS 'open; replayed; discarded; purged: emptied, only the position stays until the slot can not send the event again';
+COMMENT ON COLUMN cdc_relay.dead_letter.redacted_at        IS 'when its contents were removed; it cannot be replayed any more';
+COMMENT ON COLUMN cdc_relay.dead_letter.state              IS 'open; replayed; discarded; purged: emptied, only the position stays until the slot cannot send the event again';
 
 CREATE TABLE cdc_relay.request (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -229,7 +229,7 @@ COMMENT ON TABLE  cdc_relay.request IS 'What operators asked for: the leader car
 COMMENT ON COLUMN cdc_relay.request.kind        IS 'replay, discard, redact: a dead letter; retry, deadletter: a row of retry; purge: either';
 COMMENT ON COLUMN cdc_relay.request.n           IS 'of the row it is about';
 COMMENT ON COLUMN cdc_relay.request.route_name  IS 'of replay: exchange or topic to send it to; NULL: where it was going';
-COMMENT ON COLUMN cdc_relay.request.routing_key IS 'of replay: routing key to send it with; NULL: the letter''s';
+COMMENT ON COLUMN cdc_relay.request.routing_key IS 'of replay: routing key to send it with; NULL: the dead letter''s';
 COMMENT ON COLUMN cdc_relay.request.who         IS 'database role and OS user, or the token''s name';
 COMMENT ON COLUMN cdc_relay.request.reason      IS 'why, in the operator''s words';
 COMMENT ON COLUMN cdc_relay.request.job         IS 'common to the requests of one bulk command; from the sequence job';
@@ -255,7 +255,7 @@ CREATE TABLE cdc_relay.bulk (
     matched     bigint NOT NULL,
     asked       bigint NOT NULL DEFAULT 0,
     skipped     bigint NOT NULL DEFAULT 0,
-    in_letters  boolean NOT NULL,
+    in_dead_letters  boolean NOT NULL,
     incarnation bigint NOT NULL DEFAULT 0,
     commit_lsn  pg_lsn NOT NULL DEFAULT '0/0',
     idx         bigint NOT NULL DEFAULT -1,
@@ -271,7 +271,7 @@ COMMENT ON COLUMN cdc_relay.bulk.reason      IS 'why, in the operator''s words';
 COMMENT ON COLUMN cdc_relay.bulk.matched     IS 'rows that the filter chose when it was asked for';
 COMMENT ON COLUMN cdc_relay.bulk.asked       IS 'requests made so far';
 COMMENT ON COLUMN cdc_relay.bulk.skipped     IS 'rows about which another request waited';
-COMMENT ON COLUMN cdc_relay.bulk.in_letters  IS 'requests are being made about dead letters, after the position below; false: about parked rows';
+COMMENT ON COLUMN cdc_relay.bulk.in_dead_letters  IS 'requests are being made about dead letters, after the position below; false: about deferred rows';
 COMMENT ON COLUMN cdc_relay.bulk.state       IS 'asking: requests are being made; asked: all are made, some wait; done; cancelled by an operator';
 
 CREATE TABLE cdc_relay.audit (
@@ -291,7 +291,7 @@ CREATE TABLE cdc_relay.audit (
 );
 CREATE INDEX audit_n ON cdc_relay.audit (n);
 COMMENT ON TABLE  cdc_relay.audit IS 'What was done to events: who, when, what, why. Never purged by the relay; it holds no id, key or payload, nor words of a broker.';
-COMMENT ON COLUMN cdc_relay.audit.n           IS 'of the row it was done to (0: a job that was cancelled, or letters purged by age, as result says); with incarnation, commit_lsn and idx (NULL: the row was gone) the event''s position';
+COMMENT ON COLUMN cdc_relay.audit.n           IS 'of the row it was done to (0: a job that was cancelled, or dead letters purged by age, as result says); with incarnation, commit_lsn and idx (NULL: the row was gone) the event''s position';
 COMMENT ON COLUMN cdc_relay.audit.result      IS 'what became of it';
 COMMENT ON COLUMN cdc_relay.audit.request     IS 'id of the request';
 INSERT INTO cdc_relay.migration (version) VALUES (2);

@@ -1,10 +1,10 @@
--- What a monitoring role may see: how far the slots are, how much is parked and dead, and why; no payload, key or id, no word of a
+-- What a monitoring role may see: how far the slots are, how much is deferred and dead, and why; no payload, key or id, no word of a
 -- broker. `cdc-relay status` works with it when no relay answers.
 GRANT pg_monitor TO relay_monitor; -- pg_stat_replication in full, sizes of the WAL
 GRANT USAGE ON SCHEMA cdc_relay TO relay_monitor;
 GRANT SELECT ON cdc_relay.slots, cdc_relay.progress, cdc_relay.migration TO relay_monitor;
-GRANT SELECT (slot, system_id, incarnation, commit_lsn, idx, n, commit_time, parked_at, first_failed_at, next_attempt, attempts, bytes, class, reason)
+GRANT SELECT (slot, system_id, incarnation, commit_lsn, idx, n, commit_time, deferred_at, first_failed_at, next_attempt, attempts, bytes, class, reason)
   ON cdc_relay.retry TO relay_monitor;
-GRANT SELECT (slot, system_id, incarnation, commit_lsn, idx, n, commit_time, parked_at, first_failed_at, died_at, closed_at, mirrored_at, state, attempts, bytes, class, reason)
+GRANT SELECT (slot, system_id, incarnation, commit_lsn, idx, n, commit_time, deferred_at, first_failed_at, died_at, closed_at, mirrored_at, state, attempts, bytes, class, reason)
   ON cdc_relay.dead_letter TO relay_monitor;
 GRANT SELECT (slot, system_id, at, action, n, result) ON cdc_relay.audit TO relay_monitor;

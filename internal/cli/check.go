@@ -12,7 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
@@ -31,7 +31,7 @@ message: its id begins with cdc-relay-check-, its payload is {"cdc_check": true}
 cdc_check is true (with sink.compat only the headers of that profile). Where the templates of
 exchange, routing key or topic need values, give them with --aggregate, --key, --type and --column.`,
 		Example: `  cdc-relay check
-  cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .mend'
+  cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .fix'
   cdc-relay check --publish --aggregate order --type created`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -76,8 +76,8 @@ func printFindings(w io.Writer, findings []check.Finding) error {
 	for _, f := range findings {
 		line := fmt.Sprintf("%-4s  %-*s  %s", f.Level, width, f.Name, f.Detail)
 		fmt.Fprintln(&out, output.ForTerminal(w, line, width+10))
-		if f.Mend != "" {
-			line := fmt.Sprintf("      %-*s  mend: %s", width, "", f.Mend)
+		if f.Fix != "" {
+			line := fmt.Sprintf("      %-*s  fix: %s", width, "", f.Fix)
 			fmt.Fprintln(&out, output.ForTerminal(w, line, 0))
 		}
 	}
@@ -95,5 +95,5 @@ func failed(findings []check.Finding) error {
 	if n == 0 {
 		return nil
 	}
-	return &outbox.Stop{Code: outbox.ExitFailure, Reason: "check", What: fmt.Sprintf("%d of %d checks failed", n, len(findings))}
+	return &event.Stop{Code: event.ExitFailure, Reason: "check", What: fmt.Sprintf("%d of %d checks failed", n, len(findings))}
 }

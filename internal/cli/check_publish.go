@@ -17,8 +17,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
@@ -80,11 +80,11 @@ func (m *testMessage) validate(c *config.Config) error {
 }
 
 // event is the message as an event of the outbox; columns are those that the sink asks for.
-func (m *testMessage) event(columns []string) *outbox.Event {
+func (m *testMessage) event(columns []string) *event.Event {
 	now := time.Now()
-	ev := &outbox.Event{
+	ev := &event.Event{
 		CommitTime: now, Time: now, ID: []byte("cdc-relay-check-" + strings.ToLower(rand.Text())), Type: []byte(m.kind),
-		Payload: []byte(`{"cdc_check": true}`), PayloadKind: outbox.JSON, Headers: []byte(`{"cdc_check": true}`),
+		Payload: []byte(`{"cdc_check": true}`), PayloadKind: event.JSON, Headers: []byte(`{"cdc_check": true}`),
 		Columns: make([][]byte, len(columns)),
 	}
 	if m.isSet("aggregate") {
@@ -104,7 +104,7 @@ func (m *testMessage) event(columns []string) *outbox.Event {
 // sendTo sends it, unless nothing answers at the brokers: that would only take time.
 func (m *testMessage) sendTo(ctx context.Context, c *config.Config, found []check.Finding) check.Finding {
 	if slices.ContainsFunc(found, func(f check.Finding) bool { return f.Name == "broker" && f.Level == check.LevelFail }) {
-		return check.Finding{Name: "test message", Level: check.LevelFail, Detail: "not sent: no broker was reached", Mend: "fix the line broker first"}
+		return check.Finding{Name: "test message", Level: check.LevelFail, Detail: "not sent: no broker was reached", Fix: "fix the line broker first"}
 	}
 	return m.send(ctx, c)
 }
@@ -116,7 +116,7 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) check.Finding 
 	small.Delivery.Lanes = 1
 	out, columns, err := wiring.OpenSink(&small, zap.NewNop(), metrics.New("", "", runtime.Version()), nil)
 	if err != nil {
-		f.Detail, f.Mend = err.Error(), "correct the section sink"
+		f.Detail, f.Fix = err.Error(), "correct the section sink"
 		return f
 	}
 	ev := m.event(columns)
@@ -130,19 +130,19 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) check.Finding 
 	case err != nil:
 		state, _ := wiring.SinkState(out)
 		f.Detail = fmt.Sprintf("%s to %s was not confirmed: %s", ev.ID, where, cmp.Or(state.Why, err.Error()))
-		f.Mend = "see the log of the broker for why it closed the connection or did not answer"
+		f.Fix = "see the log of the broker for why it closed the connection or did not answer"
 	case outcome.State == sink.Confirmed:
 		f.Level, f.Detail = check.LevelOK, fmt.Sprintf("%s to %s was confirmed", ev.ID, where)
 	case outcome.Fault != nil:
-		f.Detail, f.Mend = fmt.Sprintf("%s to %s was refused (%s): %s", ev.ID, where, outcome.Fault.Reason, outcome.Fault.Words), refusalFix(outcome.Fault.Reason, &route)
+		f.Detail, f.Fix = fmt.Sprintf("%s to %s was refused (%s): %s", ev.ID, where, outcome.Fault.Reason, outcome.Fault.Words), refusalFix(outcome.Fault.Reason, &route)
 	default:
-		f.Detail, f.Mend = fmt.Sprintf("%s to %s is %s", ev.ID, where, outcome.State), "try again"
+		f.Detail, f.Fix = fmt.Sprintf("%s to %s is %s", ev.ID, where, outcome.State), "try again"
 	}
 	return f
 }
 
 // publishOne runs the sink for as long as one event takes.
-func publishOne(ctx context.Context, out sink.Sink, ev *outbox.Event) (sink.Outcome, error) {
+func publishOne(ctx context.Context, out sink.Sink, ev *event.Event) (sink.Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var run sync.WaitGroup
@@ -164,18 +164,19 @@ func publishOne(ctx context.Context, out sink.Sink, ev *outbox.Event) (sink.Outc
 	outcomes := make([]sink.Outcome, 1)
 	for {
 		outcomes[0] = sink.Outcome{}
-		err := out.Publish(ctx, place.Lane, []*outbox.Event{ev}, outcomes)
+		err := out.Publish(ctx, place.Lane, []*event.Event{ev}, outcomes)
 		if err == nil || ctx.Err() != nil {
 			return outcomes[0], err
 		}
 		if outcomes[0].State == sink.Unknown {
-			return outcomes[0], errors.Join(errors.New("in doubt"), err) // it may have come: not twice
+			// it may have come: not twice
+			return outcomes[0], errors.Join(errors.New("in doubt"), err)
 		}
 	}
 }
 
 // refusalFix is what to do about a refusal.
-func refusalFix(reason sink.Reason, r *outbox.Route) string {
+func refusalFix(reason sink.Reason, r *event.Route) string {
 	switch reason { //nolint:exhaustive // the others are about the message
 	case sink.Unroutable:
 		return fmt.Sprintf("bind a queue for it: rabbitmqadmin declare binding source=%q destination=QUEUE routing_key=%q", r.Name, r.RoutingKey)
@@ -190,5 +191,5 @@ func refusalFix(reason sink.Reason, r *outbox.Route) string {
 	case sink.NoLeader, sink.TooFewReplicas:
 		return "bring the brokers of its replicas back"
 	}
-	return "see this reason in docs/operations.md, under parked events and dead letters"
+	return "see this reason in docs/operations.md, under deferred events and dead letters"
 }

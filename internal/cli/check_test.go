@@ -23,7 +23,7 @@ func TestFindingsOnATerminal(t *testing.T) {
 	}
 	findings := []check.Finding{{
 		Name: "slot", Level: check.LevelFail, Detail: "it does not exist any more, and nobody knows what it would have sent",
-		Mend: "find and re-send what is missing; UPDATE cdc_relay.slots SET state = 'adopt'",
+		Fix: "find and re-send what is missing; UPDATE cdc_relay.slots SET state = 'adopt'",
 	}}
 	if err := printFindings(near, findings); err != nil {
 		t.Fatal(err)

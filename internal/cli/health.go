@@ -7,7 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // newHealth is the command health: a probe for images that have no shell and no curl.
@@ -31,7 +31,7 @@ what the relay is doing.`,
 				admin = c.Admin.Listen
 			}
 			if why := client.Health(cmd.Context(), admin); why != "" {
-				return &outbox.Stop{Code: outbox.ExitFailure, Reason: "unhealthy", What: why}
+				return &event.Stop{Code: event.ExitFailure, Reason: "unhealthy", What: why}
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "healthy")
 			return err

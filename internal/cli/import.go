@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // newImport is `import debezium`.
@@ -77,9 +77,9 @@ func fileArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return nil
 	}
-	return &outbox.Stop{
-		Code: outbox.ExitUsage, Reason: "usage", What: cmd.CommandPath() + " wants a FILE",
-		Mend: "name the connector's JSON or .properties, application.properties, or - for stdin",
+	return &event.Stop{
+		Code: event.ExitUsage, Reason: "usage", What: cmd.CommandPath() + " wants a FILE",
+		Fix: "name the connector's JSON or .properties, application.properties, or - for stdin",
 	}
 }
 
@@ -121,8 +121,8 @@ func importDebezium(args []string, opt importOptions, stdin io.Reader, stdout, s
 	return writeImport(result, opt.out)
 }
 
-func importError(what string, err error, mend string) error {
-	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "import", What: what, Err: err, Mend: mend}
+func importError(what string, err error, fix string) error {
+	return &event.Stop{Code: event.ExitUsage, Reason: "import", What: what, Err: err, Fix: fix}
 }
 
 // readImport reads the files; at most one of them is stdin.
@@ -154,7 +154,8 @@ func readImport(args []string, workerPath string, stdin io.Reader) (files []read
 	return files, nil, nil
 }
 
-// writeImport makes the file, for its owner alone: there may be passwords in it. A file that came to be meanwhile stays.
+// writeImport makes the file, for its owner alone: there may be passwords in it. A file that came
+// to be meanwhile stays.
 func writeImport(result *importer.Result, path string) (err error) {
 	f, err := os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cli is the command line of cdc-relay: one file or folder per command. Only `run` is elsewhere, in cmd/cdc-relay, because
-// it wires the relay.
+// Package cli is the command line of cdc-relay: one file or folder per command. Only `run` is
+// elsewhere, in cmd/cdc-relay, because it wires the relay.
 package cli
 
 import (
@@ -13,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/status"
 )
 
-// NewRoot is the whole command line. run makes the command that relays, which is wired outside of this package.
+// NewRoot is the whole command line. run makes the command that relays, which is wired outside of
+// this package.
 func NewRoot(version string, run func(*command.Options) *cobra.Command) (*cobra.Command, *command.Options) {
 	g := &command.Options{Build: command.ThisBuild(version)}
 	var showVersion bool

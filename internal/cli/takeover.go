@@ -11,7 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
@@ -39,15 +39,15 @@ created whatever source.create says.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opt.From == "" {
-				return &outbox.Stop{
-					Code: outbox.ExitUsage, Reason: "usage",
-					What: "--from-slot is missing", Mend: "SELECT slot_name, plugin, active FROM pg_replication_slots",
+				return &event.Stop{
+					Code: event.ExitUsage, Reason: "usage",
+					What: "--from-slot is missing", Fix: "SELECT slot_name, plugin, active FROM pg_replication_slots",
 				}
 			}
 			if opt.Drop && !yes {
-				return &outbox.Stop{
-					Code: outbox.ExitUsage, Reason: "usage",
-					What: "--drop drops slot " + opt.From, Err: errors.New("its program can not go on with it any more"), Mend: "say --yes to do it",
+				return &event.Stop{
+					Code: event.ExitUsage, Reason: "usage",
+					What: "--drop drops slot " + opt.From, Err: errors.New("its program cannot go on with it any more"), Fix: "say --yes to do it",
 				}
 			}
 			_, rc, _, err := g.Source()
@@ -81,7 +81,8 @@ created whatever source.create says.`,
 	return cmd
 }
 
-// otherSlots are what a shell offers for --from-slot: nothing when the database does not answer at once.
+// otherSlots are what a shell offers for --from-slot: nothing when the database does not answer at
+// once.
 func otherSlots(ctx context.Context, g *command.Options) []string {
 	_, rc, _, err := g.Source()
 	if err != nil {
@@ -129,5 +130,6 @@ func printTakeover(w io.Writer, s takeover.State) {
 	default:
 		what = fmt.Sprintf("slot %s (%s) stands at %s and nobody reads it; slot %s begins at %s. Start its program: what was committed in between is in its slot alone", s.From, s.Plugin, s.Confirmed, s.Slot, s.Start)
 	}
-	_, _ = fmt.Fprintln(w, output.ForTerminal(w, what, 0)) // a reader that has gone is no reason to stop
+	// a reader that has gone is no reason to stop
+	_, _ = fmt.Fprintln(w, output.ForTerminal(w, what, 0))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -28,9 +28,9 @@ slot created later does not send them.`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
-				return &outbox.Stop{
-					Code: outbox.ExitUsage, Reason: "usage",
-					What: "teardown drops the slot", Err: errors.New("events that it has not delivered are not sent any more"), Mend: "add --yes to do it",
+				return &event.Stop{
+					Code: event.ExitUsage, Reason: "usage",
+					What: "teardown drops the slot", Err: errors.New("events that it has not delivered are not sent any more"), Fix: "add --yes to do it",
 				}
 			}
 			_, rc, _, err := g.Source()
@@ -45,15 +45,17 @@ slot created later does not send them.`,
 	return cmd
 }
 
-// holderTimeout is how long after the end of a relay's process the server may still count it as the slot's holder.
+// holderTimeout is how long after the end of a relay's process the server may still count it as the
+// slot's holder.
 const holderTimeout = 5 * time.Second
 
-// tearDown tries again for a moment while the slot is held, so that it can follow the stop of a relay at once.
+// tearDown tries again for a moment while the slot is held, so that it can follow the stop of a
+// relay at once.
 func tearDown(ctx context.Context, rc source.Config, force bool) error {
 	give := time.After(holderTimeout)
 	for {
 		err := setup.Teardown(ctx, rc, force)
-		var stop *outbox.Stop
+		var stop *event.Stop
 		if !errors.As(err, &stop) || stop.Reason != "slot_held" {
 			return err
 		}

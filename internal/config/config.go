@@ -60,9 +60,10 @@ type Outbox struct {
 	ID, Payload          Column // always mapped
 	Aggregate, Key, Type Column
 	Timestamp            Column // not mapped: the commit time
-	Traceparent          Column // unused if it is a default that the table lacks; so are the two below
-	Headers              []NamedColumn
-	HeadersColumn        Column
+	// unused if it is a default that the table lacks; so are the two below
+	Traceparent   Column
+	Headers       []NamedColumn
+	HeadersColumn Column
 }
 
 // NamedColumn feeds one message header or property from a column, which every table must have.

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+var rewrite = flag.Bool("rewrite", false, "write the golden files again")
 
 // base is a configuration without a fault, to which a test adds one.
 const base = "source: {url: postgres://relay@localhost:5432/shop}\nsink: {rabbitmq: {}}\n"
@@ -47,8 +47,8 @@ func mustLoad(t *testing.T, content string, env ...string) *Config {
 // faultsOf gives one line a fault, and checks that the error is one of exit code 2.
 func faultsOf(t *testing.T, err error) []string {
 	t.Helper()
-	var stop *outbox.Stop
-	if !errors.As(err, &stop) || stop.Code != outbox.ExitUsage {
+	var stop *event.Stop
+	if !errors.As(err, &stop) || stop.Code != event.ExitUsage {
 		t.Fatalf("got %v, want a Stop of exit code 2", err)
 	}
 	var faults document.Faults
@@ -271,7 +271,7 @@ func TestScalarsKeepTheirText(t *testing.T) {
 	}
 }
 
-func TestSecretIsReadAnew(t *testing.T) {
+func TestSecretIsReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(content string) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {

@@ -63,7 +63,7 @@ func TestKafkaFromTheEnvironmentAlone(t *testing.T) {
 }
 
 // A rotated password is taken up, and a file that is gone is named.
-func TestKafkaCredentialsAreReadAnew(t *testing.T) {
+func TestKafkaCredentialsAreReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(content string) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 )
 
 // Load reads the file at path ("" for none) and the environment, as os.Environ gives it, and checks
-// the whole. Its error is an *outbox.Stop of exit code 2 that lists every fault, each with its
+// the whole. Its error is an *event.Stop of exit code 2 that lists every fault, each with its
 // file, line and column or its variable.
 //
 // Every value that is one may hold ${VAR}, ${VAR:-default}, ${file:/path} and $$, in the file and
@@ -29,7 +29,7 @@ func Load(path string, environ []string) (*Config, error) {
 	if path != "" {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			return nil, &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: "read configuration", Err: err}
+			return nil, &event.Stop{Code: event.ExitUsage, Reason: "config", What: "read configuration", Err: err}
 		}
 		if !l.file(path, content) {
 			return nil, l.faults.Stop()
@@ -41,10 +41,10 @@ func Load(path string, environ []string) (*Config, error) {
 		if path != "" {
 			file = path + " sets nothing"
 		}
-		return nil, &outbox.Stop{
-			Code: outbox.ExitUsage, Reason: "config",
+		return nil, &event.Stop{
+			Code: event.ExitUsage, Reason: "config",
 			What: "there is no configuration: " + file + ", and no CDC_RELAY_SECTION__KEY variable",
-			Mend: "write " + cmp.Or(path, "cdc-relay.yaml") + ", to start with:\n" + Minimal,
+			Fix:  "write " + cmp.Or(path, "cdc-relay.yaml") + ", to start with:\n" + Minimal,
 		}
 	}
 	l.assign()

@@ -98,8 +98,8 @@ func cutLast(path string) (section, name string, nested bool) {
 }
 
 // nearest is the known name that name is probably a misspelling of: a third of it may differ, three
-// bytes at most. "" if no known name is that close. Libraries of edit distances count two letters
-// swapped as two edits, and would replace 20 lines.
+// bytes at most. "" if no known name is that close. Libraries of edit distances count two dead
+// letters swapped as two edits, and would replace 20 lines.
 func nearest(name string, known []string) string {
 	best, most := "", 3
 	for _, candidate := range known {

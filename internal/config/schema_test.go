@@ -171,9 +171,11 @@ func TestSchemaOfEveryKey(t *testing.T) {
 		content := merged(t, lines)
 		content = regexp.MustCompile(`(?m)^  url: ""$`).ReplaceAllString(content, "  url: postgres://h/d")
 		if sink == "kafka" {
-			content = regexp.MustCompile(`(?m)^  lanes: .*\n`).ReplaceAllString(content, "") // not beside kafka
+			// not beside kafka
+			content = regexp.MustCompile(`(?m)^  lanes: .*\n`).ReplaceAllString(content, "")
 		}
-		written := strings.ReplaceAll(printed(t, mustLoad(t, content)), `"`+redacted+`"`, "guest") // the default is shown
+		// the default is shown
+		written := strings.ReplaceAll(printed(t, mustLoad(t, content)), `"`+redacted+`"`, "guest")
 		if want := printed(t, mustLoad(t, "source: {url: postgres://h/d}\nsink: {"+sink+": {}}\n")); written != want {
 			t.Errorf("%s: the schema's defaults make\n%s\nthe loader's\n%s", sink, written, want)
 		}

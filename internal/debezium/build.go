@@ -7,11 +7,11 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Build makes the event's record, or says why there is none. The error holds nothing of the row.
-func (r *Router) Build(ev *outbox.Event, rec *Record) error {
+func (r *Router) Build(ev *event.Event, rec *Record) error {
 	rec.reset()
 	t, err := r.table(ev)
 	if err != nil {
@@ -20,9 +20,11 @@ func (r *Router) Build(ev *outbox.Event, rec *Record) error {
 	if err := r.place(ev, t, rec); err != nil {
 		return err
 	}
-	rec.Time = ev.Time.UnixMicro() / 1000 // towards 1970, as Java divides: the last moment before it is 0, and not refused
+	// towards 1970, as Java divides: the last moment before it is 0, and not refused
+	rec.Time = ev.Time.UnixMicro() / 1000
 	if r.o.profile == Server {
-		rec.Time = ev.CommitTime.UnixMilli() // its sink for Kafka gives no time, and the producer takes its clock's
+		// its sink for Kafka gives no time, and the producer takes its clock's
+		rec.Time = ev.CommitTime.UnixMilli()
 	}
 	if err := r.headers(ev, t, rec); err != nil {
 		return err
@@ -30,9 +32,9 @@ func (r *Router) Build(ev *outbox.Event, rec *Record) error {
 	return r.value(ev, t, rec)
 }
 
-// headers makes the header id, then the columns that are headers, in the order of the option. The four headers
-// __debezium.context.* are left out: one of them is a random number of Debezium's run.
-func (r *Router) headers(ev *outbox.Event, t *table, rec *Record) error {
+// headers makes the header id, then the columns that are headers, in the order of the option. The
+// four headers __debezium.context.* are left out: one of them is a random number of Debezium's run.
+func (r *Router) headers(ev *event.Event, t *table, rec *Record) error {
 	if err := r.header(rec, "id", &t.id, ev.ID); err != nil {
 		return err
 	}
@@ -59,7 +61,7 @@ func (r *Router) header(rec *Record, name string, c *column, text []byte) error 
 }
 
 // value makes the value: the payload, or an envelope around it and the columns that are members.
-func (r *Router) value(ev *outbox.Event, t *table, rec *Record) error {
+func (r *Router) value(ev *event.Event, t *table, rec *Record) error {
 	if t.payload.err != nil {
 		return t.payload.err
 	}
@@ -89,9 +91,9 @@ func (r *Router) value(ev *outbox.Event, t *table, rec *Record) error {
 }
 
 // payload is the payload's value. That of a bytea column was decoded when the row was read.
-func (r *Router) payload(ev *outbox.Event, t *table, rec *Record) (connect.Value, error) {
+func (r *Router) payload(ev *event.Event, t *table, rec *Record) (connect.Value, error) {
 	of := t.payload.Value
-	if ev.PayloadKind == outbox.Binary {
+	if ev.PayloadKind == event.Binary {
 		of = t.payload.Binary
 	}
 	v, scratch, err := of(rec.scratch, ev.Payload)
@@ -99,8 +101,8 @@ func (r *Router) payload(ev *outbox.Event, t *table, rec *Record) (connect.Value
 	return v, err
 }
 
-// expand makes a struct of a payload that is JSON text. Where Debezium says in a warning that it does not, the payload stays what
-// it is.
+// expand makes a struct of a payload that is JSON text. Where Debezium says in a warning that it
+// does not, the payload stays what it is.
 func (r *Router) expand(t *table, payload connect.Value) (*connect.Schema, connect.Value, error) {
 	x, err := r.o.expander.Expand(payload.Data)
 	switch {
@@ -114,7 +116,8 @@ func (r *Router) expand(t *table, payload connect.Value) (*connect.Schema, conne
 	return x.Schema, x.Value, nil
 }
 
-// isEmpty reports whether a payload is a tombstone: null, or text that is nothing but what Java's trim takes away.
+// isEmpty reports whether a payload is a tombstone: null, or text that is nothing but what Java's
+// trim takes away.
 func isEmpty(v connect.Value) bool {
 	if v.Kind != connect.Text {
 		return v.Kind == connect.Null
@@ -127,7 +130,7 @@ func isEmpty(v connect.Value) bool {
 	return true
 }
 
-func (r *Router) envelope(ev *outbox.Event, t *table, rec *Record, payloadSchema *connect.Schema, payload connect.Value) (*connect.Schema, connect.Value, error) {
+func (r *Router) envelope(ev *event.Event, t *table, rec *Record, payloadSchema *connect.Schema, payload connect.Value) (*connect.Schema, connect.Value, error) {
 	rec.items = append(rec.items[:0], payload)
 	for i, f := range r.o.placed {
 		c := &t.placed[i]
@@ -153,7 +156,7 @@ func (r *Router) envelope(ev *outbox.Event, t *table, rec *Record, payloadSchema
 }
 
 // schemaVersion is that of the envelope's schema; nil: none. A NULL is none, too.
-func (r *Router) schemaVersion(ev *outbox.Event, t *table, rec *Record) (*int32, error) {
+func (r *Router) schemaVersion(ev *event.Event, t *table, rec *Record) (*int32, error) {
 	if r.version < 0 || t.version.err != nil {
 		return nil, t.version.err
 	}

@@ -1,4 +1,5 @@
-// What can be told of a table before it has rows: types with which every row would be an event without a record.
+// What can be told of a table before it has rows: types with which every row would be an event
+// without a record.
 
 package debezium
 
@@ -8,14 +9,15 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Misfits says what is wrong with the types of the columns that the options name. A column that is not there is none of them.
-func (o *Options) Misfits(shapes []outbox.ColumnShape) []string {
+// Misfits says what is wrong with the types of the columns that the options name. A column that is
+// not there is none of them.
+func (o *Options) Misfits(shapes []event.ColumnShape) []string {
 	var found []string
 	check := func(option, name string, wants ...connect.Type) {
-		i := slices.IndexFunc(shapes, func(c outbox.ColumnShape) bool { return c.Name == name })
+		i := slices.IndexFunc(shapes, func(c event.ColumnShape) bool { return c.Name == name })
 		if i < 0 {
 			return
 		}
@@ -38,7 +40,8 @@ func (o *Options) Misfits(shapes []outbox.ColumnShape) []string {
 		switch {
 		case f.where != asPartition:
 			check(optionPlacement, f.column)
-		case o.profile == Connect: // Server's sinks choose the partition themselves, whatever the column has
+		case o.profile == Connect:
+			// Server's sinks choose the partition themselves, whatever the column has
 			check(optionPlacement, f.column, connect.Int32)
 		}
 	}

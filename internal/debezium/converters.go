@@ -1,4 +1,5 @@
-// Which converter makes the bytes of keys, values and headers: in Connect a class, in Debezium Server a format.
+// Which converter makes the bytes of keys, values and headers: in Connect a class, in Debezium
+// Server a format.
 
 package debezium
 
@@ -74,8 +75,9 @@ func (p *parsing) converter(role string) converter.Converter {
 	return c.make("")
 }
 
-// WritesSchemas is true when the key, the value or the header, whichever are asked for, is sent with its schema beside it, by its
-// converter or by the delegate of that. What Parse faults is none.
+// WritesSchemas is true when the key, the value or the header, whichever are asked for, is sent
+// with its schema beside it, by its converter or by the delegate of that. What Parse faults is
+// none.
 func WritesSchemas(profile string, options map[string]string, of ...string) bool {
 	p := &parsing{given: options, o: &Options{profile: profile}}
 	return slices.ContainsFunc(of, func(role string) bool { return writesSchemas(p.converter(role)) })

@@ -32,13 +32,16 @@ var definitions = slices.Concat([]definition{
 	{name: optionReplace},
 	{name: "table.field.event.type"}, // Debezium reads it nowhere
 	{name: "table.field.additional.missing", set: oneOf(func(o *Options, i int) { o.lenient = i == 1 }, "error", "ignore")},
-	{name: "table.fields.additional.error.on.missing", set: truth(func(o *Options, v bool) { o.lenient = !v })}, // its name before 3.6
+	// its name before 3.6
+	{name: "table.fields.additional.error.on.missing", set: truth(func(o *Options, v bool) { o.lenient = !v })},
 	{name: "table.expand.json.payload", set: truth(func(o *Options, v bool) { o.expand = v })},
 	{name: "table.json.payload.null.behavior", set: oneOf(func(o *Options, i int) { o.expander.NullsAsBytes = i == 1 }, "ignore", "optional_bytes")},
 	{name: "table.json.payload.empty.array.behavior", set: oneOf(func(o *Options, i int) { o.expander.EmptyAsString = i == 1 }, "ignore", "optional_string")},
-	{name: "table.op.invalid.behavior", set: oneOf(func(*Options, int) {}, "warn", "error", "fatal")}, // an UPDATE is no event here
+	// an UPDATE is no event here
+	{name: "table.op.invalid.behavior", set: oneOf(func(*Options, int) {}, "warn", "error", "fatal")},
 	{name: "route.tombstone.on.empty.payload", set: truth(func(o *Options, v bool) { o.tombstones = v })},
-	// Without OpenTelemetry beside it, which Debezium does not ship, these have no effect there; tracing here is another section's.
+	// Without OpenTelemetry beside it, which Debezium does not ship, these have no effect there;
+	// tracing here is another section's.
 	{name: "tracing.span.context.field"},
 	{name: "tracing.operation.name"},
 	{name: "tracing.with.context.field.only"},
@@ -60,8 +63,10 @@ var rabbitDefinitions = []definition{
 	{name: rabbitPrefix + "deliveryMode", only: Server, set: deliveryMode},
 	{name: rabbitPrefix + "null.value", only: Server, set: func(o *Options, v string) error { o.rabbit.null = []byte(v); return nil }},
 	{name: rabbitPrefix + "autoCreateRoutingKey", only: Server, set: truthThatIs(false, "declares a queue of the routing key's name; declare it at the broker")},
-	{name: rabbitPrefix + "routingKeyDurable", only: Server, set: truth(func(*Options, bool) {})},       // of the queue that is not declared
-	{name: rabbitPrefix + "routingKeyFromTopicName", only: Server, set: truth(func(*Options, bool) {})}, // Debezium warns, and does nothing
+	// of the queue that is not declared
+	{name: rabbitPrefix + "routingKeyDurable", only: Server, set: truth(func(*Options, bool) {})},
+	// Debezium warns, and does nothing
+	{name: rabbitPrefix + "routingKeyFromTopicName", only: Server, set: truth(func(*Options, bool) {})},
 	{name: rabbitPrefix + "ackTimeout", only: Server, set: refused("is delivery.confirm_timeout here")},
 }
 
@@ -108,7 +113,8 @@ func Known(profile string) []string {
 	return append(names, converterOptions(profile)...)
 }
 
-// truth takes a boolean as Java's Boolean.parseBoolean does, but refuses what is neither true nor false.
+// truth takes a boolean as Java's Boolean.parseBoolean does, but refuses what is neither true nor
+// false.
 func truth(set func(o *Options, v bool)) func(*Options, string) error {
 	return func(o *Options, value string) error {
 		v, err := parseTruth(value)

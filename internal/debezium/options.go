@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/expand"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // The profiles.
@@ -132,10 +132,11 @@ func (o *Options) Profile() string { return o.profile }
 // Columns are the columns of the outbox table that the options name.
 type Columns struct {
 	ID, Route, Key, Payload string
-	Timestamp               string   // "": none
-	Untimed                 bool     // the sinks of the profile drop the record's time, so nothing is wrong with any
-	Extra                   []string // the others, each once, and outbox.ShapeColumn
-	Optional                []string // those of Extra that a table may lack
+	Timestamp               string // "": none
+	// the sinks of the profile drop the record's time, so nothing is wrong with any
+	Untimed  bool
+	Extra    []string // the others, each once, and outbox.ShapeColumn
+	Optional []string // those of Extra that a table may lack
 }
 
 // Columns names the columns that a record is made of.
@@ -150,7 +151,7 @@ func (o *Options) Columns() Columns {
 	if o.version != "" {
 		c.Extra = append(c.Extra, o.version)
 	}
-	c.Extra = append(c.Extra, outbox.ShapeColumn)
+	c.Extra = append(c.Extra, event.ShapeColumn)
 	slices.Sort(c.Extra)
 	c.Extra = slices.Compact(c.Extra)
 	return c

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"pgregory.net/rapid"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 func mustParse(t testing.TB, profile string, options map[string]string) *Options {
@@ -22,7 +22,8 @@ func mustParse(t testing.TB, profile string, options map[string]string) *Options
 	return o
 }
 
-// Every option is taken with its default written out, and means then what it means when it is left out.
+// Every option is taken with its default written out, and means then what it means when it is left
+// out.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	written := map[string]string{
@@ -57,7 +58,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Each thing that is wrong is one fault, of the option that it is about; all of them are told at once.
+// Each thing that is wrong is one fault, of the option that it is about; all of them are told at
+// once.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	type options = map[string]string
@@ -119,7 +121,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What a placement means does not depend on white space, on the case of the placement, or on commas at its end.
+// What a placement means does not depend on white space, on the case of the placement, or on commas
+// at its end.
 func TestPlacement(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -138,7 +141,8 @@ func TestPlacement(t *testing.T) {
 			entry := space() + p.column + space() + ":" + space() + word + space()
 			p.alias = p.column
 			if p.where == inEnvelope || rapid.Bool().Draw(t, "has alias") {
-				p.alias = rapid.StringMatching(`[A-Z][A-Za-z]{0,6}`).Draw(t, "alias") + string(rune('0'+i)) // no two the same
+				// no two the same
+				p.alias = rapid.StringMatching(`[A-Z][A-Za-z]{0,6}`).Draw(t, "alias") + string(rune('0'+i))
 				entry += ":" + space() + p.alias + space()
 			}
 			want, list = append(want, p), append(list, entry)
@@ -151,7 +155,8 @@ func TestPlacement(t *testing.T) {
 	})
 }
 
-// The columns are those that are named, each once, and the shape; a version without an envelope is not read.
+// The columns are those that are named, each once, and the shape; a version without an envelope is
+// not read.
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	o := mustParse(t, Connect, map[string]string{
@@ -171,7 +176,8 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the options say, there are options or faults, and each fault is about an option that was given or could be.
+// FuzzParse: whatever the options say, there are options or faults, and each fault is about an
+// option that was given or could be.
 func FuzzParse(f *testing.F) {
 	f.Add("route.topic.regex", "(?<a>.*)", "route.topic.replacement", "${a}$")
 	f.Add("table.fields.additional.placement", "a:header:b,c:envelope", "topic.prefix", "p")
@@ -196,7 +202,7 @@ func TestMisfits(t *testing.T) {
 	o := mustParse(t, Connect, map[string]string{
 		optionPlacement: "part:partition,type:envelope,at:header", "topic.prefix": "p", optionVersion: "version",
 	})
-	columns := func(types map[string]uint32) (list []outbox.ColumnShape) {
+	columns := func(types map[string]uint32) (list []event.ColumnShape) {
 		for _, name := range []string{"id", "aggregatetype", "aggregateid", "payload", "part", "type", "at", "version"} {
 			oid := uint32(pgtype.TextOID)
 			if name == "part" || name == "version" {
@@ -205,7 +211,7 @@ func TestMisfits(t *testing.T) {
 			if other, ok := types[name]; ok {
 				oid = other
 			}
-			list = append(list, outbox.ColumnShape{Name: name, TypeOID: oid, Typmod: -1})
+			list = append(list, event.ColumnShape{Name: name, TypeOID: oid, Typmod: -1})
 		}
 		return list
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 )
 
-// Parse reads the options of a profile, and reports everything that is wrong with them. There are no Options when there are faults.
+// Parse reads the options of a profile, and reports everything that is wrong with them. There are
+// no Options when there are faults.
 func Parse(profile string, options map[string]string) (*Options, []Fault) {
 	p := &parsing{given: options, o: &Options{profile: profile, rabbit: rabbitOptions{null: []byte("default")}}}
 	if !slices.Contains(Profiles, profile) {

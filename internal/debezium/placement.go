@@ -1,4 +1,5 @@
-// table.fields.additional.placement: which columns become headers, members of an envelope, or the partition.
+// table.fields.additional.placement: which columns become headers, members of an envelope, or the
+// partition.
 
 package debezium
 
@@ -28,7 +29,8 @@ var placements = map[string]placed{"header": inHeader, "envelope": inEnvelope, "
 // envelopePayload is the name of the payload in an envelope.
 const envelopePayload = "payload"
 
-// parsePlacement reads column:placement[:alias], separated by commas, with the white space that Debezium allows.
+// parsePlacement reads column:placement[:alias], separated by commas, with the white space that
+// Debezium allows.
 func parsePlacement(list string) ([]placement, error) {
 	var found []placement
 	members := map[string]bool{envelopePayload: true}

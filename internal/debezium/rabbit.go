@@ -2,7 +2,8 @@
 
 package debezium
 
-// appendDestination fills in exchange and routing key, of which the topic and the key are made already.
+// appendDestination fills in exchange and routing key, of which the topic and the key are made
+// already.
 func (o *Options) appendDestination(dst []byte, topic, key []byte) (exchange, routingKey, _ []byte) {
 	exchange = topic
 	if o.rabbit.exchange != "" {

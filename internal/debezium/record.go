@@ -6,7 +6,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 )
 
-// Record is what Build makes. Its bytes are its own, or the event's, and good until its next use; it is made once and used again.
+// Record is what Build makes. Its bytes are its own, or the event's, and good until its next use;
+// it is made once and used again.
 type Record struct {
 	Topic      []byte
 	Key, Value []byte // nil: null

@@ -8,15 +8,17 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Router makes records. It is safe for concurrent use.
 //
-// Nothing is lost in it: an event of which it cannot make a record is refused for ever (sink.Permanent) and becomes a dead letter
-// with all its columns, where Debezium's task would end. Its record depends on nothing that may differ at the next delivery but the
-// options: a row that waits in the siding carries the shape of its table and the destination it was going to, so it is rendered
-// later as it would have been then. Options that were changed meanwhile apply to it, all but those that decide the destination.
+// Nothing is lost in it: an event of which it cannot make a record is refused for ever
+// (sink.Permanent) and becomes a dead letter with all its columns, where Debezium's task would end.
+// Its record depends on nothing that may differ at the next delivery but the options: a row that
+// waits in the retry table carries the shape of its table and the destination it was going to, so
+// it is rendered later as it would have been then. Options that were changed meanwhile apply to it,
+// all but those that decide the destination.
 type Router struct {
 	o       *Options
 	shape   int // the places in Event.Columns
@@ -33,14 +35,15 @@ type known struct {
 	err   error
 }
 
-// maxTables bounds the shapes that are kept: rows of the siding may bring old ones.
+// maxTables bounds the shapes that are kept: rows of the retry table may bring old ones.
 const maxTables = 256
 
-// Bind gives the router for events whose extra columns are these; Options.Columns must be among them.
+// Bind gives the router for events whose extra columns are these; Options.Columns must be among
+// them.
 func (o *Options) Bind(columns []string) (*Router, error) {
 	r := &Router{o: o, tables: map[string]known{}, version: -1}
 	place := func(name string) int { return slices.Index(columns, name) }
-	if r.shape = place(outbox.ShapeColumn); r.shape < 0 {
+	if r.shape = place(event.ShapeColumn); r.shape < 0 {
 		return nil, errors.New("the shape of the tables is not read")
 	}
 	for _, f := range o.placed {
@@ -58,15 +61,16 @@ func (o *Options) Bind(columns []string) (*Router, error) {
 	return r, nil
 }
 
-// What keeps an event from being rendered. They are shared by all events concerned, and hold nothing of a row.
+// What keeps an event from being rendered. They are shared by all events concerned, and hold
+// nothing of a row.
 var (
 	// ErrNoRoute is a NULL in the column that routes.
 	ErrNoRoute = errors.New("the column of route.by.field is NULL, so there is no topic")
-	errNoShape = errors.New("the shape of its table is not known: it was parked without sink.compat, and goes by the configuration of then")
+	errNoShape = errors.New("the shape of its table is not known: it was deferred without sink.compat, and goes by the configuration of then")
 )
 
 // table is that of the event's row.
-func (r *Router) table(ev *outbox.Event) (*table, error) {
+func (r *Router) table(ev *event.Event) (*table, error) {
 	if r.shape >= len(ev.Columns) || ev.Columns[r.shape] == nil {
 		return nil, errNoShape
 	}
@@ -88,15 +92,16 @@ func (r *Router) table(ev *outbox.Event) (*table, error) {
 }
 
 // Topic appends the event's topic to dst. It does not look at the shape.
-func (r *Router) Topic(ev *outbox.Event, dst []byte) ([]byte, error) {
+func (r *Router) Topic(ev *event.Event, dst []byte) ([]byte, error) {
 	if ev.Aggregate == nil {
 		return dst, ErrNoRoute
 	}
 	return r.o.topics.append(dst, ev.Aggregate), nil
 }
 
-// Placed makes what decides where the record goes: topic, key and partition, and for RabbitMQ exchange and routing key.
-func (r *Router) Placed(ev *outbox.Event, rec *Record) error {
+// Placed makes what decides where the record goes: topic, key and partition, and for RabbitMQ
+// exchange and routing key.
+func (r *Router) Placed(ev *event.Event, rec *Record) error {
 	rec.reset()
 	t, err := r.table(ev)
 	if err != nil {
@@ -105,7 +110,7 @@ func (r *Router) Placed(ev *outbox.Event, rec *Record) error {
 	return r.place(ev, t, rec)
 }
 
-func (r *Router) place(ev *outbox.Event, t *table, rec *Record) (err error) {
+func (r *Router) place(ev *event.Event, t *table, rec *Record) (err error) {
 	if t.route != nil {
 		return t.route
 	}
@@ -113,7 +118,8 @@ func (r *Router) place(ev *outbox.Event, t *table, rec *Record) (err error) {
 		return err
 	}
 	rec.Topic = rec.since(0)
-	if r.o.profile == Server && r.o.rabbit.source != fromKey { // known also when the key cannot be rendered: a replay goes there
+	// known also when the key cannot be rendered: a replay goes there
+	if r.o.profile == Server && r.o.rabbit.source != fromKey {
 		rec.Exchange, rec.RoutingKey, rec.buf = r.o.appendDestination(rec.buf, rec.Topic, nil)
 	}
 	if rec.Key, err = rec.convert(r.o.keys, &t.key, ev.Key); err != nil {
@@ -135,8 +141,9 @@ func (r *Router) place(ev *outbox.Event, t *table, rec *Record) (err error) {
 	return nil
 }
 
-// partition takes the partition of a column; the last one counts. NULL is none, also where the column has a default.
-func (r *Router) partition(ev *outbox.Event, c *column, at int, rec *Record) error {
+// partition takes the partition of a column; the last one counts. NULL is none, also where the
+// column has a default.
+func (r *Router) partition(ev *event.Event, c *column, at int, rec *Record) error {
 	if c.err != nil {
 		return c.err
 	}

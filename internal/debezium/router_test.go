@@ -9,13 +9,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // outboxShape is a table with the usual columns and some that are placed.
-func outboxShape(change func(columns map[string]*outbox.ColumnShape)) []byte {
+func outboxShape(change func(columns map[string]*event.ColumnShape)) []byte {
 	text := "'none'::character varying"
-	s := &outbox.Shape{Schema: "public", Table: "outbox", Columns: []outbox.ColumnShape{
+	s := &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
 		{Name: "id", TypeOID: pgtype.UUIDOID, Typmod: -1, NotNull: true},
 		{Name: "aggregatetype", TypeOID: pgtype.VarcharOID, Typmod: -1, NotNull: true},
 		{Name: "aggregateid", TypeOID: pgtype.VarcharOID, Typmod: -1},
@@ -25,13 +25,13 @@ func outboxShape(change func(columns map[string]*outbox.ColumnShape)) []byte {
 		{Name: "version", TypeOID: pgtype.Int4OID, Typmod: -1},
 	}}
 	if change != nil {
-		byName := map[string]*outbox.ColumnShape{}
+		byName := map[string]*event.ColumnShape{}
 		for i := range s.Columns {
 			byName[s.Columns[i].Name] = &s.Columns[i]
 		}
 		change(byName)
 	}
-	return outbox.AppendShape(nil, s)
+	return event.AppendShape(nil, s)
 }
 
 // a row: its parts, and extra columns by name.
@@ -43,7 +43,7 @@ type row struct {
 	binary              bool
 }
 
-func (r row) event(o *Options) *outbox.Event {
+func (r row) event(o *Options) *event.Event {
 	part := func(name, value string) []byte {
 		if strings.Contains(r.null, name) {
 			return nil
@@ -51,16 +51,16 @@ func (r row) event(o *Options) *outbox.Event {
 		return []byte(value)
 	}
 	at := time.UnixMicro(1767323045678999).UTC()
-	ev := &outbox.Event{
+	ev := &event.Event{
 		ID: []byte("10b1c3ff-1d4b-4f0e-8d38-000000000001"), Aggregate: part("route", r.route), Key: part("key", r.key), Payload: part("payload", r.payload),
 		Time: at, CommitTime: at.Add(time.Hour),
 	}
 	if r.binary {
-		ev.PayloadKind = outbox.Binary
+		ev.PayloadKind = event.Binary
 	}
 	for _, name := range o.Columns().Extra {
 		var value []byte
-		if name == outbox.ShapeColumn {
+		if name == event.ShapeColumn {
 			if value = r.shape; value == nil {
 				value = outboxShape(nil)
 			}
@@ -165,11 +165,11 @@ func TestBuild(t *testing.T) {
 		{"a payload that is not expanded", plainJSON("table.expand.json.payload", "true"), row{route: "order", key: "7", payload: `text`}, `outbox.event.order -1 | 7 | "text" | id=` + id},
 		{"bytes", options{"key.converter": classString, "value.converter": classBinary}, row{
 			route: "order", key: "7", payload: "\x00\xff", binary: true,
-			shape: outboxShape(func(c map[string]*outbox.ColumnShape) { c["payload"].TypeOID = pgtype.ByteaOID }),
+			shape: outboxShape(func(c map[string]*event.ColumnShape) { c["payload"].TypeOID = pgtype.ByteaOID }),
 		}, "outbox.event.order -1 | 7 | \x00\xff | id=" + id},
 		{"bytes in another mode", texts("binary.handling.mode", "hex"), row{
 			route: "order", key: "7", payload: "\x00\xff", binary: true,
-			shape: outboxShape(func(c map[string]*outbox.ColumnShape) { c["payload"].TypeOID = pgtype.ByteaOID }),
+			shape: outboxShape(func(c map[string]*event.ColumnShape) { c["payload"].TypeOID = pgtype.ByteaOID }),
 		}, "outbox.event.order -1 | 7 | 00ff | id=" + id},
 		{
 			"a partition, the last one", texts(placed, "version:partition,part:partition"),
@@ -220,7 +220,8 @@ func TestEnvelopesAreNamedByTheirOwnRoute(t *testing.T) {
 	}
 }
 
-// An envelope's schema is named after the topic that the table would have. The first four names are what the real Debezium made.
+// An envelope's schema is named after the topic that the table would have. The first four names are
+// what the real Debezium made.
 func TestEnvelopesAreNamedAfterATopic(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ table, mode, want string }{
@@ -233,13 +234,13 @@ func TestEnvelopesAreNamedAfterATopic(t *testing.T) {
 		{strings.Repeat("o", 250), "none", "shop.public." + strings.Repeat("o", 249-len("shop.public.")) + ".order.Value"},
 	} {
 		o := mustParse(t, Connect, map[string]string{optionPlacement: "type:envelope", "topic.prefix": "shop", "schema.name.adjustment.mode": c.mode})
-		shape, err := outbox.ParseShape(outboxShape(nil))
+		shape, err := event.ParseShape(outboxShape(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
 		shape.Table = c.table
 		var rec Record
-		if err := bound(t, o).Build(row{route: "order", key: "7", payload: "1", shape: outbox.AppendShape(nil, shape)}.event(o), &rec); err != nil {
+		if err := bound(t, o).Build(row{route: "order", key: "7", payload: "1", shape: event.AppendShape(nil, shape)}.event(o), &rec); err != nil {
 			t.Fatal(err)
 		}
 		if want := `"name":"` + c.want + `"`; !strings.Contains(string(rec.Value), want) {
@@ -248,7 +249,8 @@ func TestEnvelopesAreNamedAfterATopic(t *testing.T) {
 	}
 }
 
-// A time within the millisecond before 1970 is 1970 to Debezium, which divides microseconds; what lies before that is too early.
+// A time within the millisecond before 1970 is 1970 to Debezium, which divides microseconds; what
+// lies before that is too early.
 func TestTimesAroundTheFirst(t *testing.T) {
 	t.Parallel()
 	o := mustParse(t, Connect, nil)
@@ -288,7 +290,7 @@ func TestCannotBuild(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
 	typed := func(column string, oid uint32) []byte {
-		return outboxShape(func(c map[string]*outbox.ColumnShape) { c[column].TypeOID = oid })
+		return outboxShape(func(c map[string]*event.ColumnShape) { c[column].TypeOID = oid })
 	}
 	placed := map[string]string{optionPlacement: "part:partition"}
 	for _, c := range []struct {
@@ -326,7 +328,7 @@ func TestCannotBuild(t *testing.T) {
 	}
 	o := mustParse(t, Connect, nil)
 	ev := row{route: "a"}.event(o)
-	ev.Columns = nil // parked without a profile
+	ev.Columns = nil // deferred without a profile
 	if err := bound(t, o).Build(ev, &Record{}); !errors.Is(err, errNoShape) {
 		t.Errorf("an event without a shape: %v", err)
 	}
@@ -341,7 +343,7 @@ func TestShapesAreForgotten(t *testing.T) {
 	o := mustParse(t, Connect, nil)
 	r := bound(t, o)
 	for i := range 2 * maxTables {
-		ev := row{route: "a", shape: outboxShape(func(c map[string]*outbox.ColumnShape) { c["aggregateid"].Typmod = int32(i) })}.event(o)
+		ev := row{route: "a", shape: outboxShape(func(c map[string]*event.ColumnShape) { c["aggregateid"].Typmod = int32(i) })}.event(o)
 		if err := r.Build(ev, &Record{}); err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +375,8 @@ func TestBuildAllocates(t *testing.T) {
 	}
 }
 
-// FuzzBuild: whatever a row holds, there is a record or an error, and no panic; the same row gives the same record again.
+// FuzzBuild: whatever a row holds, there is a record or an error, and no panic; the same row gives
+// the same record again.
 func FuzzBuild(f *testing.F) {
 	f.Add("order", "7", `{"a": 1}`, "created", uint32(pgtype.JSONBOID), uint32(pgtype.VarcharOID), "'none'::text", true, false)
 	f.Add("", "", `[1, null]`, "", uint32(pgtype.ByteaOID), uint32(pgtype.NumericOID), "nextval('s'::regclass)", false, true)
@@ -384,7 +387,7 @@ func FuzzBuild(f *testing.F) {
 		}
 		for _, profile := range Profiles {
 			o := mustParse(t, profile, options)
-			shape := outboxShape(func(c map[string]*outbox.ColumnShape) {
+			shape := outboxShape(func(c map[string]*event.ColumnShape) {
 				c["payload"].TypeOID, c["aggregateid"].TypeOID, c["type"].Default = payloadType, keyType, &def
 			})
 			ev := row{route: route, key: key, payload: payload, columns: map[string]string{"type": typ}, shape: shape}.event(o)
@@ -397,12 +400,13 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
-// Rows of one table before and after it was altered come through one router: each is rendered by its own shape.
+// Rows of one table before and after it was altered come through one router: each is rendered by
+// its own shape.
 func TestEachRowHasItsOwnShape(t *testing.T) {
 	t.Parallel()
 	o := mustParse(t, Connect, nil)
 	r := bound(t, o)
-	altered := outboxShape(func(c map[string]*outbox.ColumnShape) { c["aggregateid"].NotNull = true })
+	altered := outboxShape(func(c map[string]*event.ColumnShape) { c["aggregateid"].NotNull = true })
 	var rec Record
 	for range 2 {
 		for shape, want := range map[string]string{string(outboxShape(nil)): "true", string(altered): "false"} {

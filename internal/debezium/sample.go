@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Sample gives an event of text columns the shape of a table that it could be of: what the converters take. ev has the extra
-// columns in the order of columns.
-func (o *Options) Sample(ev *outbox.Event, columns []string) {
-	s := &outbox.Shape{Schema: "public", Table: "outbox"}
+// Sample gives an event of text columns the shape of a table that it could be of: what the
+// converters take. ev has the extra columns in the order of columns.
+func (o *Options) Sample(ev *event.Event, columns []string) {
+	s := &event.Shape{Schema: "public", Table: "outbox"}
 	add := func(name string, oid uint32) {
-		if !slices.ContainsFunc(s.Columns, func(c outbox.ColumnShape) bool { return c.Name == name }) {
-			s.Columns = append(s.Columns, outbox.ColumnShape{Name: name, TypeOID: oid, Typmod: -1})
+		if !slices.ContainsFunc(s.Columns, func(c event.ColumnShape) bool { return c.Name == name }) {
+			s.Columns = append(s.Columns, event.ColumnShape{Name: name, TypeOID: oid, Typmod: -1})
 		}
 	}
 	add(o.id, pgtype.TextOID)
@@ -28,8 +28,8 @@ func (o *Options) Sample(ev *outbox.Event, columns []string) {
 		ev.Key = hex.AppendEncode([]byte(`\x`), ev.Key)
 	}
 	add(o.key, pgtype.TextOID)
-	if ev.PayloadKind = outbox.JSON; wantsBytes(o.values) {
-		ev.PayloadKind = outbox.Binary
+	if ev.PayloadKind = event.JSON; wantsBytes(o.values) {
+		ev.PayloadKind = event.Binary
 		add(o.payload, pgtype.ByteaOID)
 	}
 	add(o.payload, pgtype.JSONBOID)
@@ -44,8 +44,8 @@ func (o *Options) Sample(ev *outbox.Event, columns []string) {
 	for _, f := range o.placed {
 		add(f.column, pgtype.TextOID)
 	}
-	if i := slices.Index(columns, outbox.ShapeColumn); i >= 0 {
-		ev.Columns[i] = outbox.AppendShape(nil, s)
+	if i := slices.Index(columns, event.ShapeColumn); i >= 0 {
+		ev.Columns[i] = event.AppendShape(nil, s)
 	}
 }
 

@@ -13,10 +13,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// table is a shape, read: its columns, and the schemas of its envelopes. It is safe for concurrent use.
+// table is a shape, read: its columns, and the schemas of its envelopes. It is safe for concurrent
+// use.
 type table struct {
 	id, key, payload column
 	route            error // what keeps the route from being one
@@ -37,7 +38,7 @@ type column struct {
 
 // read makes a table of a shape.
 func (o *Options) read(encoded []byte) (*table, error) {
-	shape, err := outbox.ParseShape(encoded)
+	shape, err := event.ParseShape(encoded)
 	if err != nil {
 		return nil, err
 	}
@@ -68,14 +69,15 @@ func (o *Options) read(encoded []byte) (*table, error) {
 	return t, nil
 }
 
-// topicName is the name of a table's own topic, which its schema is named after: what Kafka takes in no topic is "_", each unit of UTF-16
-// by itself, and what is longer than a topic may be is cut (AbstractTopicNamingStrategy.sanitizedTopicName).
+// topicName is the name of a table's own topic, which its schema is named after: what Kafka takes
+// in no topic is "_", each unit of UTF-16 by itself, and what is longer than a topic may be is cut
+// (AbstractTopicNamingStrategy.sanitizedTopicName).
 func topicName(name string) string {
 	const longest = 249
 	var out []byte
 	for _, unit := range utf16.Encode([]rune(name)) {
-		letter := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z'
-		if letter || unit >= '0' && unit <= '9' || unit == '.' || unit == '_' || unit == '-' {
+		deadLetter := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z'
+		if deadLetter || unit >= '0' && unit <= '9' || unit == '.' || unit == '_' || unit == '-' {
 			out = append(out, byte(unit))
 		} else {
 			out = append(out, '_')
@@ -86,7 +88,7 @@ func topicName(name string) string {
 
 var errMissing = errors.New("the table has no such column")
 
-func (o *Options) column(shape *outbox.Shape, name string) column {
+func (o *Options) column(shape *event.Shape, name string) column {
 	for _, s := range shape.Columns {
 		if s.Name == name {
 			c, err := columns.NewColumn(s, o.modes)
@@ -99,11 +101,13 @@ func (o *Options) column(shape *outbox.Shape, name string) column {
 // maxEnvelopes bounds the schemas of a table: routed values may be made from data.
 const maxEnvelopes = 4096
 
-// envelope is the schema of an envelope around a payload. It is each event's own: Debezium keeps, for all events with a payload of the
-// same schema, that of the first one that its process saw, its name and its columns' NOT NULL and defaults, which no two runs have in common.
+// envelope is the schema of an envelope around a payload. It is each event's own: Debezium keeps,
+// for all events with a payload of the same schema, that of the first one that its process saw, its
+// name and its columns' NOT NULL and defaults, which no two runs have in common.
 func (t *table) envelope(o *Options, payload *connect.Schema, version *int32, rec *Record, route []byte) *connect.Schema {
 	if payload != t.payload.Schema {
-		return t.newEnvelope(o, payload, version, string(route)) // an expanded payload: each has its own
+		// an expanded payload: each has its own
+		return t.newEnvelope(o, payload, version, string(route))
 	}
 	end := len(rec.scratch)
 	defer func() { rec.scratch = rec.scratch[:end] }()

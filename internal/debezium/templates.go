@@ -1,13 +1,15 @@
-// Where records go, in the words of the relay's own templates: for people, and for what looks at a destination before there is an
-// event. The records' own destinations are made in topic.go and rabbit.go.
+// Where records go, in the words of the relay's own templates: for people, and for what looks at a
+// destination before there is an event. The records' own destinations are made in topic.go and
+// rabbit.go.
 
 package debezium
 
 import "strings"
 
-// Templates are the topic, and RabbitMQ's exchange and routing key. A part of a topic that a regular expression takes from the
-// routed value stands there as {aggregate}, or as {key} when the column that routes is that of the key: keys may be about people,
-// and what is made from them is not shown.
+// Templates are the topic, and RabbitMQ's exchange and routing key. A part of a topic that a
+// regular expression takes from the routed value stands there as {aggregate}, or as {key} when the
+// column that routes is that of the key: keys may be about people, and what is made from them is
+// not shown.
 func (o *Options) Templates() (topic, exchange, routingKey string) {
 	var made strings.Builder
 	part := "{aggregate}"

@@ -12,18 +12,22 @@ import (
 
 // topics makes topics. It is safe for concurrent use.
 type topics struct {
-	whole   *regexp.Regexp // matches when the expression matches all of the value; nil: it always does, and takes all of it
+	// matches when the expression matches all of the value; nil: it always does, and takes all of
+	// it
+	whole   *regexp.Regexp
 	first   *regexp.Regexp
 	replace regex.Replacement
 
-	mu    sync.RWMutex
-	known map[string][]byte // what was made of which value; small: an outbox has few kinds of aggregates
+	mu sync.RWMutex
+	// what was made of which value; small: an outbox has few kinds of aggregates
+	known map[string][]byte
 }
 
 // maxKnown bounds the memory of topics: values may be made from data.
 const maxKnown = 4096
 
-// everything are expressions that take any value of a line as one group, so that nothing has to be matched.
+// everything are expressions that take any value of a line as one group, so that nothing has to be
+// matched.
 var everything = map[string]bool{`(?<routedByValue>.*)`: true, `(.*)`: true}
 
 func newTopics(pattern, replace string) (t *topics, regexFault, replaceFault error) {
@@ -40,8 +44,9 @@ func newTopics(pattern, replace string) (t *topics, regexFault, replaceFault err
 	return t, nil, nil
 }
 
-// append appends the topic for a value to dst. The expression must match all of the value, or the value itself is the topic; the
-// replacement is for the first match that a search finds, which need not be all of it.
+// append appends the topic for a value to dst. The expression must match all of the value, or the
+// value itself is the topic; the replacement is for the first match that a search finds, which need
+// not be all of it.
 func (t *topics) append(dst, value []byte) []byte {
 	if t.whole == nil && !bytes.ContainsAny(value, "\n\r\u0085\u2028\u2029") {
 		for i := range t.replace {

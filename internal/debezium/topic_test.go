@@ -61,7 +61,8 @@ var refusedHere = map[string]string{
 	`(a*)+`:        "may match nothing",
 }
 
-// The topic is the one that Java makes, for every expression that is taken; what Java refuses is refused.
+// The topic is the one that Java makes, for every expression that is taken; what Java refuses is
+// refused.
 func TestTopicsAreJavas(t *testing.T) {
 	t.Parallel()
 	for _, a := range answers(t) {

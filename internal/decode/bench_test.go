@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// stream decodes the frames that come before rows, and returns the decoder and an insert of seven columns.
+// stream decodes the frames that come before rows, and returns the decoder and an insert of seven
+// columns.
 func stream(t testing.TB, payloadType uint32, payload string) (*Decoder, []byte) {
 	t.Helper()
 	d := New(Config{Tables: []Table{outboxTable()}})
@@ -94,7 +95,8 @@ func TestReplacedColumnAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestMessageAllocatesNothing: nothing but what encoding/json takes from its pool, which the race detector empties at random.
+// TestMessageAllocatesNothing: nothing but what encoding/json takes from its pool, which the race
+// detector empties at random.
 func TestMessageAllocatesNothing(t *testing.T) {
 	d := readyDecoder(t, true)
 	wal := messageFrame(true, "p", sampleMessage)

@@ -1,8 +1,8 @@
 // Package decode turns the bytes of pgoutput, protocol version 1, into outbox events.
 //
-// It is pure: no I/O, no clock, no goroutine. The same frames give the same events, and a frame that is cut, malformed or
-// out of place gives an error, never a panic and never a row. The formats are those of the PostgreSQL manual, "Logical
-// Replication Message Formats".
+// It is pure: no I/O, no clock, no goroutine. The same frames give the same events, and a frame
+// that is cut, malformed or out of place gives an error, never a panic and never a row. The formats
+// are those of the PostgreSQL manual, "Logical Replication Message Formats".
 package decode
 
 import (
@@ -14,18 +14,20 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Config says which tables are the outbox and which of their columns an event is made of.
 type Config struct {
 	Tables   []Table
 	Messages Messages
-	// Columns are wanted beside the mapping, by templates, headers and properties. Each must exist in every table; a message
-	// that has none of the name has NULL there. Their values are Event.Columns, in this order. The value of outbox.ShapeColumn is
-	// the table's shape, for which whoever reads the stream asks the catalogue: see Message.Shape.
+	// Columns are wanted beside the mapping, by templates, headers and properties. Each must exist
+	// in every table; a message that has none of the name has NULL there. Their values are
+	// Event.Columns, in this order. The value of outbox.ShapeColumn is the table's shape, for which
+	// whoever reads the stream asks the catalogue: see Message.Shape.
 	Columns []string
-	// Dropped are prefixes of messages that were relayed before and are not configured any more: a message with one of them is Foreign.
+	// Dropped are prefixes of messages that were relayed before and are not configured any more: a
+	// message with one of them is Foreign.
 	Dropped []string
 }
 
@@ -34,13 +36,18 @@ type Kind uint8
 
 // The kinds.
 const (
-	Begin    Kind = iota // a transaction opens
-	Commit               // it ends: every row of it has been seen
-	Row                  // an insert into one of our tables, or a message with our prefix
-	Skipped              // a change that is not an event: Message.Reason
-	Replaced             // a description of a table that has a configured name and an unknown OID: Message.Table, Message.OID. Its inserts are not ours
-	Foreign              // the first insert into a table that is not ours since it was described, or a message of Config.Dropped: Message.OID, Message.Name
-	Other                // a description (relation, type, origin) that changes nothing for the reader
+	Begin   Kind = iota // a transaction opens
+	Commit              // it ends: every row of it has been seen
+	Row                 // an insert into one of our tables, or a message with our prefix
+	Skipped             // a change that is not an event: Message.Reason
+	// a description of a table that has a configured name and an unknown OID: Message.Table,
+	// Message.OID. Its inserts are not ours
+	Replaced
+	// the first insert into a table that is not ours since it was described, or a message of
+	// Config.Dropped: Message.OID, Message.Name
+	Foreign
+	// a description (relation, type, origin) that changes nothing for the reader
+	Other
 )
 
 // Message is one decoded frame.
@@ -48,35 +55,38 @@ type Message struct {
 	Kind   Kind
 	Xid    uint32        // Begin, Commit
 	Commit pglogrepl.LSN // Begin, Commit: the start of the commit record (Begin's final_lsn)
-	End    pglogrepl.LSN // Commit: TransactionEndLSN, the position to confirm once all before it is settled
+	// Commit: TransactionEndLSN, the position to confirm once all before it is settled
+	End pglogrepl.LSN
 
 	CommitTime time.Time // Begin: by the server's clock, microseconds
 
-	// Event is the row. It belongs to the decoder and is valid until its next call; its bytes alias the frame, or a buffer
-	// of the decoder.
-	Event *outbox.Event
+	// Event is the row. It belongs to the decoder and is valid until its next call; its bytes alias
+	// the frame, or a buffer of the decoder.
+	Event *event.Event
 
-	// Reason is why a change was Skipped: "update", "delete" or "truncate" of our table, "foreign_table", "message" of
-	// another prefix, NonTransactional.
+	// Reason is why a change was Skipped: "update", "delete" or "truncate" of our table,
+	// "foreign_table", "message" of another prefix, NonTransactional.
 	Reason string
 
 	Table *Table // Replaced: belongs to the decoder
 	OID   uint32 // Replaced, Foreign (0: a message), and with a Shape
-	Name  string // Foreign: of the table as the stream has it, schema.name, or the prefix of a message
-	// Shape is of a table of ours that was just described, when the configuration wants shapes; else nil. The frame does not know
-	// what is NOT NULL and what has a default: whoever reads the stream adds that and calls Shaped before the table's next row.
-	Shape *outbox.Shape
+	// Foreign: of the table as the stream has it, schema.name, or the prefix of a message
+	Name string
+	// Shape is of a table of ours that was just described, when the configuration wants shapes;
+	// else nil. The frame does not know what is NOT NULL and what has a default: whoever reads the
+	// stream adds that and calls Shaped before the table's next row.
+	Shape *event.Shape
 }
 
-// NonTransactional is the reason for which a message with our prefix is Skipped: it is sent whether its transaction commits or
-// not, and so it is no event.
+// NonTransactional is the reason for which a message with our prefix is Skipped: it is sent whether
+// its transaction commits or not, and so it is no event.
 const NonTransactional = "non_transactional"
 
 // SkipReasons are all that Message.Reason may be: the series of outbox_messages_skipped_total.
 var SkipReasons = []string{"update", "delete", "truncate", "foreign_table", "message", NonTransactional}
 
-// Decoder holds what the frames of one replication session refer back to: the relations described so far and the open
-// transaction. It is not safe for concurrent use.
+// Decoder holds what the frames of one replication session refer back to: the relations described
+// so far and the open transaction. It is not safe for concurrent use.
 type Decoder struct {
 	tables []Table
 	prefix string // of the messages that are events; "": none are
@@ -98,7 +108,7 @@ type Decoder struct {
 	// scratch of the current row
 	values  []value  // of its tuple
 	members []member // of its message
-	event   outbox.Event
+	event   event.Event
 	columns [][]byte
 	binary  []byte // a bytea payload
 	texts   []byte // of strings with escapes
@@ -115,7 +125,7 @@ func New(cfg Config) *Decoder {
 		relations: make(map[uint32]*relation),
 		members:   cfg.Messages.members(cfg.Columns),
 		columns:   make([][]byte, len(cfg.Columns)),
-		shapes:    slices.Contains(cfg.Columns, outbox.ShapeColumn),
+		shapes:    slices.Contains(cfg.Columns, event.ShapeColumn),
 		drop:      slices.Clone(cfg.Dropped),
 	}
 	for i, t := range cfg.Tables {
@@ -131,11 +141,13 @@ func New(cfg Config) *Decoder {
 	return d
 }
 
-// Decode reads one frame (the data of an XLogData message) into msg, which it overwrites. wal is not changed.
+// Decode reads one frame (the data of an XLogData message) into msg, which it overwrites. wal is
+// not changed.
 //
-// An *outbox.Stop means that a table of ours no longer fits its mapping; it is returned before any row of that shape.
-// Any other error means that the stream cannot be trusted. Either ends the session: every further call returns the same error,
-// so that nothing behind a row that was not understood can pass, least of all its Commit.
+// An *event.Stop means that a table of ours no longer fits its mapping; it is returned before any
+// row of that shape. Any other error means that the stream cannot be trusted. Either ends the
+// session: every further call returns the same error, so that nothing behind a row that was not
+// understood can pass, least of all its Commit.
 func (d *Decoder) Decode(wal []byte, msg *Message) error {
 	*msg = Message{Kind: Other}
 	if d.failed != nil {
@@ -150,7 +162,7 @@ func (d *Decoder) Decode(wal []byte, msg *Message) error {
 		return nil
 	}
 	*msg = Message{Kind: Other}
-	if stop, ok := errors.AsType[*outbox.Stop](err); ok {
+	if stop, ok := errors.AsType[*event.Stop](err); ok {
 		d.failed = stop
 	} else {
 		d.failed = fmt.Errorf("decode frame of type %q: %w", wal[0], err)
@@ -222,8 +234,9 @@ func (d *Decoder) end(f *frame, msg *Message) error {
 	return nil
 }
 
-// count gives the frame its index in the transaction. Every I, U, D and transactional M frame passes here, and nothing
-// else, whatever table it belongs to: a position must not change when the configuration does.
+// count gives the frame its index in the transaction. Every I, U, D and transactional M frame
+// passes here, and nothing else, whatever table it belongs to: a position must not change when the
+// configuration does.
 func (d *Decoder) count() (uint32, error) {
 	if !d.open {
 		return 0, errors.New("it is outside a transaction")

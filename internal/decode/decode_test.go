@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // nothing reports whether a Decode has left nothing behind.
@@ -19,8 +19,8 @@ func nothing(m Message) bool {
 	return m.Kind == Other && m.Event == nil && m.Reason == "" && m.Table == nil && m.OID == 0 && m.Name == "" && m.Shape == nil
 }
 
-// TestTruncatedFrames: every frame that is cut anywhere is an error, and never leaves a row behind; so is one that is
-// longer than its fields.
+// TestTruncatedFrames: every frame that is cut anywhere is an error, and never leaves a row behind;
+// so is one that is longer than its fields.
 func TestTruncatedFrames(t *testing.T) {
 	for _, wal := range append(sampleFrames(), beginFrame(0x3000, 9)) {
 		inside := wal[0] != 'B'
@@ -46,7 +46,8 @@ func TestTruncatedFrames(t *testing.T) {
 	}
 }
 
-// TestLyingLengths: a count or length that is beyond the frame is an error, and nothing is allocated for it.
+// TestLyingLengths: a count or length that is beyond the frame is an error, and nothing is
+// allocated for it.
 func TestLyingLengths(t *testing.T) {
 	column := append(be.AppendUint32([]byte{'I'}, 16400), 'N', 0, 7, 't', 0xff, 0xff, 0xff, 0xff)
 	content := append(appendString(append([]byte{'M', 1}, make([]byte, 8)...), "p"), 0xff, 0xff, 0xff, 0xff)
@@ -81,7 +82,8 @@ func TestRowAliasesFrame(t *testing.T) {
 	}
 }
 
-// TestByteaBuffer: hex is decoded beside the frame, which can be decoded again, and one huge value is not kept.
+// TestByteaBuffer: hex is decoded beside the frame, which can be decoded again, and one huge value
+// is not kept.
 func TestByteaBuffer(t *testing.T) {
 	d := readyDecoder(t, true)
 	huge := bytes.Repeat([]byte{0xab}, maxKept+1)
@@ -164,7 +166,8 @@ func TestIndexDoesNotWrap(t *testing.T) {
 	}
 }
 
-// accepting decodes a frame of the captured sessions, in which tables were replaced: each new one is accepted.
+// accepting decodes a frame of the captured sessions, in which tables were replaced: each new one
+// is accepted.
 func (d *Decoder) accepting(wal []byte, msg *Message) error {
 	err := d.Decode(wal, msg)
 	if err != nil || msg.Kind != Replaced {
@@ -178,8 +181,8 @@ func (d *Decoder) accepting(wal []byte, msg *Message) error {
 	return d.Decode(wal, msg)
 }
 
-// TestPositionsAreTheSameWhateverTheConfiguration: each event of the captured sessions has one position, whether its
-// table is relayed alone or with others, and with messages.
+// TestPositionsAreTheSameWhateverTheConfiguration: each event of the captured sessions has one
+// position, whether its table is relayed alone or with others, and with messages.
 func TestPositionsAreTheSameWhateverTheConfiguration(t *testing.T) {
 	positions := func(prefix string, names ...string) map[string]string {
 		cfg := Config{Messages: Messages{Prefix: prefix}}
@@ -217,18 +220,20 @@ func TestPositionsAreTheSameWhateverTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestStopIsBare: the caller finds code and reason without unwrapping, and the line is not prefixed.
+// TestStopIsBare: the caller finds code and reason without unwrapping, and the line is not
+// prefixed.
 func TestStopIsBare(t *testing.T) {
 	d := readyDecoder(t, true)
 	var msg Message
 	err := d.Decode(relationFrame(16400, "public", "outbox", outboxColumns(23)), &msg)
-	stop, ok := err.(*outbox.Stop) //nolint:errorlint // bare is what is tested
-	if !ok || stop.Code != outbox.ExitMapping || stop.Reason != "mapping" {
+	stop, ok := err.(*event.Stop) //nolint:errorlint // bare is what is tested
+	if !ok || stop.Code != event.ExitMapping || stop.Reason != "mapping" {
 		t.Fatalf("got %v", err)
 	}
 }
 
-// TestNothingPassesAnError: a caller that overlooks an error gets it again, never the Commit behind the lost row.
+// TestNothingPassesAnError: a caller that overlooks an error gets it again, never the Commit behind
+// the lost row.
 func TestNothingPassesAnError(t *testing.T) {
 	for _, bad := range [][]byte{{}, {'I'}, {'?'}, relationFrame(16400, "public", "outbox", outboxColumns(23))} {
 		d := readyDecoder(t, true)
@@ -245,8 +250,8 @@ func TestNothingPassesAnError(t *testing.T) {
 	}
 }
 
-// TestMisses: a hidden column matters when an event would have been made of it and no other name stands in. An event may be
-// made of any of the names.
+// TestMisses: a hidden column matters when an event would have been made of it and no other name
+// stands in. An event may be made of any of the names.
 func TestMisses(t *testing.T) {
 	table := Table{Mapping: Mapping{
 		ID: Names{Any: []string{"id"}}, Key: Names{Any: []string{"id"}}, Payload: Names{Any: []string{"payload", "body"}},

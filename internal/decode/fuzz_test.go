@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// FuzzDecode: no input panics or changes the frame, and what is accepted is what pglogrepl reads. The frame arrives inside
-// or outside a transaction, after the descriptions of a table with a jsonb payload, one with bytea, a foreign one, and one
-// whose columns are being replaced.
+// FuzzDecode: no input panics or changes the frame, and what is accepted is what pglogrepl reads.
+// The frame arrives inside or outside a transaction, after the descriptions of a table with a jsonb
+// payload, one with bytea, a foreign one, and one whose columns are being replaced.
 func FuzzDecode(f *testing.F) {
 	for _, wal := range capturedFrames(f) {
 		f.Add(true, wal)
@@ -29,7 +29,8 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add(true, insertFrame(16405, row...))
 	}
-	f.Add(true, append([]byte{'M', 0x31}, messageFrame(true, "p", sampleMessage)[2:]...)) // flags that nobody has yet
+	// flags that nobody has yet
+	f.Add(true, append([]byte{'M', 0x31}, messageFrame(true, "p", sampleMessage)[2:]...))
 	f.Fuzz(func(t *testing.T, inside bool, wal []byte) {
 		d := readyDecoder(t, inside)
 		before := bytes.Clone(wal)
@@ -75,7 +76,8 @@ func TestCapturedAgainstOracle(t *testing.T) {
 	}
 }
 
-// TestValidRowsAgainstOracle: every well-formed insert is a row, and each of its columns is as pglogrepl reads it.
+// TestValidRowsAgainstOracle: every well-formed insert is a row, and each of its columns is as
+// pglogrepl reads it.
 func TestValidRowsAgainstOracle(t *testing.T) {
 	d := readyDecoder(t, true)
 	column := rapid.Custom(func(t *rapid.T) value {
@@ -141,7 +143,8 @@ func movingMapping() Mapping {
 	return Mapping{ID: names("event_id", "id"), Key: names("customer", "aggregateid"), Type: names("type"), Payload: names("body", "payload")}
 }
 
-// sampleFrames has one valid frame per type and form, for the inside of readyDecoder's second transaction.
+// sampleFrames has one valid frame per type and form, for the inside of readyDecoder's second
+// transaction.
 func sampleFrames() [][]byte {
 	row := []value{text("1"), text("order"), text("42"), text("created"), text(`\x00`), text("2025-11-20 12:25:01.1+00"), null}
 	return [][]byte{

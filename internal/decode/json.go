@@ -1,4 +1,5 @@
-// The JSON that is read of a logical message's strings, and the JSON that is written of a row that cannot be decoded.
+// The JSON that is read of a logical message's strings, and the JSON that is written of a row that
+// cannot be decoded.
 
 package decode
 
@@ -10,8 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// unquote is the text of a JSON string, which was checked: a piece of it, or, where it has escapes, appended to buf, which
-// is returned too. ok is false for half a surrogate pair: ids that differ in one only would become the same.
+// unquote is the text of a JSON string, which was checked: a piece of it, or, where it has escapes,
+// appended to buf, which is returned too. ok is false for half a surrogate pair: ids that differ in
+// one only would become the same.
 func unquote(quoted, buf []byte) (text, grown []byte, ok bool) {
 	s := quoted[1 : len(quoted)-1 : len(quoted)-1]
 	i := bytes.IndexByte(s, '\\')
@@ -77,8 +79,9 @@ func hex4(s []byte) (r rune) {
 	return r
 }
 
-// appendRow writes a row as a JSON object of the texts of its columns. A value that is not UTF-8, or not text at all, stands
-// in hexadecimal under "name:hex", one that the server did not send as null under "name:unsent".
+// appendRow writes a row as a JSON object of the texts of its columns. A value that is not UTF-8,
+// or not text at all, stands in hexadecimal under "name:hex", one that the server did not send as
+// null under "name:unsent".
 func appendRow(b []byte, names []string, values []value) []byte {
 	b = append(b, '{')
 	for i, name := range names {

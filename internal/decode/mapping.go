@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Names are the candidates for one part of an event. Its value in a row is that of the first one which the table has and
-// which is not NULL in the row. So a column can be renamed, or replaced by another while old and new versions of an
-// application each fill their own. Without candidates the part is not mapped.
+// Names are the candidates for one part of an event. Its value in a row is that of the first one
+// which the table has and which is not NULL in the row. So a column can be renamed, or replaced by
+// another while old and new versions of an application each fill their own. Without candidates the
+// part is not mapped.
 type Names struct {
 	Any      []string
 	Optional bool // the table may lack it (a default that nobody wrote)
@@ -21,14 +22,16 @@ type Names struct {
 // Mapping names the columns of an event's parts. ID and Payload must be mapped.
 type Mapping struct {
 	ID, Aggregate, Key, Type, Payload, Timestamp, Traceparent, Headers Names
-	// Compat takes the types that Debezium's Event Router takes: a payload of any type, as its text, and for the timestamp only
-	// one without time zone.
+	// Compat takes the types that Debezium's Event Router takes: a payload of any type, as its
+	// text, and for the timestamp only one without time zone.
 	Compat bool
-	// Untimed leaves the timestamp unread: it must be there, and of its type, but an event has the time of its commit.
+	// Untimed leaves the timestamp unread: it must be there, and of its type, but an event has the
+	// time of its commit.
 	Untimed bool
 }
 
-// The parts that a mapping names, by their place in places.part and in Decoder.members. The extra columns come after them.
+// The parts that a mapping names, by their place in places.part and in Decoder.members. The extra
+// columns come after them.
 const (
 	partID = iota
 	partAggregate
@@ -52,12 +55,14 @@ func (m *Mapping) parts() [partExtra]Names {
 // Table is an outbox table as configured.
 type Table struct {
 	Schema, Name string
-	OID          uint32   // 0: of the first table that comes under the name
-	Former       []uint32 // OIDs of other tables that had the name: what is inserted into them is ours under any name
-	Mapping      Mapping
-	May          []string // extra columns that it may lack: their value is NULL then
-	// Fits says what else does not fit, of columns of which it is known what their types stand for; nil: nothing does.
-	Fits func(columns []outbox.ColumnShape) []string
+	OID          uint32 // 0: of the first table that comes under the name
+	// OIDs of other tables that had the name: what is inserted into them is ours under any name
+	Former  []uint32
+	Mapping Mapping
+	May     []string // extra columns that it may lack: their value is NULL then
+	// Fits says what else does not fit, of columns of which it is known what their types stand for;
+	// nil: nothing does.
+	Fits func(columns []event.ColumnShape) []string
 }
 
 // String is the table's name in messages: schema.name.
@@ -69,9 +74,10 @@ type Column struct {
 	TypeOID uint32 // pg_type.oid; of a domain its own, not its base type's
 }
 
-// Check says whether the mapping and the extra columns fit a table with these columns: those that the publication sends,
-// which are fewer than the table's when it has a column list or generated columns. The error is an *outbox.Stop (exit 4)
-// that names the table, every misfit, what was wanted and what is there. What Fits says is for CheckShapes.
+// Check says whether the mapping and the extra columns fit a table with these columns: those that
+// the publication sends, which are fewer than the table's when it has a column list or generated
+// columns. The error is an *event.Stop (exit 4) that names the table, every misfit, what was wanted
+// and what is there. What Fits says is for CheckShapes.
 func (t Table) Check(columns []Column, extra []string) error {
 	_, misfits := t.bind(columns, extra)
 	if t.Mapping.Compat {
@@ -80,8 +86,9 @@ func (t Table) Check(columns []Column, extra []string) error {
 	return t.misfit(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
 }
 
-// CheckShapes says what Fits says of a table that Check has nothing against: of columns as the catalogue knows them.
-func (t Table) CheckShapes(shapes []outbox.ColumnShape) error {
+// CheckShapes says what Fits says of a table that Check has nothing against: of columns as the
+// catalogue knows them.
+func (t Table) CheckShapes(shapes []event.ColumnShape) error {
 	if t.Fits == nil {
 		return nil
 	}
@@ -93,21 +100,21 @@ func (t Table) CheckShapes(shapes []outbox.ColumnShape) error {
 }
 
 // misfit is the Stop for what does not fit, nil for nothing.
-func (t Table) misfit(columns []Column, misfits []string, mend string) error {
+func (t Table) misfit(columns []Column, misfits []string, fix string) error {
 	if len(misfits) == 0 {
 		return nil
 	}
-	return &outbox.Stop{
-		Code:   outbox.ExitMapping,
+	return &event.Stop{
+		Code:   event.ExitMapping,
 		Reason: "mapping",
 		What: fmt.Sprintf("table %s does not fit the mapping: %s (columns there: %s)",
 			t, strings.Join(misfits, "; "), listColumns(columns)),
-		Mend: mend,
+		Fix: fix,
 	}
 }
 
-// Misses are the hidden columns that an event lacks: each is the first name of a part, or an extra column, of which no name
-// is among the columns that are not hidden.
+// Misses are the hidden columns that an event lacks: each is the first name of a part, or an extra
+// column, of which no name is among the columns that are not hidden.
 func (t Table) Misses(columns []Column, hidden, extra []string) []string {
 	isHidden := func(name string) bool { return slices.Contains(hidden, name) }
 	isSent := func(name string) bool {
@@ -123,7 +130,8 @@ func (t Table) Misses(columns []Column, hidden, extra []string) []string {
 	return missed
 }
 
-// Reads are those of the columns that an event may be made of: a row may have its value under any name of a part.
+// Reads are those of the columns that an event may be made of: a row may have its value under any
+// name of a part.
 func (t Table) Reads(columns, extra []string) (read []string) {
 	for _, part := range t.parts(extra) {
 		for _, name := range part.Any {
@@ -152,16 +160,16 @@ const theShape = -2
 type places struct {
 	part        [partExtra]int // -1: not mapped
 	extra       []int          // -1: the table lacks it
-	payloadKind outbox.PayloadKind
-	// several are the columns of the parts that have more than one, by part and in the order of the names; nil as a rule. part and
-	// payloadKind are those of one row then: see choose.
+	payloadKind event.PayloadKind
+	// several are the columns of the parts that have more than one, by part and in the order of the
+	// names; nil as a rule. part and payloadKind are those of one row then: see choose.
 	several []candidate
 }
 
 // candidate is one of several columns of a part.
 type candidate struct {
 	part, place int
-	kind        outbox.PayloadKind // of a payload
+	kind        event.PayloadKind // of a payload
 }
 
 // bind finds the places, or says what does not fit.
@@ -184,7 +192,7 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 	}
 	for _, name := range extra {
 		place := -1
-		if name == outbox.ShapeColumn {
+		if name == event.ShapeColumn {
 			place = theShape
 		} else if found := b.find("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil); len(found) > 0 {
 			place = found[0]
@@ -198,15 +206,16 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 	return p, nil
 }
 
-// unfit is what Fits says of a frame's columns, which do not tell what types that were made stand for.
+// unfit is what Fits says of a frame's columns, which do not tell what types that were made stand
+// for.
 func (t Table) unfit(columns []Column) []string {
 	if t.Fits == nil {
 		return nil
 	}
-	var shapes []outbox.ColumnShape
+	var shapes []event.ColumnShape
 	for _, c := range columns {
 		if c.TypeOID < firstMadeType {
-			shapes = append(shapes, outbox.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: -1})
+			shapes = append(shapes, event.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: -1})
 		}
 	}
 	return t.Fits(shapes)
@@ -218,7 +227,8 @@ type binding struct {
 	misfits []string
 }
 
-// find finds the columns of these names. Each must be of a type that is taken: any of them may have a row's value.
+// find finds the columns of these names. Each must be of a type that is taken: any of them may have
+// a row's value.
 func (b *binding) find(part string, names Names, types []columnType) (found []int) {
 	for _, name := range names.Any {
 		i := slices.IndexFunc(b.columns, func(c Column) bool { return c.Name == name })

@@ -1,4 +1,5 @@
-// Logical messages (pg_logical_emit_message): those with a configured prefix are the rows of an outbox that has no table.
+// Logical messages (pg_logical_emit_message): those with a configured prefix are the rows of an
+// outbox that has no table.
 
 package decode
 
@@ -9,15 +10,16 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Messages says which logical messages are events, and what of them. A message is a JSON object that stands for a row: its
-// members are the columns.
+// Messages says which logical messages are events, and what of them. A message is a JSON object
+// that stands for a row: its members are the columns.
 type Messages struct {
 	Prefix string // "": none are
-	// Mapping names the members. Those of id, aggregate, key, type and payload must be there when they are named, and may be
-	// null: a key that is misspelt would not be missed otherwise, and its events would have no order.
+	// Mapping names the members. Those of id, aggregate, key, type and payload must be there when
+	// they are named, and may be null: a key that is misspelt would not be missed otherwise, and
+	// its events would have no order.
 	Mapping Mapping
 }
 
@@ -26,7 +28,9 @@ type member struct {
 	names    []string
 	optional bool // a message may lack it; so it may what has no names
 
-	value  []byte   // JSON as it stands in the message, the first that is not null; nil: it has no member of these names
+	// JSON as it stands in the message, the first that is not null; nil: it has no member of these
+	// names
+	value  []byte
 	values [][]byte // by names, where there are several, else nil
 }
 
@@ -48,8 +52,8 @@ func (c Messages) members(extra []string) []member {
 	return list
 }
 
-// message reads a logical message. Only a transactional one is of the open transaction, and counts; the server sends another
-// kind at once, outside transactions.
+// message reads a logical message. Only a transactional one is of the open transaction, and counts;
+// the server sends another kind at once, outside transactions.
 func (d *Decoder) message(f *frame, msg *Message) error {
 	flags := f.byte()
 	f.uint64() // its LSN
@@ -76,13 +80,14 @@ func (d *Decoder) message(f *frame, msg *Message) error {
 		}
 		return nil
 	}
-	d.emitted(content, outbox.Position{Commit: d.commit, Index: index})
+	d.emitted(content, event.Position{Commit: d.commit, Index: index})
 	msg.Kind, msg.Reason, msg.Event = Row, "", &d.event
 	return nil
 }
 
-// emitted fills the event from a message. As with a row, whatever is wrong with it becomes the event's Fault.
-func (d *Decoder) emitted(content []byte, pos outbox.Position) {
+// emitted fills the event from a message. As with a row, whatever is wrong with it becomes the
+// event's Fault.
+func (d *Decoder) emitted(content []byte, pos event.Position) {
 	ev := d.blank(pos)
 	d.texts = reuse(d.texts)
 	ev.Fault = d.find(content)
@@ -118,8 +123,9 @@ var (
 	errNotObject = errors.New("the message is not a JSON object")
 )
 
-// find looks up the parts of the event among the members. Of a name that is there twice the last one counts, as in jsonb.
-// The error is what is wrong with the message as a whole, or the first member that it lacks.
+// find looks up the parts of the event among the members. Of a name that is there twice the last
+// one counts, as in jsonb. The error is what is wrong with the message as a whole, or the first
+// member that it lacks.
 func (d *Decoder) find(content []byte) error {
 	for i := range d.members {
 		d.members[i].forget()
@@ -127,7 +133,7 @@ func (d *Decoder) find(content []byte) error {
 	if !utf8.Valid(content) {
 		return errNotUTF8
 	}
-	list, ok := outbox.MembersOf(content)
+	list, ok := event.MembersOf(content)
 	if !ok {
 		return errNotObject
 	}
@@ -208,7 +214,8 @@ func (d *Decoder) textOf(part int) []byte {
 	return text
 }
 
-// messageTime takes the time in PostgreSQL's form and in that of RFC 3339, which is how to_json writes it.
+// messageTime takes the time in PostgreSQL's form and in that of RFC 3339, which is how to_json
+// writes it.
 func (d *Decoder) messageTime() {
 	text := d.word(partTimestamp)
 	if text == nil {
@@ -228,7 +235,8 @@ func (d *Decoder) messageTime() {
 	d.event.Time = at
 }
 
-// refuse keeps the first thing that is wrong with the message. It names the member, never the value.
+// refuse keeps the first thing that is wrong with the message. It names the member, never the
+// value.
 func (d *Decoder) refuse(format string, part int) {
 	if m := &d.members[part]; d.event.Fault == nil {
 		d.event.Fault = fmt.Errorf(format, listNames(m.names))

@@ -9,11 +9,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // compareContent says how the event of a message differs from what encoding/json reads of it.
-func compareContent(d *Decoder, ev *outbox.Event, content []byte) error {
+func compareContent(d *Decoder, ev *event.Event, content []byte) error {
 	if err := compareOrder(ev); err != nil {
 		return err
 	}
@@ -69,7 +69,8 @@ func compareContent(d *Decoder, ev *outbox.Event, content []byte) error {
 					return err
 				}
 				want = []byte(s)
-				if got == nil && strings.Contains(s, "\ufffd") { // which encoding/json puts for half a pair
+				// which encoding/json puts for half a pair
+				if got == nil && strings.Contains(s, "\ufffd") {
 					word, want = false, nil
 				}
 			}
@@ -126,7 +127,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// TestMessageTimes: the time of a message is in PostgreSQL's form or that of RFC 3339, with whatever offset.
+// TestMessageTimes: the time of a message is in PostgreSQL's form or that of RFC 3339, with
+// whatever offset.
 func TestMessageTimes(t *testing.T) {
 	d := readyDecoder(t, true)
 	for text, want := range map[string]string{

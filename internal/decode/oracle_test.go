@@ -14,17 +14,18 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// oracleRefuses are the shortest valid frames that pglogrepl takes for truncated: an insert of no columns, a truncate of
-// no tables.
+// oracleRefuses are the shortest valid frames that pglogrepl takes for truncated: an insert of no
+// columns, a truncate of no tables.
 func oracleRefuses(wal []byte) bool {
 	return wal[0] == 'I' && len(wal) == 8 || wal[0] == 'T' && len(wal) == 6
 }
 
-// compareWithOracle says how msg, which d decoded from wal, differs from pglogrepl's reading. pglogrepl checks no bounds
-// and allocates what a length field says, so it is asked only about frames that the decoder accepted.
+// compareWithOracle says how msg, which d decoded from wal, differs from pglogrepl's reading.
+// pglogrepl checks no bounds and allocates what a length field says, so it is asked only about
+// frames that the decoder accepted.
 func compareWithOracle(d *Decoder, wal []byte, msg *Message) error {
 	if oracleRefuses(wal) {
 		return nil
@@ -49,7 +50,8 @@ func compareWithOracle(d *Decoder, wal []byte, msg *Message) error {
 			return compareRow(d, msg, m)
 		}
 	case *pglogrepl.LogicalDecodingMessage:
-		m.Transactional = wal[1]&1 == 1 // of the first flag alone, whatever flags there may come to be
+		// of the first flag alone, whatever flags there may come to be
+		m.Transactional = wal[1]&1 == 1
 		return compareMessage(d, msg, m)
 	}
 	if (msg.Kind == Row) != (wal[0] == 'I' && d.relations[be.Uint32(wal[1:])].table != nil) {
@@ -118,7 +120,7 @@ func compareRow(d *Decoder, msg *Message, m *pglogrepl.InsertMessage) error {
 			}
 			continue
 		}
-		want, ok := oracleValue(column, name == "payload" && ev.PayloadKind == outbox.Binary)
+		want, ok := oracleValue(column, name == "payload" && ev.PayloadKind == event.Binary)
 		if !ok && ev.Fault == nil {
 			return fmt.Errorf("%s cannot be decoded, but the event has no fault", name)
 		}
@@ -135,18 +137,18 @@ func compareRow(d *Decoder, msg *Message, m *pglogrepl.InsertMessage) error {
 	return compareOrder(ev)
 }
 
-func compareOrder(ev *outbox.Event) error {
+func compareOrder(ev *event.Event) error {
 	if ev.Ordered != (len(ev.Key) > 0 && ev.Fault == nil) {
 		return fmt.Errorf("ordered is %v for key %q, fault %w", ev.Ordered, ev.Key, ev.Fault)
 	}
-	if !ev.Ordered && ev.Hash != outbox.HashPosition(ev.Position) {
+	if !ev.Ordered && ev.Hash != event.HashPosition(ev.Position) {
 		return errors.New("an event without an order does not have the hash of its position")
 	}
 	return nil
 }
 
 // compareRaw: a row with a fault, and no other, carries all that pglogrepl reads of it.
-func compareRaw(ev *outbox.Event, tuple *pglogrepl.TupleData, names []string) error {
+func compareRaw(ev *event.Event, tuple *pglogrepl.TupleData, names []string) error {
 	if ev.Fault == nil {
 		if ev.Raw != nil {
 			return fmt.Errorf("raw %q without a fault", ev.Raw)
@@ -176,7 +178,8 @@ func compareRaw(ev *outbox.Event, tuple *pglogrepl.TupleData, names []string) er
 	return nil
 }
 
-// oracleColumn is the first of the wanted columns that is not NULL, a NULL when all are, nil when there is none.
+// oracleColumn is the first of the wanted columns that is not NULL, a NULL when all are, nil when
+// there is none.
 func oracleColumn(tuple *pglogrepl.TupleData, names, wanted []string) (column *pglogrepl.TupleDataColumn) {
 	for _, name := range wanted {
 		for i, c := range tuple.Columns {

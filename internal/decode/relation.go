@@ -5,7 +5,7 @@ package decode
 import (
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // relation is what is known of an OID in this session.
@@ -14,14 +14,14 @@ type relation struct {
 	table   *Table // nil: not ours
 	names   []string
 	places  places
-	shape   *outbox.Shape // without what the catalogue knows; nil: it is not wanted
-	encoded []byte        // the shape, whole; nil: Shaped was not called
-	name    string        // of a table that is not ours: schema.name
-	passed  bool          // not ours, and Foreign was said of it
+	shape   *event.Shape // without what the catalogue knows; nil: it is not wanted
+	encoded []byte       // the shape, whole; nil: Shaped was not called
+	name    string       // of a table that is not ours: schema.name
+	passed  bool         // not ours, and Foreign was said of it
 }
 
-// describe reads a Relation frame. The server sends one before the first change of a table and again after the table
-// was changed, so rows always meet the places of their own shape.
+// describe reads a Relation frame. The server sends one before the first change of a table and
+// again after the table was changed, so rows always meet the places of their own shape.
 func (d *Decoder) describe(f *frame, msg *Message) error {
 	oid := f.uint32()
 	schema, name := string(f.string()), string(f.string())
@@ -31,7 +31,8 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		return err
 	}
 	before := d.relations[oid]
-	// Until the new description is accepted, rows of this table are an error, not rows of the old shape.
+	// Until the new description is accepted, rows of this table are an error, not rows of the old
+	// shape.
 	delete(d.relations, oid)
 	rel := &relation{columns: len(columns)}
 	i, ours := d.ours(oid, schema, name)
@@ -41,7 +42,7 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		if rel.places, misfits = rel.table.bind(columns, d.extra); len(misfits) == 0 {
 			misfits = rel.table.unfit(columns)
 		}
-		if err := rel.table.misfit(columns, misfits, rel.table.mendInStream()); err != nil {
+		if err := rel.table.misfit(columns, misfits, rel.table.fixInStream()); err != nil {
 			return err
 		}
 		if err := rel.lost(before, columns); err != nil {
@@ -68,37 +69,38 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	return nil
 }
 
-// mendInStream: the row that comes next has the shape of the time when it was written, and keeps it whatever becomes of
-// the table.
-func (t Table) mendInStream() string {
+// fixInStream: the row that comes next has the shape of the time when it was written, and keeps it
+// whatever becomes of the table.
+func (t Table) fixInStream() string {
 	if t.Mapping.Compat { // where a column has one name
 		return "rows that are committed keep the columns they were written with: start the relay with the names that these rows have under sink.compat.options, and let the table have them meanwhile (rename a column back, while nothing is inserted); when it stops again, at the first row with other names, go on with those; \"Exit 4\" in docs/operations.md has the steps"
 	}
 	return "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see \"Exit 4\" in docs/operations.md"
 }
 
-// lost is the Stop for parts of which rows of this table had a column until now, in this session, and have none any more. Such
-// a part is a default, which a table may lack: one that never had it is no misfit, and neither is a session that begins later.
+// lost is the Stop for parts of which rows of this table had a column until now, in this session,
+// and have none any more. Such a part is a default, which a table may lack: one that never had it
+// is no misfit, and neither is a session that begins later.
 func (rel *relation) lost(before *relation, columns []Column) error {
 	if before == nil || before.table != rel.table {
 		return nil
 	}
 	var misfits []string
-	mend := ""
+	fix := ""
 	for part, place := range before.places.part {
 		if place < 0 || rel.places.part[part] >= 0 {
 			continue
 		}
 		key, name := partKeys[part], before.names[place]
 		misfits = append(misfits, fmt.Sprintf("%s: column %q is gone, which the rows before had", key, name))
-		if mend == "" {
-			mend = "start the relay again to go on without it"
+		if fix == "" {
+			fix = "start the relay again to go on without it"
 			if !rel.table.Mapping.Compat {
-				mend += fmt.Sprintf("; if it was renamed, give both names first, under outbox: in the configuration (`%s: [%s, ...]`)", key, name)
+				fix += fmt.Sprintf("; if it was renamed, give both names first, under outbox: in the configuration (`%s: [%s, ...]`)", key, name)
 			}
 		}
 	}
-	return rel.table.misfit(columns, misfits, mend)
+	return rel.table.misfit(columns, misfits, fix)
 }
 
 // describedColumns reads the columns and their type modifiers, to the end of the frame.
@@ -119,8 +121,9 @@ func describedColumns(f *frame) ([]Column, []int32, error) {
 	return columns, typmods, f.end()
 }
 
-// ours finds the configured table of a relation by its OID, so that a table renamed in mid-stream stays ours. Another
-// table that has a configured name is not ours; it is named all the same. table is -1 when there is neither.
+// ours finds the configured table of a relation by its OID, so that a table renamed in mid-stream
+// stays ours. Another table that has a configured name is not ours; it is named all the same. table
+// is -1 when there is neither.
 func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok bool) {
 	if i, ok := d.tableOf[oid]; ok {
 		return i, true
@@ -140,7 +143,8 @@ func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok bool) {
 	return -1, false
 }
 
-// lookup finds the relation of a change. Without its description nobody can say whether the change is an event of ours.
+// lookup finds the relation of a change. Without its description nobody can say whether the change
+// is an event of ours.
 func (d *Decoder) lookup(oid uint32) (*relation, error) {
 	if rel := d.relations[oid]; rel != nil {
 		return rel, nil

@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 func (d *Decoder) insert(f *frame, msg *Message) error {
@@ -38,14 +38,14 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	if rel.shape != nil && rel.encoded == nil {
 		return fmt.Errorf("relation %d was described, but nobody has given its shape", oid)
 	}
-	d.row(rel, outbox.Position{Commit: d.commit, Index: index})
+	d.row(rel, event.Position{Commit: d.commit, Index: index})
 	msg.Kind, msg.Event = Row, &d.event
 	return nil
 }
 
-// row fills the event from d.values. Whatever is wrong with the row itself becomes the event's Fault: a row is never
-// dropped here.
-func (d *Decoder) row(rel *relation, pos outbox.Position) {
+// row fills the event from d.values. Whatever is wrong with the row itself becomes the event's
+// Fault: a row is never dropped here.
+func (d *Decoder) row(rel *relation, pos event.Position) {
 	p, ev := &rel.places, d.blank(pos)
 	if len(p.several) > 0 {
 		p.choose(d.values)
@@ -61,7 +61,7 @@ func (d *Decoder) row(rel *relation, pos outbox.Position) {
 	ev.Headers = d.text(rel, p.part[partHeaders])
 	ev.PayloadKind = p.payloadKind
 	ev.Payload = d.text(rel, p.part[partPayload])
-	if p.payloadKind == outbox.Binary && ev.Payload != nil {
+	if p.payloadKind == event.Binary && ev.Payload != nil {
 		ev.Payload = d.unhex(rel, p.part[partPayload], ev.Payload)
 	}
 	if place := p.part[partTimestamp]; place >= 0 && !rel.table.Mapping.Untimed {
@@ -83,8 +83,8 @@ func (d *Decoder) row(rel *relation, pos outbox.Position) {
 	order(ev)
 }
 
-// choose takes for each part that has several columns the first that is not NULL in this row, or the first of all when every
-// one is.
+// choose takes for each part that has several columns the first that is not NULL in this row, or
+// the first of all when every one is.
 func (p *places) choose(row []value) {
 	for i, c := range p.several {
 		first := i == 0 || p.several[i-1].part != c.part
@@ -99,19 +99,19 @@ func (p *places) choose(row []value) {
 }
 
 // blank is the decoder's event, of which nothing is known but its place.
-func (d *Decoder) blank(pos outbox.Position) *outbox.Event {
-	d.event = outbox.Event{Position: pos, CommitTime: d.commitTime, Time: d.commitTime}
+func (d *Decoder) blank(pos event.Position) *event.Event {
+	d.event = event.Event{Position: pos, CommitTime: d.commitTime, Time: d.commitTime}
 	return &d.event
 }
 
-// order says what the event waits for. One that cannot be decoded is never sent, so nothing has to wait for its turn in the
-// order of its key.
-func order(ev *outbox.Event) {
+// order says what the event waits for. One that cannot be decoded is never sent, so nothing has to
+// wait for its turn in the order of its key.
+func order(ev *event.Event) {
 	ev.Ordered = len(ev.Key) > 0 && ev.Fault == nil
 	if ev.Ordered {
-		ev.Hash = outbox.HashKey(ev.Aggregate, ev.Key)
+		ev.Hash = event.HashKey(ev.Aggregate, ev.Key)
 	} else {
-		ev.Hash = outbox.HashPosition(ev.Position)
+		ev.Hash = event.HashPosition(ev.Position)
 	}
 }
 
@@ -132,7 +132,8 @@ func (d *Decoder) text(rel *relation, place int) []byte {
 	return nil
 }
 
-// unhex decodes a bytea payload into d.binary, not in place: the frame is the caller's, and can be decoded again.
+// unhex decodes a bytea payload into d.binary, not in place: the frame is the caller's, and can be
+// decoded again.
 func (d *Decoder) unhex(rel *relation, place int, text []byte) []byte {
 	if len(text) >= 2 && text[0] == '\\' && text[1] == 'x' {
 		size := hex.DecodedLen(len(text) - 2)
@@ -158,14 +159,15 @@ func reuse(b []byte) []byte {
 	return b[:0]
 }
 
-// release lets go, at the end of a transaction, of the last row's frame and of large buffers: an idle relay holds neither.
+// release lets go, at the end of a transaction, of the last row's frame and of large buffers: an
+// idle relay holds neither.
 func (d *Decoder) release() {
 	clear(d.values)
 	for i := range d.members {
 		d.members[i].forget()
 	}
 	clear(d.columns)
-	d.event = outbox.Event{}
+	d.event = event.Event{}
 	d.binary, d.texts, d.raw = reuse(d.binary), reuse(d.texts), reuse(d.raw)
 }
 

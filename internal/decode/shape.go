@@ -6,27 +6,29 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // shape is that of the columns which an event is made of, as far as the frame knows it.
-func (p *places) shape(schema, table string, columns []Column, typmods []int32) *outbox.Shape {
-	used := slices.Concat(p.part[:partTimestamp+1], p.extra) // without several: a profile names one column
-	s := &outbox.Shape{Schema: schema, Table: table}
+func (p *places) shape(schema, table string, columns []Column, typmods []int32) *event.Shape {
+	// without several: a profile names one column
+	used := slices.Concat(p.part[:partTimestamp+1], p.extra)
+	s := &event.Shape{Schema: schema, Table: table}
 	for i, c := range columns {
 		if slices.Contains(used, i) {
-			s.Columns = append(s.Columns, outbox.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: typmods[i]})
+			s.Columns = append(s.Columns, event.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: typmods[i]})
 		}
 	}
 	return s
 }
 
-// Shaped takes a Message.Shape back, now whole, for the table of that OID. Its rows carry it from now on.
-func (d *Decoder) Shaped(oid uint32, shape *outbox.Shape) error {
+// Shaped takes a Message.Shape back, now whole, for the table of that OID. Its rows carry it from
+// now on.
+func (d *Decoder) Shaped(oid uint32, shape *event.Shape) error {
 	rel := d.relations[oid]
 	if rel == nil || rel.shape != shape {
 		return fmt.Errorf("relation %d was not described with this shape", oid)
 	}
-	rel.encoded = outbox.AppendShape(nil, shape)
+	rel.encoded = event.AppendShape(nil, shape)
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // shaped is a decoder of one table whose rows carry the shape, with a transaction open.
@@ -18,7 +18,7 @@ func shaped(t *testing.T) *Decoder {
 		Tables: []Table{{Schema: "public", Name: "outbox", May: []string{"gone"}, Mapping: Mapping{
 			ID: Names{Any: []string{"id"}}, Payload: Names{Any: []string{"payload"}}, Compat: true,
 		}}},
-		Columns: []string{"gone", outbox.ShapeColumn},
+		Columns: []string{"gone", event.ShapeColumn},
 	})
 	mustDecode(t, d, beginFrame(0x3000, 9))
 	return d
@@ -33,8 +33,8 @@ func mustDecode(t *testing.T, d *Decoder, wal []byte) *Message {
 	return &msg
 }
 
-// A table that is described asks for what its frame does not know. Its rows wait for that, and carry it then; each description
-// asks anew, and rows carry the last one.
+// A table that is described asks for what its frame does not know. Its rows wait for that, and
+// carry it then; each description asks again, and rows carry the last one.
 func TestRowsCarryTheShape(t *testing.T) {
 	d := shaped(t)
 	columns := []Column{{"id", pgtype.UUIDOID}, {"unused", pgtype.TextOID}, {"payload", pgtype.Int8OID}}
@@ -42,7 +42,7 @@ func TestRowsCarryTheShape(t *testing.T) {
 	var before []byte
 	for _, notNull := range []bool{false, true} {
 		msg := mustDecode(t, d, relationFrame(16400, "public", "outbox", columns))
-		want := &outbox.Shape{Schema: "public", Table: "outbox", Columns: []outbox.ColumnShape{
+		want := &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
 			{Name: "id", TypeOID: pgtype.UUIDOID, Typmod: -1}, {Name: "payload", TypeOID: pgtype.Int8OID, Typmod: -1},
 		}}
 		if !reflect.DeepEqual(msg.Shape, want) || msg.OID != 16400 {
@@ -57,13 +57,14 @@ func TestRowsCarryTheShape(t *testing.T) {
 		if len(ev.Columns) != 2 || ev.Columns[0] != nil || bytes.Equal(ev.Columns[1], before) || string(ev.Payload) != "7" {
 			t.Fatalf("the row is %+v", ev)
 		}
-		got, err := outbox.ParseShape(ev.Columns[1])
+		got, err := event.ParseShape(ev.Columns[1])
 		if err != nil || !reflect.DeepEqual(got, shape) {
 			t.Fatalf("the row carries %+v, %v", got, err)
 		}
 		before = bytes.Clone(ev.Columns[1])
 	}
-	if n := testing.AllocsPerRun(100, func() { mustDecode(t, d, row) }); n > 1 { // Message, in mustDecode
+	// Message, in mustDecode
+	if n := testing.AllocsPerRun(100, func() { mustDecode(t, d, row) }); n > 1 {
 		t.Errorf("a row with its shape allocates %g times", n)
 	}
 }
@@ -103,15 +104,16 @@ func TestTypesOfAProfile(t *testing.T) {
 		t.Error("a column that must be there is not missed")
 	}
 	table.May = []string{"gone"}
-	if err := table.Check(columns(pgtype.JSONOID, pgtype.TimestampOID), []string{"gone", outbox.ShapeColumn}); err != nil {
+	if err := table.Check(columns(pgtype.JSONOID, pgtype.TimestampOID), []string{"gone", event.ShapeColumn}); err != nil {
 		t.Error(err)
 	}
 }
 
-// What a frame does not tell of a type is not held against the table in the stream; the catalogue's shapes are judged as they are.
+// What a frame does not tell of a type is not held against the table in the stream; the catalogue's
+// shapes are judged as they are.
 func TestTypesThatAreMade(t *testing.T) {
 	d := shaped(t)
-	d.tables[0].Fits = func(columns []outbox.ColumnShape) (misfits []string) {
+	d.tables[0].Fits = func(columns []event.ColumnShape) (misfits []string) {
 		for _, c := range columns {
 			if c.TypeOID != pgtype.UUIDOID {
 				misfits = append(misfits, c.Name)
@@ -125,7 +127,7 @@ func TestTypesThatAreMade(t *testing.T) {
 	if err := d.Decode(relationFrame(16400, "public", "outbox", columns(pgtype.PointOID)), &msg); err == nil || !strings.Contains(err.Error(), "payload") {
 		t.Errorf("a point is taken: %v", err)
 	}
-	if err := d.tables[0].CheckShapes([]outbox.ColumnShape{{Name: "payload", TypeOID: 16384}}); err == nil || !strings.Contains(err.Error(), "payload") {
+	if err := d.tables[0].CheckShapes([]event.ColumnShape{{Name: "payload", TypeOID: 16384}}); err == nil || !strings.Contains(err.Error(), "payload") {
 		t.Errorf("the catalogue's is taken: %v", err)
 	}
 }

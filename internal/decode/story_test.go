@@ -1,5 +1,6 @@
-// Stories: frames in, what the reader sees out. testdata/stories are written by hand, testdata/wal is what PostgreSQL 15 sent
-// (testdata/capture). -rewrite writes the outputs anew; only keep what you can explain.
+// Stories: frames in, what the reader sees out. testdata/stories are written by hand, testdata/wal
+// is what PostgreSQL 15 sent (testdata/capture). -rewrite writes the outputs again; only keep what
+// you can explain.
 
 package decode
 
@@ -15,7 +16,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 func TestStories(t *testing.T) {
@@ -219,7 +220,7 @@ func describeError(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	if stop, ok := errors.AsType[*outbox.Stop](err); ok {
+	if stop, ok := errors.AsType[*event.Stop](err); ok {
 		return fmt.Sprintf("stop %d %s: %v", stop.Code, stop.Reason, stop)
 	}
 	return "error: " + err.Error()
@@ -244,7 +245,7 @@ func describeMessage(m *Message) string {
 	}
 }
 
-func describeEvent(ev *outbox.Event) string {
+func describeEvent(ev *event.Event) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "row %s", ev.Position)
 	column := func(name string, v []byte) {

@@ -4,8 +4,9 @@ package decode
 
 import "time"
 
-// parseTimestamp reads "2025-11-20 12:25:01.123456" with an optional offset "+00", "-03:30" or "+01:02:03"; without one
-// it is UTC. It refuses what has no place in a time of the years 1 to 9999: infinity, BC, years of five digits.
+// parseTimestamp reads "2025-11-20 12:25:01.123456" with an optional offset "+00", "-03:30" or
+// "+01:02:03"; without one it is UTC. It refuses what has no place in a time of the years 1 to
+// 9999: infinity, BC, years of five digits.
 func parseTimestamp(b []byte) (time.Time, bool) {
 	const least = len("2025-11-20 12:25:01")
 	if len(b) < least || b[4] != '-' || b[7] != '-' || b[10] != ' ' || b[13] != ':' || b[16] != ':' {
@@ -83,14 +84,14 @@ func parseOffset(b []byte) (offset time.Duration, ok bool) {
 	if len(b)%3 != 0 || len(b) > 9 || b[0] != '+' && b[0] != '-' {
 		return 0, false
 	}
-	unit := time.Hour
+	exchangeOrTopic := time.Hour
 	for i := 0; i < len(b); i += 3 {
 		n := pair(b[i+1], b[i+2])
 		if i > 0 && b[i] != ':' || n > 59 {
 			return 0, false
 		}
-		offset += time.Duration(n) * unit
-		unit /= 60
+		offset += time.Duration(n) * exchangeOrTopic
+		exchangeOrTopic /= 60
 	}
 	if b[0] == '-' {
 		offset = -offset

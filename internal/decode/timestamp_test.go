@@ -41,7 +41,8 @@ func TestParseTimestamp(t *testing.T) {
 	}
 }
 
-// TestParseTimestampAgainstTime: it reads what time.Format writes, for every microsecond of the years 1 to 9999.
+// TestParseTimestampAgainstTime: it reads what time.Format writes, for every microsecond of the
+// years 1 to 9999.
 func TestParseTimestampAgainstTime(t *testing.T) {
 	first, last := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {

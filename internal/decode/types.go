@@ -9,11 +9,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// firstMadeType is the least OID of a type that is not PostgreSQL's own: a domain, an enum, an extension's. Below 16384 are those that
-// initdb makes, the domains of information_schema.
+// firstMadeType is the least OID of a type that is not PostgreSQL's own: a domain, an enum, an
+// extension's. Below 16384 are those that initdb makes, the domains of information_schema.
 const firstMadeType = 12000
 
 type columnType struct {
@@ -50,14 +50,14 @@ func (m *Mapping) types(part int) []columnType {
 	}
 }
 
-func payloadKind(oid uint32) outbox.PayloadKind {
+func payloadKind(oid uint32) event.PayloadKind {
 	switch oid {
 	case pgtype.JSONOID, pgtype.JSONBOID:
-		return outbox.JSON
+		return event.JSON
 	case pgtype.ByteaOID:
-		return outbox.Binary
+		return event.Binary
 	default:
-		return outbox.Text
+		return event.Text
 	}
 }
 

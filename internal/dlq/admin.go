@@ -68,7 +68,7 @@ func (d *Admin) Check(ctx context.Context) error {
 
 // NotFound is a row, request or job that is not there.
 type NotFound struct {
-	What string // "dead letter", "parked row", "job"
+	What string // "dead letter", "deferred row", "job"
 	N    int64
 	Slot string
 	Hint string

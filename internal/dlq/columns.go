@@ -1,5 +1,5 @@
-// Extra columns as the tables of the siding hold them: with their names, because a row may outlive
-// the configuration that listed them in some order.
+// Extra columns as the tables of the retry table hold them: with their names, because a row may
+// outlive the configuration that listed them in some order.
 
 package dlq
 

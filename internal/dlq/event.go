@@ -23,8 +23,9 @@ type Outbox struct {
 // Relay is what the running relay says of itself; the zero value when it was not asked or does not
 // answer.
 type Relay struct {
-	Streaming       bool
-	OldestUnsettled time.Time // commit time of the oldest transaction that is not settled; zero: there is none
+	Streaming bool
+	// commit time of the oldest transaction that is not settled; zero: there is none
+	OldestUnsettled time.Time
 }
 
 // Event is where an event is.
@@ -32,15 +33,16 @@ type Event struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
 	Why   string `json:"why"`  // how that is known
-	Rows  []Row  `json:"rows"` // parked ones and dead letters with this id
+	Rows  []Row  `json:"rows"` // deferred ones and dead letters with this id
 
-	Table       string     `json:"table,omitempty"` // the outbox table that has its row
-	CommittedAt *time.Time `json:"committed_at"`    // of that row; null: no row, or track_commit_timestamp is off
+	Table string `json:"table,omitempty"` // the outbox table that has its row
+	// of that row; null: no row, or track_commit_timestamp is off
+	CommittedAt *time.Time `json:"committed_at"`
 }
 
 // The states of an Event.
 const (
-	EventParked   = "parked"
+	EventDeferred = "deferred"
 	EventDead     = "dead"
 	EventSettled  = "settled"
 	EventInFlight = "in flight"
@@ -53,10 +55,10 @@ const maxRows = 20
 // lately is how far commit times and the order of commits may differ.
 const lately = 5 * time.Second
 
-// Event says where the event of an id is: in the siding, on its way, or behind the slot.
+// Event says where the event of an id is: in the retry table, on its way, or behind the slot.
 func (d *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Relay) (*Event, error) {
 	e := &Event{ID: id, Rows: []Row{}}
-	for _, of := range []Of{Parked, Letters} {
+	for _, of := range []Of{Deferred, DeadLetters} {
 		page, err := d.List(ctx, of, Filter{ID: &id}, "", maxRows)
 		if err != nil {
 			return nil, err
@@ -64,11 +66,11 @@ func (d *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Rel
 		e.Rows = append(e.Rows, page.Rows...)
 	}
 	if i := slices.IndexFunc(e.Rows, func(r Row) bool { return !r.Copied }); i >= 0 {
-		e.sided(&e.Rows[i])
+		e.retryRow(&e.Rows[i])
 		return e, nil
 	}
 	e.State = EventNotHeld
-	e.Why = "no outbox table, parked row or dead letter has this id: the event was delivered and its row deleted, or it was never committed"
+	e.Why = "no outbox table, deferred row or dead letter has this id: the event was delivered and its row deleted, or it was never committed"
 	for _, t := range tables {
 		if found, err := d.committed(ctx, e, t, relay); err != nil {
 			return e, err
@@ -82,15 +84,15 @@ func (d *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Rel
 	return e, nil
 }
 
-// sided tells of an event that is in the siding, by the first of its rows that is ours: it is
-// parked, or the newest letter.
-func (e *Event) sided(r *Row) {
+// sided tells of an event that is in the retry table, by the first of its rows that is ours: it is
+// deferred, or the newest dead letter.
+func (e *Event) retryRow(r *Row) {
 	e.CommittedAt = &r.CommittedAt
 	if r.State == Waiting {
-		e.State = EventParked
-		e.Why = fmt.Sprintf("parked row %d: it waits", r.N)
+		e.State = EventDeferred
+		e.Why = fmt.Sprintf("deferred row %d: it waits", r.N)
 		if r.Reason != "" {
-			e.Why = fmt.Sprintf("parked row %d: refused, %s", r.N, r.Reason)
+			e.Why = fmt.Sprintf("deferred row %d: refused, %s", r.N, r.Reason)
 		}
 		return
 	}
@@ -146,7 +148,7 @@ func sqlClass(err error, class string) bool {
 	return errors.As(err, &server) && strings.HasPrefix(server.Code, class)
 }
 
-// place tells of an event whose row is in the outbox, and of which nothing is in the siding.
+// place tells of an event whose row is in the outbox, and of which nothing is in the retry table.
 func (e *Event) place(past bool, relay Relay) {
 	at := e.CommittedAt
 	if !past && relay.Streaming && at != nil {
@@ -154,7 +156,7 @@ func (e *Event) place(past bool, relay Relay) {
 	}
 	if past {
 		e.State = EventSettled
-		e.Why = "the slot is past its transaction, and nothing of it is in the siding: the broker has confirmed it, unless it was committed before the slot was created"
+		e.Why = "the slot is past its transaction, and nothing of it is in the retry table: the broker has confirmed it, unless it was committed before the slot was created"
 		return
 	}
 	e.State = EventInFlight

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // term is what a leader's statements have in common: they are made for its slot and epoch, under
@@ -43,7 +43,7 @@ func (t *term) read(ctx context.Context, what, sql string, args []any, each func
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
-	rows, err := t.db.Query(ctx, Fence+sql, append([]any{anew, t.slot, t.epoch}, args...)...)
+	rows, err := t.db.Query(ctx, Fence+sql, append([]any{again, t.slot, t.epoch}, args...)...)
 	if err != nil {
 		return explain(what, err)
 	}
@@ -61,10 +61,10 @@ func (t *term) read(ctx context.Context, what, sql string, args []any, each func
 }
 
 // Fenced is the end of a leader that another one replaced.
-func Fenced(slot string, epoch int64) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitFailure, Reason: "fenced",
+func Fenced(slot string, epoch int64) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "fenced",
 		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", slot, epoch),
-		Mend: "none: start this relay again, it stands by",
+		Fix:  "none: start this relay again, it stands by",
 	}
 }

@@ -23,6 +23,6 @@ func TestIdleLeaderWritesNothing(t *testing.T) {
 	r.put(sample{})
 	look()
 	if locked() == before {
-		t.Error("the slot's row is not locked when there is a letter")
+		t.Error("the slot's row is not locked when there is a dead letter")
 	}
 }

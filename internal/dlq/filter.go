@@ -24,16 +24,17 @@ type Filter struct {
 
 	Destination string // exchange or topic, or exchange/routing key: as lists show it
 	Class       string // of the last refusal: one of Classes
-	Error       string // of the last refusal: its reason, or a part of its words, in any case and with any digits
-	State       string // of letters, one of States; "" is all but Purged
+	// of the last refusal: its reason, or a part of its words, in any case and with any digits
+	Error string
+	State string // of dead letters, one of States; "" is all but Purged
 
-	// When it became a dead letter, or was parked: From <= at < To.
+	// When it became a dead letter, or was deferred: From <= at < To.
 	From, To time.Time
 }
 
 // The states of a row.
 const (
-	Waiting   = "parked"    // in the retry table
+	Waiting   = "deferred"  // in the retry table
 	Open      = "open"      // a dead letter that somebody has to decide about
 	Replaying = "replaying" // an open one whose replay was asked for
 	Replayed  = "replayed"
@@ -41,7 +42,7 @@ const (
 	Purged    = "purged" // nothing is left of it but its position
 )
 
-// States are the states of letters that a filter can name.
+// States are the states of dead letters that a filter can name.
 var States = []string{Open, Replaying, Replayed, Discarded, Purged}
 
 // Classes are the classes of a refusal that a filter can name.
@@ -76,8 +77,8 @@ func (f *Filter) Check(of Of) error {
 		return err
 	}
 	switch {
-	case f.State != "" && of == Parked:
-		return &BadInput{"state", "is not asked of parked rows: they wait, all of them"}
+	case f.State != "" && of == Deferred:
+		return &BadInput{"state", "is not asked of deferred rows: they wait, all of them"}
 	case f.NoAggregate && f.Aggregate != nil:
 		return &BadInput{"aggregate", "is wanted and not wanted"}
 	case !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To):
@@ -107,7 +108,7 @@ func (f *Filter) choose(w *where, t *table) {
 	if f.byText() {
 		w.and(f.textCondition(w, "t"))
 	}
-	if t == letters {
+	if t == deadLetters {
 		f.state(w)
 	}
 	if !f.From.IsZero() {
@@ -124,7 +125,7 @@ func (f *Filter) same(w *where, t *table, column string, value *string) {
 		return
 	}
 	b := []byte(*value)
-	if t == letters {
+	if t == deadLetters {
 		w.and(prefixOf("t."+column)+" = ?", prefix(b))
 	}
 	w.and("t."+column+" = ?", b)
@@ -154,7 +155,7 @@ func (f *Filter) destination(w *where, t *table) {
 // going is the condition that a column, or an expression, is the destination asked for.
 func (f *Filter) going(w *where, t *table, column string) string {
 	b := []byte(f.Destination)
-	if t == letters {
+	if t == deadLetters {
 		return w.bind(prefixOf(column)+" = ? AND "+column+" = ?", prefix(b), b)
 	}
 	return w.bind(column+" = ?", b)
@@ -183,7 +184,7 @@ func (f *Filter) isByColumn() bool {
 // isSplit is true when a list of dead letters is made of two: of the exchange or topic with that
 // name, and of the destination. An index gives each in order, and both together in none.
 func (f *Filter) isSplit(t *table) bool {
-	return t == letters && strings.Contains(f.Destination, "/") && f.ID == nil && f.Key == nil && f.isByColumn()
+	return t == deadLetters && strings.Contains(f.Destination, "/") && f.ID == nil && f.Key == nil && f.isByColumn()
 }
 
 // byText is true when a part of the error text is asked for.

@@ -10,15 +10,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Bulk is what an operator asks for about all rows that a filter chooses.
 type Bulk struct {
 	Kind   Kind
 	Filter Filter
-	Route  outbox.Route // of Replay, as in Ask
-	Rate   int          // requests per second; 0: as fast as they are carried out
+	Route  event.Route // of Replay, as in Ask
+	Rate   int         // requests per second; 0: as fast as they are carried out
 	By     By
 }
 
@@ -26,7 +26,7 @@ type Bulk struct {
 const MaxRate = 1_000_000
 
 // chosen are the rows that a bulk request is about: those of its filter whose state allows it. A
-// purge without a key empties closed letters only, unless it names a state.
+// purge without a key empties closed dead letters only, unless it names a state.
 func (b *Bulk) chosen(w *where, t *table) {
 	b.Filter.choose(w, t)
 	w.and("(" + b.Kind.allowed(t) + ")")
@@ -39,10 +39,10 @@ func (b *Bulk) chosen(w *where, t *table) {
 }
 
 // tables are those that hold what the request may be about, in the order in which they are gone
-// through: a parked row becomes a letter, and never the other way.
+// through: a deferred row becomes a dead letter, and never the other way.
 func (b *Bulk) tables() []*table {
 	if b.Kind == Purge && b.Filter.Key != nil && b.Filter.State == "" {
-		return []*table{parked, letters}
+		return []*table{deferred, deadLetters}
 	}
 	return []*table{b.Kind.table()}
 }
@@ -53,14 +53,14 @@ func (b *Bulk) tables() []*table {
 func (b *Bulk) since(t *table) string {
 	switch {
 	case len(b.tables()) > 1:
-		return parked.at // of both tables: a row that was parked then is meant where it is now
-	case t == letters && b.ofClosed():
+		return deferred.at // of both tables: a row that was deferred then is meant where it is now
+	case t == deadLetters && b.ofClosed():
 		return "closed_at"
 	}
 	return t.at
 }
 
-// ofClosed reports whether closed letters alone are meant.
+// ofClosed reports whether closed dead letters alone are meant.
 func (b *Bulk) ofClosed() bool {
 	return b.Filter.State == Replayed || b.Filter.State == Discarded ||
 		b.Kind == Purge && b.Filter.Key == nil && b.Filter.State == ""
@@ -73,7 +73,7 @@ func (b *Bulk) check() error {
 		}
 	}
 	if s := b.Filter.State; (b.Kind == Replay || b.Kind == Discard) && s != "" && s != Open && s != Replaying {
-		return &BadInput{"state", fmt.Sprintf("is %q, and only open letters can be asked for a %s", s, b.Kind)}
+		return &BadInput{"state", fmt.Sprintf("is %q, and only open dead letters can be asked for a %s", s, b.Kind)}
 	}
 	if b.Rate < 0 || b.Rate > MaxRate {
 		return &BadInput{"rate", fmt.Sprintf("is %d, want 1 to %d requests per second", b.Rate, MaxRate)}
@@ -101,7 +101,7 @@ func (d *Admin) count(ctx context.Context, b *Bulk, t *table) (n int64, err erro
 	w := where{args: []any{d.slot}}
 	w.and(mine)
 	b.chosen(&w, t)
-	err = d.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{anew}, w.args...)...).Scan(&n)
+	err = d.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{again}, w.args...)...).Scan(&n)
 	return n, explain("count the rows", err)
 }
 
@@ -123,7 +123,8 @@ type Job struct {
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
 
-	Failures []Failure `json:"failures,omitempty"` // only of one job that was asked for: not in a list of jobs
+	// only of one job that was asked for: not in a list of jobs
+	Failures []Failure `json:"failures,omitempty"`
 }
 
 // Failure is what some rows of a job failed with, and one of them.
@@ -157,9 +158,9 @@ func (d *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	err = d.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, who, reason, matched, in_letters)
+	err = d.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, who, reason, matched, in_dead_letters)
 		SELECT slot, system_id, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM cdc_relay.slots WHERE slot = $1::text RETURNING job`,
-		d.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, rate, b.By.Who, b.By.Why, matched, b.tables()[0] == letters).Scan(&j.ID)
+		d.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, rate, b.By.Who, b.By.Why, matched, b.tables()[0] == deadLetters).Scan(&j.ID)
 	if err != nil {
 		return Job{}, explain("write cdc_relay.bulk", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 func (r *rig) start(b Bulk) Job {
@@ -30,23 +30,23 @@ func TestBulk(t *testing.T) {
 	r := setup(t)
 	a, b := r.put(sample{key: "1"}), r.put(sample{key: "2", state: Replayed})
 	c, d := r.put(sample{key: "1", sealed: true}), r.put(sample{key: "1", class: "transient"})
-	p, q := r.put(sample{of: Parked, key: "1", backoff: true}), r.put(sample{of: Parked, key: "1"})
-	other := r.put(sample{of: Parked, key: "2"})
+	p, q := r.put(sample{of: Deferred, key: "1", backoff: true}), r.put(sample{of: Deferred, key: "1"})
+	other := r.put(sample{of: Deferred, key: "2"})
 	for _, x := range []struct {
 		name string
 		b    Bulk
 		want string
 	}{
-		{"replay what is open and has its contents", Bulk{Kind: Replay, Route: outbox.Route{Name: []byte("x")}}, fmt.Sprintf("replay %d, replay %d", a, d)},
+		{"replay what is open and has its contents", Bulk{Kind: Replay, Route: event.Route{Name: []byte("x")}}, fmt.Sprintf("replay %d, replay %d", a, d)},
 		{"discard what is open", Bulk{Kind: Discard, Filter: Filter{State: Open}}, fmt.Sprintf("discard %d, discard %d, discard %d", a, c, d)},
 		{"by a filter", Bulk{Kind: Discard, Filter: Filter{Class: "transient", Error: "body of 5 bytes"}}, fmt.Sprintf("discard %d", d)},
 		{"redact", Bulk{Kind: Redact}, fmt.Sprintf("redact %d, redact %d, redact %d", a, b, d)},
 		{"retry what waits for its time", Bulk{Kind: Retry}, fmt.Sprintf("retry %d", p)},
-		{"bury", Bulk{Kind: Bury, Filter: Filter{Key: ptr("2")}}, fmt.Sprintf("deadletter %d", other)},
+		{"dead_letter", Bulk{Kind: ToDeadLetter, Filter: Filter{Key: ptr("2")}}, fmt.Sprintf("deadletter %d", other)},
 		{"purge what is closed", Bulk{Kind: Purge}, fmt.Sprintf("purge %d", b)},
 		{"purge what is open, when it is said", Bulk{Kind: Purge, Filter: Filter{State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
 		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1")}}, fmt.Sprintf("purge %d, purge %d, purge %d, purge %d, purge %d", p, q, a, c, d)},
-		{"purge letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1"), State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
+		{"purge dead letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1"), State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			inner := *r
@@ -103,7 +103,7 @@ func TestBulkThatIsRefused(t *testing.T) {
 }
 
 // A bulk request means what was there when it was written, also when the leader comes to it only
-// later: no row that was parked, died or was closed since. A key is purged of what the tables had
+// later: no row that was deferred, died or was closed since. A key is purged of what the tables had
 // of it then, wherever that is by now.
 func TestBulkMeansWhatWasThere(t *testing.T) {
 	r := setup(t)
@@ -118,29 +118,29 @@ func TestBulkMeansWhatWasThere(t *testing.T) {
 		{"redact what is closed", Bulk{Kind: Redact, Filter: Filter{State: Discarded}}, "closed"},
 		{"purge what is open", Bulk{Kind: Purge, Filter: Filter{State: Open}}, "open"},
 		{"purge what is closed", Bulk{Kind: Purge}, "closed"},
-		{"purge letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42"), State: Discarded}}, "closed"},
-		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42")}}, "parked, open, closing, closed, dying"},
-		{"retry", Bulk{Kind: Retry}, "parked"},
-		{"bury", Bulk{Kind: Bury}, "parked"},
+		{"purge dead letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42"), State: Discarded}}, "closed"},
+		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42")}}, "deferred, open, closing, closed, dying"},
+		{"retry", Bulk{Kind: Retry}, "deferred"},
+		{"dead_letter", Bulk{Kind: ToDeadLetter}, "deferred"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			inner := *r
 			inner.t = t
 			r := &inner
 			rows := map[int64]string{
-				r.put(sample{of: Parked, backoff: true}): "parked",
-				r.put(sample{}):                          "open",
+				r.put(sample{of: Deferred, backoff: true}): "deferred",
+				r.put(sample{}): "open",
 			}
 			closing, closed := r.put(sample{}), r.put(sample{state: Discarded})
-			dying := r.put(sample{of: Parked, backoff: true})
+			dying := r.put(sample{of: Deferred, backoff: true})
 			rows[closing], rows[closed], rows[dying] = "closing", "closed", "dying"
 			j := r.start(x.b)
 			r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded', closed_at = now() WHERE n = $1`, closing)
 			r.die(dying)
 			later := time.Now().Add(time.Minute)
-			rows[r.put(sample{at: later})] = "new letter"
-			rows[r.put(sample{at: later, state: Discarded})] = "new closed letter"
-			rows[r.put(sample{at: later, of: Parked, backoff: true})] = "new row"
+			rows[r.put(sample{at: later})] = "new dead letter"
+			rows[r.put(sample{at: later, state: Discarded})] = "new closed dead letter"
+			rows[r.put(sample{at: later, of: Deferred, backoff: true})] = "new row"
 			r.expand()
 			var got []string
 			for _, asked := range strings.Split(r.asked(j.ID), ", ") {
@@ -158,18 +158,18 @@ func TestBulkMeansWhatWasThere(t *testing.T) {
 	}
 }
 
-// die makes a letter of a parked row, as retry's Apply does.
+// die makes a dead letter of a deferred row, as retry's Apply does.
 func (r *rig) die(n int64) {
 	r.t.Helper()
-	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes,
-		parked_at, first_failed_at, failed_at, class, reason, error, destination, route_name, routing_key,
+	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering group, exchange or topic, dest, hash, keyed, ordered, attempts, bytes,
+		deferred_at, first_failed_at, failed_at, class, reason, error, destination, route_name, routing_key,
 		commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
 	r.exec(`WITH gone AS (DELETE FROM cdc_relay.retry WHERE n = $1 RETURNING *)
 		INSERT INTO cdc_relay.dead_letter (`+columns+`) SELECT `+columns+` FROM gone`, n)
 }
 
-// A letter's replay is refused after a job was asked for. It is the same letter, and was there; but
-// not one whose last refusal said that.
+// A dead letter's replay is refused after a job was asked for. It is the same dead letter, and was
+// there; but not one whose last refusal said that.
 func TestBulkAndAReplayRefusedSince(t *testing.T) {
 	r := setup(t)
 	replay := r.request(Replay, r.put(sample{class: "transient", reason: "nacked", words: "no"}))
@@ -210,7 +210,7 @@ func TestBulkBesideARequest(t *testing.T) {
 func TestPagesOfABulk(t *testing.T) {
 	r := setup(t)
 	for range 7 {
-		r.put(sample{of: Parked, key: "1"})
+		r.put(sample{of: Deferred, key: "1"})
 		r.put(sample{key: "1"})
 	}
 	j := r.start(Bulk{Kind: Purge, Filter: Filter{Key: ptr("1")}})
@@ -331,8 +331,8 @@ func TestFencedLeader(t *testing.T) {
 
 func wantFenced(t *testing.T, err error) {
 	t.Helper()
-	var stop *outbox.Stop
-	if !errors.As(err, &stop) || stop.Reason != "fenced" || stop.Code != outbox.ExitFailure {
+	var stop *event.Stop
+	if !errors.As(err, &stop) || stop.Reason != "fenced" || stop.Code != event.ExitFailure {
 		t.Errorf("got %v, want that it is fenced", err)
 	}
 }
@@ -368,7 +368,7 @@ func TestLeaderFencedMeanwhile(t *testing.T) {
 	m := r.mirror(&broker{})
 	wantFenced(t, r.beside(raise, func() error { return m.confirm(r.ctx, []int64{1}) }))
 	if got := r.asked(j.ID); got != "" || value[bool](r, `SELECT mirrored_at IS NOT NULL FROM cdc_relay.dead_letter`) {
-		t.Errorf("it has asked for %q, or noted the letter", got)
+		t.Errorf("it has asked for %q, or noted the dead letter", got)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // LeaderConfig is what a Leader works with.
@@ -18,7 +18,8 @@ type LeaderConfig struct {
 	DB       Querier // the pool; each statement is one round trip
 	Slot     string
 	SystemID string
-	Epoch    int64 // of this term: every statement changes nothing once it is not the slot's any more
+	// of this term: every statement changes nothing once it is not the slot's any more
+	Epoch int64
 	// Expire is the store's: it purges by age. It is called now and then, and again while it
 	// changes something. nil: never.
 	Expire func(ctx context.Context) (changed int, err error)
@@ -61,7 +62,7 @@ const (
 )
 
 // Run works until ctx is done, and returns nil then. The database's errors are waited out, one line
-// in the log for each change; only a newer leader, an *outbox.Stop, ends it.
+// in the log for each change; only a newer leader, an *event.Stop, ends it.
 func (l *Leader) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -74,7 +75,7 @@ func (l *Leader) Run(ctx context.Context) error {
 		l.tell(true)
 		busy, err := l.once(ctx, time.Now())
 		l.tell(false)
-		var fenced *outbox.Stop
+		var fenced *event.Stop
 		switch {
 		case ctx.Err() != nil:
 			return nil // whatever it was, the term is over
@@ -177,14 +178,14 @@ func (l *Leader) forget(ctx context.Context) error {
 
 // job is a row of cdc_relay.bulk that is not closed.
 type job struct {
-	id      int64
-	bulk    Bulk
-	rate    float64
-	state   string // asking, asked
-	letters bool   // the place below is in the letters
-	place   place
-	created time.Time
-	waiting int // of its requests
+	id          int64
+	bulk        Bulk
+	rate        float64
+	state       string // asking, asked
+	deadLetters bool   // the place below is in the dead letters
+	place       place
+	created     time.Time
+	waiting     int // of its requests
 }
 
 // place is a position with the incarnation of its slot: the order in which rows are gone through.
@@ -195,13 +196,13 @@ type place struct {
 }
 
 func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
-	err = l.db.read(ctx, "read cdc_relay.bulk", ` SELECT `+ours+`, b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_letters,
+	err = l.db.read(ctx, "read cdc_relay.bulk", ` SELECT `+ours+`, b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_dead_letters,
 			b.incarnation, b.commit_lsn::text, b.idx, b.created_at, (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'waiting')
 		FROM cdc_relay.bulk b WHERE b.slot = $1 AND b.system_id = $3 AND b.closed_at IS NULL ORDER BY b.job LIMIT 100`,
 		[]any{l.cfg.SystemID}, func(scan func(...any) error) error {
 			var j job
 			var filter []byte
-			err := scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.letters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
+			err := scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.deadLetters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
 			if err == nil {
 				err = j.bulk.Filter.load(filter)
 			}
@@ -227,8 +228,8 @@ func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	}
 	tables := j.bulk.tables()
 	t := tables[len(tables)-1]
-	if !j.letters {
-		t = parked
+	if !j.deadLetters {
+		t = deferred
 	}
 	return l.ask(ctx, j, t, t == tables[len(tables)-1], n)
 }
@@ -240,14 +241,14 @@ func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) er
 	w := where{args: []any{l.cfg.Slot, l.cfg.Epoch, j.id, l.cfg.SystemID, n, j.place.incarnation, j.place.commit, j.place.index, j.created, last}}
 	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")
 	w.and("t." + j.bulk.since(t) + " <= $9") // both are the database's now()
-	if t == letters && (j.bulk.Filter.Class != "" || j.bulk.Filter.Error != "") {
-		// Nor is a letter whose last refusal, which the filter asks about, came after it.
+	if t == deadLetters && (j.bulk.Filter.Class != "" || j.bulk.Filter.Error != "") {
+		// Nor is a dead letter whose last refusal, which the filter asks about, came after it.
 		w.and("NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.n = t.n AND r.kind = 'replay' AND r.state = 'failed' AND r.done_at > $9)")
 	}
 	j.bulk.chosen(&w, t)
 	var found int
 	err := l.db.change(ctx, "make a job's requests", `, job AS MATERIALIZED (SELECT b.* FROM cdc_relay.bulk b, fence
-			WHERE b.job = $3 AND b.state = 'asking' AND (b.in_letters, b.incarnation, b.commit_lsn, b.idx) = (`+fmt.Sprint(j.letters)+`, $6, $7, $8) FOR UPDATE OF b),
+			WHERE b.job = $3 AND b.state = 'asking' AND (b.in_dead_letters, b.incarnation, b.commit_lsn, b.idx) = (`+fmt.Sprint(j.deadLetters)+`, $6, $7, $8) FOR UPDATE OF b),
 		page AS MATERIALIZED (SELECT t.n, t.incarnation, t.commit_lsn, t.idx FROM `+t.name+` t WHERE EXISTS (SELECT FROM job) AND `+w.sql.String()+`
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $5),
 		made AS (INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason, job)
@@ -257,7 +258,7 @@ func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) er
 		full_page AS (SELECT count(*) = $5 AS yes, count(*) AS n FROM page),
 		moved AS (UPDATE cdc_relay.bulk b SET asked = b.asked + m.n, skipped = b.skipped + f.n - m.n,
 				state = CASE WHEN f.yes OR NOT $10 THEN 'asking' ELSE 'asked' END,
-				in_letters = b.in_letters OR NOT f.yes,
+				in_dead_letters = b.in_dead_letters OR NOT f.yes,
 				incarnation = CASE WHEN f.yes THEN (SELECT incarnation FROM last) ELSE 0 END,
 				commit_lsn = CASE WHEN f.yes THEN (SELECT commit_lsn FROM last) ELSE '0/0' END,
 				idx = CASE WHEN f.yes THEN (SELECT idx FROM last) ELSE -1 END

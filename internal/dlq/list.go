@@ -49,10 +49,10 @@ func (d *Admin) List(ctx context.Context, of Of, f Filter, cursor string, limit 
 	return p, nil
 }
 
-// order is newest first. Parked rows have numbers in the order they came; letters have them from
-// when they were parked.
+// order is newest first. Deferred rows have numbers in the order they came; dead letters have them
+// from when they were deferred.
 func (t *table) order() string {
-	if t == parked {
+	if t == deferred {
 		return "t.n DESC"
 	}
 	return "t.died_at DESC, t.n DESC"
@@ -63,7 +63,7 @@ func (f *Filter) page(t *table, w *where, limit int) string {
 	query := "SELECT " + columnsOf(t) + " FROM " + t.name + " t WHERE " + w.sql.String()
 	last := fmt.Sprintf(" ORDER BY %s LIMIT %d", t.order(), limit)
 	switch {
-	case t == parked || f.ID != nil || f.Key != nil || f.State == Replaying:
+	case t == deferred || f.ID != nil || f.Key != nil || f.State == Replaying:
 		return query + last
 	case f.byText():
 		return groups("error") + " SELECT t.* FROM g CROSS JOIN LATERAL (" + query + " AND t.error = g.error" + last + ") t WHERE " + f.textCondition(w, "g") + last
@@ -114,8 +114,8 @@ func groups(columns ...string) string {
 // columnsOf are the columns that scan reads.
 func columnsOf(t *table) string {
 	common := `t.n, t.system_id IS DISTINCT FROM (SELECT system_id FROM cdc_relay.slots s WHERE s.slot = t.slot) AS copied, t.commit_lsn::text, t.idx, t.id, t.aggregate, t.key, t.type, t.commit_time, octet_length(t.payload)::bigint,
-		t.route_name, t.routing_key, t.class, t.reason, t.error, t.destination, t.attempts, t.first_failed_at, t.failed_at, t.parked_at, `
-	if t == parked {
+		t.route_name, t.routing_key, t.class, t.reason, t.error, t.destination, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
+	if t == deferred {
 		return common + `t.next_attempt, 'parked'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted`
 	}
 	return common + `NULL::timestamptz AS next_attempt, CASE WHEN t.state = 'open' AND EXISTS (SELECT FROM cdc_relay.request r
@@ -123,13 +123,13 @@ func columnsOf(t *table) string {
 		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted`
 }
 
-// anew has a statement planned for its arguments at each execution. A plan that is kept would serve
-// any argument of a filter, and be a bad one for those that few rows have, or only old ones.
-const anew = pgx.QueryExecModeDescribeExec
+// again has a statement planned for its arguments at each execution. A plan that is kept would
+// serve any argument of a filter, and be a bad one for those that few rows have, or only old ones.
+const again = pgx.QueryExecModeDescribeExec
 
 // rows reads what columnsOf names.
 func (d *Admin) rows(ctx context.Context, sql string, args []any) ([]Row, error) {
-	rows, err := d.db.Query(ctx, sql, append([]any{anew}, args...)...)
+	rows, err := d.db.Query(ctx, sql, append([]any{again}, args...)...)
 	if err != nil {
 		return nil, explain("read the rows", err)
 	}
@@ -149,7 +149,7 @@ func (d *Admin) rows(ctx context.Context, sql string, args []any) ([]Row, error)
 // find reads a row wherever it is, and says in which table; "" when it is nowhere. It looks at the
 // retry table first: a row can leave it for the dead letters in between, and not the other way.
 func (d *Admin) find(ctx context.Context, n int64) (row Row, is Of, err error) {
-	for _, t := range []*table{parked, letters} {
+	for _, t := range []*table{deferred, deadLetters} {
 		rows, err := d.rows(ctx, "SELECT "+columnsOf(t)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
 			[]any{d.slot, n})
 		if err != nil || len(rows) > 0 {
@@ -159,15 +159,15 @@ func (d *Admin) find(ctx context.Context, n int64) (row Row, is Of, err error) {
 	return Row{}, "", nil
 }
 
-// cursor is a place in a list: behind the row of that number, and of letters, of that time. Rows
-// that come meanwhile do not move it.
+// cursor is a place in a list: behind the row of that number, and of dead letters, of that time.
+// Rows that come meanwhile do not move it.
 type cursor struct {
 	n      int64 // 0: the beginning
 	micros int64 // of died_at, since 1970
 }
 
 func cursorAt(r *Row, t *table) string {
-	if t == parked {
+	if t == deferred {
 		return strconv.FormatInt(r.N, 10)
 	}
 	return fmt.Sprintf("%d-%d", r.DiedAt.UnixMicro(), r.N)
@@ -195,7 +195,7 @@ func parseCursor(s string) (c cursor, err error) {
 func (c cursor) after(w *where, t *table) {
 	switch {
 	case c.n == 0:
-	case t == parked:
+	case t == deferred:
 		w.and("t.n < ?", c.n)
 	default:
 		w.and("(t.died_at, t.n) < (?, ?)", time.UnixMicro(c.micros), c.n)

@@ -13,10 +13,10 @@ func TestKeysOfAnyKind(t *testing.T) {
 	r := setup(t)
 	for _, key := range []string{"a\x00b", strings.Repeat("k", 128<<10), "\\x00ff", "ключ", "\x1b[2J", "\xff\xfe"} {
 		n := r.put(sample{key: key})
-		w := r.put(sample{of: Parked, key: key})
-		r.wantList(Letters, Filter{Key: &key}, n)
-		r.wantList(Parked, Filter{Key: &key}, w)
-		shown, err := r.desk.Show(r.ctx, Letters, n, true)
+		w := r.put(sample{of: Deferred, key: key})
+		r.wantList(DeadLetters, Filter{Key: &key}, n)
+		r.wantList(Deferred, Filter{Key: &key}, w)
+		shown, err := r.desk.Show(r.ctx, DeadLetters, n, true)
 		r.must(err)
 		if *shown.Key != key {
 			t.Errorf("key %.20q is shown as %.20q", key, *shown.Key)

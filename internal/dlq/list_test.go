@@ -15,8 +15,8 @@ func TestFilters(t *testing.T) {
 	d := r.put(sample{name: "a/b", state: Discarded})
 	e := r.put(sample{noKey: true, noAggregate: true, state: Replayed})
 	p := r.put(sample{state: Purged, key: "gone"})
-	w1 := r.put(sample{of: Parked, key: "k1", name: "orders", routingKey: "eu.created", reason: "nacked", words: "queue # is FULL"})
-	w2 := r.put(sample{of: Parked, key: "k3", class: "-", reason: "-"})
+	w1 := r.put(sample{of: Deferred, key: "k1", name: "orders", routingKey: "eu.created", reason: "nacked", words: "queue # is FULL"})
+	w2 := r.put(sample{of: Deferred, key: "k3", class: "-", reason: "-"})
 	asked, err := r.desk.Request(r.ctx, Ask{Kind: Replay, N: b, By: by})
 	r.must(err)
 
@@ -56,14 +56,14 @@ func TestFilters(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inner := *r
 			inner.t = t
-			inner.wantList(Letters, c.f, c.want...)
+			inner.wantList(DeadLetters, c.f, c.want...)
 		})
 	}
-	r.wantList(Parked, Filter{}, w2, w1)
-	r.wantList(Parked, Filter{Key: ptr("k1")}, w1)
-	r.wantList(Parked, Filter{Destination: "orders"}, w2, w1)
-	r.wantList(Parked, Filter{Destination: "orders/eu.created", Error: "full"}, w1)
-	r.wantList(Parked, Filter{From: r.at}, w2)
+	r.wantList(Deferred, Filter{}, w2, w1)
+	r.wantList(Deferred, Filter{Key: ptr("k1")}, w1)
+	r.wantList(Deferred, Filter{Destination: "orders"}, w2, w1)
+	r.wantList(Deferred, Filter{Destination: "orders/eu.created", Error: "full"}, w1)
+	r.wantList(Deferred, Filter{From: r.at}, w2)
 	if asked.State != RequestWaits {
 		t.Errorf("the request is %+v", asked)
 	}
@@ -74,11 +74,11 @@ func TestFiltersThatAreRefused(t *testing.T) {
 		of Of
 		f  Filter
 	}{
-		"class is \"fatal\", want one of destination, transient, permanent":           {Letters, Filter{Class: "fatal"}},
-		"state is \"dead\", want one of open, replaying, replayed, discarded, purged": {Letters, Filter{State: "dead"}},
-		"state is not asked of parked rows: they wait, all of them":                   {Parked, Filter{State: Open}},
-		"to is 2026-01-01T00:00:00Z, which is not after from, 2026-01-01T00:00:00Z":   {Letters, Filter{From: day(1), To: day(1)}},
-		"aggregate is wanted and not wanted":                                          {Parked, Filter{NoAggregate: true, Aggregate: ptr("a")}},
+		"class is \"fatal\", want one of destination, transient, permanent":           {DeadLetters, Filter{Class: "fatal"}},
+		"state is \"dead\", want one of open, replaying, replayed, discarded, purged": {DeadLetters, Filter{State: "dead"}},
+		"state is not asked of deferred rows: they wait, all of them":                 {Deferred, Filter{State: Open}},
+		"to is 2026-01-01T00:00:00Z, which is not after from, 2026-01-01T00:00:00Z":   {DeadLetters, Filter{From: day(1), To: day(1)}},
+		"aggregate is wanted and not wanted":                                          {Deferred, Filter{NoAggregate: true, Aggregate: ptr("a")}},
 	} {
 		var bad *BadInput
 		if err := c.f.Check(c.of); !errors.As(err, &bad) || err.Error() != want {
@@ -87,12 +87,12 @@ func TestFiltersThatAreRefused(t *testing.T) {
 	}
 	desk := New(nil, "s")
 	for _, cursor := range []string{"x", "-", "1-", "-1", "0", "5-x", "1-2-3"} {
-		if _, err := desk.List(t.Context(), Letters, Filter{}, cursor, 1); err == nil || !strings.HasPrefix(err.Error(), "cursor is ") {
+		if _, err := desk.List(t.Context(), DeadLetters, Filter{}, cursor, 1); err == nil || !strings.HasPrefix(err.Error(), "cursor is ") {
 			t.Errorf("cursor %q: %v", cursor, err)
 		}
 	}
 	for _, limit := range []int{0, -1, MaxLimit + 1} {
-		if _, err := desk.List(t.Context(), Letters, Filter{}, "", limit); err == nil || !strings.HasPrefix(err.Error(), "limit is ") {
+		if _, err := desk.List(t.Context(), DeadLetters, Filter{}, "", limit); err == nil || !strings.HasPrefix(err.Error(), "limit is ") {
 			t.Errorf("limit %d: %v", limit, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestFiltersThatAreRefused(t *testing.T) {
 
 func day(n int) time.Time { return time.Date(2026, 1, n, 0, 0, 0, 0, time.UTC) }
 
-// A page ends among letters of one moment, and new ones come in between: each is seen once, in
+// A page ends among dead letters of one moment, and new ones come in between: each is seen once, in
 // order.
 func TestPagesOverEqualTimes(t *testing.T) {
 	r := setup(t)
@@ -108,13 +108,13 @@ func TestPagesOverEqualTimes(t *testing.T) {
 	for range 10 {
 		want = append([]int64{r.put(sample{at: r.at})}, want...)
 	}
-	r.wantList(Letters, Filter{}, want...)
-	r.wantList(Letters, Filter{Error: "body"}, want...)
-	first, err := r.desk.List(r.ctx, Letters, Filter{}, "", 4)
+	r.wantList(DeadLetters, Filter{}, want...)
+	r.wantList(DeadLetters, Filter{Error: "body"}, want...)
+	first, err := r.desk.List(r.ctx, DeadLetters, Filter{}, "", 4)
 	r.must(err)
 	r.put(sample{at: r.at})
 	r.put(sample{at: r.at.Add(time.Hour)})
-	second, err := r.desk.List(r.ctx, Letters, Filter{}, first.Next, 4)
+	second, err := r.desk.List(r.ctx, DeadLetters, Filter{}, first.Next, 4)
 	r.must(err)
 	if second.Rows[0].N != want[4] || second.Rows[3].N != want[7] {
 		t.Errorf("the second page is %+v, want %v", second.Rows, want[4:8])
@@ -133,9 +133,9 @@ func TestFiltersOnLongValues(t *testing.T) {
 			{ID: &value}, {Key: &value}, {Aggregate: &value}, {Type: &value}, {Destination: long + "/" + suffix},
 			{Destination: long + "/" + suffix, State: Open},
 		} {
-			r.wantList(Letters, f, want)
+			r.wantList(DeadLetters, f, want)
 		}
 	}
-	r.wantList(Letters, Filter{Destination: long}, b, a)
-	r.wantList(Letters, Filter{Destination: long + "/c"})
+	r.wantList(DeadLetters, Filter{Destination: long}, b, a)
+	r.wantList(DeadLetters, Filter{Destination: long + "/c"})
 }

@@ -12,23 +12,24 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // MirrorConfig is what a Mirror works with.
 type MirrorConfig struct {
-	Store   MirrorStore
-	Route   outbox.Route // where letters are mirrored to
-	Columns int          // how many extra columns the sink expects of an event; the mirror leaves them NULL
+	Store MirrorStore
+	Route event.Route // where dead letters are mirrored to
+	// how many extra columns the sink expects of an event; the mirror leaves them NULL
+	Columns int
 	// Publish publishes the events and waits for what becomes of them: one outcome each. Those that
 	// are neither Confirmed nor Rejected are offered again. It returns soon after ctx is done.
 	// IsMirrored tells these events from others.
-	Publish func(ctx context.Context, events []*outbox.Event) []sink.Outcome
+	Publish func(ctx context.Context, events []*event.Event) []sink.Outcome
 	// Working tells that statements begin, which their timeouts bound, and that they have ended.
 	// nil: nobody asks.
 	Working func(atWork bool)
-	// Mirrored and Failed count confirmed letters and refused attempts; either may be nil.
+	// Mirrored and Failed count confirmed dead letters and refused attempts; either may be nil.
 	Mirrored, Failed func(n int)
 	Log              *zap.Logger
 }
@@ -43,14 +44,16 @@ type Mirror struct {
 
 	stop    chan struct{}
 	stopped sync.Once
-	refused map[int64]refusal // letters that the broker refuses for themselves: the others go on
-	passed  int64             // more are refused than are remembered: those up to this one rest until passAt
+	// dead letters that the broker refuses for themselves: the others go on
+	refused map[int64]refusal
+	// more are refused than are remembered: those up to this one rest until passAt
+	passed  int64
 	passAt  time.Time
 	backoff time.Duration // of all, while the mirror's destination refuses
 	said    string        // the last trouble that was logged
 }
 
-// refusal is when a letter is tried again.
+// refusal is when a dead letter is tried again.
 type refusal struct {
 	next    time.Time
 	backoff time.Duration
@@ -62,25 +65,26 @@ func NewMirror(cfg MirrorConfig) *Mirror {
 }
 
 const (
-	mirrorTick  = time.Second // between two looks for new letters
+	mirrorTick  = time.Second // between two looks for new dead letters
 	mirrorRows  = 200         // published at once
-	mirrorBytes = 4 << 20     // likewise; one larger letter goes alone
+	mirrorBytes = 4 << 20     // likewise; one larger dead letter goes alone
 
-	mirrorBackoff    = time.Second
-	maxMirrorBackoff = time.Minute
-	maxLetterBackoff = 10 * time.Minute
-	maxRefused       = 1000 // letters whose refusal is remembered; beyond it those are passed that were tried
+	mirrorBackoff        = time.Second
+	maxMirrorBackoff     = time.Minute
+	maxDeadLetterBackoff = 10 * time.Minute
+	// dead letters whose refusal is remembered; beyond it those are passed that were tried
+	maxRefused = 1000
 )
 
 // IsMirrored reports whether an event is a copy that this Mirror publishes.
-func (m *Mirror) IsMirrored(ev *outbox.Event) bool { return ev.Route == &m.cfg.Route }
+func (m *Mirror) IsMirrored(ev *event.Event) bool { return ev.Route == &m.cfg.Route }
 
 // Stop has Run return once what is on its way is answered and noted, so that a clean stop repeats
 // nothing.
 func (m *Mirror) Stop() { m.stopped.Do(func() { close(m.stop) }) }
 
 // Run mirrors until Stop, or until ctx is done, and returns nil then. Only a newer leader, an
-// *outbox.Stop, ends it before.
+// *event.Stop, ends it before.
 func (m *Mirror) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -93,7 +97,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		wait, err := m.once(ctx, time.Now())
-		var fenced *outbox.Stop
+		var fenced *event.Stop
 		switch {
 		case ctx.Err() != nil:
 			return nil // whatever it was, the term is over
@@ -107,18 +111,18 @@ func (m *Mirror) Run(ctx context.Context) error {
 	}
 }
 
-// once mirrors some letters and says how long to wait before the next ones.
+// once mirrors some dead letters and says how long to wait before the next ones.
 func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, err error) {
 	later := m.putOff(now)
 	m.working(true)
 	defer m.working(false)
-	letters, err := m.cfg.Store.Unmirrored(ctx, m.passed, later, mirrorRows, mirrorBytes)
-	if err != nil || len(letters) == 0 {
+	deadLetters, err := m.cfg.Store.Unmirrored(ctx, m.passed, later, mirrorRows, mirrorBytes)
+	if err != nil || len(deadLetters) == 0 {
 		return mirrorTick, err
 	}
-	events := make([]*outbox.Event, len(letters))
-	for i := range letters {
-		events[i] = letters[i].copy(&m.cfg.Route, m.cfg.Columns)
+	events := make([]*event.Event, len(deadLetters))
+	for i := range deadLetters {
+		events[i] = deadLetters[i].copy(&m.cfg.Route, m.cfg.Columns)
 	}
 	m.working(false) // the broker may be away for as long as it likes
 	outcomes := m.cfg.Publish(ctx, events)
@@ -127,7 +131,7 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 	var trouble *sink.Fault
 	failed := 0
 	for i, o := range outcomes {
-		n := letters[i].N
+		n := deadLetters[i].N
 		switch o.State {
 		case sink.Confirmed:
 			confirmed = append(confirmed, n)
@@ -150,7 +154,7 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 	if err := m.confirm(ctx, confirmed); err != nil {
 		return 0, err
 	}
-	return m.pause(trouble, len(confirmed), len(letters)), nil
+	return m.pause(trouble, len(confirmed), len(deadLetters)), nil
 }
 
 func (m *Mirror) working(atWork bool) {
@@ -159,7 +163,7 @@ func (m *Mirror) working(atWork bool) {
 	}
 }
 
-// pause is long while nothing can be mirrored, short while letters are left.
+// pause is long while nothing can be mirrored, short while dead letters are left.
 func (m *Mirror) pause(trouble *sink.Fault, confirmed, read int) time.Duration {
 	switch {
 	case confirmed > 0 || trouble != nil && trouble.Class != sink.Destination:
@@ -174,17 +178,17 @@ func (m *Mirror) pause(trouble *sink.Fault, confirmed, read int) time.Duration {
 	}
 }
 
-// refuse puts a letter off.
+// refuse puts a dead letter off.
 func (m *Mirror) refuse(n int64, now time.Time) {
 	r, known := m.refused[n]
 	if !known && len(m.refused) >= maxRefused {
 		if m.passed == 0 {
-			m.passAt = now.Add(maxLetterBackoff)
+			m.passAt = now.Add(maxDeadLetterBackoff)
 		}
 		m.passed = max(m.passed, n)
 		return
 	}
-	r.backoff = min(max(2*r.backoff, mirrorBackoff), maxLetterBackoff)
+	r.backoff = min(max(2*r.backoff, mirrorBackoff), maxDeadLetterBackoff)
 	r.next = now.Add(r.backoff)
 	m.refused[n] = r
 }
@@ -204,7 +208,7 @@ func (m *Mirror) say(why string) {
 	m.said = why
 }
 
-// confirm notes that letters were mirrored.
+// confirm notes that dead letters were mirrored.
 func (m *Mirror) confirm(ctx context.Context, ns []int64) error {
 	if len(ns) == 0 {
 		return nil
@@ -216,7 +220,7 @@ func (m *Mirror) confirm(ctx context.Context, ns []int64) error {
 	return err
 }
 
-// putOff are the refused letters that are not tried again yet.
+// putOff are the refused dead letters that are not tried again yet.
 func (m *Mirror) putOff(now time.Time) []int64 {
 	if !now.Before(m.passAt) {
 		m.passed = 0

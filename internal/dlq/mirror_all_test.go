@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// A letter may be dead because of what it is: its copy carries nothing that was too long, and says
-// so where there is room.
+// A dead letter may be dead because of what it is: its copy carries nothing that was too long, and
+// says so where there is room.
 func TestMirrorOfUnsendableEvents(t *testing.T) {
 	r := setup(t)
 	long := strings.Repeat("ж", 128<<10)
@@ -33,7 +33,7 @@ func TestMirrorOfUnsendableEvents(t *testing.T) {
 	}
 }
 
-// Large letters are read a few at a time, and one that is larger than that alone.
+// Large dead letters are read a few at a time, and one that is larger than that alone.
 func TestMirrorIsBoundedByBytes(t *testing.T) {
 	r := setup(t)
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -51,9 +51,9 @@ func TestMirrorIsBoundedByBytes(t *testing.T) {
 	}
 }
 
-// More letters are refused for themselves than are remembered: what is behind them is mirrored all
-// the same, and they are tried again in their turn, not again and again.
-func TestMirrorThatRefusesManyLetters(t *testing.T) {
+// More dead letters are refused for themselves than are remembered: what is behind them is mirrored
+// all the same, and they are tried again in their turn, not again and again.
+func TestMirrorThatRefusesManyDeadLetters(t *testing.T) {
 	r := setup(t)
 	r.put(sample{id: "bad"})
 	const bad = maxRefused + 2*mirrorRows
@@ -62,7 +62,7 @@ func TestMirrorThatRefusesManyLetters(t *testing.T) {
 	r.next = bad + 1
 	r.put(sample{id: "good"})
 	tries := map[string]int{}
-	b := &broker{refuse: func(ev *outbox.Event) sink.Outcome {
+	b := &broker{refuse: func(ev *event.Event) sink.Outcome {
 		tries[string(ev.ID)]++
 		if string(ev.ID) == "bad" {
 			return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}
@@ -76,14 +76,14 @@ func TestMirrorThatRefusesManyLetters(t *testing.T) {
 		r.must(err)
 	}
 	if tries["good"] != 1 || tries["bad"] != bad {
-		t.Errorf("tries of the letters: %v, want one of each of %d", tries, bad+1)
+		t.Errorf("tries of the dead letters: %v, want one of each of %d", tries, bad+1)
 	}
 	b.refuse = nil
 	for range bad/mirrorRows + 3 {
-		_, err := m.once(r.ctx, now.Add(maxLetterBackoff+time.Second))
+		_, err := m.once(r.ctx, now.Add(maxDeadLetterBackoff+time.Second))
 		r.must(err)
 	}
 	if left := value[int](r, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NULL`); left > 0 {
-		t.Errorf("%d letters are not mirrored after the mend", left)
+		t.Errorf("%d dead letters are not mirrored after the fix", left)
 	}
 }

@@ -7,17 +7,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// A letter may be dead because of its id, type, key or headers: the mirror's message carries of
-// them only what any broker takes.
+// A dead letter may be dead because of its id, type, key or headers: the mirror's message carries
+// of them only what any broker takes.
 const (
 	maxShort = 255  // bytes of a message id and a type: AMQP's short strings
 	maxKey   = 1024 // bytes of an aggregate and a key
 )
 
-// facts are the headers of a mirrored letter, beside cdc_position, which the sink writes.
+// facts are the headers of a mirrored dead letter, beside cdc_position, which the sink writes.
 type facts struct {
 	ID          string `json:"event_id,omitempty"`
 	Key         string `json:"event_key,omitempty"`
@@ -29,10 +29,10 @@ type facts struct {
 	Destination string `json:"original_destination"`
 }
 
-// copy is the message of a letter. What could not be decoded goes as the whole row, in JSON.
-func (l *Letter) copy(to *outbox.Route, columns int) *outbox.Event {
+// copy is the message of a dead letter. What could not be decoded goes as the whole row, in JSON.
+func (l *DeadLetterRow) copy(to *event.Route, columns int) *event.Event {
 	dead := &l.Event
-	ev := &outbox.Event{
+	ev := &event.Event{
 		Position: dead.Position, CommitTime: dead.CommitTime, Time: dead.Time,
 		ID: short(dead.ID, maxShort), Aggregate: short(dead.Aggregate, maxKey), Key: short(dead.Key, maxKey), Type: short(dead.Type, maxShort),
 		Payload: dead.Payload, PayloadKind: dead.PayloadKind, Columns: make([][]byte, columns), Route: to, Copy: true,
@@ -41,9 +41,9 @@ func (l *Letter) copy(to *outbox.Route, columns int) *outbox.Event {
 		ev.ID = []byte(ev.Position.String()) // a message has an id
 	}
 	if dead.Raw != nil {
-		ev.Payload, ev.PayloadKind = dead.Raw, outbox.JSON
+		ev.Payload, ev.PayloadKind = dead.Raw, event.JSON
 	}
-	ev.Hash = uint64(*outbox.Digest(ev.Position.Append(nil)))
+	ev.Hash = uint64(*event.Digest(ev.Position.Append(nil)))
 	last := l.Died
 	if l.Last != nil {
 		last = *l.Last

@@ -11,17 +11,17 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // broker is where a mirror publishes in a test: what refuse says, and else confirmed.
 type broker struct {
-	got    []*outbox.Event
-	refuse func(*outbox.Event) sink.Outcome
+	got    []*event.Event
+	refuse func(*event.Event) sink.Outcome
 }
 
-func (b *broker) publish(_ context.Context, events []*outbox.Event) []sink.Outcome {
+func (b *broker) publish(_ context.Context, events []*event.Event) []sink.Outcome {
 	outcomes := make([]sink.Outcome, len(events))
 	for i, ev := range events {
 		if b.refuse != nil {
@@ -46,7 +46,7 @@ func (b *broker) ids() string {
 func (r *rig) mirror(b *broker) *Mirror {
 	return NewMirror(MirrorConfig{
 		Store: &MirrorPostgres{DB: r.pool, Slot: r.slot, SystemID: r.system(), Epoch: r.epoch()}, Publish: b.publish, Columns: 2,
-		Route: outbox.Route{Name: []byte("outbox.dlx"), RoutingKey: []byte("outbox.dlq")}, Log: zap.NewNop(),
+		Route: event.Route{Name: []byte("outbox.dlx"), RoutingKey: []byte("outbox.dlq")}, Log: zap.NewNop(),
 	})
 }
 
@@ -64,7 +64,7 @@ func TestMirror(t *testing.T) {
 	if got := b.ids(); got != "a b" {
 		t.Fatalf("mirrored are %s", got)
 	}
-	if ev.Position.String() != "00000000000003e8-00000000" || string(ev.Payload) != "\x00\xff" || ev.Ordered || ev.Replay || !m.IsMirrored(ev) || m.IsMirrored(&outbox.Event{Route: ptr(*ev.Route)}) || string(ev.Route.Name) != "outbox.dlx" || len(ev.Columns) != 2 {
+	if ev.Position.String() != "00000000000003e8-00000000" || string(ev.Payload) != "\x00\xff" || ev.Ordered || ev.Replay || !m.IsMirrored(ev) || m.IsMirrored(&event.Event{Route: ptr(*ev.Route)}) || string(ev.Route.Name) != "outbox.dlx" || len(ev.Columns) != 2 {
 		t.Errorf("the message is %+v", ev)
 	}
 	var headers map[string]any
@@ -84,15 +84,15 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// One letter that the mirror's broker refuses for itself does not hold up the others, and is tried
-// again.
-func TestMirrorThatRefusesOneLetter(t *testing.T) {
+// One dead letter that the mirror's broker refuses for itself does not hold up the others, and is
+// tried again.
+func TestMirrorThatRefusesOneDeadLetter(t *testing.T) {
 	r := setup(t)
 	for _, id := range []string{"bad", "b", "c"} {
 		r.put(sample{id: id})
 	}
 	failed := 0
-	bk := &broker{refuse: func(ev *outbox.Event) sink.Outcome {
+	bk := &broker{refuse: func(ev *event.Event) sink.Outcome {
 		if string(ev.ID) == "bad" {
 			return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}
 		}
@@ -133,7 +133,7 @@ func TestMirrorWithoutItsDestination(t *testing.T) {
 	for _, o := range []sink.Outcome{
 		{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange}}, {State: sink.Unknown}, {State: sink.Unsent},
 	} {
-		b := &broker{refuse: func(*outbox.Event) sink.Outcome { return o }}
+		b := &broker{refuse: func(*event.Event) sink.Outcome { return o }}
 		m := r.mirror(b)
 		var waits []time.Duration
 		for range 8 {
@@ -146,7 +146,7 @@ func TestMirrorWithoutItsDestination(t *testing.T) {
 		}
 		b.refuse = nil
 		if _, err := m.once(r.ctx, time.Now()); err != nil || m.backoff != 0 {
-			t.Errorf("after it is mended: %v, backoff %s", err, m.backoff)
+			t.Errorf("after it is fixed: %v, backoff %s", err, m.backoff)
 		}
 		r.exec(`UPDATE cdc_relay.dead_letter SET mirrored_at = NULL`)
 	}
@@ -158,7 +158,7 @@ func TestMirrorOfAFormerLeader(t *testing.T) {
 	b := &broker{}
 	m := r.mirror(b)
 	r.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
-	var stop *outbox.Stop
+	var stop *event.Stop
 	if err := m.Run(r.ctx); !errors.As(err, &stop) || stop.Reason != "fenced" {
 		t.Errorf("got %v, want that it is fenced", err)
 	}
@@ -166,7 +166,7 @@ func TestMirrorOfAFormerLeader(t *testing.T) {
 		t.Errorf("it has published %s", got)
 	}
 	if value[int](r, `SELECT count(*) FROM cdc_relay.dead_letter WHERE mirrored_at IS NOT NULL`) != 0 {
-		t.Error("it has noted a letter")
+		t.Error("it has noted a dead letter")
 	}
 }
 
@@ -175,7 +175,7 @@ func TestRunsUntilItIsStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	done := make(chan error, 2)
 	published := make(chan struct{}, 1)
-	b := &broker{refuse: func(*outbox.Event) sink.Outcome {
+	b := &broker{refuse: func(*event.Event) sink.Outcome {
 		published <- struct{}{}
 		return sink.Outcome{State: sink.Confirmed}
 	}}

@@ -11,37 +11,37 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Kind is what is asked for.
 type Kind string
 
 // The kinds of requests. Replay, Discard, Redact and Purge are about dead letters, Retry and Bury
-// about parked rows. A Purge of a key is about both.
+// about deferred rows. A Purge of a key is about both.
 const (
-	Replay  Kind = "replay"     // publish it again
-	Discard Kind = "discard"    // close it unpublished
-	Redact  Kind = "redact"     // remove its contents, keep that it was there
-	Retry   Kind = "retry"      // try it now, whatever its backoff
-	Bury    Kind = "deadletter" // make it a dead letter
-	Purge   Kind = "purge"      // remove all of it; unpublished, if it was not published
+	Replay       Kind = "replay"      // publish it again
+	Discard      Kind = "discard"     // close it unpublished
+	Redact       Kind = "redact"      // remove its contents, keep that it was there
+	Retry        Kind = "retry"       // try it now, whatever its backoff
+	ToDeadLetter Kind = "dead_letter" // make it a dead letter
+	Purge        Kind = "purge"       // remove all of it; unpublished, if it was not published
 )
 
-// table is the one whose rows the kind is about. A parked row may be delivered yet: no slip in a
+// table is the one whose rows the kind is about. A deferred row may be delivered yet: no slip in a
 // number purges it, only its key does.
 func (k Kind) table() *table {
-	if k == Retry || k == Bury {
-		return parked
+	if k == Retry || k == ToDeadLetter {
+		return deferred
 	}
-	return letters
+	return deadLetters
 }
 
 // Ask is what an operator asks for about one row.
 type Ask struct {
 	Kind  Kind
 	N     int64
-	Route outbox.Route // of Replay: where to, nil parts as it was going
+	Route event.Route // of Replay: where to, nil parts as it was going
 	By    By
 }
 
@@ -123,7 +123,7 @@ func (k Kind) allowed(t *table) string {
 		return "t.state = 'open'"
 	case k == Redact:
 		return "t.state <> 'purged' AND t.redacted_at IS NULL"
-	case t == letters:
+	case t == deadLetters:
 		return "t.state <> 'purged'"
 	}
 	return "true"
@@ -169,14 +169,14 @@ func (d *Admin) whyNot(ctx context.Context, a Ask) (Request, error) {
 
 func (d *Admin) notFound(want Of, n int64, is Of) error {
 	e := &NotFound{What: "dead letter", N: n, Slot: d.slot}
-	if want == Parked {
-		e.What = "parked row"
+	if want == Deferred {
+		e.What = "deferred row"
 	}
 	switch is {
-	case Letters:
+	case DeadLetters:
 		e.Hint = "it is a dead letter: cdc-relay dead-letters show " + fmt.Sprint(n)
-	case Parked:
-		e.Hint = "it is parked: cdc-relay deferred show " + fmt.Sprint(n)
+	case Deferred:
+		e.Hint = "it is deferred: cdc-relay deferred show " + fmt.Sprint(n)
 	default: // nowhere
 	}
 	return e
@@ -201,7 +201,7 @@ func (k Kind) refuses(r *Row) error {
 }
 
 // same reports whether a waiting replay goes to that place.
-func (r *Request) same(to outbox.Route) bool {
+func (r *Request) same(to event.Route) bool {
 	equal := func(a *string, b []byte) bool { return (a == nil) == (b == nil) && (a == nil || *a == string(b)) }
 	return equal(r.RouteName, to.Name) && equal(r.RoutingKey, to.RoutingKey)
 }

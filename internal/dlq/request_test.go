@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // carryOut does what the leader's store does of a request, for tests that begin where it ended.
@@ -25,10 +25,10 @@ func (r *rig) request(k Kind, n int64) Request {
 
 func TestRequests(t *testing.T) {
 	r := setup(t)
-	letter, waits := r.put(sample{}), r.put(sample{of: Parked})
-	q, err := r.desk.Request(r.ctx, Ask{Kind: Replay, N: letter, Route: outbox.Route{Name: []byte("other"), RoutingKey: []byte{}}, By: by})
+	deadLetter, waits := r.put(sample{}), r.put(sample{of: Deferred})
+	q, err := r.desk.Request(r.ctx, Ask{Kind: Replay, N: deadLetter, Route: event.Route{Name: []byte("other"), RoutingKey: []byte{}}, By: by})
 	r.must(err)
-	if q.Kind != Replay || q.N != letter || q.Who != "ann" || q.Why != "a test" || q.State != RequestWaits || q.Again || *q.RouteName != "other" || *q.RoutingKey != "" {
+	if q.Kind != Replay || q.N != deadLetter || q.Who != "ann" || q.Why != "a test" || q.State != RequestWaits || q.Again || *q.RouteName != "other" || *q.RoutingKey != "" {
 		t.Errorf("the request is %+v", q)
 	}
 	if got := r.request(Retry, waits); got.State != RequestWaits {
@@ -45,8 +45,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Many operators ask for one letter at once: one request is written, all are told of it.
-func TestTwoOperatorsOnOneLetter(t *testing.T) {
+// Many operators ask for one dead letter at once: one request is written, all are told of it.
+func TestTwoOperatorsOnOneDeadLetter(t *testing.T) {
 	r := setup(t)
 	n := r.put(sample{})
 	const operators = 8
@@ -77,7 +77,7 @@ func TestTwoOperatorsOnOneLetter(t *testing.T) {
 	if !errors.As(err, &not) || !strings.Contains(err.Error(), "a replay of it waits already") {
 		t.Errorf("a discard beside the replay: %v", err)
 	}
-	if _, err = r.desk.Request(r.ctx, Ask{Kind: Replay, N: n, Route: outbox.Route{Name: []byte("x")}, By: by}); !errors.As(err, &not) {
+	if _, err = r.desk.Request(r.ctx, Ask{Kind: Replay, N: n, Route: event.Route{Name: []byte("x")}, By: by}); !errors.As(err, &not) {
 		t.Errorf("a replay to another place beside it: %v", err)
 	}
 	r.carryOut(got[0].ID, RequestFailed, "unroutable")
@@ -88,7 +88,7 @@ func TestTwoOperatorsOnOneLetter(t *testing.T) {
 
 func TestRequestsThatAreRefused(t *testing.T) {
 	r := setup(t)
-	open, waits := r.put(sample{}), r.put(sample{of: Parked})
+	open, waits := r.put(sample{}), r.put(sample{of: Deferred})
 	sealed, replayed := r.put(sample{sealed: true}), r.put(sample{state: Replayed})
 	discarded, purged := r.put(sample{state: Discarded}), r.put(sample{state: Purged})
 	copied := r.put(sample{})
@@ -99,10 +99,10 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		want string // "" is allowed
 	}{
 		{Replay, 99, "there is no dead letter 99 of slot"},
-		{Retry, 99, "there is no parked row 99 of slot"},
-		{Replay, waits, "it is parked: cdc-relay deferred show 2"},
-		{Purge, waits, "it is parked: cdc-relay deferred show 2"},
-		{Bury, open, "it is a dead letter: cdc-relay dead-letters show 1"},
+		{Retry, 99, "there is no deferred row 99 of slot"},
+		{Replay, waits, "it is deferred: cdc-relay deferred show 2"},
+		{Purge, waits, "it is deferred: cdc-relay deferred show 2"},
+		{ToDeadLetter, open, "it is a dead letter: cdc-relay dead-letters show 1"},
 		{Replay, replayed, "dead letter 4 was replayed already, at 2026-11-20T12:00:04Z"},
 		{Discard, discarded, "dead letter 5 was discarded already"},
 		{Purge, purged, "dead letter 6 was purged already"},
@@ -129,7 +129,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			t.Errorf("%s %d is refused and changes something", c.kind, c.n)
 		}
 	}
-	page, err := r.desk.List(r.ctx, Letters, Filter{}, "", 100)
+	page, err := r.desk.List(r.ctx, DeadLetters, Filter{}, "", 100)
 	r.must(err)
 	if !page.Rows[0].Copied || page.Rows[1].Copied {
 		t.Errorf("the copied row is not marked: %+v", page.Rows[:2])

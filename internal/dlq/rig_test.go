@@ -102,7 +102,7 @@ type sample struct {
 	payload, raw               []byte
 	name, routingKey           string
 	class, reason, words       string
-	state                      string // of a letter
+	state                      string // of a dead letter
 	at                         time.Time
 	backoff                    bool
 	noKey, noAggregate, sealed bool // sealed: redacted
@@ -144,7 +144,7 @@ func (r *rig) put(s sample) int64 {
 	if s.routingKey != "" {
 		routingKey = []byte(s.routingKey)
 	}
-	columns := `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes, parked_at, first_failed_at,
+	columns := `slot, system_id, incarnation, commit_lsn, idx, n, ordering group, exchange or topic, dest, hash, keyed, ordered, attempts, bytes, deferred_at, first_failed_at,
 		failed_at, class, reason, error, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind,
 		payload, traceparent, headers, columns, raw`
 	values := `$1, (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text), 1, ('0/0'::pg_lsn + 1000 * $2::bigint), 0, $2, 1, 1, 1, 1, 1 = 1, true, 1, 10, $3, $3, $3, $4, $5, $6, '', $7, $8, $3, $3,
@@ -153,7 +153,7 @@ func (r *rig) put(s sample) int64 {
 		r.slot, n, s.at, s.class, s.reason, s.words, []byte(s.name), routingKey, []byte(s.id), bytesOf(s.aggregate, s.noAggregate),
 		bytesOf(s.key, s.noKey), []byte(s.kind), s.payload, s.raw,
 	}
-	if s.of == Parked {
+	if s.of == Deferred {
 		r.exec(`INSERT INTO cdc_relay.retry (`+columns+`, next_attempt) VALUES (`+values+`, CASE WHEN $15::bool THEN now() + interval '1 hour' END)`, append(args, s.backoff)...)
 		return n
 	}
@@ -193,7 +193,7 @@ func (r *rig) wantList(of Of, f Filter, want ...int64) {
 	if f.State == Purged {
 		return // nothing can be asked of those
 	}
-	kind := map[Of]Kind{Letters: Redact, Parked: Bury}[of]
+	kind := map[Of]Kind{DeadLetters: Redact, Deferred: ToDeadLetter}[of]
 	n, err := r.desk.Match(r.ctx, Bulk{Kind: kind, Filter: f})
 	r.must(err)
 	if int(n) != len(want) {

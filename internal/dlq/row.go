@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Of says which rows are meant.
@@ -15,11 +15,11 @@ type Of string
 
 // The tables of rows.
 const (
-	Letters Of = "letters" // dead letters
-	Parked  Of = "parked"  // the retry table
+	DeadLetters Of = "dead_letters" // dead letters
+	Deferred    Of = "deferred"     // the retry table
 )
 
-// Row is a parked row or a dead letter, as lists show it. What is nil is NULL, or not so far.
+// Row is a deferred row or a dead letter, as lists show it. What is nil is NULL, or not so far.
 type Row struct {
 	N        int64  `json:"n"`
 	State    string `json:"state"`
@@ -43,15 +43,16 @@ type Row struct {
 	Attempts      int        `json:"attempts"` // that count against retry.max_attempts
 	FirstFailedAt *time.Time `json:"first_failed_at"`
 	FailedAt      *time.Time `json:"failed_at"`
-	ParkedAt      time.Time  `json:"parked_at"`
-	NextAttempt   *time.Time `json:"next_attempt,omitempty"` // of a parked row
+	DeferredAt    time.Time  `json:"deferred_at"`
+	NextAttempt   *time.Time `json:"next_attempt,omitempty"` // of a deferred row
 
-	DiedAt     *time.Time `json:"died_at,omitempty"` // of a letter, as what follows
+	DiedAt     *time.Time `json:"died_at,omitempty"` // of a dead letter, as what follows
 	ClosedAt   *time.Time `json:"closed_at,omitempty"`
 	MirroredAt *time.Time `json:"mirrored_at,omitempty"`
 	Redacted   bool       `json:"redacted,omitempty"`
 
-	Copied bool `json:"copied,omitempty"` // it came with a copy of the database: it is another system's, and nobody acts on it here
+	// it came with a copy of the database: it is another system's, and nobody acts on it here
+	Copied bool `json:"copied,omitempty"`
 }
 
 // Page is a part of a list, and where the next one begins: "" at the end.
@@ -69,9 +70,11 @@ type Detail struct {
 	Traceparent *string   `json:"traceparent"`
 	Headers     *Content  `json:"headers"` // the headers column
 	Columns     []Column  `json:"columns,omitempty"`
-	Fault       *string   `json:"fault,omitempty"`  // why the row of the outbox could not be relayed as configured
-	Raw         *Content  `json:"raw,omitempty"`    // that row, or the text of the logical message
-	Behind      *int64    `json:"behind,omitempty"` // of a parked row: the number of the first one of its key, which it waits for
+	// why the row of the outbox could not be relayed as configured
+	Fault *string  `json:"fault,omitempty"`
+	Raw   *Content `json:"raw,omitempty"` // that row, or the text of the logical message
+	// of a deferred row: the number of the first one of its key, which it waits for
+	Behind *int64 `json:"behind,omitempty"`
 
 	Requests []Request `json:"requests"` // what was asked for, the newest first
 	Audit    []Entry   `json:"audit"`    // what was done, likewise
@@ -102,29 +105,29 @@ type Entry struct {
 
 // scanned is a row as columnsOf gives it, where that differs from a Row.
 type scanned struct {
-	commit             pglogrepl.LSN
-	index              uint32
-	id, aggregate      []byte
-	key, kind          []byte
-	name, routingKey   []byte
-	committed, parked  time.Time
-	first, last, next  *time.Time
-	died, closed, sent *time.Time
+	commit              pglogrepl.LSN
+	index               uint32
+	id, aggregate       []byte
+	key, kind           []byte
+	name, routingKey    []byte
+	committed, deferred time.Time
+	first, last, next   *time.Time
+	died, closed, sent  *time.Time
 }
 
 func (s *scanned) into(r *Row) []any {
 	return []any{
 		&r.N, &r.Copied, &s.commit, &s.index, &s.id, &s.aggregate, &s.key, &s.kind, &s.committed, &r.PayloadBytes,
-		&s.name, &s.routingKey, &r.Class, &r.Reason, &r.Error, &r.Accused, &r.Attempts, &s.first, &s.last, &s.parked,
+		&s.name, &s.routingKey, &r.Class, &r.Reason, &r.Error, &r.Accused, &r.Attempts, &s.first, &s.last, &s.deferred,
 		&s.next, &r.State, &s.died, &s.closed, &s.sent, &r.Redacted,
 	}
 }
 
 func (s *scanned) finish(r *Row) {
-	r.Position = outbox.Position{Commit: s.commit, Index: s.index}.String()
+	r.Position = event.Position{Commit: s.commit, Index: s.index}.String()
 	r.ID, r.Aggregate, r.Key, r.Type = text(s.id), text(s.aggregate), text(s.key), text(s.kind)
 	r.Destination = destination(s.name, s.routingKey)
-	r.CommittedAt, r.ParkedAt = s.committed.UTC(), s.parked.UTC()
+	r.CommittedAt, r.DeferredAt = s.committed.UTC(), s.deferred.UTC()
 	r.FirstFailedAt, r.FailedAt, r.NextAttempt = utc(s.first), utc(s.last), utc(s.next)
 	r.DiedAt, r.ClosedAt, r.MirroredAt = utc(s.died), utc(s.closed), utc(s.sent)
 }

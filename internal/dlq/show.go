@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Show gives a row with its contents and its history. Without payloads they are read neither, only
@@ -29,7 +29,7 @@ func (d *Admin) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detai
 	if err := d.contents(ctx, out, tableOf(of), payloads); err != nil {
 		return nil, err
 	}
-	if of == Parked {
+	if of == Deferred {
 		if err := d.behind(ctx, out); err != nil {
 			return nil, err
 		}
@@ -43,7 +43,7 @@ func (d *Admin) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detai
 
 // contents reads what lists do without. The row may be gone meanwhile: then it stays without.
 func (d *Admin) contents(ctx context.Context, out *Detail, t *table, payloads bool) error {
-	var kind outbox.PayloadKind
+	var kind event.PayloadKind
 	var payload, traceparent, headers, columns, fault, raw []byte
 	hide := func(column string) string {
 		if payloads {
@@ -69,10 +69,10 @@ func (d *Admin) contents(ctx context.Context, out *Detail, t *table, payloads bo
 	return nil
 }
 
-// behind finds the row that a parked one waits for: the first of its chain.
+// behind finds the row that a deferred one waits for: the first of its ordering group.
 func (d *Admin) behind(ctx context.Context, out *Detail) error {
 	err := d.db.QueryRow(ctx, `SELECT h.n FROM cdc_relay.retry t CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
-				WHERE h.slot = t.slot AND h.system_id = t.system_id AND h.chain = t.chain AND h.ordered
+				WHERE h.slot = t.slot AND h.system_id = t.system_id AND h.ordering_group = t.ordering_group AND h.ordered
 					AND (h.incarnation, h.commit_lsn, h.idx) < (t.incarnation, t.commit_lsn, t.idx)
 				ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
 			WHERE t.slot = $1 AND t.n = $2`, d.slot, out.N).Scan(&out.Behind)
@@ -103,7 +103,7 @@ func unreadable(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != 
 // column, and nothing to look at.
 func splitColumns(b []byte) (list []Column) {
 	EachColumn(b, func(name, value []byte) {
-		if string(name) == outbox.ShapeColumn {
+		if string(name) == event.ShapeColumn {
 			return
 		}
 		list = append(list, Column{Name: string(name), Value: content(value, true)})

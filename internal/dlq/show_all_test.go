@@ -6,11 +6,11 @@ import "testing"
 
 func TestShowWhatARowWaitsFor(t *testing.T) {
 	r := setup(t)
-	first, second, third := r.put(sample{of: Parked}), r.put(sample{of: Parked}), r.put(sample{of: Parked})
-	other := r.put(sample{of: Parked})
-	r.exec(`UPDATE cdc_relay.retry SET chain = 2 WHERE n = $1`, other)
+	first, second, third := r.put(sample{of: Deferred}), r.put(sample{of: Deferred}), r.put(sample{of: Deferred})
+	other := r.put(sample{of: Deferred})
+	r.exec(`UPDATE cdc_relay.retry SET ordering_group = 2 WHERE n = $1`, other)
 	for n, want := range map[int64]int64{first: 0, second: first, third: first, other: 0} {
-		d, err := r.desk.Show(r.ctx, Parked, n, true)
+		d, err := r.desk.Show(r.ctx, Deferred, n, true)
 		r.must(err)
 		if got := d.Behind; got == nil && want != 0 || got != nil && *got != want {
 			t.Errorf("row %d is behind %v, want %d", n, got, want)

@@ -17,7 +17,7 @@ func TestShow(t *testing.T) {
 	r.carryOut(q.ID, RequestFailed, "unroutable: NO_ROUTE")
 	r.exec(`INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) VALUES ($1, '', 'ann', 'replay', $2, 'a test', 'failed')`, r.slot, n)
 	q = r.request(Replay, n)
-	d, err := r.desk.Show(r.ctx, Letters, n, true)
+	d, err := r.desk.Show(r.ctx, DeadLetters, n, true)
 	r.must(err)
 	if d.State != Replaying || *d.ID != "e-1" || d.Destination != "orders/eu" || d.Error != "body of # bytes" || d.ContentType != "application/json" {
 		t.Errorf("it is shown as %+v", d)
@@ -32,20 +32,20 @@ func TestShow(t *testing.T) {
 		t.Errorf("its history is %+v and %+v", d.Requests, d.Audit)
 	}
 
-	hidden, err := r.desk.Show(r.ctx, Letters, n, false)
+	hidden, err := r.desk.Show(r.ctx, DeadLetters, n, false)
 	r.must(err)
 	if out, err := json.Marshal(hidden); err != nil || strings.Contains(string(out), "б") || strings.Contains(string(out), `\"h\"`) || !hidden.Payload.Hidden || hidden.Columns != nil {
 		t.Errorf("payloads are not to be shown: %s, %v", out, err)
 	}
-	waits := r.put(sample{of: Parked})
+	waits := r.put(sample{of: Deferred})
 	for want, look := range map[string]struct {
 		of Of
 		n  int64
 	}{
-		"there is no dead letter 99 of slot":           {Letters, 99},
-		"there is no parked row 99 of slot":            {Parked, 99},
-		"it is parked: cdc-relay deferred show 2":        {Letters, waits},
-		"it is a dead letter: cdc-relay dead-letters s": {Parked, n},
+		"there is no dead letter 99 of slot":            {DeadLetters, 99},
+		"there is no deferred row 99 of slot":           {Deferred, 99},
+		"it is deferred: cdc-relay deferred show 2":     {DeadLetters, waits},
+		"it is a dead letter: cdc-relay dead-letters s": {Deferred, n},
 	} {
 		if _, err := r.desk.Show(r.ctx, look.of, look.n, true); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s %d: %v, want %s", look.of, look.n, err, want)
@@ -106,8 +106,8 @@ func TestEventShow(t *testing.T) {
 	want("00000000-0000-0000-0000-000000000000", EventNotHeld, "never committed")
 	n := r.put(sample{id: "dead"})
 	want("dead", EventDead, fmt.Sprintf("dead letter %d: open", n))
-	w := r.put(sample{id: "dead", of: Parked})
-	want("dead", EventParked, fmt.Sprintf("parked row %d: refused, too_large", w))
+	w := r.put(sample{id: "dead", of: Deferred})
+	want("dead", EventDeferred, fmt.Sprintf("deferred row %d: refused, too_large", w))
 	r.put(sample{id: "sent again", state: Replayed})
 	want("sent again", EventSettled, "replayed")
 
@@ -132,7 +132,7 @@ func TestEventShow(t *testing.T) {
 func TestEventOfACopy(t *testing.T) {
 	r := withSlot(t)
 	id := value[string](r, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
-	foreign := []int64{r.put(sample{id: "copied", of: Parked}), r.put(sample{id: "both"}), r.put(sample{id: id, of: Parked})}
+	foreign := []int64{r.put(sample{id: "copied", of: Deferred}), r.put(sample{id: "both"}), r.put(sample{id: id, of: Deferred})}
 	r.exec(`UPDATE cdc_relay.retry SET system_id = '7'`)
 	r.exec(`UPDATE cdc_relay.dead_letter SET system_id = '7'`)
 	own := r.put(sample{id: "both"})

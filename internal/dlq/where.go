@@ -42,13 +42,13 @@ type table struct {
 }
 
 var (
-	letters = &table{Letters, "cdc_relay.dead_letter", "died_at"}
-	parked  = &table{Parked, "cdc_relay.retry", "parked_at"}
+	deadLetters = &table{DeadLetters, "cdc_relay.dead_letter", "died_at"}
+	deferred    = &table{Deferred, "cdc_relay.retry", "deferred_at"}
 )
 
 func tableOf(of Of) *table {
-	if of == Parked {
-		return parked
+	if of == Deferred {
+		return deferred
 	}
-	return letters
+	return deadLetters
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -26,15 +26,15 @@ func (d *deaf) Query(context.Context, string, ...any) (pgx.Rows, error) {
 	return nil, errors.New("deaf")
 }
 
-// oneLetter is a MirrorStore of one letter.
-type oneLetter struct{ wait func() }
+// oneDeadLetter is a MirrorStore of one letter.
+type oneDeadLetter struct{ wait func() }
 
-func (l *oneLetter) Unmirrored(context.Context, int64, []int64, int, int64) ([]Letter, error) {
+func (l *oneDeadLetter) Unmirrored(context.Context, int64, []int64, int, int64) ([]DeadLetterRow, error) {
 	l.wait()
-	return []Letter{{N: 1, Event: outbox.Event{Route: &outbox.Route{}}}}, nil
+	return []DeadLetterRow{{N: 1, Event: event.Event{Route: &event.Route{}}}}, nil
 }
 
-func (l *oneLetter) NoteMirrored(context.Context, []int64) error { return nil }
+func (l *oneDeadLetter) NoteMirrored(context.Context, []int64) error { return nil }
 
 // atWork runs a loop for an hour, in which something does not end, and says whether the loop is at
 // work then, and when it has ended.
@@ -64,8 +64,8 @@ func atWork(t *testing.T, run func(ctx context.Context, working func(bool), hang
 func TestWorking(t *testing.T) {
 	mirror := func(ctx context.Context, working func(bool), store, publish func()) error {
 		return NewMirror(MirrorConfig{
-			Store: &oneLetter{store}, Working: working, Log: zap.NewNop(),
-			Publish: func(_ context.Context, events []*outbox.Event) []sink.Outcome {
+			Store: &oneDeadLetter{store}, Working: working, Log: zap.NewNop(),
+			Publish: func(_ context.Context, events []*event.Event) []sink.Outcome {
 				publish()
 				return make([]sink.Outcome, len(events))
 			},

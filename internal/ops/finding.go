@@ -9,7 +9,7 @@ type Finding struct {
 	Name   string `json:"name"`
 	Level  string `json:"level"` // ok, warn or fail
 	Detail string `json:"detail"`
-	Mend   string `json:"mend,omitempty"`
+	Fix    string `json:"fix,omitempty"`
 }
 
 // Findings are what a check has found, and when.

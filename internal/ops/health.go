@@ -43,16 +43,17 @@ func (s *Snapshot) Role() string {
 	return RoleNone
 }
 
-// Readiness is the body of /readyz. What is paused, parked or refused does not make a relay
+// Readiness is the body of /readyz. What is paused, deferred or refused does not make a relay
 // unready: the others flow.
 type Readiness struct {
-	Ready        bool         `json:"ready"`
-	Role         string       `json:"role"`
-	Reasons      []string     `json:"reasons"` // why it is not ready
-	Paused       []Paused     `json:"paused"`  // destinations, the longest first
-	PausedTotal  int          `json:"paused_total"`
-	ParkedEvents int          `json:"parked_events"`
-	Refused      []RefusedRow `json:"refused"` // rows that the database refuses, the longest first
+	Ready          bool     `json:"ready"`
+	Role           string   `json:"role"`
+	Reasons        []string `json:"reasons"` // why it is not ready
+	Paused         []Paused `json:"paused"`  // destinations, the longest first
+	PausedTotal    int      `json:"paused_total"`
+	DeferredEvents int      `json:"deferred_events"`
+	// rows that the database refuses, the longest first
+	Refused      []RefusedRow `json:"refused"`
 	RefusedTotal int          `json:"refused_total"`
 }
 
@@ -61,8 +62,8 @@ type Readiness struct {
 func (s *Snapshot) Readiness(wantLeader bool) Readiness {
 	r := Readiness{
 		Role: s.Role(), Reasons: []string{},
-		Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal, ParkedEvents: s.Siding.Parked,
-		Refused: orEmpty(s.Siding.Refused), RefusedTotal: s.Siding.RefusedTotal,
+		Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal, DeferredEvents: s.RetryTable.Deferred,
+		Refused: orEmpty(s.RetryTable.Refused), RefusedTotal: s.RetryTable.RefusedTotal,
 	}
 	switch {
 	case s.Phase == Standby:

@@ -39,7 +39,7 @@ func TestBeatsAreMonotonic(t *testing.T) {
 }
 
 // A loop that begins again after a long wait has its whole bound before it counts as stuck.
-func TestHeartbeatBeginsAnew(t *testing.T) {
+func TestHeartbeatBeginsAgain(t *testing.T) {
 	begun := time.Now()
 	h := NewHeartbeat("reporter", time.Minute, func() time.Time { return begun })
 	h.last.Store(int64(begun.Add(-time.Hour).Sub(origin)))

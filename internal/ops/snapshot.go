@@ -29,8 +29,8 @@ type Snapshot struct {
 	Since  time.Time // when Phase began
 	Reason string    // of Phase Stopped: outbox.Stop.Reason
 
-	InFlightEvents  int // in the window: read and not settled
-	WaitingEvents   int // read and not in the window yet, 0 or 1
+	InFlightEvents  int // in the max_in_flight: read and not settled
+	WaitingEvents   int // read and not in the in-flight budget yet, 0 or 1
 	InFlightBytes   int64
 	OldestUnsettled time.Time // commit time of the oldest unsettled transaction; zero: none
 	// UnreportedConfirmed is the events that were confirmed above the watermark: a crash now would
@@ -41,9 +41,9 @@ type Snapshot struct {
 	PausedTotal int      // Paused may name fewer
 	WaitingKeys int      // (key, exchange or topic) pairs whose later events wait
 
-	Siding Siding
-	Sink   Sink
-	Slot   Slot
+	RetryTable RetryTable
+	Sink       Sink
+	Slot       Slot
 
 	OtherSlots []Slot // the server's other logical slots; those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
@@ -51,24 +51,24 @@ type Snapshot struct {
 	TableBytes *int64 // size of the outbox tables; nil: not known
 }
 
-// Siding is what could not go when its turn came.
-type Siding struct {
+// Retry table is what could not go when its turn came.
+type RetryTable struct {
 	Counted time.Time // when the tables were; zero: not yet, and then the next four are not known
 
-	Parked       int       // events in the retry table
-	OldestParked time.Time // commit time of the oldest of them; zero: there is none
-	Dead         int       // dead letters that are open
-	OldestDead   time.Time // when the oldest of them died; zero: there is none
+	Deferred       int       // events in the retry table
+	OldestDeferred time.Time // commit time of the oldest of them; zero: there is none
+	Dead           int       // dead letters that are open
+	OldestDead     time.Time // when the oldest of them died; zero: there is none
 
-	Queued  int // events whose rows are not committed yet; they are in the window too
-	Feeding int // parked events that are being sent again
+	Queued  int // events whose rows are not committed yet; they are in the in-flight budget too
+	Feeding int // deferred events that are being sent again
 
 	Refused      []RefusedRow // the longest first
 	RefusedTotal int          // Refused may name fewer
 }
 
-// RefusedRow is an event that is to be parked and whose row the database refuses. It is tried again
-// for ever, and keeps the WAL from there on.
+// RefusedRow is an event that is to be deferred and whose row the database refuses. It is tried
+// again for ever, and keeps the WAL from there on.
 type RefusedRow struct {
 	ID       string    `json:"id"`
 	Position string    `json:"position"` // as in the message header cdc_position
@@ -94,7 +94,7 @@ type Sink struct {
 	PendingConfirms int // published and not answered
 }
 
-// Paused is a destination that refuses: its events are parked unsent.
+// Paused is a destination that refuses: its events are deferred unsent.
 type Paused struct {
 	Destination string    `json:"destination"` // as an operator would name it
 	Reason      string    `json:"reason"`      // of the closed list of outbox_rejections_total

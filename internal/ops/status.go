@@ -10,11 +10,13 @@ import (
 // Status is the body of GET /api/v1/status. Names are stable: they are added to, not changed.
 type Status struct {
 	// State is one of the States, the first that holds in this order: stopped, stopping, starting,
-	// waiting for postgres, standby, broker down, destination paused, parking, catching up, idle,
+	// waiting for postgres, standby, broker down, destination paused, deferring, catching up, idle,
 	// streaming.
 	State string `json:"state"`
-	Why   string `json:"why"`  // what is waited for, who holds the slot, why it stopped or the broker is down, what is paused; else ""
-	Role  string `json:"role"` // leader, standby, none
+	// what is waited for, who holds the slot, why it stopped or the broker is down, what is paused;
+	// else ""
+	Why  string `json:"why"`
+	Role string `json:"role"` // leader, standby, none
 
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"started_at"`
@@ -24,7 +26,7 @@ type Status struct {
 	Broker   BrokerStatus   `json:"broker"`
 	InFlight InFlightStatus `json:"in_flight"`
 
-	Parked      ParkedStatus      `json:"parked"`
+	Deferred    DeferredStatus    `json:"deferred"`
 	DeadLetters DeadLettersStatus `json:"dead_letters"`
 
 	Rates  RatesStatus  `json:"rates"`
@@ -45,10 +47,12 @@ const (
 	StateStandby    = "standby"
 	StateBrokerDown = "broker down"
 	StatePaused     = "destination paused"
-	StateParking    = "parking"     // no destination is paused, and events are parked; or the database refuses to park one
+	// no destination is paused, and events are deferred; or the database refuses to defer one
+	StateDeferring  = "deferring"
 	StateCatchingUp = "catching up" // the oldest unsettled commit is older than 10 s
-	StateIdle       = "idle"        // nothing is in flight, and nothing was published in the last 10 s
-	StateStreaming  = "streaming"
+	// nothing is in flight, and nothing was published in the last 10 s
+	StateIdle      = "idle"
+	StateStreaming = "streaming"
 )
 
 // catchingUpFrom is the lag from which a relay that works is said to catch up.
@@ -56,18 +60,21 @@ const catchingUpFrom = 10 * time.Second
 
 // SlotStatus is the replication slot as the server described it last.
 type SlotStatus struct {
-	Name              string    `json:"name"`
-	CheckedAt         time.Time `json:"checked_at"` // what is below but lag_seconds is of then; zero time: not yet, and then it is empty
+	Name string `json:"name"`
+	// what is below but lag_seconds is of then; zero time: not yet, and then it is empty
+	CheckedAt         time.Time `json:"checked_at"`
 	ConfirmedFlushLSN string    `json:"confirmed_flush_lsn"`
 	RestartLSN        string    `json:"restart_lsn"`
 	CurrentWALLSN     string    `json:"current_wal_lsn"`
 	LagBytes          int64     `json:"lag_bytes"`      // current − confirmed
 	RetainedBytes     int64     `json:"retained_bytes"` // current − restart
-	LagSeconds        *float64  `json:"lag_seconds"`    // age of the oldest commit that is not settled; null: not known, as while another relay holds the slot
-	Active            bool      `json:"active"`
-	WALStatus         string    `json:"wal_status"`
-	SafeWALBytes      *int64    `json:"safe_wal_bytes"` // null: unlimited
-	SpilledBytes      int64     `json:"spilled_bytes"`
+	// age of the oldest commit that is not settled; null: not known, as while another relay holds
+	// the slot
+	LagSeconds   *float64 `json:"lag_seconds"`
+	Active       bool     `json:"active"`
+	WALStatus    string   `json:"wal_status"`
+	SafeWALBytes *int64   `json:"safe_wal_bytes"` // null: unlimited
+	SpilledBytes int64    `json:"spilled_bytes"`
 }
 
 // BrokerStatus is the state of the broker's connections.
@@ -90,14 +97,17 @@ type InFlightStatus struct {
 	OldestUnsettled *time.Time `json:"oldest_unsettled"` // commit time; null: nothing is in flight
 }
 
-// ParkedStatus is what could not go when its turn came, and goes later.
-type ParkedStatus struct {
-	CountedAt   time.Time  `json:"counted_at"`   // when the tables were; zero time: not yet, and then events and oldest are not known
-	Events      int        `json:"events"`       // in the retry table
-	Oldest      *time.Time `json:"oldest"`       // commit time; null: there is none
-	WaitingKeys int        `json:"waiting_keys"` // keys whose later events wait behind a parked one
-	Queued      int        `json:"queued"`       // events whose rows are not committed yet; they are in flight too
-	Feeding     int        `json:"feeding"`      // parked events that are being sent again
+// DeferredStatus is what could not go when its turn came, and goes later.
+type DeferredStatus struct {
+	// when the tables were; zero time: not yet, and then events and oldest are not known
+	CountedAt time.Time  `json:"counted_at"`
+	Events    int        `json:"events"` // in the retry table
+	Oldest    *time.Time `json:"oldest"` // commit time; null: there is none
+	// keys whose later events wait behind a deferred one
+	WaitingKeys int `json:"waiting_keys"`
+	// events whose rows are not committed yet; they are in flight too
+	Queued  int `json:"queued"`
+	Feeding int `json:"feeding"` // deferred events that are being sent again
 
 	Refused      []RefusedRow `json:"refused"` // rows that the database refuses, the longest first
 	RefusedTotal int          `json:"refused_total"`
@@ -105,7 +115,7 @@ type ParkedStatus struct {
 
 // DeadLettersStatus is what was given up, and waits for an operator.
 type DeadLettersStatus struct {
-	CountedAt time.Time  `json:"counted_at"` // as in parked
+	CountedAt time.Time  `json:"counted_at"` // as in deferred
 	Open      int        `json:"open"`
 	Oldest    *time.Time `json:"oldest"` // when it died; null: there is none
 }
@@ -113,14 +123,15 @@ type DeadLettersStatus struct {
 // RatesStatus is the mean of the last ten whole seconds.
 type RatesStatus struct {
 	PublishedPerSecond float64 `json:"published_per_second"`
-	ParkedPerSecond    float64 `json:"parked_per_second"`
+	DeferredPerSecond  float64 `json:"deferred_per_second"`
 	RetriesPerSecond   float64 `json:"retries_per_second"`
 }
 
 // TotalsStatus counts since the process started.
 type TotalsStatus struct {
-	Published   uint64     `json:"published"`    // confirmed by the broker
-	Parked      uint64     `json:"parked"`       // rows committed in the retry table, counted again at each new refusal
+	Published uint64 `json:"published"` // confirmed by the broker
+	// rows committed in the retry table, counted again at each new refusal
+	Deferred    uint64     `json:"deferred"`
 	Dead        uint64     `json:"dead"`         // rows committed in the dead letters
 	Failed      uint64     `json:"failed"`       // attempts that left no row and are repeated
 	Retries     uint64     `json:"retries"`      // attempts to publish an event of the retry table
@@ -137,11 +148,11 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 			Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal,
 		},
 		InFlight: InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes, OldestUnsettled: orNil(s.OldestUnsettled)},
-		Parked: ParkedStatus{
-			CountedAt: s.Siding.Counted, Events: s.Siding.Parked, Oldest: orNil(s.Siding.OldestParked), WaitingKeys: s.WaitingKeys,
-			Queued: s.Siding.Queued, Feeding: s.Siding.Feeding, Refused: orEmpty(s.Siding.Refused), RefusedTotal: s.Siding.RefusedTotal,
+		Deferred: DeferredStatus{
+			CountedAt: s.RetryTable.Counted, Events: s.RetryTable.Deferred, Oldest: orNil(s.RetryTable.OldestDeferred), WaitingKeys: s.WaitingKeys,
+			Queued: s.RetryTable.Queued, Feeding: s.RetryTable.Feeding, Refused: orEmpty(s.RetryTable.Refused), RefusedTotal: s.RetryTable.RefusedTotal,
 		},
-		DeadLetters: DeadLettersStatus{CountedAt: s.Siding.Counted, Open: s.Siding.Dead, Oldest: orNil(s.Siding.OldestDead)},
+		DeadLetters: DeadLettersStatus{CountedAt: s.RetryTable.Counted, Open: s.RetryTable.Dead, Oldest: orNil(s.RetryTable.OldestDead)},
 		Rates:       rates, Totals: totals,
 		UnreportedConfirmed: s.UnreportedConfirmed,
 	}
@@ -186,12 +197,12 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	switch {
 	case !s.Sink.Up:
 		return StateBrokerDown, s.Sink.Why
-	case s.Siding.RefusedTotal > 0:
-		return StateParking, whyRefused(s)
+	case s.RetryTable.RefusedTotal > 0:
+		return StateDeferring, whyRefused(s)
 	case s.PausedTotal > 0:
 		return StatePaused, whyPaused(s)
-	case s.Siding.Parked+s.Siding.Queued > 0:
-		return StateParking, "" // it goes by itself
+	case s.RetryTable.Deferred+s.RetryTable.Queued > 0:
+		return StateDeferring, "" // it goes by itself
 	case s.lag(now) > catchingUpFrom:
 		return StateCatchingUp, ""
 	case s.InFlightEvents+s.WaitingEvents == 0 && rate == 0:
@@ -202,10 +213,10 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 
 // whyRefused and whyPaused name what an operator has to fix.
 func whyRefused(s *Snapshot) string {
-	if s.Siding.RefusedTotal == 1 && len(s.Siding.Refused) == 1 {
-		return "the database refuses the row of an event that is to be parked: " + s.Siding.Refused[0].Error
+	if s.RetryTable.RefusedTotal == 1 && len(s.RetryTable.Refused) == 1 {
+		return "the database refuses the row of an event that is to be deferred: " + s.RetryTable.Refused[0].Error
 	}
-	return fmt.Sprintf("the database refuses the rows of %d events that are to be parked", s.Siding.RefusedTotal)
+	return fmt.Sprintf("the database refuses the rows of %d events that are to be deferred", s.RetryTable.RefusedTotal)
 }
 
 func whyPaused(s *Snapshot) string {

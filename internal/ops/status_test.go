@@ -21,17 +21,17 @@ func TestStates(t *testing.T) {
 		{ops.StateIdle, "", 0, func(s *ops.Snapshot) { s.InFlightEvents, s.OldestUnsettled = 0, time.Time{} }},
 		{ops.StateStreaming, "", 0, func(s *ops.Snapshot) { s.InFlightEvents, s.WaitingEvents = 0, 1 }},
 		{ops.StateCatchingUp, "", 100, func(s *ops.Snapshot) { s.OldestUnsettled = opstest.Noon.Add(-time.Minute) }},
-		{ops.StateStreaming, "", 100, func(s *ops.Snapshot) { s.Siding.Dead, s.WaitingKeys = 3, 3 }},
-		{ops.StateParking, "", 100, func(s *ops.Snapshot) { s.OldestUnsettled, s.Siding.Parked = opstest.Noon.Add(-time.Minute), 1 }},
-		{ops.StateParking, "", 100, func(s *ops.Snapshot) { s.Siding.Queued = 1 }},
+		{ops.StateStreaming, "", 100, func(s *ops.Snapshot) { s.RetryTable.Dead, s.WaitingKeys = 3, 3 }},
+		{ops.StateDeferring, "", 100, func(s *ops.Snapshot) { s.OldestUnsettled, s.RetryTable.Deferred = opstest.Noon.Add(-time.Minute), 1 }},
+		{ops.StateDeferring, "", 100, func(s *ops.Snapshot) { s.RetryTable.Queued = 1 }},
 		{ops.StatePaused, `exchange "x": 404`, 100, func(s *ops.Snapshot) {
 			s.Paused, s.PausedTotal = []ops.Paused{{Destination: `exchange "x"`, Error: "404"}}, 1
 		}},
 		{ops.StatePaused, "2 of them", 100, func(s *ops.Snapshot) { s.Paused, s.PausedTotal = []ops.Paused{{}}, 2 }},
-		{ops.StateParking, "the database refuses the row of an event that is to be parked: disk full", 100, func(s *ops.Snapshot) {
-			s.PausedTotal, s.Siding = 1, ops.Siding{Queued: 1, RefusedTotal: 1, Refused: []ops.RefusedRow{{Error: "disk full"}}}
+		{ops.StateDeferring, "the database refuses the row of an event that is to be deferred: disk full", 100, func(s *ops.Snapshot) {
+			s.PausedTotal, s.RetryTable = 1, ops.RetryTable{Queued: 1, RefusedTotal: 1, Refused: []ops.RefusedRow{{Error: "disk full"}}}
 		}},
-		{ops.StateParking, "the database refuses the rows of 7 events that are to be parked", 100, func(s *ops.Snapshot) { s.Siding = ops.Siding{Queued: 9, RefusedTotal: 7} }},
+		{ops.StateDeferring, "the database refuses the rows of 7 events that are to be deferred", 100, func(s *ops.Snapshot) { s.RetryTable = ops.RetryTable{Queued: 9, RefusedTotal: 7} }},
 		{ops.StateBrokerDown, "blocked: memory", 0, func(s *ops.Snapshot) { s.PausedTotal, s.Sink = 1, ops.Sink{Why: "blocked: memory"} }},
 		{ops.StateStandby, "held", 0, func(s *ops.Snapshot) { s.Phase, s.Why, s.Sink = ops.Standby, "held", ops.Sink{} }},
 		{ops.StateWaiting, "refused", 0, func(s *ops.Snapshot) { s.Phase, s.Why, s.Sink = ops.Waiting, "refused", ops.Sink{} }},
@@ -41,7 +41,7 @@ func TestStates(t *testing.T) {
 		{ops.StateStopped, "gone", 0, func(s *ops.Snapshot) { s.Phase, s.Why, s.PausedTotal = ops.Stopped, "gone", 3 }},
 	} {
 		s := opstest.Busy()
-		s.PausedTotal, s.WaitingKeys, s.Siding = 0, 0, ops.Siding{Counted: opstest.Noon}
+		s.PausedTotal, s.WaitingKeys, s.RetryTable = 0, 0, ops.RetryTable{Counted: opstest.Noon}
 		c.change(&s)
 		if got := s.Status(ops.RatesStatus{PublishedPerSecond: c.rate}, ops.TotalsStatus{}, opstest.Noon); got.State != c.want || got.Why != c.why {
 			t.Errorf("got %q, %q; want %q, %q", got.State, got.Why, c.want, c.why)
@@ -59,10 +59,10 @@ func TestStatusNumbers(t *testing.T) {
 	if got.InFlight.Events != 7 || got.InFlight.Bytes != 700 || !got.InFlight.OldestUnsettled.Equal(s.OldestUnsettled) || got.UnreportedConfirmed != 5 {
 		t.Errorf("in flight is %+v, unreported %d", got.InFlight, got.UnreportedConfirmed)
 	}
-	if p := got.Parked; !p.CountedAt.Equal(opstest.Noon) || p.Events != 40 || !p.Oldest.Equal(s.Siding.OldestParked) || p.WaitingKeys != 12 || p.RefusedTotal != 2 {
-		t.Errorf("parked is %+v", p)
+	if p := got.Deferred; !p.CountedAt.Equal(opstest.Noon) || p.Events != 40 || !p.Oldest.Equal(s.RetryTable.OldestDeferred) || p.WaitingKeys != 12 || p.RefusedTotal != 2 {
+		t.Errorf("deferred is %+v", p)
 	}
-	if d := got.DeadLetters; !d.CountedAt.Equal(opstest.Noon) || d.Open != 4 || !d.Oldest.Equal(s.Siding.OldestDead) {
+	if d := got.DeadLetters; !d.CountedAt.Equal(opstest.Noon) || d.Open != 4 || !d.Oldest.Equal(s.RetryTable.OldestDead) {
 		t.Errorf("dead letters are %+v", d)
 	}
 	if got.Totals != totals || got.Rates != rates {
@@ -88,8 +88,8 @@ func TestRefusedNames(t *testing.T) {
 		"[]": nil,
 		`[{"id":"e","position":"p","error":"no","since":"2026-11-20T12:00:00Z","behind":2}]`: {{"e", "p", "no", opstest.Noon, 2}},
 	} {
-		s := ops.Snapshot{Siding: ops.Siding{Refused: refused}}
-		content, err := json.Marshal(s.Status(ops.RatesStatus{}, ops.TotalsStatus{}, opstest.Noon).Parked.Refused)
+		s := ops.Snapshot{RetryTable: ops.RetryTable{Refused: refused}}
+		content, err := json.Marshal(s.Status(ops.RatesStatus{}, ops.TotalsStatus{}, opstest.Noon).Deferred.Refused)
 		if err != nil || string(content) != want {
 			t.Errorf("got %s, %v; want %s", content, err, want)
 		}

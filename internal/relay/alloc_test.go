@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // TestNoAllocationPerEvent: once its pools are filled, the line makes no garbage.
@@ -15,13 +15,13 @@ func TestNoAllocationPerEvent(t *testing.T) {
 	const rows = 5000
 	for _, ordering := range []Ordering{Key, Pipelined} {
 		confirmed, published := 0, 0
-		l := New(Config{Ordering: ordering, Window: 1000, Sink: nullSink{lanes: 4}, Siding: noSiding{}, Hooks: Hooks{
-			Confirmed: func(lane int, events []*outbox.Event, _ time.Time) {
+		l := New(Config{Ordering: ordering, MaxInFlight: 1000, Sink: nullSink{lanes: 4}, RetryTable: noRetryTable{}, Hooks: Hooks{
+			Confirmed: func(lane int, events []*event.Event, _ time.Time) {
 				if lane == 0 {
 					confirmed += len(events)
 				}
 			},
-			Published: func(lane int, _ *outbox.Event, refusals int, _ time.Time) {
+			Published: func(lane int, _ *event.Event, refusals int, _ time.Time) {
 				if refusals != 0 {
 					t.Errorf("an event that was never refused has %d refusals", refusals)
 				}
@@ -33,7 +33,7 @@ func TestNoAllocationPerEvent(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(ctx) }()
-		ev := outbox.Event{ID: []byte("id"), Payload: make([]byte, 512), Columns: [][]byte{[]byte("x"), nil}, Ordered: true}
+		ev := event.Event{ID: []byte("id"), Payload: make([]byte, 512), Columns: [][]byte{[]byte("x"), nil}, Ordered: true}
 		lsn := pglogrepl.LSN(0)
 		allocs := testing.AllocsPerRun(20, func() {
 			lsn += 100
@@ -41,7 +41,7 @@ func TestNoAllocationPerEvent(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range rows {
-				ev.Position = outbox.Position{Commit: lsn, Index: uint32(i)}
+				ev.Position = event.Position{Commit: lsn, Index: uint32(i)}
 				ev.Hash = uint64(i%300) << 32
 				if err := l.Event(ctx, &ev); err != nil {
 					t.Fatal(err)

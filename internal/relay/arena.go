@@ -1,4 +1,4 @@
-// The memory of events in the line: chunks, charged to the window.
+// The memory of events in the line: chunks, charged to the in-flight budget.
 
 package relay
 
@@ -12,9 +12,9 @@ const (
 	chunkClasses = 5
 )
 
-// chunk holds the bytes of some events of one lane. It is charged to the window as long as one of
-// them is unsettled, so the charge is the memory that is really held: an event that stays behind
-// keeps its whole chunk, and is charged for it.
+// chunk holds the bytes of some events of one lane. It is charged to the in-flight budget as long
+// as one of them is unsettled, so the charge is the memory that is really held: an event that stays
+// behind keeps its whole chunk, and is charged for it.
 type chunk struct {
 	buf   []byte
 	used  int
@@ -31,11 +31,14 @@ type arena struct {
 	charged int64  // bytes of the lane's chunks
 }
 
-// chunks hands out chunks and takes them back; the window's mutex guards it. What is handed out
-// plus what lies in the free lists is never more than limit, apart from one oversize chunk.
+// chunks hands out chunks and takes them back; the in-flight budget's mutex guards it. What is
+// handed out plus what lies in the free lists is never more than limit, apart from one oversize
+// chunk.
 type chunks struct {
-	limit   int64
-	largest int // the largest class's size; 0 when limit is too small for classes: every event has its own chunk
+	limit int64
+	// the largest class's size; 0 when limit is too small for classes: every event has its own
+	// chunk
+	largest int
 	charged int64
 	idle    int64 // bytes in the free lists
 	free    [chunkClasses]*chunk
@@ -74,8 +77,8 @@ func (p *chunks) place(a *arena, size int) (*chunk, []byte, bool) {
 }
 
 // own makes a chunk for one event. One that is larger than the whole limit goes on top of it, one
-// such at a time: waiting for an empty window instead would be waiting for ever behind a held
-// event.
+// such at a time: waiting for an empty in-flight budget instead would be waiting for ever behind a
+// held event.
 func (p *chunks) own(a *arena, size int) *chunk {
 	switch {
 	case int64(size) > p.limit && p.over:
@@ -91,8 +94,8 @@ func (p *chunks) own(a *arena, size int) *chunk {
 }
 
 // take opens a chunk of a class: about as large as all that the lane holds already, so that many
-// quiet lanes stay small and a busy one gets large chunks; when that is more than the window has
-// left, the smallest that holds the event.
+// quiet lanes stay small and a busy one gets large chunks; when that is more than the in-flight
+// budget has left, the smallest that holds the event.
 func (p *chunks) take(a *arena, size int) *chunk {
 	class := classOf(max(size, int(min(a.charged, int64(p.largest)))))
 	if !p.fits(minChunk << class) {

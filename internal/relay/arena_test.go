@@ -114,12 +114,12 @@ func TestBusyLaneTakesLargeChunks(t *testing.T) {
 		}
 	}
 	if used := n * 700; used < 15<<20 {
-		t.Fatalf("the window is full with %d bytes of events", used)
+		t.Fatalf("the in-flight budget is full with %d bytes of events", used)
 	}
 }
 
-// TestStragglerIsChargedForItsChunk: events that settle late keep their chunks, and the window
-// knows.
+// TestStragglerIsChargedForItsChunk: events that settle late keep their chunks, and the in-flight
+// budget knows.
 func TestStragglerIsChargedForItsChunk(t *testing.T) {
 	p := newChunks(4 << 20)
 	var a arena

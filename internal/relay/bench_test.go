@@ -9,20 +9,20 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // nullSink confirms all at once.
 type nullSink struct{ lanes uint64 }
 
-func (s nullSink) Place(ev *outbox.Event) (sink.Place, bool) {
-	return sink.Place{Lane: int(ev.Hash >> 32 % s.lanes), Unit: 1, Dest: 2}, true
+func (s nullSink) Place(ev *event.Event) (sink.Place, bool) {
+	return sink.Place{Lane: int(ev.Hash >> 32 % s.lanes), ExchangeOrTopic: 1, Dest: 2}, true
 }
-func (nullSink) Route(*outbox.Event) outbox.Route { return outbox.Route{} }
-func (nullSink) Changed() <-chan struct{}         { return nil }
-func (nullSink) Run(ctx context.Context) error    { <-ctx.Done(); return nil }
-func (nullSink) Publish(_ context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
+func (nullSink) Route(*event.Event) event.Route { return event.Route{} }
+func (nullSink) Changed() <-chan struct{}       { return nil }
+func (nullSink) Run(ctx context.Context) error  { <-ctx.Done(); return nil }
+func (nullSink) Publish(_ context.Context, _ int, events []*event.Event, outcomes []sink.Outcome) error {
 	for i := range events {
 		outcomes[i].State = sink.Confirmed
 	}
@@ -40,11 +40,11 @@ func BenchmarkLine(b *testing.B) {
 
 func benchmarkLine(b *testing.B, ordering Ordering, rows int) {
 	const keys = 1000
-	l := New(Config{Ordering: ordering, Sink: nullSink{lanes: 32}, Siding: noSiding{}})
+	l := New(Config{Ordering: ordering, Sink: nullSink{lanes: 32}, RetryTable: noRetryTable{}})
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
-	ev := outbox.Event{ID: make([]byte, 16), Key: []byte("key-1234"), Aggregate: []byte("order"), Type: []byte("created"), Payload: make([]byte, 512), Ordered: true, CommitTime: time.Now()}
+	ev := event.Event{ID: make([]byte, 16), Key: []byte("key-1234"), Aggregate: []byte("order"), Type: []byte("created"), Payload: make([]byte, 512), Ordered: true, CommitTime: time.Now()}
 	b.ReportAllocs()
 	lsn := pglogrepl.LSN(1000)
 	n := 0
@@ -55,7 +55,7 @@ func benchmarkLine(b *testing.B, ordering Ordering, rows int) {
 				b.Fatal(err)
 			}
 		}
-		ev.Position = outbox.Position{Commit: lsn, Index: uint32(n % rows)}
+		ev.Position = event.Position{Commit: lsn, Index: uint32(n % rows)}
 		ev.Hash = uint64(n%keys) * 0x9e3779b97f4a7c15
 		binary.BigEndian.PutUint64(ev.ID, uint64(n))
 		if err := l.Event(ctx, &ev); err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -22,14 +22,14 @@ import (
 type plan struct {
 	ordering Ordering
 	lanes    int
-	window   int
+	budget   int
 	bytes    int64
 	txs      []planTx
 	cuts     []planCut
 	seed     uint64 // of the broker
 	broken   int    // calls of a hundred that fail
 	refused  int    // events of a hundred that are rejected in a call
-	held     int    // MaxHeldKeys
+	held     int    // MaxWaitingGroups
 	patience time.Duration
 }
 
@@ -48,9 +48,9 @@ type planRow struct {
 // transactions whose end is behind the watermark of lag earlier observations.
 type planCut struct{ after, lag int }
 
-func (p *plan) event(tx, row int) *outbox.Event {
+func (p *plan) event(tx, row int) *event.Event {
 	r, pos := p.txs[tx].rows[row], p.position(tx, row)
-	ev := &outbox.Event{Position: pos, CommitTime: time.Now(), ID: []byte(pos.String()), Type: []byte{"xy"[row%3%2]}, Payload: fillBytes(pos, r.size), Columns: [][]byte{nil, {}, []byte("x")}}
+	ev := &event.Event{Position: pos, CommitTime: time.Now(), ID: []byte(pos.String()), Type: []byte{"xy"[row%3%2]}, Payload: fillBytes(pos, r.size), Columns: [][]byte{nil, {}, []byte("x")}}
 	if r.key > 0 {
 		ev.Ordered, ev.Key, ev.Hash = true, []byte{byte(r.key)}, uint64(r.key)*7919
 	} else {
@@ -59,12 +59,13 @@ func (p *plan) event(tx, row int) *outbox.Event {
 	return ev
 }
 
-func (p *plan) position(tx, row int) outbox.Position {
-	return outbox.Position{Commit: p.txs[tx].commit, Index: uint32(2 * row)} // every other frame is foreign
+func (p *plan) position(tx, row int) event.Position {
+	// every other frame is foreign
+	return event.Position{Commit: p.txs[tx].commit, Index: uint32(2 * row)}
 }
 
 // fillBytes makes bytes that tell which event they belong to.
-func fillBytes(pos outbox.Position, n int) []byte {
+func fillBytes(pos event.Position, n int) []byte {
 	return bytes.Repeat([]byte{byte(pos.Commit)*31 + byte(pos.Index)}, n)
 }
 
@@ -75,33 +76,34 @@ type broker struct {
 
 	mu        sync.Mutex
 	rand      []*rand.Rand // of each lane
-	delivered map[outbox.Position]int
-	confirmed map[outbox.Position]bool
-	unknown   map[outbox.Position]int
-	last      map[uint64]outbox.Position // of each chain, the newest delivered for the first time
-	table     *table
-	failure   string
+	delivered map[event.Position]int
+	confirmed map[event.Position]bool
+	unknown   map[event.Position]int
+	// of each ordering group, the newest delivered for the first time
+	last    map[uint64]event.Position
+	table   *table
+	failure string
 
 	historyMu sync.Mutex
-	history   map[uint64][]string // of each chain
+	history   map[uint64][]string // of each ordering group
 }
 
-// note adds to the history of an event's chain, which a failure prints.
-func (b *broker) note(ev *outbox.Event, format string, args ...any) {
+// note adds to the history of an event's ordering group, which a failure prints.
+func (b *broker) note(ev *event.Event, format string, args ...any) {
 	if ev.Ordered {
 		b.historyMu.Lock()
 		defer b.historyMu.Unlock()
-		chain := ev.Hash ^ uint64(ev.Type[0])<<32
-		b.history[chain] = append(b.history[chain], time.Now().Format("05.000 ")+ev.Position.String()+" "+fmt.Sprintf(format, args...))
+		group := ev.Hash ^ uint64(ev.Type[0])<<32
+		b.history[group] = append(b.history[group], time.Now().Format("05.000 ")+ev.Position.String()+" "+fmt.Sprintf(format, args...))
 	}
 }
 
 func newBroker(p *plan) *broker {
 	b := &broker{
 		plan:      p,
-		delivered: make(map[outbox.Position]int), confirmed: make(map[outbox.Position]bool),
+		delivered: make(map[event.Position]int), confirmed: make(map[event.Position]bool),
 		history: make(map[uint64][]string),
-		unknown: make(map[outbox.Position]int), last: make(map[uint64]outbox.Position),
+		unknown: make(map[event.Position]int), last: make(map[uint64]event.Position),
 	}
 	for lane := range p.lanes {
 		b.rand = append(b.rand, rand.New(rand.NewPCG(p.seed, uint64(lane))))
@@ -115,13 +117,13 @@ func (b *broker) fail(format string, args ...any) {
 	}
 }
 
-func (b *broker) Place(ev *outbox.Event) (sink.Place, bool) {
-	unit := uint64(ev.Type[0]) << 32
-	return sink.Place{Lane: int(ev.Hash % uint64(b.plan.lanes)), Unit: unit, Dest: unit + uint64(len(ev.Payload)%2)}, true
+func (b *broker) Place(ev *event.Event) (sink.Place, bool) {
+	exchangeOrTopic := uint64(ev.Type[0]) << 32
+	return sink.Place{Lane: int(ev.Hash % uint64(b.plan.lanes)), ExchangeOrTopic: exchangeOrTopic, Dest: exchangeOrTopic + uint64(len(ev.Payload)%2)}, true
 }
-func (b *broker) Route(ev *outbox.Event) outbox.Route { return outbox.Route{Name: ev.Type} }
-func (b *broker) Changed() <-chan struct{}            { return nil }
-func (b *broker) Run(ctx context.Context) error       { <-ctx.Done(); return nil }
+func (b *broker) Route(ev *event.Event) event.Route { return event.Route{Name: ev.Type} }
+func (b *broker) Changed() <-chan struct{}          { return nil }
+func (b *broker) Run(ctx context.Context) error     { <-ctx.Done(); return nil }
 
 // refusal is a rejection of one sort or another.
 func refusal(rnd *rand.Rand) sink.Outcome {
@@ -130,28 +132,33 @@ func refusal(rnd *rand.Rand) sink.Outcome {
 	return sink.Outcome{State: sink.Rejected, Fault: f}
 }
 
-func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []sink.Outcome) error {
+func (b *broker) Publish(ctx context.Context, lane int, events []*event.Event, outcomes []sink.Outcome) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.inspect(lane, events)
 	rnd := b.rand[lane]
-	cut, reached := len(events), len(events) // broken before the cut-th arrived, after the reached-th was written
+	// broken before the cut-th arrived, after the reached-th was written
+	cut, reached := len(events), len(events)
 	if rnd.IntN(100) < b.plan.broken {
 		cut = rnd.IntN(len(events))
 		reached = cut + rnd.IntN(len(events)-cut+1)
 	}
-	var spared, rejected []uint64 // keys with a rejected or spared event in this call, with a rejected one
+	// keys with a rejected or spared event in this call, with a rejected one
+	var spared, rejected []uint64
 	for i, ev := range events {
 		switch {
 		case i >= reached:
 			outcomes[i].State = sink.Unsent
 		case ev.Ordered && slices.Contains(spared, ev.Hash):
-			if outcomes[i].State = sink.Unsent; rnd.IntN(4) == 0 { // rejected in flight with the earlier one
+			// rejected in flight with the earlier one
+			if outcomes[i].State = sink.Unsent; rnd.IntN(4) == 0 {
 				outcomes[i] = refusal(rnd)
-			} else if cut < len(events) && slices.Contains(rejected, ev.Hash) && rnd.IntN(3) == 0 { // in flight with it, and never answered
+			} else if cut < len(events) && slices.Contains(rejected, ev.Hash) && rnd.IntN(3) == 0 {
+				// in flight with it, and never answered
 				outcomes[i].State = sink.Unknown
 			}
-		case ev.Ordered && rnd.IntN(200) < b.plan.refused: // spared, though nothing of its key is rejected
+		case ev.Ordered && rnd.IntN(200) < b.plan.refused:
+			// spared, though nothing of its key is rejected
 			outcomes[i].State = sink.Unsent
 			spared = append(spared, ev.Hash)
 		case i >= cut:
@@ -189,23 +196,23 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 }
 
 // deliver notes that the broker has the event, and checks order and duplicates.
-func (b *broker) deliver(ev *outbox.Event) {
+func (b *broker) deliver(ev *event.Event) {
 	pos := ev.Position
 	b.delivered[pos]++
 	if n := b.delivered[pos]; n > 1+b.unknown[pos] {
 		b.fail("%s delivered %d times, %d outcomes of it were unknown", pos, n, b.unknown[pos])
 	}
 	if ev.Ordered && b.delivered[pos] == 1 {
-		chain := ev.Hash ^ uint64(ev.Type[0])<<32
-		if last, ok := b.last[chain]; ok && !last.Less(pos) {
-			b.fail("%s of key %d came after %s:\n%s", pos, ev.Key[0], last, strings.Join(b.history[chain], "\n"))
+		group := ev.Hash ^ uint64(ev.Type[0])<<32
+		if last, ok := b.last[group]; ok && !last.Less(pos) {
+			b.fail("%s of key %d came after %s:\n%s", pos, ev.Key[0], last, strings.Join(b.history[group], "\n"))
 		}
-		b.last[chain] = pos
+		b.last[group] = pos
 	}
 }
 
 // inspect checks a call: its size, one event of a key (Key), the right bytes.
-func (b *broker) inspect(lane int, events []*outbox.Event) {
+func (b *broker) inspect(lane int, events []*event.Event) {
 	if len(events) == 0 || len(events) > sink.MaxCallEvents {
 		b.fail("a call with %d events", len(events))
 	}
@@ -215,11 +222,11 @@ func (b *broker) inspect(lane int, events []*outbox.Event) {
 		if p, _ := b.Place(ev); p.Lane != lane {
 			b.fail("%s in lane %d, belongs to %d", ev.Position, lane, p.Lane)
 		}
-		chain := ev.Hash ^ uint64(ev.Type[0])<<32
-		if ev.Ordered && keys[chain] && b.plan.ordering == Key {
+		group := ev.Hash ^ uint64(ev.Type[0])<<32
+		if ev.Ordered && keys[group] && b.plan.ordering == Key {
 			b.fail("a call with two events of key %d", ev.Key[0])
 		}
-		keys[chain] = true
+		keys[group] = true
 		if string(ev.ID) != ev.Position.String() || !bytes.Equal(ev.Payload, fillBytes(ev.Position, len(ev.Payload))) {
 			b.fail("%s carries the bytes of another event", ev.Position)
 		}
@@ -234,7 +241,7 @@ func (b *broker) inspect(lane int, events []*outbox.Event) {
 
 // charged is the memory that is held for the events' bytes.
 func charged(l *Line) int64 {
-	_, _, n := l.window.size()
+	_, _, n := l.budget.size()
 	return n
 }
 
@@ -265,10 +272,10 @@ func (b *broker) check(l *Line) {
 	if w.Own != own {
 		b.fail("watermark %s has own %s, want %s", w.LSN, w.Own, own)
 	}
-	if events > b.plan.window {
-		b.fail("%d events in a window of %d", events, b.plan.window)
+	if events > b.plan.budget {
+		b.fail("%d events in an in-flight budget of %d", events, b.plan.budget)
 	}
 	if held > b.plan.bytes {
-		b.fail("%d bytes charged in a window of %d", held, b.plan.bytes)
+		b.fail("%d bytes charged in an in-flight budget of %d", held, b.plan.bytes)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -22,7 +22,7 @@ func TestCallsAreBounded(t *testing.T) {
 		index := uint32(0)
 		add := func(n, size int) {
 			for range n {
-				ev := outbox.Event{Position: outbox.Position{Commit: b.lsn, Index: index}, Payload: make([]byte, size)}
+				ev := event.Event{Position: event.Position{Commit: b.lsn, Index: index}, Payload: make([]byte, size)}
 				if err := b.Event(t.Context(), &ev); err != nil {
 					t.Fatal(err)
 				}

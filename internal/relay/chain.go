@@ -1,4 +1,4 @@
-// What a lane knows of one chain, and the ways of an event to the writer.
+// What a lane knows of one ordering group, and the ways of an event to the writer.
 
 package relay
 
@@ -10,86 +10,87 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// chain is what a lane has in memory of a chain, beside the events in ready and open. It exists
-// while any of it is set.
-type chain struct {
-	id, unit uint64
+// ordering group is what a lane has in memory of an ordering group, beside the events in ready and
+// open. It exists while any of it is set.
+type group struct {
+	id, exchangeOrTopic uint64
 
-	// front is the one new event of the chain that is in ready or open: ordering Key only. What
-	// comes later is waiting.
+	// front is the one new event of the ordering group that is in ready or open: ordering Key only.
+	// What comes later is waiting.
 	front *item
-	// dying is a new event on its way to the dead letters (on_dead_letter: continue). It counts as on the
-	// wire until its row is committed: else a crash in between would send it again behind its
-	// followers, and once more to the dead letters.
+	// dying is a new event on its way to the dead letters (on_dead_letter: continue). It counts as
+	// on the wire until its row is committed: else a crash in between would send it again behind
+	// its later events, and once more to the dead letters.
 	dying bool
-	// rows of the chain are in open, or one letter that is replayed. New events wait for their
-	// outcomes.
+	// rows of the ordering group are in open, or one dead letter that is replayed. New events wait
+	// for their outcomes.
 	rows   int
 	replay bool
 	// late: the first of waiting was refused for a fault of its own while there was no room to hold
-	// the chain. It is offered again when the lane says so.
+	// the ordering group. It is offered again when the lane says so.
 	late bool
-	// awaited: a letter is to be replayed, and goes when front is settled. A key that never rests
-	// would never let it.
+	// awaited: a dead letter is to be replayed, and goes when front is settled. A key that never
+	// rests would never let it.
 	awaited bool
 
 	waiting fifo // new events, in order
 
-	next *chain // in the lane's free list
+	next *group // in the lane's free list
 }
 
-// chain finds the state of a chain, or makes it.
-func (ln *lane) chain(it *item) *chain {
-	c := ln.chains[it.chain]
+// ordering group finds the state of an ordering group, or makes it.
+func (ln *lane) group(it *item) *group {
+	c := ln.groups[it.group]
 	if c == nil {
 		if c = ln.spare; c == nil {
-			c = new(chain)
+			c = new(group)
 		} else {
 			ln.spare = c.next
 		}
-		*c = chain{id: it.chain, unit: it.place.Unit}
-		ln.chains[it.chain] = c
+		*c = group{id: it.group, exchangeOrTopic: it.place.ExchangeOrTopic}
+		ln.groups[it.group] = c
 	}
 	return c
 }
 
-// forget forgets a chain that nothing is to be known of any more.
-func (ln *lane) forget(c *chain) {
+// forget forgets an ordering group that nothing is to be known of any more.
+func (ln *lane) forget(c *group) {
 	if c.front == nil && !c.dying && c.rows == 0 && !c.awaited && c.waiting.first == nil {
-		delete(ln.chains, c.id)
+		delete(ln.groups, c.id)
 		c.next, ln.spare = ln.spare, c
 	}
 }
 
 // release takes the event from the front.
-func (c *chain) release(it *item) {
+func (c *group) release(it *item) {
 	if c.front == it {
 		c.front = nil
 	}
 }
 
-// park counts an event and gives it to the writer. It always finds room: what can not be counted by
-// its chain is counted with its unit, which is as much as pausing the whole of it.
-func (ln *lane) park(it *item) {
-	if it.chain != 0 && !ln.waiting.add(it.chain, it.place.Unit, 1) {
-		ln.waiting.whole(it.place.Unit, 1)
-		ln.flush = append(ln.flush, it.place.Unit)
+// defer counts an event and gives it to the writer. It always finds room: what cannot be counted by
+// its ordering group is counted with its exchange or topic, which is as much as pausing the whole
+// of it.
+func (ln *lane) deferRow(it *item) {
+	if it.group != 0 && !ln.waiting.add(it.group, it.place.ExchangeOrTopic, 1) {
+		ln.waiting.whole(it.place.ExchangeOrTopic, 1)
+		ln.flush = append(ln.flush, it.place.ExchangeOrTopic)
 		ln.line.log.Info("too many keys wait to be counted one by one: all events for this exchange or topic go through the retry table",
 			zap.Int("lane", ln.n), zap.String("destination", string(ln.line.cfg.Sink.Route(&it.ev).Name)))
 	}
 	ln.give(it)
 }
 
-// bury gives an event to the dead letters. Its chain waits until the row is committed, and goes on
-// then.
-func (ln *lane) bury(it *item, f *sink.Fault) {
-	if it.parked.Fault == nil {
-		it.parked = Parked{Fault: f, Attempts: 1, Since: time.Now()}
+// dead-letter gives an event to the dead letters. Its ordering group waits until the row is
+// committed, and goes on then.
+func (ln *lane) toDeadLetter(it *item, f *sink.Fault) {
+	if it.deferred.Fault == nil {
+		it.deferred = Deferred{Fault: f, Attempts: 1, Since: time.Now()}
 	}
-	it.parked.Dead = true
+	it.deferred.Dead = true
 	ln.give(it)
-	if it.chain != 0 {
-		c := ln.chain(it)
+	if it.group != 0 {
+		c := ln.group(it)
 		c.release(it)
 		ln.setFlag(&c.dying, true)
 	}
@@ -97,11 +98,11 @@ func (ln *lane) bury(it *item, f *sink.Fault) {
 
 // give puts an event on the way to the writer.
 func (ln *lane) give(it *item) {
-	it.parked.Event, it.parked.Place, it.parked.Chain, it.parked.item = &it.ev, it.place, it.chain, it
-	ln.parked = append(ln.parked, &it.parked)
+	it.deferred.Event, it.deferred.Place, it.deferred.Group, it.deferred.item = &it.ev, it.place, it.group, it
+	ln.deferred = append(ln.deferred, &it.deferred)
 }
 
-// setFlag sets one of a chain's flags that pick has to look at.
+// setFlag sets one of an ordering group's flags that pick has to look at.
 func (ln *lane) setFlag(flag *bool, to bool) {
 	if *flag == to {
 		return

@@ -6,12 +6,12 @@ import (
 	"context"
 	"sync"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Copies takes events of somebody else's, the mirror's copies of dead letters, through the lanes:
-// as rows that are in no order and that nobody counts. The siding does not see them.
+// as rows that are in no order and that nobody counts. The retry table does not see them.
 type Copies struct {
 	sink sink.Sink
 	line *Line
@@ -31,27 +31,27 @@ type batch struct {
 // NewCopies makes the way of a line's copies; Before and Through join it to the line.
 func NewCopies(s sink.Sink) *Copies { return &Copies{sink: s, out: map[*Fed]*batch{}} }
 
-// Before is the siding as the line has to see it: rows that are copies come back to Publish.
-func (c *Copies) Before(s Siding) Siding { return beforeSiding{s, c} }
+// Before is the retry table as the line has to see it: rows that are copies come back to Publish.
+func (c *Copies) Before(s RetryTable) RetryTable { return beforeRetryTable{s, c} }
 
 // Through says which line it is. It comes before any Publish.
 func (c *Copies) Through(l *Line) { c.line = l }
 
-type beforeSiding struct {
-	Siding
+type beforeRetryTable struct {
+	RetryTable
 	copies *Copies
 }
 
-// Fed implements Siding.
-func (s beforeSiding) Fed(rows []*Fed) {
+// Fed implements Retry table.
+func (s beforeRetryTable) Fed(rows []*Fed) {
 	if rows = s.copies.take(rows); len(rows) > 0 {
-		s.Siding.Fed(rows)
+		s.RetryTable.Fed(rows)
 	}
 }
 
 // Publish publishes events and waits for what becomes of them: one outcome each. It returns soon
 // after ctx is done.
-func (c *Copies) Publish(ctx context.Context, events []*outbox.Event) []sink.Outcome {
+func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outcome {
 	b := &batch{outcomes: make([]sink.Outcome, len(events)), index: map[*Fed]int{}, done: make(chan struct{})}
 	var rows []*Fed
 	for i, ev := range events {
@@ -77,7 +77,8 @@ func (c *Copies) Publish(ctx context.Context, events []*outbox.Event) []sink.Out
 	case <-b.done:
 		return b.outcomes
 	case <-ctx.Done():
-		return make([]sink.Outcome, len(events)) // unknown: the lanes may write into the others still
+		// unknown: the lanes may write into the others still
+		return make([]sink.Outcome, len(events))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -18,11 +18,11 @@ type scripted struct {
 	answer chan struct{} // what is of type late waits for
 }
 
-func (s *scripted) Place(ev *outbox.Event) (sink.Place, bool) {
-	return sink.Place{Lane: int(ev.ID[0] % 2), Unit: 1, Dest: 1}, string(ev.Type) != "unknown topic"
+func (s *scripted) Place(ev *event.Event) (sink.Place, bool) {
+	return sink.Place{Lane: int(ev.ID[0] % 2), ExchangeOrTopic: 1, Dest: 1}, string(ev.Type) != "unknown topic"
 }
 
-func (s *scripted) Publish(_ context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
+func (s *scripted) Publish(_ context.Context, _ int, events []*event.Event, outcomes []sink.Outcome) error {
 	for i, ev := range events {
 		switch string(ev.Type) {
 		case "late":
@@ -37,12 +37,12 @@ func (s *scripted) Publish(_ context.Context, _ int, events []*outbox.Event, out
 	return nil
 }
 
-// onCopies runs a test on the way of copies through a line that has a siding of its own.
+// onCopies runs a test on the way of copies through a line that has a retry table of its own.
 func onCopies(t *testing.T, test func(t *testing.T, c *Copies, s *scripted, line *Line, own *shelf)) {
 	synctest.Test(t, func(t *testing.T) {
 		s, own := &scripted{answer: make(chan struct{})}, &shelf{}
 		c := NewCopies(s)
-		line := New(Config{Ordering: Key, Window: 10, WindowBytes: 1 << 20, Sink: s, Siding: c.Before(own), Log: zap.NewNop()})
+		line := New(Config{Ordering: Key, MaxInFlight: 10, MaxInFlightBytes: 1 << 20, Sink: s, RetryTable: c.Before(own), Log: zap.NewNop()})
 		c.Through(line)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -56,8 +56,8 @@ func onCopies(t *testing.T, test func(t *testing.T, c *Copies, s *scripted, line
 	})
 }
 
-func copyOf(id, typ string) *outbox.Event {
-	return &outbox.Event{ID: []byte(id), Type: []byte(typ), Route: &outbox.Route{Name: []byte("dlx")}}
+func copyOf(id, typ string) *event.Event {
+	return &event.Event{ID: []byte(id), Type: []byte(typ), Route: &event.Route{Name: []byte("dlx")}}
 }
 
 func states(outcomes []sink.Outcome) (list []sink.State) {
@@ -68,7 +68,7 @@ func states(outcomes []sink.Outcome) (list []sink.State) {
 }
 
 // Each copy has its own outcome, whatever lane it went through and whatever came back with it; the
-// siding sees its own rows alone.
+// retry table sees its own rows alone.
 func TestCopies(t *testing.T) {
 	onCopies(t, func(t *testing.T, c *Copies, s *scripted, line *Line, own *shelf) {
 		row := &Fed{Event: *copyOf("own", "late")}
@@ -76,11 +76,11 @@ func TestCopies(t *testing.T) {
 		line.Offer([]*Fed{row})
 		got := make(chan []sink.Outcome, 1)
 		go func() {
-			got <- c.Publish(t.Context(), []*outbox.Event{copyOf("a", "good"), copyOf("b", "bad"), copyOf("c", "unknown topic"), copyOf("d", "good"), copyOf("o", "bad")})
+			got <- c.Publish(t.Context(), []*event.Event{copyOf("a", "good"), copyOf("b", "bad"), copyOf("c", "unknown topic"), copyOf("d", "good"), copyOf("o", "bad")})
 		}()
 		synctest.Wait()
 		if len(got) > 0 {
-			t.Error("it has not waited for those behind a row of the siding's")
+			t.Error("it has not waited for those behind a row of the retry table's")
 		}
 		close(s.answer)
 		want := []sink.State{sink.Confirmed, sink.Rejected, sink.Unsent, sink.Confirmed, sink.Rejected}
@@ -89,21 +89,21 @@ func TestCopies(t *testing.T) {
 		}
 		synctest.Wait()
 		if news := own.news(); !slices.Equal(news, []string{"own comes back confirmed"}) {
-			t.Errorf("the siding is told that %q", news)
+			t.Errorf("the retry table is told that %q", news)
 		}
-		if outcomes := c.Publish(t.Context(), []*outbox.Event{copyOf("c", "unknown topic")}); !slices.Equal(states(outcomes), []sink.State{sink.Unsent}) {
+		if outcomes := c.Publish(t.Context(), []*event.Event{copyOf("c", "unknown topic")}); !slices.Equal(states(outcomes), []sink.State{sink.Unsent}) {
 			t.Errorf("where nothing can be sent: %+v", outcomes)
 		}
 	})
 }
 
 // Publish does not outlive its context. What comes back afterwards is nobody's any more, and no row
-// of the siding's.
+// of the retry table's.
 func TestCopiesThatAreGivenUp(t *testing.T) {
 	onCopies(t, func(t *testing.T, c *Copies, s *scripted, _ *Line, own *shelf) {
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan []sink.Outcome, 1)
-		go func() { got <- c.Publish(ctx, []*outbox.Event{copyOf("a", "late"), copyOf("b", "good")}) }()
+		go func() { got <- c.Publish(ctx, []*event.Event{copyOf("a", "late"), copyOf("b", "good")}) }()
 		synctest.Wait()
 		cancel()
 		outcomes := <-got
@@ -113,7 +113,7 @@ func TestCopiesThatAreGivenUp(t *testing.T) {
 			t.Errorf("the outcomes are %v, want %v", states(outcomes), want)
 		}
 		if news := own.news(); len(news) > 0 || len(c.out) > 0 {
-			t.Errorf("the siding is told that %q, %d copies are left", news, len(c.out))
+			t.Errorf("the retry table is told that %q, %d copies are left", news, len(c.out))
 		}
 	})
 }

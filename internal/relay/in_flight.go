@@ -5,15 +5,15 @@ package relay
 import (
 	"slices"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // open is what a lane has offered to the sink, or is about to, and what has no outcome: in the
 // order of the lane, and never more than one full call. What is in doubt is offered again before
-// anything new; after an error one by one until one is confirmed. So within a chain no event is
-// offered before an earlier one that was offered, unless both are in the same call, where the sink
-// sees to it. (With ordering Key no two events of a chain are in open at once.)
+// anything new; after an error one by one until one is confirmed. So within an ordering group no
+// event is offered before an earlier one that was offered, unless both are in the same call, where
+// the sink sees to it. (With ordering Key no two events of an ordering group are in open at once.)
 type open struct {
 	items   []*item
 	bytes   int
@@ -31,9 +31,9 @@ func (o *open) add(it *item) {
 	o.bytes += it.size
 }
 
-// has reports whether a new event of the item's chain is in open.
+// has reports whether a new event of the item's ordering group is in open.
 func (o *open) has(it *item) bool {
-	return it.chain != 0 && slices.ContainsFunc(o.items, func(other *item) bool { return other.chain == it.chain && other.fed == nil })
+	return it.group != 0 && slices.ContainsFunc(o.items, func(other *item) bool { return other.group == it.group && other.fed == nil })
 }
 
 // onlyRows reports whether no new event is in open.
@@ -44,27 +44,27 @@ func (o *open) onlyRows() bool {
 // reset empties it, for the items to be added again.
 func (o *open) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
 
-// undecided reports whether something before the item in its chain has no outcome. Looking for that
-// is quadratic, and done only for what is rejected.
+// undecided reports whether something before the item in its ordering group has no outcome. Looking
+// for that is quadratic, and done only for what is rejected.
 func (o *open) undecided(it *item) bool {
 	for _, earlier := range o.items {
 		switch {
 		case earlier == it:
 			return false
-		case earlier.chain == it.chain && it.chain != 0 && (earlier.state == sink.Unsent || earlier.state == sink.Unknown):
+		case earlier.group == it.group && it.group != 0 && (earlier.state == sink.Unsent || earlier.state == sink.Unknown):
 			return true
 		}
 	}
 	return false
 }
 
-// doubtNoMore says of what is in doubt behind a rejected item of its chain that it counts as not
-// sent. It may be at the broker and have overtaken the rejected one, as what is in flight may; if
-// it is not, it is not sent again before that one.
+// doubtNoMore says of what is in doubt behind a rejected item of its ordering group that it counts
+// as not sent. It may be at the broker and have overtaken the rejected one, as what is in flight
+// may; if it is not, it is not sent again before that one.
 func (o *open) doubtNoMore(rejected *item) {
 	behind := false
 	for _, it := range o.items {
-		if behind = behind || it == rejected; behind && it.chain == rejected.chain && it.chain != 0 && it.state == sink.Unknown {
+		if behind = behind || it == rejected; behind && it.group == rejected.group && it.group != 0 && it.state == sink.Unknown {
 			it.state = sink.Unsent
 		}
 	}
@@ -90,7 +90,7 @@ func (o *open) compact() {
 }
 
 // choose puts into c what is offered now, in order, at most limit of it. Behind one that is left
-// out nothing of its chain goes.
+// out nothing of its ordering group goes.
 func (o *open) choose(c *call, limit int, may func(*item) bool) {
 	c.items, c.events, c.left = c.items[:0], c.events[:0], c.left[:0]
 	for _, it := range o.items {
@@ -110,14 +110,14 @@ func (o *open) choose(c *call, limit int, may func(*item) bool) {
 // call is one Publish: what it carries, what came of it.
 type call struct {
 	items     []*item
-	events    []*outbox.Event
+	events    []*event.Event
 	outcomes  []sink.Outcome
 	confirmed []*item // new events
-	rows      []*item // confirmed rows of the siding
+	rows      []*item // confirmed rows of the retry table
 	refused   []*item
 	left      []*item // in open, and may not go now
 }
 
 func (c *call) leftOut(it *item) bool {
-	return it.chain != 0 && slices.ContainsFunc(c.left, func(other *item) bool { return other.chain == it.chain })
+	return it.group != 0 && slices.ContainsFunc(c.left, func(other *item) bool { return other.group == it.group })
 }

@@ -14,19 +14,20 @@ func (ln *lane) take(rows []*Fed) {
 	}
 }
 
-// note is what the siding tells a lane about a chain.
+// note is what the retry table tells a lane about an ordering group.
 type note struct {
-	kind        noteKind
-	chain, unit uint64
+	kind                   noteKind
+	group, exchangeOrTopic uint64
 }
 
 type noteKind uint8
 
 const (
-	buried    noteKind = iota // the row of its dying event is committed
-	uncounted                 // a row that is counted has left the tables otherwise than through the lane
-	nothing                   // nothing of it may be fed now
-	stopping                  // every chain: what is kept in memory is to be parked
+	deadLettered noteKind = iota // the row of its dying event is committed
+	// a row that is counted has left the tables otherwise than through the lane
+	uncounted
+	nothing  // nothing of it may be fed now
+	stopping // every ordering group: what is kept in memory is to be deferred
 )
 
 // tell leaves a note for the lane.

@@ -5,33 +5,33 @@ package relay
 import (
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // item is an event inside the line: a new one from its admission to its settlement, then pooled by
-// the window, or a row of the siding while it is in a lane.
+// the in-flight budget, or a row of the retry table while it is in a lane.
 type item struct {
-	ev      outbox.Event
+	ev      event.Event
 	columns [][]byte // backing of ev.Columns, kept by the pool
 	commit  *commit  // nil: a row
 	chunk   *chunk   // where the event's bytes are; nil when it has none
 	size    int
 	place   sink.Place
-	chain   uint64 // 0: it is in no order
+	group   uint64 // 0: it is in no order
 	fed     *Fed   // nil: a new event
 
-	next *item // in one of the lists of a lane, or the window's free list
+	next *item // in one of the lists of a lane, or the in-flight budget's free list
 
 	state    sink.State // what the last call that sent it left: Unsent when none did
 	attempts int        // rejections so far that count
 	since    time.Time  // of the first
-	parked   Parked     // what the siding gets
+	deferred Deferred   // what the retry table gets
 }
 
 // fill makes it a copy of ev, with the bytes in buf (len(buf) == ev.Size()). NULL stays nil, and
 // empty stays not nil.
-func (it *item) fill(ev *outbox.Event, buf []byte, c *commit) {
+func (it *item) fill(ev *event.Event, buf []byte, c *commit) {
 	it.ev = *ev
 	it.commit = c
 	it.state = sink.Unsent

@@ -6,13 +6,13 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Every byte of an event is charged for and copied, whichever field it is in: what only aliased the
 // reader's frame would be another row's by the time it is sent.
 func TestFillCopiesEveryField(t *testing.T) {
-	ev := outbox.Event{Columns: [][]byte{[]byte("column 0"), nil, {}}}
+	ev := event.Event{Columns: [][]byte{[]byte("column 0"), nil, {}}}
 	size := len("column 0")
 	fields := reflect.ValueOf(&ev).Elem()
 	var frame [][]byte

@@ -14,14 +14,14 @@ import (
 // the outcomes, settles, and repeats: under load its calls grow by themselves, an idle lane sends a
 // single event at once.
 //
-// A new event is in exactly one of these places: inbox; ready; open; waiting of its chain; with the
-// siding. Two ways lead out: it was confirmed, or its row is committed. A row of the siding is in
-// offered, rows or replays, open, or back with it.
+// A new event is in exactly one of these places: inbox; ready; open; waiting of its ordering group;
+// with the retry table. Two ways lead out: it was confirmed, or its row is committed. A row of the
+// retry table is in offered, rows or replays, open, or back with it.
 type lane struct {
 	n        int
 	line     *Line
-	oneByOne bool  // ordering Key: one event of a chain is in ready or open at a time
-	arena    arena // guarded by the window
+	oneByOne bool  // ordering Key: one event of an ordering group is in ready or open at a time
+	arena    arena // guarded by the in-flight budget
 
 	mu      sync.Mutex // guards inbox, offered, notes and asleep
 	inbox   fifo
@@ -31,23 +31,29 @@ type lane struct {
 	awake   chan struct{} // cap 1
 
 	// From here on the goroutine's own.
-	ready    fifo // new events in the order in which they go
-	replays  fifo
-	rows     fifo
-	crowded  bool // the first of ready found no room beside rows alone in the last call: it goes before the next ones
-	chains   map[uint64]*chain
-	spare    *chain // free ones
-	special  int    // chains that are dying, late, awaited by a replay, or have rows in open
-	waiting  waitingGroups
-	flush    []uint64 // units that are counted as a whole now, and whose waiting events are to be parked
+	ready   fifo // new events in the order in which they go
+	replays fifo
+	rows    fifo
+	// the first of ready found no room beside rows alone in the last call: it goes before the next
+	// ones
+	crowded bool
+	groups  map[uint64]*group
+	spare   *group // free ones
+	// ordering groups that are dying, late, awaited by a replay, or have rows in open
+	special int
+	waiting waitingGroups
+	// exchanges or topics that are counted as a whole now, and whose waiting events are to be
+	// deferred
+	flush    []uint64
 	late     []late
-	parked   []*Parked // to be given to the siding
-	returned []*Fed    // likewise
+	deferred []*Deferred // to be given to the retry table
+	returned []*Fed      // likewise
 
 	open open
 	call call
 
-	limit     int       // events in a call: 1 after a failed one, doubling with each that confirms something
+	// events in a call: 1 after a failed one, doubling with each that confirms something
+	limit     int
 	fails     int       // calls in a row that moved nothing
 	failing   string    // the words of such calls, as logged last; "" when none are
 	notBefore time.Time // no call at all before: the guard against spinning
@@ -56,7 +62,7 @@ type lane struct {
 func newLane(n int, line *Line) *lane {
 	return &lane{
 		n: n, line: line, oneByOne: line.cfg.Ordering == Key, awake: make(chan struct{}, 1), limit: sink.MaxCallEvents,
-		chains: map[uint64]*chain{}, waiting: newWaitingGroups(&line.room),
+		groups: map[uint64]*group{}, waiting: newWaitingGroups(&line.room),
 	}
 }
 
@@ -151,14 +157,16 @@ func (ln *lane) fill() {
 		return
 	}
 	ln.recheck()
-	ln.offerAgain() // after that: what is left in open of their chains comes behind them
+	ln.offerAgain() // after that: what is left in open of their ordering groups comes behind them
 	if !ln.crowded {
 		ln.fillRows()
 	}
 	for ln.ready.first != nil && ln.open.room(ln.ready.first) {
 		it := ln.ready.first
 		what := ln.decide(it)
-		if what != goes && ln.open.has(it) { // a gate was shut just now, or its unit waits: nothing may pass those in open
+		// a paused destination was shut just now, or its exchange or topic waits: nothing may pass
+		// those in open
+		if what != goes && ln.open.has(it) {
 			break
 		}
 		ln.ready.pop()
@@ -169,16 +177,16 @@ func (ln *lane) fill() {
 		}
 	}
 	for len(ln.flush) > 0 {
-		unit := ln.flush[0]
+		exchangeOrTopic := ln.flush[0]
 		ln.flush = ln.flush[1:]
-		ln.advanceUnit(unit)
+		ln.advanceExchangeOrTopic(exchangeOrTopic)
 	}
 	ln.crowded = ln.ready.first != nil && !ln.open.room(ln.ready.first) && ln.open.onlyRows()
-	ln.fillRows() // again: some wait until the new events of their chain are out of ready
+	ln.fillRows() // again: some wait until the new events of their ordering group are out of ready
 }
 
-// recheck decides again about what was offered and not sent. Behind one of its chain that stays an
-// event stays too.
+// recheck decides again about what was offered and not sent. Behind one of its ordering group that
+// stays an event stays too.
 func (ln *lane) recheck() {
 	items := ln.open.items
 	ln.open.reset()
@@ -197,7 +205,7 @@ func (ln *lane) recheck() {
 }
 
 // choose makes the call. With something in doubt, what was not sent before is left out when it may
-// not go any more: it is parked as soon as nothing of its chain is in doubt.
+// not go any more: it is deferred as soon as nothing of its ordering group is in doubt.
 func (ln *lane) choose() {
 	ln.open.choose(&ln.call, ln.limit, func(it *item) bool {
 		return it.state == sink.Unknown || it.fed != nil || ln.decide(it) == goes

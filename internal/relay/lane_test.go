@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -28,8 +28,8 @@ type bench struct {
 func start(t *testing.T, lanes int, cfg Config) *bench {
 	b := &bench{sink: newScriptSink(lanes), lsn: 1000, ended: make(chan error, 1)}
 	cfg.Sink = b.sink
-	if cfg.Siding == nil {
-		cfg.Siding = noSiding{}
+	if cfg.RetryTable == nil {
+		cfg.RetryTable = noRetryTable{}
 	}
 	b.Line = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -75,8 +75,8 @@ func (b *bench) commitMore(t *testing.T, keys ...string) {
 		t.Fatal(err)
 	}
 	for i, key := range keys {
-		ev := outbox.Event{
-			Position: outbox.Position{Commit: b.lsn, Index: uint32(i)}, CommitTime: time.Unix(int64(b.lsn), 0),
+		ev := event.Event{
+			Position: event.Position{Commit: b.lsn, Index: uint32(i)}, CommitTime: time.Unix(int64(b.lsn), 0),
 			ID: fmt.Appendf(nil, "%s-%d", key, i), Key: []byte(key), Ordered: true, Hash: uint64(key[0] - 'a'),
 		}
 		if err := b.Event(t.Context(), &ev); err != nil {
@@ -168,7 +168,7 @@ type brokenSink struct {
 	calls int
 }
 
-func (s *brokenSink) Publish(context.Context, int, []*outbox.Event, []sink.Outcome) error {
+func (s *brokenSink) Publish(context.Context, int, []*event.Event, []sink.Outcome) error {
 	s.calls++
 	return errors.New("broken")
 }
@@ -177,11 +177,11 @@ func (s *brokenSink) Publish(context.Context, int, []*outbox.Event, []sink.Outco
 func TestNoBusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &brokenSink{nullSink: nullSink{lanes: 1}}
-		l := New(Config{Sink: s, Siding: noSiding{}})
+		l := New(Config{Sink: s, RetryTable: noRetryTable{}})
 		if err := l.Begin(100, 1); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Event(t.Context(), &outbox.Event{Position: outbox.Position{Commit: 100}}); err != nil {
+		if err := l.Event(t.Context(), &event.Event{Position: event.Position{Commit: 100}}); err != nil {
 			t.Fatal(err)
 		}
 		l.Commit(110)
@@ -194,7 +194,7 @@ func TestNoBusyLoop(t *testing.T) {
 		if s.calls < 50 || s.calls > 90 {
 			t.Fatalf("%d calls in a minute", s.calls)
 		}
-		if w := l.Watermark(); w != (outbox.Watermark{}) {
+		if w := l.Watermark(); w != (event.Watermark{}) {
 			t.Fatalf("watermark %+v, nothing was confirmed", w)
 		}
 	})
@@ -245,7 +245,7 @@ func TestReaderGoneWithoutGoodbye(t *testing.T) {
 		if err := b.Begin(5000, 2); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Event(t.Context(), &outbox.Event{Position: outbox.Position{Commit: 5000}, ID: []byte("x")}); err != nil {
+		if err := b.Event(t.Context(), &event.Event{Position: event.Position{Commit: 5000}, ID: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

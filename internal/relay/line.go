@@ -2,21 +2,22 @@
 // ordered lanes, one number, the watermark, comes back.
 //
 // One goroutine, the reader, calls Begin, Event, Commit, Keepalive and Disconnected in the order of
-// the stream. Event copies the row into the arena of its lane, waits while the window is full, and
-// returns. A goroutine per lane publishes what has arrived, waits for the outcomes, settles what
-// was confirmed and repeats. What may not be sent now it gives to the Siding, which settles it once
-// its row is committed, and offers it again later. The tracker knows which transactions still have
-// unsettled events, and from that which position may be reported to the server.
+// the stream. Event copies the row into the arena of its lane, waits while the in-flight budget is
+// full, and returns. A goroutine per lane publishes what has arrived, waits for the outcomes,
+// settles what was confirmed and repeats. What may not be sent now it gives to the Retry table,
+// which settles it once its row is committed, and offers it again later. The tracker knows which
+// transactions still have unsettled events, and from that which position may be reported to the
+// server.
 //
 //	reader ── Event ─▶ window ─▶ lane ── Publish ─▶ sink
-//	            │                │  ▲ └─── Park ────▶ Siding
+//	            │                │  ▲ └─── Defer ────▶ Retry table
 //	            │                │  └───── Offer ──────┤
 //	            └──── tracker ◀──┴── settle ◀─ Settled ┘
 //	                     └──▶ Watermark
 //
 // Who may touch what: the reader's fields of Line belong to the reader; a lane's fields, but for
-// its inbox, to its goroutine; window, tracker and gates have a mutex each and call nobody else of
-// the line while they hold it.
+// its inbox, to its goroutine; window, tracker and paused destinations have a mutex each and call
+// nobody else of the line while they hold it.
 package relay
 
 import (
@@ -30,7 +31,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -45,26 +46,27 @@ const (
 	// overtaken by others of its key: those that were on their way when it was rejected.
 	Pipelined
 	// Commit is Pipelined over all keys: the sink is configured with one lane, and an exchange or
-	// topic is one chain.
+	// topic is one ordering group.
 	Commit
-	// None promises nothing. It is Pipelined without chains: nothing waits for a rejected event.
+	// None promises nothing. It is Pipelined without ordering groups: nothing waits for a rejected
+	// event.
 	None
 )
 
-// Config is what a Line is made of. Zero values of Window, WindowBytes, MaxHeldKeys, Retry and Log
-// take the defaults.
+// Config is what a Line is made of. Zero values of Window, MaxInFlightBytes, MaxWaitingGroups,
+// Retry and Log take the defaults.
 type Config struct {
-	Ordering    Ordering
-	Window      int           // events in the line at most; 10,000
-	WindowBytes int64         // bytes held for them at most, one larger event on top; 16 MiB
-	Start       pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
-	Sink        sink.Sink
-	Siding      Siding
-	MaxWaiting  int  // chains counted one by one; maxWaiting. Tests make it small
-	Block       bool // a dead letter holds the later events of its chain
-	Hooks       Hooks
-	Log         *zap.Logger
-	Retry       Backoff // of an event that can be neither sent nor held; 1 s to 10 s
+	Ordering         Ordering
+	MaxInFlight      int           // events in the line at most; 10,000
+	MaxInFlightBytes int64         // bytes held for them at most, one larger event on top; 16 MiB
+	Start            pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
+	Sink             sink.Sink
+	RetryTable       RetryTable
+	MaxWaiting       int  // ordering groups counted one by one; maxWaiting. Tests make it small
+	Block            bool // a dead letter holds the later events of its ordering group
+	Hooks            Hooks
+	Log              *zap.Logger
+	Retry            Backoff // of an event that can be neither sent nor held; 1 s to 10 s
 }
 
 // Hooks tell what happens; nil ones are left out. They run on the lanes' goroutines, several at a
@@ -72,13 +74,13 @@ type Config struct {
 type Hooks struct {
 	// Confirmed: the broker took responsibility for these events, all of one call; at is when that
 	// was learned. The watermark may already cover them.
-	Confirmed func(lane int, events []*outbox.Event, at time.Time)
+	Confirmed func(lane int, events []*event.Event, at time.Time)
 	// Published: each event of Confirmed again, alone, with how often it was refused before.
-	Published func(lane int, ev *outbox.Event, refusals int, at time.Time)
+	Published func(lane int, ev *event.Event, refusals int, at time.Time)
 	// Rejected: an event was refused for the attempt-th time (from 1) since it is in the line; what
 	// it is refused behind one that waits is not counted.
-	Rejected func(ev *outbox.Event, f *sink.Fault, attempt int)
-	// Failed: a refused event is neither parked nor dead, it is offered again from memory.
+	Rejected func(ev *event.Event, f *sink.Fault, attempt int)
+	// Failed: a refused event is neither deferred nor dead, it is offered again from memory.
 	Failed func(events int)
 	// Unavailable: a call failed, with so many of its events in doubt; err is what Publish
 	// returned.
@@ -89,39 +91,41 @@ type Hooks struct {
 // survives the sessions of the replication connection: what was admitted once is not admitted again
 // when the server sends it again.
 type Line struct {
-	cfg     Config
-	log     *zap.Logger
-	window  *window
-	tracker *tracker
-	gates   *gates
-	room    room
+	cfg         Config
+	log         *zap.Logger
+	budget      *budget
+	tracker     *tracker
+	pausedDests *pausedDests
+	room        room
 
-	stopping atomic.Bool // no chain is cut over any more
+	stopping atomic.Bool // no ordering group is cut over any more
 
 	mu     sync.Mutex
 	lanes  atomic.Pointer[[]*lane] // written under mu
 	launch func(*lane)             // starts a lane that is created while Run runs; nil outside Run
 
-	waiting atomic.Int64 // commit time, Unix nanoseconds, of the event that the reader waits with; 0: it waits with none. Written by the reader
+	// commit time, Unix nanoseconds, of the event that the reader waits with; 0: it waits with
+	// none. Written by the reader
+	waiting atomic.Int64
 
 	stream // the reader's
 }
 
 // New makes a line. It starts nothing.
 func New(cfg Config) *Line {
-	cfg.Window = cmp.Or(cfg.Window, 10_000)
-	cfg.WindowBytes = cmp.Or(cfg.WindowBytes, 16<<20)
+	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, 10_000)
+	cfg.MaxInFlightBytes = cmp.Or(cfg.MaxInFlightBytes, 16<<20)
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, maxWaiting)
 	cfg.Retry.Min = cmp.Or(cfg.Retry.Min, time.Second)
 	cfg.Retry.Max = max(cmp.Or(cfg.Retry.Max, 10*time.Second), cfg.Retry.Min)
 	cfg.Log = cmp.Or(cfg.Log, zap.NewNop())
 	return &Line{
-		cfg:     cfg,
-		log:     cfg.Log,
-		window:  newWindow(cfg.Window, cfg.WindowBytes),
-		tracker: newTracker(cfg.Start),
-		gates:   newGates(cfg.Log),
-		room:    room{limit: int64(cfg.MaxWaiting)},
+		cfg:         cfg,
+		log:         cfg.Log,
+		budget:      newBudget(cfg.MaxInFlight, cfg.MaxInFlightBytes),
+		tracker:     newTracker(cfg.Start),
+		pausedDests: newPausedDests(cfg.Log),
+		room:        room{limit: int64(cfg.MaxWaiting)},
 	}
 }
 
@@ -175,14 +179,14 @@ func (l *Line) lane(n int) *lane {
 }
 
 // Watermark is the position that may be reported as flushed now.
-func (l *Line) Watermark() outbox.Watermark { return l.tracker.watermark() }
+func (l *Line) Watermark() event.Watermark { return l.tracker.watermark() }
 
 // Moved delivers after the watermark moved; several moves may be one signal.
 func (l *Line) Moved() <-chan struct{} { return l.tracker.moved }
 
 // Unsettled is the number of events in the line.
 func (l *Line) Unsettled() int {
-	n, _, _ := l.window.size()
+	n, _, _ := l.budget.size()
 	return n
 }
 
@@ -193,7 +197,7 @@ func (l *Line) WaitSettled(ctx context.Context) error {
 		ln.signal() // should the reader have returned without waking a lane that it had filled
 	}
 	select {
-	case <-l.window.whenEmpty():
+	case <-l.budget.whenEmpty():
 		return nil
 	case <-ctx.Done():
 		if l.Unsettled() == 0 { // both were ready
@@ -205,31 +209,40 @@ func (l *Line) WaitSettled(ctx context.Context) error {
 
 // Snapshot is the state of the line for status and metrics.
 type Snapshot struct {
-	Events  int   // in the line, not settled
-	Bytes   int64 // of those
-	Waiting int   // events read and outside the line, 0 or 1: the one whose lane is not known, or that waits for room
+	Events int   // in the line, not settled
+	Bytes  int64 // of those
+	// events read and outside the line, 0 or 1: the one whose lane is not known, or that waits for
+	// room
+	Waiting int
 
-	OldestCommit time.Time // commit time of the oldest transaction with an unsettled event, the waiting one among them; zero when there is none
+	// commit time of the oldest transaction with an unsettled event, the waiting one among them;
+	// zero when there is none
+	OldestCommit time.Time
 
-	ConfirmedAbove uint64 // events confirmed above the watermark: what a crash now would repeat, beside what is not reported yet
+	// events confirmed above the watermark: what a crash now would repeat, beside what is not
+	// reported yet
+	ConfirmedAbove uint64
 
-	Paused        []Gate // destinations that are paused, the longest first
-	WaitingChains int    // chains that rows of the siding hold, those counted with their unit not among them
+	Paused []PausedDest // destinations that are paused, the longest first
+	// ordering groups that rows of the retry table hold, those counted with their exchange or topic
+	// not among them
+	WaitingGroups int
 }
 
 // Snapshot is cheap enough to be asked for at each scrape; its parts are not of exactly one moment.
 func (l *Line) Snapshot() Snapshot {
 	var s Snapshot
-	s.Events, s.Bytes, _ = l.window.size()
-	s.Paused = l.gates.list()
-	s.WaitingChains = int(l.room.taken.Load())
+	s.Events, s.Bytes, _ = l.budget.size()
+	s.Paused = l.pausedDests.list()
+	s.WaitingGroups = int(l.room.taken.Load())
 	l.tracker.snapshot(&s)
 	if s.Events == 0 {
 		s.OldestCommit = time.Time{}
 	}
 	if at := l.waiting.Load(); at != 0 {
 		s.Waiting = 1
-		if s.OldestCommit.IsZero() { // else an event inside is of the same transaction or of an earlier one
+		// else an event inside is of the same transaction or of an earlier one
+		if s.OldestCommit.IsZero() {
 			s.OldestCommit = time.Unix(0, at).UTC()
 		}
 	}

@@ -15,7 +15,7 @@ func drawPlan(t *rapid.T) *plan {
 	p := &plan{
 		ordering: rapid.SampledFrom([]Ordering{Key, Pipelined}).Draw(t, "ordering"),
 		lanes:    rapid.IntRange(1, 4).Draw(t, "lanes"),
-		window:   rapid.IntRange(1, 30).Draw(t, "window"),
+		budget:   rapid.IntRange(1, 30).Draw(t, "max_in_flight"),
 		bytes:    rapid.SampledFrom([]int64{500, 3000, 256 << 10}).Draw(t, "bytes"),
 		seed:     rapid.Uint64().Draw(t, "seed"),
 		broken:   rapid.SampledFrom([]int{0, 5, 40}).Draw(t, "broken"),
@@ -65,7 +65,7 @@ func (p *plan) run() string {
 	b := newBroker(p)
 	b.table = newTable(p.seed)
 	b.table.note = b.note
-	l := New(Config{Ordering: p.ordering, Window: p.window, WindowBytes: p.bytes, Sink: b, Siding: b.table, MaxWaiting: p.held})
+	l := New(Config{Ordering: p.ordering, MaxInFlight: p.budget, MaxInFlightBytes: p.bytes, Sink: b, RetryTable: b.table, MaxWaiting: p.held})
 	b.table.line = l
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	ended := make(chan error, 3)
@@ -109,12 +109,12 @@ func (p *plan) run() string {
 	if got, want := l.Watermark().LSN, max(last.end, last.keepalive); got != want {
 		b.fail("watermark %s at the end, want %s", got, want)
 	}
-	if s := l.Snapshot(); s.Events != 0 || s.Bytes != 0 || charged(l) != 0 || s.ConfirmedAbove != 0 || s.WaitingChains != 0 || !s.OldestCommit.IsZero() {
+	if s := l.Snapshot(); s.Events != 0 || s.Bytes != 0 || charged(l) != 0 || s.ConfirmedAbove != 0 || s.WaitingGroups != 0 || !s.OldestCommit.IsZero() {
 		b.fail("left behind: %+v", s)
 	}
 	for _, ln := range l.all() {
-		if len(ln.chains) > 0 || !ln.waiting.none() || ln.special != 0 {
-			b.fail("lane %d remembers %d chains, %d of them in a state, and %v", ln.n, len(ln.chains), ln.special, ln.waiting)
+		if len(ln.groups) > 0 || !ln.waiting.none() || ln.special != 0 {
+			b.fail("lane %d remembers %d ordering groups, %d of them in a state, and %v", ln.n, len(ln.groups), ln.special, ln.waiting)
 		}
 	}
 	cancel()
@@ -180,7 +180,8 @@ func (p *plan) send(ctx context.Context, l *Line, i int, step func() error) erro
 			ev := p.event(i, row)
 			err := l.Event(attempt, ev)
 			cancel()
-			scribble(ev.ID, ev.Payload, ev.Key, ev.Columns[2]) // the reader's bytes are the decoder's again
+			// the reader's bytes are the decoder's again
+			scribble(ev.ID, ev.Payload, ev.Key, ev.Columns[2])
 			if err == nil {
 				break
 			}

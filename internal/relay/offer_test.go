@@ -5,22 +5,22 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// The rows of a chain go in the order in which they were offered, however many are offered with
-// them, and to whichever lanes.
+// The rows of an ordering group go in the order in which they were offered, however many are
+// offered with them, and to whichever lanes.
 func TestOfferKeepsTheOrder(t *testing.T) {
 	const lanes, run = 2, 50
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, lanes, Config{Siding: &shelf{}})
+		b := start(t, lanes, Config{RetryTable: &shelf{}})
 		var rows []*Fed
 		for i := range run {
 			for lane := range lanes {
 				rows = append(rows, &Fed{
-					Event: outbox.Event{ID: fmt.Appendf(nil, "%d of lane %d", i, lane)},
-					Place: sink.Place{Lane: lane, Unit: 1, Dest: 1}, Chain: uint64(lane + 1),
+					Event: event.Event{ID: fmt.Appendf(nil, "%d of lane %d", i, lane)},
+					Place: sink.Place{Lane: lane, ExchangeOrTopic: 1, Dest: 1}, Group: uint64(lane + 1),
 				})
 			}
 		}

@@ -1,4 +1,5 @@
-// What may become of the next event of a chain: it is sent, waits, or goes to the retry table.
+// What may become of the next event of an ordering group: it is sent, waits, or goes to the retry
+// table.
 
 package relay
 
@@ -8,65 +9,65 @@ import "github.com/cdc-relay/cdc-relay/internal/sink"
 type decision uint8
 
 const (
-	goes  decision = iota // it may be sent
-	waits                 // behind one whose outcome is due, in memory
-	parks                 // to the retry table, with what waits behind it
+	goes   decision = iota // it may be sent
+	waits                  // behind one whose outcome is due, in memory
+	defers                 // to the retry table, with what waits behind it
 )
 
-// decideNext decides about the first event of its chain that is not on the wire; c may be nil. An
-// event goes to the writer only when no earlier one of its chain is on the wire, waiting or dying,
-// so the rows of a chain are written in its order.
-func (ln *lane) decideNext(it *item, c *chain) decision {
-	if it.chain == 0 {
-		if ln.line.gates.paused(it.place) {
-			return parks
+// decideNext decides about the first event of its ordering group that is not on the wire; c may be
+// nil. An event goes to the writer only when no earlier one of its ordering group is on the wire,
+// waiting or dying, so the rows of an ordering group are written in its order.
+func (ln *lane) decideNext(it *item, c *group) decision {
+	if it.group == 0 {
+		if ln.line.pausedDests.paused(it.place) {
+			return defers
 		}
 		return goes
 	}
 	if c != nil && (c.dying || c.late || c.awaited) {
 		return waits
 	}
-	if is, keep := ln.waiting.of(it.chain, it.place.Unit); is {
+	if is, keep := ln.waiting.of(it.group, it.place.ExchangeOrTopic); is {
 		if keep {
 			return waits
 		}
-		return parks
+		return defers
 	}
 	rows := c != nil && c.rows > 0
 	switch {
 	case rows:
 		return waits
-	case ln.line.gates.paused(it.place):
-		return parks
+	case ln.line.pausedDests.paused(it.place):
+		return defers
 	}
 	return goes
 }
 
-// arrive takes a new event in: to ready or, when an earlier one of its chain is in the lane, behind
-// that.
+// arrive takes a new event in: to ready or, when an earlier one of its ordering group is in the
+// lane, behind that.
 func (ln *lane) arrive(it *item) {
-	if !ln.oneByOne || it.chain == 0 {
+	if !ln.oneByOne || it.group == 0 {
 		ln.ready.push(it)
 		return
 	}
-	if c := ln.chains[it.chain]; c != nil {
+	if c := ln.groups[it.group]; c != nil {
 		c.waiting.push(it)
 		ln.advance(c)
 		return
 	}
-	ln.chain(it).front = it
+	ln.group(it).front = it
 	ln.ready.push(it)
 }
 
 // decide says what may become of an event of ready, or one in open that was not sent.
 func (ln *lane) decide(it *item) decision {
 	if it.ev.Fault != nil {
-		return parks
+		return defers
 	}
 	if ln.nothingWaits() {
 		return goes
 	}
-	c := ln.chains[it.chain] // chain 0 has none
+	c := ln.groups[it.group] // ordering group 0 has none
 	if c != nil && c.front != it && c.waiting.first != nil {
 		return waits
 	}
@@ -81,15 +82,15 @@ func (ln *lane) putAside(it *item, what decision) {
 		if hook := ln.line.cfg.Hooks.Rejected; hook != nil {
 			hook(&it.ev, f, 1)
 		}
-		ln.bury(it, f)
-	case what == parks:
-		ln.park(it)
-		if c := ln.chains[it.chain]; c != nil {
+		ln.toDeadLetter(it, f)
+	case what == defers:
+		ln.deferRow(it)
+		if c := ln.groups[it.group]; c != nil {
 			c.release(it)
 			ln.advance(c)
 		}
 	default:
-		c := ln.chain(it)
+		c := ln.group(it)
 		if c.front == it {
 			c.front = nil
 			c.waiting.pushFront(it)
@@ -100,21 +101,21 @@ func (ln *lane) putAside(it *item, what decision) {
 	}
 }
 
-// nothingWaits reports whether no chain waits, nothing is paused and no chain has a state that
-// pick has to look at.
+// nothingWaits reports whether no ordering group waits, nothing is paused and no ordering group has
+// a state that pick has to look at.
 func (ln *lane) nothingWaits() bool {
-	return ln.waiting.none() && ln.line.gates.count.Load() == 0 && ln.special == 0 && (ln.oneByOne || len(ln.chains) == 0)
+	return ln.waiting.none() && ln.line.pausedDests.count.Load() == 0 && ln.special == 0 && (ln.oneByOne || len(ln.groups) == 0)
 }
 
-// advance does with the waiting events of a chain what may be done now.
-func (ln *lane) advance(c *chain) {
+// advance does with the waiting events of an ordering group what may be done now.
+func (ln *lane) advance(c *group) {
 	for c.front == nil && c.waiting.first != nil {
 		it := c.waiting.first
 		switch ln.decideNext(it, c) {
 		case waits:
 			return
-		case parks:
-			ln.park(c.waiting.pop())
+		case defers:
+			ln.deferRow(c.waiting.pop())
 		case goes:
 			if !ln.oneByOne { // all of them go, before those in ready, which came later
 				ln.ready.pushAllFront(&c.waiting)
@@ -127,10 +128,10 @@ func (ln *lane) advance(c *chain) {
 	ln.forget(c)
 }
 
-// advanceUnit does so for all chains of a unit.
-func (ln *lane) advanceUnit(unit uint64) {
-	for _, c := range ln.chains {
-		if c.unit == unit {
+// advanceExchangeOrTopic does so for all ordering groups of a unit.
+func (ln *lane) advanceExchangeOrTopic(exchangeOrTopic uint64) {
+	for _, c := range ln.groups {
+		if c.exchangeOrTopic == exchangeOrTopic {
 			ln.advance(c)
 		}
 	}

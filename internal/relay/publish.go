@@ -49,7 +49,8 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 			refused++
 			c.refused = append(c.refused, it)
 			if !ln.oneByOne && ln.open.undecided(it) {
-				it.state = sink.Unsent // what comes before it in its chain has to be parked first
+				// what comes before it in its ordering group has to be deferred first
+				it.state = sink.Unsent
 				continue
 			}
 			it.state = sink.Rejected
@@ -67,7 +68,7 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 		}
 	}
 	if len(c.rows) > 0 {
-		ln.line.gates.confirmed(c.rows, now)
+		ln.line.pausedDests.confirmed(c.rows, now)
 		ln.tellConfirmed(c.rows, now)
 		for _, it := range c.rows {
 			ln.rowConfirmed(it)
@@ -85,19 +86,19 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Words: "rejected without a reason"}
 
 // settle gives the confirmed new events of the call back: to the tracker first, then their
-// successors may go, at last their memory to the window.
+// successors may go, at last their memory to the in-flight budget.
 func (ln *lane) settle(now time.Time) {
 	c := &ln.call
-	ln.line.gates.confirmed(c.confirmed, now)
+	ln.line.pausedDests.confirmed(c.confirmed, now)
 	ln.line.tracker.settle(c.confirmed)
 	ln.tellConfirmed(c.confirmed, now)
 	for _, it := range c.confirmed {
-		if c := ln.chains[it.chain]; c != nil && c.front == it {
+		if c := ln.groups[it.group]; c != nil && c.front == it {
 			c.front = nil
 			ln.advance(c)
 		}
 	}
-	ln.line.window.release(c.confirmed)
+	ln.line.budget.release(c.confirmed)
 }
 
 func (ln *lane) tellConfirmed(items []*item, now time.Time) {
@@ -125,7 +126,8 @@ func (ln *lane) schedule(now time.Time, refused int, err error) {
 	ln.notBefore = time.Time{}
 	if confirmed+refused > 0 {
 		ln.fails = 0
-	} else if ln.fails++; ln.fails > 1 { // the first is offered again at once: the connection broke, Publish waits for a new one
+	} else if ln.fails++; ln.fails > 1 {
+		// the first is offered again at once: the connection broke, Publish waits for a new one
 		ln.notBefore = now.Add(spin.after(ln.fails - 2))
 	}
 	switch {
@@ -136,14 +138,15 @@ func (ln *lane) schedule(now time.Time, refused int, err error) {
 	}
 }
 
-// handOver gives the siding what is its own: outside of everything else, since it takes its locks.
+// handOver gives the retry table what is its own: outside of everything else, since it takes its
+// locks.
 func (ln *lane) handOver() {
-	if len(ln.parked) > 0 {
-		ln.line.cfg.Siding.Park(ln.parked)
-		ln.parked = nil
+	if len(ln.deferred) > 0 {
+		ln.line.cfg.RetryTable.Defer(ln.deferred)
+		ln.deferred = nil
 	}
 	if len(ln.returned) > 0 {
-		ln.line.cfg.Siding.Fed(ln.returned)
+		ln.line.cfg.RetryTable.Fed(ln.returned)
 		ln.returned = nil
 	}
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // refuse does what a rejection asks for (invariant I4): a destination is paused and its event
-// parked, an event that may pass later is parked too, one that never will goes to the dead letters.
+// deferred, an event that may pass later is deferred too, one that never will goes to the dead
+// letters.
 func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	if it.attempts == 0 {
 		it.since = now
@@ -22,19 +23,20 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	}
 	switch f.Class {
 	case sink.Destination:
-		if it.fed == nil || !it.fed.Replay { // a letter goes where an operator said, perhaps nothing else ever does
-			ln.line.gates.shut(it.place, f)
+		// a dead letter goes where an operator said, perhaps nothing else ever does
+		if it.fed == nil || !it.fed.Replay {
+			ln.line.pausedDests.shut(it.place, f)
 		}
 	case sink.Transient:
-		ln.line.gates.watch(it.place.Dest)
+		ln.line.pausedDests.watch(it.place.Dest)
 	case sink.Permanent:
 	}
 	if it.fed != nil {
 		ln.rowBack(it, sink.Outcome{State: sink.Rejected, Fault: f})
 		return
 	}
-	it.parked = Parked{Fault: f, Attempts: it.attempts, Since: it.since}
-	c := ln.chains[it.chain]
+	it.deferred = Deferred{Fault: f, Attempts: it.attempts, Since: it.since}
+	c := ln.groups[it.group]
 	switch {
 	case c != nil && c.front != it && (c.late || c.dying):
 		// Not ordering Key, and refused in the same call as an earlier one that waits: it waits
@@ -43,17 +45,17 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 		ln.tellFailed()
 		return
 	case f.Class == sink.Destination:
-		it.parked.Attempts = 0 // none is spent
-		ln.park(it)
+		it.deferred.Attempts = 0 // none is spent
+		ln.deferRow(it)
 	case f.Class == sink.Permanent && !ln.line.cfg.Block:
-		ln.bury(it, f)
+		ln.toDeadLetter(it, f)
 		return
-	case it.chain != 0 && !ln.waiting.add(it.chain, it.place.Unit, 1):
+	case it.group != 0 && !ln.waiting.add(it.group, it.place.ExchangeOrTopic, 1):
 		ln.offerLater(it, now)
 		ln.tellFailed()
 		return
 	default:
-		it.parked.Dead = f.Class == sink.Permanent
+		it.deferred.Dead = f.Class == sink.Permanent
 		ln.give(it)
 	}
 	if c != nil {
@@ -68,20 +70,20 @@ func (ln *lane) tellFailed() {
 	}
 }
 
-// late is a chain whose first event is to be offered again.
+// late is an ordering group whose first event is to be offered again.
 type late struct {
-	chain uint64
+	group uint64
 	due   time.Time
 }
 
-// offerLater keeps an event that is at fault itself, while there is no room to hold its chain: the
-// chain waits in memory, others go on.
+// offerLater keeps an event that is at fault itself, while there is no room to hold its ordering
+// group: the ordering group waits in memory, others go on.
 func (ln *lane) offerLater(it *item, now time.Time) {
-	c := ln.chain(it)
+	c := ln.group(it)
 	c.release(it)
 	c.waiting.pushFront(it)
 	ln.setFlag(&c.late, true)
-	l := late{it.chain, now.Add(ln.line.cfg.Retry.after(it.attempts - 1))}
+	l := late{it.group, now.Add(ln.line.cfg.Retry.after(it.attempts - 1))}
 	at, _ := slices.BinarySearchFunc(ln.late, l, func(x, y late) int { return x.due.Compare(y.due) })
 	ln.late = slices.Insert(ln.late, at, l)
 }
@@ -89,7 +91,7 @@ func (ln *lane) offerLater(it *item, now time.Time) {
 // offerAgain lets the late ones go that are due.
 func (ln *lane) offerAgain() {
 	for now := time.Now(); len(ln.late) > 0 && !ln.late[0].due.After(now); {
-		c := ln.chains[ln.late[0].chain]
+		c := ln.groups[ln.late[0].group]
 		ln.late = ln.late[1:]
 		ln.setFlag(&c.late, false)
 		ln.advance(c)
@@ -103,7 +105,8 @@ type Backoff struct{ Min, Max time.Duration }
 // after is the wait after n failures in a row (from 0).
 func (b Backoff) after(n int) time.Duration {
 	d := b.Max
-	if n < 32 && b.Min<<n < b.Max { // 32 doublings of any sensible Min are past any sensible Max, and do not overflow
+	// 32 doublings of any sensible Min are past any sensible Max, and do not overflow
+	if n < 32 && b.Min<<n < b.Max {
 		d = b.Min << n
 	}
 	return d - d/5 + rand.N(2*d/5+1)

@@ -4,13 +4,13 @@ package relay
 
 import "github.com/cdc-relay/cdc-relay/internal/sink"
 
-// Rows of the siding on their way through the lane. While some of a chain are in open none of its
-// new events is; with ordering Key it is one.
+// Rows of the retry table on their way through the lane. While some of an ordering group are in
+// open none of its new events is; with ordering Key it is one.
 
 // takeRow takes in a row that was offered.
 func (ln *lane) takeRow(f *Fed) {
 	f.Outcome = sink.Outcome{}
-	it := &item{ev: f.Event, place: f.Place, chain: f.Chain, fed: f, size: f.Event.Size()}
+	it := &item{ev: f.Event, place: f.Place, group: f.Group, fed: f, size: f.Event.Size()}
 	if f.Replay {
 		ln.replays.push(it)
 	} else {
@@ -19,7 +19,7 @@ func (ln *lane) takeRow(f *Fed) {
 }
 
 // fillRows adds rows to open: replays first, and half a call at the most while new events are
-// ready. One that has no room keeps back all behind it: they may be of its chain.
+// ready. One that has no room keeps back all behind it: they may be of its ordering group.
 func (ln *lane) fillRows() {
 	if ln.replays.first == nil && ln.rows.first == nil {
 		return
@@ -42,13 +42,14 @@ func (ln *lane) fillRows() {
 	}
 }
 
-// admits reports whether a row may go now, and books that it does. A later row of its chain finds
-// that: with ordering Key it waits for the outcome, else it goes behind in the same call.
+// admits reports whether a row may go now, and books that it does. A later row of its ordering
+// group finds that: with ordering Key it waits for the outcome, else it goes behind in the same
+// call.
 func (ln *lane) admits(it *item) bool {
-	if it.chain == 0 {
+	if it.group == 0 {
 		return true
 	}
-	c := ln.chains[it.chain]
+	c := ln.groups[it.group]
 	switch {
 	case c != nil && (c.front != nil || c.dying):
 		if it.fed.Replay {
@@ -60,7 +61,7 @@ func (ln *lane) admits(it *item) bool {
 	case it.fed.Replay && !ln.oneByOne && ln.open.has(it):
 		return false
 	}
-	c = ln.chain(it)
+	c = ln.group(it)
 	ln.setFlag(&c.awaited, false)
 	if c.rows++; c.rows == 1 {
 		ln.special++
@@ -69,54 +70,56 @@ func (ln *lane) admits(it *item) bool {
 	return true
 }
 
-// rowBack gives a row back to the siding, with what came of it. Its chain has one fewer in open.
+// rowBack gives a row back to the retry table, with what came of it. Its ordering group has one
+// fewer in open.
 func (ln *lane) rowBack(it *item, out sink.Outcome) {
 	it.fed.Outcome = out
 	ln.returned = append(ln.returned, it.fed)
-	if it.chain == 0 {
+	if it.group == 0 {
 		return
 	}
-	c := ln.chains[it.chain]
+	c := ln.groups[it.group]
 	if c.rows--; c.rows == 0 {
 		ln.special--
 		c.replay = false
 	}
 }
 
-// rowConfirmed counts one row less, and opens the gate that it was perhaps the probe of.
+// rowConfirmed counts one row less, and opens the paused destination that it was perhaps the probe
+// of.
 func (ln *lane) rowConfirmed(it *item) {
-	ln.line.gates.open(it.place)
+	ln.line.pausedDests.open(it.place)
 	ln.rowBack(it, sink.Outcome{State: sink.Confirmed})
-	if it.chain == 0 {
+	if it.group == 0 {
 		return
 	}
-	c := ln.chains[it.chain]
+	c := ln.groups[it.group]
 	if !it.fed.Replay {
-		it.fed.Left = ln.uncount(it.chain, it.place.Unit)
+		it.fed.Left = ln.uncount(it.group, it.place.ExchangeOrTopic)
 	}
-	if ln.chains[it.chain] == c {
+	if ln.groups[it.group] == c {
 		ln.advance(c)
 	}
 }
 
-// turnBack sends the rest of a chain back of which a row was refused, and ends its cut-over: behind
-// a row that stays nothing may go.
+// turnBack sends the rest of an ordering group back of which a row was refused, and ends its
+// cut-over: behind a row that stays nothing may go.
 func (ln *lane) turnBack(refused *item) {
-	chain, unit := refused.chain, refused.place.Unit
-	if chain == 0 {
+	group, exchangeOrTopic := refused.group, refused.place.ExchangeOrTopic
+	if group == 0 {
 		return
 	}
 	if !refused.fed.Replay {
 		unsent := sink.Outcome{State: sink.Unsent}
 		for _, it := range ln.open.items {
-			if it.chain == chain && it.fed != nil && it.state == sink.Unsent {
+			if it.group == group && it.fed != nil && it.state == sink.Unsent {
 				it.state = sink.Rejected // it has an outcome: it leaves open
 				ln.rowBack(it, unsent)
 			}
 		}
 		var rest fifo
 		for ln.rows.first != nil {
-			if it := ln.rows.pop(); it.chain == chain {
+			if it := ln.rows.pop(); it.group == group {
 				it.fed.Outcome = unsent
 				ln.returned = append(ln.returned, it.fed)
 			} else {
@@ -124,11 +127,12 @@ func (ln *lane) turnBack(refused *item) {
 			}
 		}
 		ln.rows = rest
-		if refused.fed.Outcome.Fault.Class != sink.Permanent { // a dead letter leaves its chain at once
-			ln.notNow(chain, unit)
+		// a dead letter leaves its ordering group at once
+		if refused.fed.Outcome.Fault.Class != sink.Permanent {
+			ln.notNow(group, exchangeOrTopic)
 		}
 	}
-	if c := ln.chains[chain]; c != nil {
+	if c := ln.groups[group]; c != nil {
 		ln.advance(c)
 	}
 }
@@ -136,41 +140,41 @@ func (ln *lane) turnBack(refused *item) {
 // note does what a note says.
 func (ln *lane) note(n note) {
 	switch n.kind {
-	case buried:
-		if c := ln.chains[n.chain]; c != nil {
+	case deadLettered:
+		if c := ln.groups[n.group]; c != nil {
 			ln.setFlag(&c.dying, false)
 			ln.advance(c)
 		}
 	case uncounted:
-		ln.uncount(n.chain, n.unit)
-		if c := ln.chains[n.chain]; c != nil {
+		ln.uncount(n.group, n.exchangeOrTopic)
+		if c := ln.groups[n.group]; c != nil {
 			ln.advance(c)
 		}
 	case nothing:
-		ln.notNow(n.chain, n.unit)
+		ln.notNow(n.group, n.exchangeOrTopic)
 	case stopping:
 		ln.waiting.undoAll()
-		for _, c := range ln.chains {
+		for _, c := range ln.groups {
 			ln.advance(c)
 		}
 	}
 }
 
-// uncount counts one row less of a chain. When its unit was counted as a whole and is released by
-// that, all its chains go on; its own does where this was called.
-func (ln *lane) uncount(chain, unit uint64) (left int) {
-	left, whole := ln.waiting.sub(chain, unit, !ln.line.stopping.Load())
+// uncount counts one row less of an ordering group. When its exchange or topic was counted as a
+// whole and is released by that, all its ordering groups go on; its own does where this was called.
+func (ln *lane) uncount(group, exchangeOrTopic uint64) (left int) {
+	left, whole := ln.waiting.sub(group, exchangeOrTopic, !ln.line.stopping.Load())
 	if whole && left == 0 {
-		ln.advanceUnit(unit)
+		ln.advanceExchangeOrTopic(exchangeOrTopic)
 	}
 	return left
 }
 
 // notNow ends a cut-over: what was kept in memory goes to the writer, in order.
-func (ln *lane) notNow(chain, unit uint64) {
-	if ln.waiting.undo(chain, unit) {
-		ln.advanceUnit(unit)
-	} else if c := ln.chains[chain]; c != nil {
+func (ln *lane) notNow(group, exchangeOrTopic uint64) {
+	if ln.waiting.undo(group, exchangeOrTopic) {
+		ln.advanceExchangeOrTopic(exchangeOrTopic)
+	} else if c := ln.groups[group]; c != nil {
 		ln.advance(c)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -33,26 +33,26 @@ func newScriptSink(lanes int) *scriptSink {
 	return &scriptSink{lanes: lanes, changed: make(chan struct{}, 1), calls: make(map[int]*scriptCall)}
 }
 
-// Place has one unit; an event's type is its destination in it.
-func (s *scriptSink) Place(ev *outbox.Event) (sink.Place, bool) {
+// Place has one exchange or topic; an event's type is its destination in it.
+func (s *scriptSink) Place(ev *event.Event) (sink.Place, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	dest := uint64(1)
 	for _, b := range ev.Type {
 		dest = dest<<8 | uint64(b)
 	}
-	return sink.Place{Lane: int(ev.Hash % uint64(s.lanes)), Unit: 1 << 32, Dest: dest}, !s.unknown
+	return sink.Place{Lane: int(ev.Hash % uint64(s.lanes)), ExchangeOrTopic: 1 << 32, Dest: dest}, !s.unknown
 }
 
-func (s *scriptSink) Route(ev *outbox.Event) outbox.Route {
-	return outbox.Route{Name: []byte("x"), RoutingKey: ev.Type}
+func (s *scriptSink) Route(ev *event.Event) event.Route {
+	return event.Route{Name: []byte("x"), RoutingKey: ev.Type}
 }
 
 func (s *scriptSink) Changed() <-chan struct{} { return s.changed }
 
 func (s *scriptSink) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
-func (s *scriptSink) Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []sink.Outcome) error {
+func (s *scriptSink) Publish(ctx context.Context, lane int, events []*event.Event, outcomes []sink.Outcome) error {
 	c := &scriptCall{lane: lane, outcomes: outcomes, answer: make(chan error, 1)}
 	for i, ev := range events {
 		if outcomes[i] != (sink.Outcome{}) {

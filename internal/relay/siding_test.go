@@ -10,33 +10,33 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// noSiding is for tests in which nothing is refused.
-type noSiding struct{}
+// noRetryTable is for tests in which nothing is refused.
+type noRetryTable struct{}
 
-func (noSiding) Park(events []*Parked) { panic("parked: " + string(events[0].Event.ID)) }
-func (noSiding) Fed([]*Fed)            { panic("fed") }
-func (noSiding) Known(context.Context, *outbox.Event) (bool, error) {
+func (noRetryTable) Defer(events []*Deferred) { panic("deferred: " + string(events[0].Event.ID)) }
+func (noRetryTable) Fed([]*Fed)               { panic("fed") }
+func (noRetryTable) Known(context.Context, *event.Event) (bool, error) {
 	return false, nil
 }
 
-// shelf is a siding whose rows are written and fed when the test says so.
+// shelf is a retry table whose rows are written and fed when the test says so.
 type shelf struct {
 	mu      sync.Mutex
-	known   map[outbox.Position]bool
-	waiting []*Parked // on the way to the table
-	said    []string  // since the test looked last
+	known   map[event.Position]bool
+	waiting []*Deferred // on the way to the table
+	said    []string    // since the test looked last
 }
 
-func (s *shelf) Known(_ context.Context, ev *outbox.Event) (bool, error) {
+func (s *shelf) Known(_ context.Context, ev *event.Event) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known[ev.Position], nil
 }
 
-func (s *shelf) Park(events []*Parked) {
+func (s *shelf) Defer(events []*Deferred) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string
@@ -51,7 +51,7 @@ func (s *shelf) Park(events []*Parked) {
 		names = append(names, name)
 	}
 	s.waiting = append(s.waiting, events...)
-	s.said = append(s.said, "parks "+strings.Join(names, ", "))
+	s.said = append(s.said, "defers "+strings.Join(names, ", "))
 }
 
 func (s *shelf) Fed(rows []*Fed) {
@@ -63,13 +63,13 @@ func (s *shelf) Fed(rows []*Fed) {
 }
 
 // take takes the first n of what is on the way to the table, all when n is 0.
-func (s *shelf) take(n int) []*Parked {
+func (s *shelf) take(n int) []*Deferred {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = cmp.Or(n, len(s.waiting))
-	parked := s.waiting[:n]
+	deferred := s.waiting[:n]
 	s.waiting = slices.Clone(s.waiting[n:])
-	return parked
+	return deferred
 }
 
 func (s *shelf) news() []string {
@@ -80,19 +80,19 @@ func (s *shelf) news() []string {
 	return said
 }
 
-// table is a siding for the quickcheck: it writes rows and feeds them by itself, in the simplest
-// way that is right.
+// table is a retry table for the quickcheck: it writes rows and feeds them by itself, in the
+// simplest way that is right.
 type table struct {
 	line *Line
-	note func(ev *outbox.Event, format string, args ...any)
+	note func(ev *event.Event, format string, args ...any)
 
 	mu      sync.Mutex
 	rand    *rand.Rand
-	queue   []*Parked
-	rows    map[uint64][]*tableRow // of each chain, in order
-	dead    map[outbox.Position]bool
-	written map[outbox.Position]bool
-	loose   uint64 // the next chain of an event that is in no order
+	queue   []*Deferred
+	rows    map[uint64][]*tableRow // of each ordering group, in order
+	dead    map[event.Position]bool
+	written map[event.Position]bool
+	loose   uint64 // the next ordering group of an event that is in no order
 }
 
 type tableRow struct {
@@ -104,18 +104,18 @@ type tableRow struct {
 func newTable(seed uint64) *table {
 	return &table{
 		rand: rand.New(rand.NewPCG(seed, 99)), rows: map[uint64][]*tableRow{}, loose: 1 << 40,
-		dead: map[outbox.Position]bool{}, written: map[outbox.Position]bool{},
+		dead: map[event.Position]bool{}, written: map[event.Position]bool{},
 	}
 }
 
-func (s *table) Known(context.Context, *outbox.Event) (bool, error) { return false, nil }
+func (s *table) Known(context.Context, *event.Event) (bool, error) { return false, nil }
 
-func (s *table) Park(events []*Parked) {
+func (s *table) Defer(events []*Deferred) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, events...)
 	for _, p := range events {
-		s.note(p.Event, "is parked, dead %t", p.Dead)
+		s.note(p.Event, "is deferred, dead %t", p.Dead)
 	}
 }
 
@@ -145,13 +145,13 @@ func (s *table) write() {
 			s.dead[p.Event.Position] = true
 			continue
 		}
-		row := &tableRow{fed: &Fed{Event: copied(p.Event), Place: p.Place, Chain: p.Chain}}
-		chain := p.Chain
-		if chain == 0 {
+		row := &tableRow{fed: &Fed{Event: copied(p.Event), Place: p.Place, Group: p.Group}}
+		group := p.Group
+		if group == 0 {
 			s.loose++
-			chain = s.loose
+			group = s.loose
 		}
-		s.rows[chain] = append(s.rows[chain], row)
+		s.rows[group] = append(s.rows[group], row)
 	}
 	s.mu.Unlock()
 	if n > 0 {
@@ -159,13 +159,13 @@ func (s *table) write() {
 	}
 }
 
-// feed offers the first rows of some chains.
+// feed offers the first rows of some ordering groups.
 func (s *table) feed() {
 	s.mu.Lock()
 	var offers []*Fed
 	var stuck []*Fed
-	for _, chain := range slices.Sorted(maps.Keys(s.rows)) {
-		rows := s.rows[chain]
+	for _, group := range slices.Sorted(maps.Keys(s.rows)) {
+		rows := s.rows[group]
 		if rows[0].out || rows[0].due.After(time.Now()) || s.rand.IntN(3) == 0 {
 			continue
 		}
@@ -188,8 +188,8 @@ func (s *table) feed() {
 	s.mu.Unlock()
 	s.line.Offer(offers)
 	for _, f := range stuck {
-		if f.Chain != 0 {
-			s.line.NotNow(f.Place.Lane, f.Chain, f.Place.Unit)
+		if f.Group != 0 {
+			s.line.NotNow(f.Place.Lane, f.Group, f.Place.ExchangeOrTopic)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (s *table) Fed(fed []*Fed) {
 	defer s.mu.Unlock()
 	for _, f := range fed {
 		s.note(&f.Event, "comes back %s, %d left", f.Outcome.State, f.Left)
-		for chain, rows := range s.rows {
+		for group, rows := range s.rows {
 			i := slices.IndexFunc(rows, func(r *tableRow) bool { return r.fed == f })
 			if i < 0 {
 				continue
@@ -207,9 +207,9 @@ func (s *table) Fed(fed []*Fed) {
 			switch {
 			case f.Outcome.Fault == nil && f.Outcome.State == 2: // confirmed
 				if rows = slices.Delete(rows, i, i+1); len(rows) == 0 {
-					delete(s.rows, chain)
+					delete(s.rows, group)
 				} else {
-					s.rows[chain] = rows
+					s.rows[group] = rows
 				}
 			default:
 				rows[i].out = false
@@ -220,7 +220,7 @@ func (s *table) Fed(fed []*Fed) {
 	}
 }
 
-func (s *table) has(pos outbox.Position) bool {
+func (s *table) has(pos event.Position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.written[pos]
@@ -238,7 +238,7 @@ func (s *table) left() int {
 }
 
 // copied is an event with bytes of its own.
-func copied(ev *outbox.Event) outbox.Event {
+func copied(ev *event.Event) event.Event {
 	var it item
 	it.fill(ev, make([]byte, ev.Size()), nil)
 	return it.ev

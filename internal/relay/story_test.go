@@ -15,7 +15,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -23,12 +23,12 @@ import (
 // come to rest; then what happened is printed: the calls that the lanes made, what the reader's
 // call returned, the watermark if it moved.
 //
-//	line [ordering=key|pipelined] [lanes=1] [window=N] [bytes=N] [start=LSN] [held=N] [hold]
+//	line [ordering=key|pipelined] [lanes=1] [max_in_flight=N] [bytes=N] [start=LSN] [held=N] [hold]
 //	begin lsn=LSN xid=N · event id=ID index=N [key=K] [to=ROUTING_KEY] [size=N] [fault] [known] · cancel · commit end=LSN
 //	keepalive pos=LSN · disconnect · metadata on|off
 //	answer lane=N [err]        outcomes as "id: confirmed|unsent|unknown|refused|paused|transient|permanent", one a line: refused
 //	                           accuses the pair, paused the exchange; the others are confirmed
-//	commit-rows [n=N]          the siding writes the first rows that are parked, or all
+//	commit-rows [n=N]          the retry table writes the first rows that are deferred, or all
 //	feed id=ID … [replay]      it offers rows that it wrote · not-now id=ID · uncount id=ID · stopping
 //	pass 1s                    time passes
 //	state
@@ -60,7 +60,7 @@ type story struct {
 	quit   context.CancelFunc
 	ended  chan error
 	out    strings.Builder
-	last   outbox.Watermark
+	last   event.Watermark
 	paused string // what is paused, as told last
 	shelf  *shelf
 	rows   map[string]*Fed // by id, written
@@ -124,11 +124,11 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		}
 		time.Sleep(dur) //nolint:forbidigo // the bubble's time, not ours
 	case "commit-rows":
-		parked := s.shelf.take(intArg(t, d, "n", 0))
-		for _, p := range parked {
-			s.rows[string(p.Event.ID)] = &Fed{Event: copied(p.Event), Place: p.Place, Chain: p.Chain}
+		deferred := s.shelf.take(intArg(t, d, "n", 0))
+		for _, p := range deferred {
+			s.rows[string(p.Event.ID)] = &Fed{Event: copied(p.Event), Place: p.Place, Group: p.Group}
 		}
-		s.line.Settled(parked)
+		s.line.Settled(deferred)
 	case "feed":
 		var rows []*Fed
 		for _, a := range d.CmdArgs {
@@ -146,9 +146,9 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "id", &id)
 		f := s.rows[id]
 		if d.Cmd == "uncount" {
-			s.line.Uncount(f.Place.Lane, f.Chain, f.Place.Unit)
+			s.line.Uncount(f.Place.Lane, f.Group, f.Place.ExchangeOrTopic)
 		} else {
-			s.line.NotNow(f.Place.Lane, f.Chain, f.Place.Unit)
+			s.line.NotNow(f.Place.Lane, f.Group, f.Place.ExchangeOrTopic)
 		}
 	case "stopping":
 		s.line.Stopping()
@@ -165,11 +165,11 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 func (s *story) start(t *testing.T, d *datadriven.TestData) {
 	s.stop()
 	cfg := Config{
-		Window:      intArg(t, d, "window", 0),
-		WindowBytes: int64(intArg(t, d, "bytes", 0)),
-		Retry:       Backoff{Min: time.Second, Max: 10 * time.Second},
+		MaxInFlight:      intArg(t, d, "max_in_flight", 0),
+		MaxInFlightBytes: int64(intArg(t, d, "bytes", 0)),
+		Retry:            Backoff{Min: time.Second, Max: 10 * time.Second},
 		Hooks: Hooks{
-			Rejected: func(ev *outbox.Event, f *sink.Fault, attempt int) {
+			Rejected: func(ev *event.Event, f *sink.Fault, attempt int) {
 				fmt.Fprintf(&s.out, "%s is rejected (%s), attempt %d\n", ev.ID, f.Reason, attempt)
 			},
 			Failed:      func(n int) { fmt.Fprintf(&s.out, "no row is written of %d\n", n) },
@@ -182,8 +182,8 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 	if a, ok := d.Arg("ordering"); ok {
 		cfg.Ordering = map[string]Ordering{"key": Key, "pipelined": Pipelined}[a.SingleVal(t)]
 	}
-	s.sink, s.shelf, s.rows = newScriptSink(intArg(t, d, "lanes", 1)), &shelf{known: map[outbox.Position]bool{}}, map[string]*Fed{}
-	cfg.Sink, cfg.Siding, cfg.MaxWaiting, cfg.Block = s.sink, s.shelf, intArg(t, d, "held", 0), d.HasArg("hold")
+	s.sink, s.shelf, s.rows = newScriptSink(intArg(t, d, "lanes", 1)), &shelf{known: map[event.Position]bool{}}, map[string]*Fed{}
+	cfg.Sink, cfg.RetryTable, cfg.MaxWaiting, cfg.Block = s.sink, s.shelf, intArg(t, d, "held", 0), d.HasArg("hold")
 	s.line = New(cfg)
 	s.line.lane(s.sink.lanes - 1) // all of them are asleep before the first event
 	s.last, s.paused = s.line.Watermark(), ""
@@ -193,8 +193,8 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 }
 
 func (s *story) event(t *testing.T, d *datadriven.TestData) {
-	ev := outbox.Event{
-		Position:   outbox.Position{Commit: s.commit, Index: uint32(intArg(t, d, "index", 0))},
+	ev := event.Event{
+		Position:   event.Position{Commit: s.commit, Index: uint32(intArg(t, d, "index", 0))},
 		CommitTime: time.Now(),
 	}
 	var id string
@@ -257,8 +257,8 @@ func (s *story) state() {
 	snap, mark := s.line.Snapshot(), s.line.Watermark()
 	fmt.Fprintf(&s.out, "watermark %s own %s, %d events, %d bytes in the line, %d confirmed above the watermark\n",
 		mark.LSN, mark.Own, snap.Events, snap.Bytes, snap.ConfirmedAbove)
-	if snap.WaitingChains > 0 {
-		fmt.Fprintf(&s.out, "%d chains are held\n", snap.WaitingChains)
+	if snap.WaitingGroups > 0 {
+		fmt.Fprintf(&s.out, "%d ordering groups are held\n", snap.WaitingGroups)
 	}
 }
 
@@ -272,7 +272,7 @@ func (s *story) observe() {
 		s.cancel, s.called = nil, nil
 	}
 	var paused []string
-	for _, g := range s.line.Gates() {
+	for _, g := range s.line.PausedDests() {
 		paused = append(paused, g.Destination)
 	}
 	if now := strings.Join(paused, ", "); now != s.paused {

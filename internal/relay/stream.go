@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // stream is the reader's side of the line: where it is in the replication stream, and what it had
@@ -18,14 +18,17 @@ import (
 // flushed, in commit order, frame for frame as before. So the newest transaction that was closed
 // and the one that was left half admitted tell of every transaction what is here of it.
 type stream struct {
-	where  where
-	cur    transaction // the one that is open, or half admitted (where != inside and cur.entry != nil)
-	newest struct {    // the newest one that was closed
+	where where
+	// the one that is open, or half admitted (where != inside and cur.entry != nil)
+	cur    transaction
+	newest struct { // the newest one that was closed
 		lsn pglogrepl.LSN
 		xid uint32
 	}
-	passed  pglogrepl.LSN // the highest end or keepalive: no transaction may follow whose commit is before it
-	refused bool          // an event of cur was offered and not admitted: cur must not be closed without it
+	// the highest end or keepalive: no transaction may follow whose commit is before it
+	passed pglogrepl.LSN
+	// an event of cur was offered and not admitted: cur must not be closed without it
+	refused bool
 
 	unwoken []*lane // have events, and sleep
 	whole   bool    // a transaction was closed since they were given events
@@ -51,14 +54,15 @@ const (
 
 // Begin opens the transaction with that commit LSN (Begin's final_lsn). Of one that went into the
 // line before, the events and the Commit are then ignored; of one that was half admitted when its
-// session ended, the events that are here. An error is an *outbox.Stop: what the server sends
+// session ended, the events that are here. An error is an *event.Stop: what the server sends
 // contradicts what it sent before.
 func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
 	half := l.cur.entry != nil
 	switch {
 	case l.where != outside:
 		return moved("transaction %s (xid %d) begins inside transaction %s", commit, xid, l.cur.lsn)
-	case commit < l.cfg.Start: // a former line settled it, and the server forgot in a crash that it was told so
+	case commit < l.cfg.Start:
+		// a former line settled it, and the server forgot in a crash that it was told so
 		l.where = skipping
 		return nil
 	case half && commit == l.cur.lsn && xid == l.cur.xid:
@@ -80,20 +84,20 @@ func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
 }
 
 func moved(format string, args ...any) error {
-	return &outbox.Stop{
-		Code:   outbox.ExitOperator,
+	return &event.Stop{
+		Code:   event.ExitOperator,
 		Reason: "stream_moved",
 		What:   "the replication stream contradicts what it sent before: " + fmt.Sprintf(format, args...),
-		Mend:   "see whether the slot was re-created or moved, or the server restored, and start the relay again",
+		Fix:    "see whether the slot was re-created or moved, or the server restored, and start the relay again",
 	}
 }
 
 // Event admits the next event of the open transaction: it copies the event, with its bytes, into
-// the line. It blocks while the window is full or the sink does not know the event's lane yet,
-// until ctx is done: then it returns ctx's error, the event is not in the line, and the same event
-// may be offered again, in this session or the next. An event that is here already (its index is
-// below the wanted one) is ignored.
-func (l *Line) Event(ctx context.Context, ev *outbox.Event) error {
+// the line. It blocks while the in-flight budget is full or the sink does not know the event's lane
+// yet, until ctx is done: then it returns ctx's error, the event is not in the line, and the same
+// event may be offered again, in this session or the next. An event that is here already (its index
+// is below the wanted one) is ignored.
+func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 	switch {
 	case l.where == skipping:
 		return nil
@@ -104,7 +108,7 @@ func (l *Line) Event(ctx context.Context, ev *outbox.Event) error {
 	}
 	l.refused = true
 	size := ev.Size()
-	known, err := l.cfg.Siding.Known(ctx, ev)
+	known, err := l.cfg.RetryTable.Known(ctx, ev)
 	if err != nil {
 		return err
 	}
@@ -157,8 +161,9 @@ func (l *Line) Wake(all bool) {
 	l.whole, l.weight = false, 0
 }
 
-// place finds the event's lane and room in the window, and waits for either as long as it must.
-func (l *Line) place(ctx context.Context, ev *outbox.Event, size int) (*lane, *item, []byte, error) {
+// place finds the event's lane and room in the in-flight budget, and waits for either as long as it
+// must.
+func (l *Line) place(ctx context.Context, ev *event.Event, size int) (*lane, *item, []byte, error) {
 	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {
 		if err := l.await(ctx, ev, l.cfg.Sink.Changed()); err != nil {
@@ -168,19 +173,19 @@ func (l *Line) place(ctx context.Context, ev *outbox.Event, size int) (*lane, *i
 	}
 	ln := l.lane(place.Lane)
 	for {
-		if it, buf := l.window.admit(&ln.arena, size); it != nil {
-			it.place, it.chain = place, l.Chain(ev, place.Unit)
+		if it, buf := l.budget.admit(&ln.arena, size); it != nil {
+			it.place, it.group = place, l.Group(ev, place.ExchangeOrTopic)
 			return ln, it, buf, nil
 		}
-		if err := l.await(ctx, ev, l.window.room); err != nil {
+		if err := l.await(ctx, ev, l.budget.room); err != nil {
 			return nil, nil, nil, err
 		}
 	}
 }
 
-// await waits for c, with ev outside the window: the snapshot counts it, or a reader that stands
-// still with a backlog behind it would look like one that has nothing to do.
-func (l *Line) await(ctx context.Context, ev *outbox.Event, c <-chan struct{}) error {
+// await waits for c, with ev outside the max_in_flight: the snapshot counts it, or a reader that
+// stands still with a backlog behind it would look like one that has nothing to do.
+func (l *Line) await(ctx context.Context, ev *event.Event, c <-chan struct{}) error {
 	l.Wake(true)
 	l.waiting.Store(ev.CommitTime.UnixNano())
 	select {

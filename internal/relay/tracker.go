@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // commit is a transaction that has unsettled events, or that is still open. What follows it without
@@ -43,14 +43,14 @@ type tracker struct {
 	length     int
 	free       *commit
 
-	mark      outbox.Watermark
+	mark      event.Watermark
 	moved     chan struct{} // cap 1
 	confirmed uint64        // events settled
 	covered   uint64        // of those, the ones the watermark covers
 }
 
 func newTracker(start pglogrepl.LSN) *tracker {
-	return &tracker{mark: outbox.Watermark{LSN: start}, moved: make(chan struct{}, 1)}
+	return &tracker{mark: event.Watermark{LSN: start}, moved: make(chan struct{}, 1)}
 }
 
 // open appends the transaction that begins; it is called with its first event.
@@ -142,7 +142,7 @@ func (t *tracker) emit(lsn, own pglogrepl.LSN) {
 	if lsn <= t.mark.LSN && own <= t.mark.Own {
 		return
 	}
-	t.mark = outbox.Watermark{LSN: max(lsn, t.mark.LSN), Own: max(own, t.mark.Own)}
+	t.mark = event.Watermark{LSN: max(lsn, t.mark.LSN), Own: max(own, t.mark.Own)}
 	select {
 	case t.moved <- struct{}{}:
 	default:
@@ -150,7 +150,7 @@ func (t *tracker) emit(lsn, own pglogrepl.LSN) {
 }
 
 // watermark is the newest one emitted.
-func (t *tracker) watermark() outbox.Watermark {
+func (t *tracker) watermark() event.Watermark {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.mark

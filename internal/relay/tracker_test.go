@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"pgregory.net/rapid"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // dumbTracker keeps everything that ever happened, and looks through all of it for each answer.
@@ -24,8 +24,8 @@ type dumbStop struct {
 	unsettled int
 }
 
-func (d *dumbTracker) watermark() outbox.Watermark {
-	w := outbox.Watermark{LSN: d.start}
+func (d *dumbTracker) watermark() event.Watermark {
+	w := event.Watermark{LSN: d.start}
 	for _, s := range d.stops {
 		if !s.closed || s.unsettled > 0 {
 			break
@@ -159,11 +159,11 @@ func TestTrackerListIsBounded(t *testing.T) {
 			t.Fatalf("%d commits in the list, one event is unsettled", tr.length)
 		}
 	}
-	if got := tr.watermark(); got != (outbox.Watermark{}) {
+	if got := tr.watermark(); got != (event.Watermark{}) {
 		t.Fatalf("watermark %+v beside an unsettled event", got)
 	}
 	tr.settle([]*item{stuck})
-	if got := tr.watermark(); got != (outbox.Watermark{LSN: lsn, Own: lsn}) {
+	if got := tr.watermark(); got != (event.Watermark{LSN: lsn, Own: lsn}) {
 		t.Fatalf("watermark %+v, want %s", got, lsn)
 	}
 }

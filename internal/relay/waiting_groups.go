@@ -1,40 +1,45 @@
-// How many rows each chain of a lane has in the tables: while there are any, new events wait.
+// How many rows each ordering group of a lane has in the tables: while there are any, new events
+// wait.
 
 package relay
 
 import "sync/atomic"
 
-// Run is how many rows of a chain are fed at once at the most, and the count from which on a chain
-// may be cut over.
+// Run is how many rows of an ordering group are fed at once at the most, and the count from which
+// on an ordering group may be cut over.
 const Run = 64
 
-// maxWaiting is how many chains are counted one by one in the whole line: a few MiB of memory.
-// Beyond it order costs more work, and is kept all the same, so that no operator has to choose the
-// number.
+// maxWaiting is how many ordering groups are counted one by one in the whole line: a few MiB of
+// memory. Beyond it order costs more work, and is kept all the same, so that no operator has to
+// choose the number.
 const maxWaiting = 100_000
 
-// waitingGroups counts the rows that hold the chains of one lane: while a chain's count is above
-// zero, its new events are parked behind them. What is kept in memory is a count for each chain, of
-// maxWaiting chains in the whole line; beyond it a count for each unit (all the lane's chains that
-// go to one exchange or topic). It is the lane's goroutine's own.
+// waitingGroups counts the rows that hold the ordering groups of one lane: while an ordering
+// group's count is above zero, its new events are deferred behind them. What is kept in memory is a
+// count for each ordering group, of maxWaiting ordering groups in the whole line; beyond it a count
+// for each exchange or topic (all the lane's ordering groups that go to one exchange or topic). It
+// is the lane's goroutine's own.
 type waitingGroups struct {
 	room   *room
-	chains map[uint64]waitingRows // those not counted with their unit
-	units  map[uint64]waitingRows // a chain of such a unit is in chains no more
-	most   int                    // the largest number of chains that the map has had: it does not shrink by itself
+	groups map[uint64]waitingRows // those not counted with their exchange or topic
+	// an ordering group of such an exchange or topic is in ordering groups no more
+	exchangesOrTopics map[uint64]waitingRows
+	// the largest number of ordering groups that the map has had: it does not shrink by itself
+	most int
 }
 
-// waitingRows is the count of a chain or a unit: of rows in the tables, or on the way there.
+// waitingRows is the count of an ordering group or an exchange or topic: of rows in the tables, or
+// on the way there.
 type waitingRows struct {
-	unit uint64
-	n    uint32 // > 0
+	exchangeOrTopic uint64
+	n               uint32 // > 0
 	// keep is the cut-over: at most a run is left and one was confirmed, so new events stay in
-	// memory until the count is zero. Without it a chain that never rests would never leave the
-	// table.
+	// memory until the count is zero. Without it an ordering group that never rests would never
+	// leave the table.
 	keep bool
 }
 
-// room is how many chains the line may count one by one.
+// room is how many ordering groups the line may count one by one.
 type room struct {
 	limit int64
 	taken atomic.Int64
@@ -50,61 +55,62 @@ func (r *room) take() bool {
 }
 
 func newWaitingGroups(r *room) waitingGroups {
-	return waitingGroups{room: r, chains: map[uint64]waitingRows{}, units: map[uint64]waitingRows{}}
+	return waitingGroups{room: r, groups: map[uint64]waitingRows{}, exchangesOrTopics: map[uint64]waitingRows{}}
 }
 
 // none spares the lane the look-ups.
-func (h *waitingGroups) none() bool { return len(h.chains) == 0 && len(h.units) == 0 }
+func (h *waitingGroups) none() bool { return len(h.groups) == 0 && len(h.exchangesOrTopics) == 0 }
 
-// of says whether the chain is held, and whether it is cut over.
-func (h *waitingGroups) of(chain, unit uint64) (is, keep bool) {
-	c, ok := h.chains[chain]
+// of says whether the ordering group is held, and whether it is cut over.
+func (h *waitingGroups) of(group, exchangeOrTopic uint64) (is, keep bool) {
+	c, ok := h.groups[group]
 	if !ok {
-		c, ok = h.units[unit]
+		c, ok = h.exchangesOrTopics[exchangeOrTopic]
 	}
 	return ok, c.keep
 }
 
-// add counts n rows of a chain. It is false, and nothing is counted, when the chain is not held yet
-// and there is no room to count it: then its unit has to be counted as a whole.
-func (h *waitingGroups) add(chain, unit uint64, n int) bool {
-	if u, ok := h.units[unit]; ok {
+// add counts n rows of an ordering group. It is false, and nothing is counted, when the ordering
+// group is not held yet and there is no room to count it: then its exchange or topic has to be
+// counted as a whole.
+func (h *waitingGroups) add(group, exchangeOrTopic uint64, n int) bool {
+	if u, ok := h.exchangesOrTopics[exchangeOrTopic]; ok {
 		u.n += uint32(n)
-		h.units[unit] = u
+		h.exchangesOrTopics[exchangeOrTopic] = u
 		return true
 	}
-	c, ok := h.chains[chain]
+	c, ok := h.groups[group]
 	if !ok && !h.room.take() {
 		return false
 	}
-	c.unit = unit
+	c.exchangeOrTopic = exchangeOrTopic
 	c.n += uint32(n)
-	h.chains[chain] = c
-	h.most = max(h.most, len(h.chains))
+	h.groups[group] = c
+	h.most = max(h.most, len(h.groups))
 	return true
 }
 
-// whole counts the unit as a whole from now on, with n rows more.
-func (h *waitingGroups) whole(unit uint64, n int) {
-	u := h.units[unit]
+// whole counts the exchange or topic as a whole from now on, with n rows more.
+func (h *waitingGroups) whole(exchangeOrTopic uint64, n int) {
+	u := h.exchangesOrTopics[exchangeOrTopic]
 	u.n, u.keep = u.n+uint32(n), false
-	for chain, c := range h.chains {
-		if c.unit == unit {
+	for group, c := range h.groups {
+		if c.exchangeOrTopic == exchangeOrTopic {
 			u.n += c.n
-			h.drop(chain)
+			h.drop(group)
 		}
 	}
-	h.units[unit] = u
+	h.exchangesOrTopics[exchangeOrTopic] = u
 }
 
 // sub counts one row less: it was confirmed, or has left the tables. It returns what is left, and
-// whether that is of the unit as a whole. With cut the chain or unit may be cut over. A row that
-// nothing counts changes nothing.
-func (h *waitingGroups) sub(chain, unit uint64, cut bool) (left int, whole bool) {
-	at, of := h.chains, chain
+// whether that is of the exchange or topic as a whole. With cut the ordering group or exchange or
+// topic may be cut over. A row that nothing counts changes nothing.
+func (h *waitingGroups) sub(group, exchangeOrTopic uint64, cut bool) (left int, whole bool) {
+	at, of := h.groups, group
 	c, ok := at[of]
 	if !ok {
-		at, of, whole = h.units, unit, true
+		at, of, whole = h.exchangesOrTopics, exchangeOrTopic, true
 		if c, ok = at[of]; !ok {
 			return 0, false
 		}
@@ -122,12 +128,12 @@ func (h *waitingGroups) sub(chain, unit uint64, cut bool) (left int, whole bool)
 	return int(c.n), whole
 }
 
-// undo ends the cut-over. whole reports whether the chain is counted with its unit.
-func (h *waitingGroups) undo(chain, unit uint64) (whole bool) {
-	at, of := h.chains, chain
+// undo ends the cut-over. whole reports whether the ordering group is counted with its unit.
+func (h *waitingGroups) undo(group, exchangeOrTopic uint64) (whole bool) {
+	at, of := h.groups, group
 	c, ok := at[of]
 	if !ok {
-		at, of, whole = h.units, unit, true
+		at, of, whole = h.exchangesOrTopics, exchangeOrTopic, true
 		if c, ok = at[of]; !ok {
 			return false
 		}
@@ -139,7 +145,7 @@ func (h *waitingGroups) undo(chain, unit uint64) (whole bool) {
 
 // undoAll ends every cut-over.
 func (h *waitingGroups) undoAll() {
-	for _, at := range []map[uint64]waitingRows{h.chains, h.units} {
+	for _, at := range []map[uint64]waitingRows{h.groups, h.exchangesOrTopics} {
 		for of, c := range at {
 			c.keep = false
 			at[of] = c
@@ -147,13 +153,13 @@ func (h *waitingGroups) undoAll() {
 	}
 }
 
-func (h *waitingGroups) drop(chain uint64) {
-	delete(h.chains, chain)
+func (h *waitingGroups) drop(group uint64) {
+	delete(h.groups, group)
 	h.room.taken.Add(-1)
-	if len(h.chains) == 0 && h.most > largeHolds {
-		h.chains, h.most = map[uint64]waitingRows{}, 0
+	if len(h.groups) == 0 && h.most > largeHolds {
+		h.groups, h.most = map[uint64]waitingRows{}, 0
 	}
 }
 
-// largeHolds is how many chains are worth a new map when none is left.
+// largeHolds is how many ordering groups are worth a new map when none is left.
 const largeHolds = 1000

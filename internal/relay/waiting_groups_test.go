@@ -2,8 +2,8 @@ package relay
 
 import "testing"
 
-// A chain is cut over once no more than a run of it is left and one was confirmed, not before: what
-// waits in memory for a long chain would fill the window.
+// An ordering group is cut over once no more than a run of it is left and one was confirmed, not
+// before: what waits in memory for a long ordering group would fill the in-flight budget.
 func TestCutOverBeginsAtARun(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		h := newWaitingGroups(&room{limit: 1})

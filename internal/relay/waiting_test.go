@@ -7,14 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // TestSnapshotCountsWhatWaits: an event that was read is counted also while it waits outside the
 // window, for its lane or for room, and no longer than that.
 func TestSnapshotCountsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, 1, Config{Window: 1})
+		b := start(t, 1, Config{MaxInFlight: 1})
 		want := func(when string, events, waiting int, oldest int64) {
 			t.Helper()
 			synctest.Wait()
@@ -42,7 +42,7 @@ func TestSnapshotCountsWhatWaits(t *testing.T) {
 		want("no lane is known", 0, 1, 1100)
 		known(true)
 		b.sink.changed <- struct{}{}
-		want("the window is full", 1, 1, 1100)
+		want("the in-flight budget is full", 1, 1, 1100)
 		b.sink.reply(0, nil, nil)
 		want("there is room", 1, 0, 1200)
 		<-read
@@ -56,7 +56,7 @@ func TestSnapshotCountsWhatWaits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := make(chan error, 1)
 		go func() {
-			gone <- b.Event(ctx, &outbox.Event{Position: outbox.Position{Commit: 5000}, CommitTime: time.Unix(5000, 0)})
+			gone <- b.Event(ctx, &event.Event{Position: event.Position{Commit: 5000}, CommitTime: time.Unix(5000, 0)})
 		}()
 		want("no lane is known again", 0, 1, 5000)
 		cancel()

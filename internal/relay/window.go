@@ -6,7 +6,7 @@ import "sync"
 
 // window bounds what is inside the line, by events and by the bytes of the chunks they lie in. It
 // owns the pools.
-type window struct {
+type budget struct {
 	mu      sync.Mutex
 	limit   int // events
 	events  int
@@ -18,13 +18,14 @@ type window struct {
 	empty   chan struct{} // closed when events becomes 0; nil when nobody waits for that
 }
 
-func newWindow(events int, bytes int64) *window {
-	return &window{limit: events, chunks: newChunks(bytes), room: make(chan struct{}, 1)}
+func newBudget(events int, bytes int64) *budget {
+	return &budget{limit: events, chunks: newChunks(bytes), room: make(chan struct{}, 1)}
 }
 
 // admit takes in an event of size bytes for a's lane and returns an empty item and the buffer for
-// its bytes. It returns nil when the window is full; then the reader waits for room and asks again.
-func (w *window) admit(a *arena, size int) (*item, []byte) {
+// its bytes. It returns nil when the in-flight budget is full; then the reader waits for room and
+// asks again.
+func (w *budget) admit(a *arena, size int) (*item, []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.events >= w.limit {
@@ -49,7 +50,7 @@ func (w *window) admit(a *arena, size int) (*item, []byte) {
 }
 
 // release takes back settled items with their bytes.
-func (w *window) release(items []*item) {
+func (w *budget) release(items []*item) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, it := range items {
@@ -76,7 +77,7 @@ func (w *window) release(items []*item) {
 }
 
 // whenEmpty returns a channel that is closed once no event is inside.
-func (w *window) whenEmpty() <-chan struct{} {
+func (w *budget) whenEmpty() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.empty == nil {
@@ -91,7 +92,7 @@ func (w *window) whenEmpty() <-chan struct{} {
 }
 
 // size is what is inside: events and their bytes, and the memory charged for them.
-func (w *window) size() (events int, bytes, charged int64) {
+func (w *budget) size() (events int, bytes, charged int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events, w.bytes, w.chunks.charged

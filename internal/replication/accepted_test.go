@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
@@ -15,24 +15,25 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// A slot without any record of ours is no relay's to use, whoever reads it: there is a takeover, and there is an operator's decision
-// to accept it as it stands. That counts once, and each time is another incarnation.
+// A slot without any record of ours is no relay's to use, whoever reads it: there is a takeover,
+// and there is an operator's decision to accept it as it stands. That counts once, and each time is
+// another incarnation.
 func TestSlotWithoutARecord(t *testing.T) {
 	b := shared(t)
 	b.insert("before")
 	b.exec(publication.CreateSQL(&b.cfg))
 	b.createSlot("pgoutput")
 	conn := b.hold("Debezium Streaming")
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
-	if !strings.Contains(stop.What, `"Debezium Streaming"`) || !strings.Contains(stop.Mend, "takeover --from-slot "+b.cfg.Slot) {
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_foreign")
+	if !strings.Contains(stop.What, `"Debezium Streaming"`) || !strings.Contains(stop.Fix, "takeover --from-slot "+b.cfg.Slot) {
 		t.Error(stop)
 	}
 	b.wantFinding("slot", "no relay has used it", "takeover --from-slot")
 	source.CloseStream(conn)
 	b.waitFree()
 	b.insert("a")
-	stop = replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
-	b.runMend(stop)
+	stop = replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_foreign")
+	b.runFix(stop)
 	b.wantLine(check.LevelOK, "slot", b.cfg.Slot, "accepted as it is")
 	r := b.run()
 	r.waitSeen("a")
@@ -64,8 +65,9 @@ func (b *bench) accept() {
 	b.exec(slot.AcceptSQL(&b.cfg))
 }
 
-// Without publish_via_partition_root, which Debezium does not set, rows come under the names of their partitions. In a slot that was
-// accepted the relay stops at them, until an operator has them sent; those of a partition that is detached or gone may be ignored.
+// Without publish_via_partition_root, which Debezium does not set, rows come under the names of
+// their partitions. In a slot that was accepted the relay stops at them, until an operator has them
+// sent; those of a partition that is detached or gone may be ignored.
 func TestSlotWithRowsOfPartitions(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]string{
@@ -88,14 +90,14 @@ func TestSlotWithRowsOfPartitions(t *testing.T) {
 			b.insert("after")
 			want := []string{"waits", "as well", "after"}
 			if remove != "" {
-				stop := replicationtest.WantStop(t, b.run().endsBefore("waits"), outbox.ExitOperator, publication.NotConfigured)
+				stop := replicationtest.WantStop(t, b.run().endsBefore("waits"), event.ExitOperator, publication.NotConfigured)
 				if !strings.Contains(stop.What, "public.outbox_0") {
 					t.Error(stop)
 				}
-				b.runMend(stop) // it is ignored
+				b.runFix(stop) // it is ignored
 				want = want[1:]
 			}
-			b.runMend(replicationtest.WantStop(t, b.run().endsBefore("as well"), outbox.ExitOperator, publication.NotConfigured))
+			b.runFix(replicationtest.WantStop(t, b.run().endsBefore("as well"), event.ExitOperator, publication.NotConfigured))
 			r := b.run()
 			r.waitSeen(want...)
 			r.endClean()
@@ -117,7 +119,7 @@ func TestSlotWithRowsOfPartitionsOfAllTables(t *testing.T) {
 	b.exec(`DROP TABLE outbox_0`)
 	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = true)`)
 	b.accept()
-	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table"))
+	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table"))
 	b.goesOn("later")
 }
 

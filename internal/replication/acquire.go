@@ -20,11 +20,13 @@ import (
 
 var errTaken = errors.New("another relay has taken the slot meanwhile")
 
-const seizeTimeout = time.Minute // for the way from a free slot to the stream: a server may go silent on it
+// for the way from a free slot to the stream: a server may go silent on it
+const seizeTimeout = time.Minute
 
-// seize stands by until the slot is free, starts replication, and makes sure of three things while it holds the slot:
-// that the epoch is ours, that the slot is the one we know, and that the publication sends what we need. *t is the term
-// of this process, if any; it survives when nobody led in between, else a new one takes its place.
+// seize stands by until the slot is free, starts replication, and makes sure of three things while
+// it holds the slot: that the epoch is ours, that the slot is the one we know, and that the
+// publication sends what we need. *t is the term of this process, if any; it survives when nobody
+// led in between, else a new one takes its place.
 func (s *Stream) seize(ctx context.Context, t **session.Term) (*session.Session, error) {
 	if err := s.standBy(ctx, t); err != nil {
 		return nil, err
@@ -64,13 +66,14 @@ func (s *Stream) seize(ctx context.Context, t **session.Term) (*session.Session,
 type opening struct {
 	was  publication.State // what is remembered of the publication
 	sent publication.State // what is to be remembered of it by a leader with this configuration
-	// resumed is what this process has settled, when it led last and the server proves that it is the same one; else 0.
+	// resumed is what this process has settled, when it led last and the server proves that it is
+	// the same one; else 0.
 	resumed pglogrepl.LSN
 	from    pglogrepl.LSN // the position that was asked for; the slot's own may be higher
 }
 
-// start checks what can be checked before, and sends START_REPLICATION. Proto 1 and messages are always asked for, so that
-// an event's index in its transaction never depends on the configuration.
+// start checks what can be checked before, and sends START_REPLICATION. Proto 1 and messages are
+// always asked for, so that an event's index in its transaction never depends on the configuration.
 func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id slot.Identity) (o opening, _ error) {
 	c := s.cfg
 	rec, view, err := s.recordAndSlot(ctx)
@@ -104,8 +107,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id slot.Identit
 	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.common.Segment); err != nil {
 		return o, fmt.Errorf("read wal_segment_size: %w", err)
 	}
-	// The server goes on from the slot's own position when that is higher, which it is soon. It is lower than what this process
-	// has settled after a restart of the server, which does not save the slot at each report.
+	// The server goes on from the slot's own position when that is higher, which it is soon. It is
+	// lower than what this process has settled after a restart of the server, which does not save
+	// the slot at each report.
 	o.resumed = s.durable.resume(rec)
 	o.from = max(rec.TookUntil, o.resumed)
 	err = pglogrepl.StartReplication(ctx, conn, c.Slot, o.from, pglogrepl.StartReplicationOptions{
@@ -124,11 +128,12 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id slot.Identit
 	return o, nil
 }
 
-// lead runs while our walsender holds the slot. The epoch is read, or raised, after START_REPLICATION: whoever held the
-// slot before has raised it by then, or never will without holding the slot again.
+// lead runs while our walsender holds the slot. The epoch is read, or raised, after
+// START_REPLICATION: whoever held the slot before has raised it by then, or never will without
+// holding the slot again.
 //
-// What a new line counts may take longer than all the rest: patient is done when the relay is to stop. It returns the slot as
-// it was before the first report.
+// What a new line counts may take longer than all the rest: patient is done when the relay is to
+// stop. It returns the slot as it was before the first report.
 func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **session.Term, o opening) (*slot.View, error) {
 	c := s.cfg
 	rec, err := slot.ReadRecord(ctx, s.pool, c.Slot)
@@ -172,7 +177,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 	if err := slot.CheckPosition(c, rec, view, 0); err != nil {
 		return nil, err
 	}
-	s.durable = durable{epoch: epoch, raised: rec.Raised, ceiling: rec.Ceiling, settled: o.resumed}
+	s.durable = durable{epoch: epoch, raised: rec.Raised, flushLimit: rec.FlushLimit, settled: o.resumed}
 	if err := s.remember(ctx, rec, o, view); err != nil {
 		return nil, err
 	}
@@ -187,8 +192,9 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 	return view, nil
 }
 
-// remember makes durable, before a row passes, what this session relays. It begins with what it looked at before it held
-// the slot: should another leader have written since, all is looked at again.
+// remember makes durable, before a row passes, what this session relays. It begins with what it
+// looked at before it held the slot: should another leader have written since, all is looked at
+// again.
 func (s *Stream) remember(ctx context.Context, rec *slot.Record, o opening, view *slot.View) error {
 	if !reflect.DeepEqual(rec.Remembered(), o.was) {
 		return slot.ErrRememberedChanged
@@ -196,8 +202,9 @@ func (s *Stream) remember(ctx context.Context, rec *slot.Record, o opening, view
 	return slot.Remember(ctx, s.pool, s.cfg, rec.Epoch, rec, o.sent, max(view.ConfirmedFlush, o.from))
 }
 
-// reassure reports the slot's own position every so often, until it is called off: a line may take longer to make than
-// wal_sender_timeout, with a million chains to count. There is no reporter yet, and no reader.
+// reassure reports the slot's own position every so often, until it is called off: a line may take
+// longer to make than wal_sender_timeout, with a million ordering groups to count. There is no
+// reporter yet, and no reader.
 func reassure(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at pglogrepl.LSN) (callOff func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var writing sync.WaitGroup

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 )
@@ -30,22 +30,24 @@ func alteredThereAndBack(t *testing.T, changes map[string][2]string) {
 				b.insert("lost")
 			}
 			b.exec(change[1])
-			var stop *outbox.Stop
+			var stop *event.Stop
 			for range 2 { // it is not taken for granted the second time
-				stop = replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+				stop = replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication")
 				b.wantGap(stop, changed, changed)
 				if !strings.Contains(stop.What, "was altered") {
 					t.Errorf("it is not said what happened: %s", stop.What)
 				}
 			}
 			b.wantFinding("publication", "was altered", "adopt")
-			b.runMend(stop)
-			if name == "partition root" { // what was committed meanwhile came under the partition's name
-				b.runMend(replicationtest.WantStop(t, b.run().endsBefore("lost"), outbox.ExitOperator, publication.NotConfigured))
+			b.runFix(stop)
+			// what was committed meanwhile came under the partition's name
+			if name == "partition root" {
+				b.runFix(replicationtest.WantStop(t, b.run().endsBefore("lost"), event.ExitOperator, publication.NotConfigured))
 			}
 			r := b.settledRun("b")
-			b.exec(change[0] + `; ` + change[1]) // at once: the mend of a relay that looks in between is another
-			b.runMend(replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication"))
+			// at once: the fix of a relay that looks in between is another
+			b.exec(change[0] + `; ` + change[1])
+			b.runFix(replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication"))
 			b.goesOn("c")
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Each setting of the server that hurts is a line with a mend, which works as it stands.
+// Each setting of the server that hurts is a line with a fix, which works as it stands.
 func TestCheckOfTheServersSettings(t *testing.T) {
 	t.Parallel()
 	p := ownServer(t, map[string]string{
@@ -28,13 +28,13 @@ func TestCheckOfTheServersSettings(t *testing.T) {
 	if f.Level != check.LevelFail || !strings.Contains(f.Detail, "replica") {
 		t.Errorf("%+v", f)
 	}
-	b.mended(p, f)
+	b.fixed(p, f)
 	if _, err := b.conn.Exec(await.Context(t), `SELECT pg_create_physical_replication_slot('another')`); err != nil {
 		t.Fatal(err)
 	}
 	f = b.wantLine(check.LevelFail, "replication slots", "1 of 1 used by others")
-	f.Mend, _, _ = strings.Cut(f.Mend, ";") // the rest is another way
-	b.mended(p, f)
+	f.Fix, _, _ = strings.Cut(f.Fix, ";") // the rest is another way
+	b.fixed(p, f)
 	b.waitNoWalsender() // of the checks before
 	stranger := b.cfg
 	stranger.Slot = "stranger"
@@ -47,7 +47,7 @@ func TestCheckOfTheServersSettings(t *testing.T) {
 	}
 	f = b.wantLine(check.LevelWarn, "wal senders", "1 of 2 used by others")
 	source.CloseStream(conn)
-	b.mended(p, f)
+	b.fixed(p, f)
 	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
 	b.exec(`SELECT pg_reload_conf()`)
 	await.Until(t, "the server to know it", func() bool { return b.finding("synchronous standby").Level == check.LevelFail })
@@ -67,17 +67,18 @@ func TestCheckOfTheRole(t *testing.T) {
 	}
 	ended()
 	b.exec(`ALTER ROLE ` + role + ` CONNECTION LIMIT 3`)
-	b.mended(nil, b.wantLine(check.LevelWarn, "connections", "this role may have 3", "up to 4"))
+	b.fixed(nil, b.wantLine(check.LevelWarn, "connections", "this role may have 3", "up to 4"))
 	ended()
 	b.exec(`ALTER DATABASE ` + database + ` CONNECTION LIMIT 3`)
-	b.mended(nil, b.wantLine(check.LevelWarn, "connections", "this database may have 3"))
+	b.fixed(nil, b.wantLine(check.LevelWarn, "connections", "this database may have 3"))
 	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
-	b.mended(nil, b.wantLine(check.LevelWarn, "rights", "events show"))
+	b.fixed(nil, b.wantLine(check.LevelWarn, "rights", "events show"))
 	b.goesOn("a")
 }
 
-// A pooler in between is found however it is configured: as it comes, it refuses the relay's settings; told to ignore them, it
-// keeps them back; and its sessions are not those of the backend that answers.
+// A pooler in between is found however it is configured: as it comes, it refuses the relay's
+// settings; told to ignore them, it keeps them back; and its sessions are not those of the backend
+// that answers.
 func TestCheckFindsAPooler(t *testing.T) {
 	t.Parallel()
 	p := servers.OwnPostgres(t)
@@ -105,18 +106,19 @@ func TestCheckFindsAPooler(t *testing.T) {
 			t.Cleanup(func() { pooler.Close() })
 			through := newBench(t, b.url)
 			through.cfg.Slot, through.cfg.URL = b.cfg.Slot, pooler.URL(b.text(`SELECT current_database()`))
-			if f := through.finding(c.line); f.Level != check.LevelFail || !strings.Contains(f.Detail, c.words) || f.Mend != source.MendPooler {
+			if f := through.finding(c.line); f.Level != check.LevelFail || !strings.Contains(f.Detail, c.words) || f.Fix != source.FixPooler {
 				t.Errorf("%+v", f)
 			}
 			r := through.run() // and a relay that is started so says it, too
-			await.Until(t, "the relay to name the pooler", func() bool { return strings.Contains(r.s.Snapshot().Why, source.MendPooler) })
+			await.Until(t, "the relay to name the pooler", func() bool { return strings.Contains(r.s.Snapshot().Why, source.FixPooler) })
 			r.endClean()
 		})
 	}
 	b.wantLine(check.LevelOK, "connection pooler", "none")
 }
 
-// PostgreSQL goes silent while it is asked: Check ends all the same, and says of each question that it was not answered.
+// PostgreSQL goes silent while it is asked: Check ends all the same, and says of each question that
+// it was not answered.
 func TestCheckOfAServerThatGoesSilent(t *testing.T) {
 	b := shared(t)
 	p := b.through()

@@ -35,7 +35,7 @@ func (b *bench) finding(name string) check.Finding {
 func (b *bench) wantLine(level, name string, words ...string) check.Finding {
 	b.t.Helper()
 	f := b.finding(name)
-	if f.Level != level || !hasWords(f.Detail, words) || (f.Mend == "") != (level == check.LevelOK) {
+	if f.Level != level || !hasWords(f.Detail, words) || (f.Fix == "") != (level == check.LevelOK) {
 		b.t.Errorf("the line is %+v, want %s with %q", f, level, words)
 	}
 	return f
@@ -59,12 +59,13 @@ func hasWords(text string, words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
 
-// mended runs the SQL of a mend, restarts the server when the mend says so, and wants the line to be ok.
-func (b *bench) mended(p *pgserver.Postgres, f check.Finding) {
+// fixed runs the SQL of a fix, restarts the server when the fix says so, and wants the line to be
+// ok.
+func (b *bench) fixed(p *pgserver.Postgres, f check.Finding) {
 	b.t.Helper()
-	sql, restart := strings.CutSuffix(f.Mend, ", then restart the server")
+	sql, restart := strings.CutSuffix(f.Fix, ", then restart the server")
 	if sql == "" {
-		b.t.Fatalf("there is no mend: %+v", f)
+		b.t.Fatalf("there is no fix: %+v", f)
 	}
 	for statement := range strings.SplitSeq(sql, "; ") {
 		b.exec(statement)
@@ -78,9 +79,10 @@ func (b *bench) mended(p *pgserver.Postgres, f check.Finding) {
 		}
 		b.reconnect()
 	}
-	await.Until(b.t, f.Name+" to be ok after "+f.Mend, func() bool { // a setting that is reloaded is in force a moment later
+	// a setting that is reloaded is in force a moment later
+	await.Until(b.t, f.Name+" to be ok after "+f.Fix, func() bool {
 		now := b.finding(f.Name)
-		return now.Level == check.LevelOK && now.Mend == ""
+		return now.Level == check.LevelOK && now.Fix == ""
 	})
 }
 
@@ -93,8 +95,9 @@ func TestCheckNamesColumnsAndTypes(t *testing.T) {
 	b.wantLine(check.LevelOK, "tables", "id text, payload jsonb", fmt.Sprintf("public.second (OID %s: id bigint, payload bytea)", oid))
 }
 
-// What is found most often of all: nobody listens, the password is wrong, the role may not replicate or not use the schema. Each has
-// a mend that can be copied, and nothing is said that was not asked.
+// What is found most often of all: nobody listens, the password is wrong, the role may not
+// replicate or not use the schema. Each has a fix that can be copied, and nothing is said that was
+// not asked.
 func TestCheckOfAConnectionThatFails(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "")
@@ -102,13 +105,13 @@ func TestCheckOfAConnectionThatFails(t *testing.T) {
 	b.init(setup.InitOptions{Role: role})
 	b.cfg.URL = as(b.url)
 	f := b.finding("replication connection")
-	if f.Level != check.LevelFail || !strings.Contains(f.Mend, source.QuoteName(role)) {
+	if f.Level != check.LevelFail || !strings.Contains(f.Fix, source.QuoteName(role)) {
 		t.Fatalf("%+v", f)
 	}
-	b.mended(nil, f)
+	b.fixed(nil, f)
 
 	b.exec("REVOKE UPDATE ON cdc_relay.slots FROM " + role)
-	if f := b.finding("schema"); f.Level != check.LevelFail || !strings.HasSuffix(f.Mend, "--role "+role+"`") {
+	if f := b.finding("schema"); f.Level != check.LevelFail || !strings.HasSuffix(f.Fix, "--role "+role+"`") {
 		t.Errorf("%+v", f)
 	}
 
@@ -123,7 +126,7 @@ func TestCheckOfAConnectionThatFails(t *testing.T) {
 	gone.Close()
 	u.Host = gone.Addr().String()
 	b.cfg.URL = u.String()
-	if f := b.finding("postgres"); f.Level != check.LevelFail || !strings.Contains(f.Mend, "source.url") {
+	if f := b.finding("postgres"); f.Level != check.LevelFail || !strings.Contains(f.Fix, "source.url") {
 		t.Errorf("%+v", f)
 	}
 }

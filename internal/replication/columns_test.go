@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
@@ -65,9 +65,9 @@ func TestDefaultColumnRenamedWhileRunning(t *testing.T) {
 			r.waitSeen("b")
 			b.exec(`ALTER TABLE outbox RENAME headers TO message_headers`)
 			b.exec(`INSERT INTO outbox VALUES ('c', '{}', '{"tenant": "c"}')`)
-			stop := replicationtest.WantStop(t, r.wait(), outbox.ExitMapping, "mapping")
-			if !strings.Contains(stop.What, `headers_column: column "headers" is gone`) || !strings.Contains(stop.Mend, "`headers_column: [headers, ...]`") {
-				t.Errorf("%s; the mend: %s", stop.What, stop.Mend)
+			stop := replicationtest.WantStop(t, r.wait(), event.ExitMapping, "mapping")
+			if !strings.Contains(stop.What, `headers_column: column "headers" is gone`) || !strings.Contains(stop.Fix, "`headers_column: [headers, ...]`") {
+				t.Errorf("%s; the fix: %s", stop.What, stop.Fix)
 			}
 			if events := b.current().Events; len(events) != 2 || events[1].Headers != `{"tenant": "b"}` {
 				t.Errorf("passed: %+v", events)

@@ -8,9 +8,9 @@ import (
 // durable is what this process knows to be in the database: the epoch of its last term, the flush
 // limit under it, and the watermark when its last raise was sent.
 type durable struct {
-	epoch            int64
-	raised           string // record.Raised
-	ceiling, settled pglogrepl.LSN
+	epoch               int64
+	raised              string // record.Raised
+	flushLimit, settled pglogrepl.LSN
 }
 
 // resume is the position from which this process goes on when nobody led since: what was committed
@@ -18,7 +18,7 @@ type durable struct {
 // position. An equal epoch is not enough: on storage from before our term another relay may have
 // raised it to the same number.
 func (d durable) resume(rec *slot.Record) pglogrepl.LSN {
-	if rec.Epoch != d.epoch || rec.Raised != d.raised || rec.Ceiling < d.ceiling {
+	if rec.Epoch != d.epoch || rec.Raised != d.raised || rec.FlushLimit < d.flushLimit {
 		return 0
 	}
 	return d.settled

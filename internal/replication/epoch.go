@@ -11,8 +11,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// raiseEpoch makes every statement of a former leader change nothing from now on. A former leader's session that holds
-// the row (stopped inside a statement) is ended: by its name and role it is one of ours.
+// raiseEpoch makes every statement of a former leader change nothing from now on. A former leader's
+// session that holds the row (stopped inside a statement) is ended: by its name and role it is one
+// of ours.
 func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (int64, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

@@ -10,13 +10,14 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
-// A former leader's statement was stopped in its middle and keeps the row that carries the epoch. It is ended.
+// A former leader's statement was stopped in its middle and keeps the row that carries the epoch.
+// It is ended.
 func TestTakeoverEndsAStatementOfAFormerLeader(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
@@ -81,11 +82,11 @@ func TestLeaderCutOffSilentlyAndAskedToStop(t *testing.T) {
 	})
 }
 
-// wantCutOrReplaced: a relay that was asked to stop ends with what it could not settle, or, if it may have heard that another
-// one leads, and threw that away, cleanly.
+// wantCutOrReplaced: a relay that was asked to stop ends with what it could not settle, or, if it
+// may have heard that another one leads, and threw that away, cleanly.
 func wantCutOrReplaced(r *running, mayHaveHeard bool) {
 	r.b.t.Helper()
 	if err := r.wait(); err != nil || !mayHaveHeard {
-		replicationtest.WantStop(r.b.t, err, outbox.ExitCut, "cut")
+		replicationtest.WantStop(r.b.t, err, event.ExitCut, "cut")
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -33,8 +33,9 @@ func (b *bench) another() *bench {
 	return o
 }
 
-// A leader is cut off without a sign, and its standby takes over and reports further. Then the old one is asked to stop,
-// or gets its connection back. Either way it changes nothing, and when the standby dies, nothing is lost.
+// A leader is cut off without a sign, and its standby takes over and reports further. Then the old
+// one is asked to stop, or gets its connection back. Either way it changes nothing, and when the
+// standby dies, nothing is lost.
 func TestLeaderCutOffSilently(t *testing.T) {
 	leaderCutOff(t, map[string]func(r *running, p *netproxy.Proxy, leads bool){
 		"back": func(r *running, p *netproxy.Proxy, _ bool) {
@@ -43,7 +44,7 @@ func TestLeaderCutOffSilently(t *testing.T) {
 			await.Until(r.b.t, "the old leader to be fenced or to stand by", func() bool {
 				select {
 				case <-r.done:
-					replicationtest.WantStop(r.b.t, r.err, outbox.ExitFailure, "fenced")
+					replicationtest.WantStop(r.b.t, r.err, event.ExitFailure, "fenced")
 					return true
 				default:
 					return r.s.Snapshot().Phase == survey.Standby
@@ -53,7 +54,8 @@ func TestLeaderCutOffSilently(t *testing.T) {
 	})
 }
 
-// leaderCutOff tries what becomes of the former leader; leads is false when it may have heard of the next one.
+// leaderCutOff tries what becomes of the former leader; leads is false when it may have heard of
+// the next one.
 func leaderCutOff(t *testing.T, cases map[string]func(r *running, p *netproxy.Proxy, leads bool)) {
 	t.Parallel()
 	for name, then := range cases {
@@ -75,7 +77,8 @@ func leaderCutOff(t *testing.T, cases map[string]func(r *running, p *netproxy.Pr
 			first.waitSeen("c")
 			silent.Hold(netproxy.Up)
 			silent.Hold(netproxy.Down)
-			leads := b.epoch() == epoch // else the machine stood still for longer than the timeout, before the hold
+			// else the machine stood still for longer than the timeout, before the hold
+			leads := b.epoch() == epoch
 			second.waitPhase(survey.Streaming)
 			second.waitSeen("c")
 			b.insert("d")
@@ -111,12 +114,12 @@ func (b *bench) epoch() string {
 	return b.text(`SELECT epoch::text FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
 }
 
-// ceilingOf is a term of the present leader's epoch as keepCeiling has it.
-func ceilingOf(epoch int64) *session.Term {
+// flushLimitOf is a term of the present leader's epoch as keepFlushLimit has it.
+func flushLimitOf(epoch int64) *session.Term {
 	return &session.Term{Epoch: epoch, Line: replicationtest.NewRecorder(1)}
 }
 
-func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
+func TestFlushLimitIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 	b := alone(t) // with much WAL of others the leader itself raises it meanwhile
 	r := b.settledRun("a")
 	pool, err := source.ConnectPool(&b.cfg)
@@ -136,33 +139,34 @@ func TestCeilingIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 	epoch, holder := rec.Epoch, uint32(view.ActivePID)
 	before := b.remembered()
 
-	replicationtest.WantStop(t, session.RaiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch-1), holder, 0), outbox.ExitFailure, "fenced")
-	if err := session.RaiseCeiling(ctx, pool, &b.cfg, ceilingOf(epoch), holder+1, 0); !errors.Is(err, slot.ErrNotActive) {
+	replicationtest.WantStop(t, session.RaiseFlushLimit(ctx, pool, &b.cfg, flushLimitOf(epoch-1), holder, 0), event.ExitFailure, "fenced")
+	if err := session.RaiseFlushLimit(ctx, pool, &b.cfg, flushLimitOf(epoch), holder+1, 0); !errors.Is(err, slot.ErrNotActive) {
 		t.Errorf("raised without holding the slot: %v", err)
 	}
 	for _, try := range []struct {
 		epoch int64
 		pid   uint32
 	}{{epoch - 1, holder}, {epoch, holder + 1}} {
-		if err := session.LowerCeiling(ctx, pool, &b.cfg, ceilingOf(try.epoch), try.pid, 0); err != nil {
+		if err := session.LowerFlushLimit(ctx, pool, &b.cfg, flushLimitOf(try.epoch), try.pid, 0); err != nil {
 			t.Error(err)
 		}
 	}
 	if after := b.remembered(); after != before {
 		t.Errorf("changed:\n%s\n%s", before, after)
 	}
-	tm := ceilingOf(epoch)
-	if err := session.RaiseCeiling(ctx, pool, &b.cfg, tm, holder, 0); err != nil {
+	tm := flushLimitOf(epoch)
+	if err := session.RaiseFlushLimit(ctx, pool, &b.cfg, tm, holder, 0); err != nil {
 		t.Error(err)
 	}
-	if got := b.text(`SELECT ceiling::text FROM cdc_relay.progress`); got != pglogrepl.LSN(tm.Ceiling.Load()).String() {
-		t.Errorf("the table says %s, the term %s", got, pglogrepl.LSN(tm.Ceiling.Load()))
+	if got := b.text(`SELECT max_flush_lsn::text FROM cdc_relay.progress`); got != pglogrepl.LSN(tm.FlushLimit.Load()).String() {
+		t.Errorf("the table says %s, the term %s", got, pglogrepl.LSN(tm.FlushLimit.Load()))
 	}
 	r.endClean()
 }
 
-// The raise of the ceiling, and its lowering, meet a raise of the epoch: they wait for that, and then change nothing.
-func TestCeilingIsLeftToWhoRaisesTheEpoch(t *testing.T) {
+// The raise of the flush limit, and its lowering, meet a raise of the epoch: they wait for that,
+// and then change nothing.
+func TestFlushLimitIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a")
 	pool, err := source.ConnectPool(&b.cfg)
@@ -173,8 +177,12 @@ func TestCeilingIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 	ctx := await.Context(t)
 	other := b.connect()
 	for name, write := range map[string]func(tm *session.Term, pid uint32) error{
-		"raise": func(tm *session.Term, pid uint32) error { return session.RaiseCeiling(ctx, pool, &b.cfg, tm, pid, 0) },
-		"lower": func(tm *session.Term, pid uint32) error { return session.LowerCeiling(ctx, pool, &b.cfg, tm, pid, 0) },
+		"raise": func(tm *session.Term, pid uint32) error {
+			return session.RaiseFlushLimit(ctx, pool, &b.cfg, tm, pid, 0)
+		},
+		"lower": func(tm *session.Term, pid uint32) error {
+			return session.LowerFlushLimit(ctx, pool, &b.cfg, tm, pid, 0)
+		},
 	} {
 		rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
 		if err != nil {
@@ -193,15 +201,16 @@ func TestCeilingIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- write(ceilingOf(rec.Epoch), uint32(view.ActivePID)) }()
+		go func() { done <- write(flushLimitOf(rec.Epoch), uint32(view.ActivePID)) }()
 		await.Until(t, name+" to wait", func() bool {
-			return len(done) > 0 || b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) != "0" // the leader may want to write, too
+			// the leader may want to write, too
+			return len(done) > 0 || b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) != "0"
 		})
 		if err := tx.Commit(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; name == "raise" {
-			replicationtest.WantStop(t, err, outbox.ExitFailure, "fenced")
+			replicationtest.WantStop(t, err, event.ExitFailure, "fenced")
 		} else if err != nil {
 			t.Error(err)
 		}
@@ -211,8 +220,8 @@ func TestCeilingIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 	}
 }
 
-// A relay that took the slot is kept waiting when it raises the epoch, and its session ends meanwhile. It does not lead before
-// it holds the slot again.
+// A relay that took the slot is kept waiting when it raises the epoch, and its session ends
+// meanwhile. It does not lead before it holds the slot again.
 func TestSlotLostBeforeTheEpochIsRaised(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
@@ -245,8 +254,8 @@ func TestSlotLostBeforeTheEpochIsRaised(t *testing.T) {
 	r.endClean()
 }
 
-// A standby is held up on its way to the slot, and meanwhile another one leads and stops. What it then compares the slot with
-// must be of the time when it holds it.
+// A standby is held up on its way to the slot, and meanwhile another one leads and stops. What it
+// then compares the slot with must be of the time when it holds it.
 func TestStandbyThatComesLate(t *testing.T) {
 	b := shared(t)
 	late, between := b.another(), b.another()
@@ -276,14 +285,15 @@ func TestStandbyThatComesLate(t *testing.T) {
 	standby.endClean()
 }
 
-// The epoch was raised under a running leader, as a takeover would: its next raise finds out, and it stops.
+// The epoch was raised under a running leader, as a takeover would: its next raise finds out, and
+// it stops.
 func TestLeaderThatWasFencedStops(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	b.exec(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
 	before := b.remembered()
 	b.insert("b")
-	replicationtest.WantStop(t, r.wait(), outbox.ExitFailure, "fenced")
+	replicationtest.WantStop(t, r.wait(), event.ExitFailure, "fenced")
 	if after := b.remembered(); after != before {
 		t.Errorf("it wrote:\n%s\n%s", before, after)
 	}
@@ -292,7 +302,8 @@ func TestLeaderThatWasFencedStops(t *testing.T) {
 	next.endClean()
 }
 
-// Another relay led between two sessions of this one: what is in memory is thrown away, the other one reported beyond it.
+// Another relay led between two sessions of this one: what is in memory is thrown away, the other
+// one reported beyond it.
 func TestLeaderReturnsAfterAnotherLed(t *testing.T) {
 	b := shared(t)
 	p := b.through()
@@ -309,7 +320,7 @@ func TestLeaderReturnsAfterAnotherLed(t *testing.T) {
 	b.insert("c")
 	between.waitSeen("c")
 	between.endClean()
-	if err := p.Mend(); err != nil {
+	if err := p.Fix(); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "a new term", func() bool { return b.current() != old })
@@ -332,7 +343,7 @@ func TestLeaderReturnsAfterTheSlotWasAdopted(t *testing.T) {
 	old := b.current()
 	p.Cut()
 	b.exec(`UPDATE cdc_relay.slots SET incarnation = incarnation + 1`)
-	if err := p.Mend(); err != nil {
+	if err := p.Fix(); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "a new term", func() bool { return b.current() != old })

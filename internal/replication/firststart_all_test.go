@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
@@ -17,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// The id has another of its names here, and the newest row has none: the question is asked all the same.
+// The id has another of its names here, and the newest row has none: the question is asked all the
+// same.
 func TestFirstStartNamesTheNewestRow(t *testing.T) {
 	t.Parallel()
 	for newest, sql := range map[string]string{
@@ -30,7 +31,7 @@ func TestFirstStartNamesTheNewestRow(t *testing.T) {
 			b.exec(`CREATE TABLE outbox (event_id text, payload jsonb)`)
 			b.exec(sql)
 			b.cfg.Tables[0].Mapping.ID.Any = []string{"id", "event_id", "payload"}
-			stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+			stop := replicationtest.WantStop(t, b.run().wait(), event.ExitUsage, "backfill")
 			if !strings.Contains(stop.What, "2 rows, newest "+newest+":") {
 				t.Errorf("the row is not named: %s", stop.What)
 			}
@@ -38,13 +39,14 @@ func TestFirstStartNamesTheNewestRow(t *testing.T) {
 	}
 }
 
-// An unfinished creation of ours is no right to a slot of that name in another database of the cluster.
+// An unfinished creation of ours is no right to a slot of that name in another database of the
+// cluster.
 func TestUnfinishedCreationLeavesTheSlotOfAnotherDatabase(t *testing.T) {
 	b := shared(t)
 	b.unfinished()
 	other := b.createSlotElsewhere()
 	for range 2 {
-		stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+		stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_foreign")
 		if name := other.text(`SELECT current_database()`); !strings.Contains(stop.What, name) {
 			t.Errorf("%s is not named: %s", name, stop.What)
 		}
@@ -67,10 +69,11 @@ func TestLongCountIsNamed(t *testing.T) {
 	}
 	await.Until(t, "the line", func() bool { return b.logs.FilterMessageSnippet("counting the rows").Len() == 1 })
 	p.Delay(0)
-	replicationtest.WantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, r.wait(), event.ExitUsage, "backfill")
 }
 
-// Only the connection on which the slot is made is lost: the row that says creating stays, because the slot may come to be.
+// Only the connection on which the slot is made is lost: the row that says creating stays, because
+// the slot may come to be.
 func TestCreationWithoutAnAnswerStaysUnfinished(t *testing.T) {
 	b := shared(t)
 	tx, _ := b.openInsert("open")

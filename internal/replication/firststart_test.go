@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
@@ -31,7 +31,8 @@ func (b *bench) openInsert(id string) (pgx.Tx, *pgx.Conn) {
 	return tx, other
 }
 
-// waitCreating returns once the creation of the slot has begun, which then waits for the open transaction.
+// waitCreating returns once the creation of the slot has begun, which then waits for the open
+// transaction.
 func (b *bench) waitCreating() {
 	b.t.Helper()
 	await.Until(b.t, "CREATE_REPLICATION_SLOT to wait for the open transaction", func() bool {
@@ -52,7 +53,7 @@ func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+	stop := replicationtest.WantStop(t, r.wait(), event.ExitUsage, "backfill")
 	if !strings.Contains(stop.What, "1 rows, newest open") {
 		t.Errorf("the row is not named: %s", stop.What)
 	}
@@ -98,7 +99,8 @@ func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
 	}
 }
 
-// unfinished is what a crash leaves behind in our tables before, or just after, the slot is created.
+// unfinished is what a crash leaves behind in our tables before, or just after, the slot is
+// created.
 func (b *bench) unfinished() {
 	b.t.Helper()
 	ctx := await.Context(b.t)
@@ -115,13 +117,13 @@ func (b *bench) unfinished() {
 	}
 }
 
-func TestUnfinishedCreationIsMadeAnew(t *testing.T) {
+func TestUnfinishedCreationIsMadeAgain(t *testing.T) {
 	b := shared(t)
 	b.unfinished()
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
 	b.insert("asked for by nobody")
 	r := b.run()
-	replicationtest.WantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, r.wait(), event.ExitUsage, "backfill")
 }
 
 // Somebody else takes the name between our look and CREATE_REPLICATION_SLOT.
@@ -160,12 +162,13 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 		b := shared(t)
 		b.createSlotElsewhere()
 		rec, err := create(b)
-		replicationtest.WantStop(t, err, outbox.ExitOperator, "slot_foreign")
+		replicationtest.WantStop(t, err, event.ExitOperator, "slot_foreign")
 		if rec != nil {
 			t.Errorf("there is a record of a slot that is not ours: %+v", rec)
 		}
 	})
-	// It may be our own, of an attempt whose answer was lost: nobody has asked about the rows before it.
+	// It may be our own, of an attempt whose answer was lost: nobody has asked about the rows
+	// before it.
 	t.Run("this database's", func(t *testing.T) {
 		b := shared(t)
 		b.insert("before")
@@ -174,12 +177,13 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 		if source.SQLState(err) != "42710" || rec == nil || rec.State != slot.StateCreating {
 			t.Errorf("record %+v, error %v", rec, err)
 		}
-		replicationtest.WantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+		replicationtest.WantStop(t, b.run().wait(), event.ExitUsage, "backfill")
 	})
 }
 
-// The connection on which the slot is being made is lost, and the server goes on making it. What it made then must not be
-// taken for a slot that somebody made by hand: nobody has asked about the rows before it.
+// The connection on which the slot is being made is lost, and the server goes on making it. What it
+// made then must not be taken for a slot that somebody made by hand: nobody has asked about the
+// rows before it.
 func TestFirstStartLosesItsConnection(t *testing.T) {
 	b := shared(t)
 	p := b.through()
@@ -191,10 +195,11 @@ func TestFirstStartLosesItsConnection(t *testing.T) {
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	replicationtest.WantStop(t, r.wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, r.wait(), event.ExitUsage, "backfill")
 }
 
-// The same, when it was the relay that died, and another one is started while the server is still at it.
+// The same, when it was the relay that died, and another one is started while the server is still
+// at it.
 func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 	b := shared(t)
 	p := b.through()
@@ -205,12 +210,13 @@ func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 	creating := func() int { return b.logs.FilterMessageSnippet("creating the slot waits").Len() }
 	before := creating()
 	next := b.run()
-	// For the server to be done with it; or, when the client's request to cancel it still came through, for its own creation.
+	// For the server to be done with it; or, when the client's request to cancel it still came
+	// through, for its own creation.
 	await.Until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == survey.Waiting || creating() > before })
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	replicationtest.WantStop(t, next.wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, next.wait(), event.ExitUsage, "backfill")
 }
 
 func TestTwoFirstStartsMakeOneSlot(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -14,8 +14,8 @@ import (
 // been committed that were never sent: since the last check that found them in order: in this
 // process, or else the last one that a relay wrote down, which it did when it had to write anyway.
 func (s *Stream) nameGap(ctx context.Context, err error) error {
-	var stop *outbox.Stop
-	if !errors.As(err, &stop) || stop.Code != outbox.ExitOperator || stop.Reason != "publication" && stop.Reason != "table" {
+	var stop *event.Stop
+	if !errors.As(err, &stop) || stop.Code != event.ExitOperator || stop.Reason != "publication" && stop.Reason != "table" {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)

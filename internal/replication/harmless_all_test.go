@@ -10,7 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
@@ -29,9 +29,10 @@ func ownServer(t *testing.T, settings map[string]string) *pgserver.Postgres {
 	return p
 }
 
-// A fast shutdown waits for each walsender until it has reported the last record of the WAL, which a relay can not: the
-// ceiling is a row in the database that is going down. The relay lets go instead, or the server would not stop here: no grace
-// and no wal_sender_timeout ends before the test.
+// A fast shutdown waits for each walsender until it has reported the last record of the WAL, which
+// a relay cannot: the flush limit is a row in the database that is going down. The relay lets go
+// instead, or the server would not stop here: no grace and no wal_sender_timeout ends before the
+// test.
 func TestServerStopsAsFastWithARelay(t *testing.T) {
 	t.Parallel()
 	p := ownServer(t, nil)
@@ -76,15 +77,16 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	r.waitSeen("b")
 	stops(0, 1)
 	starts()
-	// The everyday case: relay, broker and server are stopped together. The relay's long grace is not the server's.
+	// The everyday case: relay, broker and server are stopped together. The relay's long grace is
+	// not the server's.
 	r.stop()
 	r.waitPhase(survey.Stopping)
 	stops(0, 1)
-	replicationtest.WantStop(t, r.wait(), outbox.ExitCut, "cut") // events were not confirmed
+	replicationtest.WantStop(t, r.wait(), event.ExitCut, "cut") // events were not confirmed
 }
 
-// A raise of the ceiling is a commit. Under a publication FOR ALL TABLES that commit comes back in the stream, and must
-// not cause the next one.
+// A raise of the flush limit is a commit. Under a publication FOR ALL TABLES that commit comes back
+// in the stream, and must not cause the next one.
 func TestIdleRelayHardlyWrites(t *testing.T) {
 	b := alone(t) // what other databases write moves the slot too
 	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
@@ -109,8 +111,8 @@ func TestIdleRelayHardlyWrites(t *testing.T) {
 	}
 }
 
-// A relay is no standby that commits wait for. The setting may also change under a running one: its first report would make it such a
-// standby.
+// A relay is no standby that commits wait for. The setting may also change under a running one: its
+// first report would make it such a standby.
 func TestRelayThatBecomesASynchronousStandbyStops(t *testing.T) {
 	b := alone(t)
 	b.exec(`ALTER SYSTEM SET synchronous_commit = 'local'`) // for the test's own commits
@@ -120,11 +122,11 @@ func TestRelayThatBecomesASynchronousStandbyStops(t *testing.T) {
 	r.waitPhase(survey.Streaming)
 	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
 	b.exec(`SELECT pg_reload_conf()`)
-	replicationtest.WantStop(t, r.wait(), outbox.ExitFailure, "sync_standby")
+	replicationtest.WantStop(t, r.wait(), event.ExitFailure, "sync_standby")
 
 	names := fmt.Sprintf(`FIRST 2 ("cdc-relay/%s", a)`, b.cfg.Slot)
 	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '` + names + `'`)
 	b.exec(`SELECT pg_reload_conf()`)
 	await.Until(t, "the names to be in force", func() bool { return b.text(`SHOW synchronous_standby_names`) == names })
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "sync_standby")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "sync_standby")
 }

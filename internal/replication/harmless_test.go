@@ -15,7 +15,8 @@ func TestIdleOutboxMovesWithOtherTables(t *testing.T) {
 	r := b.run()
 	r.waitPhase(survey.Streaming)
 	for range 3 {
-		b.exec(`INSERT INTO other SELECT repeat(md5(g::text), 100) FROM generate_series(1, 8000) g`) // some 25 MB
+		// some 25 MB
+		b.exec(`INSERT INTO other SELECT repeat(md5(g::text), 100) FROM generate_series(1, 8000) g`)
 		var at string
 		if err := b.conn.QueryRow(await.Context(t), `SELECT pg_current_wal_lsn()::text`).Scan(&at); err != nil {
 			t.Fatal(err)

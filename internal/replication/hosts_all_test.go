@@ -10,7 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -51,8 +51,9 @@ func pair(t *testing.T) (primary, standby *pgserver.Postgres) {
 	return primary, standby
 }
 
-// The one that can be written to is taken, wherever it stands and however the hosts are written: behind a host that is not
-// there, and behind a standby, which answers. Alone, the standby is waited for, and the reason says so.
+// The one that can be written to is taken, wherever it stands and however the hosts are written:
+// behind a host that is not there, and behind a standby, which answers. Alone, the standby is
+// waited for, and the reason says so.
 func TestSeveralHosts(t *testing.T) {
 	t.Parallel()
 	primary, standby := pair(t)
@@ -85,7 +86,7 @@ func TestSeveralHosts(t *testing.T) {
 		t.Errorf("the reason is %q", why)
 	}
 	r.endClean()
-	if f := b.finding("postgres"); f.Level != check.LevelFail || !strings.Contains(f.Detail, "standby") || !strings.Contains(f.Mend, "name the primary") {
+	if f := b.finding("postgres"); f.Level != check.LevelFail || !strings.Contains(f.Detail, "standby") || !strings.Contains(f.Fix, "name the primary") {
 		t.Errorf("check says %+v", f)
 	}
 	b.cfg.URL = several(t, b.url, nobody, "127.0.0.1:2") // and when there is none at all
@@ -108,8 +109,8 @@ func TestSeveralHostsAsARoleThatIsReadOnly(t *testing.T) {
 	b.goesOn("a")
 }
 
-// The primary dies and its standby is promoted. The slot did not come along, so rows may be missing there: an operator
-// decides, and then the relay goes on with the same configuration.
+// The primary dies and its standby is promoted. The slot did not come along, so rows may be missing
+// there: an operator decides, and then the relay goes on with the same configuration.
 func TestFailoverToAPromotedStandby(t *testing.T) {
 	t.Parallel()
 	primary, standby := pair(t)
@@ -127,18 +128,19 @@ func TestFailoverToAPromotedStandby(t *testing.T) {
 	}
 	r.waitPhase(survey.Waiting)
 	b.exec(`SELECT pg_promote()`)
-	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
+	stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "slot_moved")
 	if !strings.Contains(stop.What, "timeline 1") || !strings.Contains(stop.What, "timeline 2") {
 		t.Errorf("the timelines are not named: %s", stop.What)
 	}
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost") // a start looks for the slot first
+	// a start looks for the slot first
+	replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_lost")
 	b.insert("lost")
-	b.runMend(stop)
+	b.runFix(stop)
 	b.goesOn("b")
 }
 
-// A primary that was cut off and the one that was promoted in its place can both be written to. What the relay writes goes
-// where it reads.
+// A primary that was cut off and the one that was promoted in its place can both be written to.
+// What the relay writes goes where it reads.
 func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	t.Parallel()
 	primary, standby := pair(t)
@@ -152,7 +154,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	b.reconnect()
 	b.exec(`SELECT pg_promote()`)
 	await.Until(t, "the standby to be promoted", func() bool { return b.text(`SELECT pg_is_in_recovery()::text`) == "false" })
-	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
+	stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "slot_moved")
 	if !strings.Contains(stop.What, "timeline 2") {
 		t.Errorf("the timeline is not named: %s", stop.What)
 	}
@@ -175,7 +177,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 			t.Errorf("the server of the stream is refused: %v", err)
 		}
 		if reason != "" {
-			replicationtest.WantStop(t, err, outbox.ExitOperator, reason)
+			replicationtest.WantStop(t, err, event.ExitOperator, reason)
 		}
 	}
 	b.cfg.URL = primary.URL("shop")
@@ -185,5 +187,5 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	replicationtest.WantStop(t, pool.Ping(await.Context(t)), outbox.ExitOperator, "slot_moved")
+	replicationtest.WantStop(t, pool.Ping(await.Context(t)), event.ExitOperator, "slot_moved")
 }

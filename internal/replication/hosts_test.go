@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -55,13 +55,13 @@ func TestPoolStaysOnTheServerOfTheStreamAlsoIfItPrefersAStandby(t *testing.T) {
 			t.Errorf("met %+v: %v", c.at, err)
 		}
 		if c.reason != "" {
-			replicationtest.WantStop(t, err, outbox.ExitOperator, c.reason)
+			replicationtest.WantStop(t, err, event.ExitOperator, c.reason)
 		}
 	}
 }
 
 // Connections that the pool made before the stream had met its server are not used any more.
-func TestPoolIsMadeAnewWhereTheStreamGoes(t *testing.T) {
+func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 	b := shared(t)
 	at := new(source.Primary)
 	pool := b.poolOf(at)

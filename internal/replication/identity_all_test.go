@@ -7,24 +7,24 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 )
 
-// Where the relay makes no slot, the mends say how to.
-func TestSlotDroppedThatIsNotMadeAnew(t *testing.T) {
+// Where the relay makes no slot, the fixes say how to.
+func TestSlotDroppedThatIsNotMadeAgain(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
 	b.cfg.Create = false
 	b.dropSlot()
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
-	adopt, makeSlot, found := strings.Cut(stop.Mend, "source.create is false: ")
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_lost")
+	adopt, makeSlot, found := strings.Cut(stop.Fix, "source.create is false: ")
 	if !found {
-		t.Fatal(stop.Mend)
+		t.Fatal(stop.Fix)
 	}
-	b.runMend(&outbox.Stop{Mend: adopt})
-	if stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_missing"); stop.Mend != makeSlot {
-		t.Errorf("the loss is accepted, and the mend is %q, not %q", stop.Mend, makeSlot)
+	b.runFix(&event.Stop{Fix: adopt})
+	if stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_missing"); stop.Fix != makeSlot {
+		t.Errorf("the loss is accepted, and the fix is %q, not %q", stop.Fix, makeSlot)
 	}
 	b.exec(makeSlot)
 	b.goesOn("b")
@@ -40,7 +40,7 @@ func TestSlotOfAnotherKind(t *testing.T) {
 		t.Run(name+" before the first start", func(t *testing.T) {
 			b := shared(t)
 			make(b)
-			stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+			stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_foreign")
 			if !strings.Contains(stop.What, name) {
 				t.Errorf("%s is not named: %s", name, stop.What)
 			}
@@ -51,7 +51,7 @@ func TestSlotOfAnotherKind(t *testing.T) {
 			b.settledRun("a").endClean()
 			b.dropSlot()
 			make(b)
-			replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_foreign")
+			replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_foreign")
 			b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND slot_type = 'physical'`, b.cfg.Slot)
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
@@ -30,7 +30,8 @@ func (b *bench) settledRun(id string) *running {
 	return r
 }
 
-// goesOn starts a relay after the operator's mend, and wants it to relay what is committed from then on.
+// goesOn starts a relay after the operator's fix, and wants it to relay what is committed from then
+// on.
 func (b *bench) goesOn(id string) {
 	b.t.Helper()
 	r := b.settledRun(id)
@@ -48,7 +49,8 @@ func (b *bench) createSlot(plugin string) {
 	b.exec(`SELECT pg_create_logical_replication_slot($1, $2)`, b.cfg.Slot, plugin)
 }
 
-// createSlotElsewhere makes a slot of our name in another database of the cluster, and returns that database.
+// createSlotElsewhere makes a slot of our name in another database of the cluster, and returns that
+// database.
 func (b *bench) createSlotElsewhere() *bench {
 	b.t.Helper()
 	other := newBench(b.t, servers.OwnPostgres(b.t).Database(b.t))
@@ -61,22 +63,24 @@ func TestSlotDroppedWhileDown(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.dropSlot()
 	b.insert("lost")
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost")
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_lost")
 	if !strings.Contains(stop.What, b.cfg.Slot) {
 		t.Errorf("the slot is not named: %s", stop.What)
 	}
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_lost") // and again: nothing was made in its place
-	b.runMend(stop)
+	// and again: nothing was made in its place
+	replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_lost")
+	b.runFix(stop)
 	b.goesOn("b")
 	if slices.Contains(b.current().Seen(), "lost") {
-		t.Error("a new slot can not have it")
+		t.Error("a new slot cannot have it")
 	}
 	if n := b.logs.FilterMessageSnippet("left behind").Len(); n != 1 {
 		t.Errorf("rows left behind were named %d times", n)
 	}
 }
 
-// A slot that was dropped and created again looks as before. What was committed in between is not in it.
+// A slot that was dropped and created again looks as before. What was committed in between is not
+// in it.
 func TestSlotRecreated(t *testing.T) {
 	slotRecreated(t, map[string]func(b *bench, r *running, p *netproxy.Proxy) error{
 		"after a kill": func(b *bench, r *running, p *netproxy.Proxy) error {
@@ -87,7 +91,7 @@ func TestSlotRecreated(t *testing.T) {
 		"while its stream is cut": func(b *bench, r *running, p *netproxy.Proxy) error {
 			p.Cut()
 			b.recreate()
-			if err := p.Mend(); err != nil {
+			if err := p.Fix(); err != nil {
 				b.t.Fatal(err)
 			}
 			return r.wait()
@@ -111,14 +115,14 @@ func slotRecreated(t *testing.T, cases map[string]func(b *bench, r *running, p *
 			p := b.through()
 			r := b.settledRun("a")
 			before := b.confirmedFlush()
-			stop := replicationtest.WantStop(t, happen(b, r, p), outbox.ExitOperator, "slot_moved")
+			stop := replicationtest.WantStop(t, happen(b, r, p), event.ExitOperator, "slot_moved")
 			after := b.confirmedFlush()
 			if !strings.Contains(stop.What, "rows committed between") || !strings.Contains(stop.What, after.String()) {
 				t.Errorf("the range (%s to %s) is not named: %s", before, after, stop.What)
 			}
-			replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
-			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), outbox.ExitOperator, "slot_moved")
-			b.runMend(stop)
+			replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_moved")
+			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, "slot_moved")
+			b.runFix(stop)
 			b.goesOn("b")
 			if slices.Contains(b.current().Seen(), "lost") {
 				t.Error("the slot began after it")
@@ -127,21 +131,22 @@ func slotRecreated(t *testing.T, cases map[string]func(b *bench, r *running, p *
 	}
 }
 
-// A clean stop leaves the ceiling where the slot is, so that the smallest move by another hand is seen.
+// A clean stop leaves the flush limit where the slot is, so that the smallest move by another hand
+// is seen.
 func TestSlotMovedByHandAfterACleanStop(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
-	if at, ceiling := b.confirmedFlush().String(), b.text(`SELECT ceiling::text FROM cdc_relay.progress`); at != ceiling {
-		t.Errorf("the slot is at %s, the ceiling at %s", at, ceiling)
+	if at, flushLimit := b.confirmedFlush().String(), b.text(`SELECT max_flush_lsn::text FROM cdc_relay.progress`); at != flushLimit {
+		t.Errorf("the slot is at %s, the flush limit at %s", at, flushLimit)
 	}
 	b.insert("skipped")
 	b.waitFree()
 	b.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, b.cfg.Slot)
-	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved"))
+	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_moved"))
 	b.goesOn("b")
 }
 
-// Below the ceiling, but above what this process reported.
+// Below the flush limit, but above what this process reported.
 func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
 	b := shared(t)
 	p := b.through()
@@ -151,12 +156,12 @@ func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
 	r.waitSeen("skipped")
 	p.Cut()
 	b.waitFree()
-	b.exec(`UPDATE cdc_relay.progress SET ceiling = pg_current_wal_insert_lsn()`)
-	b.exec(`SELECT pg_replication_slot_advance($1, (SELECT ceiling FROM cdc_relay.progress))`, b.cfg.Slot)
-	if err := p.Mend(); err != nil {
+	b.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = pg_current_wal_insert_lsn()`)
+	b.exec(`SELECT pg_replication_slot_advance($1, (SELECT max_flush_lsn FROM cdc_relay.progress))`, b.cfg.Slot)
+	if err := p.Fix(); err != nil {
 		t.Fatal(err)
 	}
-	replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "slot_moved")
+	replicationtest.WantStop(t, r.wait(), event.ExitOperator, "slot_moved")
 }
 
 // hold reads the slot as a program of that name does.
@@ -188,7 +193,7 @@ func TestSlotHeldByAnotherProgram(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.waitFree()
 	b.hold("billing export")
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_held")
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_held")
 	if !strings.Contains(stop.What, `"billing export"`) {
 		t.Errorf("the holder is not named: %s", stop.What)
 	}
@@ -224,11 +229,11 @@ func TestSlotInvalidatedByTheServer(t *testing.T) {
 			if stopFirst {
 				r = b.run()
 			}
-			stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "slot_lost")
+			stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "slot_lost")
 			if !strings.Contains(stop.What, "invalidated") {
 				t.Errorf("what happened is not said: %s", stop.What)
 			}
-			b.runMend(stop)
+			b.runFix(stop)
 			b.goesOn("b")
 		})
 	}
@@ -239,15 +244,15 @@ func TestAnotherPublicationSystemOrTimeline(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.exec(`CREATE PUBLICATION second FOR TABLE outbox WITH (publish = 'insert')`)
 	b.cfg.Publication = "second"
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_moved")
 	if !strings.Contains(stop.What, `"p"`) || !strings.Contains(stop.What, `"second"`) {
 		t.Errorf("the publications are not named: %s", stop.What)
 	}
 	b.cfg.Publication = "p"
 	for _, other := range []string{`system_id = '42'`, `timeline = timeline + 1`} {
 		b.exec(`UPDATE cdc_relay.slots SET ` + other)
-		stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "slot_moved")
-		b.runMend(stop)
+		stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_moved")
+		b.runFix(stop)
 		b.goesOn("after " + other)
 	}
 }

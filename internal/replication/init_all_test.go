@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
@@ -16,21 +16,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
-// Each right that a statement of the siding needs is asked for at the start: without it the first refused event would find
-// that it can not be parked.
-func TestRoleThatMayNotPark(t *testing.T) {
+// Each right that a statement of the retry table needs is asked for at the start: without it the
+// first refused event would find that it cannot be deferred.
+func TestRoleThatMayNotDefer(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	for _, on := range []string{"DELETE ON cdc_relay.retry", "INSERT ON cdc_relay.dead_letter", "INSERT ON cdc_relay.audit", "USAGE ON SEQUENCE cdc_relay.row_number"} {
 		b.exec(`REVOKE ` + on + ` FROM ` + role)
-		replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
+		replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "schema")
 		b.exec(`GRANT ` + on + ` TO ` + role)
 	}
 	b.goesOn("a")
 }
 
-// A role that may change the schema brings it up itself, as a standby too: before it leads, so that the leader of the version
-// before goes on beside it.
+// A role that may change the schema brings it up itself, as a standby too: before it leads, so that
+// the leader of the version before goes on beside it.
 func TestStandbyUpgrades(t *testing.T) {
 	b := shared(t)
 	leader := b.settledRun("a")
@@ -58,14 +58,14 @@ func TestRoleThatMayNotReplicate(t *testing.T) {
 	b.exec(`ALTER ROLE ` + role + ` REPLICATION`)
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.exec(`ALTER ROLE ` + role + ` NOREPLICATION`)
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
-	if !strings.Contains(stop.Mend, "REPLICATION") {
-		t.Errorf("the mend is not named: %s", stop.Mend)
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "rights")
+	if !strings.Contains(stop.Fix, "REPLICATION") {
+		t.Errorf("the fix is not named: %s", stop.Fix)
 	}
 }
 
-// A right on the outbox is missing at the first start: that is said, and nothing is left half made that a next start
-// would take for a slot made by hand.
+// A right on the outbox is missing at the first start: that is said, and nothing is left half made
+// that a next start would take for a slot made by hand.
 func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
 	b.exec(publication.CreateSQL(&b.cfg))
@@ -89,9 +89,9 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 		}
 	}
 	for range 2 {
-		stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
-		if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.Mend, `GRANT SELECT ON "public"."outbox" TO "`+role+`"`) {
-			t.Errorf("table and mend are not named: %s; %s", stop.What, stop.Mend)
+		stop := replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "rights")
+		if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.Fix, `GRANT SELECT ON "public"."outbox" TO "`+role+`"`) {
+			t.Errorf("table and fix are not named: %s; %s", stop.What, stop.Fix)
 		}
 		nothingLeft()
 	}
@@ -99,14 +99,15 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	b.exec(`GRANT SELECT ON outbox TO ` + role)
 	b.exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)
 	b.exec(`CREATE POLICY everything ON outbox USING (true)`)
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "rights")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "rights")
 	nothingLeft()
 	b.wantFinding("rights", "row level security", "BYPASSRLS")
 	b.exec(`ALTER ROLE ` + role + ` BYPASSRLS`)
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitUsage, "backfill")
 	nothingLeft()
 
-	// The right is taken away between the question and the count: the slot that was made by then does not stay.
+	// The right is taken away between the question and the count: the slot that was made by then
+	// does not stay.
 	tx, _ := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
@@ -114,11 +115,11 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	if err := tx.Commit(await.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	replicationtest.WantStop(t, r.wait(), outbox.ExitFailure, "rights")
+	replicationtest.WantStop(t, r.wait(), event.ExitFailure, "rights")
 	nothingLeft()
 }
 
-// A standby is not the one to make anew what was torn down.
+// A standby is not the one to make again what was torn down.
 func TestTeardownUnderAStandby(t *testing.T) {
 	b := shared(t)
 	first := b.settledRun("a")
@@ -127,11 +128,12 @@ func TestTeardownUnderAStandby(t *testing.T) {
 	b.exec(`TRUNCATE outbox`)
 	b.exec(`DELETE FROM cdc_relay.slots`)
 	b.exec(`DELETE FROM cdc_relay.progress`)
-	var stop *outbox.Stop
-	if err := first.end(); err != nil && !(errors.As(err, &stop) && stop.Reason == "fenced") { // it may have noticed
+	var stop *event.Stop
+	// it may have noticed
+	if err := first.end(); err != nil && !(errors.As(err, &stop) && stop.Reason == "fenced") {
 		t.Fatal(err)
 	}
-	replicationtest.WantStop(t, second.wait(), outbox.ExitOperator, "slot_lost")
+	replicationtest.WantStop(t, second.wait(), event.ExitOperator, "slot_lost")
 }
 
 // A publication that somebody else made may have other readers.
@@ -184,7 +186,7 @@ func TestTeardownLeavesForeignSlots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			make(b)
-			replicationtest.WantStop(t, teardown(b), outbox.ExitOperator, "slot_foreign")
+			replicationtest.WantStop(t, teardown(b), event.ExitOperator, "slot_foreign")
 			if got := b.count(); got != "1 slots, 0 publications, 0 schemas" {
 				t.Error(got)
 			}

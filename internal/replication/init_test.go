@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
@@ -27,7 +27,8 @@ func asRole(t *testing.T, attributes string) (b *bench, role, owner string) {
 
 func (b *bench) init(opt setup.InitOptions) {
 	b.t.Helper()
-	if err := setup.Init(await.Context(b.t), b.cfg, opt); err != nil { // as long as a slot takes that waits for other tests
+	// as long as a slot takes that waits for other tests
+	if err := setup.Init(await.Context(b.t), b.cfg, opt); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -42,9 +43,9 @@ func (b *bench) count() string {
 
 func TestSmallestRole(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
-	if !strings.Contains(stop.Mend, "cdc-relay init --no-slot --url") || !strings.Contains(stop.Mend, "--role") {
-		t.Errorf("the mend is not to be copied: %s", stop.Mend)
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "schema")
+	if !strings.Contains(stop.Fix, "cdc-relay init --no-slot --url") || !strings.Contains(stop.Fix, "--role") {
+		t.Errorf("the fix is not to be copied: %s", stop.Fix)
 	}
 	for range 2 { // it may be run any number of times
 		b.init(setup.InitOptions{URL: owner, Role: role})
@@ -64,13 +65,13 @@ func TestSmallestRole(t *testing.T) {
 	second.endClean()
 }
 
-// A database of the version before: a role that may not change the schema names init, which brings it up to this version with
-// the rights on what is new.
+// A database of the version before: a role that may not change the schema names init, which brings
+// it up to this version with the rights on what is new.
 func TestUpgrade(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.downgrade()
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "schema")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "schema")
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.goesOn("a")
 }
@@ -88,15 +89,16 @@ func (b *bench) downgrade() {
 	b.exec(`DELETE FROM cdc_relay.migration WHERE version > 1`)
 }
 
-// wantFinding wants check to fail one line by that name, with the words in it and the mend beside it.
-func (b *bench) wantFinding(name, words, mend string) {
+// wantFinding wants check to fail one line by that name, with the words in it and the fix beside
+// it.
+func (b *bench) wantFinding(name, words, fix string) {
 	b.t.Helper()
 	list, err := check.Run(await.Context(b.t), b.cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	if !slices.ContainsFunc(list, func(f check.Finding) bool {
-		return f.Name == name && f.Level == check.LevelFail && strings.Contains(f.Detail, words) && strings.Contains(f.Mend, mend)
+		return f.Name == name && f.Level == check.LevelFail && strings.Contains(f.Detail, words) && strings.Contains(f.Fix, fix)
 	}) {
 		b.t.Errorf("check does not find %q: %+v", words, list)
 	}
@@ -132,7 +134,7 @@ func TestInitRefusesRowsThatNobodyAskedAbout(t *testing.T) {
 	b := shared(t)
 	b.insert("before")
 	err := setup.Init(await.Context(t), b.cfg, setup.InitOptions{})
-	replicationtest.WantStop(t, err, outbox.ExitUsage, "backfill")
+	replicationtest.WantStop(t, err, event.ExitUsage, "backfill")
 	if got := b.count(); got != "0 slots, 1 publications, 1 schemas" {
 		t.Error(got)
 	}
@@ -145,7 +147,8 @@ func TestPrintedInitIsEnough(t *testing.T) {
 	if err := setup.PrintInit(&sql, b.cfg, setup.InitOptions{OutboxTable: true, Role: role}); err != nil {
 		t.Fatal(err)
 	}
-	// psql sends statement by statement; one message is one transaction, in which a slot must come first.
+	// psql sends statement by statement; one message is one transaction, in which a slot must come
+	// first.
 	objects, slot, found := strings.Cut(sql.String(), "-- A slot made by hand")
 	if !found {
 		t.Fatalf("no slot in:\n%s", sql.String())
@@ -161,7 +164,7 @@ func TestTeardown(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	teardown := func() error { return setup.Teardown(await.Context(t), b.cfg, false) }
-	replicationtest.WantStop(t, teardown(), outbox.ExitFailure, "slot_held")
+	replicationtest.WantStop(t, teardown(), event.ExitFailure, "slot_held")
 	r.endClean()
 	b.waitFree()
 	for range 2 { // there is nothing left the second time
@@ -176,8 +179,9 @@ func TestTeardown(t *testing.T) {
 	b.goesOn("b")
 }
 
-// Rows of the siding are the only copy of their events when the outbox was emptied: teardown asks for --force before it drops
-// them, check names those that nobody sends, and another slot's stay.
+// Rows of the retry table are the only copy of their events when the outbox was emptied: teardown
+// asks for --force before it drops them, check names those that nobody sends, and another slot's
+// stay.
 func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
@@ -187,18 +191,18 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 	other.settledRun("b").endClean()
 	b.waitNoWalsender()
 	for i, slot := range []string{b.cfg.Slot, other.cfg.Slot} {
-		b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered,
+		b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, unit, dest, hash, keyed, ordered,
 			attempts, bytes, class, reason, destination, commit_time, event_time, payload_kind)
 			VALUES ($1, '4711', 1, '0/1', 0, $2, 1, 1, 1, 1, true, true, 0, 0, '', '', '', now(), now(), 0)`, slot, i)
 	}
 	found, err := check.Run(await.Context(t), b.cfg)
 	if err != nil || !slices.ContainsFunc(found, func(f check.Finding) bool {
-		return f.Name == "parked events" && f.Level == check.LevelWarn && strings.Contains(f.Detail, "system 4711 (1 parked, 0 dead letters)")
+		return f.Name == "deferred events" && f.Level == check.LevelWarn && strings.Contains(f.Detail, "system 4711 (1 deferred, 0 dead letters)")
 	}) {
 		t.Errorf("check does not name the rows of another system: %+v, %v", found, err)
 	}
 	teardown := func(force bool) error { return setup.Teardown(await.Context(t), b.cfg, force) }
-	replicationtest.WantStop(t, teardown(false), outbox.ExitFailure, "undelivered")
+	replicationtest.WantStop(t, teardown(false), event.ExitFailure, "undelivered")
 	if err := teardown(true); err != nil {
 		t.Fatal(err)
 	}

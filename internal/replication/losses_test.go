@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -26,7 +26,7 @@ func TestAcceptedWhileARelayLeads(t *testing.T) {
 	r := b.settledRun("a")
 	standby := b.another()
 	standby.cfg.Publication = "p2"
-	standby.runMend(replicationtest.WantStop(t, standby.run().wait(), outbox.ExitOperator, "slot_moved"))
+	standby.runFix(replicationtest.WantStop(t, standby.run().wait(), event.ExitOperator, "slot_moved"))
 	await.Until(t, "the leader to take it back", func() bool {
 		return b.text(`SELECT state FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot) == slot.StateReady
 	})
@@ -37,7 +37,7 @@ func TestAcceptedWhileARelayLeads(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p SET (publish = '')`)
 	b.insert("hidden")
 	b.exec(`ALTER PUBLICATION p SET (publish = 'insert')`)
-	replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
 }
 
 // PostgreSQL does not let an unlogged table into a publication, but a partition of one that is
@@ -58,7 +58,7 @@ func TestPartitionThatIsNotLogged(t *testing.T) {
 			if !late {
 				r = b.run()
 			}
-			stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "table")
+			stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "table")
 			if !strings.Contains(stop.What, "public.outbox_x (UNLOGGED)") {
 				t.Error(stop)
 			}
@@ -83,7 +83,7 @@ func TestPartitionThatIsAForeignTable(t *testing.T) {
 	} {
 		b.exec(sql)
 	}
-	if stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table"); !strings.Contains(stop.What, "public.outbox_x (a foreign table)") {
+	if stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table"); !strings.Contains(stop.What, "public.outbox_x (a foreign table)") {
 		t.Error(stop)
 	}
 }
@@ -94,10 +94,10 @@ func TestRetryTableThatIsNotLogged(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	b.exec(`ALTER TABLE cdc_relay.retry SET UNLOGGED`)
-	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "schema")
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "schema")
+	stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "schema")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "schema")
 	b.wantFinding("schema", "UNLOGGED (retry)", "SET LOGGED")
-	for _, sql := range strings.Split(stop.Mend, "; ")[:1] {
+	for _, sql := range strings.Split(stop.Fix, "; ")[:1] {
 		b.exec(sql)
 	}
 	b.goesOn("b")
@@ -127,7 +127,7 @@ func TestAcceptedLossWhoseSlotCannotBeMade(t *testing.T) {
 	t.Cleanup(func() {
 		b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE 'full\_%'`)
 	})
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "no_slot")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "no_slot")
 	if err := setup.Teardown(await.Context(t), other.cfg, false); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestIncarnationGoesOnWithoutTheSlotsRow(t *testing.T) {
 // deferRow is an event in the retry table, of the slot's incarnation.
 func (b *bench) deferRow() {
 	b.t.Helper()
-	b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes,
+	b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, unit, dest, hash, keyed, ordered, attempts, bytes,
 			class, reason, destination, commit_time, event_time, id, payload_kind, payload)
 		SELECT slot, system_id, incarnation, '0/1', 0, nextval('cdc_relay.row_number'), 1, 1, 1, 1, true, true, 0, 1, '', '', '', now(), now(), 'waits', 0, '{}'
 		FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
@@ -182,7 +182,7 @@ func TestSlotRenamedInTheConfiguration(t *testing.T) {
 	b.exec(`DELETE FROM outbox`)
 	old := b.cfg.Slot
 	b.cfg.Slot += "_v2"
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitUsage, "backfill")
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitUsage, "backfill")
 	if !strings.Contains(stop.What, old) {
 		t.Error(stop)
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
-// Tables, or the prefix, may be configured later: what is remembered of the one does not stand in the way of the other.
+// Tables, or the prefix, may be configured later: what is remembered of the one does not stand in
+// the way of the other.
 func TestMessagesThenATable(t *testing.T) {
 	b := shared(t)
 	b.relayMessages()
@@ -38,8 +39,8 @@ func TestMessagesThenATable(t *testing.T) {
 	r.endClean()
 }
 
-// The server converts rows to UTF-8, and does not convert messages: check says so, and what is not UTF-8 is a fault, not
-// another text.
+// The server converts rows to UTF-8, and does not convert messages: check says so, and what is not
+// UTF-8 is a fault, not another text.
 func TestMessagesOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
 	server := servers.OwnPostgres(t)
@@ -62,13 +63,14 @@ func TestMessagesOfAnotherEncoding(t *testing.T) {
 	b.relayMessages()
 	list, err := check.Run(ctx, b.cfg)
 	if err != nil || !slices.ContainsFunc(list, func(f check.Finding) bool {
-		return f.Name == "messages" && f.Level == check.LevelWarn && strings.Contains(f.Detail, "LATIN1") && strings.Contains(f.Mend, "convert_to")
+		return f.Name == "messages" && f.Level == check.LevelWarn && strings.Contains(f.Detail, "LATIN1") && strings.Contains(f.Fix, "convert_to")
 	}) {
 		t.Errorf("check does not warn: %+v, %v", list, err)
 	}
 	r := b.run()
 	r.waitPhase(survey.Streaming)
-	b.exec(`SET client_encoding = 'UTF8'`) // this connection's, whose text the server converts to the database's
+	// this connection's, whose text the server converts to the database's
+	b.exec(`SET client_encoding = 'UTF8'`)
 	const text = `{"id": "café", "key": "1", "payload": {}}`
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '` + text + `')`)
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', convert_to('` + text + `', 'UTF8'))`)

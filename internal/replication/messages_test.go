@@ -11,7 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
@@ -48,8 +48,9 @@ func (b *bench) counting() (counted func(reason string) int) {
 	}
 }
 
-// Messages and rows are events in the order in which they were written, and none of a transaction, or a part of it, that
-// was rolled back. One that is not transactional is counted, warned of once, and not relayed.
+// Messages and rows are events in the order in which they were written, and none of a transaction,
+// or a part of it, that was rolled back. One that is not transactional is counted, warned of once,
+// and not relayed.
 func TestMessages(t *testing.T) {
 	b := shared(t)
 	b.relayMessages()
@@ -90,7 +91,7 @@ func TestMessages(t *testing.T) {
 		t.Errorf("after a restart: events %s, want f alone", got)
 	}
 	warned := b.logs.FilterMessageSnippet("not transactional").All()
-	if len(warned) != 2 || !strings.Contains(fmt.Sprint(warned[0].ContextMap()["mend"]), "pg_logical_emit_message(true, 'orders'") {
+	if len(warned) != 2 || !strings.Contains(fmt.Sprint(warned[0].ContextMap()["fix"]), "pg_logical_emit_message(true, 'orders'") {
 		t.Errorf("warned %v, want once in each of two processes", warned)
 	}
 }
@@ -118,7 +119,8 @@ func TestMessageThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A relay of messages alone needs no table and nothing in its publication, and none of the checks about them is in its way.
+// A relay of messages alone needs no table and nothing in its publication, and none of the checks
+// about them is in its way.
 func TestMessagesAlone(t *testing.T) {
 	b := shared(t)
 	b.relayMessages()
@@ -129,7 +131,7 @@ func TestMessagesAlone(t *testing.T) {
 	if err != nil || slices.ContainsFunc(list, func(f check.Finding) bool { return f.Level == check.LevelFail || f.Name == "tables" }) {
 		t.Errorf("check before the first start: %+v, %v", list, err)
 	}
-	replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{OutboxTable: true}), outbox.ExitUsage, "config")
+	replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{OutboxTable: true}), event.ExitUsage, "config")
 	for range 2 {
 		b.init(setup.InitOptions{})
 	}
@@ -163,8 +165,9 @@ func TestMessagesAlone(t *testing.T) {
 	if got := strings.Join(b.current().Seen(), " "); got != "c" {
 		t.Errorf("after a restart: events %s, want c alone", got)
 	}
-	b.exec(`DROP PUBLICATION p`) // before PostgreSQL 18 the next row of any table would end the slot
-	replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	// before PostgreSQL 18 the next row of any table would end the slot
+	b.exec(`DROP PUBLICATION p`)
+	replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
 	b.waitNoWalsender()
 	if err := setup.Teardown(await.Context(t), b.cfg, false); err != nil {
 		t.Fatal(err)
@@ -174,8 +177,8 @@ func TestMessagesAlone(t *testing.T) {
 	}
 }
 
-// What a relay reads again after a crash has the positions that it had, also when the prefix was configured in between: the
-// rows of a transaction stay what they were, its messages join them.
+// What a relay reads again after a crash has the positions that it had, also when the prefix was
+// configured in between: the rows of a transaction stay what they were, its messages join them.
 func TestPrefixConfiguredLater(t *testing.T) {
 	b := shared(t)
 	b.held = true

@@ -16,8 +16,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// otherTool is a program that reads a slot of test_decoding, or of pgoutput with a publication, "publishes" what it reads, and confirms it only now and then, as
-// Debezium does. Started again, it goes on where the server says.
+// otherTool is a program that reads a slot of test_decoding, or of pgoutput with a publication,
+// "publishes" what it reads, and confirms it only now and then, as Debezium does. Started again, it
+// goes on where the server says.
 type otherTool struct {
 	b    *bench
 	slot string
@@ -38,7 +39,8 @@ type otherTool struct {
 	done chan struct{}
 }
 
-// ask is to confirm up to a position, 0 for everything that is published; done is closed when the server was told.
+// ask is to confirm up to a position, 0 for everything that is published; done is closed when the
+// server was told.
 type ask struct {
 	to   pglogrepl.LSN
 	done chan struct{}
@@ -214,7 +216,8 @@ func (o *otherTool) at() pglogrepl.LSN {
 	return at
 }
 
-// seen are the ids that it has published, and those of them that it has not confirmed. It must not run.
+// seen are the ids that it has published, and those of them that it has not confirmed. It must not
+// run.
 func (o *otherTool) seen() (all, unconfirmed []string) { return o.published, o.published[o.known:] }
 
 func (o *otherTool) waitSeen(id string) {

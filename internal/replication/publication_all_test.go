@@ -10,7 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
@@ -25,7 +25,7 @@ func TestSchemaTakenOutAndPutBack(t *testing.T) {
 	b.exec(`DROP TABLE outbox`)
 	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
 	b.insert("b")
-	b.runMend(replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "table_replaced"))
+	b.runFix(replicationtest.WantStop(t, r.wait(), event.ExitOperator, "table_replaced"))
 	r = b.run()
 	r.waitSeen("b")
 	r.waitChecked()
@@ -33,28 +33,28 @@ func TestSchemaTakenOutAndPutBack(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p DROP TABLES IN SCHEMA public`)
 	b.insert("lost")
 	b.exec(`ALTER PUBLICATION p ADD TABLES IN SCHEMA public`)
-	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"))
 	b.goesOn("c")
 }
 
-// A check that can not be made is named, once.
+// A check that cannot be made is named, once.
 func TestCheckThatCanNotBeMade(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	r := b.settledRun("a")
 	b.exec(`REVOKE SELECT ON cdc_relay.slots FROM ` + role)
 	r.waitChecked() // the slot's part of it
-	await.Until(t, "a line", func() bool { return b.logs.FilterMessageSnippet("can not be checked").Len() > 0 })
+	await.Until(t, "a line", func() bool { return b.logs.FilterMessageSnippet("cannot be checked").Len() > 0 })
 	r.waitChecked()
-	if lines := b.logs.FilterMessageSnippet("can not be checked").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["why"]), "slots") {
+	if lines := b.logs.FilterMessageSnippet("cannot be checked").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["why"]), "slots") {
 		t.Errorf("lines: %v", lines)
 	}
 	b.exec(`GRANT SELECT ON cdc_relay.slots TO ` + role)
 	r.endClean()
 }
 
-// A table configured later is remembered from then on, with one line, and one that is not configured any more is not asked
-// about.
+// A table configured later is remembered from then on, with one line, and one that is not
+// configured any more is not asked about.
 func TestTableConfiguredLater(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE second (id text PRIMARY KEY, payload jsonb)`)
@@ -75,7 +75,7 @@ func TestTableConfiguredLater(t *testing.T) {
 	b.goesOn("d")
 	b.exec(`ALTER PUBLICATION p ADD TABLE second`)
 	b.cfg.Tables = both.Tables
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication")
 }
 
 func TestChangesThatHideNothing(t *testing.T) {
@@ -118,33 +118,35 @@ func TestPublicationThatDoesNotFitAtTheFirstStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			b.exec(sql)
-			b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+			b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"))
 			b.goesOn("a")
 		})
 	}
 }
 
-// What helps when a column was renamed under the relay: both names, since the rows in the WAL have the new one for ever.
+// What helps when a column was renamed under the relay: both names, since the rows in the WAL have
+// the new one for ever.
 func TestColumnRenamedWhileRunning(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
 	b.insert("b")
-	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitMapping, "mapping")
-	if !strings.Contains(stop.Mend, "`payload: [payload, body]`") {
-		t.Errorf("the mend is another: %s", stop.Mend)
+	stop := replicationtest.WantStop(t, r.wait(), event.ExitMapping, "mapping")
+	if !strings.Contains(stop.Fix, "`payload: [payload, body]`") {
+		t.Errorf("the fix is another: %s", stop.Fix)
 	}
 	b.exec(`ALTER TABLE outbox RENAME body TO payload`)
 	b.insert("c")
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
 	b.cfg.Tables[0].Mapping.Payload.Any = []string{"payload", "body"}
 	r = b.run()
 	r.waitSeen("b", "c")
 	r.endClean()
 }
 
-// Under a profile a column has one name. What the mend says, and docs/operations.md: the rows of before go with the old name while the
-// table has it, the ones behind them with the new one, and none is passed over.
+// Under a profile a column has one name. What the fix says, and docs/operations.md: the rows of
+// before go with the old name while the table has it, the ones behind them with the new one, and
+// none is passed over.
 func TestColumnRenamedUnderAProfile(t *testing.T) {
 	b := shared(t)
 	mapping := &b.cfg.Tables[0].Mapping
@@ -153,16 +155,19 @@ func TestColumnRenamedUnderAProfile(t *testing.T) {
 	b.insert("b")
 	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
 	b.insert("c")
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the table does not have the old name
+	// the table does not have the old name
+	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
 	mapping.Payload.Any = []string{"body"}
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping") // the first row does not have the new one
-	if !strings.Contains(stop.Mend, "sink.compat.options") || strings.Contains(stop.Mend, "outbox:") || !strings.Contains(stop.What, "columns there: id, payload") {
-		t.Errorf("%s; the mend: %s", stop.What, stop.Mend)
+	// the first row does not have the new one
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
+	if !strings.Contains(stop.Fix, "sink.compat.options") || strings.Contains(stop.Fix, "outbox:") || !strings.Contains(stop.What, "columns there: id, payload") {
+		t.Errorf("%s; the fix: %s", stop.What, stop.Fix)
 	}
 	b.exec(`ALTER TABLE outbox RENAME body TO payload`)
 	mapping.Payload.Any = []string{"payload"}
 	r := b.run()
-	replicationtest.WantStop(t, r.wait(), outbox.ExitMapping, "mapping") // at the first row with the new name
+	// at the first row with the new name
+	replicationtest.WantStop(t, r.wait(), event.ExitMapping, "mapping")
 	if seen := b.current().Seen(); !slices.Equal(seen, []string{"b"}) {
 		t.Errorf("passed: %v", seen)
 	}
@@ -176,9 +181,9 @@ func TestColumnRenamedUnderAProfile(t *testing.T) {
 func TestTableMissing(t *testing.T) {
 	b := shared(t)
 	b.exec(`DROP TABLE outbox`)
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "table")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "table")
 	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY)`)
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
 	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
 	b.goesOn("a")
 }
@@ -194,9 +199,9 @@ func TestMoreChangesThatHideRows(t *testing.T) {
 	})
 }
 
-func TestMoreThatWasMadeAnewWhileDown(t *testing.T) {
-	madeAnewWhileDown(t, map[string]unseenChange{
-		"publication":  {`DROP PUBLICATION p; SELECT pg_current_wal_lsn(); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "created anew"},
-		"table, added": {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", "created anew"},
+func TestMoreThatWasMadeAgainWhileDown(t *testing.T) {
+	recreatedWhileDown(t, map[string]unseenChange{
+		"publication":  {`DROP PUBLICATION p; SELECT pg_current_wal_lsn(); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "created again"},
+		"table, added": {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", "created again"},
 	})
 }

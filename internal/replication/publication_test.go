@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -23,7 +23,8 @@ import (
 
 var gap = regexp.MustCompile(`rows committed between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+) may be missing`)
 
-// changed runs a change and returns positions before and after it: the relay may look at any moment between two statements.
+// changed runs a change and returns positions before and after it: the relay may look at any moment
+// between two statements.
 func (b *bench) changed(sql ...string) (before, after string) {
 	b.t.Helper()
 	const position = `SELECT pg_current_wal_insert_lsn()::text`
@@ -35,7 +36,7 @@ func (b *bench) changed(sql ...string) (before, after string) {
 }
 
 // wantGap wants the stop to name a gap in which a change between the positions may lie.
-func (b *bench) wantGap(stop *outbox.Stop, before, after string) {
+func (b *bench) wantGap(stop *event.Stop, before, after string) {
 	b.t.Helper()
 	m := gap.FindStringSubmatch(stop.What)
 	if m == nil {
@@ -46,7 +47,8 @@ func (b *bench) wantGap(stop *outbox.Stop, before, after string) {
 	}
 }
 
-// What happens to publication and tables while the relay runs ends it, and names from where rows may be missing.
+// What happens to publication and tables while the relay runs ends it, and names from where rows
+// may be missing.
 func TestChangesThatHideRows(t *testing.T) {
 	changesThatHideRows(t, map[string]hidingChange{
 		"publication dropped":    {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
@@ -58,7 +60,7 @@ func TestChangesThatHideRows(t *testing.T) {
 	})
 }
 
-type hidingChange struct{ change, reason, mend string }
+type hidingChange struct{ change, reason, fix string }
 
 func changesThatHideRows(t *testing.T, changes map[string]hidingChange) {
 	t.Parallel()
@@ -67,16 +69,17 @@ func changesThatHideRows(t *testing.T, changes map[string]hidingChange) {
 			b := shared(t)
 			r := b.settledRun("a")
 			before, after := b.changed(strings.Split(c.change, ";")...)
-			stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, c.reason)
+			stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, c.reason)
 			b.wantGap(stop, before, after)
 			b.waitFree()
-			if c.mend != "" { // what stands in the way of running the printed statements as they are
-				b.exec(c.mend)
+			if c.fix != "" { // what stands in the way of running the printed statements as they are
+				b.exec(c.fix)
 			}
-			if strings.Contains(stop.Mend, "ADD TABLE") && b.text(`SELECT count(*)::text FROM pg_publication_rel WHERE prrelid = 'outbox'::regclass`) == "1" {
-				b.exec(`ALTER PUBLICATION p DROP TABLE outbox`) // the relay looked before it was put back
+			if strings.Contains(stop.Fix, "ADD TABLE") && b.text(`SELECT count(*)::text FROM pg_publication_rel WHERE prrelid = 'outbox'::regclass`) == "1" {
+				// the relay looked before it was put back
+				b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
 			}
-			b.runMend(stop)
+			b.runFix(stop)
 			b.goesOn("b")
 		})
 	}
@@ -88,18 +91,19 @@ func TestChangesThatHideRowsWhileDown(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
 	b.insert("lost")
 	changed := b.text(`SELECT pg_current_wal_lsn()::text`)
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication")
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication")
 	b.wantGap(stop, changed, changed)
-	b.runMend(stop)
+	b.runFix(stop)
 	b.goesOn("b")
 	b.exec(`DROP TABLE outbox`)
 	changed = b.text(`SELECT pg_current_wal_lsn()::text`)
-	b.wantGap(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table"), changed, changed)
+	b.wantGap(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table"), changed, changed)
 }
 
-// The same changes while no relay runs: what is found at the next start looks as before by its name.
-func TestWhatWasMadeAnewWhileDown(t *testing.T) {
-	madeAnewWhileDown(t, map[string]unseenChange{
+// The same changes while no relay runs: what is found at the next start looks as before by its
+// name.
+func TestWhatWasMadeAgainWhileDown(t *testing.T) {
+	recreatedWhileDown(t, map[string]unseenChange{
 		"membership": {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication", "put back"},
 		"name": {`ALTER TABLE outbox RENAME TO old; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}');
 			ALTER PUBLICATION p ADD TABLE outbox`, "table", "took its name"},
@@ -108,7 +112,7 @@ func TestWhatWasMadeAnewWhileDown(t *testing.T) {
 
 type unseenChange struct{ change, reason, says string }
 
-func madeAnewWhileDown(t *testing.T, changes map[string]unseenChange) {
+func recreatedWhileDown(t *testing.T, changes map[string]unseenChange) {
 	t.Parallel()
 	for name, c := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -118,16 +122,16 @@ func madeAnewWhileDown(t *testing.T, changes map[string]unseenChange) {
 			for sql := range strings.SplitSeq(c.change, ";") {
 				b.exec(sql)
 			}
-			var stop *outbox.Stop
+			var stop *event.Stop
 			for range 2 { // it is not taken for granted the second time
-				stop = replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, c.reason)
+				stop = replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, c.reason)
 				if !strings.Contains(stop.What, c.says) {
 					t.Errorf("%q is not said: %s", c.says, stop.What)
 				}
 				b.wantGap(stop, changed, changed)
 			}
-			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), outbox.ExitOperator, c.reason)
-			b.runMend(stop)
+			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, c.reason)
+			b.runFix(stop)
 			b.goesOn("b")
 		})
 	}
@@ -139,8 +143,8 @@ func (b *bench) version() string {
 	return b.text(`SELECT current_setting('server_version_num')`)
 }
 
-// since15 runs what PostgreSQL has had since 15, and reports that it did. Before, there is nothing to test but that the
-// server does not know it.
+// since15 runs what PostgreSQL has had since 15, and reports that it did. Before, there is nothing
+// to test but that the server does not know it.
 func (b *bench) since15(sql string) bool {
 	b.t.Helper()
 	if b.version() >= "150000" {
@@ -153,46 +157,48 @@ func (b *bench) since15(sql string) bool {
 	return false
 }
 
-// A row filter hides rows, so it is refused: at the first start, while running, and when it came while no relay ran.
+// A row filter hides rows, so it is refused: at the first start, while running, and when it came
+// while no relay ran.
 func TestRowFilter(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE other (t text)`)
 	if !b.since15(`CREATE PUBLICATION p FOR TABLE outbox WHERE (id <> 'hidden'), other WITH (publish = 'insert')`) {
 		return
 	}
-	wantFilter := func(err error) *outbox.Stop {
+	wantFilter := func(err error) *event.Stop {
 		t.Helper()
-		stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "publication")
+		stop := replicationtest.WantStop(t, err, event.ExitOperator, "publication")
 		if !strings.Contains(stop.What, "id <> 'hidden'") {
 			t.Errorf("the filter is not named: %s", stop.What)
 		}
 		return stop
 	}
 	stop := wantFilter(b.run().wait())
-	if strings.Contains(stop.Mend, "adopt") {
-		t.Errorf("there is nothing to adopt yet: %s", stop.Mend)
+	if strings.Contains(stop.Fix, "adopt") {
+		t.Errorf("there is nothing to adopt yet: %s", stop.Fix)
 	}
-	b.runMend(stop)
+	b.runFix(stop)
 	if b.text(`SELECT count(*)::text FROM pg_publication_rel`) != "2" {
-		t.Error("the mend took another table out")
+		t.Error("the fix took another table out")
 	}
 	r := b.settledRun("a")
 	before, after := b.changed(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`)
 	b.insert("hidden")
 	stop = wantFilter(r.wait())
 	b.wantGap(stop, before, after)
-	b.runMend(stop)
+	b.runFix(stop)
 	b.goesOn("b")
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`)
-	b.runMend(wantFilter(b.run().wait()))
+	b.runFix(wantFilter(b.run().wait()))
 	b.goesOn("c")
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`) // there and away again
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox`)
-	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"))
 	b.goesOn("d")
 }
 
-// A column list is refused when it hides a mapped column, an optional one and one of several names too, and is no matter otherwise.
+// A column list is refused when it hides a mapped column, an optional one and one of several names
+// too, and is no matter otherwise.
 func TestColumnList(t *testing.T) {
 	b := shared(t)
 	b.exec(`ALTER TABLE outbox ADD COLUMN traceparent text, ADD COLUMN note text`)
@@ -201,9 +207,9 @@ func TestColumnList(t *testing.T) {
 	if !b.since15(`CREATE PUBLICATION p FOR TABLE outbox (id, note)`) {
 		return
 	}
-	wantList := func(err error, column string) *outbox.Stop {
+	wantList := func(err error, column string) *event.Stop {
 		t.Helper()
-		stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "publication")
+		stop := replicationtest.WantStop(t, err, event.ExitOperator, "publication")
 		if !strings.Contains(stop.What, "column list is without "+column) {
 			t.Errorf("column %s and the list are not named: %s", column, stop.What)
 		}
@@ -212,7 +218,7 @@ func TestColumnList(t *testing.T) {
 	wantList(b.run().wait(), "payload, traceparent")
 	b.wantFinding("publication", "column list is without payload", "ADD TABLE")
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox (id, payload)`)
-	b.runMend(wantList(b.run().wait(), "traceparent"))
+	b.runFix(wantList(b.run().wait(), "traceparent"))
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox (id, payload, traceparent)`)
 	r := b.settledRun("a")
 	r.waitChecked()
@@ -220,11 +226,11 @@ func TestColumnList(t *testing.T) {
 	b.insert("b")
 	stop := wantList(r.wait(), "traceparent")
 	b.wantGap(stop, before, after)
-	b.runMend(stop)
+	b.runFix(stop)
 	b.goesOn("c")
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox (id, payload, traceparent)`)
 	b.exec(`ALTER TABLE outbox ADD COLUMN body jsonb`)
-	b.runMend(wantList(b.run().wait(), "body"))
+	b.runFix(wantList(b.run().wait(), "body"))
 	b.goesOn("d")
 }
 
@@ -242,15 +248,16 @@ func TestGeneratedColumn(t *testing.T) {
 			mapped(&b.cfg.Tables[0].Mapping)
 			b.wantFinding("tables", "body is a generated column", "another column")
 			for range 2 {
-				stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+				stop := replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
 				if !strings.Contains(stop.What, "body is a generated column") {
 					t.Errorf("the column is not named: %s", stop.What)
 				}
 			}
-			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), outbox.ExitMapping, "mapping")
+			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitMapping, "mapping")
 			if b.version() >= "180000" {
 				b.exec(`ALTER PUBLICATION p SET (publish_generated_columns = stored)`)
-				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot) // as the mend says
+				// as the fix says
+				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
 			} else {
 				b.exec(`ALTER TABLE outbox ALTER COLUMN body DROP EXPRESSION`)
 			}
@@ -264,9 +271,9 @@ func TestTableThatIsInheritedFrom(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE heir () INHERITS (outbox)`)
 	b.exec(`CREATE TABLE "heir's heir" () INHERITS (heir)`)
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table")
-	if !strings.Contains(stop.What, "public.heir, public.heir's heir") || !strings.Contains(stop.Mend, "source.tables") {
-		t.Errorf("the tables and the mend are not named: %s; %s", stop.What, stop.Mend)
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table")
+	if !strings.Contains(stop.What, "public.heir, public.heir's heir") || !strings.Contains(stop.Fix, "source.tables") {
+		t.Errorf("the tables and the fix are not named: %s; %s", stop.What, stop.Fix)
 	}
 	if got := b.count(); got != "0 slots, 1 publications, 1 schemas" {
 		t.Error(got)
@@ -280,14 +287,15 @@ func TestTableThatIsInheritedFrom(t *testing.T) {
 	b.exec(`INSERT INTO heir VALUES ('of the heir', '{}')`)
 	r.waitSeen("of the heir")
 	before, after := b.changed(`CREATE TABLE late () INHERITS (outbox)`)
-	stop = replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "table")
+	stop = replicationtest.WantStop(t, r.wait(), event.ExitOperator, "table")
 	b.wantGap(stop, before, after)
 	b.exec(`ALTER TABLE late NO INHERIT outbox`)
 	b.goesOn("b")
 }
 
-// A publication that is missing where a row is decoded is told by the server itself, and heard at once: an error before
-// PostgreSQL 18, a warning from it on. (Without a row the next check finds it out.)
+// A publication that is missing where a row is decoded is told by the server itself, and heard at
+// once: an error before PostgreSQL 18, a warning from it on. (Without a row the next check finds it
+// out.)
 func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
@@ -295,7 +303,7 @@ func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
 	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.common.Good() > started })
 	b.exec(`DROP PUBLICATION p`)
 	b.insert("lost")
-	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
 	says := "was dropped"
 	if b.version() >= "180000" {
 		says = "is not used by the server any more"
@@ -305,8 +313,8 @@ func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
 	}
 }
 
-// The relay was killed between the loss and its next check: the gap begins at the last good check, not at the slot's
-// position, which went on without the rows.
+// The relay was killed between the loss and its next check: the gap begins at the last good check,
+// not at the slot's position, which went on without the rows.
 func TestGapAcrossARestart(t *testing.T) {
 	b := shared(t)
 	p := b.through()
@@ -329,7 +337,7 @@ func TestGapAcrossARestart(t *testing.T) {
 	if good := b.text(`SELECT good::text FROM cdc_relay.progress`); good != checked.String() {
 		t.Errorf("the last good check was at %s, written down is %s", checked, good)
 	}
-	b.wantGap(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"), changed, changed)
+	b.wantGap(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"), changed, changed)
 }
 
 // waitChecked returns after the monitor has made a whole check of what is there now.
@@ -351,7 +359,7 @@ func TestPartitionedTable(t *testing.T) {
 	b.exec(`CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 0)`)
 	b.exec(`CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 1)`)
 	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
-	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "publication"))
+	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"))
 	r := b.run()
 	r.waitPhase(survey.Streaming)
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
@@ -359,29 +367,29 @@ func TestPartitionedTable(t *testing.T) {
 	}
 	r.waitSeen("a", "b", "c", "d", "e")
 	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = false)`)
-	replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
+	replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
 }
 
-// The mapping no longer fits: no row of the new shape passes, neither now nor at the next start, and what came before is
-// settled and reported.
+// The mapping no longer fits: no row of the new shape passes, neither now nor at the next start,
+// and what came before is settled and reported.
 func TestColumnDroppedWhileRunning(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	b.exec(`ALTER TABLE outbox DROP COLUMN payload`)
 	b.exec(`INSERT INTO outbox VALUES ('b')`)
-	stop := replicationtest.WantStop(t, r.wait(), outbox.ExitMapping, "mapping")
+	stop := replicationtest.WantStop(t, r.wait(), event.ExitMapping, "mapping")
 	if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.What, `"payload"`) {
 		t.Errorf("table and column are not named: %s", stop.What)
 	}
 	if seen := b.current().Seen(); !slices.Equal(seen, []string{"a"}) {
 		t.Errorf("passed: %v", seen)
 	}
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
 	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
 	// The row that was committed without the column is still to come, and still does not fit.
-	stop = replicationtest.WantStop(t, b.run().wait(), outbox.ExitMapping, "mapping")
-	if !strings.Contains(stop.Mend, "changing the table back is not enough") {
-		t.Errorf("the mend is another: %s", stop.Mend)
+	stop = replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
+	if !strings.Contains(stop.Fix, "changing the table back is not enough") {
+		t.Errorf("the fix is another: %s", stop.Fix)
 	}
 	// The last resort of docs/operations.md.
 	b.waitFree()
@@ -390,7 +398,8 @@ func TestColumnDroppedWhileRunning(t *testing.T) {
 	b.goesOn("c")
 }
 
-// newRole makes a role that may log in, with a name of its own, and returns the address of a database for it.
+// newRole makes a role that may log in, with a name of its own, and returns the address of a
+// database for it.
 func newRole(t *testing.T, attributes string) (role string, as func(url string) string) {
 	t.Helper()
 	exec := func(sql string) {
@@ -429,7 +438,8 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 		"statement_timeout = 1", "lock_timeout = 1", "idle_session_timeout = 1", "idle_in_transaction_session_timeout = 1",
 		"client_min_messages = error", "standard_conforming_strings = off", "default_transaction_isolation = serializable",
 	} {
-		b.exec("ALTER ROLE " + role + " IN DATABASE " + database + " SET " + setting) // other tests' checks see those for all databases
+		// other tests' checks see those for all databases
+		b.exec("ALTER ROLE " + role + " IN DATABASE " + database + " SET " + setting)
 	}
 	b.exec(`DROP TABLE outbox`)
 	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload bytea, at timestamptz, for_how_long interval, ratio float8)`)

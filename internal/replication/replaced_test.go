@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 )
 
@@ -19,8 +19,8 @@ func ofAllTables(t *testing.T) *bench {
 	return b
 }
 
-// A table that took the name of ours under a publication of all tables stops the relay before its first row. Once the new one is
-// accepted the rows of both are events, under whatever name.
+// A table that took the name of ours under a publication of all tables stops the relay before its
+// first row. Once the new one is accepted the rows of both are events, under whatever name.
 func TestTableReplacedWhileRunning(t *testing.T) {
 	t.Parallel()
 	for name, keep := range map[string]bool{"renamed": true, "dropped": false} {
@@ -39,9 +39,9 @@ func TestTableReplacedWhileRunning(t *testing.T) {
 			b.exec(remadeOutbox)
 			b.insert("of the new one")
 			b.exec(`COMMIT`)
-			stop := replicationtest.WantStop(t, r.endsBefore("of the new one"), outbox.ExitOperator, "table_replaced")
-			replicationtest.WantStop(t, b.run().endsBefore("of the new one"), outbox.ExitOperator, "table_replaced")
-			b.runMend(stop)
+			stop := replicationtest.WantStop(t, r.endsBefore("of the new one"), event.ExitOperator, "table_replaced")
+			replicationtest.WantStop(t, b.run().endsBefore("of the new one"), event.ExitOperator, "table_replaced")
+			b.runFix(stop)
 			if keep {
 				b.exec(`INSERT INTO old VALUES ('later', '{}')`)
 				want = append(want, "later")
@@ -53,7 +53,8 @@ func TestTableReplacedWhileRunning(t *testing.T) {
 	}
 }
 
-// A table that had the name for a while, when no relay ran, is known to the stream alone. An operator says whether its rows are events.
+// A table that had the name for a while, when no relay ran, is known to the stream alone. An
+// operator says whether its rows are events.
 func TestTableThatHadTheNameForAWhile(t *testing.T) {
 	t.Parallel()
 	for name, events := range map[string]bool{"events": true, "no events": false} {
@@ -66,19 +67,19 @@ func TestTableThatHadTheNameForAWhile(t *testing.T) {
 			b.exec(`DROP TABLE outbox`)
 			b.exec(remadeOutbox)
 			b.insert("last")
-			b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table_replaced"))
-			var stop *outbox.Stop
+			b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table_replaced"))
+			var stop *event.Stop
 			for range 2 {
-				stop = replicationtest.WantStop(t, b.run().endsBefore("between"), outbox.ExitOperator, "table_replaced")
+				stop = replicationtest.WantStop(t, b.run().endsBefore("between"), event.ExitOperator, "table_replaced")
 			}
-			yes, no, found := strings.Cut(stop.Mend, "; if they are not: ")
+			yes, no, found := strings.Cut(stop.Fix, "; if they are not: ")
 			if !found {
-				t.Fatal(stop.Mend)
+				t.Fatal(stop.Fix)
 			}
 			if !events {
 				yes = no
 			}
-			b.runMend(&outbox.Stop{Mend: yes})
+			b.runFix(&event.Stop{Fix: yes})
 			r := b.run()
 			r.waitSeen("last")
 			r.endClean()
@@ -96,7 +97,7 @@ func TestTableThatLostItsNameWhileDown(t *testing.T) {
 		b := ofAllTables(t)
 		b.settledRun("a").endClean()
 		b.renameAndRemake()
-		b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table_replaced"))
+		b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table_replaced"))
 		r := b.run()
 		r.waitSeen("of the old one", "of the new one")
 		r.waitChecked()
@@ -106,7 +107,7 @@ func TestTableThatLostItsNameWhileDown(t *testing.T) {
 		b := shared(t)
 		b.settledRun("a").endClean()
 		b.renameAndRemake()
-		b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "table"))
+		b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table"))
 		r := b.run()
 		r.waitSeen("of the old one")
 		b.insert("b")

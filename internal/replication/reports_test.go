@@ -11,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
-// adjacent commits two transactions, each with one event, whose commit records follow each other in the WAL without a
-// byte between them, and returns their ids. The relay runs, and has both.
+// adjacent commits two transactions, each with one event, whose commit records follow each other in
+// the WAL without a byte between them, and returns their ids. The relay runs, and has both.
 func (b *bench) adjacent(r *running) (first, second string) {
 	b.t.Helper()
 	for try := range 200 {
@@ -37,7 +37,8 @@ func (b *bench) adjacent(r *running) (first, second string) {
 	return "", ""
 }
 
-// commitBoth inserts two rows, each in a transaction of its own, and commits these one right after the other.
+// commitBoth inserts two rows, each in a transaction of its own, and commits these one right after
+// the other.
 func (b *bench) commitBoth(first, second string) {
 	b.t.Helper()
 	one, firstConn := b.openInsert(first)
@@ -54,9 +55,9 @@ func (b *bench) commitBoth(first, second string) {
 	}
 }
 
-// The server skips by the start of the commit record: a report one byte beyond a transaction's end would skip its
-// neighbour for ever, one byte before it would repeat the transaction itself. A server of its own: what other tests write comes
-// between.
+// The server skips by the start of the commit record: a report one byte beyond a transaction's end
+// would skip its neighbour for ever, one byte before it would repeat the transaction itself. A
+// server of its own: what other tests write comes between.
 func TestStopBetweenCommitsThatAreAdjacent(t *testing.T) {
 	b := alone(t)
 	b.held = true
@@ -68,7 +69,7 @@ func TestStopBetweenCommitsThatAreAdjacent(t *testing.T) {
 	b.current().Settle(len(txs) - 1)
 	await.Until(t, "the first one to be reported", func() bool { return b.confirmedFlush() >= between })
 	r.cut()
-	replicationtest.WantStop(t, r.end(), outbox.ExitCut, "cut")
+	replicationtest.WantStop(t, r.end(), event.ExitCut, "cut")
 	if at := b.confirmedFlush(); at != between {
 		t.Errorf("the slot is at %s, the first one ended at %s", at, between)
 	}
@@ -81,12 +82,12 @@ func TestStopBetweenCommitsThatAreAdjacent(t *testing.T) {
 	next.endClean()
 }
 
-// flushSample is what one statement saw of the slot and of our ceiling.
-type flushSample struct{ flush, ceiling pglogrepl.LSN }
+// flushSample is what one statement saw of the slot and of our flush limit.
+type flushSample struct{ flush, flushLimit pglogrepl.LSN }
 
-// sampleFlush reads slot and ceiling as fast as the server answers, until the context is done, and hands each pair to
-// look. Both are of one moment only in this order: the ceiling is raised before the flush and never falls while a relay
-// runs, so it is read last.
+// sampleFlush reads slot and flush limit as fast as the server answers, until the context is done,
+// and hands each pair to look. Both are of one moment only in this order: the flush limit is raised
+// before the flush and never falls while a relay runs, so it is read last.
 func (b *bench) sampleFlush(ctx context.Context, look func(flushSample)) error {
 	conn, err := pgx.Connect(ctx, b.url)
 	if err != nil {
@@ -98,7 +99,7 @@ func (b *bench) sampleFlush(ctx context.Context, look func(flushSample)) error {
 		if err := conn.QueryRow(ctx, `SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot).Scan(&s.flush); err != nil {
 			return err
 		}
-		if err := conn.QueryRow(ctx, `SELECT ceiling FROM cdc_relay.progress WHERE slot = $1`, b.cfg.Slot).Scan(&s.ceiling); err != nil {
+		if err := conn.QueryRow(ctx, `SELECT max_flush_lsn FROM cdc_relay.progress WHERE slot = $1`, b.cfg.Slot).Scan(&s.flushLimit); err != nil {
 			return err
 		}
 		look(s)
@@ -106,8 +107,9 @@ func (b *bench) sampleFlush(ctx context.Context, look func(flushSample)) error {
 	return nil
 }
 
-// At every moment the slot stands at the end of a transaction, or where a keepalive stood, with everything before it
-// settled and the ceiling above it, whatever is held, and however fast commits and keepalives come.
+// At every moment the slot stands at the end of a transaction, or where a keepalive stood, with
+// everything before it settled and the flush limit above it, whatever is held, and however fast
+// commits and keepalives come.
 func TestFlushNeverPassesWhatIsSettled(t *testing.T) {
 	b := shared(t)
 	b.held = true
@@ -124,11 +126,12 @@ func TestFlushNeverPassesWhatIsSettled(t *testing.T) {
 		sampled <- b.sampleFlush(ctx, func(s flushSample) {
 			distinct[s.flush] = true
 			positions.Store(int32(len(distinct)))
-			if settled := line.Watermark().LSN; s.flush > settled { // read after it, and it only grows
+			// read after it, and it only grows
+			if settled := line.Watermark().LSN; s.flush > settled {
 				t.Errorf("the slot is at %s, settled is %s", s.flush, settled)
 			}
-			if s.flush > s.ceiling {
-				t.Errorf("the slot is at %s, the ceiling at %s", s.flush, s.ceiling)
+			if s.flush > s.flushLimit {
+				t.Errorf("the slot is at %s, the flush limit at %s", s.flush, s.flushLimit)
 			}
 			if !line.IsEnd(s.flush) {
 				t.Errorf("the slot is at %s, where no transaction ended and no keepalive stood", s.flush)
@@ -136,7 +139,8 @@ func TestFlushNeverPassesWhatIsSettled(t *testing.T) {
 		})
 	}()
 	events := 0
-	for ; events < 120 || positions.Load() < 4 && len(sampled) == 0; events++ { // a fast machine needs more
+	// a fast machine needs more
+	for ; events < 120 || positions.Load() < 4 && len(sampled) == 0; events++ {
 		b.insert(fmt.Sprint(events))
 		b.exec(`INSERT INTO other VALUES (repeat('x', 500))`)
 		line.Settle(events - 5)

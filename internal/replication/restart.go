@@ -9,13 +9,13 @@
 // is discarded, and what follows the last position that is certain is read again. That repeats some
 // events and skips none.
 //
-// Certain is what the database can prove. Nothing is reported above the flush limit (the ceiling),
-// and a raise of it is a commit. A database that still has our limit therefore has all WAL before
-// that commit, as this process read it: the transactions, and the rows of the retry table by which
-// some of their events were settled. What was settled when the raise was sent is not read again.
-// (Not what was settled since: its row of the retry table may be gone.) A database with a lower
-// limit, a lower epoch, or less WAL than was received has lost some of what was sent, and the relay
-// stops to say so.
+// Certain is what the database can prove. Nothing is reported above the flush limit (the flush
+// limit), and a raise of it is a commit. A database that still has our limit therefore has all WAL
+// before that commit, as this process read it: the transactions, and the rows of the retry table by
+// which some of their events were settled. What was settled when the raise was sent is not read
+// again. (Not what was settled since: its row of the retry table may be gone.) A database with a
+// lower limit, a lower epoch, or less WAL than was received has lost some of what was sent, and the
+// relay stops to say so.
 
 package replication
 
@@ -50,7 +50,7 @@ func (s *Stream) Meet(ctx context.Context, t **session.Term) error {
 		return err
 	}
 	if short := s.cfg.LowerWAL(now); short != nil {
-		return s.cfg.RolledBack(short.Why, s.limitOn(ctx, conn), max(short.To, s.durable.ceiling))
+		return s.cfg.RolledBack(short.Why, s.limitOn(ctx, conn), max(short.To, s.durable.flushLimit))
 	}
 	if *t != nil && *at != now.Server {
 		s.cfg.Log.Warn("the server was restarted: what is remembered of the stream is discarded and read again",
@@ -65,7 +65,7 @@ func (s *Stream) Meet(ctx context.Context, t **session.Term) error {
 // limitOn is the flush limit that a server has, which is not our pool's yet; 0 when it cannot be
 // read.
 func (s *Stream) limitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN {
-	text, err := source.AskText(ctx, conn, "SELECT ceiling FROM cdc_relay.progress WHERE slot = "+source.QuoteText(s.cfg.Slot))
+	text, err := source.AskText(ctx, conn, "SELECT max_flush_lsn FROM cdc_relay.progress WHERE slot = "+source.QuoteText(s.cfg.Slot))
 	if err != nil {
 		return 0
 	}
@@ -78,7 +78,7 @@ func (s *Stream) limitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN
 
 // keep remembers at the end of a session what the server has for certain.
 func (s *Stream) keep(t *session.Term, received uint64) {
-	s.durable = durable{epoch: t.Epoch, raised: t.Raised, ceiling: pglogrepl.LSN(t.Ceiling.Load()), settled: pglogrepl.LSN(t.Proven.Load())}
+	s.durable = durable{epoch: t.Epoch, raised: t.Raised, flushLimit: pglogrepl.LSN(t.FlushLimit.Load()), settled: pglogrepl.LSN(t.Proven.Load())}
 	s.cfg.Primary.Wal.Store(max(s.cfg.Primary.Wal.Load(), received, t.Reported.Load()))
 }
 
@@ -90,15 +90,15 @@ func (s *Stream) keep(t *session.Term, received uint64) {
 // WAL show.
 func (s *Stream) refuseLowerRecord(rec *slot.Record) error {
 	had := s.durable
-	until := max(had.ceiling, pglogrepl.LSN(s.cfg.Primary.Wal.Load()))
+	until := max(had.flushLimit, pglogrepl.LSN(s.cfg.Primary.Wal.Load()))
 	switch {
 	case had.epoch == 0: // it has not led
 	case rec.Epoch == had.epoch && rec.Raised != had.raised:
-		return s.cfg.RolledBack(fmt.Sprintf("another relay has raised the epoch to %d, to which this one had raised it", rec.Epoch), rec.Ceiling, max(until, rec.Ceiling))
+		return s.cfg.RolledBack(fmt.Sprintf("another relay has raised the epoch to %d, to which this one had raised it", rec.Epoch), rec.FlushLimit, max(until, rec.FlushLimit))
 	case rec.Epoch < had.epoch:
-		return s.cfg.RolledBack(fmt.Sprintf("cdc_relay.slots has epoch %d, and this relay had raised it to %d", rec.Epoch, had.epoch), rec.Ceiling, until)
-	case rec.Epoch == had.epoch && rec.Ceiling < had.ceiling:
-		return s.cfg.RolledBack(fmt.Sprintf("cdc_relay.progress has ceiling %s, and this relay had raised it to %s", rec.Ceiling, had.ceiling), rec.Ceiling, until)
+		return s.cfg.RolledBack(fmt.Sprintf("cdc_relay.slots has epoch %d, and this relay had raised it to %d", rec.Epoch, had.epoch), rec.FlushLimit, until)
+	case rec.Epoch == had.epoch && rec.FlushLimit < had.flushLimit:
+		return s.cfg.RolledBack(fmt.Sprintf("cdc_relay.progress has flush limit %s, and this relay had raised it to %s", rec.FlushLimit, had.flushLimit), rec.FlushLimit, until)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -65,13 +65,13 @@ func (b *restorable) back(wal int, ids ...string) {
 	for _, id := range ids {
 		b.insert(id)
 	}
-	b.must(b.proxy.Mend())
+	b.must(b.proxy.Fix())
 }
 
 var lostInterval = regexp.MustCompile(`committed between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+) may be gone`)
 
 // wantLost wants the stop to name an interval that holds a position.
-func (b *restorable) wantLost(stop *outbox.Stop, at string) {
+func (b *restorable) wantLost(stop *event.Stop, at string) {
 	b.t.Helper()
 	m := lostInterval.FindStringSubmatch(stop.What)
 	if m == nil || b.text(`SELECT ($1::pg_lsn <= $2::pg_lsn AND $2::pg_lsn <= $3::pg_lsn)::text`, m[1], at, m[2]) != "true" {
@@ -116,14 +116,15 @@ func (b *restorable) underALivingRelay(wal int) {
 	b.keepImage()
 	b.insert("gone")
 	at := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
-	b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`) // more than the new start writes
+	// more than the new start writes
+	b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
 	b.insert("gone too")
 	r.waitSeen("gone", "gone too")
 	await.Until(b.t, "it to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
 	b.back(wal, "b", "c", "d")
-	stop := replicationtest.WantStop(b.t, r.endsBefore("b"), outbox.ExitOperator, "rolled_back")
+	stop := replicationtest.WantStop(b.t, r.endsBefore("b"), event.ExitOperator, "rolled_back")
 	b.wantLost(stop, at)
-	if says := map[bool]string{true: "WAL ends at", false: "ceiling"}[wal == 0]; !strings.Contains(stop.What, says) {
+	if says := map[bool]string{true: "WAL ends at", false: "flush_limit"}[wal == 0]; !strings.Contains(stop.What, says) {
 		b.t.Errorf("%q is not said: %s", says, stop.What)
 	}
 	r = b.run()
@@ -164,7 +165,7 @@ func (b *restorable) underALeaderWithAStandby() {
 	await.Until(b.t, "the former leader to stop or to stand by", func() bool {
 		select {
 		case <-r.done:
-			replicationtest.WantStop(b.t, r.err, outbox.ExitOperator, "rolled_back")
+			replicationtest.WantStop(b.t, r.err, event.ExitOperator, "rolled_back")
 			return true
 		default:
 			return r.s.Snapshot().Phase == survey.Standby
@@ -200,12 +201,12 @@ func (b *restorable) toBeforeTheLeadersTerm() {
 	line := other.current()
 	line.Settle(len(line.Seen()) - 1)
 	await.Until(b.t, "the first to be reported", func() bool { return b.confirmedFlush() > line.All()[len(line.Seen())-2].Position.Commit })
-	b.must(b.proxy.Mend())
+	b.must(b.proxy.Fix())
 	r.waitPhase(survey.Standby)
 	next.stop()
 	next.cut()
 	<-next.done
-	replicationtest.WantStop(b.t, r.endsBefore("later"), outbox.ExitOperator, "rolled_back")
+	replicationtest.WantStop(b.t, r.endsBefore("later"), event.ExitOperator, "rolled_back")
 	r = b.run()
 	r.waitSeen("c")
 	r.endClean()
@@ -248,8 +249,8 @@ func (b *restorable) andResumedWithItsMemory() {
 		b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
 	}
 	b.insert("b")
-	b.must(b.proxy.Mend())
-	stop := replicationtest.WantStop(b.t, r.endsBefore("b"), outbox.ExitOperator, "rolled_back")
+	b.must(b.proxy.Fix())
+	stop := replicationtest.WantStop(b.t, r.endsBefore("b"), event.ExitOperator, "rolled_back")
 	b.wantLost(stop, at)
 	if !strings.Contains(stop.What, "is not in the WAL any more") {
 		b.t.Error(stop)
@@ -274,7 +275,7 @@ func (b *restorable) crashIsNone() {
 	b.reconnect()
 	kept := b.confirmedFlush()
 	b.insert("c")
-	b.must(b.proxy.Mend())
+	b.must(b.proxy.Fix())
 	await.Until(b.t, "a new line", func() bool { return b.current() != first })
 	r.waitSeen("c")
 	r.endClean()
@@ -288,28 +289,29 @@ func (b *restorable) crashIsNone() {
 	}
 }
 
-// A process goes on from what the last raise of the ceiling proves, not from what it settled or
+// A process goes on from what the last raise of the flush limit proves, not from what it settled or
 // reported since: a row of the retry table that settled it may be gone. And only while nobody led
-// in between, on a database that has the ceiling.
-func TestResumesWhereTheCeilingProvesIt(t *testing.T) {
+// in between, on a database that has the flush limit.
+func TestResumesWhereTheFlushLimitProvesIt(t *testing.T) {
 	s := &Stream{cfg: &source.Config{Primary: new(source.Primary)}}
 	tm := &session.Term{Epoch: 5, Raised: "then", Line: replicationtest.NewRecorder(200)}
 	tm.Proven.Store(100)
 	tm.Reported.Store(200)
-	tm.Ceiling.Store(300)
+	tm.FlushLimit.Store(300)
 	s.keep(tm, 400)
 	for _, c := range []struct {
 		rec  slot.Record
 		want pglogrepl.LSN
 	}{
-		{slot.Record{Epoch: 5, Raised: "then", Ceiling: 300}, 100},
-		{slot.Record{Epoch: 5, Raised: "then", Ceiling: 310}, 100}, // a raise without an answer
-		{slot.Record{Epoch: 5, Raised: "then", Ceiling: 299}, 0},
-		{slot.Record{Epoch: 6, Raised: "later", Ceiling: 300}, 0},
-		{slot.Record{Epoch: 5, Raised: "later", Ceiling: 310}, 0}, // by another relay, on storage from before
+		{slot.Record{Epoch: 5, Raised: "then", FlushLimit: 300}, 100},
+		{slot.Record{Epoch: 5, Raised: "then", FlushLimit: 310}, 100}, // a raise without an answer
+		{slot.Record{Epoch: 5, Raised: "then", FlushLimit: 299}, 0},
+		{slot.Record{Epoch: 6, Raised: "later", FlushLimit: 300}, 0},
+		// by another relay, on storage from before
+		{slot.Record{Epoch: 5, Raised: "later", FlushLimit: 310}, 0},
 	} {
 		if got := s.durable.resume(&c.rec); got != c.want {
-			t.Errorf("epoch %d, ceiling %s: from %s, want %s", c.rec.Epoch, c.rec.Ceiling, got, c.want)
+			t.Errorf("epoch %d, flush limit %s: from %s, want %s", c.rec.Epoch, c.rec.FlushLimit, got, c.want)
 		}
 	}
 	if had := pglogrepl.LSN(s.cfg.Primary.Wal.Load()); had != 400 {

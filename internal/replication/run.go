@@ -8,14 +8,15 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Run relays until reading is done, then finishes what was read (until draining is done or the grace is over) and
-// returns nil after a clean stop. Any other error is an *outbox.Stop: the relay can not go on by itself.
+// Run relays until reading is done, then finishes what was read (until draining is done or the
+// grace is over) and returns nil after a clean stop. Any other error is an *event.Stop: the relay
+// cannot go on by itself.
 func (s *Stream) Run(reading, draining context.Context) error {
 	s.started = time.Now()
 	var t *session.Term
@@ -90,7 +91,8 @@ func (s *Stream) Streaming(t *session.Term) {
 	s.cfg.Log.Info("streaming", zap.String("slot", s.cfg.Slot), zap.Int64("epoch", t.Epoch))
 }
 
-// stoppedWithoutSession ends a process that leads but has lost its session: nothing can be reported any more.
+// stoppedWithoutSession ends a process that leads but has lost its session: nothing can be reported
+// any more.
 func (s *Stream) stoppedWithoutSession(t *session.Term) error {
 	if n := t.Line.Unsettled(); n > 0 {
 		return session.Cut(n)
@@ -99,10 +101,10 @@ func (s *Stream) stoppedWithoutSession(t *session.Term) error {
 	return nil
 }
 
-// pause decides whether err is worth another try, says why it waits (once per reason) and waits. A nil error to
-// return means that the relay was asked to stop.
+// pause decides whether err is worth another try, says why it waits (once per reason) and waits. A
+// nil error to return means that the relay was asked to stop.
 func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again bool, _ error) {
-	var stop *outbox.Stop
+	var stop *event.Stop
 	if errors.As(err, &stop) {
 		return false, err
 	}
@@ -113,8 +115,8 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 		return false, stop
 	}
 	why := source.StableText(source.OneLine(err).Error())
-	if mend := source.Mend(s.cfg, err); mend != "" {
-		why += "; " + mend
+	if fix := source.Fix(s.cfg, err); fix != "" {
+		why += "; " + fix
 	}
 	s.wait(why)
 	return source.Slept(reading, wait.next()), nil

@@ -9,14 +9,16 @@ import (
 	"time"
 )
 
-// A row that takes longer than wal_sender_timeout to arrive is no silence: taken for one, it would be begun anew for ever.
+// A row that takes longer than wal_sender_timeout to arrive is no silence: taken for one, it would
+// be begun again for ever.
 func TestHugeRowOverASlowLine(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout = 4 * time.Second
 	p := b.through()
 	r := b.settledRun("a")
 	p.Trickle(75 << 10)
-	b.exec(`INSERT INTO outbox SELECT 'huge', to_jsonb(string_agg(md5(g::text), '')) FROM generate_series(1, 24000) g`) // 750 KiB
+	// 750 KiB
+	b.exec(`INSERT INTO outbox SELECT 'huge', to_jsonb(string_agg(md5(g::text), '')) FROM generate_series(1, 24000) g`)
 	r.waitSeen("huge")
 	if sessions := r.sessions(); sessions != 1 {
 		t.Errorf("%d sessions: the line was taken for dead", sessions)
@@ -25,7 +27,8 @@ func TestHugeRowOverASlowLine(t *testing.T) {
 	r.endClean()
 }
 
-// A line that counts a million parked chains takes longer to make than wal_sender_timeout: the session lives on meanwhile.
+// A line that counts a million deferred ordering groups takes longer to make than
+// wal_sender_timeout: the session lives on meanwhile.
 func TestLineThatTakesItsTime(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout = 5 * time.Second

@@ -11,14 +11,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
-// The server asks for a report when half of wal_sender_timeout is over without one, and gives up after the other half.
+// The server asks for a report when half of wal_sender_timeout is over without one, and gives up
+// after the other half.
 func TestIdleRelayAnswersTheServer(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout = 2 * time.Second
 	r := b.settledRun("a")
 	b.insert("b")
 	r.waitSeen("b")
-	// A machine that stands still for so long may end a session as well. Where questions are not answered, none lives long enough.
+	// A machine that stands still for so long may end a session as well. Where questions are not
+	// answered, none lives long enough.
 	sessions, since := 0, time.Now()
 	await.Until(t, "a session whose questions are answered", func() bool {
 		if n := r.sessions(); n != sessions || r.s.Snapshot().Phase != survey.Streaming {
@@ -32,14 +34,16 @@ func TestIdleRelayAnswersTheServer(t *testing.T) {
 	r.endClean()
 }
 
-// The window is full for twice wal_sender_timeout: the reader stands still, the session lives.
+// The in-flight budget is full for twice wal_sender_timeout: the reader stands still, the session
+// lives.
 func TestSessionSurvivesBackPressure(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout = 5 * time.Second // a busy machine may stand still for half of that
 	r := b.settledRun("a")
 	release := b.current().Block()
 	defer release()
-	b.exec(`INSERT INTO outbox SELECT 'n' || n, to_jsonb(repeat('x', 1000)) FROM generate_series(1, 20000) n`) // more than any socket holds
+	// more than any socket holds
+	b.exec(`INSERT INTO outbox SELECT 'n' || n, to_jsonb(repeat('x', 1000)) FROM generate_series(1, 20000) n`)
 	r.waitSeen("n1")
 	blocked := time.NewTimer(2 * b.cfg.WALSenderTimeout) // the time itself is what is tested
 	<-blocked.C

@@ -13,8 +13,8 @@ import (
 
 const standbyPoll = 250 * time.Millisecond // how often a standby asks whether the slot is free
 
-// standBy returns when nobody holds the slot. Only another cdc-relay is waited for: any other holder reads rows that we
-// then never see.
+// standBy returns when nobody holds the slot. Only another cdc-relay is waited for: any other
+// holder reads rows that we then never see.
 func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 	foreign := 0
 	for {
@@ -40,8 +40,8 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 	}
 }
 
-// standBehind tells our own lost session, whose walsender has not noticed yet, from another relay that leads: behind the
-// latter what is in memory is thrown away, the other one reads it again.
+// standBehind tells our own lost session, whose walsender has not noticed yet, from another relay
+// that leads: behind the latter what is in memory is thrown away, the other one reads it again.
 func (s *Stream) standBehind(ctx context.Context, view *slot.View, t **session.Term) error {
 	if *t == nil {
 		return s.standingBy(ctx, view)
@@ -59,10 +59,12 @@ func (s *Stream) standBehind(ctx context.Context, view *slot.View, t **session.T
 	return s.standingBy(ctx, view)
 }
 
-// namedEvery is how often a standby asks for the leader's name: a new leader holds the slot for a moment before it writes its own.
+// namedEvery is how often a standby asks for the leader's name: a new leader holds the slot for a
+// moment before it writes its own.
 const namedEvery = time.Second
 
-// standingBy shows who holds the slot. PostgreSQL has the same name for all relays of a slot, so the leader's own is beside it.
+// standingBy shows who holds the slot. PostgreSQL has the same name for all relays of a slot, so
+// the leader's own is beside it.
 func (s *Stream) standingBy(ctx context.Context, view *slot.View) error {
 	if h := &s.holder; h.pid != view.ActivePID || time.Since(h.asked) >= namedEvery {
 		rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)

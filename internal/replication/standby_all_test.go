@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -27,7 +27,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	if why := r.s.Snapshot().Why; strings.Contains(why, "->") {
 		t.Errorf("a reason that is another one each time: %s", why)
 	}
-	if err := p.Mend(); err != nil {
+	if err := p.Fix(); err != nil {
 		t.Fatal(err)
 	}
 	r.waitPhase(survey.Streaming)
@@ -37,7 +37,8 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	}
 }
 
-// The server goes silent in the middle of the first start's questions, here while another relay creates the slot.
+// The server goes silent in the middle of the first start's questions, here while another relay
+// creates the slot.
 func TestServerThatGoesSilentWhilePreparing(t *testing.T) {
 	b := shared(t)
 	p := b.through()
@@ -47,7 +48,7 @@ func TestServerThatGoesSilentWhilePreparing(t *testing.T) {
 	p.Stall()
 	r.waitPhase(survey.Waiting)
 	p.Reset()
-	if err := p.Mend(); err != nil {
+	if err := p.Fix(); err != nil {
 		t.Fatal(err)
 	}
 	b.exec(`SELECT pg_advisory_unlock($1, hashtext($2))`, slot.CreationLock, b.cfg.Slot)
@@ -66,7 +67,7 @@ func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
 	p.Stall()
 	first.endClean()
 	p.Reset()
-	if err := p.Mend(); err != nil {
+	if err := p.Fix(); err != nil {
 		t.Fatal(err)
 	}
 	b.insert("b")
@@ -74,16 +75,16 @@ func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
 	r.endClean()
 }
 
-// What a server must have is said in one line, with the mend.
+// What a server must have is said in one line, with the fix.
 func TestServerThatIsNotPrepared(t *testing.T) {
 	t.Parallel()
 	p := ownServer(t, map[string]string{"wal_level": "replica", "max_replication_slots": "1", "max_wal_senders": "1"})
 	b := newBench(t, p.URL("shop"))
-	want := func(reason, mend string) {
+	want := func(reason, fix string) {
 		t.Helper()
-		stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, reason)
-		if !strings.Contains(stop.Mend, mend) {
-			t.Errorf("the mend does not say %s: %s", mend, stop.Mend)
+		stop := replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, reason)
+		if !strings.Contains(stop.Fix, fix) {
+			t.Errorf("the fix does not say %s: %s", fix, stop.Fix)
 		}
 	}
 	want("wal_level", "ALTER SYSTEM SET wal_level = logical")
@@ -113,11 +114,12 @@ func TestDatabaseThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, servers.OwnPostgres(t).Database(t))
 	b.cfg.URL = servers.OwnPostgres(t).URL("nowhere")
-	replicationtest.WantStop(t, b.run().wait(), outbox.ExitFailure, "database")
+	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "database")
 }
 
-// A leader that was cut off without a sign is given up by source.wal_sender_timeout, which its session asks for, though the
-// server's own says never, or in an hour: nobody else can end its hold on the slot.
+// A leader that was cut off without a sign is given up by source.wal_sender_timeout, which its
+// session asks for, though the server's own says never, or in an hour: nobody else can end its hold
+// on the slot.
 func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
 	t.Parallel()
 	p := servers.QuietPostgres(t)
@@ -133,7 +135,8 @@ func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
 			b.settledRun("a")
 			second := standby.run()
 			second.waitPhase(survey.Standby)
-			silent.Hold(netproxy.Up) // and with the bytes the end of the connection, when the leader has given it up
+			// and with the bytes the end of the connection, when the leader has given it up
+			silent.Hold(netproxy.Up)
 			silent.Hold(netproxy.Down)
 			second.waitPhase(survey.Streaming)
 			b.insert("b")

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
@@ -25,7 +25,7 @@ func TestFencedDuringAStop(t *testing.T) {
 	r.stop()
 	r.waitPhase(survey.Stopping)
 	line.Failed <- session.Fenced(&b.cfg, 1)
-	replicationtest.WantStop(t, r.wait(), outbox.ExitFailure, "fenced")
+	replicationtest.WantStop(t, r.wait(), event.ExitFailure, "fenced")
 	next := b.run()
 	next.waitSeen("b")
 	next.endClean()
@@ -52,7 +52,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 			r.stop()
 			r.waitPhase(survey.Stopping)
 			r.cut()
-			replicationtest.WantStop(t, r.wait(), outbox.ExitCut, "cut")
+			replicationtest.WantStop(t, r.wait(), event.ExitCut, "cut")
 			next := b.run()
 			next.waitSeen("b")
 			next.endClean()
@@ -60,7 +60,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// The drain takes longer than wal_sender_timeout, in which nobody reads any more. What is settled at its end is reported.
+// The drain takes longer than wal_sender_timeout, in which nobody reads any more. What is settled
+// at its end is reported.
 func TestLongDrainIsStillACleanStop(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout, b.cfg.Grace = 5*time.Second, time.Hour

@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
-// A clean stop repeats nothing and misses nothing, while the outbox and other tables are being written.
+// A clean stop repeats nothing and misses nothing, while the outbox and other tables are being
+// written.
 func TestCleanStopsUnderLoad(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE other (t text)`)
@@ -62,7 +63,8 @@ func TestCleanStopsUnderLoad(t *testing.T) {
 	}
 }
 
-// A stop inside a transaction waits for its end for half the grace, and leaves it whole to the next start.
+// A stop inside a transaction waits for its end for half the grace, and leaves it whole to the next
+// start.
 func TestStopInsideATransaction(t *testing.T) {
 	b := shared(t)
 	b.cfg.Grace = 2 * time.Second

@@ -1,5 +1,6 @@
-// Package replication is the PostgreSQL side of the relay: the life of one slot. A Stream prepares the slot, stands by while
-// another relay holds it, leads, and starts again after every lost session. The packages below it are its floors.
+// Package replication is the PostgreSQL side of the relay: the life of one slot. A Stream prepares
+// the slot, stands by while another relay holds it, leads, and starts again after every lost
+// session. The packages below it are its floors.
 package replication
 
 import (
@@ -14,11 +15,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// Stream reads one slot for as long as the process lives: it prepares the slot, stands by while another relay holds
-// it, leads when it is free, and goes on after every lost session.
+// Stream reads one slot for as long as the process lives: it prepares the slot, stands by while
+// another relay holds it, leads when it is free, and goes on after every lost session.
 //
-// Run owns everything below it but Survey, which goes on after it. One term is one epoch: a line with its lanes, kept over lost sessions, thrown away when
-// another relay led in between.
+// Run owns everything below it but Survey, which goes on after it. One term is one epoch: a line
+// with its lanes, kept over lost sessions, thrown away when another relay led in between.
 type Stream struct {
 	cfg    *source.Config
 	pool   *pgxpool.Pool
@@ -59,13 +60,15 @@ func (s *Stream) Pool() *pgxpool.Pool { return s.pool }
 // Snapshot is what the stream does now. Anyone may ask, also before Run.
 func (s *Stream) Snapshot() survey.Snapshot { return s.status.Snapshot() }
 
-// Survey asks what only operators want to know, in every phase and after Run has returned, until ctx is done.
+// Survey asks what only operators want to know, in every phase and after Run has returned, until
+// ctx is done.
 func (s *Stream) Survey(ctx context.Context) error {
 	survey.Run(ctx, s.pool, s.cfg, s.status, s.tables)
 	return nil
 }
 
-// Close ends the pool, after Run and Survey: a relay that has stopped, and stays up to say so, still asks how its slot stands.
+// Close ends the pool, after Run and Survey: a relay that has stopped, and stays up to say so,
+// still asks how its slot stands.
 func (s *Stream) Close() { source.ClosePool(s.pool) }
 
 // wait shows and logs why the relay is not streaming; the same reason is logged once.

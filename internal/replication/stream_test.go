@@ -20,7 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -48,8 +48,9 @@ type bench struct {
 	stays bool                      // a stream that has stopped stays up until it is told to stop
 }
 
-// shared is a bench in a database of its own, beside which other tests run. The server is this package's: almost every test makes
-// slots, which wait for all transactions of a server, and many hold transactions open.
+// shared is a bench in a database of its own, beside which other tests run. The server is this
+// package's: almost every test makes slots, which wait for all transactions of a server, and many
+// hold transactions open.
 func shared(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
@@ -152,12 +153,12 @@ var statements = regexp.MustCompile(`CREATE PUBLICATION [^;]*|ALTER PUBLICATION 
 	`UPDATE cdc_relay\.slots SET state = 'adopt' WHERE slot = '\w+'|UPDATE cdc_relay\.slots SET sends = .* WHERE slot = '\w+'|` +
 	`INSERT INTO cdc_relay\.slots [^;]*|WITH ignored AS [^;]*`)
 
-// runMend runs the statements that a stop prints.
-func (b *bench) runMend(stop *outbox.Stop) {
+// runFix runs the statements that a stop prints.
+func (b *bench) runFix(stop *event.Stop) {
 	b.t.Helper()
-	found := statements.FindAllString(stop.Mend, -1)
+	found := statements.FindAllString(stop.Fix, -1)
 	if len(found) == 0 {
-		b.t.Fatalf("no statement to run in: %s", stop.Mend)
+		b.t.Fatalf("no statement to run in: %s", stop.Fix)
 	}
 	for _, sql := range found {
 		b.exec(sql)
@@ -242,15 +243,16 @@ func (r *running) endClean() {
 	}
 }
 
-// crash ends the stream as a SIGKILL would, as far as the server can see: its connections, all of them through the proxy,
-// end in the middle of whatever they do, and nothing of it reaches the server after that.
+// crash ends the stream as a SIGKILL would, as far as the server can see: its connections, all of
+// them through the proxy, end in the middle of whatever they do, and nothing of it reaches the
+// server after that.
 func (r *running) crash(p *netproxy.Proxy) {
 	r.b.t.Helper()
 	p.Cut()
 	r.stop()
 	r.cut()
 	_ = r.wait()
-	if err := p.Mend(); err != nil {
+	if err := p.Fix(); err != nil {
 		r.b.t.Fatal(err)
 	}
 }

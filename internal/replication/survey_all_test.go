@@ -15,7 +15,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -38,8 +38,9 @@ func behind(s survey.Slot) time.Duration {
 	return s.Checked.Sub(s.BehindSince)
 }
 
-// Slots of other programs, in another database, one of them read and not confirmed, one not read, one that follows: each is told as
-// it is. Behind is a slot as long as there is WAL that it has not confirmed; that it is active says nothing of it.
+// Slots of other programs, in another database, one of them read and not confirmed, one not read,
+// one that follows: each is told as it is. Behind is a slot as long as there is WAL that it has not
+// confirmed; that it is active says nothing of it.
 func TestOtherSlots(t *testing.T) {
 	t.Parallel()
 	p := servers.QuietPostgres(t)
@@ -139,7 +140,8 @@ func TestStandbySeesOtherSlots(t *testing.T) {
 	first.endClean()
 }
 
-// The size of the tables is that of all their parts, and is not waited for while somebody alters one.
+// The size of the tables is that of all their parts, and is not waited for while somebody alters
+// one.
 func TestTableBytes(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE parts (id bigint PRIMARY KEY, t text) PARTITION BY RANGE (id);
@@ -191,8 +193,9 @@ func TestTableBytes(t *testing.T) {
 	}
 }
 
-// When nobody reads the slot it matters most what it keeps: a relay that may not replicate any more, and one that has stopped and
-// stays up to say so, go on telling how the slots stand, theirs and those of others.
+// When nobody reads the slot it matters most what it keeps: a relay that may not replicate any
+// more, and one that has stopped and stays up to say so, go on telling how the slots stand, theirs
+// and those of others.
 func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
 		b, role, owner := asRole(t, "REPLICATION")
@@ -208,7 +211,7 @@ func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
 		b.stays = true
 		r := b.runBeside()
 		b.exec(`DROP PUBLICATION p`)
-		replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, "publication")
+		replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
 		r.tellsOfSlots()
 		b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
 		await.Until(t, "nothing to be said of a slot that is gone", func() bool { return r.s.Snapshot().Slot == survey.Slot{} })

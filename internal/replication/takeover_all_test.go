@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 func TestTakeoverIsRefused(t *testing.T) {
@@ -17,35 +17,35 @@ func TestTakeoverIsRefused(t *testing.T) {
 		code    int
 		words   string
 	}{
-		"its own slot":      {func(b *bench, o *otherTool) { o.slot = b.cfg.Slot }, outbox.ExitUsage, "choose another source.slot"},
-		"no such slot":      {func(b *bench, o *otherTool) { o.slot = "none" }, outbox.ExitUsage, "does not exist"},
-		"a relay's already": {func(b *bench, o *otherTool) { b.settledRun("a").endClean() }, outbox.ExitUsage, "is a relay's already"},
+		"its own slot":      {func(b *bench, o *otherTool) { o.slot = b.cfg.Slot }, event.ExitUsage, "choose another source.slot"},
+		"no such slot":      {func(b *bench, o *otherTool) { o.slot = "none" }, event.ExitUsage, "does not exist"},
+		"a relay's already": {func(b *bench, o *otherTool) { b.settledRun("a").endClean() }, event.ExitUsage, "is a relay's already"},
 		"another's place": {func(b *bench, o *otherTool) {
 			_, _ = b.now(o)
 			o.slot += "2"
 			b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, o.slot)
-		}, outbox.ExitUsage, "takes the place of"},
+		}, event.ExitUsage, "takes the place of"},
 		"from a relay": {func(b *bench, o *otherTool) {
 			b.settledRun("a").endClean()
 			o.slot = b.cfg.Slot
 			b.cfg.Slot += "_second"
-		}, outbox.ExitUsage, "its parked events"},
+		}, event.ExitUsage, "its deferred events"},
 		"a position beyond the WAL": {func(b *bench, o *otherTool) {
 			_, _ = b.now(o)
 			o.start()
 			o.confirmTo(0xFFFFFFF000000000)
 			o.kill()
-		}, outbox.ExitOperator, "is not known"},
+		}, event.ExitOperator, "is not known"},
 		"a physical slot": {func(b *bench, o *otherTool) {
 			o.slot += "_p"
 			b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)
 			b.t.Cleanup(func() { b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot) })
-		}, outbox.ExitOperator, "physical"},
+		}, event.ExitOperator, "physical"},
 		"another database's": {func(b *bench, o *otherTool) {
 			b.createSlotElsewhere()
 			o.slot = b.cfg.Slot
 			b.cfg.Slot += "_ours"
-		}, outbox.ExitOperator, "belongs to database"},
+		}, event.ExitOperator, "belongs to database"},
 		"an altered publication": {func(b *bench, o *otherTool) {
 			o.start()
 			_, _ = b.now(o)
@@ -56,15 +56,15 @@ func TestTakeoverIsRefused(t *testing.T) {
 			o.confirm()
 			o.kill()
 			b.waitNoWalsenderOf(o.slot)
-		}, outbox.ExitOperator, "was altered"},
+		}, event.ExitOperator, "was altered"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			o := b.newTool()
 			test.prepare(b, o)
 			_, err := b.now(o)
-			var stop *outbox.Stop
-			if !errors.As(err, &stop) || stop.Code != test.code || !strings.Contains(stop.What+stop.Mend, test.words) {
+			var stop *event.Stop
+			if !errors.As(err, &stop) || stop.Code != test.code || !strings.Contains(stop.What+stop.Fix, test.words) {
 				t.Errorf("got %v, want code %d with %q", err, test.code, test.words)
 			}
 		})
@@ -86,7 +86,7 @@ func TestTakeoverAfterACrashAtMoreSteps(t *testing.T) {
 			p.Cut()
 			k.stop()
 			_, _ = k.wait()
-			if err := p.Mend(); err != nil {
+			if err := p.Fix(); err != nil {
 				b.t.Fatal(err)
 			}
 		},

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
@@ -14,14 +14,14 @@ import (
 func TestTakeoverAsksForThePublicationFirst(t *testing.T) {
 	b := shared(t)
 	_, err := b.now(&otherTool{b: b, slot: "nobodys"})
-	replicationtest.WantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
+	replicationtest.WantStop(t, err, event.ExitUsage, "usage") // and the schema is there
 	o := b.newTool()
 	b.cfg.Create = false
 	b.exec(`CREATE PUBLICATION p`)
 	_, err = b.now(o)
-	b.runMend(replicationtest.WantStop(t, err, outbox.ExitOperator, "publication"))
+	b.runFix(replicationtest.WantStop(t, err, event.ExitOperator, "publication"))
 	_, err = b.now(o)
-	replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover") // begun
+	replicationtest.WantStop(t, err, event.ExitOperator, "takeover") // begun
 }
 
 func TestTwoTakeoversOfOneSlot(t *testing.T) {
@@ -33,7 +33,7 @@ func TestTwoTakeoversOfOneSlot(t *testing.T) {
 	first := b.cfg.Slot
 	b.cfg.Slot += "_second"
 	_, err := b.now(o)
-	if stop := replicationtest.WantStop(t, err, outbox.ExitUsage, "usage"); !strings.Contains(stop.What, first) {
+	if stop := replicationtest.WantStop(t, err, event.ExitUsage, "usage"); !strings.Contains(stop.What, first) {
 		t.Error(stop)
 	}
 	b.cfg.Slot = first
@@ -51,9 +51,9 @@ func TestTakeoverDropsNoOtherSlot(t *testing.T) {
 	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
 	b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)
 	_, err := b.take(o, takeover.Options{Drop: true}).wait()
-	stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover")
+	stop := replicationtest.WantStop(t, err, event.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, "physical") || !o.exists() {
 		t.Error(stop)
 	}
-	b.runMend(stop)
+	b.runFix(stop)
 }

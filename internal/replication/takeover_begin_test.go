@@ -9,15 +9,16 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
-// A slot of ours that is there before the takeover may be older than its publication: rows may be hidden from it that the other
-// slot has. It is refused, until it is dropped. What source.create says is about a start, and no matter here.
+// A slot of ours that is there before the takeover may be older than its publication: rows may be
+// hidden from it that the other slot has. It is refused, until it is dropped. What source.create
+// says is about a start, and no matter here.
 func TestTakeoverWithASlotThatIsThereAlready(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
@@ -27,9 +28,9 @@ func TestTakeoverWithASlotThatIsThereAlready(t *testing.T) {
 	b.insert("hidden")
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
 	_, err := b.now(o)
-	b.runMend(replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"))
+	b.runFix(replicationtest.WantStop(t, err, event.ExitOperator, "takeover"))
 	_, err = b.now(o)
-	if stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, "below the start") {
+	if stop := replicationtest.WantStop(t, err, event.ExitOperator, "takeover"); !strings.Contains(stop.What, "below the start") {
 		t.Errorf("it has not begun: %s", stop)
 	}
 	if err := setup.Init(await.Context(t), b.cfg, setup.InitOptions{}); err != nil {
@@ -37,13 +38,13 @@ func TestTakeoverWithASlotThatIsThereAlready(t *testing.T) {
 	}
 }
 
-// Two takeovers of one slot that begin at the same time: each has only its own slot's lock, and neither sees a row of the other one
-// when it looks first.
+// Two takeovers of one slot that begin at the same time: each has only its own slot's lock, and
+// neither sees a row of the other one when it looks first.
 func TestTwoTakeoversBeginTogether(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
 	_, err := b.now(&otherTool{b: b, slot: "nobodys"})
-	replicationtest.WantStop(t, err, outbox.ExitUsage, "usage") // and the schema is there
+	replicationtest.WantStop(t, err, event.ExitUsage, "usage") // and the schema is there
 	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
 	var both [2]*takeover.Takeover
 	for i := range both {
@@ -70,7 +71,7 @@ func TestTwoTakeoversBeginTogether(t *testing.T) {
 		if first < 0 {
 			t.Fatal(errs)
 		}
-		replicationtest.WantStop(t, errs[1-first], outbox.ExitUsage, "usage")
+		replicationtest.WantStop(t, errs[1-first], event.ExitUsage, "usage")
 		b.exec(`DELETE FROM cdc_relay.slots`)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
@@ -110,8 +110,8 @@ func (b *bench) now(o *otherTool) (takeover.State, error) {
 	return b.take(o, takeover.Options{}).wait()
 }
 
-// takePassed begins a take-over of a slot whose program it starts, and returns when that has confirmed a commit, "both", behind the
-// start of ours.
+// takePassed begins a take-over of a slot whose program it starts, and returns when that has
+// confirmed a commit, "both", behind the start of ours.
 func (b *bench) takePassed(o *otherTool) (*taking, takeover.State) {
 	b.t.Helper()
 	o.start()
@@ -126,8 +126,9 @@ func (b *bench) takePassed(o *otherTool) (*taking, takeover.State) {
 func overlapping(s takeover.State) bool { return s.Start != 0 && !s.Passed }
 func passed(s takeover.State) bool      { return s.Passed }
 
-// The whole way: the other program has to pass our start, and to be stopped. What it has published and not confirmed comes
-// twice, everything else once; also when the relay is started again before it has reported anything.
+// The whole way: the other program has to pass our start, and to be stopped. What it has published
+// and not confirmed comes twice, everything else once; also when the relay is started again before
+// it has reported anything.
 func TestTakeover(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
@@ -136,11 +137,11 @@ func TestTakeover(t *testing.T) {
 	if !overlap.Active || !strings.Contains(overlap.Holder, toolName) {
 		t.Errorf("the program is not named: %+v", overlap)
 	}
-	stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
-	if !strings.Contains(stop.What, o.slot) || !strings.Contains(stop.Mend, "--from-slot "+o.slot) {
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "takeover")
+	if !strings.Contains(stop.What, o.slot) || !strings.Contains(stop.Fix, "--from-slot "+o.slot) {
 		t.Error(stop)
 	}
-	replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), outbox.ExitOperator, "takeover")
+	replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, "takeover")
 	b.wantFinding("slot", "is not complete", "takeover --from-slot "+o.slot)
 	b.insert("twice")
 	o.waitSeen("twice")
@@ -167,7 +168,7 @@ func TestTakeover(t *testing.T) {
 	o.start()
 	b.wantLine(check.LevelWarn, "slot before", "in use again", toolName)
 	_, err := b.take(o, takeover.Options{Wait: -1, Drop: true}).wait()
-	if stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, toolName) {
+	if stop := replicationtest.WantStop(t, err, event.ExitOperator, "takeover"); !strings.Contains(stop.What, toolName) {
 		t.Error(stop)
 	}
 	o.kill()
@@ -178,14 +179,15 @@ func TestTakeover(t *testing.T) {
 	b.goesOn("at last")
 }
 
-// As long as the other slot stands below our start, rows may be in it alone: nothing completes, whether its program runs or not.
+// As long as the other slot stands below our start, rows may be in it alone: nothing completes,
+// whether its program runs or not.
 func TestTakeoverWaitsForTheOtherSlot(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
 	b.insert("theirs alone")
 	_, err := b.now(o)
-	stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover")
-	if !strings.Contains(stop.What, "nobody reads it") || !strings.Contains(stop.What, o.at().String()) || !strings.Contains(stop.Mend, "start the program") {
+	stop := replicationtest.WantStop(t, err, event.ExitOperator, "takeover")
+	if !strings.Contains(stop.What, "nobody reads it") || !strings.Contains(stop.What, o.at().String()) || !strings.Contains(stop.Fix, "start the program") {
 		t.Error(stop)
 	}
 	k := b.take(o, asLongAsItTakes)
@@ -194,7 +196,7 @@ func TestTakeoverWaitsForTheOtherSlot(t *testing.T) {
 	o.waitSeen("theirs alone")
 	k.waitTold("that somebody reads it", func(s takeover.State) bool { return overlapping(s) && s.Active })
 	_, err = b.now(o)
-	if stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.Mend, toolName) {
+	if stop := replicationtest.WantStop(t, err, event.ExitOperator, "takeover"); !strings.Contains(stop.Fix, toolName) {
 		t.Error(stop)
 	}
 	o.confirm() // of a commit before our start
@@ -205,7 +207,7 @@ func TestTakeoverWaitsForTheOtherSlot(t *testing.T) {
 	o.waitSeen("both")
 	o.confirm()
 	_, err = b.now(o)
-	if stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover"); !strings.Contains(stop.What, "has passed") {
+	if stop := replicationtest.WantStop(t, err, event.ExitOperator, "takeover"); !strings.Contains(stop.What, "has passed") {
 		t.Error(stop)
 	}
 	o.kill()
@@ -219,8 +221,9 @@ func TestTakeoverWaitsForTheOtherSlot(t *testing.T) {
 	}
 }
 
-// Rows are written all the time, in transactions that overlap, some of them long; the other program confirms now and then, and is
-// stopped at some moment, in good order or not. Nothing is lost, and exactly what it had not confirmed comes twice.
+// Rows are written all the time, in transactions that overlap, some of them long; the other program
+// confirms now and then, and is stopped at some moment, in good order or not. Nothing is lost, and
+// exactly what it had not confirmed comes twice.
 func TestTakeoverUnderLoad(t *testing.T) { takeoverUnderLoad(t, false) }
 
 // takeoverUnderLoad has the other program stopped in good order, or killed.
@@ -288,8 +291,8 @@ func takeoverUnderLoad(t *testing.T, inOrder bool) {
 	}
 }
 
-// The other program has confirmed up to the end of a commit, at which the next one begins: that one is sent, and no other. A server
-// of its own: what other tests write comes between.
+// The other program has confirmed up to the end of a commit, at which the next one begins: that one
+// is sent, and no other. A server of its own: what other tests write comes between.
 func TestTakeoverBetweenCommitsThatAreAdjacent(t *testing.T) {
 	b := alone(t)
 	o := b.newTool()
@@ -309,8 +312,8 @@ func TestTakeoverBetweenCommitsThatAreAdjacent(t *testing.T) {
 	}
 }
 
-// adjacentUnread is adjacent without a relay, whose slot nobody has read: it returns the second id and the position between the
-// two commits.
+// adjacentUnread is adjacent without a relay, whose slot nobody has read: it returns the second id
+// and the position between the two commits.
 func (b *bench) adjacentUnread(o *otherTool) (second string, between pglogrepl.LSN) {
 	b.t.Helper()
 	for try := range 200 {
@@ -453,7 +456,7 @@ func TestTakeoverAfterACrashAtEachStep(t *testing.T) {
 			p.Cut()
 			k.stop()
 			_, _ = k.wait()
-			if err := p.Mend(); err != nil {
+			if err := p.Fix(); err != nil {
 				b.t.Fatal(err)
 			}
 			if err := tx.Commit(await.Context(b.t)); err != nil {
@@ -486,7 +489,7 @@ func takeoverAfterACrash(t *testing.T, cases map[string]func(b *bench, o *otherT
 			o := b.newTool()
 			b.insert("theirs")
 			crash(b, o)
-			replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, "takeover")
+			replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "takeover")
 			k, _ := b.takePassed(o)
 			b.insert("twice")
 			o.waitSeen("twice")
@@ -511,29 +514,29 @@ func (b *bench) waitNoWalsenderOf(slot string) {
 	})
 }
 
-// What the other program did with its slot is what its slot said last: should it be gone, or given up by the server, before it has passed
-// our start, rows may be in no slot.
+// What the other program did with its slot is what its slot said last: should it be gone, or given
+// up by the server, before it has passed our start, rows may be in no slot.
 func TestTakeoverFromASlotThatIsGone(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
 	_, err := b.now(o)
-	replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover")
+	replicationtest.WantStop(t, err, event.ExitOperator, "takeover")
 	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
 	b.insert("ours")
 	_, err = b.now(o)
-	stop := replicationtest.WantStop(t, err, outbox.ExitOperator, "takeover")
+	stop := replicationtest.WantStop(t, err, event.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, "no longer exists") {
 		t.Error(stop)
 	}
-	b.runMend(stop)
+	b.runFix(stop)
 	b.goesOn("after")
 	if seen := b.current().Seen(); !slices.Equal(seen, []string{"ours", "after"}) {
 		t.Errorf("sent: %v", seen)
 	}
 }
 
-// The position that was taken over is of this incarnation of the slot: one that is adopted later, on another server perhaps whose WAL
-// is younger, must not skip up to it.
+// The position that was taken over is of this incarnation of the slot: one that is adopted later,
+// on another server perhaps whose WAL is younger, must not skip up to it.
 func TestTakenPositionIsForgottenByAnAdoption(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
@@ -544,8 +547,9 @@ func TestTakenPositionIsForgottenByAnAdoption(t *testing.T) {
 	b.goesOn("after")
 }
 
-// A run that was killed while its slot was being created: its backend goes on waiting for a transaction that is open, and the slot
-// is there and has no position yet. Nothing has passed that; a run that took it for one would lose what is committed until it has.
+// A run that was killed while its slot was being created: its backend goes on waiting for a
+// transaction that is open, and the slot is there and has no position yet. Nothing has passed that;
+// a run that took it for one would lose what is committed until it has.
 func TestTakeoverWhoseSlotIsStillBeingCreated(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
@@ -568,7 +572,7 @@ func TestTakeoverWhoseSlotIsStillBeingCreated(t *testing.T) {
 	}()
 	await.Until(t, "the slot without a position", ours.exists)
 	b.insert("between")
-	stop := replicationtest.WantStop(t, func() error { _, err := b.now(o); return err }(), outbox.ExitOperator, "takeover")
+	stop := replicationtest.WantStop(t, func() error { _, err := b.now(o); return err }(), event.ExitOperator, "takeover")
 	if !strings.Contains(stop.What, "is being created") {
 		t.Error(stop)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
@@ -75,7 +75,7 @@ func TestRollout(t *testing.T) {
 	at := b.confirmedFlush()
 	b.exec(`BEGIN; INSERT INTO outbox VALUES ('c', '{}'); INSERT INTO outbox2 VALUES ('d', '{}'); COMMIT`)
 	b.insert("after")
-	stop := replicationtest.WantStop(t, old.endsBefore("after"), outbox.ExitOperator, publication.NotConfigured)
+	stop := replicationtest.WantStop(t, old.endsBefore("after"), event.ExitOperator, publication.NotConfigured)
 	for _, want := range []string{"public.outbox2", "source.tables"} {
 		if !strings.Contains(stop.Error(), want) {
 			t.Errorf("%q is not in: %v", want, stop)
@@ -117,7 +117,7 @@ func TestIgnoredWhileARelayLeads(t *testing.T) {
 	warned := func() []observer.LoggedEntry { return b.logs.FilterMessageSnippet("will stop at the next row").All() }
 	await.Until(t, "two warnings", func() bool { return len(warned()) == 2 })
 	for _, line := range warned() {
-		b.runMend(&outbox.Stop{Mend: fmt.Sprint(line.ContextMap()["mend"])})
+		b.runFix(&event.Stop{Fix: fmt.Sprint(line.ContextMap()["fix"])})
 	}
 	b.insertInto("outbox2", "ignored")
 	b.exec(message("ignored", "1"))
@@ -130,8 +130,8 @@ func TestIgnoredWhileARelayLeads(t *testing.T) {
 	}
 }
 
-// What the slot's row does not say is no word of an operator: a row that says adopt, or is gone, has nothing
-// passed over.
+// What the slot's row does not say is no word of an operator: a row that says adopt, or is gone,
+// has nothing passed over.
 func TestLeftOutTableWhoseRecordChanges(t *testing.T) {
 	for name, change := range map[string]string{
 		"adopt": `UPDATE cdc_relay.slots SET state = 'adopt'`,
@@ -146,7 +146,7 @@ func TestLeftOutTableWhoseRecordChanges(t *testing.T) {
 			b.exec(change)
 			b.insertInto("outbox2", "c")
 			b.insert("after")
-			replicationtest.WantStop(t, r.endsBefore("after"), outbox.ExitOperator, publication.NotConfigured)
+			replicationtest.WantStop(t, r.endsBefore("after"), event.ExitOperator, publication.NotConfigured)
 		})
 	}
 }
@@ -174,18 +174,18 @@ func TestRolloutIsRolledBack(t *testing.T) {
 			b.insertInto("outbox2", "d")
 			b.insert("e")
 			for range 2 {
-				replicationtest.WantStop(t, b.run().endsBefore("e"), outbox.ExitOperator, publication.NotConfigured)
+				replicationtest.WantStop(t, b.run().endsBefore("e"), event.ExitOperator, publication.NotConfigured)
 			}
 			r = next.run()
 			r.waitSeen("d", "e")
 			r.endClean()
 
 			b.insertInto("outbox2", "skipped")
-			stop := replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, publication.NotConfigured)
+			stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, publication.NotConfigured)
 			if !strings.Contains(stop.What, "has relayed table public.outbox2") {
 				t.Error(stop)
 			}
-			b.runMend(stop)
+			b.runFix(stop)
 			b.insert("f")
 			b.goesOn("g")
 			if got := strings.Join(b.current().Seen(), " "); got != "f g" {
@@ -198,7 +198,7 @@ func TestRolloutIsRolledBack(t *testing.T) {
 			// Configured again, it is an event again, and the word about it is spent.
 			next.goesOn("h")
 			b.insertInto("outbox2", "i")
-			replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, publication.NotConfigured)
+			replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, publication.NotConfigured)
 		})
 	}
 }
@@ -211,7 +211,7 @@ func TestTypoInARollout(t *testing.T) {
 	wrong := b.alsoOf("outbox2") // not in the publication
 	r := b.settledRun("a")
 	before := b.sends()
-	replicationtest.WantStop(t, wrong.run().wait(), outbox.ExitOperator, "publication")
+	replicationtest.WantStop(t, wrong.run().wait(), event.ExitOperator, "publication")
 	b.insert("b")
 	r.waitSeen("b")
 	if after := b.sends(); after != before {
@@ -222,7 +222,7 @@ func TestTypoInARollout(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	wrong.cfg.Tables = wrong.cfg.Tables[1:]
 	b.insert("c")
-	replicationtest.WantStop(t, wrong.run().endsBefore("none"), outbox.ExitOperator, publication.NotConfigured)
+	replicationtest.WantStop(t, wrong.run().endsBefore("none"), event.ExitOperator, publication.NotConfigured)
 	r = b.run()
 	r.waitSeen("c")
 	r.endClean()
@@ -264,7 +264,7 @@ func TestPublicationSharedWithAnotherProgram(t *testing.T) {
 	r.waitPhase(survey.Streaming)
 	b.exec(`ALTER PUBLICATION p ADD TABLE later`)
 	b.insertInto("later", "c")
-	b.runMend(replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, publication.NotConfigured))
+	b.runFix(replicationtest.WantStop(t, r.wait(), event.ExitOperator, publication.NotConfigured))
 	b.goesOn("d")
 }
 
@@ -292,7 +292,7 @@ func TestForeignTablesOfAWidePublication(t *testing.T) {
 			if name == "schema" {
 				b.exec(`ALTER PUBLICATION p ADD TABLE theirs`)
 				b.insertInto("theirs", "again")
-				replicationtest.WantStop(t, r.wait(), outbox.ExitOperator, publication.NotConfigured)
+				replicationtest.WantStop(t, r.wait(), event.ExitOperator, publication.NotConfigured)
 				return
 			}
 			r.endClean()
@@ -309,7 +309,7 @@ func TestRowsOfATableThatWasListed(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	b.insertInto("outbox2", "b")
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox2`)
-	b.runMend(replicationtest.WantStop(t, b.run().wait(), outbox.ExitOperator, publication.NotConfigured))
+	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, publication.NotConfigured))
 	b.goesOn("c")
 }
 
@@ -335,12 +335,12 @@ func TestPrefixLeavesTheConfiguration(t *testing.T) {
 	without.settledRun("c").endClean()
 	without.wantFinding("not configured", `prefix "orders"`, "source.message_prefix")
 	b.exec(message("d", "1"))
-	replicationtest.WantStop(t, without.run().wait(), outbox.ExitOperator, publication.NotConfigured)
+	replicationtest.WantStop(t, without.run().wait(), event.ExitOperator, publication.NotConfigured)
 	r = b.run()
 	r.waitSeen("d")
 	r.endClean()
 	b.exec(message("skipped", "1"))
-	without.runMend(replicationtest.WantStop(t, without.run().wait(), outbox.ExitOperator, publication.NotConfigured))
+	without.runFix(replicationtest.WantStop(t, without.run().wait(), event.ExitOperator, publication.NotConfigured))
 	without.goesOn("e")
 	if got := without.current().Seen(); slices.Contains(got, "skipped") {
 		t.Errorf("events %v", got)

@@ -12,14 +12,15 @@ import (
 // would mean not to wait for a time.
 func (c *Config) backoff(attempt int) time.Duration {
 	top := c.MaxBackoff
-	if n := attempt - 1; n < 32 && c.Backoff<<n < c.MaxBackoff { // 32 doublings are past any sensible maximum, and do not overflow
+	// 32 doublings are past any sensible maximum, and do not overflow
+	if n := attempt - 1; n < 32 && c.Backoff<<n < c.MaxBackoff {
 		top = c.Backoff << n
 	}
 	return max(c.Jitter(top), time.Millisecond)
 }
 
-// patience is the wait of a row that its destination refused while no gate could be shut for it. No
-// attempt is spent on it, so it is the row's age that doubles the wait.
+// patience is the wait of a row that its destination refused while no paused destination could be
+// shut for it. No attempt is spent on it, so it is the row's age that doubles the wait.
 func (c *Config) patience(age time.Duration) time.Duration {
 	return max(c.Jitter(min(max(age, c.Backoff), c.MaxBackoff)), time.Millisecond)
 }

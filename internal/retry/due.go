@@ -10,21 +10,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// lookDue readies the chains whose heads have waited long enough.
+// lookDue readies the ordering groups whose heads have waited long enough.
 func (f *feeder) lookDue(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.dueAt) || len(f.ready.order)+dueRows > readyLimit {
 		return false, nil
 	}
-	chains, next, err := f.cfg.Store.Due(ctx, dueRows)
+	groups, next, err := f.cfg.Store.Due(ctx, dueRows)
 	if err != nil {
 		return false, err
 	}
-	for _, chain := range chains {
-		f.makeReady(chain, true)
+	for _, group := range groups {
+		f.makeReady(group, true)
 	}
 	switch {
-	case len(chains) == dueRows:
+	case len(groups) == dueRows:
 		next = dueAgain
 	case next <= 0:
 		next = dueAtLeast
@@ -43,7 +43,7 @@ const (
 // paused ones, which are not sent. (Of the others a refusal does it.) One page.
 func (f *feeder) age(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if f.cfg.DestinationMaxAge <= 0 || len(f.gates) == 0 {
+	if f.cfg.DestinationMaxAge <= 0 || len(f.pausedDests) == 0 {
 		return false, nil
 	}
 	if len(f.aging) == 0 {
@@ -51,7 +51,7 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 			return false, nil
 		}
 		f.ageAt = now.Add(min(max(f.cfg.DestinationMaxAge/20, time.Second), time.Minute))
-		for g := range f.gates {
+		for g := range f.pausedDests {
 			f.aging = append(f.aging, &walk{of: f.rowsOf(g)})
 		}
 	}
@@ -60,17 +60,17 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	w := f.aging[0]
-	chains, err := f.next(ctx, w)
+	groups, err := f.next(ctx, w)
 	if err != nil {
 		return false, err
 	}
-	old, young, err := f.bury(ctx, f.restful(chains, rows), bytes)
+	old, young, err := f.toDeadLetter(ctx, f.restful(groups, rows), bytes)
 	if err != nil {
 		return false, err
 	}
 	// The order of a page is that of commits, so behind one with young heads and no old ones there
-	// are hardly any for that destination. (A page whose chains are held, or in flight, tells
-	// nothing of what is behind it.)
+	// are hardly any for that destination. (A page whose ordering groups are held, or in flight,
+	// tells nothing of what is behind it.)
 	if young && !old {
 		if err := f.skip(ctx, w, w.at); err != nil {
 			return false, err
@@ -82,34 +82,35 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// bury decides that the first rows of chains become dead letters, as many as are too old and
-// paused. It reports whether there are any, and whether the head of a chain is too young.
-func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (old, young bool, err error) {
-	if len(chains) == 0 {
+// dead-letter decides that the first rows of ordering groups become dead letters, as many as are
+// too old and paused. It reports whether there are any, and whether the head of an ordering group
+// is too young.
+func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64) (old, young bool, err error) {
+	if len(groups) == 0 {
 		return false, false, nil
 	}
-	perChain := 1
+	perGroup := 1
 	if !f.cfg.Block { // else the first blocks the rest
-		perChain = max(1, min(maxRun, (budgetRows-f.rows)/len(chains)))
+		perGroup = max(1, min(maxRun, (budgetRows-f.rows)/len(groups)))
 	}
-	read, err := f.read(ctx, chains, perChain, bytes, f.s.writer.acked.Load())
+	read, err := f.read(ctx, groups, perGroup, bytes, f.s.writer.acked.Load())
 	if err != nil {
 		return false, false, err
 	}
 	now := time.Now()
 	var out []*run
 	for i := range read {
-		r := &run{chain: read[i].Chain, judged: true}
+		r := &run{group: read[i].Group, judged: true}
 		young = young || len(read[i].Rows) > 0 && !f.tooOld(read[i].Rows[0], now)
 		for _, row := range read[i].Rows {
 			at, ok := f.place(row)
 			if !ok || read[i].Blocked || !f.tooOld(row, now) || !f.shut(at, 0) {
 				break
 			}
-			r.ordered, r.lane, r.unit = row.Ordered, at.Lane, at.Unit
+			r.ordered, r.lane, r.exchangeOrTopic = row.Ordered, at.Lane, at.ExchangeOrTopic
 			r.rows = append(r.rows, row)
 			r.bytes += int64(row.Event.Size())
-			r.results = append(r.results, f.buriedUnsent(row, at))
+			r.results = append(r.results, f.deadLetteredUnsent(row, at))
 		}
 		if len(r.rows) > 0 {
 			r.more = true
@@ -124,11 +125,11 @@ func (f *feeder) bury(ctx context.Context, chains []uint64, bytes int64) (old, y
 	return old, young, nil
 }
 
-// buriedUnsent is the end of a row that is too old. What it was refused for itself stays; else it
-// is what paused its place.
-func (f *feeder) buriedUnsent(row *store.Row, at sink.Place) store.Result {
+// deadLetteredUnsent is the end of a row that is too old. What it was refused for itself stays;
+// else it is what paused its place.
+func (f *feeder) deadLetteredUnsent(row *store.Row, at sink.Place) store.Result {
 	res := store.Result{Row: row, Kind: store.Dead, Attempts: row.Attempts}
-	if p := f.gates[f.gateOf(at)]; row.Reason == "" && p != nil && p.fault != nil {
+	if p := f.pausedDests[f.pausedDestOf(at)]; row.Reason == "" && p != nil && p.fault != nil {
 		res.Class, res.Reason, res.Words, res.Destination = p.fault.Class, p.fault.Reason, p.fault.Words, p.fault.Destination
 	}
 	return res

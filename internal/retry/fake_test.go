@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
@@ -32,30 +32,30 @@ func digest(name string) uint64 {
 // fakeSink knows where events belong: by their Route, or their type "exchange/key".
 type fakeSink struct{}
 
-func (fakeSink) Route(ev *outbox.Event) outbox.Route {
+func (fakeSink) Route(ev *event.Event) event.Route {
 	name, key, _ := strings.Cut(string(ev.Type), "/")
-	return outbox.Route{Name: []byte(name), RoutingKey: []byte(key)}
+	return event.Route{Name: []byte(name), RoutingKey: []byte(key)}
 }
 
-func (s fakeSink) Place(ev *outbox.Event) (sink.Place, bool) {
+func (s fakeSink) Place(ev *event.Event) (sink.Place, bool) {
 	to := s.Route(ev)
 	if ev.Route != nil {
 		to = *ev.Route
 	}
-	return sink.Place{Lane: int(ev.Hash % 8), Unit: digest(string(to.Name)), Dest: digest(string(to.Name) + "/" + string(to.RoutingKey))}, true
+	return sink.Place{Lane: int(ev.Hash % 8), ExchangeOrTopic: digest(string(to.Name)), Dest: digest(string(to.Name) + "/" + string(to.RoutingKey))}, true
 }
 
 // placeOf is the place of "exchange/key".
 func placeOf(to string) sink.Place {
 	name, _, _ := strings.Cut(to, "/")
-	return sink.Place{Unit: digest(name), Dest: digest(to)}
+	return sink.Place{ExchangeOrTopic: digest(name), Dest: digest(to)}
 }
 
 // fakeLine answers what it is offered at once, or when the test says so, and remembers everything.
-// Its lanes are as simple as lanes can be that keep the contract: of a chain one row at a time, and
-// behind a refused one the rest comes back unsent.
+// Its lanes are as simple as lanes can be that keep the contract: of an ordering group one row at a
+// time, and behind a refused one the rest comes back unsent.
 type fakeLine struct {
-	s       *Siding
+	s       *RetryTable
 	changed chan struct{}
 
 	mu        sync.Mutex
@@ -65,12 +65,12 @@ type fakeLine struct {
 	stays     func(f *relay.Fed) bool         // what is not released; nil: all is
 	delay     time.Duration                   // else it takes this long, and a millisecond
 	kept      []*relay.Fed
-	inLane    map[uint64]int // rows of each chain
+	inLane    map[uint64]int // rows of each ordering group
 	most      int            // rows that were in the lanes at the same time
 	rows      int
 	laneRows  map[int]int
-	counts    map[uint64]int // of each chain; Left
-	paused    map[gate]bool
+	counts    map[uint64]int // of each ordering group; Left
+	paused    map[pausedDest]bool
 	broken    map[string]*sink.Fault // "exchange" or "exchange/key": refuses everything
 	confirmed map[uint64]time.Time
 	failure   string
@@ -79,7 +79,7 @@ type fakeLine struct {
 func newFakeLine() *fakeLine {
 	return &fakeLine{
 		changed: make(chan struct{}, 1), inLane: map[uint64]int{}, laneRows: map[int]int{}, counts: map[uint64]int{},
-		paused: map[gate]bool{}, confirmed: map[uint64]time.Time{}, broken: map[string]*sink.Fault{},
+		paused: map[pausedDest]bool{}, confirmed: map[uint64]time.Time{}, broken: map[string]*sink.Fault{},
 	}
 }
 
@@ -87,13 +87,13 @@ func (l *fakeLine) say(format string, args ...any) {
 	l.log = append(l.log, fmt.Sprintf(format, args...))
 }
 
-func (l *fakeLine) Settled(parked []*relay.Parked) {
+func (l *fakeLine) Settled(deferred []*relay.Deferred) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range parked {
+	for _, p := range deferred {
 		l.say("settled %s", p.Event.ID)
-		*p.Event = outbox.Event{ID: []byte("reused")} // as the window does
-		*p = relay.Parked{Event: p.Event}
+		*p.Event = event.Event{ID: []byte("reused")} // as the in-flight budget does
+		*p = relay.Deferred{Event: p.Event}
 	}
 }
 
@@ -103,7 +103,7 @@ func (l *fakeLine) Offer(rows []*relay.Fed) {
 	for _, f := range rows {
 		ids = append(ids, string(f.Event.ID))
 		l.rows++
-		l.inLane[f.Chain]++
+		l.inLane[f.Group]++
 		l.laneRows[f.Place.Lane]++
 	}
 	l.say("%s", strings.Join(ids, " "))
@@ -137,14 +137,14 @@ func (l *fakeLine) release(n int) {
 	l.mu.Lock()
 	refused := map[uint64]bool{}
 	for _, f := range rows {
-		if f.Chain != 0 && refused[f.Chain] {
+		if f.Group != 0 && refused[f.Group] {
 			f.Outcome.State = sink.Unsent
 		} else {
 			l.deal(f)
-			refused[f.Chain] = f.Outcome.State != sink.Confirmed
+			refused[f.Group] = f.Outcome.State != sink.Confirmed
 		}
 		l.rows--
-		l.inLane[f.Chain]--
+		l.inLane[f.Group]--
 		l.laneRows[f.Place.Lane]--
 	}
 	l.mu.Unlock()
@@ -176,8 +176,8 @@ func (l *fakeLine) releaseBut(lane int) {
 	}
 }
 
-// parkedEvent is what a lane hands over.
-type parkedEvent = relay.Parked
+// deferredEvent is what a lane hands over.
+type deferredEvent = relay.Deferred
 
 func (l *fakeLine) deal(f *relay.Fed) {
 	f.Outcome.State = sink.Confirmed
@@ -194,19 +194,19 @@ func (l *fakeLine) deal(f *relay.Fed) {
 	case sink.Confirmed:
 		l.say("sent %s", f.Event.ID)
 		l.open(f.Place)
-		if f.Chain != 0 && !f.Replay {
-			l.counts[f.Chain]--
-			f.Left = l.counts[f.Chain]
+		if f.Group != 0 && !f.Replay {
+			l.counts[f.Group]--
+			f.Left = l.counts[f.Group]
 		}
 	case sink.Rejected:
 		l.say("refused %s", f.Event.ID)
-		if f := f.Outcome.Fault; f.Class != sink.Destination || f.Words == "no gate" {
+		if f := f.Outcome.Fault; f.Class != sink.Destination || f.Words == "no paused destination" {
 			return
 		}
 		if f.Outcome.Fault.Whole {
-			l.paused[gate{f.Place.Unit, 0}] = true
+			l.paused[pausedDest{f.Place.ExchangeOrTopic, 0}] = true
 		} else {
-			l.paused[gate{f.Place.Unit, f.Place.Dest}] = true
+			l.paused[pausedDest{f.Place.ExchangeOrTopic, f.Place.Dest}] = true
 		}
 	case sink.Unsent, sink.Unknown:
 	}
@@ -214,41 +214,41 @@ func (l *fakeLine) deal(f *relay.Fed) {
 
 func (l *fakeLine) open(p sink.Place) {
 	was := len(l.paused)
-	delete(l.paused, gate{p.Unit, 0})
-	delete(l.paused, gate{p.Unit, p.Dest})
+	delete(l.paused, pausedDest{p.ExchangeOrTopic, 0})
+	delete(l.paused, pausedDest{p.ExchangeOrTopic, p.Dest})
 	if len(l.paused) < was {
 		signal(l.changed)
 	}
 }
 
-func (l *fakeLine) NotNow(lane int, chain, unit uint64) {
+func (l *fakeLine) NotNow(lane int, group, exchangeOrTopic uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.say("not now %s", l.nameOf(chain))
+	l.say("not now %s", l.nameOf(group))
 }
 
-func (l *fakeLine) Uncount(lane int, chain, unit uint64) {
+func (l *fakeLine) Uncount(lane int, group, exchangeOrTopic uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.counts[chain]--
-	l.say("uncount %s", l.nameOf(chain))
+	l.counts[group]--
+	l.say("uncount %s", l.nameOf(group))
 }
 
-func (l *fakeLine) Load(_ context.Context, ev *outbox.Event, rows int) error {
+func (l *fakeLine) Load(_ context.Context, ev *event.Event, rows int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, _ := fakeSink{}.Place(ev)
-	l.counts[l.Chain(ev, p.Unit)] += rows
+	l.counts[l.Group(ev, p.ExchangeOrTopic)] += rows
 	return nil
 }
 
 func (l *fakeLine) Paused(p sink.Place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.paused[gate{p.Unit, 0}] || l.paused[gate{p.Unit, p.Dest}]
+	return l.paused[pausedDest{p.ExchangeOrTopic, 0}] || l.paused[pausedDest{p.ExchangeOrTopic, p.Dest}]
 }
 
-// pausedOnes is how many gates are shut.
+// pausedOnes is how many paused destinations are shut.
 func (l *fakeLine) pausedOnes() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,10 +258,10 @@ func (l *fakeLine) pausedOnes() string {
 func (l *fakeLine) Forget(p sink.Place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.paused, gate{p.Unit, p.Dest})
+	delete(l.paused, pausedDest{p.ExchangeOrTopic, p.Dest})
 }
 
-func (l *fakeLine) GatesChanged() <-chan struct{} { return l.changed }
+func (l *fakeLine) PausedDestsChanged() <-chan struct{} { return l.changed }
 
 func (l *fakeLine) ConfirmedSince(dest uint64, since time.Time) bool {
 	l.mu.Lock()
@@ -269,21 +269,21 @@ func (l *fakeLine) ConfirmedSince(dest uint64, since time.Time) bool {
 	return l.confirmed[dest].After(since)
 }
 
-func (l *fakeLine) Chain(ev *outbox.Event, unit uint64) uint64 {
+func (l *fakeLine) Group(ev *event.Event, exchangeOrTopic uint64) uint64 {
 	if !ev.Ordered {
 		return 0
 	}
-	return max(ev.Hash^unit, 1)
+	return max(ev.Hash^exchangeOrTopic, 1)
 }
 
-// names of chains, for the log.
-var chainNames sync.Map
+// names of ordering groups, for the log.
+var groupNames sync.Map
 
-func (l *fakeLine) nameOf(chain uint64) string {
-	if n, ok := chainNames.Load(chain); ok {
+func (l *fakeLine) nameOf(group uint64) string {
+	if n, ok := groupNames.Load(group); ok {
 		return n.(string)
 	}
-	return fmt.Sprint(chain)
+	return fmt.Sprint(group)
 }
 
 // said takes what happened since the last call.
@@ -321,23 +321,23 @@ func (l *fakeLine) shut(to string) {
 		l.broken[to] = itsRoute
 		if !strings.Contains(to, "/") {
 			p.Dest = 0
-			l.broken[to] = itsUnit
+			l.broken[to] = itsExchangeOrTopic
 		}
-		l.paused[gate{p.Unit, p.Dest}] = true
+		l.paused[pausedDest{p.ExchangeOrTopic, p.Dest}] = true
 	})
 }
 
-// mend ends that. The gate stays shut until a probe finds out.
-func (l *fakeLine) mend(to string) { l.set(func() { delete(l.broken, to) }) }
+// fix ends that. The paused destination stays shut until a probe finds out.
+func (l *fakeLine) fix(to string) { l.set(func() { delete(l.broken, to) }) }
 
 // The faults of the tests.
 var (
-	errLost   = errors.New("connection lost")
-	itsRoute  = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Words: "NO_ROUTE", Destination: "there"}
-	itsUnit   = &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "NOT_FOUND", Destination: "there", Whole: true}
-	noGate    = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Words: "no gate", Destination: "there"}
-	transient = &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException, Words: "541"}
-	permanent = &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Words: "too large"}
+	errLost            = errors.New("connection lost")
+	itsRoute           = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Words: "NO_ROUTE", Destination: "there"}
+	itsExchangeOrTopic = &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "NOT_FOUND", Destination: "there", Whole: true}
+	noPausedDest       = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Words: "no paused destination", Destination: "there"}
+	transient          = &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException, Words: "541"}
+	permanent          = &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Words: "too large"}
 )
 
 func rejected(f *sink.Fault) sink.Outcome { return sink.Outcome{State: sink.Rejected, Fault: f} }
@@ -349,11 +349,11 @@ type faultyStore struct {
 	mu    sync.Mutex
 	calls []string
 	// fault is asked at each call: an error, and whether the statement is carried out all the same.
-	fault func(call string) (err error, done bool)
-	bad   map[string]bool // ids of rows that are refused
-	named bool            // a Refused names its row
-	torn  map[string]bool // ids of rows that cannot be read
-	parks [][]int64       // numbers of the rows of each Park
+	fault  func(call string) (err error, done bool)
+	bad    map[string]bool // ids of rows that are refused
+	named  bool            // a Refused names its row
+	torn   map[string]bool // ids of rows that cannot be read
+	defers [][]int64       // numbers of the rows of each Defer
 }
 
 func (s *faultyStore) call(what string, do func() error) error {
@@ -414,15 +414,15 @@ func (s *faultyStore) Lease(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-func (s *faultyStore) Park(ctx context.Context, rows []*store.Row) error {
+func (s *faultyStore) Defer(ctx context.Context, rows []*store.Row) error {
 	var ids []string
 	var numbers []int64
 	for _, r := range rows {
 		ids = append(ids, string(r.Event.ID))
 		numbers = append(numbers, r.N)
 	}
-	s.set(func() { s.parks = append(s.parks, numbers) })
-	return s.call("park "+strings.Join(ids, " "), func() error {
+	s.set(func() { s.defers = append(s.defers, numbers) })
+	return s.call("defer "+strings.Join(ids, " "), func() error {
 		for _, r := range rows {
 			s.mu.Lock()
 			bad, named := s.bad[string(r.Event.ID)], s.named
@@ -433,12 +433,12 @@ func (s *faultyStore) Park(ctx context.Context, rows []*store.Row) error {
 				return &store.Refused{Err: errors.New("invalid byte")}
 			}
 		}
-		return s.Store.Park(ctx, rows)
+		return s.Store.Defer(ctx, rows)
 	})
 }
 
-func (s *faultyStore) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []store.Run, err error) {
-	err = s.call("runs", func() (err error) { runs, err = s.Store.Runs(ctx, chains, run, size, acked); return err })
+func (s *faultyStore) Runs(ctx context.Context, groups []uint64, run int, size, acked int64) (runs []store.Run, err error) {
+	err = s.call("runs", func() (err error) { runs, err = s.Store.Runs(ctx, groups, run, size, acked); return err })
 	for _, r := range runs {
 		for _, row := range r.Rows {
 			if err == nil {
@@ -459,9 +459,9 @@ func (s *faultyStore) read(row *store.Row) error {
 	return nil
 }
 
-func (s *faultyStore) Sweep(ctx context.Context, at store.Cursor, limit int) (chains []uint64, next store.Cursor, err error) {
-	err = s.call("sweep", func() (err error) { chains, next, err = s.Store.Sweep(ctx, at, limit); return err })
-	return chains, next, err
+func (s *faultyStore) Sweep(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
+	err = s.call("sweep", func() (err error) { groups, next, err = s.Store.Sweep(ctx, at, limit); return err })
+	return groups, next, err
 }
 
 func (s *faultyStore) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
@@ -469,9 +469,9 @@ func (s *faultyStore) Skip(ctx context.Context, at store.Cursor) (next store.Cur
 	return next, ok, err
 }
 
-func (s *faultyStore) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
-	err = s.call("due", func() (err error) { chains, next, err = s.Store.Due(ctx, limit); return err })
-	return chains, next, err
+func (s *faultyStore) Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error) {
+	err = s.call("due", func() (err error) { groups, next, err = s.Store.Due(ctx, limit); return err })
+	return groups, next, err
 }
 
 func (s *faultyStore) Apply(ctx context.Context, results []store.Result) error {
@@ -501,24 +501,24 @@ func (s *faultyStore) Answer(ctx context.Context, answers []store.Answer) (done 
 	return done, err
 }
 
-func (s *faultyStore) Positions(ctx context.Context, from outbox.Position, limit int) (list []store.Owned, err error) {
+func (s *faultyStore) Positions(ctx context.Context, from event.Position, limit int) (list []store.Owned, err error) {
 	err = s.call("positions", func() (err error) { list, err = s.Store.Positions(ctx, from, limit); return err })
 	return list, err
 }
 
-// fixture is a siding between a fake line and tables in memory.
+// fixture is a retry table between a fake line and tables in memory.
 type fixture struct {
 	t     *testing.T
 	db    *memorytest.Database
 	store *faultyStore
 	line  *fakeLine
-	s     *Siding
+	s     *RetryTable
 	next  pglogrepl.LSN
 	sizes map[string]int
 
-	fed, parked, dead, exhausted atomic.Int64
-	cancel                       context.CancelFunc
-	ended                        chan error
+	fed, deferred, dead, exhausted atomic.Int64
+	cancel                         context.CancelFunc
+	ended                          chan error
 }
 
 const slot = "relay"
@@ -542,7 +542,7 @@ func (f *fixture) succeed(cfg Config) {
 	cfg.Slot, cfg.Epoch, cfg.Incarnation, cfg.Store, cfg.Sink = slot, epoch, 1, f.store, fakeSink{}
 	cfg.Jitter = cmpJitter(cfg.Jitter)
 	cfg.Hooks = Hooks{
-		Parked: func(n int) { f.parked.Add(int64(n)) }, Dead: func(n int) { f.dead.Add(int64(n)) },
+		Deferred: func(n int) { f.deferred.Add(int64(n)) }, Dead: func(n int) { f.dead.Add(int64(n)) },
 		Exhausted: func(n int) { f.exhausted.Add(int64(n)) }, Retried: func(n int) { f.fed.Add(int64(n)) },
 	}
 	f.s = New(cfg)
@@ -598,10 +598,10 @@ func (f *fixture) pass(d time.Duration) {
 }
 
 // event is one of a key ("": none) to "exchange/key".
-func (f *fixture) event(id, key, to string) *outbox.Event {
+func (f *fixture) event(id, key, to string) *event.Event {
 	f.next += 16
-	ev := &outbox.Event{
-		Position: outbox.Position{Commit: f.next}, ID: []byte(id), Key: []byte(key), Type: []byte(to), Payload: []byte("payload of " + id),
+	ev := &event.Event{
+		Position: event.Position{Commit: f.next}, ID: []byte(id), Key: []byte(key), Type: []byte(to), Payload: []byte("payload of " + id),
 		Ordered: key != "", Hash: digest("key " + key), CommitTime: time.Now(), Time: time.Now(),
 	}
 	if n := f.sizes[id]; n > 0 {
@@ -613,11 +613,11 @@ func (f *fixture) event(id, key, to string) *outbox.Event {
 	return ev
 }
 
-// parkedOf is such an event on its way to the siding; the fault, when there is one, is why.
-func (f *fixture) parkedOf(id, key, to string, fault *sink.Fault) *relay.Parked {
+// deferredOf is such an event on its way to the retry table; the fault, when there is one, is why.
+func (f *fixture) deferredOf(id, key, to string, fault *sink.Fault) *relay.Deferred {
 	ev := f.event(id, key, to)
 	place, _ := fakeSink{}.Place(ev)
-	p := &relay.Parked{Event: ev, Place: place, Chain: f.line.Chain(ev, place.Unit), Fault: fault}
+	p := &relay.Deferred{Event: ev, Place: place, Group: f.line.Group(ev, place.ExchangeOrTopic), Fault: fault}
 	if fault != nil {
 		p.Since = time.Now()
 		if fault.Class != sink.Destination {
@@ -625,35 +625,35 @@ func (f *fixture) parkedOf(id, key, to string, fault *sink.Fault) *relay.Parked 
 		}
 		p.Dead = fault.Class == sink.Permanent
 	}
-	if p.Chain != 0 {
+	if p.Group != 0 {
 		name, _, _ := strings.Cut(to, "/")
-		chainNames.Store(p.Chain, key+"@"+name)
+		groupNames.Store(p.Group, key+"@"+name)
 	}
 	return p
 }
 
-// park counts events as a lane does, and hands them over. Each is "id key exchange/routingkey"; the
-// first may have a fault.
-func (f *fixture) park(fault *sink.Fault, specs ...string) {
-	var all []*relay.Parked
+// defer counts events as a lane does, and hands them over. Each is "id key exchange/routingkey";
+// the first may have a fault.
+func (f *fixture) deferRow(fault *sink.Fault, specs ...string) {
+	var all []*relay.Deferred
 	for i, spec := range specs {
 		part := strings.Fields(spec)
 		if i > 0 {
 			fault = nil
 		}
-		p := f.parkedOf(part[0], strings.Trim(part[1], "-"), part[2], fault)
-		if p.Chain != 0 && (!p.Dead || f.s.cfg.Block) {
-			f.line.set(func() { f.line.counts[p.Chain]++ })
+		p := f.deferredOf(part[0], strings.Trim(part[1], "-"), part[2], fault)
+		if p.Group != 0 && (!p.Dead || f.s.cfg.Block) {
+			f.line.set(func() { f.line.counts[p.Group]++ })
 		}
 		all = append(all, p)
 	}
-	f.s.Park(all)
+	f.s.Defer(all)
 }
 
-// table is what is parked: ids in order of position.
+// table is what is deferred: ids in order of position.
 func (f *fixture) table() string {
 	var ids []string
-	for _, r := range f.db.Parked(slot) {
+	for _, r := range f.db.Deferred(slot) {
 		ids = append(ids, string(r.Event.ID))
 	}
 	return strings.Join(ids, " ")
@@ -661,18 +661,18 @@ func (f *fixture) table() string {
 
 func (f *fixture) row(id string) *store.Row {
 	f.t.Helper()
-	for _, r := range f.db.Parked(slot) {
+	for _, r := range f.db.Deferred(slot) {
 		if string(r.Event.ID) == id {
 			return r
 		}
 	}
-	f.t.Fatalf("%s is not parked", id)
+	f.t.Fatalf("%s is not deferred", id)
 	return nil
 }
 
-func (f *fixture) letters() string {
+func (f *fixture) deadLetters() string {
 	var ids []string
-	for _, l := range f.db.Letters(slot) {
+	for _, l := range f.db.DeadLetters(slot) {
 		ids = append(ids, fmt.Sprintf("%s:%s", l.Row.Event.ID, l.State))
 	}
 	return strings.Join(ids, " ")

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// feed looks at the chains that are ready, and offers what may go of them.
+// feed looks at the ordering groups that are ready, and offers what may go of them.
 func (f *feeder) feed(ctx context.Context) (bool, error) {
 	f.swept = false
 	rows, bytes := f.room()
@@ -18,15 +18,15 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	began := time.Now()
-	taken := f.readable(f.atRest(f.ready.take(min(len(f.ready.order), maxChains, rows))))
+	taken := f.readable(f.atRest(f.ready.take(min(len(f.ready.order), maxGroups, rows))))
 	if len(taken) == 0 {
 		return true, nil
 	}
-	chains, here := f.chainsToRead(taken)
+	groups, here := f.groupsToRead(taken)
 	// Asked before acked is: what is not in the writer's hands now is not above it.
 	acked := f.s.writer.acked.Load()
-	perChain := min(max(rows/len(chains), 1), maxRun)
-	runs, err := f.read(ctx, chains, perChain, bytes, acked)
+	perGroup := min(max(rows/len(groups), 1), maxRun)
+	runs, err := f.read(ctx, groups, perGroup, bytes, acked)
 	if err != nil {
 		f.ready.putBack(taken)
 		return false, err
@@ -35,15 +35,16 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 	var read int64
 	of := make(map[uint64]*store.Run, len(runs))
 	for i := range runs {
-		of[runs[i].Chain] = &runs[i]
+		of[runs[i].Group] = &runs[i]
 		for _, row := range runs[i].Rows {
 			read += int64(row.Event.Size())
 		}
 	}
 	var out []*run
 	for _, e := range taken {
-		if r := f.decide(e, of[e.chain], here[e.chain]); r != nil {
-			r.more = r.more || len(r.rows) == perChain || read >= bytes/2 // else its last row is the chain's last
+		if r := f.decide(e, of[e.group], here[e.group]); r != nil {
+			// else its last row is the ordering group's last
+			r.more = r.more || len(r.rows) == perGroup || read >= bytes/2
 			f.book(r)
 			out = append(out, r)
 		}
@@ -55,14 +56,14 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// hand says of which chains rows are with the writer.
+// hand says of which ordering groups rows are with the writer.
 type hand struct{ here, stuck bool }
 
-// atRest leaves out the chains that are in flight: they are looked at again afterwards.
+// atRest leaves out the ordering groups that are in flight: they are looked at again afterwards.
 func (f *feeder) atRest(taken []*readied) []*readied {
 	f.taken += len(taken)
 	return slices.DeleteFunc(taken, func(e *readied) bool {
-		r := f.runs[e.chain]
+		r := f.runs[e.group]
 		if r != nil {
 			r.again = true
 		}
@@ -70,61 +71,63 @@ func (f *feeder) atRest(taken []*readied) []*readied {
 	})
 }
 
-// chainsToRead lists the chains to read, and what of them the writer has.
-func (f *feeder) chainsToRead(taken []*readied) (chains []uint64, here map[uint64]hand) {
+// groupsToRead lists the ordering groups to read, and what of them the writer has.
+func (f *feeder) groupsToRead(taken []*readied) (groups []uint64, here map[uint64]hand) {
 	here = make(map[uint64]hand, len(taken))
 	for _, e := range taken {
 		var h hand
-		h.here, h.stuck = f.s.writer.inHand(e.chain)
-		here[e.chain] = h
-		chains = append(chains, e.chain)
+		h.here, h.stuck = f.s.writer.inHand(e.group)
+		here[e.group] = h
+		groups = append(groups, e.group)
 	}
-	return chains, here
+	return groups, here
 }
 
-// decide decides what of a chain may go now: a run, or nil. read is nil when the tables hold
-// nothing of it.
+// decide decides what of an ordering group may go now: a run, or nil. read is nil when the tables
+// hold nothing of it.
 func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
 	switch {
 	case read == nil:
-		f.exhausted(e.chain, h)
+		f.exhausted(e.group, h)
 		return nil
 	case read.Blocked:
-		f.notNow(e.chain)
+		f.notNow(e.group)
 		return f.waits(e, read)
-	case len(read.Rows) == 0 && h.here: // its first row is not seen to be committed, and the writer will tell; or it had no room
+	case len(read.Rows) == 0 && h.here:
+		// its first row is not seen to be committed, and the writer will tell; or it had no room
 		if h.stuck {
-			f.notNow(e.chain)
+			f.notNow(e.group)
 		}
-		f.afterwards(e.chain, 100*time.Millisecond)
+		f.afterwards(e.group, 100*time.Millisecond)
 		return nil
 	case len(read.Rows) == 0: // it had no room
-		f.makeReady(e.chain, e.due)
+		f.makeReady(e.group, e.due)
 		return nil
 	}
 	head := read.Rows[0]
 	at, known := f.place(head)
 	switch now := time.Now(); {
-	case head.NextAttempt.After(now): // what is due, if anything, is a later row, which was refused in the same call
+	case head.NextAttempt.After(now):
+		// what is due, if anything, is a later row, which was refused in the same call
 		if head.NextAttempt.Before(f.dueAt) {
 			f.dueAt = head.NextAttempt
 		}
-		f.notNow(e.chain)
+		f.notNow(e.group)
 		return f.waits(e, read)
 	case !known:
-		f.notNow(e.chain)
-		f.afterwards(e.chain, time.Second)
+		f.notNow(e.group)
+		f.afterwards(e.group, time.Second)
 		return nil
-	case f.shut(at, e.chain):
-		f.notNow(e.chain)
+	case f.shut(at, e.group):
+		f.notNow(e.group)
 		return f.waits(e, read)
 	case f.lanes[at.Lane] >= laneRows:
 		return f.enough(e, read, at.Lane)
 	}
-	r := f.newRun(e.chain, at, head)
+	r := f.newRun(e.group, at, head)
 	for _, row := range read.Rows {
-		// Nothing goes past a row that may not: whatever it was parked for, the rest of its chain
-		// stays behind it.
+		// Nothing goes past a row that may not: whatever it was deferred for, the rest of its
+		// ordering group stays behind it.
 		p, ok := f.place(row)
 		if !ok || p.Lane != at.Lane || f.shut(p, 0) || row != head && row.NextAttempt.After(time.Now()) {
 			r.more = true
@@ -135,30 +138,30 @@ func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
 	return r
 }
 
-// exhausted is a chain of which nothing is in the tables. If its lane may keep new events of it all
-// the same, then because rows are on their way to the tables, or because it is counted with its
-// unit, of which other chains are left.
-func (f *feeder) exhausted(chain uint64, h hand) {
-	o, owed := f.owed[chain]
+// exhausted is an ordering group of which nothing is in the tables. If its lane may keep new events
+// of it all the same, then because rows are on their way to the tables, or because it is counted
+// with its exchange or topic, of which other ordering groups are left.
+func (f *feeder) exhausted(group uint64, h hand) {
+	o, owed := f.owed[group]
 	switch {
 	case !owed:
 	case h.stuck:
-		f.notNow(chain)
+		f.notNow(group)
 	case h.here: // the writer will tell
 	default:
-		delete(f.owed, chain)
-		f.owedUnits[o] = chain
-		f.sweep(gate{unit: o.unit})
+		delete(f.owed, group)
+		f.owedExchangesOrTopics[o] = group
+		f.sweep(pausedDest{exchangeOrTopic: o.exchangeOrTopic})
 	}
 }
 
-// waits is a chain that is due and may not go all the same. What it waits for starts a look at it,
-// so its NextAttempt is taken away: Due would list it again and again, and others not.
+// waits is an ordering group that is due and may not go all the same. What it waits for starts a
+// look at it, so its NextAttempt is taken away: Due would list it again and again, and others not.
 func (f *feeder) waits(e *readied, read *store.Run) *run {
 	if !e.due {
 		return nil
 	}
-	r := &run{chain: e.chain, judged: true}
+	r := &run{group: e.group, judged: true}
 	for _, row := range read.Rows {
 		if !row.NextAttempt.IsZero() && !row.NextAttempt.After(time.Now()) {
 			r.results = append(r.results, store.Result{Row: row, Kind: store.Backoff, Attempts: row.Attempts})
@@ -170,15 +173,15 @@ func (f *feeder) waits(e *readied, read *store.Run) *run {
 	return r
 }
 
-// enough is a chain whose lane has rows enough for now.
+// enough is an ordering group whose lane has rows enough for now.
 func (f *feeder) enough(e *readied, read *store.Run, lane int) *run {
 	if r := f.waits(e, read); r != nil {
-		f.notNow(e.chain)
+		f.notNow(e.group)
 		r.again = true // it is set aside then
 		return r
 	}
 	if !f.ready.setAside(e, lane) {
-		f.notNow(e.chain)
+		f.notNow(e.group)
 	}
 	return nil
 }

@@ -16,21 +16,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// feeder brings rows back through the lanes. It reads the beginnings of chains (runs), offers them,
-// and commits what came of them; it has no transaction open meanwhile.
+// feeder brings rows back through the lanes. It reads the beginnings of ordering groups (runs),
+// offers them, and commits what came of them; it has no transaction open meanwhile.
 //
-// Order within a chain rests on four rules. A chain has one run at a time, and the next is read
-// after the end of the one before has been committed. A run is the beginning of its chain: no row
-// of it stands outside. No row is read that the writer has not seen committed. And a statement that
-// may have been carried out is made again before any other.
+// Order within an ordering group rests on four rules. An ordering group has one run at a time, and
+// the next is read after the end of the one before has been committed. A run is the beginning of
+// its ordering group: no row of it stands outside. No row is read that the writer has not seen
+// committed. And a statement that may have been carried out is made again before any other.
 //
-// Every chain with rows is at any time in one of these hands, so that nothing is forgotten: it is
-// in flight, ready, or later; its head has a NextAttempt, and Due lists it; the place of its head
-// is paused, and the opening of the gate starts a sweep; an open letter blocks it, and the answer
-// that closes the letter readies it; or its first row is not acknowledged yet, and the writer tells
-// of it. Where a hand is too small the chain is left to a sweep over everything.
+// Every ordering group with rows is at any time in one of these hands, so that nothing is
+// forgotten: it is in flight, ready, or later; its head has a NextAttempt, and Due lists it; the
+// place of its head is paused, and the opening of the paused destination starts a sweep; an open
+// dead letter blocks it, and the answer that closes the dead letter readies it; or its first row is
+// not acknowledged yet, and the writer tells of it. Where a hand is too small the ordering group is
+// left to a sweep over everything.
 type feeder struct {
-	s      *Siding
+	s      *RetryTable
 	cfg    *Config
 	duties []*duty
 	said   map[string]bool // what was logged of their errors
@@ -45,30 +46,31 @@ type feeder struct {
 	returned []*relay.Fed
 	news     []notification
 	missed   bool     // there was more news than fits
-	refused  []uint64 // chains that the writer holds back
+	refused  []uint64 // ordering groups that the writer holds back
 
 	// From here on the goroutine's own.
-	unknown   *statement // its outcome is not known: it comes before all others
-	groups    [][]*run   // runs whose ends were refused together, and are tried apart
-	done      []*run     // all rows are back, their ends are not committed
-	feds      map[*relay.Fed]*run
-	runs      map[uint64]*run // chains in flight
-	rows      int             // of runs
-	bytes     int64
-	lanes     map[int]int // rows of each lane
-	offered   int         // rows, ever
-	taken     int         // chains from ready, ever
-	ready     ready
-	later     []later
-	unread    map[uint64]time.Time // chains that cannot be read: left alone until then
-	owed      map[uint64]owing
-	owedUnits map[owing]uint64 // with a chain of each
+	unknown *statement // its outcome is not known: it comes before all others
+	groups  [][]*run   // runs whose ends were refused together, and are tried apart
+	done    []*run     // all rows are back, their ends are not committed
+	feds    map[*relay.Fed]*run
+	runs    map[uint64]*run // ordering groups in flight
+	rows    int             // of runs
+	bytes   int64
+	lanes   map[int]int // rows of each lane
+	offered int         // rows, ever
+	taken   int         // ordering groups from ready, ever
+	ready   ready
+	later   []later
+	// ordering groups that cannot be read: left alone until then
+	unread                map[uint64]time.Time
+	owed                  map[uint64]owing
+	owedExchangesOrTopics map[owing]uint64 // with an ordering group of each
 
-	gates        map[gate]*probe
-	gatesChanged bool
-	moved        bool // a row goes to another destination than the table says
-	probeAt      time.Time
-	findAt       time.Time // no search for a chain to probe with before
+	pausedDests        map[pausedDest]*probe
+	pausedDestsChanged bool
+	moved              bool // a row goes to another destination than the table says
+	probeAt            time.Time
+	findAt             time.Time // no search for an ordering group to probe with before
 
 	sweeps      []*sweep
 	swept       bool // a page since the last feeding
@@ -81,49 +83,50 @@ type feeder struct {
 	aging []*walk
 
 	requestsAt time.Time
-	replays    map[int64]*run   // requests whose letter is with a lane, or whose answer is not committed
-	answers    []store.Answer   // of replays
-	answersAt  time.Time        // they were refused
-	split      [][]store.Answer // answers that were refused together, and are tried apart
-	asked      retryPace
+	// requests whose dead letter is with a lane, or whose answer is not committed
+	replays   map[int64]*run
+	answers   []store.Answer   // of replays
+	answersAt time.Time        // they were refused
+	split     [][]store.Answer // answers that were refused together, and are tried apart
+	asked     retryPace
 }
 
 // The budget of rows with the lanes.
 const (
-	maxRun      = relay.Run // rows of a chain; at so few a lane may cut it over
+	maxRun      = relay.Run // rows of an ordering group; at so few a lane may cut it over
 	budgetRows  = 2000
 	budgetBytes = 8 << 20
 	probeRows   = 100 // of these are kept for probes
 	laneRows    = 500 // of one lane: one that stands still leaves the budget to others
-	maxChains   = 500 // in one look
+	maxGroups   = 500 // in one look
 )
 
-// later is a chain to look at after a while.
+// later is an ordering group to look at after a while.
 type later struct {
 	at    time.Time
-	chain uint64
+	group uint64
 }
 
-// owing is a lane and unit that may keep new events of a chain in memory, because a few rows of it
-// are left (cut-over). They wait until these rows are gone, so the feeder owes the lane a row, or
-// the word that none may go now (NotNow).
+// owing is a lane and exchange or topic that may keep new events of an ordering group in memory,
+// because a few rows of it are left (cut-over). They wait until these rows are gone, so the feeder
+// owes the lane a row, or the word that none may go now (NotNow).
 type owing struct {
-	lane int
-	unit uint64
+	lane            int
+	exchangeOrTopic uint64
 }
 
-func (f *feeder) init(s *Siding) {
+func (f *feeder) init(s *RetryTable) {
 	*f = feeder{
 		s: s, cfg: &s.cfg, said: map[string]bool{}, woken: make(chan struct{}, 1),
 		feds: map[*relay.Fed]*run{}, runs: map[uint64]*run{}, lanes: map[int]int{}, ready: newReady(),
 		asked: retryPace{log: s.cfg.Log, what: "answering an operator's request"},
-		owed:  map[uint64]owing{}, owedUnits: map[owing]uint64{}, unread: map[uint64]time.Time{}, gates: map[gate]*probe{}, replays: map[int64]*run{},
+		owed:  map[uint64]owing{}, owedExchangesOrTopics: map[owing]uint64{}, unread: map[uint64]time.Time{}, pausedDests: map[pausedDest]*probe{}, replays: map[int64]*run{},
 	}
 	for _, d := range []duty{
 		{do: f.again, must: true},
 		{do: f.commitRuns, must: true},
 		{do: f.commitAnswers, must: true},
-		{do: f.openGates},
+		{do: f.openPausedDests},
 		{do: f.takeRequests},
 		{do: f.lookDue},
 		{do: f.probe},
@@ -146,7 +149,7 @@ type duty struct {
 }
 
 func (f *feeder) run(ctx context.Context) {
-	f.sweep(gate{})
+	f.sweep(pausedDest{})
 	defer tell(f.cfg.Hooks.Feeder, false)
 	for ctx.Err() == nil {
 		tell(f.cfg.Hooks.Feeder, true)
@@ -204,7 +207,7 @@ func (f *feeder) failed(d *duty, err error) {
 	d.rest = time.Now().Add(pause(d.fails))
 	if text := err.Error(); !f.said[text] {
 		f.said[text] = true
-		f.cfg.Log.Warn("feeding parked rows fails and is tried again, nothing is lost", zap.Error(err))
+		f.cfg.Log.Warn("feeding deferred rows fails and is tried again, nothing is lost", zap.Error(err))
 	}
 }
 
@@ -213,7 +216,7 @@ func (f *feeder) succeeded(d *duty) {
 	d.fails = 0
 	if !slices.ContainsFunc(f.duties, func(d *duty) bool { return d.fails > 0 }) || len(f.said) > maxShown {
 		clear(f.said)
-		f.cfg.Log.Info("feeding parked rows goes on")
+		f.cfg.Log.Info("feeding deferred rows goes on")
 	}
 }
 
@@ -223,8 +226,8 @@ func (f *feeder) sleep(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-f.woken:
-	case <-f.s.line.GatesChanged():
-		f.gatesChanged = true
+	case <-f.s.line.PausedDestsChanged():
+		f.pausedDestsChanged = true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
@@ -275,7 +278,7 @@ func (f *feeder) nextDuty(soonest func(time.Time)) {
 	for _, l := range f.later {
 		soonest(l.at)
 	}
-	if len(f.gates) > 0 {
+	if len(f.pausedDests) > 0 {
 		soonest(f.probeAt)
 		soonest(f.findAt)
 		if f.cfg.DestinationMaxAge > 0 {

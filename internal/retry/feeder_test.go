@@ -8,20 +8,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-func TestParkedRowsComeBackInOrder(t *testing.T) {
+func TestDeferredRowsComeBackInOrder(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.start()
-		f.park(itsRoute, "1 k x/a", "2 k x/b", "3 k x/a")
+		f.deferRow(itsRoute, "1 k x/a", "2 k x/b", "3 k x/a")
 		f.settle()
 		f.equal("table", f.table(), "1 2 3")
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.pass(2 * time.Second)
 		f.equal("table", f.table(), "")
 		f.equal("sent", f.line.sentIDs(), "1 2 3")
@@ -36,7 +36,7 @@ func TestStartSweeps(t *testing.T) {
 			f.line.shut(x)
 		}
 		f.start()
-		f.park(nil, "1 k x/a", "2 j x/b", "3 i y/a", "4 h z/a", "5 - z/a", "6 h z/b")
+		f.deferRow(nil, "1 k x/a", "2 j x/b", "3 i y/a", "4 h z/a", "5 - z/a", "6 h z/b")
 		f.settle()
 		f.equal("sent", f.line.sentIDs(), "")
 		f.stop()
@@ -50,9 +50,9 @@ func TestStartSweeps(t *testing.T) {
 		if n := f.store.count("sweep"); n > 4 { // z/a, z/b, and their ends
 			t.Errorf("%d pages read", n)
 		}
-		// Whatever opens the gates that it passed by, it goes back.
-		f.line.mend("x")
-		f.line.mend("y/a")
+		// Whatever opens the paused destinations that it passed by, it goes back.
+		f.line.fix("x")
+		f.line.fix("y/a")
 		f.line.set(func() { clear(f.line.paused) })
 		signal(f.line.changed)
 		f.pass(time.Second)
@@ -60,8 +60,8 @@ func TestStartSweeps(t *testing.T) {
 	})
 }
 
-// The next run of a chain is read after the end of the one before was committed, and an end of
-// unknown outcome comes before any other statement.
+// The next run of an ordering group is read after the end of the one before was committed, and an
+// end of unknown outcome comes before any other statement.
 func TestNextRunAfterTheEndOfTheOneBefore(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -70,7 +70,7 @@ func TestNextRunAfterTheEndOfTheOneBefore(t *testing.T) {
 		for i := range 3 * maxRun {
 			specs = append(specs, fmt.Sprintf("%03d k x/a", i))
 		}
-		f.park(nil, append(specs, "o j y/a")...)
+		f.deferRow(nil, append(specs, "o j y/a")...)
 		f.settle()
 		f.equal("sent", f.line.sentIDs(), "o")
 		lost := 0
@@ -79,14 +79,14 @@ func TestNextRunAfterTheEndOfTheOneBefore(t *testing.T) {
 			f.store.fault = func(call string) (error, bool) {
 				if strings.HasPrefix(call, "apply delivered 001") && lost < 3 {
 					if lost++; lost == 1 {
-						f.park(nil, "p j y/a") // something else to do
+						f.deferRow(nil, "p j y/a") // something else to do
 					}
 					return errLost, lost%2 == 1
 				}
 				return nil, false
 			}
 		})
-		f.line.mend("x")
+		f.line.fix("x")
 		f.pass(20 * time.Second)
 		f.equal("table", f.table(), "")
 		sent := strings.Fields(f.line.sentIDs())
@@ -97,7 +97,7 @@ func TestNextRunAfterTheEndOfTheOneBefore(t *testing.T) {
 		for _, c := range f.store.done() {
 			if strings.HasPrefix(c, "apply delivered 001") {
 				around = append(around, "apply")
-			} else if len(around) > 0 && len(around) < 4 && !strings.HasPrefix(c, "park") {
+			} else if len(around) > 0 && len(around) < 4 && !strings.HasPrefix(c, "defer") {
 				around = append(around, c)
 			}
 		}
@@ -111,26 +111,27 @@ func TestRunStopsBeforeAPausedRow(t *testing.T) {
 		f.line.shut("x/a")
 		f.line.shut("x/b")
 		f.start()
-		f.park(itsRoute, "1 k x/a", "2 k x/c", "3 k x/b", "4 k x/c")
+		f.deferRow(itsRoute, "1 k x/a", "2 k x/c", "3 k x/b", "4 k x/c")
 		f.settle()
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.pass(time.Minute)
 		if log := f.line.said(); !strings.Contains(log, "offer 2\n") || strings.Contains(log, "2 3") || strings.Contains(log, "3 4") {
 			t.Errorf("log:\n%s", log)
 		}
 		f.equal("table", f.table(), "3 4")
-		f.line.mend("x/b")
+		f.line.fix("x/b")
 		f.pass(15 * time.Second)
 		f.equal("sent", f.line.sentIDs(), "3 4")
 	})
 }
 
-// While a gate is shut one row goes there from time to time: the first of one chain, alone.
+// While a paused destination is shut one row goes there from time to time: the first of one
+// ordering group, alone.
 func TestProbes(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
-		f.park(itsUnit, "1 k x/a", "2 k x/a", "3 j x/b", "4 i x/a", "5 - x/a")
+		f.deferRow(itsExchangeOrTopic, "1 k x/a", "2 k x/a", "3 j x/b", "4 i x/a", "5 - x/a")
 		f.settle()
 		f.line.said()
 		f.pass(61 * time.Second)
@@ -140,7 +141,7 @@ func TestProbes(t *testing.T) {
 			t.Errorf("%d probes, %d rows offered", probes, f.fed.Load())
 		}
 		f.equal("table", f.table(), "1 2 3 4 5")
-		f.line.mend("x")
+		f.line.fix("x")
 		f.pass(13 * time.Second)
 		inOrder(t, f.line.sentIDs(), "1 2")
 		f.equal("table", f.table(), "")
@@ -150,18 +151,19 @@ func TestProbes(t *testing.T) {
 	})
 }
 
-// Of a chain whose first row goes elsewhere no probe is taken: its first row would stand outside.
-func TestProbeIsTheFirstOfItsChain(t *testing.T) {
+// Of an ordering group whose first row goes elsewhere no probe is taken: its first row would stand
+// outside.
+func TestProbeIsTheFirstOfItsGroup(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.line.shut("x/b")
 		f.start()
-		f.park(itsRoute, "1 k x/a", "2 k x/b")
+		f.deferRow(itsRoute, "1 k x/a", "2 k x/b")
 		f.pass(time.Minute)
 		if log := f.line.said(); strings.Contains(log, "offer 2") || !strings.Contains(log, "refused 1") {
 			t.Errorf("log:\n%s", log)
 		}
-		f.park(nil, "3 j x/b") // one that may
+		f.deferRow(nil, "3 j x/b") // one that may
 		f.pass(15 * time.Second)
 		if log := f.line.said(); strings.Contains(log, "offer 2") || !strings.Contains(log, "refused 3") {
 			t.Errorf("log:\n%s", log)
@@ -169,39 +171,39 @@ func TestProbeIsTheFirstOfItsChain(t *testing.T) {
 	})
 }
 
-// A gate that nothing is left of is forgotten, and what comes does not wait for as long as it has
-// waited.
-func TestGateWithoutRows(t *testing.T) {
+// A paused destination that nothing is left of is forgotten, and what comes does not wait for as
+// long as it has waited.
+func TestPausedDestWithoutRows(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.start()
-		f.park(itsRoute, "1 k x/a")
+		f.deferRow(itsRoute, "1 k x/a")
 		f.pass(30 * time.Second)
 		f.Ask(store.DeadLetter, "1")
 		f.pass(2 * time.Minute)
 		f.equal("paused", f.line.pausedOnes(), "0")
 		f.line.said()
-		f.line.mend("x/a")
-		f.park(nil, "2 j x/a")
+		f.line.fix("x/a")
+		f.deferRow(nil, "2 j x/a")
 		f.pass(2 * time.Second)
 		f.equal("sent", f.line.sentIDs(), "2")
 	})
 }
 
 // Also one that was shut by the last that went there, and one of a unit.
-func TestGateShutByTheLast(t *testing.T) {
+func TestPausedDestShutByTheLast(t *testing.T) {
 	inBubble(t, Config{DestinationMaxAge: time.Minute}, func(f *fixture) {
 		f.start()
-		f.park(permanent, "1 k x/a")
+		f.deferRow(permanent, "1 k x/a")
 		f.settle()
 		f.line.shut("y")
-		f.park(itsUnit, "2 k y/a")
+		f.deferRow(itsExchangeOrTopic, "2 k y/a")
 		f.pass(30 * time.Second)
 		f.line.set(func() {
-			f.line.broken["x"], f.line.broken["z/a"] = itsUnit, itsRoute
+			f.line.broken["x"], f.line.broken["z/a"] = itsExchangeOrTopic, itsRoute
 			f.line.keep = true
 		})
-		f.park(nil, "3 k z/a")
+		f.deferRow(nil, "3 k z/a")
 		f.Ask(store.Replay, "1")
 		f.pass(2 * time.Minute) // 3 is too old when it is refused
 		f.line.set(func() { f.line.keep = false })
@@ -214,20 +216,20 @@ func TestGateShutByTheLast(t *testing.T) {
 	})
 }
 
-// When the row that a gate was probed with is gone another one is found.
+// When the row that a paused destination was probed with is gone another one is found.
 func TestProbeIsReplaced(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.start()
-		f.park(itsRoute, "1 k x/a")
-		f.park(nil, "2 j x/a", "3 i x/a")
+		f.deferRow(itsRoute, "1 k x/a")
+		f.deferRow(nil, "2 j x/a", "3 i x/a")
 		f.settle()
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.answers(map[string]*sink.Fault{"1": permanent, "2": transient})
 		f.pass(30 * time.Second)
-		f.equal("letters", f.letters(), "1:open")
+		f.equal("dead_letters", f.deadLetters(), "1:open")
 		if !strings.Contains(f.line.said(), "sent 3") {
-			t.Error("the gate stays shut")
+			t.Error("the paused destination stays shut")
 		}
 	})
 }
@@ -236,41 +238,41 @@ func TestProbeIsReplaced(t *testing.T) {
 func TestSentences(t *testing.T) {
 	hour := Config{Backoff: time.Hour, MaxBackoff: time.Hour, MaxAttempts: 3}
 	for _, c := range []struct {
-		name     string
-		cfg      Config
-		fault    *sink.Fault
-		attempts int // before
-		passes   bool
-		table    string
-		letters  string
-		lane     string
-		after    int // attempts
-		apply    string
+		name        string
+		cfg         Config
+		fault       *sink.Fault
+		attempts    int // before
+		passes      bool
+		table       string
+		deadLetters string
+		lane        string
+		after       int // attempts
+		apply       string
 	}{
 		{name: "destination", cfg: hour, fault: itsRoute, attempts: 2, table: "1 2", after: 2, apply: ""},
-		{name: "destination without a gate", cfg: hour, fault: noGate, attempts: 2, table: "1 2", after: 2, apply: "apply backoff 1"},
-		{name: "destination, too old", cfg: Config{DestinationMaxAge: 40 * time.Millisecond, Backoff: time.Hour, MaxBackoff: time.Hour}, fault: itsRoute, table: "2", letters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
+		{name: "destination without a paused destination", cfg: hour, fault: noPausedDest, attempts: 2, table: "1 2", after: 2, apply: "apply backoff 1"},
+		{name: "destination, too old", cfg: Config{DestinationMaxAge: 40 * time.Millisecond, Backoff: time.Hour, MaxBackoff: time.Hour}, fault: itsRoute, table: "2", deadLetters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
 		{name: "transient", cfg: hour, fault: transient, attempts: 1, passes: true, table: "1 2", after: 2, apply: "apply backoff 1"},
-		{name: "transient, spent", cfg: hour, fault: transient, attempts: 2, passes: true, letters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
+		{name: "transient, spent", cfg: hour, fault: transient, attempts: 2, passes: true, deadLetters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
 		{name: "transient, spent, nothing passes", cfg: hour, fault: transient, attempts: 2, table: "1 2", after: 3, apply: "apply backoff 1"},
-		{name: "permanent", cfg: hour, fault: permanent, letters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
-		{name: "permanent, hold", cfg: Config{Block: true}, fault: permanent, table: "2", letters: "1:open", lane: "not now k@x", apply: "apply dead 1"},
+		{name: "permanent", cfg: hour, fault: permanent, deadLetters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
+		{name: "permanent, hold", cfg: Config{Block: true}, fault: permanent, table: "2", deadLetters: "1:open", lane: "not now k@x", apply: "apply dead 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, c.cfg, func(f *fixture) {
 				f.line.shut("x")
 				f.start()
-				f.s.Park(nil)
-				p := f.parkedOf("1", "k", "x/a", nil)
+				f.s.Defer(nil)
+				p := f.deferredOf("1", "k", "x/a", nil)
 				p.Attempts, p.Since = c.attempts, time.Now()
-				f.line.counts[p.Chain] = 2
-				f.s.Park([]*parkedEvent{p})
-				f.park(nil, "2 k x/a")
-				f.line.set(func() { f.line.counts[p.Chain] = 2 })
+				f.line.counts[p.Group] = 2
+				f.s.Defer([]*deferredEvent{p})
+				f.deferRow(nil, "2 k x/a")
+				f.line.set(func() { f.line.counts[p.Group] = 2 })
 				f.settle()
-				f.line.mend("x")
+				f.line.fix("x")
 				f.line.set(func() {
-					delete(f.line.paused, gate{placeOf("x").Unit, 0})
+					delete(f.line.paused, pausedDest{placeOf("x").ExchangeOrTopic, 0})
 					if c.passes {
 						f.line.confirmed[placeOf("x/a").Dest] = time.Now()
 					}
@@ -281,7 +283,7 @@ func TestSentences(t *testing.T) {
 				signal(f.line.changed)
 				f.settle()
 				f.equal("table", f.table(), c.table)
-				f.equal("letters", f.letters(), c.letters)
+				f.equal("dead_letters", f.deadLetters(), c.deadLetters)
 				var apply string
 				for _, s := range f.store.done() {
 					if strings.HasPrefix(s, "apply") && strings.Contains(s, " 1") {
@@ -304,7 +306,7 @@ func TestSentences(t *testing.T) {
 				if strings.Contains(log, "uncount") && c.lane != "uncount k@x" {
 					t.Errorf("log:\n%s", log)
 				}
-				if want := strings.Contains(c.name, "spent") && c.letters != ""; (f.exhausted.Load() == 1) != want {
+				if want := strings.Contains(c.name, "spent") && c.deadLetters != ""; (f.exhausted.Load() == 1) != want {
 					t.Errorf("%d exhausted", f.exhausted.Load())
 				}
 			})
@@ -318,12 +320,12 @@ func TestAttemptsOfOneThatWaited(t *testing.T) {
 	inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: 2}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.start()
-		f.park(nil, "1 k x/a")
+		f.deferRow(nil, "1 k x/a")
 		f.settle()
 		passes := func() { f.line.set(func() { f.line.confirmed[placeOf("x/a").Dest] = time.Now() }) }
 		passes()
 		f.settle()
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.answers(map[string]*sink.Fault{"1": transient})
 		f.line.set(func() { clear(f.line.paused) })
 		signal(f.line.changed)
@@ -334,7 +336,7 @@ func TestAttemptsOfOneThatWaited(t *testing.T) {
 		}
 		passes()
 		f.pass(2 * time.Second)
-		f.equal("letters", f.letters(), "1:open")
+		f.equal("dead_letters", f.deadLetters(), "1:open")
 	})
 }
 
@@ -344,19 +346,19 @@ func TestAttemptsOfOneWhoseDestinationRefused(t *testing.T) {
 		inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: attempts}, func(f *fixture) {
 			f.line.shut("x/a")
 			f.start()
-			f.park(itsRoute, "1 k x/a")
+			f.deferRow(itsRoute, "1 k x/a")
 			f.settle()
 			passes := func() { f.line.set(func() { f.line.confirmed[placeOf("x/a").Dest] = time.Now() }) }
 			passes()
 			f.settle()
-			f.line.mend("x/a")
+			f.line.fix("x/a")
 			f.answers(map[string]*sink.Fault{"1": transient})
-			f.openGates()
+			f.openPausedDests()
 			f.pass(10 * time.Second)
-			f.equal("letters", f.letters(), "")
+			f.equal("dead_letters", f.deadLetters(), "")
 			passes()
 			f.pass(2 * time.Second)
-			f.equal("letters", f.letters(), "1:open")
+			f.equal("dead_letters", f.deadLetters(), "1:open")
 		})
 	}
 }
@@ -366,7 +368,7 @@ func TestBackoff(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second, MaxBackoff: 25 * time.Second}, func(f *fixture) {
 		f.start()
 		f.answers(map[string]*sink.Fault{"1": transient})
-		f.park(transient, "1 k x/a", "2 k x/a", "3 j x/a")
+		f.deferRow(transient, "1 k x/a", "2 k x/a", "3 j x/a")
 		f.settle()
 		f.equal("sent", f.line.sentIDs(), "3")
 		var at []int
@@ -404,10 +406,10 @@ func TestBackoffOfTheFirst(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second, MaxBackoff: time.Hour}, func(f *fixture) {
 		f.start()
 		f.answers(map[string]*sink.Fault{"1": transient})
-		first, second := f.parkedOf("1", "k", "x/a", transient), f.parkedOf("2", "k", "x/a", transient)
+		first, second := f.deferredOf("1", "k", "x/a", transient), f.deferredOf("2", "k", "x/a", transient)
 		first.Attempts = 5 // 160 s
-		f.line.set(func() { f.line.counts[first.Chain] = 2 })
-		f.s.Park([]*parkedEvent{first, second})
+		f.line.set(func() { f.line.counts[first.Group] = 2 })
+		f.s.Defer([]*deferredEvent{first, second})
 		f.pass(150 * time.Second)
 		if row := f.row("1"); row.Attempts != 5 || row.NextAttempt.IsZero() || !f.row("2").NextAttempt.IsZero() {
 			t.Errorf("%d attempts, the next ones at %v and %v", row.Attempts, row.NextAttempt, f.row("2").NextAttempt)
@@ -439,27 +441,27 @@ func TestBackoffDoubles(t *testing.T) {
 }
 
 // Rows that wait too long for a destination that is paused become dead letters without being sent,
-// and their chain goes on.
+// and their ordering group goes on.
 func TestAge(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
 			inBubble(t, Config{DestinationMaxAge: time.Hour, Block: hold}, func(f *fixture) {
 				f.line.shut("x/a")
 				f.start()
-				f.park(itsRoute, "1 k x/a", "2 k x/a", "3 k x/b", "4 j x/a", "5 - x/a")
+				f.deferRow(itsRoute, "1 k x/a", "2 k x/a", "3 k x/b", "4 j x/a", "5 - x/a")
 				f.pass(30 * time.Minute)
-				f.park(nil, "6 j x/a")
+				f.deferRow(nil, "6 j x/a")
 				f.pass(29 * time.Minute)
-				f.equal("letters", f.letters(), "")
+				f.equal("dead_letters", f.deadLetters(), "")
 				f.pass(3 * time.Minute)
 				if hold {
-					f.equal("letters", f.letters(), "1:open 4:open 5:open")
+					f.equal("dead_letters", f.deadLetters(), "1:open 4:open 5:open")
 					f.equal("table", f.table(), "2 3 6")
 				} else {
-					f.equal("letters", f.letters(), "1:open 2:open 4:open 5:open")
+					f.equal("dead_letters", f.deadLetters(), "1:open 2:open 4:open 5:open")
 					f.equal("table", f.table(), "6")
 					f.equal("sent", f.line.sentIDs(), "3")
-					for _, l := range f.db.Letters(slot) { // also of those that were never sent
+					for _, l := range f.db.DeadLetters(slot) { // also of those that were never sent
 						if l.Row.Reason != itsRoute.Reason || l.Row.Destination != "there" || l.Row.Class != sink.Destination {
 							t.Errorf("%s died of %q at %q", l.Row.Event.ID, l.Row.Reason, l.Row.Destination)
 						}
@@ -479,10 +481,10 @@ func TestAgeOfMany(t *testing.T) {
 		for i := range 1000 {
 			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i))
 		}
-		f.park(itsRoute, specs...)
+		f.deferRow(itsRoute, specs...)
 		f.pass(11 * time.Minute)
-		if n := len(f.db.Letters(slot)); n != 1000 {
-			t.Errorf("%d letters", n)
+		if n := len(f.db.DeadLetters(slot)); n != 1000 {
+			t.Errorf("%d dead letters", n)
 		}
 	})
 }
@@ -499,10 +501,10 @@ func TestAgeBehindHeldKeys(t *testing.T) {
 		for i := range 30 {
 			specs = append(specs, fmt.Sprintf("behind%02d other%d x/a", i, i))
 		}
-		f.park(itsRoute, specs...)
+		f.deferRow(itsRoute, specs...)
 		f.pass(11 * time.Minute)
-		if n := len(f.db.Letters(slot)); n != 40 {
-			t.Errorf("%d letters", n)
+		if n := len(f.db.DeadLetters(slot)); n != 40 {
+			t.Errorf("%d dead letters", n)
 		}
 	})
 }
@@ -521,25 +523,25 @@ func TestAgeOfAnExchange(t *testing.T) {
 		for i := range 2 * pageRows {
 			specs = append(specs, fmt.Sprintf("%04d k%d %s", i, i, last))
 		}
-		f.park(itsUnit, specs...)
+		f.deferRow(itsExchangeOrTopic, specs...)
 		f.pass(9 * time.Minute)
-		f.park(nil, "young j "+first)
+		f.deferRow(nil, "young j "+first)
 		f.pass(3 * time.Minute)
-		if n := len(f.db.Letters(slot)); n != len(specs) {
-			t.Errorf("%d letters", n)
+		if n := len(f.db.DeadLetters(slot)); n != len(specs) {
+			t.Errorf("%d dead letters", n)
 		}
 	})
 }
 
 // A row that is due while its destination is paused leaves the list of those that are due, and is
-// found when the gate opens.
+// found when the paused destination opens.
 func TestDueButPaused(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second}, func(f *fixture) {
 		f.start()
-		f.park(transient, "1 k x/a")
+		f.deferRow(transient, "1 k x/a")
 		f.settle()
 		f.line.shut("x/a")
-		f.park(itsRoute, "2 j x/a") // the probe
+		f.deferRow(itsRoute, "2 j x/a") // the probe
 		f.pass(15 * time.Second)
 		if at := f.row("1").NextAttempt; !at.IsZero() {
 			t.Errorf("still due at %s", at)
@@ -548,25 +550,25 @@ func TestDueButPaused(t *testing.T) {
 		if n := f.store.count("due"); n > 10 {
 			t.Errorf("asked %d times", n)
 		}
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.pass(15 * time.Second)
 		f.equal("table", f.table(), "")
 	})
 }
 
-// Chains that are due and held by a letter keep others not out of the list.
+// Ordering groups that are due and held by a dead letter keep others not out of the list.
 func TestDueButHeld(t *testing.T) {
 	inBubble(t, Config{Block: true, Backoff: 10 * time.Second}, func(f *fixture) {
 		f.start()
 		for i := range dueRows {
-			f.park(transient, fmt.Sprintf("%03d k%d x/a", i, i), fmt.Sprintf("behind%d k%d x/a", i, i))
+			f.deferRow(transient, fmt.Sprintf("%03d k%d x/a", i, i), fmt.Sprintf("behind%d k%d x/a", i, i))
 		}
 		f.settle()
 		for i := range dueRows {
 			f.Ask(store.DeadLetter, fmt.Sprintf("behind%d", i))
 		}
 		f.pass(5 * time.Second)
-		f.park(transient, "other j x/a")
+		f.deferRow(transient, "other j x/a")
 		f.pass(15 * time.Second)
 		f.equal("sent", f.line.sentIDs(), "other")
 		f.Ask(store.Discard, "behind7")
@@ -584,9 +586,9 @@ func TestBudget(t *testing.T) {
 		for i := range 3000 {
 			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i%1500))
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.settle()
-		f.line.mend("x")
+		f.line.fix("x")
 		f.line.set(func() { f.line.keep = true })
 		for range 15 {
 			f.pass(time.Second)
@@ -630,9 +632,9 @@ func TestBudgetOfBytes(t *testing.T) {
 			f.sizes[id] = 1 << 20
 			specs = append(specs, fmt.Sprintf("%s k%d x/a", id, i%20))
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.settle()
-		f.line.mend("x")
+		f.line.fix("x")
 		f.line.set(func() { f.line.keep = true })
 		for range 5 {
 			f.pass(time.Second)
@@ -663,7 +665,7 @@ func TestBudgetOfProbes(t *testing.T) {
 			specs = append(specs, fmt.Sprintf("%s k%d x/a%d", id, i, i))
 			f.line.shut(fmt.Sprintf("x/a%d", i))
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.settle()
 		f.line.set(func() { f.line.keep = true })
 		f.pass(30 * time.Second)
@@ -671,7 +673,7 @@ func TestBudgetOfProbes(t *testing.T) {
 			t.Errorf("%d probes of 1 MiB in the lanes", n)
 		}
 		for i := range 40 {
-			f.line.mend(fmt.Sprintf("x/a%d", i))
+			f.line.fix(fmt.Sprintf("x/a%d", i))
 		}
 		f.line.set(func() { f.line.keep = false })
 		f.line.release(0)
@@ -695,10 +697,10 @@ func TestLaneThatStandsStill(t *testing.T) {
 				others = append(others, spec)
 			}
 		}
-		f.park(nil, still...)
-		f.park(nil, others...)
+		f.deferRow(nil, still...)
+		f.deferRow(nil, others...)
 		f.settle()
-		f.line.mend("x")
+		f.line.fix("x")
 		f.line.set(func() {
 			f.line.keep = true
 			clear(f.line.paused)
@@ -712,7 +714,7 @@ func TestLaneThatStandsStill(t *testing.T) {
 			t.Errorf("%d sent", n)
 		}
 		f.pass(10 * time.Second)
-		f.park(transient, "late "+others[0][6:])
+		f.deferRow(transient, "late "+others[0][6:])
 		for range 10 {
 			f.pass(time.Second)
 			f.line.releaseBut(1)
@@ -741,13 +743,13 @@ func TestDueOfALaneThatStandsStill(t *testing.T) {
 				continue
 			}
 			if i++; i <= laneRows {
-				f.park(nil, fmt.Sprintf("%05d %s x/a", i, still))
+				f.deferRow(nil, fmt.Sprintf("%05d %s x/a", i, still))
 			} else {
-				f.park(transient, fmt.Sprintf("%05d %s x/a", i, still))
+				f.deferRow(transient, fmt.Sprintf("%05d %s x/a", i, still))
 			}
 		}
 		f.pass(time.Second)
-		f.park(transient, "other "+other+" x/a")
+		f.deferRow(transient, "other "+other+" x/a")
 		for range 30 {
 			f.pass(time.Second)
 			f.line.releaseBut(1)
@@ -766,48 +768,50 @@ func TestNotNow(t *testing.T) {
 	lost := func(string) (error, bool) { return errLost, false }
 	refused := func(string) (error, bool) { return &store.Refused{Err: errLost}, false }
 	for _, c := range []struct {
-		name   string
-		second string // event, behind "1 k x/a", which is sent
-		fault  *sink.Fault
-		park   func(string) (error, bool) // what its INSERT meets until then
-		then   func(string) (error, bool) // and afterwards
-		want   string                     // what the lane hears before 1 is sent, and within 200 ms after
-		later  string                     // and within 200 ms after its INSERT meets something else
+		name     string
+		second   string // event, behind "1 k x/a", which is sent
+		fault    *sink.Fault
+		deferRow func(string) (error, bool) // what its INSERT meets until then
+		then     func(string) (error, bool) // and afterwards
+		// what the lane hears before 1 is sent, and within 200 ms after
+		want string
+		// and within 200 ms after its INSERT meets something else
+		later string
 	}{
 		{name: "the rest may go", second: "2 k x/a", want: "sent 2"},
 		{name: "paused", second: "2 k x/b", want: "not now k@x"},
 		{name: "backoff", second: "2 k x/c", fault: transient, want: "not now k@x"},
-		{name: "refused by the database", second: "2 k x/a", park: refused, then: refused, want: "not now k@x"},
-		{name: "refused by the database after the look", second: "2 k x/a", park: lost, then: refused, later: "not now k@x"},
-		{name: "not written yet", second: "2 k x/a", park: lost, later: "settled 2 sent 2"},
-		{name: "not written yet, paused", second: "2 k x/b", park: lost, later: "settled 2 not now k@x"},
-		{name: "not written yet, backoff", second: "2 k x/c", fault: transient, park: lost, later: "settled 2 not now k@x"},
-		{name: "not seen to be written", second: "2 k x/a", park: func(string) (error, bool) { return errLost, true }, later: "settled 2 sent 2"},
-		{name: "not seen to be written, paused", second: "2 k x/b", park: func(string) (error, bool) { return errLost, true }, later: "settled 2 not now k@x"},
+		{name: "refused by the database", second: "2 k x/a", deferRow: refused, then: refused, want: "not now k@x"},
+		{name: "refused by the database after the look", second: "2 k x/a", deferRow: lost, then: refused, later: "not now k@x"},
+		{name: "not written yet", second: "2 k x/a", deferRow: lost, later: "settled 2 sent 2"},
+		{name: "not written yet, paused", second: "2 k x/b", deferRow: lost, later: "settled 2 not now k@x"},
+		{name: "not written yet, backoff", second: "2 k x/c", fault: transient, deferRow: lost, later: "settled 2 not now k@x"},
+		{name: "not seen to be written", second: "2 k x/a", deferRow: func(string) (error, bool) { return errLost, true }, later: "settled 2 sent 2"},
+		{name: "not seen to be written, paused", second: "2 k x/b", deferRow: func(string) (error, bool) { return errLost, true }, later: "settled 2 not now k@x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, Config{Backoff: time.Hour, MaxBackoff: time.Hour}, func(f *fixture) {
 				f.line.shut("x/a")
 				f.line.shut("x/b")
 				f.start()
-				f.park(itsRoute, "1 k x/a")
+				f.deferRow(itsRoute, "1 k x/a")
 				f.settle()
 				meet := func(what func(string) (error, bool)) {
 					f.store.set(func() {
 						f.store.fault = func(call string) (error, bool) {
-							if what != nil && call == "park 2" {
+							if what != nil && call == "defer 2" {
 								return what(call)
 							}
 							return nil, false
 						}
 					})
 				}
-				meet(c.park)
-				f.park(c.fault, c.second)
+				meet(c.deferRow)
+				f.deferRow(c.fault, c.second)
 				f.settle()
 				f.line.said()
-				f.line.mend("x/a")
-				f.line.set(func() { delete(f.line.paused, gate{placeOf("x/a").Unit, placeOf("x/a").Dest}) })
+				f.line.fix("x/a")
+				f.line.set(func() { delete(f.line.paused, pausedDest{placeOf("x/a").ExchangeOrTopic, placeOf("x/a").Dest}) })
 				signal(f.line.changed)
 				f.pass(200 * time.Millisecond)
 				f.equal("at once", f.heard(), strings.TrimSpace("sent 1 "+c.want))
@@ -816,7 +820,7 @@ func TestNotNow(t *testing.T) {
 				meet(c.then)
 				for range 60 {
 					f.pass(100 * time.Millisecond)
-					if parked := f.s.Snapshot(); parked.Queued == 0 || parked.RefusedAll > 0 {
+					if deferred := f.s.Snapshot(); deferred.Queued == 0 || deferred.RefusedAll > 0 {
 						break
 					}
 				}
@@ -827,26 +831,26 @@ func TestNotNow(t *testing.T) {
 	}
 }
 
-// A cut-over waits for a letter that holds the chain, and is not in the table yet: once it is, the
-// lane is told.
-func TestNotNowOfALetter(t *testing.T) {
+// A cut-over waits for a dead letter that holds the ordering group, and is not in the table yet:
+// once it is, the lane is told.
+func TestNotNowOfADeadLetter(t *testing.T) {
 	inBubble(t, Config{Block: true}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.start()
-		f.park(itsRoute, "1 k x/a")
+		f.deferRow(itsRoute, "1 k x/a")
 		f.settle()
 		f.store.set(func() {
 			f.store.fault = func(call string) (error, bool) {
-				if call == "park 2" {
+				if call == "defer 2" {
 					return errLost, false
 				}
 				return nil, false
 			}
 		})
-		f.park(permanent, "2 k x/a")
+		f.deferRow(permanent, "2 k x/a")
 		f.settle()
 		f.line.said()
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.line.set(func() { clear(f.line.paused) })
 		signal(f.line.changed)
 		f.pass(time.Second)
@@ -875,7 +879,7 @@ func TestUnsent(t *testing.T) {
 			}
 			return sink.Outcome{State: sink.Confirmed}
 		}
-		f.park(nil, "1 k x/a", "2 k x/a")
+		f.deferRow(nil, "1 k x/a", "2 k x/a")
 		f.settle()
 		f.equal("log", f.line.said(), "settled 1\nsettled 2\noffer 1 2")
 		f.pass(10 * time.Second)
@@ -884,15 +888,15 @@ func TestUnsent(t *testing.T) {
 	})
 }
 
-// A chain that is ready, and goes as a probe before its turn, is not read once more while that is
-// in flight.
-func TestChainInFlightIsNotReadAgain(t *testing.T) {
+// An ordering group that is ready, and goes as a probe before its turn, is not read once more while
+// that is in flight.
+func TestGroupInFlightIsNotReadAgain(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.start()
-		f.park(itsRoute, "1 k x/a")
+		f.deferRow(itsRoute, "1 k x/a")
 		f.settle()
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		lane := int(digest("key k") % 8)
 		f.line.set(func() { f.line.keep = true })
 		var specs []string
@@ -901,12 +905,12 @@ func TestChainInFlightIsNotReadAgain(t *testing.T) {
 				specs = append(specs, fmt.Sprintf("o%04d %s y/a", i, key))
 			}
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.settle()
 		if rows, _ := f.line.inLanes(); rows != budgetRows-probeRows {
 			t.Fatalf("%d rows in the lanes", rows)
 		}
-		f.park(nil, "2 k x/b") // ready, and there is no room
+		f.deferRow(nil, "2 k x/b") // ready, and there is no room
 		f.pass(2 * time.Second)
 		f.line.set(func() { clear(f.line.paused) })
 		signal(f.line.changed)
@@ -924,19 +928,19 @@ func TestChainInFlightIsNotReadAgain(t *testing.T) {
 	})
 }
 
-// What comes while a chain is in flight is looked at afterwards, also when it is too much for a
-// cut-over.
-func TestNewsOfAChainInFlight(t *testing.T) {
+// What comes while an ordering group is in flight is looked at afterwards, also when it is too much
+// for a cut-over.
+func TestNewsOfAGroupInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
 		f.line.set(func() { f.line.keep = true })
-		f.park(nil, "first k x/a")
+		f.deferRow(nil, "first k x/a")
 		f.settle()
 		var specs []string
 		for i := range 2 * maxRun {
 			specs = append(specs, fmt.Sprintf("%03d k x/a", i))
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.settle()
 		f.line.set(func() { f.line.keep = false })
 		f.line.release(0)
@@ -945,15 +949,15 @@ func TestNewsOfAChainInFlight(t *testing.T) {
 	})
 }
 
-// A chain is read on behind a run that was as long as it may be.
-func TestLongChainGoesOn(t *testing.T) {
+// An ordering group is read on behind a run that was as long as it may be.
+func TestLongGroupGoesOn(t *testing.T) {
 	inBubble(t, Config{Backoff: time.Minute}, func(f *fixture) {
 		f.start()
 		var specs []string
 		for i := range 5 * maxRun {
 			specs = append(specs, fmt.Sprintf("%03d k x/a", i))
 		}
-		f.park(transient, specs...)
+		f.deferRow(transient, specs...)
 		f.pass(50 * time.Second)
 		f.line.said()
 		f.pass(11 * time.Second)
@@ -964,22 +968,22 @@ func TestLongChainGoesOn(t *testing.T) {
 	})
 }
 
-// A chain that is counted with its unit leaves a count behind when it is gone. If nothing of the
-// unit may go, its lane is told.
-func TestNotNowOfAUnit(t *testing.T) {
+// An ordering group that is counted with its exchange or topic leaves a count behind when it is
+// gone. If nothing of the exchange or topic may go, its lane is told.
+func TestNotNowOfAExchangeOrTopic(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.line.shut("x/b")
 		f.start()
-		f.park(itsRoute, "1 k x/a", "2 j x/b")
+		f.deferRow(itsRoute, "1 k x/a", "2 j x/b")
 		f.line.set(func() {
-			for chain := range f.line.counts {
-				f.line.counts[chain] = 2 // as if counted together
+			for group := range f.line.counts {
+				f.line.counts[group] = 2 // as if counted together
 			}
 		})
 		f.settle()
 		f.line.said()
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.pass(3 * time.Second)
 		log := f.line.said()
 		if !strings.Contains(log, "not now k@x") {
@@ -989,27 +993,27 @@ func TestNotNowOfAUnit(t *testing.T) {
 	})
 }
 
-// An event in no order is not counted with its unit: that it is in flight does not spare the lane
-// the word.
-func TestNotNowOfAUnitBesideOneInNoOrder(t *testing.T) {
+// An event in no order is not counted with its exchange or topic: that it is in flight does not
+// spare the lane the word.
+func TestNotNowOfAExchangeOrTopicBesideOneInNoOrder(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.line.shut("x/b")
-		f.line.set(func() { f.line.stays = func(fed *relay.Fed) bool { return fed.Chain == 0 } })
+		f.line.set(func() { f.line.stays = func(fed *relay.Fed) bool { return fed.Group == 0 } })
 		f.start()
 		for i := range 64 { // some in each lane
-			f.park(nil, fmt.Sprintf("u%02d - x/c", i))
+			f.deferRow(nil, fmt.Sprintf("u%02d - x/c", i))
 		}
 		f.settle()
-		f.park(itsRoute, "1 k x/a", "2 j x/b")
+		f.deferRow(itsRoute, "1 k x/a", "2 j x/b")
 		f.line.set(func() {
-			for chain := range f.line.counts {
-				f.line.counts[chain] = 2 // as if counted together
+			for group := range f.line.counts {
+				f.line.counts[group] = 2 // as if counted together
 			}
 		})
 		f.settle()
 		f.line.said()
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.pass(3 * time.Second)
 		if log := f.line.said(); !strings.Contains(log, "not now k@x") {
 			t.Errorf("log:\n%s", log)
@@ -1021,20 +1025,21 @@ func TestNotNowOfAUnitBesideOneInNoOrder(t *testing.T) {
 	})
 }
 
-// A gate that opens between a refusal and its end: the sweep for it finds the chain in flight, and
-// it is looked at again.
-func TestGateOpensMeanwhile(t *testing.T) {
+// A paused destination that opens between a refusal and its end: the sweep for it finds the
+// ordering group in flight, and it is looked at again.
+func TestPausedDestOpensMeanwhile(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.line.shut("x/b")
 		f.start()
-		f.park(itsRoute, "0 j x/a", "1 k x/b", "2 k x/a")
+		f.deferRow(itsRoute, "0 j x/a", "1 k x/b", "2 k x/a")
 		f.settle()
-		f.line.mend("x/b")
+		f.line.fix("x/b")
 		f.store.set(func() {
 			f.store.fault = func(call string) (error, bool) {
-				if strings.HasPrefix(call, "apply delivered 1") { // 2 was refused behind it; its gate opens just now
-					f.line.mend("x/a")
+				// 2 was refused behind it; its paused destination opens just now
+				if strings.HasPrefix(call, "apply delivered 1") {
+					f.line.fix("x/a")
 					f.line.set(func() { clear(f.line.paused) })
 					f.store.fault = nil
 				}
@@ -1066,7 +1071,7 @@ func TestMissedNews(t *testing.T) {
 		for i := range readyLimit + 3000 {
 			specs = append(specs, fmt.Sprintf("%05d k%d x/a", i, i))
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.pass(2 * time.Second)
 		f.store.set(func() { f.store.fault = nil })
 		f.pass(30 * time.Second)
@@ -1081,12 +1086,12 @@ func TestMissedNews(t *testing.T) {
 func TestUselessSweepsAreRare(t *testing.T) {
 	inBubble(t, Config{Backoff: time.Hour, MaxBackoff: time.Hour}, func(f *fixture) {
 		f.start()
-		var all []*parkedEvent
+		var all []*deferredEvent
 		for i := range 5000 {
-			p := f.parkedOf(fmt.Sprintf("%05d", i), fmt.Sprintf("k%d", i), "x/a", transient)
+			p := f.deferredOf(fmt.Sprintf("%05d", i), fmt.Sprintf("k%d", i), "x/a", transient)
 			all = append(all, p)
 		}
-		f.s.Park(all)
+		f.s.Defer(all)
 		f.pass(time.Second)
 		f.stop()
 		f.succeed(Config{Backoff: time.Hour})
@@ -1117,14 +1122,14 @@ func TestStopFeeding(t *testing.T) {
 		for i := range 2 * maxRun {
 			specs = append(specs, fmt.Sprintf("%03d k x/a", i))
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.settle()
-		f.line.mend("x")
+		f.line.fix("x")
 		f.line.set(func() { f.line.keep = true; clear(f.line.paused) })
 		signal(f.line.changed)
 		f.settle()
 		f.s.StopFeeding()
-		f.park(nil, "late j y/a")
+		f.deferRow(nil, "late j y/a")
 		idle := make(chan error, 1)
 		go func() { idle <- f.s.WaitIdle(f.t.Context()) }()
 		f.pass(time.Minute)
@@ -1158,7 +1163,7 @@ func TestStopFeedingWhileReading(t *testing.T) {
 				return nil, false
 			}
 		})
-		f.park(nil, "1 k x/a")
+		f.deferRow(nil, "1 k x/a")
 		f.pass(time.Minute)
 		f.equal("log", f.line.said(), "settled 1")
 		f.equal("table", f.table(), "1")
@@ -1173,9 +1178,9 @@ func TestStatementsFail(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
-		f.park(nil, "1 k x/a", "2 k x/a", "3 j x/b")
+		f.deferRow(nil, "1 k x/a", "2 k x/a", "3 j x/b")
 		f.settle()
-		f.line.mend("x")
+		f.line.fix("x")
 		var n atomic.Int64
 		f.store.set(func() {
 			f.store.fault = func(string) (error, bool) { return errLost, n.Add(1)%4 == 0 }
@@ -1211,10 +1216,10 @@ func TestOneStatementFails(t *testing.T) {
 				}
 				f.line.shut("x/a")
 				f.start()
-				f.park(itsRoute, "1 k x/a", "2 j y/a")
+				f.deferRow(itsRoute, "1 k x/a", "2 j y/a")
 				f.settle()
 				f.equal("sent", f.line.sentIDs(), "2")
-				f.line.mend("x/a")
+				f.line.fix("x/a")
 				f.pass(time.Minute)
 				f.equal("table", f.table(), "")
 				if n := f.store.count(what); n > 100 {
@@ -1230,9 +1235,9 @@ func TestRefusedEnd(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
-		f.park(nil, "1 k x/a", "2 j x/a", "3 i x/a", "4 h x/a", "5 j x/a")
+		f.deferRow(nil, "1 k x/a", "2 j x/a", "3 i x/a", "4 h x/a", "5 j x/a")
 		f.settle()
-		f.line.mend("x")
+		f.line.fix("x")
 		f.store.set(func() {
 			f.store.fault = func(call string) (error, bool) {
 				if strings.HasPrefix(call, "apply") && strings.Contains(call, " 2") {
@@ -1256,19 +1261,19 @@ func TestMovedDestinations(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
-		f.park(nil, "1 k x/a", "2 j x/a", "3 i x/a")
+		f.deferRow(nil, "1 k x/a", "2 j x/a", "3 i x/a")
 		f.settle()
 		f.stop()
 		f.succeed(Config{})
 		f.s.cfg.Sink = movedSink{}
 		f.line.set(func() {
 			f.line.broken["x"] = itsRoute
-			f.line.paused[gate{placeOf("x").Unit, placeOf("x/a").Dest + 2}] = true
+			f.line.paused[pausedDest{placeOf("x").ExchangeOrTopic, placeOf("x/a").Dest + 2}] = true
 		})
 		f.start()
 		f.pass(2 * time.Second)
 		f.equal("table", f.table(), "1 2 3")
-		f.line.mend("x")
+		f.line.fix("x")
 		f.pass(15 * time.Second)
 		f.equal("table", f.table(), "")
 	})
@@ -1277,7 +1282,7 @@ func TestMovedDestinations(t *testing.T) {
 // movedSink knows other destinations than the table.
 type movedSink struct{ fakeSink }
 
-func (s movedSink) Place(ev *outbox.Event) (sink.Place, bool) {
+func (s movedSink) Place(ev *event.Event) (sink.Place, bool) {
 	p, ok := s.fakeSink.Place(ev)
 	p.Dest += 2
 	return p, ok

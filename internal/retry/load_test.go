@@ -9,26 +9,26 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// A new leader counts what the former one left, letters that hold among it.
+// A new leader counts what the former one left, dead letters that hold among it.
 func TestLoad(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
 			inBubble(t, Config{Block: hold}, func(f *fixture) {
 				f.line.shut("x")
 				f.start()
-				f.park(nil, "1 k x/a", "2 k x/b", "3 j x/a", "4 - x/a")
-				f.park(permanent, "5 k x/a")
+				f.deferRow(nil, "1 k x/a", "2 k x/b", "3 j x/a", "4 - x/a")
+				f.deferRow(permanent, "5 k x/a")
 				f.settle()
 				f.stop()
 				f.succeed(Config{Block: hold})
 				f.line.shut("x")
 				f.start()
 				got := map[string]int{}
-				for chain, n := range f.line.counts {
-					got[f.line.nameOf(chain)] = n
+				for group, n := range f.line.counts {
+					got[f.line.nameOf(group)] = n
 				}
 				if want := map[bool]int{false: 2, true: 3}[hold]; got["k@x"] != want || got["j@x"] != 1 || len(got) != 2 {
 					t.Errorf("counts %v", got)
@@ -42,7 +42,7 @@ func TestLoad(t *testing.T) {
 func TestLoadFails(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.db.Lead(slot)
-		var stop *outbox.Stop
+		var stop *event.Stop
 		if err := f.s.Load(f.t.Context(), f.line); !errors.As(err, &stop) || stop.Reason != "fenced" {
 			t.Errorf("fenced: %v", err)
 		}
@@ -59,7 +59,7 @@ func TestLoadIsPatient(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
-		f.park(nil, "1 i x/a", "2 j x/a", "3 k x/a")
+		f.deferRow(nil, "1 i x/a", "2 j x/a", "3 k x/a")
 		f.settle()
 		f.stop()
 		f.succeed(Config{})
@@ -79,7 +79,7 @@ type slowLine struct {
 	wait time.Duration
 }
 
-func (l slowLine) Load(ctx context.Context, ev *outbox.Event, rows int) error {
+func (l slowLine) Load(ctx context.Context, ev *event.Event, rows int) error {
 	if !slept(ctx, l.wait) {
 		return ctx.Err()
 	}
@@ -96,8 +96,8 @@ func TestKnown(t *testing.T) {
 		for i := range 2500 {
 			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i))
 		}
-		f.park(nil, specs...)
-		f.park(permanent, "dead k x/a")
+		f.deferRow(nil, specs...)
+		f.deferRow(permanent, "dead k x/a")
 		f.settle()
 		f.stop()
 		f.succeed(Config{})
@@ -114,8 +114,8 @@ func TestKnown(t *testing.T) {
 		f.start()
 		f.store.done()
 		found := 0
-		eventAt := func(lsn pglogrepl.LSN) *outbox.Event {
-			ev := &outbox.Event{Position: outbox.Position{Commit: lsn}, ID: fmt.Appendf(nil, "%04d", int(lsn-100)/16-1)}
+		eventAt := func(lsn pglogrepl.LSN) *event.Event {
+			ev := &event.Event{Position: event.Position{Commit: lsn}, ID: fmt.Appendf(nil, "%04d", int(lsn-100)/16-1)}
 			if lsn == 100+2501*16 {
 				ev.ID = []byte("dead")
 			}
@@ -156,7 +156,7 @@ func TestKnownWaits(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
-		f.park(nil, "1 k x/a")
+		f.deferRow(nil, "1 k x/a")
 		f.settle()
 		f.stop()
 		f.succeed(Config{})
@@ -171,7 +171,7 @@ func TestKnownWaits(t *testing.T) {
 		ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
 		defer cancel()
 		began := time.Now()
-		if _, err := f.s.Known(ctx, &outbox.Event{Position: outbox.Position{Commit: 1}}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+		if _, err := f.s.Known(ctx, &event.Event{Position: event.Position{Commit: 1}}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})

@@ -7,13 +7,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // logDeadLetter logs a dead letter by name, and tells the hook. (Of a flood the log names some.)
 func (c *Config) logDeadLetter(row *store.Row, r store.Result) {
-	if hook := c.Hooks.Buried; hook != nil {
+	if hook := c.Hooks.DeadLettered; hook != nil {
 		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
 	}
 	c.Log.Warn("event became a dead letter: `cdc-relay deadletters` lists, replays and discards them", c.about(&row.Event,
@@ -28,12 +28,12 @@ func written(row *store.Row) store.Result {
 
 // traced are the fields of a log line by which an event's trace is found: of the span that its
 // message names.
-func (c *Config) traced(ev *outbox.Event) []zap.Field {
+func (c *Config) traced(ev *event.Event) []zap.Field {
 	text := ev.Traceparent
 	if c.Traceparent != nil {
 		text = c.Traceparent(ev, nil)
 	}
-	at, ok := outbox.ParseTraceparent(text)
+	at, ok := event.ParseTraceparent(text)
 	if !ok {
 		return nil
 	}
@@ -41,7 +41,7 @@ func (c *Config) traced(ev *outbox.Event) []zap.Field {
 }
 
 // about are the fields of a log line about an event.
-func (c *Config) about(ev *outbox.Event, more ...zap.Field) []zap.Field {
+func (c *Config) about(ev *event.Event, more ...zap.Field) []zap.Field {
 	fields := []zap.Field{zap.Stringer("position", ev.Position)}
 	if ev.ID != nil {
 		fields = append(fields, zap.String("event_id", name(ev)))
@@ -50,4 +50,4 @@ func (c *Config) about(ev *outbox.Event, more ...zap.Field) []zap.Field {
 }
 
 // name is what is shown of an event's id.
-func name(ev *outbox.Event) string { return string(ev.ID[:min(len(ev.ID), 200)]) }
+func name(ev *event.Event) string { return string(ev.ID[:min(len(ev.ID), 200)]) }

@@ -6,23 +6,23 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // A dead letter is logged with what it takes to find it, its trace too, and the hook is told of it.
-func TestDeathsAreLogged(t *testing.T) {
+func TestDeadLettersAreLogged(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	var told []outbox.Position
-	c := &Config{Log: zap.New(core), Hooks: Hooks{Buried: func(ev *outbox.Event, reason sink.Reason, attempts int) {
+	var told []event.Position
+	c := &Config{Log: zap.New(core), Hooks: Hooks{DeadLettered: func(ev *event.Event, reason sink.Reason, attempts int) {
 		if reason != sink.TooLarge || attempts != 4 {
 			t.Errorf("the hook is told of %s after %d attempts", reason, attempts)
 		}
 		told = append(told, ev.Position)
 	}}}
-	ev := outbox.Event{
-		Position: outbox.Position{Commit: 7, Index: 1}, ID: []byte("e0"), Key: []byte("secret"), Payload: []byte("secret"), Headers: []byte("secret"),
+	ev := event.Event{
+		Position: event.Position{Commit: 7, Index: 1}, ID: []byte("e0"), Key: []byte("secret"), Payload: []byte("secret"), Headers: []byte("secret"),
 		Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),
 	}
 	row := &store.Row{N: 3, Event: ev, Class: sink.Permanent, Reason: sink.TooLarge, Attempts: 4}
@@ -32,7 +32,7 @@ func TestDeathsAreLogged(t *testing.T) {
 	c.logDeadLetter(row, store.Result{Row: row, Kind: store.Dead, Attempts: 4})
 
 	// The message of another has a span of the relay's own: that is named.
-	c.Traceparent = func(*outbox.Event, []byte) []byte {
+	c.Traceparent = func(*event.Event, []byte) []byte {
 		return []byte("00-11111111111111111111111111111111-2222222222222222-01")
 	}
 	c.logDeadLetter(row, written(row))

@@ -13,8 +13,8 @@ import (
 // collect takes in what others have left.
 func (f *feeder) collect() {
 	select {
-	case <-f.s.line.GatesChanged():
-		f.gatesChanged = true
+	case <-f.s.line.PausedDestsChanged():
+		f.pausedDestsChanged = true
 	default:
 	}
 	f.mu.Lock()
@@ -27,14 +27,14 @@ func (f *feeder) collect() {
 	for _, n := range all {
 		f.notified(n)
 	}
-	for _, chain := range refused {
-		f.readyIfOwed(chain)
+	for _, group := range refused {
+		f.readyIfOwed(group)
 	}
 	if missed {
 		f.dueAt = time.Now()
-		f.sweep(gate{})
-		for chain := range f.owed {
-			f.makeReady(chain, false)
+		f.sweep(pausedDest{})
+		for group := range f.owed {
+			f.makeReady(group, false)
 		}
 	}
 	now, rest := time.Now(), f.later[:0]
@@ -42,7 +42,7 @@ func (f *feeder) collect() {
 		if l.at.After(now) {
 			rest = append(rest, l)
 		} else {
-			f.makeReady(l.chain, false)
+			f.makeReady(l.group, false)
 		}
 	}
 	f.later = rest
@@ -50,21 +50,21 @@ func (f *feeder) collect() {
 
 // notified takes in that a row was committed.
 func (f *feeder) notified(n notification) {
-	switch r := f.runs[n.chain]; {
+	switch r := f.runs[n.group]; {
 	case n.dead:
-		f.readyIfOwed(n.chain) // it may be what the lane waits for, and holds its chain
+		f.readyIfOwed(n.group) // it may be what the lane waits for, and holds its ordering group
 	case r != nil:
 		r.again = true
 	case !n.due.IsZero():
 		if n.due.Before(f.dueAt) {
 			f.dueAt = n.due
 		}
-		f.readyIfOwed(n.chain)
-	case f.shut(n.place, n.chain):
+		f.readyIfOwed(n.group)
+	case f.shut(n.place, n.group):
 		f.accuse(n.place, n.fault)
-		f.readyIfOwed(n.chain)
+		f.readyIfOwed(n.group)
 	default:
-		f.makeReady(n.chain, false)
+		f.makeReady(n.group, false)
 	}
 }
 
@@ -105,10 +105,10 @@ func (f *feeder) notify(of []notification) {
 	signal(f.woken)
 }
 
-// stuck hears that the writer cannot write the next row of a chain.
-func (f *feeder) stuck(chain uint64) {
+// stuck hears that the writer cannot write the next row of an ordering group.
+func (f *feeder) stuck(group uint64) {
 	f.mu.Lock()
-	f.refused = append(f.refused, chain)
+	f.refused = append(f.refused, group)
 	f.mu.Unlock()
 	signal(f.woken)
 }
@@ -129,7 +129,7 @@ func (f *feeder) isStopped() bool {
 
 // notification is what the feeder is told of a row that was committed.
 type notification struct {
-	chain uint64
+	group uint64
 	place sink.Place
 	due   time.Time // it was refused, and waits until then
 	dead  bool
@@ -137,7 +137,7 @@ type notification struct {
 }
 
 func notificationOf(e *queued, r *store.Row) notification {
-	n := notification{chain: e.chain, place: e.Place, due: r.NextAttempt, dead: r.Dead}
+	n := notification{group: e.group, place: e.Place, due: r.NextAttempt, dead: r.Dead}
 	if e.Fault != nil && e.Fault.Class == sink.Destination {
 		n.fault = e.Fault
 	}

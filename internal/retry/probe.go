@@ -10,49 +10,50 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// openGates starts a sweep for each gate that was opened.
-func (f *feeder) openGates(context.Context) (bool, error) {
-	if !f.gatesChanged {
+// openPausedDests starts a sweep for each paused destination that was opened.
+func (f *feeder) openPausedDests(context.Context) (bool, error) {
+	if !f.pausedDestsChanged {
 		return false, nil
 	}
-	f.gatesChanged = false
+	f.pausedDestsChanged = false
 	did := false
-	for g := range f.gates {
+	for g := range f.pausedDests {
 		did = f.opened(g) || did
 	}
 	return did, nil
 }
 
-// opened forgets a gate that is open, and has its rows looked for.
-func (f *feeder) opened(g gate) bool {
+// opened forgets a paused destination that is open, and has its rows looked for.
+func (f *feeder) opened(g pausedDest) bool {
 	if f.s.line.Paused(g.place()) {
 		return false
 	}
-	delete(f.gates, g)
+	delete(f.pausedDests, g)
 	f.sweep(f.rowsOf(g))
 	return true
 }
 
-// forget has a gate forgotten of which nothing is in the table, and so nothing will find out. What
-// is parked meanwhile finds out anew: a gate only spares useless sends.
-func (f *feeder) forget(g gate) {
+// forget has a paused destination forgotten of which nothing is in the table, and so nothing will
+// find out. What is deferred meanwhile finds out again: a paused destination only spares useless
+// sends.
+func (f *feeder) forget(g pausedDest) {
 	f.s.line.Forget(g.place())
 	f.opened(g)
 }
 
-// probe sends the first row of one chain to each gate that is due.
+// probe sends the first row of one ordering group to each paused destination that is due.
 func (f *feeder) probe(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if len(f.gates) == 0 || now.Before(f.probeAt) || f.probeRoom() == 0 {
+	if len(f.pausedDests) == 0 || now.Before(f.probeAt) || f.probeRoom() == 0 {
 		return false, nil
 	}
-	var due []gate
+	var due []pausedDest
 	next := now.Add(maxProbe)
-	for g, p := range f.gates {
+	for g, p := range f.pausedDests {
 		switch {
-		// A gate may be open without a word: when it turned out that only one destination of the
-		// unit is at fault.
-		case p.out || p.chain == 0 || f.opened(g):
+		// A paused destination may be open without a word: when it turned out that only one
+		// destination of the exchange or topic is at fault.
+		case p.out || p.group == 0 || f.opened(g):
 		case p.at.After(now):
 			if p.at.Before(next) {
 				next = p.at
@@ -63,8 +64,8 @@ func (f *feeder) probe(ctx context.Context) (bool, error) {
 			due = append(due, g)
 		}
 	}
-	// Not more often than this are all gates looked through: there may be as many as there are
-	// names in the data.
+	// Not more often than this are all paused destinations looked through: there may be as many as
+	// there are names in the data.
 	if f.probeAt = now.Add(minProbe / 10); next.After(f.probeAt) {
 		f.probeAt = next
 	}
@@ -74,35 +75,37 @@ func (f *feeder) probe(ctx context.Context) (bool, error) {
 	return true, f.probeWith(ctx, due)
 }
 
-// probeWith reads the first rows of the gates' chains and sends those that go there indeed.
-func (f *feeder) probeWith(ctx context.Context, due []gate) error {
-	of := map[uint64]gate{}
-	var chains []uint64
+// probeWith reads the first rows of the paused destinations' ordering groups and sends those that
+// go there indeed.
+func (f *feeder) probeWith(ctx context.Context, due []pausedDest) error {
+	of := map[uint64]pausedDest{}
+	var groups []uint64
 	for _, g := range due {
-		p := f.gates[g]
+		p := f.pausedDests[g]
 		f.probeAfter(p, p.wait)
-		if f.cannotRead(p.chain) || f.runs[p.chain] != nil { // perhaps for long: the database may refuse its end
-			p.chain = 0
+		// perhaps for long: the database may refuse its end
+		if f.cannotRead(p.group) || f.runs[p.group] != nil {
+			p.group = 0
 			continue
 		}
-		if _, twice := of[p.chain]; !twice {
-			of[p.chain] = g
-			chains = append(chains, p.chain)
+		if _, twice := of[p.group]; !twice {
+			of[p.group] = g
+			groups = append(groups, p.group)
 		}
 	}
-	if len(chains) == 0 {
+	if len(groups) == 0 {
 		return nil
 	}
 	acked := f.s.writer.acked.Load()
-	runs, err := f.read(ctx, chains, 1, f.probeRoom(), acked)
+	runs, err := f.read(ctx, groups, 1, f.probeRoom(), acked)
 	if err != nil {
 		return err
 	}
-	found := map[gate]bool{}
+	found := map[pausedDest]bool{}
 	var out []*run
 	for _, r := range runs {
-		switch g := of[r.Chain]; {
-		case f.gates[g] == nil:
+		switch g := of[r.Group]; {
+		case f.pausedDests[g] == nil:
 		case len(r.Rows) == 0: // it had no room, most likely: later
 			found[g] = !r.Blocked
 		case f.fits(g, &r):
@@ -111,31 +114,31 @@ func (f *feeder) probeWith(ctx context.Context, due []gate) error {
 		}
 	}
 	for _, g := range of {
-		if p := f.gates[g]; p != nil && !found[g] {
-			p.chain = 0
+		if p := f.pausedDests[g]; p != nil && !found[g] {
+			p.group = 0
 		}
 	}
 	f.launch(out)
 	return nil
 }
 
-// fits reports whether the head of a chain can be the probe of a gate.
-func (f *feeder) fits(g gate, r *store.Run) bool {
+// fits reports whether the head of an ordering group can be the probe of a paused destination.
+func (f *feeder) fits(g pausedDest, r *store.Run) bool {
 	head := r.Rows[0]
 	at, ok := f.place(head)
-	return ok && !r.Blocked && !head.NextAttempt.After(time.Now()) && at.Unit == g.unit && (g.dest == 0 || at.Dest == g.dest)
+	return ok && !r.Blocked && !head.NextAttempt.After(time.Now()) && at.ExchangeOrTopic == g.exchangeOrTopic && (g.dest == 0 || at.Dest == g.dest)
 }
 
 // probing makes a run of the head.
-func (f *feeder) probing(g gate, r *store.Run) *run {
+func (f *feeder) probing(g pausedDest, r *store.Run) *run {
 	at, _ := f.place(r.Rows[0])
-	out := f.newRun(r.Chain, at, r.Rows[0])
+	out := f.newRun(r.Group, at, r.Rows[0])
 	out.add(r.Rows[0], at)
 	out.more = true
-	out.probe = f.gates[g]
+	out.probe = f.pausedDests[g]
 	out.probe.out, out.probe.sent = true, time.Now()
 	f.book(out)
-	f.gates[g].find = nil
+	f.pausedDests[g].find = nil
 	return out
 }
 
@@ -149,17 +152,17 @@ func (f *feeder) probed(r *run) {
 	f.probeAfter(p, p.wait)
 }
 
-// findProbe looks for a chain whose first row goes to a gate that no such chain is known of: one
-// page, and not more than a tenth of the time.
+// findProbe looks for an ordering group whose first row goes to a paused destination that no such
+// ordering group is known of: one page, and not more than a tenth of the time.
 func (f *feeder) findProbe(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.findAt) || f.probeRoom() == 0 {
 		return false, nil
 	}
-	var g gate
+	var g pausedDest
 	var p *probe
-	for other, q := range f.gates {
-		if q.chain == 0 && !q.out && !q.at.After(now) && (p == nil || q.at.Before(p.at)) {
+	for other, q := range f.pausedDests {
+		if q.group == 0 && !q.out && !q.at.After(now) && (p == nil || q.at.Before(p.at)) {
 			g, p = other, q
 		}
 	}
@@ -178,8 +181,8 @@ func (f *feeder) findProbe(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
-	chains, err := f.next(ctx, p.find)
+func (f *feeder) findFor(ctx context.Context, g pausedDest, p *probe) error {
+	groups, err := f.next(ctx, p.find)
 	if err != nil {
 		return err
 	}
@@ -191,7 +194,7 @@ func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
 		f.probeAfter(p, maxProbe)
 		return nil
 	}
-	free := f.restful(chains, pageRows)
+	free := f.restful(groups, pageRows)
 	if len(free) == 0 {
 		return nil
 	}
@@ -201,7 +204,7 @@ func (f *feeder) findFor(ctx context.Context, g gate, p *probe) error {
 	}
 	for _, r := range runs {
 		if len(r.Rows) > 0 && f.fits(g, &r) {
-			p.chain = r.Chain
+			p.group = r.Group
 			f.launch([]*run{f.probing(g, &r)})
 			return nil
 		}

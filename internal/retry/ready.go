@@ -1,20 +1,21 @@
-// Chains to look at next.
+// Ordering groups to look at next.
 
 package retry
 
 import "time"
 
-// ready are the chains to look at, in order, each once. It is bounded: what finds no place is found
-// again by a sweep.
+// ready are the ordering groups to look at, in order, each once. It is bounded: what finds no place
+// is found again by a sweep.
 type ready struct {
 	order []*readied
 	of    map[uint64]*readied
-	aside map[int][]*readied // those whose lane has rows enough for now, laneRows of each at the most
-	left  map[int]bool       // lanes with chains that found no place there
+	// those whose lane has rows enough for now, laneRows of each at the most
+	aside map[int][]*readied
+	left  map[int]bool // lanes with ordering groups that found no place there
 }
 
 type readied struct {
-	chain uint64
+	group uint64
 	due   bool // the backoff of a row is over
 }
 
@@ -26,17 +27,17 @@ func newReady() ready {
 	return ready{of: map[uint64]*readied{}, aside: map[int][]*readied{}, left: map[int]bool{}}
 }
 
-// add is false when there is no place for the chain.
-func (r *ready) add(chain uint64, due bool) bool {
-	if e := r.of[chain]; e != nil {
+// add is false when there is no place for the ordering group.
+func (r *ready) add(group uint64, due bool) bool {
+	if e := r.of[group]; e != nil {
 		e.due = e.due || due
 		return true
 	}
 	if len(r.order) >= readyLimit {
 		return false
 	}
-	e := &readied{chain: chain, due: due}
-	r.of[chain] = e
+	e := &readied{group: group, due: due}
+	r.of[group] = e
 	r.order = append(r.order, e)
 	return true
 }
@@ -48,33 +49,34 @@ func (r *ready) take(n int) []*readied {
 		r.order = nil
 	}
 	for _, e := range taken {
-		delete(r.of, e.chain)
+		delete(r.of, e.group)
 	}
 	return taken
 }
 
-// putBack puts chains that were taken before all others.
+// putBack puts ordering groups that were taken before all others.
 func (r *ready) putBack(taken []*readied) {
 	if len(taken) == 0 {
 		return
 	}
 	order := make([]*readied, 0, len(taken)+len(r.order))
 	for _, e := range taken {
-		if r.of[e.chain] == nil {
-			r.of[e.chain] = e
+		if r.of[e.group] == nil {
+			r.of[e.group] = e
 			order = append(order, e)
 		}
 	}
 	r.order = append(order, r.order...)
 }
 
-// setAside keeps a chain until its lane has room. It is false when there is no place for it.
+// setAside keeps an ordering group until its lane has room. It is false when there is no place for
+// it.
 func (r *ready) setAside(e *readied, lane int) bool {
 	if len(r.aside[lane]) >= laneRows {
 		r.left[lane] = true
 		return false
 	}
-	r.of[e.chain] = e
+	r.of[e.group] = e
 	r.aside[lane] = append(r.aside[lane], e)
 	return true
 }
@@ -93,31 +95,31 @@ func (r *ready) laneHasRoom(lane, room int) (look bool) {
 	return look
 }
 
-// makeReady readies a chain.
-func (f *feeder) makeReady(chain uint64, due bool) {
-	if r := f.runs[chain]; r != nil {
+// makeReady readies an ordering group.
+func (f *feeder) makeReady(group uint64, due bool) {
+	if r := f.runs[group]; r != nil {
 		r.again = true
-	} else if !f.ready.add(chain, due) {
-		f.notNow(chain)
-		f.sweep(gate{})
+	} else if !f.ready.add(group, due) {
+		f.notNow(group)
+		f.sweep(pausedDest{})
 	}
 }
 
-func (f *feeder) readyIfOwed(chain uint64) {
-	if _, owed := f.owed[chain]; owed {
-		f.makeReady(chain, false)
+func (f *feeder) readyIfOwed(group uint64) {
+	if _, owed := f.owed[group]; owed {
+		f.makeReady(group, false)
 	}
 }
 
-// notNow tells the lane, if that is owed, that nothing of the chain may go now.
-func (f *feeder) notNow(chain uint64) {
-	if o, owed := f.owed[chain]; owed {
-		delete(f.owed, chain)
-		f.s.line.NotNow(o.lane, chain, o.unit)
+// notNow tells the lane, if that is owed, that nothing of the ordering group may go now.
+func (f *feeder) notNow(group uint64) {
+	if o, owed := f.owed[group]; owed {
+		delete(f.owed, group)
+		f.s.line.NotNow(o.lane, group, o.exchangeOrTopic)
 	}
 }
 
-// afterwards looks at a chain again after a while.
-func (f *feeder) afterwards(chain uint64, d time.Duration) {
-	f.later = append(f.later, later{time.Now().Add(d), chain})
+// afterwards looks at an ordering group again after a while.
+func (f *feeder) afterwards(group uint64, d time.Duration) {
+	f.later = append(f.later, later{time.Now().Add(d), group})
 }

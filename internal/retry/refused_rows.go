@@ -9,13 +9,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// stuckRow is a row that the database refuses, and what waits behind it: a later row of its chain
-// must not be in the table without it, or it would be fed first. It is tried again for ever:
-// nothing is dropped (I8).
+// stuckRow is a row that the database refuses, and what waits behind it: a later row of its
+// ordering group must not be in the table without it, or it would be fed first. It is tried again
+// for ever: nothing is dropped (I8).
 type stuckRow struct {
 	first  queued
 	behind []queued
@@ -38,10 +38,10 @@ const maxShown = 20
 func (w *writer) keepStuck(e queued, no *store.Refused) {
 	w.mu.Lock()
 	now := time.Now()
-	h := w.stuck[e.chain]
+	h := w.stuck[e.group]
 	if h == nil {
 		h = &stuckRow{first: e, since: now}
-		w.stuck[e.chain] = h
+		w.stuck[e.group] = h
 	}
 	told := h.err
 	h.err = no.Err.Error()
@@ -49,10 +49,10 @@ func (w *writer) keepStuck(e queued, no *store.Refused) {
 	h.tries++
 	w.mu.Unlock()
 	if h.err != told {
-		w.s.cfg.Log.Error("the database refuses the row of a parked event: it is tried again and holds back its key, nothing is dropped",
+		w.s.cfg.Log.Error("the database refuses the row of a deferred event: it is tried again and holds back its key, nothing is dropped",
 			w.s.cfg.about(e.Event, zap.Error(no.Err))...)
 	}
-	w.s.feeder.stuck(e.chain)
+	w.s.feeder.stuck(e.group)
 }
 
 // dueRefused is a refused row whose time has come.
@@ -80,7 +80,8 @@ func (w *writer) idle() time.Duration {
 	return d
 }
 
-// notStuck leaves out, and keeps, the entries that are behind a refused row of their chain.
+// notStuck leaves out, and keeps, the entries that are behind a refused row of their ordering
+// group.
 func (w *writer) notStuck(part []queued) []queued {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +90,7 @@ func (w *writer) notStuck(part []queued) []queued {
 	}
 	free := make([]queued, 0, len(part))
 	for _, e := range part {
-		if h := w.stuck[e.chain]; h != nil && h.first.Parked != e.Parked {
+		if h := w.stuck[e.group]; h != nil && h.first.Deferred != e.Deferred {
 			h.behind = append(h.behind, e)
 		} else {
 			free = append(free, e)
@@ -100,10 +101,10 @@ func (w *writer) notStuck(part []queued) []queued {
 
 // freed hands what was behind a row that was refused, and is written now, back to the queue, before
 // all that came later.
-func (w *writer) freed(chain uint64, pos outbox.Position) {
-	if h := w.stuck[chain]; h != nil && h.first.Event.Position == pos {
+func (w *writer) freed(group uint64, pos event.Position) {
+	if h := w.stuck[group]; h != nil && h.first.Event.Position == pos {
 		w.queue = append(h.behind, w.queue...)
-		delete(w.stuck, chain)
+		delete(w.stuck, group)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -19,8 +19,8 @@ const (
 	requestBytes  = 4 << 20
 )
 
-// takeRequests carries out what operators asked for. A letter that is to be replayed goes to its
-// lane, the rest is one statement. (No statement is outstanding when this is called: a request
+// takeRequests carries out what operators asked for. A dead letter that is to be replayed goes to
+// its lane, the rest is one statement. (No statement is outstanding when this is called: a request
 // beside a move of unknown outcome could be carried out on a row that is somewhere else.)
 func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	now := time.Now()
@@ -60,10 +60,10 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	return true, f.exec(ctx, st)
 }
 
-// inTheWay reports whether a request has to wait. A parked row may be on its way, or not seen to be
-// committed yet: what leaves the table then would be delivered, or written, once more. A letter may
-// be on its way for a replay that was cancelled meanwhile, and is a replay all the same when it is
-// confirmed.
+// inTheWay reports whether a request has to wait. A deferred row may be on its way, or not seen to
+// be committed yet: what leaves the table then would be delivered, or written, once more. A dead
+// letter may be on its way for a replay that was cancelled meanwhile, and is a replay all the same
+// when it is confirmed.
 func (f *feeder) inTheWay(q store.Request) bool {
 	if q.Row.Dead {
 		for _, r := range f.replays {
@@ -73,20 +73,20 @@ func (f *feeder) inTheWay(q store.Request) bool {
 		}
 		return false
 	}
-	if r := f.runs[q.Row.Chain]; r != nil {
+	if r := f.runs[q.Row.Group]; r != nil {
 		r.asked = true
 		return true
 	}
 	return q.Row.N > f.s.writer.acked.Load()
 }
 
-// replay makes a run of a letter. It goes before the rows of its chain, which are held or not as
-// before; where it goes may be another place than where it was going. An answer instead: it cannot
-// be sent. Neither: not now.
+// replay makes a run of a dead letter. It goes before the rows of its ordering group, which are
+// held or not as before; where it goes may be another place than where it was going. An answer
+// instead: it cannot be sent. Neither: not now.
 func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	ev := q.Row.Event
 	ev.Replay = true
-	route := outbox.Route{}
+	route := event.Route{}
 	if ev.Route != nil {
 		route = *ev.Route
 	}
@@ -106,19 +106,20 @@ func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	if !ok || f.rows >= budgetRows {
 		return nil, nil
 	}
-	r := &run{chain: q.Row.Chain, ordered: q.Row.Ordered, lane: at.Lane, unit: at.Unit, request: &q, bytes: int64(ev.Size())}
+	r := &run{group: q.Row.Group, ordered: q.Row.Ordered, lane: at.Lane, exchangeOrTopic: at.ExchangeOrTopic, request: &q, bytes: int64(ev.Size())}
 	r.rows = []*store.Row{q.Row}
-	r.feds = []*relay.Fed{{Event: ev, Place: at, Chain: f.s.line.Chain(&ev, at.Unit), Replay: true, Refusals: q.Row.Attempts}}
+	r.feds = []*relay.Fed{{Event: ev, Place: at, Group: f.s.line.Group(&ev, at.ExchangeOrTopic), Replay: true, Refusals: q.Row.Attempts}}
 	f.replays[q.ID] = r
 	f.book(r)
 	return r, nil
 }
 
-// replayed takes in what came of a letter.
+// replayed takes in what came of a dead letter.
 func (f *feeder) replayed(r *run) {
 	f.unbook(r)
 	out := r.feds[0].Outcome
-	if out.State != sink.Confirmed && out.State != sink.Rejected { // its lane ends; the request still waits
+	// its lane ends; the request still waits
+	if out.State != sink.Confirmed && out.State != sink.Rejected {
 		delete(f.replays, r.request.ID)
 		f.outstanding.Add(-1)
 		return
@@ -163,7 +164,7 @@ func (f *feeder) answering(answers []store.Answer) *statement {
 					}
 				}
 				if done[i] {
-					f.s.tally.answered(a)
+					f.s.stats.answered(a)
 					f.answered(a)
 				}
 			}
@@ -173,8 +174,8 @@ func (f *feeder) answering(answers []store.Answer) *statement {
 }
 
 // refusedAnswers tries answers apart that were refused together. One that is refused alone comes up
-// again: a request is listed again; the answer of a replay is kept, since its letter must not be
-// sent again for it.
+// again: a request is listed again; the answer of a replay is kept, since its dead letter must not
+// be sent again for it.
 func (f *feeder) refusedAnswers(answers []store.Answer, err error) {
 	if half := len(answers) / 2; half > 0 {
 		f.split = append(f.split, answers[half:], answers[:half])
@@ -187,7 +188,7 @@ func (f *feeder) refusedAnswers(answers []store.Answer, err error) {
 	}
 }
 
-// answered tells the lane what a request has changed for the chain, once it is committed.
+// answered tells the lane what a request has changed for the ordering group, once it is committed.
 func (f *feeder) answered(a store.Answer) {
 	row := a.Request.Row
 	if row == nil {
@@ -195,11 +196,11 @@ func (f *feeder) answered(a store.Answer) {
 	}
 	if a.Request.Kind == store.DeadLetter {
 		call(f.cfg.Hooks.Dead, 1)
-		if f.cfg.Hooks.Buried != nil {
-			f.cfg.Hooks.Buried(&row.Event, "", row.Attempts)
+		if f.cfg.Hooks.DeadLettered != nil {
+			f.cfg.Hooks.DeadLettered(&row.Event, "", row.Attempts)
 		}
 	}
-	gone := false // it holds its chain no more
+	gone := false // it holds its ordering group no more
 	switch a.Request.Kind {
 	case store.Replay:
 		gone = f.cfg.Block && a.Outcome.State == sink.Confirmed
@@ -210,7 +211,7 @@ func (f *feeder) answered(a store.Answer) {
 	case store.Purge:
 		gone = !row.Dead || f.cfg.Block && a.Request.Open
 	case store.Retry:
-		f.makeReady(row.Chain, true)
+		f.makeReady(row.Group, true)
 		return
 	case store.Redact:
 		return
@@ -221,10 +222,10 @@ func (f *feeder) answered(a store.Answer) {
 	case !known: // its lane was known when it was counted
 		f.cfg.Log.Error("no lane for a row that was counted: its key stays held until the next start", f.cfg.about(&row.Event)...)
 	case gone:
-		f.s.line.Uncount(at.Lane, row.Chain, at.Unit)
-		f.owed[row.Chain] = owing{at.Lane, at.Unit}
-	case a.Request.Kind == store.DeadLetter: // its chain is held by it now
-		f.s.line.NotNow(at.Lane, row.Chain, at.Unit)
+		f.s.line.Uncount(at.Lane, row.Group, at.ExchangeOrTopic)
+		f.owed[row.Group] = owing{at.Lane, at.ExchangeOrTopic}
+	case a.Request.Kind == store.DeadLetter: // its ordering group is held by it now
+		f.s.line.NotNow(at.Lane, row.Group, at.ExchangeOrTopic)
 	}
-	f.makeReady(row.Chain, false)
+	f.makeReady(row.Group, false)
 }

@@ -8,18 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Ask stores a request about the row or letter of an event.
+// Ask stores a request about the row or dead letter of an event.
 func (f *fixture) Ask(kind store.RequestKind, id string, to ...string) int64 {
 	f.t.Helper()
 	q := memorytest.Request{Slot: slot, System: "1", Kind: kind}
-	for _, l := range f.db.Letters(slot) {
+	for _, l := range f.db.DeadLetters(slot) {
 		if string(l.Row.Event.ID) == id {
 			q.N = l.Row.N
 		}
@@ -29,7 +29,7 @@ func (f *fixture) Ask(kind store.RequestKind, id string, to ...string) int64 {
 	}
 	if len(to) > 0 {
 		name, key, _ := strings.Cut(to[0], "/")
-		q.Route = outbox.Route{Name: []byte(name), RoutingKey: []byte(key)}
+		q.Route = event.Route{Name: []byte(name), RoutingKey: []byte(key)}
 	}
 	return f.db.Ask(q)
 }
@@ -39,18 +39,18 @@ func (f *fixture) Asked(id int64) string {
 	return q.State
 }
 
-// A replayed letter says so, goes where it is told to, and under on_dead_letter: block releases what it
-// held, once that is committed.
+// A replayed dead letter says so, goes where it is told to, and under on_dead_letter: block
+// releases what it held, once that is committed.
 func TestReplay(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
 			inBubble(t, Config{Block: hold}, func(f *fixture) {
 				f.start()
-				f.park(permanent, "1 k x/a")
-				f.park(permanent, "2 j x/a")
+				f.deferRow(permanent, "1 k x/a")
+				f.deferRow(permanent, "2 j x/a")
 				f.settle()
 				f.line.shut("x/b")
-				f.park(nil, "3 k x/b", "4 k x/a")
+				f.deferRow(nil, "3 k x/b", "4 k x/a")
 				f.settle()
 				f.line.said()
 				var fed []relay.Fed
@@ -61,9 +61,9 @@ func TestReplay(t *testing.T) {
 					}
 				})
 				one, two := f.Ask(store.Replay, "1"), f.Ask(store.Replay, "2", "y/c")
-				f.line.mend("x/b")
+				f.line.fix("x/b")
 				f.pass(20 * time.Second)
-				f.equal("letters", f.letters(), "1:replayed 2:replayed")
+				f.equal("dead_letters", f.deadLetters(), "1:replayed 2:replayed")
 				f.equal("asked", f.Asked(one)+", "+f.Asked(two), "done, done")
 				inOrder(t, f.line.sentIDs(), "1 3 4")
 				f.equal("table", f.table(), "")
@@ -74,11 +74,11 @@ func TestReplay(t *testing.T) {
 					to := string(r.Event.Route.Name) + "/" + string(r.Event.Route.RoutingKey)
 					switch string(r.Event.ID) {
 					case "1":
-						if !r.Replay || !r.Event.Replay || to != "x/a" || r.Chain == 0 {
+						if !r.Replay || !r.Event.Replay || to != "x/a" || r.Group == 0 {
 							t.Errorf("%+v", r)
 						}
 					case "2":
-						if !r.Replay || to != "y/c" || r.Place.Unit != digest("y") {
+						if !r.Replay || to != "y/c" || r.Place.ExchangeOrTopic != digest("y") {
 							t.Errorf("%+v", r)
 						}
 					default:
@@ -92,17 +92,17 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// A replay that is refused stays a letter, and holds as before.
+// A replay that is refused stays a dead letter, and holds as before.
 func TestReplayRefused(t *testing.T) {
 	inBubble(t, Config{Block: true}, func(f *fixture) {
 		f.start()
-		f.park(permanent, "1 k x/a")
-		f.park(nil, "2 k x/a")
+		f.deferRow(permanent, "1 k x/a")
+		f.deferRow(nil, "2 k x/a")
 		f.settle()
 		f.answers(map[string]*sink.Fault{"1": permanent})
 		id := f.Ask(store.Replay, "1")
 		f.pass(3 * time.Second)
-		f.equal("letters", f.letters(), "1:open")
+		f.equal("dead_letters", f.deadLetters(), "1:open")
 		f.equal("asked", f.Asked(id), "failed")
 		f.equal("table", f.table(), "2")
 		if log := f.line.said(); strings.Contains(log, "uncount") || strings.Count(log, "refused 1") != 1 {
@@ -116,7 +116,7 @@ func TestReplayIsSentOnce(t *testing.T) {
 	for _, err := range []error{errLost, &store.Refused{Err: errLost}} {
 		inBubble(t, Config{Block: true}, func(f *fixture) {
 			f.start()
-			f.park(permanent, "1 k x/a")
+			f.deferRow(permanent, "1 k x/a")
 			f.settle()
 			f.store.set(func() {
 				n := 0
@@ -130,7 +130,7 @@ func TestReplayIsSentOnce(t *testing.T) {
 			})
 			f.Ask(store.Replay, "1")
 			f.pass(time.Minute)
-			f.equal("letters", f.letters(), "1:replayed")
+			f.equal("dead_letters", f.deadLetters(), "1:replayed")
 			log := f.line.said()
 			if strings.Count(log, "sent 1") != 1 || strings.Count(log, "uncount") != 1 {
 				t.Errorf("log:\n%s", log)
@@ -139,19 +139,20 @@ func TestReplayIsSentOnce(t *testing.T) {
 	}
 }
 
-// Discarding or purging a letter releases its chain under hold; a closed one held nothing.
+// Discarding or purging a dead letter releases its ordering group under hold; a closed one held
+// nothing.
 func TestDiscardAndPurge(t *testing.T) {
 	inBubble(t, Config{Block: true}, func(f *fixture) {
 		f.start()
-		f.park(permanent, "1 k x/a")
-		f.park(nil, "2 k x/a")
-		f.park(permanent, "3 j x/a")
-		f.park(nil, "4 j x/a")
+		f.deferRow(permanent, "1 k x/a")
+		f.deferRow(nil, "2 k x/a")
+		f.deferRow(permanent, "3 j x/a")
+		f.deferRow(nil, "4 j x/a")
 		f.settle()
 		f.pass(time.Minute)
 		f.equal("sent", f.line.sentIDs(), "")
 		if n := f.store.count("runs"); n > 10 {
-			t.Errorf("blocked chains were looked at %d times", n)
+			t.Errorf("blocked ordering groups were looked at %d times", n)
 		}
 		f.line.said()
 		f.Ask(store.Discard, "1")
@@ -182,21 +183,21 @@ func idsSent(log string) string {
 	return strings.Join(ids, " ")
 }
 
-// Requests about parked rows.
+// Requests about deferred rows.
 func TestRequestsAboutRows(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
 			inBubble(t, Config{Block: hold, Backoff: time.Hour, MaxBackoff: time.Hour}, func(f *fixture) {
 				f.start()
 				for _, s := range []string{"1 k x/a", "2 j x/a", "3 i x/a"} {
-					f.park(transient, s)
+					f.deferRow(transient, s)
 				}
-				f.park(nil, "4 k x/a", "5 j x/a", "6 i x/a")
+				f.deferRow(nil, "4 k x/a", "5 j x/a", "6 i x/a")
 				f.settle()
 				f.line.said()
-				retried, buried, purged := f.Ask(store.Retry, "1"), f.Ask(store.DeadLetter, "2"), f.Ask(store.Purge, "3")
+				retried, deadLettered, purged := f.Ask(store.Retry, "1"), f.Ask(store.DeadLetter, "2"), f.Ask(store.Purge, "3")
 				f.pass(2 * time.Second)
-				f.equal("asked", f.Asked(retried)+f.Asked(buried)+f.Asked(purged), "donedonedone")
+				f.equal("asked", f.Asked(retried)+f.Asked(deadLettered)+f.Asked(purged), "donedonedone")
 				log := f.line.said()
 				inOrder(t, idsSent(log), "1 4")
 				inOrder(t, idsSent(log), "6")
@@ -225,24 +226,24 @@ func TestRequestWaitsForTheRow(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
 		f.line.set(func() { f.line.keep = true })
-		f.park(nil, "1 k x/a", "2 k x/a")
+		f.deferRow(nil, "1 k x/a", "2 k x/a")
 		f.settle()
-		var mended atomic.Bool
+		var fixed atomic.Bool
 		f.store.set(func() {
 			f.store.fault = func(call string) (error, bool) {
-				if !mended.Load() && strings.HasPrefix(call, "park 3") {
+				if !fixed.Load() && strings.HasPrefix(call, "defer 3") {
 					return errLost, true
 				}
 				return nil, false
 			}
 		})
-		f.park(nil, "3 j x/a")
+		f.deferRow(nil, "3 j x/a")
 		f.settle()
 		f.equal("table", f.table(), "1 2 3")
 		a, b := f.Ask(store.DeadLetter, "2"), f.Ask(store.DeadLetter, "3")
 		f.pass(10 * time.Second)
 		f.equal("asked", f.Asked(a)+", "+f.Asked(b), "waiting, waiting")
-		mended.Store(true)
+		fixed.Store(true)
 		f.line.set(func() { f.line.keep = false })
 		f.line.release(0)
 		f.pass(10 * time.Second)
@@ -253,7 +254,8 @@ func TestRequestWaitsForTheRow(t *testing.T) {
 	})
 }
 
-// A request about a row of a chain that never rests is carried out between two of its runs.
+// A request about a row of an ordering group that never rests is carried out between two of its
+// runs.
 func TestRequestIsNotStarved(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -262,17 +264,18 @@ func TestRequestIsNotStarved(t *testing.T) {
 		for i := range 12 * maxRun {
 			specs = append(specs, fmt.Sprintf("%03d k x/a", i))
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.settle()
-		f.line.mend("x")
-		f.line.set(func() { f.line.delay = 200 * time.Millisecond }) // 12 runs take longer than it is until the next look
+		f.line.fix("x")
+		// 12 runs take longer than it is until the next look
+		f.line.set(func() { f.line.delay = 200 * time.Millisecond })
 		for len(strings.Fields(f.table())) == len(specs) {
 			f.pass(10 * time.Millisecond)
 		}
 		id := f.Ask(store.DeadLetter, "767")
 		f.pass(10 * time.Second)
 		f.equal("asked", f.Asked(id), "done")
-		f.equal("letters", f.letters(), "767:open")
+		f.equal("dead_letters", f.deadLetters(), "767:open")
 		f.equal("table", f.table(), "")
 	})
 }
@@ -282,17 +285,17 @@ func TestRequestsDoNotStarveFeeding(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
 		for i := range 2000 {
-			f.park(permanent, fmt.Sprintf("%04d k%d x/a", i, i))
+			f.deferRow(permanent, fmt.Sprintf("%04d k%d x/a", i, i))
 		}
 		f.pass(time.Second)
 		var last int64
-		for _, l := range f.db.Letters(slot) {
+		for _, l := range f.db.DeadLetters(slot) {
 			last = f.db.Ask(memorytest.Request{Slot: slot, System: "1", Kind: store.Discard, N: l.Row.N})
 		}
 		for f.store.count("answer") == 0 {
 			f.pass(time.Millisecond)
 		}
-		f.park(nil, "new k x/b")
+		f.deferRow(nil, "new k x/b")
 		f.pass(20 * time.Millisecond)
 		if state := f.Asked(last); state != "waiting" {
 			t.Fatalf("the last request is %s already", state)
@@ -316,9 +319,9 @@ func TestNoRequestBesideAnUnknownEnd(t *testing.T) {
 			}
 		})
 		f.answers(map[string]*sink.Fault{"1": permanent})
-		f.park(nil, "1 k x/a")
+		f.deferRow(nil, "1 k x/a")
 		f.settle()
-		f.equal("letters", f.letters(), "1:open")
+		f.equal("dead_letters", f.deadLetters(), "1:open")
 		f.answers(nil)
 		id := f.Ask(store.Replay, "1")
 		f.pass(time.Minute)
@@ -336,10 +339,10 @@ func TestNoRequestBesideAnUnknownEnd(t *testing.T) {
 func TestRequestsThatCannotBe(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
-		p := f.parkedOf("1", "-", "x/a", permanent)
+		p := f.deferredOf("1", "-", "x/a", permanent)
 		p.Event.Raw = []byte(`{"id":null}`)
-		f.s.Park([]*relay.Parked{p})
-		f.park(permanent, "2 k x/a")
+		f.s.Defer([]*relay.Deferred{p})
+		f.deferRow(permanent, "2 k x/a")
 		f.settle()
 		raw := f.Ask(store.Replay, "1")
 		f.Ask(store.Discard, "2")
@@ -347,19 +350,19 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		again := f.Ask(store.Discard, "2")
 		f.pass(2 * time.Second)
 		f.equal("asked", f.Asked(raw)+", "+f.Asked(again), "failed, failed")
-		f.equal("letters", f.letters(), "1:open 2:discarded")
+		f.equal("dead_letters", f.deadLetters(), "1:open 2:discarded")
 		f.equal("sent", f.line.sentIDs(), "")
 	})
 }
 
 // A replay that is cancelled on its way is a replay when it is confirmed: what is asked for about
-// its letter meanwhile waits.
+// its dead letter meanwhile waits.
 func TestRequestWaitsForACancelledReplay(t *testing.T) {
 	for kind, want := range map[store.RequestKind]string{store.Discard: "failed", store.Replay: "failed", store.Redact: "done", store.Purge: "done"} {
 		t.Run(string(kind), func(t *testing.T) {
 			inBubble(t, Config{Block: true}, func(f *fixture) {
 				f.start()
-				f.park(permanent, "1 k x/a")
+				f.deferRow(permanent, "1 k x/a")
 				f.settle()
 				f.line.set(func() { f.line.keep = true })
 				replay := f.Ask(store.Replay, "1")
@@ -385,7 +388,7 @@ func TestRequestsBehindManyReplays(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
 		for i := range requestRows + 1 {
-			f.park(permanent, fmt.Sprintf("%03d k%d x/a", i, i))
+			f.deferRow(permanent, fmt.Sprintf("%03d k%d x/a", i, i))
 		}
 		f.settle()
 		f.line.set(func() { f.line.keep = true })

@@ -17,8 +17,8 @@ import (
 // judge decides what becomes of the rows of a run. It is done once: a statement that is made again
 // has to be the same.
 //
-// Of a chain only the first row that was refused is judged: those behind it stay behind it. (What
-// is in no order stands for itself.)
+// Of an ordering group only the first row that was refused is judged: those behind it stay behind
+// it. (What is in no order stands for itself.)
 func (f *feeder) judge(r *run) {
 	if r.judged {
 		return
@@ -31,7 +31,7 @@ func (f *feeder) judge(r *run) {
 			r.results = append(r.results, store.Result{Row: r.rows[i], Kind: store.Delivered})
 		case fed.Outcome.State == sink.Rejected && !(refused && r.ordered):
 			refused = true
-			if res, ok := f.verdict(r.rows[i], r.places[i], fed.Outcome.Fault, r.chain); ok {
+			if res, ok := f.verdict(r.rows[i], r.places[i], fed.Outcome.Fault, r.group); ok {
 				r.results = append(r.results, res)
 			}
 		}
@@ -40,7 +40,7 @@ func (f *feeder) judge(r *run) {
 
 // verdict is what becomes of a row that was refused; false when nothing is written. Whose fault it
 // is decides (I4).
-func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, chain uint64) (store.Result, bool) {
+func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, group uint64) (store.Result, bool) {
 	now := time.Now()
 	res := store.Result{
 		Row: row, Kind: store.Backoff, Attempts: row.Attempts,
@@ -52,13 +52,13 @@ func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, chain
 		case f.tooOld(row, now):
 			f.shut(at, 0)
 			res.Kind = store.Dead
-		case f.shut(at, chain): // it waits for the gate
+		case f.shut(at, group): // it waits for the paused destination
 			f.accuse(at, fault)
 			return store.Result{}, false
-		default: // the gate is open again, or there are too many to note this one
+		default: // the paused destination is open again, or there are too many to note this one
 			age := time.Duration(0)
-			if len(f.gates) > manyGates {
-				age = now.Sub(row.ParkedAt)
+			if len(f.pausedDests) > manyPausedDests {
+				age = now.Sub(row.DeferredAt)
 			}
 			res.After = f.cfg.patience(age)
 		}
@@ -82,9 +82,9 @@ func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, chain
 	return res, true
 }
 
-// manyGates is where it must be supposed that the line notes no more of them. (It notes relay's
-// maxGates.)
-const manyGates = 5000
+// manyPausedDests is where it must be supposed that the line notes no more of them. (It notes
+// relay's maxPausedDests.)
+const manyPausedDests = 5000
 
 // commitRuns commits the ends of the runs that are back, all in one statement.
 func (f *feeder) commitRuns(ctx context.Context) (bool, error) {
@@ -128,7 +128,7 @@ func (f *feeder) nextGroup() (group []*run) {
 }
 
 // refusedEnds tries the ends that were refused apart. The one that is at fault is tried again for
-// ever; its chain stands still.
+// ever; its ordering group stands still.
 func (f *feeder) refusedEnds(group []*run, err error) {
 	if len(group) > 1 {
 		half := len(group) / 2
@@ -138,16 +138,17 @@ func (f *feeder) refusedEnds(group []*run, err error) {
 	r := group[0]
 	r.retryAt = time.Now().Add(maxPause)
 	f.done = append(f.done, r)
-	if r.ordered { // its lane may keep new events in memory until what is left of the chain is gone
-		f.s.line.NotNow(r.lane, r.chain, r.unit)
+	// its lane may keep new events in memory until what is left of the ordering group is gone
+	if r.ordered {
+		f.s.line.NotNow(r.lane, r.group, r.exchangeOrTopic)
 	}
-	f.cfg.Log.Error("the database refuses to note what came of a parked row: it is tried again, and its key stands still meanwhile",
+	f.cfg.Log.Error("the database refuses to note what came of a deferred row: it is tried again, and its key stands still meanwhile",
 		f.cfg.about(&r.results[0].Row.Event, zap.Error(err))...)
 }
 
 func (f *feeder) finishAll(group []*run) {
 	for _, r := range group {
-		f.s.tally.ended(r.results)
+		f.s.stats.ended(r.results)
 		f.tell(r)
 		f.finish(r)
 	}
@@ -183,17 +184,17 @@ func (f *feeder) tell(r *run) {
 	}
 	hooks := &f.cfg.Hooks
 	call(hooks.Retried, retried)
-	call(hooks.Parked, noted)
+	call(hooks.Deferred, noted)
 	call(hooks.Dead, dead)
 	call(hooks.Exhausted, exhausted)
 	call(hooks.Failed, failed)
 }
 
-// finish is the end of a run: it is committed, so the chain may be read again.
+// finish is the end of a run: it is committed, so the ordering group may be read again.
 func (f *feeder) finish(r *run) {
 	f.unbook(r)
 	f.outstanding.Add(-1)
-	delete(f.runs, r.chain)
+	delete(f.runs, r.group)
 	if r.probe != nil {
 		f.probed(r)
 	}
@@ -204,7 +205,7 @@ func (f *feeder) finish(r *run) {
 	for _, res := range r.results {
 		switch res.Kind {
 		case store.Dead:
-			look = f.buried(r, res.Row) || look
+			look = f.deadLettered(r, res.Row) || look
 		case store.Backoff:
 			if at := time.Now().Add(res.After); res.After > 0 && at.Before(f.dueAt) {
 				f.dueAt = at
@@ -214,26 +215,28 @@ func (f *feeder) finish(r *run) {
 	}
 	look = f.lookAgain(r) || look
 	if look {
-		f.makeReady(r.chain, false)
+		f.makeReady(r.group, false)
 	}
 }
 
-// buried is told to the lane of a row that became a dead letter: with on_dead_letter: continue its chain
-// goes on without it, else it goes on holding. It reports whether the chain is worth a look.
-func (f *feeder) buried(r *run, row *store.Row) bool {
+// dead-lettered is told to the lane of a row that became a dead letter: with on_dead_letter:
+// continue its ordering group goes on without it, else it goes on holding. It reports whether the
+// ordering group is worth a look.
+func (f *feeder) deadLettered(r *run, row *store.Row) bool {
 	switch {
 	case !row.Ordered:
 	case f.cfg.Block:
-		f.s.line.NotNow(r.lane, r.chain, r.unit)
+		f.s.line.NotNow(r.lane, r.group, r.exchangeOrTopic)
 		return false
 	default:
-		f.s.line.Uncount(r.lane, r.chain, r.unit)
-		f.owed[r.chain] = owing{r.lane, r.unit} // a lower count may be a cut-over
+		f.s.line.Uncount(r.lane, r.group, r.exchangeOrTopic)
+		f.owed[r.group] = owing{r.lane, r.exchangeOrTopic} // a lower count may be a cut-over
 	}
 	return true
 }
 
-// lookAgain reports whether the chain is worth a look after what came of the rows that were sent.
+// lookAgain reports whether the ordering group is worth a look after what came of the rows that
+// were sent.
 func (f *feeder) lookAgain(r *run) bool {
 	if len(r.feds) == 0 {
 		return false
@@ -242,11 +245,11 @@ func (f *feeder) lookAgain(r *run) bool {
 	switch {
 	case r.ordered && stays:
 		if !slices.ContainsFunc(r.feds, func(fed *relay.Fed) bool { return fed.Outcome.State == sink.Rejected }) {
-			f.afterwards(r.chain, time.Second) // its lane ends
+			f.afterwards(r.group, time.Second) // its lane ends
 		}
-		return false // it waits for its gate, its time, or its letter
+		return false // it waits for its paused destination, its time, or its dead letter
 	case r.ordered && 0 < r.left && r.left <= maxRun:
-		f.owed[r.chain] = owing{r.lane, r.unit}
+		f.owed[r.group] = owing{r.lane, r.exchangeOrTopic}
 		return true
 	}
 	return r.more

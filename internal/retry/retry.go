@@ -1,7 +1,7 @@
-// Package retry is the siding: it takes what cannot go now, keeps it in the tables of the source
-// database, and feeds it back through the lanes when it may go.
+// Package retry is the retry table: it takes what cannot go now, keeps it in the tables of the
+// source database, and feeds it back through the lanes when it may go.
 //
-//	lane ── Park ─▶ writer ── INSERT ─▶ retry ── runs ─▶ feeder ── Offer ─▶ lane
+//	lane ── Defer ─▶ writer ── INSERT ─▶ retry ── runs ─▶ feeder ── Offer ─▶ lane
 //	  ▲                │                                   │  ▲               │
 //	  └── Settled ─────┘                        DELETE ◀───┘  └───── Fed ─────┘
 //
@@ -21,23 +21,23 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 )
 
-// Siding takes what cannot go now. It implements relay.Siding.
-type Siding struct {
+// Retry table takes what cannot go now. It implements relay.Retry table.
+type RetryTable struct {
 	cfg      Config
 	line     Line
 	writer   writer
 	feeder   feeder
-	tally    tally
+	stats    stats
 	repeated repeatedPositions
 
 	once   sync.Once
 	fenced chan struct{} // closed when a newer leader was met
 }
 
-var _ relay.Siding = (*Siding)(nil)
+var _ relay.RetryTable = (*RetryTable)(nil)
 
-// New makes a siding. It starts nothing; Load comes next.
-func New(cfg Config) *Siding {
+// New makes a retry table. It starts nothing; Load comes next.
+func New(cfg Config) *RetryTable {
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 20)
 	cfg.Backoff = cmp.Or(cfg.Backoff, time.Second)
 	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 10*time.Minute), cfg.Backoff)
@@ -46,23 +46,23 @@ func New(cfg Config) *Siding {
 	if cfg.Jitter == nil {
 		cfg.Jitter = jitter
 	}
-	s := &Siding{cfg: cfg, fenced: make(chan struct{})}
+	s := &RetryTable{cfg: cfg, fenced: make(chan struct{})}
 	s.writer.init(s)
 	s.feeder.init(s)
-	s.tally.init(&s.cfg)
-	s.repeated.pace = retryPace{log: cfg.Log, what: "looking for positions that are parked"}
+	s.stats.init(&s.cfg)
+	s.repeated.pace = retryPace{log: cfg.Log, what: "looking for positions that are deferred"}
 	return s
 }
 
 // Run writes and feeds until ctx is done, and returns nil then. An error is an *outbox.Stop: a
 // newer leader has fenced this one.
-func (s *Siding) Run(ctx context.Context) error {
+func (s *RetryTable) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
 	all.Go(func() { s.writer.run(ctx) })
 	all.Go(func() { s.feeder.run(ctx) })
-	all.Go(func() { s.tally.run(ctx) })
+	all.Go(func() { s.stats.run(ctx) })
 	select {
 	case <-ctx.Done():
 	case <-s.fenced:
@@ -77,19 +77,19 @@ func (s *Siding) Run(ctx context.Context) error {
 	}
 }
 
-// Park takes over events whose rows are to be written.
-func (s *Siding) Park(events []*relay.Parked) { s.writer.take(events) }
+// Defer takes over events whose rows are to be written.
+func (s *RetryTable) Defer(events []*relay.Deferred) { s.writer.take(events) }
 
 // Fed takes back rows that were offered.
-func (s *Siding) Fed(rows []*relay.Fed) { s.feeder.takeBack(rows) }
+func (s *RetryTable) Fed(rows []*relay.Fed) { s.feeder.takeBack(rows) }
 
 // StopFeeding ends the offering of rows, for a stop: after it returned no row is offered. Rows that
 // are with the lanes are still taken back, and what came of them is still committed.
-func (s *Siding) StopFeeding() { s.feeder.stop() }
+func (s *RetryTable) StopFeeding() { s.feeder.stop() }
 
 // WaitIdle returns nil once nothing is on its way: no row to be written, none with the lanes, no
 // end of one to be committed. Else it returns ctx's error. It is for a stop, after StopFeeding.
-func (s *Siding) WaitIdle(ctx context.Context) error {
+func (s *RetryTable) WaitIdle(ctx context.Context) error {
 	for s.writer.busy() || s.feeder.outstanding.Load() > 0 {
 		if !slept(ctx, 5*time.Millisecond) {
 			return ctx.Err()
@@ -99,9 +99,9 @@ func (s *Siding) WaitIdle(ctx context.Context) error {
 }
 
 // Snapshot is cheap enough to be asked for at each scrape.
-func (s *Siding) Snapshot() Snapshot {
+func (s *RetryTable) Snapshot() Snapshot {
 	shot := s.writer.snapshot()
 	shot.InFlight = int(s.feeder.inFlight.Load())
-	shot.Tally = s.tally.snapshot()
+	shot.Stats = s.stats.snapshot()
 	return shot
 }

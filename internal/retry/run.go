@@ -1,4 +1,4 @@
-// Runs: the first rows of a chain on their way through a lane, and the budget for them.
+// Runs: the first rows of an ordering group on their way through a lane, and the budget for them.
 
 package retry
 
@@ -10,39 +10,39 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// run is the beginning of a chain on its way through a lane, or rows whose end is decided without
-// that.
+// run is the beginning of an ordering group on its way through a lane, or rows whose end is decided
+// without that.
 type run struct {
-	chain   uint64
-	ordered bool
-	lane    int
-	unit    uint64
-	rows    []*store.Row
-	places  []sink.Place
-	feds    []*relay.Fed // none: it is not offered
-	bytes   int64
-	out     int  // rows that are with the lane
-	left    int  // of the chain, after the last confirmed row
-	more    bool // the chain goes on behind the run
-	again   bool // there is news of the chain since
-	asked   bool // a request waits until the chain is not in flight
-	probe   *probe
-	request *store.Request // it is a letter that is replayed
+	group           uint64
+	ordered         bool
+	lane            int
+	exchangeOrTopic uint64
+	rows            []*store.Row
+	places          []sink.Place
+	feds            []*relay.Fed // none: it is not offered
+	bytes           int64
+	out             int  // rows that are with the lane
+	left            int  // of the ordering group, after the last confirmed row
+	more            bool // the ordering group goes on behind the run
+	again           bool // there is news of the ordering group since
+	asked           bool // a request waits until the ordering group is not in flight
+	probe           *probe
+	request         *store.Request // it is a dead letter that is replayed
 
 	judged  bool
 	results []store.Result
 	retryAt time.Time // its end was refused
 }
 
-func (f *feeder) newRun(chain uint64, at sink.Place, head *store.Row) *run {
-	return &run{chain: chain, ordered: head.Ordered, lane: at.Lane, unit: at.Unit}
+func (f *feeder) newRun(group uint64, at sink.Place, head *store.Row) *run {
+	return &run{group: group, ordered: head.Ordered, lane: at.Lane, exchangeOrTopic: at.ExchangeOrTopic}
 }
 
 // add adds a row that is to be offered.
 func (r *run) add(row *store.Row, at sink.Place) {
 	fed := &relay.Fed{Event: row.Event, Place: at, Refusals: row.Attempts}
 	if row.Ordered {
-		fed.Chain = row.Chain
+		fed.Group = row.Group
 	}
 	r.rows, r.places, r.feds = append(r.rows, row), append(r.places, at), append(r.feds, fed)
 	r.bytes += int64(row.Event.Size())
@@ -83,7 +83,7 @@ func (f *feeder) unbook(r *run) {
 		delete(f.lanes, r.lane)
 	}
 	if n := f.lanes[r.lane]; n < laneRows/2 && f.ready.laneHasRoom(r.lane, laneRows-n) {
-		f.sweep(gate{})
+		f.sweep(pausedDest{})
 	}
 }
 
@@ -99,8 +99,8 @@ func (f *feeder) launch(runs []*run) {
 	for _, r := range runs {
 		f.outstanding.Add(1)
 		if r.request == nil {
-			f.runs[r.chain] = r
-			delete(f.owed, r.chain) // its end will bring it up again
+			f.runs[r.group] = r
+			delete(f.owed, r.group) // its end will bring it up again
 		}
 		if r.out = len(r.feds); r.out == 0 {
 			f.done = append(f.done, r)
@@ -118,12 +118,12 @@ func (f *feeder) launch(runs []*run) {
 	f.s.line.Offer(feds)
 }
 
-// restful are the first of chains that are not in flight, and can be read.
-func (f *feeder) restful(chains []uint64, most int) []uint64 {
+// restful are the first of ordering groups that are not in flight, and can be read.
+func (f *feeder) restful(groups []uint64, most int) []uint64 {
 	var rest []uint64
-	for _, chain := range chains {
-		if f.runs[chain] == nil && len(rest) < most && !f.cannotRead(chain) {
-			rest = append(rest, chain)
+	for _, group := range groups {
+		if f.runs[group] == nil && len(rest) < most && !f.cannotRead(group) {
+			rest = append(rest, group)
 		}
 	}
 	return rest
@@ -131,5 +131,5 @@ func (f *feeder) restful(chains []uint64, most int) []uint64 {
 
 // tooOld reports whether a row has waited for its destination as long as it may.
 func (f *feeder) tooOld(row *store.Row, now time.Time) bool {
-	return f.cfg.DestinationMaxAge > 0 && now.Sub(row.ParkedAt) > f.cfg.DestinationMaxAge
+	return f.cfg.DestinationMaxAge > 0 && now.Sub(row.DeferredAt) > f.cfg.DestinationMaxAge
 }

@@ -12,11 +12,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// repeatedPositions are the positions of rows and letters, a page at a time, while the stream
+// repeatedPositions are the positions of rows and dead letters, a page at a time, while the stream
 // repeats what was read before this term. It is the reader's.
 //
 // A row that is found here is counted by this term, or was written by it: the pages are read under
@@ -24,11 +24,11 @@ import (
 // that was delivered and deleted before its page was read is sent once more, after itself: a
 // duplicate, and nothing overtakes.
 type repeatedPositions struct {
-	highest outbox.Position
-	page    []store.Owned   // those from last on
-	last    outbox.Position // asked for last
-	all     bool            // nothing follows the page
-	told    bool            // of another event's position, once in a term
+	highest event.Position
+	page    []store.Owned  // those from last on
+	last    event.Position // asked for last
+	all     bool           // nothing follows the page
+	told    bool           // of another event's position, once in a term
 	pace    retryPace
 }
 
@@ -36,12 +36,13 @@ const positionsPage = 1000
 
 // Known reports whether the event is in the tables. Another event can have the position of one that
 // is there: the source's storage was rolled back, say, and writes that part of its WAL a second
-// time. That one is not known: it is sent, or meets Park's error. By its position alone it would be
-// settled, and be nowhere.
-func (s *Siding) Known(ctx context.Context, ev *outbox.Event) (bool, error) {
+// time. That one is not known: it is sent, or meets Defer's error. By its position alone it would
+// be settled, and be nowhere.
+func (s *RetryTable) Known(ctx context.Context, ev *event.Event) (bool, error) {
 	k, pos := &s.repeated, ev.Position
 	if k.highest.Less(pos) {
-		k.page, k.all = nil, false // a transaction may come once more, of which no event was admitted
+		// a transaction may come once more, of which no event was admitted
+		k.page, k.all = nil, false
 		return false, nil
 	}
 	if pos.Less(k.last) { // likewise: what is before the page must not be taken for absent
@@ -49,7 +50,7 @@ func (s *Siding) Known(ctx context.Context, ev *outbox.Event) (bool, error) {
 	}
 	k.last = pos
 	for {
-		i, found := slices.BinarySearchFunc(k.page, pos, func(o store.Owned, pos outbox.Position) int { return o.Position.Compare(pos) })
+		i, found := slices.BinarySearchFunc(k.page, pos, func(o store.Owned, pos event.Position) int { return o.Position.Compare(pos) })
 		k.page = k.page[i:]
 		if found {
 			if k.page[0].Is(ev) {
@@ -57,7 +58,7 @@ func (s *Siding) Known(ctx context.Context, ev *outbox.Event) (bool, error) {
 			}
 			if !k.told {
 				k.told = true
-				s.cfg.Log.Warn("an event has the position of another one that is parked or dead; it is sent as any other. Was the server's storage rolled back?",
+				s.cfg.Log.Warn("an event has the position of another one that is deferred or dead; it is sent as any other. Was the server's storage rolled back?",
 					zap.Stringer("position", pos))
 			}
 			return false, nil
@@ -80,13 +81,13 @@ func (s *Siding) Known(ctx context.Context, ev *outbox.Event) (bool, error) {
 	}
 }
 
-// Load ties the siding to its line, before either runs: it counts what the tables hold into the
-// line, and learns up to which position the stream may repeat it. After an error both are of no use
-// any more; an *outbox.Stop says that a newer leader leads.
+// Load ties the retry table to its line, before either runs: it counts what the tables hold into
+// the line, and learns up to which position the stream may repeat it. After an error both are of no
+// use any more; an *event.Stop says that a newer leader leads.
 //
 // It comes after the epoch was raised: from then on no former leader adds a row that would not be
 // counted.
-func (s *Siding) Load(ctx context.Context, line Line) error {
+func (s *RetryTable) Load(ctx context.Context, line Line) error {
 	s.line = line
 	// A block of our own first: every row that is there has a lower number, every row of ours will
 	// have a higher one. So the feeder may read the former at once, and the latter when the writer
@@ -110,18 +111,18 @@ func (s *Siding) Load(ctx context.Context, line Line) error {
 // their own.
 const loadPatience = 5 * time.Minute
 
-func (s *Siding) loading(err error) error {
+func (s *RetryTable) loading(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrFenced):
 		return s.stop()
 	}
-	return fmt.Errorf("load the counts of parked rows: %w", err)
+	return fmt.Errorf("load the counts of deferred rows: %w", err)
 }
 
 // stop is the end of a leader that has a successor.
-func (s *Siding) stop() *outbox.Stop { return dlq.Fenced(s.cfg.Slot, s.cfg.Epoch) }
+func (s *RetryTable) stop() *event.Stop { return dlq.Fenced(s.cfg.Slot, s.cfg.Epoch) }
 
 // endFenced ends Run: whatever this leader would still do is not its own to do.
-func (s *Siding) endFenced() { s.once.Do(func() { close(s.fenced) }) }
+func (s *RetryTable) endFenced() { s.once.Do(func() { close(s.fenced) }) }

@@ -11,55 +11,55 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// tally keeps the Tally between two counts by what this leader does itself, and it alone changes
+// stats keeps the Stats between two counts by what this leader does itself, and it alone changes
 // the tables. So it is told at once, whoever asks, and the tables are counted seldom: while
 // something changes every ten seconds, and not more than a fiftieth of the time. (Each scrape
 // counting a million rows would cost PostgreSQL more than they do otherwise.) The count is what
-// mends the rest: a statement that was made twice, a row that somebody has removed by hand.
-type tally struct {
-	count func(ctx context.Context, limit int) (store.Tally, error) // nil: nothing is counted
+// fixes the rest: a statement that was made twice, a row that somebody has removed by hand.
+type stats struct {
+	count func(ctx context.Context, limit int) (store.Stats, error) // nil: nothing is counted
 	limit int
 	pace  retryPace
 	hooks *Hooks
 
-	mu     sync.Mutex
-	now    store.Tally
-	parked int // by how much it changed since the count began that is under way
-	dead   int
-	moved  bool // since the last count began
+	mu       sync.Mutex
+	now      store.Stats
+	deferred int // by how much it changed since the count began that is under way
+	dead     int
+	moved    bool // since the last count began
 }
 
 // Between two counts.
 const (
-	tallyEvery = 10 * time.Second // while something changes
-	tallyIdle  = time.Minute      // while nothing does
-	tallyShare = 50
+	statsEvery = 10 * time.Second // while something changes
+	statsIdle  = time.Minute      // while nothing does
+	statsShare = 50
 )
 
-func (t *tally) init(cfg *Config) {
-	*t = tally{count: cfg.Tally, limit: store.TallyLimit, hooks: &cfg.Hooks, pace: retryPace{log: cfg.Log, what: "counting parked events"}}
+func (t *stats) init(cfg *Config) {
+	*t = stats{count: cfg.Stats, limit: store.StatsLimit, hooks: &cfg.Hooks, pace: retryPace{log: cfg.Log, what: "counting deferred events"}}
 }
 
 // run counts until ctx is done.
-func (t *tally) run(ctx context.Context) {
+func (t *stats) run(ctx context.Context) {
 	for t.count != nil {
 		began := time.Now()
-		tell(t.hooks.Tally, true)
+		tell(t.hooks.Stats, true)
 		err := t.once(ctx)
-		tell(t.hooks.Tally, false)
+		tell(t.hooks.Stats, false)
 		if ctx.Err() != nil {
 			return
 		}
-		rest := max(tallyEvery, tallyShare*time.Since(began))
+		rest := max(statsEvery, statsShare*time.Since(began))
 		if err != nil { // perhaps it takes too long
 			t.pace.failed(err)
-			t.limit = max(t.limit/4, store.TallyLimit/100)
-			rest = tallyEvery
+			t.limit = max(t.limit/4, store.StatsLimit/100)
+			rest = statsEvery
 		} else {
 			t.pace.succeeded()
-			t.limit = min(2*t.limit, store.TallyLimit)
+			t.limit = min(2*t.limit, store.StatsLimit)
 		}
-		for rested := time.Duration(0); rested == 0 || rested < tallyIdle && !t.hasMoved(); rested += rest {
+		for rested := time.Duration(0); rested == 0 || rested < statsIdle && !t.hasMoved(); rested += rest {
 			if !slept(ctx, rest) {
 				return
 			}
@@ -68,9 +68,9 @@ func (t *tally) run(ctx context.Context) {
 }
 
 // once counts.
-func (t *tally) once(ctx context.Context) error {
+func (t *stats) once(ctx context.Context) error {
 	t.mu.Lock()
-	t.parked, t.dead, t.moved = 0, 0, false
+	t.deferred, t.dead, t.moved = 0, 0, false
 	t.mu.Unlock()
 	counted, err := t.count(ctx, t.limit)
 	t.mu.Lock()
@@ -79,7 +79,7 @@ func (t *tally) once(ctx context.Context) error {
 		t.moved = true
 		return err
 	}
-	counted.Parked = t.merge(counted.Parked, t.parked, t.now.Parked)
+	counted.Deferred = t.merge(counted.Deferred, t.deferred, t.now.Deferred)
 	counted.Dead = t.merge(counted.Dead, t.dead, t.now.Dead)
 	t.now = counted
 	return nil
@@ -88,42 +88,42 @@ func (t *tally) once(ctx context.Context) error {
 // merge is a number that was counted, with what changed meanwhile: that may be in the count or not
 // and is taken as not, the next count knows. A count that came to its limit says no more than that
 // it is not less.
-func (t *tally) merge(counted, changed, kept int) int {
+func (t *stats) merge(counted, changed, kept int) int {
 	if counted >= t.limit {
 		return max(counted, kept)
 	}
 	return max(counted+changed, 0)
 }
 
-func (t *tally) hasMoved() bool {
+func (t *stats) hasMoved() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.moved
 }
 
-func (t *tally) snapshot() store.Tally {
+func (t *stats) snapshot() store.Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.now
 }
 
-// add notes that so many rows, and letters, are there more; oldest is the first commit time of
+// add notes that so many rows, and dead letters, are there more; oldest is the first commit time of
 // these rows.
-func (t *tally) add(parked, dead int, oldest time.Time) {
-	if parked == 0 && dead == 0 {
+func (t *stats) add(deferred, dead int, oldest time.Time) {
+	if deferred == 0 && dead == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.moved = true
-	t.parked, t.dead = t.parked+parked, t.dead+dead
+	t.deferred, t.dead = t.deferred+deferred, t.dead+dead
 	n := &t.now
-	n.Parked, n.Dead = max(n.Parked+parked, 0), max(n.Dead+dead, 0)
+	n.Deferred, n.Dead = max(n.Deferred+deferred, 0), max(n.Dead+dead, 0)
 	switch {
-	case n.Parked == 0:
-		n.OldestParked = time.Time{}
-	case parked > 0 && (n.OldestParked.IsZero() || oldest.Before(n.OldestParked)):
-		n.OldestParked = oldest
+	case n.Deferred == 0:
+		n.OldestDeferred = time.Time{}
+	case deferred > 0 && (n.OldestDeferred.IsZero() || oldest.Before(n.OldestDeferred)):
+		n.OldestDeferred = oldest
 	}
 	switch {
 	case n.Dead == 0:
@@ -134,24 +134,24 @@ func (t *tally) add(parked, dead int, oldest time.Time) {
 }
 
 // written notes rows that were committed.
-func (t *tally) written(rows []*store.Row) (parked, dead int) {
+func (t *stats) written(rows []*store.Row) (deferred, dead int) {
 	var oldest time.Time
 	for _, row := range rows {
 		if row.Dead {
 			dead++
 			continue
 		}
-		parked++
+		deferred++
 		if at := row.Event.CommitTime; oldest.IsZero() || at.Before(oldest) {
 			oldest = at
 		}
 	}
-	t.add(parked, dead, oldest)
-	return parked, dead
+	t.add(deferred, dead, oldest)
+	return deferred, dead
 }
 
 // ended notes what came of rows.
-func (t *tally) ended(results []store.Result) {
+func (t *stats) ended(results []store.Result) {
 	gone, dead := 0, 0
 	for _, r := range results {
 		switch r.Kind {
@@ -167,24 +167,24 @@ func (t *tally) ended(results []store.Result) {
 }
 
 // answered notes what an operator's request did.
-func (t *tally) answered(a store.Answer) {
+func (t *stats) answered(a store.Answer) {
 	if a.Request.Row == nil {
 		return
 	}
-	letters := 0 // a letter that was closed before was counted out then
+	deadLetters := 0 // a dead letter that was closed before was counted out then
 	if a.Request.Open {
-		letters = -1
+		deadLetters = -1
 	}
 	switch a.Request.Kind {
 	case store.Discard:
-		t.add(0, letters, time.Time{})
+		t.add(0, deadLetters, time.Time{})
 	case store.Replay:
 		if a.Outcome.State == sink.Confirmed {
-			t.add(0, letters, time.Time{})
+			t.add(0, deadLetters, time.Time{})
 		}
 	case store.Purge:
 		if a.Request.Row.Dead {
-			t.add(0, letters, time.Time{})
+			t.add(0, deadLetters, time.Time{})
 		} else {
 			t.add(-1, 0, time.Time{})
 		}

@@ -13,54 +13,54 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-func TestTallyBetweenCounts(t *testing.T) {
+func TestStatsBetweenCounts(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	var tl tally
-	wants := func(parked, dead int, oldest time.Time) {
+	var tl stats
+	wants := func(deferred, dead int, oldest time.Time) {
 		t.Helper()
-		if now := tl.snapshot(); now.Parked != parked || now.Dead != dead || !now.OldestParked.Equal(oldest) || (dead == 0) != now.OldestDead.IsZero() {
-			t.Errorf("it is %+v, want %d rows, the oldest of %s, and %d letters", now, parked, oldest, dead)
+		if now := tl.snapshot(); now.Deferred != deferred || now.Dead != dead || !now.OldestDeferred.Equal(oldest) || (dead == 0) != now.OldestDead.IsZero() {
+			t.Errorf("it is %+v, want %d rows, the oldest of %s, and %d dead letters", now, deferred, oldest, dead)
 		}
 	}
 	row := func(minute int, dead bool) *store.Row {
-		return &store.Row{Dead: dead, Event: outbox.Event{CommitTime: noon.Add(time.Duration(minute) * time.Minute)}}
+		return &store.Row{Dead: dead, Event: event.Event{CommitTime: noon.Add(time.Duration(minute) * time.Minute)}}
 	}
 	rows := []*store.Row{row(2, false), row(1, false), row(0, true), row(3, false)}
-	if parked, dead := tl.written(rows); parked != 3 || dead != 1 {
-		t.Errorf("%d rows and %d letters were written, want 3 and 1", parked, dead)
+	if deferred, dead := tl.written(rows); deferred != 3 || dead != 1 {
+		t.Errorf("%d rows and %d dead letters were written, want 3 and 1", deferred, dead)
 	}
 	wants(3, 1, noon.Add(time.Minute))
 	tl.written(rows[:1])
 	tl.ended([]store.Result{{Row: rows[0], Kind: store.Delivered}, {Row: rows[1], Kind: store.Dead}, {Row: rows[3], Kind: store.Backoff}})
 	wants(2, 2, noon.Add(time.Minute)) // the next count knows the oldest
 
-	letter := func(kind store.RequestKind, open bool) store.Answer {
+	deadLetter := func(kind store.RequestKind, open bool) store.Answer {
 		return store.Answer{Request: store.Request{Kind: kind, Row: row(0, true), Open: open}}
 	}
-	parked := func(kind store.RequestKind) store.Answer {
+	deferred := func(kind store.RequestKind) store.Answer {
 		return store.Answer{Request: store.Request{Kind: kind, Row: row(0, false)}}
 	}
 	for _, nothing := range []store.Answer{
-		{Request: store.Request{Kind: store.Discard}}, letter(store.Replay, true), letter(store.Redact, true), letter(store.Purge, false), parked(store.Retry),
+		{Request: store.Request{Kind: store.Discard}}, deadLetter(store.Replay, true), deadLetter(store.Redact, true), deadLetter(store.Purge, false), deferred(store.Retry),
 	} {
 		tl.answered(nothing)
 		wants(2, 2, noon.Add(time.Minute))
 	}
-	tl.answered(parked(store.DeadLetter))
+	tl.answered(deferred(store.DeadLetter))
 	wants(1, 3, noon.Add(time.Minute))
-	tl.answered(letter(store.Discard, true))
-	tl.answered(letter(store.Purge, true))
-	confirmed := letter(store.Replay, true)
+	tl.answered(deadLetter(store.Discard, true))
+	tl.answered(deadLetter(store.Purge, true))
+	confirmed := deadLetter(store.Replay, true)
 	confirmed.Outcome.State = sink.Confirmed
 	tl.answered(confirmed)
 	wants(1, 0, noon.Add(time.Minute))
-	tl.answered(parked(store.Purge))
+	tl.answered(deferred(store.Purge))
 	wants(0, 0, time.Time{})
 	tl.ended([]store.Result{{Row: rows[0], Kind: store.Delivered}}) // it was not there any more
 	wants(0, 0, time.Time{})
@@ -68,29 +68,29 @@ func TestTallyBetweenCounts(t *testing.T) {
 
 // The tables are counted while something changes and now and then; a count that takes long is made
 // seldom, one that fails keeps what is known.
-func TestTallyCountsSeldom(t *testing.T) {
+func TestStatsCountsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var counts []time.Duration // since the beginning
 		began := time.Now()
 		var cost atomic.Int64
 		var fails atomic.Bool
-		var s Siding
+		var s RetryTable
 		var mu sync.Mutex // a count is made beside the test's looks at it
 		var limits []int
-		s.cfg.Tally = func(_ context.Context, limit int) (store.Tally, error) {
+		s.cfg.Stats = func(_ context.Context, limit int) (store.Stats, error) {
 			mu.Lock()
 			counts, limits = append(counts, time.Since(began).Truncate(time.Second)), append(limits, limit)
 			mu.Unlock()
 			time.Sleep(time.Duration(cost.Load())) //nolint:forbidigo // the bubble's time, not ours
 			if fails.Load() {
-				return store.Tally{}, errors.New("no answer")
+				return store.Stats{}, errors.New("no answer")
 			}
-			return store.Tally{At: time.Now(), Parked: min(5, limit)}, nil
+			return store.Stats{At: time.Now(), Deferred: min(5, limit)}, nil
 		}
-		s.tally.init(&s.cfg)
-		s.tally.pace.log = zap.NewNop()
+		s.stats.init(&s.cfg)
+		s.stats.pace.log = zap.NewNop()
 		run, end := context.WithCancel(t.Context())
-		go s.tally.run(run)
+		go s.stats.run(run)
 		wants := func(n int, at time.Duration) {
 			t.Helper()
 			synctest.Wait()
@@ -105,24 +105,24 @@ func TestTallyCountsSeldom(t *testing.T) {
 		wants(1, 0)
 		time.Sleep(time.Second) //nolint:forbidigo // the bubble's time, not ours
 		wants(2, time.Minute)
-		s.tally.add(1, 0, time.Now())
-		if now := s.tally.snapshot(); now.Parked != 6 {
-			t.Errorf("%d rows are known at once, want 6", now.Parked)
+		s.stats.add(1, 0, time.Now())
+		if now := s.stats.snapshot(); now.Deferred != 6 {
+			t.Errorf("%d rows are known at once, want 6", now.Deferred)
 		}
 		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
 		wants(3, 70*time.Second)
-		if now := s.tally.snapshot(); now.Parked != 5 {
-			t.Errorf("%d rows are known after the count, want 5", now.Parked)
+		if now := s.stats.snapshot(); now.Deferred != 5 {
+			t.Errorf("%d rows are known after the count, want 5", now.Deferred)
 		}
 		cost.Store(int64(2 * time.Second))
-		s.tally.add(1, 0, time.Now())
+		s.stats.add(1, 0, time.Now())
 		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
 		wants(4, 80*time.Second)
 		time.Sleep(time.Second)       //nolint:forbidigo // the bubble's time, not ours
-		s.tally.add(2, 0, time.Now()) // while it is counted
+		s.stats.add(2, 0, time.Now()) // while it is counted
 		time.Sleep(2 * time.Second)   //nolint:forbidigo // the bubble's time, not ours
-		if now := s.tally.snapshot(); now.Parked != 7 {
-			t.Errorf("%d rows are known, want those counted and those that came meanwhile: 7", now.Parked)
+		if now := s.stats.snapshot(); now.Deferred != 7 {
+			t.Errorf("%d rows are known, want those counted and those that came meanwhile: 7", now.Deferred)
 		}
 		time.Sleep(90 * time.Second) //nolint:forbidigo // the bubble's time, not ours
 		wants(4, 80*time.Second)
@@ -130,15 +130,15 @@ func TestTallyCountsSeldom(t *testing.T) {
 		fails.Store(true)
 		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
 		wants(5, 182*time.Second)
-		if now := s.tally.snapshot(); now.Parked != 7 || now.At.IsZero() {
+		if now := s.stats.snapshot(); now.Deferred != 7 || now.At.IsZero() {
 			t.Errorf("after a count that failed it is %+v", now)
 		}
 		fails.Store(false)
 		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
-		s.tally.add(1, 0, time.Now())
+		s.stats.add(1, 0, time.Now())
 		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
 		wants(7, 202*time.Second)
-		if want := []int{store.TallyLimit, store.TallyLimit / 4, store.TallyLimit / 2}; !slices.Equal(limits[4:], want) {
+		if want := []int{store.StatsLimit, store.StatsLimit / 4, store.StatsLimit / 2}; !slices.Equal(limits[4:], want) {
 			t.Errorf("the limits were %v, want %v: less after a count that failed", limits[4:], want)
 		}
 		end()
@@ -146,13 +146,13 @@ func TestTallyCountsSeldom(t *testing.T) {
 }
 
 // A count that came to its limit takes nothing back of what is known.
-func TestTallyAtItsLimit(t *testing.T) {
-	tl := tally{limit: 10, count: func(context.Context, int) (store.Tally, error) { return store.Tally{Parked: 10, Dead: 9}, nil }}
-	if err := tl.once(t.Context()); err != nil || tl.now.Parked != 10 || tl.now.Dead != 9 {
+func TestStatsAtItsLimit(t *testing.T) {
+	tl := stats{limit: 10, count: func(context.Context, int) (store.Stats, error) { return store.Stats{Deferred: 10, Dead: 9}, nil }}
+	if err := tl.once(t.Context()); err != nil || tl.now.Deferred != 10 || tl.now.Dead != 9 {
 		t.Errorf("at first it is %+v, %v", tl.now, err)
 	}
 	tl.add(15, 3, time.Now())
-	if err := tl.once(t.Context()); err != nil || tl.now.Parked != 25 || tl.now.Dead != 9 {
+	if err := tl.once(t.Context()); err != nil || tl.now.Deferred != 25 || tl.now.Dead != 9 {
 		t.Errorf("then it is %+v, %v", tl.now, err)
 	}
 }
@@ -161,9 +161,9 @@ func TestTallyAtItsLimit(t *testing.T) {
 func TestAttemptsAreTold(t *testing.T) {
 	got := map[string]int{}
 	hook := func(name string) func(int) { return func(n int) { got[name] += n } }
-	f := feeder{s: &Siding{cfg: Config{Log: zap.NewNop()}}}
+	f := feeder{s: &RetryTable{cfg: Config{Log: zap.NewNop()}}}
 	f.cfg = &Config{Hooks: Hooks{
-		Parked: hook("parked"), Dead: hook("dead"), Exhausted: hook("exhausted"), Retried: hook("retried"), Failed: hook("failed"),
+		Deferred: hook("deferred"), Dead: hook("dead"), Exhausted: hook("exhausted"), Retried: hook("retried"), Failed: hook("failed"),
 	}}
 	fed := func(states ...sink.State) (list []*relay.Fed) {
 		for _, state := range states {
@@ -180,14 +180,14 @@ func TestAttemptsAreTold(t *testing.T) {
 	}{
 		"confirmed, one refused for a while, the rest sent back": {
 			run{feds: fed(sink.Confirmed, sink.Rejected, sink.Unsent), results: []store.Result{{Kind: store.Delivered}, refused(store.Backoff, sink.Transient)}},
-			map[string]int{"retried": 2, "parked": 1},
+			map[string]int{"retried": 2, "deferred": 1},
 		},
-		"the destination is still paused": {run{feds: fed(sink.Rejected, sink.Unsent)}, map[string]int{"retried": 1, "failed": 1}},
-		"attempts spent":                  {run{feds: fed(sink.Rejected), results: []store.Result{refused(store.Dead, sink.Transient)}}, map[string]int{"retried": 1, "dead": 1, "exhausted": 1}},
-		"too large now":                   {run{feds: fed(sink.Rejected), results: []store.Result{refused(store.Dead, sink.Permanent)}}, map[string]int{"retried": 1, "dead": 1}},
-		"too old":                         {run{results: []store.Result{{Row: &store.Row{}, Kind: store.Dead}}}, map[string]int{"dead": 1}},
-		"waits for its gate":              {run{results: []store.Result{{Kind: store.Backoff}}}, map[string]int{}},
-		"its lane ends":                   {run{feds: fed(sink.Unsent, sink.Unknown)}, map[string]int{}},
+		"the destination is still paused":  {run{feds: fed(sink.Rejected, sink.Unsent)}, map[string]int{"retried": 1, "failed": 1}},
+		"attempts spent":                   {run{feds: fed(sink.Rejected), results: []store.Result{refused(store.Dead, sink.Transient)}}, map[string]int{"retried": 1, "dead": 1, "exhausted": 1}},
+		"too large now":                    {run{feds: fed(sink.Rejected), results: []store.Result{refused(store.Dead, sink.Permanent)}}, map[string]int{"retried": 1, "dead": 1}},
+		"too old":                          {run{results: []store.Result{{Row: &store.Row{}, Kind: store.Dead}}}, map[string]int{"dead": 1}},
+		"waits for its paused destination": {run{results: []store.Result{{Kind: store.Backoff}}}, map[string]int{}},
+		"its lane ends":                    {run{feds: fed(sink.Unsent, sink.Unknown)}, map[string]int{}},
 	} {
 		clear(got)
 		f.tell(&c.run)

@@ -1,4 +1,4 @@
-// Going through the table for chains that nothing else brings up.
+// Going through the table for ordering groups that nothing else brings up.
 
 package retry
 
@@ -34,14 +34,14 @@ func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	if !s.begun {
 		s.owes = f.owedIn(s.of)
 	}
-	chains, err := f.next(ctx, &s.walk)
+	groups, err := f.next(ctx, &s.walk)
 	f.sweepCost += time.Since(now)
 	if err != nil {
 		return false, err
 	}
-	f.swept = len(chains) > 0
-	for _, chain := range chains {
-		f.makeReady(chain, false)
+	f.swept = len(groups) > 0
+	for _, group := range groups {
+		f.makeReady(group, false)
 	}
 	if s.ended {
 		s.until = f.taken + len(f.ready.order)
@@ -49,29 +49,30 @@ func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// owedIn are the units counted as a whole in a lane that are owed a word, of those that a sweep
-// will see.
-func (f *feeder) owedIn(g gate) []owing {
+// owedIn are the exchanges or topics counted as a whole in a lane that are owed a word, of those
+// that a sweep will see.
+func (f *feeder) owedIn(g pausedDest) []owing {
 	var owes []owing
-	for o := range f.owedUnits {
-		if g.unit == 0 || g.unit == o.unit && g.dest == 0 {
+	for o := range f.owedExchangesOrTopics {
+		if g.exchangeOrTopic == 0 || g.exchangeOrTopic == o.exchangeOrTopic && g.dest == 0 {
 			owes = append(owes, o)
 		}
 	}
 	return owes
 }
 
-// complete is the end of a sweep. Of a unit that is counted as a whole, and owed a word since
-// before the sweep, nothing may go now if nothing of it is in flight: whatever may go was found.
+// complete is the end of a sweep. Of an exchange or topic that is counted as a whole, and owed a
+// word since before the sweep, nothing may go now if nothing of it is in flight: whatever may go
+// was found.
 func (f *feeder) complete(s *sweep) {
 	for _, o := range s.owes {
-		chain, owed := f.owedUnits[o]
+		group, owed := f.owedExchangesOrTopics[o]
 		if !owed {
 			continue
 		}
-		delete(f.owedUnits, o)
-		if !f.unitInFlight(o) {
-			f.s.line.NotNow(o.lane, chain, o.unit)
+		delete(f.owedExchangesOrTopics, o)
+		if !f.exchangeOrTopicInFlight(o) {
+			f.s.line.NotNow(o.lane, group, o.exchangeOrTopic)
 		}
 	}
 	if s.again {
@@ -79,11 +80,12 @@ func (f *feeder) complete(s *sweep) {
 	}
 }
 
-// unitInFlight reports whether rows of the unit are in that lane: their end will bring up the word
-// that is owed again. Those in no order are not counted, so their end says nothing.
-func (f *feeder) unitInFlight(o owing) bool {
+// exchangeOrTopicInFlight reports whether rows of the exchange or topic are in that lane: their end
+// will bring up the word that is owed again. Those in no order are not counted, so their end says
+// nothing.
+func (f *feeder) exchangeOrTopicInFlight(o owing) bool {
 	for _, r := range f.runs {
-		if r.ordered && r.lane == o.lane && r.unit == o.unit {
+		if r.ordered && r.lane == o.lane && r.exchangeOrTopic == o.exchangeOrTopic {
 			return true
 		}
 	}

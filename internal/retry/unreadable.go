@@ -13,23 +13,23 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// unreadPause is between two looks at a chain that cannot be read.
+// unreadPause is between two looks at an ordering group that cannot be read.
 const unreadPause = time.Minute
 
-// read reads the beginnings of chains. A row that cannot be read, a damaged one, must not keep back
-// other chains than its own: what fails together is read apart, and the chain that fails alone is
-// left out and looked at after a while.
-func (f *feeder) read(ctx context.Context, chains []uint64, run int, size, acked int64) ([]store.Run, error) {
-	runs, err := f.cfg.Store.Runs(ctx, chains, run, size, acked)
+// read reads the beginnings of ordering groups. A row that cannot be read, a damaged one, must not
+// keep back other ordering groups than its own: what fails together is read apart, and the ordering
+// group that fails alone is left out and looked at after a while.
+func (f *feeder) read(ctx context.Context, groups []uint64, run int, size, acked int64) ([]store.Run, error) {
+	runs, err := f.cfg.Store.Runs(ctx, groups, run, size, acked)
 	switch {
 	case !store.IsRefused(err):
 		return runs, err
-	case len(chains) == 1:
-		f.leaveUnreadable(chains[0], err)
+	case len(groups) == 1:
+		f.leaveUnreadable(groups[0], err)
 		return nil, nil
 	}
-	half := len(chains) / 2
-	if runs, err = f.read(ctx, chains[:half], run, size, acked); err != nil {
+	half := len(groups) / 2
+	if runs, err = f.read(ctx, groups[:half], run, size, acked); err != nil {
 		return nil, err
 	}
 	for _, r := range runs {
@@ -37,42 +37,42 @@ func (f *feeder) read(ctx context.Context, chains []uint64, run int, size, acked
 			size -= int64(row.Event.Size())
 		}
 	}
-	rest, err := f.read(ctx, chains[half:], run, max(size, 1), acked)
+	rest, err := f.read(ctx, groups[half:], run, max(size, 1), acked)
 	return append(runs, rest...), err
 }
 
-// leaveUnreadable leaves a chain alone that cannot be read.
-func (f *feeder) leaveUnreadable(chain uint64, err error) {
+// leaveUnreadable leaves an ordering group alone that cannot be read.
+func (f *feeder) leaveUnreadable(group uint64, err error) {
 	if text := err.Error(); !f.said[text] {
 		f.said[text] = true
-		f.cfg.Log.Error("a parked row cannot be read: it is tried again and its key stands still meanwhile, nothing is dropped",
-			zap.Int64("chain", int64(chain)), zap.Error(err))
+		f.cfg.Log.Error("a deferred row cannot be read: it is tried again and its key stands still meanwhile, nothing is dropped",
+			zap.Int64("ordering_group", int64(group)), zap.Error(err))
 	}
-	f.unread[chain] = time.Now().Add(unreadPause)
-	f.notNow(chain)
-	f.afterwards(chain, unreadPause)
+	f.unread[group] = time.Now().Add(unreadPause)
+	f.notNow(group)
+	f.afterwards(group, unreadPause)
 }
 
-// cannotRead reports whether a chain is one that is left alone for now.
-func (f *feeder) cannotRead(chain uint64) bool {
-	until, unread := f.unread[chain]
+// cannotRead reports whether an ordering group is one that is left alone for now.
+func (f *feeder) cannotRead(group uint64) bool {
+	until, unread := f.unread[group]
 	switch {
 	case !unread:
 		return false
 	case until.After(time.Now()):
-		f.notNow(chain)
+		f.notNow(group)
 		return true
 	}
-	delete(f.unread, chain)
+	delete(f.unread, group)
 	return false
 }
 
-// readable leaves out the chains that cannot be read.
+// readable leaves out the ordering groups that cannot be read.
 func (f *feeder) readable(taken []*readied) []*readied {
-	return slices.DeleteFunc(taken, func(e *readied) bool { return f.cannotRead(e.chain) })
+	return slices.DeleteFunc(taken, func(e *readied) bool { return f.cannotRead(e.group) })
 }
 
-// readRequests lists what operators asked for, at most limit. What comes before a letter that
+// readRequests lists what operators asked for, at most limit. What comes before a dead letter that
 // cannot be read is listed without it. When it is the first, the request to replay it is answered:
 // what cannot be read cannot be sent.
 func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit int, answers []store.Answer, err error) {
@@ -88,7 +88,7 @@ func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit i
 			break
 		}
 	}
-	words := "the letter cannot be read: " + err.Error()
+	words := "the dead letter cannot be read: " + err.Error()
 	if all, err = f.cfg.Store.Requests(ctx, 1, 0); err != nil {
 		return nil, limit, nil, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// A row that cannot be read keeps back its own chain, and neither other rows nor the probe of its
-// destination.
+// A row that cannot be read keeps back its own ordering group, and neither other rows nor the probe
+// of its destination.
 func TestRowThatCannotBeRead(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -20,9 +20,9 @@ func TestRowThatCannotBeRead(t *testing.T) {
 		for i := range 700 {
 			specs = append(specs, fmt.Sprintf("%03d k%d x/a", i, i))
 		}
-		f.park(nil, append(specs, "behind k333 x/a")...)
+		f.deferRow(nil, append(specs, "behind k333 x/a")...)
 		f.settle()
-		f.line.mend("x")
+		f.line.fix("x")
 		f.pass(20 * time.Second)
 		f.equal("table", f.table(), "000 333 behind")
 		if n := f.store.count("runs"); n > 100 {
@@ -41,9 +41,9 @@ func TestRowThatCannotBeReadAndAged(t *testing.T) {
 		f.line.shut("x/a")
 		f.start()
 		f.store.set(func() { f.store.torn = map[string]bool{"1": true} })
-		f.park(itsRoute, "0 j x/a", "1 k x/a", "2 i x/a")
+		f.deferRow(itsRoute, "0 j x/a", "1 k x/a", "2 i x/a")
 		f.pass(12 * time.Minute)
-		f.equal("letters", f.letters(), "0:open 2:open")
+		f.equal("dead_letters", f.deadLetters(), "0:open 2:open")
 		f.equal("table", f.table(), "1")
 	})
 }
@@ -53,15 +53,15 @@ func TestNotNowOfARowThatCannotBeRead(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
 		f.start()
-		f.park(itsRoute, "1 k x/a")
+		f.deferRow(itsRoute, "1 k x/a")
 		f.settle()
 		f.line.set(func() { f.line.keep = true })
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.line.set(func() { clear(f.line.paused) })
 		signal(f.line.changed)
 		f.settle() // 1 is with the lane
 		f.store.set(func() { f.store.torn = map[string]bool{"2": true} })
-		f.park(nil, "2 k x/a")
+		f.deferRow(nil, "2 k x/a")
 		f.settle()
 		f.line.said()
 		f.line.set(func() { f.line.keep = false })
@@ -71,19 +71,19 @@ func TestNotNowOfARowThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// A letter that cannot be read is not replayed, and keeps no request waiting.
-func TestReplayOfALetterThatCannotBeRead(t *testing.T) {
+// A dead letter that cannot be read is not replayed, and keeps no request waiting.
+func TestReplayOfADeadLetterThatCannotBeRead(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
-		f.park(permanent, "1 k x/a")
-		f.park(permanent, "2 j x/a")
-		f.park(permanent, "3 i x/a")
+		f.deferRow(permanent, "1 k x/a")
+		f.deferRow(permanent, "2 j x/a")
+		f.deferRow(permanent, "3 i x/a")
 		f.settle()
 		f.store.set(func() { f.store.torn = map[string]bool{"2": true} })
 		one, two, three := f.Ask(store.Replay, "1"), f.Ask(store.Replay, "2"), f.Ask(store.Discard, "3")
 		f.pass(5 * time.Second)
 		f.equal("asked", f.Asked(one)+", "+f.Asked(two)+", "+f.Asked(three), "done, failed, done")
-		f.equal("letters", f.letters(), "1:replayed 2:open 3:discarded")
+		f.equal("dead_letters", f.deadLetters(), "1:replayed 2:open 3:discarded")
 		if q, _ := f.db.Asked(two); !strings.Contains(q.Result, "cannot be read") {
 			t.Errorf("the operator reads %q", q.Result)
 		}

@@ -1,4 +1,4 @@
-// Pages of chains by destination.
+// Pages of ordering groups by destination.
 
 package retry
 
@@ -10,51 +10,51 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// walk goes through the chains that have rows for some destinations, page by page.
+// walk goes through the ordering groups that have rows for some destinations, page by page.
 type walk struct {
-	of    gate // the zero gate: all destinations
-	open  bool // only those that are not paused
+	of    pausedDest // the zero paused destination: all destinations
+	open  bool       // only those that are not paused
 	at    store.Cursor
 	begun bool
 	ended bool
-	found bool // any chain
+	found bool // any ordering group
 }
 
 // pageRows is how many rows a page looks at.
 const pageRows = 500
 
 // next is the next page; it may be empty before the end. One statement.
-func (f *feeder) next(ctx context.Context, w *walk) (chains []uint64, err error) {
+func (f *feeder) next(ctx context.Context, w *walk) (groups []uint64, err error) {
 	switch {
 	case !w.begun && w.of.dest != 0:
-		w.at = store.Cursor{Unit: w.of.unit, Dest: w.of.dest}
+		w.at = store.Cursor{ExchangeOrTopic: w.of.exchangeOrTopic, Dest: w.of.dest}
 		w.begun = true
 		return f.next(ctx, w)
 	case !w.begun:
 		from := store.Cursor{}
-		if w.of.unit != 0 {
-			from = store.Cursor{Unit: w.of.unit, Dest: firstDest}
+		if w.of.exchangeOrTopic != 0 {
+			from = store.Cursor{ExchangeOrTopic: w.of.exchangeOrTopic, Dest: firstDest}
 		}
 		return nil, f.skip(ctx, w, from)
-	case w.open && f.shut(sink.Place{Unit: w.at.Unit}, 0):
-		return nil, f.skip(ctx, w, store.Cursor{Unit: w.at.Unit, Dest: store.LastDest})
-	case w.open && f.shut(sink.Place{Unit: w.at.Unit, Dest: w.at.Dest}, 0):
+	case w.open && f.shut(sink.Place{ExchangeOrTopic: w.at.ExchangeOrTopic}, 0):
+		return nil, f.skip(ctx, w, store.Cursor{ExchangeOrTopic: w.at.ExchangeOrTopic, Dest: store.LastDest})
+	case w.open && f.shut(sink.Place{ExchangeOrTopic: w.at.ExchangeOrTopic, Dest: w.at.Dest}, 0):
 		return nil, f.skip(ctx, w, w.at)
 	}
-	chains, next, err := f.cfg.Store.Sweep(ctx, w.at, pageRows)
+	groups, next, err := f.cfg.Store.Sweep(ctx, w.at, pageRows)
 	if err != nil {
 		return nil, err
 	}
-	if len(chains) == 0 {
+	if len(groups) == 0 {
 		return nil, f.skip(ctx, w, w.at)
 	}
 	w.at, w.found = next, true
-	return chains, nil
+	return groups, nil
 }
 
 // skip goes on behind the destination of a cursor.
 func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) error {
-	if w.begun && (w.of.dest != 0 || w.of.unit != 0 && from.Dest == store.LastDest) {
+	if w.begun && (w.of.dest != 0 || w.of.exchangeOrTopic != 0 && from.Dest == store.LastDest) {
 		w.ended = true
 		return nil
 	}
@@ -63,38 +63,40 @@ func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) error {
 		return err
 	}
 	w.at, w.begun = at, true
-	w.ended = !ok || w.of.unit != 0 && at.Unit != w.of.unit
+	w.ended = !ok || w.of.exchangeOrTopic != 0 && at.ExchangeOrTopic != w.of.exchangeOrTopic
 	return nil
 }
 
 // firstDest is the lowest Dest as Cursor compares them.
 const firstDest uint64 = 1 << 63
 
-// sweep is a walk that readies what it finds. One is started for a reason: the start, a gate that
-// opened, news that was missed, a cut-over to be ended. None is repeated without one.
+// sweep is a walk that readies what it finds. One is started for a reason: the start, a paused
+// destination that opened, news that was missed, a cut-over to be ended. None is repeated without
+// one.
 type sweep struct {
 	walk
 	again bool // asked for once more since it began
 	owes  []owing
-	until int // chains that were taken when those it found have been looked at
+	until int // ordering groups that were taken when those it found have been looked at
 }
 
 const (
 	maxSweeps  = 64   // more of them become one over everything
-	sweepBelow = 2000 // chains that are ready
+	sweepBelow = 2000 // ordering groups that are ready
 )
 
-// sweep has the chains of a destination, a unit or (the zero gate) everything looked for.
-func (f *feeder) sweep(g gate) {
+// sweep has the ordering groups of a destination, an exchange or topic or (the zero paused
+// destination) everything looked for.
+func (f *feeder) sweep(g pausedDest) {
 	for _, s := range f.sweeps {
-		if s.of == g || s.of == (gate{}) && !s.begun {
+		if s.of == g || s.of == (pausedDest{}) && !s.begun {
 			s.again = s.again || s.begun
 			return
 		}
 	}
-	if len(f.sweeps) >= maxSweeps || g == (gate{}) {
+	if len(f.sweeps) >= maxSweeps || g == (pausedDest{}) {
 		// One over everything that begins now does what all others had to.
-		f.sweeps, g = slices.DeleteFunc(f.sweeps, func(s *sweep) bool { return s.of != (gate{}) }), gate{}
+		f.sweeps, g = slices.DeleteFunc(f.sweeps, func(s *sweep) bool { return s.of != (pausedDest{}) }), pausedDest{}
 		if len(f.sweeps) > 0 {
 			f.sweeps[0].again = f.sweeps[0].again || f.sweeps[0].begun
 			return

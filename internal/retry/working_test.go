@@ -41,11 +41,11 @@ func (p *pulse) busy() (now, most time.Duration, rounds int) {
 	return now, max(p.most, now), p.rounds
 }
 
-// watchPulses starts the fixture's siding with the pulses of its goroutines.
+// watchPulses starts the fixture's retry table with the pulses of its goroutines.
 func (f *fixture) watchPulses() map[string]*pulse {
-	all := map[string]*pulse{"writer": {}, "feeder": {}, "tally": {}}
+	all := map[string]*pulse{"writer": {}, "feeder": {}, "stats": {}}
 	h := &f.s.cfg.Hooks
-	h.Writer, h.Feeder, h.Tally = all["writer"].tell, all["feeder"].tell, all["tally"].tell
+	h.Writer, h.Feeder, h.Stats = all["writer"].tell, all["feeder"].tell, all["stats"].tell
 	f.start()
 	return all
 }
@@ -61,16 +61,16 @@ func TestSilentDatabaseIsNotStuck(t *testing.T) {
 		time.Sleep(20 * time.Second) //nolint:forbidigo // the bubble's time, not ours
 		return context.DeadlineExceeded
 	}
-	count := func(context.Context, int) (store.Tally, error) { return store.Tally{At: time.Now()}, wait() }
-	inBubble(t, Config{Tally: count}, func(f *fixture) {
+	count := func(context.Context, int) (store.Stats, error) { return store.Stats{At: time.Now()}, wait() }
+	inBubble(t, Config{Stats: count}, func(f *fixture) {
 		f.line.shut("x/a")
 		pulses := f.watchPulses()
-		f.park(itsRoute, "1 k x/a", "2 j x/a")
-		f.park(transient, "3 l x/b")
+		f.deferRow(itsRoute, "1 k x/a", "2 j x/a")
+		f.deferRow(transient, "3 l x/b")
 		f.settle()
 		f.store.set(func() { f.store.fault = func(string) (error, bool) { return wait(), false } })
 		silent.Store("", true)
-		f.park(transient, "4 m x/b")
+		f.deferRow(transient, "4 m x/b")
 		f.pass(3 * time.Hour)
 		for name, p := range pulses {
 			if now, most, rounds := p.busy(); most > 2*time.Minute || rounds < 100 {
@@ -78,7 +78,7 @@ func TestSilentDatabaseIsNotStuck(t *testing.T) {
 			}
 		}
 		silent.Delete("")
-		f.line.mend("x/a")
+		f.line.fix("x/a")
 		f.pass(time.Hour)
 		for name, p := range pulses {
 			if now, _, _ := p.busy(); now > time.Minute {
@@ -91,22 +91,22 @@ func TestSilentDatabaseIsNotStuck(t *testing.T) {
 
 // A statement that does not end although its time is over is seen, and nothing else is.
 func TestStatementWithoutEndIsStuck(t *testing.T) {
-	for _, c := range []struct{ call, stuck string }{{"park", "writer"}, {"due", "feeder"}, {"apply", "feeder"}, {"count", "tally"}} {
+	for _, c := range []struct{ call, stuck string }{{"defer", "writer"}, {"due", "feeder"}, {"apply", "feeder"}, {"count", "stats"}} {
 		end := make(chan struct{})
 		hang := func(call string) {
 			if len(call) >= len(c.call) && call[:len(c.call)] == c.call {
 				<-end
 			}
 		}
-		count := func(context.Context, int) (store.Tally, error) {
+		count := func(context.Context, int) (store.Stats, error) {
 			hang("count")
-			return store.Tally{At: time.Now()}, nil
+			return store.Stats{At: time.Now()}, nil
 		}
-		inBubble(t, Config{Tally: count}, func(f *fixture) {
+		inBubble(t, Config{Stats: count}, func(f *fixture) {
 			end = make(chan struct{}) // of the bubble
 			f.store.fault = func(call string) (error, bool) { hang(call); return nil, false }
 			pulses := f.watchPulses()
-			f.park(transient, "1 k x/a")
+			f.deferRow(transient, "1 k x/a")
 			f.pass(time.Hour)
 			for name, p := range pulses {
 				if now, _, _ := p.busy(); (now > 5*time.Minute) != (name == c.stuck) {
@@ -129,7 +129,7 @@ func TestEndedIsAtRest(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		pulses := f.watchPulses()
 		f.store.set(func() { f.store.fault = func(string) (error, bool) { return errLost, false } })
-		f.park(transient, "1 k x/a")
+		f.deferRow(transient, "1 k x/a")
 		f.pass(time.Minute)
 		f.stop()
 		for name, p := range pulses {

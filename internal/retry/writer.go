@@ -15,15 +15,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// writer commits the rows of parked events: one statement a round, with all that has come
+// writer commits the rows of deferred events: one statement a round, with all that has come
 // meanwhile. No lane waits for it.
 //
-// The rows of a chain are written in the order of Park, so that of a chain what is in the tables is
-// always its beginning: all before it was delivered, or is there too. A statement of unknown
-// outcome is made again, with the same rows under the same numbers, before any other: what it wrote
-// is found then, and what it did not write is not overtaken.
+// The rows of an ordering group are written in the order of Defer, so that of an ordering group
+// what is in the tables is always its beginning: all before it was delivered, or is there too. A
+// statement of unknown outcome is made again, with the same rows under the same numbers, before any
+// other: what it wrote is found then, and what it did not write is not overtaken.
 type writer struct {
-	s    *Siding
+	s    *RetryTable
 	pace retryPace
 
 	// acked is the highest number of which all rows up to it are committed, or never will be under
@@ -36,16 +36,16 @@ type writer struct {
 
 	mu     sync.Mutex // guards the rest
 	queue  []queued
-	stuck  map[uint64]*stuckRow // chains whose first row the database refuses
-	hands  map[uint64]int       // events of each chain that are here
+	stuck  map[uint64]*stuckRow // ordering groups whose first row the database refuses
+	hands  map[uint64]int       // events of each ordering group that are here
 	events int                  // all of them
 	bytes  int64
 }
 
 // queued is an event whose row is to be written.
 type queued struct {
-	*relay.Parked
-	chain uint64 // in the tables
+	*relay.Deferred
+	group uint64 // in the tables
 	size  int
 }
 
@@ -55,23 +55,23 @@ const (
 	roundBytes = 2 << 20
 )
 
-func (w *writer) init(s *Siding) {
+func (w *writer) init(s *RetryTable) {
 	*w = writer{
-		s: s, pace: retryPace{log: s.cfg.Log, what: "writing parked events"}, woken: make(chan struct{}, 1),
+		s: s, pace: retryPace{log: s.cfg.Log, what: "writing deferred events"}, woken: make(chan struct{}, 1),
 		stuck: map[uint64]*stuckRow{}, hands: map[uint64]int{},
 	}
 }
 
 // take queues events. It does not block.
-func (w *writer) take(events []*relay.Parked) {
+func (w *writer) take(events []*relay.Deferred) {
 	w.mu.Lock()
 	for _, p := range events {
-		e := queued{Parked: p, chain: p.Chain, size: p.Event.Size()}
-		if e.chain == 0 {
-			e.chain, _ = w.s.cfg.Scope.Chain(p.Event, p.Place.Unit)
+		e := queued{Deferred: p, group: p.Group, size: p.Event.Size()}
+		if e.group == 0 {
+			e.group, _ = w.s.cfg.Scope.Group(p.Event, p.Place.ExchangeOrTopic)
 		}
 		w.queue = append(w.queue, e)
-		w.hands[e.chain]++
+		w.hands[e.group]++
 		w.events++
 		w.bytes += int64(e.size)
 	}
@@ -134,7 +134,7 @@ func (w *writer) write(ctx context.Context, batch []queued) bool {
 		if len(part) == 0 {
 			continue
 		}
-		err := w.park(ctx, part)
+		err := w.deferRow(ctx, part)
 		var no *store.Refused
 		switch {
 		case err == nil:
@@ -177,9 +177,9 @@ func isolate(part []queued, no *store.Refused) [][]queued {
 	return [][]queued{part[at+1:], part[at : at+1], part[:at]}
 }
 
-// park commits rows and settles their events. Its error is a *Refused, after which certainly
+// defer commits rows and settles their events. Its error is a *Refused, after which certainly
 // nothing was written, or final.
-func (w *writer) park(ctx context.Context, part []queued) error {
+func (w *writer) deferRow(ctx context.Context, part []queued) error {
 	rows := make([]*store.Row, len(part))
 	now := time.Now()
 	for i := range part {
@@ -191,7 +191,7 @@ func (w *writer) park(ctx context.Context, part []queued) error {
 		// next.
 		rows[i] = w.row(&part[i], n, now)
 	}
-	err := w.insist(ctx, func() error { return w.s.cfg.Store.Park(ctx, rows) })
+	err := w.insist(ctx, func() error { return w.s.cfg.Store.Defer(ctx, rows) })
 	if err == nil {
 		w.committed(part, rows)
 	}
@@ -241,19 +241,19 @@ func (w *writer) number(ctx context.Context) (int64, error) {
 // commit only (I2).
 func (w *writer) committed(part []queued, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
-	settled, news := make([]*relay.Parked, len(part)), make([]notification, len(part))
+	settled, news := make([]*relay.Deferred, len(part)), make([]notification, len(part))
 	for i := range part {
-		settled[i] = part[i].Parked
+		settled[i] = part[i].Deferred
 		news[i] = notificationOf(&part[i], rows[i])
 		if rows[i].Dead {
 			w.s.cfg.logDeadLetter(rows[i], written(rows[i]))
 		}
 	}
-	parked, dead := w.s.tally.written(rows)
+	deferred, dead := w.s.stats.written(rows)
 	w.forget(part)
-	w.s.line.Settled(settled) // no Parked is read after this
+	w.s.line.Settled(settled) // no Deferred is read after this
 	w.s.feeder.notify(news)
-	call(w.s.cfg.Hooks.Parked, parked)
+	call(w.s.cfg.Hooks.Deferred, deferred)
 	call(w.s.cfg.Hooks.Dead, dead)
 }
 
@@ -262,13 +262,13 @@ func (w *writer) forget(part []queued) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range part {
-		chain := part[i].chain
-		if w.hands[chain]--; w.hands[chain] == 0 {
-			delete(w.hands, chain)
+		group := part[i].group
+		if w.hands[group]--; w.hands[group] == 0 {
+			delete(w.hands, group)
 		}
 		w.events--
 		w.bytes -= int64(part[i].size)
-		w.freed(chain, part[i].Event.Position)
+		w.freed(group, part[i].Event.Position)
 	}
 }
 
@@ -277,7 +277,7 @@ func (w *writer) forget(part []queued) {
 func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	r := &store.Row{
 		N: n, Incarnation: w.s.cfg.Incarnation, Event: *e.Event,
-		Chain: e.chain, Ordered: e.Chain != 0, Unit: e.Place.Unit, Dest: e.Place.Dest, Dead: e.Dead,
+		Group: e.group, Ordered: e.Group != 0, ExchangeOrTopic: e.Place.ExchangeOrTopic, Dest: e.Place.Dest, Dead: e.Dead,
 		Attempts: e.Attempts, First: e.Since,
 	}
 	if r.Event.Route == nil {
@@ -293,12 +293,12 @@ func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	return r
 }
 
-// inHand reports whether events of a chain are here, and whether they are held back by a row that
-// the database refuses. What is not here any more is not above acked.
-func (w *writer) inHand(chain uint64) (here, stuck bool) {
+// inHand reports whether events of an ordering group are here, and whether they are held back by a
+// row that the database refuses. What is not here any more is not above acked.
+func (w *writer) inHand(group uint64) (here, stuck bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hands[chain] > 0, w.stuck[chain] != nil
+	return w.hands[group] > 0, w.stuck[group] != nil
 }
 
 // busy reports whether any event is here.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
@@ -20,18 +20,18 @@ func TestSettledOnceCommitted(t *testing.T) {
 		f.line.shut("x")
 		f.start()
 		f.store.fault = func(call string) (error, bool) {
-			if strings.HasPrefix(call, "park") {
+			if strings.HasPrefix(call, "defer") {
 				return errLost, false
 			}
 			return nil, false
 		}
-		f.park(nil, "1 k x/a")
+		f.deferRow(nil, "1 k x/a")
 		f.settle()
 		f.equal("log", f.line.said(), "")
 		f.store.set(func() { f.store.fault = nil })
 		f.pass(time.Second)
 		f.equal("log", f.line.said(), "settled 1")
-		if n := f.parked.Load(); n != 1 {
+		if n := f.deferred.Load(); n != 1 {
 			t.Errorf("%d rows told of", n)
 		}
 	})
@@ -39,30 +39,30 @@ func TestSettledOnceCommitted(t *testing.T) {
 
 // A statement of unknown outcome is made again as it was, before any other; what it wrote is not
 // read meanwhile, or it would be sent, deleted, and written once more.
-func TestUnknownParkIsRepeatedFirst(t *testing.T) {
+func TestUnknownDeferIsRepeatedFirst(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
 		lost := 0
 		f.store.fault = func(call string) (error, bool) {
-			if strings.HasPrefix(call, "park 1") && lost < 3 {
+			if strings.HasPrefix(call, "defer 1") && lost < 3 {
 				lost++
 				return errLost, true
 			}
 			return nil, false
 		}
-		f.park(transient, "1 k x/a")
+		f.deferRow(transient, "1 k x/a")
 		f.settle()
-		f.park(nil, "2 k x/a", "3 j x/a")
+		f.deferRow(nil, "2 k x/a", "3 j x/a")
 		f.pass(3 * time.Second)
-		var parks []string
+		var defers []string
 		for _, c := range f.store.done() {
-			if strings.HasPrefix(c, "park") {
-				parks = append(parks, c)
+			if strings.HasPrefix(c, "defer") {
+				defers = append(defers, c)
 			}
 		}
-		f.equal("parks", strings.Join(parks, ", "), "park 1, park 1, park 1, park 1, park 2 3")
-		if n := len(f.store.parks); n < 4 || !slices.Equal(f.store.parks[0], f.store.parks[3]) {
-			t.Errorf("repeated under other numbers: %v", f.store.parks)
+		f.equal("defers", strings.Join(defers, ", "), "defer 1, defer 1, defer 1, defer 1, defer 2 3")
+		if n := len(f.store.defers); n < 4 || !slices.Equal(f.store.defers[0], f.store.defers[3]) {
+			t.Errorf("repeated under other numbers: %v", f.store.defers)
 		}
 		f.equal("sent", f.line.sentIDs(), "3 1 2")
 		f.equal("table", f.table(), "")
@@ -75,13 +75,13 @@ func TestNothingIsReadThatIsNotAcknowledged(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		var look atomic.Bool
 		f.store.fault = func(call string) (error, bool) {
-			if strings.HasPrefix(call, "park") {
+			if strings.HasPrefix(call, "defer") {
 				return errLost, true
 			}
 			return f.noSweepBefore(&look, call)
 		}
 		f.start()
-		f.park(nil, "1 k x/a")
+		f.deferRow(nil, "1 k x/a")
 		f.settle()
 		look.Store(true)
 		f.pass(time.Minute)
@@ -105,8 +105,8 @@ func (f *fixture) noSweepBefore(then *atomic.Bool, call string) (err error, done
 	return nil, false
 }
 
-// A row that the database refuses keeps the later ones of its chain out of the table, and nobody
-// else.
+// A row that the database refuses keeps the later ones of its ordering group out of the table, and
+// nobody else.
 func TestRefusedRowIsIsolated(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint("named=", named), func(t *testing.T) {
@@ -114,10 +114,10 @@ func TestRefusedRowIsIsolated(t *testing.T) {
 				f.line.shut("x")
 				f.store.bad["3"], f.store.named = true, named
 				f.start()
-				f.park(nil, "1 k x/a", "2 j x/a", "3 k x/a", "4 j x/a", "5 k x/a", "6 i x/a")
+				f.deferRow(nil, "1 k x/a", "2 j x/a", "3 k x/a", "4 j x/a", "5 k x/a", "6 i x/a")
 				f.settle()
 				f.equal("table", f.table(), "1 2 4 6")
-				f.park(nil, "7 k x/a", "8 j x/a")
+				f.deferRow(nil, "7 k x/a", "8 j x/a")
 				f.settle()
 				f.equal("table", f.table(), "1 2 4 6 8")
 				shot := f.s.Snapshot()
@@ -125,7 +125,7 @@ func TestRefusedRowIsIsolated(t *testing.T) {
 					t.Errorf("snapshot %+v", shot)
 				}
 				f.pass(time.Minute) // tried again and again, and not for ever longer
-				tried := f.store.count("park 3")
+				tried := f.store.count("defer 3")
 				f.store.set(func() { delete(f.store.bad, "3") })
 				f.pass(time.Minute)
 				f.equal("table", f.table(), "1 2 3 4 5 6 7 8")
@@ -136,7 +136,7 @@ func TestRefusedRowIsIsolated(t *testing.T) {
 					t.Errorf("snapshot %+v", shot)
 				}
 				f.line.said()
-				f.line.mend("x")
+				f.line.fix("x")
 				f.pass(15 * time.Second)
 				for _, key := range []string{"1 3 5 7", "2 4 8"} {
 					inOrder(t, f.line.sentIDs(), key)
@@ -166,35 +166,35 @@ func TestFreedRowsComeBeforeLaterOnes(t *testing.T) {
 		f.line.shut("x")
 		f.store.bad["1"] = true
 		f.start()
-		f.park(nil, "1 k x/a", "2 k x/a")
+		f.deferRow(nil, "1 k x/a", "2 k x/a")
 		f.settle()
 		// Two rounds are waiting, with a later row in the second, when the first one is written.
 		f.store.set(func() {
 			delete(f.store.bad, "1")
 			f.store.fault = func(call string) (error, bool) {
-				if strings.HasPrefix(call, "park o") && f.s.Snapshot().RefusedAll > 0 {
+				if strings.HasPrefix(call, "defer o") && f.s.Snapshot().RefusedAll > 0 {
 					return errLost, false
 				}
 				return nil, false
 			}
 		})
 		specs := []string{"one j x/a"}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		specs = nil
 		for i := range roundRows + 100 {
 			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i))
 		}
-		f.park(nil, append(specs, "3 k x/a")...)
+		f.deferRow(nil, append(specs, "3 k x/a")...)
 		f.pass(time.Second) // 1 is due
 		f.store.set(func() { f.store.fault = nil })
 		f.pass(10 * time.Second)
-		var parks []string
+		var defers []string
 		for _, c := range f.store.done() {
-			if strings.HasPrefix(c, "park") {
-				parks = append(parks, c)
+			if strings.HasPrefix(c, "defer") {
+				defers = append(defers, c)
 			}
 		}
-		all := " " + strings.Join(parks, " ") + " "
+		all := " " + strings.Join(defers, " ") + " "
 		if i, j := strings.LastIndex(all, " 2 "), strings.Index(all, " 3 "); i < 0 || i > j {
 			t.Errorf("2 was written at %d, 3 at %d", i, j)
 		}
@@ -205,36 +205,36 @@ func TestFreedRowsComeBeforeLaterOnes(t *testing.T) {
 func TestNoLookReadsWhatIsNotAcknowledged(t *testing.T) {
 	for _, c := range []struct {
 		second string
-		gone   bool // the row that the gate was probed with
+		gone   bool // the row that the paused destination was probed with
 	}{{"2 j x/a", false}, {"2 j x/a", true}, {"2 k x/a", true}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			inBubble(t, Config{}, func(f *fixture) {
 				f.line.shut("x/a")
 				f.start()
-				f.park(itsRoute, "1 k x/a")
+				f.deferRow(itsRoute, "1 k x/a")
 				f.settle()
 				f.store.set(func() {
 					f.store.fault = func(call string) (error, bool) {
-						if call == "park 2" {
+						if call == "defer 2" {
 							return errLost, true
 						}
 						return nil, false
 					}
 				})
-				f.park(nil, c.second)
+				f.deferRow(nil, c.second)
 				f.settle()
 				f.equal("table", f.table(), "1 2")
-				if c.gone { // the gate needs another one then
+				if c.gone { // the paused destination needs another one then
 					f.Ask(store.DeadLetter, "1")
 				} else {
-					f.line.mend("x/a")
+					f.line.fix("x/a")
 				}
 				f.pass(30 * time.Second)
 				if log := f.line.said(); strings.Contains(log, "offer 2") {
 					t.Errorf("log:\n%s", log)
 				}
 				f.store.set(func() { f.store.fault = nil })
-				f.line.mend("x/a")
+				f.line.fix("x/a")
 				f.pass(30 * time.Second)
 				f.equal("table", f.table(), "")
 				if n := strings.Count(f.line.said(), "sent 2"); n != 1 {
@@ -252,20 +252,20 @@ func TestRefusedRowGetsNewNumbers(t *testing.T) {
 		var look atomic.Bool
 		f.store.bad["1"] = true
 		f.store.fault = func(call string) (error, bool) {
-			if call == "park 1" && !f.store.isBad("1") {
+			if call == "defer 1" && !f.store.isBad("1") {
 				return errLost, true // written, and not seen to be
 			}
 			return f.noSweepBefore(&look, call)
 		}
 		f.start()
-		f.park(nil, "1 k x/a", "2 j x/a")
+		f.deferRow(nil, "1 k x/a", "2 j x/a")
 		f.settle()
 		f.store.set(func() { delete(f.store.bad, "1") })
 		f.pass(3 * time.Second)
 		f.equal("table", f.table(), "1")
 		looks := f.store.count("runs")
 		look.Store(true)
-		f.park(nil, "3 k x/a")
+		f.deferRow(nil, "3 k x/a")
 		f.pass(10 * time.Second)
 		if f.store.count("runs") == looks {
 			t.Error("the feeder has not looked")
@@ -283,9 +283,9 @@ func TestRefusedStatementIsNotTheRows(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
-		var mended atomic.Bool
+		var fixed atomic.Bool
 		f.store.fault = func(call string) (error, bool) {
-			if !mended.Load() && strings.HasPrefix(call, "park") {
+			if !fixed.Load() && strings.HasPrefix(call, "defer") {
 				return &store.Refused{Err: errors.New("no such column")}, false
 			}
 			return nil, false
@@ -294,12 +294,12 @@ func TestRefusedStatementIsNotTheRows(t *testing.T) {
 		for i := range 200 {
 			specs = append(specs, fmt.Sprintf("%03d k%d x/a", i, i))
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.settle()
 		if n := f.s.Snapshot().RefusedAll; n != refusalLimit {
 			t.Errorf("%d rows are held back", n)
 		}
-		mended.Store(true)
+		fixed.Store(true)
 		f.pass(2 * time.Minute)
 		if n := len(strings.Fields(f.table())); n != 200 {
 			t.Errorf("%d rows", n)
@@ -318,11 +318,11 @@ func TestRounds(t *testing.T) {
 		for i := range 2500 {
 			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i))
 		}
-		f.park(nil, specs...)
+		f.deferRow(nil, specs...)
 		f.settle()
 		var sizes []int
 		last := int64(0)
-		for _, numbers := range f.store.parks {
+		for _, numbers := range f.store.defers {
 			sizes = append(sizes, len(numbers))
 			for _, n := range numbers {
 				if n <= last {
@@ -334,32 +334,32 @@ func TestRounds(t *testing.T) {
 		if want := []int{1, 1, 1, 500, 500, 500, 500, 500, 1}; !slices.Equal(sizes, want) {
 			t.Errorf("rounds %v, want %v", sizes, want)
 		}
-		if n := int(f.parked.Load()); n != len(specs) || f.s.Snapshot().Queued != 0 {
-			t.Errorf("%d parked of %d", n, len(specs))
+		if n := int(f.deferred.Load()); n != len(specs) || f.s.Snapshot().Queued != 0 {
+			t.Errorf("%d deferred of %d", n, len(specs))
 		}
 	})
 }
 
 // A row holds what is needed to publish it when its outbox row is gone, and why it is here.
-func TestRowOfAParkedEvent(t *testing.T) {
+func TestRowOfADeferredEvent(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
-		f.park(transient, "1 k x/a", "2 k x/b")
-		f.park(itsRoute, "3 - x/c")
+		f.deferRow(transient, "1 k x/a", "2 k x/b")
+		f.deferRow(itsRoute, "3 - x/c")
 		f.settle()
 		one, two, three := f.row("1"), f.row("2"), f.row("3")
 		in := time.Until(one.NextAttempt).Round(time.Second)
 		if one.Class != transient.Class || one.Reason != transient.Reason || one.Attempts != 1 || one.First.IsZero() || in != 10*time.Second {
 			t.Errorf("refused: %+v, in %s", one, in)
 		}
-		if two.Reason != "" || two.Attempts != 0 || !two.First.IsZero() || !two.NextAttempt.IsZero() || !two.Ordered || two.Chain != one.Chain || two.Dest == one.Dest {
+		if two.Reason != "" || two.Attempts != 0 || !two.First.IsZero() || !two.NextAttempt.IsZero() || !two.Ordered || two.Group != one.Group || two.Dest == one.Dest {
 			t.Errorf("behind: %+v", two)
 		}
 		if r := two.Event.Route; string(r.Name) != "x" || string(r.RoutingKey) != "b" || string(two.Event.Payload) != "payload of 2" {
 			t.Errorf("event: %+v to %+v", two.Event, r)
 		}
-		if three.Ordered || three.Chain == 0 || three.Attempts != 0 || !three.NextAttempt.IsZero() || three.Reason != itsRoute.Reason || three.Destination != "there" {
+		if three.Ordered || three.Group == 0 || three.Attempts != 0 || !three.NextAttempt.IsZero() || three.Reason != itsRoute.Reason || three.Destination != "there" {
 			t.Errorf("unordered: %+v", three)
 		}
 	})
@@ -369,12 +369,12 @@ func TestRowOfAParkedEvent(t *testing.T) {
 func TestFreshDeadLetter(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
-		f.park(permanent, "1 k x/a")
+		f.deferRow(permanent, "1 k x/a")
 		f.settle()
 		f.equal("log", f.line.said(), "settled 1")
-		f.equal("letters", f.letters(), "1:open")
-		if dead, parked := f.dead.Load(), f.parked.Load(); dead != 1 || parked != 0 {
-			t.Errorf("told of %d letters, %d rows", dead, parked)
+		f.equal("dead_letters", f.deadLetters(), "1:open")
+		if dead, deferred := f.dead.Load(), f.deferred.Load(); dead != 1 || deferred != 0 {
+			t.Errorf("told of %d dead letters, %d rows", dead, deferred)
 		}
 	})
 }
@@ -384,9 +384,9 @@ func TestRouteOfAnEventIsKept(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
 		f.start()
-		p := f.parkedOf("1", "k", "x/a", nil)
-		p.Event.Route = &outbox.Route{Name: []byte("y"), RoutingKey: []byte("z")}
-		f.s.Park([]*relay.Parked{p})
+		p := f.deferredOf("1", "k", "x/a", nil)
+		p.Event.Route = &event.Route{Name: []byte("y"), RoutingKey: []byte("z")}
+		f.s.Defer([]*relay.Deferred{p})
 		f.line.shut("y")
 		f.settle()
 		if r := f.row("1").Event.Route; string(r.Name) != "y" || string(r.RoutingKey) != "z" {
@@ -402,11 +402,11 @@ func TestFencedLeaderEnds(t *testing.T) {
 		call string // the others have lost their connections
 		what func(f *fixture)
 	}{
-		{"writer", "park", func(f *fixture) { f.park(nil, "9 j y/a") }},
+		{"writer", "defer", func(f *fixture) { f.deferRow(nil, "9 j y/a") }},
 		{"feeder", "requests", func(*fixture) {}}, // it is at most a second away
 		{"reader", "positions", func(f *fixture) {
 			go func() {
-				if known, err := f.s.Known(f.t.Context(), &outbox.Event{}); err == nil {
+				if known, err := f.s.Known(f.t.Context(), &event.Event{}); err == nil {
 					f.t.Errorf("Known says %t, nobody knows", known)
 				}
 			}()
@@ -416,7 +416,7 @@ func TestFencedLeaderEnds(t *testing.T) {
 			inBubble(t, Config{}, func(f *fixture) {
 				f.line.shut("x")
 				f.start()
-				f.park(nil, "1 k x/a")
+				f.deferRow(nil, "1 k x/a")
 				f.settle()
 				f.line.said()
 				f.store.set(func() {
@@ -432,8 +432,8 @@ func TestFencedLeaderEnds(t *testing.T) {
 				f.pass(2 * time.Second)
 				select {
 				case err := <-f.ended:
-					var stop *outbox.Stop
-					if !errors.As(err, &stop) || stop.Code != outbox.ExitFailure || stop.Reason != "fenced" {
+					var stop *event.Stop
+					if !errors.As(err, &stop) || stop.Code != event.ExitFailure || stop.Reason != "fenced" {
 						t.Errorf("Run: %v", err)
 					}
 				default:

@@ -6,5 +6,5 @@ type Finding struct {
 	OK     bool
 	Warn   bool   // not OK, and the relay can work all the same
 	Detail string // what was found
-	Mend   string // what to do about it; "" when OK
+	Fix    string // what to do about it; "" when OK
 }

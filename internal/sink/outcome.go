@@ -4,8 +4,9 @@ package sink
 type State uint8
 
 const (
-	// Unknown: sent, perhaps, and not answered: the connection broke or ctx ended. The zero value, because it is the
-	// only one that is safe to be left behind by mistake: the event is sent again and nothing is settled.
+	// Unknown: sent, perhaps, and not answered: the connection broke or ctx ended. The zero value,
+	// because it is the only one that is safe to be left behind by mistake: the event is sent again
+	// and nothing is settled.
 	Unknown State = iota
 	// Unsent: certainly not at the broker; sending it was spared or not reached.
 	Unsent
@@ -23,15 +24,18 @@ func (s State) String() string {
 // Outcome is what became of one event in one Publish call.
 type Outcome struct {
 	State State
-	// Fault is non-nil exactly when State is Rejected. Events refused for one cause may share one Fault.
+	// Fault is non-nil exactly when State is Rejected. Events refused for one cause may share one
+	// Fault.
 	Fault *Fault
 }
 
-// Class is whose fault a rejection is (invariant I4). Unavailable is not among them: it is Publish's error.
+// Class is whose fault a rejection is (invariant I4). Unavailable is not among them: it is
+// Publish's error.
 type Class uint8
 
 const (
-	// Destination: the broker's answer accuses an exchange, a pair of exchange and routing key, a topic or a partition.
+	// Destination: the broker's answer accuses an exchange, a pair of exchange and routing key, a
+	// topic or a partition.
 	Destination Class = iota
 	// Transient: this event's own fault, and it may pass.
 	Transient
@@ -49,22 +53,29 @@ type Reason string
 
 // The reasons.
 const (
-	Unroutable      Reason = "unroutable"       // returned: no queue is bound for its routing key
-	NoExchange      Reason = "no_exchange"      // 404
-	NotPermitted    Reason = "not_permitted"    // 403
-	NoTopic         Reason = "no_topic"         // Kafka: the topic does not exist
-	NoLeader        Reason = "no_leader"        // Kafka: the partition has no leader that answers, while others confirm
-	TooFewReplicas  Reason = "too_few_replicas" // Kafka: fewer replicas are in sync than min.insync.replicas asks for
-	Nacked          Reason = "nacked"           // the queue is full (reject-publish), or a queue process died
-	Unconfirmed     Reason = "unconfirmed"      // no answer within confirm_timeout, twice, while the broker answers
-	TooLarge        Reason = "too_large"        // body or headers over the broker's limit
-	Invalid         Reason = "invalid"          // a header, key or property the protocol cannot carry
-	NullInTemplate  Reason = "null_in_template" // the exchange, routing key or topic has no value
-	Undecodable     Reason = "undecodable"      // the row itself: outbox.Event.Fault
-	BrokerException Reason = "broker_exception" // a channel or connection exception for this event sent alone
+	Unroutable   Reason = "unroutable"    // returned: no queue is bound for its routing key
+	NoExchange   Reason = "no_exchange"   // 404
+	NotPermitted Reason = "not_permitted" // 403
+	NoTopic      Reason = "no_topic"      // Kafka: the topic does not exist
+	// Kafka: the partition has no leader that answers, while others confirm
+	NoLeader Reason = "no_leader"
+	// Kafka: fewer replicas are in sync than min.insync.replicas asks for
+	TooFewReplicas Reason = "too_few_replicas"
+	// the queue is full (reject-publish), or a queue process died
+	Nacked Reason = "nacked"
+	// no answer within confirm_timeout, twice, while the broker answers
+	Unconfirmed Reason = "unconfirmed"
+	TooLarge    Reason = "too_large" // body or headers over the broker's limit
+	// a header, key or property the protocol cannot carry
+	Invalid        Reason = "invalid"
+	NullInTemplate Reason = "null_in_template" // the exchange, routing key or topic has no value
+	Undecodable    Reason = "undecodable"      // the row itself: outbox.Event.Fault
+	// a channel or connection exception for this event sent alone
+	BrokerException Reason = "broker_exception"
 )
 
-// Rejections are the reasons that there are for each class: every series of outbox_rejections_total.
+// Rejections are the reasons that there are for each class: every series of
+// outbox_rejections_total.
 var Rejections = map[Class][]Reason{
 	Destination: {
 		Unroutable, NoExchange, NotPermitted, NoTopic, NoLeader, TooFewReplicas, Nacked, Unconfirmed,
@@ -79,13 +90,15 @@ var Rejections = map[Class][]Reason{
 type Fault struct {
 	Class  Class
 	Reason Reason
-	// Whole is true when Class is Destination and the answer accuses the exchange or topic as a whole (Place.Unit), not
-	// only the pair of exchange and routing key or the partition (Place.Dest).
+	// Whole is true when Class is Destination and the answer accuses the exchange or topic as a
+	// whole (Place.Exchange or topic), not only the pair of exchange and routing key or the
+	// partition (Place.Dest).
 	Whole bool
-	// Destination is what the broker's answer accuses, when Class is Destination, as an operator would name it:
-	// `exchange "outbox.events"`, `exchange "outbox.events", routing key "order.created"`. Else it is where the event
-	// was going, or "".
+	// Destination is what the broker's answer accuses, when Class is Destination, as an operator
+	// would name it: `exchange "outbox.events"`, `exchange "outbox.events", routing key
+	// "order.created"`. Else it is where the event was going, or "".
 	Destination string
-	// Words are the broker's own, or the name of the limit that is passed. They carry no payload, key or header value.
+	// Words are the broker's own, or the name of the limit that is passed. They carry no payload,
+	// key or header value.
 	Words string
 }

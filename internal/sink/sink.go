@@ -1,58 +1,66 @@
-// Package sink is the contract between the lanes and a broker: what a sink is asked to do, and the outcomes it tells apart.
+// Package sink is the contract between the lanes and a broker: what a sink is asked to do, and the
+// outcomes it tells apart.
 package sink
 
 import (
 	"context"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Place is where an event belongs inside the relay. Digests are of 64 bits; two names that share one are merely held and
-// paused together.
+// Place is where an event belongs inside the relay. Digests are of 64 bits; two names that share
+// one are merely held and paused together.
 type Place struct {
-	Lane int    // from 0
-	Unit uint64 // digest of the exchange or topic; order is kept per key within it
-	Dest uint64 // digest of the pair of exchange and routing key, or of topic and partition
+	Lane            int    // from 0
+	ExchangeOrTopic uint64 // digest of the exchange or topic; order is kept per key within it
+	// digest of the pair of exchange and routing key, or of topic and partition
+	Dest uint64
 }
 
-// Sink publishes events to one broker. Publish is called by one goroutine per lane, Run by one goroutine of its own.
+// Sink publishes events to one broker. Publish is called by one goroutine per lane, Run by one
+// goroutine of its own.
 type Sink interface {
-	// Place says where an event belongs. It does no I/O and does not block; it may be called from several goroutines. All
-	// events of an ordering key and unit have the same lane for the life of the sink. ok is false while nothing is known of a topic, and
-	// for a bounded time while one that may be new is asked for again. Until Changed delivers the reader stands then, with
-	// the event outside the window, and no event of any topic is read. A topic that was answered with an error has a lane
-	// of its own, events without a topic share one: Publish there returns the fault. An event with a Route goes there.
-	Place(ev *outbox.Event) (p Place, ok bool)
+	// Place says where an event belongs. It does no I/O and does not block; it may be called from
+	// several goroutines. All events of an ordering key and exchange or topic have the same lane
+	// for the life of the sink. ok is false while nothing is known of a topic, and for a bounded
+	// time while one that may be new is asked for again. Until Changed delivers the reader stands
+	// then, with the event outside the in-flight budget, and no event of any topic is read. A topic
+	// that was answered with an error has a lane of its own, events without a topic share one:
+	// Publish there returns the fault. An event with a Route goes there.
+	Place(ev *event.Event) (p Place, ok bool)
 
-	// Route names where the event goes, for a row of the siding: what Publish would use now. A template without a value
-	// leaves its part nil.
-	Route(ev *outbox.Event) outbox.Route
+	// Route names where the event goes, for a row of the retry table: what Publish would use now. A
+	// template without a value leaves its part nil.
+	Route(ev *event.Event) event.Route
 
-	// Changed delivers after metadata changed, so that Place is worth asking again. A sink whose Place always answers
-	// returns nil.
+	// Changed delivers after metadata changed, so that Place is worth asking again. A sink whose
+	// Place always answers returns nil.
 	Changed() <-chan struct{}
 
-	// Publish sends the events in order and fills in one outcome each; len(outcomes) == len(events), all zero at the call.
+	// Publish sends the events in order and fills in one outcome each; len(outcomes) ==
+	// len(events), all zero at the call.
 	//
-	// A call carries at most one event of an ordering key, unless the sink appends a call atomically or ordering is
-	// pipelined. After a rejected event nothing of its key and unit is sent in that call: those are Unsent. Others go on,
-	// those of the key elsewhere too. With a nil error every
-	// outcome is Confirmed, Rejected or Unsent.
+	// A call carries at most one event of an ordering key, unless the sink appends a call
+	// atomically or ordering is pipelined. After a rejected event nothing of its key and exchange
+	// or topic is sent in that call: those are Unsent. Others go on, those of the key elsewhere
+	// too. With a nil error every outcome is Confirmed, Rejected or Unsent.
 	//
-	// A non-nil error means unavailable, and at least one outcome is Unknown or all are Unsent. Those two are offered
-	// again, in order and before anything new: one by one until one is confirmed, not as the same call. A sink whose
-	// broker knows a repeat by the call it came in makes that call again inside Publish. While the broker is away, or has
-	// blocked its publishers, Publish waits; no attempt is spent. It returns soon after ctx is done, then with ctx's error,
-	// and never hangs on a dead connection.
-	Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []Outcome) error
+	// A non-nil error means unavailable, and at least one outcome is Unknown or all are Unsent.
+	// Those two are offered again, in order and before anything new: one by one until one is
+	// confirmed, not as the same call. A sink whose broker knows a repeat by the call it came in
+	// makes that call again inside Publish. While the broker is away, or has blocked its
+	// publishers, Publish waits; no attempt is spent. It returns soon after ctx is done, then with
+	// ctx's error, and never hangs on a dead connection.
+	Publish(ctx context.Context, lane int, events []*event.Event, outcomes []Outcome) error
 
-	// Run keeps the connections until ctx is done; it returns nil then, and an error only when the sink can never work
-	// (an *outbox.Stop). Publish works only while Run runs.
+	// Run keeps the connections until ctx is done; it returns nil then, and an error only when the
+	// sink can never work (an *event.Stop). Publish works only while Run runs.
 	Run(ctx context.Context) error
 }
 
-// A call carries at most MaxCallEvents events or MaxCallBytes bytes (one larger event goes alone), which bounds what a
-// sink must keep beside the window: a lane of RabbitMQ has room for as many returned messages.
+// A call carries at most MaxCallEvents events or MaxCallBytes bytes (one larger event goes alone),
+// which bounds what a sink must keep beside the max_in_flight: a lane of RabbitMQ has room for as
+// many returned messages.
 const (
 	MaxCallEvents = 512
 	MaxCallBytes  = 1 << 20

@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // allowed is what a template may contain, for the error that refuses the rest.
 const allowed = "{aggregate}, {key}, {type}, {id} and {column:NAME}"
 
-// Template makes the name of a destination (exchange, routing key, topic) from an event. The zero value is the empty
-// constant. It is immutable and safe for concurrent use.
+// Template makes the name of a destination (exchange, routing key, topic) from an event. The zero
+// value is the empty constant. It is immutable and safe for concurrent use.
 type Template struct {
 	text  string
 	parts []part // empty: text is the value
@@ -36,8 +36,9 @@ const (
 	column
 )
 
-// ParseTemplate reads a template: text with the placeholders {aggregate}, {key}, {type}, {id} and {column:NAME}. There
-// is no escape for braces. A template that names columns must be bound before it is used.
+// ParseTemplate reads a template: text with the placeholders {aggregate}, {key}, {type}, {id} and
+// {column:NAME}. There is no escape for braces. A template that names columns must be bound before
+// it is used.
 func ParseTemplate(s string) (Template, error) {
 	t := Template{text: s}
 	if !strings.ContainsAny(s, "{}") {
@@ -116,7 +117,8 @@ func (t Template) Uses() []string {
 	return names
 }
 
-// Bind returns the template with each {column:NAME} tied to its place in columns, which is the order of Event.Columns.
+// Bind returns the template with each {column:NAME} tied to its place in columns, which is the
+// order of Event.Columns.
 func (t Template) Bind(columns []string) (Template, error) {
 	t.parts = slices.Clone(t.parts)
 	for i, p := range t.parts {
@@ -130,8 +132,9 @@ func (t Template) Bind(columns []string) (Template, error) {
 	return t, nil
 }
 
-// Append appends the value for ev to dst. ok is false when a placeholder's value is NULL; dst is then of no use.
-func (t Template) Append(dst []byte, ev *outbox.Event) (value []byte, ok bool) {
+// Append appends the value for ev to dst. ok is false when a placeholder's value is NULL; dst is
+// then of no use.
+func (t Template) Append(dst []byte, ev *event.Event) (value []byte, ok bool) {
 	if len(t.parts) == 0 {
 		return append(dst, t.text...), true
 	}
@@ -151,7 +154,7 @@ func (t Template) Append(dst []byte, ev *outbox.Event) (value []byte, ok bool) {
 }
 
 // of is the placeholder's value in ev; nil is NULL.
-func (p *part) of(ev *outbox.Event) []byte {
+func (p *part) of(ev *event.Event) []byte {
 	switch p.kind {
 	case aggregate:
 		return ev.Aggregate

@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 func TestTemplateValues(t *testing.T) {
-	ev := &outbox.Event{
+	ev := &event.Event{
 		ID: []byte("id-1"), Aggregate: []byte("order"), Key: []byte("42"), Type: []byte("created"),
 		Columns: [][]byte{[]byte("eu"), nil},
 	}
@@ -43,10 +43,10 @@ func TestTemplateNullIsNotTheEmptyString(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := tpl.Append(nil, &outbox.Event{Type: []byte{}}); !ok || string(got) != "x." {
+	if got, ok := tpl.Append(nil, &event.Event{Type: []byte{}}); !ok || string(got) != "x." {
 		t.Errorf("empty type: got %q, %v", got, ok)
 	}
-	if _, ok := tpl.Append(nil, &outbox.Event{}); ok {
+	if _, ok := tpl.Append(nil, &event.Event{}); ok {
 		t.Error("a NULL type made a name")
 	}
 }
@@ -84,7 +84,7 @@ func TestTemplateColumns(t *testing.T) {
 	if _, err := tpl.Bind([]string{"a"}); err == nil || !strings.Contains(err.Error(), `column "b"`) {
 		t.Errorf("bind without b: got %v", err)
 	}
-	if _, ok := tpl.Append(nil, &outbox.Event{Aggregate: []byte("x"), Columns: [][]byte{[]byte("v")}}); ok {
+	if _, ok := tpl.Append(nil, &event.Event{Aggregate: []byte("x"), Columns: [][]byte{[]byte("v")}}); ok {
 		t.Error("an unbound template made a name")
 	}
 }
@@ -101,7 +101,7 @@ func TestConstantTemplateCostsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ev := &outbox.Event{Aggregate: []byte("order"), Type: []byte("created")}
+	ev := &event.Event{Aggregate: []byte("order"), Type: []byte("created")}
 	buf := make([]byte, 0, 64)
 	if n := testing.AllocsPerRun(100, func() { tpl.Append(buf, ev); dynamic.Append(buf, ev) }); n != 0 {
 		t.Errorf("%v allocations", n)

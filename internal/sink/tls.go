@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// MendTLS is what to do about an error of TLS with a broker; "" when err is none of those. section is where the
-// configuration has ca, cert, key and server_name.
-func MendTLS(section string, err error) string {
+// FixTLS is what to do about an error of TLS with a broker; "" when err is none of those. section
+// is where the configuration has ca, cert, key and server_name.
+func FixTLS(section string, err error) string {
 	var unknownCA x509.UnknownAuthorityError
 	var hostname x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -41,9 +41,10 @@ func isAlert(err error) bool {
 	return errors.As(err, &network) && network.Op == "remote error"
 }
 
-// TLSConn is a connection with TLS, after its handshake, that knows why a broker refuses the client certificate. With TLS
-// 1.3 the broker says so when the handshake is over for the client, and hangs up: the first write may come too late then and
-// fail with a reset that tells nothing, while the broker's alert is there to be read. Reads may run beside writes, one each.
+// TLSConn is a connection with TLS, after its handshake, that knows why a broker refuses the client
+// certificate. With TLS 1.3 the broker says so when the handshake is over for the client, and hangs
+// up: the first write may come too late then and fail with a reset that tells nothing, while the
+// broker's alert is there to be read. Reads may run beside writes, one each.
 type TLSConn struct {
 	*tls.Conn
 	wrote bool

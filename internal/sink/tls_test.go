@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestMendTLS(t *testing.T) {
+func TestFixTLS(t *testing.T) {
 	alert := func(number uint8) error {
 		return &net.OpError{Op: "remote error", Err: tls.AlertError(number)}
 	}
@@ -22,12 +22,12 @@ func TestMendTLS(t *testing.T) {
 		"set s.tls.cert and key":                  alert(116),
 		"check s.tls.cert and key, and that a CA": alert(48),
 	} {
-		if got := MendTLS("s.tls", fmt.Errorf("connect: %w", errors.Join(errors.New("other"), err))); !strings.Contains(got, want) {
+		if got := FixTLS("s.tls", fmt.Errorf("connect: %w", errors.Join(errors.New("other"), err))); !strings.Contains(got, want) {
 			t.Errorf("of %v: %q, want %q", err, got, want)
 		}
 	}
 	for _, err := range []error{nil, errors.New("x"), &net.OpError{Op: "dial", Err: errors.New("refused")}} {
-		if got := MendTLS("s.tls", err); got != "" {
+		if got := FixTLS("s.tls", err); got != "" {
 			t.Errorf("of %v: %q, want nothing", err, got)
 		}
 	}

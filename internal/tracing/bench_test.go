@@ -22,7 +22,7 @@ func BenchmarkUnsampled(b *testing.B) {
 	for name, row := range map[string]string{"no row": "", "row": unrecorded} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			ev, now := event(1, row), time.Now()
+			ev, now := newEvent(1, row), time.Now()
 			for b.Loop() {
 				tr.Traceparent(ev, room[:0])
 				tr.Published(ev, 0, now)
@@ -51,7 +51,7 @@ func BenchmarkSampled(b *testing.B) {
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx) }()
 	await.Until(b, "the tracer to run", tr.queue.isOpen)
-	ev, now := event(1, recorded), time.Now()
+	ev, now := newEvent(1, recorded), time.Now()
 	b.ReportAllocs()
 	made := 0
 	for b.Loop() {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // logged is a log whose lines can be read as one text.
@@ -49,7 +49,7 @@ func bounded(t *testing.T, endpoint string) (tr *Tracer, stop func(), said func(
 // flood makes more spans than have room.
 func flood(tr *Tracer) {
 	for i := range uint32(10 * few) {
-		tr.Published(event(i, recorded), 0, time.Now())
+		tr.Published(newEvent(i, recorded), 0, time.Now())
 	}
 }
 
@@ -68,7 +68,7 @@ func TestSilentCollector(t *testing.T) {
 	if !strings.Contains(said(), "the last spans are not exported") {
 		t.Errorf("log:\n%s", said())
 	}
-	tr.Published(event(1, recorded), 0, time.Now()) // after the end
+	tr.Published(newEvent(1, recorded), 0, time.Now()) // after the end
 	if got := tr.Stats(); got.Dropped != 9*few+1 {
 		t.Errorf("stats %+v", got)
 	}
@@ -90,7 +90,7 @@ func TestRefusingCollector(t *testing.T) {
 	}
 	c.Refuse(http.StatusOK)
 	await.Until(t, "the queue to be empty", func() bool { return tr.queue.isEmpty() })
-	ev := event(1000, recorded)
+	ev := newEvent(1000, recorded)
 	tr.Published(ev, 0, time.Now())
 	own := parsed(t, string(tr.Traceparent(ev, nil)))
 	if _, err := c.WaitSpan(await.Context(t), func(s servers.Span) bool { return s.ID == own.SpanID() }); err != nil {
@@ -103,7 +103,7 @@ func TestRefusingCollector(t *testing.T) {
 func TestCollectorAway(t *testing.T) {
 	c := servers.StartCollector(t)
 	tr, _, _ := bounded(t, c.URL())
-	tr.Published(event(1, recorded), 0, time.Now())
+	tr.Published(newEvent(1, recorded), 0, time.Now())
 	if _, err := c.WaitSpan(await.Context(t), func(servers.Span) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
@@ -112,10 +112,10 @@ func TestCollectorAway(t *testing.T) {
 	if err := c.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	var next outbox.Position
+	var next event.Position
 	await.Until(t, "a span to be exported again", func() bool {
 		next.Index++
-		tr.Published(event(2000+next.Index, recorded), 0, time.Now())
+		tr.Published(newEvent(2000+next.Index, recorded), 0, time.Now())
 		return tr.Stats().Exported > 1
 	})
 }

@@ -31,7 +31,7 @@ func TestSizesWithoutSense(t *testing.T) {
 				t.Setenv(name, value)
 				log, said := logged()
 				tr, stop := started(t, Config{Log: log})
-				tr.Published(event(1, ""), 0, time.Now())
+				tr.Published(newEvent(1, ""), 0, time.Now())
 				stop()
 				if got := tr.Stats(); got != (Stats{Exported: 1}) {
 					t.Errorf("stats %+v", got)
@@ -54,7 +54,8 @@ func TestNoExporter(t *testing.T) {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318") // not https, as the certificate has it
+	// not https, as the certificate has it
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
 	t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", file)
 	log, said := logged()
 	tr := New(Config{Log: log})
@@ -62,8 +63,8 @@ func TestNoExporter(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx) }()
 	await.Until(t, "it to be told", func() bool { return strings.Contains(said(), "open exporter") })
-	await.Until(t, "the row's to be taken", func() bool { return string(tr.Traceparent(event(1, recorded), nil)) == recorded })
-	tr.Published(event(1, recorded), 0, time.Now())
+	await.Until(t, "the row's to be taken", func() bool { return string(tr.Traceparent(newEvent(1, recorded), nil)) == recorded })
+	tr.Published(newEvent(1, recorded), 0, time.Now())
 	cancel()
 	if err := <-done; err != nil || tr.Stats() != (Stats{}) {
 		t.Errorf("%v, %+v", err, tr.Stats())

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // part is what of the ids is made; odd numbers without structure, or none.
@@ -19,36 +19,36 @@ const (
 )
 
 // digest is an id that no other event has. It is never zero, which would be no id.
-func (t *Tracer) digest(ev *outbox.Event, of part) uint64 {
+func (t *Tracer) digest(ev *event.Event, of part) uint64 {
 	if ev.Replay {
 		of ^= replayed
 	}
 	at := ev.Position
 	at.Commit ^= pglogrepl.LSN(t.seed ^ uint64(of))
-	return max(outbox.HashPosition(at), 1)
+	return max(event.HashPosition(at), 1)
 }
 
 // isPlainlyNotSampled recognizes most events that are not sampled, in a few nanoseconds: it is
 // called twice for each event, at its message and at its confirm. Of the others span decides.
-func (t *Tracer) isPlainlyNotSampled(ev *outbox.Event) bool {
+func (t *Tracer) isPlainlyNotSampled(ev *event.Event) bool {
 	if len(ev.Traceparent) == 0 {
 		return !t.env.records(t.digest(ev, lowerHalf))
 	}
-	return t.env.parentBased && outbox.IsUnsampled(ev.Traceparent)
+	return t.env.parentBased && event.IsUnsampled(ev.Traceparent)
 }
 
 // spanContext is the context of an event's span and of its parent, which is zero for one that
 // begins a trace.
-func (t *Tracer) spanContext(ev *outbox.Event) (own, parent outbox.TraceContext, sampled bool) {
+func (t *Tracer) spanContext(ev *event.Event) (own, parent event.TraceContext, sampled bool) {
 	if ev.Copy || t.shut.Load() {
 		return own, parent, false
 	}
-	parent, ok := outbox.ParseTraceparent(ev.Traceparent)
+	parent, ok := event.ParseTraceparent(ev.Traceparent)
 	if ok {
-		own.Trace, own.Flags = parent.Trace, parent.Flags|outbox.TraceSampled
+		own.Trace, own.Flags = parent.Trace, parent.Flags|event.TraceSampled
 	} else {
 		binary.BigEndian.PutUint64(own.Trace[8:], t.digest(ev, lowerHalf))
-		own.Flags = outbox.TraceSampled
+		own.Flags = event.TraceSampled
 	}
 	switch {
 	case ok && t.env.parentBased && !parent.Sampled():

@@ -12,7 +12,7 @@ import (
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 const spanName = "outbox.publish"
@@ -29,7 +29,7 @@ const operatorsReason = "operator"
 type span struct {
 	span        otlp.Span
 	status      otlp.Status
-	own, parent outbox.TraceContext
+	own, parent event.TraceContext
 	attributes  [16]*common.KeyValue // backing of the span's
 	pairs       [10]pair
 	used        int // of pairs
@@ -48,7 +48,7 @@ var spans = sync.Pool{New: func() any { return new(span) }}
 
 // endSpan makes an event's span and hands it to the queue of the export, if it is sampled and there
 // is room. reason says why it became a dead letter.
-func (t *Tracer) endSpan(ev *outbox.Event, at time.Time, retries int, reason string) {
+func (t *Tracer) endSpan(ev *event.Event, at time.Time, retries int, reason string) {
 	own, parent, sampled := t.spanContext(ev)
 	if !sampled {
 		return
@@ -84,7 +84,7 @@ func nanos(at time.Time) uint64 { return uint64(max(at.UnixNano(), 0)) }
 
 // describe sets the attributes: the relay's own, and those of OpenTelemetry's conventions for
 // messaging.
-func (t *Tracer) describe(s *span, ev *outbox.Event, retries int, reason string) {
+func (t *Tracer) describe(s *span, ev *event.Event, retries int, reason string) {
 	to := t.destination(ev)
 	s.span.Attributes = append(s.attributes[:0], t.same...)
 	if reason == published {

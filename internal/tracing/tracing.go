@@ -15,7 +15,7 @@ import (
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Config is what the environment does not say.
@@ -46,7 +46,7 @@ type Stats struct {
 type Tracer struct {
 	cfg         Config
 	env         environment
-	destination func(*outbox.Event) Destination
+	destination func(*event.Event) Destination
 	seed        uint64             // of ids
 	same        []*common.KeyValue // what all spans say
 	queue       *queue             // open while Run runs
@@ -75,12 +75,12 @@ func New(cfg Config) *Tracer {
 	t := &Tracer{
 		cfg: cfg, env: env, seed: rand.Uint64(), same: same(cfg), queue: newQueue(env.queue, env.batch), exportLog: exportLog{log: cfg.Log},
 	}
-	t.destination = func(*outbox.Event) Destination { return Destination{Partition: -1} }
+	t.destination = func(*event.Event) Destination { return Destination{Partition: -1} }
 	return t
 }
 
 // SendsTo sets how to find out where an event went. Call it before Run.
-func (t *Tracer) SendsTo(destination func(*outbox.Event) Destination) { t.destination = destination }
+func (t *Tracer) SendsTo(destination func(*event.Event) Destination) { t.destination = destination }
 
 // Stats are the counts.
 func (t *Tracer) Stats() Stats {
@@ -90,7 +90,7 @@ func (t *Tracer) Stats() Stats {
 // Traceparent is what an event's message carries: the context of its span when it is sampled, in
 // buf[:0], else that of the row, byte for byte; nil: nothing. The same event has the same one as
 // long as the process lives.
-func (t *Tracer) Traceparent(ev *outbox.Event, buf []byte) []byte {
+func (t *Tracer) Traceparent(ev *event.Event, buf []byte) []byte {
 	if t.isPlainlyNotSampled(ev) {
 		return ev.Traceparent
 	}
@@ -102,13 +102,13 @@ func (t *Tracer) Traceparent(ev *outbox.Event, buf []byte) []byte {
 }
 
 // Span is the context of an event's span; ok is false when it is not sampled.
-func (t *Tracer) Span(ev *outbox.Event) (own outbox.TraceContext, ok bool) {
+func (t *Tracer) Span(ev *event.Event) (own event.TraceContext, ok bool) {
 	own, _, ok = t.spanContext(ev)
 	return own, ok
 }
 
 // Published makes the span of an event that was confirmed, after so many refusals.
-func (t *Tracer) Published(ev *outbox.Event, retries int, at time.Time) {
+func (t *Tracer) Published(ev *event.Event, retries int, at time.Time) {
 	if !t.isPlainlyNotSampled(ev) {
 		t.endSpan(ev, at, retries, published)
 	}
@@ -116,7 +116,7 @@ func (t *Tracer) Published(ev *outbox.Event, retries int, at time.Time) {
 
 // Dead makes the span of an event that became a dead letter: its row is committed there. reason is
 // of sink's closed list, "" when it was an operator's decision.
-func (t *Tracer) Dead(ev *outbox.Event, retries int, reason string, at time.Time) {
+func (t *Tracer) Dead(ev *event.Event, retries int, reason string, at time.Time) {
 	if reason == "" {
 		reason = operatorsReason
 	}

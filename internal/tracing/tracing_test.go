@@ -13,7 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 const (
@@ -59,9 +59,9 @@ func started(t *testing.T, cfg Config) (*Tracer, func()) {
 	return tr, stop
 }
 
-func event(n uint32, traceparent string) *outbox.Event {
-	ev := &outbox.Event{
-		Position: outbox.Position{Commit: 0x16B3748, Index: n}, CommitTime: time.Now().Add(-time.Second), ID: fmt.Append(nil, "id-", n),
+func newEvent(n uint32, traceparent string) *event.Event {
+	ev := &event.Event{
+		Position: event.Position{Commit: 0x16B3748, Index: n}, CommitTime: time.Now().Add(-time.Second), ID: fmt.Append(nil, "id-", n),
 		Key: []byte("secret-key"), Payload: []byte("secret-payload"), Headers: []byte(`{"h": "secret-header"}`),
 	}
 	if traceparent != "" {
@@ -70,9 +70,9 @@ func event(n uint32, traceparent string) *outbox.Event {
 	return ev
 }
 
-// TestChain: the message's traceparent names the span that is exported later, and that is a child
+// TestGroup: the message's traceparent names the span that is exported later, and that is a child
 // of the row's, over both protocols.
-func TestChain(t *testing.T) {
+func TestGroup(t *testing.T) {
 	for _, protocol := range []string{"http/protobuf", "grpc"} {
 		t.Run(protocol, func(t *testing.T) {
 			quiet(t)
@@ -83,17 +83,17 @@ func TestChain(t *testing.T) {
 			}
 			t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
 			tr, stop := started(t, Config{System: "rabbitmq", Operation: "publish", Slot: "orders", Version: "1.2.3"})
-			tr.SendsTo(func(*outbox.Event) Destination {
+			tr.SendsTo(func(*event.Event) Destination {
 				return Destination{Name: "outbox.events", RoutingKey: "order.placed", Partition: -1}
 			})
 
-			ev := event(1, recorded)
+			ev := newEvent(1, recorded)
 			sent := string(tr.Traceparent(ev, nil))
 			if again := string(tr.Traceparent(ev, nil)); again != sent {
 				t.Fatalf("sent as %s, and then as %s", sent, again)
 			}
 			tr.Published(ev, 3, ev.CommitTime.Add(250*time.Millisecond))
-			dead := event(2, recorded)
+			dead := newEvent(2, recorded)
 			tr.Dead(dead, 19, "too_large", time.Now())
 			stop() // flushes
 
@@ -139,9 +139,9 @@ func TestChain(t *testing.T) {
 	}
 }
 
-func parsed(t *testing.T, text string) outbox.TraceContext {
+func parsed(t *testing.T, text string) event.TraceContext {
 	t.Helper()
-	c, ok := outbox.ParseTraceparent([]byte(text))
+	c, ok := event.ParseTraceparent([]byte(text))
 	if !ok {
 		t.Fatalf("%q is no traceparent", text)
 	}
@@ -183,7 +183,7 @@ func TestWhoDecides(t *testing.T) {
 			t.Setenv("OTEL_TRACES_SAMPLER", tc.sampler)
 			t.Setenv("OTEL_TRACES_SAMPLER_ARG", tc.arg)
 			tr := New(Config{})
-			ev := event(7, tc.row)
+			ev := newEvent(7, tc.row)
 			got := string(tr.Traceparent(ev, make([]byte, 0, 64)))
 			if tc.want != "own" && tc.want != "root" {
 				if got != tc.want {
@@ -194,19 +194,19 @@ func TestWhoDecides(t *testing.T) {
 				}
 				return
 			}
-			own, row := parsed(t, got), outbox.TraceContext{}
+			own, row := parsed(t, got), event.TraceContext{}
 			if tc.want == "own" {
 				row = parsed(t, tc.row)
 			}
 			if !own.Sampled() || own.Span == row.Span || (tc.want == "own") != (own.Trace == row.Trace) {
 				t.Errorf("the message has %q, the row %q", got, tc.row)
 			}
-			if other := string(tr.Traceparent(event(8, tc.row), nil)); other == got {
+			if other := string(tr.Traceparent(newEvent(8, tc.row), nil)); other == got {
 				t.Error("two events have one span")
 			}
 			ev.Replay = true
 			if again := string(tr.Traceparent(ev, nil)); again == got {
-				t.Error("a letter that is replayed has the span of the event that died")
+				t.Error("a dead letter that is replayed has the span of the event that died")
 			}
 			ev.Copy = true
 			if copied := string(tr.Traceparent(ev, nil)); copied != tc.row {
@@ -227,7 +227,7 @@ func TestRatio(t *testing.T) {
 	const n = 100_000
 	sampled, spans := 0, map[[8]byte]bool{}
 	for i := range uint32(n) {
-		if own, ok := tr.Span(event(i, "")); ok {
+		if own, ok := tr.Span(newEvent(i, "")); ok {
 			sampled++
 			spans[own.Span] = true
 		}
@@ -284,7 +284,7 @@ func TestEnvironmentNames(t *testing.T) {
 	t.Setenv("OTEL_SERVICE_NAME", "shop-relay")
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
 	tr, stop := started(t, Config{})
-	ev := event(1, "")
+	ev := newEvent(1, "")
 	ev.ID = []byte("not \xff UTF-8") // would cost the whole batch
 	tr.Published(ev, 0, time.Now())
 	stop()
@@ -309,7 +309,7 @@ func TestAllocatesNothingForWhatIsNotSampled(t *testing.T) {
 	var room [64]byte
 	now := time.Now()
 	for _, row := range []string{"", unrecorded, "garbage"} {
-		ev := event(1, row)
+		ev := newEvent(1, row)
 		if n := testing.AllocsPerRun(1000, func() {
 			tr.Traceparent(ev, room[:0])
 			tr.Published(ev, 0, now)
@@ -317,7 +317,7 @@ func TestAllocatesNothingForWhatIsNotSampled(t *testing.T) {
 			t.Errorf("row %q: %v allocations, want 0", row, n)
 		}
 	}
-	if ev := event(1, recorded); testing.AllocsPerRun(1000, func() { tr.Traceparent(ev, room[:0]) }) != 0 {
+	if ev := newEvent(1, recorded); testing.AllocsPerRun(1000, func() { tr.Traceparent(ev, room[:0]) }) != 0 {
 		t.Error("the traceparent of a sampled event allocates")
 	}
 }
@@ -338,7 +338,7 @@ func TestAgreesWithOtherSamplers(t *testing.T) {
 		other := sdk.TraceIDRatioBased(ratio)
 		for i := range uint32(10_000) {
 			var id [16]byte
-			lower := tr.digest(event(i, ""), lowerHalf)
+			lower := tr.digest(newEvent(i, ""), lowerHalf)
 			binary.BigEndian.PutUint64(id[8:], lower)
 			result := other.ShouldSample(sdk.SamplingParameters{ParentContext: context.Background(), TraceID: id})
 			if ours := tr.env.records(lower); ours != (result.Decision == sdk.RecordAndSample) {

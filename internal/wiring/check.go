@@ -19,8 +19,8 @@ import (
 // CheckTimeout is how long all questions together may take.
 const CheckTimeout = 30 * time.Second
 
-// Check checks PostgreSQL, the broker and the configuration. It publishes nothing. The two are checked at once: one
-// that goes silent takes all the time there is.
+// Check checks PostgreSQL, the broker and the configuration. It publishes nothing. The two are
+// checked at once: one that goes silent takes all the time there is.
 func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Logger) ([]check.Finding, error) {
 	rc.Log = zap.NewNop()
 	var broker []check.Finding

@@ -10,8 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 )
 
-// checkOrdering warns of a template that sends the events of one key to several exchanges or topics: order is kept within
-// one of them only. Nothing is found for a sink without a template. With a profile it describes the order kept.
+// checkOrdering warns of a template that sends the events of one key to several exchanges or
+// topics: order is kept within one of them only. Nothing is found for a sink without a template.
+// With a profile it describes the order kept.
 func checkOrdering(c *config.Config) []check.Finding {
 	driver := DriverOf(c)
 	if driver.Scope == "" {
@@ -36,13 +37,14 @@ func checkOrdering(c *config.Config) []check.Finding {
 	default:
 		f.Level = check.LevelWarn
 		f.Detail = fmt.Sprintf("%s %q sends events %s to several %ss by %s: they keep their order within each, and none among them", t.Key, t, whole, scope, strings.Join(found, " and "))
-		f.Mend = fmt.Sprintf("%s: %q; or, if nobody counts on the order, delivery.ordering: none", t.Key, removePlaceholders(t.String(), parts))
+		f.Fix = fmt.Sprintf("%s: %q; or, if nobody counts on the order, delivery.ordering: none", t.Key, removePlaceholders(t.String(), parts))
 	}
 	return []check.Finding{f}
 }
 
-// profileOrdering describes the order that a profile keeps. Debezium's options choose the topics, so there is nothing to fix, and one
-// constant topic in its options is not the only one: a value that the expression does not match is its own topic.
+// profileOrdering describes the order that a profile keeps. Debezium's options choose the topics,
+// so there is nothing to fix, and one constant topic in its options is not the only one: a value
+// that the expression does not match is its own topic.
 func profileOrdering(scope, ordering string) string {
 	if scope == "topic" {
 		scope = "partition"
@@ -53,13 +55,15 @@ func profileOrdering(scope, ordering string) string {
 	return fmt.Sprintf("the events of a key keep their order within each %s, and none among %ss; behind Debezium all events do: delivery.ordering: commit", scope, scope)
 }
 
-// splitting are the placeholders that may differ between events of one ordering key, which is aggregate and key.
+// splitting are the placeholders that may differ between events of one ordering key, which is
+// aggregate and key.
 var (
 	placeholdersWithinKey = regexp.MustCompile(`\{(?:type|id|column:[^{}]*)\}`)
 	placeholders          = regexp.MustCompile(`\{[^{}]*\}`)
 )
 
-// removePlaceholders is the template without some of its parts, and without the dots and dashes that they leave behind.
+// removePlaceholders is the template without some of its parts, and without the dots and dashes
+// that they leave behind.
 func removePlaceholders(template string, parts *regexp.Regexp) string {
 	left := parts.ReplaceAllString(template, "")
 	left = regexp.MustCompile(`([._/-])[._/-]+`).ReplaceAllString(left, "$1")

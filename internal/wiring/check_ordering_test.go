@@ -12,7 +12,7 @@ func TestTemplatesThatSplitAKey(t *testing.T) {
 	for _, c := range []struct {
 		sink, ordering string
 		level          string
-		mend           string
+		fix            string
 	}{
 		{`{rabbitmq: {exchange: events}}`, "key", "ok", ""},
 		{`{rabbitmq: {exchange: "e.{aggregate}.{key}"}}`, "key", "ok", ""},
@@ -29,7 +29,7 @@ func TestTemplatesThatSplitAKey(t *testing.T) {
 		conf := configured(t, c.sink, "")
 		conf.Delivery.Ordering = c.ordering
 		found := checkOrdering(conf)
-		if len(found) != 1 || found[0].Name != "ordering" || found[0].Level != c.level || !strings.HasPrefix(found[0].Mend, c.mend) || found[0].Detail == "" {
+		if len(found) != 1 || found[0].Name != "ordering" || found[0].Level != c.level || !strings.HasPrefix(found[0].Fix, c.fix) || found[0].Detail == "" {
 			t.Errorf("%s with ordering %s: %+v", c.sink, c.ordering, found)
 		}
 	}
@@ -38,8 +38,9 @@ func TestTemplatesThatSplitAKey(t *testing.T) {
 	}
 }
 
-// With a profile the topics are Debezium's, by routes that the relay does not choose: there is nothing to mend, and the template's
-// keys are refused there. A constant topic is not all: values that the expression does not match go elsewhere.
+// With a profile the topics are Debezium's, by routes that the relay does not choose: there is
+// nothing to fix, and the template's keys are refused there. A constant topic is not all: values
+// that the expression does not match go elsewhere.
 func TestOrderingBehindDebezium(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const constant = `"route.topic.replacement": all, "route.topic.regex": "order"`
@@ -53,7 +54,7 @@ func TestOrderingBehindDebezium(t *testing.T) {
 		conf := configured(t, fmt.Sprintf(`{%s: {}, compat: {profile: %s, options: {"topic.prefix": shop, %s}}}`, c.sink, c.profile, c.options), "")
 		conf.Delivery.Ordering = c.ordering
 		found := checkOrdering(conf)
-		if len(found) != 1 || found[0].Level != "ok" || found[0].Mend != "" || !strings.HasPrefix(found[0].Detail, c.detail) {
+		if len(found) != 1 || found[0].Level != "ok" || found[0].Fix != "" || !strings.HasPrefix(found[0].Detail, c.detail) {
 			t.Errorf("%+v: %+v", c, found)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
@@ -20,14 +20,14 @@ import (
 var kafkaDriver = Driver{
 	Kind: ops.SinkKafka, Operation: "send", Scope: "topic",
 	Templates:  func(c *config.Config) []Template { return []Template{{"sink.kafka.topic", c.Sink.Kafka.Topic}} },
-	RouteText:  func(r *outbox.Route) string { return fmt.Sprintf("topic %q", r.Name) },
+	RouteText:  func(r *event.Route) string { return fmt.Sprintf("topic %q", r.Name) },
 	configured: func(c *config.Config) bool { return c.Sink.Kafka != nil },
 	columns: func(c *config.Config, log *zap.Logger) ([]string, error) {
 		_, columns, err := kafkaConfig(c, log)
 		return columns, err
 	},
 	open: openKafka, check: checkKafka, state: kafkaState,
-	destination: func(s sink.Sink, ev *outbox.Event) (to tracing.Destination, ours bool) {
+	destination: func(s sink.Sink, ev *event.Event) (to tracing.Destination, ours bool) {
 		k, ours := s.(*kafka.Sink)
 		if ours {
 			to.Name, to.Partition = k.Shown(ev)

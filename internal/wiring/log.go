@@ -19,8 +19,9 @@ const (
 	logCaller = zapcore.OmitKey
 )
 
-// NewLogger writes to stderr, as JSON or for people. No line is logged per event that passes, and a repeated fault is logged when
-// it changes; of what many events or destinations suffer at once some lines a second are written.
+// NewLogger writes to stderr, as JSON or for people. No line is logged per event that passes, and a
+// repeated fault is logged when it changes; of what many events or destinations suffer at once some
+// lines a second are written.
 func NewLogger(c config.Log) *zap.Logger {
 	level, err := zapcore.ParseLevel(c.Level)
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// sampled writes of the lines of one level and message at most linesPerSecond: a fault of a thousand destinations is not a
-// thousand lines. The number of the lines left out is logged about once a second, and at the end. Lines of levels above error
-// are always written, and so are those of Unsampled.
+// sampled writes of the lines of one level and message at most linesPerSecond: a fault of a
+// thousand destinations is not a thousand lines. The number of the lines left out is logged about
+// once a second, and at the end. Lines of levels above error are always written, and so are those
+// of Unsampled.
 type sampled struct {
 	zapcore.Core              // zap's sampler
 	all          zapcore.Core // without it
@@ -40,8 +41,8 @@ func sample(core zapcore.Core) zapcore.Core {
 	return sampled{zapcore.NewSamplerWithOptions(core, time.Second, linesPerSecond, 0, zapcore.SamplerHook(count)), core, d}
 }
 
-// Unsampled returns the logger without sampling, for the messages that say why relaying ends: zap's sampler tells messages apart
-// by a hash, so a flood of another message could hide them.
+// Unsampled returns the logger without sampling, for the messages that say why relaying ends: zap's
+// sampler tells messages apart by a hash, so a flood of another message could hide them.
 func Unsampled(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		if s, ok := core.(sampled); ok {

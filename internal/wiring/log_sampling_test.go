@@ -10,7 +10,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// A flood of one message is some lines a second, and the log says how many were left out; other messages are not concerned.
+// A flood of one message is some lines a second, and the log says how many were left out; other
+// messages are not concerned.
 func TestLogIsSampledByMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.DebugLevel)

@@ -7,9 +7,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
@@ -21,14 +21,14 @@ var rabbitDriver = Driver{
 	Templates: func(c *config.Config) []Template {
 		return []Template{{"sink.rabbitmq.exchange", c.Sink.RabbitMQ.Exchange}, {"sink.rabbitmq.routing_key", c.Sink.RabbitMQ.RoutingKey}}
 	},
-	RouteText:  func(r *outbox.Route) string { return fmt.Sprintf("exchange %q, routing key %q", r.Name, r.RoutingKey) },
+	RouteText:  func(r *event.Route) string { return fmt.Sprintf("exchange %q, routing key %q", r.Name, r.RoutingKey) },
 	configured: func(c *config.Config) bool { return c.Sink.RabbitMQ != nil },
 	columns: func(c *config.Config, log *zap.Logger) ([]string, error) {
 		_, columns, err := rabbitConfig(c, log)
 		return columns, err
 	},
 	open: openRabbit, check: checkRabbit, state: rabbitState,
-	destination: func(s sink.Sink, ev *outbox.Event) (to tracing.Destination, ours bool) {
+	destination: func(s sink.Sink, ev *event.Event) (to tracing.Destination, ours bool) {
 		r, ours := s.(*rabbit.Sink)
 		if ours {
 			to.Partition = -1
@@ -38,7 +38,8 @@ var rabbitDriver = Driver{
 	},
 }
 
-// rabbitConfig is the RabbitMQ side, and the extra columns that its templates, headers and properties need.
+// rabbitConfig is the RabbitMQ side, and the extra columns that its templates, headers and
+// properties need.
 func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, error) {
 	r := c.Sink.RabbitMQ
 	out := rabbit.Config{

@@ -8,9 +8,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
@@ -31,14 +31,14 @@ type Driver struct {
 	// Templates say where a message goes. The first is that of the scope.
 	Templates func(*config.Config) []Template
 	// RouteText names a route for people.
-	RouteText func(*outbox.Route) string
+	RouteText func(*event.Route) string
 
 	configured  func(*config.Config) bool
 	columns     func(*config.Config, *zap.Logger) ([]string, error)
 	open        func(*config.Config, *zap.Logger, *metrics.Metrics, Traceparents) (sink.Sink, []string, error)
 	check       func(context.Context, *config.Config, *zap.Logger) ([]sink.Finding, error)
 	state       func(sink.Sink) (out ops.Sink, paused []ops.Paused, ours bool)
-	destination func(sink.Sink, *outbox.Event) (to tracing.Destination, ours bool)
+	destination func(sink.Sink, *event.Event) (to tracing.Destination, ours bool)
 }
 
 // Template is a template with its key in the configuration.
@@ -48,7 +48,7 @@ type Template struct {
 }
 
 // Traceparents gives the traceparent of an event's message; nil: it is the row's.
-type Traceparents func(ev *outbox.Event, buf []byte) []byte
+type Traceparents func(ev *event.Event, buf []byte) []byte
 
 // DriverOf is the driver of the sink that is configured.
 func DriverOf(c *config.Config) *Driver {
@@ -81,7 +81,7 @@ func SinkState(s sink.Sink) (ops.Sink, []ops.Paused) {
 }
 
 // Destination is where a sink has sent an event.
-func Destination(s sink.Sink, ev *outbox.Event) tracing.Destination {
+func Destination(s sink.Sink, ev *event.Event) tracing.Destination {
 	for _, d := range drivers {
 		if to, ours := d.destination(s, ev); ours {
 			return to
@@ -101,7 +101,7 @@ func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines 
 		case f.Warn:
 			level = check.LevelWarn
 		}
-		lines = append(lines, check.Finding{Name: f.Name, Level: level, Detail: f.Detail, Mend: f.Mend})
+		lines = append(lines, check.Finding{Name: f.Name, Level: level, Detail: f.Detail, Fix: f.Fix})
 	}
 	return lines, err
 }

@@ -1,5 +1,5 @@
-// Package wiring turns the configuration into that of the parts: source, sinks, TLS, log. The relay and the commands use it. It
-// starts nothing.
+// Package wiring turns the configuration into that of the parts: source, sinks, TLS, log. The relay
+// and the commands use it. It starts nothing.
 package wiring
 
 import (
@@ -12,15 +12,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// This file turns the configuration into that of the line and of the source; a file for each broker does the same for the
-// sink. Nothing is started here.
+// This file turns the configuration into that of the line and of the source; a file for each broker
+// does the same for the sink. Nothing is started here.
 
 var orderings = map[string]relay.Ordering{
 	config.OrderingKey:       relay.Key,
@@ -29,8 +29,9 @@ var orderings = map[string]relay.Ordering{
 	config.OrderingNone:      relay.None,
 }
 
-// Ordering is what the line does for the order that is configured. Kafka appends a call as a whole and has one call of a
-// partition in flight, so an event need not wait there for the earlier one of its key: they go together.
+// Ordering is what the line does for the order that is configured. Kafka appends a call as a whole
+// and has one call of a partition in flight, so an event need not wait there for the earlier one of
+// its key: they go together.
 func Ordering(c *config.Config) relay.Ordering {
 	o := orderings[c.Delivery.Ordering]
 	if c.Sink.Kafka != nil && o == relay.Key {
@@ -73,7 +74,8 @@ func mapping(o config.Outbox) decode.Mapping {
 	}
 }
 
-// columnsFor are the extra columns that a sink needs: those of its headers and properties and of its templates.
+// columnsFor are the extra columns that a sink needs: those of its headers and properties and of
+// its templates.
 func columnsFor(c *config.Config, properties []config.NamedColumn, templates ...sink.Template) []string {
 	var named []string
 	for _, column := range slices.Concat(c.Outbox.Headers, properties) {
@@ -106,5 +108,5 @@ func SlotSnapshot(name string, s survey.Slot) ops.Slot {
 
 // ConfigError is an error of exit 2: a key of the configuration is wrong.
 func ConfigError(key string, err error) error {
-	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: key, Err: err}
+	return &event.Stop{Code: event.ExitUsage, Reason: "config", What: key, Err: err}
 }

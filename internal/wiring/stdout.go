@@ -7,9 +7,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
@@ -18,7 +18,7 @@ import (
 var stdoutDriver = Driver{
 	Kind: ops.SinkStdout, Operation: "write",
 	Templates:  func(*config.Config) []Template { return nil },
-	RouteText:  func(r *outbox.Route) string { return string(r.Name) },
+	RouteText:  func(r *event.Route) string { return string(r.Name) },
 	configured: func(c *config.Config) bool { return c.Sink.RabbitMQ == nil && c.Sink.Kafka == nil },
 	columns: func(c *config.Config, _ *zap.Logger) ([]string, error) {
 		if records := c.Sink.Compat.Records(); records != nil {
@@ -36,7 +36,7 @@ var stdoutDriver = Driver{
 		}
 		return out, nil, ours
 	},
-	destination: func(sink.Sink, *outbox.Event) (to tracing.Destination, ours bool) { return to, false },
+	destination: func(sink.Sink, *event.Event) (to tracing.Destination, ours bool) { return to, false },
 }
 
 // openStdout makes the sink, which prints lines of our own or, with a profile, records.

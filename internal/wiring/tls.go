@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 )
 
-// BrokerTLS reads the files again at every connect, so that rotated certificates are used. section is the one of t, for
-// errors.
+// BrokerTLS reads the files again at every connect, so that rotated certificates are used. section
+// is the one of t, for errors.
 func BrokerTLS(section string, t config.TLS) func() (*tls.Config, error) {
 	return func() (*tls.Config, error) {
 		out := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
@@ -30,8 +30,8 @@ func BrokerTLS(section string, t config.TLS) func() (*tls.Config, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s.cert: %w", section, err)
 			}
-			// It is sent whoever signed it. Go keeps back one that none of the broker's CAs signed, and the broker would
-			// complain about a missing certificate instead of a wrong one.
+			// It is sent whoever signed it. Go keeps back one that none of the broker's CAs signed,
+			// and the broker would complain about a missing certificate instead of a wrong one.
 			out.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		return out, nil

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
@@ -26,7 +26,8 @@ func configured(t *testing.T, sink, more string) *config.Config {
 	return c
 }
 
-// On Kafka a call is appended as a whole, so the events of a key travel together; commit is one lane on both brokers.
+// On Kafka a call is appended as a whole, so the events of a key travel together; commit is one
+// lane on both brokers.
 func TestOrderingOfTheLine(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, c := range []struct {
@@ -78,7 +79,7 @@ func TestKafkaConfig(t *testing.T) {
 	if strings.Join(columns, " ") != "region tenant_id" || strings.Join(out.Columns, " ") != "region tenant_id" || len(out.Headers) != 2 {
 		t.Errorf("columns %q, headers %v", columns, out.Headers)
 	}
-	if topic, ok := out.Topic.Append(nil, &outbox.Event{Columns: [][]byte{[]byte("eu"), nil}}); !ok || string(topic) != "x.eu" {
+	if topic, ok := out.Topic.Append(nil, &event.Event{Columns: [][]byte{[]byte("eu"), nil}}); !ok || string(topic) != "x.eu" {
 		t.Errorf("the topic is %q, %v: it is not bound", topic, ok)
 	}
 	if strings.Join(out.Brokers, " ") != "a:9092 b:1" || out.Compression != "lz4" || out.ClientID != "cdc-relay/shop" || out.ConfirmTimeout != c.Delivery.ConfirmTimeout {
@@ -103,7 +104,8 @@ func TestKafkaConfig(t *testing.T) {
 	}
 }
 
-// What config refuses as a header is what the sinks would drop: neither list has a name that the other lacks.
+// What config refuses as a header is what the sinks would drop: neither list has a name that the
+// other lacks.
 func TestReservedHeadersAgree(t *testing.T) {
 	t.Chdir(t.TempDir())
 	names := []string{

@@ -23,7 +23,7 @@ import (
 // rules, stay as they are.
 const faster = 5
 
-var window = regexp.MustCompile(`\[(\d+[smhd])\]`)
+var budget = regexp.MustCompile(`\[(\d+[smhd])\]`)
 
 // writeFaster writes the shipped rules with their durations divided.
 func writeFaster(t *testing.T) (path string) {
@@ -35,7 +35,7 @@ func writeFaster(t *testing.T) (path string) {
 			if rule.For != "" {
 				rule.For = divided(t, rule.For)
 			}
-			rule.Expr = window.ReplaceAllStringFunc(rule.Expr, func(w string) string { return "[" + divided(t, strings.Trim(w, "[]")) + "]" })
+			rule.Expr = budget.ReplaceAllStringFunc(rule.Expr, func(w string) string { return "[" + divided(t, strings.Trim(w, "[]")) + "]" })
 		}
 	}
 	text, err := yaml.Marshal(r)

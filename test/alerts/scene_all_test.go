@@ -18,7 +18,8 @@ import (
 
 // The pipelines, by what is to happen to them. Each is a job of its own.
 const (
-	well       = "well" // a leader under load and a standby; the others are one relay that has nothing to do
+	// a leader under load and a standby; the others are one relay that has nothing to do
+	well       = "well"
 	noExchange = "no-exchange"
 	poisoned   = "poisoned"
 	killed     = "killed"
@@ -54,7 +55,8 @@ var faults = []fault{
 	{poisoned, func(_ *scene, p *pipeline) {
 		p.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, routing_key) VALUES (gen_random_uuid(), 'order', 'k', 'placed', $1)`,
 			p.Poison(0, 0).RoutingKey)
-	}, map[string]time.Duration{"CdcRelayDeadLetters": time.Minute, "CdcRelayMirrorFails": 0}, []string{"CdcRelayDestinationPaused"}}, // that of the copies
+		// that of the copies
+	}, map[string]time.Duration{"CdcRelayDeadLetters": time.Minute, "CdcRelayMirrorFails": 0}, []string{"CdcRelayDestinationPaused"}},
 	{killed, func(s *scene, p *pipeline) {
 		must(s.t, p.relays[0].Kill())
 	}, map[string]time.Duration{"CdcRelayGone": 2 * time.Minute}, nil},
@@ -97,7 +99,7 @@ func newScene(t *testing.T) *scene {
 		p := &pipeline{Stand: stand.On(t, pg, stand.OnRabbitMQ(broker))}
 		switch job {
 		case poisoned:
-			p.Letters = "mirror: {exchange: nowhere}"
+			p.DeadLetters = "mirror: {exchange: nowhere}"
 			p.Route()
 		case noExchange:
 			p.Route()

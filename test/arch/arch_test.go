@@ -17,8 +17,9 @@ import (
 
 const module = "github.com/cdc-relay/cdc-relay"
 
-// allowed lists, for every package below internal/, the packages below internal/ that its non-test files may import.
-// An entry of its own goes before that of a tree. A package that is not listed is a fault: decide where it stands.
+// allowed lists, for every package below internal/, the packages below internal/ that its non-test
+// files may import. An entry of its own goes before that of a tree. A package that is not listed is
+// a fault: decide where it stands.
 var allowed = map[string][]string{
 	"outbox":               {},
 	"decode":               {"outbox"},
@@ -37,7 +38,8 @@ var allowed = map[string][]string{
 	"debezium/...":         {"outbox", "debezium/..."},
 	"migrate/...":          {"debezium/...", "migrate/..."},
 	"sink/sinktest":        {"outbox", "sink", "devenv/..."},
-	// The floors of replication, from the ground up; check, setup and takeover are commands beside the stream.
+	// The floors of replication, from the ground up; check, setup and takeover are commands beside
+	// the stream.
 	"replication/source":          {"outbox", "decode"},
 	"replication/schema":          {"outbox", "replication/source"},
 	"replication/publication":     {"outbox", "decode", "replication/source"},
@@ -52,21 +54,23 @@ var allowed = map[string][]string{
 	"relay":                       {"outbox", "decode", "sink"},
 	"dlq":                         {"outbox", "sink"},
 	"retry/store":                 {"outbox", "sink", "dlq"},
-	"retry/...":                   {"outbox", "sink", "dlq", "retry/store"}, // postgres, and memorytest
-	"retry":                       {"outbox", "sink", "relay", "dlq", "retry/store"},
-	"config":                      {"outbox", "decode", "sink", "sink/...", "debezium", "config/document"},
-	"config/document":             {"outbox"},
-	"ops":                         {},
-	"ops/opstest":                 {"ops"},
-	"ops/metrics":                 {"ops", "outbox", "decode", "sink"},
-	"ops/admin":                   {"ops", "ops/metrics", "outbox", "dlq"},
-	"tracing":                     {"outbox"},
-	"devenv/...":                  {"outbox", "devenv/..."}, // it judges the relay from outside
-	"wiring":                      {"outbox", "decode", "sink", "sink/...", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing"},
-	"cli/...":                     {"outbox", "sink", "sink/...", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
+	// postgres, and memorytest
+	"retry/...":       {"outbox", "sink", "dlq", "retry/store"},
+	"retry":           {"outbox", "sink", "relay", "dlq", "retry/store"},
+	"config":          {"outbox", "decode", "sink", "sink/...", "debezium", "config/document"},
+	"config/document": {"outbox"},
+	"ops":             {},
+	"ops/opstest":     {"ops"},
+	"ops/metrics":     {"ops", "outbox", "decode", "sink"},
+	"ops/admin":       {"ops", "ops/metrics", "outbox", "dlq"},
+	"tracing":         {"outbox"},
+	"devenv/...":      {"outbox", "devenv/..."}, // it judges the relay from outside
+	"wiring":          {"outbox", "decode", "sink", "sink/...", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing"},
+	"cli/...":         {"outbox", "sink", "sink/...", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
 }
 
-// pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks for clocks).
+// pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks
+// for clocks).
 var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "sync/...", "syscall"}
 
 // testOnly must not be linked into the binary.
@@ -92,7 +96,8 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// list asks go list for all packages of the module; -e, so that an import cycle is named by its offending import too.
+// list asks go list for all packages of the module; -e, so that an import cycle is named by its
+// offending import too.
 func list(t *testing.T) []pkg {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-tags", strings.Join(tiers, ","), "-json=ImportPath,Name,Imports,TestImports,XTestImports,Deps", "./...")
@@ -170,7 +175,8 @@ func rule(name string) (may []string, known bool) {
 	return nil, false
 }
 
-// matches reports whether one of the patterns names the path. As for the go command, "a/..." is a and all below it.
+// matches reports whether one of the patterns names the path. As for the go command, "a/..." is a
+// and all below it.
 func matches(path string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		parent, tree := strings.CutSuffix(pattern, "/...")

@@ -16,8 +16,8 @@ var clocks = map[string]bool{
 	"Tick": true, "NewTimer": true, "NewTicker": true,
 }
 
-// TestDecodeIsPure: the same bytes give the same events, whenever and wherever. No clock, no goroutine; TestArrows sees
-// to the imports.
+// TestDecodeIsPure: the same bytes give the same events, whenever and wherever. No clock, no
+// goroutine; TestArrows sees to the imports.
 func TestDecodeIsPure(t *testing.T) {
 	files, err := filepath.Glob("../../internal/decode/*.go")
 	if err != nil || len(files) == 0 {

@@ -9,14 +9,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 )
 
-// declare: true makes the exchange; what no queue takes is still parked, and the routing key named.
+// declare: true makes the exchange; what no queue takes is still deferred, and the routing key
+// named.
 func TestDeclaredExchange(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
 	b.sink = "  rabbitmq: {url: '" + b.vhost + "', exchange: made, declare: true}"
 	relay := b.start()
 	b.insert(1)
-	s := parked(t, relay, 1)
+	s := deferred(t, relay, 1)
 	if p := s.Broker.Paused[0]; p.Reason != "unroutable" || p.Destination != `exchange "made", routing key "order.created"` {
 		t.Errorf("paused is %+v", p)
 	}

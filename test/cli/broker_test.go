@@ -12,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
-// brokered is a rig whose events go to a virtual host of the shared broker, where a consumer takes them.
+// brokered is a rig whose events go to a virtual host of the shared broker, where a consumer takes
+// them.
 type brokered struct {
 	*rig
 	broker   *rabbitserver.Rabbit
@@ -32,8 +33,8 @@ func withBroker(t *testing.T) *brokered {
 	return b
 }
 
-// A PostgreSQL whose port does not answer is waited for: healthy, not ready, one line in the log; the relay begins when
-// it is there.
+// A PostgreSQL whose port does not answer is waited for: healthy, not ready, one line in the log;
+// the relay begins when it is there.
 func TestWaitsForPostgreSQL(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -44,7 +45,7 @@ func TestWaitsForPostgreSQL(t *testing.T) {
 	state(t, relay, "waiting for postgres", "connection refused")
 	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "connection refused") })
-	must(t, p.Mend())
+	must(t, p.Fix())
 	must(t, relay.WaitReady(await.Context(t)))
 	state(t, relay, "idle")
 	if n := strings.Count(relay.Log(), "waiting for PostgreSQL"); n != 1 {
@@ -72,7 +73,7 @@ func TestWaitsForTheBroker(t *testing.T) {
 	eventually(t, func() string {
 		return answers(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 2\n")
 	})
-	must(t, p.Mend())
+	must(t, p.Fix())
 	must(t, b.consumer.WaitCount(await.Context(t), 2))
 	must(t, relay.WaitReady(await.Context(t)))
 	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {
@@ -93,15 +94,16 @@ func differs(got, want map[string]float64) string {
 	return ""
 }
 
-// An exchange that does not exist is paused: status and readiness name it with the broker's words, and one log line; its events
-// are parked, the relay does not end, and goes on without a restart when the exchange is there.
+// An exchange that does not exist is paused: status and readiness name it with the broker's words,
+// and one log line; its events are deferred, the relay does not end, and goes on without a restart
+// when the exchange is there.
 func TestUnknownExchange(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
 	b.sink = "  rabbitmq: {url: '" + b.vhost + "', exchange: later}"
 	relay := b.start()
 	b.insert(1)
-	s := parked(t, relay, 1)
+	s := deferred(t, relay, 1)
 	if p := s.Broker.Paused[0]; p.Destination != `exchange "later"` || p.Reason != "no_exchange" || !strings.Contains(p.Error, "404 NOT_FOUND - no exchange 'later'") {
 		t.Errorf("paused is %+v", p)
 	}
@@ -110,7 +112,7 @@ func TestUnknownExchange(t *testing.T) {
 	}
 	// A count of the rows that is under way when the row comes has it twice, until the next count.
 	eventually(t, func() string {
-		return answers(t, relay, "/readyz", 200, `"ready":true`, `"paused_total":1,"parked_events":1`, "no exchange 'later'")
+		return answers(t, relay, "/readyz", 200, `"ready":true`, `"paused_total":1,"deferred_events":1`, "no exchange 'later'")
 	})
 	var m scraped
 	eventually(t, func() string {
@@ -120,19 +122,20 @@ func TestUnknownExchange(t *testing.T) {
 			`outbox_events_total{outcome="dlq"}`: 0, "outbox_dead_letters": 0,
 		})
 	})
-	if n := m.values[`outbox_events_total{outcome="retry"}`]; n < 1 { // it is tried again meanwhile, and each refusal counts
-		t.Errorf("%g events are counted as parked, want 1 or more", n)
+	// it is tried again meanwhile, and each refusal counts
+	if n := m.values[`outbox_events_total{outcome="retry"}`]; n < 1 {
+		t.Errorf("%g events are counted as deferred, want 1 or more", n)
 	}
 	eventually(t, func() string {
 		out := b.ok("status", "--admin", relay.Admin())
-		for _, words := range []string{"state      destination paused: exchange", "paused     1 destination; ", "404 NOT_FOUND", "parked     1 event, oldest from ", "1 key held"} {
+		for _, words := range []string{"state      destination paused: exchange", "paused     1 destination; ", "404 NOT_FOUND", "deferred     1 event, oldest from ", "1 key held"} {
 			if !strings.Contains(out, words) {
 				return fmt.Sprintf("status does not say %q: %s", words, out)
 			}
 		}
 		return ""
 	})
-	if out := b.ok("status", "--admin", "127.0.0.1:1"); !strings.Contains(out, "\n  1 event parked, oldest from ") {
+	if out := b.ok("status", "--admin", "127.0.0.1:1"); !strings.Contains(out, "\n  1 event deferred, oldest from ") {
 		t.Errorf("without the relay, status says %s", out)
 	}
 	second, err := consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: b.vhost, Exchange: "later", Queue: "later"})
@@ -144,7 +147,8 @@ func TestUnknownExchange(t *testing.T) {
 	if n := scrape(t, relay).values["outbox_retries_total"]; n < 1 {
 		t.Errorf("%g attempts to send it again were counted", n)
 	}
-	if n := strings.Count(relay.Log(), `"reason":"no_exchange"`); n != 1 { // before its queue is bound, the exchange may return one: that is another pause
+	// before its queue is bound, the exchange may return one: that is another pause
+	if n := strings.Count(relay.Log(), `"reason":"no_exchange"`); n != 1 {
 		t.Errorf("%d lines about the exchange, want 1: %s", n, relay.Log())
 	}
 	if code := relay.Stop(t); code != 0 {
@@ -152,7 +156,8 @@ func TestUnknownExchange(t *testing.T) {
 	}
 }
 
-// Two relays of one slot: one leads, the other stands by, ready to; it takes over when the leader is killed.
+// Two relays of one slot: one leads, the other stands by, ready to; it takes over when the leader
+// is killed.
 func TestStandby(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)

@@ -26,11 +26,11 @@ func TestCheckPublishesToKafka(t *testing.T) {
 	k.publishTo(k.kafka.Brokers(), k.topic+"{aggregate}")
 	k.refused(2, "check --publish", "--aggregate VALUE")
 	res = k.command("check", "--publish", "--aggregate", "x", "--json")
-	if f := line(t, res, "test message"); res.Code != 1 || f.Level != "fail" || !strings.Contains(f.Detail, "no_topic") || !strings.Contains(f.Mend, "--create --topic "+k.topic+"x") {
+	if f := line(t, res, "test message"); res.Code != 1 || f.Level != "fail" || !strings.Contains(f.Detail, "no_topic") || !strings.Contains(f.Fix, "--create --topic "+k.topic+"x") {
 		t.Errorf("without a topic: exit %d: %+v", res.Code, f)
 	}
 	k.publishTo(k.kafka.Brokers(), k.topic+"{type}")
-	if f := line(t, k.command("check", "--json"), "ordering"); f.Level != "warn" || !strings.Contains(f.Mend, k.topic+`"`) {
+	if f := line(t, k.command("check", "--json"), "ordering"); f.Level != "warn" || !strings.Contains(f.Fix, k.topic+`"`) {
 		t.Errorf("a topic of each type: %+v", f)
 	}
 }

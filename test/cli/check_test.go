@@ -24,8 +24,8 @@ func line(t *testing.T, res runner.Result, name string) finding {
 	return found[0]
 }
 
-// The test message goes the way of events, and is told from them by its id and a header. What it needs is asked for before
-// anything is done; what the broker says of it is the line.
+// The test message goes the way of events, and is told from them by its id and a header. What it
+// needs is asked for before anything is done; what the broker says of it is the line.
 func TestCheckPublishes(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
@@ -56,12 +56,12 @@ func TestCheckPublishes(t *testing.T) {
 	b.exec(`ALTER TABLE outbox ADD COLUMN region text`)
 	b.refused(2, "check --publish", "--column region=VALUE")
 	res = b.command("check", "--publish", "--type", "created", "--column", "region=eu", "--json")
-	if f := line(t, res, "test message"); res.Code != 1 || f.Level != "fail" || !hasAll(f.Detail, []string{"unroutable", `routing key "created.eu"`}) || !strings.Contains(f.Mend, `declare binding source="amq.direct"`) {
+	if f := line(t, res, "test message"); res.Code != 1 || f.Level != "fail" || !hasAll(f.Detail, []string{"unroutable", `routing key "created.eu"`}) || !strings.Contains(f.Fix, `declare binding source="amq.direct"`) {
 		t.Errorf("without a queue: exit %d: %+v", res.Code, f)
 	}
 	b.sink = "  rabbitmq: {url: '" + b.vhost + "', exchange: nowhere, routing_key: x}"
 	res = b.command("check", "--publish", "--json")
-	if f := line(t, res, "test message"); res.Code != 1 || f.Level != "fail" || !strings.Contains(f.Detail, "404") || f.Mend == "" {
+	if f := line(t, res, "test message"); res.Code != 1 || f.Level != "fail" || !strings.Contains(f.Detail, "404") || f.Fix == "" {
 		t.Errorf("without an exchange: exit %d: %+v", res.Code, f)
 	}
 	b.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: x}"
@@ -73,7 +73,8 @@ func TestCheckPublishes(t *testing.T) {
 	b.refused(2, "check --publish", "sink.stdout")
 }
 
-// overHTTP has the running relay find the same, and it changes nothing for it: a leader has its slot and goes on.
+// overHTTP has the running relay find the same, and it changes nothing for it: a leader has its
+// slot and goes on.
 func (b *brokered) overHTTP() {
 	t := b.t
 	t.Helper()
@@ -122,7 +123,8 @@ func documented(t *testing.T, names ...string) {
 	}
 }
 
-// Those of some setups only have their row, too. TestCheckOfAGoodSetup and TestKafkaFromInitToStop have the others.
+// Those of some setups only have their row, too. TestCheckOfAGoodSetup and TestKafkaFromInitToStop
+// have the others.
 func TestCheckIsDocumented(t *testing.T) {
 	t.Parallel()
 	documented(t, "rows", "messages", "test message", "login", "broker configuration", "idle_replication_slot_timeout")

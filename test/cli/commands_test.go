@@ -13,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// From an empty database to a row that arrives, and back to a database in which nothing of the relay is left.
+// From an empty database to a row that arrives, and back to a database in which nothing of the
+// relay is left.
 func TestInitRunTeardown(t *testing.T) {
 	t.Parallel()
 	r := bare(t)
@@ -102,8 +103,8 @@ func TestInitPrint(t *testing.T) {
 	relay.Stop(t)
 }
 
-// A role with nothing but LOGIN and REPLICATION is given by init what it needs, and no more: it can not read other
-// tables, nor write to the outbox.
+// A role with nothing but LOGIN and REPLICATION is given by init what it needs, and no more: it
+// cannot read other tables, nor write to the outbox.
 func TestMinimalRole(t *testing.T) {
 	t.Parallel()
 	role := newRole(t, "LOGIN REPLICATION")
@@ -136,7 +137,7 @@ func TestMinimalRole(t *testing.T) {
 	}
 }
 
-type finding struct{ Name, Level, Detail, Mend string }
+type finding struct{ Name, Level, Detail, Fix string }
 
 func checked(t *testing.T, out string) []finding {
 	t.Helper()
@@ -147,13 +148,14 @@ func checked(t *testing.T, out string) []finding {
 	return f
 }
 
-// check on a good setup has only ok lines; before init it warns of what the first start will create.
+// check on a good setup has only ok lines; before init it warns of what the first start will
+// create.
 func TestCheckOfAGoodSetup(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
 	for _, f := range checked(t, b.ok("check", "--json")) {
 		created := f.Name == "schema" || f.Name == "publication" || f.Name == "slot"
-		if created != (f.Level == "warn") || created && f.Mend != "cdc-relay init" || f.Level == "fail" {
+		if created != (f.Level == "warn") || created && f.Fix != "cdc-relay init" || f.Level == "fail" {
 			t.Errorf("before init: %+v", f)
 		}
 	}
@@ -164,7 +166,7 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 	found := map[string]bool{}
 	for _, f := range checked(t, b.ok("check", "--json")) {
 		found[f.Name] = true
-		if f.Level != "ok" || f.Detail == "" || f.Mend != "" {
+		if f.Level != "ok" || f.Detail == "" || f.Fix != "" {
 			t.Errorf("after init: %+v", f)
 		}
 		documented(t, f.Name)
@@ -185,7 +187,8 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 	b.overHTTP()
 }
 
-// Each thing that is wrong is one failed line with its mend, and exit 1; what is right beside it is still told.
+// Each thing that is wrong is one failed line with its fix, and exit 1; what is right beside it is
+// still told.
 func TestCheckFinds(t *testing.T) {
 	t.Parallel()
 	vhost := servers.SharedRabbitMQ(t).VHost(t)
@@ -193,7 +196,7 @@ func TestCheckFinds(t *testing.T) {
 	whole.ok("init")
 	for _, c := range []struct {
 		name        string
-		spoil, mend func(r *rig) // mend: what the next ones need again
+		spoil, fix  func(r *rig) // fix: what the next ones need again
 		line        string
 		words, says []string
 	}{
@@ -216,7 +219,8 @@ func TestCheckFinds(t *testing.T) {
 		},
 		{
 			"publication", func(r *rig) { r.exec(`ALTER PUBLICATION ` + r.slot + ` DROP TABLE outbox`) },
-			func(r *rig) { r.ok("teardown", "--yes"); r.ok("init") }, // the relay has seen that it was without
+			// the relay has seen that it was without
+			func(r *rig) { r.ok("teardown", "--yes"); r.ok("init") },
 			"publication",
 			[]string{"does not contain table"},
 			[]string{"ADD TABLE"},
@@ -236,17 +240,17 @@ func TestCheckFinds(t *testing.T) {
 					if f.Level == "fail" {
 						t.Errorf("also failed: %+v", f)
 					}
-				case f.Level != "fail" || !hasAll(f.Detail, c.words) || !hasAll(f.Mend, c.says):
+				case f.Level != "fail" || !hasAll(f.Detail, c.words) || !hasAll(f.Fix, c.says):
 					t.Errorf("the line is %+v", f)
 				}
 			}
 			if c.line == "slot" { // the same for people
-				if res := r.command("check"); res.Code != 1 || !strings.Contains(res.Stdout, "fail  "+c.line) || !strings.Contains(res.Stdout, "mend: ") {
+				if res := r.command("check"); res.Code != 1 || !strings.Contains(res.Stdout, "fail  "+c.line) || !strings.Contains(res.Stdout, "fix: ") {
 					t.Errorf("exit %d, %s", res.Code, res.Stdout)
 				}
 			}
-			if c.mend != nil {
-				c.mend(&r)
+			if c.fix != nil {
+				c.fix(&r)
 			}
 		})
 	}
@@ -283,7 +287,8 @@ func TestHealth(t *testing.T) {
 	r.refused(1, "health --admin "+stuck.URL, "503", "the reporter has been stuck")
 }
 
-// status asks the relay; without one it shows what the database knows, and is 0 only when somebody holds the slot.
+// status asks the relay; without one it shows what the database knows, and is 0 only when somebody
+// holds the slot.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -326,7 +331,8 @@ func TestStatus(t *testing.T) {
 	r.refused(1, "status --admin 127.0.0.1:2", "no relay answers", "the database does not either")
 }
 
-// With tokens the status is for those who have one; what answers without being a relay is not taken for one.
+// With tokens the status is for those who have one; what answers without being a relay is not taken
+// for one.
 func TestStatusWithTokens(t *testing.T) {
 	look := aRelay.take(t)
 	t.Parallel()

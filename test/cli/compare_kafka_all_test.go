@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// Two topics that are the same to a consumer: what is repeated, of another run of Debezium, large, null or without a key does not
-// differ.
+// Two topics that are the same to a consumer: what is repeated, of another run of Debezium, large,
+// null or without a key does not differ.
 func TestCompareEqualTopics(t *testing.T) {
 	t.Parallel()
 	s := newSameTopics(t, 3)
@@ -52,7 +52,8 @@ func TestCompareEqualTopics(t *testing.T) {
 	}
 }
 
-// What a person reads says which event, what, from which byte on and where; with admin.show_payloads: false nothing of contents.
+// What a person reads says which event, what, from which byte on and where; with
+// admin.show_payloads: false nothing of contents.
 func TestCompareInWords(t *testing.T) {
 	t.Parallel()
 	s := newSameTopics(t, 1)
@@ -84,7 +85,8 @@ func TestCompareInWords(t *testing.T) {
 	}
 }
 
-// A bound on what is held is kept: what can not be paired within it is given up and missing, and the rest is compared.
+// A bound on what is held is kept: what cannot be paired within it is given up and missing, and the
+// rest is compared.
 func TestCompareHoldsAtMost(t *testing.T) {
 	t.Parallel()
 	s := newSameTopics(t, 1)

@@ -99,7 +99,8 @@ func record(partition int, id, key, value string, headers ...string) kafkago.Mes
 	return m
 }
 
-// Each kind of difference between two topics is found, at its event and its byte, and nothing else is.
+// Each kind of difference between two topics is found, at its event and its byte, and nothing else
+// is.
 func TestCompareTopics(t *testing.T) {
 	t.Parallel()
 	s := newSameTopics(t, 3)
@@ -139,8 +140,8 @@ func TestCompareTopics(t *testing.T) {
 	}
 }
 
-// What can not be compared is said: no events, topics of different numbers of partitions, a topic or broker that is not there, flags that
-// contradict each other.
+// What cannot be compared is said: no events, topics of different numbers of partitions, a topic or
+// broker that is not there, flags that contradict each other.
 func TestCompareRefuses(t *testing.T) {
 	t.Parallel()
 	s := newSameTopics(t, 1)

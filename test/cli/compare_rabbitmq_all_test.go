@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Two exchanges to which the same is sent are the same, whatever the order of headers, and in whatever order other routing keys come.
+// Two exchanges to which the same is sent are the same, whatever the order of headers, and in
+// whatever order other routing keys come.
 func TestCompareEqualExchanges(t *testing.T) {
 	t.Parallel()
 	c := startComparing(t, "--json", "--lag", "2s", "--count", "303")
@@ -32,8 +33,8 @@ func TestCompareEqualExchanges(t *testing.T) {
 	}
 }
 
-// By a header with the key, the order of each key is compared and not that of the routing key. Stopped by a signal it tells what was
-// found, and nothing of what was on its way.
+// By a header with the key, the order of each key is compared and not that of the routing key.
+// Stopped by a signal it tells what was found, and nothing of what was on its way.
 func TestCompareByKeyUntilInterrupted(t *testing.T) {
 	t.Parallel()
 	c := startComparing(t, "--lag", "2s", "--for", "10m", "--key-header", "key")

@@ -12,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// compareOverTLS: compare takes the login and the TLS of the configuration's sink, and says in one line what is refused.
+// compareOverTLS: compare takes the login and the TLS of the configuration's sink, and says in one
+// line what is refused.
 func compareOverTLS(t *testing.T, kafka *kafkaserver.Kafka) {
 	s := &sameTopics{t, kafka, kafka.Topic(t, 1), kafka.Topic(t, 1)}
 	s.write(s.theirs, record(0, "e", "k", "v"))

@@ -11,7 +11,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// The partition is that of the serialized key, or the one that the row names; one that there is not is the event's own fault.
+// The partition is that of the serialized key, or the one that the row names; one that there is not
+// is the event's own fault.
 func TestCompatPartition(t *testing.T) {
 	t.Parallel()
 	k := compatKafka(t, 12, `key.converter.schemas.enable: false, value.converter: org.apache.kafka.connect.storage.StringConverter, table.fields.additional.placement: 'part:partition'`)
@@ -32,8 +33,9 @@ func TestCompatPartition(t *testing.T) {
 	}
 }
 
-// What is routed nowhere waits in the siding, and comes back as it would have come then: after a restart, and after the table's
-// columns are not any more what they were. What is committed since has the new shape.
+// What is routed nowhere waits in the retry table, and comes back as it would have come then: after
+// a restart, and after the table's columns are not any more what they were. What is committed since
+// has the new shape.
 func TestCompatComesBackAsItWas(t *testing.T) {
 	t.Parallel()
 	b, take := compatBroker(t, "topic.prefix: shop, 'table.fields.additional.placement': 'type:envelope:kind', table.expand.json.payload: false")
@@ -82,7 +84,9 @@ func TestCompatTableAltered(t *testing.T) {
 	insert := func(columns, values string) {
 		k.exec(`INSERT INTO outbox (id, aggregatetype, type, payload, aggregateid` + columns + `) VALUES (gen_random_uuid(), 'order', 'created', '1', ` + values + `)`)
 		inserted++
-		k.records(k.topic, inserted) // NOT NULL and the default are the catalogue's when the row comes by, not when it was written
+		// NOT NULL and the default are the catalogue's when the row comes by, not when it was
+		// written
+		k.records(k.topic, inserted)
 	}
 	insert("", "7")
 	k.exec(`ALTER TABLE outbox ALTER aggregateid TYPE bigint USING aggregateid::bigint, ALTER aggregateid DROP NOT NULL`)
@@ -114,8 +118,8 @@ func TestCompatTableAltered(t *testing.T) {
 	}
 }
 
-// An event of which there is no record is a dead letter with all that it was made of; the next ones go on, and when the options
-// are mended it is replayed.
+// An event of which there is no record is a dead letter with all that it was made of; the next ones
+// go on, and when the options are fixed it is replayed.
 func TestCompatCannotRender(t *testing.T) {
 	t.Parallel()
 	k := compatKafka(t, 1, `key.converter: org.apache.kafka.connect.storage.StringConverter, value.converter: org.apache.kafka.connect.converters.ByteArrayConverter`)
@@ -138,7 +142,8 @@ func TestCompatCannotRender(t *testing.T) {
 	relay.Stop(t)
 }
 
-// A column that becomes one of a type that is not rendered, while the relay runs: the dead letter says the type's name.
+// A column that becomes one of a type that is not rendered, while the relay runs: the dead letter
+// says the type's name.
 func TestCompatTypeOfADeadLetter(t *testing.T) {
 	t.Parallel()
 	k := compatKafka(t, 1, stringConverters)
@@ -151,7 +156,8 @@ func TestCompatTypeOfADeadLetter(t *testing.T) {
 	}
 }
 
-// A NULL id is no event here, and one whose route is NULL has no topic: both are dead letters, and neither stops the relay.
+// A NULL id is no event here, and one whose route is NULL has no topic: both are dead letters, and
+// neither stops the relay.
 func TestCompatNulls(t *testing.T) {
 	t.Parallel()
 	k := compatKafka(t, 1, stringConverters)
@@ -167,7 +173,8 @@ func TestCompatNulls(t *testing.T) {
 	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 2\n") })
 }
 
-// A table is refused before a slot is made when its rows would all be dead letters: of types that a Relation frame does not tell, too.
+// A table is refused before a slot is made when its rows would all be dead letters: of types that a
+// Relation frame does not tell, too.
 func TestCompatTypes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -213,7 +220,8 @@ func TestCompatCheckPublish(t *testing.T) {
 	}
 }
 
-// Debezium Server's sinks drop a record's time: a timestamp that is no date of the years 1 to 9999 is nothing to stop at.
+// Debezium Server's sinks drop a record's time: a timestamp that is no date of the years 1 to 9999
+// is nothing to stop at.
 func TestCompatTimeThatIsNotUsed(t *testing.T) {
 	t.Parallel()
 	b, take := compatBroker(t, "format.value: simplestring, table.field.event.timestamp: happened")

@@ -17,8 +17,8 @@ const (
 	goodSink   = "sink: {rabbitmq: {url: amqp://nobody:mqsecret@127.0.0.1:1/}}\n"
 )
 
-// What is wrong with a configuration is said before anything is connected: by run as by config validate, with exit 2 and
-// the place. No fault shows a secret.
+// What is wrong with a configuration is said before anything is connected: by run as by config
+// validate, with exit 2 and the place. No fault shows a secret.
 func TestConfigurationThatIsRefused(t *testing.T) {
 	t.Parallel()
 	binary := runner.Build(t)
@@ -93,7 +93,8 @@ func TestLeastConfigurations(t *testing.T) {
 	}
 }
 
-// hidden fails when text holds one of the secrets of these tests, whole or the part that a parser would quote.
+// hidden fails when text holds one of the secrets of these tests, whole or the part that a parser
+// would quote.
 func hidden(t *testing.T, text string) {
 	t.Helper()
 	for _, secret := range []string{"pgsecret", "mqsecret", "pgse", "mqse", "toksecret"} {

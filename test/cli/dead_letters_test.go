@@ -12,26 +12,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// sided is a rig whose database has dead letters 1 to n and parked rows after them, one of each key "k0" to "k4" in turn. No
-// relay has run: the rows are made here, as the tables describe them. Tests that change nothing share aSiding.
-func sided(t *testing.T, letters, parked int) *rig {
+// sided is a rig whose database has dead letters 1 to n and deferred rows after them, one of each
+// key "k0" to "k4" in turn. No relay has run: the rows are made here, as the tables describe them.
+// Tests that change nothing share aSiding.
+func retryRow(t *testing.T, deadLetters, deferred int) *rig {
 	t.Helper()
 	r := newRig(t)
-	r.side(letters, parked)
+	r.side(deadLetters, deferred)
 	return r
 }
 
-func (r *rig) side(letters, parked int) {
+func (r *rig) side(deadLetters, deferred int) {
 	r.t.Helper()
 	r.ok("init")
-	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, chain, unit, dest, hash, keyed, ordered, attempts, bytes, parked_at, first_failed_at,
+	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering group, unit, dest, hash, keyed, ordered, attempts, bytes, deferred_at, first_failed_at,
 		failed_at, class, reason, error, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
 	const values = `SELECT s.slot, s.system_id, 1, ('0/0'::pg_lsn + 1000 * i), 0, i, 1 * i, 1, 1, i, i > 0, true, 1, 10, at - interval '0', at + interval '0', date_trunc('second', at),
 		CASE i % 2 WHEN 0 THEN 'permanent' ELSE 'destination' END, CASE i % 2 WHEN 0 THEN 'too_large' ELSE 'unroutable' END, CASE i % 2 WHEN 0 THEN 'body of # bytes' ELSE 'NO_ROUTE' END, '', 'orders', 'eu.created', at, at,
 		convert_to('e-' || i, 'UTF8'), 'order', convert_to('k' || i % 5, 'UTF8'), 'created', 0, convert_to('{"secret":' || i || '}', 'UTF8')`
 	const from = ` FROM cdc_relay.slots s, generate_series($1::int, $2::int) i, LATERAL (SELECT '2026-11-20 12:00:00Z'::timestamptz + i * interval '1 s' AS at) a`
-	r.exec(`INSERT INTO cdc_relay.dead_letter (`+columns+`, died_at) `+values+`, at`+from, 1, letters)
-	r.exec(`INSERT INTO cdc_relay.retry (`+columns+`, next_attempt) `+values+`, now() + interval '1 hour'`+from, letters+1, letters+parked)
+	r.exec(`INSERT INTO cdc_relay.dead_letter (`+columns+`, died_at) `+values+`, at`+from, 1, deadLetters)
+	r.exec(`INSERT INTO cdc_relay.retry (`+columns+`, next_attempt) `+values+`, now() + interval '1 hour'`+from, deadLetters+1, deadLetters+deferred)
 }
 
 // contents is a fingerprint of all that these commands can change.
@@ -60,7 +61,7 @@ type rowsPage struct {
 }
 
 func TestDeadLettersList(t *testing.T) {
-	look := aSiding.take(t)
+	look := aRetryTable.take(t)
 	t.Parallel()
 	r := look()
 	want := `NUMBER  DIED (UTC)           STATE  ID   AGGREGATE  KEY  TYPE     DESTINATION        REASON      ATTEMPTS  ERROR
@@ -110,7 +111,7 @@ more: --cursor 1795176006000000-6
 }
 
 func TestDeadLettersShow(t *testing.T) {
-	look := aSiding.take(t)
+	look := aRetryTable.take(t)
 	t.Parallel()
 	r := look()
 	out := r.ok("dead-letters", "show", "2")
@@ -126,8 +127,8 @@ func TestDeadLettersShow(t *testing.T) {
 			Hidden bool
 		}
 	}
-	if got := r.ok("deferred", "show", "8"); !strings.HasPrefix(got, "parked row 8\nevent       e-8, ") {
-		t.Errorf("the parked row is shown as\n%s", got)
+	if got := r.ok("deferred", "show", "8"); !strings.HasPrefix(got, "deferred row 8\nevent       e-8, ") {
+		t.Errorf("the deferred row is shown as\n%s", got)
 	}
 	if got := r.ok("dead-letters", "show", "7"); !strings.Contains(got, "x… (--json has all of it)\n") || strings.Count(got, "x") > 4200 {
 		t.Errorf("a long payload is shown as\n%s", got)
@@ -136,10 +137,10 @@ func TestDeadLettersShow(t *testing.T) {
 		t.Errorf("as JSON it has %d bytes of payload", len(got.Payload.Text))
 	}
 	if got := decoded[shown](t, r.ok("deferred", "show", "8", "--json")); got.N != 8 || got.Payload.Text != `{"secret":8}` {
-		t.Errorf("the parked row is %+v", got)
+		t.Errorf("the deferred row is %+v", got)
 	}
-	r.refused(1, "dead-letters show 8", "there is no dead letter 8 of slot", "it is parked: cdc-relay deferred show 8")
-	r.refused(1, "deferred show 17", "there is no parked row 17")
+	r.refused(1, "dead-letters show 8", "there is no dead letter 8 of slot", "it is deferred: cdc-relay deferred show 8")
+	r.refused(1, "deferred show 17", "there is no deferred row 17")
 	r.more = "admin: {show_payloads: false, listen: 127.0.0.1:0}"
 	hiding := strings.Replace(r.yaml(), "admin: {listen: 127.0.0.1:0}\n", "", 1)
 	for _, args := range [][]string{{"dead-letters", "show", "2"}, {"dead-letters", "show", "2", "--json"}, {"deferred", "show", "8"}} {
@@ -153,7 +154,7 @@ func TestDeadLettersShow(t *testing.T) {
 
 // Everything that is wrong with a line is exit 2, one message, and nothing is done.
 func TestDeadLettersUsage(t *testing.T) {
-	look := aSiding.take(t)
+	look := aRetryTable.take(t)
 	t.Parallel()
 	r := look()
 	before := r.contents()
@@ -190,7 +191,7 @@ func TestDeadLettersUsage(t *testing.T) {
 		"dead-letters replay 1 --wait soon":           {"--wait is \"soon\"; want a time such as 30s"},
 		"dead-letters replay 1 --exchange x":          {"--exchange and --routing-key are for RabbitMQ"},
 		"dead-letters replay 1 --topic x":             {"--topic is for Kafka"},
-		"dead-letters replay --all --state discarded": {"--state is \"discarded\"", "only open letters"},
+		"dead-letters replay --all --state discarded": {"--state is \"discarded\"", "only open dead letters"},
 		"dead-letters discard 1 --exchange x":         {"unknown flag: --exchange"},
 		"dead-letters purge --class permanent":        {"add --all"},
 		"dead-letters job --cancel":                   {"no job named"},
@@ -209,19 +210,20 @@ func TestDeadLettersUsage(t *testing.T) {
 	}
 }
 
-// While no relay runs, what is asked for is written down, and the command says so and does not wait.
+// While no relay runs, what is asked for is written down, and the command says so and does not
+// wait.
 func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	t.Parallel()
-	r := sided(t, 6, 3)
+	r := retryRow(t, 6, 3)
 	r.dryRuns()
 	for _, c := range []struct{ line, want string }{
-		{"dead-letters replay 1 --reason mended", "replay of dead letter 1: request 1\nqueued, no relay running: carried out when one starts\n"},
+		{"dead-letters replay 1 --reason fixed", "replay of dead letter 1: request 1\nqueued, no relay running: carried out when one starts\n"},
 		{"dead-letters replay 1", "replay of dead letter 1, already requested by WHO: request 1\nqueued, no relay running: carried out when one starts\n"},
 		{"dead-letters discard 2 3", "discard of dead letter 2: request 3\ndiscard of dead letter 3: request 4\nqueued, no relay running: carried out when one starts\n"},
 		{"dead-letters redact --id e-4", "redact of dead letter 4: request 5\nqueued, no relay running: carried out when one starts\n"},
-		{"deferred retry 7", "retry of parked row 7: request 6\nqueued, no relay running: carried out when one starts\n"},
+		{"deferred retry 7", "retry of deferred row 7: request 6\nqueued, no relay running: carried out when one starts\n"},
 		{"dead-letters redact --all --key k0", "job 1: redact of 1 dead letter is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 1` shows progress; --cancel stops it\n"},
-		{"deferred dead-letter --all --rate 5/s", "job 2: dead-letter of 3 parked rows is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 2` shows progress; --cancel stops it\n"},
+		{"deferred dead-letter --all --rate 5/s", "job 2: dead-letter of 3 deferred rows is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 2` shows progress; --cancel stops it\n"},
 		{"dead-letters purge --key k2", "job 3: purge of 2 rows is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 3` shows progress; --cancel stops it\n"},
 		{"dead-letters discard --all --key nobody", "nothing to discard: no row matches\n"},
 	} {
@@ -230,7 +232,7 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 			t.Errorf("%s says\n%swant\n%s", c.line, got, c.want)
 		}
 	}
-	if got := ask[string](r, `SELECT who || '|' || reason FROM cdc_relay.request WHERE id = 1`); !strings.HasPrefix(got, "postgres (") || !strings.HasSuffix(got, ")|mended") {
+	if got := ask[string](r, `SELECT who || '|' || reason FROM cdc_relay.request WHERE id = 1`); !strings.HasPrefix(got, "postgres (") || !strings.HasSuffix(got, ")|fixed") {
 		t.Errorf("the request is by %s", got)
 	}
 	r.refused(1, "dead-letters discard --id nobody", "there is no dead letter of event \"nobody\"", "events show")
@@ -251,10 +253,10 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	}
 	r.refused(1, "dead-letters job 99", "there is no job 99")
 	r.refused(1, "dead-letters request 99", "there is no request 99")
-	if got := r.ok("dead-letters", "request", "1"); !strings.HasPrefix(got, "replay of dead letter 1, requested by postgres (") || !strings.HasSuffix(got, " (mended): waiting\n") {
+	if got := r.ok("dead-letters", "request", "1"); !strings.HasPrefix(got, "replay of dead letter 1, requested by postgres (") || !strings.HasSuffix(got, " (fixed): waiting\n") {
 		t.Errorf("the request is told as %q", got)
 	}
-	if got := r.ok("dead-letters", "request", "6", "--cancel"); !strings.HasPrefix(got, "retry of parked row 7, requested by postgres (") || !strings.Contains(got, ": cancelled 20") {
+	if got := r.ok("dead-letters", "request", "6", "--cancel"); !strings.HasPrefix(got, "retry of deferred row 7, requested by postgres (") || !strings.Contains(got, ": cancelled 20") {
 		t.Errorf("cancelling a request says %q", got)
 	}
 	if got := decoded[struct{ State string }](t, r.ok("dead-letters", "request", "6", "--cancel", "--json")); got.State != "cancelled" {
@@ -296,12 +298,12 @@ func (r *rig) dryRuns() {
 }
 
 func TestEventsShow(t *testing.T) {
-	look := aSiding.take(t)
+	look := aRetryTable.take(t)
 	t.Parallel()
 	r := look()
 	for wanted, words := range map[string][]string{
 		"e-2":    {"state       dead: dead letter 2: open\n", "see         cdc-relay dead-letters show 2 (open since 2026-11-20T12:00:02Z)\n"},
-		"e-9":    {"state       parked: parked row 9: refused, unroutable\n", "cdc-relay deferred show 9"},
+		"e-9":    {"state       deferred: deferred row 9: refused, unroutable\n", "cdc-relay deferred show 9"},
 		ofOutbox: {"state       in flight: ", "row         in public.outbox\n"},
 		"none":   {"state       not held by the relay: "},
 	} {
@@ -333,7 +335,7 @@ func TestOperatorsWithoutTheTables(t *testing.T) {
 // A wrong source.slot is no empty list, and a role that may not do something is told what it needs.
 func TestOperatorsWhoAreWrong(t *testing.T) {
 	t.Parallel()
-	r := sided(t, 1, 0)
+	r := retryRow(t, 1, 0)
 	slot, db := r.slot, r.db
 	r.slot = "nobodys"
 	r.refused(1, "dead-letters list", `no relay has used slot "nobodys" in this database, but `+slot, "source.slot")
@@ -345,7 +347,8 @@ func TestOperatorsWhoAreWrong(t *testing.T) {
 	asOperator()
 	r.refused(1, "dead-letters list", "permission denied for the role of source.url", "permission denied for schema", "docs/dead-letters.md")
 	r.db = db
-	// The rights that the document lists are enough, and each line is needed for what stands beside it.
+	// The rights that the document lists are enough, and each line is needed for what stands beside
+	// it.
 	grants := regexp.MustCompile(`(?m)^GRANT .*;`).FindAllString(document(t, "docs/dead-letters.md"), -1)
 	if len(grants) != 7 {
 		t.Fatalf("the document has %d grants: %q", len(grants), grants)

@@ -1,7 +1,7 @@
 //go:build testall
 
-// This file runs the relays of deploy/compose.yaml on real servers: their configurations as they are but for the addresses,
-// with the roles of deploy/sql and the broker's definitions.
+// This file runs the relays of deploy/compose.yaml on real servers: their configurations as they
+// are but for the addresses, with the roles of deploy/sql and the broker's definitions.
 package cli
 
 import (
@@ -32,8 +32,9 @@ func (d *deployed) composed(file string, addresses ...string) string {
 	return replaced
 }
 
-// What a newcomer starts: the event arrives in the queue that the definitions make, sent by a user who may write to the exchange and
-// nothing else; and in the topic, sent by a second relay with a slot of its own.
+// What a newcomer starts: the event arrives in the queue that the definitions make, sent by a user
+// who may write to the exchange and nothing else; and in the topic, sent by a second relay with a
+// slot of its own.
 func TestComposeRelaysDeliver(t *testing.T) {
 	t.Parallel()
 	d := deploySQL(t, "deploy/sql/01-roles.sql", "deploy/compose/passwords.sql")

@@ -14,8 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// deployed is a database after files of deploy/. The roles of the files have names of their own here, because names of roles are the
-// whole server's; ann is a member of the operators', exporter of monitoring's.
+// deployed is a database after files of deploy/. The roles of the files have names of their own
+// here, because names of roles are the whole server's; ann is a member of the operators', exporter
+// of monitoring's.
 type deployed struct {
 	*operated
 	owner, relayRole, ann, exporter string
@@ -61,8 +62,9 @@ func (d *deployed) mayNot(role, sql string) {
 	}
 }
 
-// The relay starts, relays, parks, gives up, replays, starts again and is removed under the role of 02-relay.sql; operators do
-// their work with 03-operator.sql, monitoring looks with 04-monitor.sql, and none of them may do more.
+// The relay starts, relays, defers, gives up, replays, starts again and is removed under the role
+// of 02-relay.sql; operators do their work with 03-operator.sql, monitoring looks with
+// 04-monitor.sql, and none of them may do more.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	d := deploySQL(t, "deploy/sql/01-roles.sql", relaySQL, "deploy/sql/03-operator.sql", "deploy/sql/04-monitor.sql")
@@ -82,21 +84,21 @@ func TestLeastPrivilege(t *testing.T) {
 	must(t, d.consumer.WaitCount(await.Context(t), 1))
 	n := d.bad("7", 1)[0]
 	d.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('11111111-1111-1111-1111-111111111111', 'order', '7', 'created')`)
-	parked := func(want int) {
+	deferred := func(want int) {
 		t.Helper()
 		eventually(t, func() string {
 			if got := ask[int](on(t, d.owner), `SELECT count(*) FROM cdc_relay.retry`); got != want {
-				return fmt.Sprintf("%d events are parked, want %d", got, want)
+				return fmt.Sprintf("%d events are deferred, want %d", got, want)
 			}
 			return ""
 		})
 	}
-	parked(1)
+	deferred(1)
 	more := d.bad("8", 1)[0]
 	d.bad("9", 1)
 
 	d.operate(n, more)
-	parked(0) // the letter of key 7 was replayed, so what waited behind it has gone
+	deferred(0) // the dead letter of key 7 was replayed, so what waited behind it has gone
 	must(t, d.consumer.WaitIDs(await.Context(t), []string{"11111111-1111-1111-1111-111111111111"}))
 
 	d.as(d.relayRole)
@@ -124,7 +126,8 @@ func TestLeastPrivilege(t *testing.T) {
 		d.mayNot(d.relayRole, sql)
 	}
 
-	// As docs/operations.md says: once as the relay's role, which may drop its slot alone, and once as the owner.
+	// As docs/operations.md says: once as the relay's role, which may drop its slot alone, and once
+	// as the owner.
 	d.as(d.relayRole)
 	d.released()
 	d.refused(1, "teardown --yes", "drop publication", "must be owner")
@@ -135,7 +138,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// operate does what operators do: letter n can be replayed elsewhere, more is dropped.
+// operate does what operators do: dead letter n can be replayed elsewhere, more is dropped.
 func (d *deployed) operate(n int64, more int64) {
 	t := d.t
 	t.Helper()
@@ -147,7 +150,7 @@ func (d *deployed) operate(n int64, more int64) {
 		"dead-letters list", fmt.Sprint("dead-letters show ", n), "deferred list", fmt.Sprint("deferred show ", waits), "events show " + id,
 		"dead-letters replay --all --dry-run", "dead-letters list --error null_in_template --state open",
 		fmt.Sprint("deferred retry ", waits, " --wait 0"),
-		fmt.Sprint("dead-letters replay ", n, " --routing-key order.mended --reason mended"),
+		fmt.Sprint("dead-letters replay ", n, " --routing-key order.fixed --reason fixed"),
 		fmt.Sprint("dead-letters redact ", more), fmt.Sprint("dead-letters discard ", more),
 		"dead-letters discard --all --rate 1/s --wait 0", "dead-letters job 1 --cancel --reason no", "dead-letters job",
 		"dead-letters purge --all --state open",

@@ -1,4 +1,5 @@
-// This file runs deploy/sql on a real PostgreSQL: the relay, operators and monitoring under exactly these roles.
+// This file runs deploy/sql on a real PostgreSQL: the relay, operators and monitoring under exactly
+// these roles.
 package cli
 
 import (

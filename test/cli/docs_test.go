@@ -25,7 +25,8 @@ func document(t *testing.T, name string) string {
 	return string(text)
 }
 
-// docs/configuration.md has a row for every key that the binary prints, with its default, and none that does not exist.
+// docs/configuration.md has a row for every key that the binary prints, with its default, and none
+// that does not exist.
 func TestConfigurationIsDocumented(t *testing.T) {
 	t.Parallel()
 	binary := runner.Build(t)
@@ -166,7 +167,8 @@ func testsIn(t *testing.T, dirs ...string) map[string]bool {
 	return names
 }
 
-// Every answer of a broker has a row with its class and reason, and tests that exist; and every reason has a row.
+// Every answer of a broker has a row with its class and reason, and tests that exist; and every
+// reason has a row.
 func TestBrokerAnswersAreDocumented(t *testing.T) {
 	t.Parallel()
 	text := document(t, "docs/failure-modes.md")
@@ -251,7 +253,7 @@ func TestOperationsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, state := range []string{
-		ops.StateStarting, ops.StateWaiting, ops.StateStandby, ops.StateBrokerDown, ops.StatePaused, ops.StateParking,
+		ops.StateStarting, ops.StateWaiting, ops.StateStandby, ops.StateBrokerDown, ops.StatePaused, ops.StateDeferring,
 		ops.StateCatchingUp, ops.StateStreaming, ops.StateIdle, ops.StateStopping, ops.StateStopped,
 	} {
 		if !strings.Contains(text, "\n| `"+state+"` | ") {
@@ -267,7 +269,8 @@ func TestOperationsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, found := range regexp.MustCompile("outbox_[a-z_]+").FindAllString(text, -1) {
-		sometimes := found == "outbox_slot_safe_wal_bytes" || found == "outbox_stopped" // of a limited slot, of one that has ended
+		// of a limited slot, of one that has ended
+		sometimes := found == "outbox_slot_safe_wal_bytes" || found == "outbox_stopped"
 		if metricTypes[found] == "" && !sometimes {
 			t.Errorf("%s is named, and does not exist", found)
 		}
@@ -277,7 +280,8 @@ func TestOperationsAreDocumented(t *testing.T) {
 // Every metric that a page or a file of deploy/ names exists in a scrape: TestMetrics compares metricTypes with one.
 func TestMetricsThatAreNamedExist(t *testing.T) {
 	t.Parallel()
-	sometimes := map[string]bool{"outbox_slot_safe_wal_bytes": true, "outbox_stopped": true} // of a limited slot, of one that has ended
+	// of a limited slot, of one that has ended
+	sometimes := map[string]bool{"outbox_slot_safe_wal_bytes": true, "outbox_stopped": true}
 	count := 0
 	for _, dir := range []string{"docs", "deploy"} {
 		must(t, filepath.WalkDir(filepath.Join("../..", dir), func(path string, entry fs.DirEntry, err error) error {

@@ -30,7 +30,7 @@ type status struct {
 	InFlight struct {
 		Events int
 	} `json:"in_flight"`
-	Parked struct {
+	Deferred struct {
 		CountedAt   time.Time `json:"counted_at"`
 		Events      int
 		WaitingKeys int `json:"waiting_keys"`
@@ -39,7 +39,7 @@ type status struct {
 		Open int
 	} `json:"dead_letters"`
 	Totals struct {
-		Published, Parked, Failed uint64
+		Published, Deferred, Failed uint64
 	}
 }
 
@@ -70,24 +70,25 @@ func state(t *testing.T, relay *runner.Relay, want string, words ...string) stat
 	return s
 }
 
-// parked waits until one destination is paused and so many events are parked, and the relay has heard of that and counted them: a count
-// that was under way when they came may have them twice, until the next one.
-func parked(t *testing.T, relay *runner.Relay, events int) (s status) {
+// deferred waits until one destination is paused and so many events are deferred, and the relay has
+// heard of that and counted them: a count that was under way when they came may have them twice,
+// until the next one.
+func deferred(t *testing.T, relay *runner.Relay, events int) (s status) {
 	t.Helper()
 	eventually(t, func() string {
 		s = state(t, relay, "destination paused")
-		if s.Parked.Events != events || s.Parked.CountedAt.IsZero() || s.Totals.Parked < uint64(events) || s.Broker.PausedTotal != 1 || len(s.Broker.Paused) != 1 {
-			return fmt.Sprintf("want 1 destination paused, %d events parked: %+v", events, s)
+		if s.Deferred.Events != events || s.Deferred.CountedAt.IsZero() || s.Totals.Deferred < uint64(events) || s.Broker.PausedTotal != 1 || len(s.Broker.Paused) != 1 {
+			return fmt.Sprintf("want 1 destination paused, %d events deferred: %+v", events, s)
 		}
 		return ""
 	})
 	return s
 }
 
-// drained says "" when nothing is paused or parked.
+// drained says "" when nothing is paused or deferred.
 func drained(t *testing.T, relay *runner.Relay) string {
 	t.Helper()
-	return answers(t, relay, "/readyz", 200, `"paused":[],"paused_total":0,"parked_events":0,"refused":[],"refused_total":0`)
+	return answers(t, relay, "/readyz", 200, `"paused":[],"paused_total":0,"deferred_events":0,"refused":[],"refused_total":0`)
 }
 
 // answers says "" when the admin port answers with the code and a body that has the words.

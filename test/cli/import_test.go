@@ -17,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// debeziumRig is a database as Debezium leaves it: its table, its publication of all tables and its slot.
+// debeziumRig is a database as Debezium leaves it: its table, its publication of all tables and its
+// slot.
 func debeziumRig(t *testing.T) *rig {
 	t.Helper()
 	r := bare(t)
@@ -49,7 +50,8 @@ func (r *rig) fillIn(name, text string, also ...string) string {
 	return path
 }
 
-// importTo imports the files, and gives the configuration that came of them, with an admin port of the test's own.
+// importTo imports the files, and gives the configuration that came of them, with an admin port of
+// the test's own.
 func (r *rig) importTo(args ...string) string {
 	r.t.Helper()
 	out := filepath.Join(r.t.TempDir(), "cdc-relay.yaml")
@@ -63,8 +65,9 @@ func (r *rig) importTo(args ...string) string {
 	return string(text) + "admin: {listen: 127.0.0.1:0}\n"
 }
 
-// goOn is what comes after the import: takeover while the other program runs, which confirms something, and is stopped; after which
-// check finds nothing wrong, and run. before happens between the program's stop and the relay's start.
+// goOn is what comes after the import: takeover while the other program runs, which confirms
+// something, and is stopped; after which check finds nothing wrong, and run. before happens between
+// the program's stop and the relay's start.
 func (r *rig) goOn(config string, before func()) *runner.Relay {
 	r.t.Helper()
 	config = strings.Replace(config, "  create: false", "  slot: "+r.slot+"_relay\n  create: false", 1)
@@ -107,8 +110,9 @@ const importedConnector = `{"name":"orders-outbox","config":{
  "key.converter":"org.apache.kafka.connect.storage.StringConverter","value.converter":"org.apache.kafka.connect.storage.StringConverter",
  "producer.override.compression.type":"lz4"}}`
 
-// A connector of Kafka Connect, imported: the relay takes the place of its slot, and its records are Debezium's. What was committed
-// between Debezium's stop and the relay's start is among them, what was deleted in its own transaction, too.
+// A connector of Kafka Connect, imported: the relay takes the place of its slot, and its records
+// are Debezium's. What was committed between Debezium's stop and the relay's start is among them,
+// what was deleted in its own transaction, too.
 func TestImportedConnector(t *testing.T) {
 	t.Parallel()
 	r := debeziumRig(t)

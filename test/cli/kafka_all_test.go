@@ -45,7 +45,8 @@ func TestStopWithoutKafka(t *testing.T) {
 	}
 }
 
-// A topic that does not exist is paused by name, and its events are parked; those of other topics flow, and it goes on when the topic is there.
+// A topic that does not exist is paused by name, and its events are deferred; those of other topics
+// flow, and it goes on when the topic is there.
 func TestMissingTopic(t *testing.T) {
 	t.Parallel()
 	k := withKafka(t, 1)
@@ -54,7 +55,7 @@ func TestMissingTopic(t *testing.T) {
 	relay := k.start()
 	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), $1, '1', 'created')`, later)
 	id := ask[string](k.rig, `SELECT id::text FROM outbox`)
-	if p := parked(t, relay, 1).Broker.Paused[0]; p.Destination != fmt.Sprintf("topic %q", later) || p.Reason != "no_topic" {
+	if p := deferred(t, relay, 1).Broker.Paused[0]; p.Destination != fmt.Sprintf("topic %q", later) || p.Reason != "no_topic" {
 		t.Errorf("paused is %+v", p)
 	}
 	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), $1, '1', 'created')`, k.topic)

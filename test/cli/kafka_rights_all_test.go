@@ -10,9 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// The rights that docs/kafka.md asks for are enough, for a user and for the name of a certificate: Write and Describe on the
-// topics of a prefix, where nobody may do what no ACL allows. A topic that is not granted is paused, by name, and the
-// others flow.
+// The rights that docs/kafka.md asks for are enough, for a user and for the name of a certificate:
+// Write and Describe on the topics of a prefix, where nobody may do what no ACL allows. A topic
+// that is not granted is paused, by name, and the others flow.
 func TestKafkaRights(t *testing.T) {
 	t.Parallel()
 	kafka, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{
@@ -67,7 +67,7 @@ func TestKafkaRights(t *testing.T) {
 			publishTo("{aggregate}")
 			relay := k.start()
 			id := insert(outside)
-			if p := parked(t, relay, 1).Broker.Paused[0]; p.Destination != fmt.Sprintf("topic %q", outside) || p.Reason != "not_permitted" {
+			if p := deferred(t, relay, 1).Broker.Paused[0]; p.Destination != fmt.Sprintf("topic %q", outside) || p.Reason != "not_permitted" {
 				t.Errorf("paused is %+v", p)
 			}
 			for n := range 3 {

@@ -75,7 +75,8 @@ func TestKafkaMessage(t *testing.T) {
 		key, value string
 		headers    map[string]string
 	}{
-		{11, "10711fa5", `{"total": 12.50}`, map[string]string{ // the partition that Java's producer chooses
+		// the partition that Java's producer chooses
+		{11, "10711fa5", `{"total": 12.50}`, map[string]string{
 			"id": "11111111-1111-1111-1111-111111111111", "eventType": "created", "aggregateType": "order", "traceparent": "00-trace",
 			"region": "eu", "tenant": "a", "n": "3", "none": null, "list": `[1, "b"]`,
 		}},
@@ -112,7 +113,8 @@ func orNull(b []byte) string {
 	return string(b)
 }
 
-// From nothing to a stop: init, check, run, status, metrics; every row arrives once, at the time of its commit.
+// From nothing to a stop: init, check, run, status, metrics; every row arrives once, at the time of
+// its commit.
 func TestKafkaFromInitToStop(t *testing.T) {
 	t.Parallel()
 	k := withKafka(t, 3)
@@ -120,7 +122,7 @@ func TestKafkaFromInitToStop(t *testing.T) {
 	found := map[string]bool{}
 	for _, f := range checked(t, k.ok("check", "--json")) {
 		found[f.Name] = true
-		if f.Level != "ok" || f.Detail == "" || f.Mend != "" {
+		if f.Level != "ok" || f.Detail == "" || f.Fix != "" {
 			t.Errorf("after init: %+v", f)
 		}
 		documented(t, f.Name)
@@ -178,11 +180,13 @@ func TestKafkaFromInitToStop(t *testing.T) {
 	}
 }
 
-// A Kafka that is not there is waited for, with one line; what is committed meanwhile arrives when it comes.
+// A Kafka that is not there is waited for, with one line; what is committed meanwhile arrives when
+// it comes.
 func TestWaitsForKafka(t *testing.T) {
 	t.Parallel()
 	k := withKafka(t, 1)
-	p := proxy(t, k.kafka.Brokers()[0]) // in front of the first address only: the brokers name their own
+	// in front of the first address only: the brokers name their own
+	p := proxy(t, k.kafka.Brokers()[0])
 	p.Cut()
 	k.publishTo([]string{p.Addr()}, k.topic)
 	relay := runner.Start(t, k.binary, k.yaml())
@@ -190,14 +194,15 @@ func TestWaitsForKafka(t *testing.T) {
 	k.insert(2)
 	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "broker down", "connection refused") })
-	// The partitions are not known, so the first event is read and waits outside the window: it is a backlog all the same.
+	// The partitions are not known, so the first event is read and waits outside the max_in_flight:
+	// it is a backlog all the same.
 	eventually(t, func() string {
 		return answers(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 1\n", "\noutbox_in_flight_events 0\n")
 	})
 	if age := scrape(t, relay).values["outbox_oldest_unsettled_seconds"]; age <= 0 {
 		t.Errorf("the event that waits is %g s old", age)
 	}
-	must(t, p.Mend())
+	must(t, p.Fix())
 	must(t, relay.WaitReady(await.Context(t)))
 	k.records(k.topic, 2)
 	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {
@@ -208,7 +213,7 @@ func TestWaitsForKafka(t *testing.T) {
 	}
 }
 
-// What check finds of Kafka, a line for each thing, with its mend.
+// What check finds of Kafka, a line for each thing, with its fix.
 func TestCheckOfKafka(t *testing.T) {
 	t.Parallel()
 	k := withKafka(t, 3)
@@ -229,7 +234,7 @@ func TestCheckOfKafka(t *testing.T) {
 }
 
 // finds runs check and looks for one line of it, the only one that is not ok.
-func (k *topical) finds(name, level string, words, mend []string) {
+func (k *topical) finds(name, level string, words, fix []string) {
 	k.t.Helper()
 	res := k.command("check", "--json")
 	hidden(k.t, res.Stdout+res.Stderr)
@@ -238,13 +243,13 @@ func (k *topical) finds(name, level string, words, mend []string) {
 	}
 	found := false
 	for _, f := range checked(k.t, res.Stdout) {
-		if f.Name == name && f.Level == level && hasAll(f.Detail, words) && hasAll(f.Mend, mend) {
+		if f.Name == name && f.Level == level && hasAll(f.Detail, words) && hasAll(f.Fix, fix) {
 			found = true
 		} else if f.Level == "fail" {
 			k.t.Errorf("also failed: %+v", f)
 		}
 	}
 	if !found {
-		k.t.Errorf("no line %q of level %s that says %q and %q: %s", name, level, words, mend, res.Stdout)
+		k.t.Errorf("no line %q of level %s that says %q and %q: %s", name, level, words, fix, res.Stdout)
 	}
 }

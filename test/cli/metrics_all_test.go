@@ -15,8 +15,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// The slots of others are told beside ours, by the metrics and by the API, for whoever may read. Ours is
-// 0 seconds behind as long as there is no event to send, whatever else is written; another's is behind that WAL.
+// The slots of others are told beside ours, by the metrics and by the API, for whoever may read.
+// Ours is 0 seconds behind as long as there is no event to send, whatever else is written;
+// another's is behind that WAL.
 func TestSlotsOfOthers(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
@@ -77,7 +78,7 @@ func TestSlotsOfOthers(t *testing.T) {
 	if others.Own || others.LagFrom != "wal" || others.Plugin != "test_decoding" || others.Active || others.LagBytes < 5e5 || others.LagSeconds == nil || *others.LagSeconds < 1 || others.Database != ours.Database {
 		t.Errorf("the other is %+v", others)
 	}
-	must(t, p.Mend())
+	must(t, p.Fix())
 	must(t, b.consumer.WaitCount(await.Context(t), 1))
 	eventually(t, func() string { return has(t, relay, "outbox_slot_lag_seconds", b.slot, 0, 0) })
 	b.exec(`SELECT pg_drop_replication_slot($1)`, other)

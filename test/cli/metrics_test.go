@@ -104,7 +104,8 @@ func TestMetrics(t *testing.T) {
 		return ""
 	})
 
-	// A rejection is counted by class and reason, and the event as a dead letter; it is no state, nothing waits for it.
+	// A rejection is counted by class and reason, and the event as a dead letter; it is no state,
+	// nothing waits for it.
 	b.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'too large', repeat('x', 300), '{}')`)
 	eventually(t, func() string {
 		m := scrape(t, relay)
@@ -118,7 +119,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return ""
 	})
-	if out := b.ok("status", "--admin", relay.Admin()); !strings.Contains(out, "\ndead       1 letter open, the first for ") || strings.Contains(out, "parking") {
+	if out := b.ok("status", "--admin", relay.Admin()); !strings.Contains(out, "\ndead       1 dead letter open, the first for ") || strings.Contains(out, "deferring") {
 		t.Errorf("status says %s", out)
 	}
 	if out := b.ok("status", "--admin", "127.0.0.1:1"); !strings.Contains(out, "\n  1 dead letter open, the first for ") {
@@ -143,8 +144,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A broker that is away keeps WAL at the primary. How much is told by the metrics and by the status: nobody has to find it out from a
-// full disk.
+// A broker that is away keeps WAL at the primary. How much is told by the metrics and by the
+// status: nobody has to find it out from a full disk.
 func TestRetainedWALIsShown(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
@@ -155,7 +156,8 @@ func TestRetainedWALIsShown(t *testing.T) {
 	p.Cut()
 	state(t, relay, "broker down")
 	b.insert(1)
-	event := ask[string](b.rig, `SELECT pg_current_wal_lsn()::text`) // the slot may move up to it, and no further
+	// the slot may move up to it, and no further
+	event := ask[string](b.rig, `SELECT pg_current_wal_lsn()::text`)
 	b.exec(`INSERT INTO filler SELECT repeat('x', 500) FROM generate_series(1, 10000)`)
 	kept := ask[float64](b.rig, `SELECT (pg_current_wal_lsn() - $1::pg_lsn)::float8`, event)
 	if kept < 5e6 {

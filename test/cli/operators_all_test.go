@@ -16,9 +16,9 @@ import (
 
 func TestBulkRequests(t *testing.T) {
 	t.Parallel()
-	o := withLetters(t, "")
+	o := withDeadLetters(t, "")
 	o.bad("7", 12)
-	if got := o.ok("dead-letters", "replay", "--all", "--routing-key", "order.mended", "--error", "null_in_template", "--rate", "100/s"); got != "job 1: 12 of 12 done\n" {
+	if got := o.ok("dead-letters", "replay", "--all", "--routing-key", "order.fixed", "--error", "null_in_template", "--rate", "100/s"); got != "job 1: 12 of 12 done\n" {
 		t.Errorf("a bulk replay says %q", got)
 	}
 	must(t, o.consumer.WaitCount(await.Context(t), 12))
@@ -102,7 +102,8 @@ func TestMirror(t *testing.T) {
 		}
 		return mirrored(t, o.relay, 1, 0)
 	})
-	// While the mirror's exchange is away the relay goes on, and mirrors what it could not when it is back.
+	// While the mirror's exchange is away the relay goes on, and mirrors what it could not when it
+	// is back.
 	must(t, ch.ExchangeDelete("outbox.dlx", false, false))
 	o.bad("8", 2)
 	o.insert(1)
@@ -121,8 +122,8 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// mirrored says "" when the metrics tell of so many copies that were confirmed, and of so many, or more, that were refused: none is
-// none.
+// mirrored says "" when the metrics tell of so many copies that were confirmed, and of so many, or
+// more, that were refused: none is none.
 func mirrored(t *testing.T, relay *runner.Relay, copies, refused float64) string {
 	t.Helper()
 	m := scrape(t, relay)
@@ -133,8 +134,8 @@ func mirrored(t *testing.T, relay *runner.Relay, copies, refused float64) string
 	return ""
 }
 
-// On Kafka the mirror is a topic, and of a row that cannot be read it has the whole row. Such a letter cannot be replayed; one
-// that was too large for its topic goes to another.
+// On Kafka the mirror is a topic, and of a row that cannot be read it has the whole row. Such a
+// dead letter cannot be replayed; one that was too large for its topic goes to another.
 func TestMirrorOnKafka(t *testing.T) {
 	t.Parallel()
 	k := withKafka(t, 2)

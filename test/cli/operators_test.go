@@ -15,15 +15,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// These tests have a relay at work, which carries out what operators ask for. An event without a type has no routing key: it
-// is refused for good, and a replay with another routing key is not.
+// These tests have a relay at work, which carries out what operators ask for. An event without a
+// type has no routing key: it is refused for good, and a replay with another routing key is not.
 
 type operated struct {
 	*brokered
 	relay *runner.Relay
 }
 
-func withLetters(t *testing.T, more string) *operated {
+func withDeadLetters(t *testing.T, more string) *operated {
 	t.Helper()
 	b := withBroker(t)
 	b.exec(`ALTER TABLE outbox ALTER type DROP NOT NULL`)
@@ -31,8 +31,9 @@ func withLetters(t *testing.T, more string) *operated {
 	return &operated{b, b.start()}
 }
 
-// bad commits n events of a key that nobody can route, and waits until they are dead. It gives their numbers, oldest first.
-func (o *operated) bad(key string, n int) (letters []int64) {
+// bad commits n events of a key that nobody can route, and waits until they are dead. It gives
+// their numbers, oldest first.
+func (o *operated) bad(key string, n int) (deadLetters []int64) {
 	o.t.Helper()
 	before := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.dead_letter`)
 	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, payload) SELECT gen_random_uuid(), 'order', $1, '{"secret": true}' FROM generate_series(1, $2)`, key, n)
@@ -61,7 +62,7 @@ func (o *operated) send(method, path, body string) (code int, answer string) {
 
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	o := withLetters(t, "")
+	o := withDeadLetters(t, "")
 	n := o.bad("7", 1)[0]
 	o.insert(1) // another key goes on
 	must(t, o.consumer.WaitCount(await.Context(t), 1))
@@ -74,7 +75,7 @@ func TestReplay(t *testing.T) {
 	if got := o.ok("events", "show", id); !strings.Contains(got, fmt.Sprintf("dead: dead letter %d: open", n)) {
 		t.Errorf("after a replay that failed it is\n%s", got)
 	}
-	if got := o.ok("dead-letters", "replay", fmt.Sprint(n), "--routing-key", "order.mended", "--reason", "type added"); got != fmt.Sprintf("dead letter %d is replayed\n", n) {
+	if got := o.ok("dead-letters", "replay", fmt.Sprint(n), "--routing-key", "order.fixed", "--reason", "type added"); got != fmt.Sprintf("dead letter %d is replayed\n", n) {
 		t.Errorf("a replay says %q", got)
 	}
 	must(t, o.consumer.WaitIDs(await.Context(t), []string{id}))
@@ -91,7 +92,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("no %q in\n%s", want, got)
 	}
 	shown := o.ok("dead-letters", "show", fmt.Sprint(n))
-	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", ": replay with routing key order.mended by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
+	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", ": replay with routing key order.fixed by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
@@ -101,15 +102,16 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// After purge --key nothing in the relay's tables has the key, the payload, or anything made of them.
+// After purge --key nothing in the relay's tables has the key, the payload, or anything made of
+// them.
 func TestPurgeOfAKey(t *testing.T) {
 	t.Parallel()
-	o := withLetters(t, "dead_letters: {on_dead_letter: block}\n")
+	o := withDeadLetters(t, "dead_letters: {on_dead_letter: block}\n")
 	o.bad("customer-17", 1)
 	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'customer-17', 'created', '{"secret": true}')`)
 	eventually(t, func() string {
 		if got := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.retry`); got != 1 {
-			return fmt.Sprintf("%d rows wait behind the letters, want 1", got)
+			return fmt.Sprintf("%d rows wait behind the dead letters, want 1", got)
 		}
 		return ""
 	})
@@ -139,31 +141,32 @@ func TestPurgeOfAKey(t *testing.T) {
 // encoded is base64 of a text, as a filter is stored.
 func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-func TestParkedCommands(t *testing.T) {
+func TestDeferredCommands(t *testing.T) {
 	t.Parallel()
-	o := withLetters(t, "retry: {backoff: 1h, max_backoff: 1h}\n")
+	o := withDeadLetters(t, "retry: {backoff: 1h, max_backoff: 1h}\n")
 	o.sinkDown(t)
 	o.insert(3)
 	eventually(t, func() string {
 		if got := decoded[rowsPage](t, o.ok("deferred", "list", "--json")); len(got.Items) != 3 {
-			return fmt.Sprintf("parked are %+v", got)
+			return fmt.Sprintf("deferred are %+v", got)
 		}
 		return ""
 	})
-	// One was refused. Of the others those that came when its exchange was paused already were not sent, and have no fault of their own.
+	// One was refused. Of the others those that came when its exchange was paused already were not
+	// sent, and have no fault of their own.
 	page := decoded[rowsPage](t, o.ok("deferred", "list", "--json", "--class", "destination"))
 	if len(page.Items) == 0 || page.Items[0].Reason != "no_exchange" {
 		t.Fatalf("refused are %+v", page)
 	}
 	page = decoded[rowsPage](t, o.ok("deferred", "list", "--json", "--key", "2"))
 	if len(page.Items) != 1 || page.Items[0].Destination != "outbox.events/order.created" {
-		t.Fatalf("parked are %+v", page)
+		t.Fatalf("deferred are %+v", page)
 	}
 	n := fmt.Sprint(page.Items[0].N)
-	if got := o.ok("deferred", "retry", n); got != "parked row "+n+" is to be tried now\n" {
+	if got := o.ok("deferred", "retry", n); got != "deferred row "+n+" is to be tried now\n" {
 		t.Errorf("a retry says %q", got)
 	}
-	if got := o.ok("deferred", "dead-letter", n, "--reason", "given up"); got != "parked row "+n+" is now a dead letter\n" {
+	if got := o.ok("deferred", "dead-letter", n, "--reason", "given up"); got != "deferred row "+n+" is now a dead letter\n" {
 		t.Errorf("giving it up says %q", got)
 	}
 	o.refused(1, "deferred show "+n, "it is a dead letter: cdc-relay dead-letters show "+n)
@@ -183,9 +186,9 @@ func (o *operated) sinkDown(t *testing.T) {
 	must(t, ch.ExchangeDelete("outbox.events", false, false))
 }
 
-func TestAPIOfTheSiding(t *testing.T) {
+func TestAPIOfTheRetryTable(t *testing.T) {
 	t.Parallel()
-	o := withLetters(t, "")
+	o := withDeadLetters(t, "")
 	ns := o.bad("7", 4)
 	get := func(path string, code int, words ...string) {
 		t.Helper()
@@ -212,7 +215,7 @@ func TestAPIOfTheSiding(t *testing.T) {
 		}
 		return answer
 	}
-	send("POST", "/api/v1/dead-letters/"+first+"/replay", `{"routing_key": "order.mended", "reason": "by hand"}`, 202, `"state":"waiting"`, `"who":"API without token from 127.0.0.1"`, `"why":"by hand"`)
+	send("POST", "/api/v1/dead-letters/"+first+"/replay", `{"routing_key": "order.fixed", "reason": "by hand"}`, 202, `"state":"waiting"`, `"who":"API without token from 127.0.0.1"`, `"why":"by hand"`)
 	must(t, o.consumer.WaitCount(await.Context(t), 1))
 	eventually(t, func() string { return answers(t, o.relay, "/api/v1/dead-letters/"+first, 200, `"state":"replayed"`) })
 	get("/api/v1/requests/1", 200, `"id":1`, `"state":"done"`)
@@ -232,7 +235,7 @@ func TestAPIOfTheSiding(t *testing.T) {
 	send("DELETE", path+"?why=a", "", 400, "why is not known")
 	for i, why := range []string{"?reason=too+fast", ""} {
 		// One that no leader ends meanwhile: it came with a copy of another system's database.
-		slow := ask[int64](o.rig, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, who, reason, matched, in_letters) SELECT slot, '7', 'redact', 'eve', '', 1, true FROM cdc_relay.slots RETURNING job`)
+		slow := ask[int64](o.rig, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, who, reason, matched, in_dead_letters) SELECT slot, '7', 'redact', 'eve', '', 1, true FROM cdc_relay.slots RETURNING job`)
 		send("DELETE", fmt.Sprint("/api/v1/jobs/", slow, why), []string{"", `{"reason": "too fast"}`}[i], 200, `"state":"cancelled"`)
 		if got := ask[string](o.rig, `SELECT who || ': ' || why FROM cdc_relay.audit WHERE action = 'cancel' AND result = $1`, fmt.Sprint("job ", slow)); got != "API without token from 127.0.0.1: too fast" {
 			t.Errorf("the audit of job %d says %q", slow, got)

@@ -14,8 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// The quick start of docs/kafka.md: one broker takes the topic as it is written there, and the record is in it with all that
-// the consumer is told to show. Kafka's tools are not among the jars of scripts/kafka.sh, so the test does what they would.
+// The quick start of docs/kafka.md: one broker takes the topic as it is written there, and the
+// record is in it with all that the consumer is told to show. Kafka's tools are not among the jars
+// of scripts/kafka.sh, so the test does what they would.
 func TestQuickStartOnKafka(t *testing.T) {
 	t.Parallel()
 	k := &topical{rig: bare(t), kafka: servers.SharedKafka(t)}
@@ -60,7 +61,8 @@ func TestQuickStartOnKafka(t *testing.T) {
 	}
 }
 
-// options are the flags of a command line by name. Values of one that stands more than once are joined.
+// options are the flags of a command line by name. Values of one that stands more than once are
+// joined.
 func options(line string) map[string]string {
 	given := map[string]string{}
 	for _, option := range strings.Split(" "+line, " --")[1:] {

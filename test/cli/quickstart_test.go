@@ -1,4 +1,5 @@
-// This file does what a newcomer does: the quick starts of the documents, line by line, on real servers.
+// This file does what a newcomer does: the quick starts of the documents, line by line, on real
+// servers.
 package cli
 
 import (
@@ -18,8 +19,8 @@ const (
 	documentedKafka    = "localhost:9092"
 )
 
-// play runs the blocks of a page's quick start, as they are but for the addresses, and returns the relay. The lines of the
-// broker's own tools are the caller's: tool reports whether it knows one.
+// play runs the blocks of a page's quick start, as they are but for the addresses, and returns the
+// relay. The lines of the broker's own tools are the caller's: tool reports whether it knows one.
 func (r *rig) play(page string, addresses *strings.Replacer, tool func(line string) bool) *runner.Relay {
 	r.t.Helper()
 	_, section, found := strings.Cut(document(r.t, page), "## Quick start\n")

@@ -20,7 +20,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// What else stands by the slot's name is never taken for ours: exit 3, and nothing of it is changed.
+// What else stands by the slot's name is never taken for ours: exit 3, and nothing of it is
+// changed.
 func TestSlotThatIsNotOurs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -104,7 +105,8 @@ func walsender(t *testing.T, db, application string) *pgconn.PgConn {
 	return conn
 }
 
-// What only a server of its own can show: its limits, its WAL level, a synchronous standby, its passwords.
+// What only a server of its own can show: its limits, its WAL level, a synchronous standby, its
+// passwords.
 func TestServerThatCannotServe(t *testing.T) {
 	t.Parallel()
 	ctx := await.Context(t)
@@ -178,11 +180,12 @@ func onOwn(t *testing.T, settings map[string]string) *rig {
 	return r
 }
 
-// A password that is refused is waited for, and read again at every try: one that is corrected in its file is taken up
-// without a restart. Neither is ever written to the log.
+// A password that is refused is waited for, and read again at every try: one that is corrected in
+// its file is taken up without a restart. Neither is ever written to the log.
 func TestPasswordsAreReadAgain(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "cdc-relay-cli-") // PostgreSQL is another user, who cannot enter t.TempDir
+	// PostgreSQL is another user, who cannot enter t.TempDir
+	dir, err := os.MkdirTemp("", "cdc-relay-cli-")
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	must(t, os.Chmod(dir, 0o755))

@@ -8,7 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// run ends with exit 4 when the first start finds no table, or one that the mapping does not fit: nothing was created.
+// run ends with exit 4 when the first start finds no table, or one that the mapping does not fit:
+// nothing was created.
 func TestTableThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	r := bare(t)
@@ -117,8 +118,8 @@ func TestRoleWithoutReplication(t *testing.T) {
 	relay.Stop(t)
 }
 
-// newRole makes a role of the shared server. It must be called before the database is made, so that it is dropped after
-// it.
+// newRole makes a role of the shared server. It must be called before the database is made, so that
+// it is dropped after it.
 func newRole(t *testing.T, attributes string) string {
 	t.Helper()
 	r := on(t, servers.SharedPostgres(t).URL("postgres"))
@@ -128,8 +129,8 @@ func newRole(t *testing.T, attributes string) string {
 	return name
 }
 
-// A slot that is gone, or was made anew while the relay was away, is never silently replaced or used; the SQL of the
-// message is what goes on from there.
+// A slot that is gone, or was re-created while the relay was away, is never silently replaced or
+// used; the SQL of the message is what goes on from there.
 func TestSlotThatWasLost(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]string{

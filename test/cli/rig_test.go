@@ -1,5 +1,5 @@
-// Package cli runs the real binary as a user meets it: each command, each exit code with its one clear line, the admin
-// port, the metrics, and what the documents say.
+// Package cli runs the real binary as a user meets it: each command, each exit code with its one
+// clear line, the admin port, the metrics, and what the documents say.
 package cli
 
 import (
@@ -24,8 +24,9 @@ import (
 
 func TestMain(m *testing.M) { servers.Main(m) }
 
-// rig is one database with an outbox table, and the configuration of a relay that reads it. The sink is stdout unless a
-// test says otherwise: most of what is refused is refused before a broker is asked.
+// rig is one database with an outbox table, and the configuration of a relay that reads it. The
+// sink is stdout unless a test says otherwise: most of what is refused is refused before a broker
+// is asked.
 type rig struct {
 	t      *testing.T
 	binary string
@@ -93,7 +94,8 @@ func (r *rig) ok(args ...string) string {
 	return res.Stdout
 }
 
-// refused runs a command that must end by itself with the code, and with one line that has all the words.
+// refused runs a command that must end by itself with the code, and with one line that has all the
+// words.
 func (r *rig) refused(code int, command string, words ...string) string {
 	r.t.Helper()
 	return refusal(r.t, r.command(strings.Fields(command)...), code, words...)
@@ -157,7 +159,8 @@ func (r *rig) ends(relay *runner.Relay, code int, words ...string) string {
 	return refusal(r.t, runner.Result{Code: got, Stderr: relay.Log()}, code, words...)
 }
 
-// released waits until the server has seen that whoever held the slot has gone: its process ends a moment after ours.
+// released waits until the server has seen that whoever held the slot has gone: its process ends a
+// moment after ours.
 func (r *rig) released() {
 	r.t.Helper()
 	eventually(r.t, func() string {
@@ -207,8 +210,9 @@ func (r *rig) insert(n int) {
 		SELECT gen_random_uuid(), 'order', i::text, 'created', jsonb_build_object('n', i) FROM generate_series(1, $1) i`, n)
 }
 
-// eventually waits until done says "", and else fails with what it says. What takes longer is asked about less often: a look at the
-// metrics, or a connection to PostgreSQL, takes some milliseconds of a processor.
+// eventually waits until done says "", and else fails with what it says. What takes longer is asked
+// about less often: a look at the metrics, or a connection to PostgreSQL, takes some milliseconds
+// of a processor.
 func eventually(t *testing.T, done func() string) {
 	t.Helper()
 	var why string

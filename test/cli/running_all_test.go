@@ -31,6 +31,6 @@ func TestTableTakenAwayWhileItRuns(t *testing.T) {
 	t.Parallel()
 	takenAway(t, []taken{
 		{"table of the publication", `ALTER PUBLICATION SLOT DROP TABLE outbox`, 3, []string{"SLOT", "does not contain table public.outbox", "ALTER PUBLICATION", "ADD TABLE", "may be missing"}},
-		{"table made anew", `DROP TABLE outbox; ` + load.OutboxTable, 3, []string{"table public.outbox", "created anew", "ADD TABLE", "may be missing"}},
+		{"table re-created", `DROP TABLE outbox; ` + load.OutboxTable, 3, []string{"table public.outbox", "created again", "ADD TABLE", "may be missing"}},
 	})
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// taken is something that is taken away under a running relay. That ends it within some seconds, with the code of who must act.
+// taken is something that is taken away under a running relay. That ends it within some seconds,
+// with the code of who must act.
 type taken struct {
 	name, sql string
 	code      int
@@ -32,8 +33,8 @@ func TestTakenAwayWhileItRuns(t *testing.T) {
 	})
 }
 
-// The last line has the words; SLOT in them is the slot's name. A relay that holds on a fatal fault ends all the same when a restart
-// may help, exit 1.
+// The last line has the words; SLOT in them is the slot's name. A relay that holds on a fatal fault
+// ends all the same when a restart may help, exit 1.
 func takenAway(t *testing.T, all []taken) {
 	t.Helper()
 	for _, c := range all {
@@ -48,8 +49,10 @@ func takenAway(t *testing.T, all []taken) {
 			must(t, relay.WaitReady(await.Context(t)))
 			r.insert(1)
 			eventually(t, func() string { return wantLines(relay, 1) })
-			eventually(t, func() string { return answers(t, relay, "/metrics", 200, "outbox_slot_active{") }) // it was checked once
-			r.exec(strings.ReplaceAll(c.sql, "SLOT", r.slot))                                                 // one transaction: the relay may look at any time
+			// it was checked once
+			eventually(t, func() string { return answers(t, relay, "/metrics", 200, "outbox_slot_active{") })
+			// one transaction: the relay may look at any time
+			r.exec(strings.ReplaceAll(c.sql, "SLOT", r.slot))
 			words := make([]string, len(c.words))
 			for i, w := range c.words {
 				words[i] = strings.ReplaceAll(w, "SLOT", r.slot)
@@ -59,8 +62,9 @@ func takenAway(t *testing.T, all []taken) {
 	}
 }
 
-// A slot that is dropped and made anew while the relay's connection is cut is found out when it comes back.
-func TestSlotMadeAnewWhileCutOff(t *testing.T) {
+// A slot that is dropped and re-created while the relay's connection is cut is found out when it
+// comes back.
+func TestSlotMadeAgainWhileCutOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	direct := *r
@@ -80,7 +84,7 @@ func TestSlotMadeAnewWhileCutOff(t *testing.T) {
 	direct.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
 	direct.insert(1) // nobody will send it
 	direct.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
-	must(t, p.Mend())
+	must(t, p.Fix())
 	r.ends(relay, 3, r.slot, "dropped and created again", "may be missing", "adopt")
 }
 
@@ -97,7 +101,8 @@ func TestAdminPortTaken(t *testing.T) {
 	refusal(t, res, 1, "admin.listen "+listener.Addr().String(), "address already in use", "set admin.listen")
 }
 
-// A stop that cannot deliver what was read within its grace says so by exit 5; nothing is lost by it.
+// A stop that cannot deliver what was read within its grace says so by exit 5; nothing is lost by
+// it.
 func TestStopThatIsCut(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
@@ -112,18 +117,21 @@ func TestStopThatIsCut(t *testing.T) {
 	eventually(t, func() string {
 		return answers(t, relay, "/api/v1/status", 200, `"in_flight":{"events":3,`)
 	})
-	must(t, relay.Signal(syscall.SIGTERM)) // Stop asks it for a check before, which waits for the broker
+	// Stop asks it for a check before, which waits for the broker
+	must(t, relay.Signal(syscall.SIGTERM))
 	b.ends(relay, 5, "3 events not confirmed", "delivery.shutdown_grace")
-	must(t, p.Mend())
+	must(t, p.Fix())
 	relay = b.start()
-	must(t, b.consumer.WaitCount(await.Context(t), 4)) // perhaps what the first relay has sent: it lay in the proxy
+	// perhaps what the first relay has sent: it lay in the proxy
+	must(t, b.consumer.WaitCount(await.Context(t), 4))
 	eventually(t, func() string { return answers(t, relay, "/api/v1/status", 200, `"totals":{"published":3,`) })
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 }
 
-// A pipe that nobody reads does not keep the relay: a second signal ends the wait for it, whatever the grace.
+// A pipe that nobody reads does not keep the relay: a second signal ends the wait for it, whatever
+// the grace.
 func TestStopWithAFullPipe(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -147,12 +155,14 @@ func TestStopWithAFullPipe(t *testing.T) {
 	r.ends(relay, 5, "events not confirmed")
 }
 
-// startPiped is start with the relay's stdout a pipe, of which the test has the one end that can be read.
+// startPiped is start with the relay's stdout a pipe, of which the test has the one end that can be
+// read.
 func (r *rig) startPiped() (*os.File, *runner.Relay) {
 	r.t.Helper()
 	fifo := filepath.Join(r.t.TempDir(), "pipe")
 	must(r.t, syscall.Mkfifo(fifo, 0o600))
-	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0) // for writing too, so that the relay's open does not wait for this one
+	// for writing too, so that the relay's open does not wait for this one
+	pipe, err := os.OpenFile(fifo, os.O_RDWR, 0)
 	must(r.t, err)
 	return pipe, r.startInto(fifo)
 }
@@ -167,8 +177,8 @@ func (r *rig) startInto(file string) *runner.Relay {
 	return relay
 }
 
-// A reader that goes away, as in `cdc-relay run | head -1`, is exit 1 with a line that says so, at once whatever the grace; what
-// was not written is sent at the next start.
+// A reader that goes away, as in `cdc-relay run | head -1`, is exit 1 with a line that says so, at
+// once whatever the grace; what was not written is sent at the next start.
 func TestClosedStdout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -195,7 +205,8 @@ func TestClosedStdout(t *testing.T) {
 	}
 }
 
-// With --hold-on-fatal what would be exit 3 or 4 is said by the admin port, until the relay is stopped.
+// With --hold-on-fatal what would be exit 3 or 4 is said by the admin port, until the relay is
+// stopped.
 func TestHoldOnFatal(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -229,7 +240,8 @@ func TestHoldOnFatal(t *testing.T) {
 	}
 }
 
-// So it is when that comes while it relays. The slot is free meanwhile, for whoever mends it; a SIGINT ends the wait as well.
+// So it is when that comes while it relays. The slot is free meanwhile, for whoever fixes it; a
+// SIGINT ends the wait as well.
 func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -237,7 +249,8 @@ func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	must(t, relay.WaitReady(await.Context(t)))
 	r.insert(1)
 	eventually(t, func() string { return wantLines(relay, 1) })
-	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "outbox_slot_active{") }) // it was checked once
+	// it was checked once
+	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "outbox_slot_active{") })
 	r.exec(`DROP PUBLICATION ` + r.slot)
 	state(t, relay, "stopped", "does not exist")
 	r.released()
@@ -258,8 +271,9 @@ func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	}
 }
 
-// tellsOfSlot wants a relay that has stopped to tell how its slot stands, which keeps the WAL that is written meanwhile, and to answer
-// questions about the siding; and nothing that the next leader tells, too.
+// tellsOfSlot wants a relay that has stopped to tell how its slot stands, which keeps the WAL that
+// is written meanwhile, and to answer questions about the retry table; and nothing that the next
+// leader tells, too.
 func (r *rig) tellsOfSlot(relay *runner.Relay) {
 	r.t.Helper()
 	kept := ask[float64](r, `SELECT (pg_logical_emit_message(false, 'filler', repeat('x', 5000000)) - restart_lsn)::float8 FROM pg_replication_slots WHERE slot_name = $1`, r.slot)

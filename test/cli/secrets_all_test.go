@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// Passwords and tokens are in no log, at any level, and in no output: not while all goes well, not of what fails. Kafka's are
-// in TestKafkaOverTLS.
+// Passwords and tokens are in no log, at any level, and in no output: not while all goes well, not
+// of what fails. Kafka's are in TestKafkaOverTLS.
 func TestSecretsAreNeverShown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -21,8 +21,8 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	r.showsNoSecret()
 }
 
-// showsNoSecret runs a relay whose broker refuses the login, loses PostgreSQL besides, and asks it and every command for all
-// that they say.
+// showsNoSecret runs a relay whose broker refuses the login, loses PostgreSQL besides, and asks it
+// and every command for all that they say.
 func (r *rig) showsNoSecret() {
 	t := r.t
 	t.Helper()
@@ -35,7 +35,7 @@ func (r *rig) showsNoSecret() {
 	r.insert(1)
 	p.Cut()
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "broker down") })
-	must(t, p.Mend())
+	must(t, p.Fix())
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, `"role":"leader"`) })
 	saysNoSecret(t, relay)
 	for _, args := range []string{"init", "check", "check --json", "status", "status --json", "teardown --yes", "config print", "config validate"} {

@@ -12,9 +12,10 @@ import (
 	"testing"
 )
 
-// subtestsIn are the names of the tests in some packages, and TestName/part for each part that is run by a name that stands there: in the call
-// of Run itself, or in the literal that a loop around it goes through, as the key or as the field name. The literal may be that of a
-// variable of the package, to which files of other tiers append.
+// subtestsIn are the names of the tests in some packages, and TestName/part for each part that is
+// run by a name that stands there: in the call of Run itself, or in the literal that a loop around
+// it goes through, as the key or as the field name. The literal may be that of a variable of the
+// package, to which files of other tiers append.
 func subtestsIn(t *testing.T, dirs ...string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -44,7 +45,8 @@ func subtestsIn(t *testing.T, dirs ...string) map[string]bool {
 	return names
 }
 
-// literals are those of the variables of some files, by name: what they are set to, and what is appended to them.
+// literals are those of the variables of some files, by name: what they are set to, and what is
+// appended to them.
 func literals(files []*ast.File) map[string][]*ast.CompositeLit {
 	found := map[string][]*ast.CompositeLit{}
 	for _, file := range files {

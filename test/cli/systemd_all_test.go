@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// A process that does not run is not fed for, and goes on when it does; what ended it is the last that systemd shows.
+// A process that does not run is not fed for, and goes on when it does; what ended it is the last
+// that systemd shows.
 func TestSystemdSeesAFrozenRelay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -51,7 +51,8 @@ func (m *manager) next(patience time.Duration) string {
 	return string(buf[:n])
 }
 
-// until reads until a line begins so, and returns it. What stands behind it in its message is read next.
+// until reads until a line begins so, and returns it. What stands behind it in its message is read
+// next.
 func (m *manager) until(begin string) (found string) {
 	m.t.Helper()
 	seen := map[string]int{}
@@ -67,7 +68,8 @@ func (m *manager) until(begin string) (found string) {
 	return found
 }
 
-// systemd is told when the relay is up, though it still waits for PostgreSQL, what it does, that it lives, and that it stops.
+// systemd is told when the relay is up, though it still waits for PostgreSQL, what it does, that it
+// lives, and that it stops.
 func TestSystemd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -79,11 +81,11 @@ func TestSystemd(t *testing.T) {
 	m.until("READY=1")
 	m.until("STATUS=waiting for postgres: ")
 	m.until("WATCHDOG=1")
-	must(t, p.Mend())
+	must(t, p.Fix())
 	m.until("STATUS=idle")
 	p.Cut()
 	m.until("STATUS=waiting for postgres: ")
-	must(t, p.Mend())
+	must(t, p.Fix())
 	m.until("STATUS=idle")
 	for range 5 {
 		m.until("WATCHDOG=1")

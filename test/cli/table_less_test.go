@@ -13,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// withMessages is a rig that relays the messages of a prefix, and takes what arrives one by one. tables: as in the configuration.
+// withMessages is a rig that relays the messages of a prefix, and takes what arrives one by one.
+// tables: as in the configuration.
 func withMessages(t *testing.T, tables string) (b *brokered, take func() *amqp.Delivery) {
 	t.Helper()
 	b = withBroker(t)
@@ -36,7 +37,8 @@ func next(t *testing.T, take func() *amqp.Delivery) *amqp.Delivery {
 
 func header(d *amqp.Delivery, name string) string { return fmt.Sprint(d.Headers[name]) }
 
-// What arrives of a logical message is what would arrive of a row; and what was rolled back, or is not transactional, does not.
+// What arrives of a logical message is what would arrive of a row; and what was rolled back, or is
+// not transactional, does not.
 func TestLogicalMessage(t *testing.T) {
 	t.Parallel()
 	b, take := withMessages(t, "[]")
@@ -76,7 +78,7 @@ func TestLogicalMessage(t *testing.T) {
 		return answers(t, relay, "/metrics", 200, "\noutbox_messages_skipped_total{reason=\"non_transactional\"} 2\n")
 	})
 	if n := strings.Count(relay.Log(), "not transactional"); n != 1 || !strings.Contains(relay.Log(), "pg_logical_emit_message(true, 'outbox'") {
-		t.Errorf("%d warnings, want 1 with the mend: %s", n, relay.Log())
+		t.Errorf("%d warnings, want 1 with the fix: %s", n, relay.Log())
 	}
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)

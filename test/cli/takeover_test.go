@@ -14,7 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// otherSlot is a slot of another plugin, and what its program does when it runs: it takes everything, and confirms it.
+// otherSlot is a slot of another plugin, and what its program does when it runs: it takes
+// everything, and confirms it.
 func (r *rig) otherSlot() (name string, runs func()) {
 	r.t.Helper()
 	name = r.slot + "_other"
@@ -25,7 +26,8 @@ func (r *rig) otherSlot() (name string, runs func()) {
 	}
 }
 
-// The command as a user meets it: what it waits for, a run that is killed while it waits, the end, and its slot dropped.
+// The command as a user meets it: what it waits for, a run that is killed while it waits, the end,
+// and its slot dropped.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -52,7 +54,8 @@ func TestTakeover(t *testing.T) {
 	}
 	r.insert(1) // after the start of our slot, if that is there already
 	var next runner.Result
-	eventually(t, func() string { // the slot may be half made: that ends with the transactions of all databases that are open now
+	// the slot may be half made: that ends with the transactions of all databases that are open now
+	eventually(t, func() string {
 		if next = r.command("takeover", "--from-slot", other, "--wait", "0"); strings.Contains(next.Stderr, "is being created by a run that has ended") {
 			return next.Stderr
 		}

@@ -147,7 +147,8 @@ func (v *vt) write(text string) {
 			v.pending = text // the rest comes
 			return
 		}
-		if text[0] == '\x1b' || text[0] == '\r' { // the rest was lost: a key that signals drops what is on its way to the terminal
+		// the rest was lost: a key that signals drops what is on its way to the terminal
+		if text[0] == '\x1b' || text[0] == '\r' {
 			text = text[1:]
 			continue
 		}
@@ -161,16 +162,16 @@ func (v *vt) write(text string) {
 }
 
 // control does what one sequence says; a line end has no letter.
-func (v *vt) control(parameter, letter string) {
-	switch parameter + letter {
+func (v *vt) control(parameter, deadLetter string) {
+	switch parameter + deadLetter {
 	case "?1049h":
 		v.other, v.entered = true, v.entered+1
 	case "?1049l":
 		v.other, v.lines = false, nil
 	case "?25l", "?25h":
-		v.hidden = letter == "l"
+		v.hidden = deadLetter == "l"
 	case "?7l", "?7h":
-		v.clips = letter == "l"
+		v.clips = deadLetter == "l"
 	case "?2026h":
 		v.updating = true
 	case "?2026l":
@@ -186,8 +187,8 @@ func (v *vt) control(parameter, letter string) {
 		v.row++
 		v.next = append(v.next, "")
 	default:
-		if _, err := strconv.Atoi(strings.ReplaceAll(parameter, ";", "")); letter != "m" || err != nil {
-			v.fault = fmt.Sprintf("an unknown sequence %q", parameter+letter)
+		if _, err := strconv.Atoi(strings.ReplaceAll(parameter, ";", "")); deadLetter != "m" || err != nil {
+			v.fault = fmt.Sprintf("an unknown sequence %q", parameter+deadLetter)
 		}
 		v.coloured = true
 	}

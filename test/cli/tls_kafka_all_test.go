@@ -49,7 +49,7 @@ func secureTopic(t *testing.T, kafka *kafkaserver.Kafka) *topical {
 
 // TLS of Kafka that cannot be, and what a relay that waits says of it: one line, with what to do.
 func (s *securedKafka) refusesTLS(t *testing.T) {
-	for name, c := range map[string]struct{ tls, words, mend string }{
+	for name, c := range map[string]struct{ tls, words, fix string }{
 		"expired":   {tlsFiles(s.certs.CA, s.certs.ExpiredClient), "tls: ", "sink.kafka.tls.cert"},
 		"stranger":  {tlsFiles(s.certs.CA, s.certs.Stranger), "tls: ", "check sink.kafka.tls.cert and key"},
 		"none":      {"ca: " + s.certs.CA, "tls: ", "sink.kafka.tls.cert and key"},
@@ -57,18 +57,18 @@ func (s *securedKafka) refusesTLS(t *testing.T) {
 		"name":      {tlsFiles(s.certs.CA, s.certs.Client) + ", server_name: elsewhere", "not elsewhere", "sink.kafka.tls.server_name"},
 		"half a CA": {"ca: " + s.certs.Client.Key, "sink.kafka.tls.ca: no certificate in", ""},
 	} {
-		t.Run(name, func(t *testing.T) { saidOnce(t, s.refuses(t, c.tls, c.words, c.mend), "broker unavailable", c.words) })
+		t.Run(name, func(t *testing.T) { saidOnce(t, s.refuses(t, c.tls, c.words, c.fix), "broker unavailable", c.words) })
 	}
 }
 
-func (s *securedKafka) refuses(t *testing.T, tls, words, mend string) (log string) {
+func (s *securedKafka) refuses(t *testing.T, tls, words, fix string) (log string) {
 	t.Helper()
 	k := secureTopic(t, s.Kafka)
 	k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: %s, tls: {enabled: true, %s}}", s.MTLSBrokers()[0], k.topic, tls)
 	k.ok("init")
-	k.finds("broker", "fail", []string{words}, []string{mend})
+	k.finds("broker", "fail", []string{words}, []string{fix})
 	relay := runner.Start(t, k.binary, k.yaml())
-	state(t, relay, "broker down", words, mend)
+	state(t, relay, "broker down", words, fix)
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
@@ -82,9 +82,10 @@ func (s *securedKafka) expires(t *testing.T) {
 	saidOnce(t, s.refuses(t, tlsFiles(s.certs.CA, s.certs.Client), words, "renew the broker's certificate"), "broker unavailable", words)
 }
 
-// Certificates and the password of Kafka are read at each connect: a relay that runs takes new ones up when the broker was
-// restarted. (A broker keeps a connection whose certificate or password was good once.) What can be wrong with the files while they are
-// replaced is what it is for RabbitMQ and PostgreSQL.
+// Certificates and the password of Kafka are read at each connect: a relay that runs takes new ones
+// up when the broker was restarted. (A broker keeps a connection whose certificate or password was
+// good once.) What can be wrong with the files while they are replaced is what it is for RabbitMQ
+// and PostgreSQL.
 func (s *securedKafka) readsCertificateAgain(t *testing.T) {
 	k, files := secureTopic(t, s.Kafka), newClientFiles(t, s.certs)
 	k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: %s, %s}", s.MTLSBrokers()[0], k.topic, files.tls("enabled: true, "))
@@ -125,8 +126,9 @@ func (s *securedKafka) readsPasswordAgain(t *testing.T) {
 	hidden(t, relay.Log())
 }
 
-// A login that is refused is waited for, and its password read again at every try, beside a certificate that is checked; a
-// listener that wants a certificate of the relay gets one. No secret is in any log.
+// A login that is refused is waited for, and its password read again at every try, beside a
+// certificate that is checked; a listener that wants a certificate of the relay gets one. No secret
+// is in any log.
 func (s *securedKafka) logins(t *testing.T) {
 	kafka, certs := s.Kafka, s.certs
 	password := filepath.Join(t.TempDir(), "password")

@@ -17,8 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 )
 
-// secured is a server that wants TLS, and client certificates: of the role certified as its login, of the role relay beside a
-// password.
+// secured is a server that wants TLS, and client certificates: of the role certified as its login,
+// of the role relay beside a password.
 type secured struct {
 	pg    *pgserver.Postgres
 	certs *testcerts.Certificates
@@ -63,13 +63,14 @@ func TestPostgresOverTLS(t *testing.T) {
 	t.Run("certificates are read again", s.readsCertificatesAgain)
 }
 
-// What can be wrong with TLS and with a login over it: check and the waiting relay say it in one line, with what to do.
+// What can be wrong with TLS and with a login over it: check and the waiting relay say it in one
+// line, with what to do.
 func (s secured) refusesTLS(t *testing.T) {
 	good := s.client(t, "certified", time.Hour)
 	for name, c := range map[string]struct {
-		user, ca    string
-		files       testcerts.CertificateFiles
-		words, mend string
+		user, ca   string
+		files      testcerts.CertificateFiles
+		words, fix string
 	}{
 		"expired":        {"certified", s.certs.CA, s.client(t, "certified", -time.Hour), "tls: expired certificate", "renew the client certificate, sslcert in source.url"},
 		"stranger":       {"certified", s.certs.CA, s.certs.Stranger, "tls: unknown certificate authority", "ssl_ca_file"},
@@ -79,7 +80,7 @@ func (s secured) refusesTLS(t *testing.T) {
 		"password":       {"relay", s.certs.CA, s.certs.Client, `password authentication failed for user \"relay\"`, "source.password"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			saidOnce(t, s.refuses(t, s.pg.TLSURL("postgres", c.user, c.ca, c.files), c.words, c.mend), "waiting for PostgreSQL", c.words)
+			saidOnce(t, s.refuses(t, s.pg.TLSURL("postgres", c.user, c.ca, c.files), c.words, c.fix), "waiting for PostgreSQL", c.words)
 		})
 	}
 }
@@ -96,18 +97,18 @@ func TestPostgresOfExpiredCertificate(t *testing.T) {
 }
 
 // refuses runs check, and a relay that waits, and returns what that has logged.
-func (s secured) refuses(t *testing.T, url, escaped, mend string) (log string) {
+func (s secured) refuses(t *testing.T, url, escaped, fix string) (log string) {
 	t.Helper()
 	r := s.as(url)
 	r.t, r.source = t, "  password: pgsecret-wrong\n"
 	words := strings.ReplaceAll(escaped, `\`, "")
 	res := r.command("check", "--json")
 	hidden(t, res.Stdout+res.Stderr)
-	if f := checked(t, res.Stdout)[0]; res.Code != 1 || f.Name != "postgres" || f.Level != "fail" || !strings.Contains(f.Detail, words) || !strings.Contains(f.Mend, mend) {
+	if f := checked(t, res.Stdout)[0]; res.Code != 1 || f.Name != "postgres" || f.Level != "fail" || !strings.Contains(f.Detail, words) || !strings.Contains(f.Fix, fix) {
 		t.Errorf("check finds %+v", f)
 	}
 	relay := runner.Start(t, r.binary, r.yaml())
-	state(t, relay, "waiting for postgres", words, mend)
+	state(t, relay, "waiting for postgres", words, fix)
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, escaped) })
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
@@ -133,9 +134,9 @@ func TestMissingCertificateOfPostgres(t *testing.T) {
 	r.refused(2, "run", "source.url", "/nowhere/ca.pem")
 }
 
-// Certificates are read at each connect, of the pool and of the stream: a relay that waits with bad ones goes on when they
-// are renewed, and one that runs takes new ones up when its connections are cut. Files that are only half replaced are
-// waited for.
+// Certificates are read at each connect, of the pool and of the stream: a relay that waits with bad
+// ones goes on when they are renewed, and one that runs takes new ones up when its connections are
+// cut. Files that are only half replaced are waited for.
 func (s secured) readsCertificatesAgain(t *testing.T) {
 	files := newClientFiles(t, s.certs)
 	way := proxy(t, s.pg.Addr())
@@ -145,7 +146,7 @@ func (s secured) readsCertificatesAgain(t *testing.T) {
 	owner.t = t
 	cut := func() {
 		way.Cut()
-		must(t, way.Mend())
+		must(t, way.Fix())
 	}
 	files.put(s.client(t, "certified", -time.Hour))
 	relay := runner.Start(t, r.binary, r.yaml())

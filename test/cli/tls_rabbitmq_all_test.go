@@ -54,7 +54,7 @@ func (m *mutual) refusesTLS(t *testing.T) {
 	expired, err := m.certs.IssueClient("relay", time.Now().Add(-time.Hour))
 	must(t, err)
 	good := tlsFiles(m.certs.CA, m.certs.Client)
-	for name, c := range map[string]struct{ url, tls, words, mend string }{
+	for name, c := range map[string]struct{ url, tls, words, fix string }{
 		"expired":   {"", tlsFiles(m.certs.CA, expired), "expired", "renew the client certificate, sink.rabbitmq.tls.cert"},
 		"stranger":  {"", tlsFiles(m.certs.CA, m.certs.Stranger), "unknown certificate authority", "check sink.rabbitmq.tls.cert and key"},
 		"none":      {"", "ca: " + m.certs.CA, "certificate required", "set sink.rabbitmq.tls.cert and key"},
@@ -65,7 +65,7 @@ func (m *mutual) refusesTLS(t *testing.T) {
 		"plaintext": {m.mq.Addr(), good, "does not look like a TLS handshake", "does not speak TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			saidOnce(t, m.refuses(t, cmp.Or(c.url, m.mq.TLSAddr()), c.tls, c.words, c.mend), "broker unavailable", c.words)
+			saidOnce(t, m.refuses(t, cmp.Or(c.url, m.mq.TLSAddr()), c.tls, c.words, c.fix), "broker unavailable", c.words)
 		})
 	}
 }
@@ -94,22 +94,22 @@ func tlsFiles(ca string, client testcerts.CertificateFiles) string {
 }
 
 // refuses runs check, and a relay that waits, and returns what that has logged.
-func (m *mutual) refuses(t *testing.T, host, tls, words, mend string) (log string) {
+func (m *mutual) refuses(t *testing.T, host, tls, words, fix string) (log string) {
 	t.Helper()
 	r := newRig(t)
 	r.sink = fmt.Sprintf("  rabbitmq: {url: 'amqps://%s/', username: relay, password: mqsecret-wrong, declare: true, tls: {%s}}", host, tls)
 	found := false
 	res := r.command("check", "--json")
 	for _, f := range checked(t, res.Stdout) {
-		if f.Name == "broker" && f.Level == "fail" && strings.Contains(f.Detail, words) && strings.Contains(f.Mend, mend) {
+		if f.Name == "broker" && f.Level == "fail" && strings.Contains(f.Detail, words) && strings.Contains(f.Fix, fix) {
 			found = true
 		}
 	}
 	if !found {
-		t.Errorf("no line with %q and %q: %s", words, mend, res.Stdout)
+		t.Errorf("no line with %q and %q: %s", words, fix, res.Stdout)
 	}
 	relay := runner.Start(t, r.binary, r.yaml())
-	state(t, relay, "broker down", words, mend)
+	state(t, relay, "broker down", words, fix)
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
@@ -117,8 +117,8 @@ func (m *mutual) refuses(t *testing.T, host, tls, words, mend string) (log strin
 	return relay.Log()
 }
 
-// Certificates and the password of RabbitMQ are read at each connect: a relay that runs takes new ones up when its
-// connections are cut.
+// Certificates and the password of RabbitMQ are read at each connect: a relay that runs takes new
+// ones up when its connections are cut.
 func (m *mutual) readsSecretsAgain(t *testing.T) {
 	files := newClientFiles(t, m.certs)
 	password := filepath.Join(t.TempDir(), "password")
@@ -148,7 +148,7 @@ func (m *mutual) readsSecretsAgain(t *testing.T) {
 	} {
 		c.spoil()
 		way.Cut()
-		must(t, way.Mend())
+		must(t, way.Fix())
 		state(t, relay, "broker down", c.words)
 		r.insert(1)
 		renewed, err := m.certs.IssueClient("relay", time.Now().Add(time.Hour))

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// status --watch on a terminal names each state that real faults bring about, goes on when the relay goes away, shows it again
-// when it is back, and leaves the terminal as it was.
+// status --watch on a terminal names each state that real faults bring about, goes on when the
+// relay goes away, shows it again when it is back, and leaves the terminal as it was.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
@@ -35,7 +35,7 @@ func TestWatch(t *testing.T) {
 
 	p.Cut()
 	term.shows("state      broker down: ")
-	must(t, p.Mend())
+	must(t, p.Fix())
 	term.shows("state      idle")
 
 	b.insert(1) // its exchange does not exist
@@ -96,7 +96,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A watch that is left for the shell gives it the terminal as it was, stops, and comes back when it is called.
+// A watch that is left for the shell gives it the terminal as it was, stops, and comes back when it
+// is called.
 func TestWatchLeftForTheShell(t *testing.T) {
 	look := aRelay.take(t)
 	t.Parallel()
@@ -141,7 +142,7 @@ func TestWatchThroughAPipe(t *testing.T) {
 			return s.State == state && strings.Contains(s.Why, why)
 		}
 	}
-	line(says("Z idle | leader | lag ", "published 0, ", "parked 0"))
+	line(says("Z idle | leader | lag ", "published 0, ", "deferred 0"))
 	object(is("idle", ""))
 	r.insert(3)
 	line(says("published 3, "))
@@ -156,7 +157,7 @@ func TestWatchThroughAPipe(t *testing.T) {
 	object(is("stopped", "nobody holds the slot"))
 	again := r.start()
 	door.SetTarget(port(again))
-	must(t, door.Mend())
+	must(t, door.Fix())
 	line(says("idle | leader"))
 	object(is("idle", ""))
 	for _, cmd := range []*exec.Cmd{text, objects} {

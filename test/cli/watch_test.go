@@ -14,7 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// watched is the command line of status --watch for the relay behind an address, and its configuration in a file.
+// watched is the command line of status --watch for the relay behind an address, and its
+// configuration in a file.
 func (r *rig) watched(admin string, more ...string) []string {
 	r.t.Helper()
 	file := filepath.Join(r.t.TempDir(), "cdc-relay.yaml")
@@ -24,13 +25,15 @@ func (r *rig) watched(admin string, more ...string) []string {
 
 func port(relay *runner.Relay) string { return strings.TrimPrefix(relay.Admin(), "http://") }
 
-// A terminal that changes its size is drawn on anew at once. Where there is no shell, nothing is left for one.
+// A terminal that changes its size is drawn on again at once. Where there is no shell, nothing is
+// left for one.
 func TestWatchHearsTheTerminal(t *testing.T) {
 	look := aRelay.take(t)
 	t.Parallel()
 	r := look()
 	term := onTerminal(t, 30, 100, nil, r.binary, r.watched(port(r.relay), "--every", "1h")...)
-	term.shows("state      ") // idle, or streaming what another test's relay has just done: it is drawn once
+	// idle, or streaming what another test's relay has just done: it is drawn once
+	term.shows("state      ")
 	term.resize(5, 30)
 	eventually(t, func() string {
 		if seen := term.look(); seen.fault != "" || len(seen.lines) != 5 {
@@ -67,7 +70,8 @@ func piped(t *testing.T, binary string, args ...string) (*exec.Cmd, func(is func
 		_ = out.Close()
 	})
 	var mu sync.Mutex
-	var printed []string // read at once: a full pipe would have it wait, and miss what comes and goes
+	// read at once: a full pipe would have it wait, and miss what comes and goes
+	var printed []string
 	go func() {
 		for lines := bufio.NewReader(out); ; {
 			line, err := lines.ReadString('\n')
@@ -99,7 +103,8 @@ func piped(t *testing.T, binary string, args ...string) (*exec.Cmd, func(is func
 	}
 }
 
-// Why a relay that is held up by --hold-on-fatal has stopped is said as its state; so is that nobody can say anything.
+// Why a relay that is held up by --hold-on-fatal has stopped is said as its state; so is that
+// nobody can say anything.
 func TestWatchOfWhatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -190,7 +190,8 @@ func alternatives(chosen []string) string {
 	slices.Sort(chosen)
 	quoted := make([]string, len(chosen))
 	for i, value := range chosen {
-		quoted[i] = strings.ReplaceAll(regexp.QuoteMeta(value), `\`, `\\`) // once more, for the string of PromQL
+		// once more, for the string of PromQL
+		quoted[i] = strings.ReplaceAll(regexp.QuoteMeta(value), `\`, `\\`)
 	}
 	return "(" + strings.Join(quoted, "|") + ")"
 }

@@ -33,7 +33,9 @@ type panel struct {
 	Datasource               *source
 	Links                    []struct{ URL string }
 	Targets                  []target
-	FieldConfig              struct{ Defaults struct{ Unit string } }
+	FieldConfig              struct {
+		Defaults struct{ ExchangeOrTopic string }
+	}
 }
 
 type target struct {

@@ -37,14 +37,15 @@ func TestPanels(t *testing.T) {
 		s.filled(all, false, later...)
 	}, func() {
 		s.agree(all, []fact{
-			{"Parked", "A", "", func() float64 { return s.number(`SELECT count(*) FROM cdc_relay.retry`) }},
-			{"Paused", "A", "", func() float64 { return 4 }}, // the routing keys of the usual rows, and the mirror's exchange
+			{"Deferred", "A", "", func() float64 { return s.number(`SELECT count(*) FROM cdc_relay.retry`) }},
+			// the routing keys of the usual rows, and the mirror's exchange
+			{"Paused", "A", "", func() float64 { return 4 }},
 			{"Refused rows", "A", "", func() float64 { return 0 }},
 		})
 	})
 	v := s.CheckHistory(checker.History{MaxDuplicates: -1, MaxDead: -1})
 	// The mirror tries a missing exchange again after a minute at the latest.
-	s.Until("the letters to be mirrored", func() bool { return s.queued("dead") >= float64(len(v.Dead)) })
+	s.Until("the dead letters to be mirrored", func() bool { return s.queued("dead") >= float64(len(v.Dead)) })
 	s.idle()
 
 	dead := float64(len(v.Dead))
@@ -60,12 +61,12 @@ func TestPanels(t *testing.T) {
 		{"Payload of this time range", "A", "", func() float64 {
 			return s.number(`SELECT sum(octet_length(payload::text)) FROM outbox WHERE id::text NOT IN (SELECT convert_from(id, 'UTF8') FROM cdc_relay.dead_letter)`)
 		}},
-		{"Parked", "A", "", is(0)},
+		{"Deferred", "A", "", is(0)},
 		{"Dead letters", "A", "", is(dead)},
-		{"Died and mirrored in this time range", "A", "", func() float64 { return s.letters(`true`) }},
+		{"Died and mirrored in this time range", "A", "", func() float64 { return s.deadLetters(`true`) }},
 		{"Died and mirrored in this time range", "B", "", func() float64 { return s.queued("dead") }},
-		{"Retries of this time range", "B", "", func() float64 { return s.letters(`class = 'transient'`) }},
-		{"Rejections of this time range", "A", "permanent invalid", func() float64 { return s.letters(`reason = 'invalid'`) }},
+		{"Retries of this time range", "B", "", func() float64 { return s.deadLetters(`class = 'transient'`) }},
+		{"Rejections of this time range", "A", "permanent invalid", func() float64 { return s.deadLetters(`reason = 'invalid'`) }},
 		{"Rejections of this time range", "A", "transient broker_exception", func() float64 {
 			return s.number(`SELECT sum(attempts) FROM cdc_relay.dead_letter WHERE class = 'transient'`)
 		}},
@@ -142,7 +143,8 @@ func (s *stage) now() (at time.Time) {
 // taken every 10 s.
 func (s *stage) agree(all []*board, facts []fact) {
 	s.T.Helper()
-	s.Leads(s.relay) // and has counted all: else the panels are not wrong, but asked about the wrong relay
+	// and has counted all: else the panels are not wrong, but asked about the wrong relay
+	s.Leads(s.relay)
 	for waited := 0; len(facts) > 0; waited++ {
 		facts = slices.DeleteFunc(facts, func(f fact) bool {
 			v, err := s.choose(all[0], false, s.start, s.now())

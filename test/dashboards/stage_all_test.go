@@ -22,7 +22,7 @@ import (
 
 // This file is the play that the panels show: a relay and its standby under load, a broker that
 // restarts, events that can never be sent, some that are given up, a large transaction, and
-// destinations that refuse and are mended.
+// destinations that refuse and are fixed.
 
 const (
 	orders  = "outbox.events"
@@ -61,9 +61,10 @@ func setStage(t *testing.T) *stage {
 	s.Keys = 60 // many: the first events of keys that are refused are of each kind
 	s.Route()
 	s.MakeExchange(healthy)
-	s.SQL(`SELECT pg_create_logical_replication_slot('debezium_orders', 'pgoutput')`) // nobody reads it
+	// nobody reads it
+	s.SQL(`SELECT pg_create_logical_replication_slot('debezium_orders', 'pgoutput')`)
 	s.Retry = "backoff: 200ms, max_backoff: 1s, max_attempts: 3"
-	s.Letters = fmt.Sprintf("mirror: {exchange: %s, routing_key: dead}", mirror)
+	s.DeadLetters = fmt.Sprintf("mirror: {exchange: %s, routing_key: dead}", mirror)
 	s.Kinds = []load.Kind{{Share: 0.2, Destination: healthy}, s.Poison(0.02, 0)}
 	s.relay = s.Start()
 	standby := s.Launch()
@@ -88,7 +89,7 @@ func (s *stage) jobs() map[string][]string {
 }
 
 // play returns when nothing goes on any more. Before is called when there was no event yet;
-// meanwhile when a destination refuses, all that goes there is parked, and no load runs.
+// meanwhile when a destination refuses, all that goes there is deferred, and no load runs.
 func (s *stage) play(before, meanwhile func()) {
 	s.T.Helper()
 	s.start = time.Now()
@@ -109,14 +110,14 @@ func (s *stage) play(before, meanwhile func()) {
 	for i := range ailing {
 		s.ail(fmt.Sprint("ailing ", i))
 	}
-	s.Until("events to be given up", func() bool { return s.letters(`class = 'transient'`) == ailing })
+	s.Until("events to be given up", func() bool { return s.deadLetters(`class = 'transient'`) == ailing })
 	s.bulk(1500)
 
 	s.Unbind(orders, "#")
 	s.newKeys() // else it would be chance of which kind the first event of a key is
-	s.AwaitSided(checker.Parked, 300)
+	s.AwaitRetryRow(checker.Deferred, 300)
 	stop()
-	s.Until("copies of letters to be refused", func() bool { return s.Metric(s.relay, "outbox_dlq_publish_failed_total") > 0 })
+	s.Until("copies of dead letters to be refused", func() bool { return s.Metric(s.relay, "outbox_dlq_publish_failed_total") > 0 })
 	meanwhile()
 	// The exchange comes with a queue behind it: a copy that came between the two would be
 	// returned, which is no rejection of an event.
@@ -125,7 +126,7 @@ func (s *stage) play(before, meanwhile func()) {
 		return ch.ExchangeDeclare(mirror, "topic", true, false, false, false, amqp.Table{"alternate-exchange": "amq.fanout"})
 	})
 	s.Bind(orders, "#")
-	s.Until("nothing to be parked", func() bool { return s.Sided(checker.Parked) == 0 })
+	s.Until("nothing to be deferred", func() bool { return s.RetryRow(checker.Deferred) == 0 })
 	stop = s.Load(150)
 	s.More(200)
 	stop()
@@ -143,7 +144,7 @@ func (s *stage) end(all []*board) {
 	const dead = 20
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, routing_key)
 		SELECT gen_random_uuid(), 'order', 'gone', 'placed', $1 FROM generate_series(1, $2)`, s.Poison(0, 0).RoutingKey, dead)
-	s.Until("its letters to be counted", func() bool { return s.Metric(r, "outbox_dead_letters") == dead })
+	s.Until("its dead letters to be counted", func() bool { return s.Metric(r, "outbox_dead_letters") == dead })
 	s.SQL(`ALTER PUBLICATION ` + s.Slot + ` DROP TABLE outbox`)
 	s.Until("the relay to say that it has stopped", func() bool {
 		_, body, err := r.Get(s.Context(), "/metrics")
@@ -155,7 +156,7 @@ func (s *stage) end(all []*board) {
 	s.scraped() // the leader, after the new one: their times differ
 	s.asked = ".+"
 	s.agree(all, []fact{
-		{"Dead letters", "A", "", func() float64 { return s.letters(`state = 'open' AND slot = '` + led + `'`) }},
+		{"Dead letters", "A", "", func() float64 { return s.deadLetters(`state = 'open' AND slot = '` + led + `'`) }},
 		{"Behind", "A", "", func() float64 { return 0 }},
 	})
 }
@@ -178,7 +179,7 @@ func (s *stage) bulk(rows int) {
 }
 
 // newKeys commits an event of each kind of the usual rows, with its routing key and a key of its
-// own: nothing of that is parked, so it is sent.
+// own: nothing of that is deferred, so it is sent.
 func (s *stage) newKeys() {
 	s.T.Helper()
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, routing_key, payload)
@@ -186,8 +187,8 @@ func (s *stage) newKeys() {
 		FROM unnest(ARRAY['placed', 'paid', 'shipped']) kind`)
 }
 
-// letters counts dead letters.
-func (s *stage) letters(where string) (n float64) {
+// dead letters counts dead letters.
+func (s *stage) deadLetters(where string) (n float64) {
 	s.T.Helper()
 	return s.number(`SELECT count(*) FROM cdc_relay.dead_letter WHERE ` + where)
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
-// The table of what differs on purpose has every difference that a case has, by its name, and each of its rows is shown: by cases
-// that have this difference, wherever any has it, by tests that exist, or it is said why by none.
+// The table of what differs on purpose has every difference that a case has, by its name, and each
+// of its rows is shown: by cases that have this difference, wherever any has it, by tests that
+// exist, or it is said why by none.
 func TestDifferences(t *testing.T) {
 	text, err := os.ReadFile("../../docs/from-debezium.md")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/debezium-cases.md anew")
+var rewrite = flag.Bool("rewrite", false, "write docs/debezium-cases.md again")
 
 // docs/debezium-cases.md lists what is run.
 func TestDocument(t *testing.T) {
@@ -30,7 +30,8 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// There are as many as was promised, each with a name of its own in its group, and each group has a name of its own.
+// There are as many as was promised, each with a name of its own in its group, and each group has a
+// name of its own.
 func TestCasesAreDistinct(t *testing.T) {
 	names, count := map[string]bool{}, 0
 	for _, g := range cases.All() {

@@ -19,8 +19,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/debezium/stand"
 )
 
-// first are the groups of the quick run: of both profiles and both brokers, one of each way in which a record is made. The
-// others are TestEachGroupIsSameAsDebezium's.
+// first are the groups of the quick run: of both profiles and both brokers, one of each way in
+// which a record is made. The others are TestEachGroupIsSameAsDebezium's.
 var first = []string{
 	"partition", "placements-mixed", "tombstone-schemas", "own-types", "defaults-numbers", "route-groups", "router-types", "stops-missing-column",
 	"server-headers", "rabbit-json",
@@ -68,7 +68,8 @@ func sameAsDebezium(t *testing.T, groups []cases.Group) {
 	}
 }
 
-// comparison is one run of some groups: their topics on the shared Kafka, and how many records of each were compared.
+// comparison is one run of some groups: their topics on the shared Kafka, and how many records of
+// each were compared.
 type comparison struct {
 	t       *testing.T
 	kafka   *kafkaserver.Kafka
@@ -84,7 +85,8 @@ func (c *comparison) add(records []cases.Record) {
 	}
 }
 
-// nothingElse looks for records that no group has read: in topics of others, or behind the last one that was waited for.
+// nothingElse looks for records that no group has read: in topics of others, or behind the last one
+// that was waited for.
 func (c *comparison) nothingElse() {
 	c.t.Helper()
 	c.atOnce(slices.Collect(maps.Keys(c.records)), func(topic string) {
@@ -103,7 +105,8 @@ func (c *comparison) nothingElse() {
 	})
 }
 
-// relayed are the records that the relay makes of the rows of a group, and the ids of its dead letters.
+// relayed are the records that the relay makes of the rows of a group, and the ids of its dead
+// letters.
 func (c *comparison) relayed(t *testing.T, g *cases.Group, golden *cases.Golden) (records []cases.Record, dead []string) {
 	t.Helper()
 	ctx := await.Context(t)
@@ -129,14 +132,15 @@ func (c *comparison) relayed(t *testing.T, g *cases.Group, golden *cases.Golden)
 	if records, err = to.Records(ctx, end, func() error { return ended(relay) }); err != nil {
 		t.Fatal(err)
 	}
-	// Each row is a record or a dead letter; the last letter may come behind the last record, and so may a record of another partition.
+	// Each row is a record or a dead letter; the last dead letter may come behind the last record,
+	// and so may a record of another partition.
 	err = stand.Await(ctx, func() error { return ended(relay) }, func() (bool, error) {
-		letters, err := checker.ReadSiding(ctx, db, slot(g))
+		deadLetters, err := checker.ReadRetryTable(ctx, db, slot(g))
 		if err != nil {
 			return false, err
 		}
 		dead = nil
-		for _, l := range letters {
+		for _, l := range deadLetters {
 			dead = append(dead, l.ID)
 		}
 		if len(records)+len(dead) < len(golden.Records) {
@@ -176,8 +180,8 @@ func topicsOf(golden *cases.Golden) []string {
 	return topics
 }
 
-// createTopics makes topics, some at a time: one after the other takes longer than all the rest. They stay until all groups are
-// through, for nothingElse.
+// createTopics makes topics, some at a time: one after the other takes longer than all the rest.
+// They stay until all groups are through, for nothingElse.
 func (c *comparison) createTopics(t *testing.T, topics []string) {
 	t.Helper()
 	c.mu.Lock()
@@ -212,8 +216,8 @@ func (*comparison) atOnce(topics []string, do func(topic string)) {
 	all.Wait()
 }
 
-// stops has the relay meet a row for which Debezium stops for good: it is a dead letter, or the relay says at once that it cannot
-// take such a table. What it sends besides is returned.
+// stops has the relay meet a row for which Debezium stops for good: it is a dead letter, or the
+// relay says at once that it cannot take such a table. What it sends besides is returned.
 func (c *comparison) stops(t *testing.T, g *cases.Group) []cases.Record {
 	ctx := await.Context(t)
 	db, conn := stand.Database(t, g)
@@ -244,8 +248,8 @@ func (c *comparison) stops(t *testing.T, g *cases.Group) []cases.Record {
 	}
 	stand.Exec(t, conn, statements[:1])
 	err := stand.Await(ctx, func() error { return ended(relay) }, func() (bool, error) {
-		letters, err := checker.ReadSiding(ctx, db, slot(g))
-		return len(letters) == 1 && letters[0].State == checker.Open, err
+		deadLetters, err := checker.ReadRetryTable(ctx, db, slot(g))
+		return len(deadLetters) == 1 && deadLetters[0].State == checker.Open, err
 	})
 	if err != nil {
 		t.Fatalf("wait for a dead letter: %v", err)

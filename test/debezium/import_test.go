@@ -18,8 +18,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
-// What Debezium was configured with when it made the golden records comes out of the import as the options under which the
-// relay makes the same. So what the import writes is what TestSameAsDebezium has compared.
+// What Debezium was configured with when it made the golden records comes out of the import as the
+// options under which the relay makes the same. So what the import writes is what
+// TestSameAsDebezium has compared.
 func TestImportOfEachConfiguration(t *testing.T) {
 	t.Parallel()
 	for _, g := range cases.All() {
@@ -95,8 +96,8 @@ func configured(t *testing.T, g *cases.Group) ([]read.Input, *read.Input) {
 	return []read.Input{{Name: "application.properties", Content: []byte(text.String())}}, nil
 }
 
-// wanted are the options that the import should write: those of the group, the prefix, what the worker has, and none that
-// does nothing.
+// wanted are the options that the import should write: those of the group, the prefix, what the
+// worker has, and none that does nothing.
 func wanted(g *cases.Group) map[string]string {
 	want := map[string]string{"topic.prefix": cases.Prefix}
 	if g.Profile == cases.Connect {

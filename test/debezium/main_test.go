@@ -1,5 +1,6 @@
-// Package debezium has the relay make records of the rows of test/debezium/cases, as sink.compat says, and compares them with those
-// that the real Debezium has made (testdata; test/long/debezium makes them anew).
+// Package debezium has the relay make records of the rows of test/debezium/cases, as sink.compat
+// says, and compares them with those that the real Debezium has made (testdata; test/long/debezium
+// makes them again).
 package debezium
 
 import (

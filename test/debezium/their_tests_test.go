@@ -9,12 +9,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
-// theirTests is how many tests about the Event Router Debezium 3.6.1.Final has: EventRouterTest, AbstractEventRouterTest and
-// JsonSchemaDataTest.
+// theirTests is how many tests about the Event Router Debezium 3.6.1.Final has: EventRouterTest,
+// AbstractEventRouterTest and JsonSchemaDataTest.
 const theirTests = 44 + 9 + 4
 
-// docs/debezium-tests.md names each of Debezium's own tests once, and what it says to show it exists: a case that is compared with
-// real records where it says "same", one that is known to differ or to stop Debezium where it says "different".
+// docs/debezium-tests.md names each of Debezium's own tests once, and what it says to show it
+// exists: a case that is compared with real records where it says "same", one that is known to
+// differ or to stop Debezium where it says "different".
 func TestTheirTests(t *testing.T) {
 	text, err := os.ReadFile("../../docs/debezium-tests.md")
 	if err != nil {

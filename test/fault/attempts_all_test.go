@@ -15,11 +15,13 @@ import (
 
 // What is refused for a reason that may pass is tried again, and not for ever.
 
-// spoilt is in messages that a broker of either kind refuses as they are, and for which it does not say why: RabbitMQ gives the
-// header CC a meaning of its own, and what Kafka gets does not fit its checksum.
+// spoilt is in messages that a broker of either kind refuses as they are, and for which it does not
+// say why: RabbitMQ gives the header CC a meaning of its own, and what Kafka gets does not fit its
+// checksum.
 const spoilt = "spoilt"
 
-// ailing inserts an event that the broker refuses, for a fault that may pass. On Kafka the way there must spoil it.
+// ailing inserts an event that the broker refuses, for a fault that may pass. On Kafka the way
+// there must spoil it.
 func ailing(s *stand.Stand, key string, seq int) (id string) {
 	s.T.Helper()
 	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
@@ -37,8 +39,9 @@ func beside(key string) string {
 	}
 }
 
-// An event at fault itself is parked alone and tried again with backoff. Its attempts are spent soon, and do not condemn it before
-// something else was confirmed at its destination: then it is dead, is counted once, and its key goes on.
+// An event at fault itself is deferred alone and tried again with backoff. Its attempts are spent
+// soon, and do not condemn it before something else was confirmed at its destination: then it is
+// dead, is counted once, and its key goes on.
 func TestAttemptsAreSpent(t *testing.T) {
 	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
 		const most = 3
@@ -50,14 +53,14 @@ func TestAttemptsAreSpent(t *testing.T) {
 		r := s.Start()
 		bad := ailing(s, "a", 1)
 		follower := event(s, "a", 2, load.Kind{})
-		s.AwaitSided(checker.Parked, 2)
+		s.AwaitRetryRow(checker.Deferred, 2)
 		s.Until("its attempts to be spent", func() (spent bool) {
 			s.Query([]any{&spent}, `SELECT coalesce(bool_or(attempts > $1 AND next_attempt IS NOT NULL AND class = 'transient' AND reason = 'broker_exception'), false)
 				FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $2`, most, bad)
 			return spent
 		})
-		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 || s.Sided(checker.Open) > 0 {
-			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.Sided(checker.Open))
+		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 || s.RetryRow(checker.Open) > 0 {
+			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.RetryRow(checker.Open))
 		}
 		passes := event(s, beside("a"), 1, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{passes, follower}))
@@ -76,19 +79,20 @@ func TestAttemptsAreSpent(t *testing.T) {
 			return metric(s, r, "outbox_retry_exhaustions_total") == 1 && metric(s, r, "outbox_dead_letters") == 1 &&
 				metric(s, r, "outbox_deferred_events") == 0
 		})
-		// Each refusal is counted as such, and all but the first are attempts to publish what was parked; so is the follower.
+		// Each refusal is counted as such, and all but the first are attempts to publish what was
+		// deferred; so is the follower.
 		if n := metric(s, r, `outbox_rejections_total{class="transient",reason="broker_exception"}`); n != attempts {
 			s.T.Errorf("%g rejections are counted, want %g", n, attempts)
 		}
 		if n := metric(s, r, "outbox_retries_total"); n != attempts {
-			s.T.Errorf("%g attempts to publish parked events are counted, want %g", n, attempts)
+			s.T.Errorf("%g attempts to publish deferred events are counted, want %g", n, attempts)
 		}
 		stopped(s, r, 0)
 	})
 }
 
-// Events of a destination that refuses for longer than it may are dead, which no attempts have been spent on; what is for other
-// destinations is not. When it is mended they are replayed.
+// Events of a destination that refuses for longer than it may are dead, which no attempts have been
+// spent on; what is for other destinations is not. When it is fixed they are replayed.
 func TestDestinationRefusesForTooLong(t *testing.T) {
 	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
 		s.Retry = "backoff: 50ms, max_backoff: 100ms, max_attempts: 1, destination_max_age: 1s"
@@ -96,9 +100,9 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 		r := s.Start()
 		dead := []string{event(s, "a", 1, s.ToLater(1, 0)), event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 1, s.ToLater(1, 0))}
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, load.Kind{})}))
-		s.AwaitSided(checker.Open, len(dead))
+		s.AwaitRetryRow(checker.Open, len(dead))
 		var early, other int
-		s.Query([]any{&early, &other}, `SELECT count(*) FILTER (WHERE died_at - parked_at < '1 s'), count(*) FILTER (WHERE class <> 'destination' OR attempts > 0)
+		s.Query([]any{&early, &other}, `SELECT count(*) FILTER (WHERE died_at - deferred_at < '1 s'), count(*) FILTER (WHERE class <> 'destination' OR attempts > 0)
 			FROM cdc_relay.dead_letter`)
 		if early+other > 0 {
 			s.T.Errorf("%d died too early, %d of something else", early, other)
@@ -109,7 +113,7 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 		if !slices.Equal(v.Dead, dead) {
 			s.T.Errorf("dead are %v, want %v", v.Dead, dead)
 		}
-		s.Until("the metrics to tell of the letters", func() bool {
+		s.Until("the metrics to tell of the dead letters", func() bool {
 			return metric(s, r, "outbox_dead_letters") == 3 && metric(s, r, "outbox_deferred_events") == 0
 		})
 		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 {

@@ -26,8 +26,8 @@ func TestKafkaBroker(t *testing.T) {
 	t.Run("KilledUnderLoad", func(t *testing.T) { killedUnderLoad(t, server, "pipelined", "none") })
 }
 
-// memoryAlarm: while the broker blocks its publishers, for longer than confirm_timeout, the relay waits; nothing is sent
-// a second time.
+// memoryAlarm: while the broker blocks its publishers, for longer than confirm_timeout, the relay
+// waits; nothing is sent a second time.
 func memoryAlarm(t *testing.T, rmq *rabbitserver.Rabbit) {
 	s := stand.New(t, stand.OnRabbitMQ(rmq))
 	s.Delivery = "confirm_timeout: 4s"
@@ -45,7 +45,8 @@ func memoryAlarm(t *testing.T, rmq *rabbitserver.Rabbit) {
 	s.Check(0)
 }
 
-// A broker that stops in order forgets nothing: what arrives twice was in the window when it went.
+// A broker that stops in order forgets nothing: what arrives twice was in the in-flight budget when
+// it went.
 func restartedUnderLoad(t *testing.T, server stand.Server, orderings ...string) {
 	t.Helper()
 	stands, stop := underLoad(t, server, orderings)
@@ -58,6 +59,6 @@ func restartedUnderLoad(t *testing.T, server stand.Server, orderings ...string) 
 	stop()
 	for _, s := range stands {
 		t.Log(s.Ordering)
-		s.Check(s.Repeats(window))
+		s.Check(s.Repeats(budget))
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// ofOneRabbitMQ are the tests that stop, kill or reconfigure a RabbitMQ. More are in broker_all_test.go.
+// ofOneRabbitMQ are the tests that stop, kill or reconfigure a RabbitMQ. More are in
+// broker_all_test.go.
 var ofOneRabbitMQ = []ofOne[*rabbitserver.Rabbit]{
 	{"TooLargeAmongSmall", func(t *testing.T, rmq *rabbitserver.Rabbit) { tooLargeAmongSmall(poisonedOnRabbitMQ(t, rmq)) }},
 	{"KilledUnderLoad", func(t *testing.T, rmq *rabbitserver.Rabbit) {
@@ -44,22 +45,23 @@ func TestBroker(t *testing.T) {
 	})
 }
 
-const window, prefetch = 60, 40
+const budget, prefetch = 60, 40
 
-// underLoad are stands with a relay under load, one for each ordering. More has arrived at each than may arrive twice.
+// underLoad are stands with a relay under load, one for each ordering. More has arrived at each
+// than may arrive twice.
 func underLoad(t *testing.T, server stand.Server, orderings []string) (stands []*stand.Stand, stop func()) {
 	t.Helper()
 	var stops []func()
 	for _, ordering := range orderings {
 		s := stand.New(t, server)
-		s.Ordering, s.Delivery = ordering, fmt.Sprintf("max_in_flight: %d, confirm_timeout: 10s", window)
+		s.Ordering, s.Delivery = ordering, fmt.Sprintf("max_in_flight: %d, confirm_timeout: 10s", budget)
 		s.WatchFlush()
 		s.Start()
 		stops = append(stops, s.Load(100))
 		stands = append(stands, s)
 	}
 	for _, s := range stands {
-		s.Must(s.Consumer.WaitCount(s.Context(), 2*(window+prefetch)))
+		s.Must(s.Consumer.WaitCount(s.Context(), 2*(budget+prefetch)))
 	}
 	return stands, func() {
 		t.Helper()
@@ -69,10 +71,11 @@ func underLoad(t *testing.T, server stand.Server, orderings []string) (stands []
 	}
 }
 
-// A RabbitMQ that is killed may forget which messages were taken; a quorum queue writes it down, and gives again at most
-// what it had given out and not seen acknowledged. Beside the window that is all that may arrive twice, and more than so many
-// had arrived: a relay that began anew, or a queue that forgot, would be seen. A Kafka that is killed finds its producers'
-// numbers in its log.
+// A RabbitMQ that is killed may forget which messages were taken; a quorum queue writes it down,
+// and gives again at most what it had given out and not seen acknowledged. Beside the in-flight
+// budget that is all that may arrive twice, and more than so many had arrived: a relay that began
+// again, or a queue that forgot, would be seen. A Kafka that is killed finds its producers' numbers
+// in its log.
 func killedUnderLoad(t *testing.T, server stand.Server, orderings ...string) {
 	t.Helper()
 	stands, stop := underLoad(t, server, orderings)
@@ -85,6 +88,6 @@ func killedUnderLoad(t *testing.T, server stand.Server, orderings ...string) {
 	stop()
 	for _, s := range stands {
 		t.Log(s.Ordering)
-		s.Check(s.Repeats(window + prefetch))
+		s.Check(s.Repeats(budget + prefetch))
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// An exchange that does not exist yet is paused, by name, and everything that goes there is parked; creating it is all the
-// mending.
+// An exchange that does not exist yet is paused, by name, and everything that goes there is
+// deferred; creating it is all the fixing.
 func TestMissingExchangeIsPaused(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedRabbitMQ(t))
@@ -23,12 +23,12 @@ func TestMissingExchangeIsPaused(t *testing.T) {
 	if !strings.Contains(paused.Destination, "later.events") || !strings.Contains(paused.Words, "NOT_FOUND") {
 		t.Errorf("paused is %+v, want the exchange and the broker's words", paused)
 	}
-	s.AwaitSided(checker.Parked, s.Committed())
+	s.AwaitRetryRow(checker.Deferred, s.Committed())
 	if n, _ := s.Consumer.Count(); n != 0 {
 		t.Errorf("%d events have arrived without an exchange", n)
 	}
 	named(s, r, "later.events")
 	s.MakeExchange("later.events")
 	s.Check(0)
-	mended(s, r)
+	fixed(s, r)
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// An event that no queue is bound for is parked, visibly, and its pair of exchange and routing key is paused, and nothing else:
-// the other events flow, the slot goes on. Binding the queue is all the mending there is.
-func TestUnroutableEventIsParked(t *testing.T) {
+// An event that no queue is bound for is deferred, visibly, and its pair of exchange and routing
+// key is paused, and nothing else: the other events flow, the slot goes on. Binding the queue is
+// all the fixing there is.
+func TestUnroutableEventIsDeferred(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedRabbitMQ(t))
 	s.WatchFlush()
@@ -29,9 +30,9 @@ func TestUnroutableEventIsParked(t *testing.T) {
 	s.SQL(stand.Insert("outbox", "orphan", "of-the-storm"))
 	var id string
 	s.Query([]any{&id}, `SELECT id FROM outbox WHERE aggregatetype = 'orphan'`)
-	row := parkedFor(s, "unroutable")
+	row := deferredFor(s, "unroutable")
 	if row.ID != id || !strings.Contains(row.Destination, "orphan.placed") || !strings.Contains(row.Words, "NO_ROUTE") {
-		t.Errorf("parked is %+v, want event %s, its routing key, and the broker's words", row, id)
+		t.Errorf("deferred is %+v, want event %s, its routing key, and the broker's words", row, id)
 	}
 	paused := pausedFor(s, r, "unroutable")
 	if !strings.Contains(paused.Destination, "orphan.placed") || !strings.Contains(paused.Words, "NO_ROUTE") {
@@ -51,19 +52,19 @@ func TestUnroutableEventIsParked(t *testing.T) {
 
 	s.Bind("outbox.events", "#")
 	s.Check(0)
-	mended(s, r)
+	fixed(s, r)
 }
 
-// What is parked survives the relay: a stop is a clean one, and the next start has it again and delivers it when its
-// destination is there.
-func TestParkedEventSurvivesAStop(t *testing.T) {
+// What is deferred survives the relay: a stop is a clean one, and the next start has it again and
+// delivers it when its destination is there.
+func TestDeferredEventSurvivesAStop(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true}))
 	s.WatchFlush()
 	r := s.Start()
 	s.Write(30)
-	parkedFor(s, "no_topic")
-	s.AwaitSided(checker.Parked, s.Committed())
+	deferredFor(s, "no_topic")
+	s.AwaitRetryRow(checker.Deferred, s.Committed())
 	stopped(s, r, 0)
 	if again := s.Unreported(); again > 0 {
 		t.Errorf("%d events are sent again after a clean stop", again)
@@ -73,10 +74,10 @@ func TestParkedEventSurvivesAStop(t *testing.T) {
 	pausedFor(s, r, "no_topic")
 	aged(s, r, "outbox_deferred_oldest_age_seconds", time.Hour)
 	s.Write(30)
-	s.AwaitSided(checker.Parked, s.Committed())
+	s.AwaitRetryRow(checker.Deferred, s.Committed())
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 3, 1, nil))
 	s.Check(0)
-	mended(s, r)
+	fixed(s, r)
 }
 
 // aged waits until the metrics tell of an age, and at most an hour more.
@@ -88,13 +89,14 @@ func aged(s *stand.Stand, r *runner.Relay, name string, d time.Duration) {
 	})
 }
 
-// parkedRow is a row of the retry table.
-type parkedRow struct{ ID, Destination, Reason, Words string }
+// deferredRow is a row of the retry table.
+type deferredRow struct{ ID, Destination, Reason, Words string }
 
-// parkedFor waits until an event is parked that was refused for a reason, and returns the first one.
-func parkedFor(s *stand.Stand, reason string) (found parkedRow) {
+// deferredFor waits until an event is deferred that was refused for a reason, and returns the first
+// one.
+func deferredFor(s *stand.Stand, reason string) (found deferredRow) {
 	s.T.Helper()
-	s.Until("an event to be parked: "+reason, func() bool {
+	s.Until("an event to be deferred: "+reason, func() bool {
 		s.Query([]any{&found.ID, &found.Destination, &found.Reason, &found.Words}, `SELECT coalesce(min(first.id), ''), coalesce(min(destination), ''), coalesce(min(reason), ''), coalesce(min(error), '')
 			FROM (SELECT convert_from(r.id, 'UTF8') AS id, destination, reason, error FROM cdc_relay.retry r
 				WHERE r.slot = $1 AND reason = $2 ORDER BY commit_lsn, idx LIMIT 1) first`, s.Slot, reason)
@@ -118,12 +120,12 @@ func pausedFor(s *stand.Stand, r *runner.Relay, reason string) (found pausedDest
 	return found
 }
 
-// mended waits until the relay says that nothing is paused, held or parked any more.
-func mended(s *stand.Stand, r *runner.Relay) {
+// fixed waits until the relay says that nothing is paused, held or deferred any more.
+func fixed(s *stand.Stand, r *runner.Relay) {
 	s.T.Helper()
-	s.Until("nothing to be paused, held or parked", func() bool {
+	s.Until("nothing to be paused, held or deferred", func() bool {
 		st := status(s, r)
-		return st.Parked.Events == 0 && st.Parked.WaitingKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 &&
+		return st.Deferred.Events == 0 && st.Deferred.WaitingKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 &&
 			metric(s, r, "outbox_deferred_events") == 0 && metric(s, r, "outbox_deferred_oldest_age_seconds") == 0
 	})
 }

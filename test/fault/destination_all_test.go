@@ -23,7 +23,7 @@ func init() {
 				s.Unbind(orders, "#")
 			},
 			breaks: func(s *stand.Stand) { s.Unbind(orders, "order.paid") },
-			mend:   func(s *stand.Stand) { s.Bind(orders, "order.paid") },
+			fix:    func(s *stand.Stand) { s.Bind(orders, "order.paid") },
 		},
 		{
 			name: "RabbitMQ/right taken", place: onShared, reason: "not_permitted",
@@ -31,7 +31,7 @@ func init() {
 				s.Must(s.RabbitMQ.Server.AllowWrite(s.Context(), s.RabbitMQ.VHost, "^(amq.default|"+healthy+")$"))
 				s.Broker.Reset() // a channel goes on writing where it has written
 			},
-			mend: func(s *stand.Stand) {
+			fix: func(s *stand.Stand) {
 				s.Must(s.RabbitMQ.Server.AllowWrite(s.Context(), s.RabbitMQ.VHost, ".*"))
 			},
 		},
@@ -42,13 +42,14 @@ func init() {
 				s.MakeQueue("full", orders, "#", amqp.Table{"x-max-length": 30, "x-overflow": "reject-publish"})
 			},
 			breaks: func(*stand.Stand) {}, // nobody reads it
-			mend:   func(s *stand.Stand) { s.Also("full") },
+			fix:    func(s *stand.Stand) { s.Also("full") },
 		},
 		topicDeleted,
 	}...)
 }
 
-// A topic is deleted when all that is in it was read. On Kafka nothing is sent twice to a topic that lives.
+// A topic is deleted when all that is in it was read. On Kafka nothing is sent twice to a topic
+// that lives.
 var topicDeleted = broken{
 	name: "Kafka/topic deleted", reason: "no_topic",
 	place: func(t *testing.T) stand.Place {
@@ -61,7 +62,7 @@ var topicDeleted = broken{
 		s.Must(s.Kafka.Cluster.DeleteTopic(s.Context(), s.Kafka.Topic("order")))
 		s.Broker.Release(netproxy.Up)
 	},
-	mend: func(s *stand.Stand) {
+	fix: func(s *stand.Stand) {
 		s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 5, 1, nil))
 	},
 }

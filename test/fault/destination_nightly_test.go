@@ -11,9 +11,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A queue of two brokers is without a majority while one of them is away, and confirms nothing. Beside it is a queue of one
-// broker, which does not mind: its events go on, though every key has some for the other queue too, so that the time comes when
-// nothing else is on its way. What was sent meanwhile is in the queue when the other broker is back, and was parked.
+// A queue of two brokers is without a majority while one of them is away, and confirms nothing.
+// Beside it is a queue of one broker, which does not mind: its events go on, though every key has
+// some for the other queue too, so that the time comes when nothing else is on its way. What was
+// sent meanwhile is in the queue when the other broker is back, and was deferred.
 func TestQuorumQueueWithoutMajority(t *testing.T) {
 	stand.Parallel(t)
 	cluster, err := rabbitserver.StartRabbitCluster(t.Context(), 2, rabbitserver.Options{})
@@ -35,6 +36,6 @@ func TestQuorumQueueWithoutMajority(t *testing.T) {
 			s.Also("quorum")
 		},
 		breaks: func(s *stand.Stand) { s.Must(cluster.Nodes[1].Kill()) },
-		mend:   func(s *stand.Stand) { s.Must(cluster.Nodes[1].Start(s.Context())) },
+		fix:    func(s *stand.Stand) { s.Must(cluster.Nodes[1].Start(s.Context())) },
 	}.meet(t)
 }

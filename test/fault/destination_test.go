@@ -10,18 +10,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A destination is broken under load, and mended. Its events wait in the siding, in order, and none of them dies; those of
-// other destinations flow, also of the same keys; the slot goes on; and when it is mended the siding empties, while the load
-// goes on.
+// A destination is broken under load, and fixed. Its events wait in the retry table, in order, and
+// none of them dies; those of other destinations flow, also of the same keys; the slot goes on; and
+// when it is fixed the retry table empties, while the load goes on.
 
-// broken is a way in which a destination goes bad. The stand routes: usual rows go to the one that breaks, a third of them to
-// one that does not.
+// broken is a way in which a destination goes bad. The stand routes: usual rows go to the one that
+// breaks, a third of them to one that does not.
 type broken struct {
 	name   string
 	place  func(*testing.T) stand.Place
 	set    func(*stand.Stand) // before the first relay; nil: nothing
 	breaks func(*stand.Stand)
-	mend   func(*stand.Stand)
+	fix    func(*stand.Stand)
 	reason string // outbox_rejections_total
 	late   int    // what may arrive twice beside what was on the wire; -1: any number
 
@@ -41,7 +41,7 @@ var brokenDestinations = []broken{
 		// What costs Debezium Server 59 % of its events.
 		name: "RabbitMQ/binding removed", place: onShared, reason: "unroutable",
 		breaks: func(s *stand.Stand) { s.Unbind(orders, "#") },
-		mend:   func(s *stand.Stand) { s.Bind(orders, "#") },
+		fix:    func(s *stand.Stand) { s.Bind(orders, "#") },
 	},
 }
 
@@ -82,7 +82,7 @@ func (b broken) meet(t *testing.T) {
 	stop := s.Load(200)
 	s.MoreOf(other(s), 30)
 	b.breaks(s)
-	s.AwaitSided(checker.Parked, 100)
+	s.AwaitRetryRow(checker.Deferred, 100)
 	s.MoreOf(other(s), 50)
 	before := s.Flush()
 	s.Until("the slot to go on", func() bool { return s.Flush() > before })
@@ -94,7 +94,7 @@ func (b broken) meet(t *testing.T) {
 		t.Errorf("%g destinations are paused", n)
 	}
 	s.Until("the metrics to tell of what the table has", func() bool { return metric(s, r, "outbox_deferred_events") >= 50 })
-	b.mend(s)
+	b.fix(s)
 	s.AwaitEmpty() // under load
 	s.MoreOf(other(s), 10)
 	stop()
@@ -103,15 +103,15 @@ func (b broken) meet(t *testing.T) {
 		bound = s.Repeats(2*s.Keys) + b.late
 	}
 	s.Check(bound)
-	s.Until("nothing to be paused or parked by the metrics", func() bool {
+	s.Until("nothing to be paused or deferred by the metrics", func() bool {
 		return metric(s, r, "outbox_destinations_paused") == 0 && metric(s, r, "outbox_deferred_events") == 0
 	})
 	stopped(s, r, 0)
 }
 
-// Of one key and exchange, an event waits behind an earlier one whose routing key nothing is bound for, though its own is
-// bound; those of other keys, and of the key in another exchange, do not.
-func TestFollowersWaitBehindAParkedEvent(t *testing.T) {
+// Of one key and exchange, an event waits behind an earlier one whose routing key nothing is bound
+// for, though its own is bound; those of other keys, and of the key in another exchange, do not.
+func TestLaterEventsWaitBehindADeferredEvent(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedRabbitMQ(t))
 	s.Route()
@@ -127,18 +127,18 @@ func TestFollowersWaitBehindAParkedEvent(t *testing.T) {
 		return id
 	}
 	first := insert("a", 1, orders, "order.lost")
-	s.AwaitSided(checker.Parked, 1)
-	followers := []string{insert("a", 2, orders, "order.placed"), insert("a", 3, orders, "order.placed")}
+	s.AwaitRetryRow(checker.Deferred, 1)
+	onDeadLetter := []string{insert("a", 2, orders, "order.placed"), insert("a", 3, orders, "order.placed")}
 	others := []string{insert("b", 1, orders, "order.placed"), insert("a", 4, healthy, "order.placed")}
 	s.Must(s.Consumer.WaitIDs(s.Context(), others))
-	s.AwaitSided(checker.Parked, 3)
+	s.AwaitRetryRow(checker.Deferred, 3)
 	for _, d := range s.Consumer.Deliveries() {
-		if d.ID == first || d.ID == followers[0] || d.ID == followers[1] {
+		if d.ID == first || d.ID == onDeadLetter[0] || d.ID == onDeadLetter[1] {
 			t.Errorf("event %s has arrived, before the first of its key", d.ID)
 		}
 	}
 	s.Bind(orders, "order.lost")
-	s.Must(s.Consumer.WaitIDs(s.Context(), append(followers, first)))
+	s.Must(s.Consumer.WaitIDs(s.Context(), append(onDeadLetter, first)))
 	s.Check(0)
 	stopped(s, r, 0)
 }

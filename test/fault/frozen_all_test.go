@@ -8,7 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A process that is stopped for so long that the server gives up its session goes on where it was: it remembers.
+// A process that is stopped for so long that the server gives up its session goes on where it was:
+// it remembers.
 func TestFrozenWithoutAStandby(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
@@ -21,6 +22,7 @@ func TestFrozenWithoutAStandby(t *testing.T) {
 		s.More(100)
 		s.Leads(r)
 		stop()
-		s.Check(s.Repeats(s.Keys)) // what was on the wire when it was stopped: its answers may have been missed
+		// what was on the wire when it was stopped: its answers may have been missed
+		s.Check(s.Repeats(s.Keys))
 	})
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// The same with a standby that takes over: the former leader reports nothing and leads no more. Until it learns that, it
-// sends what had been on its way to it, in order: of what came since the last report each event may arrive twice.
+// The same with a standby that takes over: the former leader reports nothing and leads no more.
+// Until it learns that, it sends what had been on its way to it, in order: of what came since the
+// last report each event may arrive twice.
 func TestFrozenWithAStandby(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
@@ -41,7 +42,8 @@ func TestTwoRelaysStartWithoutASlot(t *testing.T) {
 		s.Ready(a)
 		s.Ready(b)
 		leaders := 0
-		s.Until("one to lead", func() bool { // both may stand by while the one that holds the slot is about to lead
+		// both may stand by while the one that holds the slot is about to lead
+		s.Until("one to lead", func() bool {
 			leaders = 0
 			for _, r := range []*runner.Relay{a, b} {
 				code, _, err := r.Get(s.Context(), "/readyz?role=leader")
@@ -60,9 +62,10 @@ func TestTwoRelaysStartWithoutASlot(t *testing.T) {
 	})
 }
 
-// A leader is cut off and does not know; its standby takes over and reports further. Then the old one is asked to stop,
-// and its way to the server is mended while it does: it must not take the ceiling back below what the new one has
-// reported, or the slot looks moved to whoever comes next.
+// A leader is cut off and does not know; its standby takes over and reports further. Then the old
+// one is asked to stop, and its way to the server is fixed while it does: it must not take the
+// flush limit back below what the new one has reported, or the slot looks moved to whoever comes
+// next.
 func TestLeaderCutOffSilentlyThenStopped(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
 		s.Timeout, s.Delivery = "60s", "shutdown_grace: 10s"
@@ -83,7 +86,7 @@ func TestLeaderCutOffSilentlyThenStopped(t *testing.T) {
 		s.Reported()
 		s.Must(old.Signal(syscall.SIGTERM))
 		s.Must(old.WaitLog(s.Context(), `"signal"`))
-		s.Must(way.Mend())
+		s.Must(way.Fix())
 		code, err := old.Exit(s.Context())
 		s.Must(err)
 		s.T.Logf("the old leader ended with %d", code)

@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// The broker appends, and its answer comes after the relay has given the request up. The same bytes go again, and the broker
-// knows them.
+// The broker appends, and its answer comes after the relay has given the request up. The same bytes
+// go again, and the broker knows them.
 func TestKafkaAnswersAfterTheTimeout(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedKafka(t))
@@ -33,9 +33,9 @@ func TestKafkaAnswersAfterTheTimeout(t *testing.T) {
 	s.Check(0)
 }
 
-// A topic is deleted and made anew while events are on their way to it. What had arrived was read before; the rest goes to
-// the new one, each key in order, whatever number of partitions that has.
-func TestKafkaTopicMadeAnew(t *testing.T) {
+// A topic is deleted and re-created while events are on their way to it. What had arrived was read
+// before; the rest goes to the new one, each key in order, whatever number of partitions that has.
+func TestKafkaTopicMadeAgain(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"WithAsManyPartitions": 3, "WithFewer": 1, "WithMore": 7} {
 		t.Run(name, func(t *testing.T) {
@@ -56,12 +56,12 @@ func TestKafkaTopicMadeAnew(t *testing.T) {
 			if !strings.Contains(paused.Destination, topic) {
 				t.Errorf("paused is %+v, want topic %s", paused, topic)
 			}
-			s.AwaitSided(checker.Parked, 100)
+			s.AwaitRetryRow(checker.Deferred, 100)
 			s.Must(cluster.CreateTopic(s.Context(), topic, partitions, 1, nil))
 			s.More(300)
 			stop()
 			s.Check(0)
-			mended(s, r)
+			fixed(s, r)
 			s.Ready(r)
 		})
 	}

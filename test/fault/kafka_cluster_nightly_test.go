@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// TestKafkaCluster has the tests that take several brokers or change the cluster. The relay lives through all of it, so nothing
-// arrives twice but what was in doubt when its partition was paused.
+// TestKafkaCluster has the tests that take several brokers or change the cluster. The relay lives
+// through all of it, so nothing arrives twice but what was in doubt when its partition was paused.
 func TestKafkaCluster(t *testing.T) {
 	stand.Parallel(t)
 	cluster := stand.OwnKafka(t, kafkaserver.Options{Nodes: 3, Authorizer: true})
@@ -75,8 +75,9 @@ func brokerOfThreeKilled(t *testing.T, cluster *kafkaserver.Kafka) {
 	s.Check(0)
 }
 
-// Partitions that have fewer replicas in sync than min.insync.replicas are paused, and named, and their events parked; the others
-// flow. When the replica is back they go on, without a restart of the relay.
+// Partitions that have fewer replicas in sync than min.insync.replicas are paused, and named, and
+// their events deferred; the others flow. When the replica is back they go on, without a restart of
+// the relay.
 func tooFewReplicas(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 2, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	s.Delivery = "confirm_timeout: 2s"
@@ -103,7 +104,7 @@ func tooFewReplicas(t *testing.T, cluster *kafkaserver.Kafka) {
 	if !strings.HasPrefix(paused.Destination, fmt.Sprintf("topic %q, partition ", topic)) || strings.HasSuffix(paused.Destination, fmt.Sprint(flows)) || paused.Words == "" {
 		t.Errorf("paused is %+v, want the partition and the broker's words", paused)
 	}
-	s.AwaitSided(checker.Parked, 30)
+	s.AwaitRetryRow(checker.Deferred, 30)
 	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(body, topic) || !strings.Contains(body, "partition") {
@@ -116,12 +117,13 @@ func tooFewReplicas(t *testing.T, cluster *kafkaserver.Kafka) {
 	s.Leads(s.Ready(r))
 	stop()
 	s.Check(s.InDoubt(r))
-	mended(s, r)
+	fixed(s, r)
 }
 
-// A topic has one replica, and the broker that has it is stopped, in order: nobody leads. Its event is parked, and its
-// partition named by the status, /readyz and the metrics; the other topic flows on the two brokers that are left. When the broker
-// is back the event goes, without a restart of the relay.
+// A topic has one replica, and the broker that has it is stopped, in order: nobody leads. Its event
+// is deferred, and its partition named by the status, /readyz and the metrics; the other topic
+// flows on the two brokers that are left. When the broker is back the event goes, without a restart
+// of the relay.
 func noLeader(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, More: []string{"alone"}}))
 	s.Delivery = "confirm_timeout: 2s"
@@ -142,15 +144,15 @@ func noLeader(t *testing.T, cluster *kafkaserver.Kafka) {
 	s.Must(err)
 	s.Must(cluster.StopNode(s.Context(), leader))
 	id := insert("alone-2")
-	var row parkedRow // beside it may be some of the other topic, whose leaders move
-	s.Until("the event to be parked for want of a leader", func() bool {
+	var row deferredRow // beside it may be some of the other topic, whose leaders move
+	s.Until("the event to be deferred for want of a leader", func() bool {
 		s.Query([]any{&row.ID, &row.Destination, &row.Words}, `SELECT coalesce(min(convert_from(r.id, 'UTF8')), ''), coalesce(min(destination), ''), coalesce(min(error), '')
 			FROM cdc_relay.retry r
 			WHERE r.slot = $1 AND reason = 'no_leader' AND convert_from(r.id, 'UTF8') = $2`, s.Slot, id)
 		return row.ID != ""
 	})
 	if want := fmt.Sprintf("topic %q, partition 0", topic); row.Destination != want || row.Words == "" {
-		t.Errorf("parked is %+v, want it for %s, and why", row, want)
+		t.Errorf("deferred is %+v, want it for %s, and why", row, want)
 	}
 	s.Fresh(100)
 	s.Until("a relay that is ready and names the partition and the reason", func() bool {
@@ -169,11 +171,11 @@ func noLeader(t *testing.T, cluster *kafkaserver.Kafka) {
 	s.Leads(s.Ready(r))
 	stop()
 	s.Check(s.InDoubt(r))
-	mended(s, r)
+	fixed(s, r)
 }
 
-// The right to write to one topic is taken away and given back, under load: its events wait and are named, those of another
-// topic flow.
+// The right to write to one topic is taken away and given back, under load: its events wait and are
+// named, those of another topic flow.
 func rightTakenAway(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{More: []string{"ledger"}}))
 	topic := s.Kafka.Topic("order")
@@ -187,19 +189,20 @@ func rightTakenAway(t *testing.T, cluster *kafkaserver.Kafka) {
 	if paused.Destination != `topic "`+topic+`"` || !strings.Contains(paused.Words, "Topic Authorization Failed") {
 		t.Errorf("paused is %+v, want the topic and the broker's words", paused)
 	}
-	s.AwaitSided(checker.Parked, 50)
+	s.AwaitRetryRow(checker.Deferred, 50)
 	ledgerFlows(s)
 	s.Must(cluster.Allow(s.Context(), topic, "User:ANONYMOUS"))
 	s.More(100)
 	stop()
 	s.Check(0)
-	mended(s, r)
+	fixed(s, r)
 }
 
-// A broker freezes: its connections stay, and it answers nothing. It leads one partition, of a second one it is the follower
-// that the leader waits for, with the third it has nothing to do. First it goes on soon, and answers late, when its requests
-// have timed out. Then it stays frozen until the cluster gives it up, and goes on with what it was sent before. What was
-// in doubt when its partition was paused may be in the log twice, and nothing else.
+// A broker freezes: its connections stay, and it answers nothing. It leads one partition, of a
+// second one it is the follower that the leader waits for, with the third it has nothing to do.
+// First it goes on soon, and answers late, when its requests have timed out. Then it stays frozen
+// until the cluster gives it up, and goes on with what it was sent before. What was in doubt when
+// its partition was paused may be in the log twice, and nothing else.
 func brokerOfThreeFrozen(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 2, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	s.Delivery = "confirm_timeout: 500ms"
@@ -238,7 +241,8 @@ func brokerOfThreeFrozen(t *testing.T, cluster *kafkaserver.Kafka) {
 	s.Must(cluster.FreezeNode(victim))
 	name := func(partition int) string { return fmt.Sprintf("topic %q, partition %d", topic, partition) }
 	s.Until("the partition that it follows to be paused", func() bool {
-		for _, p := range status(s, r).Broker.Paused { // "unconfirmed" until the cluster has given it up
+		// "unconfirmed" until the cluster has given it up
+		for _, p := range status(s, r).Broker.Paused {
 			if p.Destination == name(followed) && (p.Reason == "unconfirmed" || p.Reason == "too_few_replicas") && p.Words != "" {
 				t.Logf("first: %+v", p)
 				return true
@@ -267,5 +271,5 @@ func brokerOfThreeFrozen(t *testing.T, cluster *kafkaserver.Kafka) {
 	s.Leads(s.Ready(r))
 	stop()
 	s.Check(s.InDoubt(r))
-	mended(s, r)
+	fixed(s, r)
 }

@@ -9,12 +9,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// What is nearest to RabbitMQ's memory alarm: the relay is over its quota, and the broker does not read from it for longer than
-// confirm_timeout, again and again. It waits: ready, late, and with nothing parked or given up.
+// What is nearest to RabbitMQ's memory alarm: the relay is over its quota, and the broker does not
+// read from it for longer than confirm_timeout, again and again. It waits: ready, late, and with
+// nothing deferred or given up.
 func TestKafkaQuota(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedKafka(t))
-	s.Delivery = "confirm_timeout: 4s, max_in_flight: 10" // events: about 4 kB, which cost a pause of about 6 s
+	// events: about 4 kB, which cost a pause of about 6 s
+	s.Delivery = "confirm_timeout: 4s, max_in_flight: 10"
 	quota := func(bytesPerSecond float64) {
 		s.Must(s.Kafka.Cluster.SetProducerQuota(s.Context(), "cdc-relay/"+s.Slot, bytesPerSecond))
 	}
@@ -26,8 +28,8 @@ func TestKafkaQuota(t *testing.T) {
 		code, body, err := r.Get(s.Context(), "/readyz")
 		s.Must(err)
 		st := status(s, r)
-		if code != 200 || st.Parked.Events > 0 || !slices.Contains([]string{"idle", "streaming", "catching up"}, st.State) {
-			t.Fatalf("the relay is %s with %d parked, /readyz is %d: %s", st.State, st.Parked.Events, code, body)
+		if code != 200 || st.Deferred.Events > 0 || !slices.Contains([]string{"idle", "streaming", "catching up"}, st.State) {
+			t.Fatalf("the relay is %s with %d deferred, /readyz is %d: %s", st.State, st.Deferred.Events, code, body)
 		}
 		return st.State == "catching up"
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// Events of extreme shape are delivered byte for byte, or are dead letters; the relay lives and the others go on. What is too
-// large for one topic is not for another one.
+// Events of extreme shape are delivered byte for byte, or are dead letters; the relay lives and the
+// others go on. What is too large for one topic is not for another one.
 func TestKafkaExtremeEvents(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.Bare(t, servers.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{More: []string{"large"}}))
@@ -45,7 +45,7 @@ func TestKafkaExtremeEvents(t *testing.T) {
 	s.SQL(insert, "20 MB where it is allowed", "large", "big", big, nil)
 	s.SQL(insert, "20 MB", "order", "big", big, nil)
 	s.SQL(insert, "a key of 1 MB", "order", strings.Repeat("k", 1<<20), []byte("x"), nil)
-	s.AwaitSided(checker.Open, 2)
+	s.AwaitRetryRow(checker.Open, 2)
 	for i := range 20 { // after the two that are dead
 		name := fmt.Sprintf("after %d", i)
 		delivered[name] = []byte(name)
@@ -80,8 +80,8 @@ func TestKafkaExtremeEvents(t *testing.T) {
 	s.Must(s.Consumer.WaitIDs(s.Context(), []string{"20 MB", "a key of 1 MB"}))
 }
 
-// A compacted topic takes no event without a key. It alone is a dead letter, with the broker's words; when the topic is one that
-// takes it, it is replayed.
+// A compacted topic takes no event without a key. It alone is a dead letter, with the broker's
+// words; when the topic is one that takes it, it is replayed.
 func TestKafkaCompactedTopicWantsKeys(t *testing.T) {
 	stand.Parallel(t)
 	compacted := map[string]string{"cleanup.policy": "compact"}
@@ -93,7 +93,7 @@ func TestKafkaCompactedTopicWantsKeys(t *testing.T) {
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'none', 'placed', '{"seq": 1}')`)
 	var id string
 	s.Query([]any{&id}, `SELECT id FROM outbox`)
-	s.AwaitSided(checker.Open, 1)
+	s.AwaitRetryRow(checker.Open, 1)
 	deadOf(s, r, "invalid", id)
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, partition_key)
 		SELECT gen_random_uuid(), 'order', 'k' || i, 'placed', jsonb_build_object('key', 'k' || i, 'seq', 1), 'k' || i FROM generate_series(1, 120) i`)

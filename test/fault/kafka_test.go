@@ -12,10 +12,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// What only Kafka does, on a broker that the tests share. While the relay lives and the topic is kept nothing arrives twice.
+// What only Kafka does, on a broker that the tests share. While the relay lives and the topic is
+// kept nothing arrives twice.
 
-// A request carries batches of many partitions, and one of them is refused: that one is, and no other. Its answer is taken
-// for no other's.
+// A request carries batches of many partitions, and one of them is refused: that one is, and no
+// other. Its answer is taken for no other's.
 func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	stand.Parallel(t)
 	const partitions, refused = 8, 5
@@ -45,7 +46,8 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	}
 
 	s.Broker.Hold(netproxy.Up)
-	for partition := range 2 { // each in a request of its own; what comes while both are under way goes together
+	// each in a request of its own; what comes while both are under way goes together
+	for partition := range 2 {
 		s.SQL(row(partition, 2, 0))
 		s.Until("a request under way", func() bool { return status(s, r).Broker.PendingConfirms == partition+1 })
 	}
@@ -58,7 +60,7 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	s.Broker.Release(netproxy.Up)
 
 	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()+2*partitions-1))
-	s.AwaitSided(checker.Open, 1)
+	s.AwaitRetryRow(checker.Open, 1)
 	var id string
 	s.Query([]any{&id}, `SELECT id::text FROM outbox WHERE aggregateid = $1 AND (payload->>'seq')::int = 2`, keys[refused])
 	deadOf(s, r, "too_large", id)
@@ -67,9 +69,10 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	s.Check(0)
 }
 
-// Partitions are added while events flow: a key goes to the partition that Java's producer would choose, by a count that only
-// rises, so it leaves a partition for good and never goes back. Within a partition the checker sees its order. (Across
-// partitions the order in which a consumer sees records means nothing.)
+// Partitions are added while events flow: a key goes to the partition that Java's producer would
+// choose, by a count that only rises, so it leaves a partition for good and never goes back. Within
+// a partition the checker sees its order. (Across partitions the order in which a consumer sees
+// records means nothing.)
 func TestKafkaPartitionsAdded(t *testing.T) {
 	stand.Parallel(t)
 	counts := []int{3, 5, 8, 13}
@@ -82,7 +85,8 @@ func TestKafkaPartitionsAdded(t *testing.T) {
 	for _, count := range counts[1:] {
 		s.Must(cluster.AddPartitions(s.Context(), topic, count))
 		s.More(30)
-		lose(s, s.Broker, netproxy.Down, 1, s.Broker.Reset) // whoever loses a connection asks for the partitions
+		// whoever loses a connection asks for the partitions
+		lose(s, s.Broker, netproxy.Down, 1, s.Broker.Reset)
 		s.Until("the new partitions to be used", func() bool {
 			ends := s.Kafka.Ends("order")
 			return ends[count-1] > 0 || ends[count-2] > 0
@@ -95,8 +99,8 @@ func TestKafkaPartitionsAdded(t *testing.T) {
 	s.WentBy(counts...)
 }
 
-// A topic that does not exist is paused, by name, and what goes there is parked; another one's events flow. Creating it is all
-// the mending there is.
+// A topic that does not exist is paused, by name, and what goes there is deferred; another one's
+// events flow. Creating it is all the fixing there is.
 func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true, More: []string{"ledger"}}))
@@ -109,7 +113,7 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	if paused.Destination != `topic "`+topic+`"` || paused.Words == "" {
 		t.Errorf("paused is %+v, want the topic and the broker's words", paused)
 	}
-	s.AwaitSided(checker.Parked, 50)
+	s.AwaitRetryRow(checker.Deferred, 50)
 	ledgerFlows(s)
 	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
@@ -123,7 +127,7 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	s.More(100)
 	stop()
 	s.Check(0)
-	mended(s, r)
+	fixed(s, r)
 }
 
 // ledgerFlows writes events of another aggregate and waits for them.

@@ -7,14 +7,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// SIGKILL in each of the three states that a proxy can hold. Twenty seeds of it under running load are in test/long.
+// SIGKILL in each of the three states that a proxy can hold. Twenty seeds of it under running load
+// are in test/long.
 
 func TestKilledBeforeTheEventIsSent(t *testing.T) { stand.KindRabbitMQ.On(t, killedUnsent) }
 
 func killedUnsent(s *stand.Stand) {
 	s.T.Helper()
 	if s.RabbitMQ != nil {
-		s.Delivery = "lanes: 1" // its channel is open before the hold: a lane that waits for one could not go wrong
+		// its channel is open before the hold: a lane that waits for one could not go wrong
+		s.Delivery = "lanes: 1"
 	}
 	s.WatchFlush()
 	r := s.Start()
@@ -46,7 +48,8 @@ func TestKilledBeforeTheReportIsSent(t *testing.T) { stand.KindRabbitMQ.On(t, ki
 
 func killedUnreported(s *stand.Stand) {
 	s.T.Helper()
-	s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
+	// the server is not to end the session while its reports are held: nothing more would be read
+	s.Timeout = "60s"
 	s.WatchFlush()
 	r := s.Start()
 	s.Write(30)
@@ -59,14 +62,16 @@ func killedUnreported(s *stand.Stand) {
 	}
 }
 
-// A report that was written before its sender's death may arrive after it: the slot moves while nobody is there.
+// A report that was written before its sender's death may arrive after it: the slot moves while
+// nobody is there.
 func TestKilledWhileTheReportIsUnderWay(t *testing.T) {
 	stand.KindKafka.On(t, killedWhileTheReportIsUnderWay)
 }
 
 func killedWhileTheReportIsUnderWay(s *stand.Stand) {
 	s.T.Helper()
-	s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
+	// the server is not to end the session while its reports are held: nothing more would be read
+	s.Timeout = "60s"
 	s.WatchFlush()
 	r := s.Start()
 	s.Write(30)

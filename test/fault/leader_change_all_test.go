@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// The way between the leader and PostgreSQL goes silent: nothing ends. The standby leads when the server gives the leader up, by the
-// wal_sender_timeout that the leader's session has asked for. The former leader stands by once it is back.
+// The way between the leader and PostgreSQL goes silent: nothing ends. The standby leads when the
+// server gives the leader up, by the wal_sender_timeout that the leader's session has asked for.
+// The former leader stands by once it is back.
 func TestLeaderCutOffSilently(t *testing.T) {
 	cutOff := says{503, 503, "none", []string{"waiting for postgres"}, "0"}
 	stand.KindKafka.On(t, func(s *stand.Stand) {
@@ -47,8 +48,8 @@ func TestLeaderCutOffSilently(t *testing.T) {
 	})
 }
 
-// Two standbys, as while a deployment is rolled out: one of them leads, and the other one stands by behind it, each time. That it was
-// too late is no trouble of PostgreSQL's, and none is told.
+// Two standbys, as while a deployment is rolled out: one of them leads, and the other one stands by
+// behind it, each time. That it was too late is no trouble of PostgreSQL's, and none is told.
 func TestLeaderOfThreeKilled(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()

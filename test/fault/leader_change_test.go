@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A leader is lost, and the standby beside it leads: nothing is lost, order is kept, and at each moment both say to a load balancer,
-// an operator and a dashboard what they are.
+// A leader is lost, and the standby beside it leads: nothing is lost, order is kept, and at each
+// moment both say to a load balancer, an operator and a dashboard what they are.
 
 // says is what a relay answers.
 type says struct {
@@ -25,7 +25,8 @@ type says struct {
 }
 
 var (
-	leads   = says{200, 200, "leader", []string{"streaming", "idle", "catching up"}, "1"} // a machine may be slow
+	// a machine may be slow
+	leads   = says{200, 200, "leader", []string{"streaming", "idle", "catching up"}, "1"}
 	standby = says{200, 503, "standby", []string{"standby"}, "0"}
 )
 
@@ -54,11 +55,13 @@ func (want says) await(s *stand.Stand, what string, r *runner.Relay) {
 		last = fmt.Sprintf("/readyz %d as %s, for the leader %d; status %s as %s: %s; outbox_leader %s: %t", ready, readyz.Role, leads, st.State, st.Role, st.Why, want.leader, counted)
 		return ready == want.ready && leads == want.leads && readyz.Role == want.role && st.Role == want.role &&
 			slices.Contains(want.states, st.State) && counted &&
-			(want.role != "standby" || strings.Contains(st.Why, "cdc-relay/"+s.Slot)) // who holds the slot
+			// who holds the slot
+			(want.role != "standby" || strings.Contains(st.Why, "cdc-relay/"+s.Slot))
 	})
 }
 
-// SIGKILL, and a new process in the place of the dead one. A clean stop hands the slot back, and repeats nothing.
+// SIGKILL, and a new process in the place of the dead one. A clean stop hands the slot back, and
+// repeats nothing.
 func TestLeaderKilled(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()

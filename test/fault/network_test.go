@@ -40,8 +40,8 @@ func comesBack(s *stand.Stand, _ *runner.Relay, _ string) {
 	s.Fresh(50)
 }
 
-// lose ends the connections when n bytes of the direction are under way, which never arrive: of what the relay has sent,
-// or of the answers to it.
+// lose ends the connections when n bytes of the direction are under way, which never arrive: of
+// what the relay has sent, or of the answers to it.
 func lose(s *stand.Stand, p *netproxy.Proxy, d netproxy.Direction, n int64, end func()) {
 	s.T.Helper()
 	p.Hold(d)
@@ -89,7 +89,7 @@ func (f fault) meet(s *stand.Stand, way *netproxy.Proxy, why string) *runner.Rel
 	s.More(50)
 	f.begin(s, way)
 	f.met(s, r, why)
-	s.Must(way.Mend())
+	s.Must(way.Fix())
 	way.Trickle(0)
 	s.Leads(s.Ready(r))
 	s.More(50)
@@ -97,11 +97,13 @@ func (f fault) meet(s *stand.Stand, way *netproxy.Proxy, why string) *runner.Rel
 	return r
 }
 
-// lostOver are those of TestOrderOverLostConnections, by the kind of broker. More are in network_all_test.go.
+// lostOver are those of TestOrderOverLostConnections, by the kind of broker. More are in
+// network_all_test.go.
 var lostOver = map[string]stand.Kind{"key": stand.KindRabbitMQ}
 
-// Few keys, many events of each, and connections that are lost with events or confirms under way, again and again: every
-// ordering keeps its promise. What arrives twice was in the window when a connection went.
+// Few keys, many events of each, and connections that are lost with events or confirms under way,
+// again and again: every ordering keeps its promise. What arrives twice was in the in-flight budget
+// when a connection went.
 func TestOrderOverLostConnections(t *testing.T) {
 	t.Parallel()
 	for ordering, kind := range lostOver {
@@ -112,7 +114,8 @@ func TestOrderOverLostConnections(t *testing.T) {
 				r := s.Start()
 				stop := s.Load(400)
 				const losses = 3
-				for range losses { // each of a connection that works: a login under way is too few bytes
+				// each of a connection that works: a login under way is too few bytes
+				for range losses {
 					s.Fresh(50)
 					lose(s, s.Broker, netproxy.Down, 1, s.Broker.Reset)
 					s.Fresh(50)

@@ -15,7 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// changes is what a slot has sent since it was asked last, the ids of the outbox's rows, by its plugin. (test/long/debezium has decoderbufs.)
+// changes is what a slot has sent since it was asked last, the ids of the outbox's rows, by its
+// plugin. (test/long/debezium has decoderbufs.)
 var changes = map[string]string{
 	"test_decoding": `SELECT coalesce(array_agg(substring(data FROM 'INSERT: id\[uuid\]:''([^'']*)''')), '{}')
 		FROM pg_logical_slot_get_changes($1, NULL, NULL) WHERE data LIKE 'table public.outbox: INSERT:%'`,
@@ -24,8 +25,9 @@ var changes = map[string]string{
 		WHERE x.data::jsonb->>'action' = 'I' AND x.data::jsonb->>'table' = 'outbox' AND c->>'name' = 'id'`,
 }
 
-// The relay takes the place of another program under load, and everything is killed on the way: the command, again and again, and
-// the relay after it. What the program has confirmed does not come again, everything else comes, in the order of its keys.
+// The relay takes the place of another program under load, and everything is killed on the way: the
+// command, again and again, and the relay after it. What the program has confirmed does not come
+// again, everything else comes, in the order of its keys.
 func TestTakeoverFromAnotherProgram(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		other, plugin := s.Slot+"_other", "test_decoding"

@@ -18,7 +18,8 @@ import (
 
 const binaryOutbox = `CREATE TABLE outbox (id text PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload bytea, headers jsonb)`
 
-// Events of extreme shape are delivered byte for byte, or are dead letters; the relay lives and the others go on.
+// Events of extreme shape are delivered byte for byte, or are dead letters; the relay lives and the
+// others go on.
 func TestExtremeEvents(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.Bare(t, servers.SharedPostgres(t), stand.SharedRabbitMQ(t))
@@ -29,11 +30,11 @@ func TestExtremeEvents(t *testing.T) {
 
 	big := bytes.Repeat([]byte{0, 0xff, 0x80, '\n', '"'}, 4<<20)
 	delivered := map[string][]byte{
-		"20 MB, more than the window": big,
-		"empty":                       {},
-		"NULL":                        nil,
-		"not UTF-8":                   {0xc3, 0x28, 0, 0xff, '\\', 'x'},
-		"one byte":                    {0},
+		"20 MB, more than the in-flight budget": big,
+		"empty":                                 {},
+		"NULL":                                  nil,
+		"not UTF-8":                             {0xc3, 0x28, 0, 0xff, '\\', 'x'},
+		"one byte":                              {0},
 	}
 	const insert = `INSERT INTO outbox VALUES ($1, 'a', $2, 't', $3, $4)`
 	for name, payload := range delivered {
@@ -45,7 +46,7 @@ func TestExtremeEvents(t *testing.T) {
 	}
 	s.SQL(insert, "10,000 headers", "many", []byte("x"), "{"+headers.String()[2:]+"}")
 	s.SQL(insert, "a key of 1 MB", strings.Repeat("k", 1<<20), []byte("x"), nil)
-	s.AwaitSided(checker.Open, 2)
+	s.AwaitRetryRow(checker.Open, 2)
 	for i := range 20 { // after the two that are dead
 		name := fmt.Sprintf("after %d", i)
 		delivered[name] = []byte(name)
@@ -70,7 +71,8 @@ func TestRoleWithByteaOutputEscape(t *testing.T) {
 	stand.Parallel(t)
 	role := fmt.Sprintf("escape_%d", time.Now().UnixNano())
 	pg := servers.SharedPostgres(t)
-	t.Cleanup(func() { stand.SQLOn(t, pg.URL("postgres"), "DROP ROLE "+role) }) // after the database, where it owns things
+	// after the database, where it owns things
+	t.Cleanup(func() { stand.SQLOn(t, pg.URL("postgres"), "DROP ROLE "+role) })
 	s := stand.Bare(t, pg, stand.SharedRabbitMQ(t))
 	s.SQL(binaryOutbox)
 	s.SQL(fmt.Sprintf(`CREATE ROLE %s SUPERUSER REPLICATION LOGIN`, role))
@@ -88,8 +90,8 @@ func TestRoleWithByteaOutputEscape(t *testing.T) {
 	}
 }
 
-// bodiesOf binds one more queue to an exchange, which it makes if need be; take waits for n messages in it and returns their
-// bodies, by id.
+// bodiesOf binds one more queue to an exchange, which it makes if need be; take waits for n
+// messages in it and returns their bodies, by id.
 func bodiesOf(s *stand.Stand, exchange string) (take func(n int) map[string][]byte) {
 	s.T.Helper()
 	s.AMQP(func(ch *amqp.Channel) error {

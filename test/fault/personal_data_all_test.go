@@ -15,9 +15,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// What a row is about, its key, its payload and its headers, is nowhere but in the message and the tables: whatever fails. All
-// tests of this package look for it (devenv.Sentinel), in the log, the metrics, the status, the spans and what commands say; these
-// have a key that is personal, too, and put it where it may leak most easily.
+// What a row is about, its key, its payload and its headers, is nowhere but in the message and the
+// tables: whatever fails. All tests of this package look for it (devenv.Sentinel), in the log, the
+// metrics, the status, the spans and what commands say; these have a key that is personal, too, and
+// put it where it may leak most easily.
 
 // person inserts a row all of which is personal.
 func person(s *stand.Stand, n int, kind load.Kind) {
@@ -35,14 +36,15 @@ func TestNoPersonalData(t *testing.T) {
 		c := traced(s)
 		r := s.Start()
 
-		// No destination, too large, undecodable, and rows that PostgreSQL and a trigger refuse to park over what is in them.
+		// No destination, too large, undecodable, and rows that PostgreSQL and a trigger refuse to
+		// defer over what is in them.
 		person(s, 1, s.ToLater(1, 0))
-		s.AwaitSided(checker.Parked, 1)
+		s.AwaitRetryRow(checker.Deferred, 1)
 		person(s, 2, s.Poison(1, 0))
 		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination)
 			VALUES (NULL, 'order', $1, 'placed', jsonb_build_object('who', $2::text), jsonb_build_object('who', $3::text), $4)`,
 			sentinel.SentinelKey, sentinel.SentinelPayload, sentinel.SentinelHeader, s.Usual())
-		s.AwaitSided(checker.Open, 2)
+		s.AwaitRetryRow(checker.Open, 2)
 		s.SQL(`ALTER TABLE cdc_relay.retry ADD CONSTRAINT numbers CHECK (convert_from(key, 'UTF8')::int > 0) NOT VALID`)
 		s.SQL(`CREATE FUNCTION quotes() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN RAISE EXCEPTION 'bad %', convert_from(NEW.key, 'UTF8') USING ERRCODE = 'check_violation'; END $$`)
@@ -55,15 +57,16 @@ func TestNoPersonalData(t *testing.T) {
 		operated(s, "status", "--admin", r.Admin())
 		status(s, r)
 
-		// A broken connection, and what operators look at; only those who ask for contents are shown them.
+		// A broken connection, and what operators look at; only those who ask for contents are
+		// shown them.
 		s.Broker.Reset()
-		letter := ""
-		s.Query([]any{&letter}, `SELECT max(n)::text FROM cdc_relay.dead_letter`)
+		deadLetter := ""
+		s.Query([]any{&deadLetter}, `SELECT max(n)::text FROM cdc_relay.dead_letter`)
 		operated(s, "check")
-		if said := operated(s, "dead-letters", "show", letter, "--json"); !strings.Contains(said.Stdout, sentinel.Sentinel) {
+		if said := operated(s, "dead-letters", "show", deadLetter, "--json"); !strings.Contains(said.Stdout, sentinel.Sentinel) {
 			s.T.Errorf("what an operator asks for is not shown: %s", said.Stdout)
 		}
-		if said := s.Command("dead-letters", "replay", letter, "--wait", "30s"); said.Code == 0 {
+		if said := s.Command("dead-letters", "replay", deadLetter, "--wait", "30s"); said.Code == 0 {
 			s.T.Errorf("the replay of what is no event ends with %d: %s", said.Code, said.Stdout)
 		}
 
@@ -91,7 +94,8 @@ func TestNoPersonalData(t *testing.T) {
 	})
 }
 
-// A routing key that is made from the ordering key is shown as its template, in the log, the status and spans.
+// A routing key that is made from the ordering key is shown as its template, in the log, the status
+// and spans.
 func TestNoPersonalDataInRoutingKeys(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedRabbitMQ(t))
@@ -114,7 +118,8 @@ func TestNoPersonalDataInRoutingKeys(t *testing.T) {
 	stopped(s, r, 0)
 }
 
-// So is a topic. Its keys are no Sentinel: the names of topics are there for all tests, whose relays may tell them.
+// So is a topic. Its keys are no Sentinel: the names of topics are there for all tests, whose
+// relays may tell them.
 func TestNoPersonalDataInTopics(t *testing.T) {
 	stand.Parallel(t)
 	const person = "s0mebody"
@@ -132,7 +137,7 @@ func TestNoPersonalDataInTopics(t *testing.T) {
 		return strings.Contains(status, s.Kafka.Template)
 	})
 	s.Must(r.WaitLog(s.Context(), s.Kafka.Template))
-	s.AwaitSided(checker.Parked, len(keys))
+	s.AwaitRetryRow(checker.Deferred, len(keys))
 	for _, key := range keys {
 		s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic(key), 1, 1, nil))
 	}

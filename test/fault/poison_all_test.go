@@ -18,8 +18,8 @@ import (
 // On RabbitMQ, where a message that is too large costs its channel, this is part of TestBroker.
 func TestTooLargeAmongSmall(t *testing.T) { onPoisonedKafka(t, tooLargeAmongSmall) }
 
-// All events of one key of a thousand are poison, under load: the other keys do not notice, nor does the slot, and nothing is
-// parked in the end.
+// All events of one key of a thousand are poison, under load: the other keys do not notice, nor
+// does the slot, and nothing is deferred in the end.
 func TestOnePoisonKeyAmongAThousand(t *testing.T) {
 	onPoisonedKafka(t, func(p poisoned) {
 		p.Keys = 1000
@@ -29,12 +29,12 @@ func TestOnePoisonKeyAmongAThousand(t *testing.T) {
 		stop := p.Load(500)
 		p.More(1500)
 		stop()
-		ids := p.letters()
+		ids := p.deadLetters()
 		if len(ids) == 0 {
 			p.T.Fatal("the key has no events")
 		}
 		for _, id := range ids {
-			p.Must(r.WaitLog(p.Context(), id)) // it is told when the letter is there
+			p.Must(r.WaitLog(p.Context(), id)) // it is told when the dead letter is there
 		}
 		p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(p.Keys / 10), MaxDead: len(ids)})
 		p.Reported()
@@ -42,32 +42,33 @@ func TestOnePoisonKeyAmongAThousand(t *testing.T) {
 	})
 }
 
-// The same with on_dead_letter: block. What follows a poison event of its key waits, under load, until it is replayed: then everything
-// comes in order, the letters in their turn.
+// The same with on_dead_letter: block. What follows a poison event of its key waits, under load,
+// until it is replayed: then everything comes in order, the dead letters in their turn.
 func TestTooLargeHoldsItsKey(t *testing.T) {
 	onPoisonedKafka(t, func(p poisoned) {
 		p.Keys = 50
-		p.Letters = "on_dead_letter: block"
+		p.DeadLetters = "on_dead_letter: block"
 		p.Kinds = []load.Kind{{Share: 0.05, Payload: tooLarge}}
 		p.WatchFlush()
 		r := p.Start()
 		stop := p.Load(200)
-		p.AwaitSided(checker.Open, 10)
-		p.AwaitSided(checker.Parked, 50)
+		p.AwaitRetryRow(checker.Open, 10)
+		p.AwaitRetryRow(checker.Deferred, 50)
 		stop()
 		p.antidote()
-		p.Until("all letters to be replayed", func() bool { // each gives way to what it held, poison too
+		// each gives way to what it held, poison too
+		p.Until("all dead letters to be replayed", func() bool {
 			operated(p.Stand, "dead-letters", "replay", "--all", "--reason", "the limit was raised")
-			return p.Sided(checker.Open) == 0 && p.Sided(checker.Parked) == 0
+			return p.RetryRow(checker.Open) == 0 && p.RetryRow(checker.Deferred) == 0
 		})
 		p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(p.Keys), Hold: true})
 		stopped(p.Stand, r, 0)
 	})
 }
 
-// What is parked is stored byte for byte: NUL bytes, keys that no index takes, headers that jsonb refuses. What can not be
-// sent at all dies with all that it was.
-func TestExtremeEventsAreParked(t *testing.T) {
+// What is deferred is stored byte for byte: NUL bytes, keys that no index takes, headers that jsonb
+// refuses. What cannot be sent at all dies with all that it was.
+func TestExtremeEventsAreDeferred(t *testing.T) {
 	t.Parallel()
 	t.Run("RabbitMQ", func(t *testing.T) {
 		stand.Parallel(t)
@@ -85,13 +86,14 @@ func TestExtremeEventsAreParked(t *testing.T) {
 			})
 			return take(n)
 		}
-		// The key is in a header: all of a message's fit a frame, of 128 KiB less what the others need.
-		extremeEventsAreParked(s, 128_000, 128<<10, bodies)
+		// The key is in a header: all of a message's fit a frame, of 128 KiB less what the others
+		// need.
+		extremeEventsAreDeferred(s, 128_000, 128<<10, bodies)
 	})
 	t.Run("Kafka", func(t *testing.T) {
 		stand.Parallel(t)
 		s := stand.Bare(t, servers.SharedPostgres(t), stand.SharedKafkaWith(t, stand.Topics{None: true}))
-		extremeEventsAreParked(s, 128<<10, 0, func(n int) map[string][]byte {
+		extremeEventsAreDeferred(s, 128<<10, 0, func(n int) map[string][]byte {
 			s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 3, 1, nil))
 			s.Must(s.Consumer.WaitCount(s.Context(), n))
 			got := map[string][]byte{}
@@ -103,14 +105,15 @@ func TestExtremeEventsAreParked(t *testing.T) {
 	})
 }
 
-// extremeEventsAreParked parks events at a destination that is not there, with a key of so many bytes among them. bodies makes it,
-// and returns what has arrived. A key of deadly bytes is one that can not be sent; 0: there is none.
-func extremeEventsAreParked(s *stand.Stand, long, deadly int, bodies func(n int) map[string][]byte) {
+// extremeEventsAreDeferred defers events at a destination that is not there, with a key of so many
+// bytes among them. bodies makes it, and returns what has arrived. A key of deadly bytes is one
+// that cannot be sent; 0: there is none.
+func extremeEventsAreDeferred(s *stand.Stand, long, deadly int, bodies func(n int) map[string][]byte) {
 	s.T.Helper()
 	s.SQL(strings.Replace(binaryOutbox, "jsonb", "json", 1))
 	s.WatchFlush()
 	r := s.Start()
-	parked := map[string][]byte{
+	deferred := map[string][]byte{
 		"NUL":                         {0, 'a', 0, 0xff, 0},
 		"a key of 128 KB":             []byte("x"),
 		"empty":                       {},
@@ -121,7 +124,7 @@ func extremeEventsAreParked(s *stand.Stand, long, deadly int, bodies func(n int)
 		s.SQL(`INSERT INTO outbox VALUES ($1, 'order', $2, 't', $3, $4)`, id, key, payload, headers)
 		h.Committed = append(h.Committed, checker.Row{ID: id, Aggregate: "order", Key: key, Seq: 1})
 	}
-	for id, payload := range parked {
+	for id, payload := range deferred {
 		key, headers := id, any(nil)
 		switch id {
 		case "a key of 128 KB":
@@ -133,29 +136,29 @@ func extremeEventsAreParked(s *stand.Stand, long, deadly int, bodies func(n int)
 	}
 	for i := range 20 {
 		id := fmt.Sprint("after ", i)
-		parked[id] = []byte(id)
-		insert(id, id, parked[id], nil)
+		deferred[id] = []byte(id)
+		insert(id, id, deferred[id], nil)
 	}
-	s.AwaitSided(checker.Parked, len(parked))
-	got := bodies(len(parked))
-	for id, want := range parked {
+	s.AwaitRetryRow(checker.Deferred, len(deferred))
+	got := bodies(len(deferred))
+	for id, want := range deferred {
 		if body, ok := got[id]; !ok || string(body) != string(want) {
 			s.T.Errorf("%s: arrived %t with %d bytes, want %d", id, ok, len(body), len(want))
 		}
 	}
 	s.AwaitEmpty()
-	if n := s.Sided(checker.Open); n > 0 {
+	if n := s.RetryRow(checker.Open); n > 0 {
 		s.T.Errorf("%d dead letters, want none", n)
 	}
 	if deadly > 0 {
 		insert("deadly", strings.Repeat("k", deadly), []byte("x"), nil)
 		h.MaxDead = 1
-		s.AwaitSided(checker.Open, 1)
+		s.AwaitRetryRow(checker.Open, 1)
 		var key, payload int
 		var reason string
 		s.Query([]any{&key, &payload, &reason}, `SELECT length(key), length(payload), reason FROM cdc_relay.dead_letter`)
 		if key != deadly || payload != 1 || reason != "too_large" {
-			s.T.Errorf("the letter has a key of %d bytes, a payload of %d, and died of %s", key, payload, reason)
+			s.T.Errorf("the dead letter has a key of %d bytes, a payload of %d, and died of %s", key, payload, reason)
 		}
 	}
 	s.CheckHistory(h)

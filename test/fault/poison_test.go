@@ -45,12 +45,13 @@ func poisonedOnRabbitMQ(t *testing.T, rmq *rabbitserver.Rabbit) poisoned {
 	}}
 }
 
-// letters are the ids of all rows that are too large; they are dead letters, each of them and no other row.
-func (p poisoned) letters() (ids []string) {
+// dead letters are the ids of all rows that are too large; they are dead letters, each of them and
+// no other row.
+func (p poisoned) deadLetters() (ids []string) {
 	p.T.Helper()
 	p.Query([]any{&ids}, `SELECT coalesce(array_agg(id::text ORDER BY id), '{}') FROM outbox WHERE length(payload::text) >= $1`, tooLarge)
-	p.AwaitSided(checker.Open, len(ids))
-	dead := p.SidedIDs(checker.Open)
+	p.AwaitRetryRow(checker.Open, len(ids))
+	dead := p.RetryRowIDs(checker.Open)
 	slices.Sort(dead)
 	if !slices.Equal(dead, ids) {
 		p.T.Errorf("%d events are too large, and %d are dead letters", len(ids), len(dead))
@@ -58,18 +59,18 @@ func (p poisoned) letters() (ids []string) {
 	return ids
 }
 
-// One of a hundred is too large: the others are delivered, in order. When the broker's limit was raised one command replays
-// the letters; they say that they are replayed.
+// One of a hundred is too large: the others are delivered, in order. When the broker's limit was
+// raised one command replays the dead letters; they say that they are replayed.
 func tooLargeAmongSmall(p poisoned) {
 	p.T.Helper()
 	p.Kinds = []load.Kind{{Share: 0.02, Payload: tooLarge}}
 	p.WatchFlush()
 	r := p.Start()
 	stop := p.Load(300)
-	p.AwaitSided(checker.Open, 10)
+	p.AwaitRetryRow(checker.Open, 10)
 	p.More(200)
 	stop()
-	ids := p.letters()
+	ids := p.deadLetters()
 	v := p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(len(ids) * p.Keys), MaxDead: len(ids)})
 	if len(v.Dead) != len(ids) {
 		p.T.Errorf("%d dead letters by the checker, want %d", len(v.Dead), len(ids))
@@ -81,10 +82,10 @@ func tooLargeAmongSmall(p poisoned) {
 
 	p.antidote()
 	operated(p.Stand, "dead-letters", "replay", "--all", "--class", "permanent", "--reason", "the limit was raised")
-	p.AwaitSided(checker.Replayed, len(ids))
+	p.AwaitRetryRow(checker.Replayed, len(ids))
 	v = p.CheckHistory(checker.History{MaxDuplicates: p.Repeats((2*len(ids) + 1) * p.Keys)})
 	if len(v.Replayed) != len(ids) {
-		p.T.Errorf("%d letters are replayed, want %d", len(v.Replayed), len(ids))
+		p.T.Errorf("%d dead letters are replayed, want %d", len(v.Replayed), len(ids))
 	}
 	stopped(p.Stand, r, 0)
 }

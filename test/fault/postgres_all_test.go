@@ -20,26 +20,26 @@ func init() {
 		ofOne[*pgserver.Postgres]{"StopsFastWithTheBrokerAway", func(t *testing.T, pg *pgserver.Postgres) {
 			postgresStops{mode: "fast", brokerAway: true, says: `"unsettled":[1-9]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
 		}},
-		ofOne[*pgserver.Postgres]{"PurgedLetterStaysAwayAfterACrash", purgedLetterStaysAwayAfterACrash})
+		ofOne[*pgserver.Postgres]{"PurgedDeadLetterStaysAwayAfterACrash", purgedDeadLetterStaysAwayAfterACrash})
 }
 
-// A letter that was discarded and purged stays away when PostgreSQL crashes and sends its transaction again: its position is
-// still known.
-func purgedLetterStaysAwayAfterACrash(t *testing.T, pg *pgserver.Postgres) {
+// A dead letter that was discarded and purged stays away when PostgreSQL crashes and sends its
+// transaction again: its position is still known.
+func purgedDeadLetterStaysAwayAfterACrash(t *testing.T, pg *pgserver.Postgres) {
 	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
 	s.Route()
 	s.WatchFlush()
 	r := s.Start()
 	s.SQL(`CHECKPOINT`)
 	dead := event(s, "a", 1, s.Poison(1, 0))
-	s.AwaitSided(checker.Open, 1)
+	s.AwaitRetryRow(checker.Open, 1)
 	n := number(s, dead)
 	operated(s, "dead-letters", "discard", n)
 	operated(s, "dead-letters", "purge", n)
 	after := event(s, "a", 2, load.Kind{})
 	s.Must(s.Consumer.WaitIDs(s.Context(), []string{after}))
 	s.Reported()
-	before := s.SidingRows()
+	before := s.RetryTableRows()
 	_, err := pg.Stop("immediate")
 	s.Must(err)
 	s.Must(pg.Start(s.Context()))
@@ -47,10 +47,10 @@ func purgedLetterStaysAwayAfterACrash(t *testing.T, pg *pgserver.Postgres) {
 	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, load.Kind{})}))
 	s.Reported()
 	if v := s.CheckHistory(checker.History{}); len(v.Discarded) != 1 {
-		t.Errorf("discarded are %v, want the letter", v.Discarded)
+		t.Errorf("discarded are %v, want the dead letter", v.Discarded)
 	}
-	if after := s.SidingRows(); !slices.Equal(before, after) {
-		t.Errorf("the rows of the siding have changed:\n%.2000q\n%.2000q", before, after)
+	if after := s.RetryTableRows(); !slices.Equal(before, after) {
+		t.Errorf("the rows of the retry table have changed:\n%.2000q\n%.2000q", before, after)
 	}
 	stopped(s, r, 0)
 }

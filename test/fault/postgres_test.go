@@ -45,10 +45,11 @@ type postgresStops struct {
 	says       string // of what the relay lets go; "": it does not come to that
 }
 
-// The server stops, in the way named, with a healthy relay or while the broker is away and events wait in the relay. The
-// relay and the writers wait for both. After a restart the process remembers of the stream only what the server can prove, so
-// what it had not reported may arrive twice, and no more. A server that is stopped fast waits for its walsenders for as long
-// as they last, so that it stops at all is the relay's doing: it lets go when all is confirmed, or soon without that.
+// The server stops, in the way named, with a healthy relay or while the broker is away and events
+// wait in the relay. The relay and the writers wait for both. After a restart the process remembers
+// of the stream only what the server can prove, so what it had not reported may arrive twice, and
+// no more. A server that is stopped fast waits for its walsenders for as long as they last, so that
+// it stops at all is the relay's doing: it lets go when all is confirmed, or soon without that.
 func (c postgresStops) meet(s *stand.Stand, pg *pgserver.Postgres) {
 	s.T.Helper()
 	s.WatchFlush()
@@ -72,9 +73,9 @@ func (c postgresStops) meet(s *stand.Stand, pg *pgserver.Postgres) {
 	s.Postgres.Cut()
 	s.Must(pg.Start(s.Context()))
 	duplicates := s.Unproven()
-	s.Must(s.Postgres.Mend())
+	s.Must(s.Postgres.Fix())
 	if c.brokerAway {
-		s.Must(s.Broker.Mend())
+		s.Must(s.Broker.Fix())
 	}
 	s.Leads(s.Ready(r))
 	s.More(50)
@@ -82,8 +83,8 @@ func (c postgresStops) meet(s *stand.Stand, pg *pgserver.Postgres) {
 	s.Check(duplicates)
 }
 
-// A role whose sessions do not wait for their commits and read only: the relay's do and write. A row that others see is
-// durable.
+// A role whose sessions do not wait for their commits and read only: the relay's do and write. A
+// row that others see is durable.
 func roleThatIsReadOnlyAndDoesNotWaitForItsCommits(t *testing.T, pg *pgserver.Postgres) {
 	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
 	s.Route()
@@ -93,7 +94,8 @@ func roleThatIsReadOnlyAndDoesNotWaitForItsCommits(t *testing.T, pg *pgserver.Po
 		ALTER ROLE careless SET default_transaction_read_only = on; ALTER ROLE careless SET statement_timeout = '1ms';
 		ALTER ROLE careless SET lock_timeout = '1ms'; ALTER ROLE careless SET search_path = 'nowhere'`)
 	r := s.Start()
-	s.SQL(`ALTER SYSTEM SET wal_writer_delay = '10s'`) // not before: the slot's creation waits for the writer
+	// not before: the slot's creation waits for the writer
+	s.SQL(`ALTER SYSTEM SET wal_writer_delay = '10s'`)
 	s.SQL(`SELECT pg_reload_conf()`)
 	t.Cleanup(func() {
 		stand.SQLOn(t, pg.URL("postgres"), `ALTER SYSTEM RESET ALL`)

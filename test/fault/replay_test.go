@@ -25,7 +25,7 @@ func operated(s *stand.Stand, args ...string) runner.Result {
 	return result
 }
 
-// number is by what an operator names a letter.
+// number is by what an operator names a dead letter.
 func number(s *stand.Stand, id string) string {
 	s.T.Helper()
 	var n int64
@@ -44,20 +44,21 @@ func event(s *stand.Stand, key string, seq int, kind load.Kind) (id string) {
 	return id
 }
 
-// A letter that holds its key (on_dead_letter: block) is replayed: it arrives first, then what was parked behind it, in order.
-func TestReplayOfAKeyWithParkedFollowers(t *testing.T) {
+// A dead letter that holds its key (on_dead_letter: block) is replayed: it arrives first, then what
+// was deferred behind it, in order.
+func TestReplayOfAKeyWithDeferredEventsBehind(t *testing.T) {
 	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
-		s.Letters = "on_dead_letter: block"
+		s.DeadLetters = "on_dead_letter: block"
 		s.WatchFlush()
 		r := s.Start()
 		dead := event(s, "a", 1, s.Poison(1, 0))
-		s.AwaitSided(checker.Open, 1)
-		followers := []string{event(s, "a", 2, load.Kind{}), event(s, "a", 3, load.Kind{})}
-		s.AwaitSided(checker.Parked, 2)
+		s.AwaitRetryRow(checker.Open, 1)
+		onDeadLetter := []string{event(s, "a", 2, load.Kind{}), event(s, "a", 3, load.Kind{})}
+		s.AwaitRetryRow(checker.Deferred, 2)
 		other := event(s, "b", 1, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{other}))
 		operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
-		s.Must(s.Consumer.WaitIDs(s.Context(), append(followers, dead)))
+		s.Must(s.Consumer.WaitIDs(s.Context(), append(onDeadLetter, dead)))
 		v := s.CheckHistory(checker.History{Hold: true})
 		if len(v.Replayed) != 1 || v.Replayed[0] != dead {
 			s.T.Errorf("replayed are %v, want %s", v.Replayed, dead)
@@ -66,11 +67,11 @@ func TestReplayOfAKeyWithParkedFollowers(t *testing.T) {
 	})
 }
 
-// deadOf checks that these are the dead letters, whatever their order, that each died of the reason, in the broker's words, and
-// that the log names it.
+// deadOf checks that these are the dead letters, whatever their order, that each died of the
+// reason, in the broker's words, and that the log names it.
 func deadOf(s *stand.Stand, r *runner.Relay, reason string, ids ...string) {
 	s.T.Helper()
-	dead := s.SidedIDs(checker.Open)
+	dead := s.RetryRowIDs(checker.Open)
 	slices.Sort(dead)
 	slices.Sort(ids)
 	if !slices.Equal(dead, ids) {
@@ -83,6 +84,6 @@ func deadOf(s *stand.Stand, r *runner.Relay, reason string, ids ...string) {
 		if class != "permanent" || died != reason || words == "" {
 			s.T.Errorf("event %q died of %s, %s: %q; want %s", id, class, died, words, reason)
 		}
-		s.Must(r.WaitLog(s.Context(), id)) // it is told when the letter is there
+		s.Must(r.WaitLog(s.Context(), id)) // it is told when the dead letter is there
 	}
 }

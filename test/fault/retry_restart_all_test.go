@@ -15,8 +15,9 @@ import (
 
 const otherRow = "11111111-1111-1111-1111-111111111111"
 
-// Between the crash and the next start the configuration changes: another table of the publication before ours, logical messages
-// as events, another number of lanes, another ordering. What is parked or dead is known by its position all the same: it is not sent again.
+// Between the crash and the next start the configuration changes: another table of the publication
+// before ours, logical messages as events, another number of lanes, another ordering. What is
+// deferred or dead is known by its position all the same: it is not sent again.
 func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -25,43 +26,46 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 	}{
 		"tables": {stand.KindRabbitMQ, func(s *stand.Stand) {
 			s.Source = "tables: [public.other_outbox, public.outbox]"
-			s.Messages = []checker.Row{{ID: otherRow, Aggregate: "order", Key: "o", Seq: 1, Unit: s.Usual()}}
+			s.Messages = []checker.Row{{ID: otherRow, Aggregate: "order", Key: "o", Seq: 1, ExchangeOrTopic: s.Usual()}}
 		}},
 		"prefix": {stand.KindKafka, func(s *stand.Stand) {
 			s.Source = "message_prefix: ours"
-			s.Messages = []checker.Row{{ID: "of a message", Aggregate: "order", Key: "m", Seq: 1, Unit: s.Usual()}}
+			s.Messages = []checker.Row{{ID: "of a message", Aggregate: "order", Key: "m", Seq: 1, ExchangeOrTopic: s.Usual()}}
 		}},
-		"lanes": {stand.KindRabbitMQ, func(s *stand.Stand) { s.Delivery = "lanes: 3" }}, // on Kafka they are the partitions
+		// on Kafka they are the partitions
+		"lanes": {stand.KindRabbitMQ, func(s *stand.Stand) { s.Delivery = "lanes: 3" }},
 		"order": {stand.KindKafka, func(s *stand.Stand) { s.Ordering = "pipelined" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.kind.OnRouted(t, func(s *stand.Stand) {
 				s.WatchFlush()
 				s.SQL(`CREATE TABLE other_outbox (LIKE outbox INCLUDING ALL)`)
-				// Both tables are published from the beginning: the server sends the rows of the other one, whoever's they are.
+				// Both tables are published from the beginning: the server sends the rows of the
+				// other one, whoever's they are.
 				s.SQL(fmt.Sprintf(`CREATE PUBLICATION %s FOR TABLE outbox, other_outbox WITH (publish = 'insert', publish_via_partition_root = true)`, s.Slot))
 				r := s.Start()
 				s.Write(30)
 				s.Arrived()
 				s.Reported()
 				let := unreported(s)
-				// One transaction with all of it: the indexes of its events are counted over everything in it.
+				// One transaction with all of it: the indexes of its events are counted over
+				// everything in it.
 				s.SQL(fmt.Sprintf(`SELECT pg_logical_emit_message(true, 'ours', '{"id": "of a message", "aggregatetype": "order", "aggregateid": "m", "type": "placed", "payload": {"seq": 1}, "destination": "%[3]s", "routing_key": "order.placed"}');
 					INSERT INTO other_outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('%[5]s', 'order', 'o', 'placed', '{"seq": 1}');
 					INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination, routing_key)
 					SELECT gen_random_uuid(), 'order', 'c' || i %% 5, 'placed', jsonb_build_object('key', 'c' || i %% 5, 'seq', i / 5 + 1, 'fill', repeat('x', CASE WHEN i %% 5 > 1 AND i %% 7 = 0 THEN %[1]d ELSE 0 END)),
 						CASE WHEN i %% 5 < 2 THEN '%[2]s' ELSE '%[3]s' END, CASE WHEN i %% 5 > 1 AND i %% 7 = 0 THEN '%[4]s' ELSE 'order.placed' END
 					FROM generate_series(0, 99) i`, s.Poison(1, 0).Payload, s.Later(), s.Usual(), s.Poison(1, 0).RoutingKey, otherRow))
-				s.AwaitSided(checker.Open, 1)
-				s.AwaitSided(checker.Parked, 30)
+				s.AwaitRetryRow(checker.Open, 1)
+				s.AwaitRetryRow(checker.Deferred, 30)
 				s.Until("all of it to be somewhere", func() bool {
 					n, _ := s.Consumer.Count()
-					return n-s.Committed()+s.Sided(checker.Open)+s.Sided(checker.Parked) >= 100
+					return n-s.Committed()+s.RetryRow(checker.Open)+s.RetryRow(checker.Deferred) >= 100
 				})
 				s.Must(r.Kill())
 				let()
 				s.Gone()
-				dead := s.SidedIDs(checker.Open)
+				dead := s.RetryRowIDs(checker.Open)
 				bound := s.Unreported()
 				c.change(s)
 				r = s.Start()
@@ -71,7 +75,7 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 				slices.Sort(dead)
 				slices.Sort(v.Dead)
 				if !slices.Equal(dead, v.Dead) {
-					s.T.Errorf("%d letters were open, and now %d", len(dead), len(v.Dead))
+					s.T.Errorf("%d dead letters were open, and now %d", len(dead), len(v.Dead))
 				}
 				stopped(s, r, 0)
 			})
@@ -79,23 +83,23 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 	}
 }
 
-// A copy of the database has rows of the system that it was copied from: they are never sent and never touched, they hold
-// nobody, and `check` names them.
+// A copy of the database has rows of the system that it was copied from: they are never sent and
+// never touched, they hold nobody, and `check` names them.
 func TestRowsOfAForeignSystem(t *testing.T) {
 	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
 		s.WatchFlush()
 		r := s.Start()
-		parked := event(s, "a", 1, s.ToLater(1, 0))
+		deferred := event(s, "a", 1, s.ToLater(1, 0))
 		dead := event(s, "b", 1, s.Poison(1, 0))
-		s.AwaitSided(checker.Parked, 1)
-		s.AwaitSided(checker.Open, 1)
+		s.AwaitRetryRow(checker.Deferred, 1)
+		s.AwaitRetryRow(checker.Open, 1)
 		stopped(s, r, 0)
 		s.SQL(`UPDATE cdc_relay.retry SET system_id = '4711'; UPDATE cdc_relay.dead_letter SET system_id = '4711'`)
 		s.SQL(`DELETE FROM outbox`)
-		foreign := s.SidingRows()
+		foreign := s.RetryTableRows()
 
 		said := s.Command("check")
-		if !strings.Contains(said.Stdout, "4711 (1 parked, 1 dead letters)") {
+		if !strings.Contains(said.Stdout, "4711 (1 deferred, 1 dead letters)") {
 			s.T.Errorf("check does not name the foreign rows: %s%s", said.Stdout, said.Stderr)
 		}
 		s.MakeLater()
@@ -104,11 +108,11 @@ func TestRowsOfAForeignSystem(t *testing.T) {
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 2, load.Kind{})}))
 		s.Check(0)
 		for _, d := range s.Consumer.Deliveries() {
-			if d.ID == parked || d.ID == dead {
+			if d.ID == deferred || d.ID == dead {
 				s.T.Errorf("event %s of another system was sent", d.ID)
 			}
 		}
-		if after := s.SidingRows(); !slices.Equal(foreign, after) {
+		if after := s.RetryTableRows(); !slices.Equal(foreign, after) {
 			s.T.Errorf("the foreign rows have changed:\n%.2000q\n%.2000q", foreign, after)
 		}
 		stopped(s, r, 0)

@@ -11,16 +11,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// What the siding knows holds over a crash: by the position of the event, whatever the configuration says now.
+// What the retry table knows holds over a crash: by the position of the event, whatever the
+// configuration says now.
 
-// unreported keeps the relay from reporting anything more until let go: it can not raise its ceiling.
+// unreported keeps the relay from reporting anything more until let go: it cannot raise its flush
+// limit.
 func unreported(s *stand.Stand) (let func()) {
 	s.T.Helper()
 	conn, err := pgx.Connect(s.Context(), s.DB)
 	s.Must(err)
 	_, err = conn.Exec(s.Context(), `BEGIN`)
 	s.Must(err)
-	// A lock of the row would give the transaction an id, and each new slot of the server would wait for its end.
+	// A lock of the row would give the transaction an id, and each new slot of the server would
+	// wait for its end.
 	_, err = conn.Exec(s.Context(), `LOCK TABLE cdc_relay.progress IN SHARE MODE`)
 	s.Must(err)
 	let = func() { _ = conn.Close(s.Context()) } // a second time it does nothing
@@ -28,8 +31,8 @@ func unreported(s *stand.Stand) (let func()) {
 	return let
 }
 
-// e1 is a dead letter and e2 of its key is confirmed, and none of it is reported when the relay crashes: e1 is read again,
-// and is not published, nor does it hold e2.
+// e1 is a dead letter and e2 of its key is confirmed, and none of it is reported when the relay
+// crashes: e1 is read again, and is not published, nor does it hold e2.
 func TestDeadIsNotPublishedAfterACrash(t *testing.T) {
 	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
 		s.WatchFlush()
@@ -39,13 +42,13 @@ func TestDeadIsNotPublishedAfterACrash(t *testing.T) {
 		s.Reported()
 		let := unreported(s)
 		e1 := event(s, "a", 1, s.Poison(1, 0))
-		s.AwaitSided(checker.Open, 1)
+		s.AwaitRetryRow(checker.Open, 1)
 		e2 := event(s, "a", 2, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{e2}))
 		s.Must(r.Kill())
 		let()
 		s.Gone()
-		before := s.SidingRows()
+		before := s.RetryTableRows()
 		bound := s.Unreported()
 		if bound != 1 {
 			s.T.Errorf("%d events may arrive twice, want e2 alone", bound)
@@ -57,15 +60,16 @@ func TestDeadIsNotPublishedAfterACrash(t *testing.T) {
 		if v.Duplicates != 1 || !slices.Equal(v.Dead, []string{e1}) {
 			s.T.Errorf("%d duplicates and the dead letters %v, want e2 twice and e1", v.Duplicates, v.Dead)
 		}
-		if after := s.SidingRows(); !slices.Equal(before, after) {
-			s.T.Errorf("the rows of the siding have changed:\n%.2000q\n%.2000q", before, after)
+		if after := s.RetryTableRows(); !slices.Equal(before, after) {
+			s.T.Errorf("the rows of the retry table have changed:\n%.2000q\n%.2000q", before, after)
 		}
 		stopped(s, r, 0)
 	})
 }
 
-// The siding's own connections are lost, again and again, while it parks and while it feeds; the stream's is not.
-func TestConnectionOfTheSidingLost(t *testing.T) {
+// The retry table's own connections are lost, again and again, while it defers and while it feeds;
+// the stream's is not.
+func TestConnectionOfTheRetryTableLost(t *testing.T) {
 	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
 		s.Retry = "backoff: 100ms, max_backoff: 1s"
 		s.Kinds = []load.Kind{s.ToLater(0.5, 0), s.Poison(0.05, 0)}
@@ -78,7 +82,7 @@ func TestConnectionOfTheSidingLost(t *testing.T) {
 				WHERE datname = current_database() AND application_name LIKE 'cdc-relay/%' AND backend_type = 'client backend'`)
 		}
 		for range 3 {
-			s.AwaitSided(checker.Parked, s.Sided(checker.Parked)+20)
+			s.AwaitRetryRow(checker.Deferred, s.RetryRow(checker.Deferred)+20)
 			lose()
 		}
 		s.MakeLater()
@@ -90,7 +94,7 @@ func TestConnectionOfTheSidingLost(t *testing.T) {
 		stop()
 		s.Leads(s.Ready(r))
 		s.AwaitEmpty()
-		s.Until("the letters", func() bool { return s.Sided(checker.Open) > 0 })
+		s.Until("the dead letters", func() bool { return s.RetryRow(checker.Open) > 0 })
 		s.CheckHistory(checker.History{MaxDuplicates: 0, MaxDead: -1})
 		stopped(s, r, 0)
 	})

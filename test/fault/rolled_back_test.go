@@ -47,7 +47,7 @@ func (s restored) back(wal int) {
 		s.SQL(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
 	}
 	s.Write(20)
-	s.Must(s.Postgres.Mend())
+	s.Must(s.Postgres.Fix())
 }
 
 // allArrive waits for every row that the database has now.

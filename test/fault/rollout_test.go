@@ -36,7 +36,8 @@ func rollout(s *stand.Stand) {
 	d.start() // maxSurge 1: it is ready, and stands by
 	write()
 	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
-	s.Unready(old[0], "public.outbox2") // it led; the other old pod did after it, or a new one came first
+	// it led; the other old pod did after it, or a new one came first
+	s.Unready(old[0], "public.outbox2")
 	for _, pod := range old {
 		d.remove(pod)
 		write()

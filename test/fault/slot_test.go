@@ -22,8 +22,9 @@ var slotRecreated = []recreated{{
 	func(s *stand.Stand, _ *runner.Relay) *runner.Relay { return s.Launch() },
 }}
 
-// A slot that was dropped and created again by another hand starts behind rows that nobody has sent. The relay never goes on
-// from there by itself: it ends with 3, names the slot, and prints what to run.
+// A slot that was dropped and created again by another hand starts behind rows that nobody has
+// sent. The relay never goes on from there by itself: it ends with 3, names the slot, and prints
+// what to run.
 func TestSlotRecreated(t *testing.T) {
 	t.Parallel()
 	for _, c := range slotRecreated {
@@ -52,7 +53,7 @@ func TestSlotDropped(t *testing.T) {
 		s.Postgres.Cut()
 		s.Free()
 		s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
-		s.Must(s.Postgres.Mend())
+		s.Must(s.Postgres.Fix())
 		s.Exits(r, 3, s.Slot)
 		s.Exits(s.Launch(), 3, s.Slot, "no longer exists", "UPDATE cdc_relay.slots SET state = 'adopt'")
 

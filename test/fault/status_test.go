@@ -24,10 +24,10 @@ type apiStatus struct {
 	Totals struct {
 		Published uint64 `json:"published"`
 	} `json:"totals"`
-	Parked struct {
+	Deferred struct {
 		Events      int `json:"events"`
 		WaitingKeys int `json:"waiting_keys"`
-	} `json:"parked"`
+	} `json:"deferred"`
 	DeadLetters struct {
 		Open int `json:"open"`
 	} `json:"dead_letters"`
@@ -53,8 +53,9 @@ func metric(s *stand.Stand, r *runner.Relay, name string) float64 {
 	return s.Metric(r, name)
 }
 
-// counted waits until a number of the retry table or of dead letters is n. A count that is under way when rows come or go may have them
-// twice or not at all, until the next one: ten seconds later, or fifty times as late as the count took.
+// counted waits until a number of the retry table or of dead letters is n. A count that is under
+// way when rows come or go may have them twice or not at all, until the next one: ten seconds
+// later, or fifty times as late as the count took.
 func counted(s *stand.Stand, r *runner.Relay, name string, n int) {
 	s.T.Helper()
 	s.Until(fmt.Sprintf("%s to be %d", name, n), func() bool { return metric(s, r, name) == float64(n) })

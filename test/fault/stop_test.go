@@ -23,7 +23,8 @@ func TestCleanStopUnderLoad(t *testing.T) {
 	})
 }
 
-// With a broker that is gone the drain is cut by the grace period: 5, and what was not confirmed comes after the restart.
+// With a broker that is gone the drain is cut by the grace period: 5, and what was not confirmed
+// comes after the restart.
 func TestStopWithADeadBroker(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
 		s.Delivery = "shutdown_grace: 2s"
@@ -37,7 +38,7 @@ func TestStopWithADeadBroker(t *testing.T) {
 		inFlight(s, r, 1)
 		stopped(s, r, 5)
 		bound := s.Unreported()
-		s.Must(s.Broker.Mend())
+		s.Must(s.Broker.Fix())
 		s.Start()
 		s.Check(bound)
 	})

@@ -9,11 +9,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// Whatever else the publication sends is passed over: changes of other tables, updates, deletes and truncates, of the
-// outbox table too, and logical messages. Positions stay the same over a restart.
+// Whatever else the publication sends is passed over: changes of other tables, updates, deletes and
+// truncates, of the outbox table too, and logical messages. Positions stay the same over a restart.
 func TestPublicationForAllTables(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
-		s.Timeout = "60s" // the server is not to end the session while its reports are held: nothing more would be read
+		// the server is not to end the session while its reports are held: nothing more would be
+		// read
+		s.Timeout = "60s"
 		s.WatchFlush()
 		s.SQL(`CREATE TABLE other (id int PRIMARY KEY, note text); INSERT INTO other SELECT i, 'x' FROM generate_series(1, 100) i;
 			CREATE TABLE emptied (id int PRIMARY KEY)`)
@@ -52,8 +54,9 @@ func TestPublicationForAllTables(t *testing.T) {
 	})
 }
 
-// The table changes in the middle of the stream, and with it the shape of its rows: columns come, go and get other names
-// (a list in the mapping names them all), and the table itself is called otherwise for a while.
+// The table changes in the middle of the stream, and with it the shape of its rows: columns come,
+// go and get other names (a list in the mapping names them all), and the table itself is called
+// otherwise for a while.
 func TestTableChangesUnderLoad(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
@@ -86,8 +89,8 @@ func TestTableChangesUnderLoad(t *testing.T) {
 	})
 }
 
-// A change that the mapping does not fit ends the relay before a row of the new shape is passed. Once the mapping names
-// the new column too, the relay goes on where it was.
+// A change that the mapping does not fit ends the relay before a row of the new shape is passed.
+// Once the mapping names the new column too, the relay goes on where it was.
 func TestTableChangesBeyondTheMapping(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()

@@ -65,7 +65,8 @@ func request(n int, flags string) string {
 	return fmt.Sprintf("00-%032x-%016x-%s", n, n+1, flags)
 }
 
-// link says what is wrong with the chain from a row's traceparent over the relay's span to the message's.
+// link says what is wrong with the ordering group from a row's traceparent over the relay's span to
+// the message's.
 func link(row, message string, span servers.Span) error {
 	parent := strings.Split(row, "-")
 	want := fmt.Sprintf("00-%s-%s-01", span.Trace, span.ID)
@@ -107,18 +108,19 @@ func TestTraceIsUnbroken(t *testing.T) {
 			s.T.Errorf("attributes %v", to)
 		}
 
-		// A parked one has its span when it is published, from the commit on, also by the next process.
-		parked := withTrace(s, "parked", request(0xb1, "01"), s.ToLater(1, 0))
-		s.AwaitSided(checker.Parked, 1)
+		// A deferred one has its span when it is published, from the commit on, also by the next
+		// process.
+		deferred := withTrace(s, "deferred", request(0xb1, "01"), s.ToLater(1, 0))
+		s.AwaitRetryRow(checker.Deferred, 1)
 		stopped(s, r, 0)
 		r = s.Start()
 		s.MakeLater()
-		if err := link(request(0xb1, "01"), arrivedAs(s, parked), spanOf(s, c, parked)); err != nil {
-			s.T.Errorf("parked: %v", err)
+		if err := link(request(0xb1, "01"), arrivedAs(s, deferred), spanOf(s, c, deferred)); err != nil {
+			s.T.Errorf("deferred: %v", err)
 		}
-		waited := spanOf(s, c, parked)
+		waited := spanOf(s, c, deferred)
 		var since time.Duration
-		s.Query([]any{&since}, `SELECT now() - created_at FROM outbox WHERE id::text = $1`, parked)
+		s.Query([]any{&since}, `SELECT now() - created_at FROM outbox WHERE id::text = $1`, deferred)
 		if began := time.Since(waited.Start); began > since+time.Minute || began < since-time.Minute || waited.End.Before(waited.Start) {
 			s.T.Errorf("the span of what was written %s ago is from %s to %s", since, waited.Start, waited.End)
 		}
@@ -134,10 +136,10 @@ func TestTraceIsUnbroken(t *testing.T) {
 
 		// One whose attempts were spent has a count of them.
 		ailed := ailing(s, "ailing", 1)
-		s.AwaitSided(checker.Parked, 1)
+		s.AwaitRetryRow(checker.Deferred, 1)
 		s.Until("it to die", func() bool {
 			event(s, beside("ailing"), 1, load.Kind{}) // something passes there
-			return s.Sided(checker.Open) == 2
+			return s.RetryRow(checker.Open) == 2
 		})
 		span = spanOf(s, c, ailed)
 		var attempts int
@@ -146,28 +148,29 @@ func TestTraceIsUnbroken(t *testing.T) {
 			s.T.Errorf("after %d attempts the span is %+v", attempts, span)
 		}
 
-		if s.Kafka != nil { // what is at fault can be mended there: it is published, after so many refusals
-			elsewhere := "mended"
+		// what is at fault can be fixed there: it is published, after so many refusals
+		if s.Kafka != nil {
+			elsewhere := "fixed"
 			for i := 0; stand.JavaPartition(elsewhere, 3) == stand.JavaPartition("ailing", 3); i++ {
-				elsewhere = fmt.Sprint("mended ", i) // nothing passes there that would condemn it
+				elsewhere = fmt.Sprint("fixed ", i) // nothing passes there that would condemn it
 			}
-			mended := ailing(s, elsewhere, 1)
+			fixed := ailing(s, elsewhere, 1)
 			s.Until("it to be refused again", func() (again bool) {
-				s.Query([]any{&again}, `SELECT coalesce(bool_or(attempts > 1), false) FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $1`, mended)
+				s.Query([]any{&again}, `SELECT coalesce(bool_or(attempts > 1), false) FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $1`, fixed)
 				return again
 			})
 			s.Broker.Spoil(nil)
 			s.Broker.Reset() // for new connections
-			message := arrivedAs(s, mended)
-			span = spanOf(s, c, mended)
+			message := arrivedAs(s, fixed)
+			span = spanOf(s, c, fixed)
 			retries, err := strconv.Atoi(span.Attributes["event.retry_count"])
 			s.Must(err)
 			if err := link("", message, span); err != nil || span.Attributes["outbox.outcome"] != "published" || retries < 2 {
-				s.T.Errorf("the mended one's span is %+v, its message has %s: %v", span, message, err)
+				s.T.Errorf("the fixed one's span is %+v, its message has %s: %v", span, message, err)
 			}
 		}
 
-		// A letter that is replayed is one message more, with a span of its own.
+		// A dead letter that is replayed is one message more, with a span of its own.
 		operated(s, append([]string{"dead-letters", "replay", number(s, poison), "--wait", "30s"}, s.Antidote()...)...)
 		replayed, err := c.WaitSpan(s.Context(), func(sp servers.Span) bool { return sp.Attributes["outbox.replay"] == "true" })
 		s.Must(err)
@@ -192,7 +195,8 @@ func TestTraceIsUnbroken(t *testing.T) {
 	})
 }
 
-// Whatever the collector does, events flow: it is silent, it refuses, it is away, and all the time under load.
+// Whatever the collector does, events flow: it is silent, it refuses, it is away, and all the time
+// under load.
 func TestCollectorInTrouble(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		c := traced(s)

@@ -11,8 +11,8 @@ import (
 
 // One transaction of many rows, interrupted in the middle.
 
-// A stop that comes inside the transaction waits for its end for half the grace period, then leaves it: the next start
-// has all of it again, and nothing else.
+// A stop that comes inside the transaction waits for its end for half the grace period, then leaves
+// it: the next start has all of it again, and nothing else.
 func TestStopInsideATransaction(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
@@ -38,9 +38,9 @@ func TestStopInsideATransaction(t *testing.T) {
 	})
 }
 
-// With a broker that is gone the window is full and nothing is read. The session with the server lives all the same:
-// reports flow, the server does not give it up.
-func TestFullWindowKeepsTheSession(t *testing.T) {
+// With a broker that is gone the in-flight budget is full and nothing is read. The session with the
+// server lives all the same: reports flow, the server does not give it up.
+func TestFullBudgetKeepsTheSession(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
 		s.Delivery = "max_in_flight: 50"
@@ -56,7 +56,7 @@ func TestFullWindowKeepsTheSession(t *testing.T) {
 		if now := s.Walsender(); now != session {
 			s.T.Errorf("the slot is held by process %d, and was by %d: the session was lost", now, session)
 		}
-		s.Must(s.Broker.Mend())
+		s.Must(s.Broker.Fix())
 		s.Check(s.Repeats(s.Keys))
 	})
 }
@@ -68,14 +68,16 @@ const insertMany = `INSERT INTO outbox (id, aggregatetype, aggregateid, type, pa
 	SELECT gen_random_uuid(), 'order', 'm' || i % 50, 'placed', jsonb_build_object('key', 'm' || i % 50, 'seq', i / 50 + 1)
 	FROM generate_series(0, $1 - 1) i`
 
-// The stream ends inside the transaction, twice: the process goes on at the next row, and sends nothing twice.
+// The stream ends inside the transaction, twice: the process goes on at the next row, and sends
+// nothing twice.
 func TestStreamEndsInsideATransaction(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
 		s.Delivery = "max_in_flight: 200"
 		r := s.Start()
 		delay := 20 * time.Millisecond // or all would have gone before the last end
-		if s.Kafka != nil {            // one event of each key goes at a time to RabbitMQ, the whole window to Kafka
+		// one event of each key goes at a time to RabbitMQ, the whole in-flight budget to Kafka
+		if s.Kafka != nil {
 			delay = 50 * time.Millisecond
 		}
 		s.Broker.Delay(delay)

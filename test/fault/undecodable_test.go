@@ -11,8 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// What can not be read as an event, a row without an id and a logical message that lacks a member, is a dead letter at once with all
-// that it was. The relay lives, what comes after it goes on, of its key too, and so does the slot.
+// What cannot be read as an event, a row without an id and a logical message that lacks a member,
+// is a dead letter at once with all that it was. The relay lives, what comes after it goes on, of
+// its key too, and so does the slot.
 func TestUndecodable(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
 		const bad, lacks = "lacks a type", `{"id": "lacks a type", "aggregatetype": "order", "aggregateid": "m",   "payload": {"seq": 1}}`
@@ -25,7 +26,7 @@ func TestUndecodable(t *testing.T) {
 			SELECT pg_logical_emit_message(true, 'ours', '%s');
 			SELECT pg_logical_emit_message(true, 'ours', '{"id": "whole", "aggregatetype": "order", "aggregateid": "m", "type": "placed", "payload": {"seq": 2}}')`, lacks))
 		s.Messages = []checker.Row{{ID: bad, Aggregate: "order", Key: "m", Seq: 1}, {ID: "whole", Aggregate: "order", Key: "m", Seq: 2}}
-		s.AwaitSided(checker.Open, 2)
+		s.AwaitRetryRow(checker.Open, 2)
 		v := s.CheckHistory(checker.History{MaxDead: 2})
 		if slices.Sort(v.Dead); !slices.Equal(v.Dead, []string{"", bad}) {
 			s.T.Errorf("dead are %q, want the row without an id and %q", v.Dead, bad)
@@ -38,14 +39,14 @@ func TestUndecodable(t *testing.T) {
 			FROM cdc_relay.dead_letter WHERE id IS NULL`)
 		s.Query([]any{&message, &commit}, `SELECT raw, commit_lsn FROM cdc_relay.dead_letter WHERE id IS NOT NULL`)
 		if row != ` a {"seq": 1}` || string(message) != lacks {
-			s.T.Errorf("the letters have of the row %q, of the message %q", row, message)
+			s.T.Errorf("the dead letters have of the row %q, of the message %q", row, message)
 		}
 		s.Until("the slot to go on", func() bool { return s.Flush() > commit })
 		if n := metric(s, r, `outbox_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
 			s.T.Errorf("%g rejections are counted, want 2", n)
 		}
-		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.Sided(checker.Open) != 2 {
-			s.T.Errorf("a replay of what is no event ends with %d, and %d letters are open", result.Code, s.Sided(checker.Open))
+		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.RetryRow(checker.Open) != 2 {
+			s.T.Errorf("a replay of what is no event ends with %d, and %d dead letters are open", result.Code, s.RetryRow(checker.Open))
 		}
 		stopped(s, r, 0)
 	})

@@ -14,8 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A client certificate that is no login of the role is a login refused: exit 1 after a minute without ever a connection. One
-// with which there is no TLS is waited for as a server is that is not there, longer than that.
+// A client certificate that is no login of the role is a login refused: exit 1 after a minute
+// without ever a connection. One with which there is no TLS is waited for as a server is that is
+// not there, longer than that.
 func TestWrongPostgresCertificate(t *testing.T) {
 	certs, err := testcerts.NewCertificates()
 	if err != nil {

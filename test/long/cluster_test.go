@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// The relay lives through what happens to three brokers, or on the way to them; nothing arrives twice but what was parked in
-// doubt.
+// The relay lives through what happens to three brokers, or on the way to them; nothing arrives
+// twice but what was deferred in doubt.
 func TestThreeBrokers(t *testing.T) {
 	stand.Parallel(t)
 	cluster := stand.OwnKafka(t, kafkaserver.Options{Nodes: 3, Proxied: len(unreachable)})
@@ -24,8 +24,8 @@ func TestThreeBrokers(t *testing.T) {
 	t.Run("RestartedInTurn", func(t *testing.T) { restartedInTurn(t, cluster) })
 }
 
-// unreachable are the ways in which a broker is out of the relay's reach, the one that is met sooner first: a connection that
-// is refused, and one that is accepted and says nothing.
+// unreachable are the ways in which a broker is out of the relay's reach, the one that is met
+// sooner first: a connection that is refused, and one that is accepted and says nothing.
 var unreachable = []struct {
 	name  string
 	begin func(*netproxy.Proxy)
@@ -34,9 +34,10 @@ var unreachable = []struct {
 	{"stalled", (*netproxy.Proxy).Stall},
 }
 
-// The cluster is healthy, and the relay alone does not reach the broker that leads a partition: no other leader will come. What
-// goes there is parked, the partition is named, the other partitions flow, and when the way is mended all goes on. Both ways at once, each met by
-// a relay of its own: it takes a while until a broker that says nothing is given up.
+// The cluster is healthy, and the relay alone does not reach the broker that leads a partition: no
+// other leader will come. What goes there is deferred, the partition is named, the other partitions
+// flow, and when the way is fixed all goes on. Both ways at once, each met by a relay of its own:
+// it takes a while until a broker that says nothing is given up.
 func oneOutOfReach(t *testing.T, cluster *kafkaserver.Kafka) {
 	const partition = 0
 	var stands []*stand.Stand
@@ -59,7 +60,7 @@ func oneOutOfReach(t *testing.T, cluster *kafkaserver.Kafka) {
 	for i, s := range stands {
 		t.Log(unreachable[i].name)
 		outOfReachPaused(s, relays[i], partition)
-		s.Must(broken[i].Mend())
+		s.Must(broken[i].Fix())
 		s.Ready(relays[i])
 		s.Fresh(100)
 		s.Leads(relays[i])
@@ -68,8 +69,8 @@ func oneOutOfReach(t *testing.T, cluster *kafkaserver.Kafka) {
 	}
 }
 
-// outOfReachPaused waits until a partition is paused and named because its leader cannot be reached, and its events are parked,
-// and sees the others flow.
+// outOfReachPaused waits until a partition is paused and named because its leader cannot be
+// reached, and its events are deferred, and sees the others flow.
 func outOfReachPaused(s *stand.Stand, r *runner.Relay, partition int) {
 	s.T.Helper()
 	topic := s.Kafka.Topic("order")
@@ -85,7 +86,7 @@ func outOfReachPaused(s *stand.Stand, r *runner.Relay, partition int) {
 		_, body, err := r.Get(s.Context(), "/api/v1/status")
 		s.Must(err)
 		s.Must(json.Unmarshal([]byte(body), &status))
-		if status.State != "broker down" { // until the way is mended
+		if status.State != "broker down" { // until the way is fixed
 			s.T.Fatalf("the state is %q while the broker is away", status.State)
 		}
 		for _, paused := range status.Broker.Paused {
@@ -95,7 +96,7 @@ func outOfReachPaused(s *stand.Stand, r *runner.Relay, partition int) {
 		}
 		return len(status.Broker.Paused) > 0
 	})
-	s.AwaitSided(checker.Parked, 20)
+	s.AwaitRetryRow(checker.Deferred, 20)
 	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 503 || !strings.Contains(body, "broker down") || !strings.Contains(body, topic) || !strings.Contains(body, "no_leader") {
@@ -112,8 +113,8 @@ func outOfReachPaused(s *stand.Stand, r *runner.Relay, partition int) {
 	})
 }
 
-// A cluster is upgraded: its brokers are restarted one after the other, each when the one before is in sync again. Then two
-// of three are killed, so that there is no controller, and come back.
+// A cluster is upgraded: its brokers are restarted one after the other, each when the one before is
+// in sync again. Then two of three are killed, so that there is no controller, and come back.
 func restartedInTurn(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Partitions: 12, Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	topic := s.Kafka.Topic("order")

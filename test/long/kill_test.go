@@ -14,7 +14,8 @@ import (
 
 const seeds = 20
 
-// states are the three that a proxy can hold a relay in; the workload runs all the time, so nothing needs to be written.
+// states are the three that a proxy can hold a relay in; the workload runs all the time, so nothing
+// needs to be written.
 var states = []struct {
 	name   string
 	kill   func(*stand.Stand, *runner.Relay, func())
@@ -25,8 +26,8 @@ var states = []struct {
 	{"confirmed, unreported", (*stand.Stand).KillUnreported, true},
 }
 
-// SIGKILL under running load: the seed picks the state and the moment. What may arrive twice is, exactly, what has
-// arrived beyond the slot's position.
+// SIGKILL under running load: the seed picks the state and the moment. What may arrive twice is,
+// exactly, what has arrived beyond the slot's position.
 func TestKilledTwentyTimes(t *testing.T) {
 	for _, kind := range stand.Kinds {
 		t.Run(kind.Name, func(t *testing.T) { killedTwentyTimes(t, kind) })

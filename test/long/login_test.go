@@ -18,8 +18,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A server that refuses the password is tried for a minute, the password read anew each time; then a relay that never had
-// a connection ends with 1. One that had goes on trying, and takes the right password up when it is there.
+// A server that refuses the password is tried for a minute, the password read again each time; then
+// a relay that never had a connection ends with 1. One that had goes on trying, and takes the right
+// password up when it is there.
 
 // login is a server with a role of its own, whose password can be changed.
 type login struct {
@@ -74,7 +75,7 @@ func TestWrongKafkaPassword(t *testing.T) {
 func cut(s *stand.Stand, way *netproxy.Proxy) func() {
 	return func() {
 		way.Cut()
-		s.Must(way.Mend())
+		s.Must(way.Fix())
 	}
 }
 

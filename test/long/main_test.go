@@ -1,6 +1,7 @@
 //go:build nightly
 
-// Package long has the fault tests that take minutes: many seeds, and waits that are part of the promise.
+// Package long has the fault tests that take minutes: many seeds, and waits that are part of the
+// promise.
 package long
 
 import (

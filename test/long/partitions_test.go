@@ -11,8 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// Partitions are added to a topic while nothing goes wrong with it, and nothing is sent: so nothing makes the relay ask. It asks
-// by itself every 30 s, and from then on the new partitions are used, without a restart. Keys move once.
+// Partitions are added to a topic while nothing goes wrong with it, and nothing is sent: so nothing
+// makes the relay ask. It asks by itself every 30 s, and from then on the new partitions are used,
+// without a restart. Keys move once.
 func TestKafkaPartitionsAddedInPeace(t *testing.T) {
 	stand.Parallel(t)
 	const before, after = 3, 8

@@ -9,14 +9,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-var sidingSeeds = flag.Int("seeds", 20, "runs of each work of TestKilledInTheSiding")
+var retryTableSeeds = flag.Int("seeds", 20, "runs of each work of TestKilledInTheRetryTable")
 
-func TestKilledInTheSiding(t *testing.T) {
+func TestKilledInTheRetryTable(t *testing.T) {
 	t.Parallel()
-	stand.CrashSeeds(t, *sidingSeeds)
+	stand.CrashSeeds(t, *retryTableSeeds)
 }
 
-func TestStoppedInTheSiding(t *testing.T) {
+func TestStoppedInTheRetryTable(t *testing.T) {
 	t.Parallel()
 	stand.FreezeAll(t, true)
 }

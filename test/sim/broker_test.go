@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -22,9 +22,9 @@ type broker struct {
 	lanes int
 	dice  []*dice // of each lane
 
-	mu sync.Mutex // guards what the lanes learn of gates
-	// shut is when the broker was heard to refuse a unit or pair, and no row was confirmed there
-	// since, nor had the siding none left to find out with (nil: never).
+	mu sync.Mutex // guards what the lanes learn of paused destinations
+	// shut is when the broker was heard to refuse an exchange or topic or pair, and no row was
+	// confirmed there since, nor had the retry table none left to find out with (nil: never).
 	shut    map[sink.Place]time.Time
 	offered map[int]bool // events that were in a call
 	doubt   []bool       // of each lane: its last call moved nothing
@@ -45,9 +45,9 @@ func (t *term) newBroker() *broker {
 	return b
 }
 
-// where is the destination of an event: where it was going when it was parked, or what its type
+// where is the destination of an event: where it was going when it was deferred, or what its type
 // says. The partition is its key's.
-func (b *broker) where(ev *outbox.Event) (unit, dest int) {
+func (b *broker) where(ev *event.Event) (exchangeOrTopic, dest int) {
 	if b.t.w.atomic {
 		dest = int(ev.Hash % dests)
 	}
@@ -63,29 +63,29 @@ func (b *broker) where(ev *outbox.Event) (unit, dest int) {
 	return int(ev.Type[0] - '0'), dest
 }
 
-func (b *broker) Place(ev *outbox.Event) (sink.Place, bool) {
-	unit, dest := b.where(ev)
-	p := sink.Place{Unit: unitDigest[unit]}
+func (b *broker) Place(ev *event.Event) (sink.Place, bool) {
+	exchangeOrTopic, dest := b.where(ev)
+	p := sink.Place{ExchangeOrTopic: exchangeOrTopicDigest[exchangeOrTopic]}
 	if !b.t.w.atomic {
-		p.Lane, p.Dest = int(ev.Hash%uint64(b.lanes)), destDigest[0][unit][dest]
+		p.Lane, p.Dest = int(ev.Hash%uint64(b.lanes)), destDigest[0][exchangeOrTopic][dest]
 		return p, true
 	}
-	p.Dest = destDigest[1][unit][dest]
-	if p.Lane = unit*dests + dest; b.t.w.ordering == relay.Commit {
+	p.Dest = destDigest[1][exchangeOrTopic][dest]
+	if p.Lane = exchangeOrTopic*dests + dest; b.t.w.ordering == relay.Commit {
 		p.Lane = 0
 	}
-	return p, !time.Now().Before(b.t.known[unit])
+	return p, !time.Now().Before(b.t.known[exchangeOrTopic])
 }
 
-func (b *broker) Route(ev *outbox.Event) outbox.Route {
+func (b *broker) Route(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
-	unit, dest := b.where(ev)
+	exchangeOrTopic, dest := b.where(ev)
 	if b.t.w.atomic {
-		return outbox.Route{Name: unitName(unit)}
+		return event.Route{Name: unitName(exchangeOrTopic)}
 	}
-	return outbox.Route{Name: unitName(unit), RoutingKey: keyName(dest)}
+	return event.Route{Name: unitName(exchangeOrTopic), RoutingKey: keyName(dest)}
 }
 
 func (b *broker) Changed() <-chan struct{} { return b.t.changed }
@@ -97,24 +97,24 @@ func (b *broker) Run(ctx context.Context) error {
 
 // message is an event in a call.
 type message struct {
-	e          *event
-	hash       uint64
-	unit, dest int
-	from       source
-	out        sink.Outcome
+	e                     *simEvent
+	hash                  uint64
+	exchangeOrTopic, dest int
+	from                  source
+	out                   sink.Outcome
 }
 
-func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []sink.Outcome) error {
+func (b *broker) Publish(ctx context.Context, lane int, events []*event.Event, outcomes []sink.Outcome) error {
 	w := b.t.w
 	w.step()
 	b.inspect(lane, events)
-	if !b.t.gate(ctx) {
+	if !b.t.pausedDest(ctx) {
 		return ctx.Err()
 	}
 	call := make([]message, len(events))
 	for i, ev := range events {
-		unit, dest := b.where(ev)
-		call[i] = message{e: w.eventAt[ev.Position], hash: ev.Hash, unit: unit, dest: dest, from: sourceOf(ev)}
+		exchangeOrTopic, dest := b.where(ev)
+		call[i] = message{e: w.eventAt[ev.Position], hash: ev.Hash, exchangeOrTopic: exchangeOrTopic, dest: dest, from: sourceOf(ev)}
 	}
 	w.company(call)
 	var err error
@@ -123,7 +123,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*outbox.Event, 
 	} else {
 		err = b.publish(ctx, lane, call)
 	}
-	if ctx.Err() != nil || !b.t.gate(ctx) {
+	if ctx.Err() != nil || !b.t.pausedDest(ctx) {
 		return ctx.Err()
 	}
 	b.inspectBytes(events)
@@ -179,7 +179,7 @@ func (w *world) company(call []message) {
 // order is what the events of a call that are kept in order have in common.
 func (b *broker) order(m *message) uint64 {
 	if b.t.w.ordering == relay.Commit {
-		return unitDigest[m.unit]
+		return exchangeOrTopicDigest[m.exchangeOrTopic]
 	}
 	return m.hash
 }
@@ -266,7 +266,7 @@ func (b *broker) publish(ctx context.Context, lane int, call []message) error {
 			continue
 		}
 		w.mu.Lock()
-		fault := w.answer(b.t.name, b.t, m.e, m.unit, m.dest, m.from)
+		fault := w.answer(b.t.name, b.t, m.e, m.exchangeOrTopic, m.dest, m.from)
 		w.mu.Unlock()
 		switch {
 		case cut < len(call) && d.in(500): // the answer is lost with the connection
@@ -297,7 +297,7 @@ func (b *broker) strand(d *dice, rest []message) {
 		time.AfterFunc(in, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.answer("stale "+b.t.name, nil, m.e, m.unit, m.dest, m.from)
+			w.answer("stale "+b.t.name, nil, m.e, m.exchangeOrTopic, m.dest, m.from)
 		})
 	}
 }
@@ -324,13 +324,14 @@ func (b *broker) produce(ctx context.Context, lane int, call []message) error {
 		if refused[m.hash] || held[b.order(m)] || d.in(spared) {
 			m.out.State = sink.Unsent
 			if refused[m.hash] {
-				m.e.excused = m.e.excused || m.from != fromMirror // those of other keys behind it go
+				// those of other keys behind it go
+				m.e.excused = m.e.excused || m.from != fromMirror
 			} else {
 				held[b.order(m)] = true
 			}
 			continue
 		}
-		if fault := w.answer(b.t.name, b.t, m.e, m.unit, m.dest, m.from); fault != nil {
+		if fault := w.answer(b.t.name, b.t, m.e, m.exchangeOrTopic, m.dest, m.from); fault != nil {
 			m.out = sink.Outcome{State: sink.Rejected, Fault: fault}
 			refused[m.hash] = true
 			continue
@@ -367,12 +368,12 @@ func (b *broker) strandBatch(d *dice, call []message) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, m := range call {
-			if w.unitBroken[m.unit] || w.destBroken[m.unit][m.dest] || m.poisonous() {
+			if w.exchangeOrTopicBroken[m.exchangeOrTopic] || w.destBroken[m.exchangeOrTopic][m.dest] || m.poisonous() {
 				return
 			}
 		}
 		for _, m := range call {
-			if w.answer("stale "+b.t.name, nil, m.e, m.unit, m.dest, m.from) != nil {
+			if w.answer("stale "+b.t.name, nil, m.e, m.exchangeOrTopic, m.dest, m.from) != nil {
 				return // a full queue: nothing behind it is appended
 			}
 		}
@@ -380,10 +381,10 @@ func (b *broker) strandBatch(d *dice, call []message) {
 }
 
 // inspect checks what a call carries.
-func (b *broker) inspect(lane int, events []*outbox.Event) {
+func (b *broker) inspect(lane int, events []*event.Event) {
 	w := b.t.w
 	b.inspectBytes(events)
-	chains := map[uint64]bool{}
+	groups := map[uint64]bool{}
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -396,14 +397,14 @@ func (b *broker) inspect(lane int, events []*outbox.Event) {
 		if ev.Fault != nil {
 			w.fail(e, "%s sends %s, which is undecodable", b.t.name, e)
 		}
-		if chain := b.t.line.Chain(ev, p.Unit); chain != 0 && w.ordering == relay.Key {
-			if chains[chain] {
-				w.fail(e, "I3: %s sends two events of a chain in one call", b.t.name)
+		if group := b.t.line.Group(ev, p.ExchangeOrTopic); group != 0 && w.ordering == relay.Key {
+			if groups[group] {
+				w.fail(e, "I3: %s sends two events of an ordering group in one call", b.t.name)
 			}
-			chains[chain] = true
+			groups[group] = true
 		}
 		if w.ordering == relay.Key && sourceOf(ev) == fromStream && !b.offered[e.n] && !b.doubt[lane] {
-			for _, at := range []sink.Place{{Unit: p.Unit}, {Unit: p.Unit, Dest: p.Dest}} {
+			for _, at := range []sink.Place{{ExchangeOrTopic: p.ExchangeOrTopic}, {ExchangeOrTopic: p.ExchangeOrTopic, Dest: p.Dest}} {
 				if since, shut := b.shut[at]; shut && since.Before(now) {
 					w.fail(e, "step 9: %s sends %s to a destination that is paused, and no row of it was confirmed since %s", b.t.name, e, since.Sub(w.began))
 				}
@@ -413,7 +414,7 @@ func (b *broker) inspect(lane int, events []*outbox.Event) {
 	}
 }
 
-// learn keeps what the answers said of destinations, as the gates have to.
+// learn keeps what the answers said of destinations, as the paused destinations have to.
 func (b *broker) learn(lane int, call []message, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -423,27 +424,27 @@ func (b *broker) learn(lane int, call []message, moved bool) {
 		kind = 1
 	}
 	for _, m := range call {
-		unit := sink.Place{Unit: unitDigest[m.unit]}
-		pair := sink.Place{Unit: unitDigest[m.unit], Dest: destDigest[kind][m.unit][m.dest]}
+		exchangeOrTopic := sink.Place{ExchangeOrTopic: exchangeOrTopicDigest[m.exchangeOrTopic]}
+		pair := sink.Place{ExchangeOrTopic: exchangeOrTopicDigest[m.exchangeOrTopic], Dest: destDigest[kind][m.exchangeOrTopic][m.dest]}
 		switch f := m.out.Fault; {
-		case m.from == fromLetter: // it goes where an operator said, and pauses nothing
+		case m.from == fromDeadLetter: // it goes where an operator said, and pauses nothing
 		case f != nil && f.Class == sink.Destination && f.Whole:
-			b.shut[unit] = time.Now()
+			b.shut[exchangeOrTopic] = time.Now()
 		case f != nil && f.Class == sink.Destination:
 			b.shut[pair] = time.Now()
-			delete(b.shut, unit)
+			delete(b.shut, exchangeOrTopic)
 		}
 	}
 	for _, m := range call {
 		if m.out.State == sink.Confirmed && m.from != fromStream {
-			delete(b.shut, sink.Place{Unit: unitDigest[m.unit]})
-			delete(b.shut, sink.Place{Unit: unitDigest[m.unit], Dest: destDigest[kind][m.unit][m.dest]})
+			delete(b.shut, sink.Place{ExchangeOrTopic: exchangeOrTopicDigest[m.exchangeOrTopic]})
+			delete(b.shut, sink.Place{ExchangeOrTopic: exchangeOrTopicDigest[m.exchangeOrTopic], Dest: destDigest[kind][m.exchangeOrTopic][m.dest]})
 		}
 	}
 }
 
 // inspectBytes checks that the events of a call carry their own bytes.
-func (b *broker) inspectBytes(events []*outbox.Event) {
+func (b *broker) inspectBytes(events []*event.Event) {
 	for _, ev := range events {
 		if e := b.t.w.eventAt[ev.Position]; !e.is(ev) {
 			b.t.w.fail(e, "I5: %s sends %s with the bytes of another event", b.t.name, e)
@@ -452,7 +453,7 @@ func (b *broker) inspectBytes(events []*outbox.Event) {
 }
 
 // is reports whether an event carries its own bytes, wherever they are now.
-func (e *event) is(ev *outbox.Event) bool {
+func (e *simEvent) is(ev *event.Event) bool {
 	payload := e.made.Payload
 	if isCopy(ev) && e.fault {
 		payload = e.made.Raw

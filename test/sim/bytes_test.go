@@ -7,10 +7,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// What the siding has in memory is counted from outside (invariant I5): rows from when they are
-// offered to their lanes until they are back, or, if they were confirmed, until they are deleted.
+// What the retry table has in memory is counted from outside (invariant I5): rows from when they
+// are offered to their lanes until they are back, or, if they were confirmed, until they are
+// deleted.
 
-// offering is the line as the siding sees it; the double of the broker hears what is forgotten.
+// offering is the line as the retry table sees it; the double of the broker hears what is
+// forgotten.
 type offering struct {
 	*relay.Line
 	t *term
@@ -35,13 +37,13 @@ func (o offering) Forget(p sink.Place) {
 	o.Line.Forget(p)
 }
 
-// fedBack is the siding as the line sees it.
+// fedBack is the retry table as the line sees it.
 type fedBack struct {
-	*retry.Siding
+	*retry.RetryTable
 	t *term
 }
 
-// Fed implements relay.Siding.
+// Fed implements relay.Retry table.
 func (f fedBack) Fed(rows []*relay.Fed) {
 	f.t.w.mu.Lock()
 	for _, row := range rows {
@@ -50,7 +52,7 @@ func (f fedBack) Fed(rows []*relay.Fed) {
 		}
 	}
 	f.t.w.mu.Unlock()
-	f.Siding.Fed(rows)
+	f.RetryTable.Fed(rows)
 }
 
 // unfed takes off what has come to its end.
@@ -83,6 +85,6 @@ func (t *term) inspectRound(rows []*store.Row) {
 		bytes += row.Event.Size()
 	}
 	if len(rows) > 1 && int64(bytes) > t.w.roundBytes {
-		t.w.fail(nil, "I5: %s parks %d bytes at once, of %d at most", t.name, bytes, t.w.roundBytes)
+		t.w.fail(nil, "I5: %s defers %d bytes at once, of %d at most", t.name, bytes, t.w.roundBytes)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
@@ -20,7 +20,7 @@ func (p *plan) drawHappenings(d *dice) {
 			p.happens = append(p.happens, h)
 		}
 	}
-	some(pick(d, 0, 2, 6), func() happening { return breaks(d, d.n(units)) })
+	some(pick(d, 0, 2, 6), func() happening { return breaks(d, d.n(exchangesOrTopics)) })
 	some(1, func() happening { return nacks(d) })
 	if d.in(50) {
 		some(1, func() happening {
@@ -107,7 +107,7 @@ func breaks(d *dice, u int) happening {
 	return happening{at: at, what: "destination breaks", do: func(w *world) {
 		broken := &w.destBroken[u][r]
 		if whole {
-			broken = &w.unitBroken[u]
+			broken = &w.exchangeOrTopicBroken[u]
 		}
 		if *broken {
 			return
@@ -117,7 +117,7 @@ func breaks(d *dice, u int) happening {
 		w.later(lasts, func() {
 			if *broken {
 				*broken = false
-				w.noteLocked("broker", nil, "mends %s.%s, whole %t", unitName(u), keyName(r), whole)
+				w.noteLocked("broker", nil, "fixes %s.%s, whole %t", unitName(u), keyName(r), whole)
 			}
 		})
 	}}
@@ -125,7 +125,7 @@ func breaks(d *dice, u int) happening {
 
 // nacks has a queue that is full now and then.
 func nacks(d *dice) happening {
-	u, r, often := d.n(units), d.n(dests), pick(d, 100, 500, 900)
+	u, r, often := d.n(exchangesOrTopics), d.n(dests), pick(d, 100, 500, 900)
 	lasts := d.upTo(pick(d, 100*time.Millisecond, 10*time.Second))
 	return happening{what: "a queue is full now and then", do: func(w *world) {
 		w.flaky[u][r] = often
@@ -231,7 +231,7 @@ func (w *world) stop(grace time.Duration) {
 }
 
 func (w *world) expire(keep time.Duration) {
-	w.tables() // which letters are closed
+	w.tables() // which dead letters are closed
 	m := w.db.Store(store.Config{Slot: slot, SystemID: system, Incarnation: 1, Epoch: w.epoch, Scope: w.scope, Block: w.hold})
 	n, err := m.Expire(context.Background(), keep, 1000)
 	if w.epoch > 0 && err != nil {
@@ -244,23 +244,23 @@ func (w *world) expire(keep time.Duration) {
 
 // asks is a request of an operator.
 func (p *plan) asks(d *dice) happening {
-	which, other, u, r, cancel := d.n(1000), d.in(300), d.n(units), d.n(dests), d.in(100)
+	which, other, u, r, cancel := d.n(1000), d.in(300), d.n(exchangesOrTopics), d.n(dests), d.in(100)
 	kind := pick(d, store.Replay, store.Replay, store.Replay, store.Discard, store.Redact, store.Purge, store.Retry, store.DeadLetter)
 	return happening{what: "operator", do: func(w *world) {
-		letter := kind == store.Replay || kind == store.Discard || kind == store.Redact || kind == store.Purge && which%2 == 0
+		deadLetter := kind == store.Replay || kind == store.Discard || kind == store.Redact || kind == store.Purge && which%2 == 0
 		var rows []*store.Row
-		if letter {
-			for _, l := range w.db.Letters(slot) {
+		if deadLetter {
+			for _, l := range w.db.DeadLetters(slot) {
 				rows = append(rows, l.Row)
 			}
 		} else {
-			rows = w.db.Parked(slot)
+			rows = w.db.Deferred(slot)
 		}
 		if len(rows) == 0 {
 			return
 		}
 		row := rows[which%len(rows)]
-		var to outbox.Route
+		var to event.Route
 		if other {
 			to.Name = unitName(u)
 			if !w.atomic {
@@ -275,7 +275,7 @@ func (p *plan) asks(d *dice) happening {
 }
 
 // ask stores a request about a row.
-func (w *world) ask(kind store.RequestKind, row *store.Row, to outbox.Route) int64 {
+func (w *world) ask(kind store.RequestKind, row *store.Row, to event.Route) int64 {
 	e := w.eventAt[row.Event.Position]
 	id := w.db.Ask(memorytest.Request{Slot: slot, System: system, Kind: kind, N: row.N, Route: to})
 	if id == 0 {

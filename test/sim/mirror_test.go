@@ -11,15 +11,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// drawMirror draws whether letters are mirrored, and what goes wrong with it. It has dice of its
-// own.
+// drawMirror draws whether dead letters are mirrored, and what goes wrong with it. It has dice of
+// its own.
 func (p *plan) drawMirror(d *dice) {
 	if p.mirror = d.in(400); !p.mirror {
 		return
@@ -31,7 +31,7 @@ func (p *plan) drawMirror(d *dice) {
 		}
 	}
 	for range d.n(3) {
-		h := breaks(d, mirrorUnit)
+		h := breaks(d, mirrorExchangeOrTopic)
 		if h.at == 0 {
 			h.at = d.upTo(p.chaosEnd)
 		}
@@ -46,7 +46,7 @@ type mirror struct {
 }
 
 func (t *term) newMirror(copies *relay.Copies) *mirror {
-	to := outbox.Route{Name: unitName(mirrorUnit)}
+	to := event.Route{Name: unitName(mirrorExchangeOrTopic)}
 	if !t.w.atomic {
 		to.RoutingKey = keyName(0)
 	}
@@ -94,7 +94,7 @@ func (t *term) checkNoted() {
 	if t.mirror == nil || !t.mirror.ended() || t.epoch != w.epoch {
 		return
 	}
-	for _, l := range w.db.Letters(slot) {
+	for _, l := range w.db.DeadLetters(slot) {
 		if e := w.eventAt[l.Row.Event.Position]; t.copied[e.n] > 0 && t.recopies[e.n] == 0 && !l.Mirrored {
 			w.failLocked(e, "mirror: %s has copied %s and stopped, and it is not noted", t.name, e)
 		}
@@ -112,8 +112,8 @@ func (m *mirror) ended() bool {
 }
 
 // isCopy reports whether an event is on its way to the mirror's destination.
-func isCopy(ev *outbox.Event) bool {
-	return ev.Route != nil && bytes.Equal(ev.Route.Name, unitName(mirrorUnit))
+func isCopy(ev *event.Event) bool {
+	return ev.Route != nil && bytes.Equal(ev.Route.Name, unitName(mirrorExchangeOrTopic))
 }
 
 // poisonous reports whether the broker refuses an event for itself.
@@ -134,12 +134,12 @@ func (t *term) doubt(m *message) {
 	t.doubts[m.e.n]++
 }
 
-// answerCopy is what the broker says to the copy of a letter.
-func (w *world) answerCopy(who string, t *term, e *event, dest int) *sink.Fault {
+// answerCopy is what the broker says to the copy of a dead letter.
+func (w *world) answerCopy(who string, t *term, e *simEvent, dest int) *sink.Fault {
 	switch {
-	case w.unitBroken[mirrorUnit]:
+	case w.exchangeOrTopicBroken[mirrorExchangeOrTopic]:
 		return &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Whole: true, Destination: "the mirror"}
-	case w.destBroken[mirrorUnit][dest]:
+	case w.destBroken[mirrorExchangeOrTopic][dest]:
 		return &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Destination: "the mirror"}
 	case e.copyPoison < 0:
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Destination: "the mirror"}
@@ -158,16 +158,16 @@ func (w *world) answerCopy(who string, t *term, e *event, dest int) *sink.Fault 
 	return nil
 }
 
-// unmirrored reports what letter has no copy, and nothing that its copy waits for is broken.
+// unmirrored reports what dead letter has no copy, and nothing that its copy waits for is broken.
 func (w *world) unmirrored() string {
-	broken := w.unitBroken[mirrorUnit] || w.destBroken[mirrorUnit] != [dests]bool{}
+	broken := w.exchangeOrTopicBroken[mirrorExchangeOrTopic] || w.destBroken[mirrorExchangeOrTopic] != [dests]bool{}
 	if !w.mirror || broken {
 		return ""
 	}
-	for _, l := range w.db.Letters(slot) {
+	for _, l := range w.db.DeadLetters(slot) {
 		e := w.eventAt[l.Row.Event.Position]
 		if !l.Mirrored && !l.Redacted && l.State != memorytest.Purged && e.copyPoison == 0 {
-			return fmt.Sprintf("the letter of %s is not mirrored", e)
+			return fmt.Sprintf("the dead letter of %s is not mirrored", e)
 		}
 	}
 	return ""
@@ -178,7 +178,7 @@ type mirrorStore struct{ *faultyStore }
 
 var _ dlq.MirrorStore = mirrorStore{}
 
-func (s mirrorStore) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.Letter, err error) {
+func (s mirrorStore) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.DeadLetterRow, err error) {
 	err = s.do(ctx, &s.mirror, theLookup, "unmirrored", func(ctx context.Context) (err error) {
 		list, err = s.memory.Unmirrored(ctx, after, except, min(limit, s.t.w.page), size)
 		return err
@@ -189,8 +189,8 @@ func (s mirrorStore) Unmirrored(ctx context.Context, after int64, except []int64
 // NoteMirrored checks that what is noted is true (invariant I2's way, of copies).
 func (s mirrorStore) NoteMirrored(ctx context.Context, ns []int64) error {
 	w := s.t.w
-	var events []*event
-	for _, l := range w.db.Letters(slot) {
+	var events []*simEvent
+	for _, l := range w.db.DeadLetters(slot) {
 		if slices.Contains(ns, l.Row.N) {
 			events = append(events, w.eventAt[l.Row.Event.Position])
 		}
@@ -218,6 +218,6 @@ func (s mirrorStore) NoteMirrored(ctx context.Context, ns []int64) error {
 
 // isFenced reports whether a statement met a newer leader.
 func isFenced(err error) bool {
-	var stop *outbox.Stop
+	var stop *event.Stop
 	return errors.Is(err, store.ErrFenced) || errors.As(err, &stop)
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
@@ -72,21 +72,21 @@ func (w *world) until(phase string, most time.Duration, goal func() string) bool
 	return false
 }
 
-// phases are the end: A, with what is broken still broken; B, all mended; C, new events.
+// phases are the end: A, with what is broken still broken; B, all fixed; C, new events.
 func (w *world) phases() {
 	w.note("world", nil, "phase A: what is broken stays so")
 	if !w.until("A (still broken)", 10*time.Minute, w.flows) {
 		return
 	}
 	w.mu.Lock()
-	w.unitBroken, w.destBroken = [places]bool{}, [places][dests]bool{}
+	w.exchangeOrTopicBroken, w.destBroken = [places]bool{}, [places][dests]bool{}
 	w.flaky = [places][dests]int{}
 	for _, e := range w.events[:w.live] {
 		e.poison, e.copyPoison = 0, 0
 	}
-	w.noteLocked("world", nil, "phase B: all is mended")
+	w.noteLocked("world", nil, "phase B: all is fixed")
 	w.mu.Unlock()
-	if !w.until("B (all mended)", 10*time.Minute, w.empty) {
+	if !w.until("B (all fixed)", 10*time.Minute, w.empty) {
 		return
 	}
 	for n := range 2 {
@@ -109,17 +109,17 @@ func (w *world) flows() string {
 	}
 	t := w.tables()
 	for _, e := range w.events[:w.live] {
-		if e.delivered == 0 && !e.closed && t.letters[e] == "" && !w.mayWait(e, t) {
+		if e.delivered == 0 && !e.closed && t.deadLetters[e] == "" && !w.mayWait(e, t) {
 			return fmt.Sprintf("%s is not delivered, and nothing that it waits for is broken", e)
 		}
 	}
 	return w.unmirrored()
 }
 
-// ownFaultWithoutRoom: an event that is refused for ever for its own fault can not be held, so it
+// ownFaultWithoutRoom: an event that is refused for ever for its own fault cannot be held, so it
 // stays in memory.
 func (w *world) ownFaultWithoutRoom(t *term) bool {
-	if !w.hold || t.line.Snapshot().WaitingChains < w.held {
+	if !w.hold || t.line.Snapshot().WaitingGroups < w.held {
 		return false
 	}
 	for _, e := range w.events[:w.live] {
@@ -131,24 +131,24 @@ func (w *world) ownFaultWithoutRoom(t *term) bool {
 }
 
 // mayWait reports whether something is broken that an event may wait for.
-func (w *world) mayWait(e *event, t tables) bool {
+func (w *world) mayWait(e *simEvent, t tables) bool {
 	for _, f := range w.events[:w.live] {
 		switch {
 		case !w.together(e, f):
-		case f.n <= e.n && (f.delivered == 0 || t.parked[f] != nil) && (w.unitBroken[f.unit] || w.destBroken[f.unit][f.dest] || w.flaky[f.unit][f.dest] > 0):
+		case f.n <= e.n && (f.delivered == 0 || t.deferred[f] != nil) && (w.exchangeOrTopicBroken[f.exchangeOrTopic] || w.destBroken[f.exchangeOrTopic][f.dest] || w.flaky[f.exchangeOrTopic][f.dest] > 0):
 			return true
-		case w.hold && t.letters[f] == memorytest.Open: // a later one too
+		case w.hold && t.deadLetters[f] == memorytest.Open: // a later one too
 			return true
 		}
 	}
-	for r := range dests { // when its unit is counted as a whole
-		if (w.destBroken[e.unit][r] || w.flaky[e.unit][r] > 0) && w.held < 100 {
+	for r := range dests { // when its exchange or topic is counted as a whole
+		if (w.destBroken[e.exchangeOrTopic][r] || w.flaky[e.exchangeOrTopic][r] > 0) && w.held < 100 {
 			return true
 		}
 	}
 	if w.hold && w.held < 100 {
-		for f, state := range t.letters {
-			if state == memorytest.Open && f.unit == e.unit {
+		for f, state := range t.deadLetters {
+			if state == memorytest.Open && f.exchangeOrTopic == e.exchangeOrTopic {
 				return true
 			}
 		}
@@ -156,20 +156,20 @@ func (w *world) mayWait(e *event, t tables) bool {
 	return false
 }
 
-// empty reports what is left when all is mended.
+// empty reports what is left when all is fixed.
 func (w *world) empty() string {
 	if last := w.txs[w.opened-1]; w.confirmed < last.end {
 		return fmt.Sprintf("the watermark is %s, of %s", w.confirmed, last.end)
 	}
 	left := ""
-	for _, l := range w.db.Letters(slot) {
+	for _, l := range w.db.DeadLetters(slot) {
 		if l.State == memorytest.Open {
-			left = "a letter is open"
+			left = "a dead letter is open"
 			kind := store.Replay
 			if e := w.eventAt[l.Row.Event.Position]; e.fault || len(l.Row.Event.Payload) == 0 || e.n%3 == 0 {
 				kind = store.Discard
 			}
-			w.ask(kind, l.Row, outbox.Route{})
+			w.ask(kind, l.Row, event.Route{})
 		}
 	}
 	t := w.tables()
@@ -179,14 +179,14 @@ func (w *world) empty() string {
 		return left
 	case w.unmirrored() != "":
 		return w.unmirrored()
-	case len(t.parked) > 0:
-		return fmt.Sprintf("%d rows are parked", len(t.parked))
+	case len(t.deferred) > 0:
+		return fmt.Sprintf("%d rows are deferred", len(t.deferred))
 	case s == nil || s.term == nil:
 		return "nobody leads"
 	}
-	line, siding := s.term.line.Snapshot(), s.term.siding.Snapshot()
-	if line.Events+line.WaitingChains+siding.Queued+siding.InFlight > 0 || line.Bytes+siding.QueuedBytes > 0 {
-		return fmt.Sprintf("%+v %+v", line, siding)
+	line, retryTable := s.term.line.Snapshot(), s.term.retryTable.Snapshot()
+	if line.Events+line.WaitingGroups+retryTable.Queued+retryTable.InFlight > 0 || line.Bytes+retryTable.QueuedBytes > 0 {
+		return fmt.Sprintf("%+v %+v", line, retryTable)
 	}
 	for _, e := range w.events[:w.live] {
 		if e.delivered == 0 && !e.closed {
@@ -196,9 +196,9 @@ func (w *world) empty() string {
 	return ""
 }
 
-// more commits what was drawn for phase C: an event of each key and unit, twice. The first ones may
-// go through the tables, since a destination may be paused that nothing was for any more; the
-// second ones go straight, or a count was left behind.
+// more commits what was drawn for phase C: an event of each key and exchange or topic, twice. The
+// first ones may go through the tables, since a destination may be paused that nothing was for any
+// more; the second ones go straight, or a count was left behind.
 func (w *world) more() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -215,6 +215,6 @@ func (w *world) checkCut(t *term) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.still && t.grace == cleanGrace && t.epoch == w.epoch && !w.ownFaultWithoutRoom(t) {
-		w.failLocked(nil, "step 12: %s is asked to stop, nothing fails, and it does not come to an end: %+v %+v", t.name, t.line.Snapshot(), t.siding.Snapshot())
+		w.failLocked(nil, "step 12: %s is asked to stop, nothing fails, and it does not come to an end: %+v %+v", t.name, t.line.Snapshot(), t.retryTable.Snapshot())
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -14,11 +14,12 @@ import (
 
 // How many exchanges (or topics) there are, and routing keys (or partitions) of each.
 const (
-	units = 2
-	dests = 2
+	exchangesOrTopics = 2
+	dests             = 2
 
-	mirrorUnit = units // where letters are mirrored to; no event goes there
-	places     = units + 1
+	// where dead letters are mirrored to; no event goes there
+	mirrorExchangeOrTopic = exchangesOrTopics
+	places                = exchangesOrTopics + 1
 )
 
 // plan is all that is drawn before anything runs, but for the delays.
@@ -26,28 +27,30 @@ type plan struct {
 	seed     uint64
 	ordering relay.Ordering // of the line
 	scope    store.Scope
-	atomic   bool // the broker is Kafka's kind: a call is appended as a whole, and known when it is made again
-	hold     bool
-	calm     bool // no crash, no loss: nothing may come twice
-	mirror   bool // dead letters are mirrored
+	// the broker is Kafka's kind: a call is appended as a whole, and known when it is made again
+	atomic bool
+	hold   bool
+	calm   bool // no crash, no loss: nothing may come twice
+	mirror bool // dead letters are mirrored
 
-	held, window int
-	windowBytes  int64
-	roundBytes   int64  // of a statement of the writer
-	budgetBytes  int64  // of rows that are fed
-	oversize     int64  // bytes of the largest event, if it is larger than the window
-	rows, page   int    // rows of a chain that are read at once, and of a page: fewer than are asked for
-	lanes        [2]int // of the two processes
-	attempts     int
-	backoff      time.Duration
-	maxBackoff   time.Duration
-	maxAge       time.Duration
+	held, budget     int
+	maxInFlightBytes int64
+	roundBytes       int64 // of a statement of the writer
+	budgetBytes      int64 // of rows that are fed
+	oversize         int64 // bytes of the largest event, if it is larger than the in-flight budget
+	// rows of an ordering group that are read at once, and of a page: fewer than are asked for
+	rows, page int
+	lanes      [2]int // of the two processes
+	attempts   int
+	backoff    time.Duration
+	maxBackoff time.Duration
+	maxAge     time.Duration
 
 	lost     int // statements of a thousand with an unknown outcome
 	cut      int // calls of a thousand that lose their connection
 	spared   int // events of a thousand that the sink does not send for no reason
 	speed    [actors]time.Duration
-	events   []*event
+	events   []*simEvent
 	txs      []*tx
 	usual    int // of txs; the others are phase C's
 	happens  []happening
@@ -68,31 +71,32 @@ const (
 )
 
 // event is one outbox row, and what is true of it.
-type event struct {
-	n      int
-	tx     *tx
-	pos    outbox.Position
-	key    int // 0: it has none
-	unit   int
-	dest   int // of the unit: a routing key, or for Kafka the partition that its key has
+type simEvent struct {
+	n               int
+	tx              *tx
+	pos             event.Position
+	key             int // 0: it has none
+	exchangeOrTopic int
+	// of the exchange or topic: a routing key, or for Kafka the partition that its key has
+	dest   int
 	fault  bool
 	refuse bool // the database refuses its row
 	noEnd  bool // the database refuses what came of its row
 	poison int  // -1: for ever; else refused so many times more
 
-	made outbox.Event
+	made event.Event
 
 	copyPoison int // as poison, of its copy in the mirror
 	copies     int // that the mirror's destination has
 
-	delivered int      // by the broker, ever
-	closed    bool     // a letter of it was discarded, purged or replayed, ever
-	refusals  int      // for a fault of its own, ever
-	company   []*event // those behind it in a call that it was in (pipelined)
-	excused   bool     // it was refused in such a call
-	replays   int      // requests, ever
-	condemned bool     // an operator asked for its end
-	straight  bool     // it has to be delivered without the tables
+	delivered int         // by the broker, ever
+	closed    bool        // a dead letter of it was discarded, purged or replayed, ever
+	refusals  int         // for a fault of its own, ever
+	company   []*simEvent // those behind it in a call that it was in (pipelined)
+	excused   bool        // it was refused in such a call
+	replays   int         // requests, ever
+	condemned bool        // an operator asked for its end
+	straight  bool        // it has to be delivered without the tables
 }
 
 type tx struct {
@@ -100,7 +104,7 @@ type tx struct {
 	commit, end pglogrepl.LSN
 	keepalive   pglogrepl.LSN // after it; 0: none
 	at          time.Duration
-	events      []*event
+	events      []*simEvent
 }
 
 // happening is what is done to the world at some moment.
@@ -110,7 +114,7 @@ type happening struct {
 	do   func(*world)
 }
 
-func (e *event) String() string {
+func (e *simEvent) String() string {
 	return fmt.Sprintf("e%d", e.n)
 }
 
@@ -126,9 +130,9 @@ func newPlan(seed uint64) *plan {
 	case 5, 6:
 		p.ordering, p.scope, p.atomic = relay.Pipelined, store.PerKey, true
 	case 7:
-		p.ordering, p.scope = relay.Commit, store.PerUnit
+		p.ordering, p.scope = relay.Commit, store.PerExchangeOrTopic
 	case 8:
-		p.ordering, p.scope, p.atomic = relay.Commit, store.PerUnit, true
+		p.ordering, p.scope, p.atomic = relay.Commit, store.PerExchangeOrTopic, true
 	default:
 		p.ordering, p.scope = relay.Key, store.PerKey
 		if d.in(300) {
@@ -138,7 +142,7 @@ func newPlan(seed uint64) *plan {
 	p.hold = d.in(400)
 	p.calm = d.in(250)
 	p.held = pick(d, 1, 2, 3, 100)
-	p.window = pick(d, 2, 4, 8, 100)
+	p.budget = pick(d, 2, 4, 8, 100)
 	for i := range p.lanes {
 		p.lanes[i] = 1 + d.n(3)
 		if p.ordering == relay.Commit {
@@ -176,7 +180,7 @@ func newPlan(seed uint64) *plan {
 }
 
 func (p *plan) drawEvents(d *dice) {
-	keys, oneUnit := 1+d.n(4), d.in(300)
+	keys, oneExchangeOrTopic := 1+d.n(4), d.in(300)
 	poisonous := pick(d, 0, 50, 200, 400)
 	bad := 0
 	if d.in(200) {
@@ -203,12 +207,12 @@ func (p *plan) drawEvents(d *dice) {
 		}
 		t.at = at
 		for range pick(d, 0, 1, 1, 1, 2, 3, 5) {
-			e := p.add(t, d.n(keys+1), d.n(units), d.n(dests))
+			e := p.add(t, d.n(keys+1), d.n(exchangesOrTopics), d.n(dests))
 			if d.in(750) && e.key == 0 {
 				e.key = 1
 			}
-			if oneUnit {
-				e.unit = 0
+			if oneExchangeOrTopic {
+				e.exchangeOrTopic = 0
 			}
 			switch {
 			case d.in(20):
@@ -231,13 +235,13 @@ func (p *plan) drawEvents(d *dice) {
 	}
 	p.usual = len(p.txs)
 	for n := range 2 {
-		for u := range units {
+		for u := range exchangesOrTopics {
 			t := &tx{n: len(p.txs), commit: lsn, end: lsn + 8}
 			lsn += 8
 			for key := range keys + 1 {
 				if key > 0 || !p.atomic { // else its partition is another one in each round
-					// An age of seconds may kill the first one before it is a probe; the gate stays
-					// shut then.
+					// An age of seconds may kill the first one before it is a probe; the paused
+					// destination stays shut then.
 					p.add(t, key, u, (key+u)%dests).straight = n == 1 && p.maxAge == 0
 				}
 			}
@@ -252,34 +256,36 @@ func (p *plan) drawEvents(d *dice) {
 // drawBytes draws bounds of memory that bind, and payloads as large as them, in some of the seeds.
 // It has dice of its own.
 func (p *plan) drawBytes(d *dice) {
-	p.windowBytes, p.roundBytes, p.budgetBytes = 256<<10, 2<<20, 8<<20
+	p.maxInFlightBytes, p.roundBytes, p.budgetBytes = 256<<10, 2<<20, 8<<20
 	switch {
 	case d.in(150):
-		p.windowBytes, p.roundBytes, p.budgetBytes = pick[int64](d, 50, 200, 1000), pick[int64](d, 50, 200, 1000), pick[int64](d, 50, 400, 2000)
+		p.maxInFlightBytes, p.roundBytes, p.budgetBytes = pick[int64](d, 50, 200, 1000), pick[int64](d, 50, 200, 1000), pick[int64](d, 50, 400, 2000)
 	case d.in(10): // as large as it has to be for chunks of several events
 	default:
 		return
 	}
 	for _, e := range p.events {
-		if size := p.windowBytes / pick[int64](d, 2, 4, 20); d.in(300) {
+		if size := p.maxInFlightBytes / pick[int64](d, 2, 4, 20); d.in(300) {
 			e.made.Payload = payload(e.n, d.n(int(size)+1))
 		} else if d.in(50) {
-			e.made.Payload = payload(e.n, int(p.windowBytes)+d.n(100)) // more than the whole window
+			// more than the whole in-flight budget
+			e.made.Payload = payload(e.n, int(p.maxInFlightBytes)+d.n(100))
 		}
-		if size := int64(e.made.Size()); size > p.windowBytes {
+		if size := int64(e.made.Size()); size > p.maxInFlightBytes {
 			p.oversize = max(p.oversize, size)
 		}
 	}
 }
 
 // perRound is how many transactions each round of phase C commits.
-const perRound = units
+const perRound = exchangesOrTopics
 
 // add adds an event to a transaction.
-func (p *plan) add(t *tx, key, unit, dest int) *event {
-	e := &event{
-		n: len(p.events), tx: t, key: key, unit: unit, dest: dest,
-		pos: outbox.Position{Commit: t.commit, Index: uint32(2 * len(t.events))}, // every other frame is foreign
+func (p *plan) add(t *tx, key, exchangeOrTopic, dest int) *simEvent {
+	e := &simEvent{
+		n: len(p.events), tx: t, key: key, exchangeOrTopic: exchangeOrTopic, dest: dest,
+		// every other frame is foreign
+		pos: event.Position{Commit: t.commit, Index: uint32(2 * len(t.events))},
 	}
 	t.events = append(t.events, e)
 	p.events = append(p.events, e)
@@ -287,11 +293,11 @@ func (p *plan) add(t *tx, key, unit, dest int) *event {
 }
 
 // make makes what the stream brings of it.
-func (e *event) make(p *plan) {
+func (e *simEvent) make(p *plan) {
 	ev := &e.made
-	*ev = outbox.Event{
+	*ev = event.Event{
 		Position: e.pos, CommitTime: time.Unix(int64(e.tx.n), 0), Time: time.Unix(int64(e.tx.n), 0),
-		ID: fmt.Append(nil, e.pos), Aggregate: []byte("a"), Type: []byte{byte('0' + e.unit), byte('0' + e.dest)},
+		ID: fmt.Append(nil, e.pos), Aggregate: []byte("a"), Type: []byte{byte('0' + e.exchangeOrTopic), byte('0' + e.dest)},
 		Payload: payload(e.n, 1+e.n%7),
 	}
 	switch {
@@ -300,10 +306,10 @@ func (e *event) make(p *plan) {
 		e.key = 0
 	case e.key > 0:
 		ev.Ordered, ev.Key = true, []byte{byte('k'), byte('0' + e.key)}
-		ev.Hash = outbox.HashKey(ev.Aggregate, ev.Key)
+		ev.Hash = event.HashKey(ev.Aggregate, ev.Key)
 	}
 	if !ev.Ordered {
-		ev.Hash = outbox.HashPosition(e.pos)
+		ev.Hash = event.HashPosition(e.pos)
 	}
 	if p.atomic {
 		e.dest = int(ev.Hash % dests) // the partition is the key's
@@ -322,16 +328,16 @@ func payload(n, size int) []byte {
 
 // digests of the names.
 var (
-	unitDigest [places]uint64
-	destDigest [2][places][dests]uint64 // RabbitMQ's, Kafka's
+	exchangeOrTopicDigest [places]uint64
+	destDigest            [2][places][dests]uint64 // RabbitMQ's, Kafka's
 )
 
 func init() {
 	for u := range places {
-		unitDigest[u] = sink.UnitOf(unitName(u))
+		exchangeOrTopicDigest[u] = sink.ExchangeOrTopicOf(unitName(u))
 		for r := range dests {
-			destDigest[0][u][r] = sink.DestOfPair(unitDigest[u], keyName(r))
-			destDigest[1][u][r] = sink.DestOfPartition(unitDigest[u], int32(r))
+			destDigest[0][u][r] = sink.DestOfPair(exchangeOrTopicDigest[u], keyName(r))
+			destDigest[1][u][r] = sink.DestOfPartition(exchangeOrTopicDigest[u], int32(r))
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 )
@@ -40,33 +40,34 @@ type life struct {
 	changed  chan struct{}
 }
 
-// term is the time under one epoch: the real line and the real siding, as cmd composes them.
+// term is the time under one epoch: the real line and the real retry table, as cmd composes them.
 type term struct {
 	*life
 	name  string
 	epoch int64
 	start pglogrepl.LSN // the stream may bring what ends behind it, and nothing else
 
-	line   *relay.Line
-	siding *retry.Siding
-	mirror *mirror // nil: there is none in this seed
-	store  *faultyStore
-	sink   *broker
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error // valid after done
+	line       *relay.Line
+	retryTable *retry.RetryTable
+	mirror     *mirror // nil: there is none in this seed
+	store      *faultyStore
+	sink       *broker
+	cancel     context.CancelFunc
+	done       chan struct{}
+	err        error // valid after done
 
 	stopped atomic.Bool
 
 	// What was when it began, and what it did since: guarded by the world's mutex, by the number of
 	// the event.
-	parked    []bool
+	deferred  []bool
 	dead      []bool
 	delivered []int
-	doubts    []int                     // outcomes that were unknown
-	copied    []int                     // by the broker
-	recopies  []int                     // reasons to copy once more
-	fed       map[outbox.Position]int64 // bytes of rows that are with the lanes, or confirmed and not deleted yet
+	doubts    []int // outcomes that were unknown
+	copied    []int // by the broker
+	recopies  []int // reasons to copy once more
+	// bytes of rows that are with the lanes, or confirmed and not deleted yet
+	fed map[event.Position]int64
 }
 
 // run lives until ctx is done.
@@ -114,9 +115,9 @@ func (l *life) learnTopics() {
 	}
 }
 
-// gate waits while the process is stopped by a signal; false when it is killed then, or ctx is
-// done.
-func (l *life) gate(ctx context.Context) bool {
+// paused destination waits while the process is stopped by a signal; false when it is killed then,
+// or ctx is done.
+func (l *life) pausedDest(ctx context.Context) bool {
 	for {
 		l.w.mu.Lock()
 		paused := l.paused
@@ -166,13 +167,13 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	w := l.w
 	t := &term{life: l, name: fmt.Sprintf("%s/%d", l.name, epoch), epoch: epoch, start: start, done: make(chan struct{})}
 	n := len(w.events)
-	t.parked, t.dead, t.delivered, t.doubts = make([]bool, n), make([]bool, n), make([]int, n), make([]int, n)
-	t.copied, t.recopies, t.fed = make([]int, n), make([]int, n), map[outbox.Position]int64{}
+	t.deferred, t.dead, t.delivered, t.doubts = make([]bool, n), make([]bool, n), make([]int, n), make([]int, n)
+	t.copied, t.recopies, t.fed = make([]int, n), make([]int, n), map[event.Position]int64{}
 	w.mu.Lock()
 	now := w.tables()
 	for _, e := range w.events {
-		t.parked[e.n] = now.parked[e] != nil
-		t.dead[e.n] = now.letters[e] != "" || e.closed && now.parked[e] == nil
+		t.deferred[e.n] = now.deferred[e] != nil
+		t.dead[e.n] = now.deadLetters[e] != "" || e.closed && now.deferred[e] == nil
 	}
 	w.mu.Unlock()
 	t.store = t.newStore()
@@ -180,7 +181,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	jitter := newDice(l.dice.next())
 	turn := make(chan *dice, 1)
 	turn <- jitter
-	t.siding = retry.New(retry.Config{
+	t.retryTable = retry.New(retry.Config{
 		Slot: slot, Epoch: epoch, Incarnation: 1, Store: t.store, Sink: t.sink, Scope: w.scope, Block: w.hold,
 		MaxAttempts: w.attempts, Backoff: w.backoff, MaxBackoff: w.maxBackoff, DestinationMaxAge: w.maxAge,
 		RoundBytes: w.roundBytes, BudgetBytes: w.budgetBytes,
@@ -192,7 +193,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	})
 	copies := relay.NewCopies(t.sink)
 	t.line = relay.New(relay.Config{
-		Ordering: w.ordering, Window: w.window, WindowBytes: w.windowBytes, Start: start, Sink: t.sink, Siding: copies.Before(fedBack{t.siding, t}),
+		Ordering: w.ordering, MaxInFlight: w.budget, MaxInFlightBytes: w.maxInFlightBytes, Start: start, Sink: t.sink, RetryTable: copies.Before(fedBack{t.retryTable, t}),
 		MaxWaiting: w.held, Block: w.hold, Retry: relay.Backoff{Min: 50 * time.Millisecond, Max: time.Second},
 	})
 	copies.Through(t.line)
@@ -201,7 +202,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
 	defer cancel()
-	if err := t.siding.Load(ctx, offering{t.line, t}); err != nil {
+	if err := t.retryTable.Load(ctx, offering{t.line, t}); err != nil {
 		return nil, err
 	}
 	ctx, t.cancel = context.WithCancel(l.ctx)
@@ -217,7 +218,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 func (t *term) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return t.line.Run(ctx) })
-	group.Go(func() error { return t.siding.Run(ctx) })
+	group.Go(func() error { return t.retryTable.Run(ctx) })
 	group.Go(func() error { return t.mirror.run(ctx) })
 	return group.Wait()
 }
@@ -226,7 +227,7 @@ func (t *term) run(ctx context.Context) error {
 func (t *term) Stopping() {
 	t.stopped.Store(true)
 	t.mirror.stop()
-	t.siding.StopFeeding()
+	t.retryTable.StopFeeding()
 	t.line.Stopping()
 }
 
@@ -236,7 +237,7 @@ func (t *term) WaitSettled(ctx context.Context) error {
 		return err
 	}
 	t.mirror.wait(ctx)
-	return t.siding.WaitIdle(ctx)
+	return t.retryTable.WaitIdle(ctx)
 }
 
 // end is replication's term.end.
@@ -252,13 +253,13 @@ func (t *term) end() {
 func (t *term) inspect() {
 	shot := t.line.Snapshot()
 	switch {
-	case shot.Events > t.w.window:
-		t.w.fail(nil, "I5: %s has %d events in a window of %d", t.name, shot.Events, t.w.window)
-	case shot.Bytes > t.w.windowBytes+t.w.oversize:
-		t.w.fail(nil, "I5: %s has %d bytes in a window of %d", t.name, shot.Bytes, t.w.windowBytes)
-	case shot.WaitingChains > t.w.held:
-		t.w.fail(nil, "I5: %s holds %d chains, of %d at most", t.name, shot.WaitingChains, t.w.held)
-	case t.siding.Snapshot().InFlight > 2000:
-		t.w.fail(nil, "I5: %s has %d rows in flight", t.name, t.siding.Snapshot().InFlight)
+	case shot.Events > t.w.budget:
+		t.w.fail(nil, "I5: %s has %d events in an in-flight budget of %d", t.name, shot.Events, t.w.budget)
+	case shot.Bytes > t.w.maxInFlightBytes+t.w.oversize:
+		t.w.fail(nil, "I5: %s has %d bytes in an in-flight budget of %d", t.name, shot.Bytes, t.w.maxInFlightBytes)
+	case shot.WaitingGroups > t.w.held:
+		t.w.fail(nil, "I5: %s holds %d ordering groups, of %d at most", t.name, shot.WaitingGroups, t.w.held)
+	case t.retryTable.Snapshot().InFlight > 2000:
+		t.w.fail(nil, "I5: %s has %d rows in flight", t.name, t.retryTable.Snapshot().InFlight)
 	}
 }

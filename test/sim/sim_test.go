@@ -1,7 +1,7 @@
-// Package sim runs the real line, siding and mirror of two processes in a bubble, on a PostgreSQL,
-// a broker and a store in memory: everything that comes from outside, its delays and its faults are
-// drawn from a seed. What the world then holds is compared at every step with what the invariants
-// allow.
+// Package sim runs the real line, retry table and mirror of two processes in a bubble, on a
+// PostgreSQL, a broker and a store in memory: everything that comes from outside, its delays and
+// its faults are drawn from a seed. What the world then holds is compared at every step with what
+// the invariants allow.
 package sim
 
 import (
@@ -22,7 +22,7 @@ var (
 	seeds = flag.Int("seeds", usual, "how many seeds TestSeeds plays")
 	first = flag.Uint64("first", 1, "the first of them")
 	one   = flag.Uint64("seed", 0, "play this seed alone; a seed that fails does so again in nearly all runs")
-	all   = flag.Bool("all", false, "print the history of all chains, not only of the one at fault")
+	all   = flag.Bool("all", false, "print the history of all ordering groups, not only of the one at fault")
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -43,7 +43,7 @@ func (t *term) newStore() *faultyStore {
 func (s *faultyStore) do(ctx context.Context, d *dice, of actor, what string, exec func(context.Context) error) error {
 	w := s.t.w
 	w.step()
-	if !s.t.gate(ctx) {
+	if !s.t.pausedDest(ctx) {
 		return ctx.Err()
 	}
 	w.mu.Lock()
@@ -75,7 +75,7 @@ func (s *faultyStore) do(ctx context.Context, d *dice, of actor, what string, ex
 	if fenced && !isFenced(err) {
 		w.fail(nil, "I9: %s of %s is carried out, and it is fenced", what, s.t.name)
 	}
-	if !slept(ctx, after) || !s.t.gate(ctx) {
+	if !slept(ctx, after) || !s.t.pausedDest(ctx) {
 		return ctx.Err()
 	}
 	if fate < lost {
@@ -94,7 +94,7 @@ func (s *faultyStore) Lease(ctx context.Context) (first int64, err error) {
 	return first, err
 }
 
-func (s *faultyStore) Load(ctx context.Context, each func(store.Count) error) (highest outbox.Position, err error) {
+func (s *faultyStore) Load(ctx context.Context, each func(store.Count) error) (highest event.Position, err error) {
 	var counts []store.Count
 	err = s.do(ctx, &s.writer, theWriter, "load", func(ctx context.Context) (err error) {
 		counts = nil
@@ -110,7 +110,7 @@ func (s *faultyStore) Load(ctx context.Context, each func(store.Count) error) (h
 	return highest, err
 }
 
-func (s *faultyStore) Positions(ctx context.Context, from outbox.Position, limit int) (list []store.Owned, err error) {
+func (s *faultyStore) Positions(ctx context.Context, from event.Position, limit int) (list []store.Owned, err error) {
 	err = s.do(ctx, &s.lookup, theLookup, "lookup", func(ctx context.Context) (err error) {
 		list, err = s.Store.Positions(ctx, from, min(limit, 1000))
 		return err
@@ -118,16 +118,16 @@ func (s *faultyStore) Positions(ctx context.Context, from outbox.Position, limit
 	return list, err
 }
 
-func (s *faultyStore) Park(ctx context.Context, rows []*store.Row) error {
+func (s *faultyStore) Defer(ctx context.Context, rows []*store.Row) error {
 	w := s.t.w
 	s.t.inspectRound(rows)
 	naming := s.writer.in(500)
-	return s.do(ctx, &s.writer, theWriter, "park", func(ctx context.Context) error {
+	return s.do(ctx, &s.writer, theWriter, "defer", func(ctx context.Context) error {
 		w.mu.Lock()
 		for _, row := range rows {
 			e := w.eventAt[row.Event.Position]
 			if !e.is(&row.Event) {
-				w.failLocked(e, "I5: %s parks %s with the bytes of another event", s.t.name, e)
+				w.failLocked(e, "I5: %s defers %s with the bytes of another event", s.t.name, e)
 			}
 			if row.Dead {
 				w.checkDead(s.t, e, row, store.Result{Class: row.Class, Reason: row.Reason, Attempts: row.Attempts})
@@ -143,18 +143,18 @@ func (s *faultyStore) Park(ctx context.Context, rows []*store.Row) error {
 			}
 		}
 		w.mu.Unlock()
-		err := s.Store.Park(ctx, rows)
+		err := s.Store.Defer(ctx, rows)
 		for _, row := range rows {
-			w.note(s.t.name, w.eventAt[row.Event.Position], "is parked, n=%d dead=%t %s: %v", row.N, row.Dead, row.Reason, err)
+			w.note(s.t.name, w.eventAt[row.Event.Position], "is deferred, n=%d dead=%t %s: %v", row.N, row.Dead, row.Reason, err)
 		}
 		return err
 	})
 }
 
-func (s *faultyStore) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []store.Run, err error) {
+func (s *faultyStore) Runs(ctx context.Context, groups []uint64, run int, size, acked int64) (runs []store.Run, err error) {
 	s.t.inspectBudget(size)
 	err = s.do(ctx, &s.feeder, theFeeder, "runs", func(ctx context.Context) (err error) {
-		runs, err = s.Store.Runs(ctx, chains, min(run, s.t.w.rows), size, acked)
+		runs, err = s.Store.Runs(ctx, groups, min(run, s.t.w.rows), size, acked)
 		return err
 	})
 	if err == nil {
@@ -167,12 +167,12 @@ func (s *faultyStore) Runs(ctx context.Context, chains []uint64, run int, size, 
 	return runs, err
 }
 
-func (s *faultyStore) Sweep(ctx context.Context, at store.Cursor, limit int) (chains []uint64, next store.Cursor, err error) {
+func (s *faultyStore) Sweep(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
 	err = s.do(ctx, &s.feeder, theFeeder, "sweep", func(ctx context.Context) (err error) {
-		chains, next, err = s.Store.Sweep(ctx, at, min(limit, s.t.w.page))
+		groups, next, err = s.Store.Sweep(ctx, at, min(limit, s.t.w.page))
 		return err
 	})
-	return chains, next, err
+	return groups, next, err
 }
 
 func (s *faultyStore) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
@@ -183,12 +183,12 @@ func (s *faultyStore) Skip(ctx context.Context, at store.Cursor) (next store.Cur
 	return next, ok, err
 }
 
-func (s *faultyStore) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
+func (s *faultyStore) Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error) {
 	err = s.do(ctx, &s.feeder, theFeeder, "due", func(ctx context.Context) (err error) {
-		chains, next, err = s.Store.Due(ctx, limit)
+		groups, next, err = s.Store.Due(ctx, limit)
 		return err
 	})
-	return chains, next, err
+	return groups, next, err
 }
 
 func (s *faultyStore) Apply(ctx context.Context, results []store.Result) error {
@@ -264,11 +264,11 @@ func (s *faultyStore) Answer(ctx context.Context, answers []store.Answer) (done 
 }
 
 // checkDead checks that a dead letter has a reason to be one (invariant I4).
-func (w *world) checkDead(t *term, e *event, row *store.Row, r store.Result) {
+func (w *world) checkDead(t *term, e *simEvent, row *store.Row, r store.Result) {
 	switch {
 	case e.fault || r.Class == sink.Permanent && e.refusals > 0:
 	case r.Class == sink.Transient && r.Reason != "" && e.refusals > 0 && r.Attempts >= min(w.attempts, e.refusals):
-	case w.maxAge > 0 && !row.ParkedAt.IsZero() && time.Since(row.ParkedAt) > w.maxAge:
+	case w.maxAge > 0 && !row.DeferredAt.IsZero() && time.Since(row.DeferredAt) > w.maxAge:
 	default:
 		w.failLocked(e, "I4: %s condemns %s: %s %s, %d attempts", t.name, e, r.Class, r.Reason, r.Attempts)
 	}

@@ -24,7 +24,7 @@ type session struct {
 // seize is replication's: it stands by until the slot is free, and leads.
 func (l *life) seize() (*session, error) {
 	for {
-		if !l.gate(l.ctx) {
+		if !l.pausedDest(l.ctx) {
 			return nil, errKilled
 		}
 		w := l.w
@@ -67,7 +67,7 @@ func (l *life) seize() (*session, error) {
 // lead raises the epoch, unless nobody led since this process did.
 func (l *life) lead(s *session) error {
 	w := l.w
-	pause := func() bool { return slept(l.ctx, l.dice.about(w.speed[theReporter])) && l.gate(l.ctx) }
+	pause := func() bool { return slept(l.ctx, l.dice.about(w.speed[theReporter])) && l.pausedDest(l.ctx) }
 	if !pause() {
 		return errKilled
 	}
@@ -168,12 +168,12 @@ func (s *session) finish(readerDone chan error) error {
 	switch {
 	case err == nil:
 		lsn := t.line.Watermark().LSN
-		if slept(s.ctx, w.speed[theReporter]) && s.gate(s.ctx) && s.write(lsn) {
+		if slept(s.ctx, w.speed[theReporter]) && s.pausedDest(s.ctx) && s.write(lsn) {
 			w.note(t.name, nil, "has stopped, at %s", lsn)
 			t.checkNoted()
 		}
 	case s.ctx.Err() == nil:
-		w.note(t.name, nil, "the stop is cut: %v; %+v %+v", err, t.line.Snapshot(), t.siding.Snapshot())
+		w.note(t.name, nil, "the stop is cut: %v; %+v %+v", err, t.line.Snapshot(), t.retryTable.Snapshot())
 		w.checkCut(t)
 	}
 	return errStopped
@@ -187,7 +187,9 @@ func (s *session) write(lsn pglogrepl.LSN) bool {
 	if w.holder != s {
 		return false
 	}
-	if s.term.epoch != w.epoch { // a newer leader has raised it, and lost the slot again: our next raise of the ceiling tells
+	// a newer leader has raised it, and lost the slot again: our next raise of the flush limit
+	// tells
+	if s.term.epoch != w.epoch {
 		w.loseSession()
 		return false
 	}
@@ -209,7 +211,7 @@ func (s *session) reports() {
 			return
 		}
 		timer.Stop()
-		if !s.gate(s.ctx) {
+		if !s.pausedDest(s.ctx) {
 			return
 		}
 		lsn := line.Watermark().LSN
@@ -301,10 +303,10 @@ func (s *session) send(d *dice, tx *tx) error {
 	w, line := s.w, s.term.line
 	pause := func() bool {
 		if d.in(500) {
-			return s.gate(s.reading)
+			return s.pausedDest(s.reading)
 		}
 		line.Wake(false)
-		return slept(s.reading, d.about(w.speed[theReader])) && s.gate(s.reading)
+		return slept(s.reading, d.about(w.speed[theReader])) && s.pausedDest(s.reading)
 	}
 	if !pause() {
 		return errSession

@@ -14,9 +14,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// TestHealthyHour has a Prometheus with the shipped alerts, as they are, watch a leader under load, its standby and a clean
-// takeover now and then, for as long as faults are played by TestSoak: none may fire. In CI that is half a minute, in which next to
-// none of them could: it shows there that this test works, and `make soak` gives it its hour.
+// TestHealthyHour has a Prometheus with the shipped alerts, as they are, watch a leader under load,
+// its standby and a clean takeover now and then, for as long as faults are played by TestSoak: none
+// may fire. In CI that is half a minute, in which next to none of them could: it shows there that
+// this test works, and `make soak` gives it its hour.
 func TestHealthyHour(t *testing.T) {
 	s := &soak{Stand: stand.New(t, stand.SharedRabbitMQ(t))}
 	s.relays = [2]*runner.Relay{s.Start(), s.Start()}
@@ -31,7 +32,8 @@ func TestHealthyHour(t *testing.T) {
 	for i := range rounds {
 		s.pass(*duration / rounds)
 		s.Until("events to flow", s.flows())
-		if code := s.relays[i%2].Stop(t); code != 0 && code != 5 { // 5: the stop was cut, on a machine that does much else
+		// 5: the stop was cut, on a machine that does much else
+		if code := s.relays[i%2].Stop(t); code != 0 && code != 5 {
 			t.Errorf("a stop exits %d", code)
 		}
 		s.relays[i%2] = s.Start()

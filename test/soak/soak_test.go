@@ -1,8 +1,8 @@
 //go:build nightly
 
-// Package soak breaks things at random under load for as long as it is told to, and asks the checker; then it breaks nothing for
-// as long, and asks Prometheus. `make soak` runs it for an hour of each; without -for it is a short look that the soak itself
-// works.
+// Package soak breaks things at random under load for as long as it is told to, and asks the
+// checker; then it breaks nothing for as long, and asks Prometheus. `make soak` runs it for an hour
+// of each; without -for it is a short look that the soak itself works.
 package soak
 
 import (
@@ -35,7 +35,7 @@ type soak struct {
 	later  bool // the destination "later" is there
 }
 
-// faults are what a bad day brings; each mends itself before it returns.
+// faults are what a bad day brings; each fixes itself before it returns.
 var faults = []struct {
 	name string
 	do   func(*soak)
@@ -47,10 +47,13 @@ var faults = []struct {
 	}},
 	{"stop a relay", func(s *soak) {
 		i := s.random.IntN(2)
-		s.Must(s.relays[i].WaitLog(s.Context(), `"msg":"starting"`)) // a signal before that ends it as it ends any process
+		// a signal before that ends it as it ends any process
+		s.Must(s.relays[i].WaitLog(s.Context(), `"msg":"starting"`))
 		code := s.relays[i].Stop(s.T)
-		fenced := code == 1 && strings.Contains(s.relays[i].Log(), "fenced") // it was about to end by itself, from an earlier fault
-		if code != 0 && code != 5 && !fenced {                               // 5: it had events, and no session or no broker
+		// it was about to end by itself, from an earlier fault
+		fenced := code == 1 && strings.Contains(s.relays[i].Log(), "fenced")
+		// 5: it had events, and no session or no broker
+		if code != 0 && code != 5 && !fenced {
 			s.T.Errorf("a stop exits %d", code)
 		}
 		s.relays[i] = s.Launch()
@@ -64,7 +67,7 @@ var faults = []struct {
 	{"cut the way to the broker", func(s *soak) {
 		s.Broker.Cut()
 		s.pass(time.Second)
-		s.Must(s.Broker.Mend())
+		s.Must(s.Broker.Fix())
 	}},
 	{"hold the broker's answers, then reset", func(s *soak) {
 		s.Broker.Hold(netproxy.Down)
@@ -75,7 +78,7 @@ var faults = []struct {
 	{"cut the way to PostgreSQL", func(s *soak) {
 		s.Postgres.Cut()
 		s.pass(time.Second)
-		s.Must(s.Postgres.Mend())
+		s.Must(s.Postgres.Fix())
 	}},
 	{"hold the reports, then reset", func(s *soak) {
 		s.Postgres.Hold(netproxy.Up)
@@ -107,19 +110,20 @@ var faults = []struct {
 			s.Bind(s.Usual(), "#")
 		}
 	}},
-	{"replay the letters", func(s *soak) { s.replay("0s") }},
+	{"replay the dead letters", func(s *soak) { s.replay("0s") }},
 }
 
-// replay asks for all letters; those of poison that is still poison die again.
+// replay asks for all dead letters; those of poison that is still poison die again.
 func (s *soak) replay(wait string) {
 	args := []string{"dead-letters", "replay", "--all", "--wait", wait}
 	if s.RabbitMQ != nil {
 		args = append(args, s.Antidote()...)
 	}
-	s.Command(args...) // it fails when the relays are away, and when a letter is refused
+	s.Command(args...) // it fails when the relays are away, and when a dead letter is refused
 }
 
-// pass lets the fault last while the load goes on: until so much time has passed or the load stands still.
+// pass lets the fault last while the load goes on: until so much time has passed or the load stands
+// still.
 func (s *soak) pass(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -153,9 +157,9 @@ func soakFor(t *testing.T, kind stand.Kind, d time.Duration) {
 		s.MakeLater()
 	}
 	s.Antidote()
-	s.Until("all letters to be replayed, and nothing to be parked", func() bool {
+	s.Until("all dead letters to be replayed, and nothing to be deferred", func() bool {
 		s.replay("5s")
-		return s.Sided(checker.Open) == 0 && s.Sided(checker.Parked) == 0
+		return s.RetryRow(checker.Open) == 0 && s.RetryRow(checker.Deferred) == 0
 	})
 	s.Check(-1)
 	for name, n := range count {
@@ -163,7 +167,8 @@ func soakFor(t *testing.T, kind stand.Kind, d time.Duration) {
 	}
 }
 
-// relaunchEnded starts a relay anew that has ended by itself: one that was fenced while it was frozen does (exit 1).
+// relaunchEnded starts a relay again that has ended by itself: one that was fenced while it was
+// frozen does (exit 1).
 func (s *soak) relaunchEnded() {
 	for i, r := range s.relays {
 		if r.Running() {

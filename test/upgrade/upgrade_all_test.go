@@ -1,7 +1,8 @@
 //go:build testall
 
-// Package upgrade has an earlier version of the relay and this one take over from each other, under load: the older one is a binary
-// built from this repository's history. What is said of it in docs/upgrade.md is tested here.
+// Package upgrade has an earlier version of the relay and this one take over from each other, under
+// load: the older one is a binary built from this repository's history. What is said of it in
+// docs/upgrade.md is tested here.
 package upgrade
 
 import (
@@ -21,7 +22,7 @@ import (
 func TestMain(m *testing.M) { servers.Main(m) }
 
 //go:embed siding-commit
-var sidingCommit string
+var retryTableCommit string
 
 // commit is the hash in a file of this directory, whose other lines are comments.
 func commit(t *testing.T, file string) string {
@@ -33,8 +34,8 @@ func commit(t *testing.T, file string) string {
 	return hash
 }
 
-// The leader is stopped in order and hands the slot over: nothing comes twice, but what RabbitMQ gets anew with a channel that it
-// has ended over an exchange that is missing.
+// The leader is stopped in order and hands the slot over: nothing comes twice, but what RabbitMQ
+// gets again with a channel that it has ended over an exchange that is missing.
 func TestStopped(t *testing.T) {
 	stand.OnEachRouted(t, func(s *stand.Stand) {
 		u := begin(s)
@@ -70,12 +71,13 @@ func begin(s *stand.Stand) *upgrade {
 	s.T.Helper()
 	s.Retry = "backoff: 100ms, max_backoff: 1s"
 	s.WatchFlush()
-	return &upgrade{Stand: s, older: runner.BuildAt(s.T, commit(s.T, sidingCommit)), newer: s.Binary}
+	return &upgrade{Stand: s, older: runner.BuildAt(s.T, commit(s.T, retryTableCommit)), newer: s.Binary}
 }
 
-// roll goes from the older version to the newer one, back, and to the newer one again. In all of it some events are parked, for their
-// destination is missing, and some are dead letters, which operators replay or discard by commands of the version that does not lead; each
-// version reads, feeds and moves rows that the other one wrote.
+// roll goes from the older version to the newer one, back, and to the newer one again. In all of it
+// some events are deferred, for their destination is missing, and some are dead letters, which
+// operators replay or discard by commands of the version that does not lead; each version reads,
+// feeds and moves rows that the other one wrote.
 func (u *upgrade) roll() {
 	u.T.Helper()
 	u.Kinds = []load.Kind{u.ToLater(0.3, 0), u.Poison(0.05, 0)}
@@ -83,9 +85,10 @@ func (u *upgrade) roll() {
 	u.Leads(u.leader)
 	stop := u.Load(150)
 	u.goesOn()
-	u.replaces(u.newer, u.goesOn) // beside the new version, which has brought the schema up to itself
+	// beside the new version, which has brought the schema up to itself
+	u.replaces(u.newer, u.goesOn)
 	u.goesOn()
-	u.order(u.older, checker.Discarded, "discard", "--id", u.SidedIDs(checker.Open)[0])
+	u.order(u.older, checker.Discarded, "discard", "--id", u.RetryRowIDs(checker.Open)[0])
 	u.expand()
 	u.replaces(u.older, u.goesOn)
 	u.goesOn()
@@ -95,7 +98,7 @@ func (u *upgrade) roll() {
 	u.order(u.newer, checker.Replayed, append([]string{"replay", "--all"}, u.Antidote()...)...)
 	u.MakeLater()
 	u.MoreOf(u.Later(), 20)
-	u.replaces(u.newer, func() {}) // while what was parked is delivered
+	u.replaces(u.newer, func() {}) // while what was deferred is delivered
 	u.More(100)
 	stop()
 	u.AwaitEmpty()
@@ -116,35 +119,37 @@ func (u *upgrade) start(version string) *runner.Relay {
 	u.T.Helper()
 	u.Binary = version
 	r := u.Start()
-	if older := strings.Contains(r.Log(), `"version":"`+commit(u.T, sidingCommit)[:7]+`"`); older != (version == u.older) {
+	if older := strings.Contains(r.Log(), `"version":"`+commit(u.T, retryTableCommit)[:7]+`"`); older != (version == u.older) {
 		u.T.Fatalf("%s is the wrong version: %s", version, r.Log())
 	}
 	return r
 }
 
-// goesOn waits until events arrive, are parked and are given up.
+// goesOn waits until events arrive, are deferred and are given up.
 func (u *upgrade) goesOn() {
 	u.T.Helper()
-	parked, dead := u.Sided(checker.Parked), u.Sided(checker.Open)
+	deferred, dead := u.RetryRow(checker.Deferred), u.RetryRow(checker.Open)
 	u.More(50)
-	u.AwaitSided(checker.Parked, parked+10)
-	u.AwaitSided(checker.Open, dead+2)
+	u.AwaitRetryRow(checker.Deferred, deferred+10)
+	u.AwaitRetryRow(checker.Open, dead+2)
 }
 
-// order has the leader carry out a command of a version on dead letters, of which some come to a state by that.
-func (u *upgrade) order(version string, state checker.SidedState, args ...string) {
+// order has the leader carry out a command of a version on dead letters, of which some come to a
+// state by that.
+func (u *upgrade) order(version string, state checker.RetryRowState, args ...string) {
 	u.T.Helper()
 	u.Binary = version
-	before := u.Sided(state)
+	before := u.RetryRow(state)
 	args = append([]string{"dlq", args[0], "--wait", "0"}, args[1:]...)
 	if result := u.Command(args...); result.Code != 0 {
 		u.T.Fatalf("%v ends with %d: %s%s", args, result.Code, result.Stdout, result.Stderr)
 	}
-	u.Until("letters to be "+string(state), func() bool { return u.Sided(state) > before })
+	u.Until("dead letters to be "+string(state), func() bool { return u.RetryRow(state) > before })
 }
 
-// expand makes the schema that of a version to come: with more columns than either version here knows, and no other difference, as
-// each migration must be. Each table by itself: two locks, taken in another order than the leader's, could be a deadlock.
+// expand makes the schema that of a version to come: with more columns than either version here
+// knows, and no other difference, as each migration must be. Each table by itself: two locks, taken
+// in another order than the leader's, could be a deadlock.
 func (u *upgrade) expand() {
 	u.T.Helper()
 	var tables []string

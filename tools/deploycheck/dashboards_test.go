@@ -21,7 +21,8 @@ import (
 //nolint:staticcheck // the newer schema is for Grafana's next API; files of this one are what all versions import
 func decodeDashboard(text string) (d dashboard.Dashboard, err error) {
 	err = d.UnmarshalJSONStrict([]byte(text))
-	if found := cog.BuildErrors(nil); errors.As(err, &found) && len(found) == 0 { // it returns an empty list for no error
+	// it returns an empty list for no error
+	if found := cog.BuildErrors(nil); errors.As(err, &found) && len(found) == 0 {
 		err = nil
 	}
 	return d, err

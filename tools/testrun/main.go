@@ -34,7 +34,8 @@ func main() {
 func run(args []string) (int, error) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	signal.Ignore(syscall.SIGPIPE) // who reads this may end first; go test has to be ended all the same
+	// who reads this may end first; go test has to be ended all the same
+	signal.Ignore(syscall.SIGPIPE)
 
 	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json", "-timeout=0"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it is ended with its children
@@ -87,7 +88,8 @@ func watch(rep *report, group int, interrupts <-chan os.Signal, done <-chan stru
 			end(group, syscall.SIGINT, done)
 		case <-tick.C:
 			if rep.stuck() {
-				end(group, syscall.SIGQUIT, done) // by which a test prints where its goroutines stand
+				// by which a test prints where its goroutines stand
+				end(group, syscall.SIGQUIT, done)
 			}
 		}
 	}

@@ -27,9 +27,10 @@ type report struct {
 	passed   int
 	failures []failure
 	slowest  []testjson.TestCase
-	running  map[string]map[string]time.Time // of the packages whose tests have begun, their tests, and since when
-	moved    time.Time                       // when a test or a package has last ended
-	ended    bool                            // the watchdog has ended the run
+	// of the packages whose tests have begun, their tests, and since when
+	running map[string]map[string]time.Time
+	moved   time.Time // when a test or a package has last ended
+	ended   bool      // the watchdog has ended the run
 }
 
 // failure is a test or a package, and what it has said of it.
@@ -87,7 +88,8 @@ func (r *report) packageEvent(ev testjson.TestEvent, pkg *testjson.Package) {
 	switch {
 	case ev.Action == testjson.ActionFail:
 		verdict = "FAIL"
-		if len(pkg.Failed) == 0 { // it does not build, its TestMain failed, or it has panicked outside of a test
+		// it does not build, its TestMain failed, or it has panicked outside of a test
+		if len(pkg.Failed) == 0 {
 			r.fail(name, strings.Join(pkg.OutputLines(testjson.TestCase{}), ""))
 		}
 	case pkg.Total == 0:

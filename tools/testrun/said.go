@@ -19,8 +19,8 @@ const (
 )
 
 var (
-	// partBegins is where t.Log, t.Error or t.Fatal begins, which go test -json does not tell apart,
-	// or a process says why it ends.
+	// partBegins is where t.Log, t.Error or t.Fatal begins, which go test -json does not tell
+	// apart, or a process says why it ends.
 	partBegins = regexp.MustCompile(`^(    \S+\.go:\d+: |panic: |fatal error: )`)
 	partGoesOn = []byte("        ")
 )

@@ -46,7 +46,7 @@ func TestSaidIsBounded(t *testing.T) {
 	}
 	text := string(said(in.Bytes()))
 	if !utf8.ValidString(text) {
-		t.Error("a letter is cut in two")
+		t.Error("a dead letter is cut in two")
 	}
 	for _, want := range []string{"a_test.go:0: ", "a_test.go:14: ", "… 970 more …", "a_test.go:985: ", "a_test.go:999: "} {
 		if !strings.Contains(text, want) {

@@ -3,27 +3,27 @@ package command
 import (
 	"errors"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // UsageError is an error of exit 2: the command line is wrong.
 func UsageError(what string) error {
-	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "usage", What: what}
+	return &event.Stop{Code: event.ExitUsage, Reason: "usage", What: what}
 }
 
-// ExitCode is the code of a Stop; 2 for an error from before the command began (an unknown command, flag or argument);
-// else 1.
+// ExitCode is the code of a Stop; 2 for an error from before the command began (an unknown command,
+// flag or argument); else 1.
 func ExitCode(err error, started bool) int {
-	var stop *outbox.Stop
+	var stop *event.Stop
 	switch {
 	case err == nil:
-		return outbox.ExitOK
+		return event.ExitOK
 	case errors.As(err, &stop):
 		return stop.Code
 	case !started:
-		return outbox.ExitUsage
+		return event.ExitUsage
 	}
-	return outbox.ExitFailure
+	return event.ExitFailure
 }
 
 // Logged is an error that was already logged or shown. It is not printed again.

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 func TestExitCodes(t *testing.T) {
-	lost := &outbox.Stop{Code: outbox.ExitOperator, What: "the slot is gone"}
+	lost := &event.Stop{Code: event.ExitOperator, What: "the slot is gone"}
 	for _, c := range []struct {
 		err     error
 		started bool

@@ -1,4 +1,5 @@
-// Package command is what the commands share: the configuration of -c, errors of usage, exit codes, times on the command line.
+// Package command is what the commands share: the configuration of -c, errors of usage, exit codes,
+// times on the command line.
 package command
 
 import (
@@ -29,8 +30,8 @@ type Options struct {
 	Build      Build  // this binary
 }
 
-// Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml, which alone may be missing: then
-// the environment has to say everything.
+// Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml, which alone
+// may be missing: then the environment has to say everything.
 func (g *Options) Load() (*config.Config, error) { return config.Load(g.Path(), os.Environ()) }
 
 // Path is that file; "" when there is none.

@@ -1,4 +1,5 @@
-// Package compare is the command `compare debezium`: it reads the messages of two relays and reports what differs.
+// Package compare is the command `compare debezium`: it reads the messages of two relays and
+// reports what differs.
 package compare
 
 import (
@@ -12,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // New is the command compare.
@@ -106,8 +107,9 @@ func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.W
 }
 
 func openError(side compare.Side, err error) error {
-	return &outbox.Stop{Code: outbox.ExitFailure, Reason: "compare", What: "open " + side.String(), Err: err}
+	return &event.Stop{Code: event.ExitFailure, Reason: "compare", What: "open " + side.String(), Err: err}
 }
 
-// rememberedIDs is how many paired ids are known again when they come once more: some 60 MB when there are as many.
+// rememberedIDs is how many paired ids are known again when they come once more: some 60 MB when
+// there are as many.
 const rememberedIDs = 1_000_000

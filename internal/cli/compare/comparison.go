@@ -14,16 +14,17 @@ import (
 
 // side reads the topics or exchanges of one relay.
 type side interface {
-	// read hands over messages until ctx ends, or fails. It closes caughtUp when everything was handed over that was there when it
-	// was opened.
+	// read hands over messages until ctx ends, or fails. It closes caughtUp when everything was
+	// handed over that was there when it was opened.
 	read(ctx context.Context, messages chan<- compare.Message, caughtUp chan<- struct{}) error
 	// partitions is how many each topic has; nil: none has any.
 	partitions() []int
 	close()
 }
 
-// comparison is one run of compare debezium: it hands the messages of two sides to the matcher, pauses a side that is far ahead, and
-// knows when it is over. But for the reading it belongs to one goroutine.
+// comparison is one run of compare debezium: it hands the messages of two sides to the matcher,
+// pauses a side that is far ahead, and knows when it is over. But for the reading it belongs to one
+// goroutine.
 type comparison struct {
 	f       *compareFlags
 	out     io.Writer
@@ -131,8 +132,9 @@ func (r *comparison) announceCounting(now time.Time) {
 	}
 }
 
-// isOver reports whether that was all: the end that was asked for has come, and then the counterparts of what had come before it, or no
-// more of them for as long as one side may be behind.
+// isOver reports whether that was all: the end that was asked for has come, and then the
+// counterparts of what had come before it, or no more of them for as long as one side may be
+// behind.
 func (r *comparison) isOver(now time.Time) bool {
 	if !r.ended {
 		f := r.f
@@ -158,7 +160,8 @@ func (r *comparison) full(side compare.Side) bool {
 	return bytes >= r.limitBytes()
 }
 
-// dropOldest gives up the oldest messages of a full side when waiting does not help: the other one is full, too, or silent.
+// dropOldest gives up the oldest messages of a full side when waiting does not help: the other one
+// is full, too, or silent.
 func (r *comparison) dropOldest(now time.Time) {
 	full := [2]bool{r.full(compare.Theirs), r.full(compare.Ours)}
 	for side := range full {

@@ -32,7 +32,8 @@ type kafkaPart struct{ next, end int64 }
 const (
 	kafkaTimeout  = 20 * time.Second // for one answer, connecting included
 	kafkaRetryFor = time.Minute      // how long a partition may answer with errors
-	kafkaFetch    = 1 << 20          // bytes of one partition in one answer; a larger record comes alone
+	// bytes of one partition in one answer; a larger record comes alone
+	kafkaFetch = 1 << 20
 )
 
 func openKafkaSide(ctx context.Context, f *compareFlags, c *config.Config, topics []string) (side, error) {
@@ -242,7 +243,7 @@ func (s *kafkaSide) fetch(ctx context.Context, unit, partition int, part *kafkaP
 		if r.Offset < part.next {
 			continue // a batch is given as a whole
 		}
-		m.Unit, m.Partition = unit, partition
+		m.ExchangeOrTopic, m.Partition = unit, partition
 		m.Where = fmt.Sprintf("%s, partition %d, offset %d", s.topics[unit], partition, r.Offset)
 		select {
 		case messages <- m:
@@ -253,7 +254,8 @@ func (s *kafkaSide) fetch(ctx context.Context, unit, partition int, part *kafkaP
 	}
 	if stream, ok := res.Records.(*protocol.RecordStream); ok {
 		for _, batch := range stream.Records {
-			if end, ok := batch.(*protocol.ControlBatch); ok { // of a transaction: it is an offset without a record
+			// of a transaction: it is an offset without a record
+			if end, ok := batch.(*protocol.ControlBatch); ok {
 				part.next = max(part.next, end.BaseOffset+1)
 			}
 		}

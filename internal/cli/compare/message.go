@@ -48,7 +48,7 @@ func (s *rabbitSide) message(d *amqp.Delivery) compare.Message {
 	}
 	for i, exchange := range s.exchanges {
 		if d.Exchange == exchange {
-			m.Unit = i
+			m.ExchangeOrTopic = i
 		}
 	}
 	text := func(name, value string) {
@@ -78,7 +78,8 @@ func (s *rabbitSide) message(d *amqp.Delivery) compare.Message {
 	return m
 }
 
-// rabbitHeaders are the headers of an AMQP message by name: a table has no order. Each carries its type, which consumers see.
+// rabbitHeaders are the headers of an AMQP message by name: a table has no order. Each carries its
+// type, which consumers see.
 func rabbitHeaders(table amqp.Table) []compare.Header {
 	headers := make([]compare.Header, 0, len(table))
 	for name, value := range table {

@@ -17,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// rabbitSide consumes an exclusive queue of its own, bound to some exchanges. The queue goes with the connection.
+// rabbitSide consumes an exclusive queue of its own, bound to some exchanges. The queue goes with
+// the connection.
 type rabbitSide struct {
 	conn       *amqp.Connection
 	exchanges  []string
@@ -26,7 +27,8 @@ type rabbitSide struct {
 	number     int
 }
 
-// rabbitPrefetch bounds what the broker sends ahead of what was taken. In front of a side that waits, the queue grows at the broker.
+// rabbitPrefetch bounds what the broker sends ahead of what was taken. In front of a side that
+// waits, the queue grows at the broker.
 const rabbitPrefetch = 100
 
 func openRabbitSide(ctx context.Context, f *compareFlags, c *config.Config, exchanges []string) (side, error) {
@@ -105,7 +107,8 @@ func dialRabbit(ctx context.Context, f *compareFlags, c *config.Config) (*amqp.C
 func dialRabbitAt(ctx context.Context, url string, cfg amqp.Config, login func() (user, password string, err error)) (*amqp.Connection, error) {
 	uri, err := amqp.ParseURI(url)
 	if err != nil {
-		return nil, errors.New("the address of RabbitMQ is not amqp://USER:PASSWORD@HOST:PORT/VHOST") // its own words may quote the password
+		// its own words may quote the password
+		return nil, errors.New("the address of RabbitMQ is not amqp://USER:PASSWORD@HOST:PORT/VHOST")
 	}
 	user, password := uri.Username, uri.Password
 	if login != nil {
@@ -132,7 +135,8 @@ func dialRabbitAt(ctx context.Context, url string, cfg amqp.Config, login func()
 		if err != nil {
 			return nil, err
 		}
-		return conn, conn.SetDeadline(time.Now().Add(20 * time.Second)) // until it is open; amqp091 takes it away
+		// until it is open; amqp091 takes it away
+		return conn, conn.SetDeadline(time.Now().Add(20 * time.Second))
 	}
 	conn, err := amqp.DialConfig(url, cfg)
 	if err != nil {
@@ -147,7 +151,8 @@ func (s *rabbitSide) close() {
 
 func (s *rabbitSide) partitions() []int { return nil }
 
-// read acknowledges what was taken. When the connection is lost the queue is, and with it what was in it.
+// read acknowledges what was taken. When the connection is lost the queue is, and with it what was
+// in it.
 func (s *rabbitSide) read(ctx context.Context, messages chan<- compare.Message, caughtUp chan<- struct{}) error {
 	close(caughtUp)
 	for {

@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// This file is what compare debezium prints: differences as they are found, how far it is, and the summary.
+// This file is what compare debezium prints: differences as they are found, how far it is, and the
+// summary.
 
 func (r *comparison) found(d compare.Difference) {
 	if len(r.shown) == r.f.limit {
@@ -44,7 +45,8 @@ func (r *comparison) progress() {
 		output.Count(uint64(r.matcher.Total()), "difference"), output.Thousands(uint64(theirs)), output.Thousands(uint64(ours)), output.Bytes(bytes+more)))
 }
 
-// report prints the summary. Its error is of exit 1: why it was cut short, or that there are differences, or nothing to compare.
+// report prints the summary. Its error is of exit 1: why it was cut short, or that there are
+// differences, or nothing to compare.
 func (r *comparison) report(interrupted bool, failure error) error {
 	r.line.Clear()
 	r.matcher.Finish(interrupted || failure != nil)
@@ -56,7 +58,7 @@ func (r *comparison) report(interrupted bool, failure error) error {
 		return err
 	}
 	m := r.matcher
-	stop := &outbox.Stop{Code: outbox.ExitFailure, Reason: "compare", Err: failure}
+	stop := &event.Stop{Code: event.ExitFailure, Reason: "compare", Err: failure}
 	switch {
 	case failure != nil:
 		stop.What = "compare"
@@ -64,7 +66,7 @@ func (r *comparison) report(interrupted bool, failure error) error {
 		stop.What = fmt.Sprintf("%s in %s", output.Count(uint64(m.Total()), "difference"), output.Count(uint64(m.Compared), "compared event"))
 	case m.Compared == 0:
 		stop.What = "no event was compared"
-		stop.Mend = "check the names of the topics or exchanges, --routing-key and --id-header, and whether both relays run"
+		stop.Fix = "check the names of the topics or exchanges, --routing-key and --id-header, and whether both relays run"
 	default:
 		return nil
 	}

@@ -1,5 +1,5 @@
-// Package operate is the operators' commands: dead-letters, deferred and events. They read the database and store requests, which
-// the leading relay carries out.
+// Package operate is the operators' commands: dead-letters, deferred and events. They read the
+// database and store requests, which the leading relay carries out.
 package operate
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // action is a command that asks for something about rows: by their numbers, or by a filter.
@@ -123,7 +123,7 @@ func (f *actionFlags) validateRoute(c *config.Config) error {
 }
 
 // route is where a replay goes; what is nil stays as it was.
-func (f *actionFlags) route() (r outbox.Route) {
+func (f *actionFlags) route() (r event.Route) {
 	if f.kind != dlq.Replay {
 		return r
 	}
@@ -156,7 +156,8 @@ func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClien
 	return f.runBulk(ctx, d, by, out)
 }
 
-// rowsOfEvent are the rows of an event that allow the action; if none does, the newest, whose error says why.
+// rowsOfEvent are the rows of an event that allow the action; if none does, the newest, whose error
+// says why.
 func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int64, err error) {
 	filter, err := f.filter(ctx, d)
 	if err != nil {

@@ -17,10 +17,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// adminClient is the database connection of an operator's command. It works whether or not a relay runs.
+// adminClient is the database connection of an operator's command. It works whether or not a relay
+// runs.
 type adminClient struct {
 	*dlq.Admin
 	cfg  *config.Config
@@ -62,22 +63,23 @@ func withExitCode(err error) error {
 	case errors.As(err, &bad):
 		return command.UsageError("--" + bad.Error())
 	case errors.Is(err, dlq.ErrNoSchema):
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "schema", What: "the tables of schema cdc_relay are missing in this database, or of an older version",
-			Mend: "run `cdc-relay init`, or start this version of the relay once; source.url may name another database",
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "schema", What: "the tables of schema cdc_relay are missing in this database, or of an older version",
+			Fix: "run `cdc-relay init`, or start this version of the relay once; source.url may name another database",
 		}
 	case errors.As(err, &slot):
-		return &outbox.Stop{Code: outbox.ExitFailure, Reason: "no_slot", What: slot.Error(), Mend: "correct source.slot, or run `cdc-relay init`"}
+		return &event.Stop{Code: event.ExitFailure, Reason: "no_slot", What: slot.Error(), Fix: "correct source.slot, or run `cdc-relay init`"}
 	case errors.As(err, &server) && server.Code == "42501":
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "rights", What: "permission denied for the role of source.url", Err: err,
-			Mend: "use the relay's role, or GRANT what docs/dead-letters.md lists for operators",
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "rights", What: "permission denied for the role of source.url", Err: err,
+			Fix: "use the relay's role, or GRANT what docs/dead-letters.md lists for operators",
 		}
 	}
 	return err
 }
 
-// requester is who asks, as the audit names them: the database role, and the user and machine of the command.
+// requester is who asks, as the audit names them: the database role, and the user and machine of
+// the command.
 func (d *adminClient) requester(ctx context.Context, why string) (dlq.By, error) {
 	var role string
 	if err := d.pool.QueryRow(ctx, `SELECT current_user`).Scan(&role); err != nil {

@@ -33,7 +33,7 @@ func parseRate(s string) (int, error) {
 
 // commandName is an action on the command line and in messages.
 func commandName(k dlq.Kind) string {
-	if k == dlq.Bury {
+	if k == dlq.ToDeadLetter {
 		return "dead-letter"
 	}
 	return string(k)
@@ -41,7 +41,7 @@ func commandName(k dlq.Kind) string {
 
 // commandOf is the command of a table's rows.
 func commandOf(of dlq.Of) string {
-	if of == dlq.Parked {
+	if of == dlq.Deferred {
 		return "cdc-relay deferred"
 	}
 	return "cdc-relay dead-letters"

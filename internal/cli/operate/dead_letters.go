@@ -20,13 +20,13 @@ which the leading relay carries out. They also work while no relay runs, and say
 		RunE: command.NeedsSubcommand,
 	}
 	cmd.AddCommand(
-		newList(g, dlq.Letters, `  cdc-relay dead-letters list
+		newList(g, dlq.DeadLetters, `  cdc-relay dead-letters list
   cdc-relay dead-letters list --class permanent --error too_large --from 24h
   cdc-relay dlq list --key customer-17 --state open --json | jq -r '.items[].n'`),
-		newShow(g, dlq.Letters, `  cdc-relay dead-letters show 1042
+		newShow(g, dlq.DeadLetters, `  cdc-relay dead-letters show 1042
   cdc-relay dead-letters show 1042 --json | jq -r .payload.text`),
 		newAction(g, action{
-			kind: dlq.Replay, of: dlq.Letters, done: "replayed",
+			kind: dlq.Replay, of: dlq.DeadLetters, done: "replayed",
 			short: "Publish dead letters again",
 			long: `Publishes dead letters again, with the header cdc_replay, before later events of their key that
 wait. A dead letter that the broker rejects again stays open, with the new error.`,
@@ -35,7 +35,7 @@ wait. A dead letter that the broker rejects again stays open, with the new error
   cdc-relay dead-letters replay --all --error too_large --rate 50/s --dry-run`,
 		}),
 		newAction(g, action{
-			kind: dlq.Discard, of: dlq.Letters, done: "discarded",
+			kind: dlq.Discard, of: dlq.DeadLetters, done: "discarded",
 			short: "Close dead letters unpublished",
 			long: `Closes dead letters without publishing them. They stay listed until they are purged after
 dead_letters.keep.`,
@@ -43,7 +43,7 @@ dead_letters.keep.`,
   cdc-relay dead-letters discard --all --type order.ping --to 2026-11-20`,
 		}),
 		newAction(g, action{
-			kind: dlq.Redact, of: dlq.Letters, done: "redacted",
+			kind: dlq.Redact, of: dlq.DeadLetters, done: "redacted",
 			short: "Remove the contents of dead letters",
 			long: `Removes payload, headers and extra columns, and keeps id, key and history. A redacted dead letter
 can no longer be replayed, only discarded or purged.`,
@@ -51,7 +51,7 @@ can no longer be replayed, only discarded or purged.`,
   cdc-relay dead-letters redact --all --key customer-17`,
 		}),
 		newAction(g, action{
-			kind: dlq.Purge, of: dlq.Letters, done: "purged",
+			kind: dlq.Purge, of: dlq.DeadLetters, done: "purged",
 			short: "Delete dead letters, or all events of one key",
 			long: `Deletes dead letters. An event that was not published is then lost. --all purges those that were
 replayed or discarded, with --state open also the open ones. --key deletes a person's data:

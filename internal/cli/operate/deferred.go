@@ -19,11 +19,11 @@ ends. No action is needed.`,
 		RunE: command.NeedsSubcommand,
 	}
 	cmd.AddCommand(
-		newList(g, dlq.Parked, `  cdc-relay deferred list
+		newList(g, dlq.Deferred, `  cdc-relay deferred list
   cdc-relay deferred list --destination outbox.events/order.created --json`),
-		newShow(g, dlq.Parked, `  cdc-relay deferred show 2017`),
+		newShow(g, dlq.Deferred, `  cdc-relay deferred show 2017`),
 		newAction(g, action{
-			kind: dlq.Retry, of: dlq.Parked, done: "to be tried now",
+			kind: dlq.Retry, of: dlq.Deferred, done: "to be tried now",
 			short: "Retry deferred events now, without waiting for their backoff",
 			long: `Ends the backoff of deferred events. Events without a backoff are sent as soon as their destination
 accepts events again; --all does not include them.`,
@@ -31,9 +31,9 @@ accepts events again; --all does not include them.`,
   cdc-relay deferred retry --all --class transient`,
 		}),
 		newAction(g, action{
-			kind: dlq.Bury, of: dlq.Parked, done: "now a dead letter",
+			kind: dlq.ToDeadLetter, of: dlq.Deferred, done: "now a dead letter",
 			short: "Give up deferred events: they become dead letters",
-			long: `Turns deferred events into dead letters. With dead_letters.followers: release later events of their
+			long: `Turns deferred events into dead letters. With dead_letters.on_dead_letter: continue later events of their
 key continue without them.`,
 			example: `  cdc-relay deferred dead-letter 2017 --reason "consumer cannot read it"
   cdc-relay deferred dead-letter --all --destination legacy.events`,

@@ -77,7 +77,7 @@ func printEvent(w io.Writer, e *dlq.Event) error {
 		name, since := "dead-letters", r.DiedAt
 		switch {
 		case r.State == dlq.Waiting:
-			name, since = "deferred", &r.ParkedAt
+			name, since = "deferred", &r.DeferredAt
 		case r.ClosedAt != nil:
 			since = r.ClosedAt
 		}

@@ -29,8 +29,8 @@ func (f *filterFlags) add(cmd *cobra.Command, of dlq.Of) {
 	f.table = of
 	flags := cmd.Flags()
 	at := "dead"
-	if of == dlq.Parked {
-		at = "parked"
+	if of == dlq.Deferred {
+		at = "deferred"
 	}
 	const times = "2026-11-20 (UTC), 2026-11-20T15:04:05Z, or 90m or 7d ago"
 	flags.StringVar(&f.id, "id", "", "id of the event")
@@ -41,7 +41,7 @@ func (f *filterFlags) add(cmd *cobra.Command, of dlq.Of) {
 	flags.StringVar(&f.destination, "destination", "", "exchange or topic, or EXCHANGE/ROUTING-KEY, as the list shows it")
 	flags.StringVar(&f.class, "class", "", "class of the last error: "+strings.Join(dlq.Classes, ", "))
 	flags.StringVar(&f.err, "error", "", "reason of the last error, or part of its text")
-	if of != dlq.Parked {
+	if of != dlq.Deferred {
 		flags.StringVar(&f.state, "state", "", "state: "+strings.Join(dlq.States, ", "))
 		complete(cmd, "state", dlq.States)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-// newJob is about bulk requests, those of parked rows too.
+// newJob is about bulk requests, those of deferred rows too.
 func newJob(g *command.Options) *cobra.Command {
 	var cancel, asJSON bool
 	var wait time.Duration

@@ -19,7 +19,7 @@ func newList(g *command.Options, of dlq.Of, example string) *cobra.Command {
 	var limit int
 	var asJSON bool
 	short := "List dead letters, newest first"
-	if of == dlq.Parked {
+	if of == dlq.Deferred {
 		short = "List deferred events, newest first"
 	}
 	cmd := &cobra.Command{
@@ -75,13 +75,13 @@ func printRows(w io.Writer, of dlq.Of, page dlq.Page) error {
 	}
 	g := output.Table{MaxWidths: []int{0, 0, 0, 36, 16, 24, 24, 32, 0, 0, 60}}
 	when := "DIED (UTC)"
-	if of == dlq.Parked {
+	if of == dlq.Deferred {
 		when = "PARKED (UTC)"
 	}
 	g.Header = []string{"NUMBER", when, "STATE", "ID", "AGGREGATE", "KEY", "TYPE", "DESTINATION", "REASON", "ATTEMPTS", "ERROR"}
 	for i := range page.Rows {
 		r := &page.Rows[i]
-		at := r.ParkedAt
+		at := r.DeferredAt
 		state := r.State
 		if r.DiedAt != nil {
 			at = *r.DiedAt

@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-// newRequest is about what was asked for about one row, parked rows too.
+// newRequest is about what was asked for about one row, deferred rows too.
 func newRequest(g *command.Options) *cobra.Command {
 	var cancel, asJSON bool
 	var reason string

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // result reports what became of an action.
@@ -59,13 +59,14 @@ func (a *result) addDryRun(n int64, err error) {
 
 // noun is what the rows are called.
 func (a *result) noun() string {
-	if a.kind == dlq.Retry || a.kind == dlq.Bury {
-		return "parked row"
+	if a.kind == dlq.Retry || a.kind == dlq.ToDeadLetter {
+		return "deferred row"
 	}
 	return "dead letter"
 }
 
-// report shows the outcome for rows that were named by their numbers. Its error (exit 1) means that something was not done.
+// report shows the outcome for rows that were named by their numbers. Its error (exit 1) means that
+// something was not done.
 func (a *result) report(runs bool) error {
 	if a.json {
 		if err := output.JSON(a.out, struct {
@@ -93,7 +94,7 @@ func (a *result) report(runs bool) error {
 	if len(a.requests)+len(a.errors) == 1 {
 		return a.singleError()
 	}
-	return &outbox.Stop{Code: outbox.ExitFailure, Reason: "partly", What: fmt.Sprintf("%s was not done for %d of %s", commandName(a.kind), failed, output.Count(len(a.requests)+len(a.errors)+len(a.notes), a.noun()))}
+	return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("%s was not done for %d of %s", commandName(a.kind), failed, output.Count(len(a.requests)+len(a.errors)+len(a.notes), a.noun()))}
 }
 
 // singleError is the error about the only row.
@@ -101,7 +102,7 @@ func (a *result) singleError() error {
 	if len(a.errors) == 1 {
 		return a.errors[0].err
 	}
-	return &outbox.Stop{Code: outbox.ExitFailure, Reason: "failed", What: a.failureText(&a.requests[0])}
+	return &event.Stop{Code: event.ExitFailure, Reason: "failed", What: a.failureText(&a.requests[0])}
 }
 
 func (a *result) failureText(r *dlq.Request) string {
@@ -225,7 +226,7 @@ func (a *result) reportJob(j dlq.Job, runs bool) error {
 		}
 	}
 	if j.Failed > 0 {
-		return &outbox.Stop{Code: outbox.ExitFailure, Reason: "partly", What: fmt.Sprintf("job %d: %s failed for %s", j.ID, commandName(j.Kind), a.countText(j.Failed))}
+		return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("job %d: %s failed for %s", j.ID, commandName(j.Kind), a.countText(j.Failed))}
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 func newShow(g *command.Options, of dlq.Of, example string) *cobra.Command {
 	var asJSON bool
 	short := "Show a dead letter with contents and history"
-	if of == dlq.Parked {
+	if of == dlq.Deferred {
 		short = "Show a deferred event and its contents"
 	}
 	cmd := &cobra.Command{
@@ -54,7 +54,7 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	var d details
 	name := fmt.Sprintf("dead letter %d, %s", r.N, r.State)
 	if r.State == dlq.Waiting {
-		name = fmt.Sprintf("parked row %d", r.N)
+		name = fmt.Sprintf("deferred row %d", r.N)
 	}
 	fmt.Fprintf(&d, "%s%s\n", name, output.If(r.Copied, ": it came with a copy of another system's database, and nobody acts on it here"))
 	d.line("event", "%s, type %s", shortText(r.ID), shortText(r.Type))
@@ -73,9 +73,9 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	if r.Fault != nil {
 		d.line("fault", "%s", output.Clean(*r.Fault))
 	}
-	d.line("parked", "%s%s", timeText(r.ParkedAt), labelledTime(", next attempt ", r.NextAttempt))
+	d.line("deferred", "%s%s", timeText(r.DeferredAt), labelledTime(", next attempt ", r.NextAttempt))
 	if r.Behind != nil {
-		d.line("waits", "behind parked row %d of its key", *r.Behind)
+		d.line("waits", "behind deferred row %d of its key", *r.Behind)
 	}
 	if r.DiedAt != nil {
 		d.line("dead", "%s%s%s%s", timeText(*r.DiedAt), labelledTime(", "+r.State+" ", r.ClosedAt), labelledTime(", mirrored ", r.MirroredAt), output.If(r.Redacted, ", redacted"))
@@ -140,7 +140,8 @@ func contentText(c *dlq.Content) (text string) {
 	return text
 }
 
-// maxPayloadText is how much of a payload people are shown: one that was too large for the broker would fill their terminal.
+// maxPayloadText is how much of a payload people are shown: one that was too large for the broker
+// would fill their terminal.
 const maxPayloadText = 4 << 10
 
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }

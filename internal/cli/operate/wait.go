@@ -15,8 +15,9 @@ const (
 	maxPoll = time.Second
 )
 
-// waitUntil polls done for at most wait. It does not wait when no relay holds the slot, unless the time was given on the command
-// line. An interrupt ends the wait and leaves the request. runs reports whether a relay holds the slot.
+// waitUntil polls done for at most wait. It does not wait when no relay holds the slot, unless the
+// time was given on the command line. An interrupt ends the wait and leaves the request. runs
+// reports whether a relay holds the slot.
 func (d *adminClient) waitUntil(ctx context.Context, wait time.Duration, asked bool, done func(context.Context) (bool, error)) (runs bool, err error) {
 	if runs, err = d.Runs(ctx); err != nil || wait == 0 || !runs && !asked {
 		return runs, err

@@ -23,8 +23,8 @@ func Width(w io.Writer) int {
 	return maxWidth
 }
 
-// ForTerminal is a line as it is printed to w: broken on a terminal alone, so that a program finds it
-// whole.
+// ForTerminal is a line as it is printed to w: broken on a terminal alone, so that a program finds
+// it whole.
 func ForTerminal(w io.Writer, line string, hang int) string {
 	if IsTerminal(w) {
 		return Layout(line, Width(w), hang)
@@ -55,9 +55,9 @@ func Layout(message string, width, hang int) string {
 	return strings.Join(out, "\n")
 }
 
-// unbreakable is what somebody would copy or look for: a command or a text in quotes, a place in a file
-// with its key, a statement in brackets, or one that goes to the end. It begins with the character
-// before it.
+// unbreakable is what somebody would copy or look for: a command or a text in quotes, a place in a
+// file with its key, a statement in brackets, or one that goes to the end. It begins with the
+// character before it.
 var unbreakable = regexp.MustCompile("(?:^|[ (])(?:`[^`]*`|'[^']*'|\"[^\"]*\"|[^ ]+:[0-9]+:[0-9]+: [^ ]+|cdc-relay [a-z].*|" +
 	statement + `[^()]*\)|` + statement + ".*)")
 

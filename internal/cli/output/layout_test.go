@@ -20,15 +20,15 @@ func TestLayOut(t *testing.T) {
 		},
 		{
 			"words",
-			"cdc-relay: unknown key; known here are ordering, lanes, window, window_bytes, confirm_timeout, shutdown_grace, and some more of them",
+			"cdc-relay: unknown key; known here are ordering, lanes, window, max_in_flight_bytes, confirm_timeout, shutdown_grace, and some more of them",
 			`cdc-relay: unknown key;
-  known here are ordering, lanes, window, window_bytes, confirm_timeout, shutdown_grace, and some
+  known here are ordering, lanes, window, max_in_flight_bytes, confirm_timeout, shutdown_grace, and some
   more of them`,
 		},
 		{
 			"a statement",
-			`cdc-relay: slot "orders" was created anew; then accept the slot as it is: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = 'orders'; done`,
-			`cdc-relay: slot "orders" was created anew;
+			`cdc-relay: slot "orders" was created again; then accept the slot as it is: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = 'orders'; done`,
+			`cdc-relay: slot "orders" was created again;
   then accept the slot as it is:
   UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = 'orders';
   done`,

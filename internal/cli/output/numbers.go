@@ -53,7 +53,8 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, units[unit])
 }
 
-// Age is as exact as it is of use: 0.3s, 42s, 5m7s, 3h2m, 4d5h. Clocks that disagree make no negative age.
+// Age is as exact as it is of use: 0.3s, 42s, 5m7s, 3h2m, 4d5h. Clocks that disagree make no
+// negative age.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

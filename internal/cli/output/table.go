@@ -17,7 +17,8 @@ type Table struct {
 	MaxWidths []int // columns of a terminal; 0: any
 }
 
-// Write aligns the columns. On a terminal long texts are cut and the header is bold; piped, every text is complete.
+// Write aligns the columns. On a terminal long texts are cut and the header is bold; piped, every
+// text is complete.
 func (t *Table) Write(w io.Writer) error {
 	var aligned strings.Builder
 	tabs := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)

@@ -1,5 +1,5 @@
-// Package output writes for people and programs: tables, numbers, colors and line breaks on a terminal, plain text and JSON
-// elsewhere.
+// Package output writes for people and programs: tables, numbers, colors and line breaks on a
+// terminal, plain text and JSON elsewhere.
 package output
 
 import (
@@ -28,7 +28,8 @@ func JSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// Clean replaces control characters: ids and a broker's texts come from elsewhere, and a terminal would obey them.
+// Clean replaces control characters: ids and a broker's texts come from elsewhere, and a terminal
+// would obey them.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -16,8 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
@@ -43,7 +43,7 @@ type databaseStatus struct {
 	LastLeader    string `json:"last_leader,omitempty"`
 	RecordState   string `json:"record_state,omitempty"`
 
-	Parked      *deferredCount   `json:"parked,omitempty"` // absent: they could not be counted
+	Deferred    *deferredCount   `json:"deferred,omitempty"` // absent: they could not be counted
 	DeadLetters *deadLetterCount `json:"dead_letters,omitempty"`
 	NotCounted  string           `json:"not_counted,omitempty"` // why
 }
@@ -64,8 +64,8 @@ func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command
 	ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout)
 	defer cancel()
 	v, err := queryDatabase(ctx, g)
-	var stop *outbox.Stop
-	if errors.As(err, &stop) && stop.Code == outbox.ExitUsage {
+	var stop *event.Stop
+	if errors.As(err, &stop) && stop.Code == event.ExitUsage {
 		return err
 	}
 	if err != nil {
@@ -78,7 +78,8 @@ func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command
 		err = v.write(w, c.Source.Slot)
 	}
 	if err == nil && !v.SlotActive {
-		err = command.Logged{Err: &outbox.Stop{Code: outbox.ExitFailure, Reason: "not_running", What: "no relay runs"}} // said above
+		// said above
+		err = command.Logged{Err: &event.Stop{Code: event.ExitFailure, Reason: "not_running", What: "no relay runs"}}
 	}
 	return err
 }
@@ -131,12 +132,12 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 
 // countRows counts all rows, or a few when that takes too long.
 func (v *databaseStatus) countRows(ctx context.Context, pool *pgxpool.Pool, slot, systemID string) {
-	for limit := store.TallyLimit; limit >= minCountLimit; limit /= store.TallyLimit / minCountLimit {
+	for limit := store.StatsLimit; limit >= minCountLimit; limit /= store.StatsLimit / minCountLimit {
 		ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout/3)
 		t, err := postgres.Count(ctx, pool, slot, systemID, limit)
 		cancel()
 		if err == nil {
-			v.Parked = &deferredCount{t.Parked, t.Parked == limit, timeOrNil(t.OldestParked)}
+			v.Deferred = &deferredCount{t.Deferred, t.Deferred == limit, timeOrNil(t.OldestDeferred)}
 			v.DeadLetters = &deadLetterCount{t.Dead, t.Dead == limit, timeOrNil(t.OldestDead)}
 			v.NotCounted = ""
 			return
@@ -193,14 +194,14 @@ func (v *databaseStatus) slotText() string {
 
 // rowsText shows how many rows the tables have, if any.
 func (v *databaseStatus) rowsText(now time.Time) (text string) {
-	if p := v.Parked; p != nil && p.Events > 0 {
-		text += fmt.Sprintf("  %s%s parked%s\n", orMore(p.OrMore), output.Count(p.Events, "event"), output.Since(now, ", oldest from ", p.Oldest, " ago"))
+	if p := v.Deferred; p != nil && p.Events > 0 {
+		text += fmt.Sprintf("  %s%s deferred%s\n", orMore(p.OrMore), output.Count(p.Events, "event"), output.Since(now, ", oldest from ", p.Oldest, " ago"))
 	}
 	if d := v.DeadLetters; d != nil && d.Open > 0 {
 		text += fmt.Sprintf("  %s%s open%s\n", orMore(d.OrMore), output.Count(d.Open, "dead letter"), output.Since(now, ", the first for ", d.Oldest, ""))
 	}
 	if v.NotCounted != "" {
-		text += fmt.Sprintf("  what is parked or dead is not known: %s\n", output.Clean(v.NotCounted))
+		text += fmt.Sprintf("  what is deferred or dead is not known: %s\n", output.Clean(v.NotCounted))
 	}
 	return text
 }

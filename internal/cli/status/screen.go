@@ -13,9 +13,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 )
 
-// The control sequences of a terminal (ECMA-48, DEC private modes). One that does not know synchronized output ignores it.
+// The control sequences of a terminal (ECMA-48, DEC private modes). One that does not know
+// synchronized output ignores it.
 const (
-	// another screen, so that nothing of this stays on the first; no cursor; a line that is too long goes no further
+	// another screen, so that nothing of this stays on the first; no cursor; a line that is too
+	// long goes no further
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	beginFrame  = "\x1b[?2026h\x1b[H"
@@ -23,8 +25,9 @@ const (
 	endFrame    = "\x1b[J\x1b[?2026l"
 )
 
-// screen shows the newest snapshot on a terminal. Each frame replaces the one before in one write: nothing flickers. It is our own
-// because bubbletea would add 16 modules and 1.4 MB to the binary, and take over stdin, for about 60 lines.
+// screen shows the newest snapshot on a terminal. Each frame replaces the one before in one write:
+// nothing flickers. It is our own because bubbletea would add 16 modules and 1.4 MB to the binary,
+// and take over stdin, for about 60 lines.
 type screen struct {
 	out     *os.File
 	slot    string
@@ -108,8 +111,8 @@ func (s *screen) frame(width int) string {
 	return t.out.String()
 }
 
-// fit breaks lines that are wider than the terminal at spaces, further lines below the text of the first, and cuts what does not
-// fit its height.
+// fit breaks lines that are wider than the terminal at spaces, further lines below the text of the
+// first, and cuts what does not fit its height.
 func fit(text string, width, height int) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -144,9 +147,9 @@ func (s *snapshot) line(past *history) string {
 	}
 	switch st := s.status; {
 	case st != nil:
-		state += fmt.Sprintf(" | %s | lag %s, %s | in flight %s | published %s, %s | parked %s | dead %s", st.Role,
+		state += fmt.Sprintf(" | %s | lag %s, %s | in flight %s | published %s, %s | deferred %s | dead %s", st.Role,
 			showLag(st.Slot.LagSeconds), showBehind(st), output.Thousands(uint64(st.InFlight.Events)), output.Thousands(st.Totals.Published),
-			showRate(max(past.rate.last(), 0)), output.Thousands(uint64(st.Parked.Events)), output.Thousands(uint64(st.DeadLetters.Open)))
+			showRate(max(past.rate.last(), 0)), output.Thousands(uint64(st.Deferred.Events)), output.Thousands(uint64(st.DeadLetters.Open)))
 	case s.database != nil && s.database.SlotExists:
 		state += " | slot " + output.Bytes(s.database.LagBytes) + " behind, asked " + output.Age(time.Since(s.database.Now)) + " ago"
 	}

@@ -38,7 +38,8 @@ func TestSpark(t *testing.T) {
 	}
 }
 
-// The rate is that between two looks; a relay that was started anew, or away, is not counted from before.
+// The rate is that between two looks; a relay that was started again, or away, is not counted from
+// before.
 func TestRateBetweenLooks(t *testing.T) {
 	var h history
 	look := func(started time.Time, at time.Duration, published uint64, mean float64) float64 {
@@ -82,7 +83,8 @@ func TestFit(t *testing.T) {
 		{"state      " + strings.Repeat("x", 30), 24, 5, []string{"state      xxxxxxxxxxxxx", "           xxxxxxxxxxxxx", "           xxxx"}},
 		{"a\nb\nc\nd\n", 30, 3, []string{"a", "b", "... 2 more lines"}},
 		{"a\nb\n", 30, 1, []string{"... 2 more lines"}},
-		{"state      too narrow to break", 10, 3, []string{"state      too narrow to break"}}, // the terminal clips it
+		// the terminal clips it
+		{"state      too narrow to break", 10, 3, []string{"state      too narrow to break"}},
 	} {
 		if got := fit(c.text, c.width, c.height); !slices.Equal(got, c.want) {
 			t.Errorf("%q in %dx%d:\n%q, want\n%q", c.text, c.width, c.height, got, c.want)

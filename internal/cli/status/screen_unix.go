@@ -10,12 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifyTerminal delivers the terminal's signals: its size changed, the process is suspended or resumed.
+// notifyTerminal delivers the terminal's signals: its size changed, the process is suspended or
+// resumed.
 func notifyTerminal(signals chan<- os.Signal) {
 	signal.Notify(signals, unix.SIGWINCH, unix.SIGTSTP, unix.SIGCONT)
 }
 
-// suspend stops the process at SIGTSTP, after leave, and returns when it is resumed. At any other signal it does nothing.
+// suspend stops the process at SIGTSTP, after leave, and returns when it is resumed. At any other
+// signal it does nothing.
 func suspend(sig os.Signal, signals <-chan os.Signal, leave func()) error {
 	if sig != syscall.SIGTSTP || !startedByShell() {
 		return nil
@@ -31,7 +33,8 @@ func suspend(sig os.Signal, signals <-chan os.Signal, leave func()) error {
 	return nil
 }
 
-// startedByShell reports whether somebody will resume this process: a shell has put it into a process group of its own.
+// startedByShell reports whether somebody will resume this process: a shell has put it into a
+// process group of its own.
 func startedByShell() bool {
 	session, err := unix.Getsid(0)
 	return err == nil && session != unix.Getpgrp()

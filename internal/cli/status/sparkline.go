@@ -8,7 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 )
 
-// history are the samples of a watch, one per poll, for its sparklines. A value below zero was not known.
+// history are the samples of a watch, one per poll, for its sparklines. A value below zero was not
+// known.
 type history struct {
 	lag, wal, rate series
 
@@ -71,8 +72,8 @@ func (s series) last() float64 {
 	return s[len(s)-1]
 }
 
-// spark draws the newest samples, one a column, as high as the highest of them is full. Nothing at all is as low as can be, and
-// no number that is above zero is; a gap is what was not known.
+// spark draws the newest samples, one a column, as high as the highest of them is full. Nothing at
+// all is as low as can be, and no number that is above zero is; a gap is what was not known.
 func (s series) spark(width int) (line string, highest float64) {
 	const levels = "▁▂▃▄▅▆▇█"
 	shown := s[max(0, len(s)-max(width, 0)):]

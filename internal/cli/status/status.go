@@ -1,4 +1,5 @@
-// Package status is the command status: what a relay is doing, once or with --watch again and again.
+// Package status is the command status: what a relay is doing, once or with --watch again and
+// again.
 package status
 
 import (

@@ -29,7 +29,7 @@ func (t *statusText) rest() {
 	t.line("in flight", "%s, %s%s", output.Count(s.InFlight.Events, "event"), output.Bytes(s.InFlight.Bytes), t.age(", oldest from ", s.InFlight.OldestUnsettled))
 	t.line("published", "%s, %.1f/s%s", output.Count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
 	t.attempts()
-	t.parked()
+	t.deferred()
 	t.refused()
 	t.dead()
 	if s.UnreportedConfirmed > 0 {
@@ -52,7 +52,7 @@ const (
 
 var stateColours = map[string]string{
 	ops.StateStreaming: green, ops.StateIdle: green, ops.StateStandby: green,
-	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow, ops.StatePaused: yellow, ops.StateParking: yellow,
+	ops.StateStarting: yellow, ops.StateStopping: yellow, ops.StateCatchingUp: yellow, ops.StatePaused: yellow, ops.StateDeferring: yellow,
 	ops.StateWaiting: red, ops.StateBrokerDown: red, ops.StateStopped: red,
 }
 
@@ -152,7 +152,7 @@ func (t *statusText) paused() {
 	if b.PausedTotal == 0 {
 		return
 	}
-	t.line("paused", "%s; their events are parked until the broker takes them", t.paint(output.Count(b.PausedTotal, "destination"), red))
+	t.line("paused", "%s; their events are deferred until the broker takes them", t.paint(output.Count(b.PausedTotal, "destination"), red))
 	for _, p := range b.Paused {
 		t.line("", "%s: %s: %s; since %s", output.Clean(p.Destination), output.Clean(p.Reason), output.Clean(p.Error), output.Age(t.status.Now.Sub(p.Since)))
 	}
@@ -166,30 +166,30 @@ func (t *statusText) attempts() {
 		t.line("failed", "%s, made again", output.Count(n.Failed, "attempt"))
 	}
 	if n.Retries > 0 {
-		t.line("retried", "%s to send parked events, %.1f/s", output.Count(n.Retries, "attempt"), r.RetriesPerSecond)
+		t.line("retried", "%s to send deferred events, %.1f/s", output.Count(n.Retries, "attempt"), r.RetriesPerSecond)
 	}
 }
 
-func (t *statusText) parked() {
-	p := t.status.Parked
+func (t *statusText) deferred() {
+	p := t.status.Deferred
 	if p.Events+p.Queued+p.WaitingKeys == 0 {
 		return
 	}
 	rate := ""
-	if r := t.status.Rates.ParkedPerSecond; r > 0 {
+	if r := t.status.Rates.DeferredPerSecond; r > 0 {
 		rate = fmt.Sprintf(", %.1f/s come", r)
 	}
-	t.line("parked", "%s%s%s", t.paint(output.Count(p.Events, "event"), yellow), t.age(", oldest from ", p.Oldest), rate)
+	t.line("deferred", "%s%s%s", t.paint(output.Count(p.Events, "event"), yellow), t.age(", oldest from ", p.Oldest), rate)
 	if p.Queued+p.Feeding > 0 {
 		t.line("", "%s being written, %s being sent again", output.Thousands(uint64(p.Queued)), output.Thousands(uint64(p.Feeding)))
 	}
 	if p.WaitingKeys > 0 {
-		t.line("", "%s held: their later events wait behind a parked one, or a dead letter", output.Count(p.WaitingKeys, "key"))
+		t.line("", "%s held: their later events wait behind a deferred one, or a dead letter", output.Count(p.WaitingKeys, "key"))
 	}
 }
 
 func (t *statusText) refused() {
-	p := t.status.Parked
+	p := t.status.Deferred
 	if p.RefusedTotal == 0 {
 		return
 	}
@@ -204,7 +204,7 @@ func (t *statusText) refused() {
 
 func (t *statusText) dead() {
 	if d := t.status.DeadLetters; d.Open > 0 {
-		t.line("dead", "%s open%s", t.paint(output.Count(d.Open, "letter"), yellow), output.Since(t.status.Now, ", the first for ", d.Oldest, ""))
+		t.line("dead", "%s open%s", t.paint(output.Count(d.Open, "dead_letter"), yellow), output.Since(t.status.Now, ", the first for ", d.Oldest, ""))
 	}
 }
 

@@ -65,8 +65,8 @@ published  0 events, 0.0/s
 				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
 			}},
 			Totals: ops.TotalsStatus{Failed: 4, Retries: 1200},
-			Rates:  ops.RatesStatus{ParkedPerSecond: 10, RetriesPerSecond: 1.5},
-			Parked: ops.ParkedStatus{
+			Rates:  ops.RatesStatus{DeferredPerSecond: 10, RetriesPerSecond: 1.5},
+			Deferred: ops.DeferredStatus{
 				CountedAt: noon, Events: 1003, Oldest: ago(65 * time.Minute), WaitingKeys: 12, Queued: 3, Feeding: 64, RefusedTotal: 1001,
 				Refused: []ops.RefusedRow{{ID: "e\x1b[2J\n2", Position: "p2", Error: "disk full\a", Since: noon.Add(-3 * time.Hour), Behind: 1}},
 			},
@@ -78,20 +78,20 @@ relay      leader, version v1
 slot       s, lag 6m40s and 0 B, retains 0 B
            confirmed  of , read by nobody, WAL lost, asked 0s ago
 broker     up, kafka, 1 connection, 0 messages unanswered
-paused     2 destinations; their events are parked until the broker takes them
+paused     2 destinations; their events are deferred until the broker takes them
            exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s
            and 1 more
 in flight  0 events, 0 B
 published  0 events, 0.0/s
 failed     4 attempts, made again
-retried    1,200 attempts to send parked events, 1.5/s
-parked     1,003 events, oldest from 1h5m ago, 10.0/s come
+retried    1,200 attempts to send deferred events, 1.5/s
+deferred     1,003 events, oldest from 1h5m ago, 10.0/s come
            3 being written, 64 being sent again
-           12 keys held: their later events wait behind a parked one, or a dead letter
+           12 keys held: their later events wait behind a deferred one, or a dead letter
 refused    1,001 rows by the database; each is tried again for ever, and keeps its key and the WAL from there on
            e?[2J?2 (p2): disk full?; for 3h0m, 1 event behind it
            and 1,000 more
-dead       1 letter open, the first for 1d2h
+dead       1 dead letter open, the first for 1d2h
 repeats    1 event confirmed behind one that is not; a crash now would send them again
 `},
 		{"a standby does not know the commits", ops.Status{
@@ -121,9 +121,9 @@ broker     up, stdout
 in flight  0 events, 0 B
 published  0 events, 0.0/s
 `},
-		{"letters alone", ops.Status{
+		{"dead letters alone", ops.Status{
 			State: ops.StateIdle, Role: ops.RoleLeader, Version: "v1", Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
-			Parked: ops.ParkedStatus{CountedAt: noon}, DeadLetters: ops.DeadLettersStatus{CountedAt: noon, Open: 2, Oldest: ago(time.Minute)},
+			Deferred: ops.DeferredStatus{CountedAt: noon}, DeadLetters: ops.DeadLettersStatus{CountedAt: noon, Open: 2, Oldest: ago(time.Minute)},
 		}, `
 state      idle
 relay      leader, version v1
@@ -131,7 +131,7 @@ slot       s, lag 0s; the server has not been asked yet
 broker     up, stdout
 in flight  0 events, 0 B
 published  0 events, 0.0/s
-dead       2 letters open, the first for 1m0s
+dead       2 dead letters open, the first for 1m0s
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -170,11 +170,11 @@ func TestDatabaseText(t *testing.T) {
 		view databaseStatus
 		want string
 	}{
-		{databaseStatus{Parked: &deferredCount{}, DeadLetters: &deadLetterCount{}}, ""},
-		{databaseStatus{Parked: &deferredCount{Events: 1234, Oldest: ago(time.Hour)}, DeadLetters: &deadLetterCount{}}, "  1,234 events parked, oldest from 1h0m ago\n"},
-		{databaseStatus{Parked: &deferredCount{}, DeadLetters: &deadLetterCount{Open: 1, Oldest: ago(time.Minute)}}, "  1 dead letter open, the first for 1m0s\n"},
-		{databaseStatus{Parked: &deferredCount{Events: 1e6, OrMore: true}}, "  at least 1,000,000 events parked\n"},
-		{databaseStatus{NotCounted: "permission denied\a"}, "  what is parked or dead is not known: permission denied?\n"},
+		{databaseStatus{Deferred: &deferredCount{}, DeadLetters: &deadLetterCount{}}, ""},
+		{databaseStatus{Deferred: &deferredCount{Events: 1234, Oldest: ago(time.Hour)}, DeadLetters: &deadLetterCount{}}, "  1,234 events deferred, oldest from 1h0m ago\n"},
+		{databaseStatus{Deferred: &deferredCount{}, DeadLetters: &deadLetterCount{Open: 1, Oldest: ago(time.Minute)}}, "  1 dead letter open, the first for 1m0s\n"},
+		{databaseStatus{Deferred: &deferredCount{Events: 1e6, OrMore: true}}, "  at least 1,000,000 events deferred\n"},
+		{databaseStatus{NotCounted: "permission denied\a"}, "  what is deferred or dead is not known: permission denied?\n"},
 	} {
 		if got := c.view.rowsText(noon); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)

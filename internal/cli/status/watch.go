@@ -17,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// watch is `status --watch`: it polls the relay at an interval until it is interrupted, also while the relay is away.
+// watch is `status --watch`: it polls the relay at an interval until it is interrupted, also while
+// the relay is away.
 type watch struct {
 	every    time.Duration
 	relay    func(context.Context) (*ops.Status, error)
@@ -63,7 +64,8 @@ func (w *watch) run(ctx context.Context, d display) error {
 	}
 }
 
-// pollEvery takes a snapshot at once and then at every interval, or later when the relay takes longer to answer.
+// pollEvery takes a snapshot at once and then at every interval, or later when the relay takes
+// longer to answer.
 func (w *watch) pollEvery(ctx context.Context, snapshots chan<- *snapshot) {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
@@ -126,7 +128,8 @@ func newDisplay(w io.Writer, slot string, asJSON bool) display {
 	return &lines{out: w, json: asJSON}
 }
 
-// runWatch is the command. An address that answers as no relay does, or not to this token, is refused as without --watch.
+// runWatch is the command. An address that answers as no relay does, or not to this token, is
+// refused as without --watch.
 func runWatch(ctx context.Context, w io.Writer, c *config.Config, g *command.Options, admin string, every time.Duration, asJSON bool) error {
 	var answered *client.AnswerError
 	if _, err := client.Status(ctx, c, admin); errors.As(err, &answered) {

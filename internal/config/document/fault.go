@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Fault is one thing that is wrong with the configuration: `cdc-relay.yaml:3:5: source.slot: what
@@ -60,7 +60,7 @@ func (fs Faults) Stop() error {
 		return nil
 	}
 	slices.SortStableFunc(fs, func(a, b *Fault) int { return a.Where.compare(b.Where) })
-	return &outbox.Stop{Code: outbox.ExitUsage, Reason: "config", What: "the configuration cannot be used", Err: fs}
+	return &event.Stop{Code: event.ExitUsage, Reason: "config", What: "the configuration cannot be used", Err: fs}
 }
 
 // Place is where a value was written: a place in a file, a variable, or neither for a default.

@@ -89,7 +89,8 @@ func readReference(path string) (string, error) {
 	loader := java.Loader{Encoding: java.UTF8, DisableExpansion: true}
 	read, err := loader.LoadBytes(content)
 	if err != nil {
-		return "", errors.New("it is not a .properties file") // the library quotes the line, which may hold the secret
+		// the library quotes the line, which may hold the secret
+		return "", errors.New("it is not a .properties file")
 	}
 	value, ok := read.Get(key)
 	if !ok {
@@ -100,8 +101,8 @@ func readReference(path string) (string, error) {
 
 func isVariable(name string) bool {
 	for i, r := range name {
-		letter := r == '_' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
-		if !letter && (i == 0 || r < '0' || r > '9') {
+		deadLetter := r == '_' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+		if !deadLetter && (i == 0 || r < '0' || r > '9') {
 			return false
 		}
 	}

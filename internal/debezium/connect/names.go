@@ -35,10 +35,10 @@ func (m NameMode) adjust(name string, dot bool) string {
 	}
 	var out []byte
 	for i, unit := range units(name) {
-		letter := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z' || unit == '_' && m == NamesAvro
+		deadLetter := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z' || unit == '_' && m == NamesAvro
 		digit := unit >= '0' && unit <= '9'
 		switch {
-		case letter || i > 0 && (digit || dot && unit == '.'):
+		case deadLetter || i > 0 && (digit || dot && unit == '.'):
 			out = append(out, byte(unit))
 		case m == NamesAvro:
 			out = append(out, '_')

@@ -1,9 +1,10 @@
-// Package connect is Kafka Connect's data model as far as the rows of an outbox need it: schemas, values, names.
-// columns makes them of PostgreSQL's columns, expand of a JSON payload; converter makes bytes of them.
+// Package connect is Kafka Connect's data model as far as the rows of an outbox need it: schemas,
+// values, names. columns makes them of PostgreSQL's columns, expand of a JSON payload; converter
+// makes bytes of them.
 //
-// It is pure: no I/O, no clock, no goroutine. The rules are those of Kafka Connect 4.3 (api, json) and of Debezium
-// 3.6.1.Final (PostgreSQL connector, outbox Event Router, converters); converter/testdata holds what these gave for our
-// questions.
+// It is pure: no I/O, no clock, no goroutine. The rules are those of Kafka Connect 4.3 (api, json)
+// and of Debezium 3.6.1.Final (PostgreSQL connector, outbox Event Router, converters);
+// converter/testdata holds what these gave for our questions.
 package connect
 
 // Type is a schema's type.
@@ -63,13 +64,15 @@ const (
 // MillisPerDay is a day of a Moment.
 const MillisPerDay = 24 * 60 * 60 * 1000
 
-// MaxDepth is how deep JSON may be nested: a limit of Jackson's StreamReadConstraints and StreamWriteConstraints.
+// MaxDepth is how deep JSON may be nested: a limit of Jackson's StreamReadConstraints and
+// StreamWriteConstraints.
 const MaxDepth = 1000
 
 // Versioned is the pointer that Schema.Version wants.
 func Versioned(version int32) *int32 { return &version }
 
-// Equal reports whether two schemas are the same in everything that an expanded JSON payload can differ in.
+// Equal reports whether two schemas are the same in everything that an expanded JSON payload can
+// differ in.
 func (s *Schema) Equal(other *Schema) bool {
 	if s == nil || other == nil {
 		return s == other

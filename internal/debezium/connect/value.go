@@ -2,7 +2,8 @@
 
 package connect
 
-// Kind says which Java object a value is: the converters that ask an object for its text need to know.
+// Kind says which Java object a value is: the converters that ask an object for its text need to
+// know.
 type Kind uint8
 
 // The kinds of values.
@@ -14,13 +15,15 @@ const (
 	Text           // Data, UTF-8
 	Buffer         // Data; a java.nio.ByteBuffer, as the PostgreSQL connector gives bytea
 	ByteArray      // Data; a byte[], the value inside a VariableScaleDecimal
-	Decimal        // Data is the unscaled value in two's complement, Scale its scale; a java.math.BigDecimal
-	Moment         // Int, milliseconds since 1970; a java.util.Date
-	List           // Items
-	Record         // Items, in the order of the schema's fields; a Struct
+	// Data is the unscaled value in two's complement, Scale its scale; a java.math.BigDecimal
+	Decimal
+	Moment // Int, milliseconds since 1970; a java.util.Date
+	List   // Items
+	Record // Items, in the order of the schema's fields; a Struct
 )
 
-// Value is a value of Kafka Connect. Data refers to the bytes that it was made of, or to the caller's scratch buffer.
+// Value is a value of Kafka Connect. Data refers to the bytes that it was made of, or to the
+// caller's scratch buffer.
 type Value struct {
 	Kind  Kind
 	Scale int32

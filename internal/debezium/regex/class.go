@@ -51,7 +51,8 @@ func (t *translation) class() error {
 	}
 }
 
-// member takes one member of a class, as RE2 writes it; single is false for one that stands for several characters.
+// member takes one member of a class, as RE2 writes it; single is false for one that stands for
+// several characters.
 func (t *translation) member() (text string, single bool, err error) {
 	if t.rest[0] != '\\' {
 		_, size := utf8.DecodeRuneInString(t.rest)

@@ -47,7 +47,8 @@ func (t *translation) escape() error {
 	return nil
 }
 
-// character takes an escape that means the same outside and inside a class: one character, or a property.
+// character takes an escape that means the same outside and inside a class: one character, or a
+// property.
 func (t *translation) character() (string, error) {
 	c := t.rest[1]
 	switch {

@@ -1,5 +1,6 @@
-// Package regex compiles Java's regular expressions with Go's (RE2). What means the same is written the same or in other
-// words. What RE2 lacks, or would read differently, is refused by its name. It is pure.
+// Package regex compiles Java's regular expressions with Go's (RE2). What means the same is written
+// the same or in other words. What RE2 lacks, or would read differently, is refused by its name. It
+// is pure.
 package regex
 
 import (

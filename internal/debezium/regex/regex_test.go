@@ -25,7 +25,8 @@ func TestRegexRefusesByName(t *testing.T) {
 	}
 }
 
-// FuzzJavaRegex: a pattern is refused or compiles, and never panics; one without special characters means itself.
+// FuzzJavaRegex: a pattern is refused or compiles, and never panics; one without special characters
+// means itself.
 func FuzzJavaRegex(f *testing.F) {
 	for _, p := range []string{`(?<a>.*)`, `[a-z\d]+`, `\Qx\E`, `a{2,3}?`, `(?s:.)|\x{41}`, `[^\]]`, `\p{Lu}`, `\`, `[`, `(?`, `\u00`, "\xff"} {
 		f.Add(p)
@@ -40,7 +41,8 @@ func FuzzJavaRegex(f *testing.F) {
 	})
 }
 
-// A literal is replaced by itself, however it is escaped, and a reference by what the group has matched.
+// A literal is replaced by itself, however it is escaped, and a reference by what the group has
+// matched.
 func TestReplacementProperties(t *testing.T) {
 	t.Parallel()
 	re := regexp.MustCompile(`\A(?P<first>[a-z]*)([0-9]*)`)
@@ -62,7 +64,9 @@ func TestReplacementProperties(t *testing.T) {
 				text.WriteString("$2") // and any digit behind it: there is no group 20
 				want.WriteString(groups[2])
 			case 3:
-				text.WriteString("$0|") // so that no digit comes behind it, which would belong to the reference where there is such a group
+				// so that no digit comes behind it, which would belong to the reference where there
+				// is such a group
+				text.WriteString("$0|")
 				want.WriteString(groups[0] + "|")
 			default:
 				c := rapid.ByteRange('!', '~').Draw(t, "escaped")

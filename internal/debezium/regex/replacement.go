@@ -18,8 +18,8 @@ type Part struct {
 	Group   int
 }
 
-// NewReplacement reads a replacement: $n, ${name}, and a backslash before what stands for itself. Java finds its faults when it
-// replaces, at each event; here they are found at the start.
+// NewReplacement reads a replacement: $n, ${name}, and a backslash before what stands for itself.
+// Java finds its faults when it replaces, at each event; here they are found at the start.
 func NewReplacement(text string, re *regexp.Regexp) (Replacement, error) {
 	var out Replacement
 	var literal []byte
@@ -96,7 +96,8 @@ func namedReference(rest string, re *regexp.Regexp) (group, size int, err error)
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// AppendTo appends the replacement for a match in src, whose groups are at the places that regexp calls loc.
+// AppendTo appends the replacement for a match in src, whose groups are at the places that regexp
+// calls loc.
 func (r Replacement) AppendTo(dst, src []byte, loc []int) []byte {
 	for i := range r {
 		p := &r[i]

@@ -7,41 +7,48 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// History is what two outside witnesses have seen: the database (what was committed, and what the relay has put aside) and
-// the broker (what arrived). The relay itself is not asked.
+// History is what two outside witnesses have seen: the database (what was committed, and what the
+// relay has put aside) and the broker (what arrived). The relay itself is not asked.
 type History struct {
 	Committed  []Row      // from ReadCommitted, after the last commit
 	RolledBack []string   // from Workload.RolledBack
 	Deliveries []Delivery // from Consumer.Deliveries, after Drain
 	Marks      []Mark     // from Consumer.Marks; none: early reports are not looked for
-	Siding     []Sided    // from ReadSiding, after Drain
-	Stays      []Stay     // from ReadStays, after ReadSiding; without them a mark takes what was parked for lost
+	RetryTable []RetryRow // from ReadRetryTable, after Drain
+	// from ReadStays, after ReadRetryTable; without them a mark takes what was deferred for lost
+	Stays []Stay
 
 	MaxDuplicates int  // duplicates allowed; -1: any number
-	MaxParked     int  // rows that may be left in the retry table; -1: any number
+	MaxDeferred   int  // rows that may be left in the retry table; -1: any number
 	MaxDead       int  // dead letters that may be open; -1: any number
 	NoKeyOrder    bool // ordering: none
-	CommitOrder   bool // ordering: commit; first arrivals of all keys come in the order of their positions
-	Hold          bool // on_dead_letter: block; nothing passes an open letter of its chain, and a replayed one comes in its turn
+	// ordering: commit; first arrivals of all keys come in the order of their positions
+	CommitOrder bool
+	// on_dead_letter: block; nothing passes an open dead letter of its ordering group, and a
+	// replayed one comes in its turn
+	Hold bool
 }
 
-// Mark says that confirmed_flush_lsn was Flush at a moment before the first After deliveries had all arrived: it was read
-// first, then the database's snapshot was taken, and then a message was put at the end of the queue, before which exactly
-// these have come out of it. On Kafka the end offsets of all logs were read then: before the mark are also the records
-// below them, whenever they arrive.
+// Mark says that confirmed_flush_lsn was Flush at a moment before the first After deliveries had
+// all arrived: it was read first, then the database's snapshot was taken, and then a message was
+// put at the end of the queue, before which exactly these have come out of it. On Kafka the end
+// offsets of all logs were read then: before the mark are also the records below them, whenever
+// they arrive.
 //
-// The rule: an event whose commit record starts below Flush, and which arrived for the first time after the mark or never,
-// and which by the snapshot was in neither table of the siding, was nowhere when its position was reported; PostgreSQL would
-// not have sent it again. A queue gives its messages out in the order in which it took them, so an event that was confirmed
-// before the report stands before the mark, however slow the consumer is, and what was taken out of the siding by then was
-// confirmed before: there are no false alarms as long as every event is routed to this queue. An early report is seen when
-// a sample falls between it and the event's arrival in the queue or table.
+// The rule: an event whose commit record starts below Flush, and which arrived for the first time
+// after the mark or never, and which by the snapshot was in neither table of the retry table, was
+// nowhere when its position was reported; PostgreSQL would not have sent it again. A queue gives
+// its messages out in the order in which it took them, so an event that was confirmed before the
+// report stands before the mark, however slow the consumer is, and what was taken out of the retry
+// table by then was confirmed before: there are no false alarms as long as every event is routed to
+// this queue. An early report is seen when a sample falls between it and the event's arrival in the
+// queue or table.
 type Mark struct {
 	Flush    pglogrepl.LSN
-	Snapshot *Snapshot // nil: there was no siding
+	Snapshot *Snapshot // nil: there was no retry table
 	After    int
 	Ends     map[kafkaserver.TopicPartition]int64 // Kafka
 }
@@ -49,19 +56,19 @@ type Mark struct {
 // Check compares the two.
 func Check(h History) Verdict {
 	c := checking{
-		h: h, v: Verdict{Committed: len(h.Committed), MaxDuplicates: h.MaxDuplicates, MaxParked: h.MaxParked, MaxDead: h.MaxDead},
+		h: h, v: Verdict{Committed: len(h.Committed), MaxDuplicates: h.MaxDuplicates, MaxDeferred: h.MaxDeferred, MaxDead: h.MaxDead},
 		rows: make(map[string]*row, len(h.Committed)), phantoms: map[string]bool{},
-		last: map[chainIn]int64{}, highest: map[chainIn]outbox.Position{},
+		last: map[groupIn]int64{}, highest: map[groupIn]event.Position{},
 	}
 	for _, r := range h.Committed {
 		c.rows[r.ID] = &row{Row: r, first: -1}
 	}
-	c.siding()
+	c.retryTable()
 	for i := range h.Deliveries {
 		c.delivery(i)
 	}
 	c.settled()
-	c.passedOpenLetters()
+	c.passedOpenDeadLetters()
 	c.positions()
 	c.flushAhead()
 	return c.v
@@ -73,26 +80,27 @@ type checking struct {
 	v        Verdict
 	rows     map[string]*row
 	phantoms map[string]bool
-	last     map[chainIn]int64           // number of the latest row of each chain that has arrived
-	highest  map[chainIn]outbox.Position // of all first arrivals; the chain without its key
+	// number of the latest row of each ordering group that has arrived
+	last    map[groupIn]int64
+	highest map[groupIn]event.Position // of all first arrivals; the ordering group without its key
 }
 
-// chainIn is a key within an exchange or topic: that is where its order is kept. It means something within a queue and
-// within a partition only.
-type chainIn struct {
-	aggregate, key, unit string
-	from                 kafkaserver.TopicPartition
+// groupIn is a key within an exchange or topic: that is where its order is kept. It means something
+// within a queue and within a partition only.
+type groupIn struct {
+	aggregate, key, exchangeOrTopic string
+	from                            kafkaserver.TopicPartition
 }
 
 // row is a committed row and what has become of it.
 type row struct {
 	Row
 	first    int // index in Deliveries; -1: nothing
-	position outbox.Position
-	plain    bool // it came at least once as what it is, not as the replay of a letter
+	position event.Position
+	plain    bool // it came at least once as what it is, not as the replay of a dead letter
 	altered  bool
 	moved    bool
-	sided    *Sided // nil: it is not in the siding
+	retryRow *RetryRow // nil: it is not in the retry table
 	stays    []*Stay
 }
 
@@ -107,7 +115,7 @@ func (c *checking) delivery(i int) {
 		r.altered = true
 		c.v.Altered = append(c.v.Altered, d.ID)
 	}
-	if d.Replay && !r.wasLetter() {
+	if d.Replay && !r.wasDeadLetter() {
 		c.v.Unasked = append(c.v.Unasked, d.ID)
 	}
 	r.plain = r.plain || !d.Replay
@@ -121,14 +129,14 @@ func (c *checking) delivery(i int) {
 	if d.Replay && !c.h.Hold {
 		return // it comes when it was asked for, after whatever was released
 	}
-	unit := chainIn{unit: r.Unit, from: d.From}
-	chain := chainIn{r.Aggregate, r.Key, r.Unit, d.From}
-	if r.Seq < c.last[chain] && !c.h.NoKeyOrder || c.h.CommitOrder && d.Position.Less(c.highest[unit]) {
+	exchangeOrTopic := groupIn{exchangeOrTopic: r.ExchangeOrTopic, from: d.From}
+	group := groupIn{r.Aggregate, r.Key, r.ExchangeOrTopic, d.From}
+	if r.Seq < c.last[group] && !c.h.NoKeyOrder || c.h.CommitOrder && d.Position.Less(c.highest[exchangeOrTopic]) {
 		c.v.OutOfOrder = append(c.v.OutOfOrder, d.ID)
 	}
-	c.last[chain] = max(c.last[chain], r.Seq)
-	if c.highest[unit].Less(d.Position) {
-		c.highest[unit] = d.Position
+	c.last[group] = max(c.last[group], r.Seq)
+	if c.highest[exchangeOrTopic].Less(d.Position) {
+		c.highest[exchangeOrTopic] = d.Position
 	}
 }
 
@@ -149,9 +157,10 @@ func (c *checking) again(r *row, d *Delivery) {
 	r.at(d.Position, c)
 }
 
-// at is told where a witness has seen the row: each must say the same. Messages without a position are passed over.
-func (r *row) at(p outbox.Position, c *checking) {
-	switch none := (outbox.Position{}); {
+// at is told where a witness has seen the row: each must say the same. Messages without a position
+// are passed over.
+func (r *row) at(p event.Position, c *checking) {
+	switch none := (event.Position{}); {
 	case r.position == none:
 		r.position = p
 	case p != none && p != r.position && !r.moved:
@@ -164,7 +173,7 @@ func (r *row) at(p outbox.Position, c *checking) {
 func (c *checking) positions() {
 	keys := map[string][]*row{}
 	for _, r := range c.rows {
-		if r.position != (outbox.Position{}) {
+		if r.position != (event.Position{}) {
 			keys[r.Key] = append(keys[r.Key], r)
 		}
 	}

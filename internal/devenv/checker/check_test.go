@@ -9,18 +9,19 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// good is a history in which everything is right: 3 keys of 10 rows, one transaction each, one row delivered twice, one
-// sent again by the broker, and after every fifth delivery a mark that reports exactly what has arrived.
+// good is a history in which everything is right: 3 keys of 10 rows, one transaction each, one row
+// delivered twice, one sent again by the broker, and after every fifth delivery a mark that reports
+// exactly what has arrived.
 func good() History {
 	h := History{MaxDuplicates: 1, RolledBack: []string{"rolled-back"}}
 	for i := range 30 {
 		r := Row{ID: fmt.Sprintf("id%02d", i), Key: fmt.Sprintf("k%d", i%3), Seq: int64(i/3 + 1)}
 		h.Committed = append(h.Committed, r)
 		h.Deliveries = append(h.Deliveries, Delivery{
-			ID: r.ID, Key: r.Key, Seq: r.Seq, Position: outbox.Position{Commit: pglogrepl.LSN(1000 + 10*i), Index: 0},
+			ID: r.ID, Key: r.Key, Seq: r.Seq, Position: event.Position{Commit: pglogrepl.LSN(1000 + 10*i), Index: 0},
 		})
 		if i%5 == 4 {
 			h.Marks = append(h.Marks, Mark{Flush: pglogrepl.LSN(1000 + 10*i + 5), After: len(h.Deliveries)})

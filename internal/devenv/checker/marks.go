@@ -15,8 +15,9 @@ func (c *checking) flushAhead() {
 		return
 	}
 	marks := slices.SortedFunc(slices.Values(c.h.Marks), func(a, b Mark) int { return cmp.Compare(a.After, b.After) })
-	// For each partition the highest flush position among the marks before the event. They are taken in order: a log's end
-	// only grows, and when its topic is made anew a mark too few is used, never one too many.
+	// For each partition the highest flush position among the marks before the event. They are
+	// taken in order: a log's end only grows, and when its topic is re-created a mark too few is
+	// used, never one too many.
 	type passed struct {
 		marks int
 		flush pglogrepl.LSN
@@ -52,7 +53,8 @@ func (c *checking) flushAhead() {
 	}
 }
 
-// missedBy reports whether one of the marks, all from before the row arrived, is past the row while it was in no table.
+// missedBy reports whether one of the marks, all from before the row arrived, is past the row while
+// it was in no table.
 func (r *row) missedBy(marks []Mark) bool {
 	return slices.ContainsFunc(marks, func(m Mark) bool {
 		if r.position.Commit >= m.Flush {

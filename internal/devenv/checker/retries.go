@@ -1,15 +1,16 @@
 package checker
 
 import (
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// This file applies the rules of the siding: each committed event is at the broker or in exactly one of the two tables. In
-// both places is only what was sent again after a crash or a takeover; it counts as a duplicate, which it becomes.
+// This file applies the rules of the retry table: each committed event is at the broker or in
+// exactly one of the two tables. In both places is only what was sent again after a crash or a
+// takeover; it counts as a duplicate, which it becomes.
 
-// siding takes what the tables hold and held to their rows.
-func (c *checking) siding() {
-	ids := map[outbox.Position]string{} // of letters that were purged
+// retry table takes what the tables hold and held to their rows.
+func (c *checking) retryTable() {
+	ids := map[event.Position]string{} // of dead letters that were purged
 	for i := range c.h.Stays {
 		stay := &c.h.Stays[i]
 		ids[stay.Position] = stay.ID
@@ -18,8 +19,8 @@ func (c *checking) siding() {
 			r.at(stay.Position, c)
 		}
 	}
-	for i := range c.h.Siding {
-		s := &c.h.Siding[i]
+	for i := range c.h.RetryTable {
+		s := &c.h.RetryTable[i]
 		id := s.ID
 		if id == "" {
 			id = ids[s.Position]
@@ -29,18 +30,18 @@ func (c *checking) siding() {
 		case r == nil && s.State == Purged:
 		case r == nil:
 			c.phantom(id)
-		case r.sided != nil:
+		case r.retryRow != nil:
 			c.v.InTwo = append(c.v.InTwo, id)
 		default:
-			r.sided = s
+			r.retryRow = s
 			r.at(s.Position, c)
 		}
 	}
 }
 
-// wasLetter reports whether a replay of the row is not one out of nothing.
-func (r *row) wasLetter() bool {
-	return r.sided != nil && (r.sided.State == Replayed || r.sided.State == Open || r.sided.State == Purged)
+// wasDeadLetter reports whether a replay of the row is not one out of nothing.
+func (r *row) wasDeadLetter() bool {
+	return r.retryRow != nil && (r.retryRow.State == Replayed || r.retryRow.State == Open || r.retryRow.State == Purged)
 }
 
 // settled says of each row where it is.
@@ -48,16 +49,16 @@ func (c *checking) settled() {
 	for _, committed := range c.h.Committed {
 		r := c.rows[committed.ID]
 		arrived := r.first >= 0
-		if r.sided == nil {
+		if r.retryRow == nil {
 			if !arrived {
 				c.v.Lost = append(c.v.Lost, r.ID)
 			}
 			continue
 		}
 		both := arrived
-		switch r.sided.State {
-		case Parked:
-			c.v.Parked = append(c.v.Parked, r.ID)
+		switch r.retryRow.State {
+		case Deferred:
+			c.v.Deferred = append(c.v.Deferred, r.ID)
 		case Open:
 			c.v.Dead = append(c.v.Dead, r.ID)
 		case Replayed:
@@ -70,7 +71,7 @@ func (c *checking) settled() {
 			c.v.Discarded = append(c.v.Discarded, r.ID)
 		case Purged:
 			c.v.Discarded = append(c.v.Discarded, r.ID)
-			both = false // a letter that was replayed, perhaps
+			both = false // a dead letter that was replayed, perhaps
 		}
 		if both {
 			c.v.Both = append(c.v.Both, r.ID)
@@ -78,23 +79,26 @@ func (c *checking) settled() {
 	}
 }
 
-// passedOpenLetters finds what has arrived, with on_dead_letter: block, though an earlier event of its chain is an open letter.
-func (c *checking) passedOpenLetters() {
+// passedOpenDeadLetters finds what has arrived, with on_dead_letter: block, though an earlier event
+// of its ordering group is an open dead letter.
+func (c *checking) passedOpenDeadLetters() {
 	if !c.h.Hold {
 		return
 	}
-	first := map[chainIn]int64{} // number of the first open letter of a chain
-	chain := func(r *row) chainIn { return chainIn{aggregate: r.Aggregate, key: r.Key, unit: r.Unit} }
+	first := map[groupIn]int64{} // number of the first open dead letter of an ordering group
+	group := func(r *row) groupIn {
+		return groupIn{aggregate: r.Aggregate, key: r.Key, exchangeOrTopic: r.ExchangeOrTopic}
+	}
 	for _, r := range c.rows {
-		if r.sided != nil && r.sided.State == Open {
-			if n := first[chain(r)]; n == 0 || r.Seq < n {
-				first[chain(r)] = r.Seq
+		if r.retryRow != nil && r.retryRow.State == Open {
+			if n := first[group(r)]; n == 0 || r.Seq < n {
+				first[group(r)] = r.Seq
 			}
 		}
 	}
 	for _, committed := range c.h.Committed {
 		r := c.rows[committed.ID]
-		if n := first[chain(r)]; n != 0 && r.Seq > n && r.first >= 0 {
+		if n := first[group(r)]; n != 0 && r.Seq > n && r.first >= 0 {
 			c.v.OutOfOrder = append(c.v.OutOfOrder, r.ID)
 		}
 	}

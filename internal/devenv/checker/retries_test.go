@@ -8,26 +8,27 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// sidedHistory is a history in which everything is right and much went by the siding. One key a of two exchanges, and one
-// key b, each number n committed at 1000+10n and written to a table, if it was, by transaction n:
+// retryRowHistory is a history in which everything is right and much went by the retry table. One
+// key a of two exchanges, and one key b, each number n committed at 1000+10n and written to a
+// table, if it was, by transaction n:
 //
-//	a: x1 delivered, x2 a dead letter that is discarded, x3 and x4 parked and fed, y5 delivered at once, x6 and
-//	x7 delivered; b: x8 dead and replayed after x9, x9 parked and fed.
-func sidedHistory() History {
+//	a: x1 delivered, x2 a dead letter that is discarded, x3 and x4 deferred and fed, y5 delivered at once, x6 and
+//	x7 delivered; b: x8 dead and replayed after x9, x9 deferred and fed.
+func retryRowHistory() History {
 	h := History{MaxDuplicates: 0}
 	rows := map[string]Row{}
-	position := func(n int64) outbox.Position { return outbox.Position{Commit: pglogrepl.LSN(1000 + 10*n)} }
-	commit := func(key, unit string, n int64) {
-		r := Row{ID: fmt.Sprintf("%s%d", unit, n), Aggregate: "order", Key: key, Seq: n, Unit: unit}
+	position := func(n int64) event.Position { return event.Position{Commit: pglogrepl.LSN(1000 + 10*n)} }
+	commit := func(key, exchangeOrTopic string, n int64) {
+		r := Row{ID: fmt.Sprintf("%s%d", exchangeOrTopic, n), Aggregate: "order", Key: key, Seq: n, ExchangeOrTopic: exchangeOrTopic}
 		rows[r.ID] = r
 		h.Committed = append(h.Committed, r)
 	}
-	for n, unit := range []string{1: "x", 2: "x", 3: "x", 4: "x", 5: "y", 6: "x", 7: "x"} {
+	for n, exchangeOrTopic := range []string{1: "x", 2: "x", 3: "x", 4: "x", 5: "y", 6: "x", 7: "x"} {
 		if n > 0 {
-			commit("a", unit, int64(n))
+			commit("a", exchangeOrTopic, int64(n))
 		}
 	}
 	commit("b", "x", 8)
@@ -64,12 +65,12 @@ func sidedHistory() History {
 	mark(9, 22)
 	deliver("x9", false)
 	deliver("x8", true)
-	h.Siding = []Sided{{ID: "x2", Position: position(2), State: Discarded}, {ID: "x8", Position: position(8), State: Replayed}}
+	h.RetryTable = []RetryRow{{ID: "x2", Position: position(2), State: Discarded}, {ID: "x8", Position: position(8), State: Replayed}}
 	return h
 }
 
-func TestCheckPassesAGoodSiding(t *testing.T) {
-	v := Check(sidedHistory())
+func TestCheckPassesAGoodRetryTable(t *testing.T) {
+	v := Check(retryRowHistory())
 	if err := v.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -84,37 +85,37 @@ func TestCheckPassesAGoodSiding(t *testing.T) {
 }
 
 func TestCheckAllowsWhatTheTestSays(t *testing.T) {
-	position := func(h *History, id string) outbox.Position {
+	position := func(h *History, id string) event.Position {
 		return h.Stays[slices.IndexFunc(h.Stays, func(s Stay) bool { return s.ID == id })].Position
 	}
 	for name, change := range map[string]func(*History){
-		"a row that is still parked": func(h *History) {
-			h.MaxParked = 1
+		"a row that is still deferred": func(h *History) {
+			h.MaxDeferred = 1
 			takeAway(h, "x9")
 			h.Stays[len(h.Stays)-1].Until = 0
-			h.Siding = append(h.Siding, Sided{ID: "x9", Position: position(h, "x9"), State: Parked})
+			h.RetryTable = append(h.RetryTable, RetryRow{ID: "x9", Position: position(h, "x9"), State: Deferred})
 		},
-		"an open letter": func(h *History) { h.MaxDead, h.Siding[0].State = 1, Open },
-		"a letter that was purged: its id is in the log alone": func(h *History) {
-			h.Siding[0] = Sided{ID: "", Position: position(h, "x2"), State: Purged}
+		"an open dead letter": func(h *History) { h.MaxDead, h.RetryTable[0].State = 1, Open },
+		"a dead letter that was purged: its id is in the log alone": func(h *History) {
+			h.RetryTable[0] = RetryRow{ID: "", Position: position(h, "x2"), State: Purged}
 		},
-		"a letter that was replayed and purged": func(h *History) { h.Siding[1] = Sided{ID: "", Position: position(h, "x8"), State: Purged} },
-		"what was delivered, sent again after a crash, and parked then": func(h *History) {
-			h.MaxDuplicates, h.MaxParked = 1, 1
-			h.Siding = append(h.Siding, Sided{ID: "x1", Position: outbox.Position{Commit: 1010}, State: Parked})
+		"a dead letter that was replayed and purged": func(h *History) { h.RetryTable[1] = RetryRow{ID: "", Position: position(h, "x8"), State: Purged} },
+		"what was delivered, sent again after a crash, and deferred then": func(h *History) {
+			h.MaxDuplicates, h.MaxDeferred = 1, 1
+			h.RetryTable = append(h.RetryTable, RetryRow{ID: "x1", Position: event.Position{Commit: 1010}, State: Deferred})
 		},
-		"a letter in its turn under hold": func(h *History) {
+		"a dead letter in its turn under hold": func(h *History) {
 			h.Hold = true
 			n := len(h.Deliveries)
 			h.Deliveries[n-1], h.Deliveries[n-2] = h.Deliveries[n-2], h.Deliveries[n-1]
 			h.Stays[len(h.Stays)-1].Until = 23
 		},
-		"a table of other relays' letters that were purged": func(h *History) {
-			h.Siding = append(h.Siding, Sided{ID: "", Position: outbox.Position{Commit: 7}, State: Purged})
+		"a table of other relays' dead letters that were purged": func(h *History) {
+			h.RetryTable = append(h.RetryTable, RetryRow{ID: "", Position: event.Position{Commit: 7}, State: Purged})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := sidedHistory()
+			h := retryRowHistory()
 			change(&h)
 			if err := Check(h).Err(); err != nil {
 				t.Error(err)
@@ -123,58 +124,62 @@ func TestCheckAllowsWhatTheTestSays(t *testing.T) {
 	}
 }
 
-func TestCheckTurnsRedForEachFaultOfTheSiding(t *testing.T) {
-	at := func(n int64) outbox.Position { return outbox.Position{Commit: pglogrepl.LSN(1000 + 10*n)} }
+func TestCheckTurnsRedForEachFaultOfTheRetryTable(t *testing.T) {
+	at := func(n int64) event.Position { return event.Position{Commit: pglogrepl.LSN(1000 + 10*n)} }
 	for name, fault := range map[string]struct {
 		plant func(*History)
 		says  string
 	}{
-		"an event in neither table":          {func(h *History) { h.Siding = h.Siding[1:] }, "lost: 1 (x2)"},
-		"a parked event that nobody has fed": {func(h *History) { takeAway(h, "x4") }, "lost: 1 (x4)"},
-		"a replay that did not arrive":       {func(h *History) { takeAway(h, "x8") }, "lost: 1 (x8)"},
-		"a row of the table that was never":  {func(h *History) { h.Siding = append(h.Siding, Sided{ID: "whose", Position: at(50), State: Parked}) }, "phantom (never committed): 1 (whose)"},
+		"an event in neither table":            {func(h *History) { h.RetryTable = h.RetryTable[1:] }, "lost: 1 (x2)"},
+		"a deferred event that nobody has fed": {func(h *History) { takeAway(h, "x4") }, "lost: 1 (x4)"},
+		"a replay that did not arrive":         {func(h *History) { takeAway(h, "x8") }, "lost: 1 (x8)"},
+		"a row of the table that was never": {func(h *History) {
+			h.RetryTable = append(h.RetryTable, RetryRow{ID: "whose", Position: at(50), State: Deferred})
+		}, "phantom (never committed): 1 (whose)"},
 		"a row of the table, rolled back": {func(h *History) {
 			h.RolledBack = []string{"r"}
-			h.Siding = append(h.Siding, Sided{ID: "r", Position: at(50), State: Open})
+			h.RetryTable = append(h.RetryTable, RetryRow{ID: "r", Position: at(50), State: Open})
 		}, "phantom (never committed): 1 (r)"},
-		"in both tables": {func(h *History) { h.Siding = append(h.Siding, Sided{ID: "x2", Position: at(2), State: Parked}) }, "in the siding twice: 1 (x2)"},
-		"at the broker and parked": {func(h *History) {
-			h.MaxParked = 1
-			h.Siding = append(h.Siding, Sided{ID: "x1", Position: at(1), State: Parked})
+		"in both tables": {func(h *History) {
+			h.RetryTable = append(h.RetryTable, RetryRow{ID: "x2", Position: at(2), State: Deferred})
+		}, "in the retry table twice: 1 (x2)"},
+		"at the broker and deferred": {func(h *History) {
+			h.MaxDeferred = 1
+			h.RetryTable = append(h.RetryTable, RetryRow{ID: "x1", Position: at(1), State: Deferred})
 		}, "at the broker and in a table: 1 (x1)"},
 		"at the broker and dead": {func(h *History) {
 			h.MaxDead = 1
-			h.Siding = append(h.Siding, Sided{ID: "x1", Position: at(1), State: Open})
+			h.RetryTable = append(h.RetryTable, RetryRow{ID: "x1", Position: at(1), State: Open})
 		}, "at the broker and in a table: 1 (x1)"},
-		"a letter delivered beside its replay": {func(h *History) { again(h, "x8", false) }, "at the broker and in a table: 1 (x8)"},
-		"a letter replayed twice":              {func(h *History) { again(h, "x8", true) }, "duplicates: 1, at most 0"},
-		"fed twice":                            {func(h *History) { again(h, "x4", false) }, "duplicates: 1, at most 0"},
-		"delivered though discarded":           {func(h *History) { late(h, "x2", 2) }, "at the broker and in a table: 1 (x2)"},
-		"replayed out of nothing":              {func(h *History) { h.Deliveries[index(h, "x7")].Replay = true }, "replayed unasked: 1 (x7)"},
+		"a dead letter delivered beside its replay": {func(h *History) { again(h, "x8", false) }, "at the broker and in a table: 1 (x8)"},
+		"a dead letter replayed twice":              {func(h *History) { again(h, "x8", true) }, "duplicates: 1, at most 0"},
+		"fed twice":                                 {func(h *History) { again(h, "x4", false) }, "duplicates: 1, at most 0"},
+		"delivered though discarded":                {func(h *History) { late(h, "x2", 2) }, "at the broker and in a table: 1 (x2)"},
+		"replayed out of nothing":                   {func(h *History) { h.Deliveries[index(h, "x7")].Replay = true }, "replayed unasked: 1 (x7)"},
 		"something left in the retry table": {func(h *History) {
 			takeAway(h, "x9")
 			h.Stays[len(h.Stays)-1].Until = 0
-			h.Siding = append(h.Siding, Sided{ID: "x9", Position: at(9), State: Parked})
-		}, "still parked, at most 0 allowed: 1 (x9)"},
-		"a dead letter where there should be none": {func(h *History) { h.Siding[0].State = Open }, "dead letters, at most 0 allowed: 1 (x2)"},
-		"at another position in the table":         {func(h *History) { h.Siding[0].Position.Index++ }, "position moved: 1 (x2)"},
+			h.RetryTable = append(h.RetryTable, RetryRow{ID: "x9", Position: at(9), State: Deferred})
+		}, "still deferred, at most 0 allowed: 1 (x9)"},
+		"a dead letter where there should be none": {func(h *History) { h.RetryTable[0].State = Open }, "dead letters, at most 0 allowed: 1 (x2)"},
+		"at another position in the table":         {func(h *History) { h.RetryTable[0].Position.Index++ }, "position moved: 1 (x2)"},
 		"fed at another position":                  {func(h *History) { h.Deliveries[index(h, "x4")].Position.Index++ }, "position moved: 1 (x4)"},
-		"a follower before what is parked":         {func(h *History) { swap(h, "x4", "x6") }, "out of order: 1 (x4)"},
+		"a follower before what is deferred":       {func(h *History) { swap(h, "x4", "x6") }, "out of order: 1 (x4)"},
 		"fed in another order":                     {func(h *History) { swap(h, "x3", "x4") }, "out of order: 1 (x3)"},
-		"a letter late under hold":                 {func(h *History) { h.Hold = true }, "out of order: 1 (x8)"},
-		"a follower of an open letter under hold": {func(h *History) {
+		"a dead letter late under hold":            {func(h *History) { h.Hold = true }, "out of order: 1 (x8)"},
+		"a follower of an open dead letter under hold": {func(h *History) {
 			h.Hold, h.MaxDead = true, 2
 			takeAway(h, "x8")
-			h.Siding[0].State, h.Siding[1].State = Open, Open
+			h.RetryTable[0].State, h.RetryTable[1].State = Open, Open
 		}, "out of order: 5 (x3, x4, x6, x7, x9)"},
-		"reported before the row was committed":       {func(h *History) { h.Marks[1].Snapshot.Running = []uint64{3} }, "reported before delivery: 1 (x3)"},
-		"reported before the letter was committed":    {func(h *History) { h.Marks[1].Snapshot.Max = 2 }, "reported before delivery: 3 (x3, x4, x2)"},
-		"taken out before it was confirmed":           {func(h *History) { h.Marks[2].Snapshot.Max = 22 }, "reported before delivery: 1 (x4)"},
-		"reported beyond what was neither, long past": {func(h *History) { h.Marks[0].Flush = 1061 }, "reported before delivery: 5 (y5, x3, x4, x6, x2)"},
-		"a mark that knows of no siding":              {func(h *History) { h.Marks[1].Snapshot = nil }, "reported before delivery: 3 (x3, x4, x2)"},
+		"reported before the row was committed":         {func(h *History) { h.Marks[1].Snapshot.Running = []uint64{3} }, "reported before delivery: 1 (x3)"},
+		"reported before the dead letter was committed": {func(h *History) { h.Marks[1].Snapshot.Max = 2 }, "reported before delivery: 3 (x3, x4, x2)"},
+		"taken out before it was confirmed":             {func(h *History) { h.Marks[2].Snapshot.Max = 22 }, "reported before delivery: 1 (x4)"},
+		"reported beyond what was neither, long past":   {func(h *History) { h.Marks[0].Flush = 1061 }, "reported before delivery: 5 (y5, x3, x4, x6, x2)"},
+		"a mark that knows of no retry table":           {func(h *History) { h.Marks[1].Snapshot = nil }, "reported before delivery: 3 (x3, x4, x2)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := sidedHistory()
+			h := retryRowHistory()
 			fault.plant(&h)
 			v := Check(h)
 			if err := v.Err(); err == nil || !strings.Contains(err.Error(), fault.says) || !strings.Contains(v.String(), fault.says) {
@@ -203,7 +208,7 @@ func again(h *History, id string, replay bool) {
 
 // late has an event arrive at the end.
 func late(h *History, id string, n int64) {
-	h.Deliveries = append(h.Deliveries, Delivery{ID: id, Aggregate: "order", Key: "a", Seq: n, Position: outbox.Position{Commit: pglogrepl.LSN(1000 + 10*n)}})
+	h.Deliveries = append(h.Deliveries, Delivery{ID: id, Aggregate: "order", Key: "a", Seq: n, Position: event.Position{Commit: pglogrepl.LSN(1000 + 10*n)}})
 }
 
 func swap(h *History, a, b string) {

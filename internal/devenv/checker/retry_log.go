@@ -7,16 +7,18 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// This file keeps a log of the siding's tables, in the database and by the database: what was reported to the slot before
-// it was at the broker must have been there, and what is there no more is not seen in the end.
+// This file keeps a log of the retry table's tables, in the database and by the database: what was
+// reported to the slot before it was at the broker must have been there, and what is there no more
+// is not seen in the end.
 
-// sidingLog makes the log, and has it begin in the transaction that creates the tables. The functions run with the
-// rights of who made the log, so the relay's role needs none. Each statement is logged in its own transaction: a row of the
-// log is committed exactly when the row it tells of is.
-const sidingLog = `
+// retryTableLog makes the log, and has it begin in the transaction that creates the tables. The
+// functions run with the rights of who made the log, so the relay's role needs none. Each statement
+// is logged in its own transaction: a row of the log is committed exactly when the row it tells of
+// is.
+const retryTableLog = `
 CREATE SCHEMA IF NOT EXISTS devenv;
 CREATE TABLE IF NOT EXISTS devenv.siding_log (
 	n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -52,17 +54,19 @@ DROP EVENT TRIGGER IF EXISTS devenv_siding;
 CREATE EVENT TRIGGER devenv_siding ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION devenv.siding_created();
 SELECT devenv.log_siding()`
 
-// LogSiding begins a log of the siding's tables, which need not be there yet. It is called before the first relay starts.
-func LogSiding(ctx context.Context, dbURL string) error {
+// LogRetryTable begins a log of the retry table's tables, which need not be there yet. It is called
+// before the first relay starts.
+func LogRetryTable(ctx context.Context, dbURL string) error {
 	return pgserver.OnConn(ctx, dbURL, func(conn *pgx.Conn) error {
-		if _, err := conn.PgConn().Exec(ctx, sidingLog).ReadAll(); err != nil {
-			return fmt.Errorf("make log of siding: %w", err)
+		if _, err := conn.PgConn().Exec(ctx, retryTableLog).ReadAll(); err != nil {
+			return fmt.Errorf("make log of retry table: %w", err)
 		}
 		return nil
 	})
 }
 
-// ReadStays reads the log: every time that a row of the slot was in one of the tables. Without LogSiding there are none.
+// ReadStays reads the log: every time that a row of the slot was in one of the tables. Without
+// LogRetryTable there are none.
 func ReadStays(ctx context.Context, dbURL, slot string) (stays []Stay, err error) {
 	err = pgserver.OnConn(ctx, dbURL, func(conn *pgx.Conn) error {
 		var there bool
@@ -76,7 +80,7 @@ func ReadStays(ctx context.Context, dbURL, slot string) (stays []Stay, err error
 		}
 		type place struct {
 			source   string
-			position outbox.Position
+			position event.Position
 		}
 		open := map[place]int{}
 		var gone bool
@@ -84,7 +88,7 @@ func ReadStays(ctx context.Context, dbURL, slot string) (stays []Stay, err error
 		var index uint32
 		var transaction uint64
 		_, err = pgx.ForEachRow(rows, []any{&gone, &source, &id, &commit, &index, &transaction}, func() error {
-			id, position, err := sidedAt(id, commit, index)
+			id, position, err := retryRowAt(id, commit, index)
 			if err != nil {
 				return err
 			}
@@ -103,7 +107,7 @@ func ReadStays(ctx context.Context, dbURL, slot string) (stays []Stay, err error
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read log of siding: %w", err)
+		return nil, fmt.Errorf("read log of retry table: %w", err)
 	}
 	return stays, nil
 }

@@ -11,33 +11,34 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// This file reads what the relay has put aside: the tables cdc_relay.retry and cdc_relay.dead_letter.
+// This file reads what the relay has put aside: the tables cdc_relay.retry and
+// cdc_relay.dead_letter.
 
-// SidedState is where an event is in the siding.
-type SidedState string
+// RetryRowState is where an event is in the retry table.
+type RetryRowState string
 
 // The states: a row of the retry table, and those of a dead letter.
 const (
-	Parked    SidedState = "parked"
-	Open      SidedState = "open"
-	Replayed  SidedState = "replayed"
-	Discarded SidedState = "discarded"
-	Purged    SidedState = "purged"
+	Deferred  RetryRowState = "deferred"
+	Open      RetryRowState = "open"
+	Replayed  RetryRowState = "replayed"
+	Discarded RetryRowState = "discarded"
+	Purged    RetryRowState = "purged"
 )
 
 // Sided is a row of one of the two tables.
-type Sided struct {
+type RetryRow struct {
 	ID       string // "" when it was purged
-	Position outbox.Position
-	State    SidedState
+	Position event.Position
+	State    RetryRowState
 }
 
-// ReadSiding reads the rows of a slot, in no order, without those of another system: of a database that this one is a copy
-// of. A database without the tables has none.
-func ReadSiding(ctx context.Context, dbURL, slot string) (all []Sided, err error) {
+// ReadRetryTable reads the rows of a slot, in no order, without those of another system: of a
+// database that this one is a copy of. A database without the tables has none.
+func ReadRetryTable(ctx context.Context, dbURL, slot string) (all []RetryRow, err error) {
 	err = pgserver.OnConn(ctx, dbURL, func(conn *pgx.Conn) error {
 		var there bool
 		err := conn.QueryRow(ctx, `SELECT to_regclass('cdc_relay.retry') IS NOT NULL AND to_regclass('cdc_relay.dead_letter') IS NOT NULL`).Scan(&there)
@@ -45,46 +46,46 @@ func ReadSiding(ctx context.Context, dbURL, slot string) (all []Sided, err error
 			return err
 		}
 		const ours = ` WHERE slot = $1 AND system_id = (SELECT system_identifier::text FROM pg_control_system())`
-		rows, err := conn.Query(ctx, `SELECT coalesce(id::text, ''), commit_lsn::text, idx, '`+string(Parked)+`' FROM cdc_relay.retry`+ours+
+		rows, err := conn.Query(ctx, `SELECT coalesce(id::text, ''), commit_lsn::text, idx, '`+string(Deferred)+`' FROM cdc_relay.retry`+ours+
 			` UNION ALL SELECT coalesce(id::text, ''), commit_lsn::text, idx, state FROM cdc_relay.dead_letter`+ours, slot)
 		if err != nil {
 			return err
 		}
-		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Sided, err error) {
+		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s RetryRow, err error) {
 			var id, commit string
 			var index uint32
 			if err := row.Scan(&id, &commit, &index, &s.State); err != nil {
 				return s, err
 			}
-			s.ID, s.Position, err = sidedAt(id, commit, index)
+			s.ID, s.Position, err = retryRowAt(id, commit, index)
 			return s, err
 		})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read siding: %w", err)
+		return nil, fmt.Errorf("read retry table: %w", err)
 	}
 	return all, nil
 }
 
-// sidedAt reads an id (the text of a bytea) and a position as the tables write them.
-func sidedAt(id, commit string, index uint32) (string, outbox.Position, error) {
+// retryRowAt reads an id (the text of a bytea) and a position as the tables write them.
+func retryRowAt(id, commit string, index uint32) (string, event.Position, error) {
 	raw, err := hex.DecodeString(strings.TrimPrefix(id, `\x`))
 	if err != nil {
-		return "", outbox.Position{}, fmt.Errorf("id %s: %w", id, err)
+		return "", event.Position{}, fmt.Errorf("id %s: %w", id, err)
 	}
 	lsn, err := pglogrepl.ParseLSN(commit)
 	if err != nil {
-		return "", outbox.Position{}, fmt.Errorf("position %s: %w", commit, err)
+		return "", event.Position{}, fmt.Errorf("position %s: %w", commit, err)
 	}
-	return string(raw), outbox.Position{Commit: lsn, Index: index}, nil
+	return string(raw), event.Position{Commit: lsn, Index: index}, nil
 }
 
-// Stay is a time that an event's row was in one of the tables: from the commit of transaction From until that of
-// transaction Until, 0 when it is there still.
+// Stay is a time that an event's row was in one of the tables: from the commit of transaction From
+// until that of transaction Until, 0 when it is there still.
 type Stay struct {
 	ID          string
-	Position    outbox.Position
+	Position    event.Position
 	From, Until uint64
 }
 

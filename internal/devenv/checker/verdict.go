@@ -8,27 +8,32 @@ import (
 
 // Verdict is what Check found. The lists hold ids, each at most once.
 type Verdict struct {
-	Committed   int // rows in the database
-	Delivered   int // of these, how many arrived
-	Duplicates  int // deliveries of an id that had arrived before, without those of Redelivered
-	Redelivered int // of these, the ones the broker sent again by itself, for want of an acknowledgement
+	Committed  int // rows in the database
+	Delivered  int // of these, how many arrived
+	Duplicates int // deliveries of an id that had arrived before, without those of Redelivered
+	// of these, the ones the broker sent again by itself, for want of an acknowledgement
+	Redelivered int
 
-	Lost                 []string // committed, never arrived, and in no table
-	Phantom              []string // arrived or put aside, rolled back or unknown to the database
-	OutOfOrder           []string // arrived for the first time after a later one of their chain (CommitOrder: of any key)
-	Altered              []string // key or number in the message are not those of the row
-	Moved                []string // cdc_position differs between deliveries and tables, or is not in commit order of the key
+	Lost    []string // committed, never arrived, and in no table
+	Phantom []string // arrived or put aside, rolled back or unknown to the database
+	// arrived for the first time after a later one of their ordering group (CommitOrder: of any
+	// key)
+	OutOfOrder []string
+	Altered    []string // key or number in the message are not those of the row
+	// cdc_position differs between deliveries and tables, or is not in commit order of the key
+	Moved                []string
 	FlushAheadOfDelivery []string // see Mark
 	InTwo                []string // in both tables, or twice in one
 	Unasked              []string // came as the replay of a dead letter that there was not
 
-	Parked    []string // in the retry table
+	Deferred  []string // in the retry table
 	Dead      []string // open dead letters
-	Replayed  []string // letters that were replayed
-	Discarded []string // letters that were discarded or purged
-	Both      []string // of these, what arrived (not as a replay) and is in a table as well; they count as duplicates
+	Replayed  []string // dead letters that were replayed
+	Discarded []string // dead letters that were discarded or purged
+	// of these, what arrived (not as a replay) and is in a table as well; they count as duplicates
+	Both []string
 
-	MaxDuplicates, MaxParked, MaxDead int // of the History
+	MaxDuplicates, MaxDeferred, MaxDead int // of the History
 }
 
 // findings are the rules of a verdict that have no exception, and the rows that break them.
@@ -40,11 +45,11 @@ func (v Verdict) findings() []finding {
 		{"altered", v.Altered},
 		{"position moved", v.Moved},
 		{"reported before delivery", v.FlushAheadOfDelivery},
-		{"in the siding twice", v.InTwo},
+		{"in the retry table twice", v.InTwo},
 		{"replayed unasked", v.Unasked},
 	}
-	if v.MaxParked >= 0 && len(v.Parked) > v.MaxParked {
-		all = append(all, finding{fmt.Sprintf("still parked, at most %d allowed", v.MaxParked), v.Parked})
+	if v.MaxDeferred >= 0 && len(v.Deferred) > v.MaxDeferred {
+		all = append(all, finding{fmt.Sprintf("still deferred, at most %d allowed", v.MaxDeferred), v.Deferred})
 	}
 	if v.MaxDead >= 0 && len(v.Dead) > v.MaxDead {
 		all = append(all, finding{fmt.Sprintf("dead letters, at most %d allowed", v.MaxDead), v.Dead})
@@ -87,7 +92,7 @@ func (v Verdict) String() string {
 		fmt.Fprintf(&b, ", sent again by the broker %d", v.Redelivered)
 	}
 	for _, part := range []finding{
-		{"parked", v.Parked}, {"dead", v.Dead}, {"replayed", v.Replayed}, {"discarded", v.Discarded}, {"both delivered and put aside", v.Both},
+		{"deferred", v.Deferred}, {"dead", v.Dead}, {"replayed", v.Replayed}, {"discarded", v.Discarded}, {"both delivered and put aside", v.Both},
 	} {
 		if len(part.ids) > 0 {
 			fmt.Fprintf(&b, ", %s %d", part.name, len(part.ids))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // arrivals remember what a consumer has received, in order.
@@ -38,10 +38,10 @@ func (a *arrivals) add(d checker.Delivery) {
 }
 
 // ParsePosition reads the text of a cdc_position.
-func ParsePosition(text string) outbox.Position {
-	p, err := outbox.ParsePosition(text)
+func ParsePosition(text string) event.Position {
+	p, err := event.ParsePosition(text)
 	if err != nil {
-		return outbox.Position{} // none, or not ours
+		return event.Position{} // none, or not ours
 	}
 	return p
 }
@@ -66,8 +66,9 @@ func (a *arrivals) Connected() bool {
 	return a.connected
 }
 
-// Count is how many distinct ids have arrived, and how many deliveries were of an id that had arrived before. What the
-// broker sent again for want of an acknowledgement, and says so, does not count as such.
+// Count is how many distinct ids have arrived, and how many deliveries were of an id that had
+// arrived before. What the broker sent again for want of an acknowledgement, and says so, does not
+// count as such.
 func (a *arrivals) Count() (distinct, duplicates int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,7 +108,8 @@ func (a *arrivals) WaitIDs(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// Wait returns when done, called with a.mu locked, says true. It gives up when nothing has arrived for a while.
+// Wait returns when done, called with a.mu locked, says true. It gives up when nothing has arrived
+// for a while.
 func (a *arrivals) Wait(ctx context.Context, done func() bool) error {
 	for {
 		a.mu.Lock()

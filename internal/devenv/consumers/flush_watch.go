@@ -13,14 +13,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// FlushWatch reads confirmed_flush_lsn of a slot every 5 ms and, whenever it has moved, has the consumer mark the end of
-// the queue or of the logs. See Mark for what is made of that. Samples that cannot be taken or marked, because PostgreSQL
-// or the broker is away, are left out.
+// FlushWatch reads confirmed_flush_lsn of a slot every 5 ms and, whenever it has moved, has the
+// consumer mark the end of the queue or of the logs. See Mark for what is made of that. Samples
+// that cannot be taken or marked, because PostgreSQL or the broker is away, are left out.
 type FlushWatch struct {
 	DB       string // URL of the slot's server
 	Slot     string
 	Consumer Witness
-	Siding   bool // LogSiding keeps a log: a mark has the database's snapshot, by which the log is read
+	// LogRetryTable keeps a log: a mark has the database's snapshot, by which the log is read
+	RetryTable bool
 }
 
 // Witness has what arrived: a Consumer or a KafkaConsumer.
@@ -66,7 +67,7 @@ func (w FlushWatch) sample(ctx context.Context, conn *pgx.Conn, sent *pglogrepl.
 			return false, nil
 		}
 		m := checker.Mark{Flush: lsn}
-		if w.Siding {
+		if w.RetryTable {
 			if m.Snapshot, err = ReadSnapshot(ctx, conn); err != nil {
 				return false, err
 			}
@@ -87,7 +88,8 @@ func ReadSnapshot(ctx context.Context, conn *pgx.Conn) (*checker.Snapshot, error
 	return checker.ParseSnapshot(text)
 }
 
-// Marks is what FlushWatch has sampled, and what ReportWatch has seen, and what was in the queue then.
+// Marks is what FlushWatch has sampled, and what ReportWatch has seen, and what was in the queue
+// then.
 func (c *Consumer) Marks() []checker.Mark {
 	c.mu.Lock()
 	defer c.mu.Unlock()

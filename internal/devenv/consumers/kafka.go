@@ -19,12 +19,14 @@ import (
 // KafkaConsumerOptions says what a KafkaConsumer reads.
 type KafkaConsumerOptions struct {
 	Brokers []string // where to begin, no login, no TLS
-	Topics  []string // from the beginning of their logs; those that are not there yet as soon as they are
+	// from the beginning of their logs; those that are not there yet as soon as they are
+	Topics []string
 }
 
-// KafkaConsumer reads all partitions of some topics and remembers every record in the order of arrival, until Close: each
-// record once, through moves of leaders, restarts of brokers, and partitions that are added. When a topic was deleted and
-// made again it begins anew with it. It is no member of a group and writes nothing.
+// KafkaConsumer reads all partitions of some topics and remembers every record in the order of
+// arrival, until Close: each record once, through moves of leaders, restarts of brokers, and
+// partitions that are added. When a topic was deleted and made again it begins again with it. It is
+// no member of a group and writes nothing.
 //
 // Delivery has the record's key as Key, and its headers id, aggregateType and cdc_position.
 type KafkaConsumer struct {
@@ -201,8 +203,8 @@ func (c *KafkaConsumer) remember(answers []kafkaserver.Fetched) error {
 	return errors.Join(errs...)
 }
 
-// resume settles where to go on in each partition. A log that is shorter than it was, or whose last record read is another
-// one now, is that of a topic made anew.
+// resume settles where to go on in each partition. A log that is shorter than it was, or whose last
+// record read is another one now, is that of a topic re-created.
 func (c *KafkaConsumer) resume(ctx context.Context, conn *kafkaserver.KafkaConn, partitions []kafkaserver.TopicPartition) error {
 	starts, err := conn.ListOffsets(ctx, partitions, kafkaserver.EarliestOffset)
 	if err != nil {
@@ -247,8 +249,8 @@ func knows(ctx context.Context, conn *kafkaserver.KafkaConn, p kafkaserver.Topic
 	}), nil
 }
 
-// Drain returns when everything that is in the logs at the moment of the call has arrived. While a broker is away it asks
-// again and again.
+// Drain returns when everything that is in the logs at the moment of the call has arrived. While a
+// broker is away it asks again and again.
 func (c *KafkaConsumer) Drain(ctx context.Context) error {
 	for {
 		ends, err := c.ends.Of(ctx, c.opt)
@@ -276,8 +278,9 @@ func (c *KafkaConsumer) Drain(ctx context.Context) error {
 	}
 }
 
-// MarkFlush remembers where the logs end, with what was read before (FlushWatch). An event was confirmed to the relay only
-// when it lay below the end of its log, so one that was confirmed before the report is below these ends.
+// MarkFlush remembers where the logs end, with what was read before (FlushWatch). An event was
+// confirmed to the relay only when it lay below the end of its log, so one that was confirmed
+// before the report is below these ends.
 func (c *KafkaConsumer) MarkFlush(ctx context.Context, m checker.Mark) (err error) {
 	c.mu.Lock()
 	m.After = len(c.deliveries)

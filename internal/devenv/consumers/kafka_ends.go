@@ -17,8 +17,8 @@ type endOffsets struct {
 	conns map[string]*kafkaserver.KafkaConn
 }
 
-// Of are the ends of all partitions of the topics. A topic that is not there has none; a partition without a leader is an
-// error.
+// Of are the ends of all partitions of the topics. A topic that is not there has none; a partition
+// without a leader is an error.
 func (e *endOffsets) Of(ctx context.Context, opt KafkaConsumerOptions) (_ map[kafkaserver.TopicPartition]int64, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,11 +23,13 @@ type ConsumerOptions struct {
 	Exchange string // "outbox.events"; declared: topic, durable
 	Queue    string // "orders"; declared: durable, bound with "#"
 	Quorum   bool   // a quorum queue instead of a classic one
-	Prefetch int    // messages that the broker gives out before the first of them is acknowledged; 1000
+	// messages that the broker gives out before the first of them is acknowledged; 1000
+	Prefetch int
 }
 
-// Consumer takes every message of a queue and remembers it in the order of arrival, until Close. When the broker or the
-// connection goes away it connects again; the queue is durable and keeps what was not acknowledged.
+// Consumer takes every message of a queue and remembers it in the order of arrival, until Close.
+// When the broker or the connection goes away it connects again; the queue is durable and keeps
+// what was not acknowledged.
 type Consumer struct {
 	arrivals
 	opt    ConsumerOptions
@@ -64,8 +66,8 @@ func StartConsumer(ctx context.Context, opt ConsumerOptions) (*Consumer, error) 
 	return c, nil
 }
 
-// Also takes the messages of one queue more, which must be there. Their order is that of their queue alone (Delivery.From),
-// and marks say nothing of them.
+// Also takes the messages of one queue more, which must be there. Their order is that of their
+// queue alone (Delivery.From), and marks say nothing of them.
 func (c *Consumer) Also(queue string) error {
 	if err := c.read(&reader{c: c, queue: queue, from: kafkaserver.TopicPartition{Topic: queue}}); err != nil {
 		return fmt.Errorf("consume queue %s: %w", queue, err)
@@ -184,7 +186,8 @@ func (r *reader) run(ctx context.Context, s *session) {
 	}
 }
 
-// consume remembers deliveries until the session or ctx ends. It acknowledges many at once, or all when none waits.
+// consume remembers deliveries until the session or ctx ends. It acknowledges many at once, or all
+// when none waits.
 func (r *reader) consume(ctx context.Context, s *session) {
 	unacked := 0
 	for {
@@ -243,8 +246,8 @@ func (c *Consumer) MarkFlush(ctx context.Context, m checker.Mark) error {
 	return err
 }
 
-// Drain returns when everything that is in the queues at the moment of the call has arrived. It sends a mark through each
-// queue and waits for it, again and again while the broker is away.
+// Drain returns when everything that is in the queues at the moment of the call has arrived. It
+// sends a mark through each queue and waits for it, again and again while the broker is away.
 func (c *Consumer) Drain(ctx context.Context) error {
 	c.mu.Lock()
 	queues := slices.Clone(c.queues)

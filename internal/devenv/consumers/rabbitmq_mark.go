@@ -18,7 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
-// This file writes the consumer's own messages into its queue, and reads what the relay's messages carry.
+// This file writes the consumer's own messages into its queue, and reads what the relay's messages
+// carry.
 
 const markType = "cdc-relay-devenv.mark"
 
@@ -119,8 +120,8 @@ func header(d *amqp.Delivery, name string) string {
 	return text
 }
 
-// plainText is what a header of Debezium Server stands for, which is JSON, with its schema or without: {"schema":…,"payload":"x"} and
-// "x" are x, and so is x.
+// plainText is what a header of Debezium Server stands for, which is JSON, with its schema or
+// without: {"schema":…,"payload":"x"} and "x" are x, and so is x.
 func plainText(header string) string {
 	var wrapped struct{ Payload json.RawMessage }
 	text := []byte(header)

@@ -15,22 +15,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// ReportWatch sees every report of the relays that reach PostgreSQL through a proxy, and leaves a mark with the highest
-// flush position at the consumer whenever that has gone up; see Mark. FlushWatch sees only what has arrived at
-// the server, and only now and then.
+// ReportWatch sees every report of the relays that reach PostgreSQL through a proxy, and leaves a
+// mark with the highest flush position at the consumer whenever that has gone up; see Mark.
+// FlushWatch sees only what has arrived at the server, and only now and then.
 type ReportWatch struct {
-	consumer Witness
-	siding   string // URL of the database whose snapshot a mark has; "": it has none
-	seen     atomic.Int64
-	highest  atomic.Uint64
-	moved    chan struct{} // cap 1
-	sent     pglogrepl.LSN // by Run
+	consumer   Witness
+	retryTable string // URL of the database whose snapshot a mark has; "": it has none
+	seen       atomic.Int64
+	highest    atomic.Uint64
+	moved      chan struct{} // cap 1
+	sent       pglogrepl.LSN // by Run
 }
 
-// NewReportWatch watches the connections that are opened from now on. siding is the address of the database when LogSiding
-// keeps a log of its siding, else "".
-func NewReportWatch(p *netproxy.Proxy, c Witness, siding string) *ReportWatch {
-	w := &ReportWatch{consumer: c, siding: siding, moved: make(chan struct{}, 1)}
+// NewReportWatch watches the connections that are opened from now on. retry table is the address of
+// the database when LogRetryTable keeps a log of its retry table, else "".
+func NewReportWatch(p *netproxy.Proxy, c Witness, retryTable string) *ReportWatch {
+	w := &ReportWatch{consumer: c, retryTable: retryTable, moved: make(chan struct{}, 1)}
 	p.WatchReports(w.note)
 	return w
 }
@@ -55,13 +55,14 @@ func (w *ReportWatch) note(flush pglogrepl.LSN) {
 // Seen is how many reports have gone through the proxy.
 func (w *ReportWatch) Seen() int64 { return w.seen.Load() }
 
-// Run sends the marks until ctx ends, which is no error. While the broker or the database is away they wait.
+// Run sends the marks until ctx ends, which is no error. While the broker or the database is away
+// they wait.
 func (w *ReportWatch) Run(ctx context.Context) error {
-	if w.siding == "" {
+	if w.retryTable == "" {
 		return w.send(ctx, nil)
 	}
 	for ctx.Err() == nil {
-		err := pgserver.OnConn(ctx, w.siding, func(conn *pgx.Conn) error { return w.send(ctx, conn) })
+		err := pgserver.OnConn(ctx, w.retryTable, func(conn *pgx.Conn) error { return w.send(ctx, conn) })
 		if ctx.Err() == nil && err != nil {
 			pause, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			<-pause.Done()

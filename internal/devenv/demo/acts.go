@@ -21,7 +21,8 @@ func (s *stage) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The consumer comes before the relay: an event that no queue or topic takes is refused, as it should be, and parked.
+	// The consumer comes before the relay: an event that no queue or topic takes is refused, as it
+	// should be, and deferred.
 	reads, err := s.cast.broker.openConsumer(ctx)
 	if err != nil {
 		return err
@@ -39,7 +40,8 @@ func (s *stage) open(ctx context.Context) error {
 
 const keys = 200 // of the orders
 
-// begin opens the order service, and starts those who watch. They end with ctx; closing waits for them.
+// begin opens the order service, and starts those who watch. They end with ctx; closing waits for
+// them.
 func (s *stage) begin(ctx context.Context, fail context.CancelCauseFunc) {
 	s.work = &load.Workload{
 		URL: s.cast.db, Writers: 4, Keys: keys, RowsPerTx: 2, Rate: 400, Rollbacks: 0.05, SavepointRollbacks: 0.05,
@@ -153,7 +155,7 @@ func (s *stage) judge(ctx context.Context) (*outcome, error) {
 	if words.once {
 		history.MaxDuplicates = 0
 	}
-	if err := s.readSiding(ctx, &history); err != nil {
+	if err := s.readRetryTable(ctx, &history); err != nil {
 		return nil, err
 	}
 	if err := wait(ctx, 2*probeEvery); err != nil { // the last view shows the same numbers
@@ -162,7 +164,7 @@ func (s *stage) judge(ctx context.Context) (*outcome, error) {
 	s.enter(display.Over, "Everything has been compared.")
 	result := &outcome{
 		Verdict: checker.Check(history), words: words, keys: keys + 1, rolledBack: len(history.RolledBack), samples: len(history.Marks),
-		away: s.away, siding: s.siding,
+		away: s.away, retryTable: s.retryTable,
 	}
 	result.up, result.outages = s.meter.Total()
 	return result, nil

@@ -13,15 +13,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
-// This file is the part of the script that is about the siding: an order that the broker does not take, and an operator's
-// mistake.
+// This file is the part of the script that is about the retry table: an order that the broker does
+// not take, and an operator's mistake.
 
-// siding is what these acts have shown.
-type siding struct {
+// retry table is what these acts have shown.
+type retryTable struct {
 	poisonID string
 	number   int64         // of its dead letter
 	died     time.Duration // from the poison's commit to its dead letter
-	most     int           // events that were parked at a time
+	most     int           // events that were deferred at a time
 	waited   time.Duration // from the mistake until it was undone
 }
 
@@ -47,15 +47,15 @@ func (s *stage) poison(ctx context.Context) error {
 		return err
 	}
 	s.Say(fmt.Sprintf("It is dead letter %d after %s. Nothing stands still for it.", s.number, display.Short(s.died)))
-	var followers []string
+	var onDeadLetter []string
 	for seq := 2; seq <= 3; seq++ {
 		id, err := s.order(ctx, seq, 0)
 		if err != nil {
 			return err
 		}
-		followers = append(followers, id)
+		onDeadLetter = append(onDeadLetter, id)
 	}
-	err = bounded(ctx, catchUpWithin, func(ctx context.Context) error { return s.cast.broker.consumer().WaitIDs(ctx, followers) })
+	err = bounded(ctx, catchUpWithin, func(ctx context.Context) error { return s.cast.broker.consumer().WaitIDs(ctx, onDeadLetter) })
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,8 @@ func (s *stage) order(ctx context.Context, seq, bytes int) (id string, err error
 	return id, nil
 }
 
-// diedAfter asks the database for the letter's number, and how long it took from the commit to it.
+// diedAfter asks the database for the dead letter's number, and how long it took from the commit to
+// it.
 func (s *stage) diedAfter(ctx context.Context) (d time.Duration, err error) {
 	conn, err := pgx.Connect(ctx, s.cast.db)
 	if err != nil {
@@ -94,7 +95,7 @@ func (s *stage) diedAfter(ctx context.Context) (d time.Duration, err error) {
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 
-// replay sends the letter again, now that the broker takes it.
+// replay sends the dead letter again, now that the broker takes it.
 func (s *stage) replay(ctx context.Context) error {
 	words := s.cast.broker.words()
 	s.Say(fmt.Sprintf("%s takes larger messages since it was started again. One command:", words.name))
@@ -124,29 +125,29 @@ func (s *stage) mistake(ctx context.Context) error {
 	if err := s.cast.broker.mistake(ctx); err != nil {
 		return err
 	}
-	if err := s.until(ctx, "events to be parked", func(now display.Sample) bool { return now.Parked > 0 }); err != nil {
+	if err := s.until(ctx, "events to be deferred", func(now display.Sample) bool { return now.Deferred > 0 }); err != nil {
 		return err
 	}
-	s.Say("The destination is paused: its events are parked in PostgreSQL, in order; the slot goes on.")
-	s.tell("Paused: events are parked in PostgreSQL, the slot goes on, and nothing dies.")
+	s.Say("The destination is paused: its events are deferred in PostgreSQL, in order; the slot goes on.")
+	s.tell("Paused: events are deferred in PostgreSQL, the slot goes on, and nothing dies.")
 	if err := wait(ctx, s.length.mistake); err != nil {
 		return err
 	}
-	s.most = s.probe.Last().Parked
+	s.most = s.probe.Last().Deferred
 	if err := s.cast.broker.undo(ctx); err != nil {
 		return err
 	}
 	s.waited = time.Since(began)
 	s.Say(fmt.Sprintf("The operator %s: %s events wait.", words.undo, display.Thousands(s.most)))
-	s.tell("Mended: what is parked is sent, in order, while new orders come.")
-	err := s.until(ctx, "all that was parked to be sent", func(now display.Sample) bool {
-		return now.Parked == 0 && s.meter.Waiting(time.Now().Add(-fresh)) == 0
+	s.tell("Fixed: what is deferred is sent, in order, while new orders come.")
+	err := s.until(ctx, "all that was deferred to be sent", func(now display.Sample) bool {
+		return now.Deferred == 0 && s.meter.Waiting(time.Now().Add(-fresh)) == 0
 	})
 	if err != nil {
 		return err
 	}
 	s.meter.ComeBack(time.Now())
-	s.Say(fmt.Sprintf("All parked events were sent %s later, in order. None has died.", display.Short(time.Since(began)-s.waited)))
+	s.Say(fmt.Sprintf("All deferred events were sent %s later, in order. None has died.", display.Short(time.Since(began)-s.waited)))
 	s.tell("Drained: events arrive as fast as before.")
 	return wait(ctx, s.length.after)
 }
@@ -167,9 +168,9 @@ func (s *stage) until(ctx context.Context, what string, seen func(display.Sample
 	return err
 }
 
-// readSiding fills in what the database says of the siding in the end.
-func (s *stage) readSiding(ctx context.Context, h *checker.History) (err error) {
-	if h.Siding, err = checker.ReadSiding(ctx, s.cast.db, slot); err != nil {
+// readRetryTable fills in what the database says of the retry table in the end.
+func (s *stage) readRetryTable(ctx context.Context, h *checker.History) (err error) {
+	if h.RetryTable, err = checker.ReadRetryTable(ctx, s.cast.db, slot); err != nil {
 		return err
 	}
 	h.Stays, err = checker.ReadStays(ctx, s.cast.db, slot)

@@ -10,15 +10,17 @@ import (
 // broker is the broker of a performance and its consumer: RabbitMQ or Kafka.
 type broker interface {
 	words() words
-	start(ctx context.Context) error                         // with nothing in it
-	addr() string                                            // where it listens
-	openConsumer(ctx context.Context) (said string, _ error) // makes what the consumer reads, and starts it
-	consumer() consumer                                      // only after openConsumer
-	sink() string                                            // the relay's configuration of it
-	watch(db string) consumers.FlushWatch                    // of the slot, beside the consumer
+	start(ctx context.Context) error // with nothing in it
+	addr() string                    // where it listens
+	// makes what the consumer reads, and starts it
+	openConsumer(ctx context.Context) (said string, _ error)
+	consumer() consumer                   // only after openConsumer
+	sink() string                         // the relay's configuration of it
+	watch(db string) consumers.FlushWatch // of the slot, beside the consumer
 	stop(ctx context.Context) error
-	startAgain(ctx context.Context) error // with what was in it, and a higher limit of what a message may have
-	mistake(ctx context.Context) error    // by which the relay can not publish any more
+	// with what was in it, and a higher limit of what a message may have
+	startAgain(ctx context.Context) error
+	mistake(ctx context.Context) error // by which the relay cannot publish any more
 	undo(ctx context.Context) error
 	Close() error // the consumer, too; what was never started is left out
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// cast is everyone who plays: servers, relay, consumer and order service. What is nil has not been started.
+// cast is everyone who plays: servers, relay, consumer and order service. What is nil has not been
+// started.
 type cast struct {
 	broker   broker // with its consumer; never nil
 	postgres *pgserver.Postgres
@@ -31,7 +32,8 @@ const (
 	slot     = "cdc_relay"
 )
 
-// startServers starts both servers and builds the relay, all at once; done is told of each that is ready.
+// startServers starts both servers and builds the relay, all at once; done is told of each that is
+// ready.
 func (c *cast) startServers(ctx context.Context, done func(who, what string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
@@ -39,7 +41,7 @@ func (c *cast) startServers(ctx context.Context, done func(who, what string)) er
 			return err
 		}
 		c.db = c.postgres.URL(database)
-		if err := errors.Join(c.postgres.CreateDatabase(ctx, database), load.CreateOutbox(ctx, c.db), checker.LogSiding(ctx, c.db)); err != nil {
+		if err := errors.Join(c.postgres.CreateDatabase(ctx, database), load.CreateOutbox(ctx, c.db), checker.LogRetryTable(ctx, c.db)); err != nil {
 			return err
 		}
 		done(display.PostgresName, "PostgreSQL answers on "+c.postgres.Addr()+"; the outbox table is created")
@@ -62,7 +64,8 @@ func (c *cast) startServers(ctx context.Context, done func(who, what string)) er
 	return group.Wait()
 }
 
-// buildRelay returns when ctx ends, even if the compiler has not; the compiler then ends with this process.
+// buildRelay returns when ctx ends, even if the compiler has not; the compiler then ends with this
+// process.
 func buildRelay(ctx context.Context) (string, error) {
 	type result struct {
 		path string
@@ -106,8 +109,8 @@ func (c *cast) operator(ctx context.Context, args ...string) (typed, said string
 	return typed, result.Stdout, err
 }
 
-// Close ends everyone. The relay is asked to stop in order and killed after a second, the servers are killed: their data
-// goes with them.
+// Close ends everyone. The relay is asked to stop in order and killed after a second, the servers
+// are killed: their data goes with them.
 func (c *cast) Close() error {
 	var errs []error
 	if c.relay != nil {

@@ -53,7 +53,7 @@ func (k *kafka) consumer() consumer { return k.reader }
 func (k *kafka) sink() string { return fmt.Sprintf("  kafka:\n    brokers: [%s]\n", k.addr()) }
 
 func (k *kafka) watch(db string) consumers.FlushWatch {
-	return consumers.FlushWatch{DB: db, Slot: slot, Consumer: k.reader, Siding: true}
+	return consumers.FlushWatch{DB: db, Slot: slot, Consumer: k.reader, RetryTable: true}
 }
 
 func (k *kafka) stop(ctx context.Context) error { return k.cluster.StopNode(ctx, node) }

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// keepOpen leaves everything running until ctx ends, prints where it is, and then every event that arrives.
+// keepOpen leaves everything running until ctx ends, prints where it is, and then every event that
+// arrives.
 func (s *stage) keepOpen(ctx context.Context) {
 	c := &s.cast
 	say := func(format string, args ...any) { fmt.Fprintf(s.stdout, "  "+format+"\n", args...) }

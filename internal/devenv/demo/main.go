@@ -1,9 +1,10 @@
-// Command demo shows the relay at work: a real PostgreSQL and a real broker (RabbitMQ, or Kafka with -sink kafka), an order
-// service, a consumer; an order that the broker does not take, a broker that goes away for some seconds, and an
-// exchange deleted by mistake (with Kafka: a right taken away). It ends by itself with the checker's verdict.
+// Command demo shows the relay at work: a real PostgreSQL and a real broker (RabbitMQ, or Kafka
+// with -sink kafka), an order service, a consumer; an order that the broker does not take, a broker
+// that goes away for some seconds, and an exchange deleted by mistake (with Kafka: a right taken
+// away). It ends by itself with the checker's verdict.
 //
-// Exit codes: 0 nothing was lost or out of order, 1 something was, or the demo could not be given, 130 interrupted.
-// KEEP=1 leaves everything running after the verdict, until Ctrl-C.
+// Exit codes: 0 nothing was lost or out of order, 1 something was, or the demo could not be given,
+// 130 interrupted. KEEP=1 leaves everything running after the verdict, until Ctrl-C.
 package main
 
 import (
@@ -32,7 +33,8 @@ func demo() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends this process at once; its watcher ends the servers
+	// a second signal ends this process at once; its watcher ends the servers
+	context.AfterFunc(ctx, stop)
 	s := &stage{
 		out: display.NewDisplay(os.Stdout), stdout: os.Stdout, colours: display.Paint(display.Colourful(os.Stdout)),
 		length: fullLength, keep: isSet(os.Getenv("KEEP")), cast: cast{broker: open()},

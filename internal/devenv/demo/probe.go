@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// probe asks the witnesses again and again: the database for what was committed and for the slot, the consumer for what
-// arrived, the relay for its own state in words. No number of the demo comes from the relay.
+// probe asks the witnesses again and again: the database for what was committed and for the slot,
+// the consumer for what arrived, the relay for its own state in words. No number of the demo comes
+// from the relay.
 type probe struct {
 	db       string
 	relay    *runner.Relay
@@ -70,24 +71,25 @@ func (p *probe) askDatabase(ctx context.Context) {
 	}
 }
 
-// count asks the consumer before the database, so that never more seems delivered than was committed.
+// count asks the consumer before the database, so that never more seems delivered than was
+// committed.
 func (p *probe) count(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	delivered, duplicates := p.consumer.Count()
-	var committed, parked, dead int
+	var committed, deferred, dead int
 	var lag int64
 	err := conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM outbox),
 		(SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)), 0)::bigint
 		   FROM pg_replication_slots WHERE slot_name = $1),
 		(SELECT count(*) FROM cdc_relay.retry), (SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open')`,
-		slot).Scan(&committed, &lag, &parked, &dead)
+		slot).Scan(&committed, &lag, &deferred, &dead)
 	if err != nil {
 		return err
 	}
 	p.note(func(s *display.Sample) {
 		s.At, s.Postgres, s.Lag = time.Now(), "up", max(0, lag)
-		s.Committed, s.Delivered, s.Duplicates, s.Parked, s.Dead = committed, delivered, duplicates, parked, dead
+		s.Committed, s.Delivered, s.Duplicates, s.Deferred, s.Dead = committed, delivered, duplicates, deferred, dead
 	})
 	return nil
 }

@@ -52,7 +52,7 @@ func (r *rabbitMQ) sink() string {
 }
 
 func (r *rabbitMQ) watch(db string) consumers.FlushWatch {
-	return consumers.FlushWatch{DB: db, Slot: slot, Consumer: r.reader, Siding: true}
+	return consumers.FlushWatch{DB: db, Slot: slot, Consumer: r.reader, RetryTable: true}
 }
 
 func (r *rabbitMQ) stop(ctx context.Context) error { return r.server.Stop(ctx) }

@@ -92,8 +92,9 @@ type drawing struct {
 	stage *stage
 	seen  int // deliveries that the meter knows
 
-	before                                     display.Sample // that the last values of the trails came from
-	commits, deliveries, waiting, lags, parked display.Trail
+	// that the last values of the trails came from
+	before                                       display.Sample
+	commits, deliveries, waiting, lags, deferred display.Trail
 }
 
 func (d *drawing) view() *display.View {
@@ -107,7 +108,7 @@ func (d *drawing) view() *display.View {
 	if live {
 		d.look(v, done)
 	}
-	v.Commits, v.Deliveries, v.Waiting, v.Lags, v.Parked = d.commits, d.deliveries, d.waiting, d.lags, d.parked
+	v.Commits, v.Deliveries, v.Waiting, v.Lags, v.Deferred = d.commits, d.deliveries, d.waiting, d.lags, d.deferred
 	return v
 }
 
@@ -144,6 +145,6 @@ func (d *drawing) extend(now display.Sample, seconds float64) {
 	d.deliveries = d.deliveries.Add(float64(now.Delivered-d.before.Delivered) / seconds)
 	d.waiting = d.waiting.Add(float64(now.Committed - now.Delivered))
 	d.lags = d.lags.Add(float64(now.Lag))
-	d.parked = d.parked.Add(float64(now.Parked))
+	d.deferred = d.deferred.Add(float64(now.Deferred))
 	d.before = now
 }

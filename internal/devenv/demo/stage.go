@@ -26,16 +26,17 @@ type stage struct {
 	meter *display.Meter
 	probe *probe
 	away  time.Duration // how long the broker took no connections
-	siding
+	retryTable
 
-	endOrders, endSamples func() // return when the order service, the sampling of the slot have ended
+	// return when the order service, the sampling of the slot have ended
+	endOrders, endSamples func()
 	closing               sync.WaitGroup
 
 	scene scene
 }
 
-// play gives the whole performance, and ends everyone, however it goes. It returns nil when the verdict is good,
-// errInterrupted when ctx ended before there was one.
+// play gives the whole performance, and ends everyone, however it goes. It returns nil when the
+// verdict is good, errInterrupted when ctx ended before there was one.
 func (s *stage) play(ctx context.Context) error {
 	s.began, s.meter = time.Now(), display.NewMeter()
 	acting, fail := context.WithCancelCause(ctx)

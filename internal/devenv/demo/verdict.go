@@ -19,7 +19,7 @@ type outcome struct {
 	away       time.Duration // from stopping the broker until it took connections again
 	up         display.Latency
 	outages    []display.Latency // without the broker, and through the mistake
-	siding
+	retryTable
 }
 
 // line is the outcome in one sentence, on two lines.
@@ -51,10 +51,10 @@ func (o *outcome) lines(p display.Paint) []string {
 	check(len(o.OutOfOrder)+len(o.Moved), fmt.Sprintf("in commit order for each of %s keys", display.Thousands(o.keys)), "events OUT OF ORDER")
 	check(len(o.Phantom), fmt.Sprintf("%s rows rolled back, none of them delivered", display.Thousands(o.rolledBack)), "events delivered that were NEVER COMMITTED")
 	check(len(o.Altered), "every event arrived with its own key and number", "events ALTERED on the way")
-	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot passed no event before %s or siding had it (%s samples)", o.words.place, display.Thousands(o.samples)),
+	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot passed no event before %s or retry table had it (%s samples)", o.words.place, display.Thousands(o.samples)),
 		"events CONFIRMED to PostgreSQL before the broker had them")
-	check(len(o.Parked)+len(o.Dead)+len(o.InTwo)+len(o.Unasked), fmt.Sprintf("%s events were parked, %d was dead and replayed; nothing is left", display.Thousands(o.most), len(o.Replayed)),
-		"events LEFT in the siding")
+	check(len(o.Deferred)+len(o.Dead)+len(o.InTwo)+len(o.Unasked), fmt.Sprintf("%s events were deferred, %d was dead and replayed; nothing is left", display.Thousands(o.most), len(o.Replayed)),
+		"events LEFT in the retry table")
 	note := func(format string, args ...any) { lines = append(lines, "    "+fmt.Sprintf(format, args...)) }
 	if o.words.once {
 		check(o.Duplicates, "0 duplicates (after a crash of the relay: deduplicate by "+o.words.id+")", "DUPLICATES though the relay lived")

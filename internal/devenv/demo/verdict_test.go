@@ -15,9 +15,9 @@ func goodOutcome() *outcome {
 		Verdict: checker.Verdict{Committed: 11842, Delivered: 11842, Duplicates: 97, Redelivered: 12, Replayed: []string{"poison"}, MaxDuplicates: -1},
 		words:   (&rabbitMQ{}).words(),
 		keys:    keys, rolledBack: 612, samples: 1044, away: 9830 * time.Millisecond,
-		up:      display.Latency{Count: 8000, P50: 1200 * time.Microsecond, P99: 4 * time.Millisecond, Max: time.Second},
-		outages: []display.Latency{{Count: 3842, Max: 10100 * time.Millisecond}, {Count: 2790, Max: 7300 * time.Millisecond}},
-		siding:  siding{died: 42 * time.Millisecond, most: 2600, waited: 6900 * time.Millisecond},
+		up:         display.Latency{Count: 8000, P50: 1200 * time.Microsecond, P99: 4 * time.Millisecond, Max: time.Second},
+		outages:    []display.Latency{{Count: 3842, Max: 10100 * time.Millisecond}, {Count: 2790, Max: 7300 * time.Millisecond}},
+		retryTable: retryTable{died: 42 * time.Millisecond, most: 2600, waited: 6900 * time.Millisecond},
 	}
 }
 
@@ -26,7 +26,7 @@ func badOutcome() *outcome {
 	o.Delivered -= 2
 	o.Lost, o.OutOfOrder, o.Moved = []string{"id1", "id2"}, []string{"id3"}, []string{"id4"}
 	o.Phantom, o.Altered, o.FlushAheadOfDelivery = []string{"id5"}, []string{"id6"}, []string{"id7"}
-	o.Parked, o.Dead = []string{"id8"}, []string{"id9"}
+	o.Deferred, o.Dead = []string{"id8"}, []string{"id9"}
 	return o
 }
 
@@ -58,7 +58,7 @@ func TestBadVerdictIsAnError(t *testing.T) {
 		"lost":         func(o *outcome) { o.Lost = []string{"id"} },
 		"out of order": func(o *outcome) { o.OutOfOrder = []string{"id"} },
 		"phantom":      func(o *outcome) { o.Phantom = []string{"id"} },
-		"parked":       func(o *outcome) { o.Parked = []string{"id"} },
+		"deferred":     func(o *outcome) { o.Deferred = []string{"id"} },
 		"dead":         func(o *outcome) { o.Dead = []string{"id"} },
 		"twice":        func(o *outcome) { onKafka(o, 1) },
 	} {

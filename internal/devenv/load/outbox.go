@@ -32,8 +32,9 @@ func CreateOutbox(ctx context.Context, dbURL string) error {
 	})
 }
 
-// RouteOutbox adds two columns to the table, for templates that route by them ("{column:destination}",
-// "{column:routing_key}"); rows that are written without them go to the destination with the routing key order.placed.
+// RouteOutbox adds two columns to the table, for templates that route by them
+// ("{column:destination}", "{column:routing_key}"); rows that are written without them go to the
+// destination with the routing key order.placed.
 func RouteOutbox(ctx context.Context, dbURL, destination string) error {
 	return pgserver.OnConn(ctx, dbURL, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, fmt.Sprintf(`ALTER TABLE outbox ADD COLUMN destination text DEFAULT '%s', ADD COLUMN routing_key text DEFAULT 'order.placed'`, destination))
@@ -48,23 +49,23 @@ func RouteOutbox(ctx context.Context, dbURL, destination string) error {
 func ReadCommitted(ctx context.Context, dbURL string) ([]checker.Row, error) {
 	var rows []checker.Row
 	err := pgserver.OnConn(ctx, dbURL, func(conn *pgx.Conn) error {
-		unit := "''"
+		exchangeOrTopic := "''"
 		var routed bool
 		err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('outbox') AND attname = 'destination')`).Scan(&routed)
 		if err != nil {
 			return fmt.Errorf("read outbox: %w", err)
 		}
 		if routed {
-			unit = "coalesce(destination, '')"
+			exchangeOrTopic = "coalesce(destination, '')"
 		}
-		found, err := conn.Query(ctx, "SELECT coalesce(id::text, ''), aggregatetype, aggregateid, (payload->>'seq')::bigint, "+unit+" FROM outbox")
+		found, err := conn.Query(ctx, "SELECT coalesce(id::text, ''), aggregatetype, aggregateid, (payload->>'seq')::bigint, "+exchangeOrTopic+" FROM outbox")
 		if err != nil {
 			return fmt.Errorf("read outbox: %w", err)
 		}
 		names := checker.Interned{}
 		rows, err = pgx.CollectRows(found, func(row pgx.CollectableRow) (r checker.Row, err error) {
-			err = row.Scan(&r.ID, &r.Aggregate, &r.Key, &r.Seq, &r.Unit)
-			r.Aggregate, r.Key, r.Unit = names.Of(r.Aggregate), names.Of(r.Key), names.Of(r.Unit)
+			err = row.Scan(&r.ID, &r.Aggregate, &r.Key, &r.Seq, &r.ExchangeOrTopic)
+			r.Aggregate, r.Key, r.ExchangeOrTopic = names.Of(r.Aggregate), names.Of(r.Key), names.Of(r.ExchangeOrTopic)
 			return r, err
 		})
 		if err != nil {

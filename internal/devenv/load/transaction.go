@@ -66,7 +66,8 @@ func (w *writer) serverAway(err error) bool {
 	return false
 }
 
-// transaction writes RowsPerTx rows and ends as the dice say. Once begun it is not cancelled by ctx.
+// transaction writes RowsPerTx rows and ends as the dice say. Once begun it is not cancelled by
+// ctx.
 func (w *writer) transaction(ctx context.Context) error {
 	if err := w.connect(ctx); err != nil {
 		return err
@@ -135,7 +136,7 @@ func (w *writer) draw(n int) []draft {
 		rows[i] = draft{
 			Row: checker.Row{
 				ID: NewUUID(), Aggregate: cmp.Or(kind.Aggregate, "order"), Key: fmt.Sprintf("k%d%s", key, w.load.suffix()),
-				Unit: cmp.Or(kind.Destination, w.load.Routed),
+				ExchangeOrTopic: cmp.Or(kind.Destination, w.load.Routed),
 			},
 			kind: kind,
 		}
@@ -245,7 +246,7 @@ func (w *writer) insert(ctx context.Context, tx pgx.Tx, rows []draft, last map[s
 			row.Seq = last[row.Key]
 			kind := cmp.Or(row.kind.Type, types[row.Seq%int64(len(types))])
 			routingKey := cmp.Or(row.kind.RoutingKey, row.Aggregate+"."+kind)
-			for column, value := range []string{row.ID, row.Aggregate, row.Key, kind, w.payload(row), row.Unit, routingKey}[:len(columns)] {
+			for column, value := range []string{row.ID, row.Aggregate, row.Key, kind, w.payload(row), row.ExchangeOrTopic, routingKey}[:len(columns)] {
 				values[column] = append(values[column], value)
 			}
 		}

@@ -15,36 +15,41 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// Workload is an order service: writers that change orders in transactions and write outbox rows in the same ones.
+// Workload is an order service: writers that change orders in transactions and write outbox rows in
+// the same ones.
 //
-// The table order_keys holds the number of the last committed row of each key. A transaction locks the rows of its keys
-// there, in sorted order, before it numbers its outbox rows. PostgreSQL lets go of a row lock only after the commit
-// record is written, so the numbers of a key are in commit order, whatever runs beside it; a rollback takes its numbers
-// back. What was committed is then read from the database (ReadCommitted), not remembered here: a COMMIT whose answer
-// was lost is either in the table or it is not.
+// The table order_keys holds the number of the last committed row of each key. A transaction locks
+// the rows of its keys there, in sorted order, before it numbers its outbox rows. PostgreSQL lets
+// go of a row lock only after the commit record is written, so the numbers of a key are in commit
+// order, whatever runs beside it; a rollback takes its numbers back. What was committed is then
+// read from the database (ReadCommitted), not remembered here: a COMMIT whose answer was lost is
+// either in the table or it is not.
 //
 // The fields are set before Run and not changed after. Fields left zero have the default given.
 type Workload struct {
 	URL string // of a database with the outbox table
 
-	Writers            int     // concurrent sessions; 1
-	Keys               int     // 100
-	Zipf               float64 // > 1: exponent of the keys' frequencies; 0: all keys alike
-	RowsPerTx          int     // 1
-	Rollbacks          float64 // share of transactions that are rolled back
-	SavepointRollbacks float64 // share of transactions in which half as many rows again are rolled back to a savepoint
+	Writers   int     // concurrent sessions; 1
+	Keys      int     // 100
+	Zipf      float64 // > 1: exponent of the keys' frequencies; 0: all keys alike
+	RowsPerTx int     // 1
+	Rollbacks float64 // share of transactions that are rolled back
+	// share of transactions in which half as many rows again are rolled back to a savepoint
+	SavepointRollbacks float64
 	Rate               float64 // rows per second of all writers together; 0: as fast as possible
 	Payload            int     // bytes of the payload, at least; 100
-	Events             int64   // Run returns once at least so many rows are written (rolled back ones too); 0: until ctx ends
-	Seed               uint64
+	// Run returns once at least so many rows are written (rolled back ones too); 0: until ctx ends
+	Events int64
+	Seed   uint64
 
 	Kinds    []Kind // rows that are mixed among the usual ones
 	Personal bool   // keys, payloads and a header carry the Sentinel
 
-	Routed string // the table is routed (RouteOutbox), and this is the usual destination; "": it is not
+	// the table is routed (RouteOutbox), and this is the usual destination; "": it is not
+	Routed string
 
-	// OnCommit, when set, is told the rows of each committed transaction and the time just before its COMMIT was sent. It is
-	// called by several goroutines.
+	// OnCommit, when set, is told the rows of each committed transaction and the time just before
+	// its COMMIT was sent. It is called by several goroutines.
 	OnCommit func(rows []checker.Row, at time.Time)
 
 	start time.Time
@@ -55,8 +60,8 @@ type Workload struct {
 	rolledBack []string
 }
 
-// Kind is a kind of rows, poison for instance: they are too large, or go where nothing takes them. Their numbers are among
-// those of their keys. Fields left empty are as usual.
+// Kind is a kind of rows, poison for instance: they are too large, or go where nothing takes them.
+// Their numbers are among those of their keys. Fields left empty are as usual.
 type Kind struct {
 	Share       float64 // of the rows of its keys
 	Keys        int     // it is of the first so many keys alone; 0: of all
@@ -67,8 +72,8 @@ type Kind struct {
 	Payload     int    // bytes, at least
 }
 
-// Run writes until ctx ends or Events rows are written. A transaction that has begun is ended first. While PostgreSQL is
-// away the writers try to connect again; any other error ends Run.
+// Run writes until ctx ends or Events rows are written. A transaction that has begun is ended
+// first. While PostgreSQL is away the writers try to connect again; any other error ends Run.
 func (w *Workload) Run(ctx context.Context) error {
 	w.setDefaults()
 	if err := w.createKeys(ctx); err != nil {
@@ -90,7 +95,8 @@ func (w *Workload) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Committed is how many rows are known to be committed; the database may hold more, of COMMITs whose answer was lost.
+// Committed is how many rows are known to be committed; the database may hold more, of COMMITs
+// whose answer was lost.
 func (w *Workload) Committed() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

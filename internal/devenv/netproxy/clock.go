@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clock waits for a moment to some 50 µs. The runtime's own timers wait in whole milliseconds when nothing else happens,
-// which would make a delay of 1 ms anything up to 2. A timerfd is a file that becomes readable at the moment, so the
-// wait is that of any other connection and blocks no thread.
+// clock waits for a moment to some 50 µs. The runtime's own timers wait in whole milliseconds when
+// nothing else happens, which would make a delay of 1 ms anything up to 2. A timerfd is a file that
+// becomes readable at the moment, so the wait is that of any other connection and blocks no thread.
 type clock struct {
 	fd   int // asking the file for it would make it blocking
 	file *os.File
@@ -24,7 +24,8 @@ func newClock() (*clock, error) {
 	return &clock{fd, os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// waitUntil returns at the moment, or with errDropped when gone is closed before (or up to 10 ms later).
+// waitUntil returns at the moment, or with errDropped when gone is closed before (or up to 10 ms
+// later).
 func (c *clock) waitUntil(moment time.Time, gone <-chan struct{}) error {
 	const fine = 10 * time.Millisecond
 	if left := time.Until(moment); left > fine {

@@ -71,12 +71,13 @@ func (c *proxyConn) close(reset bool) {
 	}
 }
 
-// forward copies one direction until its source ends, then ends the destination's write side. A connection whose client
-// has died is read to its end by each direction alone: bytes kept back are not lost because the other direction failed.
+// forward copies one direction until its source ends, then ends the destination's write side. A
+// connection whose client has died is read to its end by each direction alone: bytes kept back are
+// not lost because the other direction failed.
 //
-// While nothing is set it reads and writes in this one goroutine, which costs least. Otherwise the bytes go through a
-// queue, emptied by a goroutine that lives as long as there is something in it. The queue is left only when it is empty,
-// so nothing is overtaken.
+// While nothing is set it reads and writes in this one goroutine, which costs least. Otherwise the
+// bytes go through a queue, emptied by a goroutine that lives as long as there is something in it.
+// The queue is left only when it is empty, so nothing is overtaken.
 func (c *proxyConn) forward(w *way, from io.Reader, to *net.TCPConn) {
 	q := newQueue(c, w, to)
 	defer q.finish()

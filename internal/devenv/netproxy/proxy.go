@@ -23,12 +23,13 @@ const (
 	Down
 )
 
-// Proxy is a TCP proxy on 127.0.0.1 that breaks connections on purpose. Bytes of a connection never overtake each other, and
-// never change unless Spoil asks for it. All methods may be called at any time from any goroutine; what they set holds for the open
-// connections and for new ones.
+// Proxy is a TCP proxy on 127.0.0.1 that breaks connections on purpose. Bytes of a connection never
+// overtake each other, and never change unless Spoil asks for it. All methods may be called at any
+// time from any goroutine; what they set holds for the open connections and for new ones.
 //
-// A connection that ends while its bytes are kept back ends on the other side only after these: what a killed client had
-// sent still arrives at the server after Release. Reset or Cut throws it away.
+// A connection that ends while its bytes are kept back ends on the other side only after these:
+// what a killed client had sent still arrives at the server after Release. Reset or Cut throws it
+// away.
 type Proxy struct {
 	addr string
 	ways [2]*way // indexed by Direction
@@ -84,7 +85,7 @@ func newProxy(listener *net.TCPListener, target string) *Proxy {
 	return p
 }
 
-// Addr is where clients connect, host:port. It stays the same through Cut and Mend.
+// Addr is where clients connect, host:port. It stays the same through Cut and Fix.
 func (p *Proxy) Addr() string { return p.addr }
 
 // SetTarget changes where new connections go.
@@ -101,8 +102,8 @@ func (p *Proxy) Connections() int {
 	return len(p.conns)
 }
 
-// Hold keeps back every byte of the direction that its sender sends after Hold has returned, at most 64 MiB for each
-// connection; beyond that the sender is not read any more.
+// Hold keeps back every byte of the direction that its sender sends after Hold has returned, at
+// most 64 MiB for each connection; beyond that the sender is not read any more.
 func (p *Proxy) Hold(d Direction) { p.ways[d].set(func(w *way) { w.held, w.heldSum = true, 0 }) }
 
 // Release lets go what Hold keeps back, in order.
@@ -134,8 +135,8 @@ func (p *Proxy) WaitHeld(ctx context.Context, d Direction, n int64) error {
 	}
 }
 
-// Delay makes every byte arrive d later in each direction, without limiting how many are under way: a round trip becomes
-// 2·d longer. It holds for bytes read afterwards.
+// Delay makes every byte arrive d later in each direction, without limiting how many are under way:
+// a round trip becomes 2·d longer. It holds for bytes read afterwards.
 func (p *Proxy) Delay(d time.Duration) {
 	for _, w := range p.ways {
 		w.set(func(w *way) { w.delay = d })
@@ -149,8 +150,8 @@ func (p *Proxy) Trickle(bytesPerSecond int) {
 	}
 }
 
-// Stall accepts connections but neither reads nor forwards anything, as a host that has frozen, until Mend. A chunk that
-// is being forwarded may still pass.
+// Stall accepts connections but neither reads nor forwards anything, as a host that has frozen,
+// until Fix. A chunk that is being forwarded may still pass.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +162,8 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// Cut closes all connections, throwing away what is under way in them, and refuses new ones until Mend.
+// Cut closes all connections, throwing away what is under way in them, and refuses new ones until
+// Fix.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	listener := p.listener
@@ -173,12 +175,12 @@ func (p *Proxy) Cut() {
 	p.drop(false)
 }
 
-// Reset ends all connections with a TCP reset on both sides, throwing away what is under way in them. New ones are
-// accepted.
+// Reset ends all connections with a TCP reset on both sides, throwing away what is under way in
+// them. New ones are accepted.
 func (p *Proxy) Reset() { p.drop(true) }
 
-// Mend ends Cut and Stall.
-func (p *Proxy) Mend() error {
+// Fix ends Cut and Stall.
+func (p *Proxy) Fix() error {
 	p.mu.Lock()
 	cut := p.listener == nil && !p.closed
 	select {
@@ -192,7 +194,7 @@ func (p *Proxy) Mend() error {
 	}
 	listener, err := net.Listen("tcp4", p.addr)
 	if err != nil {
-		return fmt.Errorf("mend proxy: %w", err)
+		return fmt.Errorf("fix proxy: %w", err)
 	}
 	p.serve(listener.(*net.TCPListener))
 	return nil

@@ -149,7 +149,7 @@ func TestWaitHeldEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestCutRefusesUntilMend(t *testing.T) {
+func TestCutRefusesUntilFix(t *testing.T) {
 	p := proxied(t)
 	conn := dial(t, p)
 	say(t, conn, "x")
@@ -164,7 +164,7 @@ func TestCutRefusesUntilMend(t *testing.T) {
 		}
 		t.Fatalf("dial says %v, want refused", err)
 	}
-	await.Must(t, p.Mend())
+	await.Must(t, p.Fix())
 	conn = dial(t, p)
 	say(t, conn, "again")
 	hear(t, conn, "again")
@@ -184,7 +184,8 @@ func TestResetIsAReset(t *testing.T) {
 	conn = dial(t, p)
 	say(t, conn, "y")
 	hear(t, conn, "y")
-	await.Must(t, processes.Poll(await.Context(t), time.Millisecond, func() (bool, error) { return p.Connections() == 1, nil })) // the old one is forgotten
+	// the old one is forgotten
+	await.Must(t, processes.Poll(await.Context(t), time.Millisecond, func() (bool, error) { return p.Connections() == 1, nil }))
 }
 
 func TestStallAcceptsAndForwardsNothing(t *testing.T) {
@@ -198,7 +199,7 @@ func TestStallAcceptsAndForwardsNothing(t *testing.T) {
 	say(t, fresh, "fresh")
 	silent(t, old)
 	silent(t, fresh)
-	await.Must(t, p.Mend())
+	await.Must(t, p.Fix())
 	hear(t, old, "old")
 	hear(t, fresh, "fresh")
 }

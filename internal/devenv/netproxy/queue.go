@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// queue is what is under way in one direction of one connection: bytes kept back, delayed or trickling.
+// queue is what is under way in one direction of one connection: bytes kept back, delayed or
+// trickling.
 type queue struct {
 	conn *proxyConn
 	way  *way
@@ -66,8 +67,8 @@ func (q *queue) finish() {
 	_ = q.to.CloseWrite() // fails only when the connection has ended already
 }
 
-// run writes the chunks, each when it may go, until the queue is empty. When the destination takes no more, the rest of
-// them is thrown away.
+// run writes the chunks, each when it may go, until the queue is empty. When the destination takes
+// no more, the rest of them is thrown away.
 func (q *queue) run() {
 	var err error
 	if q.clock == nil {
@@ -117,7 +118,8 @@ func (q *queue) write(c chunk) error {
 	return nil
 }
 
-// allowed waits while the direction is held or throttled and returns how many of n bytes may be written now.
+// allowed waits while the direction is held or throttled and returns how many of n bytes may be
+// written now.
 func (q *queue) allowed(n int) (int, error) {
 	for {
 		held, rate, changed := q.way.state()

@@ -7,17 +7,18 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// WatchReports has report called with the flush position of every standby status update that a client sends over
-// connections opened from now on, in their order, before the server can have it. It holds up the connection: report must
-// return soon. Only what goes through the proxy unencrypted can be seen.
+// WatchReports has report called with the flush position of every standby status update that a
+// client sends over connections opened from now on, in their order, before the server can have it.
+// It holds up the connection: report must return soon. Only what goes through the proxy unencrypted
+// can be seen.
 func (p *Proxy) WatchReports(report func(flush pglogrepl.LSN)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.report = report
 }
 
-// reportReader reads what a client sends to PostgreSQL, and tells of each standby status update in it:
-// https://www.postgresql.org/docs/current/protocol-message-formats.html
+// reportReader reads what a client sends to PostgreSQL, and tells of each standby status update in
+// it: https://www.postgresql.org/docs/current/protocol-message-formats.html
 type reportReader struct {
 	from   io.Reader
 	report func(flush pglogrepl.LSN)
@@ -77,7 +78,8 @@ func (r *reportReader) maybeUpdate() bool {
 func (r *reportReader) begin() {
 	switch {
 	case !r.typed:
-		r.typed = binary.BigEndian.Uint16(r.head[4:]) == 3 // else a request, such as for TLS, after which it begins again
+		// else a request, such as for TLS, after which it begins again
+		r.typed = binary.BigEndian.Uint16(r.head[4:]) == 3
 		r.skip = int(binary.BigEndian.Uint32(r.head)) - startupHead
 	case !r.maybeUpdate():
 		r.skip = int(binary.BigEndian.Uint32(r.head[1:])) - 4

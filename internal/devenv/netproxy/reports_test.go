@@ -13,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// What a client of PostgreSQL sends is understood in pieces of any size, and what is no report is passed over.
+// What a client of PostgreSQL sends is understood in pieces of any size, and what is no report is
+// passed over.
 func TestReportsInPieces(t *testing.T) {
 	message := func(kind byte, payload ...byte) []byte {
 		var b []byte

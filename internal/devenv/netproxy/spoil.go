@@ -5,8 +5,9 @@ import (
 	"io"
 )
 
-// Spoil has the proxy change the last byte of each occurrence of a text that clients send over connections opened from now on,
-// as memory or network do that change bytes: what is protected by a checksum is refused. Nil ends it, for new connections.
+// Spoil has the proxy change the last byte of each occurrence of a text that clients send over
+// connections opened from now on, as memory or network do that change bytes: what is protected by a
+// checksum is refused. Nil ends it, for new connections.
 func (p *Proxy) Spoil(text []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -17,7 +18,8 @@ func (p *Proxy) Spoil(text []byte) {
 type spoiler struct {
 	from io.Reader
 	text []byte
-	tail []byte // the last bytes that were read, one fewer than the text has: it may come in two pieces
+	// the last bytes that were read, one fewer than the text has: it may come in two pieces
+	tail []byte
 }
 
 func (s *spoiler) Read(p []byte) (int, error) {

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Freeze stops the process by SIGSTOP, and returns when each of its threads stands: one that runs on another processor stops a
-// moment after the signal was sent, and may answer somebody until then.
+// Freeze stops the process by SIGSTOP, and returns when each of its threads stands: one that runs
+// on another processor stops a moment after the signal was sent, and may answer somebody until
+// then.
 func (p *Process) Freeze() error { return FreezePID(p.Pid()) }
 
 func FreezePID(pid int) error {

@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// ListenFree listens on a free port of 127.0.0.1 below 32768. The kernel gives the ports above it to outgoing
-// connections: a server that is down for a while could find its port taken, or a client that dials the closed port could
-// be connected to itself. Nobody else who asks here is given the port until this process ends.
+// ListenFree listens on a free port of 127.0.0.1 below 32768. The kernel gives the ports above it
+// to outgoing connections: a server that is down for a while could find its port taken, or a client
+// that dials the closed port could be connected to itself. Nobody else who asks here is given the
+// port until this process ends.
 func ListenFree() (*net.TCPListener, error) {
 	var err error
 	for range 100 {
@@ -26,14 +27,15 @@ func ListenFree() (*net.TCPListener, error) {
 	return nil, fmt.Errorf("find free port: %w", err)
 }
 
-// reserved are the ports of this process. They stay reserved while their servers are stopped or their proxies are cut.
+// reserved are the ports of this process. They stay reserved while their servers are stopped or
+// their proxies are cut.
 var reserved struct {
 	sync.Mutex
 	ports []net.PacketConn
 }
 
-// reserve takes the UDP port of the same number, which nothing here uses: who has it has the TCP port, too, be it open or
-// not, among all processes that ask for ports in this way.
+// reserve takes the UDP port of the same number, which nothing here uses: who has it has the TCP
+// port, too, be it open or not, among all processes that ask for ports in this way.
 func reserve(addr string) error {
 	port, err := net.ListenPacket("udp4", addr)
 	if err != nil {
@@ -45,8 +47,8 @@ func reserve(addr string) error {
 	return nil
 }
 
-// UnusedPort is a port nobody listens on now. Somebody who chooses otherwise may take it before it is used: starting a server
-// is tried again with another one then.
+// UnusedPort is a port nobody listens on now. Somebody who chooses otherwise may take it before it
+// is used: starting a server is tried again with another one then.
 func UnusedPort() (int, error) {
 	l, err := ListenFree()
 	if err != nil {
@@ -56,7 +58,8 @@ func UnusedPort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// FreePort is such a port for a test, on which nobody listens who asks for ports here, until its process ends.
+// FreePort is such a port for a test, on which nobody listens who asks for ports here, until its
+// process ends.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, err := UnusedPort()

@@ -12,8 +12,8 @@ import (
 
 const portsOf = 400
 
-// A port is given away once, also when nobody listens on it any more, and also to another process. As many as these would
-// meet by chance.
+// A port is given away once, also when nobody listens on it any more, and also to another process.
+// As many as these would meet by chance.
 func TestPortsAreGivenAwayOnce(t *testing.T) {
 	if os.Getenv("CDC_RELAY_TEST_PORTS") != "" {
 		for range portsOf {

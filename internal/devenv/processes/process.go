@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// Process is a child that ends with this process at the latest (processes/watcher.go). Its output goes to a
-// file, because a pipe inherited by a server's own children keeps "go test" waiting.
+// Process is a child that ends with this process at the latest (processes/watcher.go). Its output
+// goes to a file, because a pipe inherited by a server's own children keeps "go test" waiting.
 type Process struct {
 	name    string
 	LogPath string
@@ -43,7 +43,8 @@ func Start(name string, cmd *exec.Cmd, logPath string) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Setpgid = true // an interrupt at the terminal is for us, we stop the servers in order
+	// an interrupt at the terminal is for us, we stop the servers in order
+	cmd.SysProcAttr.Setpgid = true
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -107,7 +108,8 @@ const Patience = 2 * time.Minute
 // slow machine's server goes on writing, and comes to an end of it.
 func (p *Process) Ready(ctx context.Context, answers func(context.Context) bool) error {
 	asks := func() bool {
-		once, cancel := context.WithTimeout(ctx, 5*time.Second) // an answer to the next question may come sooner
+		// an answer to the next question may come sooner
+		once, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		return answers(once)
 	}

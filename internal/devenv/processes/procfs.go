@@ -40,8 +40,8 @@ func Alive(pid int) bool {
 	return state != "" && state != "Z" && state != "X"
 }
 
-// ProcStat is the state and the parent of a process; "" when it is gone. The name before them may hold any character,
-// so they are looked for behind its last parenthesis (proc(5)).
+// ProcStat is the state and the parent of a process; "" when it is gone. The name before them may
+// hold any character, so they are looked for behind its last parenthesis (proc(5)).
 func ProcStat(path string) (state string, parent int) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// Build is the path of the relay's binary: $CDC_RELAY_TEST_BINARY, else built once per process from this module.
+// Build is the path of the relay's binary: $CDC_RELAY_TEST_BINARY, else built once per process from
+// this module.
 func Build(t testing.TB) string {
 	t.Helper()
 	path, err := Binary()
@@ -39,7 +40,8 @@ func RelayBinary(ctx context.Context) (string, error) {
 	}
 	path := filepath.Join(dir, "cdc-relay")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/cdc-relay/cdc-relay/cmd/cdc-relay")
-	cmd.Env = append(processes.EnvironWithout(processes.OwnerVariable), o.Variable) // a build outlives no interrupt
+	// a build outlives no interrupt
+	cmd.Env = append(processes.EnvironWithout(processes.OwnerVariable), o.Variable)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build relay: %w: %s", err, out)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// BuildAt is the path of the relay's binary of an earlier commit of this repository, given by its full hash. It is built
-// once on a machine, and kept beside what the scripts have fetched.
+// BuildAt is the path of the relay's binary of an earlier commit of this repository, given by its
+// full hash. It is built once on a machine, and kept beside what the scripts have fetched.
 func BuildAt(t testing.TB, commit string) string {
 	t.Helper()
 	path, err := RelayAt(commit)

@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
 )
 
-// shows reports whether a path of the admin server is there to show what was asked for, keys and payloads among it.
+// shows reports whether a path of the admin server is there to show what was asked for, keys and
+// payloads among it.
 func shows(path string) bool {
 	for _, p := range []string{"/api/v1/dead-letters", "/api/v1/deferred", "/api/v1/events"} {
 		if strings.HasPrefix(path, p) {
@@ -38,7 +39,8 @@ func (l *leaks) look(path, body string) {
 	}
 }
 
-// lookForLeaks asks a relay that runs for what CheckLeaks looks at. One that is stopped is asked before.
+// lookForLeaks asks a relay that runs for what CheckLeaks looks at. One that is stopped is asked
+// before.
 func (r *Relay) lookForLeaks(more ...string) {
 	if !r.Running() {
 		return
@@ -52,11 +54,12 @@ func (r *Relay) lookForLeaks(more ...string) {
 	}
 }
 
-// CheckLeaks fails the test when what the relay has said so far has personal data: its log, metrics and status, and all that was
-// asked of its admin server before.
+// CheckLeaks fails the test when what the relay has said so far has personal data: its log, metrics
+// and status, and all that was asked of its admin server before.
 func (r *Relay) CheckLeaks(t testing.TB) {
 	t.Helper()
-	r.lookForLeaks("/api/v1/check") // it connects to both sides, which is too dear for the end of each relay
+	// it connects to both sides, which is too dear for the end of each relay
+	r.lookForLeaks("/api/v1/check")
 	r.leaks.mu.Lock()
 	first := r.leaks.first
 	r.leaks.mu.Unlock()

@@ -27,9 +27,10 @@ type Relay struct {
 	leaks leaks
 }
 
-// Start starts "binary run -c FILE args...", FILE holding config, and does not wait for anything. admin.listen is
-// overridden by a free port through the environment. When the test ends the relay is killed if it still runs. The test fails if
-// what the relay says has personal data (Sentinel), and a failed test shows the end of the log.
+// Start starts "binary run -c FILE args...", FILE holding config, and does not wait for anything.
+// admin.listen is overridden by a free port through the environment. When the test ends the relay
+// is killed if it still runs. The test fails if what the relay says has personal data (Sentinel),
+// and a failed test shows the end of the log.
 func Start(t testing.TB, binary, config string, args ...string) *Relay {
 	t.Helper()
 	return StartRelayIn(t, nil, binary, config, args...)
@@ -128,7 +129,8 @@ func (r *Relay) Exit(ctx context.Context) (int, error) {
 	return r.proc.State.ExitCode(), nil
 }
 
-// Stop looks for leaks, asks the relay to stop by SIGTERM, waits for its end and returns its exit code.
+// Stop looks for leaks, asks the relay to stop by SIGTERM, waits for its end and returns its exit
+// code.
 func (r *Relay) Stop(t testing.TB) int {
 	t.Helper()
 	r.lookForLeaks()
@@ -208,8 +210,8 @@ func (r *Relay) Get(ctx context.Context, path string) (int, string, error) {
 
 var vmHWM = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 
-// PeakRSS is the most memory the process has had resident so far, in bytes (VmHWM, proc(5); of one that has ended,
-// getrusage(2)).
+// PeakRSS is the most memory the process has had resident so far, in bytes (VmHWM, proc(5); of one
+// that has ended, getrusage(2)).
 func (r *Relay) PeakRSS() (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Pid()))
 	if m := vmHWM.FindSubmatch(status); err == nil && m != nil {
@@ -233,8 +235,8 @@ type Result struct {
 	Stdout, Stderr string
 }
 
-// RunCommand runs "binary args... -c FILE", FILE holding config (no -c when it is empty), to its end, at most as long as
-// ctx. A non-zero exit code is not an error.
+// RunCommand runs "binary args... -c FILE", FILE holding config (no -c when it is empty), to its
+// end, at most as long as ctx. A non-zero exit code is not an error.
 func RunCommand(ctx context.Context, binary, config string, args ...string) (Result, error) {
 	if config != "" {
 		dir, err := processes.NewDir("command")

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// Sentinel stands for personal data: tests put it into payloads, keys and headers, and it must be nowhere but there. Each place has
-// a text of its own, so that a leak says where it comes from. Keys and payloads have a quote before it: what is shown up to a quote, or
-// left out up to one, is not all.
+// Sentinel stands for personal data: tests put it into payloads, keys and headers, and it must be
+// nowhere but there. Each place has a text of its own, so that a leak says where it comes from.
+// Keys and payloads have a quote before it: what is shown up to a quote, or left out up to one, is
+// not all.
 const (
 	Sentinel        = "s3ntinel"
 	SentinelKey     = `"` + Sentinel + ".key"

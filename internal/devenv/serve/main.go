@@ -95,7 +95,8 @@ func beside(ctx context.Context, command, environ []string) (int, error) {
 		return 1, err
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Env = append(append(os.Environ(), environ...), "TMPDIR="+tmp) // a test that is killed leaves its files there
+	// a test that is killed leaves its files there
+	cmd.Env = append(append(os.Environ(), environ...), "TMPDIR="+tmp)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }

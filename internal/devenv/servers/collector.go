@@ -23,7 +23,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
 )
 
-// Collector receives spans as an OpenTelemetry collector does, over HTTP and gRPC, and can be slow, refuse them, or be away.
+// Collector receives spans as an OpenTelemetry collector does, over HTTP and gRPC, and can be slow,
+// refuse them, or be away.
 type Collector struct {
 	collect.UnimplementedTraceServiceServer
 
@@ -114,7 +115,8 @@ func (c *Collector) Stop() {
 	}
 }
 
-// Restart starts the HTTP server at its address. Nobody else has the port by then: listenFree keeps it for this process.
+// Restart starts the HTTP server at its address. Nobody else has the port by then: listenFree keeps
+// it for this process.
 func (c *Collector) Restart() error {
 	listener, err := net.Listen("tcp", c.addr)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// A consumer of several queues remembers of each message which queue it came from; the order is that of each queue alone,
-// marks are about the usual one, and draining drains all.
+// A consumer of several queues remembers of each message which queue it came from; the order is
+// that of each queue alone, marks are about the usual one, and draining drains all.
 func TestConsumerOfSeveralQueues(t *testing.T) {
 	ctx := await.Context(t)
 	vhost := SharedRabbitMQ(t).VHost(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 func queryInto(ctx context.Context, to any, sql string) func(*pgx.Conn) error {
@@ -37,7 +37,7 @@ func publish(t *testing.T, url string, commit func(checker.Row) pglogrepl.LSN, r
 		for _, r := range rows {
 			confirm, err := ch.PublishWithDeferredConfirm("outbox.events", "order.placed", true, false, amqp.Publishing{
 				MessageId: r.ID, DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"key": "%s", "seq": %d, "fill": ""}`, r.Key, r.Seq),
-				Headers: amqp.Table{"aggregate_type": "order", "aggregate_id": r.Key, "cdc_position": outbox.Position{Commit: commit(r)}.String()},
+				Headers: amqp.Table{"aggregate_type": "order", "aggregate_id": r.Key, "cdc_position": event.Position{Commit: commit(r)}.String()},
 			})
 			await.Must(t, err)
 			confirms = append(confirms, confirm)
@@ -88,7 +88,8 @@ func TestDrainWaitsForAllThatIsInTheQueue(t *testing.T) {
 	}
 }
 
-// TestFlushWatchSeesAnEarlyReport moves a real slot past a transaction before and after its event is in the queue.
+// TestFlushWatchSeesAnEarlyReport moves a real slot past a transaction before and after its event
+// is in the queue.
 func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
 	ctx := await.Context(t)
 	dbURL := SharedPostgres(t).Database(t)
@@ -152,7 +153,8 @@ func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
 	}
 }
 
-// TestReportWatchSeesEveryReport: of a real replication connection through the proxy, one by one, the early one too.
+// TestReportWatchSeesEveryReport: of a real replication connection through the proxy, one by one,
+// the early one too.
 func TestReportWatchSeesEveryReport(t *testing.T) {
 	ctx := await.Context(t)
 	server := SharedPostgres(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// TestKafkaConsumerFollowsTopics reads a topic that comes later, gets more partitions, and is made anew.
+// TestKafkaConsumerFollowsTopics reads a topic that comes later, gets more partitions, and is
+// re-created.
 func TestKafkaConsumerFollowsTopics(t *testing.T) {
 	ctx := await.Context(t)
 	k := SharedKafka(t)
@@ -33,7 +34,7 @@ func TestKafkaConsumerFollowsTopics(t *testing.T) {
 	await.Must(t, c.Drain(ctx))
 	await.Must(t, c.WaitCount(ctx, 300))
 
-	// Made anew it is as long as it was, then longer.
+	// Made again it is as long as it was, then longer.
 	for i := range 2 {
 		await.Must(t, k.DeleteTopic(ctx, late))
 		await.Must(t, k.CreateTopic(ctx, late, 2, 1, nil))

@@ -19,7 +19,8 @@ import (
 // client is a test's producer.
 type client struct{ brokers []string }
 
-// produce writes to the leader that the metadata of the first broker names, with acks=all, and waits for the answer.
+// produce writes to the leader that the metadata of the first broker names, with acks=all, and
+// waits for the answer.
 func (c client) produce(ctx context.Context, topic string, partition int, records ...protocol.Record) error {
 	conn, err := kafkaserver.DialKafka(ctx, c.brokers[0])
 	if err != nil {

@@ -28,8 +28,8 @@ type PrometheusOptions struct {
 	Flags     []string            // more arguments, as --enable-feature=native-histograms
 }
 
-// Prometheus is a private server that scrapes relays, with fresh data. prometheus_query.go asks it. Its methods may be called
-// from several goroutines, except Scrape and Close.
+// Prometheus is a private server that scrapes relays, with fresh data. prometheus_query.go asks it.
+// Its methods may be called from several goroutines, except Scrape and Close.
 type Prometheus struct {
 	opt    PrometheusOptions
 	dir    string
@@ -40,7 +40,8 @@ type Prometheus struct {
 
 const prometheusMissing = "Prometheus (prometheus, promtool) is not installed; install it with: make deps (as root: apt-get install -y --no-install-recommends prometheus)"
 
-// StartPrometheus starts a Prometheus on a free port of 127.0.0.1 and returns when it answers queries.
+// StartPrometheus starts a Prometheus on a free port of 127.0.0.1 and returns when it answers
+// queries.
 func StartPrometheus(ctx context.Context, opt PrometheusOptions) (*Prometheus, error) {
 	bin, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -98,7 +99,8 @@ func launchPrometheus(ctx context.Context, bin string, opt PrometheusOptions) (*
 	})
 }
 
-// Scrape scrapes these jobs from now on instead of those before. What it knows of the others it keeps.
+// Scrape scrapes these jobs from now on instead of those before. What it knows of the others it
+// keeps.
 func (p *Prometheus) Scrape(ctx context.Context, jobs map[string][]string) error {
 	p.opt.Jobs = jobs
 	if err := p.configure(); err != nil {

@@ -46,8 +46,8 @@ func (p *Prometheus) Alerts(ctx context.Context) ([]v1.Alert, error) {
 	return result.Alerts, nil
 }
 
-// WaitScraped returns when every target was scraped by a scrape that began after the call, be there an answer or not: then
-// a query sees what the relays knew at the call.
+// WaitScraped returns when every target was scraped by a scrape that began after the call, be there
+// an answer or not: then a query sees what the relays knew at the call.
 func (p *Prometheus) WaitScraped(ctx context.Context) error {
 	called := time.Now()
 	want := 0

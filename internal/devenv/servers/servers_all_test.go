@@ -15,7 +15,8 @@ import (
 // An address in the environment is where SharedRabbitMQ goes; OwnRabbitMQ is ours all the same.
 func TestOwnBrokerIsOursWhateverIsGiven(t *testing.T) {
 	const given = "CDC_RELAY_TEST_RABBITMQ"
-	if os.Getenv(given) == "" { // the test itself runs in a child, to which our shared broker is given
+	// the test itself runs in a child, to which our shared broker is given
+	if os.Getenv(given) == "" {
 		ctx := await.Context(t)
 		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1", "-test.v")
 		cmd.Env = append(processes.EnvironWithout(processes.OwnerVariable), given+"="+SharedRabbitMQ(t).URL())

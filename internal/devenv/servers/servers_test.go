@@ -17,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
-// A machine has room for some thousands of segments, and a run of all tests starts some hundred servers.
+// A machine has room for some thousands of segments, and a run of all tests starts some hundred
+// servers.
 func TestClosedPostgresLeavesNoSharedMemory(t *testing.T) {
 	p, err := pgserver.Start(await.Context(t), pgserver.Options{})
 	await.Must(t, err)
@@ -45,7 +46,8 @@ func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
 		t.Cleanup(func() { conn.Close(ctx) })
 		_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
 		await.Must(t, err)
-		t.Cleanup(func() {}) // the database is dropped after the connection above is closed; this one stays open:
+		// the database is dropped after the connection above is closed; this one stays open:
+		t.Cleanup(func() {})
 		stays, err := pgx.Connect(ctx, dbURL)
 		await.Must(t, err)
 		_ = stays
@@ -61,7 +63,7 @@ func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
 	}
 }
 
-// A test can not do to the shared broker what the other tests would feel, whoever started it.
+// A test cannot do to the shared broker what the other tests would feel, whoever started it.
 func TestSharedBrokerIsNotReconfigured(t *testing.T) {
 	ctx := await.Context(t)
 	r := SharedRabbitMQ(t)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// sharedCollector watches the spans of all relays of this process that are sent to it, and keeps none.
+// sharedCollector watches the spans of all relays of this process that are sent to it, and keeps
+// none.
 var sharedCollector = sync.OnceValues(func() (*Collector, error) {
 	c, err := LaunchCollector()
 	if err == nil {
@@ -17,8 +18,8 @@ var sharedCollector = sync.OnceValues(func() (*Collector, error) {
 	return c, err
 })
 
-// WatchedTraces is the environment of a relay some of whose events are traced. When the test ends it fails if any span of the
-// process had personal data.
+// WatchedTraces is the environment of a relay some of whose events are traced. When the test ends
+// it fails if any span of the process had personal data.
 func WatchedTraces(t testing.TB) []string {
 	t.Helper()
 	c, err := sharedCollector()

@@ -11,17 +11,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// sidingTables are as much of the relay's tables as the checker reads.
-const sidingTables = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
+// retryTableTables are as much of the relay's tables as the checker reads.
+const retryTableTables = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
 	CREATE TABLE cdc_relay.retry (slot text, system_id text, id bytea, commit_lsn pg_lsn, idx bigint, n bigint);
 	CREATE TABLE cdc_relay.dead_letter (slot text, system_id text, id bytea, commit_lsn pg_lsn, idx bigint, n bigint, state text)`
 
-// The log begins with the tables, tells of each row from when to when it was committed, and needs no right of the role that
-// writes; the tables tell what is left.
-func TestSidingIsLogged(t *testing.T) {
+// The log begins with the tables, tells of each row from when to when it was committed, and needs
+// no right of the role that writes; the tables tell what is left.
+func TestRetryTableIsLogged(t *testing.T) {
 	ctx := await.Context(t)
 	db := SharedPostgres(t).Database(t)
 	conn, err := pgx.Connect(ctx, db)
@@ -38,15 +38,15 @@ func TestSidingIsLogged(t *testing.T) {
 		await.Must(t, err)
 		return s
 	}
-	if rows, err := checker.ReadSiding(ctx, db, "s"); err != nil || len(rows) > 0 {
+	if rows, err := checker.ReadRetryTable(ctx, db, "s"); err != nil || len(rows) > 0 {
 		t.Fatalf("without tables: %v, %v", rows, err)
 	}
 	if stays, err := checker.ReadStays(ctx, db, "s"); err != nil || len(stays) > 0 {
 		t.Fatalf("without a log: %v, %v", stays, err)
 	}
-	await.Must(t, checker.LogSiding(ctx, db))
-	await.Must(t, checker.LogSiding(ctx, db)) // again
-	exec(sidingTables)
+	await.Must(t, checker.LogRetryTable(ctx, db))
+	await.Must(t, checker.LogRetryTable(ctx, db)) // again
+	exec(retryTableTables)
 
 	before := snapshot()
 	system := "(SELECT system_identifier::text FROM pg_control_system())"
@@ -76,7 +76,7 @@ func TestSidingIsLogged(t *testing.T) {
 	stays, err := checker.ReadStays(ctx, db, "s")
 	await.Must(t, err)
 	if len(stays) != 3 {
-		t.Fatalf("the log has %+v, want one, two, and two as a letter", stays)
+		t.Fatalf("the log has %+v, want one, two, and two as a dead letter", stays)
 	}
 	there := func(s *checker.Snapshot) (all []string) {
 		for i := range stays {
@@ -94,9 +94,9 @@ func TestSidingIsLogged(t *testing.T) {
 			t.Errorf("at %s there were %v, want %v", want.at, got, want.is)
 		}
 	}
-	rows, err := checker.ReadSiding(ctx, db, "s")
+	rows, err := checker.ReadRetryTable(ctx, db, "s")
 	await.Must(t, err)
-	if want := (checker.Sided{ID: "", Position: outbox.Position{Commit: pglogrepl.LSN(10), Index: 1}, State: checker.Purged}); len(rows) != 1 || rows[0] != want {
+	if want := (checker.RetryRow{ID: "", Position: event.Position{Commit: pglogrepl.LSN(10), Index: 1}, State: checker.Purged}); len(rows) != 1 || rows[0] != want {
 		t.Errorf("the tables have %+v, want %+v", rows, want)
 	}
 }

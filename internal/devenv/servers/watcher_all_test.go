@@ -21,8 +21,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
-// TestKilledProcessLeavesNothingBehind starts this test binary again as the process below, kills it once it has servers,
-// and waits until their processes and files are gone.
+// TestKilledProcessLeavesNothingBehind starts this test binary again as the process below, kills it
+// once it has servers, and waits until their processes and files are gone.
 func TestKilledProcessLeavesNothingBehind(t *testing.T) {
 	if os.Getenv("CDC_RELAY_TEST_VICTIM") == "1" {
 		beVictim()
@@ -48,7 +48,8 @@ func TestKilledProcessLeavesNothingBehind(t *testing.T) {
 	before := processesOf(t, variable)
 	await.Must(t, victim.Process.Signal(syscall.SIGKILL))
 	_ = victim.Wait()
-	// PostgreSQL's postmaster, epmd, the Erlang VM and its helper, Kafka, and a process that is stopped.
+	// PostgreSQL's postmaster, epmd, the Erlang VM and its helper, Kafka, and a process that is
+	// stopped.
 	if len(before) < 6 {
 		t.Fatalf("only %d processes carry the token", len(before))
 	}
@@ -62,7 +63,8 @@ func TestKilledProcessLeavesNothingBehind(t *testing.T) {
 }
 
 func beVictim() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // of the starts of three servers
+	// of the starts of three servers
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	fail := func(err error) {
 		if err != nil {

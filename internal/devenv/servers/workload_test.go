@@ -110,8 +110,8 @@ func TestWorkloadReturnsAnErrorOfItsOwn(t *testing.T) {
 	}
 }
 
-// Rows of other kinds are mixed among the usual ones as often as is asked for, of the keys that are asked for, and are
-// numbered among them.
+// Rows of other kinds are mixed among the usual ones as often as is asked for, of the keys that are
+// asked for, and are numbered among them.
 func TestWorkloadMixesKinds(t *testing.T) {
 	ctx := await.Context(t)
 	dbURL := SharedPostgres(t).Database(t)
@@ -143,13 +143,13 @@ func TestWorkloadMixesKinds(t *testing.T) {
 	if n := count("destination = 'usual' AND routing_key = 'order.' || type"); n != len(rows)-all {
 		t.Errorf("%d of %d rows are usual", n, len(rows)-all)
 	}
-	units := 0
+	exchangesOrTopics := 0
 	for _, r := range rows {
-		if r.Unit == "elsewhere" && r.Aggregate == "ledger" {
-			units++
+		if r.ExchangeOrTopic == "elsewhere" && r.Aggregate == "ledger" {
+			exchangesOrTopics++
 		}
 	}
-	if units != all {
-		t.Errorf("%d rows are read as going elsewhere, want %d", units, all)
+	if exchangesOrTopics != all {
+		t.Errorf("%d rows are read as going elsewhere, want %d", exchangesOrTopics, all)
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// Certificates are a CA of our own and what it has signed, as PEM files that live no longer than this process. They are
-// good for servers of every kind at localhost, 127.0.0.1 and ::1, and for their clients, for a day.
+// Certificates are a CA of our own and what it has signed, as PEM files that live no longer than
+// this process. They are good for servers of every kind at localhost, 127.0.0.1 and ::1, and for
+// their clients, for a day.
 type Certificates struct {
 	CA            string // its certificate
 	Server        CertificateFiles

@@ -35,19 +35,21 @@ var Kinds = []Kind{
 
 // Difference is one thing that is not the same. Arrays are by Side.
 type Difference struct {
-	Kind     Kind       `json:"kind"`
-	ID       string     `json:"id"`
-	Where    [2]string  `json:"where"`              // "" on a side that has it not
-	Name     string     `json:"name,omitempty"`     // of a header or property
-	Only     string     `json:"only,omitempty"`     // the side that alone has it
-	Byte     int        `json:"byte"`               // in theirs, from 0, the first that differs; -1: nothing of bytes
+	Kind  Kind      `json:"kind"`
+	ID    string    `json:"id"`
+	Where [2]string `json:"where"`          // "" on a side that has it not
+	Name  string    `json:"name,omitempty"` // of a header or property
+	Only  string    `json:"only,omitempty"` // the side that alone has it
+	// in theirs, from 0, the first that differs; -1: nothing of bytes
+	Byte     int        `json:"byte"`
 	Lengths  *[2]int    `json:"lengths,omitempty"`  // -1: null
 	Excerpts *[2]string `json:"excerpts,omitempty"` // around that byte; Go's quoting
 	Numbers  *[2]int64  `json:"numbers,omitempty"`  // partitions, or times in milliseconds
 	Types    *[2]string `json:"types,omitempty"`
 	Orders   *[2]string `json:"orders,omitempty"`
 	Before   string     `json:"before,omitempty"` // the id of an event of the same key ...
-	First    string     `json:"first,omitempty"`  // ... before which it comes on this side, and after it on the other
+	// ... before which it comes on this side, and after it on the other
+	First string `json:"first,omitempty"`
 }
 
 // Words are the difference for a person, without the id.

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// contextHeaders begin the names of four headers in which Debezium says which run of which connector it is, by a random id.
+// contextHeaders begin the names of four headers in which Debezium says which run of which
+// connector it is, by a random id.
 const contextHeaders = "__debezium.context."
 
 // compare reports how the two messages of a pair differ, and whether they do.
 func (x *Matcher) compare(pair [2]*held) bool {
 	before := x.Total()
 	theirs, ours := &pair[Theirs].m, &pair[Ours].m
-	if theirs.Unit != ours.Unit {
+	if theirs.ExchangeOrTopic != ours.ExchangeOrTopic {
 		x.differ(pair, Difference{Kind: KindTopic, Byte: -1})
 	}
 	x.partition(pair)

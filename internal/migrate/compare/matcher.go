@@ -27,7 +27,7 @@ func (x *Matcher) Add(side Side, m Message) {
 		x.Duplicates[side]++
 		return
 	}
-	now := &held{id: id, m: m, number: x.number[side], chain: x.chain(&m)}
+	now := &held{id: id, m: m, number: x.number[side], group: x.group(&m)}
 	if e := x.waiting[side.other()][id]; e != nil {
 		x.seen.add(id)
 		x.pair(side, now, x.take(side.other(), e))
@@ -39,7 +39,7 @@ func (x *Matcher) Add(side Side, m Message) {
 	}
 	x.waiting[side][id] = x.queue[side].PushBack(now)
 	x.bytes[side] += m.size()
-	x.orders.wait(now.chain)
+	x.orders.wait(now.group)
 }
 
 func (x *Matcher) noID(side Side, m *Message) {
@@ -59,15 +59,15 @@ func (x *Matcher) take(side Side, e *list.Element) *held {
 	return h
 }
 
-func (x *Matcher) chain(m *Message) chain {
+func (x *Matcher) group(m *Message) group {
 	if x.opt.KeyHeader != "" {
 		h, _ := m.header(x.opt.KeyHeader)
-		return chain{unit: m.Unit, key: string(h.Value), unordered: h.Value == nil}
+		return group{unit: m.ExchangeOrTopic, key: string(h.Value), unordered: h.Value == nil}
 	}
 	if x.opt.Kafka {
-		return chain{unit: m.Unit, key: string(m.Key), unordered: m.Key == nil}
+		return group{unit: m.ExchangeOrTopic, key: string(m.Key), unordered: m.Key == nil}
 	}
-	return chain{unit: m.Unit, key: m.RoutingKey}
+	return group{unit: m.ExchangeOrTopic, key: m.RoutingKey}
 }
 
 // pair compares a message that has just come with the one of the other side that has waited.
@@ -76,9 +76,10 @@ func (x *Matcher) pair(side Side, now, waited *held) {
 	pair := [2]*held{}
 	pair[side], pair[side.other()] = now, waited
 	differs := x.compare(pair)
-	if now.chain != waited.chain {
-		x.orders.gone(waited.chain) // a difference already, and two numbers that say nothing of each other
-	} else if before, first, swapped := x.orders.pair(now.chain, now.id, [2]int64{pair[Theirs].number, pair[Ours].number}); swapped && !now.chain.unordered {
+	if now.group != waited.group {
+		// a difference already, and two numbers that say nothing of each other
+		x.orders.gone(waited.group)
+	} else if before, first, swapped := x.orders.pair(now.group, now.id, [2]int64{pair[Theirs].number, pair[Ours].number}); swapped && !now.group.unordered {
 		x.differ(pair, Difference{Kind: KindOrder, Before: before, First: first.String(), Byte: -1})
 		differs = true
 	}
@@ -87,7 +88,8 @@ func (x *Matcher) pair(side Side, now, waited *held) {
 	}
 }
 
-// Held is how many messages of a side wait for their counterparts, and about how many bytes they take.
+// Held is how many messages of a side wait for their counterparts, and about how many bytes they
+// take.
 func (x *Matcher) Held(side Side) (n int, bytes int64) { return x.queue[side].Len(), x.bytes[side] }
 
 // GiveUp takes the oldest message of a side that waits for one without a counterpart.
@@ -97,7 +99,7 @@ func (x *Matcher) GiveUp(side Side) {
 		return
 	}
 	h := x.take(side, e)
-	x.orders.gone(h.chain)
+	x.orders.gone(h.group)
 	if h.m.Early {
 		x.AtTheEdge[side]++
 		return
@@ -109,12 +111,13 @@ func (x *Matcher) GiveUp(side Side) {
 // End says that no more events are taken in; the counterparts of those that wait still are.
 func (x *Matcher) End() { x.ends = true }
 
-// Finish takes what still waits for without a counterpart. Cut short, it says nothing of them: they may have been on their way.
+// Finish takes what still waits for without a counterpart. Cut short, it says nothing of them: they
+// may have been on their way.
 func (x *Matcher) Finish(cut bool) {
 	for side := range x.queue {
 		for e := x.queue[side].Front(); e != nil; e = x.queue[side].Front() {
 			h := x.take(Side(side), e)
-			x.orders.gone(h.chain)
+			x.orders.gone(h.group)
 			if cut || h.m.Early {
 				x.AtTheEdge[side]++
 			} else {

@@ -55,7 +55,7 @@ func TestDifferences(t *testing.T) {
 		{"another run of Debezium", Options{}, same, change(func(m *Message) { m.Headers[0].Value = []byte("other") }), nil},
 		{"a header of Debezium's run is missing", Options{}, same, change(func(m *Message) { m.Headers = m.Headers[1:] }), nil},
 		{"strictly it is one", Options{Strict: true}, same, change(func(m *Message) { m.Headers = m.Headers[1:] }), []string{`1 header "__debezium.context.runId": only in theirs`}},
-		{"topic", Options{}, same, change(func(m *Message) { m.Unit = 1 }), []string{"1 in topics that do not belong together"}},
+		{"topic", Options{}, same, change(func(m *Message) { m.ExchangeOrTopic = 1 }), []string{"1 in topics that do not belong together"}},
 		{"partition", Options{}, same, change(func(m *Message) { m.Partition = 2 }), []string{"1 partition: theirs 1, ours 2"}},
 		{"key", Options{}, same, change(func(m *Message) { m.Key = []byte(`"k"`) }), []string{"1 key: differs from byte 0 on (theirs 1 bytes, ours 3)"}},
 		{"null key", Options{}, same, change(func(m *Message) { m.Key = nil }), []string{"1 key: theirs has 1 bytes, ours is null"}},
@@ -146,7 +146,8 @@ func stream(ids string) (out []Message) {
 	return out
 }
 
-// Repetitions on either side are no differences, before the counterpart comes and after; what is on one side only is one.
+// Repetitions on either side are no differences, before the counterpart comes and after; what is on
+// one side only is one.
 func TestDuplicatesAndMissing(t *testing.T) {
 	for _, c := range []struct {
 		theirs, ours string
@@ -188,7 +189,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// What came early, or after the end, is no difference alone; with its counterpart it is compared all the same.
+// What came early, or after the end, is no difference alone; with its counterpart it is compared
+// all the same.
 func TestEdges(t *testing.T) {
 	var words []string
 	m := New(Options{IDHeader: "id", Kafka: true, Remember: 10}, func(d Difference) { words = append(words, d.ID+" "+d.Words()) })
@@ -234,7 +236,7 @@ func TestHeldIsBounded(t *testing.T) {
 		m.GiveUp(Theirs)
 	}
 	if n, bytes := m.Held(Theirs); n != 0 || bytes != 0 || len(m.orders) != 0 || len(m.waiting[Theirs]) != 0 {
-		t.Errorf("%d held, %d bytes, %d chains", n, bytes, len(m.orders))
+		t.Errorf("%d held, %d bytes, %d ordering groups", n, bytes, len(m.orders))
 	}
 	if len(words) != 5 || words[0] != "0 only in theirs" || m.GivenUp != [2]int64{5, 0} {
 		t.Errorf("%q, %+v", words, m.Counts)
@@ -244,7 +246,7 @@ func TestHeldIsBounded(t *testing.T) {
 		m.Add(Ours, event(fmt.Sprint("n", i), "k", ""))
 	}
 	if len(m.seen.known) != 3 || len(m.orders) != 0 {
-		t.Errorf("%d ids are remembered, %d chains", len(m.seen.known), len(m.orders))
+		t.Errorf("%d ids are remembered, %d ordering groups", len(m.seen.known), len(m.orders))
 	}
 	m.Add(Theirs, event("n9", "k", ""))
 	m.Add(Theirs, event("n0", "k", ""))
@@ -253,7 +255,8 @@ func TestHeldIsBounded(t *testing.T) {
 	}
 }
 
-// Against the obvious way: a chain is out of order exactly when two of its events that both sides have stand in different orders.
+// Against the obvious way: an ordering group is out of order exactly when two of its events that
+// both sides have stand in different orders.
 func TestOrderAgainstDumb(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.Permutation(strings.Fields("a1 a2 a3 b1 b2 b3"))
@@ -292,7 +295,7 @@ func TestOrderAgainstDumb(t *testing.T) {
 		}
 		m.Finish(false)
 		if fmt.Sprint(got) != fmt.Sprint(want) || len(m.orders) != 0 {
-			t.Fatalf("%v: out of order are %v, want %v; %d chains are left", sides, got, want, len(m.orders))
+			t.Fatalf("%v: out of order are %v, want %v; %d ordering groups are left", sides, got, want, len(m.orders))
 		}
 	})
 }

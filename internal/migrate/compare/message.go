@@ -1,7 +1,9 @@
-// Package compare tells whether two streams of messages are the same to a consumer: Debezium's and cdc-relay's, of one
-// outbox. It pairs messages by the event's id, in whatever order the two arrive, and names every difference.
+// Package compare tells whether two streams of messages are the same to a consumer: Debezium's and
+// cdc-relay's, of one outbox. It pairs messages by the event's id, in whatever order the two
+// arrive, and names every difference.
 //
-// It is pure: no I/O, no clock, no goroutine. What it holds is bounded by the caller, who asks Held and calls GiveUp.
+// It is pure: no I/O, no clock, no goroutine. What it holds is bounded by the caller, who asks Held
+// and calls GiveUp.
 package compare
 
 import (
@@ -29,21 +31,24 @@ func (s Side) other() Side { return 1 - s }
 
 // Message is a message as it lay at the broker. The matcher keeps it: its bytes must not change.
 type Message struct {
-	Unit       int    // which pair of topics or exchanges it belongs to
-	Where      string // for people: "shop.order, partition 2, offset 17"
-	Partition  int    // -1: it has none
-	RoutingKey string
-	Key, Value []byte // nil: null
-	Headers    []Header
-	Properties []Header // those of an AMQP message that are set, in a fixed order
-	Time       int64    // of the record, milliseconds since 1970
-	Early      bool     // it came so soon that its counterpart may have been sent before anybody looked: alone it is no difference
+	ExchangeOrTopic int    // which pair of topics or exchanges it belongs to
+	Where           string // for people: "shop.order, partition 2, offset 17"
+	Partition       int    // -1: it has none
+	RoutingKey      string
+	Key, Value      []byte // nil: null
+	Headers         []Header
+	Properties      []Header // those of an AMQP message that are set, in a fixed order
+	Time            int64    // of the record, milliseconds since 1970
+	// it came so soon that its counterpart may have been sent before anybody looked: alone it is no
+	// difference
+	Early bool
 }
 
 // Header is a header or property.
 type Header struct {
-	Name  string
-	Kind  string // its type, where the protocol has any: "text" and "bytes" are not the same to a consumer
+	Name string
+	// its type, where the protocol has any: "text" and "bytes" are not the same to a consumer
+	Kind  string
 	Value []byte // nil: null
 }
 
@@ -66,9 +71,9 @@ func (m *Message) header(name string) (Header, bool) {
 	return Header{}, false
 }
 
-// id is the event's id: the header's, else the property message_id, in which cdc-relay has it without a profile. A header of
-// Debezium Server is JSON: {"schema":…,"payload":"x"}, "x" and x are one id, so that two formats are a difference of the header
-// and not two events.
+// id is the event's id: the header's, else the property message_id, in which cdc-relay has it
+// without a profile. A header of Debezium Server is JSON: {"schema":…,"payload":"x"}, "x" and x are
+// one id, so that two formats are a difference of the header and not two events.
 func (m *Message) id(name string) (string, bool) {
 	h, ok := m.header(name)
 	if !ok {

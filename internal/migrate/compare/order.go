@@ -2,25 +2,26 @@
 
 package compare
 
-// chain is what is compared in order: a key within a topic or exchange.
-type chain struct {
+// ordering group is what is compared in order: a key within a topic or exchange.
+type group struct {
 	unit      int
 	key       string
 	unordered bool // it has no key: its events are spread over partitions
 }
 
-// orders finds pairs that stand the other way round on the two sides. It knows a chain only while one of its events waits for its
-// counterpart: when none does, everything that comes later is later on both sides.
-type orders map[chain]*passed
+// orders finds pairs that stand the other way round on the two sides. It knows an ordering group
+// only while one of its events waits for its counterpart: when none does, everything that comes
+// later is later on both sides.
+type orders map[group]*passed
 
-// passed is how far the pairs of a chain have come on each side.
+// passed is how far the pairs of an ordering group have come on each side.
 type passed struct {
 	waiting int
 	last    [2]int64  // the number of the last message that was paired
 	id      [2]string // and its id
 }
 
-func (o orders) wait(c chain) {
+func (o orders) wait(c group) {
 	p := o[c]
 	if p == nil {
 		p = &passed{}
@@ -30,16 +31,17 @@ func (o orders) wait(c chain) {
 }
 
 // gone is told that an event will not be paired.
-func (o orders) gone(c chain) {
+func (o orders) gone(c group) {
 	p := o[c]
 	if p.waiting--; p.waiting == 0 {
 		delete(o, c)
 	}
 }
 
-// pair is told of a pair by the numbers of its messages on both sides; the one that waited has left. When a pair of before stands
-// the other way round, it gives that one's id and the side on which this event comes first.
-func (o orders) pair(c chain, id string, at [2]int64) (before string, first Side, swapped bool) {
+// pair is told of a pair by the numbers of its messages on both sides; the one that waited has
+// left. When a pair of before stands the other way round, it gives that one's id and the side on
+// which this event comes first.
+func (o orders) pair(c group, id string, at [2]int64) (before string, first Side, swapped bool) {
 	p := o[c]
 	if p == nil {
 		return "", 0, false

@@ -11,9 +11,10 @@ import (
 // span is a part of a value.
 type span struct{ from, to int }
 
-// valueSchemaName is where the name of the value's own schema stands in a value that carries its schema, quotes and all. Debezium
-// calls the schema of an envelope PREFIX.SCHEMA.TABLE.ROUTE.Value, and keeps for each shape the name of the first event it saw
-// since it started. Other names ("io.debezium.data.Json") are not meant.
+// valueSchemaName is where the name of the value's own schema stands in a value that carries its
+// schema, quotes and all. Debezium calls the schema of an envelope PREFIX.SCHEMA.TABLE.ROUTE.Value,
+// and keeps for each shape the name of the first event it saw since it started. Other names
+// ("io.debezium.data.Json") are not meant.
 func valueSchemaName(value []byte) (span, bool) {
 	if !bytes.HasPrefix(value, []byte(`{"schema":{`)) {
 		return span{}, false

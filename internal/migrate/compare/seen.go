@@ -4,7 +4,8 @@ package compare
 
 import "hash/maphash"
 
-// seen remembers the last ids that were paired, by digests of 128 bits, so that a repetition is known as one.
+// seen remembers the last ids that were paired, by digests of 128 bits, so that a repetition is
+// known as one.
 type seen struct {
 	seeds [2]maphash.Seed
 	known map[[2]uint64]struct{}

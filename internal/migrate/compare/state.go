@@ -6,8 +6,10 @@ import "container/list"
 
 // Options say what is compared.
 type Options struct {
-	IDHeader  string   // by which messages are paired
-	KeyHeader string   // that has the key by which order is compared; "": the record's key, or without records the routing key
+	IDHeader string // by which messages are paired
+	// that has the key by which order is compared; "": the record's key, or without records the
+	// routing key
+	KeyHeader string
 	Ignore    []string // names of headers that are left out
 	Strict    bool     // nothing else is left out
 	Times     bool     // compare the records' times
@@ -38,8 +40,9 @@ type Counts struct {
 	Events     [2]int64 // messages with an id, repetitions and all
 	Duplicates [2]int64
 	NoID       [2]int64 // messages without an id; they are not compared
-	AtTheEdge  [2]int64 // without a counterpart, which may have come before the beginning or after the end
-	GivenUp    [2]int64 // of those without a counterpart, the ones that were not held any longer
+	// without a counterpart, which may have come before the beginning or after the end
+	AtTheEdge [2]int64
+	GivenUp   [2]int64 // of those without a counterpart, the ones that were not held any longer
 
 	Compared, Equal int64 // pairs
 	Differences     map[Kind]int64
@@ -60,7 +63,7 @@ type held struct {
 	id     string
 	m      Message
 	number int64
-	chain  chain
+	group  group
 }
 
 // found counts and reports.

@@ -1,5 +1,6 @@
-// Package importer turns the configuration of a Debezium connector with the Outbox Event Router into ours: bytes of files in,
-// a document and a report out. It opens nothing. Every property that comes in is in the report with a verdict.
+// Package importer turns the configuration of a Debezium connector with the Outbox Event Router
+// into ours: bytes of files in, a document and a report out. It opens nothing. Every property that
+// comes in is in the report with a verdict.
 package importer
 
 import (
@@ -32,8 +33,9 @@ func (r *Result) Count(v output.Verdict) int {
 	return n
 }
 
-// Import reads the files, which are the layers of one configuration, and the worker's file, if there is one. Its error is a
-// file that cannot be read as any of the forms, or files that do not belong together.
+// Import reads the files, which are the layers of one configuration, and the worker's file, if
+// there is one. Its error is a file that cannot be read as any of the forms, or files that do not
+// belong together.
 func Import(files []read.Input, worker *read.Input) (*Result, error) {
 	if len(files) == 0 {
 		return nil, errors.New("no file is given")

@@ -11,7 +11,7 @@ import (
 
 const page = "../../../docs/import.md"
 
-// The tables of docs/import.md are the rules. -rewrite writes them anew.
+// The tables of docs/import.md are the rules. -rewrite writes them again.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

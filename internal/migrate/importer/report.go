@@ -29,7 +29,8 @@ func (r *Result) Report(w io.Writer) error {
 	return err
 }
 
-// ReportJSON writes the same for programs. written is the file that the configuration is in, "" for none.
+// ReportJSON writes the same for programs. written is the file that the configuration is in, "" for
+// none.
 func (r *Result) ReportJSON(w io.Writer, written string) error {
 	counts := map[output.Verdict]int{}
 	for _, v := range output.Verdicts {

@@ -19,8 +19,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
 )
 
-// What each property becomes. A case is some properties over a base that imports without a word of doubt (testdata/base); the
-// output is their verdicts, and how our configuration differs from the base's. -rewrite writes what is now.
+// What each property becomes. A case is some properties over a base that imports without a word of
+// doubt (testdata/base); the output is their verdicts, and how our configuration differs from the
+// base's. -rewrite writes what is now.
 func TestVerdicts(t *testing.T) {
 	met := map[string]bool{}
 	datadriven.Walk(t, "testdata/verdicts", func(t *testing.T, path string) {
@@ -59,8 +60,8 @@ func patterns(b *rules.Builder, p *settings.Property) []string {
 	return fit
 }
 
-// imported is a base with the lines over it: NAME=VALUE sets a property, -NAME takes one away. The command says which base, and
-// its argument where the lines go: env, worker.
+// imported is a base with the lines over it: NAME=VALUE sets a property, -NAME takes one away. The
+// command says which base, and its argument where the lines go: env, worker.
 func imported(t *testing.T, d *datadriven.TestData, lines []string) (*rules.Builder, []string) {
 	t.Helper()
 	base, err := os.ReadFile(filepath.Join("testdata/base", d.Cmd+".properties"))
@@ -152,8 +153,9 @@ func yamlLines(t *testing.T, r *Result) []string {
 var environment = map[string]string{"RABBITMQ_URI": "amqp://mq", "MQ_PORT": "5673", "ACK": "5000", "QUEUE": "5"}
 
 var (
-	fileReference     = regexp.MustCompile(`\$\{file:[^}]*\}`)
-	certificates      = regexp.MustCompile(`[&?]ssl(cert|key|rootcert)=[^&"]*|ssl(cert|key|rootcert)='[^']*'`) // which it would read
+	fileReference = regexp.MustCompile(`\$\{file:[^}]*\}`)
+	// which it would read
+	certificates      = regexp.MustCompile(`[&?]ssl(cert|key|rootcert)=[^&"]*|ssl(cert|key|rootcert)='[^']*'`)
 	variableReference = regexp.MustCompile(`\$\{([A-Z_]+)`)
 )
 

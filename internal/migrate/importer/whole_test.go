@@ -16,8 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
 )
 
-// Whole files, and the configuration and the report that come of them. Each file of the input begins with a line == NAME; one
-// called worker is the worker's.
+// Whole files, and the configuration and the report that come of them. Each file of the input
+// begins with a line == NAME; one called worker is the worker's.
 func TestWhole(t *testing.T) {
 	datadriven.Walk(t, "testdata/whole", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -52,7 +52,8 @@ func TestWhole(t *testing.T) {
 	})
 }
 
-// Whatever is secret shows neither in the report nor in what others may read, wherever it stands and whatever becomes of it.
+// Whatever is secret shows neither in the report nor in what others may read, wherever it stands
+// and whatever becomes of it.
 func TestSecretsStayHidden(t *testing.T) {
 	const secret = "s3cr3t-of-somebody"
 	connector := []string{
@@ -104,7 +105,8 @@ func TestSecretsStayHidden(t *testing.T) {
 	}, nil)
 }
 
-// Of a password that is the default of a variable, the variable is left: it is the one that the deployment sets.
+// Of a password that is the default of a variable, the variable is left: it is the one that the
+// deployment sets.
 func TestPasswordKeepsItsVariable(t *testing.T) {
 	for given, want := range map[string]string{"${PGPW:pw}": "${PGPW}", "${A:pw}${B}": "${A}${B}", "${A:pw}x": "${POSTGRES_PASSWORD}", "pw": "${POSTGRES_PASSWORD}"} {
 		text := "debezium.source.connector.class=" + rules.PostgresClass + "\ndebezium.sink.type=kafka\ndebezium.source.database.hostname=h\ndebezium.source.database.password=" + given
@@ -185,12 +187,12 @@ func FuzzImport(f *testing.F) {
 
 // The values of a connector come through the configuration as they are, whatever is in them.
 func TestAnyText(t *testing.T) {
-	letters := []rune("ab$${}'\"\\:#%é☃\t&*!|>-? ,[]@`😀~")
+	deadLetters := []rune("ab$${}'\"\\:#%é☃\t&*!|>-? ,[]@`😀~")
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		text := make([]rune, 1+rng.IntN(12))
 		for i := range text {
-			text[i] = letters[rng.IntN(len(letters))]
+			text[i] = deadLetters[rng.IntN(len(deadLetters))]
 		}
 		want := string(text)
 		if regexp.MustCompile(`\$\{[^}:]*:[^}]*\}`).MatchString(want) {

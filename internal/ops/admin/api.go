@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// API is what the API shows of parked rows and dead letters, and does about them.
+// API is what the API shows of deferred rows and dead letters, and does about them.
 type API struct {
 	Operators    *dlq.Admin
 	Outboxes     []dlq.Outbox // where an event's row is looked for
@@ -48,19 +48,19 @@ func (a *api) routes() map[string]methods {
 		"/api/v1/openapi.json":     {http.MethodGet: a.openAPI},
 		"/api/v1/check":            {http.MethodGet: a.check},
 		"/api/v1/events/{id}":      {http.MethodGet: a.event},
-		"/api/v1/dead-letters":     {http.MethodGet: a.list(dlq.Letters)},
-		"/api/v1/deferred":         {http.MethodGet: a.list(dlq.Parked)},
+		"/api/v1/dead-letters":     {http.MethodGet: a.list(dlq.DeadLetters)},
+		"/api/v1/deferred":         {http.MethodGet: a.list(dlq.Deferred)},
 		"/api/v1/jobs":             {http.MethodGet: a.jobs},
 		"/api/v1/requests/{n}":     {http.MethodGet: a.request, http.MethodDelete: a.withdraw},
 		"/api/v1/jobs/{n}":         {http.MethodGet: a.job, http.MethodDelete: a.cancel},
-		"/api/v1/deferred/{n}":     row(dlq.Parked),
-		"/api/v1/dead-letters/{n}": row(dlq.Letters),
+		"/api/v1/deferred/{n}":     row(dlq.Deferred),
+		"/api/v1/dead-letters/{n}": row(dlq.DeadLetters),
 
 		"/api/v1/dead-letters/{n}/replay":  {http.MethodPost: a.ask(dlq.Replay)},
 		"/api/v1/dead-letters/{n}/discard": {http.MethodPost: a.ask(dlq.Discard)},
 		"/api/v1/dead-letters/{n}/redact":  {http.MethodPost: a.ask(dlq.Redact)},
 		"/api/v1/deferred/{n}/retry":       {http.MethodPost: a.ask(dlq.Retry)},
-		"/api/v1/deferred/{n}/dead-letter": {http.MethodPost: a.ask(dlq.Bury)},
+		"/api/v1/deferred/{n}/dead-letter": {http.MethodPost: a.ask(dlq.ToDeadLetter)},
 		"/api/v1/dead-letters/replay":      {http.MethodPost: a.bulk(dlq.Replay)},
 		"/api/v1/dead-letters/discard":     {http.MethodPost: a.bulk(dlq.Discard)},
 		"/api/v1/dead-letters/purge":       {http.MethodPost: a.bulk(dlq.Purge)},

@@ -146,7 +146,7 @@ func TestRoomForANewConnection(t *testing.T) {
 	c.state(busy, http.StateActive)
 	was("three", "[]")
 	c.state(a, http.StateActive)
-	c.state(a, http.StateIdle) // waits anew, for less long than b
+	c.state(a, http.StateIdle) // waits again, for less long than b
 	c.state(d, http.StateNew)
 	was("the fourth", "[b]")
 	c.state(b, http.StateClosed)

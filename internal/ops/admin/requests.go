@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // badRequest is a request that cannot be understood.
@@ -130,7 +130,7 @@ type routeInput struct {
 	Topic      *string `json:"topic"`
 }
 
-func (t *routeInput) route(kind string) (r outbox.Route, err error) {
+func (t *routeInput) route(kind string) (r event.Route, err error) {
 	octets := func(s *string) []byte {
 		if s == nil {
 			return nil

@@ -15,9 +15,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // Config is what the admin server needs.
@@ -42,13 +42,13 @@ type Server struct {
 }
 
 // New listens at once, so that a taken port is known before anything else starts. The error is an
-// *outbox.Stop. Run or Close releases the port.
+// *event.Stop. Run or Close releases the port.
 func New(cfg Config) (*Server, error) {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", cfg.Listen)
 	if err != nil {
-		return nil, &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "admin_listen", What: "listen on admin.listen " + cfg.Listen, Err: err,
-			Mend: "end what uses the port, or set admin.listen (CDC_RELAY_ADMIN__LISTEN) to another host:port",
+		return nil, &event.Stop{
+			Code: event.ExitFailure, Reason: "admin_listen", What: "listen on admin.listen " + cfg.Listen, Err: err,
+			Fix: "end what uses the port, or set admin.listen (CDC_RELAY_ADMIN__LISTEN) to another host:port",
 		}
 	}
 	s := &Server{cfg: cfg, listener: listener}

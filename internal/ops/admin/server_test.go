@@ -15,10 +15,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // serve runs a server on a free port until the test ends, and gives its address.
@@ -82,8 +82,8 @@ func TestPortTaken(t *testing.T) {
 	}
 	defer taken.Close()
 	_, err = New(Config{Listen: taken.Addr().String(), Metrics: metrics.New("", "", ""), Log: zap.NewNop()})
-	var stop *outbox.Stop
-	if !errors.As(err, &stop) || stop.Code != outbox.ExitFailure {
+	var stop *event.Stop
+	if !errors.As(err, &stop) || stop.Code != event.ExitFailure {
 		t.Fatalf("got %v, want a Stop of exit code 1", err)
 	}
 	for _, want := range []string{taken.Addr().String(), "address already in use", "admin.listen"} {
@@ -193,7 +193,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-func TestTokenIsReadAnew(t *testing.T) {
+func TestTokenIsReadAgain(t *testing.T) {
 	token, readErr := "old", error(nil)
 	base := serve(t, func(c *Config) { c.Token = func() (string, error) { return token, readErr } })
 	token = "new"
@@ -249,8 +249,8 @@ func TestReadyz(t *testing.T) {
 	}{
 		{"leader", opstest.Busy(), 200, 200, "leader", ""},
 		{"leader, broker down", with(brokerDown), 503, 503, "leader", "broker down: connection refused"},
-		{"leader that parks", with(func(s *ops.Snapshot) {
-			s.Paused, s.Siding.Refused = []ops.Paused{{Destination: `exchange "x"`}}, []ops.RefusedRow{{ID: "e1"}}
+		{"leader that defers", with(func(s *ops.Snapshot) {
+			s.Paused, s.RetryTable.Refused = []ops.Paused{{Destination: `exchange "x"`}}, []ops.RefusedRow{{ID: "e1"}}
 		}), 200, 200, "leader", ""},
 		{"standby", with(func(s *ops.Snapshot) { s.Phase, s.Why = ops.Standby, "slot is held by cdc-relay/a" }), 200, 503, "standby", ""},
 		{"standby, broker down", with(func(s *ops.Snapshot) { brokerDown(s); s.Phase = ops.Standby }), 200, 503, "standby", ""},
@@ -269,9 +269,9 @@ func TestReadyz(t *testing.T) {
 				t.Errorf("got %d %+v", code, body)
 			}
 			was := c.snapshot
-			if body.PausedTotal != was.PausedTotal || body.ParkedEvents != was.Siding.Parked || body.RefusedTotal != was.Siding.RefusedTotal ||
-				!slices.Equal(body.Paused, was.Paused) || !slices.Equal(body.Refused, was.Siding.Refused) {
-				t.Errorf("what is paused, parked or refused is not named: %+v", body)
+			if body.PausedTotal != was.PausedTotal || body.DeferredEvents != was.RetryTable.Deferred || body.RefusedTotal != was.RetryTable.RefusedTotal ||
+				!slices.Equal(body.Paused, was.Paused) || !slices.Equal(body.Refused, was.RetryTable.Refused) {
+				t.Errorf("what is paused, deferred or refused is not named: %+v", body)
 			}
 			if code, _ := ask(t, http.MethodGet, base+"/readyz?role=leader", "", &body); code != c.leaderCode {
 				t.Errorf("role=leader answers %d %+v, want %d", code, body, c.leaderCode)

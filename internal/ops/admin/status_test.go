@@ -37,11 +37,11 @@ func TestStatusNames(t *testing.T) {
 		"broker", "broker.channels", "broker.connections", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.why",
 		"dead_letters", "dead_letters.counted_at", "dead_letters.oldest", "dead_letters.open",
 		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "now",
-		"parked", "parked.counted_at", "parked.events", "parked.feeding", "parked.waiting_keys", "parked.oldest", "parked.queued", "parked.refused", "parked.refused_total",
-		"rates", "rates.parked_per_second", "rates.published_per_second", "rates.retries_per_second", "role",
+		"deferred", "deferred.counted_at", "deferred.events", "deferred.feeding", "deferred.waiting_keys", "deferred.oldest", "deferred.queued", "deferred.refused", "deferred.refused_total",
+		"rates", "rates.deferred_per_second", "rates.published_per_second", "rates.retries_per_second", "role",
 		"slot", "slot.active", "slot.checked_at", "slot.confirmed_flush_lsn", "slot.current_wal_lsn", "slot.lag_bytes", "slot.lag_seconds", "slot.name",
 		"slot.restart_lsn", "slot.retained_bytes", "slot.safe_wal_bytes", "slot.spilled_bytes", "slot.wal_status",
-		"started_at", "state", "totals", "totals.dead", "totals.failed", "totals.last_confirm", "totals.parked", "totals.published", "totals.retries",
+		"started_at", "state", "totals", "totals.dead", "totals.failed", "totals.last_confirm", "totals.deferred", "totals.published", "totals.retries",
 		"unreported_confirmed", "version", "why",
 	}
 	slices.Sort(want)

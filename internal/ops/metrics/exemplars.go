@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // latencyHistogram observes with an exemplar, the trace of an event, at most once in each second:
@@ -27,7 +27,7 @@ func (s *latencyHistogram) due(at time.Time) (last int64, due bool) {
 // observe is Observe, with an exemplar when the traceparent is that of a sampled trace and no other
 // exemplar came since last.
 func (s *latencyHistogram) observe(seconds float64, traceparent []byte, last int64, at time.Time) (taken bool) {
-	trace, ok := outbox.ParseTraceparent(traceparent)
+	trace, ok := event.ParseTraceparent(traceparent)
 	with, can := s.Histogram.(prometheus.ExemplarObserver)
 	if !ok || !trace.Sampled() || !can || !s.second.CompareAndSwap(last, at.Unix()) {
 		s.Observe(seconds)

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // openMetrics are the exemplars that a scraper is given that asks for them, in the order of their
@@ -31,8 +31,8 @@ func openMetrics(t *testing.T, m *Metrics) (exemplars []string) {
 func TestExemplars(t *testing.T) {
 	m := New("", "", "")
 	trace := func(digit string) string { return strings.Repeat(digit, 32) }
-	event := func(digit, flags string, latency time.Duration) *outbox.Event {
-		return &outbox.Event{CommitTime: opstest.Noon.Add(-latency), Traceparent: []byte("00-" + trace(digit) + "-b7ad6b7169203331-" + flags)}
+	newEvent := func(digit, flags string, latency time.Duration) *event.Event {
+		return &event.Event{CommitTime: opstest.Noon.Add(-latency), Traceparent: []byte("00-" + trace(digit) + "-b7ad6b7169203331-" + flags)}
 	}
 	want := func(exemplars ...string) {
 		t.Helper()
@@ -40,13 +40,13 @@ func TestExemplars(t *testing.T) {
 			t.Errorf("exemplars are %q, want %q", got, exemplars)
 		}
 	}
-	m.Confirmed(0, []*outbox.Event{{CommitTime: opstest.Noon}, event("1", "00", 0)}, opstest.Noon)
+	m.Confirmed(0, []*event.Event{{CommitTime: opstest.Noon}, newEvent("1", "00", 0)}, opstest.Noon)
 	want()
-	m.Confirmed(0, []*outbox.Event{event("2", "00", 0), event("3", "01", 2*time.Millisecond), event("4", "01", time.Second)}, opstest.Noon)
+	m.Confirmed(0, []*event.Event{newEvent("2", "00", 0), newEvent("3", "01", 2*time.Millisecond), newEvent("4", "01", time.Second)}, opstest.Noon)
 	want("0.0025 " + trace("3"))
-	m.Confirmed(0, []*outbox.Event{event("5", "01", 0)}, opstest.Noon.Add(999*time.Millisecond))
+	m.Confirmed(0, []*event.Event{newEvent("5", "01", 0)}, opstest.Noon.Add(999*time.Millisecond))
 	want("0.0025 " + trace("3"))
-	m.Confirmed(0, []*outbox.Event{event("6", "01", 8*time.Second)}, opstest.Noon.Add(time.Second))
+	m.Confirmed(0, []*event.Event{newEvent("6", "01", 8*time.Second)}, opstest.Noon.Add(time.Second))
 	want("0.0025 "+trace("3"), "10.0 "+trace("6"))
 	mustHave(t, scrape(t, m), `outbox_publish_latency_seconds_count 7`)
 }

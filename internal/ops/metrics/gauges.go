@@ -20,24 +20,24 @@ type gauges struct {
 var _ prometheus.Collector = (*gauges)(nil)
 
 var (
-	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled, plus the parked ones. Only the leader reports this and other counts of pending events.")
+	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled, plus the deferred ones. Only the leader reports this and other counts of pending events.")
 	oldestUnsettled = describe("outbox_oldest_unsettled_seconds", "Age of the commit of the oldest event that is read and not settled; 0 when there is none.")
 	lastConfirm     = describe("outbox_last_confirm_timestamp_seconds", "Unix time of the broker's last confirm; absent before the first.")
-	inFlightEvents  = describe("outbox_in_flight_events", "Events in the window.")
-	inFlightBytes   = describe("outbox_in_flight_bytes", "Bytes of the events in the window.")
+	inFlightEvents  = describe("outbox_in_flight_events", "Events in the in-flight budget.")
+	inFlightBytes   = describe("outbox_in_flight_bytes", "Bytes of the events in the in-flight budget.")
 
 	sinkUp          = describe("outbox_sink_up", "1 when every connection to the broker is up and not blocked.")
 	sinkPending     = describe("outbox_sink_pending_confirms", "Messages published and not yet answered by the broker.")
 	sinkConnections = describe("outbox_sink_connections", "Connections to the broker that are up.")
 	sinkChannels    = describe("outbox_sink_channels", "Channels to the broker that are open.")
 
-	paused       = describe("outbox_destinations_paused", "Destinations that refuse: their events are parked unsent.")
-	waitingKeys  = describe("outbox_waiting_keys", "Keys, each for one exchange or topic, whose later events wait behind a parked one.")
-	parked       = describe("outbox_deferred_events", "Events in the retry table; absent before it was counted.")
-	parkedOldest = describe("outbox_deferred_oldest_age_seconds", "Age of the commit of the oldest parked event; 0 when there is none.")
-	refusedRows  = describe("outbox_refused_rows", "Events that are to be parked and whose row the database refuses: they hold back their key and keep WAL.")
-	dead         = describe("outbox_dead_letters", "Dead letters that are open; absent before they were counted.")
-	deadOldest   = describe("outbox_dead_letters_oldest_age_seconds", "Time since the oldest open dead letter died; 0 when there is none.")
+	paused         = describe("outbox_destinations_paused", "Destinations that refuse: their events are deferred unsent.")
+	waitingKeys    = describe("outbox_waiting_keys", "Keys, each for one exchange or topic, whose later events wait behind a deferred one.")
+	deferred       = describe("outbox_deferred_events", "Events in the retry table; absent before it was counted.")
+	deferredOldest = describe("outbox_deferred_oldest_age_seconds", "Age of the commit of the oldest deferred event; 0 when there is none.")
+	refusedRows    = describe("outbox_refused_rows", "Events that are to be deferred and whose row the database refuses: they hold back their key and keep WAL.")
+	dead           = describe("outbox_dead_letters", "Dead letters that are open; absent before they were counted.")
+	deadOldest     = describe("outbox_dead_letters_oldest_age_seconds", "Time since the oldest open dead letter died; 0 when there is none.")
 
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
 	leader   = describe("outbox_leader", "1 while this relay holds the slot.")
@@ -51,7 +51,7 @@ var (
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{
 		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
-		paused, waitingKeys, parked, parkedOldest, refusedRows, dead, deadOldest, streamUp, leader, standby, stopped, tableBytes,
+		paused, waitingKeys, deferred, deferredOldest, refusedRows, dead, deadOldest, streamUp, leader, standby, stopped, tableBytes,
 	}, slotDescs...) {
 		out <- d
 	}
@@ -90,18 +90,18 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 // collectEvents sends what is of the leader alone. Another relay, even a former leader, knows only
 // an older state: the leader counts the same events, and they would appear twice.
 func collectEvents(s *ops.Snapshot, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
-	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents+s.Siding.Parked))
+	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents+s.RetryTable.Deferred))
 	gauge(inFlightEvents, float64(s.InFlightEvents))
 	gauge(inFlightBytes, float64(s.InFlightBytes))
 	gauge(oldestUnsettled, age(s.OldestUnsettled, now))
 	gauge(paused, float64(s.PausedTotal))
 	gauge(waitingKeys, float64(s.WaitingKeys))
-	gauge(refusedRows, float64(s.Siding.RefusedTotal))
-	if s.Siding.Counted.IsZero() {
+	gauge(refusedRows, float64(s.RetryTable.RefusedTotal))
+	if s.RetryTable.Counted.IsZero() {
 		return
 	}
-	gauge(parked, float64(s.Siding.Parked))
-	gauge(parkedOldest, age(s.Siding.OldestParked, now))
-	gauge(dead, float64(s.Siding.Dead))
-	gauge(deadOldest, age(s.Siding.OldestDead, now))
+	gauge(deferred, float64(s.RetryTable.Deferred))
+	gauge(deferredOldest, age(s.RetryTable.OldestDeferred, now))
+	gauge(dead, float64(s.RetryTable.Dead))
+	gauge(deadOldest, age(s.RetryTable.OldestDead, now))
 }

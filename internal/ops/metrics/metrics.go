@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -23,14 +23,14 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	published     atomic.Uint64
-	parked        atomic.Uint64
+	deferred      atomic.Uint64
 	dead          atomic.Uint64
 	failed        atomic.Uint64
 	retried       atomic.Uint64
 	lastConfirmed atomic.Int64 // Unix nanoseconds, 0 before the first
 	rate          rate         // of published
 	retryRate     rate
-	parkRate      rate
+	deferRate     rate
 
 	latency          latencyHistogram
 	publishedBytes   prometheus.Counter
@@ -62,7 +62,7 @@ func New(version, commit, goVersion string) *Metrics {
 			Name: "outbox_build_info", Help: "Always 1; the labels say what was built.",
 			ConstLabels: prometheus.Labels{"version": version, "commit": commit, "goversion": goVersion},
 		}, func() float64 { return 1 }),
-		m.events("published", &m.published), m.events("retry", &m.parked), m.events("dlq", &m.dead), m.events("failed", &m.failed),
+		m.events("published", &m.published), m.events("retry", &m.deferred), m.events("dlq", &m.dead), m.events("failed", &m.failed),
 		counterOf("outbox_retries_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
 		counterOf("outbox_dlq_published_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
 	)
@@ -111,7 +111,7 @@ func (m *Metrics) counters(name, help string, label ...string) *counters {
 // events is one series of outbox_events_total.
 func (m *Metrics) events(outcome string, n *atomic.Uint64) prometheus.Collector {
 	return counterOf("outbox_events_total",
-		"Attempts to publish an event, by what became of them: published is confirmed by the broker; retry is parked, with a row committed in the retry table, also without having been sent; dlq is a dead letter; failed left no row: it is offered again, or in doubt after the connection broke. An event ends as published or dlq.",
+		"Attempts to publish an event, by what became of them: published is confirmed by the broker; retry is deferred, with a row committed in the retry table, also without having been sent; dlq is a dead letter; failed left no row: it is offered again, or in doubt after the connection broke. An event ends as published or dlq.",
 		prometheus.Labels{"outcome": outcome}, n)
 }
 
@@ -128,7 +128,7 @@ func (m *Metrics) Watch(snapshot func() ops.Snapshot) {
 
 // Confirmed counts events that the broker confirmed at this time, all of one call;
 // relay.Hooks.Confirmed.
-func (m *Metrics) Confirmed(_ int, events []*outbox.Event, at time.Time) {
+func (m *Metrics) Confirmed(_ int, events []*event.Event, at time.Time) {
 	payload := 0
 	last, due := m.latency.due(at)
 	for _, ev := range events {
@@ -149,8 +149,8 @@ func (m *Metrics) Confirmed(_ int, events []*outbox.Event, at time.Time) {
 }
 
 // Rejected counts one attempt that was refused; relay.Hooks.Rejected. What becomes of it is counted
-// by Parked, Dead or Failed.
-func (m *Metrics) Rejected(_ *outbox.Event, fault *sink.Fault, _ int) {
+// by Deferred, Dead or Failed.
+func (m *Metrics) Rejected(_ *event.Event, fault *sink.Fault, _ int) {
 	m.rejections.inc(labels{fault.Class.String(), string(fault.Reason)})
 }
 
@@ -160,11 +160,11 @@ func (m *Metrics) Unavailable(_, unknown int, _ error) { m.Failed(unknown) }
 // Failed counts attempts of which no row is written; relay.Hooks.Failed and retry.Hooks.Failed.
 func (m *Metrics) Failed(attempts int) { m.failed.Add(uint64(attempts)) }
 
-// Parked counts rows that were committed in the retry table, new ones and such as say of a new
-// refusal; retry.Hooks.Parked.
-func (m *Metrics) Parked(rows int) {
-	m.parked.Add(uint64(rows))
-	m.parkRate.add(time.Now(), uint64(rows))
+// Deferred counts rows that were committed in the retry table, new ones and such as say of a new
+// refusal; retry.Hooks.Deferred.
+func (m *Metrics) Deferred(rows int) {
+	m.deferred.Add(uint64(rows))
+	m.deferRate.add(time.Now(), uint64(rows))
 }
 
 // Retried counts attempts to publish rows of the retry table; retry.Hooks.Retried.
@@ -180,10 +180,10 @@ func (m *Metrics) Dead(rows int) { m.dead.Add(uint64(rows)) }
 func (m *Metrics) Exhausted(rows int) { m.exhausted.Add(float64(rows)) }
 
 // Mirrored counts copies of dead letters that the broker confirmed; dlq.MirrorConfig.Mirrored.
-func (m *Metrics) Mirrored(letters int) { m.mirrored.Add(float64(letters)) }
+func (m *Metrics) Mirrored(deadLetters int) { m.mirrored.Add(float64(deadLetters)) }
 
 // MirrorFailed counts copies of dead letters that the broker refused; dlq.MirrorConfig.Failed.
-func (m *Metrics) MirrorFailed(letters int) { m.mirrorFailed.Add(float64(letters)) }
+func (m *Metrics) MirrorFailed(deadLetters int) { m.mirrorFailed.Add(float64(deadLetters)) }
 
 // Skipped counts a message of the stream that is not ours; replication.Hooks.Skipped. The reasons
 // are a closed list.
@@ -217,14 +217,14 @@ func (m *Metrics) StreamReconnected() { m.streamReconnects.Inc() }
 // Rates are the mean of the last ten whole seconds.
 func (m *Metrics) Rates(now time.Time) ops.RatesStatus {
 	return ops.RatesStatus{
-		PublishedPerSecond: m.rate.perSecond(now), ParkedPerSecond: m.parkRate.perSecond(now), RetriesPerSecond: m.retryRate.perSecond(now),
+		PublishedPerSecond: m.rate.perSecond(now), DeferredPerSecond: m.deferRate.perSecond(now), RetriesPerSecond: m.retryRate.perSecond(now),
 	}
 }
 
 // Totals are the counts since the process started.
 func (m *Metrics) Totals() ops.TotalsStatus {
 	out := ops.TotalsStatus{
-		Published: m.published.Load(), Parked: m.parked.Load(), Dead: m.dead.Load(), Failed: m.failed.Load(), Retries: m.retried.Load(),
+		Published: m.published.Load(), Deferred: m.deferred.Load(), Dead: m.dead.Load(), Failed: m.failed.Load(), Retries: m.retried.Load(),
 	}
 	if last := m.lastConfirmed.Load(); last != 0 {
 		at := time.Unix(0, last).UTC()

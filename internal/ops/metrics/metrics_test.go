@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -58,14 +58,14 @@ func watched(snapshot ops.Snapshot) *Metrics {
 // The names are a contract with dashboards: this list is only ever added to.
 func TestMetricNames(t *testing.T) {
 	m := watched(opstest.Busy())
-	events := []*outbox.Event{{CommitTime: opstest.Noon.Add(-2 * time.Millisecond), Payload: []byte("12345")}, {CommitTime: opstest.Noon, Payload: nil}}
+	events := []*event.Event{{CommitTime: opstest.Noon.Add(-2 * time.Millisecond), Payload: []byte("12345")}, {CommitTime: opstest.Noon, Payload: nil}}
 	m.Confirmed(0, events, opstest.Noon)
 	m.Rejected(nil, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, 1)
 	m.Unavailable(0, 3, nil)
 	m.Rejected(nil, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}, 1)
 	m.Failed(2)
-	m.Parked(6)
-	m.Parked(1)
+	m.Deferred(6)
+	m.Deferred(1)
 	m.Retried(8)
 	m.Dead(9)
 	m.Exhausted(4)
@@ -210,19 +210,20 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 		lines := scrape(t, watched(s))
 		mustHave(t, lines, `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_slot_own{slot="cdc_relay"} 1`)
 		mustLack(t, lines, "outbox_slot_lag_bytes", "outbox_slot_retained_bytes", "outbox_slot_safe_wal_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_spilled_bytes")
-		s.Since, s.Slot.Checked = opstest.Noon.Add(-30*time.Second), opstest.Noon.Add(-31*time.Second) // held by the relay itself
+		// held by the relay itself
+		s.Since, s.Slot.Checked = opstest.Noon.Add(-30*time.Second), opstest.Noon.Add(-31*time.Second)
 		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 30`, `outbox_slot_active{slot="cdc_relay"} 1`)
 	})
-	t.Run("nothing is parked or dead", func(t *testing.T) {
+	t.Run("nothing is deferred or dead", func(t *testing.T) {
 		s := opstest.Busy()
-		s.Siding = ops.Siding{Counted: opstest.Noon}
+		s.RetryTable = ops.RetryTable{Counted: opstest.Noon}
 		mustHave(t, scrape(t, watched(s)), `outbox_deferred_events 0`, `outbox_deferred_oldest_age_seconds 0`, `outbox_dead_letters 0`, `outbox_dead_letters_oldest_age_seconds 0`, `outbox_backlog 7`)
 	})
 	t.Run("a server clock ahead of ours", func(t *testing.T) {
 		s := opstest.Busy()
-		s.OldestUnsettled, s.Siding.OldestParked = opstest.Noon.Add(time.Hour), opstest.Noon.Add(time.Hour)
+		s.OldestUnsettled, s.RetryTable.OldestDeferred = opstest.Noon.Add(time.Hour), opstest.Noon.Add(time.Hour)
 		m := watched(s)
-		m.Confirmed(0, []*outbox.Event{{CommitTime: opstest.Noon.Add(time.Hour)}}, opstest.Noon)
+		m.Confirmed(0, []*event.Event{{CommitTime: opstest.Noon.Add(time.Hour)}}, opstest.Noon)
 		mustHave(t, scrape(t, m), `outbox_oldest_unsettled_seconds 0`, `outbox_deferred_oldest_age_seconds 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 0`, `outbox_publish_latency_seconds_sum 0`)
 	})
 }
@@ -230,8 +231,8 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 // Every label is one of a closed list: an id, key or payload must never get there.
 func TestLabelsAreClosed(t *testing.T) {
 	m := watched(opstest.Busy())
-	m.Confirmed(0, []*outbox.Event{{ID: []byte("secret-id"), Key: []byte("secret-key"), Payload: []byte("secret-payload")}}, opstest.Noon)
-	m.Rejected(&outbox.Event{ID: []byte("secret-id")}, &sink.Fault{Destination: "secret-destination", Words: "secret-words"}, 1)
+	m.Confirmed(0, []*event.Event{{ID: []byte("secret-id"), Key: []byte("secret-key"), Payload: []byte("secret-payload")}}, opstest.Noon)
+	m.Rejected(&event.Event{ID: []byte("secret-id")}, &sink.Fault{Destination: "secret-destination", Words: "secret-words"}, 1)
 	for _, line := range scrape(t, m) {
 		if strings.Contains(line, "secret") {
 			t.Error(line)
@@ -253,9 +254,9 @@ func TestARejectionIsNoOutcome(t *testing.T) {
 
 func TestCountingDoesNotAllocate(t *testing.T) {
 	m := New("", "", "")
-	events := []*outbox.Event{{CommitTime: opstest.Noon}, {CommitTime: opstest.Noon}}
+	events := []*event.Event{{CommitTime: opstest.Noon}, {CommitTime: opstest.Noon}}
 	m.Skipped("update")
-	traced := []*outbox.Event{
+	traced := []*event.Event{
 		{CommitTime: opstest.Noon, Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")},
 		{CommitTime: opstest.Noon, Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")},
 	}
@@ -282,7 +283,7 @@ func TestCountersAreConcurrent(t *testing.T) {
 		group.Go(func() {
 			for _, reason := range []string{"update", "delete", "truncate", "message"} {
 				m.Skipped(reason)
-				m.Confirmed(0, []*outbox.Event{{}}, opstest.Noon)
+				m.Confirmed(0, []*event.Event{{}}, opstest.Noon)
 			}
 		})
 	}
@@ -317,9 +318,9 @@ func BenchmarkConfirmed(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			m := New("", "", "")
-			events := make([]*outbox.Event, 100)
+			events := make([]*event.Event, 100)
 			for i := range events {
-				events[i] = &outbox.Event{CommitTime: opstest.Noon, Payload: make([]byte, 512), Traceparent: []byte(traceparent)}
+				events[i] = &event.Event{CommitTime: opstest.Noon, Payload: make([]byte, 512), Traceparent: []byte(traceparent)}
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
@@ -332,7 +333,7 @@ func BenchmarkConfirmed(b *testing.B) {
 
 func TestRatesAndTotals(t *testing.T) {
 	m, at := New("", "", ""), opstest.Noon.Add(-2*time.Second)
-	m.Confirmed(0, []*outbox.Event{{CommitTime: at}, {CommitTime: at}}, at)
+	m.Confirmed(0, []*event.Event{{CommitTime: at}, {CommitTime: at}}, at)
 	if got := m.Totals(); got.Published != 2 || !got.LastConfirm.Equal(at) {
 		t.Errorf("totals are %+v", got)
 	}

@@ -1,4 +1,5 @@
-// Package check asks for the preconditions of the source side, and names the fix of each that fails.
+// Package check asks for the preconditions of the source side, and names the fix of each that
+// fails.
 package check
 
 import (
@@ -72,7 +73,7 @@ func (k *checker) objects(ctx context.Context) {
 		}
 	}
 	if rec != nil && version >= schema.RetryTablesVersion {
-		k.siding(ctx, rec.SystemID)
+		k.retryTable(ctx, rec.SystemID)
 	}
 	k.messages(ctx)
 	tables, err := publication.FindTables(ctx, k.pool, k.c, rec == nil)

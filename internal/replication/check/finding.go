@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -17,7 +17,7 @@ type Finding struct {
 	Name   string `json:"name"`
 	Level  string `json:"level"` // ok, warn or fail
 	Detail string `json:"detail"`
-	Mend   string `json:"mend,omitempty"` // to copy
+	Fix    string `json:"fix,omitempty"` // to copy
 }
 
 // The levels of a Finding.
@@ -41,20 +41,20 @@ func (k *checker) roleName() string { return source.QuoteName(k.user) }
 func (k *checker) add(name, good string, err error) bool {
 	f := Finding{Name: name, Level: LevelOK, Detail: good}
 	if err != nil {
-		f.Level, f.Detail, f.Mend = LevelFail, source.OneLine(err).Error(), cmp.Or(source.MendConnect(err), source.MendAbsent(err))
-		var stop *outbox.Stop
+		f.Level, f.Detail, f.Fix = LevelFail, source.OneLine(err).Error(), cmp.Or(source.FixConnect(err), source.FixAbsent(err))
+		var stop *event.Stop
 		if errors.As(err, &stop) {
 			short := *stop
-			short.Mend = ""
-			f.Detail, f.Mend = short.Error(), stop.Mend
+			short.Fix = ""
+			f.Detail, f.Fix = short.Error(), stop.Fix
 		}
 	}
 	k.list = append(k.list, f)
 	return err == nil
 }
 
-func (k *checker) fail(name, detail, mend string) {
-	k.list = append(k.list, Finding{Name: name, Level: LevelFail, Detail: detail, Mend: mend})
+func (k *checker) fail(name, detail, fix string) {
+	k.list = append(k.list, Finding{Name: name, Level: LevelFail, Detail: detail, Fix: fix})
 }
 
 // unasked is the finding of a question whose answer is good to know, and that failed. It reports
@@ -63,14 +63,14 @@ func (k *checker) unasked(name string, err error) bool {
 	if err == nil {
 		return false
 	}
-	mend := ""
+	fix := ""
 	if source.SQLState(err) == "42501" {
-		mend = "GRANT pg_monitor TO " + k.roleName()
+		fix = "GRANT pg_monitor TO " + k.roleName()
 	}
-	k.warn(name, "could not be asked: "+source.OneLine(err).Error(), mend)
+	k.warn(name, "could not be asked: "+source.OneLine(err).Error(), fix)
 	return true
 }
 
-func (k *checker) warn(name, detail, mend string) {
-	k.list = append(k.list, Finding{Name: name, Level: LevelWarn, Detail: detail, Mend: mend})
+func (k *checker) warn(name, detail, fix string) {
+	k.list = append(k.list, Finding{Name: name, Level: LevelWarn, Detail: detail, Fix: fix})
 }

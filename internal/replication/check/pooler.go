@@ -61,10 +61,10 @@ func (k *checker) between(samePID bool, lost []string) {
 	const name = "connection pooler"
 	switch {
 	case len(lost) > 0:
-		k.fail(name, "something between the relay and PostgreSQL, as PgBouncer is, keeps back settings of the relay's sessions: "+strings.Join(lost, ", "), source.MendPooler)
+		k.fail(name, "something between the relay and PostgreSQL, as PgBouncer is, keeps back settings of the relay's sessions: "+strings.Join(lost, ", "), source.FixPooler)
 	case !samePID:
 		k.warn(name, "something between the relay and PostgreSQL answers for it. A proxy that gives each connection a session of its own does no harm; a pooler that hands sessions out does",
-			"if it is a pooler, "+source.MendPooler)
+			"if it is a pooler, "+source.FixPooler)
 	default:
 		k.add(name, "none in between", nil)
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// siding names rows that came with a copy of another database: they are not sent, and nobody should wait for them.
-func (k *checker) siding(ctx context.Context, systemID string) {
+// retry table names rows that came with a copy of another database: they are not sent, and nobody
+// should wait for them.
+func (k *checker) retryTable(ctx context.Context, systemID string) {
 	rows, err := k.pool.Query(ctx, `SELECT system_id || ' (' || count(*) FILTER (WHERE parked) || ' parked, ' || count(*) FILTER (WHERE NOT parked) || ' dead letters)'
 		FROM (SELECT system_id, true AS parked FROM cdc_relay.retry WHERE slot = $1
 			UNION ALL SELECT system_id, false FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open') r
@@ -21,11 +22,11 @@ func (k *checker) siding(ctx context.Context, systemID string) {
 	}
 	switch {
 	case err != nil:
-		k.add("parked events", "", fmt.Errorf("read cdc_relay.retry: %w", err))
+		k.add("deferred events", "", fmt.Errorf("read cdc_relay.retry: %w", err))
 	case len(foreign) == 0:
-		k.add("parked events", "all of this system", nil)
+		k.add("deferred events", "all of this system", nil)
 	default:
-		k.warn("parked events", "rows of another system are not sent: system "+strings.Join(foreign, ", system "),
+		k.warn("deferred events", "rows of another system are not sent: system "+strings.Join(foreign, ", system "),
 			"this database is a copy of theirs: if that is so, delete them: "+
 				fmt.Sprintf("DELETE FROM cdc_relay.retry WHERE slot = %s AND system_id <> %s", source.QuoteText(k.c.Slot), source.QuoteText(systemID)))
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -54,7 +54,8 @@ func (k *checker) Slot(ctx context.Context, rec *slot.Record) {
 			}
 			source.CloseStream(conn)
 		}
-		accepted := rec != nil && rec.State == slot.StateAdopt // the next start takes it, whatever it was
+		// the next start takes it, whatever it was
+		accepted := rec != nil && rec.State == slot.StateAdopt
 		if accepted {
 			rec = nil
 		}
@@ -109,9 +110,9 @@ func (k *checker) rows(ctx context.Context) {
 			return
 		}
 		if some {
-			k.add("rows", "", &outbox.Stop{
+			k.add("rows", "", &event.Stop{
 				What: fmt.Sprintf("%s.%s already has rows; a new slot sends only what is committed from then on", t.Schema, t.Name),
-				Mend: "cdc-relay init --no-backfill, which leaves these rows unsent; or empty the table",
+				Fix:  "cdc-relay init --no-backfill, which leaves these rows unsent; or empty the table",
 			})
 			return
 		}
@@ -123,11 +124,11 @@ func (k *checker) missing(name, detail string) {
 		k.warn(name, detail+"; the first start creates it", "cdc-relay init")
 		return
 	}
-	mend := "cdc-relay init"
+	fix := "cdc-relay init"
 	if name != "schema" {
-		mend = source.NameHint(name)
+		fix = source.NameHint(name)
 	}
-	k.fail(name, detail+" and source.create is false", mend)
+	k.fail(name, detail+" and source.create is false", fix)
 }
 
 // otherTables names what the publication sends next to the configured tables.

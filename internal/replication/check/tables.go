@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -56,12 +56,12 @@ func (k *checker) fitting(ctx context.Context, tables []decode.Table) string {
 func (k *checker) readable(ctx context.Context, created bool) bool {
 	const name = "rights"
 	err := slot.CheckReadable(ctx, k.pool, k.c)
-	var stop *outbox.Stop
+	var stop *event.Stop
 	if created && errors.As(err, &stop) {
 		if strings.HasPrefix(stop.What, "row level") {
 			err = nil // it was for the moment of creation
 		} else {
-			k.warn(name, fmt.Sprintf("role %q may not read the outbox: `events show` does not find what was delivered", k.user), stop.Mend)
+			k.warn(name, fmt.Sprintf("role %q may not read the outbox: `events show` does not find what was delivered", k.user), stop.Fix)
 			return false
 		}
 	}

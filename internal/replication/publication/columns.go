@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -19,11 +19,13 @@ import (
 // come with its rows. An optional column that does not come would be missing from the messages
 // without a word.
 type shape struct {
-	oid       uint32          // of the table under the configured name; 0: there is none
-	columns   []decode.Column // in order, without the generated ones that are not sent
-	typmods   []int32         // of the columns
-	generated []string        // not sent: before PostgreSQL 18 never, since then when the publication says so
-	unlisted  []string        // not sent: the publication has a column list without them (PostgreSQL 15 and later)
+	oid     uint32          // of the table under the configured name; 0: there is none
+	columns []decode.Column // in order, without the generated ones that are not sent
+	typmods []int32         // of the columns
+	// not sent: before PostgreSQL 18 never, since then when the publication says so
+	generated []string
+	// not sent: the publication has a column list without them (PostgreSQL 15 and later)
+	unlisted []string
 }
 
 func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) (shape, error) {
@@ -76,17 +78,17 @@ func (s shape) checkGenerated(c *source.Config, t decode.Table, used bool) error
 	if used {
 		adopt = source.AdoptHint(c)
 	}
-	return &outbox.Stop{
-		Code: outbox.ExitMapping, Reason: "mapping",
+	return &event.Stop{
+		Code: event.ExitMapping, Reason: "mapping",
 		What: fmt.Sprintf("table %s does not fit the mapping: %s is a generated column, whose values PostgreSQL does not send", t, strings.Join(missed, ", ")),
-		Mend: fmt.Sprintf("name another column under outbox: in the configuration, or make it an ordinary one that the application fills (ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION); from PostgreSQL 18 on a stored one can be sent: ALTER PUBLICATION %s SET (publish_generated_columns = stored)",
+		Fix: fmt.Sprintf("name another column under outbox: in the configuration, or make it an ordinary one that the application fills (ALTER TABLE ... ALTER COLUMN ... DROP EXPRESSION); from PostgreSQL 18 on a stored one can be sent: ALTER PUBLICATION %s SET (publish_generated_columns = stored)",
 			source.QuoteName(c.Publication)) + adopt,
 	}
 }
 
 // checkListed refuses a column list without a mapped column, also where another name of the part is
 // listed: an application that fills the hidden one would send events without it. accept is added to
-// the mend.
+// the fix.
 func (s shape) checkListed(c *source.Config, t decode.Table, accept string) error {
 	missed := t.Reads(s.unlisted, c.Columns)
 	if len(missed) == 0 {
@@ -102,9 +104,9 @@ func (s shape) checkTypes(ctx context.Context, q source.Querier, c *source.Confi
 	if err := t.Check(s.columns, c.Columns); err != nil || t.Fits == nil {
 		return err
 	}
-	whole := outbox.Shape{Schema: t.Schema, Table: t.Name}
+	whole := event.Shape{Schema: t.Schema, Table: t.Name}
 	for i, col := range s.columns {
-		whole.Columns = append(whole.Columns, outbox.ColumnShape{Name: col.Name, TypeOID: col.TypeOID, Typmod: s.typmods[i]})
+		whole.Columns = append(whole.Columns, event.ColumnShape{Name: col.Name, TypeOID: col.TypeOID, Typmod: s.typmods[i]})
 	}
 	if err := CompleteShape(ctx, q, &whole, s.oid); err != nil {
 		return err
@@ -137,16 +139,16 @@ func FindTables(ctx context.Context, pool *pgxpool.Pool, c *source.Config, first
 	return found, nil
 }
 
-func tableMissing(c *source.Config, t decode.Table, firstStart bool) *outbox.Stop {
-	stop := &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "table",
+func tableMissing(c *source.Config, t decode.Table, firstStart bool) *event.Stop {
+	stop := &event.Stop{
+		Code: event.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("table %s.%s does not exist", t.Schema, t.Name),
-		Mend: "restore it, or name the table that took its place in source.tables" + source.AdoptHint(c),
+		Fix:  "restore it, or name the table that took its place in source.tables" + source.AdoptHint(c),
 	}
 	if firstStart {
-		stop.Code, stop.Mend = outbox.ExitMapping, "create it (`cdc-relay init --outbox-table` does), or correct source.tables"
+		stop.Code, stop.Fix = event.ExitMapping, "create it (`cdc-relay init --outbox-table` does), or correct source.tables"
 		if c.Messages.Prefix != "" {
-			stop.Mend += " (`tables: []` relays messages alone)"
+			stop.Fix += " (`tables: []` relays messages alone)"
 		}
 	}
 	return stop

@@ -1,4 +1,5 @@
-// What the catalogue knows of a table's columns and its Relation frame does not: NOT NULL, defaults, what a domain stands for.
+// What the catalogue knows of a table's columns and its Relation frame does not: NOT NULL,
+// defaults, what a domain stands for.
 
 package publication
 
@@ -10,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-func CompleteShape(ctx context.Context, q source.Querier, shape *outbox.Shape, oid uint32) error {
+func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	names, types, typmods := make([]string, len(shape.Columns)), make([]uint32, len(shape.Columns)), make([]int32, len(shape.Columns))
@@ -39,7 +40,7 @@ func CompleteShape(ctx context.Context, q source.Querier, shape *outbox.Shape, o
 		return fmt.Errorf("read the shape of table %s.%s: %w", shape.Schema, shape.Table, err)
 	}
 	var i int
-	var now outbox.ColumnShape
+	var now event.ColumnShape
 	var citext bool
 	known := pgtype.NewMap()
 	_, err = pgx.ForEachRow(rows, []any{&i, &now.NotNull, &now.Default, &now.TypeOID, &now.Typmod, &now.Labels, &citext, &now.Type}, func() error {
@@ -49,7 +50,8 @@ func CompleteShape(ctx context.Context, q source.Querier, shape *outbox.Shape, o
 		if citext { // to Debezium a text, whose default it does not read
 			c.TypeOID, c.Typmod, c.Default = pgtype.TextOID, -1, nil
 		}
-		if _, ok := known.TypeForOID(c.TypeOID); !ok && c.TypeOID != pgtype.TimetzOID { // a dead letter would have its OID without the number
+		// a dead letter would have its OID without the number
+		if _, ok := known.TypeForOID(c.TypeOID); !ok && c.TypeOID != pgtype.TimetzOID {
 			c.Type = now.Type
 		}
 		return nil

@@ -11,14 +11,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // others is what is not configured and may come all the same.
 type others struct {
-	Foreign []string       // listed tables whose rows are passed over, as schema.name
-	Stops   []*outbox.Stop // what the relay will end with at the first row, or message, of each of the others
+	Foreign []string // listed tables whose rows are passed over, as schema.name
+	// what the relay will end with at the first row, or message, of each of the others
+	Stops []*event.Stop
 }
 
 // LookAtOthers asks for the listed tables, and for those that the slot has relayed and still gets.

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -39,10 +39,10 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	case "42710", "23505": // another relay was faster, by much or by little
 		return nil
 	case "42501":
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "rights", Err: err,
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "rights", Err: err,
 			What: fmt.Sprintf("publication %q does not exist and this role may not create it", c.Publication),
-			Mend: "run `cdc-relay init --no-slot --url <URL of the tables' owner>`, or: " + CreateSQL(c),
+			Fix:  "run `cdc-relay init --no-slot --url <URL of the tables' owner>`, or: " + CreateSQL(c),
 		}
 	}
 	if err != nil {

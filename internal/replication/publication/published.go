@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // published is what the catalogue says of one configured table and its part in the publication.
 type published struct {
-	Table            // of the table under the configured name; when there is none, of the one with the OID we know
+	// of the table under the configured name; when there is none, of the one with the OID we know
+	Table
 	known     uint32 // the OID we know
 	knownLeft bool   // a table of that OID exists, under whatever name
 	kind      string // pg_class.relkind
@@ -113,27 +114,27 @@ func (p published) check(c *source.Config, t decode.Table, was State, viaRoot bo
 
 // inherited: rows of a table that inherits from ours are in ours for whoever selects, but are sent
 // under the name of their own table, where they are nobody's.
-func (p published) inherited(c *source.Config, t decode.Table) *outbox.Stop {
+func (p published) inherited(c *source.Config, t decode.Table) *event.Stop {
 	heirs := strings.Join(p.heirs, ", ")
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "table",
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("table %s has tables that inherit from it (%s), whose rows are sent under their own names and would be skipped", t, heirs),
-		Mend: fmt.Sprintf("name them in source.tables too, with the publication sending them (ALTER PUBLICATION %s ADD TABLE ...), or end it: ALTER TABLE ... NO INHERIT %s; a partitioned table has no such trouble",
+		Fix: fmt.Sprintf("name them in source.tables too, with the publication sending them (ALTER PUBLICATION %s ADD TABLE ...), or end it: ALTER TABLE ... NO INHERIT %s; a partitioned table has no such trouble",
 			source.QuoteName(c.Publication), source.QuoteTable(t)),
 	}
 }
 
 // hidden: PostgreSQL refuses to publish a table that it does not log, but not one with such a
 // partition. Rows that go there are nowhere in the stream.
-func (p published) hidden(c *source.Config, t decode.Table) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "table",
+func (p published) hidden(c *source.Config, t decode.Table) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("table %s has partitions whose rows are not in the WAL and would never be sent: %s", t, strings.Join(p.unsent, ", ")),
-		Mend: "ALTER TABLE ... SET LOGGED, or ALTER TABLE ... DETACH PARTITION; then find and re-send what is in them, and start the relay again",
+		Fix:  "ALTER TABLE ... SET LOGGED, or ALTER TABLE ... DETACH PARTITION; then find and re-send what is in them, and start the relay again",
 	}
 }
 
-func (p published) gone(c *source.Config, t decode.Table) *outbox.Stop {
+func (p published) gone(c *source.Config, t decode.Table) *event.Stop {
 	what := fmt.Sprintf("table %s.%s (OID %d) is gone", t.Schema, t.Name, p.known)
 	switch {
 	case p.OID != 0 && p.knownLeft:
@@ -141,18 +142,18 @@ func (p published) gone(c *source.Config, t decode.Table) *outbox.Stop {
 	case p.OID != 0:
 		what = fmt.Sprintf("table %s.%s (OID %d) was dropped and created again (OID %d)", t.Schema, t.Name, p.known, p.OID)
 	}
-	mend := "find and re-send what is missing"
+	fix := "find and re-send what is missing"
 	switch {
 	case p.member && !p.listed: // with all tables or its schema
-		return &outbox.Stop{
-			Code: outbox.ExitOperator, Reason: "table_replaced", What: what + "; the publication sends the rows of both",
-			Mend: "if the rows of the new one are events too, nothing is missing" + source.AdoptHint(c),
+		return &event.Stop{
+			Code: event.ExitOperator, Reason: "table_replaced", What: what + "; the publication sends the rows of both",
+			Fix: "if the rows of the new one are events too, nothing is missing" + source.AdoptHint(c),
 		}
 	case p.listed:
 		what += ": rows of the new one are not sent before it is in the publication"
 	default:
 		what += ": rows of a new table of that name are not sent before it is in the publication"
-		mend = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s; then %s", source.QuoteName(c.Publication), source.QuoteTable(t), mend)
+		fix = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s; then %s", source.QuoteName(c.Publication), source.QuoteTable(t), fix)
 	}
-	return &outbox.Stop{Code: outbox.ExitOperator, Reason: "table", What: what, Mend: mend + source.AdoptHint(c)}
+	return &event.Stop{Code: event.ExitOperator, Reason: "table", What: what, Fix: fix + source.AdoptHint(c)}
 }

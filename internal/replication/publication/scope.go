@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -99,7 +99,7 @@ func unquoted(table string) string {
 }
 
 // Stop names the table and both ways to go on.
-func (s scope) Stop(c *source.Config, name string, oid uint32) *outbox.Stop {
+func (s scope) Stop(c *source.Config, name string, oid uint32) *event.Stop {
 	var what string
 	ignore := oid
 	switch {
@@ -128,7 +128,7 @@ func (s scope) Stop(c *source.Config, name string, oid uint32) *outbox.Stop {
 			name, IgnoreTableSQL(c, name, ignore)))
 }
 
-func PrefixLeftOut(c *source.Config, prefix string) *outbox.Stop {
+func PrefixLeftOut(c *source.Config, prefix string) *event.Stop {
 	return leftOutStop(fmt.Sprintf("slot %q has relayed messages with the prefix %q, which is no longer source.message_prefix: the relay stops before the next one, which stays in the slot",
 		c.Slot, prefix),
 		fmt.Sprintf("if they are events: state source.message_prefix: %s and start the relay again (one that stands by with it takes over by itself); if they are not: %s",
@@ -137,8 +137,8 @@ func PrefixLeftOut(c *source.Config, prefix string) *outbox.Stop {
 
 // leftOutStop has a reason of its own: nothing is missing, and what was read is delivered before
 // the slot is let go.
-func leftOutStop(what, mend string) *outbox.Stop {
-	return &outbox.Stop{Code: outbox.ExitOperator, Reason: NotConfigured, What: what, Mend: mend}
+func leftOutStop(what, fix string) *event.Stop {
+	return &event.Stop{Code: event.ExitOperator, Reason: NotConfigured, What: what, Fix: fix}
 }
 
 const NotConfigured = "not_configured"

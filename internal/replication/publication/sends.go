@@ -14,7 +14,8 @@ import (
 // never sent, whoever looked when. It is remembered with the slot, so that this shows across
 // restarts too.
 type State struct {
-	Publication uint32 `json:"publication,omitempty"` // pg_publication.oid; 0: nothing is remembered
+	// pg_publication.oid; 0: nothing is remembered
+	Publication uint32 `json:"publication,omitempty"`
 	// Version is the xmin of the publication's row, which every ALTER PUBLICATION of its options,
 	// name or owner changes, and nothing else (not VACUUM FREEZE): inserts that were switched off
 	// and on again between two looks show by it alone.
@@ -57,9 +58,9 @@ type Table struct {
 	// pg_publication_namespace: its own, a partitioned parent's, its schema's. None: FOR ALL
 	// TABLES, which only the publication itself can end.
 	Through []uint32 `json:"through,omitempty"`
-	// Former are the tables that had the name before, and partitions whose rows come under their own
-	// names. An operator accepted each. Their rows may still wait in the slot, under any name, and
-	// are ours. In ascending order.
+	// Former are the tables that had the name before, and partitions whose rows come under their
+	// own names. An operator accepted each. Their rows may still wait in the slot, under any name,
+	// and are ours. In ascending order.
 	Former []uint32 `json:"former,omitempty"`
 }
 

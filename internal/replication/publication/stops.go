@@ -5,23 +5,23 @@ package publication
 import (
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-func Stop(c *source.Config, what, mend string) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "publication",
+func Stop(c *source.Config, what, fix string) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "publication",
 		What: fmt.Sprintf("publication %q %s", c.Publication, what),
-		Mend: mend,
+		Fix:  fix,
 	}
 }
 
-func Missing(c *source.Config) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "publication",
+func Missing(c *source.Config) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "publication",
 		What: fmt.Sprintf("publication %q does not exist", c.Publication),
-		Mend: RemakeHint(c),
+		Fix:  RemakeHint(c),
 	}
 }
 
@@ -31,7 +31,7 @@ func RemakeHint(c *source.Config) string {
 	return CreateSQL(c) + "; " + RenewSlotHint(c)
 }
 
-// RenewSlotHint is the mend for a slot whose publication was missing for a time.
+// RenewSlotHint is the fix for a slot whose publication was missing for a time.
 func RenewSlotHint(c *source.Config) string {
 	return fmt.Sprintf("SELECT pg_drop_replication_slot(%s)%s%s; then find and re-send what is missing", source.QuoteText(c.Slot), source.AdoptHint(c), source.NewSlotHint(c))
 }
@@ -56,7 +56,7 @@ func MarkSQL(c *source.Config) string {
 	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS %s", source.QuoteName(c.Publication), source.QuoteText(MadeByRelay))
 }
 
-// accept is the end of a mend for a publication that a slot in use was read with: what it hid is
+// accept is the end of a fix for a publication that a slot in use was read with: what it hid is
 // lost, and the operator says so by adopting the slot. A new slot has lost nothing.
 func (s State) accept(c *source.Config) string {
 	if s.Publication == 0 {

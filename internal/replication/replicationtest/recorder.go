@@ -9,22 +9,22 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Recorder is a Line that remembers what it was given. It settles a transaction at its commit, or, held, when the test
-// says so. Its watermark is worked out the plainest way: a list of everything that came, the settled ones taken off its
-// front.
+// Recorder is a Line that remembers what it was given. It settles a transaction at its commit, or,
+// held, when the test says so. Its watermark is worked out the plainest way: a list of everything
+// that came, the settled ones taken off its front.
 type Recorder struct {
-	mu      sync.Mutex
-	Events  []Recorded
-	txs     []*Transaction // with events
-	passing []*Transaction // not yet below the watermark; keepalives and empty transactions too
-	open    *Transaction   // between Begin and Commit
-	last    pglogrepl.LSN  // newest transaction that came whole
-	Held    bool
-	gate    chan struct{} // Event waits until it is closed; nil: never
-	free    int           // events that pass the gate
+	mu         sync.Mutex
+	Events     []Recorded
+	txs        []*Transaction // with events
+	passing    []*Transaction // not yet below the watermark; keepalives and empty transactions too
+	open       *Transaction   // between Begin and Commit
+	last       pglogrepl.LSN  // newest transaction that came whole
+	Held       bool
+	pausedDest chan struct{} // Event waits until it is closed; nil: never
+	free       int           // events that pass the paused destination
 
 	position, own pglogrepl.LSN
 	ends          map[pglogrepl.LSN]bool // every position the watermark may have
@@ -38,7 +38,7 @@ type Recorded struct {
 	Id, Key, Payload string
 	Headers          string
 	Columns          []string
-	Position         outbox.Position
+	Position         event.Position
 	Fault, Raw       string
 }
 
@@ -75,7 +75,7 @@ func (r *Recorder) Begin(commit pglogrepl.LSN, _ uint32) error {
 	return nil
 }
 
-func (r *Recorder) Event(ctx context.Context, ev *outbox.Event) error {
+func (r *Recorder) Event(ctx context.Context, ev *event.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open == nil { // of a transaction that came whole before
@@ -91,11 +91,11 @@ func (r *Recorder) Event(ctx context.Context, ev *outbox.Event) error {
 	r.Events = append(r.Events, rec)
 	r.open.Events++
 	wakeUp(r.arrived)
-	if gate := r.gate; gate != nil && r.free == 0 {
+	if pausedDest := r.pausedDest; pausedDest != nil && r.free == 0 {
 		r.mu.Unlock()
 		defer r.mu.Lock()
 		select {
-		case <-gate:
+		case <-pausedDest:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -152,10 +152,10 @@ func (r *Recorder) Disconnected() {
 	r.open = nil
 }
 
-func (r *Recorder) Watermark() outbox.Watermark {
+func (r *Recorder) Watermark() event.Watermark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return outbox.Watermark{LSN: r.position, Own: r.own}
+	return event.Watermark{LSN: r.position, Own: r.own}
 }
 
 func (r *Recorder) Moved() <-chan struct{} { return r.moved }
@@ -192,7 +192,8 @@ func (r *Recorder) Hold() {
 	r.Held = true
 }
 
-// Settle settles the transactions with events that were held, in order, up to the n-th of all, and lets the rest wait.
+// Settle settles the transactions with events that were held, in order, up to the n-th of all, and
+// lets the rest wait.
 func (r *Recorder) Settle(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,13 +210,13 @@ func (r *Recorder) Block() (release func()) { return r.BlockAfter(0) }
 func (r *Recorder) BlockAfter(n int) (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	gate := make(chan struct{})
-	r.gate, r.free = gate, n
+	pausedDest := make(chan struct{})
+	r.pausedDest, r.free = pausedDest, n
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.gate = nil
-		close(gate)
+		r.pausedDest = nil
+		close(pausedDest)
 	})
 }
 
@@ -247,14 +248,16 @@ func (r *Recorder) Transactions() []Transaction {
 	return list
 }
 
-// IsEnd reports whether a watermark may stand at lsn: where a transaction ended, a keepalive stood, or the term began.
+// IsEnd reports whether a watermark may stand at lsn: where a transaction ended, a keepalive stood,
+// or the term began.
 func (r *Recorder) IsEnd(lsn pglogrepl.LSN) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ends[lsn]
 }
 
-// OwnWatermark is the end of the newest event's transaction, and beyond everything until all of it has come and is settled.
+// OwnWatermark is the end of the newest event's transaction, and beyond everything until all of it
+// has come and is settled.
 func (r *Recorder) OwnWatermark() pglogrepl.LSN {
 	r.mu.Lock()
 	defer r.mu.Unlock()

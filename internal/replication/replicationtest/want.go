@@ -4,12 +4,12 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-func WantStop(t *testing.T, err error, code int, reason string) *outbox.Stop {
+func WantStop(t *testing.T, err error, code int, reason string) *event.Stop {
 	t.Helper()
-	var stop *outbox.Stop
+	var stop *event.Stop
 	if !errors.As(err, &stop) || stop.Code != code || stop.Reason != reason {
 		t.Fatalf("got %v, want a stop with code %d, reason %s", err, code, reason)
 	}

@@ -1,4 +1,5 @@
-// Package schema is the schema cdc_relay: its migrations, and the rights that the relay needs in it.
+// Package schema is the schema cdc_relay: its migrations, and the rights that the relay needs in
+// it.
 package schema
 
 import (
@@ -11,15 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migration is one embedded step of the schema cdc_relay. Steps only add what the version before them can ignore, so
-// that two neighbouring versions of the relay run side by side.
+// Migration is one embedded step of the schema cdc_relay. Steps only add what the version before
+// them can ignore, so that two neighbouring versions of the relay run side by side.
 type Migration struct {
 	Version int
 	Sql     string
@@ -53,7 +54,8 @@ COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied
 // schemaLock is the advisory lock under which the schema is changed: "cdc_rlay" as a number.
 const schemaLock = 0x6364635f726c6179
 
-// Ensure brings the schema cdc_relay up to this version. A role that may not gets a Stop with the init line.
+// Ensure brings the schema cdc_relay up to this version. A role that may not gets a Stop with the
+// init line.
 func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	list, err := Migrations()
 	if err != nil {
@@ -128,8 +130,8 @@ var (
 	relaySequences = []string{"row_number", "job"}
 )
 
-// CheckRights asks for what every statement of the relay and its commands needs, so that a missing GRANT is named
-// at the start.
+// CheckRights asks for what every statement of the relay and its commands needs, so that a missing
+// GRANT is named at the start.
 func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
 	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
@@ -145,8 +147,8 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	return CheckLogged(ctx, pool)
 }
 
-// CheckLogged refuses tables of ours that a crash of the server empties: what is in them counts as settled, and the slot has
-// moved on.
+// CheckLogged refuses tables of ours that a crash of the server empties: what is in them counts as
+// settled, and the slot has moved on.
 func CheckLogged(ctx context.Context, q source.Querier) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -159,22 +161,22 @@ func CheckLogged(ctx context.Context, q source.Querier) error {
 	if len(unlogged) == 0 {
 		return nil
 	}
-	var mends []string
+	var fixes []string
 	for _, table := range unlogged {
-		mends = append(mends, "ALTER TABLE cdc_relay."+source.QuoteName(table)+" SET LOGGED")
+		fixes = append(fixes, "ALTER TABLE cdc_relay."+source.QuoteName(table)+" SET LOGGED")
 	}
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "schema",
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "schema",
 		What: fmt.Sprintf("tables of schema cdc_relay are UNLOGGED (%s): a crash of PostgreSQL empties them, and with them goes what the slot has passed", strings.Join(unlogged, ", ")),
-		Mend: strings.Join(mends, "; ") + "; then start the relay again",
+		Fix:  strings.Join(fixes, "; ") + "; then start the relay again",
 	}
 }
 
 func needInit(pool *pgxpool.Pool, cause error) error {
-	return &outbox.Stop{
-		Code: outbox.ExitFailure, Reason: "schema",
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "schema",
 		What: "schema cdc_relay is missing, older than this version, or not this role's to use",
-		Mend: source.InitHint(pool.Config().ConnConfig.User),
+		Fix:  source.InitHint(pool.Config().ConnConfig.User),
 		Err:  cause,
 	}
 }

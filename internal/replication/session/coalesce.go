@@ -12,10 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Coalescer paces the reads of the replication connection. The walsender writes each row to its socket
-// by itself. A reader that takes each row at once is woken for each, which costs the walsender more
-// than the row: 3 microseconds a row become 10, and 50 on a busy machine, where the reader takes
-// the processor from it every time. So the reader sleeps a little first, where that delays nobody:
+// Coalescer paces the reads of the replication connection. The walsender writes each row to its
+// socket by itself. A reader that takes each row at once is woken for each, which costs the
+// walsender more than the row: 3 microseconds a row become 10, and 50 on a busy machine, where the
+// reader takes the processor from it every time. So the reader sleeps a little first, where that
+// delays nobody:
 //
 //   - inside a transaction of which many rows have come already: the server sends nothing else
 //     before the rest of it;
@@ -30,29 +31,31 @@ type Coalescer struct {
 	from  io.Reader
 	total atomic.Uint64 // bytes read, for whoever asks whether the server is silent
 
-	frames int           // read of the open transaction; 0 outside one. The reader counts them
-	late   time.Duration // from the newest transaction's commit to the sending of its Begin, by the server's clock. The reader sets it
-	small  bool          // the last read was
-	before func()        // is called before each read; nil: nothing is
+	frames int // read of the open transaction; 0 outside one. The reader counts them
+	// from the newest transaction's commit to the sending of its Begin, by the server's clock. The
+	// reader sets it
+	late   time.Duration
+	small  bool   // the last read was
+	before func() // is called before each read; nil: nothing is
 }
 
 const (
 	// What is as late as this when it is sent comes from a backlog, and may be late by so small a
 	// part more. Lateness tells, and not the rate of the rows: on a busy machine an eager reader
 	// keeps the rate down by its own eagerness, for ever.
-	gulpLate     = 20 * time.Millisecond
-	gulpLatePart = 10
+	coalesceLate     = 20 * time.Millisecond
+	coalesceLatePart = 10
 
 	// In a transaction the pause grows with what has come of it, and so with the time that this has
 	// taken: a transaction of any size is late by a part of itself.
-	gulpFrames     = 32 // no pause before
-	gulpFramePause = 10 * time.Microsecond
+	coalesceFrames     = 32 // no pause before
+	coalesceFramePause = 10 * time.Microsecond
 
-	gulpMaxPause = 3 * time.Millisecond
-	gulpSmall    = 32 << 10 // a read of as many bytes is followed by another at once
+	coalesceMaxPause = 3 * time.Millisecond
+	coalesceSmall    = 32 << 10 // a read of as many bytes is followed by another at once
 )
 
-// Connect opens a replication connection whose reads a gulp paces.
+// Connect opens a replication connection whose reads a coalesced read paces.
 func Connect(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer, error) {
 	var pace *Coalescer // of the last address that was tried: that of the connection that was made
 	conn, err := source.ConnectReplication(ctx, c, func(r io.Reader) io.Reader {
@@ -70,7 +73,7 @@ func (g *Coalescer) Read(p []byte) (int, error) {
 	time.Sleep(g.pause())
 	n, err := g.from.Read(p)
 	g.total.Add(uint64(n))
-	g.small = n < gulpSmall
+	g.small = n < coalesceSmall
 	return n, err
 }
 
@@ -79,10 +82,10 @@ func (g *Coalescer) pause() time.Duration {
 	switch {
 	case !g.small:
 		return 0
-	case g.late >= gulpLate:
-		return min(g.late/gulpLatePart, gulpMaxPause)
-	case g.frames >= gulpFrames:
-		return min(time.Duration(g.frames)*gulpFramePause, gulpMaxPause)
+	case g.late >= coalesceLate:
+		return min(g.late/coalesceLatePart, coalesceMaxPause)
+	case g.frames >= coalesceFrames:
+		return min(time.Duration(g.frames)*coalesceFramePause, coalesceMaxPause)
 	}
 	return 0
 }

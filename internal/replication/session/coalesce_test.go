@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A gulp changes when bytes are read, never which.
-func TestGulpPassesEveryByte(t *testing.T) {
+// A coalesced read changes when bytes are read, never which.
+func TestCoalescePassesEveryByte(t *testing.T) {
 	want := make([]byte, 1<<20)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range want {
@@ -32,27 +32,28 @@ func TestGulpPassesEveryByte(t *testing.T) {
 	}
 }
 
-// In a transaction of which many rows have come, the pause grows with it up to a bound, and what comes from a backlog waits
-// for a part of its lateness. Else there is none, nor after a read that brought much.
-func TestGulpPauses(t *testing.T) {
+// In a transaction of which many rows have come, the pause grows with it up to a bound, and what
+// comes from a backlog waits for a part of its lateness. Else there is none, nor after a read that
+// brought much.
+func TestCoalescePauses(t *testing.T) {
 	for _, c := range []struct {
-		gulp *Coalescer
-		want time.Duration
+		coalescer *Coalescer
+		want      time.Duration
 	}{
 		{&Coalescer{small: true}, 0},
-		{&Coalescer{small: true, frames: gulpFrames - 1}, 0},
-		{&Coalescer{small: true, frames: gulpFrames}, gulpFrames * gulpFramePause},
-		{&Coalescer{small: true, frames: 1_000_000}, gulpMaxPause},
+		{&Coalescer{small: true, frames: coalesceFrames - 1}, 0},
+		{&Coalescer{small: true, frames: coalesceFrames}, coalesceFrames * coalesceFramePause},
+		{&Coalescer{small: true, frames: 1_000_000}, coalesceMaxPause},
 		{&Coalescer{frames: 1_000_000}, 0},
-		{&Coalescer{small: true, late: gulpLate - 1}, 0},
-		{&Coalescer{small: true, late: gulpLate}, gulpLate / gulpLatePart},
-		{&Coalescer{small: true, late: gulpLate, frames: 100}, gulpLate / gulpLatePart},
-		{&Coalescer{small: true, late: time.Hour}, gulpMaxPause},
+		{&Coalescer{small: true, late: coalesceLate - 1}, 0},
+		{&Coalescer{small: true, late: coalesceLate}, coalesceLate / coalesceLatePart},
+		{&Coalescer{small: true, late: coalesceLate, frames: 100}, coalesceLate / coalesceLatePart},
+		{&Coalescer{small: true, late: time.Hour}, coalesceMaxPause},
 		{&Coalescer{late: time.Hour}, 0},
 		{&Coalescer{small: true, late: -time.Hour}, 0}, // the server's clock was set back
 	} {
-		if pause := c.gulp.pause(); pause != c.want {
-			t.Errorf("%+v: %s, want %s", c.gulp, pause, c.want)
+		if pause := c.coalescer.pause(); pause != c.want {
+			t.Errorf("%+v: %s, want %s", c.coalescer, pause, c.want)
 		}
 	}
 }

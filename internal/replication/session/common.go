@@ -17,5 +17,6 @@ type Shared struct {
 	Segment  uint64          // size in bytes of a WAL file, when the newest session began
 	warned   bool            // of a message with our prefix that is not transactional; the reader's
 	WarnedOf map[string]bool // what the relay will stop at, by its text; the monitor's
-	LastGood atomic.Uint64   // position of the server at the last check that found publication and tables in order; 0: none
+	// position of the server at the last check that found publication and tables in order; 0: none
+	LastGood atomic.Uint64
 }

@@ -8,12 +8,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// grace is the time that a stop has: delivery.shutdown_grace, or what a server has that is shutting down too (I10).
+// grace is the time that a stop has: delivery.shutdown_grace, or what a server has that is shutting
+// down too (I10).
 func (se *Session) grace(draining context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(draining, se.Cfg.Grace)
 	go func() {
@@ -27,7 +28,8 @@ func (se *Session) grace(draining context.Context) (context.Context, context.Can
 	return ctx, cancel
 }
 
-// stopReading lets the reader come to the end of its transaction for half the grace, or until draining is done, then cuts it.
+// stopReading lets the reader come to the end of its transaction for half the grace, or until
+// draining is done, then cuts it.
 func (se *Session) stopReading(draining context.Context, readerDone <-chan error, cutReading func()) error {
 	se.stopping.Store(true)
 	se.interruptIdle()
@@ -56,16 +58,17 @@ func (se *Session) cutReader(readerDone <-chan error, cutReading func()) error {
 	return <-readerDone
 }
 
-// interruptIdle wakes a reader that waits for a next transaction. One that is inside a transaction goes on: should the
-// deadline hit it all the same, it takes the deadline back and reads on.
+// interruptIdle wakes a reader that waits for a next transaction. One that is inside a transaction
+// goes on: should the deadline hit it all the same, it takes the deadline back and reads on.
 func (se *Session) interruptIdle() {
 	if !se.inTx.Load() {
 		_ = se.conn.SetReadDeadline(time.Now()) //nolint:errcheck // a dead connection ends the reader too
 	}
 }
 
-// finish drains the lanes, reports the last watermark and has the server acknowledge it. Only then may the ceiling go
-// down, and only then is the stop a clean one. readErr is why the reader returned; a Stop among these is not forgotten.
+// finish drains the lanes, reports the last watermark and has the server acknowledge it. Only then
+// may the flush limit go down, and only then is the stop a clean one. readErr is why the reader
+// returned; a Stop among these is not forgotten.
 func (se *Session) finish(draining context.Context, readErr error) error {
 	se.t.Line.Stopping()
 	settled := se.Settle(draining)
@@ -77,11 +80,11 @@ func (se *Session) finish(draining context.Context, readErr error) error {
 	} else if settled == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		if err := LowerCeiling(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good()); err != nil {
-			se.Cfg.Log.Warn("lower ceiling", zap.Error(err))
+		if err := LowerFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good()); err != nil {
+			se.Cfg.Log.Warn("lower flush limit", zap.Error(err))
 		}
 	}
-	var stop *outbox.Stop
+	var stop *event.Stop
 	if errors.As(readErr, &stop) {
 		return readErr
 	}
@@ -118,9 +121,9 @@ func (se *Session) laneError() error {
 	}
 }
 
-// reportFinally raises the ceiling for the last watermark and waits until the pool sees that the slot has it: some seconds
-// at most, and hardly at all once draining is done. What the socket was told is not enough: a close with unread data
-// behind it can take the report away.
+// reportFinally raises the flush limit for the last watermark and waits until the pool sees that
+// the slot has it: some seconds at most, and hardly at all once draining is done. What the socket
+// was told is not enough: a close with unread data behind it can take the report away.
 func (se *Session) reportFinally(draining context.Context) error {
 	patience := 4 * time.Second
 	if draining.Err() != nil {
@@ -145,9 +148,9 @@ func (se *Session) reportFinally(draining context.Context) error {
 	}
 }
 
-// letGo frees a server that is shutting down, which otherwise waits until we have reported its last record: at once when
-// nothing is unsettled, else after some seconds (I10). No ceiling can be raised any more, so what is reported is what
-// the ceiling allows.
+// letGo frees a server that is shutting down, which otherwise waits until we have reported its last
+// record: at once when nothing is unsettled, else after some seconds (I10). No flush limit can be
+// raised any more, so what is reported is what the flush limit allows.
 func (se *Session) letGo(readerDone <-chan error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownPatience)
 	defer cancel()
@@ -168,7 +171,8 @@ func (se *Session) letGo(readerDone <-chan error) error {
 	return errServerStopping
 }
 
-// shutdownPatience is how long a shutdown of the server is held up for events that wait for a dead broker.
+// shutdownPatience is how long a shutdown of the server is held up for events that wait for a dead
+// broker.
 const shutdownPatience = 5 * time.Second
 
 // lastWords gives the reporter a moment to write what may be reported.
@@ -176,7 +180,7 @@ func (se *Session) lastWords() {
 	signal(se.kick)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	for want := se.t.Line.Watermark().LSN; uint64(want) > se.t.Reported.Load() && uint64(want) <= se.t.Ceiling.Load(); {
+	for want := se.t.Line.Watermark().LSN; uint64(want) > se.t.Reported.Load() && uint64(want) <= se.t.FlushLimit.Load(); {
 		if !source.Slept(ctx, time.Millisecond) {
 			return
 		}
@@ -184,10 +188,10 @@ func (se *Session) lastWords() {
 }
 
 // Cut is the end of a stop that did not wait for every confirm.
-func Cut(unsettled int) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitCut, Reason: "cut",
+func Cut(unsettled int) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitCut, Reason: "cut",
 		What: fmt.Sprintf("stopped with %d events not confirmed; they are sent again at the next start", unsettled),
-		Mend: "a longer delivery.shutdown_grace lets the broker answer",
+		Fix:  "a longer delivery.shutdown_grace lets the broker answer",
 	}
 }

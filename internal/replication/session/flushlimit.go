@@ -10,30 +10,31 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// RaiseCeiling makes it durable that positions up to the current end of the WAL may be reported. It changes nothing when
-// we are fenced (a Stop), or do not hold the slot (errNotHolder). good (0: not known) is written along.
-func RaiseCeiling(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
+// RaiseFlushLimit makes it durable that positions up to the current end of the WAL may be reported.
+// It changes nothing when we are fenced (a Stop), or do not hold the slot (errNotHolder). good (0:
+// not known) is written along.
+func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	var ceiling pglogrepl.LSN
+	var flushLimit pglogrepl.LSN
 	settled := uint64(t.Line.Watermark().LSN) // before the statement is sent
 	err := pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
-		UPDATE cdc_relay.progress p SET ceiling = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now()
+		UPDATE cdc_relay.progress p SET max_flush_lsn = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now()
 		FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)
-		RETURNING p.ceiling`, c.Slot, t.Epoch, pglogrepl.LSN(t.Reported.Load()), int32(pid), good).Scan(&ceiling)
+		RETURNING p.max_flush_lsn`, c.Slot, t.Epoch, pglogrepl.LSN(t.Reported.Load()), int32(pid), good).Scan(&flushLimit)
 	if source.IsNoRows(err) {
 		return whyNotRaised(ctx, pool, c, t)
 	}
 	if err != nil {
-		return fmt.Errorf("raise ceiling: %w", err)
+		return fmt.Errorf("raise flush limit: %w", err)
 	}
-	t.Ceiling.Store(max(t.Ceiling.Load(), uint64(ceiling)))
+	t.FlushLimit.Store(max(t.FlushLimit.Load(), uint64(flushLimit)))
 	t.Proven.Store(settled)
 	return nil
 }
@@ -49,23 +50,24 @@ func whyNotRaised(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *
 	return slot.ErrNotActive
 }
 
-// LowerCeiling is the last statement of a clean stop: from now on a slot beyond at is not the one we left. The final
-// report was acknowledged before, and nothing is reported after.
-func LowerCeiling(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
+// LowerFlushLimit is the last statement of a clean stop: from now on a slot beyond at is not the
+// one we left. The final report was acknowledged before, and nothing is reported after.
+func LowerFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
 	at := pglogrepl.LSN(t.Reported.Load())
 	_, err := pool.Exec(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
-		UPDATE cdc_relay.progress p SET ceiling = $3, reported = $3, good = greatest(p.good, $5), at = now() FROM fence WHERE p.slot = $1
+		UPDATE cdc_relay.progress p SET max_flush_lsn = $3, reported = $3, good = greatest(p.good, $5), at = now() FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)`,
 		c.Slot, t.Epoch, at, int32(pid), good)
 	if err != nil {
-		return fmt.Errorf("lower ceiling: %w", err)
+		return fmt.Errorf("lower flush limit: %w", err)
 	}
 	return nil
 }
 
-// keepCeiling raises the ceiling when the reporter asks, off the reporter's way: reports flow while a raise waits for the
-// database. A raise whose answer is lost leaves the table above what we know, which is the safe side.
-func (se *Session) keepCeiling(ctx context.Context) error {
+// keepFlushLimit raises the flush limit when the reporter asks, off the reporter's way: reports
+// flow while a raise waits for the database. A raise whose answer is lost leaves the table above
+// what we know, which is the safe side.
+func (se *Session) keepFlushLimit(ctx context.Context) error {
 	said := ""
 	for {
 		select {
@@ -73,15 +75,15 @@ func (se *Session) keepCeiling(ctx context.Context) error {
 			return nil
 		case <-se.raise:
 		}
-		// Asked for twice while one raise was under way. After the last report of a clean stop the ceiling goes down, and
-		// nothing may put it up again.
-		if uint64(se.t.Line.Watermark().LSN) <= se.t.Ceiling.Load() {
+		// Asked for twice while one raise was under way. After the last report of a clean stop the
+		// flush limit goes down, and nothing may put it up again.
+		if uint64(se.t.Line.Watermark().LSN) <= se.t.FlushLimit.Load() {
 			continue
 		}
-		source.Tell(se.Cfg.Hooks.Ceiling, true)
-		err := RaiseCeiling(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good())
-		source.Tell(se.Cfg.Hooks.Ceiling, false)
-		var stop *outbox.Stop
+		source.Tell(se.Cfg.Hooks.FlushLimit, true)
+		err := RaiseFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good())
+		source.Tell(se.Cfg.Hooks.FlushLimit, false)
+		var stop *event.Stop
 		switch {
 		case err == nil:
 			said = ""
@@ -93,13 +95,13 @@ func (se *Session) keepCeiling(ctx context.Context) error {
 				signal(se.suspect)
 			} else if err.Error() != said {
 				said = err.Error()
-				se.Cfg.Log.Warn("the slot can not move: the ceiling is not raised", zap.Error(err))
+				se.Cfg.Log.Warn("the slot cannot move: the flush limit is not raised", zap.Error(err))
 			}
 			signal(se.raise) // again
 		}
-		gap := ceilingGap
+		gap := flushLimitGap
 		if said != "" && !se.final.Load() {
-			gap = ceilingRetry
+			gap = flushLimitRetry
 		}
 		if (err != nil || !se.final.Load()) && !source.Slept(ctx, gap) {
 			return nil
@@ -107,8 +109,8 @@ func (se *Session) keepCeiling(ctx context.Context) error {
 	}
 }
 
-// ceilingGap is the least time between two raises: each is a commit in the source database.
-const ceilingGap = 100 * time.Millisecond
+// flushLimitGap is the least time between two raises: each is a commit in the source database.
+const flushLimitGap = 100 * time.Millisecond
 
-// ceilingRetry is the pause after a raise that failed.
-const ceilingRetry = 500 * time.Millisecond
+// flushLimitRetry is the pause after a raise that failed.
+const flushLimitRetry = 500 * time.Millisecond

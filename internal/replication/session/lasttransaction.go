@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// LastTransaction checks that a stream that is read again has the transaction that was read last before:
-// by positions alone another one in its place would be skipped as a repeat. It is for a server that
-// went back and runs on, as a virtual machine does that is resumed with its memory. The zero value
-// has seen all it must.
+// LastTransaction checks that a stream that is read again has the transaction that was read last
+// before: by positions alone another one in its place would be skipped as a repeat. It is for a
+// server that went back and runs on, as a virtual machine does that is resumed with its memory. The
+// zero value has seen all it must.
 type LastTransaction struct {
 	commit pglogrepl.LSN // start of its commit record; 0: seen, or none is to come again
 	xid    uint32

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	monitorFirst = time.Second     // after the first report, when sync_state is known
-	monitorEvery = 5 * time.Second // how long rows of a table that left the publication can go unseen before we stop
+	monitorFirst = time.Second // after the first report, when sync_state is known
+	// how long rows of a table that left the publication can go unseen before we stop
+	monitorEvery = 5 * time.Second
 )
 
 // monitor asks the server now and then how the slot stands, and whether the publication still sends
@@ -33,7 +34,7 @@ func (se *Session) monitor(ctx context.Context) error {
 		source.Tell(se.Cfg.Hooks.Monitor, true)
 		err := se.check(ctx)
 		source.Tell(se.Cfg.Hooks.Monitor, false)
-		var stop *outbox.Stop
+		var stop *event.Stop
 		switch {
 		case err == nil:
 			said, missed = "", 0
@@ -123,7 +124,7 @@ func (se *Session) warnOfOthers(ctx context.Context, sent publication.State) err
 	for _, stop := range b.Stops {
 		if !se.WarnedOf[stop.What] {
 			se.WarnedOf[stop.What] = true
-			se.Cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("why", stop.What), zap.String("mend", stop.Mend))
+			se.Cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("why", stop.What), zap.String("fix", stop.Fix))
 		}
 	}
 	return nil

@@ -16,17 +16,18 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 )
 
-// read is the reader: it owns reads of the connection, and all calls of the line's reading side. ctx ends its waits for
-// room in the window only; Receive is ended by the connection's read deadline.
+// read is the reader: it owns reads of the connection, and all calls of the line's reading side.
+// ctx ends its waits for room in the in-flight budget only; Receive is ended by the connection's
+// read deadline.
 func (se *Session) read(ctx context.Context) error {
 	r := reading{Session: se, ctx: ctx}
-	// What has come goes out before more is waited for: the rows of one read in few calls, and those of a small transaction
-	// when it is whole.
-	se.gulp.before = func() { se.t.Line.Wake(false) }
+	// What has come goes out before more is waited for: the rows of one read in few calls, and
+	// those of a small transaction when it is whole.
+	se.coalescer.before = func() { se.t.Line.Wake(false) }
 	defer se.t.Line.Wake(true)
 	for {
 		msg, err := se.front.Receive()
@@ -45,8 +46,8 @@ func (se *Session) read(ctx context.Context) error {
 	}
 }
 
-// interrupted tells what a read error means. A deadline is ours: the end at a boundary of transactions, or nothing to a
-// reader that may still finish its transaction.
+// interrupted tells what a read error means. A deadline is ours: the end at a boundary of
+// transactions, or nothing to a reader that may still finish its transaction.
 func (se *Session) interrupted(err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("read from the replication connection: %w", err)
@@ -57,7 +58,8 @@ func (se *Session) interrupted(err error) error {
 	if !se.inTx.Load() {
 		return errReadStopped
 	}
-	// Taken back first and asked then: cutReader does it the other way round, so one of the two is seen.
+	// Taken back first and asked then: cutReader does it the other way round, so one of the two is
+	// seen.
 	if err := se.conn.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("read from the replication connection: %w", err)
 	}
@@ -88,7 +90,7 @@ func (r *reading) copyData(data []byte) error {
 			return fmt.Errorf("decode: %w", err)
 		}
 		if r.msg.Kind == decode.Begin {
-			r.gulp.late = sentAt(data).Sub(r.msg.CommitTime)
+			r.coalescer.late = sentAt(data).Sub(r.msg.CommitTime)
 		}
 		return r.frame()
 	case len(data) >= keepaliveSize && data[0] == 'k':
@@ -105,7 +107,7 @@ func (r *reading) copyData(data []byte) error {
 
 func (r *reading) frame() error {
 	if r.inTx.Load() {
-		r.gulp.frames++
+		r.coalescer.frames++
 	}
 	switch r.msg.Kind {
 	case decode.Begin:
@@ -118,7 +120,7 @@ func (r *reading) frame() error {
 	case decode.Row:
 		return r.event(r.msg.Event)
 	case decode.Commit:
-		r.gulp.frames = 0
+		r.coalescer.frames = 0
 		r.t.Line.Commit(r.msg.End)
 		if r.msg.Commit > r.t.newest.commit {
 			r.t.newest = LastTransaction{commit: r.msg.Commit, xid: r.msg.Xid}
@@ -142,7 +144,7 @@ func (r *reading) frame() error {
 	return nil
 }
 
-func (r *reading) event(ev *outbox.Event) error {
+func (r *reading) event(ev *event.Event) error {
 	if err := r.t.Line.Event(r.ctx, ev); err != nil {
 		if r.ctx.Err() != nil {
 			return errReadCut
@@ -153,8 +155,9 @@ func (r *reading) event(ev *outbox.Event) error {
 	return nil
 }
 
-// keepalive is a commit without events when it comes outside a transaction: everything up to it that concerns us was
-// sent before it. Inside one it says how far the server is, and that it is busy with what is not for us.
+// keepalive is a commit without events when it comes outside a transaction: everything up to it
+// that concerns us was sent before it. Inside one it says how far the server is, and that it is
+// busy with what is not for us.
 func (r *reading) keepalive(end pglogrepl.LSN, reply bool) error {
 	if r.inTx.Load() {
 		r.t.Line.Wake(true)
@@ -176,8 +179,9 @@ func (r *reading) advance(to pglogrepl.LSN) {
 	}
 }
 
-// serverError ends the session. A publication that is missing where the server has to decode (PostgreSQL 14 to 17) is
-// missing there for ever, whatever was created since: trying again would be trying for ever.
+// serverError ends the session. A publication that is missing where the server has to decode
+// (PostgreSQL 14 to 17) is missing there for ever, whatever was created since: trying again would
+// be trying for ever.
 func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
 	err := pgconn.ErrorResponseToPgError(m)
 	if err.Code == publicationUnknown && names(err.Message, r.Cfg.Publication) {
@@ -186,8 +190,9 @@ func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
 	return err
 }
 
-// notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication that is missing. Its
-// code is matched, since its words are in the language of the server (lc_messages is not ours to set).
+// notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication
+// that is missing. Its code is matched, since its words are in the language of the server
+// (lc_messages is not ours to set).
 func (r *reading) notice(m *pgproto3.NoticeResponse) error {
 	if m.Code == publicationSkipped && names(m.Message, r.Cfg.Publication) {
 		return publication.Stop(r.Cfg, "is not used by the server any more: "+m.Message, publication.RemakeHint(r.Cfg))
@@ -195,7 +200,8 @@ func (r *reading) notice(m *pgproto3.NoticeResponse) error {
 	return nil
 }
 
-// The codes of a publication that is missing while a row is decoded: an error before PostgreSQL 18, a warning from it on.
+// The codes of a publication that is missing while a row is decoded: an error before PostgreSQL 18,
+// a warning from it on.
 const (
 	publicationUnknown = "42704" // undefined_object
 	publicationSkipped = "55000" // object_not_in_prerequisite_state

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -28,7 +28,7 @@ func TestMessagesThatMeanLostRows(t *testing.T) {
 		r := reading{Session: &Session{Shared: &Shared{Cfg: &source.Config{Publication: "p", Slot: "s"}}}}
 		err := r.notice(&pgproto3.NoticeResponse{Severity: "WARNUNG", SeverityUnlocalized: "WARNING", Code: c.code, Message: c.message})
 		if c.stops {
-			replicationtest.WantStop(t, err, outbox.ExitOperator, "publication")
+			replicationtest.WantStop(t, err, event.ExitOperator, "publication")
 		} else if err != nil {
 			t.Errorf("%s %s: %v", c.code, c.message, err)
 		}
@@ -38,22 +38,23 @@ func TestMessagesThatMeanLostRows(t *testing.T) {
 		}
 		err = r.serverError(&pgproto3.ErrorResponse{Severity: "ERROR", Code: code, Message: c.message})
 		if c.stops {
-			replicationtest.WantStop(t, err, outbox.ExitOperator, "publication")
+			replicationtest.WantStop(t, err, event.ExitOperator, "publication")
 		} else if source.SQLState(err) != code {
 			t.Errorf("%s %s: %v", code, c.message, err)
 		}
 	}
 }
 
-// The gulp knows how much has come of the open transaction: that decides whether the reader may be late.
-func TestGulpKnowsWhereTheStreamIs(t *testing.T) {
-	r := reading{ctx: t.Context(), Session: &Session{Shared: &Shared{}, t: &Term{Line: replicationtest.NewRecorder(1)}, gulp: &Coalescer{}}}
+// The coalesced read knows how much has come of the open transaction: that decides whether the
+// reader may be late.
+func TestCoalesceKnowsWhereTheStreamIs(t *testing.T) {
+	r := reading{ctx: t.Context(), Session: &Session{Shared: &Shared{}, t: &Term{Line: replicationtest.NewRecorder(1)}, coalescer: &Coalescer{}}}
 	for i, c := range []struct {
 		msg    decode.Message
 		frames int
 	}{
 		{decode.Message{Kind: decode.Begin, Commit: 10}, 0},
-		{decode.Message{Kind: decode.Row, Event: &outbox.Event{}}, 1},
+		{decode.Message{Kind: decode.Row, Event: &event.Event{}}, 1},
 		{decode.Message{Kind: decode.Other}, 2},
 		{decode.Message{Kind: decode.Commit, Commit: 10, End: 11}, 0},
 		{decode.Message{Kind: decode.Other}, 0},
@@ -62,8 +63,8 @@ func TestGulpKnowsWhereTheStreamIs(t *testing.T) {
 		if err := r.frame(); err != nil {
 			t.Fatal(err)
 		}
-		if r.gulp.frames != c.frames {
-			t.Errorf("after message %d: %d frames, want %d", i, r.gulp.frames, c.frames)
+		if r.coalescer.frames != c.frames {
+			t.Errorf("after message %d: %d frames, want %d", i, r.coalescer.frames, c.frames)
 		}
 	}
 }

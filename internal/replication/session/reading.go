@@ -4,22 +4,24 @@ import (
 	"context"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 )
 
 // reading is the reader's own state between two messages.
 type reading struct {
 	*Session
-	ctx context.Context // one per session, not per message: a context per row costs more than the row
+	// one per session, not per message: a context per row costs more than the row
+	ctx context.Context
 	msg decode.Message
 }
 
-// shaped completes the shape of a table that the stream has described, and gives it back to the decoder. NOT NULL and defaults
-// are those that the columns have now, as with Debezium, which may be later than the rows that come: what is not there any more
-// is taken to be optional and without default. What a type stands for goes by its OID in the frame, so that a column that was
-// altered, renamed or dropped since leaves the rows of before what they are.
-func (r *reading) shaped(shape *outbox.Shape, oid uint32) error {
+// shaped completes the shape of a table that the stream has described, and gives it back to the
+// decoder. NOT NULL and defaults are those that the columns have now, as with Debezium, which may
+// be later than the rows that come: what is not there any more is taken to be optional and without
+// default. What a type stands for goes by its OID in the frame, so that a column that was altered,
+// renamed or dropped since leaves the rows of before what they are.
+func (r *reading) shaped(shape *event.Shape, oid uint32) error {
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
 	if err := publication.CompleteShape(r.ctx, r.Pool, shape, oid); err != nil {
 		if r.ctx.Err() != nil {

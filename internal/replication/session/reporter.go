@@ -9,29 +9,36 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 const (
-	reportEvery = time.Second           // at least, also when nothing moved, or nobody reads the server's questions any more
-	reportGap   = 10 * time.Millisecond // between two writes: else report and keepalive chase each other
-	writeBound  = 5 * time.Second       // a report that can not be written for so long ends the session
+	// at least, also when nothing moved, or nobody reads the server's questions any more
+	reportEvery = time.Second
+	// between two writes: else report and keepalive chase each other
+	reportGap = 10 * time.Millisecond
+	// a report that cannot be written for so long ends the session
+	writeBound = 5 * time.Second
 )
 
-// report is the reporter: it owns writes to the connection, and it is the one place that decides what may be flushed.
+// report is the reporter: it owns writes to the connection, and it is the one place that decides
+// what may be flushed.
 //
-// Invariants: the flush position is a watermark of the line, at or below the durable ceiling, never lower than before,
-// never zero (a client library would turn that into the write position, confirming what was merely received).
+// Invariants: the flush position is a watermark of the line, at or below the durable flush limit,
+// never lower than before, never zero (a client library would turn that into the write position,
+// confirming what was merely received).
 func (se *Session) report(ctx context.Context) error {
-	r := reporter{Session: se, flush: outbox.Watermark{LSN: pglogrepl.LSN(se.t.Reported.Load())}, ask: time.Now()}
+	r := reporter{Session: se, flush: event.Watermark{LSN: pglogrepl.LSN(se.t.Reported.Load())}, ask: time.Now()}
 	tick := time.NewTicker(min(reportEvery, se.Cfg.WALSenderTimeout/4))
 	defer tick.Stop()
 	for {
 		timer := false
 		moved := se.t.Line.Moved()
 		if r.candidate.LSN > r.flush.LSN {
-			moved = nil // a raise is under way, and before it is done nothing that moves can be reported: kick says when
+			// a raise is under way, and before it is done nothing that moves can be reported: kick
+			// says when
+			moved = nil
 		}
 		select {
 		case <-ctx.Done():
@@ -57,12 +64,12 @@ func (se *Session) report(ctx context.Context) error {
 
 type reporter struct {
 	*Session
-	flush outbox.Watermark // the newest watermark at or below the ceiling
-	// candidate is the watermark the ceiling was last raised for. Under load the watermark of the moment is above any
-	// ceiling once that is durable; this one is not.
-	candidate outbox.Watermark
-	sent      outbox.Watermark // what was written last
-	raised    time.Time        // when the ceiling was last asked for
+	flush event.Watermark // the newest watermark at or below the flush limit
+	// candidate is the watermark the flush limit was last raised for. Under load the watermark of
+	// the moment is above any flush limit once that is durable; this one is not.
+	candidate event.Watermark
+	sent      event.Watermark // what was written last
+	raised    time.Time       // when the flush limit was last asked for
 	written   time.Time
 	ask       time.Time // when a reply was last asked for
 	frames    uint64    // of the reader, when it was last seen moving
@@ -71,16 +78,17 @@ type reporter struct {
 	buf       []byte
 }
 
-// step moves the flush position as far as the ceiling allows, asks for a higher ceiling, and writes a report when one is due.
+// step moves the flush position as far as the flush limit allows, asks for a higher flush limit,
+// and writes a report when one is due.
 func (r *reporter) step(ctx context.Context, timer bool) error {
 	now := r.t.Line.Watermark()
-	ceiling := pglogrepl.LSN(r.t.Ceiling.Load())
-	for _, m := range []outbox.Watermark{r.candidate, now} {
-		if m.LSN <= ceiling && m.LSN >= r.flush.LSN {
+	flushLimit := pglogrepl.LSN(r.t.FlushLimit.Load())
+	for _, m := range []event.Watermark{r.candidate, now} {
+		if m.LSN <= flushLimit && m.LSN >= r.flush.LSN {
 			r.flush = m
 		}
 	}
-	r.wantCeiling(now, ceiling)
+	r.wantFlushLimit(now, flushLimit)
 	// What moved without events of ours goes with the timer: nobody waits for it.
 	if !timer && (r.flush == r.sent || r.flush.Own == r.sent.Own && !r.final.Load()) {
 		return nil
@@ -93,24 +101,27 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 	return r.write()
 }
 
-// wantCeiling asks for a higher ceiling: soon for a watermark that settled events of ours, seldom for any other, because
-// a raise is a commit itself, and the next keepalive covers it. An event may be below the ceiling and yet not reportable:
-// when the watermark went on above it before it was looked at.
-func (r *reporter) wantCeiling(now outbox.Watermark, ceiling pglogrepl.LSN) {
-	if now.LSN <= ceiling || r.candidate.LSN > r.flush.LSN { // or one is under way, and will be above the candidate
+// wantFlushLimit asks for a higher flush limit: soon for a watermark that settled events of ours,
+// seldom for any other, because a raise is a commit itself, and the next keepalive covers it. An
+// event may be below the flush limit and yet not reportable: when the watermark went on above it
+// before it was looked at.
+func (r *reporter) wantFlushLimit(now event.Watermark, flushLimit pglogrepl.LSN) {
+	// or one is under way, and will be above the candidate
+	if now.LSN <= flushLimit || r.candidate.LSN > r.flush.LSN {
 		return
 	}
-	if now.Own > r.flush.Own || r.final.Load() || r.isIdleRaiseDue(ceiling, now.LSN) {
+	if now.Own > r.flush.Own || r.final.Load() || r.isIdleRaiseDue(flushLimit, now.LSN) {
 		r.candidate, r.raised = now, time.Now()
 		signal(r.raise)
 	}
 }
 
-// isIdleRaiseDue: once at the beginning of a session, per idleRaiseBytes, and each minute in which more was written than the
-// raise before and the server itself write. A raise that is only for the one before it would go on for ever: an idle server would
-// checkpoint again and again, begin files of WAL with archive_timeout, and keep them for every other slot.
-func (r *reporter) isIdleRaiseDue(ceiling, now pglogrepl.LSN) bool {
-	return r.raised.IsZero() || source.WALBeyond(r.Segment, ceiling, now) && (now-ceiling >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery)
+// isIdleRaiseDue: once at the beginning of a session, per idleRaiseBytes, and each minute in which
+// more was written than the raise before and the server itself write. A raise that is only for the
+// one before it would go on for ever: an idle server would checkpoint again and again, begin files
+// of WAL with archive_timeout, and keep them for every other slot.
+func (r *reporter) isIdleRaiseDue(flushLimit, now pglogrepl.LSN) bool {
+	return r.raised.IsZero() || source.WALBeyond(r.Segment, flushLimit, now) && (now-flushLimit >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery)
 }
 
 const (
@@ -122,11 +133,12 @@ const (
 // https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-STANDBY-STATUS-UPDATE
 func (r *reporter) write() error {
 	flush := r.flush.LSN
-	if flush == 0 || uint64(flush) > r.t.Ceiling.Load() || uint64(flush) < r.t.Reported.Load() {
+	if flush == 0 || uint64(flush) > r.t.FlushLimit.Load() || uint64(flush) < r.t.Reported.Load() {
 		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", flush,
-			pglogrepl.LSN(r.t.Reported.Load()), pglogrepl.LSN(r.t.Ceiling.Load()))
+			pglogrepl.LSN(r.t.Reported.Load()), pglogrepl.LSN(r.t.FlushLimit.Load()))
 	}
-	if wal := max(r.wal, r.Received.Load()); uint64(flush) > wal { // the server would skip what it writes up to there
+	// the server would skip what it writes up to there
+	if wal := max(r.wal, r.Received.Load()); uint64(flush) > wal {
 		return fmt.Errorf("report %s: beyond the server's WAL, which is known up to %s", flush, pglogrepl.LSN(wal))
 	}
 	now := time.Now()
@@ -141,7 +153,8 @@ func (r *reporter) write() error {
 		reply, r.ask = 1, now
 	}
 	r.buf = append(b, reply)
-	// reported goes up before the bytes leave: should the write fail half way, the server may have them.
+	// reported goes up before the bytes leave: should the write fail half way, the server may have
+	// them.
 	r.t.Reported.Store(uint64(flush))
 	if err := r.conn.SetWriteDeadline(now.Add(writeBound)); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -153,10 +166,11 @@ func (r *reporter) write() error {
 	return nil
 }
 
-// checkAlive ends a session in which nothing came for the whole wal_sender_timeout although replies were asked for. A
-// reader that is busy, waits for room in the window, or has read all that it will, is not the server's silence.
+// checkAlive ends a session in which nothing came for the whole wal_sender_timeout although replies
+// were asked for. A reader that is busy, waits for room in the in-flight budget, or has read all
+// that it will, is not the server's silence.
 func (r *reporter) checkAlive() error {
-	now, frames, bytes := time.Now(), r.Session.frames.Load(), r.gulp.total.Load()
+	now, frames, bytes := time.Now(), r.Session.frames.Load(), r.coalescer.total.Load()
 	if frames != r.frames || bytes != r.bytes || frames%2 == 1 || r.moved.IsZero() || r.readDone.Load() {
 		r.frames, r.bytes, r.moved = frames, bytes, now
 		return nil

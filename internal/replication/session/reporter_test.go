@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -30,10 +30,10 @@ func newReporter(t *testing.T) *reporterTest {
 	go io.Copy(io.Discard, theirs)
 	line := replicationtest.NewRecorder(50)
 	tm := &Term{Line: line}
-	tm.Ceiling.Store(50)
+	tm.FlushLimit.Store(50)
 	tm.Reported.Store(50)
-	se := &Session{wal: 1 << 40, Shared: &Shared{Cfg: &source.Config{WALSenderTimeout: 1 << 40}}, t: tm, conn: ours, raise: make(chan struct{}, 1), gulp: &Coalescer{}}
-	return &reporterTest{T: t, line: line, reporter: reporter{Session: se, flush: outbox.Watermark{LSN: 50}}}
+	se := &Session{wal: 1 << 40, Shared: &Shared{Cfg: &source.Config{WALSenderTimeout: 1 << 40}}, t: tm, conn: ours, raise: make(chan struct{}, 1), coalescer: &Coalescer{}}
+	return &reporterTest{T: t, line: line, reporter: reporter{Session: se, flush: event.Watermark{LSN: 50}}}
 }
 
 // Settle moves the watermark to at, by a transaction of ours or by a keepalive.
@@ -45,7 +45,7 @@ func (r *reporterTest) Settle(at pglogrepl.LSN, own bool) {
 	r.line.Pass(tx)
 }
 
-// step is what the reporter does when the watermark or the ceiling moved.
+// step is what the reporter does when the watermark or the flush limit moved.
 func (r *reporterTest) step() {
 	r.Helper()
 	if err := r.reporter.step(r.Context(), false); err != nil {
@@ -71,16 +71,16 @@ func (r *reporterTest) wantNoRaise() {
 	}
 }
 
-// Under load the watermark of the moment is always above any ceiling that is durable yet. Reports go on all the same, with
-// the watermark the ceiling was raised for.
+// Under load the watermark of the moment is always above any flush limit that is durable yet.
+// Reports go on all the same, with the watermark the flush limit was raised for.
 func TestReportsGoOnUnderLoad(t *testing.T) {
 	r := newReporter(t)
 	r.Settle(100, true)
 	r.step()
 	r.wantRaise()
 	for at := pglogrepl.LSN(200); at <= 500; at += 100 {
-		r.Settle(at, true)                 // before the raise was answered
-		r.t.Ceiling.Store(uint64(at - 50)) // where the WAL was when it was
+		r.Settle(at, true)                    // before the raise was answered
+		r.t.FlushLimit.Store(uint64(at - 50)) // where the WAL was when it was
 		r.step()
 		if r.sent.LSN != at-100 {
 			t.Fatalf("reported %s, want %s", r.sent.LSN, at-100)
@@ -89,16 +89,16 @@ func TestReportsGoOnUnderLoad(t *testing.T) {
 	}
 }
 
-// The WAL moved on before anybody looked: the event is below the ceiling, the watermark is not.
-func TestEventBelowTheCeilingIsReported(t *testing.T) {
+// The WAL moved on before anybody looked: the event is below the flush limit, the watermark is not.
+func TestEventBelowTheFlushLimitIsReported(t *testing.T) {
 	r := newReporter(t)
 	r.raised = time.Now() // no raise is due for its own sake
-	r.t.Ceiling.Store(100)
+	r.t.FlushLimit.Store(100)
 	r.Settle(90, true)
 	r.Settle(110, false)
 	r.step()
 	r.wantRaise()
-	r.t.Ceiling.Store(120)
+	r.t.FlushLimit.Store(120)
 	r.step()
 	if r.sent.LSN != 110 {
 		t.Errorf("reported %s", r.sent.LSN)
@@ -107,7 +107,7 @@ func TestEventBelowTheCeilingIsReported(t *testing.T) {
 
 func TestIdleMovesWaitForTheTimer(t *testing.T) {
 	r := newReporter(t)
-	r.t.Ceiling.Store(100)
+	r.t.FlushLimit.Store(100)
 	r.Settle(90, false)
 	r.step()
 	if r.sent.LSN != 0 {
@@ -119,7 +119,7 @@ func TestIdleMovesWaitForTheTimer(t *testing.T) {
 	r.Settle(110, false)
 	r.step() // the first raise of a session
 	r.wantRaise()
-	r.t.Ceiling.Store(120)
+	r.t.FlushLimit.Store(120)
 	r.step()
 	r.Settle(130, false)
 	r.step()
@@ -127,7 +127,7 @@ func TestIdleMovesWaitForTheTimer(t *testing.T) {
 	r.Settle(120+idleRaiseBytes, false)
 	r.step()
 	r.wantRaise()
-	r.t.Ceiling.Store(200 + idleRaiseBytes)
+	r.t.FlushLimit.Store(200 + idleRaiseBytes)
 	r.step()
 	r.raised = r.raised.Add(-idleRaiseEvery)
 	r.Settle(1000+idleRaiseBytes, false) // what the raise itself wrote
@@ -138,7 +138,8 @@ func TestIdleMovesWaitForTheTimer(t *testing.T) {
 	r.wantRaise()
 }
 
-// With archive_timeout the server begins a file of WAL after each raise, which is a commit: that is no reason for the next.
+// With archive_timeout the server begins a file of WAL after each raise, which is a commit: that is
+// no reason for the next.
 func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
 	for _, size := range []uint64{idleRaiseBytes / 16, idleRaiseBytes, 4 * idleRaiseBytes} {
 		r := newReporter(t)
@@ -146,7 +147,7 @@ func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
 		r.Settle(200, false)
 		r.step() // the first raise of a session
 		r.wantRaise()
-		r.t.Ceiling.Store(300)
+		r.t.FlushLimit.Store(300)
 		r.step()
 		r.raised = r.raised.Add(-idleRaiseEvery)
 		next := pglogrepl.LSN(size)
@@ -162,11 +163,11 @@ func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
 }
 
 func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {
-	for _, c := range []struct{ flush, ceiling, reported, wal pglogrepl.LSN }{{0, 100, 0, 100}, {101, 100, 50, 200}, {49, 100, 50, 100}, {90, 100, 50, 80}} {
+	for _, c := range []struct{ flush, flushLimit, reported, wal pglogrepl.LSN }{{0, 100, 0, 100}, {101, 100, 50, 200}, {49, 100, 50, 100}, {90, 100, 50, 80}} {
 		r := newReporter(t)
 		r.wal = uint64(c.wal)
 		r.flush.LSN = c.flush
-		r.t.Ceiling.Store(uint64(c.ceiling))
+		r.t.FlushLimit.Store(uint64(c.flushLimit))
 		r.t.Reported.Store(uint64(c.reported))
 		if err := r.write(); err == nil {
 			t.Errorf("%+v was written", c)

@@ -1,5 +1,5 @@
-// Package session is one START_REPLICATION to its end: the reader, the reporter, the flush limit, the checks while it
-// runs, and the stop.
+// Package session is one START_REPLICATION to its end: the reader, the reporter, the flush limit,
+// the checks while it runs, and the stop.
 package session
 
 import (
@@ -8,14 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Run streams until the session ends, for whatever reason, and leaves nothing running. errCleanStop: reading was done
-// and everything read is settled and reported.
+// Run streams until the session ends, for whatever reason, and leaves nothing running.
+// errCleanStop: reading was done and everything read is settled and reported.
 func (se *Session) Run(reading, draining context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	readCtx, cutReading := context.WithCancel(ctx)
@@ -35,7 +35,7 @@ func (se *Session) Run(reading, draining context.Context) error {
 		readerDone <- err
 	})
 	start(se.report)
-	start(se.keepCeiling)
+	start(se.keepFlushLimit)
 	start(se.monitor)
 	start(se.watchShutdown)
 
@@ -50,9 +50,10 @@ func (se *Session) Run(reading, draining context.Context) error {
 	return err
 }
 
-// stopAmong is a Stop that came when attend was busy with another end of the session, a signal perhaps, else err.
+// stopAmong is a Stop that came when attend was busy with another end of the session, a signal
+// perhaps, else err.
 func stopAmong(err error, failed <-chan error) error {
-	var stop *outbox.Stop
+	var stop *event.Stop
 	for !errors.As(err, &stop) {
 		select {
 		case other := <-failed:
@@ -85,10 +86,10 @@ func (se *Session) attend(reading, draining context.Context, readerDone <-chan e
 		}
 		return errors.New("the lanes ended")
 	case err := <-readerDone:
-		var stop *outbox.Stop
-		// What was read before is delivered and reported: whoever goes on, after the mapping was corrected or with the
-		// configuration that this relay lacks, has less to repeat.
-		if errors.As(err, &stop) && (stop.Code == outbox.ExitMapping || stop.Reason == publication.NotConfigured) {
+		var stop *event.Stop
+		// What was read before is delivered and reported: whoever goes on, after the mapping was
+		// corrected or with the configuration that this relay lacks, has less to repeat.
+		if errors.As(err, &stop) && (stop.Code == event.ExitMapping || stop.Reason == publication.NotConfigured) {
 			ctx, cancel := se.grace(draining)
 			defer cancel()
 			return se.unlessHidden(draining, se.finish(ctx, err))
@@ -97,11 +98,12 @@ func (se *Session) attend(reading, draining context.Context, readerDone <-chan e
 	}
 }
 
-// unlessHidden is the Stop over a publication that was altered, where there is one: a column that it hides is missing from the
-// stream as one that is gone. Else it is err, why the stream does not fit.
+// unlessHidden is the Stop over a publication that was altered, where there is one: a column that
+// it hides is missing from the stream as one that is gone. Else it is err, why the stream does not
+// fit.
 func (se *Session) unlessHidden(ctx context.Context, err error) error {
-	var stop *outbox.Stop
-	if !errors.As(err, &stop) || stop.Code != outbox.ExitMapping {
+	var stop *event.Stop
+	if !errors.As(err, &stop) || stop.Code != event.ExitMapping {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)

@@ -14,8 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
-// Session is one START_REPLICATION to its end. The reader owns reads of conn and the decoder, the reporter owns writes;
-// the ceiling, the monitor and the watch for the server's shutdown use the pool. run owns them all and conn's end.
+// Session is one START_REPLICATION to its end. The reader owns reads of conn and the decoder, the
+// reporter owns writes; the flush limit, the monitor and the watch for the server's shutdown use
+// the pool. run owns them all and conn's end.
 type Session struct {
 	*Shared
 	t       *Term
@@ -28,7 +29,8 @@ type Session struct {
 
 	again LastTransaction // the reader's
 
-	// admitted is how many events of the transaction being read the line took: the reader's, and after its end finish's.
+	// admitted is how many events of the transaction being read the line took: the reader's, and
+	// after its end finish's.
 	admitted int
 
 	Received atomic.Uint64 // highest position received: a commit's end or a keepalive's
@@ -37,28 +39,29 @@ type Session struct {
 	cutAt    atomic.Bool   // it returns at once, wherever it is
 	inTx     atomic.Bool
 	readDone atomic.Bool // the reader has returned
-	final    atomic.Bool // the ceiling is raised for any watermark, at once
+	final    atomic.Bool // the flush limit is raised for any watermark, at once
 
 	replyNow chan struct{} // the server asked for a report
 	kick     chan struct{} // something the reporter reports on may have changed
-	raise    chan struct{} // the ceiling is too low
+	raise    chan struct{} // the flush limit is too low
 	suspect  chan struct{} // a pool session was ended by the server: is it shutting down?
 	shutdown chan struct{} // closed when the server is shutting down
 
-	gulp *Coalescer // counts the bytes read
+	coalescer *Coalescer // counts the bytes read
 }
 
-// New takes what the publication sends, with every OID by which rows of our tables may come, and the slot as it was
-// before the first report. from is the position that was asked for.
+// New takes what the publication sends, with every OID by which rows of our tables may come, and
+// the slot as it was before the first report. from is the position that was asked for.
 func New(s *Shared, t *Term, h *pgconn.HijackedConn, pace *Coalescer, sent publication.State, from pglogrepl.LSN, view *slot.View) *Session {
 	tables := sent.Ours(s.Cfg.Tables)
 	var again LastTransaction
-	if t.newest.commit >= max(view.ConfirmedFlush, from) { // what begins to commit there or later is sent
+	// what begins to commit there or later is sent
+	if t.newest.commit >= max(view.ConfirmedFlush, from) {
 		again = t.newest
 		again.from = max(view.ConfirmedFlush, from)
 	}
 	return &Session{
-		Shared: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, gulp: pace,
+		Shared: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, coalescer: pace,
 		decoder: decode.New(decode.Config{
 			Tables: tables, Messages: s.Cfg.Messages, Columns: s.Cfg.Columns, Dropped: sent.DroppedPrefixes(s.Cfg),
 		}),

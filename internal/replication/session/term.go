@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -20,31 +20,35 @@ type Term struct {
 	incarnation int64  // of the slot that was read
 	Line        source.Line
 
-	// Ceiling is durable in cdc_relay.progress before it is stored here, so that what is in the table is never below
-	// it. Invariant: reported <= ceiling.
-	Ceiling atomic.Uint64
-	// Reported is the slot's position when this term began, or the highest flush position this process may have written
-	// to the slot since. Nobody else writes under this epoch, so the slot is never above it.
+	// Flush limit is durable in cdc_relay.progress before it is stored here, so that what is in the
+	// table is never below it. Invariant: reported <= flush limit.
+	FlushLimit atomic.Uint64
+	// Reported is the slot's position when this term began, or the highest flush position this
+	// process may have written to the slot since. Nobody else writes under this epoch, so the slot
+	// is never above it.
 	Reported atomic.Uint64
 
-	// Proven is the term's start, or the watermark when the last raise of the ceiling was sent: a database that has our epoch and
-	// that ceiling has all by which what is below was settled.
+	// Proven is the term's start, or the watermark when the last raise of the flush limit was sent:
+	// a database that has our epoch and that flush limit has all by which what is below was
+	// settled.
 	Proven atomic.Uint64
 
-	newest LastTransaction // the last transaction that was read whole: the reader's, and between sessions nobody's
+	// the last transaction that was read whole: the reader's, and between sessions nobody's
+	newest LastTransaction
 
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // of line.Run, valid after done
 }
 
-// Continues reports whether nobody led, and the slot was neither made anew nor adopted, since the term began.
+// Continues reports whether nobody led, and the slot was neither re-created nor adopted, since the
+// term began.
 func (t *Term) Continues(rec *slot.Record) bool {
 	return t.Epoch == rec.Epoch && t.Raised == rec.Raised && t.incarnation == rec.Incarnation
 }
 
-// NewTerm starts the lanes of a new line at start, under the epoch of rec. reported is the slot's position: start is higher
-// when this process has settled more than the slot has kept.
+// NewTerm starts the lanes of a new line at start, under the epoch of rec. reported is the slot's
+// position: start is higher when this process has settled more than the slot has kept.
 func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slot.Record, start, reported pglogrepl.LSN) (*Term, error) {
 	line, err := c.NewLine(ctx, source.Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool})
 	if err != nil {
@@ -52,7 +56,7 @@ func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slo
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &Term{Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, Line: line, cancel: cancel, done: make(chan struct{})}
-	t.Ceiling.Store(uint64(rec.Ceiling))
+	t.FlushLimit.Store(uint64(rec.FlushLimit))
 	t.Reported.Store(uint64(reported))
 	t.Proven.Store(uint64(start)) // the raise of the epoch came after all by which that was settled
 	go func() {
@@ -62,7 +66,8 @@ func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slo
 	return t, nil
 }
 
-// End stops the lanes and waits for them. What is unsettled stays in the slot. A nil term has ended already.
+// End stops the lanes and waits for them. What is unsettled stays in the slot. A nil term has ended
+// already.
 func (t *Term) End() {
 	if t == nil {
 		return
@@ -72,10 +77,10 @@ func (t *Term) End() {
 }
 
 // Fenced is the end of a leader that another one replaced.
-func Fenced(c *source.Config, epoch int64) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitFailure, Reason: "fenced",
+func Fenced(c *source.Config, epoch int64) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "fenced",
 		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", c.Slot, epoch),
-		Mend: "none: start this relay again, it stands by",
+		Fix:  "none: start this relay again, it stands by",
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -89,10 +89,10 @@ func (r *reading) replaced(t *decode.Table, oid uint32) error {
 		}
 		return err
 	}
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "table_replaced",
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "table_replaced",
 		What: fmt.Sprintf("slot %q has rows of another table that was called %s (OID %d; the table has OID %d)", r.Cfg.Slot, t, oid, t.OID),
-		Mend: fmt.Sprintf("if its rows are events: %s; if they are not: %s", publication.FormerTableSQL(r.Cfg, t, oid), publication.IgnoreTableSQL(r.Cfg, t.String(), oid)),
+		Fix:  fmt.Sprintf("if its rows are events: %s; if they are not: %s", publication.FormerTableSQL(r.Cfg, t, oid), publication.IgnoreTableSQL(r.Cfg, t.String(), oid)),
 	}
 }
 
@@ -106,6 +106,6 @@ func (r *reading) skipped(reason string) {
 		r.warned = true
 		r.Cfg.Log.Warn("a message that is not transactional is not relayed: it is sent even when its transaction is rolled back",
 			zap.String("prefix", r.Cfg.Messages.Prefix),
-			zap.String("mend", fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, ...)", source.QuoteText(r.Cfg.Messages.Prefix))))
+			zap.String("fix", fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, ...)", source.QuoteText(r.Cfg.Messages.Prefix))))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -30,9 +30,9 @@ func (o InitOptions) Validate(c *source.Config) error {
 		return err
 	}
 	if o.OutboxTable && len(c.Tables) == 0 {
-		return &outbox.Stop{
-			Code: outbox.ExitUsage, Reason: "config",
-			What: "--outbox-table has no effect: source.tables names no table", Mend: "leave it out, or name the table",
+		return &event.Stop{
+			Code: event.ExitUsage, Reason: "config",
+			What: "--outbox-table has no effect: source.tables names no table", Fix: "leave it out, or name the table",
 		}
 	}
 	return nil
@@ -67,8 +67,9 @@ func grantSQL(c *source.Config, role string) []string {
 	return list
 }
 
-// Init creates what is missing: tables when asked, schema, rights, publication and slot. With source.create: false publication and slot
-// must be there, and are left as they are: they may be another program's, that still runs. It may be run any number of times.
+// Init creates what is missing: tables when asked, schema, rights, publication and slot. With
+// source.create: false publication and slot must be there, and are left as they are: they may be
+// another program's, that still runs. It may be run any number of times.
 func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	if err := opt.Validate(&c); err != nil {
 		return err
@@ -174,9 +175,9 @@ func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error 
 		return err
 	}
 	missing := func(what, name string) error {
-		return &outbox.Stop{
-			Code: outbox.ExitOperator, Reason: what + "_missing",
-			What: fmt.Sprintf("%s %q does not exist and source.create is false; the schema is made", what, name), Mend: source.NameHint(what),
+		return &event.Stop{
+			Code: event.ExitOperator, Reason: what + "_missing",
+			What: fmt.Sprintf("%s %q does not exist and source.create is false; the schema is made", what, name), Fix: source.NameHint(what),
 		}
 	}
 	switch {

@@ -6,30 +6,31 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// refuseUndelivered keeps teardown from dropping the only copies of events: those that are parked, and dead letters that are open.
+// refuseUndelivered keeps teardown from dropping the only copies of events: those that are
+// deferred, and dead letters that are open.
 func refuseUndelivered(ctx context.Context, q source.Querier, slot string) error {
-	var parked, open int64
+	var deferred, open int64
 	err := q.QueryRow(ctx, `SELECT (SELECT count(*) FROM cdc_relay.retry WHERE slot = $1),
-		(SELECT count(*) FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open')`, slot).Scan(&parked, &open)
+		(SELECT count(*) FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open')`, slot).Scan(&deferred, &open)
 	if err != nil {
 		return fmt.Errorf("read cdc_relay.retry: %w", err)
 	}
-	if parked+open == 0 {
+	if deferred+open == 0 {
 		return nil
 	}
-	return &outbox.Stop{
-		Code: outbox.ExitFailure, Reason: "undelivered",
-		What: fmt.Sprintf("%d events are parked and %d dead letters are open: with their rows the relay's copies of them would go", parked, open),
-		Mend: "see them with `cdc-relay deferred list` and `cdc-relay dead-letters list`, or say --force",
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "undelivered",
+		What: fmt.Sprintf("%d events are deferred and %d dead letters are open: with their rows the relay's copies of them would go", deferred, open),
+		Fix:  "see them with `cdc-relay deferred list` and `cdc-relay dead-letters list`, or say --force",
 	}
 }
 
-// forgetSiding removes the rows of a slot that is torn down.
-func forgetSiding(ctx context.Context, tx pgx.Tx, slot string) error {
+// forgetRetryTable removes the rows of a slot that is torn down.
+func forgetRetryTable(ctx context.Context, tx pgx.Tx, slot string) error {
 	for _, table := range []string{"retry", "dead_letter", "request", "bulk", "audit"} {
 		if _, err := tx.Exec(ctx, "DELETE FROM cdc_relay."+table+" WHERE slot = $1", slot); err != nil {
 			return fmt.Errorf("delete from cdc_relay.%s: %w", table, err)

@@ -8,17 +8,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Teardown drops the slot, the publication (when we made it and no other slot of ours is read with it) and our rows about
-// them; the schema cdc_relay too when they were the last. It refuses while anybody holds the slot and, unless forced, while events
-// are parked or dead letters open, and leaves a slot that is not ours. What was committed and not delivered is then only in
-// the outbox table.
+// Teardown drops the slot, the publication (when we made it and no other slot of ours is read with
+// it) and our rows about them; the schema cdc_relay too when they were the last. It refuses while
+// anybody holds the slot and, unless forced, while events are deferred or dead letters open, and
+// leaves a slot that is not ours. What was committed and not delivered is then only in the outbox
+// table.
 func Teardown(ctx context.Context, c source.Config, force bool) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -37,17 +38,18 @@ func Teardown(ctx context.Context, c source.Config, force bool) error {
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return dropObjects(ctx, tx, &c, have) })
 	if source.SQLState(err) == "42501" {
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "rights", Err: err,
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "rights", Err: err,
 			What: "the slot is gone; this role may not drop the rest",
-			Mend: "run `cdc-relay teardown` again with source.url naming the role that owns the publication and the schema cdc_relay",
+			Fix:  "run `cdc-relay teardown` again with source.url naming the role that owns the publication and the schema cdc_relay",
 		}
 	}
 	return err
 }
 
-// dropOurSlot drops the slot when it is of this database and a relay has used it, by our own record. Any other slot of that
-// name is somebody's who still needs it: without a record there is nothing of ours to tear down, with one the rest is.
+// dropOurSlot drops the slot when it is of this database and a relay has used it, by our own
+// record. Any other slot of that name is somebody's who still needs it: without a record there is
+// nothing of ours to tear down, with one the rest is.
 func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have int, force bool) error {
 	view, err := slot.Read(ctx, pool, c.Slot)
 	if err != nil {
@@ -76,7 +78,7 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 	switch {
 	case rec == nil && why == "":
 		stop := source.ForeignSlot(c, "has no row in cdc_relay.slots, so no relay has used it: it is not ours to drop")
-		stop.Mend = fmt.Sprintf("if nobody needs it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))
+		stop.Fix = fmt.Sprintf("if nobody needs it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))
 		return stop
 	case rec == nil:
 		return source.ForeignSlot(c, why+": it is not ours to drop")
@@ -84,9 +86,9 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 		c.Log.Warn("slot kept: it is not ours", zap.String("slot", c.Slot), zap.String("why", why))
 		return undelivered()
 	case view.ActivePID != 0:
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "slot_held",
-			What: fmt.Sprintf("slot %q is held by %q (pid %d)", c.Slot, view.Holder, view.ActivePID), Mend: "stop it first",
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "slot_held",
+			What: fmt.Sprintf("slot %q is held by %q (pid %d)", c.Slot, view.Holder, view.ActivePID), Fix: "stop it first",
 		}
 	}
 	if err := undelivered(); err != nil {
@@ -99,7 +101,8 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 	return nil
 }
 
-// dropOurPublication drops the publication when a relay made it and no other slot of ours is read with it.
+// dropOurPublication drops the publication when a relay made it and no other slot of ours is read
+// with it.
 func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, readers int) error {
 	var comment string
 	err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(oid, 'pg_publication'), '') FROM pg_publication WHERE pubname = $1`, c.Publication).
@@ -114,7 +117,7 @@ func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, reader
 		return nil
 	case comment != publication.MadeByRelay:
 		c.Log.Info("publication kept: no relay made it", zap.String("publication", c.Publication),
-			zap.String("mend", "if nobody needs it: DROP PUBLICATION "+source.QuoteName(c.Publication)))
+			zap.String("fix", "if nobody needs it: DROP PUBLICATION "+source.QuoteName(c.Publication)))
 		return nil
 	}
 	if _, err := tx.Exec(ctx, "DROP PUBLICATION "+source.QuoteName(c.Publication)); err != nil {
@@ -123,12 +126,12 @@ func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, reader
 	return nil
 }
 
-// dropObjects drops all that is ours but the slot, except what another relay's slot needs. have is the version of the schema
-// cdc_relay, 0 when it is not there.
+// dropObjects drops all that is ours but the slot, except what another relay's slot needs. have is
+// the version of the schema cdc_relay, 0 when it is not there.
 func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) error {
 	var slots, readers int // that are left, and of them those read with the same publication
 	if have >= schema.RetryTablesVersion {
-		if err := forgetSiding(ctx, tx, c.Slot); err != nil {
+		if err := forgetRetryTable(ctx, tx, c.Slot); err != nil {
 			return err
 		}
 	}

@@ -7,13 +7,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// refuseAbandoned asks, before a new slot is made, about slots of other relays that read the same tables and that nobody holds:
-// source.slot may have been renamed, and what waits in the old slot, or in the retry table under its name, is read by nobody then.
-// The tables need not show it: an application may delete its rows at once.
+// refuseAbandoned asks, before a new slot is made, about slots of other relays that read the same
+// tables and that nobody holds: source.slot may have been renamed, and what waits in the old slot,
+// or in the retry table under its name, is read by nobody then. The tables need not show it: an
+// application may delete its rows at once.
 func refuseAbandoned(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -41,9 +42,9 @@ func refuseAbandoned(ctx context.Context, pool *pgxpool.Pool, c *source.Config) 
 		c.Log.Warn("a new slot is made beside one that nobody reads", zap.String("slot", c.Slot), zap.String("why", what))
 		return nil
 	}
-	return &outbox.Stop{
-		Code: outbox.ExitUsage, Reason: "backfill",
+	return &event.Stop{
+		Code: event.ExitUsage, Reason: "backfill",
 		What: fmt.Sprintf("%s. The new slot %q would send only what is committed from now on", what, c.Slot),
-		Mend: fmt.Sprintf("if source.slot was renamed: name %s again; if that is another relay: start it first, then this one; if nobody needs it: `cdc-relay teardown --yes` with its name; or create the new slot with `cdc-relay init --no-backfill`", name),
+		Fix:  fmt.Sprintf("if source.slot was renamed: name %s again; if that is another relay: start it first, then this one; if nobody needs it: `cdc-relay teardown --yes` with its name; or create the new slot with `cdc-relay init --no-backfill`", name),
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -15,10 +15,10 @@ func InUse(c *source.Config, view *View) error {
 	if view.HeldByRelay() {
 		return fmt.Errorf("slot %q is held by %s (pid %d)", c.Slot, view.Holder, view.ActivePID)
 	}
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "slot_held",
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "slot_held",
 		What: fmt.Sprintf("slot %q is held by %q (role %s, pid %d), which is not a cdc-relay", c.Slot, view.Holder, view.HolderUser, view.ActivePID),
-		Mend: "stop that program, or choose another source.slot",
+		Fix:  "stop that program, or choose another source.slot",
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -60,11 +60,11 @@ func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.C
 			return fmt.Errorf("read pg_class: %w", err)
 		}
 		if unlisted {
-			return &outbox.Stop{
-				Code: outbox.ExitOperator, Reason: "table",
+			return &event.Stop{
+				Code: event.ExitOperator, Reason: "table",
 				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s, under their own names, and nothing tells them from those of other tables: publication %q does not list the table by name",
 					c.Slot, name, c.Publication),
-				Mend: fmt.Sprintf("find and re-send what waits in the slot; then have a new one made: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot)) + source.NewSlotHint(c),
+				Fix: fmt.Sprintf("find and re-send what waits in the slot; then have a new one made: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot)) + source.NewSlotHint(c),
 			}
 		}
 	}

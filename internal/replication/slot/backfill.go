@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -19,11 +19,11 @@ type leftBehind struct {
 }
 
 func (b leftBehind) refuse(c *source.Config) error {
-	return &outbox.Stop{
-		Code: outbox.ExitUsage, Reason: "backfill",
+	return &event.Stop{
+		Code: event.ExitUsage, Reason: "backfill",
 		What: fmt.Sprintf("the outbox (%s) already has %d rows, newest %s: a new slot sends only what is committed from now on",
 			source.NamedIn(c.Tables), b.rows, b.newest),
-		Mend: "run `cdc-relay init --no-backfill` to create the slot and leave these rows unsent, or empty the table",
+		Fix: "run `cdc-relay init --no-backfill` to create the slot and leave these rows unsent, or empty the table",
 	}
 }
 
@@ -58,8 +58,9 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 	return b, nil
 }
 
-// CheckReadable asks beforehand for what countInSnapshot needs, while there is no slot yet that would keep WAL. Policies
-// must not hide rows from the question: with row_security off the server refuses it to a role that they apply to.
+// CheckReadable asks beforehand for what countInSnapshot needs, while there is no slot yet that
+// would keep WAL. Policies must not hide rows from the question: with row_security off the server
+// refuses it to a role that they apply to.
 func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -73,16 +74,16 @@ func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) erro
 		}
 		switch {
 		case !may:
-			return &outbox.Stop{
-				Code: outbox.ExitFailure, Reason: "rights",
+			return &event.Stop{
+				Code: event.ExitFailure, Reason: "rights",
 				What: fmt.Sprintf("role %q may not read table %s, whose rows are counted once, when the slot is created", role, t),
-				Mend: fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT SELECT ON %s TO %[2]s", source.QuoteName(t.Schema), source.QuoteName(role), source.QuoteTable(t)),
+				Fix:  fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT SELECT ON %s TO %[2]s", source.QuoteName(t.Schema), source.QuoteName(role), source.QuoteTable(t)),
 			}
 		case policies:
-			return &outbox.Stop{
-				Code: outbox.ExitFailure, Reason: "rights",
+			return &event.Stop{
+				Code: event.ExitFailure, Reason: "rights",
 				What: fmt.Sprintf("row level security applies to role %q on table %s, whose rows are counted once, when the slot is created", role, t),
-				Mend: fmt.Sprintf("ALTER ROLE %s BYPASSRLS (it may be taken back when the slot is there)", source.QuoteName(role)),
+				Fix:  fmt.Sprintf("ALTER ROLE %s BYPASSRLS (it may be taken back when the slot is there)", source.QuoteName(role)),
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -23,13 +23,13 @@ import (
 // slot of the name that was lost.
 func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, was publication.State, ask bool) error {
 	if !c.Create {
-		stop := &outbox.Stop{
-			Code: outbox.ExitOperator, Reason: "slot_missing",
+		stop := &event.Stop{
+			Code: event.ExitOperator, Reason: "slot_missing",
 			What: fmt.Sprintf("slot %q does not exist and source.create is false", c.Slot),
-			Mend: source.NameHint("slot"),
+			Fix:  source.NameHint("slot"),
 		}
 		if !ask { // its loss was accepted, so the name is right
-			stop.Mend = source.MakeSlotSQL(c)
+			stop.Fix = source.MakeSlotSQL(c)
 		}
 		return stop
 	}
@@ -57,7 +57,8 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	})
 	stopNotice()
 	switch {
-	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501": // no free slot, no right: certainly not created
+	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501":
+		// no free slot, no right: certainly not created
 		return errors.Join(CreateFailed(c, err), forgetUnmade(ctx, pool, c))
 	case source.SQLState(err) == "42710": // duplicate_object
 		return nameTaken(ctx, pool, c, id, err)
@@ -95,19 +96,19 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	return nil
 }
 
-// CreateFailed names the mend for what CREATE_REPLICATION_SLOT may answer.
+// CreateFailed names the fix for what CREATE_REPLICATION_SLOT may answer.
 func CreateFailed(c *source.Config, err error) error {
 	switch source.SQLState(err) {
 	case "53400":
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "no_slot", Err: err,
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "no_slot", Err: err,
 			What: fmt.Sprintf("no free replication slot for %q", c.Slot),
-			Mend: "drop an unused one (SELECT slot_name, active FROM pg_replication_slots) or raise max_replication_slots and restart the server",
+			Fix:  "drop an unused one (SELECT slot_name, active FROM pg_replication_slots) or raise max_replication_slots and restart the server",
 		}
 	case "42501":
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "rights", Err: err,
-			What: "this role may not create a replication slot", Mend: "ALTER ROLE " + source.QuoteName(c.Role()) + " REPLICATION",
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "rights", Err: err,
+			What: "this role may not create a replication slot", Fix: "ALTER ROLE " + source.QuoteName(c.Role()) + " REPLICATION",
 		}
 	}
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
@@ -159,7 +160,8 @@ func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn
 // that nobody reads keeps all WAL from its position on. What is left of it is made again by the
 // next start.
 func undoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience) // also when the relay was asked to stop
+	// also when the relay was asked to stop
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience)
 	defer cancel()
 	if err := undoCreation(ctx, pool, stream, c); err != nil {
 		c.Log.Warn("a slot whose creation was not finished stays, and keeps WAL, until the relay is started again or torn down",

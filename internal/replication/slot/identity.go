@@ -33,7 +33,7 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 	switch {
 	case why != "" && view.Type == "logical" && view.Database == id.Database:
 		stop := source.ForeignSlot(c, why)
-		stop.Mend += ", and to go on where its program stops: cdc-relay takeover --from-slot " + c.Slot
+		stop.Fix += ", and to go on where its program stops: cdc-relay takeover --from-slot " + c.Slot
 		return stop
 	case why != "":
 		return source.ForeignSlot(c, why)
@@ -55,12 +55,13 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 	return nil
 }
 
-// CheckRecordedPosition is checkPosition for commands, which do not hold the slot. The record is read
-// after the slot: a ceiling is raised before it is used, and lowered only to what the slot has, so
-// the later one is never below the earlier slot.
+// CheckRecordedPosition is checkPosition for commands, which do not hold the slot. The record is
+// read after the slot: a flush limit is raised before it is used, and lowered only to what the slot
+// has, so the later one is never below the earlier slot.
 func CheckRecordedPosition(ctx context.Context, q source.Querier, c *source.Config, view *View) error {
 	rec, err := ReadRecord(ctx, q, c.Slot)
-	if err != nil || rec == nil || rec.State != StateReady { // of no other it is known where the slot was left
+	// of no other it is known where the slot was left
+	if err != nil || rec == nil || rec.State != StateReady {
 		return err
 	}
 	return CheckPosition(c, rec, view, 0)
@@ -70,9 +71,9 @@ func CheckRecordedPosition(ctx context.Context, q source.Querier, c *source.Conf
 // means that the slot is another one, or was moved by another hand, and that rows in between were
 // never sent.
 func CheckPosition(c *source.Config, rec *Record, view *View, lastReported pglogrepl.LSN) error {
-	if view.ConfirmedFlush > rec.Ceiling {
+	if view.ConfirmedFlush > rec.FlushLimit {
 		return source.SlotMoved(c, fmt.Sprintf("slot %q is at %s, but no relay ever reported more than %s: it was dropped and created again, or moved; rows committed between %s and %s may be missing",
-			c.Slot, view.ConfirmedFlush, rec.Ceiling, rec.Reported, view.ConfirmedFlush))
+			c.Slot, view.ConfirmedFlush, rec.FlushLimit, rec.Reported, view.ConfirmedFlush))
 	}
 	if lastReported != 0 && view.ConfirmedFlush > lastReported { // 0: not this process's term
 		return source.SlotMoved(c, fmt.Sprintf("slot %q is at %s, but this relay reported no more than %s: it was dropped and created again, or moved; rows in between may be missing",

@@ -10,7 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// LockCreation waits for the advisory lock under which this slot is created, with one log line when it must wait.
+// LockCreation waits for the advisory lock under which this slot is created, with one log line when
+// it must wait.
 func LockCreation(ctx context.Context, conn *pgxpool.Conn, c *source.Config) error {
 	said := false
 	for {
@@ -38,7 +39,8 @@ func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *source.Config) 
 	return got, err
 }
 
-// CreationLock is the first key of the advisory lock on a slot's creation; the second is the hash of its name.
+// CreationLock is the first key of the advisory lock on a slot's creation; the second is the hash
+// of its name.
 const CreationLock = 0x63646372
 
 func UnlockCreation(conn *pgxpool.Conn, c *source.Config) {

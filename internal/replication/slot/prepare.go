@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -121,14 +121,14 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	return err
 }
 
-func Gone(c *source.Config, rec *Record) *outbox.Stop {
+func Gone(c *source.Config, rec *Record) *event.Stop {
 	return source.SlotLost(c, fmt.Sprintf("slot %q no longer exists; what was committed after %s and not delivered before is only in the outbox table",
 		c.Slot, rec.Reported), "find and re-send what is missing"+source.AdoptHint(c)+source.NewSlotHint(c))
 }
 
 // TakeoverUnfinished is why a relay does not start a slot whose take-over is not complete.
-func TakeoverUnfinished(c *source.Config, rec *Record) *outbox.Stop {
-	return source.TakeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q takes the place of slot %q, and that is not complete", c.Slot, rec.TookFrom),
+func TakeoverUnfinished(c *source.Config, rec *Record) *event.Stop {
+	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q takes the place of slot %q, and that is not complete", c.Slot, rec.TookFrom),
 		"cdc-relay takeover --from-slot "+rec.TookFrom)
 }
 
@@ -143,7 +143,7 @@ func UnknownSlot(c *source.Config, view *View, id Identity) error {
 		what += "; it is held by " + holder
 	}
 	stop := source.ForeignSlot(c, what)
-	stop.Mend += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden; then accept the slot as it is: %s",
+	stop.Fix += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden; then accept the slot as it is: %s",
 		c.Slot, AcceptSQL(c))
 	return stop
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Record is our row of cdc_relay.slots with the numbers of cdc_relay.progress: what we remember of the slot.
+// Record is our row of cdc_relay.slots with the numbers of cdc_relay.progress: what we remember of
+// the slot.
 type Record struct {
 	SystemID    string
 	Timeline    int32
@@ -20,14 +21,18 @@ type Record struct {
 	Incarnation int64
 	Epoch       int64
 	Leader      string
-	Raised      string // when the row was changed last: by whom the epoch was raised, if two have raised it to the same number
-	Sends       publication.State
-	SendsText   string        // as the row has it: what a write is compared with
-	Ceiling     pglogrepl.LSN // 0 while creating
-	Reported    pglogrepl.LSN
-	Good        pglogrepl.LSN
-	TookFrom    string        // the slot that this one takes the place of
-	TookUntil   pglogrepl.LSN // in this incarnation: below it that slot's program has sent what was committed; 0: there was none
+	// when the row was changed last: by whom the epoch was raised, if two have raised it to the
+	// same number
+	Raised     string
+	Sends      publication.State
+	SendsText  string        // as the row has it: what a write is compared with
+	FlushLimit pglogrepl.LSN // 0 while creating
+	Reported   pglogrepl.LSN
+	Good       pglogrepl.LSN
+	TookFrom   string // the slot that this one takes the place of
+	// in this incarnation: below it that slot's program has sent what was committed; 0: there was
+	// none
+	TookUntil pglogrepl.LSN
 }
 
 const (
@@ -37,19 +42,19 @@ const (
 	StateTakeover = "takeover"
 )
 
-// ReadRecord is nil when the database has no record of the slot. to_jsonb serves the schema of the version before too, which
-// commands may find.
+// ReadRecord is nil when the database has no record of the slot. to_jsonb serves the schema of the
+// version before too, which commands may find.
 func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var r Record
 	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.changed_at::text, s.sends, s.sends::text,
-			coalesce(p.ceiling, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
+			coalesce(p.max_flush_lsn, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
 			coalesce(p.good, '0/0'::pg_lsn),
 			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
 				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
-		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.Ceiling, &r.Reported, &r.Good, &r.TookFrom, &r.TookUntil)
+		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.TookFrom, &r.TookUntil)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

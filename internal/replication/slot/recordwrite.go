@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// BeginCreating durably marks the slot as not to be used yet, before it exists: a slot found in this state without the
-// creator's advisory lock was left by a crash and is made anew.
+// BeginCreating durably marks the slot as not to be used yet, before it exists: a slot found in
+// this state without the creator's advisory lock was left by a crash and is re-created.
 func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -28,13 +28,15 @@ func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id
 	return nil
 }
 
-// NextIncarnation is above that of the slot's row, and above that of every event that waits under the slot's name: these go
-// first, by incarnation and position, also when the row was lost meanwhile.
+// NextIncarnation is above that of the slot's row, and above that of every event that waits under
+// the slot's name: these go first, by incarnation and position, also when the row was lost
+// meanwhile.
 const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),
 	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
 
-// makeReady records a slot that may be used from now on: created, or adopted as it stands, at position at. Its
-// incarnation is a new one. What the publication sends was read before a new slot was created: what changed since differs.
+// makeReady records a slot that may be used from now on: created, or adopted as it stands, at
+// position at. Its incarnation is a new one. What the publication sends was read before a new slot
+// was created: what changed since differs.
 func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -48,8 +50,8 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, ceiling, reported, good) VALUES ($1, $2, $2, $2)
-			ON CONFLICT (slot) DO UPDATE SET ceiling = $2, reported = $2, good = $2, at = now()`, c.Slot, at)
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ($1, $2, $2, $2)
+			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now()`, c.Slot, at)
 		return err
 	})
 	if err != nil {

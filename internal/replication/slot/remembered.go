@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// CheckPublication compares the publication with what the relay needs and with what is remembered of it.
-// It changes nothing: a relay that stands by, or has yet to lead, may have a configuration that is
-// never used. next is what is to be remembered by whoever leads: with tables and prefixes
+// CheckPublication compares the publication with what the relay needs and with what is remembered
+// of it. It changes nothing: a relay that stands by, or has yet to lead, may have a configuration
+// that is never used. next is what is to be remembered by whoever leads: with tables and prefixes
 // configured since.
 func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, rec *Record) (next publication.State, err error) {
 	was := rec.Remembered()
@@ -66,8 +66,8 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 	return nil
 }
 
-// ErrRememberedChanged: another session, or an operator, wrote the slot's row between our look and our
-// write.
+// ErrRememberedChanged: another session, or an operator, wrote the slot's row between our look and
+// our write.
 var ErrRememberedChanged = errors.New("what is remembered of the publication was changed meanwhile")
 
 // sentBefore is what is remembered of a slot that is adopted: nothing of another system's, whose
@@ -103,7 +103,7 @@ func warnOfRowsBefore(ctx context.Context, q source.Querier, c *source.Config, t
 		c.Log.Warn("rows of the added table that were there before could not be asked for", zap.String("table", table), zap.Error(err))
 	case open:
 		c.Log.Warn("transactions that were open when the table joined the publication are open still: what they had inserted before is not sent",
-			zap.String("table", table), zap.String("mend", "find and re-send it when they have ended; next time: BEGIN; LOCK TABLE "+table+
+			zap.String("table", table), zap.String("fix", "find and re-send it when they have ended; next time: BEGIN; LOCK TABLE "+table+
 				" IN SHARE ROW EXCLUSIVE MODE; ALTER PUBLICATION "+source.QuoteName(c.Publication)+" ADD TABLE "+table+"; COMMIT"))
 	case rows:
 		c.Log.Info("the added table has rows: those that were committed before it joined the publication are not sent", zap.String("table", table))

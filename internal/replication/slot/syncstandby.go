@@ -6,17 +6,18 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// A walsender with a name in synchronous_standby_names is a candidate synchronous standby, a logical one too: commits
-// of the whole cluster would wait for our reports, which wait for the broker. The relay refuses to be one (I10).
+// A walsender with a name in synchronous_standby_names is a candidate synchronous standby, a
+// logical one too: commits of the whole cluster would wait for our reports, which wait for the
+// broker. The relay refuses to be one (I10).
 
 var quorumSyntax = regexp.MustCompile(`(?is)^\s*(?:(?:first|any)\s+)?\d+\s*\((.*)\)\s*$`)
 
-// namesStandby reports whether a value of synchronous_standby_names names the application, by itself or by `*`.
-// Names compare without case, as the server's own comparison does.
+// namesStandby reports whether a value of synchronous_standby_names names the application, by
+// itself or by `*`. Names compare without case, as the server's own comparison does.
 func namesStandby(setting, application string) bool {
 	if m := quorumSyntax.FindStringSubmatch(setting); m != nil {
 		setting = m[1]
@@ -45,16 +46,16 @@ func RefuseSyncStandby(ctx context.Context, q source.Querier, c *source.Config) 
 	return nil
 }
 
-func syncStandbyStop(c *source.Config, what string) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitFailure, Reason: "sync_standby",
+func syncStandbyStop(c *source.Config, what string) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "sync_standby",
 		What: what + ": every commit of the cluster would wait for the broker",
-		Mend: "list the real standbys by name in synchronous_standby_names, without * and " + c.ApplicationName(),
+		Fix:  "list the real standbys by name in synchronous_standby_names, without * and " + c.ApplicationName(),
 	}
 }
 
-// CheckSyncState asks the server's own view of our walsender, whatever we made of the setting: "" (this role may not see
-// it) and async are harmless.
+// CheckSyncState asks the server's own view of our walsender, whatever we made of the setting: ""
+// (this role may not see it) and async are harmless.
 func CheckSyncState(c *source.Config, view *View) error {
 	switch view.HolderState {
 	case "", "async":

@@ -3,7 +3,7 @@ package slot
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -41,7 +41,7 @@ func TestSyncState(t *testing.T) {
 	for state, refused := range map[string]bool{"": false, "async": false, "potential": true, "sync": true, "quorum": true} {
 		err := CheckSyncState(&source.Config{Slot: "shop"}, &View{HolderState: state})
 		if refused {
-			replicationtest.WantStop(t, err, outbox.ExitFailure, "sync_standby")
+			replicationtest.WantStop(t, err, event.ExitFailure, "sync_standby")
 		} else if err != nil {
 			t.Errorf("%q: %v", state, err)
 		}

@@ -1,5 +1,5 @@
-// Package slot is the slot and our record of it: whether it is still ours, how it is created or adopted, and what is
-// remembered of the publication that it is read with.
+// Package slot is the slot and our record of it: whether it is still ours, how it is created or
+// adopted, and what is remembered of the publication that it is read with.
 package slot
 
 import (
@@ -29,8 +29,8 @@ type View struct {
 	SpilledBytes       int64
 }
 
-// Foreign says why the slot can not be that of a relay of this database, "" when it can: names of slots are the whole
-// cluster's.
+// Foreign says why the slot cannot be that of a relay of this database, "" when it can: names of
+// slots are the whole cluster's.
 func (v *View) Foreign(database string) string {
 	switch {
 	case v.Type != "logical" || v.Plugin != "pgoutput":
@@ -41,14 +41,15 @@ func (v *View) Foreign(database string) string {
 	return ""
 }
 
-// Made reports whether the slot's creation has come to its end. Before that it has no position, and is dropped when whoever creates it
-// ends: also long after its client is gone, because it waits for the transactions that are open.
+// Made reports whether the slot's creation has come to its end. Before that it has no position, and
+// is dropped when whoever creates it ends: also long after its client is gone, because it waits for
+// the transactions that are open.
 func (v *View) Made() bool { return v.ConfirmedFlush != 0 }
 
 func (v *View) HeldByRelay() bool { return strings.HasPrefix(v.Holder, source.ApplicationPrefix) }
 
-// slotColumns are what a slotView is read from, and slotTables where they are. to_jsonb makes one statement serve PostgreSQL 14
-// to 18.
+// slotColumns are what a slotView is read from, and slotTables where they are. to_jsonb makes one
+// statement serve PostgreSQL 14 to 18.
 const (
 	Columns = `coalesce(s.slot_name, ''), coalesce(s.plugin, ''), coalesce(s.slot_type, ''), coalesce(s.database, ''),
 			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),

@@ -1,5 +1,5 @@
-// Package source is the database that the relay reads: its configuration, connections, hosts and TLS, and the SQL and
-// error texts that all floors of replication share.
+// Package source is the database that the relay reads: its configuration, connections, hosts and
+// TLS, and the SQL and error texts that all floors of replication share.
 package source
 
 import (
@@ -13,13 +13,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Config says which slot of which database is read, and where its events go.
 type Config struct {
-	URL      string                 // libpq URL or key=value
-	Password func() (string, error) // asked at every connect; "" keeps what the URL, PGPASSWORD or the passfile say
+	URL string // libpq URL or key=value
+	// asked at every connect; "" keeps what the URL, PGPASSWORD or the passfile say
+	Password func() (string, error)
 
 	Slot        string
 	Publication string
@@ -27,14 +28,17 @@ type Config struct {
 	Messages    decode.Messages
 	Columns     []string // extra columns, as in decode.Config
 
-	Create     bool // create what is missing on the first start
-	NoBackfill bool // create the slot although the table has rows: they are not sent. Of `init --no-backfill`
+	Create bool // create what is missing on the first start
+	// create the slot although the table has rows: they are not sent. Of `init --no-backfill`
+	NoBackfill bool
 
-	WALSenderTimeout time.Duration // of our walsender, sent at connect; bounds the detection of a silent cut
+	// of our walsender, sent at connect; bounds the detection of a silent cut
+	WALSenderTimeout time.Duration
 	Grace            time.Duration // for a clean stop: reading gets half of it
 
-	// NewLine makes a line whose first watermark is the term's Start. Called once per epoch, while we hold the slot. It may
-	// ask the database; an error that is no *outbox.Stop has the slot let go and seized again.
+	// NewLine makes a line whose first watermark is the term's Start. Called once per epoch, while
+	// we hold the slot. It may ask the database; an error that is no *event.Stop has the slot let
+	// go and seized again.
 	NewLine func(ctx context.Context, t Term) (Line, error)
 	Hooks   Hooks
 	Log     *zap.Logger
@@ -51,18 +55,18 @@ type Term struct {
 	Pool        *pgxpool.Pool // the stream's; it outlives the line
 }
 
-// Line is where the reader puts what it reads, and whose watermark the reporter reports; relay.Line stands behind it.
-// Begin to Disconnected are called by the reader's goroutine only.
+// Line is where the reader puts what it reads, and whose watermark the reporter reports; relay.Line
+// stands behind it. Begin to Disconnected are called by the reader's goroutine only.
 type Line interface {
 	Run(ctx context.Context) error
 	Begin(commit pglogrepl.LSN, xid uint32) error
-	Event(ctx context.Context, ev *outbox.Event) error
+	Event(ctx context.Context, ev *event.Event) error
 	Commit(end pglogrepl.LSN)
 	Keepalive(pos pglogrepl.LSN)
 	Wake(all bool) // before the reader waits, and when it ends
 	Disconnected()
 
-	Watermark() outbox.Watermark
+	Watermark() event.Watermark
 	Moved() <-chan struct{}
 	Unsettled() int
 	Stopping() // reading has ended for good; WaitSettled comes next
@@ -75,8 +79,9 @@ type Hooks struct {
 	Reconnect func()              // a session after the first one was started
 	Beat      func()              // the reporter's loop is alive
 
-	// Each of these loops tells that it begins a round of bounded questions, and when it waits for the next that it is at rest.
-	Monitor, Ceiling func(atWork bool)
+	// Each of these loops tells that it begins a round of bounded questions, and when it waits for
+	// the next that it is at rest.
+	Monitor, FlushLimit func(atWork bool)
 }
 
 // Tell tells one of those.
@@ -90,14 +95,14 @@ var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
 func (c *Config) Validate() error {
 	if !slotName.MatchString(c.Slot) {
-		return &outbox.Stop{
-			Code: outbox.ExitUsage, Reason: "config",
+		return &event.Stop{
+			Code: event.ExitUsage, Reason: "config",
 			What: fmt.Sprintf("slot name %q: want 1 to 63 of a-z, 0-9 and _", c.Slot),
 		}
 	}
 	if len(c.Tables) == 0 && c.Messages.Prefix == "" {
-		return &outbox.Stop{
-			Code: outbox.ExitUsage, Reason: "config",
+		return &event.Stop{
+			Code: event.ExitUsage, Reason: "config",
 			What: "source.tables names no table and source.message_prefix is not set: there is nothing to relay",
 		}
 	}

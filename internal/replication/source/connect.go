@@ -15,13 +15,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// readBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own 8 KiB a backlog of
-// large transactions needs three times as many reads.
+// readBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own
+// 8 KiB a backlog of large transactions needs three times as many reads.
 const readBuffer = 512 << 10
 
-// pinned are the settings of every session of ours: a role's or database's own would change what the relay sends
-// (bytea_output, DateStyle, …), which tables it means (search_path), how our texts are read, or end a session that has
-// nothing to do, be it the one that holds the snapshot of a new slot.
+// pinned are the settings of every session of ours: a role's or database's own would change what
+// the relay sends (bytea_output, DateStyle, …), which tables it means (search_path), how our texts
+// are read, or end a session that has nothing to do, be it the one that holds the snapshot of a new
+// slot.
 func pinned(application string) map[string]string {
 	return map[string]string{
 		"application_name":   application,
@@ -37,7 +38,8 @@ func pinned(application string) map[string]string {
 		"standard_conforming_strings":         "on",
 		"idle_session_timeout":                "0",
 		"idle_in_transaction_session_timeout": "0",
-		"default_transaction_read_only":       "off", // a role that is read-only by itself is not a server that is
+		// a role that is read-only by itself is not a server that is
+		"default_transaction_read_only": "off",
 	}
 }
 
@@ -47,15 +49,18 @@ func Settings(application string) map[string]string {
 	maps.Copy(all, map[string]string{
 		"synchronous_commit":            "on",
 		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
-		"row_security":                  "off",            // a policy must not hide rows from the question of the first start
-		"jit":                           "off",            // statements take milliseconds: compiling one takes a hundred
-		"statement_timeout":             "15s",
-		"lock_timeout":                  "5s",
+		// a policy must not hide rows from the question of the first start
+		"row_security": "off",
+		// statements take milliseconds: compiling one takes a hundred
+		"jit":               "off",
+		"statement_timeout": "15s",
+		"lock_timeout":      "5s",
 	})
 	return all
 }
 
-// Connect makes a pool for the commands of operators, with the settings of the relay's own, and sees that the server answers.
+// Connect makes a pool for the commands of operators, with the settings of the relay's own, and
+// sees that the server answers.
 func Connect(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -85,8 +90,8 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	}
 	cfg.MaxConns = PoolConnections
 	cfg.MinConns = 0
-	// A connection is made anew now and then, so that a smart shutdown of the server, which waits for the sessions it
-	// has and refuses new ones, is seen.
+	// A connection is re-created now and then, so that a smart shutdown of the server, which waits
+	// for the sessions it has and refuses new ones, is seen.
 	cfg.MaxConnLifetime = 30 * time.Second
 	cfg.PingTimeout = pingTimeout
 	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
@@ -102,19 +107,19 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// PoolConnections is how many connections the relay has next to the replication connection: the shutdown watch keeps one, the
-// retry table's writer and its reader need one each, and everything else asks briefly between them. More would only wait for
-// the same rows.
+// PoolConnections is how many connections the relay has next to the replication connection: the
+// shutdown watch keeps one, the retry table's writer and its reader need one each, and everything
+// else asks briefly between them. More would only wait for the same rows.
 const PoolConnections = 3
 
 const (
 	connectTimeout = 10 * time.Second
-	pingTimeout    = 5 * time.Second // of a connection that lay idle: it may have died without a sign
-
+	// of a connection that lay idle: it may have died without a sign
+	pingTimeout = 5 * time.Second
 )
 
-// ClosePool closes the pool, but does not wait long for connections whose server went silent: pgx gives each of them 15 s
-// to be cancelled, which a process that was asked to stop does not have.
+// ClosePool closes the pool, but does not wait long for connections whose server went silent: pgx
+// gives each of them 15 s to be cancelled, which a process that was asked to stop does not have.
 func ClosePool(pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() {
@@ -165,11 +170,13 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader) i
 	if err != nil {
 		return nil, err
 	}
-	conn.CustomData()[serverKey] = at // of the last that was tried: that of the connection that was made
+	// of the last that was tried: that of the connection that was made
+	conn.CustomData()[serverKey] = at
 	return conn, nil
 }
 
-// setPassword asks for the password anew, so that a rotated secret is used from the next connect on.
+// setPassword asks for the password again, so that a rotated secret is used from the next connect
+// on.
 func setPassword(c *Config, cfg *pgconn.Config) error {
 	if c.Password == nil {
 		return nil

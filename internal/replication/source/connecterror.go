@@ -1,4 +1,5 @@
-// What a connection that failed means: an end of the relay, or something to wait for, and what to do about it.
+// What a connection that failed means: an end of the relay, or something to wait for, and what to
+// do about it.
 
 package source
 
@@ -12,30 +13,32 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Mend is what to do about a connection that fails; "" when the error says it all.
-func Mend(c *Config, err error) string {
-	var stop *outbox.Stop
+// Fix is what to do about a connection that fails; "" when the error says it all.
+func Fix(c *Config, err error) string {
+	var stop *event.Stop
 	if errors.As(FatalConnect(c, err, false, time.Time{}), &stop) {
-		return stop.Mend
+		return stop.Fix
 	}
-	return MendConnect(err)
+	return FixConnect(err)
 }
 
-// MendConnect is what to do about a connection that fails for something that is waited for; "" when the error says it all.
-func MendConnect(err error) string {
-	for _, mend := range []func(error) string{mendTLS, mendStandby, poolerRefused} {
-		if text := mend(err); text != "" {
+// FixConnect is what to do about a connection that fails for something that is waited for; "" when
+// the error says it all.
+func FixConnect(err error) string {
+	for _, fix := range []func(error) string{fixTLS, fixStandby, poolerRefused} {
+		if text := fix(err); text != "" {
 			return text
 		}
 	}
 	return ""
 }
 
-// MendAbsent is for a server that does not answer at all: for check. A relay that runs waits for it, and knows the address to be good.
-func MendAbsent(err error) string {
+// FixAbsent is for a server that does not answer at all: for check. A relay that runs waits for it,
+// and knows the address to be good.
+func FixAbsent(err error) string {
 	var atConnect *pgconn.ConnectError
 	if !errors.As(err, &atConnect) || SQLState(err) != "" {
 		return ""
@@ -43,7 +46,7 @@ func MendAbsent(err error) string {
 	return "check source.url, that PostgreSQL runs and listens there, and that no firewall is in between"
 }
 
-func mendTLS(err error) string {
+func fixTLS(err error) string {
 	var unknownCA x509.UnknownAuthorityError
 	var hostname x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -63,9 +66,9 @@ func mendTLS(err error) string {
 	return "the server refuses the client certificate, sslcert in source.url: it has to be signed by a CA of the server's ssl_ca_file"
 }
 
-// mendStandby is what to do when there is no primary among the hosts.
-func mendStandby(err error) string {
-	var stop *outbox.Stop
+// fixStandby is what to do when there is no primary among the hosts.
+func fixStandby(err error) string {
+	var stop *event.Stop
 	if errors.Is(err, errStandby) && !errors.As(err, &stop) {
 		return "name the primary in source.url, or all servers of the cluster (postgres://a:5432,b:5432/shop): the one that can be written to is taken"
 	}
@@ -75,25 +78,28 @@ func mendStandby(err error) string {
 // poolerRefused is what to do when a pooler refuses what only PostgreSQL itself takes.
 func poolerRefused(err error) string {
 	switch code := SQLState(err); {
-	case code == "08P01" && strings.Contains(err.Error(), "startup parameter"), // PgBouncer knows few of them
-		code == "42P05", code == "26000", // prepared statements that are somebody else's, or somewhere else
-		code == "42601" && strings.Contains(err.Error(), "IDENTIFY_SYSTEM"): // its server is no walsender
-		return MendPooler
+	case code == "08P01" && strings.Contains(err.Error(), "startup parameter"),
+		// PgBouncer knows few of them
+		// prepared statements that are somebody else's, or somewhere else
+		code == "42P05", code == "26000",
+		// its server is no walsender
+		code == "42601" && strings.Contains(err.Error(), "IDENTIFY_SYSTEM"):
+		return FixPooler
 	}
 	return ""
 }
 
-const MendPooler = "give source.url the address of PostgreSQL itself, past the pooler; the application may go on using it"
+const FixPooler = "give source.url the address of PostgreSQL itself, past the pooler; the application may go on using it"
 
-// FatalConnect turns what a server may answer to a connection attempt into a Stop, or nil when it is worth waiting:
-// a server that is not there, starting up, or full for the moment. everConnected: a relay that worked before keeps trying
-// through wrong passwords and full walsender slots, because secrets rotate and others leave. A zero
-// since leaves no patience: commands ask once.
+// FatalConnect turns what a server may answer to a connection attempt into a Stop, or nil when it
+// is worth waiting: a server that is not there, starting up, or full for the moment. everConnected:
+// a relay that worked before keeps trying through wrong passwords and full walsender slots, because
+// secrets rotate and others leave. A zero since leaves no patience: commands ask once.
 func FatalConnect(c *Config, err error, everConnected bool, since time.Time) error {
 	if everConnected {
 		return nil
 	}
-	if stop, ok := errors.AsType[*outbox.Stop](err); ok {
+	if stop, ok := errors.AsType[*event.Stop](err); ok {
 		return stop
 	}
 	var atConnect *pgconn.ConnectError
@@ -102,32 +108,32 @@ func FatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 		if time.Since(since) < passwordPatience {
 			return nil
 		}
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "login", Err: err,
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "login", Err: err,
 			What: refusedLogin(since),
-			Mend: "correct source.url, its certificate (sslcert) and source.password, or pg_hba.conf (it needs a line for the role and the database itself, and for replication=database connections of the same database)",
+			Fix:  "correct source.url, its certificate (sslcert) and source.password, or pg_hba.conf (it needs a line for the role and the database itself, and for replication=database connections of the same database)",
 		}
 	case code == "42501" && errors.As(err, &atConnect):
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "rights", Err: err,
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "rights", Err: err,
 			What: "this role may not replicate, or not use this database",
-			Mend: fmt.Sprintf("ALTER ROLE %[1]s REPLICATION; GRANT CONNECT ON DATABASE %[2]s TO %[1]s", QuoteName(atConnect.Config.User), QuoteName(atConnect.Config.Database)),
+			Fix:  fmt.Sprintf("ALTER ROLE %[1]s REPLICATION; GRANT CONNECT ON DATABASE %[2]s TO %[1]s", QuoteName(atConnect.Config.User), QuoteName(atConnect.Config.Database)),
 		}
 	case code == "42501":
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "rights", Err: err,
-			What: "this role misses a right", Mend: InitHint(c.Role()),
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "rights", Err: err,
+			What: "this role misses a right", Fix: InitHint(c.Role()),
 		}
 	case code == "53300":
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "no_sender", Err: err,
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "no_sender", Err: err,
 			What: "the server has no free walsender or connection",
-			Mend: "raise max_wal_senders (or max_connections) and restart the server",
+			Fix:  "raise max_wal_senders (or max_connections) and restart the server",
 		}
 	case code == "3D000":
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "database", Err: err,
-			What: "the database does not exist", Mend: "correct source.url",
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "database", Err: err,
+			What: "the database does not exist", Fix: "correct source.url",
 		}
 	}
 	return nil

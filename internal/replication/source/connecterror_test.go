@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 )
 
@@ -41,8 +41,8 @@ func TestWhatIsFatalWhenConnecting(t *testing.T) {
 			}
 			continue
 		}
-		if stop := replicationtest.WantStop(t, err, outbox.ExitFailure, c.reason); stop.Mend == "" {
-			t.Errorf("%s: no mend", c.what)
+		if stop := replicationtest.WantStop(t, err, event.ExitFailure, c.reason); stop.Fix == "" {
+			t.Errorf("%s: no fix", c.what)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestRefusedLogin(t *testing.T) {
 		time.Time{}:                           "PostgreSQL refuses the login",
 		time.Now().Add(-2 * passwordPatience): "PostgreSQL refused the login for 1m0s",
 	} {
-		if stop := replicationtest.WantStop(t, FatalConnect(&Config{}, refused, false, since), outbox.ExitFailure, "login"); stop.What != want {
+		if stop := replicationtest.WantStop(t, FatalConnect(&Config{}, refused, false, since), event.ExitFailure, "login"); stop.What != want {
 			t.Errorf("%q, want %q", stop.What, want)
 		}
 	}

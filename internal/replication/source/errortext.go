@@ -20,8 +20,9 @@ func (e oneLineError) Error() string {
 // Unwrap is the error with its lines.
 func (e oneLineError) Unwrap() error { return e.error }
 
-// StableText is what an error says without what differs from try to try for the same reason: our own end of a connection in an error
-// of package net, the clock beside a certificate that has expired, and whether TLS's alert about ours met us as we wrote or as we read.
+// StableText is what an error says without what differs from try to try for the same reason: our
+// own end of a connection in an error of package net, the clock beside a certificate that has
+// expired, and whether TLS's alert about ours met us as we wrote or as we read.
 func StableText(text string) string { return unsteady.ReplaceAllString(text, "$1$2") }
 
 var unsteady = regexp.MustCompile(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is |` +

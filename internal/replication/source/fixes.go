@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // NewSlotHint says who makes the slot after that.
@@ -27,7 +27,7 @@ func AdoptHint(c *Config) string {
 	return fmt.Sprintf("; then accept the slot as it is: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = %s", QuoteText(c.Slot))
 }
 
-// NameHint is the mend for a slot or publication that is named in a configuration that must find
+// NameHint is the fix for a slot or publication that is named in a configuration that must find
 // it. To make one would be to begin with what is committed from then on, and to leave behind what
 // waits in the one that was meant.
 func NameHint(what string) string {
@@ -41,26 +41,27 @@ func TakeAndPut(c *Config, t decode.Table) string {
 	return fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE %[2]s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s", QuoteName(c.Publication), QuoteTable(t))
 }
 
-func SlotMoved(c *Config, what string) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "slot_moved", What: what,
-		Mend: "find and re-send what is missing" + AdoptHint(c),
+func SlotMoved(c *Config, what string) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "slot_moved", What: what,
+		Fix: "find and re-send what is missing" + AdoptHint(c),
 	}
 }
 
-func SlotLost(c *Config, what, mend string) *outbox.Stop {
-	return &outbox.Stop{Code: outbox.ExitOperator, Reason: "slot_lost", What: what, Mend: mend}
+func SlotLost(c *Config, what, fix string) *event.Stop {
+	return &event.Stop{Code: event.ExitOperator, Reason: "slot_lost", What: what, Fix: fix}
 }
 
-func ForeignSlot(c *Config, what string) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "slot_foreign",
+func ForeignSlot(c *Config, what string) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "slot_foreign",
 		What: fmt.Sprintf("slot %q %s", c.Slot, what),
-		Mend: "choose another source.slot",
+		Fix:  "choose another source.slot",
 	}
 }
 
-// InitHint is the command that gives a role what it needs. It makes no slot: that is the first start's, or a take-over's, at their time.
+// InitHint is the command that gives a role what it needs. It makes no slot: that is the first
+// start's, or a take-over's, at their time.
 func InitHint(role string) string {
 	return fmt.Sprintf("run `cdc-relay init --no-slot --url <URL of a role that may create it> --role %s`", shellWord(role))
 }
@@ -75,10 +76,10 @@ func shellWord(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
-func TakeoverStop(code int, what, mend string) *outbox.Stop {
+func TakeoverStop(code int, what, fix string) *event.Stop {
 	reason := "takeover"
-	if code == outbox.ExitUsage {
+	if code == event.ExitUsage {
 		reason = "usage"
 	}
-	return &outbox.Stop{Code: code, Reason: reason, What: what, Mend: mend}
+	return &event.Stop{Code: code, Reason: reason, What: what, Fix: fix}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Server is who answers at the other end: a cluster, on a timeline, in one life of its postmaster. Empty fields are not known.
+// Server is who answers at the other end: a cluster, on a timeline, in one life of its postmaster.
+// Empty fields are not known.
 type Server struct {
 	SystemID string
 	Timeline int32
@@ -20,16 +21,18 @@ type ServerPosition struct {
 	WAL pglogrepl.LSN
 }
 
-// Primary is the server that the stream reads, as it was met last. nil is for commands: they have no stream.
+// Primary is the server that the stream reads, as it was met last. nil is for commands: they have
+// no stream.
 type Primary struct {
 	Met     atomic.Pointer[Server]
 	Changed func() // called when it is another server than before, also the first time
-	// Wal is the highest position of which this process knows that it was durable there: received or reported.
+	// Wal is the highest position of which this process knows that it was durable there: received
+	// or reported.
 	Wal atomic.Uint64
 }
 
-// Meet sets what the pool's new connections are compared with. Those that it has may lead elsewhere: the stream's first choice may have
-// been away while they were made.
+// Meet sets what the pool's new connections are compared with. Those that it has may lead
+// elsewhere: the stream's first choice may have been away while they were made.
 func (h *Primary) Meet(id Server) {
 	if h == nil {
 		return
@@ -39,7 +42,8 @@ func (h *Primary) Meet(id Server) {
 	}
 }
 
-// Still is an error when a connection leads to another server, or another life of it, than the one that was met.
+// Still is an error when a connection leads to another server, or another life of it, than the one
+// that was met.
 func (h *Primary) Still(id Server) error {
 	if at := h.Met.Load(); at == nil || *at != id {
 		return errRestarted

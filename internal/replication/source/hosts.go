@@ -10,17 +10,19 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// This file chooses among the servers that source.url leads to: by several hosts in it, by several addresses of a name, or
-// by one address that moves. Only a primary is of use, and the pool must work on the one that the stream reads.
+// This file chooses among the servers that source.url leads to: by several hosts in it, by several
+// addresses of a name, or by one address that moves. Only a primary is of use, and the pool must
+// work on the one that the stream reads.
 
 // errStandby is the answer of a server that can only be read.
 var errStandby = errors.New("this server is a standby: it can only be read")
 
-// onlyPrimary has every attempt to connect go on to the next host when this one is a standby, whatever target_session_attrs
-// asks for besides. One that is not preferred is asked all the same: it is taken when there is no better one.
+// onlyPrimary has every attempt to connect go on to the next host when this one is a standby,
+// whatever target_session_attrs asks for besides. One that is not preferred is asked all the same:
+// it is taken when there is no better one.
 func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
 	asked := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -42,7 +44,8 @@ func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
 	}
 }
 
-// ServerOf is the server that a connection of connectStream was made to, by the same answer as the pool's are compared by.
+// ServerOf is the server that a connection of connectStream was made to, by the same answer as the
+// pool's are compared by.
 func ServerOf(conn *pgconn.PgConn) ServerPosition {
 	id, _ := conn.CustomData()[serverKey].(ServerPosition)
 	return id
@@ -51,10 +54,11 @@ func ServerOf(conn *pgconn.PgConn) ServerPosition {
 // serverKey is where a connection keeps it.
 const serverKey = "server"
 
-// whichServer is the server at the other end, or errStandby. It is asked in the simple protocol, which a walsender
-// understands too. The name of the WAL file that is written now begins with the timeline; pg_control_checkpoint would tell
-// the old one for a while after a promotion. A service that keeps these functions to itself says no more than whether it is
-// a standby, and since when it runs.
+// whichServer is the server at the other end, or errStandby. It is asked in the simple protocol,
+// which a walsender understands too. The name of the WAL file that is written now begins with the
+// timeline; pg_control_checkpoint would tell the old one for a while after a promotion. A service
+// that keeps these functions to itself says no more than whether it is a standby, and since when it
+// runs.
 func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, error) {
 	const question = `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE %s || ' ' ||
 		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint || ' ' || pg_catalog.pg_current_wal_lsn() END`
@@ -106,13 +110,15 @@ func AskText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, erro
 	return string(res[0].Rows[0][0]), nil
 }
 
-// sameServer refuses a connection of the pool to another server than the stream's: with a primary that was cut off and the
-// one that was promoted in its place both writable, rows of the one would be settled in the other. The slot is not there,
-// or not where it was, so this is as final as when the stream itself comes there.
+// sameServer refuses a connection of the pool to another server than the stream's: with a primary
+// that was cut off and the one that was promoted in its place both writable, rows of the one would
+// be settled in the other. The slot is not there, or not where it was, so this is as final as when
+// the stream itself comes there.
 //
-// It also refuses another life of the same server, until the stream has met it and the line of before has ended. Its
-// storage may have been rolled back: what the line still has to write is about events that are not in that database. Such
-// a row would have the position of another event, which would then count as deferred already, and never be sent.
+// It also refuses another life of the same server, until the stream has met it and the line of
+// before has ended. Its storage may have been rolled back: what the line still has to write is
+// about events that are not in that database. Such a row would have the position of another event,
+// which would then count as deferred already, and never be sent.
 func (c *Config) sameServer(now ServerPosition) error {
 	if c.Primary == nil {
 		return nil
@@ -165,11 +171,11 @@ func (c *Config) LowerWAL(now ServerPosition) *shortfall {
 
 // RolledBack names the interval that the database has lost. Starting again is safe: a new process
 // remembers nothing and reads from the slot.
-func (c *Config) RolledBack(why string, from, to pglogrepl.LSN) *outbox.Stop {
-	return &outbox.Stop{
-		Code: outbox.ExitOperator, Reason: "rolled_back",
+func (c *Config) RolledBack(why string, from, to pglogrepl.LSN) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "rolled_back",
 		What: fmt.Sprintf("the server went back to an earlier state while the relay ran: %s; what was committed between %s and %s may be gone from the database, though it may have been published", why, from, to),
-		Mend: fmt.Sprintf("compare what consumers received with the tables for that time; then start the relay again: it reads slot %q from its own position, sends some events twice and skips none (nothing is gone if the relay was only torn down and set up again)",
+		Fix: fmt.Sprintf("compare what consumers received with the tables for that time; then start the relay again: it reads slot %q from its own position, sends some events twice and skips none (nothing is gone if the relay was only torn down and set up again)",
 			c.Slot),
 	}
 }

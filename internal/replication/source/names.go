@@ -15,8 +15,8 @@ const (
 	nameLimit         = 63 // NAMEDATALEN - 1
 )
 
-// ApplicationName is how a relay of this slot is told from any other holder of it. The server keeps no more of it than
-// nameLimit bytes, and what is compared with its views must be what it kept.
+// ApplicationName is how a relay of this slot is told from any other holder of it. The server keeps
+// no more of it than nameLimit bytes, and what is compared with its views must be what it kept.
 func (c *Config) ApplicationName() string {
 	name := ApplicationPrefix + c.Slot
 	return name[:min(len(name), nameLimit)]

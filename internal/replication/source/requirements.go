@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-const oldestServer = 140000 // logical messages in the stream and pg_stat_replication_slots came with 14
+// logical messages in the stream and pg_stat_replication_slots came with 14
+const oldestServer = 140000
 
 // CheckServer asks for what no slot can do without.
 func CheckServer(ctx context.Context, q Querier) error {
@@ -19,16 +20,16 @@ func CheckServer(ctx context.Context, q Querier) error {
 		return fmt.Errorf("read server settings: %w", err)
 	}
 	if version < oldestServer {
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "server_version",
-			What: "PostgreSQL " + versionText + " is too old", Mend: "14 or newer is needed",
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "server_version",
+			What: "PostgreSQL " + versionText + " is too old", Fix: "14 or newer is needed",
 		}
 	}
 	if walLevel != "logical" {
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "wal_level",
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "wal_level",
 			What: fmt.Sprintf("wal_level is %s, not logical", walLevel),
-			Mend: "ALTER SYSTEM SET wal_level = logical, then restart the server",
+			Fix:  "ALTER SYSTEM SET wal_level = logical, then restart the server",
 		}
 	}
 	return nil

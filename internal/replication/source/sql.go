@@ -17,7 +17,8 @@ type Querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// AnswerTimeout bounds, on our side, what the server bounds with statement_timeout: one that went silent bounds nothing.
+// AnswerTimeout bounds, on our side, what the server bounds with statement_timeout: one that went
+// silent bounds nothing.
 const AnswerTimeout = 20 * time.Second
 
 // SQLState is the SQLSTATE of a server error, "" for any other.

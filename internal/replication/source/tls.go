@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// This file reads source.url, and the files that it names (sslrootcert, sslcert, sslkey, passfile, servicefile), anew for
-// each connection, so that renewed ones are taken up without a restart.
+// This file reads source.url, and the files that it names (sslrootcert, sslcert, sslkey, passfile,
+// servicefile), again for each connection, so that renewed ones are taken up without a restart.
 
 // parseURL reads source.url and its files.
 func parseURL(c *Config) (*pgconn.Config, error) {
@@ -33,11 +33,13 @@ func parseURL(c *Config) (*pgconn.Config, error) {
 	return cfg, nil
 }
 
-// errURLFiles is no end of the relay: source.url was good at the start, and a file that is just being replaced is soon whole.
+// errURLFiles is no end of the relay: source.url was good at the start, and a file that is just
+// being replaced is soon whole.
 var errURLFiles = errors.New("read the files of source.url")
 
-// alwaysPresent has the client certificate sent whoever signed it, as libpq does. Go keeps one back that none of the
-// server's CAs signed, and the server would complain about a missing certificate instead of a wrong one.
+// alwaysPresent has the client certificate sent whoever signed it, as libpq does. Go keeps one back
+// that none of the server's CAs signed, and the server would complain about a missing certificate
+// instead of a wrong one.
 func alwaysPresent(cfg *tls.Config) {
 	if cfg == nil || len(cfg.Certificates) == 0 {
 		return
@@ -45,9 +47,9 @@ func alwaysPresent(cfg *tls.Config) {
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cfg.Certificates[0], nil }
 }
 
-// firstWrite is the writing end of a connection. With TLS 1.3 a server refuses a client certificate when the handshake is
-// over for the client, and hangs up: the first write may come too late then and fail with a reset that tells nothing, while
-// the server's alert is there to be read.
+// firstWrite is the writing end of a connection. With TLS 1.3 a server refuses a client certificate
+// when the handshake is over for the client, and hangs up: the first write may come too late then
+// and fail with a reset that tells nothing, while the server's alert is there to be read.
 type firstWrite struct {
 	to   io.Writer
 	done bool
@@ -82,8 +84,9 @@ func renew(c *Config, cc *pgx.ConnConfig) error {
 }
 
 func badURL(err error) error {
-	return &outbox.Stop{
-		Code: outbox.ExitUsage, Reason: "config", What: "source.url can not be read", Err: err, // pgconn removes the password from its text
+	return &event.Stop{
+		// pgconn removes the password from its text
+		Code: event.ExitUsage, Reason: "config", What: "source.url cannot be read", Err: err,
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestMendOfTLS(t *testing.T) {
+func TestFixOfTLS(t *testing.T) {
 	alert := func(number uint8) error {
 		return &net.OpError{Op: "remote error", Err: tls.AlertError(number)}
 	}
@@ -21,12 +21,12 @@ func TestMendOfTLS(t *testing.T) {
 		"renew the client certificate":  alert(45),
 		"a CA of the server's ssl_ca_f": alert(48),
 	} {
-		if got := mendTLS(fmt.Errorf("connect: %w", err)); !strings.Contains(got, want) {
+		if got := fixTLS(fmt.Errorf("connect: %w", err)); !strings.Contains(got, want) {
 			t.Errorf("of %v: %q, want %q", err, got, want)
 		}
 	}
 	for _, err := range []error{errors.New("x"), &net.OpError{Op: "dial", Err: errors.New("refused")}} {
-		if got := mendTLS(err); got != "" {
+		if got := fixTLS(err); got != "" {
 			t.Errorf("of %v: %q, want nothing", err, got)
 		}
 	}

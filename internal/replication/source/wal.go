@@ -2,14 +2,15 @@ package source
 
 import "github.com/jackc/pglogrepl"
 
-// WalNoise is more than what comes in bytes after the last commit of others, and then no more until the next: two lists of
-// the running transactions and a checkpoint, some 300 bytes, and as much for a raise of a relay's ceiling. So little is
-// nothing that anybody has to read.
+// WalNoise is more than what comes in bytes after the last commit of others, and then no more until
+// the next: two lists of the running transactions and a checkpoint, some 300 bytes, and as much for
+// a raise of a relay's flush limit. So little is nothing that anybody has to read.
 const WalNoise = 2 << 10
 
-// WALBeyond reports whether something was written between two positions that somebody may have to read. It is not the server's
-// noise, nor the rest of a file that was left empty: with archive_timeout an idle server begins the next one, once. segment is the
-// size in bytes of a file, 0 when it is not known.
+// WALBeyond reports whether something was written between two positions that somebody may have to
+// read. It is not the server's noise, nor the rest of a file that was left empty: with
+// archive_timeout an idle server begins the next one, once. segment is the size in bytes of a file,
+// 0 when it is not known.
 func WALBeyond(segment uint64, lsn, end pglogrepl.LSN) bool {
 	if end <= lsn+WalNoise {
 		return false

@@ -1,4 +1,5 @@
-// Package survey is what the stream tells the outside: its status, its slot, the other slots of the server, sizes and lag.
+// Package survey is what the stream tells the outside: its status, its slot, the other slots of the
+// server, sizes and lag.
 package survey
 
 import (
@@ -30,7 +31,8 @@ type Snapshot struct {
 
 	OtherSlots []Slot // the server's other logical slots, those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
-	TableBytes *int64 // of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
+	// of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
+	TableBytes *int64
 }
 
 // Slot is what pg_replication_slots said last, at the time Checked.
@@ -49,7 +51,8 @@ type Slot struct {
 	Active         bool
 	Holder         string
 
-	// BehindSince is when WAL after ConfirmedFlush was seen first, by walTimes; zero: there is none. Of OtherSlots alone.
+	// BehindSince is when WAL after ConfirmedFlush was seen first, by walTimes; zero: there is
+	// none. Of OtherSlots alone.
 	BehindSince time.Time
 }
 

@@ -13,16 +13,18 @@ import (
 )
 
 const (
-	surveyFirst   = time.Second
-	surveyEvery   = 5 * time.Second
-	surveyAfter   = 30 * time.Second // at the most, when it fails again and again: a login that is refused is not tried more often
-	measureEvery  = time.Minute      // each looks at every file of the tables
-	MaxOtherSlots = 99               // beside ours: of more, those that keep the most WAL
+	surveyFirst = time.Second
+	surveyEvery = 5 * time.Second
+	// at the most, when it fails again and again: a login that is refused is not tried more often
+	surveyAfter   = 30 * time.Second
+	measureEvery  = time.Minute // each looks at every file of the tables
+	MaxOtherSlots = 99          // beside ours: of more, those that keep the most WAL
 )
 
-// Run asks what operators want to see and relaying does not depend on: how our slot stands, how large the outbox tables are and,
-// how the other logical slots of the server stand. It does so in every phase, and after Run has returned: when
-// nobody reads the slot, it matters most what the slot keeps. It ends when ctx is done.
+// Run asks what operators want to see and relaying does not depend on: how our slot stands, how
+// large the outbox tables are and, how the other logical slots of the server stand. It does so in
+// every phase, and after Run has returned: when nobody reads the slot, it matters most what the
+// slot keeps. It ends when ctx is done.
 func Run(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Status, tables []string) {
 	v := surveyor{pool: pool, c: c, seen: seen, tables: tables}
 	said, next := "", surveyFirst
@@ -76,12 +78,13 @@ func (v *surveyor) round(ctx context.Context) error {
 	return nil
 }
 
-// readOtherSlots reads the logical slots of the server but ours, in all databases, and how many there are. It adds to times
-// where the WAL is, and tells by them since when each slot is behind.
+// readOtherSlots reads the logical slots of the server but ours, in all databases, and how many
+// there are. It adds to times where the WAL is, and tells by them since when each slot is behind.
 func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *walTimes) (slots []Slot, total int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	// One row more, of the server itself, comes also when there are no slots: the WAL's position is remembered all the same.
+	// One row more, of the server itself, comes also when there are no slots: the WAL's position is
+	// remembered all the same.
 	rows, err := q.Query(ctx, `SELECT count(s.slot_name) OVER (), pg_size_bytes(current_setting('wal_segment_size')), `+slot.Columns+`
 		FROM (VALUES (1)) one LEFT JOIN (`+slot.Tables+`) ON s.slot_type = 'logical' AND s.slot_name <> $1
 		ORDER BY s.restart_lsn NULLS LAST, s.slot_name LIMIT $2`, ours, MaxOtherSlots)
@@ -109,8 +112,8 @@ func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *w
 	return slots, total, nil
 }
 
-// TableBytes is the size of tables with their indexes and TOAST tables and all their partitions. It does not wait for a lock:
-// its connection is one of few.
+// TableBytes is the size of tables with their indexes and TOAST tables and all their partitions. It
+// does not wait for a lock: its connection is one of few.
 func TableBytes(ctx context.Context, q txBeginner, tables []string) (bytes *int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

@@ -47,7 +47,7 @@ func TestSinceWhenASlotIsBehind(t *testing.T) {
 		{"it begins two files", []pglogrepl.LSN{mb, segment + 40, 2*segment + 40}, mb, 2},
 		{"WAL, and then the next file", []pglogrepl.LSN{mb, 2 * mb, segment + 40}, mb, 1},
 		{"at the very end of a file", []pglogrepl.LSN{segment, segment + 5000}, segment, 1},
-		{"another timeline begins anew", []pglogrepl.LSN{9 * mb, mb, 2 * mb}, mb, 2},
+		{"another timeline begins again", []pglogrepl.LSN{9 * mb, mb, 2 * mb}, mb, 2},
 	} {
 		w, _ := sighted(c.wal...)
 		got, want := w.passed(c.slot), time.Time{}
@@ -64,7 +64,8 @@ func TestSinceWhenASlotIsBehind(t *testing.T) {
 	}
 }
 
-// However long it is watched, what is remembered stays small, and what is told of long ago is nearly right.
+// However long it is watched, what is remembered stays small, and what is told of long ago is
+// nearly right.
 func TestWALTimesAreThinnedOut(t *testing.T) {
 	var w walTimes
 	w.segment = segment

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -34,7 +34,7 @@ func (m *Takeover) begin(ctx context.Context) error {
 			return err
 		}
 		if m.Opt.Wait >= 0 && time.Since(since) > max(m.Opt.Wait, creationPatience) {
-			return source.TakeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q is being created by a run that has ended: its backend waits for the transactions that were open then", m.C.Slot),
+			return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q is being created by a run that has ended: its backend waits for the transactions that were open then", m.C.Slot),
 				"let them end, or end them (SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start); then run this again")
 		}
 		if !source.Slept(ctx, takeoverPoll) {
@@ -76,7 +76,8 @@ func (m *Takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 		return err
 	}
 	if rec == nil {
-		if err := m.alone(ctx, m.Pool); err != nil { // before a publication is made; what counts is mark's
+		// before a publication is made; what counts is mark's
+		if err := m.alone(ctx, m.Pool); err != nil {
 			return err
 		}
 		if err := m.Mark(ctx); err != nil {
@@ -104,7 +105,7 @@ func (m *Takeover) Mark(ctx context.Context) error {
 		return err
 	}
 	if ours != nil {
-		return source.TakeoverStop(outbox.ExitOperator, fmt.Sprintf("slot %q exists already, and no takeover has made it: the publication may have hidden rows from it", m.C.Slot),
+		return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q exists already, and no takeover has made it: the publication may have hidden rows from it", m.C.Slot),
 			fmt.Sprintf("choose another source.slot; or, if nobody needs it: SELECT pg_drop_replication_slot(%s); then run this again", source.QuoteText(m.C.Slot)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
@@ -138,7 +139,8 @@ func (m *Takeover) create(ctx context.Context, stream *pgconn.PgConn) error {
 		Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT",
 	})
 	if err != nil {
-		return slot.CreateFailed(m.C, err) // the row says takeover: what was created all the same is found by the next run
+		// the row says takeover: what was created all the same is found by the next run
+		return slot.CreateFailed(m.C, err)
 	}
 	m.C.Log.Info("slot created", append(m.C.Relayed(), zap.String("slot", m.C.Slot), zap.String("publication", m.C.Publication))...)
 	return nil

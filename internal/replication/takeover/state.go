@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -26,10 +26,11 @@ type Options struct {
 
 // State is how far a take-over has come.
 type State struct {
-	Slot      string        `json:"slot"`
-	From      string        `json:"from_slot"`
-	Plugin    string        `json:"from_plugin,omitempty"`
-	Start     pglogrepl.LSN `json:"-"` // of our slot: what was committed before it only the other program can send
+	Slot   string `json:"slot"`
+	From   string `json:"from_slot"`
+	Plugin string `json:"from_plugin,omitempty"`
+	// of our slot: what was committed before it only the other program can send
+	Start     pglogrepl.LSN `json:"-"`
 	Confirmed pglogrepl.LSN `json:"-"` // by the other program; at the end what is skipped below
 	Active    bool          `json:"from_slot_active"`
 	Holder    string        `json:"from_slot_holder,omitempty"`
@@ -54,10 +55,10 @@ func (m *Takeover) Validate() error {
 	}
 	m.state.Slot, m.state.From = m.C.Slot, m.Opt.From
 	if m.Opt.From == m.C.Slot {
-		return &outbox.Stop{
-			Code: outbox.ExitUsage, Reason: "usage",
+		return &event.Stop{
+			Code: event.ExitUsage, Reason: "usage",
 			What: fmt.Sprintf("slot %q is source.slot itself", m.C.Slot),
-			Mend: "choose another source.slot: the relay's own slot takes the place of the other one",
+			Fix:  "choose another source.slot: the relay's own slot takes the place of the other one",
 		}
 	}
 	return nil

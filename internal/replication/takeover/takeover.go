@@ -1,4 +1,5 @@
-// Package takeover makes a slot of ours next to another program's, and goes on where that program stops.
+// Package takeover makes a slot of ours next to another program's, and goes on where that program
+// stops.
 package takeover
 
 import (
@@ -124,7 +125,8 @@ func (m *Takeover) step(ctx context.Context, last bool) error {
 	if err := slot.CheckIdentity(m.C, rec, ours, m.Id); err != nil {
 		return err
 	}
-	if !ours.Made() || ours.ActivePID != 0 { // its position, S, is not known: nothing can have reached it
+	// its position, S, is not known: nothing can have reached it
+	if !ours.Made() || ours.ActivePID != 0 {
 		if last {
 			return errBeingMade
 		}
@@ -170,8 +172,8 @@ func (m *Takeover) complete(ctx context.Context, rec *slot.Record, ours, theirs 
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, ceiling, reported, good) VALUES ($1, $2, $2, $2)
-			ON CONFLICT (slot) DO UPDATE SET ceiling = $2, reported = $2, good = $2, at = now()`, m.C.Slot, ours.ConfirmedFlush)
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ($1, $2, $2, $2)
+			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now()`, m.C.Slot, ours.ConfirmedFlush)
 		return err
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -36,7 +36,7 @@ type Database struct {
 type place struct {
 	slot, system string
 	incarnation  int64
-	position     outbox.Position
+	position     event.Position
 }
 
 func (p place) compare(q place) int {
@@ -89,16 +89,16 @@ func (db *Database) Save(slot string, at pglogrepl.LSN) {
 // Store is the store of one leader.
 func (db *Database) Store(c store.Config) *Store { return &Store{db: db, c: c} }
 
-// Letter is what a checker sees of a dead letter.
-type Letter struct {
+// Dead letter is what a checker sees of a dead letter.
+type DeadLetterRow struct {
 	Row      *store.Row
 	State    State
 	Redacted bool
 	Mirrored bool
 }
 
-// Parked lists the rows of retry of a slot, in order of position.
-func (db *Database) Parked(slot string) []*store.Row {
+// Deferred lists the rows of retry of a slot, in order of position.
+func (db *Database) Deferred(slot string) []*store.Row {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	var list []*store.Row
@@ -108,18 +108,18 @@ func (db *Database) Parked(slot string) []*store.Row {
 	return list
 }
 
-// Letters lists the dead letters of a slot, in order of position.
-func (db *Database) Letters(slot string) []Letter {
+// Dead letters lists the dead letters of a slot, in order of position.
+func (db *Database) DeadLetters(slot string) []DeadLetterRow {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	var list []Letter
+	var list []DeadLetterRow
 	for _, e := range db.list(func(e *kept) bool { return e.slot == slot && e.state != "" }) {
-		list = append(list, Letter{e.read(e.columns), e.state, e.redacted, !e.mirrored.IsZero()})
+		list = append(list, DeadLetterRow{e.read(e.columns), e.state, e.redacted, !e.mirrored.IsZero()})
 	}
 	return list
 }
 
-// Where says where the row of a number is: "parked", the state of its dead letter, or "" for
+// Where says where the row of a number is: "deferred", the state of its dead letter, or "" for
 // nowhere.
 func (db *Database) Where(n int64) string {
 	db.mu.Lock()
@@ -129,7 +129,7 @@ func (db *Database) Where(n int64) string {
 	case len(list) == 0:
 		return ""
 	case list[0].state == "":
-		return "parked"
+		return "deferred"
 	}
 	return string(list[0].state)
 }
@@ -167,18 +167,18 @@ func (m *Store) begin(ctx context.Context) (end func(), err error) {
 	return m.db.mu.Unlock, nil
 }
 
-func (m *Store) ours(e *kept) bool   { return e.slot == m.c.Slot && e.system == m.c.SystemID }
-func (m *Store) parked(e *kept) bool { return m.ours(e) && e.state == "" }
+func (m *Store) ours(e *kept) bool     { return e.slot == m.c.Slot && e.system == m.c.SystemID }
+func (m *Store) deferred(e *kept) bool { return m.ours(e) && e.state == "" }
 
-// holds reports whether a letter keeps the rows of its chain back.
+// holds reports whether a dead letter keeps the rows of its ordering group back.
 func (m *Store) holds(e *kept) bool {
 	return m.c.Block && m.ours(e) && e.state == Open && e.row.Ordered
 }
 
 // at is the entry a row names by position and number; nil when there is no such row any more.
-func (m *Store) at(row *store.Row, letter bool) *kept {
+func (m *Store) at(row *store.Row, deadLetter bool) *kept {
 	e := m.db.rows[place{m.c.Slot, m.c.SystemID, row.Incarnation, row.Event.Position}]
-	if e == nil || e.row.N != row.N || (e.state != "") != letter {
+	if e == nil || e.row.N != row.N || (e.state != "") != deadLetter {
 		return nil
 	}
 	return e
@@ -196,8 +196,8 @@ func (m *Store) Lease(ctx context.Context) (int64, error) {
 	return first, nil
 }
 
-// Park implements Store.
-func (m *Store) Park(ctx context.Context, rows []*store.Row) error {
+// Defer implements Store.
+func (m *Store) Defer(ctx context.Context, rows []*store.Row) error {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func (m *Store) Park(ctx context.Context, rows []*store.Row) error {
 func (m *Store) write(at place, row *store.Row) *kept {
 	e := &kept{place: at, row: *row, columns: m.c.Columns}
 	e.row.Event = clone(&row.Event)
-	e.row.ParkedAt, e.row.First, e.row.Last = time.Now(), row.First.UTC(), row.Last.UTC()
+	e.row.DeferredAt, e.row.First, e.row.Last = time.Now(), row.First.UTC(), row.Last.UTC()
 	e.row.Words, e.row.Destination = store.NormalText(row.Words), store.BoundedText(row.Destination, store.TextSize)
 	if row.Reason == "" {
 		e.row.Class = sink.Destination
@@ -249,7 +249,7 @@ func (e *kept) read(names []string) *store.Row {
 	return &row
 }
 
-func clone(ev *outbox.Event) outbox.Event {
+func clone(ev *event.Event) event.Event {
 	c := *ev
 	for _, b := range []*[]byte{&c.ID, &c.Aggregate, &c.Key, &c.Type, &c.Payload, &c.Traceparent, &c.Headers, &c.Raw} {
 		*b = bytes.Clone(*b)
@@ -258,16 +258,16 @@ func clone(ev *outbox.Event) outbox.Event {
 	for i, b := range c.Columns {
 		c.Columns[i] = bytes.Clone(b)
 	}
-	c.Route = &outbox.Route{}
+	c.Route = &event.Route{}
 	if ev.Route != nil {
-		c.Route = &outbox.Route{Name: bytes.Clone(ev.Route.Name), RoutingKey: bytes.Clone(ev.Route.RoutingKey)}
+		c.Route = &event.Route{Name: bytes.Clone(ev.Route.Name), RoutingKey: bytes.Clone(ev.Route.RoutingKey)}
 	}
 	c.Replay = false
 	return c
 }
 
 // Load implements Store.
-func (m *Store) Load(ctx context.Context, each func(store.Count) error) (highest outbox.Position, err error) {
+func (m *Store) Load(ctx context.Context, each func(store.Count) error) (highest event.Position, err error) {
 	counts, highest, err := m.load(ctx)
 	if err != nil {
 		return highest, err
@@ -280,28 +280,28 @@ func (m *Store) Load(ctx context.Context, each func(store.Count) error) (highest
 	return highest, nil
 }
 
-func (m *Store) load(ctx context.Context) (counts []*store.Count, highest outbox.Position, err error) {
+func (m *Store) load(ctx context.Context) (counts []*store.Count, highest event.Position, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, highest, err
 	}
 	defer end()
-	type chain struct{ chain, unit uint64 }
-	of := map[chain]*store.Count{}
+	type group struct{ group, exchangeOrTopic uint64 }
+	of := map[group]*store.Count{}
 	for _, e := range m.db.list(m.ours) {
 		if e.incarnation == m.c.Incarnation {
 			highest = e.position
 		}
 		if e.state == "" || e.state == Open {
-			e.row.Chain, e.row.Ordered = m.c.Scope.Chain(&e.row.Event, e.row.Unit)
+			e.row.Group, e.row.Ordered = m.c.Scope.Group(&e.row.Event, e.row.ExchangeOrTopic)
 		}
 		if !e.row.Ordered || e.state != "" && !m.holds(e) {
 			continue
 		}
-		at := chain{e.row.Chain, e.row.Unit}
+		at := group{e.row.Group, e.row.ExchangeOrTopic}
 		if of[at] == nil {
 			ev := clone(&e.row.Event)
-			of[at] = &store.Count{Event: outbox.Event{Aggregate: ev.Aggregate, Key: ev.Key, Hash: ev.Hash, Ordered: ev.Ordered, Route: ev.Route}, Chain: at.chain, Unit: at.unit}
+			of[at] = &store.Count{Event: event.Event{Aggregate: ev.Aggregate, Key: ev.Key, Hash: ev.Hash, Ordered: ev.Ordered, Route: ev.Route}, Group: at.group, ExchangeOrTopic: at.exchangeOrTopic}
 			counts = append(counts, of[at])
 		}
 		of[at].Rows++
@@ -310,7 +310,7 @@ func (m *Store) load(ctx context.Context) (counts []*store.Count, highest outbox
 }
 
 // Positions implements Store.
-func (m *Store) Positions(ctx context.Context, from outbox.Position, limit int) (list []store.Owned, err error) {
+func (m *Store) Positions(ctx context.Context, from event.Position, limit int) (list []store.Owned, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, err

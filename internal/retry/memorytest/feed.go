@@ -12,29 +12,29 @@ import (
 )
 
 // Runs implements Store.
-func (m *Store) Runs(ctx context.Context, chains []uint64, run int, size, acked int64) (runs []store.Run, err error) {
+func (m *Store) Runs(ctx context.Context, groups []uint64, run int, size, acked int64) (runs []store.Run, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	rows := map[uint64][]*kept{}
-	for _, e := range m.db.list(m.parked) {
-		rows[e.row.Chain] = append(rows[e.row.Chain], e)
+	for _, e := range m.db.list(m.deferred) {
+		rows[e.row.Group] = append(rows[e.row.Group], e)
 	}
 	blocked := map[uint64]bool{}
 	for _, e := range m.db.list(m.holds) {
-		blocked[e.row.Chain] = true
+		blocked[e.row.Group] = true
 	}
-	for _, chain := range chains {
-		if blocked[chain] || len(rows[chain]) > 0 {
-			runs = append(runs, store.Run{Chain: chain, Blocked: blocked[chain]})
+	for _, group := range groups {
+		if blocked[group] || len(rows[group]) > 0 {
+			runs = append(runs, store.Run{Group: group, Blocked: blocked[group]})
 		}
 	}
 	var taken int64
 	for i := range run {
 		for r := range runs {
-			of := rows[runs[r].Chain]
+			of := rows[runs[r].Group]
 			if runs[r].Blocked || i >= len(of) || len(runs[r].Rows) < i || of[i].row.N > acked {
 				continue
 			}
@@ -50,7 +50,7 @@ func (m *Store) Runs(ctx context.Context, chains []uint64, run int, size, acked 
 
 // cursor is where an entry stands in the order of Sweep.
 func (e *kept) cursor() store.Cursor {
-	return store.Cursor{Unit: e.row.Unit, Dest: e.row.Dest, Incarnation: e.incarnation, Position: e.position}
+	return store.Cursor{ExchangeOrTopic: e.row.ExchangeOrTopic, Dest: e.row.Dest, Incarnation: e.incarnation, Position: e.position}
 }
 
 // compare orders digests as the database does: as signed numbers.
@@ -59,18 +59,18 @@ func compareCursors(c, d store.Cursor) int {
 }
 
 func compareDest(c, d store.Cursor) int {
-	return cmp.Or(cmp.Compare(int64(c.Unit), int64(d.Unit)), cmp.Compare(int64(c.Dest), int64(d.Dest)))
+	return cmp.Or(cmp.Compare(int64(c.ExchangeOrTopic), int64(d.ExchangeOrTopic)), cmp.Compare(int64(c.Dest), int64(d.Dest)))
 }
 
-// swept are our parked rows in the order of Sweep.
+// swept are our deferred rows in the order of Sweep.
 func (m *Store) swept() []*kept {
-	list := m.db.list(m.parked)
+	list := m.db.list(m.deferred)
 	slices.SortFunc(list, func(a, b *kept) int { return compareCursors(a.cursor(), b.cursor()) })
 	return list
 }
 
 // Sweep implements Store.
-func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (chains []uint64, next store.Cursor, err error) {
+func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, at, err
@@ -78,7 +78,7 @@ func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (chains [
 	defer end()
 	list := m.swept()
 	if at == (store.Cursor{}) && len(list) > 0 {
-		at = store.Cursor{Unit: list[0].row.Unit, Dest: list[0].row.Dest}
+		at = store.Cursor{ExchangeOrTopic: list[0].row.ExchangeOrTopic, Dest: list[0].row.Dest}
 	}
 	next = at
 	for _, e := range list {
@@ -87,11 +87,11 @@ func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (chains [
 		}
 		limit--
 		next = e.cursor()
-		if !slices.Contains(chains, e.row.Chain) {
-			chains = append(chains, e.row.Chain)
+		if !slices.Contains(groups, e.row.Group) {
+			groups = append(groups, e.row.Group)
 		}
 	}
-	return chains, next, nil
+	return groups, next, nil
 }
 
 // Skip implements Store.
@@ -103,14 +103,14 @@ func (m *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, o
 	defer end()
 	for _, e := range m.swept() {
 		if at == (store.Cursor{}) || compareDest(e.cursor(), at) > 0 {
-			return store.Cursor{Unit: e.row.Unit, Dest: e.row.Dest}, true, nil
+			return store.Cursor{ExchangeOrTopic: e.row.ExchangeOrTopic, Dest: e.row.Dest}, true, nil
 		}
 	}
 	return store.Cursor{}, false, nil
 }
 
 // Due implements Store.
-func (m *Store) Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error) {
+func (m *Store) Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -118,20 +118,20 @@ func (m *Store) Due(ctx context.Context, limit int) (chains []uint64, next time.
 	defer end()
 	blocked := map[uint64]bool{}
 	for _, e := range m.db.list(m.holds) {
-		blocked[e.row.Chain] = true
+		blocked[e.row.Group] = true
 	}
-	heads := m.db.list(func(e *kept) bool { return m.parked(e) && !e.row.NextAttempt.IsZero() && !blocked[e.row.Chain] })
+	heads := m.db.list(func(e *kept) bool { return m.deferred(e) && !e.row.NextAttempt.IsZero() && !blocked[e.row.Group] })
 	slices.SortStableFunc(heads, func(a, b *kept) int { return a.row.NextAttempt.Compare(b.row.NextAttempt) })
 	for _, e := range heads {
 		in := time.Until(e.row.NextAttempt)
-		if in > 0 || len(chains) == limit {
-			return chains, max(in, 1), nil
+		if in > 0 || len(groups) == limit {
+			return groups, max(in, 1), nil
 		}
-		if !slices.Contains(chains, e.row.Chain) {
-			chains = append(chains, e.row.Chain)
+		if !slices.Contains(groups, e.row.Group) {
+			groups = append(groups, e.row.Group)
 		}
 	}
-	return chains, 0, nil
+	return groups, 0, nil
 }
 
 // Apply implements Store.

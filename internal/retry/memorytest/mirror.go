@@ -10,42 +10,42 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 var _ dlq.MirrorStore = (*Store)(nil)
 
 // Unmirrored implements dlq.MirrorStore.
-func (m *Store) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.Letter, err error) {
+func (m *Store) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.DeadLetterRow, err error) {
 	end, err := m.beginMirror(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	letters := m.db.list(func(e *kept) bool {
+	deadLetters := m.db.list(func(e *kept) bool {
 		return m.ours(e) && e.state != "" && e.state != Purged && !e.redacted && e.mirrored.IsZero() && e.row.N > after && !slices.Contains(except, e.row.N)
 	})
-	slices.SortFunc(letters, func(a, b *kept) int { return cmp.Compare(a.row.N, b.row.N) })
+	slices.SortFunc(deadLetters, func(a, b *kept) int { return cmp.Compare(a.row.N, b.row.N) })
 	var taken int64
-	for _, e := range letters[:min(limit, len(letters))] {
+	for _, e := range deadLetters[:min(limit, len(deadLetters))] {
 		if taken >= size {
 			break
 		}
 		taken += int64(e.row.Event.Size() + len(e.row.Event.Raw))
-		list = append(list, e.letter())
+		list = append(list, e.deadLetter())
 	}
 	return list, nil
 }
 
-// letter is a dead letter as a mirror reads it.
-func (e *kept) letter() dlq.Letter {
+// dead letter is a dead letter as a mirror reads it.
+func (e *kept) deadLetter() dlq.DeadLetterRow {
 	row := e.read(nil)
 	ev := &row.Event
 	class, reason := store.Refusal(row.Class, row.Reason)
-	l := dlq.Letter{
+	l := dlq.DeadLetterRow{
 		N: row.N, Class: class, Reason: reason, Words: row.Words, Attempts: row.Attempts, Died: e.died,
-		Event: outbox.Event{
+		Event: event.Event{
 			Position: ev.Position, CommitTime: ev.CommitTime, Time: ev.Time, ID: ev.ID, Key: ev.Key, Aggregate: ev.Aggregate, Type: ev.Type,
 			Payload: ev.Payload, PayloadKind: ev.PayloadKind, Raw: ev.Raw, Route: ev.Route,
 		},

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
@@ -18,7 +18,7 @@ type Request struct {
 	Slot, System string
 	Kind         store.RequestKind
 	N            int64
-	Route        outbox.Route
+	Route        event.Route
 	Who, Why     string
 	State        string // waiting, done, failed, cancelled
 	Result       string
@@ -29,7 +29,7 @@ type Request struct {
 type AuditNote struct {
 	Who, Why, Action, Result string
 	N                        int64
-	Position                 outbox.Position
+	Position                 event.Position
 	Request                  int64
 }
 
@@ -85,8 +85,8 @@ func (db *Database) request(id int64) *Request {
 	return nil
 }
 
-// allows reports whether a row in this state may be asked for this; letters have a state, parked
-// rows none.
+// allows reports whether a row in this state may be asked for this; dead letters have a state,
+// deferred rows none.
 func (e *kept) allows(kind store.RequestKind) bool {
 	switch kind {
 	case store.Replay:
@@ -212,7 +212,7 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 		e.die()
 		return true, "dead letter"
 	default: // Retry
-		heads := m.db.list(func(head *kept) bool { return m.parked(head) && head.row.Chain == e.row.Chain })
+		heads := m.db.list(func(head *kept) bool { return m.deferred(head) && head.row.Group == e.row.Group })
 		heads[0].row.NextAttempt = time.Now()
 		return true, "is tried"
 	}
@@ -224,7 +224,7 @@ func (db *Database) forgetAsked(n int64) {
 		if q.N != n || q.State == "waiting" {
 			continue
 		}
-		if q.Route = (outbox.Route{}); q.State == "failed" {
+		if q.Route = (event.Route{}); q.State == "failed" {
 			q.Result = store.WordsPurged
 		}
 	}
@@ -239,8 +239,8 @@ func (e *kept) empty() {
 	e.state = Purged
 	e.row = store.Row{
 		N: e.row.N, Incarnation: e.row.Incarnation, Dead: true, Class: e.row.Class, Reason: e.row.Reason,
-		Attempts: e.row.Attempts, First: e.row.First, Last: e.row.Last, ParkedAt: e.row.ParkedAt,
-		Event: outbox.Event{Position: ev.Position, CommitTime: ev.CommitTime, Time: ev.Time, PayloadKind: ev.PayloadKind},
+		Attempts: e.row.Attempts, First: e.row.First, Last: e.row.Last, DeferredAt: e.row.DeferredAt,
+		Event: event.Event{Position: ev.Position, CommitTime: ev.CommitTime, Time: ev.Time, PayloadKind: ev.PayloadKind},
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // addNames adds the columns by which statements name rows: position and number, so that neither a
-// row parked again at its position nor another leader's is meant.
+// row deferred again at its position nor another leader's is meant.
 func (a *arrays) addNames(rows []*store.Row) {
 	incarnation, commit := make([]int64, len(rows)), make([]string, len(rows))
 	index, n := make([]int64, len(rows)), make([]int64, len(rows))
@@ -100,7 +100,7 @@ func applyArrays(results []store.Result, as storable) (a applied) {
 }
 
 // sql is the statement, whose parameters from $5 on are those of args. A row is moved by DELETE …
-// RETURNING: a letter that is there already is an error, and nothing is done.
+// RETURNING: a dead letter that is there already is an error, and nothing is done.
 func (a *applied) sql() string {
 	first := 5
 	from := func(a *arrays) string {
@@ -113,8 +113,8 @@ func (a *applied) sql() string {
 		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + named + `),
 		waits AS (UPDATE cdc_relay.retry t SET ` + set() + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
 		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + a.dead.list() + `),
-		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at)
-			SELECT t.slot, t.system_id, ` + fieldsOf("t", afterRefusal) + `, t.parked_at FROM dead t)
+		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)
+			SELECT t.slot, t.system_id, ` + fieldsOf("t", afterRefusal) + `, t.deferred_at FROM dead t)
 		SELECT true FROM fence`
 }
 

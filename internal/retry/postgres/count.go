@@ -15,9 +15,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// tallySQL finds the oldest row as the first by position: commit times follow it but for some
+// statsSQL finds the oldest row as the first by position: commit times follow it but for some
 // milliseconds, and have no index.
-var tallySQL = dlq.ByState + ` SELECT
+var statsSQL = dlq.ByState + ` SELECT
 	(SELECT count(*) FROM (SELECT FROM cdc_relay.retry WHERE slot = $1::text AND system_id = $2 LIMIT $3) r),
 	(SELECT extract(epoch FROM clock_timestamp() - commit_time)::float8 FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2
 		ORDER BY incarnation, commit_lsn, idx LIMIT 1),
@@ -28,22 +28,22 @@ var tallySQL = dlq.ByState + ` SELECT
 
 // Count counts what the tables hold of a slot; limit stands for that many and more. A database
 // without these tables holds nothing.
-func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int) (store.Tally, error) {
+func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int) (store.Stats, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	var t store.Tally
-	var parked, dead *float64
-	// Planned anew each time, for the same reason as all statements about these tables.
-	err := db.QueryRow(ctx, tallySQL, pgx.QueryExecModeCacheDescribe, slot, systemID, limit).Scan(&t.Parked, &parked, &t.Dead, &dead)
+	var t store.Stats
+	var deferred, dead *float64
+	// Planned again each time, for the same reason as all statements about these tables.
+	err := db.QueryRow(ctx, statsSQL, pgx.QueryExecModeCacheDescribe, slot, systemID, limit).Scan(&t.Deferred, &deferred, &t.Dead, &dead)
 	t.At = time.Now()
 	var no *pgconn.PgError
 	switch {
 	case errors.As(err, &no) && no.Code == "42P01":
-		return store.Tally{At: t.At}, nil
+		return store.Stats{At: t.At}, nil
 	case err != nil:
-		return store.Tally{}, fmt.Errorf("count parked events and dead letters: %w", err)
+		return store.Stats{}, fmt.Errorf("count deferred events and dead letters: %w", err)
 	}
-	t.OldestParked, t.OldestDead = ago(t.At, parked), ago(t.At, dead)
+	t.OldestDeferred, t.OldestDead = ago(t.At, deferred), ago(t.At, dead)
 	return t, nil
 }
 

@@ -59,7 +59,7 @@ func (p *Store) Expire(ctx context.Context, keep time.Duration, limit int) (chan
 	args := func(storable) []any {
 		return []any{p.c.SystemID, age, limit, p.c.Incarnation, seen.pid, seen.restart.String(), seen.flush.String(), store.WhyByAge(keep)}
 	}
-	err = p.change(ctx, "expire letters", expireSQL, args, func(rows pgx.Rows) error {
+	err = p.change(ctx, "expire dead letters", expireSQL, args, func(rows pgx.Rows) error {
 		return rows.Scan(&changed, &pid, &restart, &flush)
 	})
 	if err != nil || pid == nil {
@@ -78,5 +78,5 @@ func (p *Store) Expire(ctx context.Context, keep time.Duration, limit int) (chan
 	return changed, nil
 }
 
-// forever is longer than any letter was kept.
+// forever is longer than any dead letter was kept.
 const forever = 200 * 365 * 24 * time.Hour

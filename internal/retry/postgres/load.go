@@ -8,21 +8,21 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// chainOf and orderedOf are Scope.Chain as expressions on a row.
-func chainOf(s store.Scope, alias string) string {
+// groupOf and orderedOf are Scope.Ordering group as expressions on a row.
+func groupOf(s store.Scope, alias string) string {
 	digest := [...]string{
-		store.PerKey: alias + `.hash # ` + alias + `.unit`, store.PerUnit: alias + `.unit`,
+		store.PerKey: alias + `.hash # ` + alias + `.unit`, store.PerExchangeOrTopic: alias + `.unit`,
 		store.Free: `(` + alias + `.commit_lsn - '0/0'::pg_lsn)::bigint # (` + alias + `.idx << 31) # ` + alias + `.unit`,
 	}[s]
 	return `coalesce(nullif(` + digest + `, 0), 1)`
 }
 
 func orderedOf(s store.Scope, alias string) string {
-	return [...]string{store.PerKey: alias + `.keyed`, store.PerUnit: `(` + alias + `.fault IS NULL)`, store.Free: `false`}[s]
+	return [...]string{store.PerKey: alias + `.keyed`, store.PerExchangeOrTopic: `(` + alias + `.fault IS NULL)`, store.Free: `false`}[s]
 }
 
 // A page of Load: so many rows, and keys of so many bytes together (one more at most). A statement
@@ -36,31 +36,31 @@ const (
 // pageEnd is the last position of a page.
 type pageEnd struct {
 	incarnation int64
-	position    outbox.Position
+	position    event.Position
 }
 
-// loadSQL reads a page of a table from a position on: how many rows hold each chain, with one of
-// them as its event, and the last position of the page. Rows that were parked under another
-// ordering get the chain they have now.
+// loadSQL reads a page of a table from a position on: how many rows hold each ordering group, with
+// one of them as its event, and the last position of the page. Rows that were deferred under
+// another ordering get the ordering group they have now.
 func loadSQL(s store.Scope, table, which string) string {
 	return fence + `, page AS MATERIALIZED (SELECT t.*, sum(t.size) OVER (ORDER BY t.incarnation, t.commit_lsn, t.idx) - t.size AS before FROM (
-			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.unit, t.chain AS was, t.ordered AS held, ` + chainOf(s, "t") + ` AS chain,
+			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.exchange_or_topic, t.ordering_group AS was, t.ordered AS held, ` + groupOf(s, "t") + ` AS ordering group,
 				` + orderedOf(s, "t") + ` AS ordered, t.aggregate, t.key, t.hash, t.keyed, t.route_name, t.routing_key,
 				coalesce(octet_length(t.aggregate), 0) + coalesce(octet_length(t.key), 0) AS size
 			FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND ` + which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $7) t, fence),
 		counts AS (SELECT p.*, count(*) OVER w AS rows, row_number() OVER w AS i FROM page p WHERE p.ordered AND p.before < $8
-			WINDOW w AS (PARTITION BY p.chain, p.unit)),
-		mended AS (UPDATE cdc_relay.` + table + ` t SET chain = p.chain, ordered = p.ordered FROM page p
-			WHERE t.n = p.n AND p.before < $8 AND (p.chain <> p.was OR p.ordered <> p.held)),
+			WINDOW w AS (PARTITION BY p.ordering_group, p.exchange_or_topic)),
+		mended AS (UPDATE cdc_relay.` + table + ` t SET ordering_group = p.ordering_group, ordered = p.ordered FROM page p
+			WHERE t.n = p.n AND p.before < $8 AND (p.ordering_group <> p.was OR p.ordered <> p.held)),
 		last AS (SELECT p.incarnation, p.commit_lsn::text AS commit, p.idx FROM page p WHERE p.before < $8
 			ORDER BY p.incarnation DESC, p.commit_lsn DESC, p.idx DESC LIMIT 1)
-		SELECT last.incarnation, last.commit, last.idx, c.chain, c.unit, c.rows, c.aggregate, c.key, c.hash, c.keyed, c.route_name, c.routing_key
+		SELECT last.incarnation, last.commit, last.idx, c.ordering_group, c.exchange_or_topic, c.rows, c.aggregate, c.key, c.hash, c.keyed, c.route_name, c.routing_key
 		FROM fence LEFT JOIN last ON true LEFT JOIN counts c ON c.i = 1`
 }
 
 // Load implements Store. each is called when a page is read, not while: it may wait for a broker.
-func (p *Store) Load(ctx context.Context, each func(store.Count) error) (highest outbox.Position, err error) {
+func (p *Store) Load(ctx context.Context, each func(store.Count) error) (highest event.Position, err error) {
 	statements := []string{loadSQL(p.c.Scope, "retry", "true")}
 	if p.c.Block {
 		statements = append(statements, loadSQL(p.c.Scope, "dead_letter", "t.state = 'open'"))
@@ -79,7 +79,7 @@ func (p *Store) Load(ctx context.Context, each func(store.Count) error) (highest
 			}
 		}
 	}
-	list, err := p.positions(ctx, ` ORDER BY t.commit_lsn DESC, t.idx DESC LIMIT $5`, outbox.Position{}, 1)
+	list, err := p.positions(ctx, ` ORDER BY t.commit_lsn DESC, t.idx DESC LIMIT $5`, event.Position{}, 1)
 	if len(list) > 0 {
 		highest = list[0].Position
 	}
@@ -91,14 +91,14 @@ func (p *Store) loadPage(ctx context.Context, sql string, at *pageEnd) (counts [
 	args := []any{p.c.SystemID, at.incarnation, at.position.Commit.String(), int64(at.position.Index), loadRows, loadBytes}
 	err = p.change(ctx, "load counts", sql, func(storable) []any { return args }, func(rows pgx.Rows) error {
 		var (
-			c                 store.Count
-			chain, unit, hash int64
-			route             outbox.Route
-			ev                = &c.Event
-			commit            string
-			index             int64
+			c                            store.Count
+			group, exchangeOrTopic, hash int64
+			route                        event.Route
+			ev                           = &c.Event
+			commit                       string
+			index                        int64
 		)
-		to := []any{&at.incarnation, &commit, &index, &chain, &unit, &c.Rows, &ev.Aggregate, &ev.Key, &hash, &ev.Ordered, &route.Name, &route.RoutingKey}
+		to := []any{&at.incarnation, &commit, &index, &group, &exchangeOrTopic, &c.Rows, &ev.Aggregate, &ev.Key, &hash, &ev.Ordered, &route.Name, &route.RoutingKey}
 		counted := rows.RawValues()[3] != nil
 		if !counted {
 			clear(to[3:])
@@ -113,7 +113,7 @@ func (p *Store) loadPage(ctx context.Context, sql string, at *pageEnd) (counts [
 		}
 		more = true
 		if err == nil && counted {
-			c.Chain, c.Unit, ev.Hash, ev.Route = uint64(chain), uint64(unit), uint64(hash), &route
+			c.Group, c.ExchangeOrTopic, ev.Hash, ev.Route = uint64(group), uint64(exchangeOrTopic), uint64(hash), &route
 			counts = append(counts, c)
 		}
 		return err
@@ -122,11 +122,11 @@ func (p *Store) loadPage(ctx context.Context, sql string, at *pageEnd) (counts [
 }
 
 // Positions implements Store.
-func (p *Store) Positions(ctx context.Context, from outbox.Position, limit int) ([]store.Owned, error) {
+func (p *Store) Positions(ctx context.Context, from event.Position, limit int) ([]store.Owned, error) {
 	return p.positions(ctx, ` ORDER BY t.commit_lsn, t.idx LIMIT $5`, from, limit)
 }
 
-func (p *Store) positions(ctx context.Context, order string, from outbox.Position, limit int) (list []store.Owned, err error) {
+func (p *Store) positions(ctx context.Context, order string, from event.Position, limit int) (list []store.Owned, err error) {
 	of := func(table, purged string) string {
 		return `(SELECT t.commit_lsn, t.idx, t.id, ` + purged + ` AS purged FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND t.incarnation = $4
 			AND (t.commit_lsn, t.idx) >= ($6::text::pg_lsn, $7::bigint)` + order + `)`
@@ -146,7 +146,7 @@ func (p *Store) positions(ctx context.Context, order string, from outbox.Positio
 }
 
 // scanPosition reads commit_lsn as text and idx, after the targets in before.
-func scanPosition(rows pgx.Rows, before ...any) (pos outbox.Position, err error) {
+func scanPosition(rows pgx.Rows, before ...any) (pos event.Position, err error) {
 	var (
 		commit string
 		index  int64

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -28,7 +28,7 @@ func (w *memoryWorld) Asked(id int64) (string, string) {
 	return q.State, q.Result
 }
 
-func (w *memoryWorld) Ask(c store.Config, kind store.RequestKind, n int64, route outbox.Route) int64 {
+func (w *memoryWorld) Ask(c store.Config, kind store.RequestKind, n int64, route event.Route) int64 {
 	return w.db.Ask(memorytest.Request{Slot: c.Slot, System: c.SystemID, Kind: kind, N: n, Route: route, Who: "ann", Why: "why"})
 }
 
@@ -50,27 +50,27 @@ func TestMemoryInABubble(t *testing.T) {
 		b := newBench(t, w)
 		row := b.row("k", 1, 1)
 		row.NextAttempt = time.Now().Add(time.Hour)
-		b.park(row)
+		b.deferRow(row)
 		_, next, err := b.Due(await.Context(t), 1)
 		b.must(err)
 		equal(t, "next", next, time.Hour)
 		time.Sleep(next) //nolint:forbidigo // the bubble's time
-		chains, _, err := b.Due(await.Context(t), 1)
+		groups, _, err := b.Due(await.Context(t), 1)
 		b.must(err)
-		equal(t, "due", chains, []uint64{row.Chain})
-		equal(t, "age", time.Since(b.runs(all, row.Chain)[0].Rows[0].ParkedAt), time.Hour)
+		equal(t, "due", groups, []uint64{row.Group})
+		equal(t, "age", time.Since(b.runs(all, row.Group)[0].Rows[0].DeferredAt), time.Hour)
 
 		// A bare position goes once the slot has saved a position behind it.
-		letter := b.letter("l")
-		b.answer(b.Ask(b.c, store.Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
+		deadLetter := b.deadLetter("l")
+		b.answer(b.Ask(b.c, store.Purge, deadLetter.N, event.Route{}), true, sink.Outcome{})
 		for _, saved := range []struct {
-			at   outbox.Position
+			at   event.Position
 			want string
-		}{{letter.Event.Position, "purged"}, {outbox.Position{Commit: letter.Event.Position.Commit + 1}, ""}} {
+		}{{deadLetter.Event.Position, "purged"}, {event.Position{Commit: deadLetter.Event.Position.Commit + 1}, ""}} {
 			w.db.Save(b.c.Slot, saved.at.Commit)
 			_, err := b.Expire(await.Context(t), 0, 10)
 			b.must(err)
-			b.wantWhere(saved.want, letter)
+			b.wantWhere(saved.want, deadLetter)
 		}
 	})
 }

@@ -6,40 +6,41 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	retrystore "github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// unmirrored reads the numbers of the next letters of a mirror.
+// unmirrored reads the numbers of the next dead letters of a mirror.
 func (b *bench) unmirrored(limit int, size int64, except ...int64) (ns []int64) {
 	b.Helper()
-	letters, err := b.mirror(b.c).Unmirrored(await.Context(b.T), 0, append([]int64{}, except...), limit, size)
+	deadLetters, err := b.mirror(b.c).Unmirrored(await.Context(b.T), 0, append([]int64{}, except...), limit, size)
 	b.must(err)
-	for i := range letters {
-		ns = append(ns, letters[i].N)
+	for i := range deadLetters {
+		ns = append(ns, deadLetters[i].N)
 	}
 	return ns
 }
 
 func testMirror(b *bench) {
-	parked := b.row("k", 1, 1)
-	b.park(parked)
+	deferred := b.row("k", 1, 1)
+	b.deferRow(deferred)
 	died := b.row("k", 1, 1)
-	b.park(died)
+	b.deferRow(died)
 	var rows []*retrystore.Row
 	for range 5 {
-		rows = append(rows, b.letter("l"))
+		rows = append(rows, b.deadLetter("l"))
 	}
 	raw := b.row("r", 1, 1)
 	raw.Dead, raw.Class, raw.Reason, raw.Event.Raw = true, sink.Permanent, sink.Undecodable, []byte(`{"id":null}`)
-	b.park(raw)
-	// A row that becomes a letter has its old number, which is before those of letters that were
-	// there.
+	b.deferRow(raw)
+	// A row that becomes a dead letter has its old number, which is before those of dead letters
+	// that were there.
 	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: died, Kind: retrystore.Dead, Class: sink.Transient, Reason: sink.BrokerException, Words: "541 of 7", Attempts: 3}}))
-	b.answer(b.Ask(b.c, retrystore.Purge, rows[0].N, outbox.Route{}), true, sink.Outcome{})
-	b.answer(b.Ask(b.c, retrystore.Redact, rows[1].N, outbox.Route{}), true, sink.Outcome{})
-	b.answer(b.Ask(b.c, retrystore.Discard, rows[2].N, outbox.Route{}), true, sink.Outcome{}) // closed, and a copy of it is wanted all the same
+	b.answer(b.Ask(b.c, retrystore.Purge, rows[0].N, event.Route{}), true, sink.Outcome{})
+	b.answer(b.Ask(b.c, retrystore.Redact, rows[1].N, event.Route{}), true, sink.Outcome{})
+	// closed, and a copy of it is wanted all the same
+	b.answer(b.Ask(b.c, retrystore.Discard, rows[2].N, event.Route{}), true, sink.Outcome{})
 	want := []int64{died.N, rows[2].N, rows[3].N, rows[4].N, raw.N}
 	equal(b, "all", b.unmirrored(10, all), want)
 	equal(b, "a page", b.unmirrored(2, all), want[:2])
@@ -49,34 +50,34 @@ func testMirror(b *bench) {
 	equal(b, "bytes of one", b.unmirrored(10, size), want[:1])
 	equal(b, "bytes of one, and one", b.unmirrored(10, size+1), want[:2])
 
-	letters, err := b.mirror(b.c).Unmirrored(await.Context(b.T), want[2], []int64{}, 10, all)
+	deadLetters, err := b.mirror(b.c).Unmirrored(await.Context(b.T), want[2], []int64{}, 10, all)
 	b.must(err)
-	if len(letters) != 2 || letters[0].N != want[3] || letters[1].N != want[4] {
-		b.Errorf("above %d: %+v", want[2], letters)
+	if len(deadLetters) != 2 || deadLetters[0].N != want[3] || deadLetters[1].N != want[4] {
+		b.Errorf("above %d: %+v", want[2], deadLetters)
 	}
-	letters, err = b.mirror(b.c).Unmirrored(await.Context(b.T), 0, []int64{}, 10, all)
+	deadLetters, err = b.mirror(b.c).Unmirrored(await.Context(b.T), 0, []int64{}, 10, all)
 	b.must(err)
-	testMirrorLetters(b, letters, died, rows[2], raw)
+	testMirrorDeadLetters(b, deadLetters, died, rows[2], raw)
 
 	store := b.mirror(b.c)
 	for range 2 { // what was lost is said once more
-		b.must(store.NoteMirrored(await.Context(b.T), []int64{rows[3].N, died.N, parked.N, 99}))
+		b.must(store.NoteMirrored(await.Context(b.T), []int64{rows[3].N, died.N, deferred.N, 99}))
 	}
 	equal(b, "the rest", b.unmirrored(10, all), []int64{rows[2].N, rows[4].N, raw.N})
-	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: parked, Kind: retrystore.Dead}}))
-	equal(b, "with one that was no letter yet when it was noted", b.unmirrored(10, all), []int64{parked.N, rows[2].N, rows[4].N, raw.N})
+	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: deferred, Kind: retrystore.Dead}}))
+	equal(b, "with one that was no dead letter yet when it was noted", b.unmirrored(10, all), []int64{deferred.N, rows[2].N, rows[4].N, raw.N})
 	other := b.with(func(c *retrystore.Config) { c.SystemID = "7000000000000000009" })
 	equal(b, "of another system", other.unmirrored(10, all), nil)
 	b.must(other.mirror(other.c).NoteMirrored(await.Context(b.T), []int64{raw.N}))
 	equal(b, "what another system has noted", len(b.unmirrored(10, all)), 4)
 }
 
-// testMirrorLetters looks at what is read of a row that died, of a letter, and of what could not be
-// decoded.
-func testMirrorLetters(b *bench, letters []dlq.Letter, died, letter, raw *retrystore.Row) {
+// testMirrorDeadLetters looks at what is read of a row that died, of a dead letter, and of what
+// could not be decoded.
+func testMirrorDeadLetters(b *bench, deadLetters []dlq.DeadLetterRow, died, deadLetter, raw *retrystore.Row) {
 	b.Helper()
-	for i, want := range []*retrystore.Row{died, letter} {
-		l := &letters[i]
+	for i, want := range []*retrystore.Row{died, deadLetter} {
+		l := &deadLetters[i]
 		got, ev := l.Event, want.Event
 		equal(b, "position", got.Position, ev.Position)
 		equal(b, "commit time", got.CommitTime.Equal(ev.CommitTime) && got.Time.Equal(ev.Time), true)
@@ -84,26 +85,26 @@ func testMirrorLetters(b *bench, letters []dlq.Letter, died, letter, raw *retrys
 		equal(b, "route", *got.Route, *ev.Route)
 		equal(b, "it died just now", time.Since(l.Died).Abs() < time.Hour, true)
 	}
-	l := &letters[0]
+	l := &deadLetters[0]
 	equal(b, "refusal", []string{l.Class, l.Reason, l.Words}, []string{"transient", "broker_exception", "# of #"})
 	equal(b, "attempts", l.Attempts, 3)
 	equal(b, "times", l.First != nil && l.Last != nil, true)
-	l = &letters[1]
+	l = &deadLetters[1]
 	equal(b, "refusal", []string{l.Class, l.Reason, l.Words}, []string{"permanent", "too_large", "too large"})
 	equal(b, "times", l.First == nil && l.Last == nil, true)
-	equal(b, "raw", letters[len(letters)-1].Event.Raw, raw.Event.Raw)
+	equal(b, "raw", deadLetters[len(deadLetters)-1].Event.Raw, raw.Event.Raw)
 }
 
 func testMirrorFence(b *bench) {
-	letter := b.letter("l")
+	deadLetter := b.deadLetter("l")
 	former := b.mirror(b.c)
 	b = b.with(func(c *retrystore.Config) { c.Epoch = b.raise(b.c.Slot) })
-	var stop *outbox.Stop
-	if err := former.NoteMirrored(await.Context(b.T), []int64{letter.N}); !errors.As(err, &stop) || stop.Reason != "fenced" {
+	var stop *event.Stop
+	if err := former.NoteMirrored(await.Context(b.T), []int64{deadLetter.N}); !errors.As(err, &stop) || stop.Reason != "fenced" {
 		b.Errorf("got %v, want that it is fenced", err)
 	}
-	if letters, err := former.Unmirrored(await.Context(b.T), 0, []int64{}, 10, all); !errors.As(err, &stop) || len(letters) > 0 {
-		b.Errorf("got %d letters, %v, want that it is fenced", len(letters), err)
+	if deadLetters, err := former.Unmirrored(await.Context(b.T), 0, []int64{}, 10, all); !errors.As(err, &stop) || len(deadLetters) > 0 {
+		b.Errorf("got %d dead letters, %v, want that it is fenced", len(deadLetters), err)
 	}
-	equal(b, "not noted", b.unmirrored(10, all), []int64{letter.N})
+	equal(b, "not noted", b.unmirrored(10, all), []int64{deadLetter.N})
 }

@@ -1,4 +1,4 @@
-// Park: writing rows.
+// Defer: writing rows.
 
 package postgres
 
@@ -46,10 +46,10 @@ func (a *arrays) some(first int, names ...string) string {
 	return "unnest(" + strings.Join(params, ", ") + ") AS x(" + strings.Join(names, ", ") + ")"
 }
 
-// parkSQL inserts all rows or, when a position is taken by another event, none. From $4 on come the
-// rows for retry, those for dead_letter. i is a row's place in the call.
-var parkSQL = func() string {
-	rows, letters := parkArrays(nil, nil, nil), parkArrays(nil, nil, nil)
+// deferSQL inserts all rows or, when a position is taken by another event, none. From $4 on come
+// the rows for retry, those for dead_letter. i is a row's place in the call.
+var deferSQL = func() string {
+	rows, deadLetters := deferArrays(nil, nil, nil), deferArrays(nil, nil, nil)
 	second := 4 + len(rows.values)
 	there := func(table, other string) string { // OFFSET 0: each position is looked up
 		return `SELECT x.i, t.other FROM x CROSS JOIN LATERAL (SELECT ` + other + ` AS other FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + `
@@ -63,17 +63,17 @@ var parkSQL = func() string {
 			WHERE NOT EXISTS (SELECT FROM there WHERE other) AND x.i NOT IN (SELECT i FROM there)
 			ON CONFLICT (slot, system_id, incarnation, commit_lsn, idx) DO NOTHING RETURNING n`
 	}
-	return fence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.some(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + letters.some(second, place...) + `),
+	return fence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.some(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + deadLetters.some(second, place...) + `),
 		there AS MATERIALIZED (` + there("retry", "t.id IS DISTINCT FROM x.id") + ` UNION ALL ` +
 		there("dead_letter", "t.state <> 'purged' AND t.id IS DISTINCT FROM x.id") + `),
-		parked AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),
-		died AS (` + insert("dead_letter", "parked_at", "now()", &letters, second) + `)
+		deferred AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),
+		died AS (` + insert("dead_letter", "deferred_at", "now()", &deadLetters, second) + `)
 		SELECT (SELECT count(*) FROM parked) + (SELECT count(*) FROM died) + (SELECT count(DISTINCT i) FROM there),
 			(SELECT min(i) FROM there WHERE other) FROM fence`
 }()
 
-// parkArrays are the parameters for rows of one table; at are their places in the call.
-func parkArrays(rows []*store.Row, records []record, at []int32) (a arrays) {
+// deferArrays are the parameters for rows of one table; at are their places in the call.
+func deferArrays(rows []*store.Row, records []record, at []int32) (a arrays) {
 	for _, f := range fields {
 		a.add(f.name, f.typ, f.array(records))
 	}
@@ -89,8 +89,8 @@ func parkArrays(rows []*store.Row, records []record, at []int32) (a arrays) {
 	return a
 }
 
-// Park implements Store.
-func (p *Store) Park(ctx context.Context, rows []*store.Row) error {
+// Defer implements Store.
+func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (p *Store) Park(ctx context.Context, rows []*store.Row) error {
 		}
 		args := []any{p.c.SystemID}
 		for to := range of {
-			a := parkArrays(of[to], records[to], at[to])
+			a := deferArrays(of[to], records[to], at[to])
 			args = append(args, a.values...)
 		}
 		return args
@@ -118,7 +118,7 @@ func (p *Store) Park(ctx context.Context, rows []*store.Row) error {
 		there int
 		other *int
 	)
-	err := p.change(ctx, "park", parkSQL, args, func(r pgx.Rows) error { return r.Scan(&there, &other) })
+	err := p.change(ctx, "defer", deferSQL, args, func(r pgx.Rows) error { return r.Scan(&there, &other) })
 	switch {
 	case err != nil:
 		return naming(err, rows...)
@@ -127,7 +127,7 @@ func (p *Store) Park(ctx context.Context, rows []*store.Row) error {
 	case there < len(rows):
 		// Another statement wrote the position since this one began: the next try sees which event
 		// it has there.
-		return fmt.Errorf("park: %d of %d rows were written by another statement", len(rows)-there, len(rows))
+		return fmt.Errorf("defer: %d of %d rows were written by another statement", len(rows)-there, len(rows))
 	}
 	return nil
 }

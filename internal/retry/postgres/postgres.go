@@ -44,8 +44,8 @@ const fence = dlq.Fence
 // Conditions that a row is of our slot and system. A table that was never analysed is taken for one
 // where they choose few rows; the planner would then look for two rows by them, find a million, and
 // filter. So only ours can be looked up in an index: where a row is found by its number, byNumber
-// hides both; where it is found by chain or destination, inSlot hides the system, so that the
-// primary key does not offer itself.
+// hides both; where it is found by ordering group or destination, inSlot hides the system, so that
+// the primary key does not offer itself.
 func ours(alias string) string { return alias + ".slot = $1 AND " + alias + ".system_id = $3" }
 
 func inSlot(alias string) string {
@@ -119,9 +119,9 @@ func (p *Store) change(ctx context.Context, what, sql string, args func(storable
 // run runs one statement in one round trip and calls each for every row whose first column is not
 // NULL.
 //
-// It is planned anew every time (QueryExecModeCacheDescribe): the tables go from empty to a million
-// rows and back in minutes, and a plan that is kept from before would scan them for each of a
-// thousand rows.
+// It is planned again every time (QueryExecModeCacheDescribe): the tables go from empty to a
+// million rows and back in minutes, and a plan that is kept from before would scan them for each of
+// a thousand rows.
 func (p *Store) run(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, each func(pgx.Rows) error) error {
 	rows, err := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe, p.c.Slot, p.c.Epoch}, args...)...)
 	if err != nil {

@@ -31,9 +31,9 @@ func TestAnotherEncoding(t *testing.T) {
 	row := b.row("ключ", 1, 1)
 	row.Reason, row.Words, row.Destination = "invalid", `no „ключ\"`, `exchange "ключ", "ü"`
 	row.Event.Route.Name = []byte("ключ")
-	b.park(row)
+	b.deferRow(row)
 	for range 2 { // what was read may be written again
-		got := b.runs(all, row.Chain)[0].Rows[0]
+		got := b.runs(all, row.Group)[0].Rows[0]
 		equal(t, "key", string(got.Event.Key), "ключ")
 		equal(t, "name", string(got.Event.Route.Name), "ключ")
 		equal(t, "destination", got.Destination, `exchange "\u043a\u043b\u044e\u0447", "\u00fc"`)

@@ -27,7 +27,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	retrystore "github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -47,7 +47,8 @@ func newDatabase(t *testing.T, server *pgserver.Postgres, url string) *database 
 	role := "r" + strings.ToLower(rand.Text()[:12])
 	admin := connect(t, server.URL("postgres"))
 	if url == "" {
-		t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "DROP ROLE "+role) }) // after its database
+		// after its database
+		t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "DROP ROLE "+role) })
 		url = server.Database(t)
 	}
 	w.conn = connect(t, url)
@@ -136,7 +137,7 @@ func (w *database) raise(slot string) (epoch int64) {
 	return epoch
 }
 
-func (w *database) Ask(c retrystore.Config, kind retrystore.RequestKind, n int64, route outbox.Route) (id int64) {
+func (w *database) Ask(c retrystore.Config, kind retrystore.RequestKind, n int64, route event.Route) (id int64) {
 	w.t.Helper()
 	w.scan(`INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason) VALUES ($1, $2, $3, $4, $5, $6, 'ann', 'why')
 		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING id`, []any{c.Slot, c.SystemID, string(kind), n, route.Name, route.RoutingKey}, &id)
@@ -172,7 +173,7 @@ func (w *database) audit(n int64) (list []string) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		list = append(list, before+", "+outbox.Position{Commit: lsn, Index: uint32(index)}.String()+", "+after)
+		list = append(list, before+", "+event.Position{Commit: lsn, Index: uint32(index)}.String()+", "+after)
 	}
 	return list
 }
@@ -190,7 +191,7 @@ func TestPostgres(t *testing.T) {
 	}
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
-		"no letter twice": testNoLetterTwice, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
+		"no dead letter twice": testNoDeadLetterTwice, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
 		"look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
 		"purged rows": testPurgedRows, "purged requests": testPurgedRequests,
 	} {
@@ -201,26 +202,26 @@ func TestPostgres(t *testing.T) {
 // A row that cannot be read is told from a database that does not answer.
 func testDamaged(b *bench, w *database) {
 	b = b.with(func(c *retrystore.Config) { c.Columns = []string{"tenant"} })
-	row, letter := b.row("k", 1, 1), b.row("k", 1, 1)
-	letter.Dead = true
-	row.Event.Columns, letter.Event.Columns = [][]byte{nil}, [][]byte{nil}
-	b.park(row, letter)
-	b.Ask(b.c, retrystore.Replay, letter.N, outbox.Route{})
+	row, deadLetter := b.row("k", 1, 1), b.row("k", 1, 1)
+	deadLetter.Dead = true
+	row.Event.Columns, deadLetter.Event.Columns = [][]byte{nil}, [][]byte{nil}
+	b.deferRow(row, deadLetter)
+	b.Ask(b.c, retrystore.Replay, deadLetter.N, event.Route{})
 	w.exec(`UPDATE cdc_relay.retry SET columns = '\xff' WHERE n = ` + fmt.Sprint(row.N))
-	w.exec(`UPDATE cdc_relay.dead_letter SET columns = '\xff' WHERE n = ` + fmt.Sprint(letter.N))
-	if _, err := b.Runs(await.Context(b.T), []uint64{row.Chain}, 1, all, all); !retrystore.IsRefused(err) || !errors.Is(err, errColumns) {
+	w.exec(`UPDATE cdc_relay.dead_letter SET columns = '\xff' WHERE n = ` + fmt.Sprint(deadLetter.N))
+	if _, err := b.Runs(await.Context(b.T), []uint64{row.Group}, 1, all, all); !retrystore.IsRefused(err) || !errors.Is(err, errColumns) {
 		b.Errorf("runs: %v", err)
 	}
 	if _, err := b.Requests(await.Context(b.T), 1, all); !retrystore.IsRefused(err) || !errors.Is(err, errColumns) {
 		b.Errorf("requests: %v", err)
 	}
 	list, err := b.Requests(await.Context(b.T), 1, 0)
-	if b.must(err); len(list) != 1 || list[0].Row == nil || list[0].Row.N != letter.N {
+	if b.must(err); len(list) != 1 || list[0].Row == nil || list[0].Row.N != deadLetter.N {
 		b.Errorf("without what is sent: %+v", list)
 	}
 	ended, end := context.WithCancel(await.Context(b.T))
 	end()
-	if _, err := b.Runs(ended, []uint64{row.Chain}, 1, all, all); err == nil || retrystore.IsRefused(err) {
+	if _, err := b.Runs(ended, []uint64{row.Group}, 1, all, all); err == nil || retrystore.IsRefused(err) {
 		b.Errorf("no answer: %v", err)
 	}
 }
@@ -228,9 +229,9 @@ func testDamaged(b *bench, w *database) {
 // The statement of a former leader arrives while the next one is raising the epoch: it waits, and
 // then changes nothing.
 func testFenceWhileRaised(b *bench, w *database) {
-	parked, letter, fresh, request := b.fenced()
+	deferred, deadLetter, fresh, request := b.fenced()
 	names := []string{}
-	for name := range methods(b, parked, letter, fresh, request) {
+	for name := range methods(b, deferred, deadLetter, fresh, request) {
 		names = append(names, name)
 	}
 	epoch := b.c.Epoch
@@ -242,7 +243,7 @@ func testFenceWhileRaised(b *bench, w *database) {
 		b.must(err)
 		epoch++
 		done := make(chan error, 1)
-		go func() { done <- methods(former, parked, letter, fresh, request)[name]() }()
+		go func() { done <- methods(former, deferred, deadLetter, fresh, request)[name]() }()
 		w.untilLocked(b, name, func() bool { return len(done) > 0 })
 		if len(done) > 0 {
 			b.Fatalf("%s did not wait: %v", name, <-done)
@@ -252,7 +253,7 @@ func testFenceWhileRaised(b *bench, w *database) {
 			b.Errorf("%s: got %v", name, err)
 		}
 	}
-	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
+	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(deferred, deadLetter, fresh, request)
 }
 
 // untilLocked returns once a session of the relay waits for a lock, or, if that is not nil, over.
@@ -267,8 +268,8 @@ func (w *database) untilLocked(b *bench, what string, over func() bool) {
 // The statement of a former leader is held up before it has begun, and the next one raises the
 // epoch: it changes nothing.
 func testFenceHeldUp(b *bench, w *database) {
-	parked, letter, fresh, request := b.fenced()
-	calls := methods(b, parked, letter, fresh, request)
+	deferred, deadLetter, fresh, request := b.fenced()
+	calls := methods(b, deferred, deadLetter, fresh, request)
 	delete(calls, "Lease") // it needs none of the tables
 	epoch := b.c.Epoch
 	for name := range calls {
@@ -278,7 +279,7 @@ func testFenceHeldUp(b *bench, w *database) {
 		_, err = tx.Exec(await.Context(b.T), `LOCK TABLE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request`)
 		b.must(err)
 		done := make(chan error, 1)
-		go func() { done <- methods(former, parked, letter, fresh, request)[name]() }()
+		go func() { done <- methods(former, deferred, deadLetter, fresh, request)[name]() }()
 		w.untilLocked(b, name, nil)
 		b.must(w.pool.QueryRow(await.Context(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1 RETURNING epoch`, b.c.Slot).Scan(&epoch))
 		b.must(tx.Commit(await.Context(b.T)))
@@ -286,7 +287,7 @@ func testFenceHeldUp(b *bench, w *database) {
 			b.Errorf("%s: got %v", name, err)
 		}
 	}
-	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(parked, letter, fresh, request)
+	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(deferred, deadLetter, fresh, request)
 }
 
 // A row that the database refuses leaves the others out of the table, and is named when it is
@@ -298,19 +299,19 @@ func testRefused(b *bench, w *database) {
 		b.Cleanup(func() { w.exec(`ALTER TABLE cdc_relay.` + table + ` DROP CONSTRAINT refuses`) })
 	}
 	var refused *retrystore.Refused
-	err := b.Park(await.Context(b.T), rows)
+	err := b.Defer(await.Context(b.T), rows)
 	if !errors.As(err, &refused) || refused.Row != nil || !strings.Contains(refused.Error(), "refuses") {
 		b.Fatalf("got %v", err)
 	}
 	b.wantWhere("", rows...)
 	for i, row := range rows {
 		row.Dead = i == 2
-		err := b.Park(await.Context(b.T), []*retrystore.Row{row})
+		err := b.Defer(await.Context(b.T), []*retrystore.Row{row})
 		if i != 1 && err != nil || i == 1 && (!errors.As(err, &refused) || refused.Row != row) {
 			b.Fatalf("row %d: got %v", i, err)
 		}
 	}
-	b.wantWhere("parked", rows[0])
+	b.wantWhere("deferred", rows[0])
 	b.wantWhere("open", rows[2])
 	w.exec(`ALTER TABLE cdc_relay.dead_letter DROP CONSTRAINT refuses`)
 	w.exec(fmt.Sprintf(`ALTER TABLE cdc_relay.dead_letter ADD CONSTRAINT refuses CHECK (n <> %d)`, rows[0].N))
@@ -318,7 +319,7 @@ func testRefused(b *bench, w *database) {
 	if !errors.As(err, &refused) || refused.Row != rows[0] {
 		b.Fatalf("got %v", err)
 	}
-	b.wantWhere("parked", rows[0])
+	b.wantWhere("deferred", rows[0])
 }
 
 // What is not the row's fault is no refusal.
@@ -327,7 +328,7 @@ func testNotRefused(b *bench, w *database) {
 	var refused *retrystore.Refused
 	fails := func(what string, c context.Context) {
 		b.Helper()
-		if err := b.Park(c, []*retrystore.Row{row}); err == nil || errors.As(err, &refused) || errors.Is(err, retrystore.ErrFenced) {
+		if err := b.Defer(c, []*retrystore.Row{row}); err == nil || errors.As(err, &refused) || errors.Is(err, retrystore.ErrFenced) {
 			b.Fatalf("%s: got %v", what, err)
 		}
 	}
@@ -346,28 +347,28 @@ func testNotRefused(b *bench, w *database) {
 	defer cancel()
 	fails("no answer", c)
 	b.must(tx.Rollback(await.Context(b.T)))
-	b.park(row)
-	b.wantRows(row.Chain, row)
+	b.deferRow(row)
+	b.wantRows(row.Group, row)
 }
 
-// A row is not deleted when its letter can not be inserted.
-func testNoLetterTwice(b *bench, w *database) {
+// A row is not deleted when its dead letter cannot be inserted.
+func testNoDeadLetterTwice(b *bench, w *database) {
 	row := b.row("k", 1, 1)
-	b.park(row)
-	w.exec(`INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at) SELECT slot, system_id, ` +
-		strings.Replace(fieldNames(), " n,", " n + 1000000000000,", 1) + `, parked_at FROM cdc_relay.retry WHERE n = ` + fmt.Sprint(row.N))
+	b.deferRow(row)
+	w.exec(`INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at) SELECT slot, system_id, ` +
+		strings.Replace(fieldNames(), " n,", " n + 1000000000000,", 1) + `, deferred_at FROM cdc_relay.retry WHERE n = ` + fmt.Sprint(row.N))
 	var refused *retrystore.Refused
 	if err := b.Apply(await.Context(b.T), []retrystore.Result{{Row: row, Kind: retrystore.Dead}}); !errors.As(err, &refused) {
 		b.Fatalf("got %v", err)
 	}
-	b.wantWhere("parked", row)
+	b.wantWhere("deferred", row)
 }
 
 // An operator cancels a request in the moment in which it is carried out: either he is told that it
 // is done, or it is not done.
 func testCancelledMeanwhile(b *bench, w *database) {
-	letter := b.letter("k")
-	id := b.Ask(b.c, retrystore.Discard, letter.N, outbox.Route{})
+	deadLetter := b.deadLetter("k")
+	id := b.Ask(b.c, retrystore.Discard, deadLetter.N, event.Route{})
 	answers := []retrystore.Answer{{Request: b.request(id)}}
 	tx, err := w.conn.Begin(await.Context(b.T))
 	b.must(err)
@@ -385,14 +386,14 @@ func testCancelledMeanwhile(b *bench, w *database) {
 	b.must(tx.Commit(await.Context(b.T)))
 	equal(b, "done", <-done, []bool{false})
 	b.wantAsked(id, "cancelled", "")
-	b.wantWhere("open", letter)
-	equal(b, "audit", len(b.audit(letter.N)), 0)
+	b.wantWhere("open", deadLetter)
+	equal(b, "audit", len(b.audit(deadLetter.N)), 0)
 }
 
 // While nobody asks for anything, to look for that writes nothing: a lock of the slot's row would
 // be a commit each time.
 func testLookForRequests(b *bench, w *database) {
-	letter := b.letter("k")
+	deadLetter := b.deadLetter("k")
 	locked := func() (xid string) {
 		b.Helper()
 		w.scan(`SELECT xmax::text FROM cdc_relay.slots WHERE slot = $1`, []any{b.c.Slot}, &xid)
@@ -407,7 +408,7 @@ func testLookForRequests(b *bench, w *database) {
 	before := locked()
 	look(0)
 	equal(b, "who has locked the slot's row", locked(), before)
-	b.Ask(b.c, retrystore.Discard, letter.N, outbox.Route{})
+	b.Ask(b.c, retrystore.Discard, deadLetter.N, event.Route{})
 	look(1)
 	if locked() == before {
 		b.Error("what is carried out is read without the fence")
@@ -492,7 +493,8 @@ func TestStatementLate(t *testing.T) {
 			b.must(pool.QueryRow(await.Context(t), `SELECT pg_backend_pid()`).Scan(&pid))
 			equal(t, "connections", pool.Stat().TotalConns(), 1)
 			proxy.Hold(netproxy.Up)
-			proxy.SetTarget("127.0.0.1:1") // the driver asks the server to cancel it: that does not arrive
+			// the driver asks the server to cancel it: that does not arrive
+			proxy.SetTarget("127.0.0.1:1")
 			held := await.Context(t)
 			c, cancel := context.WithCancel(held)
 			go func() {
@@ -508,8 +510,8 @@ func TestStatementLate(t *testing.T) {
 			store.pool = second
 			b.must(do(await.Context(t), store))
 			check()
-			if name == "park" {
-				for _, row := range b.runs(all, b.fedChain())[0].Rows {
+			if name == "defer" {
+				for _, row := range b.runs(all, b.fedGroup())[0].Rows {
 					b.must(store.Apply(await.Context(t), []retrystore.Result{{Row: row, Kind: retrystore.Delivered}}))
 				}
 			}
@@ -519,8 +521,8 @@ func TestStatementLate(t *testing.T) {
 				b.must(second.QueryRow(await.Context(t), `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&ended))
 				return ended
 			})
-			if name == "park" {
-				if runs := b.runs(all, b.fedChain()); len(runs) > 0 {
+			if name == "defer" {
+				if runs := b.runs(all, b.fedGroup()); len(runs) > 0 {
 					t.Fatalf("it is there again: %+v", runs)
 				}
 			} else {
@@ -548,44 +550,46 @@ func TestSessionThatDoesNotEnd(t *testing.T) {
 	thaw := sync.OnceFunc(func() { send(syscall.SIGCONT) })
 	t.Cleanup(thaw)
 	store.doubt[pid] = true
-	if err := store.Park(await.Context(t), []*retrystore.Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
+	if err := store.Defer(await.Context(t), []*retrystore.Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
 		t.Errorf("beside a session that lives: %v", err)
 	}
 	b.wantWhere("", row)
 	thaw()
-	b.must(store.Park(await.Context(t), []*retrystore.Row{row}))
-	b.wantWhere("parked", row)
+	b.must(store.Defer(await.Context(t), []*retrystore.Row{row}))
+	b.wantWhere("deferred", row)
 	equal(t, "doubts left", len(store.doubt), 0)
 }
 
-func (b *bench) fedChain() uint64 {
-	chain, _ := b.c.Scope.Chain(&outbox.Event{Hash: uint64(*outbox.Digest([]byte("fed"))), Ordered: true}, 1)
-	return chain
+func (b *bench) fedGroup() uint64 {
+	group, _ := b.c.Scope.Group(&event.Event{Hash: uint64(*event.Digest([]byte("fed"))), Ordered: true}, 1)
+	return group
 }
 
 // unknown are calls whose outcome may get lost, each with a check that it was carried out once.
 var unknown = map[string]func(b *bench) (do func(context.Context, retrystore.Store) error, check func()){
-	"park": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
-		row, letter := b.row("fed", 1, 1), b.row("dead", 1, 1)
-		letter.Dead = true
-		return func(c context.Context, s retrystore.Store) error { return s.Park(c, []*retrystore.Row{row, letter}) },
-			func() { b.wantWhere("parked", row); b.wantWhere("open", letter) }
+	"defer": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
+		row, deadLetter := b.row("fed", 1, 1), b.row("dead", 1, 1)
+		deadLetter.Dead = true
+		return func(c context.Context, s retrystore.Store) error {
+				return s.Defer(c, []*retrystore.Row{row, deadLetter})
+			},
+			func() { b.wantWhere("deferred", row); b.wantWhere("open", deadLetter) }
 	},
 	"apply": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
 		rows := b.rows(3, fmt.Sprint("apply", b.at), 1, 1)
-		b.park(rows...)
+		b.deferRow(rows...)
 		results := []retrystore.Result{{Row: rows[0], Kind: retrystore.Delivered}, {Row: rows[1], Kind: retrystore.Dead}, {Row: rows[2], Kind: retrystore.Backoff, Reason: "invalid", Attempts: 1, After: time.Hour}}
 		return func(c context.Context, s retrystore.Store) error { return s.Apply(c, results) },
 			func() {
 				b.wantWhere("", rows[0])
 				b.wantWhere("open", rows[1])
-				b.wantRows(rows[2].Chain, rows[2])
-				equal(b, "attempts", b.runs(all, rows[2].Chain)[0].Rows[0].Attempts, 1)
+				b.wantRows(rows[2].Group, rows[2])
+				equal(b, "attempts", b.runs(all, rows[2].Group)[0].Rows[0].Attempts, 1)
 			}
 	},
 	"answer": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
-		letter := b.letter("k")
-		id := b.Ask(b.c, retrystore.Discard, letter.N, outbox.Route{})
+		deadLetter := b.deadLetter("k")
+		id := b.Ask(b.c, retrystore.Discard, deadLetter.N, event.Route{})
 		a := []retrystore.Answer{{Request: b.request(id)}}
 		return func(c context.Context, s retrystore.Store) error {
 				done, err := s.Answer(c, a)
@@ -594,17 +598,17 @@ var unknown = map[string]func(b *bench) (do func(context.Context, retrystore.Sto
 				}
 				return err
 			}, func() {
-				b.wantWhere("discarded", letter)
-				equal(b, "audit", len(b.audit(letter.N)), 1)
+				b.wantWhere("discarded", deadLetter)
+				equal(b, "audit", len(b.audit(deadLetter.N)), 1)
 			}
 	},
 	"expire": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
-		letter := b.letter("k")
-		b.answer(b.Ask(b.c, retrystore.Discard, letter.N, outbox.Route{}), true, sink.Outcome{})
+		deadLetter := b.deadLetter("k")
+		b.answer(b.Ask(b.c, retrystore.Discard, deadLetter.N, event.Route{}), true, sink.Outcome{})
 		return func(c context.Context, s retrystore.Store) error {
 				_, err := s.Expire(c, time.Nanosecond, 10)
 				return err
 			},
-			func() { b.wantWhere("purged", letter) }
+			func() { b.wantWhere("purged", deadLetter) }
 	},
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -18,14 +18,14 @@ func says(row *store.Row, text string) *store.Row {
 // Nothing is left of a purged row but its position and what says nothing of the event, however it
 // became a dead letter.
 func testPurgedRows(b *bench, w *database) {
-	direct, moved, parked := says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person")
+	direct, moved, deferred := says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person")
 	direct.Dead = true
-	b.park(direct, moved, parked)
-	b.answer(b.Ask(b.c, store.DeadLetter, moved.N, outbox.Route{}), true, sink.Outcome{})
-	for _, row := range []*store.Row{direct, moved, parked} {
-		b.answer(b.Ask(b.c, store.Purge, row.N, outbox.Route{}), true, sink.Outcome{})
+	b.deferRow(direct, moved, deferred)
+	b.answer(b.Ask(b.c, store.DeadLetter, moved.N, event.Route{}), true, sink.Outcome{})
+	for _, row := range []*store.Row{direct, moved, deferred} {
+		b.answer(b.Ask(b.c, store.Purge, row.N, event.Route{}), true, sink.Outcome{})
 		var left string
-		w.scan(`SELECT (to_jsonb(d) - '{slot,system_id,incarnation,commit_lsn,idx,n,parked_at,died_at,closed_at,commit_time,event_time,state,class,reason,
+		w.scan(`SELECT (to_jsonb(d) - '{slot,system_id,incarnation,commit_lsn,idx,n,deferred_at,died_at,closed_at,commit_time,event_time,state,class,reason,
 			attempts,payload_kind,first_failed_at,failed_at}'::text[])::text FROM cdc_relay.dead_letter d WHERE n = $1`, []any{row.N}, &left)
 		for _, v := range []string{": null", ": 0", ": false", `: ""`} {
 			left = strings.ReplaceAll(left, v, ":")
@@ -38,26 +38,26 @@ func testPurgedRows(b *bench, w *database) {
 
 // What was said of the replays of a purged row goes with it; others' requests stay as they are.
 func testPurgedRequests(b *bench, w *database) {
-	letter, kept := says(b.row("anna", 1, 1), "not anna's"), says(b.row("bob", 1, 1), "no e")
-	letter.Dead, kept.Dead = true, true
-	b.park(letter, kept)
-	to := outbox.Route{Name: []byte("to-anna"), RoutingKey: []byte("anna")}
-	failed := b.Ask(b.c, store.Replay, letter.N, to)
+	deadLetter, kept := says(b.row("anna", 1, 1), "not anna's"), says(b.row("bob", 1, 1), "no e")
+	deadLetter.Dead, kept.Dead = true, true
+	b.deferRow(deadLetter, kept)
+	to := event.Route{Name: []byte("to-anna"), RoutingKey: []byte("anna")}
+	failed := b.Ask(b.c, store.Replay, deadLetter.N, to)
 	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: "anna is no name"}})
 	others := b.Ask(b.c, store.Replay, kept.N, to)
 	b.answer(others, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "no e"}})
 	// Together with a replay that is refused.
-	again := b.Ask(b.c, store.Replay, kept.N, outbox.Route{})
+	again := b.Ask(b.c, store.Replay, kept.N, event.Route{})
 	_, err := b.Answer(await.Context(b.T), []store.Answer{
 		{Request: b.request(again), Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: "no e"}}},
-		{Request: b.request(b.Ask(b.c, store.Purge, letter.N, outbox.Route{}))},
+		{Request: b.request(b.Ask(b.c, store.Purge, deadLetter.N, event.Route{}))},
 	})
 	b.must(err)
-	b.wantWhere("purged", letter)
+	b.wantWhere("purged", deadLetter)
 	b.wantAsked(failed, "failed", store.WordsPurged)
 	b.wantAsked(others, "failed", "no_exchange: no e")
 	var left string
 	w.scan(`SELECT coalesce(string_agg(r::text, ' '), '') FROM cdc_relay.request r WHERE slot = $1 AND n <> $2 AND (route_name IS NOT NULL OR routing_key IS NOT NULL)`, []any{b.c.Slot, kept.N}, &left)
 	equal(b, "requests that name a place", left, "")
-	equal(b, "audit", b.audit(letter.N)[0], "ann, replay, "+letter.Event.Position.String()+", why, invalid")
+	equal(b, "audit", b.audit(deadLetter.N)[0], "ann, replay, "+deadLetter.Event.Position.String()+", why, invalid")
 }

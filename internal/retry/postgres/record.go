@@ -12,29 +12,29 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // record is a row as the columns that retry and dead_letter have in common hold it.
 type record struct {
-	incarnation                   int64
-	commit                        string
-	index, n                      int64
-	chain, unit, dest, hash       int64
-	keyed, ordered                bool
-	attempts                      int32
-	bytes                         int64
-	first, last                   *time.Time
-	class, reason                 string
-	errorText, destination        string
-	routeName, routingKey         []byte
-	commitTime, eventTime         time.Time
-	id, aggregate, key, typ       []byte
-	payloadKind                   int16
-	payload, traceparent, headers []byte
-	columns, fault, raw           []byte
+	incarnation                        int64
+	commit                             string
+	index, n                           int64
+	group, exchangeOrTopic, dest, hash int64
+	keyed, ordered                     bool
+	attempts                           int32
+	bytes                              int64
+	first, last                        *time.Time
+	class, reason                      string
+	errorText, destination             string
+	routeName, routingKey              []byte
+	commitTime, eventTime              time.Time
+	id, aggregate, key, typ            []byte
+	payloadKind                        int16
+	payload, traceparent, headers      []byte
+	columns, fault, raw                []byte
 }
 
 // field is one of those columns: its name, the type of the array its values are sent in, and where
@@ -65,8 +65,8 @@ var fields = []field{
 	column("commit_lsn", "text", func(r *record) *string { return &r.commit }),
 	column("idx", "bigint", func(r *record) *int64 { return &r.index }),
 	column("n", "bigint", func(r *record) *int64 { return &r.n }),
-	column("chain", "bigint", func(r *record) *int64 { return &r.chain }),
-	column("unit", "bigint", func(r *record) *int64 { return &r.unit }),
+	column("ordering_group", "bigint", func(r *record) *int64 { return &r.group }),
+	column("exchange_or_topic", "bigint", func(r *record) *int64 { return &r.exchangeOrTopic }),
 	column("dest", "bigint", func(r *record) *int64 { return &r.dest }),
 	column("hash", "bigint", func(r *record) *int64 { return &r.hash }),
 	column("keyed", "boolean", func(r *record) *bool { return &r.keyed }),
@@ -125,7 +125,7 @@ func (p *Store) record(row *store.Row, as storable) record {
 	ev := &row.Event
 	r := record{
 		incarnation: row.Incarnation, commit: ev.Position.Commit.String(), index: int64(ev.Position.Index), n: row.N,
-		chain: int64(row.Chain), unit: int64(row.Unit), dest: int64(row.Dest), hash: int64(ev.Hash),
+		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(ev.Hash),
 		keyed: ev.Ordered, ordered: row.Ordered, attempts: int32(row.Attempts), bytes: int64(ev.Size() + len(ev.Raw)),
 		first: instant(row.First), last: instant(row.Last),
 		errorText: as.errorText(row.Words), destination: as(store.BoundedText(row.Destination, store.TextSize)),
@@ -145,7 +145,7 @@ func (p *Store) record(row *store.Row, as storable) record {
 }
 
 // row is the row that the record stores, with its times, in seconds from now.
-func (p *Store) row(r *record, parkedAt float64, next *float64) (*store.Row, error) {
+func (p *Store) row(r *record, deferredAt float64, next *float64) (*store.Row, error) {
 	commit, err := pglogrepl.ParseLSN(r.commit)
 	if err != nil {
 		return nil, err
@@ -157,16 +157,16 @@ func (p *Store) row(r *record, parkedAt float64, next *float64) (*store.Row, err
 	now := time.Now()
 	row := &store.Row{
 		N: r.n, Incarnation: r.incarnation,
-		Event: outbox.Event{
-			Position: outbox.Position{Commit: commit, Index: uint32(r.index)}, CommitTime: r.commitTime.UTC(), Time: r.eventTime.UTC(),
+		Event: event.Event{
+			Position: event.Position{Commit: commit, Index: uint32(r.index)}, CommitTime: r.commitTime.UTC(), Time: r.eventTime.UTC(),
 			ID: r.id, Aggregate: r.aggregate, Key: r.key, Type: r.typ,
-			Payload: r.payload, PayloadKind: outbox.PayloadKind(r.payloadKind), Traceparent: r.traceparent, Headers: r.headers,
-			Columns: columns, Route: &outbox.Route{Name: r.routeName, RoutingKey: r.routingKey},
+			Payload: r.payload, PayloadKind: event.PayloadKind(r.payloadKind), Traceparent: r.traceparent, Headers: r.headers,
+			Columns: columns, Route: &event.Route{Name: r.routeName, RoutingKey: r.routingKey},
 			Ordered: r.keyed, Hash: uint64(r.hash), Raw: r.raw,
 		},
-		Chain: uint64(r.chain), Ordered: r.ordered, Unit: uint64(r.unit), Dest: uint64(r.dest),
+		Group: uint64(r.group), Ordered: r.ordered, ExchangeOrTopic: uint64(r.exchangeOrTopic), Dest: uint64(r.dest),
 		Class: classOf(r.class), Reason: sink.Reason(r.reason), Words: r.errorText, Destination: r.destination, Attempts: int(r.attempts),
-		First: at(r.first), Last: at(r.last), ParkedAt: now.Add(seconds(parkedAt)),
+		First: at(r.first), Last: at(r.last), DeferredAt: now.Add(seconds(deferredAt)),
 	}
 	if next != nil {
 		row.NextAttempt = now.Add(seconds(*next))
@@ -215,21 +215,21 @@ func rowOf(alias string, dead bool, full string) string {
 	if dead {
 		next = "NULL::float8"
 	}
-	return fieldsOf(alias, instead) + ", extract(epoch FROM " + alias + ".parked_at - now())::float8 AS parked_in, " + next + " AS next_in"
+	return fieldsOf(alias, instead) + ", extract(epoch FROM " + alias + ".deferred_at - now())::float8 AS parked_in, " + next + " AS next_in"
 }
 
 // scanRow reads a row of rowOf; more are the targets of the columns before it.
 func (p *Store) scanRow(rows pgx.Rows, more ...any) (*store.Row, error) {
 	var (
-		r      record
-		parked float64
-		next   *float64
+		r        record
+		deferred float64
+		next     *float64
 	)
 	for _, f := range fields {
 		more = append(more, f.target(&r))
 	}
-	if err := rows.Scan(append(more, &parked, &next)...); err != nil {
+	if err := rows.Scan(append(more, &deferred, &next)...); err != nil {
 		return nil, err
 	}
-	return p.row(&r, parked, next)
+	return p.row(&r, deferred, next)
 }

@@ -20,7 +20,7 @@ var requestsSQL = fence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay
 			WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' ORDER BY q.kind = 'replay', q.id LIMIT $4),
 		rows AS MATERIALIZED (
 			SELECT q.id AS request, true AS dead, t.state = 'open' AS open, t.n AS found, t.bytes AS size FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
-			UNION ALL SELECT q.id, false AS dead, false AS open, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'deadletter', 'purge')),
+			UNION ALL SELECT q.id, false AS dead, false AS open, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'dead_letter', 'purge')),
 		sized AS (SELECT q.*, r.dead, r.open, r.found, sum(z.size) OVER (ORDER BY q.kind = 'replay', q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
 			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' AND $5::bigint > 0 THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
 		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, s.open, t.*
@@ -99,7 +99,7 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 // emptied are the columns that purge leaves nothing in. What stays is the position, and what says
 // nothing of the event.
 func emptied() string {
-	list := "chain = 0, unit = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
+	list := "ordering group = 0, exchange or topic = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
 	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw", ", ") {
 		list += name + " = NULL, "
 	}
@@ -108,7 +108,7 @@ func emptied() string {
 
 // bare are the columns of a purged row when it is made of one of retry.
 var bare = map[string]string{
-	"chain": "0", "unit": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
+	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
 	"type": "NULL::bytea", "payload": "NULL::bytea", "traceparent": "NULL::bytea", "headers": "NULL::bytea", "columns": "NULL::bytea",
 	"fault": "NULL::bytea", "raw": "NULL::bytea",
@@ -121,7 +121,7 @@ var bare = map[string]string{
 var answerSQL = func() string {
 	a := answerArrays(nil, nil)
 	x := a.sql(5) + ` AS x(` + a.list() + `)`
-	letter := func(name, assignments, which, result string) string {
+	deadLetter := func(name, assignments, which, result string) string {
 		return name + ` AS (UPDATE cdc_relay.dead_letter t SET ` + assignments + ` FROM q WHERE ` + named + ` AND ` + which + ` RETURNING x_request, ` + result + ` AS result)`
 	}
 	taken := func(name, kind string) string {
@@ -131,26 +131,26 @@ var answerSQL = func() string {
 	return fence + `, q AS MATERIALIZED (SELECT x.*, r.kind, r.who, r.reason AS why, r.n AS target FROM fence, ` + x + ` JOIN cdc_relay.request r ON r.id = x_request
 			WHERE r.slot = $1 AND r.system_id = $3 AND (r.state = 'waiting' OR r.state = 'cancelled' AND x_verdict = 'replayed') AND x_verdict <> 'waits'
 			FOR UPDATE OF r),
-		` + letter("closed", `state = CASE q.kind WHEN 'replay' THEN 'replayed' ELSE 'discarded' END, closed_at = now()`,
+		` + deadLetter("closed", `state = CASE q.kind WHEN 'replay' THEN 'replayed' ELSE 'discarded' END, closed_at = now()`,
 		`t.state = 'open' AND (q.x_verdict = 'replayed' OR q.x_verdict = 'carry out' AND q.kind = 'discard')`, "t.state") + `,
-		` + letter("refused", strings.TrimSuffix(set(), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
-		` + letter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
+		` + deadLetter("refused", strings.TrimSuffix(set(), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
+		` + deadLetter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
-		` + letter("purged", emptied()+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
+		` + deadLetter("purged", emptied()+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
 		`t.state <> 'purged' AND `+purges, "'purged'") + `,
 		purging AS MATERIALIZED (SELECT t.n FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
 			UNION ALL SELECT t.n FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),
 		asked AS (UPDATE cdc_relay.request r SET route_name = NULL, routing_key = NULL, result = CASE r.state WHEN 'failed' THEN '` + store.WordsPurged + `' ELSE r.result END
 			FROM purging p WHERE r.n = p.n AND r.slot = $1 AND r.state <> 'waiting' AND r.id NOT IN (SELECT x_request FROM q)),
-		` + taken("dying", "deadletter") + `,
+		` + taken("dying", "dead_letter") + `,
 		` + taken("going", "purge") + `,
-		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at)
-			SELECT t.slot, t.system_id, ` + fieldsOf("t", nil) + `, t.parked_at FROM dying t),
-		gone AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, parked_at, state, closed_at)
-			SELECT t.slot, t.system_id, ` + fieldsOf("t", bare) + `, t.parked_at, 'purged', now() FROM going t),
+		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)
+			SELECT t.slot, t.system_id, ` + fieldsOf("t", nil) + `, t.deferred_at FROM dying t),
+		gone AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at, state, closed_at)
+			SELECT t.slot, t.system_id, ` + fieldsOf("t", bare) + `, t.deferred_at, 'purged', now() FROM going t),
 		retried AS (UPDATE cdc_relay.retry t SET next_attempt = now() FROM (
 				SELECT DISTINCT h.n FROM q JOIN cdc_relay.retry t ON ` + named + ` CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
-				WHERE ` + inSlot("h") + ` AND h.chain = t.chain ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
+				WHERE ` + inSlot("h") + ` AND h.ordering_group = t.ordering_group ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
 				WHERE q.x_verdict = 'carry out' AND q.kind = 'retry') h WHERE t.n = h.n),
 		effects AS (SELECT * FROM closed UNION ALL SELECT * FROM redacted UNION ALL SELECT * FROM purged
 			UNION ALL SELECT x_request, 'dead letter' FROM dying UNION ALL SELECT x_request, 'purged' FROM going

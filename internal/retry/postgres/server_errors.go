@@ -31,7 +31,7 @@ func (d redacted) Error() string {
 }
 
 // wordless are the SQLSTATEs, by their beginnings, whose messages of the server itself name
-// objects, and no values: an operator needs them to see what to mend. Of all others, those that
+// objects, and no values: an operator needs them to see what to fix. Of all others, those that
 // code of users chooses (P0001, 45000) and internal errors among them, the message is not shown.
 var wordless = []string{
 	"08", "0A", "21", "23", "25", "26", "28", "3D", "3F", "40", "42501", "42703", "42704", "42804", "42883", "42P01", "42P05", "42P10",

@@ -38,8 +38,8 @@ func TestErrorsShowNoValues(t *testing.T) {
 		{"54000", `index row size 2712 exceeds btree version 4 maximum 2704 for index "x"`, `for index "x"`},
 	} {
 		server := &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: tc.code, Message: tc.message, Detail: "Failing row contains (secret)."}
-		err := fmt.Errorf("park rows: %w", redacted{fmt.Errorf("run: %w", server)})
-		if text := err.Error(); !strings.Contains(text, tc.want) || strings.Contains(text, "secret") || !strings.Contains(text, tc.code) || !strings.HasPrefix(text, "park rows: run: ERROR: ") {
+		err := fmt.Errorf("defer rows: %w", redacted{fmt.Errorf("run: %w", server)})
+		if text := err.Error(); !strings.Contains(text, tc.want) || strings.Contains(text, "secret") || !strings.Contains(text, tc.code) || !strings.HasPrefix(text, "defer rows: run: ERROR: ") {
 			t.Errorf("%s: %s", tc.message, text)
 		}
 		var again *pgconn.PgError

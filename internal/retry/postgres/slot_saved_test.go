@@ -11,7 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -94,30 +94,31 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 	s := &walsender{t: t, w: w, slot: b.c.Slot}
 	w.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, s.slot)
 	s.start()
-	open, err := connect(t, w.conn.Config().ConnString()).Begin(await.Context(t)) // keeps restart_lsn where it is
+	// keeps restart_lsn where it is
+	open, err := connect(t, w.conn.Config().ConnString()).Begin(await.Context(t))
 	b.must(err)
 	_, err = open.Exec(await.Context(t), insertEvent)
 	b.must(err)
 	s.report()
 
-	letter := b.row("k", 1, 1)
-	letter.Dead = true
-	letter.Event.Position.Commit = s.look().flush
-	b.park(letter)
-	b.answer(b.Ask(b.c, store.Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
+	deadLetter := b.row("k", 1, 1)
+	deadLetter.Dead = true
+	deadLetter.Event.Position.Commit = s.look().flush
+	b.deferRow(deadLetter)
+	b.answer(b.Ask(b.c, store.Purge, deadLetter.N, event.Route{}), true, sink.Outcome{})
 	expire := func(want string) {
 		t.Helper()
 		if _, err := b.Expire(await.Context(t), 0, 10); err != nil {
 			t.Fatal(err)
 		}
-		b.wantWhere(want, letter)
+		b.wantWhere(want, deadLetter)
 	}
 	for range 3 { // confirmed, but the server has no reason to save it
 		s.report()
 		expire("purged")
 	}
-	if v := s.look(); v.restart > letter.Event.Position.Commit || v.flush <= letter.Event.Position.Commit {
-		t.Fatalf("the slot is not where this test needs it: %+v, letter at %s", v, letter.Event.Position)
+	if v := s.look(); v.restart > deadLetter.Event.Position.Commit || v.flush <= deadLetter.Event.Position.Commit {
+		t.Fatalf("the slot is not where this test needs it: %+v, dead letter at %s", v, deadLetter.Event.Position)
 	}
 	b.must(open.Commit(await.Context(t)))
 	pass := func() {
@@ -125,7 +126,7 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 		await.Until(t, "restart_lsn to move", func() bool {
 			w.exec(`CHECKPOINT`) // writes which transactions run
 			s.report()
-			return s.look().restart > letter.Event.Position.Commit
+			return s.look().restart > deadLetter.Event.Position.Commit
 		}, func() any { return s.look() })
 	}
 	pass()
@@ -148,8 +149,8 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.conn = connect(t, w.url)
-	if v := s.look(); v.flush <= letter.Event.Position.Commit {
-		t.Errorf("after the crash the slot sends from %s on: the letter at %s again", v.flush, letter.Event.Position)
+	if v := s.look(); v.flush <= deadLetter.Event.Position.Commit {
+		t.Errorf("after the crash the slot sends from %s on: the dead letter at %s again", v.flush, deadLetter.Event.Position)
 	}
 	if _, err := b.Expire(await.Context(t), 0, 10); err != nil && errors.Is(err, store.ErrFenced) {
 		t.Error(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // refusing are the classes of SQLSTATE that blame what the statement carries, so that the same
-// again is refused again: data, integrity, program limit, internal error. What an operator mends or
+// again is refused again: data, integrity, program limit, internal error. What an operator fixes or
 // what passes by itself (a right that is missing, locks, timeouts, a full disk, a server that
 // stops) is not among them: the same statement is simply made again.
 var refusing = []string{"22", "23", "54", "XX"}

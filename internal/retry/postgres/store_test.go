@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -29,11 +29,11 @@ type world interface {
 	store(c store.Config) store.Store
 	mirror(c store.Config) dlq.MirrorStore
 	raise(slot string) int64 // a new leader; its epoch
-	Ask(c store.Config, kind store.RequestKind, n int64, route outbox.Route) int64
+	Ask(c store.Config, kind store.RequestKind, n int64, route event.Route) int64
 	cancel(id int64)
 	Asked(id int64) (state, result string)
 	audit(n int64) []string // "who, what, position, why, result"
-	where(n int64) string   // parked, or the state of the letter; "": nowhere
+	where(n int64) string   // deferred, or the state of the dead letter; "": nowhere
 }
 
 // bench is a store of one slot with a leader, in a world where other tests have other slots.
@@ -72,7 +72,7 @@ func (b *bench) must(err error) {
 }
 
 // row is a row of a key that is going to a destination of a unit.
-func (b *bench) row(key string, unit, dest uint64) *store.Row {
+func (b *bench) row(key string, exchangeOrTopic, dest uint64) *store.Row {
 	b.Helper()
 	if b.lease%store.LeaseSize == 0 {
 		first, err := b.Lease(await.Context(b.T))
@@ -81,42 +81,42 @@ func (b *bench) row(key string, unit, dest uint64) *store.Row {
 	}
 	b.lease++
 	b.at++
-	ev := outbox.Event{
-		Position:   outbox.Position{Commit: pglogrepl.LSN(0x1_0000_0000 + uint64(b.at)/10), Index: b.at % 10},
+	ev := event.Event{
+		Position:   event.Position{Commit: pglogrepl.LSN(0x1_0000_0000 + uint64(b.at)/10), Index: b.at % 10},
 		CommitTime: time.Date(2025, 11, 20, 12, 0, 0, 123456000, time.UTC), Time: time.Date(2025, 11, 20, 11, 0, 0, 0, time.UTC),
 		ID: fmt.Appendf(nil, "id%d", b.at), Aggregate: []byte("order"), Key: []byte(key), Type: []byte("created"), Payload: []byte(`{}`),
-		Ordered: true, Hash: uint64(*outbox.Digest([]byte(key))),
-		Route: &outbox.Route{Name: fmt.Appendf(nil, "unit%d", int64(unit)), RoutingKey: fmt.Appendf(nil, "dest%d", int64(dest))},
+		Ordered: true, Hash: uint64(*event.Digest([]byte(key))),
+		Route: &event.Route{Name: fmt.Appendf(nil, "unit%d", int64(exchangeOrTopic)), RoutingKey: fmt.Appendf(nil, "dest%d", int64(dest))},
 	}
-	row := &store.Row{N: b.lease, Incarnation: b.c.Incarnation, Event: ev, Unit: unit, Dest: dest}
-	row.Chain, row.Ordered = b.c.Scope.Chain(&ev, unit)
+	row := &store.Row{N: b.lease, Incarnation: b.c.Incarnation, Event: ev, ExchangeOrTopic: exchangeOrTopic, Dest: dest}
+	row.Group, row.Ordered = b.c.Scope.Group(&ev, exchangeOrTopic)
 	return row
 }
 
-func (b *bench) rows(n int, key string, unit, dest uint64) []*store.Row {
+func (b *bench) rows(n int, key string, exchangeOrTopic, dest uint64) []*store.Row {
 	list := make([]*store.Row, n)
 	for i := range list {
-		list[i] = b.row(key, unit, dest)
+		list[i] = b.row(key, exchangeOrTopic, dest)
 	}
 	return list
 }
 
-func (b *bench) park(rows ...*store.Row) { b.Helper(); b.must(b.Park(await.Context(b.T), rows)) }
+func (b *bench) deferRow(rows ...*store.Row) { b.Helper(); b.must(b.Defer(await.Context(b.T), rows)) }
 
-// letter parks a dead letter.
-func (b *bench) letter(key string) *store.Row {
+// dead letter defers a dead letter.
+func (b *bench) deadLetter(key string) *store.Row {
 	b.Helper()
 	row := b.row(key, 1, 1)
 	row.Dead, row.Class, row.Reason, row.Words, row.Destination = true, sink.Permanent, sink.TooLarge, "too large", `exchange "e"`
-	b.park(row)
+	b.deferRow(row)
 	return row
 }
 
 const all = 1 << 40
 
-func (b *bench) runs(acked int64, chains ...uint64) []store.Run {
+func (b *bench) runs(acked int64, groups ...uint64) []store.Run {
 	b.Helper()
-	runs, err := b.Runs(await.Context(b.T), chains, 1000, all, acked)
+	runs, err := b.Runs(await.Context(b.T), groups, 1000, all, acked)
 	b.must(err)
 	return runs
 }
@@ -130,14 +130,14 @@ func numbers(rows []*store.Row) []int64 {
 	return list
 }
 
-func (b *bench) wantRows(chain uint64, want ...*store.Row) {
+func (b *bench) wantRows(group uint64, want ...*store.Row) {
 	b.Helper()
-	runs := b.runs(all, chain)
+	runs := b.runs(all, group)
 	if len(want) == 0 && len(runs) == 0 {
 		return
 	}
 	if len(runs) != 1 || !slices.Equal(numbers(runs[0].Rows), numbers(want)) {
-		b.Fatalf("chain %x: got %+v, want rows %v", chain, runs, numbers(want))
+		b.Fatalf("ordering group %x: got %+v, want rows %v", group, runs, numbers(want))
 	}
 }
 
@@ -153,7 +153,7 @@ func (b *bench) wantWhere(want string, rows ...*store.Row) {
 func (b *bench) counts() map[uint64]int {
 	b.Helper()
 	counts := map[uint64]int{}
-	_, err := b.Load(await.Context(b.T), func(c store.Count) error { counts[c.Chain] += c.Rows; return nil })
+	_, err := b.Load(await.Context(b.T), func(c store.Count) error { counts[c.Group] += c.Rows; return nil })
 	b.must(err)
 	return counts
 }
@@ -173,32 +173,32 @@ func equal[T any](t failer, what string, got, want T) {
 
 // conformance is what both stores must do.
 var conformance = map[string]func(*bench){
-	"round trip":          testRoundTrip,
-	"columns by name":     testColumnsByName,
-	"parked twice":        testParkedTwice,
-	"another event":       testAnotherEvent,
-	"load":                testLoad,
-	"load in pages":       testLoadInPages,
-	"load by other order": testRescope,
-	"positions":           testPositions,
-	"runs":                testRuns,
-	"held by a letter":    testHold,
-	"sweep":               testSweep,
-	"due":                 testDue,
-	"apply":               testApply,
-	"refusals":            testRefusals,
-	"requests":            testRequests,
-	"answers":             testAnswers,
-	"replay":              testReplay,
-	"cancel":              testCancel,
-	"purge":               testPurge,
-	"fence":               testFence,
-	"another system":      testAnotherSystem,
-	"former incarnation":  testFormerIncarnation,
-	"expire":              testExpire,
-	"mirror":              testMirror,
-	"mirror's fence":      testMirrorFence,
-	"lease":               testLease,
+	"round trip":            testRoundTrip,
+	"columns by name":       testColumnsByName,
+	"deferred twice":        testDeferredTwice,
+	"another event":         testAnotherEvent,
+	"load":                  testLoad,
+	"load in pages":         testLoadInPages,
+	"load by other order":   testRescope,
+	"positions":             testPositions,
+	"runs":                  testRuns,
+	"held by a dead letter": testHold,
+	"sweep":                 testSweep,
+	"due":                   testDue,
+	"apply":                 testApply,
+	"refusals":              testRefusals,
+	"requests":              testRequests,
+	"answers":               testAnswers,
+	"replay":                testReplay,
+	"cancel":                testCancel,
+	"purge":                 testPurge,
+	"fence":                 testFence,
+	"another system":        testAnotherSystem,
+	"former incarnation":    testFormerIncarnation,
+	"expire":                testExpire,
+	"mirror":                testMirror,
+	"mirror's fence":        testMirrorFence,
+	"lease":                 testLease,
 }
 
 func TestMemory(t *testing.T) {
@@ -216,38 +216,38 @@ func testRoundTrip(b *bench) {
 	rows := b.rows(8, "k", 1, 2)
 	rows[0].Event.Columns = [][]byte{nil, {}, []byte("v\x00")}
 	rows[1].Event.Columns = [][]byte{[]byte(big), nil, nil}
-	ev := func(i int) *outbox.Event { return &rows[i].Event }
-	ev(0).Payload, ev(0).PayloadKind = nil, outbox.JSON
-	ev(1).Payload, ev(1).PayloadKind = []byte{}, outbox.Text
-	ev(2).Payload, ev(2).PayloadKind = []byte{0, 1, 255}, outbox.Binary
+	ev := func(i int) *event.Event { return &rows[i].Event }
+	ev(0).Payload, ev(0).PayloadKind = nil, event.JSON
+	ev(1).Payload, ev(1).PayloadKind = []byte{}, event.Text
+	ev(2).Payload, ev(2).PayloadKind = []byte{0, 1, 255}, event.Binary
 	ev(3).Key, ev(3).Aggregate, ev(3).Type = []byte(big), []byte(big), []byte(big)
 	ev(3).ID, ev(3).Payload = []byte(big), bytes.Repeat([]byte("p\x00"), 1<<20)
 	ev(4).Key, ev(4).Aggregate, ev(4).Type = nil, []byte{}, []byte{}
-	ev(4).Route = &outbox.Route{Name: nil, RoutingKey: []byte{}}
+	ev(4).Route = &event.Route{Name: nil, RoutingKey: []byte{}}
 	ev(5).ID, ev(5).Fault, ev(5).Raw, ev(5).Ordered = nil, errors.New("id is NULL"), []byte("{\"id\": \x00}"), false
-	ev(5).Route = &outbox.Route{}
+	ev(5).Route = &event.Route{}
 	ev(6).Traceparent, ev(6).Headers = []byte("00-ab"), []byte(`{"a": 1}`)
 	rows[6].Class, rows[6].Reason, rows[6].Attempts, rows[6].First, rows[6].Last = sink.Transient, sink.Invalid, 3, first, first.Add(time.Second)
 	rows[6].Words, rows[6].Destination = "no", `exchange "ü"`
 	rows[6].NextAttempt = time.Now().Add(time.Hour)
-	ev(7).Hash, rows[7].Unit, rows[7].Dest = 1<<63, 1<<64-1, 1<<63+1
+	ev(7).Hash, rows[7].ExchangeOrTopic, rows[7].Dest = 1<<63, 1<<64-1, 1<<63+1
 	ev(7).Position.Index = 1<<32 - 1
-	rows[7].Chain, rows[7].Ordered = b.c.Scope.Chain(ev(7), rows[7].Unit)
+	rows[7].Group, rows[7].Ordered = b.c.Scope.Group(ev(7), rows[7].ExchangeOrTopic)
 	for i, row := range rows {
-		row.Chain = 1<<63 + uint64(i) // each alone
+		row.Group = 1<<63 + uint64(i) // each alone
 		if ev(i).Columns == nil {
 			ev(i).Columns = make([][]byte, 3)
 		}
 	}
-	b.park(rows...)
+	b.deferRow(rows...)
 	for _, want := range rows {
-		runs := b.runs(all, want.Chain)
-		if len(runs) != 1 || len(runs[0].Rows) != 1 || runs[0].Chain != want.Chain {
+		runs := b.runs(all, want.Group)
+		if len(runs) != 1 || len(runs[0].Rows) != 1 || runs[0].Group != want.Group {
 			b.Fatalf("got %+v", runs)
 		}
 		got := *runs[0].Rows[0]
-		if d := time.Since(got.ParkedAt).Abs(); d > time.Minute {
-			b.Errorf("parked %v ago", d)
+		if d := time.Since(got.DeferredAt).Abs(); d > time.Minute {
+			b.Errorf("deferred %v ago", d)
 		}
 		if d := got.NextAttempt.Sub(want.NextAttempt).Abs(); d > time.Minute {
 			b.Errorf("next attempt off by %v", d)
@@ -256,7 +256,7 @@ func testRoundTrip(b *bench) {
 			equal(b, "fault", got.Event.Fault.Error(), fault.Error())
 			got.Event.Fault = fault
 		}
-		got.ParkedAt, got.NextAttempt = want.ParkedAt, want.NextAttempt
+		got.DeferredAt, got.NextAttempt = want.DeferredAt, want.NextAttempt
 		equal(b, "row", got, *want)
 	}
 }
@@ -265,19 +265,19 @@ func testColumnsByName(b *bench) {
 	b = b.with(func(c *store.Config) { c.Columns = []string{"a", "b"} })
 	row := b.row("k", 1, 1)
 	row.Event.Columns = [][]byte{[]byte("A"), {}}
-	b.park(row)
+	b.deferRow(row)
 	b = b.with(func(c *store.Config) { c.Columns = []string{"b", "new", "a"} })
-	equal(b, "columns", b.runs(all, row.Chain)[0].Rows[0].Event.Columns, [][]byte{{}, nil, []byte("A")})
+	equal(b, "columns", b.runs(all, row.Group)[0].Rows[0].Event.Columns, [][]byte{{}, nil, []byte("A")})
 	b = b.with(func(c *store.Config) { c.Columns = nil })
-	equal(b, "columns", b.runs(all, row.Chain)[0].Rows[0].Event.Columns, [][]byte(nil))
+	equal(b, "columns", b.runs(all, row.Group)[0].Rows[0].Event.Columns, [][]byte(nil))
 }
 
-func testParkedTwice(b *bench) {
+func testDeferredTwice(b *bench) {
 	rows := b.rows(3, "k", 1, 1)
 	rows[1].Dead = true
 	for range 2 {
-		b.park(rows...)
-		b.wantRows(rows[0].Chain, rows[0], rows[2])
+		b.deferRow(rows...)
+		b.wantRows(rows[0].Group, rows[0], rows[2])
 		b.wantWhere("open", rows[1])
 	}
 	// With other numbers, and to the other table: what is there stays.
@@ -287,22 +287,22 @@ func testParkedTwice(b *bench) {
 		o.N, o.Dead = b.row("x", 1, 1).N, !row.Dead
 		again[i] = &o
 	}
-	b.park(again...)
-	b.wantRows(rows[0].Chain, rows[0], rows[2])
+	b.deferRow(again...)
+	b.wantRows(rows[0].Group, rows[0], rows[2])
 	b.wantWhere("open", rows[1])
 	b.wantWhere("", again...)
-	b.park() // nothing
+	b.deferRow() // nothing
 }
 
 func testAnotherEvent(b *bench) {
-	parked, dead := b.row("k", 1, 1), b.letter("d")
-	b.park(parked)
-	for _, there := range []*store.Row{parked, dead} {
+	deferred, dead := b.row("k", 1, 1), b.deadLetter("d")
+	b.deferRow(deferred)
+	for _, there := range []*store.Row{deferred, dead} {
 		for _, toDead := range []bool{false, true} {
 			rows := b.rows(3, "k", 1, 1)
 			rows[1].Event.Position, rows[1].Dead, rows[2].Dead = there.Event.Position, toDead, true
 			var refused *store.Refused
-			err := b.Park(await.Context(b.T), rows)
+			err := b.Defer(await.Context(b.T), rows)
 			if !errors.As(err, &refused) || refused.Row != rows[1] {
 				b.Fatalf("got %v", err)
 			}
@@ -312,26 +312,26 @@ func testAnotherEvent(b *bench) {
 	// No id at all, as of a row that could not be decoded, is another one than any.
 	unread := b.row("u", 1, 1)
 	unread.Event.ID = nil
-	b.park(unread)
-	for _, there := range []*store.Row{parked, dead, unread} {
+	b.deferRow(unread)
+	for _, there := range []*store.Row{deferred, dead, unread} {
 		row := b.row("k", 1, 1)
 		row.Event.Position = there.Event.Position
 		if there != unread {
 			row.Event.ID = nil
 		}
 		var refused *store.Refused
-		if err := b.Park(await.Context(b.T), []*store.Row{row}); !errors.As(err, &refused) || refused.Row != row {
+		if err := b.Defer(await.Context(b.T), []*store.Row{row}); !errors.As(err, &refused) || refused.Row != row {
 			b.Errorf("id %q at the position of %q: got %v", row.Event.ID, there.Event.ID, err)
 		}
 	}
-	b.park(unread)
+	b.deferRow(unread)
 	// Twice in one call.
 	rows := b.rows(2, "t", 1, 1)
 	rows[1].Event.Position = rows[0].Event.Position
-	if err := b.Park(await.Context(b.T), rows); err == nil {
+	if err := b.Defer(await.Context(b.T), rows); err == nil {
 		b.Error("two events at one position: no error")
 	}
-	if err := b.Park(await.Context(b.T), rows); err == nil {
+	if err := b.Defer(await.Context(b.T), rows); err == nil {
 		b.Error("two events at one position, again: no error")
 	}
 }
@@ -339,25 +339,25 @@ func testAnotherEvent(b *bench) {
 func testLoad(b *bench) {
 	highest, err := b.Load(await.Context(b.T), func(store.Count) error { return errors.New("nothing is there") })
 	b.must(err)
-	equal(b, "highest", highest, outbox.Position{})
+	equal(b, "highest", highest, event.Position{})
 	k, l, u := b.rows(3, "k", 1, 1), b.rows(2, "k", 2, 1), b.row("", 1, 1)
-	l[1].Event.Key, l[1].Chain = []byte(big), 77 // a chain of two keys: a collision
-	l[0].Chain = 77
+	l[1].Event.Key, l[1].Group = []byte(big), 77 // an ordering group of two keys: a collision
+	l[0].Group = 77
 	u.Event.Key, u.Ordered, u.Event.Ordered = nil, false, false
 	l[1].Event.Hash = l[0].Event.Hash
-	l[0].Chain, _ = b.c.Scope.Chain(&l[0].Event, 2)
-	l[1].Chain = l[0].Chain
-	b.park(slices.Concat(k, l, []*store.Row{u})...)
-	dead := b.letter("k")
+	l[0].Group, _ = b.c.Scope.Group(&l[0].Event, 2)
+	l[1].Group = l[0].Group
+	b.deferRow(slices.Concat(k, l, []*store.Row{u})...)
+	dead := b.deadLetter("k")
 	type is struct {
-		rows int
-		unit uint64
-		name string
+		rows            int
+		exchangeOrTopic uint64
+		name            string
 	}
 	load := func(b *bench) map[uint64]is {
 		got := map[uint64]is{}
 		highest, err := b.Load(await.Context(b.T), func(c store.Count) error {
-			got[c.Chain] = is{got[c.Chain].rows + c.Rows, c.Unit, string(c.Event.Route.Name)}
+			got[c.Group] = is{got[c.Group].rows + c.Rows, c.ExchangeOrTopic, string(c.Event.Route.Name)}
 			if string(c.Event.Aggregate) != "order" || c.Event.Hash != k[0].Event.Hash || !c.Event.Ordered || string(c.Event.Key) != "k" && string(c.Event.Key) != big {
 				b.Errorf("event %+v", c.Event)
 			}
@@ -367,9 +367,9 @@ func testLoad(b *bench) {
 		equal(b, "highest", highest, dead.Event.Position)
 		return got
 	}
-	want := map[uint64]is{k[0].Chain: {3, 1, "unit1"}, l[0].Chain: {2, 2, "unit2"}}
+	want := map[uint64]is{k[0].Group: {3, 1, "unit1"}, l[0].Group: {2, 2, "unit2"}}
 	equal(b, "counts", load(b), want)
-	want[k[0].Chain] = is{4, 1, "unit1"}
+	want[k[0].Group] = is{4, 1, "unit1"}
 	equal(b, "counts under hold", load(b.with(func(c *store.Config) { c.Block = true })), want)
 	stop := errors.New("stop")
 	if _, err := b.Load(await.Context(b.T), func(store.Count) error { return stop }); !errors.Is(err, stop) {
@@ -389,11 +389,11 @@ func testLoadInPages(b *bench) {
 		}
 		row := b.row("", 1, 1)
 		row.Event.Key, row.Event.Aggregate = []byte(big), []byte(big)
-		row.Event.Hash, row.Chain = like.Event.Hash, like.Chain
+		row.Event.Hash, row.Group = like.Event.Hash, like.Group
 		rows = append(rows, row)
 	}
-	b.park(rows...)
-	equal(b, "counts", b.counts(), map[uint64]int{k.Chain: 53, l.Chain: 27})
+	b.deferRow(rows...)
+	equal(b, "counts", b.counts(), map[uint64]int{k.Group: 53, l.Group: 27})
 }
 
 func testRescope(b *bench) {
@@ -404,25 +404,25 @@ func testRescope(b *bench) {
 	zero := b.row("z", 3, 1)
 	zero.Event.Hash = 3 // digests that cancel out
 	for _, r := range []*store.Row{u, zero} {
-		r.Chain, r.Ordered = b.c.Scope.Chain(&r.Event, r.Unit)
+		r.Group, r.Ordered = b.c.Scope.Group(&r.Event, r.ExchangeOrTopic)
 	}
-	equal(b, "chain", zero.Chain, uint64(1))
-	b.park(slices.Concat(k, l, []*store.Row{u, zero})...)
-	b.letter("k")
-	perKey := map[uint64]int{k[0].Chain: 3, l[0].Chain: 2, 1: 1}
+	equal(b, "ordering_group", zero.Group, uint64(1))
+	b.deferRow(slices.Concat(k, l, []*store.Row{u, zero})...)
+	b.deadLetter("k")
+	perKey := map[uint64]int{k[0].Group: 3, l[0].Group: 2, 1: 1}
 	equal(b, "per key", b.counts(), perKey)
-	unit := b.with(func(c *store.Config) { c.Scope = store.PerUnit })
-	if got := unit.counts(); got[1] != 6 || got[3] != 1 || len(got) != 2 {
-		b.Fatalf("per unit: %v", got)
+	exchangeOrTopic := b.with(func(c *store.Config) { c.Scope = store.PerExchangeOrTopic })
+	if got := exchangeOrTopic.counts(); got[1] != 6 || got[3] != 1 || len(got) != 2 {
+		b.Fatalf("per exchange or topic: %v", got)
 	}
 	free := b.with(func(c *store.Config) { c.Scope = store.Free })
 	equal(b, "free", free.counts(), map[uint64]int{})
 	for _, r := range []*store.Row{k[0], k[1], l[0], u, zero} {
-		chain, _ := store.Free.Chain(&r.Event, r.Unit)
-		free.wantRows(chain, r)
+		group, _ := store.Free.Group(&r.Event, r.ExchangeOrTopic)
+		free.wantRows(group, r)
 	}
 	equal(b, "per key again", b.counts(), perKey)
-	b.with(func(c *store.Config) { c.Block = false }).wantRows(k[0].Chain, k...)
+	b.with(func(c *store.Config) { c.Block = false }).wantRows(k[0].Group, k...)
 }
 
 func testPositions(b *bench) {
@@ -437,11 +437,11 @@ func testPositions(b *bench) {
 		want = append(want, ownedBy(r))
 	}
 	slices.Reverse(rows)
-	b.park(rows...)
-	b.answer(b.Ask(b.c, store.Purge, purged.N, outbox.Route{}), true, sink.Outcome{})
+	b.deferRow(rows...)
+	b.answer(b.Ask(b.c, store.Purge, purged.N, event.Route{}), true, sink.Outcome{})
 	want[6] = store.Owned{Position: purged.Event.Position, Purged: true}
 	var got []store.Owned
-	for from := (outbox.Position{}); ; {
+	for from := (event.Position{}); ; {
 		page, err := b.Positions(await.Context(b.T), from, 10)
 		b.must(err)
 		got = append(got, page...)
@@ -455,16 +455,16 @@ func testPositions(b *bench) {
 	page, err := b.Positions(await.Context(b.T), want[3].Position, 2)
 	b.must(err)
 	equal(b, "from one that is there", page, want[3:5])
-	// What is known is what Park leaves as it is, and nothing else.
+	// What is known is what Defer leaves as it is, and nothing else.
 	for i, r := range []*store.Row{rows[len(rows)-2], rows[len(rows)-1], unread, purged} {
 		for _, id := range [][]byte{bytes.Clone(r.Event.ID), []byte("another"), {}, nil} {
 			again := *r
 			again.Event.ID = id
 			at := slices.IndexFunc(got, func(o store.Owned) bool { return o.Position == r.Event.Position })
-			known, refused := got[at].Is(&again.Event), b.Park(await.Context(b.T), []*store.Row{&again})
+			known, refused := got[at].Is(&again.Event), b.Defer(await.Context(b.T), []*store.Row{&again})
 			want := r == purged || (id == nil) == (r.Event.ID == nil) && bytes.Equal(id, r.Event.ID)
 			if known != want || (refused == nil) != want {
-				b.Errorf("row %d, id %q: known %t, and Park says %v", i, id, known, refused)
+				b.Errorf("row %d, id %q: known %t, and Defer says %v", i, id, known, refused)
 			}
 		}
 	}
@@ -485,9 +485,9 @@ func testRuns(b *bench) {
 	early := b.rows(2, "early", 1, 1)
 	late := b.row("late", 1, 1)
 	early[0].N, early[1].N = early[1].N, early[0].N
-	b.park(slices.Concat(k, l, early, []*store.Row{late})...)
-	b.wantRows(k[0].Chain, k...)
-	chains := []uint64{l[0].Chain, 99, k[0].Chain, early[0].Chain, late.Chain}
+	b.deferRow(slices.Concat(k, l, early, []*store.Row{late})...)
+	b.wantRows(k[0].Group, k...)
+	groups := []uint64{l[0].Group, 99, k[0].Group, early[0].Group, late.Group}
 	check := func(what string, runs []store.Run, want ...[]*store.Row) {
 		b.Helper()
 		var got [][]int64
@@ -503,79 +503,79 @@ func testRuns(b *bench) {
 		}
 		equal(b, what, got, numbered)
 	}
-	runs, err := b.Runs(await.Context(b.T), chains, 3, all, early[1].N)
+	runs, err := b.Runs(await.Context(b.T), groups, 3, all, early[1].N)
 	b.must(err)
 	check("run of 3, acked", runs, l, k[:3], nil, nil)
-	equal(b, "chain", runs[0].Chain, l[0].Chain)
+	equal(b, "ordering_group", runs[0].Group, l[0].Group)
 	size := int64(k[0].Event.Size())
-	runs, err = b.Runs(await.Context(b.T), chains, 100, 4*size, all)
+	runs, err = b.Runs(await.Context(b.T), groups, 100, 4*size, all)
 	b.must(err)
 	check("size", runs, l[:1], k[:1], early[:1], []*store.Row{late})
-	runs, err = b.Runs(await.Context(b.T), chains, 100, 0, all)
+	runs, err = b.Runs(await.Context(b.T), groups, 100, 0, all)
 	b.must(err)
 	check("no size", runs, l[:1], nil, nil, nil)
-	runs, err = b.Runs(await.Context(b.T), chains, 100, 6*size, all)
+	runs, err = b.Runs(await.Context(b.T), groups, 100, 6*size, all)
 	b.must(err)
 	check("size for more", runs, l, k[:2], early[:1], []*store.Row{late})
 	if runs := b.runs(all, 99); len(runs) != 0 {
-		b.Errorf("a chain without rows: %+v", runs)
+		b.Errorf("an ordering group without rows: %+v", runs)
 	}
 	if runs := b.runs(all); len(runs) != 0 {
-		b.Errorf("no chains: %+v", runs)
+		b.Errorf("no ordering groups: %+v", runs)
 	}
 }
 
 func testHold(b *bench) {
 	hold := b.with(func(c *store.Config) { c.Block = true })
 	k := b.rows(2, "k", 1, 1)
-	b.park(k...)
-	dead, alone := b.letter("k"), b.letter("alone")
-	b.wantRows(k[0].Chain, k...)
-	equal(b, "runs", hold.runs(all, k[0].Chain, alone.Chain, 99), []store.Run{{Chain: dead.Chain, Blocked: true}, {Chain: alone.Chain, Blocked: true}})
-	b.answer(b.Ask(b.c, store.Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
-	hold.wantRows(k[0].Chain, k...)
-	// Nor is such a chain due while the letter is open.
+	b.deferRow(k...)
+	dead, alone := b.deadLetter("k"), b.deadLetter("alone")
+	b.wantRows(k[0].Group, k...)
+	equal(b, "runs", hold.runs(all, k[0].Group, alone.Group, 99), []store.Run{{Group: dead.Group, Blocked: true}, {Group: alone.Group, Blocked: true}})
+	b.answer(b.Ask(b.c, store.Discard, dead.N, event.Route{}), true, sink.Outcome{})
+	hold.wantRows(k[0].Group, k...)
+	// Nor is such an ordering group due while the dead letter is open.
 	due, free := b.row("due", 1, 1), b.row("free", 1, 1)
 	due.NextAttempt, free.NextAttempt = time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
-	b.park(due, free)
-	dead = b.letter("due")
+	b.deferRow(due, free)
+	dead = b.deadLetter("due")
 	for _, c := range []struct {
 		of   *bench
 		want []uint64
-	}{{b, []uint64{due.Chain}}, {hold, []uint64{free.Chain}}} {
-		chains, _, err := c.of.Due(await.Context(b.T), 1)
+	}{{b, []uint64{due.Group}}, {hold, []uint64{free.Group}}} {
+		groups, _, err := c.of.Due(await.Context(b.T), 1)
 		b.must(err)
-		equal(b, "due", chains, c.want)
+		equal(b, "due", groups, c.want)
 	}
-	b.answer(b.Ask(b.c, store.Discard, dead.N, outbox.Route{}), true, sink.Outcome{})
-	chains, _, err := hold.Due(await.Context(b.T), 1)
+	b.answer(b.Ask(b.c, store.Discard, dead.N, event.Route{}), true, sink.Outcome{})
+	groups, _, err := hold.Due(await.Context(b.T), 1)
 	b.must(err)
-	equal(b, "due after the letter was closed", chains, []uint64{due.Chain})
+	equal(b, "due after the dead letter was closed", groups, []uint64{due.Group})
 	// What is not counted holds nothing: a row that could not be decoded, although all events of
-	// its unit are one chain.
-	unit := b.with(func(c *store.Config) { c.Block, c.Scope = true, store.PerUnit })
-	unread, next := unit.row("", 9, 1), unit.row("n", 9, 1)
+	// its exchange or topic are one ordering group.
+	exchangeOrTopic := b.with(func(c *store.Config) { c.Block, c.Scope = true, store.PerExchangeOrTopic })
+	unread, next := exchangeOrTopic.row("", 9, 1), exchangeOrTopic.row("n", 9, 1)
 	unread.Event.Fault, unread.Event.Raw, unread.Dead = errors.New("id is NULL"), []byte("{}"), true
-	unread.Chain, unread.Ordered = unit.c.Scope.Chain(&unread.Event, 9)
-	unit.park(unread, next)
-	equal(b, "chain", unread.Chain, next.Chain)
-	unit.wantRows(next.Chain, next)
-	equal(b, "count", unit.counts()[next.Chain], 1)
+	unread.Group, unread.Ordered = exchangeOrTopic.c.Scope.Group(&unread.Event, 9)
+	exchangeOrTopic.deferRow(unread, next)
+	equal(b, "ordering_group", unread.Group, next.Group)
+	exchangeOrTopic.wantRows(next.Group, next)
+	equal(b, "count", exchangeOrTopic.counts()[next.Group], 1)
 }
 
 func testSweep(b *bench) {
 	_, ok, err := b.Skip(await.Context(b.T), store.Cursor{})
 	b.must(err)
-	chains, next, err := b.Sweep(await.Context(b.T), store.Cursor{}, 10)
+	groups, next, err := b.Sweep(await.Context(b.T), store.Cursor{}, 10)
 	b.must(err)
-	if ok || len(chains) > 0 || next != (store.Cursor{}) {
-		b.Fatalf("of an empty table: %v %v %v", ok, chains, next)
+	if ok || len(groups) > 0 || next != (store.Cursor{}) {
+		b.Fatalf("of an empty table: %v %v %v", ok, groups, next)
 	}
-	// Digests are ordered as signed numbers: the first unit is 1<<63.
+	// Digests are ordered as signed numbers: the first exchange or topic is 1<<63.
 	x, y, z := b.rows(3, "x", 1<<63, 5), b.rows(2, "y", 1<<63, 5), b.rows(2, "z", 1<<63, 6)
 	last, end := b.row("k", 7, 1<<64-1), b.row("k", 7, 2)
 	mixed := []*store.Row{x[0], y[0], x[1], z[0], x[2], y[1], z[1], end, last}
-	for i, at := range func() (list []outbox.Position) {
+	for i, at := range func() (list []event.Position) {
 		for _, r := range slices.Concat(x, y, z, []*store.Row{last, end}) {
 			list = append(list, r.Event.Position)
 		}
@@ -583,64 +583,64 @@ func testSweep(b *bench) {
 	}() {
 		mixed[i].Event.Position = at
 	}
-	b.park(mixed...)
+	b.deferRow(mixed...)
 	sweep := func(at store.Cursor, limit int, want ...uint64) store.Cursor {
 		b.Helper()
-		chains, next, err := b.Sweep(await.Context(b.T), at, limit)
+		groups, next, err := b.Sweep(await.Context(b.T), at, limit)
 		b.must(err)
-		equal(b, "chains", chains, want)
+		equal(b, "ordering_groups", groups, want)
 		return next
 	}
-	skip := func(at store.Cursor, unit, dest uint64) store.Cursor {
+	skip := func(at store.Cursor, exchangeOrTopic, dest uint64) store.Cursor {
 		b.Helper()
 		next, ok, err := b.Skip(await.Context(b.T), at)
 		b.must(err)
-		equal(b, "skip", next, store.Cursor{Unit: unit, Dest: dest})
+		equal(b, "skip", next, store.Cursor{ExchangeOrTopic: exchangeOrTopic, Dest: dest})
 		equal(b, "more", ok, true)
 		return next
 	}
-	at := sweep(store.Cursor{}, 100, x[0].Chain, y[0].Chain)
+	at := sweep(store.Cursor{}, 100, x[0].Group, y[0].Group)
 	at = sweep(at, 100)
-	equal(b, "unit and destination", [2]uint64{at.Unit, at.Dest}, [2]uint64{1 << 63, 5})
-	at = sweep(store.Cursor{}, 2, x[0].Chain, y[0].Chain)
-	at = sweep(at, 2, x[0].Chain)
-	at = sweep(at, 2, y[0].Chain)
+	equal(b, "exchange or topic and destination", [2]uint64{at.ExchangeOrTopic, at.Dest}, [2]uint64{1 << 63, 5})
+	at = sweep(store.Cursor{}, 2, x[0].Group, y[0].Group)
+	at = sweep(at, 2, x[0].Group)
+	at = sweep(at, 2, y[0].Group)
 	sweep(at, 2)
-	equal(b, "first", skip(store.Cursor{}, 1<<63, 5), store.Cursor{Unit: 1 << 63, Dest: 5})
+	equal(b, "first", skip(store.Cursor{}, 1<<63, 5), store.Cursor{ExchangeOrTopic: 1 << 63, Dest: 5})
 	at = skip(at, 1<<63, 6)
-	sweep(at, 10, z[0].Chain)
-	skip(store.Cursor{Unit: 1 << 63, Dest: store.LastDest}, 7, 1<<64-1)
+	sweep(at, 10, z[0].Group)
+	skip(store.Cursor{ExchangeOrTopic: 1 << 63, Dest: store.LastDest}, 7, 1<<64-1)
 	at = skip(at, 7, 1<<64-1)
-	sweep(at, 10, last.Chain)
+	sweep(at, 10, last.Group)
 	at = skip(at, 7, 2)
-	sweep(at, 10, end.Chain)
+	sweep(at, 10, end.Group)
 	if _, ok, err := b.Skip(await.Context(b.T), at); ok || err != nil {
 		b.Errorf("after the last: %v %v", ok, err)
 	}
 }
 
 func testDue(b *bench) {
-	chains, next, err := b.Due(await.Context(b.T), 10)
+	groups, next, err := b.Due(await.Context(b.T), 10)
 	b.must(err)
-	if len(chains) > 0 || next != 0 {
-		b.Fatalf("of an empty table: %v %v", chains, next)
+	if len(groups) > 0 || next != 0 {
+		b.Fatalf("of an empty table: %v %v", groups, next)
 	}
 	rows := []*store.Row{b.row("none", 1, 1), b.row("hour", 1, 1), b.row("past", 1, 1), b.row("now", 1, 1), b.row("past", 1, 1)}
 	rows[1].NextAttempt, rows[2].NextAttempt = time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	rows[3].NextAttempt, rows[4].NextAttempt = time.Now().Add(-time.Second), time.Now().Add(-time.Second)
-	b.park(rows[2])
-	b.park(rows...)
-	chains, next, err = b.Due(await.Context(b.T), 10)
+	b.deferRow(rows[2])
+	b.deferRow(rows...)
+	groups, next, err = b.Due(await.Context(b.T), 10)
 	b.must(err)
-	slices.Sort(chains)
-	want := []uint64{rows[2].Chain, rows[3].Chain}
+	slices.Sort(groups)
+	want := []uint64{rows[2].Group, rows[3].Group}
 	slices.Sort(want)
-	equal(b, "due", chains, want)
+	equal(b, "due", groups, want)
 	if d := (next - time.Hour).Abs(); d > time.Minute {
 		b.Errorf("next in %v", next)
 	}
-	if chains, next, err = b.Due(await.Context(b.T), 1); err != nil || len(chains) != 1 || next <= 0 || next > time.Second {
-		b.Errorf("one of two: %v %v %v", chains, next, err)
+	if groups, next, err = b.Due(await.Context(b.T), 1); err != nil || len(groups) != 1 || next <= 0 || next > time.Second {
+		b.Errorf("one of two: %v %v %v", groups, next, err)
 	}
 	b.must(b.Apply(await.Context(b.T), []store.Result{
 		{Row: rows[2], Kind: store.Delivered},
@@ -649,17 +649,17 @@ func testDue(b *bench) {
 		{Row: rows[1], Kind: store.Backoff, After: time.Minute},
 		{Row: rows[0], Kind: store.Backoff, After: 2 * time.Minute},
 	}))
-	chains, next, err = b.Due(await.Context(b.T), 1)
+	groups, next, err = b.Due(await.Context(b.T), 1)
 	b.must(err)
-	if len(chains) > 0 || (next-time.Minute).Abs() > 50*time.Second {
-		b.Errorf("got %v %v", chains, next)
+	if len(groups) > 0 || (next-time.Minute).Abs() > 50*time.Second {
+		b.Errorf("got %v %v", groups, next)
 	}
 }
 
 func testApply(b *bench) {
 	k := b.rows(5, "k", 1, 1)
 	k[3].Event.Payload = bytes.Repeat([]byte("x"), 100_000)
-	b.park(k...)
+	b.deferRow(k...)
 	stale := *k[2]
 	stale.N = 1 << 50
 	refused := store.Result{Class: sink.Permanent, Reason: sink.Invalid, Words: "bad", Destination: "d", Attempts: 4}
@@ -670,19 +670,19 @@ func testApply(b *bench) {
 	for range 2 {
 		b.must(b.Apply(await.Context(b.T), results))
 		b.wantWhere("", k[0])
-		b.wantWhere("parked", k[1], k[2], k[4])
+		b.wantWhere("deferred", k[1], k[2], k[4])
 		b.wantWhere("open", k[3])
-		b.wantRows(k[1].Chain, k[1], k[2], k[4])
+		b.wantRows(k[1].Group, k[1], k[2], k[4])
 	}
 	b.must(b.Apply(await.Context(b.T), nil))
-	if page, err := b.Positions(await.Context(b.T), outbox.Position{}, 100); err != nil || len(page) != 4 {
+	if page, err := b.Positions(await.Context(b.T), event.Position{}, 100); err != nil || len(page) != 4 {
 		b.Errorf("positions %v, %v", page, err)
 	}
-	// The letter is whole.
-	id := b.Ask(b.c, store.Replay, k[3].N, outbox.Route{})
+	// The dead letter is whole.
+	id := b.Ask(b.c, store.Replay, k[3].N, event.Route{})
 	got := b.request(id).Row
 	if got == nil || !bytes.Equal(got.Event.Payload, k[3].Event.Payload) || got.Attempts != 4 || got.Class != sink.Permanent || got.Words != "bad" || !got.Dead {
-		b.Errorf("letter %+v", got)
+		b.Errorf("dead letter %+v", got)
 	}
 }
 
@@ -691,8 +691,8 @@ func testRefusals(b *bench) {
 	rows[0].Class, rows[0].Reason, rows[0].Words = sink.Transient, sink.Invalid, "at 7 of 0a1b2c3d-0000-4000-8000-0123456789ab, 12345\x00\xff"
 	rows[0].First = time.Now().Add(-time.Hour)
 	rows[0].Destination = strings.Repeat("d", 2*store.TextSize)
-	b.park(rows...)
-	read := func() (*store.Row, *store.Row) { r := b.runs(all, rows[0].Chain)[0].Rows; return r[0], r[1] }
+	b.deferRow(rows...)
+	read := func() (*store.Row, *store.Row) { r := b.runs(all, rows[0].Group)[0].Rows; return r[0], r[1] }
 	one, two := read()
 	equal(b, "words", one.Words, "at # of #, #??")
 	equal(b, "destination", one.Destination, strings.Repeat("d", store.TextSize))
@@ -715,12 +715,12 @@ func testRefusals(b *bench) {
 	// spent one.
 	waits := b.row("w", 1, 1)
 	waits.Reason, waits.First = sink.Nacked, time.Now().Add(-time.Hour).Truncate(time.Millisecond)
-	b.park(waits)
+	b.deferRow(waits)
 	first := waits.First
 	for attempts, class := range []sink.Class{sink.Destination, sink.Transient, sink.Transient} {
-		row := b.runs(all, waits.Chain)[0].Rows[0]
+		row := b.runs(all, waits.Group)[0].Rows[0]
 		b.must(b.Apply(await.Context(b.T), []store.Result{{Row: row, Kind: store.Backoff, Class: class, Reason: sink.Nacked, Attempts: attempts}}))
-		row = b.runs(all, waits.Chain)[0].Rows[0]
+		row = b.runs(all, waits.Group)[0].Rows[0]
 		if attempts == 1 {
 			first = row.Last
 		}
@@ -761,15 +761,15 @@ func (b *bench) wantAsked(id int64, state, result string) {
 }
 
 func testRequests(b *bench) {
-	letters, parked := []*store.Row{b.letter("a"), b.letter("b"), b.letter("c")}, b.row("p", 1, 1)
-	b.park(parked)
-	route := outbox.Route{Name: []byte("else"), RoutingKey: []byte{}}
-	first := b.Ask(b.c, store.Replay, letters[0].N, route)
-	if again := b.Ask(b.c, store.Discard, letters[0].N, outbox.Route{}); again != 0 {
+	deadLetters, deferred := []*store.Row{b.deadLetter("a"), b.deadLetter("b"), b.deadLetter("c")}, b.row("p", 1, 1)
+	b.deferRow(deferred)
+	route := event.Route{Name: []byte("else"), RoutingKey: []byte{}}
+	first := b.Ask(b.c, store.Replay, deadLetters[0].N, route)
+	if again := b.Ask(b.c, store.Discard, deadLetters[0].N, event.Route{}); again != 0 {
 		b.Fatal("two requests about one letter")
 	}
-	discard, second := b.Ask(b.c, store.Discard, letters[1].N, outbox.Route{}), b.Ask(b.c, store.Replay, letters[2].N, outbox.Route{})
-	ids := []int64{discard, b.Ask(b.c, store.Retry, parked.N, outbox.Route{}), first, second, b.Ask(b.c, store.Replay, 1<<50, outbox.Route{})}
+	discard, second := b.Ask(b.c, store.Discard, deadLetters[1].N, event.Route{}), b.Ask(b.c, store.Replay, deadLetters[2].N, event.Route{})
+	ids := []int64{discard, b.Ask(b.c, store.Retry, deferred.N, event.Route{}), first, second, b.Ask(b.c, store.Replay, 1<<50, event.Route{})}
 	list, err := b.Requests(await.Context(b.T), 100, all)
 	b.must(err)
 	var got []int64
@@ -778,26 +778,26 @@ func testRequests(b *bench) {
 	}
 	equal(b, "requests", got, ids)
 	equal(b, "route", list[2].Route, route)
-	equal(b, "no route", list[3].Route, outbox.Route{})
-	if r := list[2].Row; r == nil || r.N != letters[0].N || r.Event.Payload == nil || !r.Dead || !list[2].Open {
+	equal(b, "no route", list[3].Route, event.Route{})
+	if r := list[2].Row; r == nil || r.N != deadLetters[0].N || r.Event.Payload == nil || !r.Dead || !list[2].Open {
 		b.Errorf("replay: %+v", list[2])
 	}
-	if r := list[0].Row; r == nil || r.Event.Payload != nil || !r.Dead || !list[0].Open || string(r.Event.ID) != string(letters[1].Event.ID) {
+	if r := list[0].Row; r == nil || r.Event.Payload != nil || !r.Dead || !list[0].Open || string(r.Event.ID) != string(deadLetters[1].Event.ID) {
 		b.Errorf("discard: %+v", list[0])
 	}
-	if r := list[1].Row; r == nil || r.N != parked.N || r.Dead || list[1].Open {
+	if r := list[1].Row; r == nil || r.N != deferred.N || r.Dead || list[1].Open {
 		b.Errorf("retry: %+v", list[1])
 	}
 	if list[4].Row != nil {
 		b.Errorf("of nothing: %+v", list[4])
 	}
-	for limit, n := range map[[2]int64]int{{2, all}: 2, {100, 1}: 3, {100, int64(letters[0].Event.Size() + 1)}: 4} {
+	for limit, n := range map[[2]int64]int{{2, all}: 2, {100, 1}: 3, {100, int64(deadLetters[0].Event.Size() + 1)}: 4} {
 		if list, err := b.Requests(await.Context(b.T), int(limit[0]), limit[1]); err != nil || len(list) != n {
 			b.Errorf("%v: %d requests, %v", limit, len(list), err)
 		}
 	}
 	light, err := b.Requests(await.Context(b.T), 100, 0)
-	if err != nil || len(light) != len(ids) || light[2].Row.N != letters[0].N || light[2].Row.Event.Payload != nil {
+	if err != nil || len(light) != len(ids) || light[2].Row.N != deadLetters[0].N || light[2].Row.Event.Payload != nil {
 		b.Errorf("without what is sent: %+v, %v", light, err)
 	}
 	b.answer(ids[4], false, sink.Outcome{})
@@ -805,36 +805,36 @@ func testRequests(b *bench) {
 }
 
 func testAnswers(b *bench) {
-	none := outbox.Route{}
+	none := event.Route{}
 	k := b.rows(3, "k", 1, 1)
-	b.park(k...)
-	letter := b.letter("l")
+	b.deferRow(k...)
+	deadLetter := b.deadLetter("l")
 
-	redact := b.Ask(b.c, store.Redact, letter.N, none)
+	redact := b.Ask(b.c, store.Redact, deadLetter.N, none)
 	b.answer(redact, true, sink.Outcome{})
 	b.wantAsked(redact, "done", "redacted")
-	b.wantWhere("open", letter)
-	replay := b.Ask(b.c, store.Replay, letter.N, none) // there is nothing to send any more
+	b.wantWhere("open", deadLetter)
+	replay := b.Ask(b.c, store.Replay, deadLetter.N, none) // there is nothing to send any more
 	b.answer(replay, false, sink.Outcome{State: sink.Confirmed})
 	b.wantAsked(replay, "failed", store.NotAllowed)
-	b.wantWhere("open", letter)
+	b.wantWhere("open", deadLetter)
 
-	discard := b.Ask(b.c, store.Discard, letter.N, none)
+	discard := b.Ask(b.c, store.Discard, deadLetter.N, none)
 	if r := b.request(discard).Row; r == nil || r.Event.Key == nil || r.Event.Traceparent != nil {
 		b.Errorf("redacted: %+v", r)
 	}
 	b.answer(discard, true, sink.Outcome{})
 	b.wantAsked(discard, "done", "discarded")
-	b.wantWhere("discarded", letter)
-	again := b.Ask(b.c, store.Discard, letter.N, none)
+	b.wantWhere("discarded", deadLetter)
+	again := b.Ask(b.c, store.Discard, deadLetter.N, none)
 	b.answer(again, false, sink.Outcome{})
 
 	retry := b.Ask(b.c, store.Retry, k[1].N, none) // its head is tried
 	b.answer(retry, true, sink.Outcome{})
-	chains, _, err := b.Due(await.Context(b.T), 10)
+	groups, _, err := b.Due(await.Context(b.T), 10)
 	b.must(err)
-	equal(b, "due", chains, []uint64{k[0].Chain})
-	if rows := b.runs(all, k[0].Chain)[0].Rows; rows[0].NextAttempt.IsZero() || !rows[1].NextAttempt.IsZero() {
+	equal(b, "due", groups, []uint64{k[0].Group})
+	if rows := b.runs(all, k[0].Group)[0].Rows; rows[0].NextAttempt.IsZero() || !rows[1].NextAttempt.IsZero() {
 		b.Errorf("next attempts: %v, %v", rows[0].NextAttempt, rows[1].NextAttempt)
 	}
 
@@ -842,10 +842,10 @@ func testAnswers(b *bench) {
 	b.answer(die, true, sink.Outcome{})
 	b.wantAsked(die, "done", "dead letter")
 	b.wantWhere("open", k[1])
-	b.wantRows(k[0].Chain, k[0], k[2])
+	b.wantRows(k[0].Group, k[0], k[2])
 
 	// All kinds at once, each about its own row.
-	l2 := b.letter("l2")
+	l2 := b.deadLetter("l2")
 	ids := []int64{b.Ask(b.c, store.Discard, k[1].N, none), b.Ask(b.c, store.DeadLetter, k[0].N, none), b.Ask(b.c, store.Purge, k[2].N, none), b.Ask(b.c, store.Replay, l2.N, none)}
 	var list []store.Answer
 	for _, id := range ids {
@@ -859,9 +859,9 @@ func testAnswers(b *bench) {
 	b.wantWhere("purged", k[2])
 	b.wantWhere("replayed", l2)
 
-	equal(b, "audit", b.audit(letter.N), []string{
-		"ann, redact, " + letter.Event.Position.String() + ", why, redacted", "ann, replay, " + outbox.Position{}.String() + ", why, " + store.NotAllowed,
-		"ann, discard, " + letter.Event.Position.String() + ", why, discarded", "ann, discard, " + outbox.Position{}.String() + ", why, " + store.NotAllowed,
+	equal(b, "audit", b.audit(deadLetter.N), []string{
+		"ann, redact, " + deadLetter.Event.Position.String() + ", why, redacted", "ann, replay, " + event.Position{}.String() + ", why, " + store.NotAllowed,
+		"ann, discard, " + deadLetter.Event.Position.String() + ", why, discarded", "ann, discard, " + event.Position{}.String() + ", why, " + store.NotAllowed,
 	})
 	equal(b, "audit", len(b.audit(k[1].N)), 3)
 	if done, err := b.Answer(await.Context(b.T), nil); err != nil || len(done) > 0 {
@@ -870,26 +870,26 @@ func testAnswers(b *bench) {
 }
 
 func testReplay(b *bench) {
-	letter := b.letter("k")
-	id := b.Ask(b.c, store.Replay, letter.N, outbox.Route{})
+	deadLetter := b.deadLetter("k")
+	id := b.Ask(b.c, store.Replay, deadLetter.N, event.Route{})
 	b.answer(id, false, sink.Outcome{State: sink.Unsent})
 	b.wantAsked(id, "waiting", "")
 	fault := &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Destination: `exchange "gone"`, Words: "no exchange 7"}
 	b.answer(id, false, sink.Outcome{State: sink.Rejected, Fault: fault})
 	b.wantAsked(id, "failed", "no_exchange: no exchange 7")
-	b.wantWhere("open", letter)
-	id = b.Ask(b.c, store.Replay, letter.N, outbox.Route{})
+	b.wantWhere("open", deadLetter)
+	id = b.Ask(b.c, store.Replay, deadLetter.N, event.Route{})
 	if r := b.request(id).Row; r.Class != sink.Destination || r.Reason != sink.NoExchange || r.Words != "no exchange #" || r.Destination != fault.Destination {
 		b.Errorf("refused: %+v", r)
 	}
 	b.answer(id, true, sink.Outcome{State: sink.Confirmed})
 	b.wantAsked(id, "done", "replayed")
-	b.wantWhere("replayed", letter)
+	b.wantWhere("replayed", deadLetter)
 }
 
 func testCancel(b *bench) {
-	letter, other := b.letter("k"), b.letter("l")
-	discard, replay := b.Ask(b.c, store.Discard, letter.N, outbox.Route{}), b.Ask(b.c, store.Replay, other.N, outbox.Route{})
+	deadLetter, other := b.deadLetter("k"), b.deadLetter("l")
+	discard, replay := b.Ask(b.c, store.Discard, deadLetter.N, event.Route{}), b.Ask(b.c, store.Replay, other.N, event.Route{})
 	answers := []store.Answer{{Request: b.request(discard)}, {Request: b.request(replay), Outcome: sink.Outcome{State: sink.Confirmed}}}
 	b.cancel(discard)
 	b.cancel(replay)
@@ -900,92 +900,95 @@ func testCancel(b *bench) {
 	}
 	b.wantAsked(discard, "cancelled", "")
 	b.wantAsked(replay, "done", "replayed") // it was on its way
-	b.wantWhere("open", letter)
+	b.wantWhere("open", deadLetter)
 	b.wantWhere("replayed", other)
 }
 
 func testPurge(b *bench) {
 	hold := b.with(func(c *store.Config) { c.Block = true })
-	parked, letter := b.row("k", 1, 1), b.letter("l")
-	b.park(parked)
-	failed := b.Ask(b.c, store.Replay, letter.N, outbox.Route{Name: []byte("person")})
+	deferred, deadLetter := b.row("k", 1, 1), b.deadLetter("l")
+	b.deferRow(deferred)
+	failed := b.Ask(b.c, store.Replay, deadLetter.N, event.Route{Name: []byte("person")})
 	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "no exchange person"}})
 	b.wantAsked(failed, "failed", "no_exchange: no exchange person")
-	equal(b, "audit", b.audit(letter.N), []string{"ann, replay, " + letter.Event.Position.String() + ", why, no_exchange"}) // it is kept
-	for _, row := range []*store.Row{parked, letter} {
-		id := b.Ask(b.c, store.Purge, row.N, outbox.Route{})
+	// it is kept
+	equal(b, "audit", b.audit(deadLetter.N), []string{"ann, replay, " + deadLetter.Event.Position.String() + ", why, no_exchange"})
+	for _, row := range []*store.Row{deferred, deadLetter} {
+		id := b.Ask(b.c, store.Purge, row.N, event.Route{})
 		b.answer(id, true, sink.Outcome{})
 		b.wantAsked(id, "done", "purged")
 		b.wantWhere("purged", row)
-		again := b.Ask(b.c, store.Purge, row.N, outbox.Route{})
+		again := b.Ask(b.c, store.Purge, row.N, event.Route{})
 		b.answer(again, false, sink.Outcome{})
 	}
 	b.wantAsked(failed, "failed", store.WordsPurged)
-	if runs := hold.runs(all, parked.Chain, letter.Chain); len(runs) > 0 {
+	if runs := hold.runs(all, deferred.Group, deadLetter.Group); len(runs) > 0 {
 		b.Errorf("runs %+v", runs)
 	}
 	equal(b, "counts", hold.counts(), map[uint64]int{})
-	// The positions are still known, and the events are not parked again.
-	page, err := b.Positions(await.Context(b.T), outbox.Position{}, 10)
+	// The positions are still known, and the events are not deferred again.
+	page, err := b.Positions(await.Context(b.T), event.Position{}, 10)
 	b.must(err)
 	equal(b, "positions", len(page), 2)
-	b.park(parked, letter)
-	b.wantWhere("purged", parked, letter)
+	b.deferRow(deferred, deadLetter)
+	b.wantWhere("purged", deferred, deadLetter)
 }
 
 // methods are all of the Store, each on rows that are there.
-func methods(b *bench, parked, letter, fresh *store.Row, request store.Request) map[string]func() error {
+func methods(b *bench, deferred, deadLetter, fresh *store.Row, request store.Request) map[string]func() error {
 	at := store.Cursor{}
 	c := await.Context(b.T)
 	return map[string]func() error{
 		"Lease":     func() error { _, err := b.Lease(c); return err },
 		"Load":      func() error { _, err := b.Load(c, func(store.Count) error { return errors.New("read") }); return err },
-		"Positions": func() error { _, err := b.Positions(c, outbox.Position{}, 10); return err },
-		"Park":      func() error { return b.Park(c, []*store.Row{fresh, parked, letter}) },
-		"Runs":      func() error { _, err := b.Runs(c, []uint64{parked.Chain, 9}, 1, 1, all); return err },
+		"Positions": func() error { _, err := b.Positions(c, event.Position{}, 10); return err },
+		"Defer":     func() error { return b.Defer(c, []*store.Row{fresh, deferred, deadLetter}) },
+		"Runs":      func() error { _, err := b.Runs(c, []uint64{deferred.Group, 9}, 1, 1, all); return err },
 		"Sweep":     func() error { _, _, err := b.Sweep(c, at, 1); return err },
 		"Skip":      func() error { _, _, err := b.Skip(c, at); return err },
 		"Due":       func() error { _, _, err := b.Due(c, 1); return err },
-		"Delivered": func() error { return b.Apply(c, []store.Result{{Row: parked, Kind: store.Delivered}}) },
-		"Backoff":   func() error { return b.Apply(c, []store.Result{{Row: parked, Kind: store.Backoff, After: time.Hour}}) },
-		"Dead":      func() error { return b.Apply(c, []store.Result{{Row: parked, Kind: store.Dead}}) },
-		"Requests":  func() error { _, err := b.Requests(c, 1, 1); return err },
-		"Answer":    func() error { _, err := b.Answer(c, []store.Answer{{Request: request}}); return err },
-		"Expire":    func() error { _, err := b.Expire(c, time.Nanosecond, 10); return err },
+		"Delivered": func() error { return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Delivered}}) },
+		"Backoff": func() error {
+			return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Backoff, After: time.Hour}})
+		},
+		"Dead":     func() error { return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Dead}}) },
+		"Requests": func() error { _, err := b.Requests(c, 1, 1); return err },
+		"Answer":   func() error { _, err := b.Answer(c, []store.Answer{{Request: request}}); return err },
+		"Expire":   func() error { _, err := b.Expire(c, time.Nanosecond, 10); return err },
 	}
 }
 
 // unchanged wants the rows to be where they were before a former leader tried each of the methods.
-func (b *bench) unchanged(parked, letter, fresh *store.Row, request store.Request) {
+func (b *bench) unchanged(deferred, deadLetter, fresh *store.Row, request store.Request) {
 	b.Helper()
-	b.wantWhere("parked", parked)
-	b.wantWhere("discarded", letter)
+	b.wantWhere("deferred", deferred)
+	b.wantWhere("discarded", deadLetter)
 	b.wantWhere("", fresh)
 	b.wantAsked(request.ID, "waiting", "")
-	rows := b.runs(all, parked.Chain)[0].Rows
+	rows := b.runs(all, deferred.Group)[0].Rows
 	if len(rows) != 1 || !rows[0].NextAttempt.IsZero() {
 		b.Errorf("rows %+v", rows)
 	}
 }
 
 // fenced is a former leader with something to do.
-func (b *bench) fenced() (parked, letter, fresh *store.Row, request store.Request) {
+func (b *bench) fenced() (deferred, deadLetter, fresh *store.Row, request store.Request) {
 	b.Helper()
-	parked, letter, fresh = b.row("k", 1, 1), b.letter("l"), b.row("k", 1, 1)
-	b.park(parked)
-	b.answer(b.Ask(b.c, store.Discard, letter.N, outbox.Route{}), true, sink.Outcome{})
-	request = b.request(b.Ask(b.c, store.Purge, parked.N, outbox.Route{}))
-	return parked, letter, fresh, request
+	deferred, deadLetter, fresh = b.row("k", 1, 1), b.deadLetter("l"), b.row("k", 1, 1)
+	b.deferRow(deferred)
+	b.answer(b.Ask(b.c, store.Discard, deadLetter.N, event.Route{}), true, sink.Outcome{})
+	request = b.request(b.Ask(b.c, store.Purge, deferred.N, event.Route{}))
+	return deferred, deadLetter, fresh, request
 }
 
 func testFence(b *bench) {
-	parked, letter, fresh, request := b.fenced()
+	deferred, deadLetter, fresh, request := b.fenced()
 	next := b.with(func(c *store.Config) { c.Epoch = b.raise(b.c.Slot) })
-	for name, call := range methods(b, parked, letter, fresh, request) {
+	for name, call := range methods(b, deferred, deadLetter, fresh, request) {
 		if err := call(); !errors.Is(err, store.ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
 		}
-		next.unchanged(parked, letter, fresh, request)
+		next.unchanged(deferred, deadLetter, fresh, request)
 	}
 	// Of empty tables too.
 	empty := newBench(b.T, b.world)
@@ -1000,26 +1003,26 @@ func testFence(b *bench) {
 
 func testAnotherSystem(b *bench) {
 	here := b.with(func(c *store.Config) { c.SystemID = "another"; c.Block = true })
-	row, letter := b.row("k", 1, 1), b.letter("k")
+	row, deadLetter := b.row("k", 1, 1), b.deadLetter("k")
 	row.NextAttempt = time.Now().Add(-time.Second)
-	b.park(row)
-	id := b.Ask(b.c, store.Replay, letter.N, outbox.Route{})
+	b.deferRow(row)
+	id := b.Ask(b.c, store.Replay, deadLetter.N, event.Route{})
 	q := b.request(id)
 	equal(b, "counts", here.counts(), map[uint64]int{})
-	if page, err := here.Positions(await.Context(b.T), outbox.Position{}, 10); err != nil || len(page) > 0 {
+	if page, err := here.Positions(await.Context(b.T), event.Position{}, 10); err != nil || len(page) > 0 {
 		b.Errorf("positions %v, %v", page, err)
 	}
-	if runs := here.runs(all, row.Chain); len(runs) > 0 {
+	if runs := here.runs(all, row.Group); len(runs) > 0 {
 		b.Errorf("runs %+v", runs)
 	}
-	if chains, _, err := here.Sweep(await.Context(b.T), store.Cursor{}, 10); err != nil || len(chains) > 0 {
-		b.Errorf("sweep %v, %v", chains, err)
+	if groups, _, err := here.Sweep(await.Context(b.T), store.Cursor{}, 10); err != nil || len(groups) > 0 {
+		b.Errorf("sweep %v, %v", groups, err)
 	}
 	if _, ok, err := here.Skip(await.Context(b.T), store.Cursor{}); err != nil || ok {
 		b.Errorf("skip %v, %v", ok, err)
 	}
-	if chains, next, err := here.Due(await.Context(b.T), 10); err != nil || len(chains) > 0 || next != 0 {
-		b.Errorf("due %v %v, %v", chains, next, err)
+	if groups, next, err := here.Due(await.Context(b.T), 10); err != nil || len(groups) > 0 || next != 0 {
+		b.Errorf("due %v %v, %v", groups, next, err)
 	}
 	if list, err := here.Requests(await.Context(b.T), 10, all); err != nil || len(list) > 0 {
 		b.Errorf("requests %v, %v", list, err)
@@ -1031,48 +1034,48 @@ func testAnotherSystem(b *bench) {
 	if _, err := here.Expire(await.Context(b.T), time.Nanosecond, 10); err != nil {
 		b.Error(err)
 	}
-	b.wantWhere("parked", row)
-	b.wantWhere("open", letter)
+	b.wantWhere("deferred", row)
+	b.wantWhere("open", deadLetter)
 	// The same position of our own is another row.
 	own := *row
 	own.N = b.row("k", 1, 1).N
 	own.Event.ID = []byte("own")
-	here.park(&own)
-	here.with(func(c *store.Config) { c.Block = false }).wantRows(row.Chain, &own)
-	b.wantRows(row.Chain, row)
+	here.deferRow(&own)
+	here.with(func(c *store.Config) { c.Block = false }).wantRows(row.Group, &own)
+	b.wantRows(row.Group, row)
 }
 
 func testFormerIncarnation(b *bench) {
 	newer := b.row("k", 1, 1)
-	newer.Event.Position = outbox.Position{Commit: 1, Index: 1}
+	newer.Event.Position = event.Position{Commit: 1, Index: 1}
 	older := b.row("k", 1, 1)
 	older.Incarnation--
-	letter := b.row("l", 1, 1)
-	letter.Incarnation, letter.Dead = 1, true
-	b.park(newer, older, letter)
-	b.wantRows(newer.Chain, older, newer)
-	page, err := b.Positions(await.Context(b.T), outbox.Position{}, 10)
+	deadLetter := b.row("l", 1, 1)
+	deadLetter.Incarnation, deadLetter.Dead = 1, true
+	b.deferRow(newer, older, deadLetter)
+	b.wantRows(newer.Group, older, newer)
+	page, err := b.Positions(await.Context(b.T), event.Position{}, 10)
 	b.must(err)
 	equal(b, "positions", page, []store.Owned{ownedBy(newer)})
 	highest, err := b.Load(await.Context(b.T), func(store.Count) error { return nil })
 	b.must(err)
 	equal(b, "highest", highest, newer.Event.Position)
-	equal(b, "counts", b.counts(), map[uint64]int{newer.Chain: 2})
+	equal(b, "counts", b.counts(), map[uint64]int{newer.Group: 2})
 	b.must(b.Apply(await.Context(b.T), []store.Result{{Row: older, Kind: store.Delivered}}))
-	b.wantRows(newer.Chain, newer)
+	b.wantRows(newer.Group, newer)
 	// What is purged of a former incarnation need not be remembered.
-	b.answer(b.Ask(b.c, store.Purge, letter.N, outbox.Route{}), true, sink.Outcome{})
+	b.answer(b.Ask(b.c, store.Purge, deadLetter.N, event.Route{}), true, sink.Outcome{})
 	for _, want := range []int{1, 0} {
 		changed, err := b.Expire(await.Context(b.T), 0, 10)
 		b.must(err)
 		equal(b, "changed", changed, want)
 	}
-	b.wantWhere("", letter)
+	b.wantWhere("", deadLetter)
 }
 
 func testExpire(b *bench) {
-	discarded, open := b.letter("k"), b.letter("o")
-	id := b.Ask(b.c, store.Discard, discarded.N, outbox.Route{})
+	discarded, open := b.deadLetter("k"), b.deadLetter("o")
+	id := b.Ask(b.c, store.Discard, discarded.N, event.Route{})
 	b.answer(id, true, sink.Outcome{})
 	expire := func(keep time.Duration, want int) {
 		b.Helper()
@@ -1083,13 +1086,13 @@ func testExpire(b *bench) {
 	expire(0, 0)
 	expire(time.Hour, 0)
 	b.wantWhere("discarded", discarded)
-	expire(time.Nanosecond, 2) // the letter and its request
+	expire(time.Nanosecond, 2) // the dead letter and its request
 	expire(time.Nanosecond, 0) // the slot has saved nothing
 	b.wantWhere("purged", discarded)
 	b.wantWhere("open", open)
 	equal(b, "audit", len(b.audit(discarded.N)), 1)
 	notes := b.audit(0)
-	equal(b, "audit of the age", notes[len(notes)-1], "relay, purge, "+outbox.Position{}.String()+", dead_letters.keep: 1ns, 1 dead letters")
+	equal(b, "audit of the age", notes[len(notes)-1], "relay, purge, "+event.Position{}.String()+", dead_letters.keep: 1ns, 1 dead letters")
 	was := len(notes)
 	expire(time.Nanosecond, 0)
 	equal(b, "audit", len(b.audit(0)), was)

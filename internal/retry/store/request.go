@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -19,7 +19,7 @@ const (
 	Discard    = dlq.Discard
 	Redact     = dlq.Redact
 	Retry      = dlq.Retry
-	DeadLetter = dlq.Bury
+	DeadLetter = dlq.ToDeadLetter
 	Purge      = dlq.Purge
 )
 
@@ -28,9 +28,11 @@ type Request struct {
 	ID   int64
 	Kind RequestKind
 	Row  *Row // nil: it is not there any more, or not in a state that allows this
-	Open bool // Row is a letter that is open: with followers: hold it is counted for its chain
-	// Of Replay, instead of where the letter was going: nil parts are left as they are.
-	Route outbox.Route
+	// Row is a dead letter that is open: with on_dead_letter: block it is counted for its ordering
+	// group
+	Open bool
+	// Of Replay, instead of where the dead letter was going: nil parts are left as they are.
+	Route event.Route
 }
 
 // Answer is the end of a request. Of a replay Outcome is what the broker said; of the others it is

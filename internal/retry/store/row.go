@@ -7,52 +7,58 @@ import (
 	"crypto/sha256"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Row is an event as the tables of the siding hold it: all that is needed to publish it after its
-// outbox row is gone.
+// Row is an event as the tables of the retry table hold it: all that is needed to publish it after
+// its outbox row is gone.
 type Row struct {
-	N           int64 // its number, unique in the database and increasing: the row's version, and its name for people
-	Incarnation int64 // of the slot
-	Event       outbox.Event
-	Chain       uint64
-	Ordered     bool // it is counted by its chain
-	Unit, Dest  uint64
-	Dead        bool // it is, or is to be, a dead letter
+	// its number, unique in the database and increasing: the row's version, and its name for people
+	N                     int64
+	Incarnation           int64 // of the slot
+	Event                 event.Event
+	Group                 uint64
+	Ordered               bool // it is counted by its ordering group
+	ExchangeOrTopic, Dest uint64
+	Dead                  bool // it is, or is to be, a dead letter
 
-	Class       sink.Class
-	Reason      sink.Reason // "" : it was never refused, it waits behind another one or its destination was paused
-	Words       string      // the broker's, of the last refusal; when read, with # for numbers and at most ErrorSize bytes
-	Destination string      // as the operator would name it
-	Attempts    int         // that count against retry.max_attempts
-	First, Last time.Time   // first and last refusal; zero without one. Once an attempt is spent, First is of the first that spent one
-	ParkedAt    time.Time   // filled in by the store when it is read
-	NextAttempt time.Time   // only of a head that was refused; zero: at once
+	Class sink.Class
+	// "" : it was never refused, it waits behind another one or its destination was paused
+	Reason sink.Reason
+	// the broker's, of the last refusal; when read, with # for numbers and at most ErrorSize bytes
+	Words       string
+	Destination string // as the operator would name it
+	Attempts    int    // that count against retry.max_attempts
+	// first and last refusal; zero without one. Once an attempt is spent, First is of the first
+	// that spent one
+	First, Last time.Time
+	DeferredAt  time.Time // filled in by the store when it is read
+	NextAttempt time.Time // only of a head that was refused; zero: at once
 }
 
-// Count is how many rows hold a chain. Event has what Place needs: aggregate, key, hash and route.
+// Count is how many rows hold an ordering group. Event has what Place needs: aggregate, key, hash
+// and route.
 type Count struct {
-	Event outbox.Event
-	Chain uint64
-	Unit  uint64
-	Rows  int
+	Event           event.Event
+	Group           uint64
+	ExchangeOrTopic uint64
+	Rows            int
 }
 
-// Run is the beginning of a chain. Blocked says that an open dead letter of the chain holds it
-// (followers: hold): nothing of it may go.
+// Run is the beginning of an ordering group. Blocked says that an open dead letter of the ordering
+// group holds it (on_dead_letter: block): nothing of it may go.
 type Run struct {
-	Chain   uint64
+	Group   uint64
 	Rows    []*Row
 	Blocked bool
 }
 
-// Cursor is a place in the order (unit, dest, incarnation, position).
+// Cursor is a place in the order (exchange or topic, dest, incarnation, position).
 type Cursor struct {
-	Unit, Dest  uint64
-	Incarnation int64
-	Position    outbox.Position
+	ExchangeOrTopic, Dest uint64
+	Incarnation           int64
+	Position              event.Position
 }
 
 // Result is what became of a row that was fed, or was too old to be.
@@ -79,39 +85,42 @@ const (
 	Dead                        // it becomes a dead letter
 )
 
-// Scope is what a chain is, by delivery.ordering.
+// Scope is what an ordering group is, by delivery.ordering.
 type Scope uint8
 
 // The scopes.
 const (
-	PerKey  Scope = iota // key, pipelined: the events of a key and unit; an event without a key is a chain of its own
-	PerUnit              // commit: all events of a unit
-	Free                 // none: each event is a chain of its own
+	// key, pipelined: the events of a key and exchange or topic; an event without a key is an
+	// ordering group of its own
+	PerKey             Scope = iota
+	PerExchangeOrTopic       // commit: all events of an exchange or topic
+	Free                     // none: each event is an ordering group of its own
 )
 
-// Chain is the chain of an event in the tables, and whether it is counted (Row.Ordered). Line.Chain
-// is 0 where it is not.
-func (s Scope) Chain(ev *outbox.Event, unit uint64) (chain uint64, ordered bool) {
+// Ordering group is the ordering group of an event in the tables, and whether it is counted
+// (Row.Ordered). Line.Ordering group is 0 where it is not.
+func (s Scope) Group(ev *event.Event, exchangeOrTopic uint64) (group uint64, ordered bool) {
 	switch s {
-	case PerUnit:
-		return max(unit, 1), ev.Fault == nil
+	case PerExchangeOrTopic:
+		return max(exchangeOrTopic, 1), ev.Fault == nil
 	case Free:
-		return max(uint64(ev.Position.Commit)^uint64(ev.Position.Index)<<31^unit, 1), false // unlike Hash it can be told from a row
+		// unlike Hash it can be told from a row
+		return max(uint64(ev.Position.Commit)^uint64(ev.Position.Index)<<31^exchangeOrTopic, 1), false
 	default:
-		return max(ev.Hash^unit, 1), ev.Ordered
+		return max(ev.Hash^exchangeOrTopic, 1), ev.Ordered
 	}
 }
 
-// Owned is the position of a row or letter, and the event that it is of.
+// Owned is the position of a row or dead letter, and the event that it is of.
 type Owned struct {
-	Position outbox.Position
+	Position event.Position
 	ID       []byte // the SHA-256 of the event's id, so that a page is small; nil: it has none
 	Purged   bool   // nobody knows any more whose it was
 }
 
-// Is reports whether the row is the event's. It is the rule of Park: the same id, or neither has
+// Is reports whether the row is the event's. It is the rule of Defer: the same id, or neither has
 // one, or the row is purged, which has no id to compare.
-func (o *Owned) Is(ev *outbox.Event) bool {
+func (o *Owned) Is(ev *event.Event) bool {
 	if o.Purged || o.ID == nil || ev.ID == nil {
 		return o.Purged || o.ID == nil && ev.ID == nil
 	}

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Store keeps the rows of one slot: Postgres in production, Memory in the simulation. One
@@ -24,74 +24,77 @@ import (
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
-// Who calls: Load and Known's Positions before and beside the reader, Lease and Park the writer,
+// Who calls: Load and Known's Positions before and beside the reader, Lease and Defer the writer,
 // the rest the feeder.
 type Store interface {
 	// Lease takes LeaseSize row numbers, from first on, higher than all that any row has.
 	Lease(ctx context.Context) (first int64, err error)
 
-	// Load counts what the tables hold of each chain that is ordered, letters that hold their chain
-	// among it, and gives the highest position of all rows and letters (zero: there are none). A
-	// chain may come in several counts, which add up. Chains of rows that were parked under another
-	// ordering are recomputed. each may wait.
-	Load(ctx context.Context, each func(Count) error) (highest outbox.Position, err error)
+	// Load counts what the tables hold of each ordering group that is ordered, dead letters that
+	// hold their ordering group among it, and gives the highest position of all rows and dead
+	// letters (zero: there are none). An ordering group may come in several counts, which add up.
+	// Ordering groups of rows that were deferred under another ordering are recomputed. each may
+	// wait.
+	Load(ctx context.Context, each func(Count) error) (highest event.Position, err error)
 
-	// Positions lists the positions of rows and letters from that one on, in order, at most limit,
-	// with whose they are. Those of former incarnations of the slot are not among them: their
-	// transactions do not come again.
-	Positions(ctx context.Context, from outbox.Position, limit int) ([]Owned, error)
+	// Positions lists the positions of rows and dead letters from that one on, in order, at most
+	// limit, with whose they are. Those of former incarnations of the slot are not among them:
+	// their transactions do not come again.
+	Positions(ctx context.Context, from event.Position, limit int) ([]Owned, error)
 
-	// Park writes rows, all or none: to the retry table, Dead ones to the dead letters. A position
+	// Defer writes rows, all or none: to the retry table, Dead ones to the dead letters. A position
 	// that is there already with the same event id is left as it is. With another id the whole call
 	// is a *Refused that names the row.
-	Park(ctx context.Context, rows []*Row) error
+	Defer(ctx context.Context, rows []*Row) error
 
-	// Runs reads the first rows of each of these chains, in order: at most run rows of a chain, at
-	// most about size bytes in all (every chain's first row before any second; at least one), and
-	// none from the first with N above acked on. A chain with neither rows nor a letter that holds
-	// it is not in the answer; one without rows in it is Blocked, has a first row above acked, or
-	// had no room. An error that is about a row, so that it comes again, is a *Refused.
-	Runs(ctx context.Context, chains []uint64, run int, size int64, acked int64) ([]Run, error)
+	// Runs reads the first rows of each of these ordering groups, in order: at most run rows of an
+	// ordering group, at most about size bytes in all (every ordering group's first row before any
+	// second; at least one), and none from the first with N above acked on. An ordering group with
+	// neither rows nor a dead letter that holds it is not in the answer; one without rows in it is
+	// Blocked, has a first row above acked, or had no room. An error that is about a row, so that
+	// it comes again, is a *Refused.
+	Runs(ctx context.Context, groups []uint64, run int, size int64, acked int64) ([]Run, error)
 
-	// Sweep lists the chains of the next limit rows for the cursor's destination, in order of
-	// position, each once, and where to go on. No chains: the destination has no more rows. A zero
-	// cursor begins at the first destination, and next says which that is.
-	Sweep(ctx context.Context, at Cursor, limit int) (chains []uint64, next Cursor, err error)
+	// Sweep lists the ordering groups of the next limit rows for the cursor's destination, in order
+	// of position, each once, and where to go on. No ordering groups: the destination has no more
+	// rows. A zero cursor begins at the first destination, and next says which that is.
+	Sweep(ctx context.Context, at Cursor, limit int) (groups []uint64, next Cursor, err error)
 
 	// Skip is the first destination after that of the cursor; ok is false when there is none. A
-	// cursor at LastDest leads past its unit, a zero one to the first destination.
+	// cursor at LastDest leads past its exchange or topic, a zero one to the first destination.
 	Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error)
 
-	// Due lists chains whose head's NextAttempt has come, at most limit, the longest due first, and
-	// how long it is until the next one comes; 0 when there is none. One that may not go although
-	// it is due (its destination is paused) is listed again, and keeps others out of the list,
-	// until it is given a Backoff with After 0: Sweep finds it then. One that a letter holds is not
-	// listed.
-	Due(ctx context.Context, limit int) (chains []uint64, next time.Duration, err error)
+	// Due lists ordering groups whose head's NextAttempt has come, at most limit, the longest due
+	// first, and how long it is until the next one comes; 0 when there is none. One that may not go
+	// although it is due (its destination is paused) is listed again, and keeps others out of the
+	// list, until it is given a Backoff with After 0: Sweep finds it then. One that a dead letter
+	// holds is not listed.
+	Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error)
 
 	// Apply does what came of rows: all of it or nothing. A row that is not there any more with
 	// that N is left out.
 	Apply(ctx context.Context, results []Result) error
 
 	// Requests lists what operators asked for and was not answered, oldest first, each with its row
-	// or letter. Those that need no broker come first, without what is only sent (Event.Payload,
-	// Headers, Columns and Raw), and then those of Replay, with all of it, at most about size bytes
-	// of them; with size 0 they are without it too. An error that is about a row is a *Refused.
+	// or dead letter. Those that need no broker come first, without what is only sent
+	// (Event.Payload, Headers, Columns and Raw), and then those of Replay, with all of it, at most
+	// about size bytes of them; with size 0 they are without it too. An error that is about a row
+	// is a *Refused.
 	Requests(ctx context.Context, limit int, size int64) ([]Request, error)
 
 	// Answer carries out requests that need no broker (discard, retry, deadletter, redact, purge),
 	// and writes what became of a replay, with the audit. Every request is answered once: one that
 	// an operator has cancelled is not carried out, but a replay that was confirmed is a replay.
-	// done says of each whether it took place; a row that left its table, and a letter that was
-	// closed, hold their chain no more. A replay that was neither confirmed nor rejected still
-	// waits.
+	// done says of each whether it took place; a row that left its table, and a dead letter that
+	// was closed, hold their ordering group no more. A replay that was neither confirmed nor
+	// rejected still waits.
 	Answer(ctx context.Context, answers []Answer) (done []bool, err error)
 
-	// Expire empties letters that were closed longer than keep ago (0: never), removes emptied ones
-	// whose events the slot cannot send any more, and forgets requests answered longer than keep
-	// ago: at most about limit of each. It says how many rows changed; it is called now and then,
-	// and again while that is not 0. The audit has an entry for the letters emptied by one call,
-	// about row 0.
+	// Expire empties dead letters that were closed longer than keep ago (0: never), removes emptied
+	// ones whose events the slot cannot send any more, and forgets requests answered longer than
+	// keep ago: at most about limit of each. It says how many rows changed; it is called now and
+	// then, and again while that is not 0. The audit has an entry for the dead letters emptied by
+	// one call, about row 0.
 	Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error)
 }
 
@@ -103,7 +106,7 @@ type Config struct {
 	Epoch       int64    // of this leader
 	Columns     []string // names of Event.Columns
 	Scope       Scope
-	Block       bool // dead_letters.followers: hold
+	Block       bool // dead_letters.on_dead_letter: block
 }
 
 // LeaseSize is how many row numbers a Lease takes: the increment of cdc_relay.row_number.
@@ -134,7 +137,7 @@ func (r *Refused) Error() string {
 func (r *Refused) Unwrap() error { return r.Err }
 
 func TakenPosition(row *Row) error {
-	return &Refused{Row: row, Err: fmt.Errorf("park: its position has another event already")}
+	return &Refused{Row: row, Err: fmt.Errorf("defer: its position has another event already")}
 }
 
 // ByAge is who purges by age, for the audit.

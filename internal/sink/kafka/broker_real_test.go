@@ -15,7 +15,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
@@ -33,7 +33,8 @@ func dialReal(t testing.TB, opts conn.Options, addr string) *conn.Conn {
 	return c
 }
 
-// soon asks until the answer's code is not the one of a broker, or a topic, that has only just begun.
+// soon asks until the answer's code is not the one of a broker, or a topic, that has only just
+// begun.
 func soon(t testing.TB, passing kafkago.Error, ask func() kafkago.Error) {
 	t.Helper()
 	await.Until(t, "an answer other than "+passing.Error(), func() bool { return ask() != passing })
@@ -77,7 +78,7 @@ func send(t testing.TB, c *conn.Conn, topic string, partition int32, sealed []by
 }
 
 // ordinary is an event with everything that an event may have.
-func ordinary(i int) *outbox.Event {
+func ordinary(i int) *event.Event {
 	ev := kafkatest.Event(i, fmt.Sprint("key-", i%10))
 	ev.Payload = bytes.Repeat([]byte(`{"order": 12345, "lines": [1, 2]}`), i%50)
 	ev.Headers = []byte(`{"source": "web", "none": null, "n": 1}`)
@@ -94,8 +95,9 @@ func ordinary(i int) *outbox.Event {
 	return ev
 }
 
-// TestRecordsOfEveryCompression has Kafka's own Java read every record of every compression: a topic of another compression
-// has the broker unpack each batch, check its records and pack it again. What comes back is compared, byte by byte.
+// TestRecordsOfEveryCompression has Kafka's own Java read every record of every compression: a
+// topic of another compression has the broker unpack each batch, check its records and pack it
+// again. What comes back is compared, byte by byte.
 func TestRecordsOfEveryCompression(t *testing.T) {
 	same := func(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 	k := servers.SharedKafka(t)
@@ -126,7 +128,8 @@ func TestRecordsOfEveryCompression(t *testing.T) {
 			}
 			sealed, answer := b.Seal(id, epoch, 0), produce.ResponsePartition{}
 			want := kafkatest.Decode(t, sealed).Records
-			soon(t, kafkago.MessageSizeTooLarge, func() kafkago.Error { // a broker obeys a new limit a moment after it knows it
+			// a broker obeys a new limit a moment after it knows it
+			soon(t, kafkago.MessageSizeTooLarge, func() kafkago.Error {
 				answer = send(t, c, topic, 0, sealed)
 				return kafkago.Error(answer.ErrorCode)
 			})
@@ -174,8 +177,9 @@ func TestSequences(t *testing.T) {
 		end    int64 // records stored then
 	}{
 		{first.Seal(id, epoch, 0), 0, 10},
-		{first.Seal(id, epoch, 0), 0, 10},                 // the same again: stored once
-		{batchOf("other", 10).Seal(id, epoch, 0), 0, 10},  // other records under used numbers: acked, and not stored
+		{first.Seal(id, epoch, 0), 0, 10}, // the same again: stored once
+		// other records under used numbers: acked, and not stored
+		{batchOf("other", 10).Seal(id, epoch, 0), 0, 10},
 		{batchOf("second", 5).Seal(id, epoch, 10), 0, 15}, // the next
 		{batchOf("gap", 5).Seal(id, epoch, 16), kafkago.OutOfOrderSequenceNumber, 15},
 		{batchOf("third", 1).Seal(id, epoch, 15), 0, 16},

@@ -1,11 +1,12 @@
-// The state of one Publish call, what a rejection in it holds back, and where answered batches come back.
+// The state of one Publish call, what a rejection in it holds back, and where answered batches come
+// back.
 
 package kafka
 
 import (
 	"sync"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
@@ -13,19 +14,20 @@ import (
 
 // call is the state of the present publish call.
 type call struct {
-	events        []*outbox.Event
-	outcomes      []sink.Outcome
-	todo          []int32          // events that are not in a part, in order
-	parts         []*producer      // those with a part in this call
-	since         int64            // the version of the metadata at its beginning
-	known         *client.Metadata // the metadata it last looked at
-	posted        []*client.Broker // that have something new in their queue, and were not told
-	firstRejected map[uint64]int32 // of chains with a rejected event the first such; what is behind it is not sent
-	tally         tally
+	events   []*event.Event
+	outcomes []sink.Outcome
+	todo     []int32          // events that are not in a part, in order
+	parts    []*producer      // those with a part in this call
+	since    int64            // the version of the metadata at its beginning
+	known    *client.Metadata // the metadata it last looked at
+	posted   []*client.Broker // that have something new in their queue, and were not told
+	// of ordering groups with a rejected event the first such; what is behind it is not sent
+	firstRejected map[uint64]int32
+	stats         stats
 }
 
-// tally counts a call's answers for Hooks.Confirms.
-type tally struct{ acks, nacks, timeouts int }
+// stats counts a call's answers for Hooks.Confirms.
+type stats struct{ acks, nacks, timeouts int }
 
 // topicOf is the name of an event's topic, good until the next topicOf.
 func (l *lane) topicOf(i int32) ([]byte, *sink.Fault) {
@@ -37,11 +39,11 @@ func (l *lane) topicOf(i int32) ([]byte, *sink.Fault) {
 	return name, fault
 }
 
-// chain is what a rejection holds: the key, in the topic. In another one its events go on: with ordering commit they would be
-// overtaken there by those of other keys.
-func (l *lane) chain(i int32) uint64 {
+// ordering group is what a rejection holds: the key, in the topic. In another one its events go on:
+// with ordering commit they would be overtaken there by those of other keys.
+func (l *lane) group(i int32) uint64 {
 	name, _ := l.topicOf(i)
-	return l.events[i].Hash ^ sink.UnitOf(name)
+	return l.events[i].Hash ^ sink.ExchangeOrTopicOf(name)
 }
 
 // reject refuses an event; what is later of its key and topic is held back in this call.
@@ -51,18 +53,19 @@ func (l *lane) reject(i int32, fault *sink.Fault) {
 	}
 	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
 	if ev := l.events[i]; ev.Ordered {
-		if first, ok := l.firstRejected[l.chain(i)]; !ok || i < first {
-			l.firstRejected[l.chain(i)] = i
+		if first, ok := l.firstRejected[l.group(i)]; !ok || i < first {
+			l.firstRejected[l.group(i)] = i
 		}
 	}
 }
 
-// isBehindRejected reports whether an earlier event of the same key and topic was rejected in this call.
+// isBehindRejected reports whether an earlier event of the same key and topic was rejected in this
+// call.
 func (l *lane) isBehindRejected(i int32) bool {
 	if len(l.firstRejected) == 0 {
 		return false
 	}
-	first, held := l.firstRejected[l.chain(i)]
+	first, held := l.firstRejected[l.group(i)]
 	return held && first < i && l.events[i].Ordered
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
 )
 
-// examined runs Check for a topic and returns what it has found. Each line that is not OK has a mend.
+// examined runs Check for a topic and returns what it has found. Each line that is not OK has a
+// fix.
 func examined(t *testing.T, cfg Config, topic string) []sink.Finding {
 	t.Helper()
 	template, err := sink.ParseTemplate(topic)
@@ -24,7 +25,7 @@ func examined(t *testing.T, cfg Config, topic string) []sink.Finding {
 	defer cancel()
 	found := Check(ctx, cfg)
 	for _, f := range found {
-		if f.OK && (f.Warn || f.Mend != "") || !f.OK && f.Mend == "" || f.Detail == "" {
+		if f.OK && (f.Warn || f.Fix != "") || !f.OK && f.Fix == "" || f.Detail == "" {
 			t.Errorf("found %+v", f)
 		}
 	}
@@ -47,10 +48,10 @@ func named(found []sink.Finding, name string) []sink.Finding {
 }
 
 // want looks at one finding.
-func want(t *testing.T, f sink.Finding, ok, warn bool, detail, mend string) {
+func want(t *testing.T, f sink.Finding, ok, warn bool, detail, fix string) {
 	t.Helper()
-	if f.OK != ok || f.Warn != warn || !strings.Contains(f.Detail, detail) || !strings.Contains(f.Mend, mend) {
-		t.Errorf("found %+v, want OK %v, a warning %v, with %q and %q", f, ok, warn, detail, mend)
+	if f.OK != ok || f.Warn != warn || !strings.Contains(f.Detail, detail) || !strings.Contains(f.Fix, fix) {
+		t.Errorf("found %+v, want OK %v, a warning %v, with %q and %q", f, ok, warn, detail, fix)
 	}
 }
 

@@ -33,7 +33,8 @@ type clusterTest struct {
 func TestCluster(t *testing.T) {
 	k, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{Nodes: 3, Authorizer: true, Proxied: 1, Settings: map[string]string{
 		"replica.fetch.backoff.ms": "20",
-		// How long a frozen replica counts as in sync: what is seen meanwhile is seen on a loaded machine, too.
+		// How long a frozen replica counts as in sync: what is seen meanwhile is seen on a loaded
+		// machine, too.
 		"broker.session.timeout.ms": "8000",
 	}})
 	must(t, err)
@@ -88,17 +89,17 @@ func testTooFewReplicas(t *testing.T, k *kafkaserver.Kafka) {
 	})
 }
 
-// A partition whose only replica is away is at fault after ConfirmTimeout when others confirm; without others it is waited
-// for.
+// A partition whose only replica is away is at fault after ConfirmTimeout when others confirm;
+// without others it is waited for.
 func testNoLeader(t *testing.T, k *kafkaserver.Kafka) {
 	topic, other := topicWith(t, k, 1, 1, nil), replicated(t, k, 1)
 	leader, err := k.Leader(await.Context(t), topic, 0)
 	must(t, err)
 	r := start(t, Config{Brokers: k.Brokers(), ConfirmTimeout: 4 * time.Second})
-	first := event(topic, "k")
+	first := newEvent(topic, "k")
 	wantConfirmed(t, r.send(first))
 	must(t, k.KillNode(leader))
-	ev := event(topic, "k")
+	ev := newEvent(topic, "k")
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
 	defer cancel()
 	if outcomes, err := r.try(ctx, ev); err == nil {
@@ -116,10 +117,11 @@ func testNoLeader(t *testing.T, k *kafkaserver.Kafka) {
 	must(t, k.WaitInSync(await.Context(t), other))
 }
 
-// A replica that stands still is in sync until the cluster misses it: until then the broker answers that it has waited in
-// vain (7), and from then on that there are too few (19), before it appends anything. While others confirm the partition is
-// at fault after ConfirmTimeout; and what the leader has stored meanwhile is not stored a second time. (Kafka 4 does not say
-// any more that there are too few after it has appended, 20: it waits for them in vain.)
+// A replica that stands still is in sync until the cluster misses it: until then the broker answers
+// that it has waited in vain (7), and from then on that there are too few (19), before it appends
+// anything. While others confirm the partition is at fault after ConfirmTimeout; and what the
+// leader has stored meanwhile is not stored a second time. (Kafka 4 does not say any more that
+// there are too few after it has appended, 20: it waits for them in vain.)
 func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	topic, other := topicWith(t, k, 1, 2, map[string]string{"min.insync.replicas": "2"}), topicWith(t, k, 3, 1, nil)
 	leader, err := k.Leader(await.Context(t), topic, 0)
@@ -128,9 +130,9 @@ func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	must(t, err)
 	follower := replicas[0] + replicas[1] - leader
 	r := start(t, Config{Brokers: k.Brokers(), ConfirmTimeout: 2 * time.Second})
-	first := event(topic, "k")
+	first := newEvent(topic, "k")
 	wantConfirmed(t, r.send(first))
-	healthy := event(other, "") // of a partition that another node leads
+	healthy := newEvent(other, "") // of a partition that another node leads
 	for {
 		node, err := k.Leader(await.Context(t), other, int(record.PartitionOf(healthy, 3)))
 		must(t, err)
@@ -160,7 +162,7 @@ func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 		}
 	}()
 	defer func() { stop(); <-done }()
-	ev := event(topic, "k")
+	ev := newEvent(topic, "k")
 	want := func(reason sink.Reason) {
 		t.Helper()
 		got := r.send(ev)[0]
@@ -174,7 +176,8 @@ func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 		_, inSync, err := k.Replicas(await.Context(t), topic, 0)
 		return err == nil && len(inSync) == 1
 	})
-	await.Until(t, "the leader to say that too few replicas are in sync", func() bool { // one that just waited for them says first that it waited in vain
+	// one that just waited for them says first that it waited in vain
+	await.Until(t, "the leader to say that too few replicas are in sync", func() bool {
 		o := r.send(ev)[0]
 		return o.State == sink.Rejected && o.Fault.Reason == sink.TooFewReplicas
 	})
@@ -195,7 +198,7 @@ func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	must(t, k.WaitInSync(await.Context(t), topic))
 }
 
-// Everything that a cluster of three can lack, each named with its mend; and nothing is published.
+// Everything that a cluster of three can lack, each named with its fix; and nothing is published.
 func testCheck(t *testing.T, kafka *kafkaserver.Kafka) {
 	ctx := await.Context(t)
 	must := func(err error) {

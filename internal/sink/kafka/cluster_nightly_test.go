@@ -38,7 +38,8 @@ func testLeaderMoved(t *testing.T, k *kafkaserver.Kafka) {
 	wantStored(t, k, topic, f.end()...)
 }
 
-// A frozen broker keeps its connections and answers nothing. Its requests are given up when others lead.
+// A frozen broker keeps its connections and answers nothing. Its requests are given up when others
+// lead.
 func testLeaderFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	topic := replicated(t, k, 3)
 	r := start(t, Config{Brokers: k.Brokers(), ConfirmTimeout: time.Minute})
@@ -73,7 +74,8 @@ func testLeaderFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	await.Until(t, "all is well", func() bool { up, _ := r.Up(); return up })
 }
 
-// Two of three brokers are killed under load and start again: what was under way comes again as the same bytes.
+// Two of three brokers are killed under load and start again: what was under way comes again as the
+// same bytes.
 func testTwoKilled(t *testing.T, k *kafkaserver.Kafka) {
 	topic := replicated(t, k, 6)
 	r := start(t, Config{Brokers: k.Brokers()})

@@ -10,8 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// The addresses lead to another cluster, where the relay's producer id is somebody else's: its batch looks like one that was
-// stored there. Nothing is sent to that cluster; and all goes on when the addresses lead back.
+// The addresses lead to another cluster, where the relay's producer id is somebody else's: its
+// batch looks like one that was stored there. Nothing is sent to that cluster; and all goes on when
+// the addresses lead back.
 func TestOtherCluster(t *testing.T) {
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
 		m.change(func() { m.cluster = "A" })
@@ -46,7 +47,8 @@ func TestOtherCluster(t *testing.T) {
 	})
 }
 
-// A broker that does not name its cluster is believed, also after others did; nor is it named by one that has no id yet.
+// A broker that does not name its cluster is believed, also after others did; nor is it named by
+// one that has no id yet.
 func TestNamelessCluster(t *testing.T) {
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
 		for _, name := range []string{client.RedpandaStarting, "", "A", ""} {

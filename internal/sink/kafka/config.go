@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
@@ -22,47 +22,56 @@ import (
 
 // Config says where to publish and how an event becomes a record. New copies it.
 type Config struct {
-	// Brokers are host:port of brokers of one cluster, the first to ask. The others are learnt from their answers.
+	// Brokers are host:port of brokers of one cluster, the first to ask. The others are learnt from
+	// their answers.
 	Brokers []string
 	// SASL is asked at every connect, so that a changed secret is picked up; nil means no login.
 	SASL func() (*conn.SASL, error)
-	// TLS is asked at every connect; nil means plaintext. An empty ServerName becomes the broker's host.
+	// TLS is asked at every connect; nil means plaintext. An empty ServerName becomes the broker's
+	// host.
 	TLS func() (*tls.Config, error)
 
 	Topic sink.Template
-	// Columns are the extra columns in the order of Event.Columns; the topic and the headers name them.
+	// Columns are the extra columns in the order of Event.Columns; the topic and the headers name
+	// them.
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []record.HeaderColumn
-	// Profile makes the records as Debezium does, in the place of Topic, Headers and the relay's own headers; nil: none does.
-	// Topic is of its Templates then, and shown in the place of names that are made from keys.
+	// Profile makes the records as Debezium does, in the place of Topic, Headers and the relay's
+	// own headers; nil: none does. Topic is of its Templates then, and shown in the place of names
+	// that are made from keys.
 	Profile *debezium.Options
 	// Compression is none, gzip, snappy, lz4 or zstd; "" is none.
 	Compression string
 
 	// OneLane has one lane for all events: commit order over all keys, one call at a time in all.
 	OneLane bool
-	// ConfirmTimeout is how long a broker may take to answer, and how long a partition may be without a leader while
-	// others confirm.
+	// ConfirmTimeout is how long a broker may take to answer, and how long a partition may be
+	// without a leader while others confirm.
 	ConfirmTimeout time.Duration
-	// LoginTimeout ends Run when the brokers have refused the login for so long and no connection was ever made.
+	// LoginTimeout ends Run when the brokers have refused the login for so long and no connection
+	// was ever made.
 	LoginTimeout time.Duration
-	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil: nothing. Without this function it is the
-	// row's.
-	Traceparent func(ev *outbox.Event, buf []byte) []byte
+	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil:
+	// nothing. Without this function it is the row's.
+	Traceparent func(ev *event.Event, buf []byte) []byte
 	// ClientID is the client.id that brokers log and set quotas for.
 	ClientID string
 	Log      *zap.Logger
 	Hooks    Hooks
 }
 
-// Hooks are called on events that metrics count. All are optional, must not block and may be called concurrently.
+// Hooks are called on events that metrics count. All are optional, must not block and may be called
+// concurrently.
 type Hooks struct {
-	// Connected is called when a connection to a node stands; again says that there had been one to it before.
+	// Connected is called when a connection to a node stands; again says that there had been one to
+	// it before.
 	Connected func(node string, again bool)
-	// Confirms counts the brokers' answers by event. Returned is 0 on Kafka; a timeout is an answer that did not come.
+	// Confirms counts the brokers' answers by event. Returned is 0 on Kafka; a timeout is an answer
+	// that did not come.
 	Confirms func(acks, nacks, returned, timeouts int)
-	// HeaderDropped is called for a key of the headers column that has one of the relay's own names.
+	// HeaderDropped is called for a key of the headers column that has one of the relay's own
+	// names.
 	HeaderDropped func(name string)
 }
 
@@ -91,7 +100,8 @@ func (c *Config) validate() error {
 	for i, addr := range c.Brokers {
 		host, port, err := net.SplitHostPort(addr)
 		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
-			// Somebody may have put a user and a password in front: name the address's place instead of quoting it.
+			// Somebody may have put a user and a password in front: name the address's place
+			// instead of quoting it.
 			faults = append(faults, fmt.Errorf("broker %d of %d is not host:port", i+1, len(c.Brokers)))
 		}
 	}

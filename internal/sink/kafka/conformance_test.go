@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
@@ -23,7 +23,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// conformance is a real cluster behind proxies, with a topic for each way in which a destination fails.
+// conformance is a real cluster behind proxies, with a topic for each way in which a destination
+// fails.
 type conformance struct {
 	t        *testing.T
 	ctx      context.Context
@@ -36,8 +37,8 @@ type conformance struct {
 	n        uint64
 }
 
-// topicOf is what follows the topic's name of a destination's kind. None is full: a log drops its oldest records before that,
-// and a disk that is full takes the whole broker down.
+// topicOf is what follows the topic's name of a destination's kind. None is full: a log drops its
+// oldest records before that, and a disk that is full takes the whole broker down.
 var topicOf = map[sinktest.Kind]string{
 	sinktest.DestinationMissing:   "-missing",
 	sinktest.DestinationForbidden: "-forbidden",
@@ -56,7 +57,7 @@ func openConformance(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way, d
 	t.Cleanup(c.consumer.Close)
 	t.Cleanup(func() {
 		c.way.Proxy(1).Release(netproxy.Down)
-		must(t, c.way.Proxy(1).Mend())
+		must(t, c.way.Proxy(1).Fix())
 	})
 	c.sink = start(t, Config{Brokers: c.way.Brokers()})
 	return c
@@ -80,9 +81,11 @@ func (c *conformance) Stop() error {
 	return err
 }
 
-// shows: what is full is not shown (topicOf), what refuses has too few replicas, which takes several brokers (TestCluster), and what
-// is forbidden takes a broker that obeys ACLs (TestConformanceForbidden). Nothing blocks: over its quota a producer's request is stored and answered all the same, and it is the next one on that
-// connection that is not read, until a time that no end of the quota brings nearer (TestQuota).
+// shows: what is full is not shown (topicOf), what refuses has too few replicas, which takes
+// several brokers (TestCluster), and what is forbidden takes a broker that obeys ACLs
+// (TestConformanceForbidden). Nothing blocks: over its quota a producer's request is stored and
+// answered all the same, and it is the next one on that connection that is not read, until a time
+// that no end of the quota brings nearer (TestQuota).
 func shows(kind sinktest.Kind) bool {
 	switch kind {
 	case sinktest.Blocked, sinktest.DestinationFull, sinktest.DestinationRefusing, sinktest.DestinationForbidden:
@@ -95,7 +98,7 @@ func shows(kind sinktest.Kind) bool {
 // Idempotent is true of the sink's producers.
 func (c *conformance) Idempotent() bool { return true }
 
-func (c *conformance) Event(kind sinktest.Kind, key string) *outbox.Event {
+func (c *conformance) Event(kind sinktest.Kind, key string) *event.Event {
 	c.n++
 	ev := sinktest.NewEvent(c.n, key)
 	ev.Columns = [][]byte{[]byte(c.topic + topicOf[kind])}
@@ -122,7 +125,7 @@ func (c *conformance) Delivered() []sinktest.Delivery {
 }
 
 func (c *conformance) Break(kind sinktest.Kind) { c.turn(kind, true) }
-func (c *conformance) Mend(kind sinktest.Kind)  { c.turn(kind, false) }
+func (c *conformance) Fix(kind sinktest.Kind)   { c.turn(kind, false) }
 
 func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 	const anybody = "User:ANONYMOUS"
@@ -134,7 +137,7 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		if broken {
 			proxy.Stall()
 		} else {
-			must(c.t, proxy.Mend())
+			must(c.t, proxy.Fix())
 		}
 	case sinktest.AnswersLost:
 		if broken {
@@ -192,5 +195,5 @@ func (c *conformance) cut(on bool) {
 		c.way.Proxy(1).Cut()
 		return
 	}
-	must(c.t, c.way.Proxy(1).Mend())
+	must(c.t, c.way.Proxy(1).Fix())
 }

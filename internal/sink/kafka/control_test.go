@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// As long as no producer ids are to be had every stream asks for one again and again. Metadata is asked for all the same.
+// As long as no producer ids are to be had every stream asks for one again and again. Metadata is
+// asked for all the same.
 func TestIdsDoNotStarveMetadata(t *testing.T) {
 	const partitions, lasts = 400, 10 * time.Second
 	inMemory(t, 2, partitions, Config{}, func(m *memory, r *running) {
@@ -30,7 +31,8 @@ func TestIdsDoNotStarveMetadata(t *testing.T) {
 // A broker that gives no ids is left for another one.
 func TestAnotherBrokerGivesIds(t *testing.T) {
 	inMemory(t, 2, 4, Config{}, func(m *memory, r *running) {
-		m.change(func() { m.nodes[1].idless = true }) // the one that is configured, and so asked first
+		// the one that is configured, and so asked first
+		m.change(func() { m.nodes[1].idless = true })
 		began := time.Now()
 		wantConfirmed(t, r.send(few(20)...))
 		if took := time.Since(began); took > client.StaleAfter+5*time.Second {

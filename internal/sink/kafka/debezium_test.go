@@ -6,20 +6,21 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
-// withProfile is a configuration by these options; the extra columns of its events are the shape and part.
+// withProfile is a configuration by these options; the extra columns of its events are the shape
+// and part.
 func withProfile(t testing.TB, options map[string]string) Config {
 	t.Helper()
 	records, topic := kafkatest.ConnectRecords(t, options)
 	return Config{Brokers: []string{"1:9092"}, Profile: records, Columns: records.Columns().Extra, Topic: topic}
 }
 
-// A key has one lane, whatever record a profile makes of its rows, and if it makes none: what is behind a row that waits is held by
-// the lane, and finds it nowhere else.
+// A key has one lane, whatever record a profile makes of its rows, and if it makes none: what is
+// behind a row that waits is held by the lane, and finds it nowhere else.
 func TestProfileLaneIsTheKeys(t *testing.T) {
 	for name, key := range map[string]string{"text": "storage.StringConverter", "JSON": "json.JsonConverter"} {
 		s, err := New(withProfile(t, map[string]string{"key.converter": "org.apache.kafka.connect." + key}))
@@ -27,14 +28,14 @@ func TestProfileLaneIsTheKeys(t *testing.T) {
 		teach(s, map[string]int{"outbox.event.order": 12})
 		lanes := map[int]bool{}
 		for n := range 40 {
-			row := func(part string) *outbox.Event {
+			row := func(part string) *event.Event {
 				ev := kafkatest.OutboxRow([]byte("id"), []byte("order"), fmt.Append(nil, "key-", n), []byte("p"), nil)
 				if part != "" {
 					ev.Columns[1] = []byte(part)
 				}
 				return ev
 			}
-			place := func(ev *outbox.Event) int {
+			place := func(ev *event.Event) int {
 				p, ok := s.Place(ev)
 				if !ok {
 					t.Fatal("no place")
@@ -43,10 +44,10 @@ func TestProfileLaneIsTheKeys(t *testing.T) {
 			}
 			altered, shapeless := row(""), row("")
 			altered.Columns[0] = kafkatest.ShapeOfRows(true)
-			shapeless.Columns[0] = nil // parked without a profile
+			shapeless.Columns[0] = nil // deferred without a profile
 			want := place(row(""))
 			lanes[want] = true
-			for what, ev := range map[string]*outbox.Event{
+			for what, ev := range map[string]*event.Event{
 				"names a partition": row("7"), "names one that is none": row("-1"), "is of the table before it was altered": altered,
 				"cannot be rendered": shapeless,
 			} {
@@ -61,11 +62,11 @@ func TestProfileLaneIsTheKeys(t *testing.T) {
 	}
 }
 
-// A partition that was added a moment ago is asked for before a row that names it is refused; one that there is not is refused
-// after that. A row that names none costs no question.
+// A partition that was added a moment ago is asked for before a row that names it is refused; one
+// that there is not is refused after that. A row that names none costs no question.
 func TestProfilePartitionThatIsNew(t *testing.T) {
 	inMemory(t, 1, 2, withProfile(t, map[string]string{"route.topic.replacement": "events"}), func(m *memory, r *running) {
-		to := func(part string) *outbox.Event {
+		to := func(part string) *event.Event {
 			n := lastPosition.Add(1)
 			ev := kafkatest.OutboxRow(fmt.Appendf(nil, "id-%d", n), []byte("order"), []byte("k"), []byte("p"), []byte(part))
 			ev.Position.Commit, ev.Ordered, ev.Hash = pglogrepl.LSN(n<<8), true, 7

@@ -20,11 +20,13 @@ const (
 	confirm action = iota
 	// again: the same bytes once more, to the leader that the newest metadata names.
 	again
-	// renew: the broker's record of the producer does not fit the batch: the same events from a new producer id.
+	// renew: the broker's record of the producer does not fit the batch: the same events from a new
+	// producer id.
 	renew
 	// shrink: the batch is too large. A smaller one; the event that is too large alone is at fault.
 	shrink
-	// isolate: something in the batch is refused. The record errors name it, else halves do; alone it is at fault.
+	// isolate: something in the batch is refused. The record errors name it, else halves do; alone
+	// it is at fault.
 	isolate
 	// refuse: the topic or the partition is at fault.
 	refuse
@@ -33,8 +35,9 @@ const (
 // verdict is the meaning of one error code.
 type verdict struct {
 	action action
-	// doubt: the batch may be in the log in spite of the error, or get there yet: it was appended and then waited for its
-	// replicas, or nothing is known of it. Without doubt the broker has said so before it appended.
+	// doubt: the batch may be in the log in spite of the error, or get there yet: it was appended
+	// and then waited for its replicas, or nothing is known of it. Without doubt the broker has
+	// said so before it appended.
 	doubt bool
 	// tries: so many times the same bytes again first.
 	tries  int
@@ -42,18 +45,21 @@ type verdict struct {
 	reason sink.Reason
 }
 
-// judge is the table. The codes are those of https://kafka.apache.org/protocol#protocol_error_codes; which of them a
-// broker gives before and which after it has appended is read off Kafka's ReplicaManager.appendRecords, Partition
-// .appendRecordsToLeader, UnifiedLog.analyzeAndValidateRecords and DelayedProduce (4.x): all that a batch may meet while it
-// waits for its replicas leaves doubt, also "not leader", "unknown topic" and "storage error".
+// judge is the table. The codes are those of
+// https://kafka.apache.org/protocol#protocol_error_codes; which of them a broker gives before and
+// which after it has appended is read off Kafka's ReplicaManager.appendRecords, Partition
+// .appendRecordsToLeader, UnifiedLog.analyzeAndValidateRecords and DelayedProduce (4.x): all that a
+// batch may meet while it waits for its replicas leaves doubt, also "not leader", "unknown topic"
+// and "storage error".
 func judge(code int16) verdict {
 	switch kafkago.Error(code) {
 	case 0:
 		return verdict{action: confirm}
 	case kafkago.DuplicateSequenceNumber:
-		// An older duplicate than the broker remembers the offset of. It is success only of bytes that were sent before;
-		// producer.stored sees to that. Apache Kafka does not give it while one batch of a producer is under way, since it
-		// remembers the last batch at least. What others mean by it is not known, so nothing is stored a second time over it.
+		// An older duplicate than the broker remembers the offset of. It is success only of bytes
+		// that were sent before; producer.stored sees to that. Apache Kafka does not give it while
+		// one batch of a producer is under way, since it remembers the last batch at least. What
+		// others mean by it is not known, so nothing is stored a second time over it.
 		return verdict{action: confirm}
 
 	case kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition,
@@ -75,7 +81,8 @@ func judge(code int16) verdict {
 		return verdict{action: shrink, class: sink.Permanent, reason: sink.TooLarge}
 	case kafkago.InvalidRecord, kafkago.InvalidTimestamp, kafkago.PolicyViolation:
 		return verdict{action: isolate, class: sink.Permanent, reason: sink.Invalid}
-	case kafkago.InvalidMessage: // CORRUPT_MESSAGE: a checksum that does not fit, mended by sending again if by anything
+	case kafkago.InvalidMessage:
+		// CORRUPT_MESSAGE: a checksum that does not fit, fixed by sending again if by anything
 		return verdict{action: isolate, tries: 2, class: sink.Transient, reason: sink.BrokerException}
 
 	case kafkago.NotEnoughReplicas:
@@ -83,13 +90,16 @@ func judge(code int16) verdict {
 	case kafkago.TopicAuthorizationFailed, kafkago.ClusterAuthorizationFailed, kafkago.TransactionalIDAuthorizationFailed:
 		return verdict{action: refuse, reason: sink.NotPermitted}
 	case kafkago.InvalidTopic, kafkago.UnsupportedForMessageFormat, kafkago.UnsupportedCompressionType, kafkago.UnsupportedVersion:
-		// The topic takes no records of this kind at all: no event is to become a dead letter over a setting.
+		// The topic takes no records of this kind at all: no event is to become a dead letter over
+		// a setting.
 		return verdict{action: refuse, reason: sink.Invalid}
-	case kafkago.InvalidRequest: // said before anything is appended, and not by Apache Kafka of records like ours
+	case kafkago.InvalidRequest:
+		// said before anything is appended, and not by Apache Kafka of records like ours
 		return verdict{action: isolate, class: sink.Transient, reason: sink.BrokerException}
 
 	default:
-		// UNKNOWN_SERVER_ERROR, and what later versions may invent: it may pass, and it may be of one event.
+		// UNKNOWN_SERVER_ERROR, and what later versions may invent: it may pass, and it may be of
+		// one event.
 		return verdict{action: isolate, doubt: true, tries: 3, class: sink.Transient, reason: sink.BrokerException}
 	}
 }
@@ -109,7 +119,8 @@ func topicFault(topic string, code int16) *sink.Fault {
 	return f
 }
 
-// fault is what an answer accuses: the topic, its partition, or the event that was on its way there.
+// fault is what an answer accuses: the topic, its partition, or the event that was on its way
+// there.
 func (v verdict) fault(topic string, partition int32, said string) *sink.Fault {
 	f := &sink.Fault{Class: v.class, Reason: v.reason, Destination: record.TopicName(topic), Words: said}
 	if v.class != sink.Destination {

@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// docs/failure-modes.md has each error code in one row, with the class and reasons that it has here; what is in none is as its
-// row of all others says.
+// docs/failure-modes.md has each error code in one row, with the class and reasons that it has
+// here; what is in none is as its row of all others says.
 func TestAnswersAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/failure-modes.md")
 	must(t, err)
@@ -50,7 +50,8 @@ func TestAnswersAreDocumented(t *testing.T) {
 		default:
 		}
 		if fault := topicFault("t", int16(code)); fault.Reason != sink.NoLeader && v.action == again {
-			reason = fault.Reason // a topic's, when metadata says so; while a batch is under way it may pass
+			// a topic's, when metadata says so; while a batch is under way it may pass
+			reason = fault.Reason
 		}
 		if reason != "" && !slices.Contains(sink.Rejections[v.class], reason) {
 			t.Errorf("code %d is %s %s, a series that there is not", code, v.class, reason)

@@ -5,12 +5,12 @@ package kafka
 import (
 	"hash/maphash"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// eventIdentity tells the events of batches apart. A dead letter that is replayed has a header that its
-// first record has not, and so has the mirror's copy of one.
+// eventIdentity tells the events of batches apart. A dead letter that is replayed has a header that
+// its first record has not, and so has the mirror's copy of one.
 //
 // A position alone does not name an event here. The sink outlives the line, and what the line
 // reads: a server whose storage was rolled back gives positions a second time
@@ -21,25 +21,25 @@ import (
 // session, or a new leader's term, does not change what a row says, so its batch is still known.
 // Memory that ended with a term would rest on every way to a second history being a new term.
 type eventIdentity struct {
-	position       outbox.Position
+	position       event.Position
 	replay, copied bool
 	content        uint64
 }
 
-func identityOf(ev *outbox.Event) eventIdentity {
+func identityOf(ev *event.Event) eventIdentity {
 	return eventIdentity{ev.Position, ev.Replay, ev.Copy, contentOf(ev)}
 }
 
 // is reports whether w is the event. Hardly any position is w's, so hardly any content is read.
-func (w eventIdentity) is(ev *outbox.Event) bool {
+func (w eventIdentity) is(ev *event.Event) bool {
 	return ev.Position == w.position && w == identityOf(ev)
 }
 
 var contentSeed = maphash.MakeSeed()
 
 // contentOf is a digest of all that a record is made of. Two different events have the same one
-// once in 2^64. Times are compared to the microsecond, which is what a parked row keeps of them.
-func contentOf(ev *outbox.Event) uint64 {
+// once in 2^64. Times are compared to the microsecond, which is what a deferred row keeps of them.
+func contentOf(ev *event.Event) uint64 {
 	var h maphash.Hash
 	h.SetSeed(contentSeed)
 	for _, n := range [...]int64{ev.CommitTime.UnixMicro(), ev.Time.UnixMicro(), int64(ev.PayloadKind)} {

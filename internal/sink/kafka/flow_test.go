@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// flowing is a stream of events through a sink, until end: keys in turn, each lane with one call at a time. Every event
-// must be confirmed in the end; what is rejected for its destination's fault comes again.
+// flowing is a stream of events through a sink, until end: keys in turn, each lane with one call at
+// a time. Every event must be confirmed in the end; what is rejected for its destination's fault
+// comes again.
 type flowing struct {
 	t         testing.TB
 	sink      *running
@@ -25,7 +26,7 @@ type flowing struct {
 	last      atomic.Int64 // when the last call was confirmed, Unix nanoseconds
 
 	mu       sync.Mutex
-	all      []*outbox.Event
+	all      []*event.Event
 	longest  time.Duration // between two confirmed calls, whichever, and its end
 	at       time.Time
 	rejected map[sink.Reason]int
@@ -36,15 +37,15 @@ func flow(t testing.TB, r *running, topic string, keys int) *flowing {
 	ctx, stop := context.WithCancel(context.Background())
 	f := &flowing{t: t, sink: r, stop: stop, rejected: map[sink.Reason]int{}}
 	f.last.Store(time.Now().UnixNano())
-	queues := map[int]chan *outbox.Event{}
+	queues := map[int]chan *event.Event{}
 	f.done.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			ev := event(topic, fmt.Sprint("key-", n%keys))
+			ev := newEvent(topic, fmt.Sprint("key-", n%keys))
 			ev.Hash = uint64(n % keys)
 			lane := r.laneOf(ev)
 			queue := queues[lane]
 			if queue == nil {
-				queue = make(chan *outbox.Event, 200)
+				queue = make(chan *event.Event, 200)
 				queues[lane] = queue
 				f.done.Go(func() { f.lane(lane, queue) })
 			}
@@ -66,9 +67,9 @@ func flow(t testing.TB, r *running, topic string, keys int) *flowing {
 	return f
 }
 
-func (f *flowing) lane(n int, queue chan *outbox.Event) {
+func (f *flowing) lane(n int, queue chan *event.Event) {
 	for ev := range queue {
-		open := []*outbox.Event{ev}
+		open := []*event.Event{ev}
 		for len(queue) > 0 && len(open) < 100 {
 			open = append(open, <-queue)
 		}
@@ -88,7 +89,7 @@ func (f *flowing) lane(n int, queue chan *outbox.Event) {
 	}
 }
 
-func (f *flowing) settle(call []*outbox.Event, outcomes []sink.Outcome) (open []*outbox.Event) {
+func (f *flowing) settle(call []*event.Event, outcomes []sink.Outcome) (open []*event.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if fault := brokenContract(call, outcomes, nil); fault != "" {
@@ -125,7 +126,7 @@ func (f *flowing) wait(n int64) {
 }
 
 // end ends the flow and returns all its events, which are confirmed.
-func (f *flowing) end() []*outbox.Event {
+func (f *flowing) end() []*event.Event {
 	f.t.Helper()
 	f.stop()
 	f.done.Wait()

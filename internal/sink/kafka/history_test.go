@@ -14,14 +14,15 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
-// history is a run of the whole sink against the cluster in memory, and of lanes as simple as can be.
+// history is a run of the whole sink against the cluster in memory, and of lanes as simple as can
+// be.
 type history struct {
 	t    *testing.T
 	rng  *rand.Rand
@@ -52,8 +53,9 @@ var someOdds = odds{
 	lateness: 4 * time.Second,
 }
 
-// histories may be raised to look deeper, and to any depth: go test -run TestHistories -args -histories 1000. What a seed
-// does depends on the scheduler as well, so that no two runs are the same.
+// histories may be raised to look deeper, and to any depth: go test -run TestHistories -args
+// -histories 1000. What a seed does depends on the scheduler as well, so that no two runs are the
+// same.
 var histories = flag.Int("histories", usualHistories, "runs of each plan of TestHistories")
 
 func TestHistories(t *testing.T) {
@@ -149,7 +151,9 @@ func run(t *testing.T, p plan, seed uint64) {
 	events := h.publish(p)
 	chaos.Wait()
 	h.check(p, events)
-	goBy(time.Minute) // what a call has left with a worker, for a partition that is gone by now, is answered or given up
+	// what a call has left with a worker, for a partition that is gone by now, is answered or given
+	// up
+	goBy(time.Minute)
 	if n := h.sink.client.Pending.Load(); n != 0 {
 		t.Errorf("%d records are pending", n)
 	}
@@ -165,15 +169,15 @@ func run(t *testing.T, p plan, seed uint64) {
 }
 
 // publish makes events for as long as the run lasts, and returns when all are answered.
-func (h *history) publish(p plan) (events []*outbox.Event) {
-	queues := map[int]chan *outbox.Event{}
+func (h *history) publish(p plan) (events []*event.Event) {
+	queues := map[int]chan *event.Event{}
 	var lanes sync.WaitGroup
 	calm := time.AfterFunc(p.lasts, func() { h.m.change(func() { h.m.calm = true }) })
 	defer calm.Stop()
 	for n := uint64(1); h.ctx.Err() == nil; n++ {
 		key := fmt.Sprint("key-", h.rng.IntN(20))
-		ev := &outbox.Event{
-			Position: outbox.Position{Commit: pglogrepl.LSN(n)}, Time: time.Now(), ID: fmt.Appendf(nil, "%d", n), Key: []byte(key),
+		ev := &event.Event{
+			Position: event.Position{Commit: pglogrepl.LSN(n)}, Time: time.Now(), ID: fmt.Appendf(nil, "%d", n), Key: []byte(key),
 			Aggregate: fmt.Appendf(nil, "%d", h.rng.IntN(p.topics)), Payload: make([]byte, h.rng.IntN(300)), Ordered: true,
 		}
 		if p.poisons && h.rng.IntN(50) == 0 {
@@ -189,7 +193,7 @@ func (h *history) publish(p plan) (events []*outbox.Event) {
 		lane := place.Lane
 		queue := queues[lane]
 		if queue == nil {
-			queue = make(chan *outbox.Event, 1<<16)
+			queue = make(chan *event.Event, 1<<16)
 			queues[lane] = queue
 			seed := h.rng.Uint64()
 			lanes.Go(func() { h.lane(lane, queue, p.cancels, rand.New(rand.NewPCG(seed, 3))) })
@@ -206,10 +210,10 @@ func (h *history) publish(p plan) (events []*outbox.Event) {
 	return events
 }
 
-// lane publishes a queue as the relay does: what was not settled comes again, first and in order, before anything new; in
-// some calls only its first event.
-func (h *history) lane(n int, queue chan *outbox.Event, cancels bool, rng *rand.Rand) {
-	var open []*outbox.Event
+// lane publishes a queue as the relay does: what was not settled comes again, first and in order,
+// before anything new; in some calls only its first event.
+func (h *history) lane(n int, queue chan *event.Event, cancels bool, rng *rand.Rand) {
+	var open []*event.Event
 	for {
 		if len(open) == 0 {
 			ev, more := <-queue
@@ -243,13 +247,13 @@ func (h *history) lane(n int, queue chan *outbox.Event, cancels bool, rng *rand.
 }
 
 // settle returns what is still open: a rejected event leaves when it is itself at fault.
-func (h *history) settle(call []*outbox.Event, outcomes []sink.Outcome, err error, rest []*outbox.Event) []*outbox.Event {
+func (h *history) settle(call []*event.Event, outcomes []sink.Outcome, err error, rest []*event.Event) []*event.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if fault := brokenContract(call, outcomes, err); fault != "" {
 		h.t.Errorf("the contract is broken: %s", fault)
 	}
-	var open []*outbox.Event
+	var open []*event.Event
 	for i, o := range outcomes {
 		switch {
 		case o.State == sink.Confirmed:
@@ -266,16 +270,16 @@ func (h *history) settle(call []*outbox.Event, outcomes []sink.Outcome, err erro
 }
 
 // brokenContract names the clause of sink.Sink's contract that a call has broken.
-func brokenContract(call []*outbox.Event, outcomes []sink.Outcome, err error) string {
+func brokenContract(call []*event.Event, outcomes []sink.Outcome, err error) string {
 	var count [4]int
-	type chain struct { // a key in a topic
+	type group struct { // a key in a topic
 		hash  uint64
 		topic string
 	}
-	held, spared := map[chain]bool{}, map[chain]bool{}
+	held, spared := map[group]bool{}, map[group]bool{}
 	for i, o := range outcomes {
 		count[o.State]++
-		c := chain{call[i].Hash, ""}
+		c := group{call[i].Hash, ""}
 		if columns := call[i].Columns; len(columns) > 0 {
 			c.topic = string(columns[0])
 		}
@@ -301,7 +305,7 @@ func brokenContract(call []*outbox.Event, outcomes []sink.Outcome, err error) st
 }
 
 // check compares what was stored with what was published.
-func (h *history) check(p plan, events []*outbox.Event) {
+func (h *history) check(p plan, events []*event.Event) {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
 	first, stored := map[string]int{}, map[string]int{}

@@ -1,4 +1,5 @@
-// Publish: a call's events are split by partition, and each part is worked off with what its broker answers.
+// Publish: a call's events are split by partition, and each part is worked off with what its broker
+// answers.
 
 package kafka
 
@@ -6,23 +7,25 @@ import (
 	"context"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls publish; only its inbox
-// is shared, with the workers that have its producers.
+// lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls
+// publish; only its inbox is shared, with the workers that have its producers.
 //
-// Why order holds: the events of a key are in one lane, and, of a topic, in one part of a call: they have one partition by
-// the partition count that the call was split by. Within a part they are appended in order, since one batch is under way
-// at a time and the next is made when all before it is answered, without the events behind a rejected one of their key.
-// Across calls they are in order since a call ends with its parts. So a partition count may change between two calls: a
+// Why order holds: the events of a key are in one lane, and, of a topic, in one part of a call:
+// they have one partition by the partition count that the call was split by. Within a part they are
+// appended in order, since one batch is under way at a time and the next is made when all before it
+// is answered, without the events behind a rejected one of their key. Across calls they are in
+// order since a call ends with its parts. So a partition count may change between two calls: a
 // later event of a key then goes to another partition, after the earlier one was confirmed.
 //
-// Two events of a key have two partitions in one call only where a profile makes the records, as Debezium has it: rows that
-// name their partitions, or a key whose bytes the table's new shape changes. Their parts are worked off beside each other,
-// and consumers of two partitions know no order either.
+// Two events of a key have two partitions in one call only where a profile makes the records, as
+// Debezium has it: rows that name their partitions, or a key whose bytes the table's new shape
+// changes. Their parts are worked off beside each other, and consumers of two partitions know no
+// order either.
 type lane struct {
 	sink    *Sink
 	encoder record.Encoder
@@ -58,11 +61,12 @@ func (s *Sink) addLane() int32 {
 	return int32(len(s.lanes) - 1)
 }
 
-// publish is sink.Sink's Publish. It waits while brokers are away, and returns soon after ctx is done.
-func (l *lane) publish(ctx context.Context, events []*outbox.Event, outcomes []sink.Outcome) error {
+// publish is sink.Sink's Publish. It waits while brokers are away, and returns soon after ctx is
+// done.
+func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []sink.Outcome) error {
 	l.begin(events, outcomes)
 	defer l.finish()
-	for len(l.todo) > 0 { // a second time when a topic was made anew with fewer partitions
+	for len(l.todo) > 0 { // a second time when a topic was re-created with fewer partitions
 		if err := l.awaitMetadata(ctx); err != nil {
 			return l.unavailable(err)
 		}
@@ -76,8 +80,8 @@ func (l *lane) publish(ctx context.Context, events []*outbox.Event, outcomes []s
 }
 
 // begin takes over a call.
-func (l *lane) begin(events []*outbox.Event, outcomes []sink.Outcome) {
-	l.events, l.outcomes, l.tally = events, outcomes, tally{}
+func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
+	l.events, l.outcomes, l.stats = events, outcomes, stats{}
 	l.known = l.sink.client.Metadata.Load()
 	l.since = l.known.Version
 	l.todo = l.todo[:0]
@@ -89,7 +93,7 @@ func (l *lane) begin(events []*outbox.Event, outcomes []sink.Outcome) {
 
 // finish lets go of the call's events.
 func (l *lane) finish() {
-	if t := l.tally; t != (tally{}) && l.sink.cfg.Hooks.Confirms != nil {
+	if t := l.stats; t != (stats{}) && l.sink.cfg.Hooks.Confirms != nil {
 		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, 0, t.timeouts)
 	}
 	l.encoder.Forget()
@@ -136,7 +140,8 @@ func (l *lane) work(ctx context.Context) error {
 func (l *lane) step(s *producer, moved bool) {
 	p := &s.part
 	if p.phase == out && moved && !s.late && p.at != nil {
-		// In the queue of a broker that does not lead any more; a worker looks after what it has taken itself.
+		// In the queue of a broker that does not lead any more; a worker looks after what it has
+		// taken itself.
 		if leader, ok := l.known.Leader(s.Topic, s.Partition); ok && leader.Node != p.sent.Node && p.at.Withdraw(&s.ProducerBatch) {
 			p.phase = ready
 		}

@@ -8,14 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// Partitions are added, and one of the new ones has no leader: every lane has events for it, so soon nobody confirms
-// anything. They are held and named all the same.
+// Partitions are added, and one of the new ones has no leader: every lane has events for it, so
+// soon nobody confirms anything. They are held and named all the same.
 func TestGrownPartitionHasNoLeader(t *testing.T) {
 	inMemory(t, 1, 3, Config{}, func(m *memory, r *running) {
 		wantConfirmed(t, r.send(few(30)...))
@@ -28,7 +28,7 @@ func TestGrownPartitionHasNoLeader(t *testing.T) {
 		defer cancel()
 		ended := make(chan error)
 		for lane := firstLane; lane < firstLane+3; lane++ {
-			var call []*outbox.Event
+			var call []*event.Event
 			for len(call) < 20 {
 				if ev := few(1)[0]; r.laneOf(ev) == lane {
 					call = append(call, ev)
@@ -46,7 +46,7 @@ func TestGrownPartitionHasNoLeader(t *testing.T) {
 }
 
 // untilHeld publishes until events of partition 3, and no others, are rejected.
-func untilHeld(ctx context.Context, r *running, lane int, call []*outbox.Event) error {
+func untilHeld(ctx context.Context, r *running, lane int, call []*event.Event) error {
 	got := make([]sink.Outcome, len(call))
 	if err := r.Publish(ctx, lane, call, got); err != nil {
 		return fmt.Errorf("lane %d: %w", lane, err)
@@ -63,8 +63,8 @@ func untilHeld(ctx context.Context, r *running, lane int, call []*outbox.Event) 
 	return nil
 }
 
-// A partition without a leader is not accused when nobody was confirmed since, or when the metadata is old: then it is the
-// cluster that is away.
+// A partition without a leader is not accused when nobody was confirmed since, or when the metadata
+// is old: then it is the cluster that is away.
 func TestLeaderlessIsNotAccused(t *testing.T) {
 	for name, c := range map[string]struct {
 		confirms, answers bool
@@ -97,8 +97,8 @@ func TestLeaderlessIsNotAccused(t *testing.T) {
 	}
 }
 
-// A topic that is created a little after its first event has a lane for each partition; the events of one that is missing
-// are held soon, and soon for the next one, too.
+// A topic that is created a little after its first event has a lane for each partition; the events
+// of one that is missing are held soon, and soon for the next one, too.
 func TestNewTopic(t *testing.T) {
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
 		m.change(func() { delete(m.topics, "events") })
@@ -118,7 +118,8 @@ func TestNewTopic(t *testing.T) {
 	})
 }
 
-// While a name that is wrong is asked for again the reader stands, so wrong names have that once in a while only.
+// While a name that is wrong is asked for again the reader stands, so wrong names have that once in
+// a while only.
 func TestPatience(t *testing.T) {
 	var all placement
 	began := time.Now()
@@ -134,11 +135,12 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A partition that was given up holds up its lane for a moment only when it is probed, until it stores something.
+// A partition that was given up holds up its lane for a moment only when it is probed, until it
+// stores something.
 func TestProbeIsAnsweredSoon(t *testing.T) {
 	inMemory(t, 1, 2, Config{}, func(m *memory, r *running) {
 		lead := func(node int32) { m.change(func() { m.topics["events"].partitions[1].leader = node }) }
-		at := func(partition int32) *outbox.Event {
+		at := func(partition int32) *event.Event {
 			for {
 				if ev := few(1)[0]; record.PartitionOf(ev, 2) == partition {
 					return ev

@@ -1,5 +1,5 @@
-// A cluster in memory that keeps Kafka's rules for idempotent producers, and loses requests and answers, moves leaders and
-// forgets on demand.
+// A cluster in memory that keeps Kafka's rules for idempotent producers, and loses requests and
+// answers, moves leaders and forgets on demand.
 
 package kafka
 
@@ -56,7 +56,8 @@ type memory struct {
 	nodes    map[int32]*memNode
 	topics   map[string]*memTopic
 	producer int64
-	appends  []memRecord // all that was ever stored, in the order of appends, with what is lost and deleted
+	// all that was ever stored, in the order of appends, with what is lost and deleted
+	appends  []memRecord
 	history  []memView
 	wires    []*memWire
 	cluster  string
@@ -147,7 +148,7 @@ func (m *memory) noted() {
 	m.history = append(m.history, view)
 }
 
-// create makes a topic, or a topic anew. The lock is held.
+// create makes a topic, or a topic again. The lock is held.
 func (m *memory) create(name string, partitions int) {
 	m.topics[name] = &memTopic{limit: 1 << 20}
 	m.grow(name, partitions)
@@ -197,7 +198,8 @@ func (m *memory) elect(p *memPartition) {
 	p.epoch++
 }
 
-// turn sets a node's state, and has the partitions it led find another leader after the election's time.
+// turn sets a node's state, and has the partitions it led find another leader after the election's
+// time.
 func (m *memory) turn(id int32, down, frozen bool, election time.Duration) {
 	m.change(func() {
 		n := m.nodes[id]
@@ -491,7 +493,8 @@ func (w *memWire) read(req *rawproduce.Request) (sent []memSent) {
 			}
 			for _, r := range b.Records {
 				rec := memRecord{id: string(r.Headers[0].Value), key: string(r.Key), topic: topic.Topic}
-				if len(r.Headers) > 1 && r.Headers[1].Key == record.HeaderType { // a profile's records may have one
+				// a profile's records may have one
+				if len(r.Headers) > 1 && r.Headers[1].Key == record.HeaderType {
 					rec.kind = string(r.Headers[1].Value)
 				}
 				s.records = append(s.records, rec)
@@ -591,7 +594,8 @@ func (m *memory) produce(w *memWire, sent []memSent) *produce.Response {
 	return res
 }
 
-// append is Kafka's: the checks before, the producer's state, the log, and what happens while it waits for its replicas.
+// append is Kafka's: the checks before, the producer's state, the log, and what happens while it
+// waits for its replicas.
 func (m *memory) append(node int32, s memSent) (code kafkago.Error, culprits []int32) {
 	topic := m.topics[s.topic]
 	if topic == nil || int(s.partition) >= len(topic.partitions) {

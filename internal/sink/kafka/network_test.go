@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	kafkarecord "github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
@@ -21,7 +21,7 @@ func TestOneBroker(t *testing.T) {
 	}{
 		{"answers come late", testLateAnswers},
 		{"connections end", testConnectionsEnd},
-		{"topic made anew", testProducerUnknown},
+		{"topic re-created", testProducerUnknown},
 		{"batch of a timeout", testTimeout},
 		{"other events after a timeout", testOthersAfterTimeout},
 	} {
@@ -32,7 +32,8 @@ func TestOneBroker(t *testing.T) {
 	}
 }
 
-// Requests are stored and not answered in time; the answers come when nobody waits for them any more.
+// Requests are stored and not answered in time; the answers come when nobody waits for them any
+// more.
 func testLateAnswers(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	topic := topicWith(t, k, 2, 1, nil)
 	r := start(t, Config{Brokers: way.Brokers(), ConfirmTimeout: time.Millisecond})
@@ -41,8 +42,8 @@ func testLateAnswers(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	before := r.Stats().Connections
 	way.Proxy(1).Hold(netproxy.Down)
 	must(t, way.Proxy(1).WaitHeld(await.Context(t), netproxy.Down, 1))
-	// The answers that make a connection are held, too, so there is none in place of one that was given up. One of two is not
-	// that for metadata: it is given up over events.
+	// The answers that make a connection are held, too, so there is none in place of one that was
+	// given up. One of two is not that for metadata: it is given up over events.
 	await.Until(t, "two connections are given up", func() bool { return r.Stats().Connections <= before-2 })
 	way.Proxy(1).Release(netproxy.Down)
 	f.wait(500)
@@ -62,7 +63,8 @@ func testConnectionsEnd(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way
 	wantStored(t, k, topic, f.end()...)
 }
 
-// A topic that was deleted and made anew knows no producer: the stream goes on with the sequence numbers it has.
+// A topic that was deleted and re-created knows no producer: the stream goes on with the sequence
+// numbers it has.
 func testProducerUnknown(t *testing.T, k *kafkaserver.Kafka, _ *kafkaserver.Way) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
@@ -74,11 +76,12 @@ func testProducerUnknown(t *testing.T, k *kafkaserver.Kafka, _ *kafkaserver.Way)
 	wantStored(t, k, topic, more...)
 }
 
-// The call's context ends while its request is at the broker. The events come again, and are there once.
+// The call's context ends while its request is at the broker. The events come again, and are there
+// once.
 func testTimeout(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: way.Brokers()})
-	wantConfirmed(t, r.send(event(topic, "k")))
+	wantConfirmed(t, r.send(newEvent(topic, "k")))
 	first := events(100, topic)
 	way.Proxy(1).Hold(netproxy.Down)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -96,13 +99,13 @@ func testTimeout(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	}
 }
 
-// The call's context ends while its request is at the broker. What comes then are as many other events, and fewer of the same,
-// as a relay offers them that goes on one by one. Under the numbers of the batch in doubt the broker would take the others and
-// store nothing.
+// The call's context ends while its request is at the broker. What comes then are as many other
+// events, and fewer of the same, as a relay offers them that goes on one by one. Under the numbers
+// of the batch in doubt the broker would take the others and store nothing.
 func testOthersAfterTimeout(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: way.Brokers()})
-	wantConfirmed(t, r.send(event(topic, "k")))
+	wantConfirmed(t, r.send(newEvent(topic, "k")))
 	doubted := events(5, topic)
 	way.Proxy(1).Hold(netproxy.Down)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -113,7 +116,7 @@ func testOthersAfterTimeout(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver
 	way.Proxy(1).Reset() // the answer is lost: an answer that comes late would end the doubt
 	way.Proxy(1).Release(netproxy.Down)
 	others := events(5, topic)
-	for _, call := range [][]*outbox.Event{others, doubted[:1], doubted[1:]} {
+	for _, call := range [][]*event.Event{others, doubted[:1], doubted[1:]} {
 		wantConfirmed(t, r.send(call...))
 	}
 	records, err := k.Records(await.Context(t), topic)

@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// proceed brings a ready part on its way: to the queue of its leader, or to the control connection for a producer id.
+// proceed brings a ready part on its way: to the queue of its leader, or to the control connection
+// for a producer id.
 func (l *lane) proceed(s *producer, known *client.Metadata) {
 	p := &s.part
 	if s.batch == nil && !l.fill(s) {
@@ -38,8 +39,8 @@ func (l *lane) proceed(s *producer, known *client.Metadata) {
 	}
 }
 
-// fill makes the next batch of the part's first events. What can never be sent is rejected on the way, and later events of a
-// rejected key stay unsent. It is false when nothing is left.
+// fill makes the next batch of the part's first events. What can never be sent is rejected on the
+// way, and later events of a rejected key stay unsent. It is false when nothing is left.
 func (l *lane) fill(s *producer) bool {
 	p, limit := &s.part, s.sizeLimit.Next()
 	s.batch = l.sink.pool.Get()
@@ -58,7 +59,8 @@ func (l *lane) fill(s *producer) bool {
 		if kept > 0 && (kept == p.maxRecords || s.batch.Size()+size > limit) {
 			break
 		}
-		if !s.batch.Add(&m.Record) { // cannot be: build bounds a record far below what the protocol can carry
+		// cannot be: build bounds a record far below what the protocol can carry
+		if !s.batch.Add(&m.Record) {
 			l.reject(i, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Words: "the protocol carries no such record"})
 			continue
 		}

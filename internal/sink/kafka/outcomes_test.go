@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
@@ -40,12 +40,12 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// amongMany publishes good events of one topic with a poison in the middle, in one call of the good ones' lane, and returns
-// the poison's outcome. All others are confirmed.
-func amongMany(t *testing.T, r *running, good []*outbox.Event, poison *outbox.Event) sink.Outcome {
+// amongMany publishes good events of one topic with a poison in the middle, in one call of the good
+// ones' lane, and returns the poison's outcome. All others are confirmed.
+func amongMany(t *testing.T, r *running, good []*event.Event, poison *event.Event) sink.Outcome {
 	t.Helper()
 	at := len(good) / 2
-	call := append(append(append([]*outbox.Event{}, good[:at]...), poison), good[at:]...)
+	call := append(append(append([]*event.Event{}, good[:at]...), poison), good[at:]...)
 	outcomes, err := r.call(r.laneOf(good[0]), call...)
 	must(t, err)
 	wantConfirmed(t, outcomes, at)
@@ -53,7 +53,7 @@ func amongMany(t *testing.T, r *running, good []*outbox.Event, poison *outbox.Ev
 }
 
 // call publishes events on one lane, whatever their own.
-func (r *running) call(lane int, events ...*outbox.Event) ([]sink.Outcome, error) {
+func (r *running) call(lane int, events ...*event.Event) ([]sink.Outcome, error) {
 	r.t.Helper()
 	outcomes := make([]sink.Outcome, len(events))
 	err := r.Publish(context.Background(), lane, events, outcomes)
@@ -81,7 +81,7 @@ func testMissingTopic(t *testing.T, k *kafkaserver.Kafka) {
 	topic, nowhere := topicWith(t, k, 2, 1, nil), unused()
 	r := start(t, Config{Brokers: k.Brokers()})
 	good := events(100, topic)
-	got := amongMany(t, r, good, event(nowhere, "k"))
+	got := amongMany(t, r, good, newEvent(nowhere, "k"))
 	wantRejected(t, got, sink.Destination, sink.NoTopic)
 	if got.Fault.Destination != fmt.Sprintf("topic %q", nowhere) || got.Fault.Words == "" {
 		t.Errorf("fault %+v", got.Fault)
@@ -130,7 +130,7 @@ func testTooLarge(t *testing.T, k *kafkaserver.Kafka) {
 		t.Run(compression, func(t *testing.T) {
 			topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "30000"})
 			r := start(t, Config{Brokers: k.Brokers(), Compression: compression})
-			large := event(topic, "large")
+			large := newEvent(topic, "large")
 			large.Payload = make([]byte, 40000)
 			_, err := rand.Read(large.Payload)
 			must(t, err)
@@ -147,14 +147,15 @@ func testTooLarge(t *testing.T, k *kafkaserver.Kafka) {
 	}
 }
 
-// A record that no broker's request carries is refused before it is sent; a large one goes alone and arrives.
+// A record that no broker's request carries is refused before it is sent; a large one goes alone
+// and arrives.
 func testHuge(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "200000000"})
 	r := start(t, Config{Brokers: k.Brokers()})
-	huge := event(topic, "k")
+	huge := newEvent(topic, "k")
 	huge.Payload = make([]byte, 110<<20)
 	wantRejected(t, r.send(huge)[0], sink.Permanent, sink.TooLarge)
-	large := event(topic, "k")
+	large := newEvent(topic, "k")
 	large.Payload = make([]byte, 6<<20)
 	wantConfirmed(t, r.send(large))
 	wantStored(t, k, topic, large)
@@ -165,21 +166,22 @@ func testInvalidRecord(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, map[string]string{"cleanup.policy": "compact"})
 	r := start(t, Config{Brokers: k.Brokers()})
 	good := events(100, topic)
-	got := amongMany(t, r, good, event(topic, ""))
+	got := amongMany(t, r, good, newEvent(topic, ""))
 	wantRejected(t, got, sink.Permanent, sink.Invalid)
 	if !strings.Contains(got.Fault.Words, "key") {
 		t.Errorf("words %q", got.Fault.Words)
 	}
 	wantStored(t, k, topic, good...)
 
-	future := event(topic, "k")
+	future := newEvent(topic, "k")
 	future.Time = time.Now().Add(48 * time.Hour)
 	more := events(100, topic)
 	wantRejected(t, amongMany(t, r, more, future), sink.Permanent, sink.Invalid)
 	wantStored(t, k, topic, append(good, more...)...)
 }
 
-// After a rejected event nothing of its key is sent in the call, however the batch is cut; in the next call it is.
+// After a rejected event nothing of its key is sent in the call, however the batch is cut; in the
+// next call it is.
 func testKeyStops(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "30000"})
 	r := start(t, Config{Brokers: k.Brokers()})
@@ -192,7 +194,7 @@ func testKeyStops(t *testing.T, k *kafkaserver.Kafka) {
 	call[153].Payload = make([]byte, 40000)
 	outcomes, err := r.call(r.laneOf(call[0]), call...)
 	must(t, err)
-	var stored, rest []*outbox.Event
+	var stored, rest []*event.Event
 	for i, o := range outcomes {
 		switch {
 		case i == 153:
@@ -217,12 +219,12 @@ func testKeyStops(t *testing.T, k *kafkaserver.Kafka) {
 func testRejectedUnsent(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
-	null, odd, undecodable := event(topic, "k"), event("no topic's name", "k"), event(topic, "k")
+	null, odd, undecodable := newEvent(topic, "k"), newEvent("no topic's name", "k"), newEvent(topic, "k")
 	null.Columns = [][]byte{nil}
 	undecodable.Fault = fmt.Errorf("the id is NULL")
 	good := events(3, topic)
 	for _, c := range []struct {
-		ev     *outbox.Event
+		ev     *event.Event
 		reason sink.Reason
 	}{{null, sink.NullInTemplate}, {odd, sink.Invalid}, {undecodable, sink.Undecodable}} {
 		if lane := r.laneOf(c.ev); lane != laneOfNoTopic {
@@ -234,8 +236,9 @@ func testRejectedUnsent(t *testing.T, k *kafkaserver.Kafka) {
 	wantConfirmed(t, r.send(good...))
 }
 
-// A topic that is deleted and made anew, with fewer partitions, then with more: what is published then is there, in any of
-// its partitions, and what a lane sends to partitions that are gone goes elsewhere.
+// A topic that is deleted and re-created, with fewer partitions, then with more: what is published
+// then is there, in any of its partitions, and what a lane sends to partitions that are gone goes
+// elsewhere.
 func testTopicRemade(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 4, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers(), Topic: kafkatest.Template(t, topic)})
@@ -248,10 +251,10 @@ func testTopicRemade(t *testing.T, k *kafkaserver.Kafka) {
 			state := r.client.Metadata.Load().Topics[topic]
 			return state != nil && len(state.Partitions) == partitions
 		})
-		var stored []*outbox.Event
+		var stored []*event.Event
 		for range 3 {
 			all := events(200, topic)
-			await.Until(t, "the topic that was made anew takes events", func() bool {
+			await.Until(t, "the topic that was re-created takes events", func() bool {
 				return allConfirmed(r.send(all...))
 			})
 			stored = append(stored, all...)
@@ -280,8 +283,9 @@ func allConfirmed(outcomes []sink.Outcome) bool {
 	return true
 }
 
-// Partitions are added while events flow: every event is there once, of each key in the order of publishing by the time
-// of the append, and the new partitions are used soon, by the lanes that were there.
+// Partitions are added while events flow: every event is there once, of each key in the order of
+// publishing by the time of the append, and the new partitions are used soon, by the lanes that
+// were there.
 func testPartitionsAdded(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 2, 1, map[string]string{"message.timestamp.type": "LogAppendTime"})
 	r := start(t, Config{Brokers: k.Brokers()})
@@ -305,7 +309,7 @@ func testOneLane(t *testing.T, k *kafkaserver.Kafka) {
 	one, two := topicWith(t, k, 3, 1, nil), topicWith(t, k, 2, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers(), OneLane: true})
 	ones, twos := events(250, one), events(250, two)
-	var call []*outbox.Event
+	var call []*event.Event
 	for i := range ones {
 		call = append(call, ones[i], twos[i])
 	}
@@ -321,12 +325,13 @@ func testOneLane(t *testing.T, k *kafkaserver.Kafka) {
 	wantStored(t, k, two, twos...)
 }
 
-// A rejected event holds back its key in its own topic. In another one that key goes on, in its place among the others.
+// A rejected event holds back its key in its own topic. In another one that key goes on, in its
+// place among the others.
 func testKeyGoesOnElsewhere(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers(), OneLane: true})
-	refused, behind := event("no topic's name", "k"), event("no topic's name", "k")
-	before, same, after := event(topic, "other"), event(topic, "k"), event(topic, "other")
+	refused, behind := newEvent("no topic's name", "k"), newEvent("no topic's name", "k")
+	before, same, after := newEvent(topic, "other"), newEvent(topic, "k"), newEvent(topic, "other")
 	behind.Hash, same.Hash = refused.Hash, refused.Hash
 	outcomes, err := r.call(0, before, refused, same, behind, after)
 	must(t, err)
@@ -338,27 +343,28 @@ func testKeyGoesOnElsewhere(t *testing.T, k *kafkaserver.Kafka) {
 	wantStored(t, k, topic, before, same, after)
 }
 
-// A parked event goes where it was going, a replayed one says so, and both go among others, in any lane.
+// A deferred event goes where it was going, a replayed one says so, and both go among others, in
+// any lane.
 func testRouted(t *testing.T, k *kafkaserver.Kafka) {
 	topic, other := topicWith(t, k, 3, 1, nil), topicWith(t, k, 2, 1, nil)
 	for name, cfg := range map[string]Config{"constant": {Topic: kafkatest.Template(t, topic)}, "template": {}} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Brokers = k.Brokers()
 			r := start(t, cfg)
-			plain, routed, replayed, none := events(20, topic), events(20, topic), events(20, topic), event(topic, "k")
-			var call []*outbox.Event
+			plain, routed, replayed, none := events(20, topic), events(20, topic), events(20, topic), newEvent(topic, "k")
+			var call []*event.Event
 			for i := range plain {
-				routed[i].Route = &outbox.Route{Name: []byte(other)}
+				routed[i].Route = &event.Route{Name: []byte(other)}
 				replayed[i].Replay, replayed[i].Headers = true, []byte(`{"cdc_replay": "no"}`)
 				call = append(call, plain[i], routed[i], replayed[i])
 			}
-			none.Route = &outbox.Route{}
+			none.Route = &event.Route{}
 			got := amongMany(t, r, call, none)
 			wantRejected(t, got, sink.Permanent, sink.NullInTemplate)
 			wantRoutes(t, k, topic, append(plain, replayed...))
 			wantRoutes(t, k, other, routed)
-			missing, nowhere := event(topic, "k"), unused()
-			missing.Route = &outbox.Route{Name: []byte(nowhere)}
+			missing, nowhere := newEvent(topic, "k"), unused()
+			missing.Route = &event.Route{Name: []byte(nowhere)}
 			fault := r.send(missing)[0]
 			wantRejected(t, fault, sink.Destination, sink.NoTopic)
 			if !fault.Fault.Whole || fault.Fault.Destination != record.TopicName(nowhere) {
@@ -369,7 +375,7 @@ func testRouted(t *testing.T, k *kafkaserver.Kafka) {
 }
 
 // wantRoutes wants these events in a topic, each with what it says of a replay.
-func wantRoutes(t *testing.T, k *kafkaserver.Kafka, topic string, events []*outbox.Event) {
+func wantRoutes(t *testing.T, k *kafkaserver.Kafka, topic string, events []*event.Event) {
 	t.Helper()
 	records, err := k.Records(await.Context(t), topic)
 	must(t, err)

@@ -40,7 +40,8 @@ var ownCluster = sync.OnceValues(func() (*kafkaserver.Kafka, error) {
 	return k, err
 })
 
-// ownKafka is a cluster of one broker that obeys ACLs and has all kinds of listeners. Tests put back what they change.
+// ownKafka is a cluster of one broker that obeys ACLs and has all kinds of listeners. Tests put
+// back what they change.
 func ownKafka(t *testing.T) *kafkaserver.Kafka {
 	t.Helper()
 	k, err := ownCluster()
@@ -73,9 +74,9 @@ func TestOutcomesOfOwnBroker(t *testing.T) {
 func testForbiddenTopic(t *testing.T, k *kafkaserver.Kafka) {
 	topic, forbidden := topicWith(t, k, 1, 1, nil), topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
-	wantConfirmed(t, r.send(event(forbidden, "k")))
+	wantConfirmed(t, r.send(newEvent(forbidden, "k")))
 	must(t, k.Deny(await.Context(t), forbidden, anybody))
-	good, held := events(100, topic), event(forbidden, "k")
+	good, held := events(100, topic), newEvent(forbidden, "k")
 	got := amongMany(t, r, good, held)
 	wantRejected(t, got, sink.Destination, sink.NotPermitted)
 	wantPaused(t, r, fmt.Sprintf("topic %q", forbidden))
@@ -90,7 +91,7 @@ func testNoProducerID(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
 	must(t, k.DenyIdempotence(await.Context(t), anybody))
-	ev := event(topic, "k")
+	ev := newEvent(topic, "k")
 	got := r.send(ev)
 	must(t, k.AllowIdempotence(await.Context(t), anybody))
 	wantRejected(t, got[0], sink.Destination, sink.NotPermitted)
@@ -102,7 +103,7 @@ func testNoProducerID(t *testing.T, k *kafkaserver.Kafka) {
 func testTooLargeForARequest(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "200000000"})
 	r := start(t, Config{Brokers: k.Brokers()})
-	large := event(topic, "large")
+	large := newEvent(topic, "large")
 	large.Payload = make([]byte, 9<<20)
 	good := events(100, topic)
 	got := amongMany(t, r, good, large)
@@ -120,7 +121,7 @@ func testInternalTopic(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
 	good := events(100, topic)
-	got := amongMany(t, r, good, event(internal, "k"))
+	got := amongMany(t, r, good, newEvent(internal, "k"))
 	wantRejected(t, got, sink.Destination, sink.Invalid)
 	if !got.Fault.Whole || got.Fault.Destination != record.TopicName(internal) {
 		t.Errorf("fault %+v", got.Fault)
@@ -128,7 +129,8 @@ func testInternalTopic(t *testing.T, k *kafkaserver.Kafka) {
 	wantStored(t, k, topic, good...)
 }
 
-// Of a template check examines the topics that its events may name: the first of them, and none of anybody else's.
+// Of a template check examines the topics that its events may name: the first of them, and none of
+// anybody else's.
 func TestCheckOfTemplate(t *testing.T) {
 	ctx, kafka := await.Context(t), ownKafka(t)
 	cfg := Config{Brokers: kafka.Brokers(), Columns: []string{"region"}}
@@ -211,7 +213,8 @@ func saslOf(mechanism, password string) func() (*conn.SASL, error) {
 	}
 }
 
-// TestListeners has every kind of listener let in who may, and refuse who may not, by words that tell why.
+// TestListeners has every kind of listener let in who may, and refuse who may not, by words that
+// tell why.
 func TestListeners(t *testing.T) {
 	ctx, k := await.Context(t), ownKafka(t)
 	certs := k.Certs()

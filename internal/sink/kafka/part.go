@@ -9,14 +9,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// part is the events of the present call that go to one partition, and how far they are. The first of them are in the
-// producer's batch. Nothing here blocks.
+// part is the events of the present call that go to one partition, and how far they are. The first
+// of them are in the producer's batch. Nothing here blocks.
 //
 //	ready ─ fill, seal, push ─▶ out ─ answer ─▶ ready: the next batch, a smaller one, or the same under a new producer
 //	  ▲                                    ├─▶ waiting: for a leader, or until the same bytes may go again
-//	  └────────── a leader, or time ───────┘   └─▶ done: nothing is left, the destination is at fault, or split anew
+//	  └────────── a leader, or time ───────┘   └─▶ done: nothing is left, the destination is at fault, or split again
 type part struct {
-	todo  []int32 // places in the call of the events that are not answered, each key's in order; the batch has the first of them
+	// places in the call of the events that are not answered, each key's in order; the batch has
+	// the first of them
+	todo  []int32
 	room  []int32 // the memory of todo
 	phase phase
 
@@ -24,17 +26,20 @@ type part struct {
 	suspects   int // the culprit is among so many first ones of todo
 	doubted    int // so many first ones of todo were sent, and may be stored
 
-	sent     client.Leader  // whom the batch was sent to last
-	same     int            // how often since then it did not help
-	at       *client.Broker // out: whose queue it went to; nil: the control connection has it, for an id
-	since    time.Time      // when the batch first met trouble; zero: it has not
-	tries    int            // what was tried since, and did not help: answers, and looks at the metadata
-	retries  int            // answers in a row that are worth a few repetitions
-	renewals int            // producers for one batch in a row
-	cut      int            // connections in a row that ended over this batch alone
-	due      time.Time      // waiting: metadata is asked for again
-	resend   time.Time      // waiting: from now on the batch may go to the leader that it was sent to already
-	fault    *sink.Fault    // what is to blame if the trouble does not end
+	sent client.Leader // whom the batch was sent to last
+	same int           // how often since then it did not help
+	// out: whose queue it went to; nil: the control connection has it, for an id
+	at    *client.Broker
+	since time.Time // when the batch first met trouble; zero: it has not
+	// what was tried since, and did not help: answers, and looks at the metadata
+	tries    int
+	retries  int       // answers in a row that are worth a few repetitions
+	renewals int       // producers for one batch in a row
+	cut      int       // connections in a row that ended over this batch alone
+	due      time.Time // waiting: metadata is asked for again
+	// waiting: from now on the batch may go to the leader that it was sent to already
+	resend time.Time
+	fault  *sink.Fault // what is to blame if the trouble does not end
 }
 
 type phase uint8
@@ -72,8 +77,8 @@ func (p *part) endTrouble() {
 	p.since, p.tries, p.same, p.retries, p.renewals, p.cut, p.fault = time.Time{}, 0, 0, 0, 0, 0, nil
 }
 
-// giveUp rejects all that the part has. A batch in doubt stays in the producer: when the same events come again, so do the
-// same bytes.
+// giveUp rejects all that the part has. A batch in doubt stays in the producer: when the same
+// events come again, so do the same bytes.
 func (l *lane) giveUp(s *producer, fault *sink.Fault) {
 	p := &s.part
 	if s.Tried {
@@ -82,7 +87,8 @@ func (l *lane) giveUp(s *producer, fault *sink.Fault) {
 		s.drop()
 	}
 	for n, i := range p.todo {
-		if n < p.doubted || !l.isBehindRejected(i) { // "unsent" would be untrue of the later events of a key that may be stored
+		// "unsent" would be untrue of the later events of a key that may be stored
+		if n < p.doubted || !l.isBehindRejected(i) {
 			l.reject(i, fault)
 		}
 	}

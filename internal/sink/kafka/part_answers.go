@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// resume looks at what an earlier call has left in the producer: the batch of the same events goes again as it is, or is known
-// to be stored; that of other events is given up.
+// resume looks at what an earlier call has left in the producer: the batch of the same events goes
+// again as it is, or is known to be stored; that of other events is given up.
 func (l *lane) resume(s *producer) {
 	p := &s.part
 	p.phase = ready
@@ -66,7 +66,7 @@ func (l *lane) judged(s *producer, v verdict) {
 		l.confirm(s)
 		return
 	}
-	l.tally.nacks += s.batch.Count()
+	l.stats.nacks += s.batch.Count()
 	fault := v.fault(s.shown(), s.Partition, conn.ErrorText(a.Code, a.Message))
 	if v.doubt {
 		l.doubt(s)
@@ -105,20 +105,21 @@ func (l *lane) confirm(s *producer) {
 		return
 	}
 	s.sizeLimit.Stored(size)
-	l.tally.acks += n
+	l.stats.acks += n
 	l.confirmed(&s.part, n)
 	l.sink.paused.confirmed(s)
 }
 
-// lost: the batch may be stored, now or later. The same bytes go out again on another connection, to whoever leads by then:
-// at once, unless the batch was in trouble before.
+// lost: the batch may be stored, now or later. The same bytes go out again on another connection,
+// to whoever leads by then: at once, unless the batch was in trouble before.
 func (l *lane) lost(s *producer) {
 	p, a := &s.part, &s.Answer
 	l.doubt(s)
-	l.tally.timeouts += s.batch.Count()
-	// Over a request that is larger than its socket.request.max.bytes a broker ends the connection without a word. When a
-	// single record larger than any merged request was alone in its request, and the broker ended two connections in a
-	// row over it that it had just opened, the record is to blame.
+	l.stats.timeouts += s.batch.Count()
+	// Over a request that is larger than its socket.request.max.bytes a broker ends the connection
+	// without a word. When a single record larger than any merged request was alone in its request,
+	// and the broker ended two connections in a row over it that it had just opened, the record is
+	// to blame.
 	if p.cut++; !a.Cut || s.batch.Count() > 1 || len(s.Bytes) <= client.MaxRequest {
 		p.cut = 0
 	}
@@ -173,8 +174,8 @@ func (l *lane) shrink(s *producer, fault *sink.Fault) {
 	s.part.endTrouble()
 }
 
-// isolate rejects the records that the broker has named, or goes on with half of the batch when it names none. The rest is
-// sent again, but for the later events of the rejected ones' keys.
+// isolate rejects the records that the broker has named, or goes on with half of the batch when it
+// names none. The rest is sent again, but for the later events of the rejected ones' keys.
 func (l *lane) isolate(s *producer, fault *sink.Fault, culprits []int32) {
 	p, n := &s.part, s.batch.Count()
 	if n == 1 {
@@ -202,7 +203,8 @@ func (l *lane) rejectAlone(s *producer, fault *sink.Fault) {
 	s.part.pass(1)
 }
 
-// refuse: the destination is at fault. A batch in doubt is not said to be rejected as long as it can be sent again.
+// refuse: the destination is at fault. A batch in doubt is not said to be rejected as long as it
+// can be sent again.
 func (l *lane) refuse(s *producer, fault *sink.Fault) {
 	if s.Tried {
 		l.postpone(s, fault)

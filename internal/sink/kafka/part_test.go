@@ -11,14 +11,15 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// desk is a lane with a topic of one partition, worked by hand: there is no broker and no goroutine. Node 1 leads.
+// desk is a lane with a topic of one partition, worked by hand: there is no broker and no
+// goroutine. Node 1 leads.
 type desk struct {
 	t        *testing.T
 	lane     *lane
@@ -49,7 +50,7 @@ func (d *desk) know(leaders ...client.Leader) {
 }
 
 // begin begins a call, and brings it on its way.
-func (d *desk) begin(events ...*outbox.Event) {
+func (d *desk) begin(events ...*event.Event) {
 	d.outcomes = make([]sink.Outcome, len(events))
 	d.lane.begin(events, d.outcomes)
 	d.lane.split()
@@ -147,15 +148,15 @@ func (d *desk) Want(state sink.State, reason sink.Reason, class sink.Class) {
 	}
 }
 
-func few(n int) (all []*outbox.Event) {
+func few(n int) (all []*event.Event) {
 	for range n {
-		all = append(all, event("", fmt.Sprint("key-", lastPosition.Load())))
+		all = append(all, newEvent("", fmt.Sprint("key-", lastPosition.Load())))
 	}
 	return all
 }
 
-// Every error code, as the answer to the first attempt of a batch of four: what happens to it, and under which numbers
-// other records go afterwards.
+// Every error code, as the answer to the first attempt of a batch of four: what happens to it, and
+// under which numbers other records go afterwards.
 func TestAnswers(t *testing.T) {
 	type reaction uint8
 	const (
@@ -260,7 +261,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A batch in doubt goes again as the same bytes when a call carries its events first, also with others behind them.
+// A batch in doubt goes again as the same bytes when a call carries its events first, also with
+// others behind them.
 func TestCallOfTheSameEvents(t *testing.T) {
 	onDesk(t, func(d *desk) {
 		events := few(5)
@@ -333,8 +335,8 @@ func TestLateAnswer(t *testing.T) {
 	}
 }
 
-// A destination that refuses is not blamed for a batch in doubt before ConfirmTimeout has passed, while others confirm; and
-// then the same events come as the same bytes.
+// A destination that refuses is not blamed for a batch in doubt before ConfirmTimeout has passed,
+// while others confirm; and then the same events come as the same bytes.
 func TestDoubtIsNotRejected(t *testing.T) {
 	onDesk(t, func(d *desk) {
 		events := few(6)
@@ -379,8 +381,9 @@ func TestNobodyIsAccused(t *testing.T) {
 	})
 }
 
-// An answer that may accuse an event, once and not again before the partition is in trouble for other reasons, accuses the
-// partition when that does not end; and so does a producer id that is not to be had.
+// An answer that may accuse an event, once and not again before the partition is in trouble for
+// other reasons, accuses the partition when that does not end; and so does a producer id that is
+// not to be had.
 func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
 	for name, answers := range map[string]func(d *desk){
 		"one answer of -1, then no leader": func(d *desk) {
@@ -475,7 +478,7 @@ func TestPartitionIsGone(t *testing.T) {
 		d.lane.apply(gone)
 		d.step()
 		if gone.part.phase != done || len(d.lane.todo) == 0 {
-			t.Fatalf("phase %d, %d events to be split anew", gone.part.phase, len(d.lane.todo))
+			t.Fatalf("phase %d, %d events to be split again", gone.part.phase, len(d.lane.todo))
 		}
 		if n := len(d.taken().ids) + len(d.lane.todo); n != 50 {
 			t.Fatalf("%d events", n)
@@ -489,7 +492,8 @@ func TestPartitionIsGone(t *testing.T) {
 	})
 }
 
-// A record larger than any merged request that costs two connections in a row is too large; what is smaller never is.
+// A record larger than any merged request that costs two connections in a row is too large; what is
+// smaller never is.
 func TestCutConnections(t *testing.T) {
 	for _, c := range []struct {
 		size, events int
@@ -557,13 +561,13 @@ func TestTopicIsGone(t *testing.T) {
 	})
 }
 
-// The error of a call that ends in part keeps the contract: something is unknown, or all is unsent. A call that was answered
-// to the last event has no error, though its context has ended.
+// The error of a call that ends in part keeps the contract: something is unknown, or all is unsent.
+// A call that was answered to the last event has no error, though its context has ended.
 func TestUnavailable(t *testing.T) {
 	const unknown, unsent, confirmed, rejected = sink.Unknown, sink.Unsent, sink.Confirmed, sink.Rejected
 	for name, c := range map[string]struct {
 		was, is []sink.State
-		keys    string // of the events, a letter each
+		keys    string // of the events, a dead letter each
 		fails   bool
 	}{
 		"nothing was sent":                   {was: []sink.State{unsent, unsent}, is: []sink.State{unsent, unsent}, keys: "ab", fails: true},
@@ -579,7 +583,7 @@ func TestUnavailable(t *testing.T) {
 			must(t, err)
 			l := &lane{sink: &Sink{layout: layout}, call: call{firstRejected: map[uint64]int32{}}}
 			for i, state := range c.was {
-				l.events = append(l.events, &outbox.Event{Hash: uint64(c.keys[i]), Ordered: true})
+				l.events = append(l.events, &event.Event{Hash: uint64(c.keys[i]), Ordered: true})
 				l.outcomes = append(l.outcomes, sink.Outcome{State: unsent})
 				if state == rejected {
 					l.reject(int32(i), &sink.Fault{})

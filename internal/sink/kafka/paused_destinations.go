@@ -15,7 +15,8 @@ import (
 
 const (
 	maxPaused = 1000 // bounds the destinations that are shown
-	// shownFor is how long one is shown that nobody sends to any more: its events may have been discarded.
+	// shownFor is how long one is shown that nobody sends to any more: its events may have been
+	// discarded.
 	shownFor = time.Minute
 )
 
@@ -27,15 +28,17 @@ type Paused struct {
 	Since       time.Time
 }
 
-// paused are the destinations that refuse. Nothing is decided by it: the events of a refusing destination come again, and
-// each time the broker is asked. A confirmed batch of a topic ends the pause of its partition, and of the topic.
+// paused are the destinations that refuse. Nothing is decided by it: the events of a refusing
+// destination come again, and each time the broker is asked. A confirmed batch of a topic ends the
+// pause of its partition, and of the topic.
 type paused struct {
 	count atomic.Int32 // zero spares the lanes the lock
 	mu    sync.Mutex
 	by    map[refusal]refusing
 }
 
-// refusal is a partition that refuses, or with none the whole topic, by the topic's own name: several may be shown as one.
+// refusal is a partition that refuses, or with none the whole topic, by the topic's own name:
+// several may be shown as one.
 type refusal struct {
 	topic     string
 	partition int32
@@ -46,7 +49,8 @@ type refusing struct {
 	last time.Time
 }
 
-// refused takes up the destination of a fault: the partition, or the topic when the fault is of the whole.
+// refused takes up the destination of a fault: the partition, or the topic when the fault is of the
+// whole.
 func (p *paused) refused(topic string, partition int32, fault *sink.Fault) {
 	if fault.Whole {
 		partition = client.None

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
@@ -17,22 +17,25 @@ const (
 	laneOfMany    = 1 // topics that were met when maxWrong others had been in error
 	firstLane     = 2
 
-	// maxWrong bounds the topics in error that have a lane of their own. Names of topics may be made from data, so there
-	// is no bound to the wrong ones.
+	// maxWrong bounds the topics in error that have a lane of their own. Names of topics may be
+	// made from data, so there is no bound to the wrong ones.
 	maxWrong = 1000
 
-	// newAfter is how long a topic may be unknown to the brokers, or without leaders, when it was just created. While one
-	// is asked for again the reader stands, so names that are wrong may have that once in graceEvery.
+	// newAfter is how long a topic may be unknown to the brokers, or without leaders, when it was
+	// just created. While one is asked for again the reader stands, so names that are wrong may
+	// have that once in graceEvery.
 	newAfter   = time.Second
 	graceEvery = 10 * time.Second
 )
 
-// placement gives each event its place. The reader asks for every event, others may at the same time.
+// placement gives each event its place. The reader asks for every event, others may at the same
+// time.
 //
-// A topic's lanes are as many as it had partitions when it was first seen, and that never changes, whatever becomes of the
-// topic: so all events of a key are in one lane for ever. The partition of a record is computed anew in each call. A topic
-// that was in error when it was first seen has one lane for ever, but one that may be new is asked for again for a while.
-// A lane is made when its first event comes.
+// A topic's lanes are as many as it had partitions when it was first seen, and that never changes,
+// whatever becomes of the topic: so all events of a key are in one lane for ever. The partition of
+// a record is computed again in each call. A topic that was in error when it was first seen has one
+// lane for ever, but one that may be new is asked for again for a while. A lane is made when its
+// first event comes.
 type placement struct {
 	sink *Sink
 
@@ -50,15 +53,15 @@ const maxWaiting = 16
 type lanesOf struct{ lanes []int32 }
 
 // place is Sink.Place.
-func (t *placement) place(ev *outbox.Event) (p sink.Place, ok bool) {
+func (t *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 	layout := t.sink.layout
 	var room [record.MaxTopic]byte
 	name, fault := layout.Topic(ev, room[:0])
 	if name == nil {
 		return sink.Place{Lane: laneOfNoTopic}, true
 	}
-	if p.Unit = layout.Unit; p.Unit == 0 || ev.Route != nil {
-		p.Unit = sink.UnitOf(name)
+	if p.ExchangeOrTopic = layout.ExchangeOrTopic; p.ExchangeOrTopic == 0 || ev.Route != nil {
+		p.ExchangeOrTopic = sink.ExchangeOrTopicOf(name)
 	}
 	partitions := 0 // as many as the newest metadata knows
 	state := t.sink.client.Metadata.Load().Topics[string(name)]
@@ -78,19 +81,19 @@ func (t *placement) place(ev *outbox.Event) (p sink.Place, ok bool) {
 		}
 	}
 	partition := layout.Partition(ev, int32(max(1, partitions)))
-	p.Dest = sink.DestOfPartition(p.Unit, partition)
+	p.Dest = sink.DestOfPartition(p.ExchangeOrTopic, partition)
 	return p, true
 }
 
 // lane is the lane of an event, and how many its topic has. ok is false as Place says.
-func (t *placement) lane(ev *outbox.Event, name []byte, state *client.Topic) (lane, lanes int, ok bool) {
+func (t *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lane, lanes int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.byName[string(name)]
 	if of == nil {
 		if t.wrong >= maxWrong {
-			// From now on this is the answer for every topic not met before, without a memory of it: so it is the same
-			// for ever, too.
+			// From now on this is the answer for every topic not met before, without a memory of
+			// it: so it is the same for ever, too.
 			return laneOfMany, 1, true
 		}
 		if of = t.firstSeen(string(name), state); of == nil {
@@ -100,10 +103,11 @@ func (t *placement) lane(ev *outbox.Event, name []byte, state *client.Topic) (la
 	}
 	partition := int32(0)
 	if n := len(of.lanes); n > 1 {
-		// By the ordering key as it stands in the row, whatever record a profile makes of it. The bytes of the record's key may change
-		// with the table (a column that is NOT NULL from now on), a row may name a partition, and of a row that cannot be rendered there
-		// is no record at all: events of one key must be in one lane all the same, because nothing else keeps the later one behind the
-		// earlier, or holds it while that one waits.
+		// By the ordering key as it stands in the row, whatever record a profile makes of it. The
+		// bytes of the record's key may change with the table (a column that is NOT NULL from now
+		// on), a row may name a partition, and of a row that cannot be rendered there is no record
+		// at all: events of one key must be in one lane all the same, because nothing else keeps
+		// the later one behind the earlier, or holds it while that one waits.
 		partition = record.PartitionOf(ev, int32(n))
 	}
 	if of.lanes[partition] == 0 {
@@ -112,8 +116,8 @@ func (t *placement) lane(ev *outbox.Event, name []byte, state *client.Topic) (la
 	return int(of.lanes[partition]), len(of.lanes), true
 }
 
-// firstSeen looks at a topic for the first time. It is nil, and the reader stands, until metadata has answered for the topic: once,
-// or for newAfter again and again when it may be new.
+// firstSeen looks at a topic for the first time. It is nil, and the reader stands, until metadata
+// has answered for the topic: once, or for newAfter again and again when it may be new.
 func (t *placement) firstSeen(name string, state *client.Topic) *lanesOf {
 	if state == nil {
 		t.sink.client.Control.Want(name)
@@ -133,7 +137,8 @@ func (t *placement) firstSeen(name string, state *client.Topic) *lanesOf {
 	return of
 }
 
-// takeWaiting is how many wait for an answer; at least one, for who looks at Changed without having asked.
+// takeWaiting is how many wait for an answer; at least one, for who looks at Changed without having
+// asked.
 func (t *placement) takeWaiting() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +147,8 @@ func (t *placement) takeWaiting() int {
 	return n
 }
 
-// inGrace reports whether a topic in error is to be asked for again before it is given its only lane.
+// inGrace reports whether a topic in error is to be asked for again before it is given its only
+// lane.
 func (t *placement) inGrace(now time.Time) bool {
 	if now.Sub(t.grace) >= graceEvery {
 		t.grace = now.Add(newAfter)

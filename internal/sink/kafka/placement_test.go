@@ -10,7 +10,7 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
@@ -37,7 +37,7 @@ func teach(s *Sink, topics map[string]int) {
 func laneOf(t *testing.T, s *Sink, topic, key string) int {
 	t.Helper()
 	for began := time.Now(); ; goBy(client.AskEvery) {
-		if p, ok := s.Place(event(topic, key)); ok {
+		if p, ok := s.Place(newEvent(topic, key)); ok {
 			return p.Lane
 		}
 		if time.Since(began) > newAfter {
@@ -57,7 +57,7 @@ func TestLanesStay(t *testing.T) { synctest.Test(t, testLanesStay) }
 
 func testLanesStay(t *testing.T) {
 	s := byTopic(t)
-	if _, ok := s.Place(event("a", "k")); ok {
+	if _, ok := s.Place(newEvent("a", "k")); ok {
 		t.Fatal("a lane before metadata")
 	}
 	teach(s, map[string]int{"a": 4, "b": 1, "missing": 0})
@@ -65,7 +65,7 @@ func testLanesStay(t *testing.T) {
 	used := map[int]string{}
 	for i := range 200 {
 		for _, topic := range []string{"a", "b", "missing"} {
-			ev := event(topic, fmt.Sprint(i))
+			ev := newEvent(topic, fmt.Sprint(i))
 			lane := laneOf(t, s, topic, fmt.Sprint(i))
 			lanes[topic+fmt.Sprint(i)] = lane
 			place := topic
@@ -93,7 +93,8 @@ func testLanesStay(t *testing.T) {
 	}
 }
 
-// Topics in error have a lane each, up to a bound; from then on all new ones share one, and are not remembered.
+// Topics in error have a lane each, up to a bound; from then on all new ones share one, and are not
+// remembered.
 func TestManyWrongTopics(t *testing.T) { synctest.Test(t, testManyWrongTopics) }
 
 func testManyWrongTopics(t *testing.T) {
@@ -120,19 +121,20 @@ func testManyWrongTopics(t *testing.T) {
 	}
 }
 
-// Of an event the reader asks for the place: it costs no allocation, whoever decides where the event goes.
+// Of an event the reader asks for the place: it costs no allocation, whoever decides where the
+// event goes.
 func TestPlaceAllocates(t *testing.T) {
 	templated := byTopic(t)
 	constant, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "a")})
 	must(t, err)
-	routed := event("b", "k")
-	routed.Route = &outbox.Route{Name: []byte("a")}
+	routed := newEvent("b", "k")
+	routed.Route = &event.Route{Name: []byte("a")}
 	for name, c := range map[string]struct {
 		sink *Sink
-		ev   *outbox.Event
+		ev   *event.Event
 	}{
-		"template": {templated, event("a", "k")},
-		"constant": {constant, event("", "k")},
+		"template": {templated, newEvent("a", "k")},
+		"constant": {constant, newEvent("", "k")},
 		"route":    {templated, routed},
 	} {
 		teach(c.sink, map[string]int{"a": 4})
@@ -147,13 +149,14 @@ func TestPlaceAllocates(t *testing.T) {
 	}
 }
 
-// Unit and Dest are of the topic and of the partition that the newest metadata makes of the key, wherever the topic comes from.
+// Exchange or topic and Dest are of the topic and of the partition that the newest metadata makes
+// of the key, wherever the topic comes from.
 func TestPlace(t *testing.T) { synctest.Test(t, testPlace) }
 
 func testPlace(t *testing.T) {
 	s := byTopic(t)
 	teach(s, map[string]int{"a": 4, "b": 1})
-	place := func(ev *outbox.Event) sink.Place {
+	place := func(ev *event.Event) sink.Place {
 		t.Helper()
 		p, ok := s.Place(ev)
 		if !ok {
@@ -161,18 +164,18 @@ func testPlace(t *testing.T) {
 		}
 		return p
 	}
-	want := func(ev *outbox.Event, topic string, partition int32) {
+	want := func(ev *event.Event, topic string, partition int32) {
 		t.Helper()
-		unit := sink.UnitOf([]byte(topic))
-		if p := place(ev); p.Unit != unit || p.Dest != sink.DestOfPartition(unit, partition) {
+		exchangeOrTopic := sink.ExchangeOrTopicOf([]byte(topic))
+		if p := place(ev); p.ExchangeOrTopic != exchangeOrTopic || p.Dest != sink.DestOfPartition(exchangeOrTopic, partition) {
 			t.Errorf("%s: %+v", topic, p)
 		}
 	}
-	ev := event("a", "k")
+	ev := newEvent("a", "k")
 	lane := place(ev).Lane
 	want(ev, "a", record.PartitionOf(ev, 4))
-	routed := event("b", "k")
-	routed.Route = &outbox.Route{Name: []byte("a")}
+	routed := newEvent("b", "k")
+	routed.Route = &event.Route{Name: []byte("a")}
 	want(routed, "a", record.PartitionOf(ev, 4))
 	if p := place(routed); p != place(ev) {
 		t.Errorf("%+v and %+v", p, place(ev))
@@ -192,14 +195,14 @@ func testPlace(t *testing.T) {
 		t.Errorf("lane %d, then %d", lane, p.Lane)
 	}
 
-	none, odd, undecodable := event("", "k"), event("not a name", "k"), event("a", "k")
+	none, odd, undecodable := newEvent("", "k"), newEvent("not a name", "k"), newEvent("a", "k")
 	none.Columns, undecodable.Fault = [][]byte{nil}, errors.New("the id is NULL")
-	for _, ev := range []*outbox.Event{none, undecodable} {
+	for _, ev := range []*event.Event{none, undecodable} {
 		if p := place(ev); p != (sink.Place{}) {
 			t.Errorf("without a topic: %+v", p)
 		}
 	}
-	if p := place(odd); p.Lane != laneOfNoTopic || p.Unit != sink.UnitOf([]byte("not a name")) {
+	if p := place(odd); p.Lane != laneOfNoTopic || p.ExchangeOrTopic != sink.ExchangeOrTopicOf([]byte("not a name")) {
 		t.Errorf("with no topic's name: %+v", p)
 	}
 	if r := s.Route(none); r.Name != nil {
@@ -211,9 +214,9 @@ func testPlace(t *testing.T) {
 func TestPlaceOfOneLane(t *testing.T) {
 	s := byTopic(t)
 	s.cfg.OneLane = true
-	a, ok := s.Place(event("a", "k"))
-	b, alsoOK := s.Place(event("b", "k"))
-	if !ok || !alsoOK || a.Lane != 0 || b.Lane != 0 || a.Unit == b.Unit || a.Dest == b.Dest {
+	a, ok := s.Place(newEvent("a", "k"))
+	b, alsoOK := s.Place(newEvent("b", "k"))
+	if !ok || !alsoOK || a.Lane != 0 || b.Lane != 0 || a.ExchangeOrTopic == b.ExchangeOrTopic || a.Dest == b.Dest {
 		t.Errorf("%+v %v, %+v %v", a, ok, b, alsoOK)
 	}
 }

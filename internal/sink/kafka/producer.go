@@ -1,4 +1,5 @@
-// The producer of one partition's log, and the rules for what may be sent under its sequence numbers.
+// The producer of one partition's log, and the rules for what may be sent under its sequence
+// numbers.
 
 package kafka
 
@@ -8,18 +9,20 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	kafkabatch "github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// producer is one lane's way into the log of one partition: an idempotent producer of its own, and the batch that is to be
-// appended next. It has at most one batch, so at most one request of it is under way.
+// producer is one lane's way into the log of one partition: an idempotent producer of its own, and
+// the batch that is to be appended next. It has at most one batch, so at most one request of it is
+// under way.
 //
-// What a broker does, measured on Kafka 4.3, is the reason for the rules here. It remembers the sequence numbers of the last
-// five batches of each producer. The same batch again is acknowledged and stored once. OTHER records under numbers that
-// were used are acknowledged, too, and stored NOWHERE. A gap is refused (45). A producer that it has forgotten (the topic
-// was made anew, the state has expired) may go on with any number.
+// What a broker does, measured on Kafka 4.3, is the reason for the rules here. It remembers the
+// sequence numbers of the last five batches of each producer. The same batch again is acknowledged
+// and stored once. OTHER records under numbers that were used are acknowledged, too, and stored
+// NOWHERE. A gap is refused (45). A producer that it has forgotten (the topic was re-created, the
+// state has expired) may go on with any number.
 //
 // So, for nothing to be lost and nothing to be stored twice:
 //
@@ -28,10 +31,12 @@ import (
 //	R2  Other records go under fresh numbers: those behind a batch that was confirmed, else those of a new producer.
 //	R3  next moves by a confirmed batch only: as one batch is under way at a time, there never is a gap.
 //
-// bytes are the batch sealed for (producer, epoch, next), nil when it is not yet. tried is R1's memory. renew and drop are the only ways out of a batch that was not confirmed, and both take a new producer
-// when tried is set. An attempt that was given up and arrives late can then at worst store its records a second time, it
-// never hides others; and as it carries, of each of its keys, events in their order that nothing later of the key could
-// pass before they were confirmed, the first arrivals of a key stay in order.
+// bytes are the batch sealed for (producer, epoch, next), nil when it is not yet. tried is R1's
+// memory. renew and drop are the only ways out of a batch that was not confirmed, and both take a
+// new producer when tried is set. An attempt that was given up and arrives late can then at worst
+// store its records a second time, it never hides others; and as it carries, of each of its keys,
+// events in their order that nothing later of the key could pass before they were confirmed, the
+// first arrivals of a key stay in order.
 //
 //	R4  Bytes that were never in a request go only to a cluster whose storage still knows that
 //	    it gave the producer its id.
@@ -42,8 +47,8 @@ import (
 // another id they might be stored twice after any lost connection. So what is in doubt when the
 // storage is taken back keeps its id, and may be acknowledged there and stored nowhere.
 //
-// A producer belongs to its lane's goroutine, except that between push (or identify) and deliver its answer is the worker's
-// to write, and bytes is to be left alone because the worker reads it.
+// A producer belongs to its lane's goroutine, except that between push (or identify) and deliver
+// its answer is the worker's to write, and bytes is to be left alone because the worker reads it.
 type producer struct {
 	client.ProducerBatch
 	lane *lane
@@ -54,14 +59,15 @@ type producer struct {
 
 	batch *kafkabatch.Batch // the records; nil: there are none
 
-	// of names the events of the batch when a call ended without knowing what became of it, or in doubt. late says that
-	// a worker, or the control connection, still has the producer since such a call; storedLate that the batch was confirmed
-	// after its call had ended.
+	// of names the events of the batch when a call ended without knowing what became of it, or in
+	// doubt. late says that a worker, or the control connection, still has the producer since such
+	// a call; storedLate that the batch was confirmed after its call had ended.
 	of               []eventIdentity
 	late, storedLate bool
 
-	// accused says that the partition was given up over trouble that did not end, and has stored nothing since. What comes
-	// then is a probe, and it is answered soon: the lane waits for it with the events of other destinations.
+	// accused says that the partition was given up over trouble that did not end, and has stored
+	// nothing since. What comes then is a probe, and it is answered soon: the lane waits for it
+	// with the events of other destinations.
 	accused bool
 
 	sizeLimit kafkabatch.SizeLimit
@@ -79,16 +85,17 @@ func (s *producer) identified(a *client.Answer) {
 	s.id, s.epoch, s.Session, s.next = a.Producer, a.Epoch, a.Session, 0
 }
 
-// seal makes the batch ready to be sent: once, so that it is the same bytes however often it is sent. The producer has a
-// producer and a batch.
+// seal makes the batch ready to be sent: once, so that it is the same bytes however often it is
+// sent. The producer has a producer and a batch.
 func (s *producer) seal() {
 	if s.Bytes == nil {
 		s.Bytes, s.Records = s.batch.Seal(s.id, s.epoch, s.next), s.batch.Count()
 	}
 }
 
-// stored says that the batch is in the log. It is false when the broker has called it a duplicate (46) although it was
-// never sent before: then something else has used its numbers, and it is not in the log.
+// stored says that the batch is in the log. It is false when the broker has called it a duplicate
+// (46) although it was never sent before: then something else has used its numbers, and it is not
+// in the log.
 func (s *producer) stored(duplicate bool) bool {
 	if duplicate && !s.Tried {
 		return false
@@ -134,7 +141,7 @@ func (s *producer) releaseBatch() {
 }
 
 // remember names the events of the batch, for a later call that carries them again.
-func (s *producer) remember(events []*outbox.Event, batch []int32) {
+func (s *producer) remember(events []*event.Event, batch []int32) {
 	s.of = s.of[:0]
 	for _, i := range batch {
 		s.of = append(s.of, identityOf(events[i]))
@@ -144,11 +151,12 @@ func (s *producer) remember(events []*outbox.Event, batch []int32) {
 // forget is remember's end.
 func (s *producer) forget() { s.of, s.storedLate = s.of[:0], false }
 
-// resumes reports whether todo has the events that remember has named, and can begin with them: then it does, and the batch
-// that is left can go again as it is, or is known to be stored. Others may have come before them, as an event does that was
-// rejected alone while the batch behind it went out: those go behind now, which no key notices as long as none of theirs is
-// among the events that pass them.
-func (s *producer) resumes(events []*outbox.Event, todo []int32) bool {
+// resumes reports whether todo has the events that remember has named, and can begin with them:
+// then it does, and the batch that is left can go again as it is, or is known to be stored. Others
+// may have come before them, as an event does that was rejected alone while the batch behind it
+// went out: those go behind now, which no key notices as long as none of theirs is among the events
+// that pass them.
+func (s *producer) resumes(events []*event.Event, todo []int32) bool {
 	first, rest := make([]int32, 0, len(todo)), make([]int32, 0, len(todo))
 	for _, i := range todo {
 		if len(first) == len(s.of) || !s.of[len(first)].is(events[i]) {
@@ -168,7 +176,7 @@ func (s *producer) resumes(events []*outbox.Event, todo []int32) bool {
 }
 
 // sameKey reports whether two events must be stored in their order.
-func sameKey(a, b *outbox.Event) bool { return a.Ordered && b.Ordered && a.Hash == b.Hash }
+func sameKey(a, b *event.Event) bool { return a.Ordered && b.Ordered && a.Hash == b.Hash }
 
 // settleLate takes the answer to what was out when its call ended.
 func (s *producer) settleLate() {

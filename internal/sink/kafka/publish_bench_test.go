@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
-// BenchmarkPublish publishes to twelve partitions of a real broker, each lane one call after the other, and tells what an
-// event costs this process.
+// BenchmarkPublish publishes to twelve partitions of a real broker, each lane one call after the
+// other, and tells what an event costs this process.
 func BenchmarkPublish(b *testing.B) {
 	k := servers.SharedKafka(b)
 	for _, size := range []int{1, 20, 100, 500} {
@@ -36,8 +36,8 @@ func BenchmarkPublish(b *testing.B) {
 }
 
 // lanesFull is a call of so many events for each of twelve lanes.
-func lanesFull(b *testing.B, r *running, topic string, size int) map[int][]*outbox.Event {
-	lanes := map[int][]*outbox.Event{}
+func lanesFull(b *testing.B, r *running, topic string, size int) map[int][]*event.Event {
+	lanes := map[int][]*event.Event{}
 	for i, full := 0, 0; full < 12; i++ {
 		ev := kafkatest.Event(i, fmt.Sprint("key-", i))
 		ev.Columns = [][]byte{[]byte(topic)}
@@ -53,7 +53,7 @@ func lanesFull(b *testing.B, r *running, topic string, size int) map[int][]*outb
 }
 
 // publishAll publishes n events, spread over the lanes.
-func publishAll(b *testing.B, r *running, lanes map[int][]*outbox.Event, n int) {
+func publishAll(b *testing.B, r *running, lanes map[int][]*event.Event, n int) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	var done sync.WaitGroup

@@ -11,7 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// Over its quota the sink slows down: it is no reason to call anybody down, or to send anything twice.
+// Over its quota the sink slows down: it is no reason to call anybody down, or to send anything
+// twice.
 func TestQuota(t *testing.T) {
 	k := servers.SharedKafka(t)
 	topic := topicWith(t, k, 2, 1, nil)

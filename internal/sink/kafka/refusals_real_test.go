@@ -62,8 +62,8 @@ func startTampered(t *testing.T, cfg Config, change func(c *conn.Conn, batch []b
 	return startSink(t, s)
 }
 
-// wantTransient publishes an event over which the broker refuses its batch for a reason that may pass, among others and alone,
-// and then heals the way to the broker.
+// wantTransient publishes an event over which the broker refuses its batch for a reason that may
+// pass, among others and alone, and then heals the way to the broker.
 func wantTransient(t *testing.T, k *kafkaserver.Kafka, words string, spoil func(batch []byte)) {
 	topic := topicWith(t, k, 1, 1, nil)
 	var healed atomic.Bool
@@ -72,7 +72,7 @@ func wantTransient(t *testing.T, k *kafkaserver.Kafka, words string, spoil func(
 			spoil(batch)
 		}
 	})
-	poison := event(topic, "poisoned")
+	poison := newEvent(topic, "poisoned")
 	poison.Payload = []byte(`"poison"`)
 	good := events(100, topic)
 	got := amongMany(t, r, good, poison)
@@ -94,7 +94,8 @@ func testCorrupt(t *testing.T, k *kafkaserver.Kafka) {
 	wantTransient(t, k, "Invalid Message", func(batch []byte) { batch[kafkabatch.CrcAt] ^= 1 })
 }
 
-// What the broker fails over itself is a server error (-1): here a batch that says that it is compressed, and is not.
+// What the broker fails over itself is a server error (-1): here a batch that says that it is
+// compressed, and is not.
 func testServerError(t *testing.T, k *kafkaserver.Kafka) {
 	wantTransient(t, k, "Unknown", func(batch []byte) {
 		binary.BigEndian.PutUint16(batch[kafkabatch.AttributesAt:], 1) // gzip
@@ -102,8 +103,8 @@ func testServerError(t *testing.T, k *kafkaserver.Kafka) {
 	})
 }
 
-// A broker that does not know the compression (76), as one before Kafka 2.1 does not know zstd: the topic is at fault, and no
-// event, however many there are.
+// A broker that does not know the compression (76), as one before Kafka 2.1 does not know zstd: the
+// topic is at fault, and no event, however many there are.
 func testCompression(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	var version atomic.Int32

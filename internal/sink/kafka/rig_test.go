@@ -17,7 +17,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
@@ -84,7 +84,7 @@ func startSink(t testing.TB, s *Sink) *running {
 		cancel()
 		err := <-r.done
 		r.done <- err
-		var stop *outbox.Stop
+		var stop *event.Stop
 		if err != nil && !errors.As(err, &stop) {
 			t.Errorf("Run: %v", err)
 		}
@@ -93,7 +93,7 @@ func startSink(t testing.TB, s *Sink) *running {
 }
 
 // laneOf waits for an event's lane.
-func (r *running) laneOf(ev *outbox.Event) int {
+func (r *running) laneOf(ev *event.Event) int {
 	r.t.Helper()
 	for {
 		if p, ok := r.Place(ev); ok {
@@ -104,7 +104,7 @@ func (r *running) laneOf(ev *outbox.Event) int {
 }
 
 // try publishes events, each on its lane, in one call a lane.
-func (r *running) try(ctx context.Context, events ...*outbox.Event) ([]sink.Outcome, error) {
+func (r *running) try(ctx context.Context, events ...*event.Event) ([]sink.Outcome, error) {
 	r.t.Helper()
 	byLane := map[int][]int{}
 	for i, ev := range events {
@@ -115,7 +115,7 @@ func (r *running) try(ctx context.Context, events ...*outbox.Event) ([]sink.Outc
 	var calls sync.WaitGroup
 	for lane, places := range byLane {
 		calls.Go(func() {
-			call, got := make([]*outbox.Event, len(places)), make([]sink.Outcome, len(places))
+			call, got := make([]*event.Event, len(places)), make([]sink.Outcome, len(places))
 			for n, i := range places {
 				call[n] = events[i]
 			}
@@ -133,7 +133,7 @@ func (r *running) try(ctx context.Context, events ...*outbox.Event) ([]sink.Outc
 }
 
 // send is try that wants no error.
-func (r *running) send(events ...*outbox.Event) []sink.Outcome {
+func (r *running) send(events ...*event.Event) []sink.Outcome {
 	r.t.Helper()
 	outcomes, err := r.try(context.Background(), events...)
 	must(r.t, err)
@@ -143,10 +143,10 @@ func (r *running) send(events ...*outbox.Event) []sink.Outcome {
 var lastPosition atomic.Uint64
 
 // event is one with a position of its own, for a topic.
-func event(topic, key string) *outbox.Event {
+func newEvent(topic, key string) *event.Event {
 	n := lastPosition.Add(1)
 	ev := kafkatest.Event(int(n), key)
-	ev.Position = outbox.Position{Commit: pglogrepl.LSN(n << 8)}
+	ev.Position = event.Position{Commit: pglogrepl.LSN(n << 8)}
 	ev.ID = fmt.Appendf(nil, "id-%d", n)
 	ev.Time = time.Now()
 	ev.Columns = [][]byte{[]byte(topic)}
@@ -155,9 +155,9 @@ func event(topic, key string) *outbox.Event {
 }
 
 // events have a key each.
-func events(n int, topic string) (all []*outbox.Event) {
+func events(n int, topic string) (all []*event.Event) {
 	for i := range n {
-		all = append(all, event(topic, fmt.Sprint("key-", i)))
+		all = append(all, newEvent(topic, fmt.Sprint("key-", i)))
 	}
 	return all
 }
@@ -185,7 +185,7 @@ func wantRejected(t testing.TB, o sink.Outcome, class sink.Class, reason sink.Re
 }
 
 // wantStored wants the events in their topic, each once, and nothing else.
-func wantStored(t testing.TB, k *kafkaserver.Kafka, topic string, events ...*outbox.Event) {
+func wantStored(t testing.TB, k *kafkaserver.Kafka, topic string, events ...*event.Event) {
 	t.Helper()
 	records, err := k.Records(await.Context(t), topic)
 	must(t, err)

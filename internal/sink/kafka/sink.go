@@ -1,6 +1,7 @@
-// Package kafka publishes events to Apache Kafka: record batches of this package's own encoder, from an idempotent producer
-// per producer of a partition, acknowledged by all in-sync replicas. What a broker says of each batch (its error code, the
-// record errors in it, no answer) becomes a sink.Outcome.
+// Package kafka publishes events to Apache Kafka: record batches of this package's own encoder,
+// from an idempotent producer per producer of a partition, acknowledged by all in-sync replicas.
+// What a broker says of each batch (its error code, the record errors in it, no answer) becomes a
+// sink.Outcome.
 package kafka
 
 import (
@@ -10,7 +11,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/check"
@@ -70,14 +71,16 @@ func New(cfg Config) (*Sink, error) {
 	return s, nil
 }
 
-// Place gives each partition of each topic a lane, as many as there were when the topic was first seen; see topics.
-func (s *Sink) Place(ev *outbox.Event) (p sink.Place, ok bool) { return s.topics.place(ev) }
+// Place gives each partition of each topic a lane, as many as there were when the topic was first
+// seen; see topics.
+func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) { return s.topics.place(ev) }
 
 // Route names the event's topic. The bytes are the caller's, or the event's own Route's.
-func (s *Sink) Route(ev *outbox.Event) outbox.Route { return s.layout.Route(ev) }
+func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.Route(ev) }
 
-// Shown is where an event goes, for spans: the topic, as its template when that has the key in it, and the partition; -1 when that is not known.
-func (s *Sink) Shown(ev *outbox.Event) (topic string, partition int) {
+// Shown is where an event goes, for spans: the topic, as its template when that has the key in it,
+// and the partition; -1 when that is not known.
+func (s *Sink) Shown(ev *event.Event) (topic string, partition int) {
 	topic = string(s.layout.Route(ev).Name)
 	if t := s.client.Metadata.Load().Topics[topic]; t != nil && len(t.Partitions) > 0 && ev.Fault == nil {
 		partition := s.layout.Partition(ev, int32(len(t.Partitions)))
@@ -89,29 +92,31 @@ func (s *Sink) Shown(ev *outbox.Event) (topic string, partition int) {
 // Changed delivers when metadata was answered, once for each Place that had no answer since.
 func (s *Sink) Changed() <-chan struct{} { return s.changed }
 
-// Publish appends the events to their partitions and waits for the brokers' answers. See lane.publish.
-func (s *Sink) Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []sink.Outcome) error {
+// Publish appends the events to their partitions and waits for the brokers' answers. See
+// lane.publish.
+func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, outcomes []sink.Outcome) error {
 	s.lanesMu.RLock()
 	l := s.lanes[lane]
 	s.lanesMu.RUnlock()
 	return l.publish(ctx, events, outcomes)
 }
 
-// Run keeps the connections until ctx is done. The error is an *outbox.Stop: the brokers refused the login for LoginTimeout
-// and no connection was ever made.
+// Run keeps the connections until ctx is done. The error is an *event.Stop: the brokers refused the
+// login for LoginTimeout and no connection was ever made.
 func (s *Sink) Run(ctx context.Context) error {
 	err := s.client.Run(ctx)
 	if errors.Is(err, conn.ErrLogin) {
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "broker_login",
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "broker_login",
 			What: fmt.Sprintf("the brokers have refused the login for %s", s.cfg.LoginTimeout),
-			Mend: "check sink.kafka.sasl", Err: errors.New(conn.OneLine(err)),
+			Fix:  "check sink.kafka.sasl", Err: errors.New(conn.OneLine(err)),
 		}
 	}
 	return err
 }
 
-// Up reports whether the cluster answers and every broker that leads a partition of ours is reached, and if not, why.
+// Up reports whether the cluster answers and every broker that leads a partition of ours is
+// reached, and if not, why.
 func (s *Sink) Up() (ok bool, why string) { return s.client.Up() }
 
 // metadataAnswered tells who waits for a place that there is newer metadata.
@@ -137,7 +142,7 @@ func (s *Sink) Stats() Stats {
 func Check(ctx context.Context, cfg Config) []sink.Finding {
 	s, err := New(cfg)
 	if err != nil {
-		return []sink.Finding{{Name: "broker configuration", Detail: conn.OneLine(err), Mend: "correct sink.kafka"}}
+		return []sink.Finding{{Name: "broker configuration", Detail: conn.OneLine(err), Fix: "correct sink.kafka"}}
 	}
 	opts := cfg.client()
 	return check.Cluster(ctx, &opts, s.layout, cfg.Topic)

@@ -16,14 +16,15 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
-// inMemory runs a test with a sink on a cluster in memory, in time that passes only when all wait. The topic is "events".
+// inMemory runs a test with a sink on a cluster in memory, in time that passes only when all wait.
+// The topic is "events".
 func inMemory(t *testing.T, nodes, partitions int, cfg Config, test func(m *memory, r *running)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, nodes, rand.New(rand.NewPCG(1, 2)))
@@ -103,13 +104,14 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// A broker over whose silence a request was given up is down until it answers: on a new connection, and not only until one is
-// tried, or on the other one that is there.
+// A broker over whose silence a request was given up is down until it answers: on a new connection,
+// and not only until one is tried, or on the other one that is there.
 func TestSilentStaysDown(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"connected to again": time.Hour, "answers on the other connection": client.SilentAfter + time.Second} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, 2, 1, Config{ConfirmTimeout: 2 * time.Second}, func(m *memory, r *running) {
-				m.change(func() { m.throttle = 1000 }) // so that each of the two workers makes a connection
+				// so that each of the two workers makes a connection
+				m.change(func() { m.throttle = 1000 })
 				wantConfirmed(t, r.send(few(1)...))
 				wantConfirmed(t, r.send(few(1)...))
 				m.change(func() { m.throttle = 0 })
@@ -136,7 +138,7 @@ func TestSilentStaysDown(t *testing.T) {
 				<-ended
 				wantConfirmed(t, r.send(ev))
 				if up, why := r.Up(); !up {
-					t.Errorf("mended: up %v, %s", up, why)
+					t.Errorf("fixed: up %v, %s", up, why)
 				}
 			})
 		})
@@ -158,7 +160,7 @@ func TestIdle(t *testing.T) {
 			m.turn(1, false, false, 0)
 			goBy(2 * time.Second)
 			if up, why := r.Up(); !up {
-				t.Errorf("mended: up %v, %s", up, why)
+				t.Errorf("fixed: up %v, %s", up, why)
 			}
 		}
 	})
@@ -190,8 +192,8 @@ func TestLoginRefused(t *testing.T) {
 		must(t, err)
 		s.client.Dial = refuse
 		began := time.Now()
-		var stop *outbox.Stop
-		if err := s.Run(t.Context()); !errors.As(err, &stop) || stop.Code != outbox.ExitFailure || stop.Reason != "broker_login" || stop.Mend == "" {
+		var stop *event.Stop
+		if err := s.Run(t.Context()); !errors.As(err, &stop) || stop.Code != event.ExitFailure || stop.Reason != "broker_login" || stop.Fix == "" {
 			t.Errorf("Run: %v", err)
 		}
 		if took := time.Since(began); took < time.Minute || took > time.Minute+2*time.Second {
@@ -232,7 +234,8 @@ func TestLoginRefused(t *testing.T) {
 	})
 }
 
-// The leader is killed: its partition is confirmed by the next one as soon as that leads, a little of the election later.
+// The leader is killed: its partition is confirmed by the next one as soon as that leads, a little
+// of the election later.
 func TestStall(t *testing.T) {
 	for _, election := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second} {
 		for name, frozen := range map[string]bool{"killed": false, "frozen": true} {

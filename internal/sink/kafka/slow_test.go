@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // eventFor is an event for one of so many partitions.
-func eventFor(partition, of int32) *outbox.Event {
+func eventFor(partition, of int32) *event.Event {
 	for {
 		if ev := few(1)[0]; record.PartitionOf(ev, of) == partition {
 			return ev
@@ -21,8 +21,8 @@ func eventFor(partition, of int32) *outbox.Event {
 	}
 }
 
-// A partition that was held since its replicas did not keep up does not travel with the healthy ones when its events are
-// offered again, until a batch of it is stored.
+// A partition that was held since its replicas did not keep up does not travel with the healthy
+// ones when its events are offered again, until a batch of it is stored.
 func TestSlowTravelsApart(t *testing.T) {
 	onDesk(t, func(d *desk) {
 		events := few(2)
@@ -72,8 +72,8 @@ func TestSlowLate(t *testing.T) {
 	})
 }
 
-// What was not the partition's own answer does not keep it from the others: connections break for all that are on them, and
-// a new leader has not been asked yet.
+// What was not the partition's own answer does not keep it from the others: connections break for
+// all that are on them, and a new leader has not been asked yet.
 func TestTroubleIsNotSlow(t *testing.T) {
 	onDesk(t, func(d *desk) {
 		d.begin(few(1)...)
@@ -89,7 +89,8 @@ func TestTroubleIsNotSlow(t *testing.T) {
 	})
 }
 
-// Partitions whose replicas do not keep up delay the healthy ones of their broker once each, when that is not known yet.
+// Partitions whose replicas do not keep up delay the healthy ones of their broker once each, when
+// that is not known yet.
 func TestSlowPartitions(t *testing.T) {
 	const partitions = 8
 	for slow := range int32(4) {
@@ -112,7 +113,7 @@ func TestSlowPartitions(t *testing.T) {
 						for ctx.Err() == nil {
 							began := time.Now()
 							got := make([]sink.Outcome, 1)
-							if err := r.Publish(ctx, lane, []*outbox.Event{ev}, got); err != nil && ctx.Err() == nil {
+							if err := r.Publish(ctx, lane, []*event.Event{ev}, got); err != nil && ctx.Err() == nil {
 								t.Errorf("publish: %v", err)
 							}
 							if took := time.Since(began); p >= slow && took > time.Second {
@@ -152,7 +153,7 @@ func TestLeaderMovesToSlowBroker(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			if err := r.Publish(ctx, slowLane, []*outbox.Event{slow}, make([]sink.Outcome, 1)); err == nil {
+			if err := r.Publish(ctx, slowLane, []*event.Event{slow}, make([]sink.Outcome, 1)); err == nil {
 				t.Error("the slow partition is none")
 			}
 		}()

@@ -28,7 +28,7 @@ func TestClusterTakenBackToASnapshot(t *testing.T) {
 	must(t, k.StartNode(ctx, 1))
 
 	a := start(t, Config{Brokers: k.Brokers()})
-	wantConfirmed(t, a.send(event(topic, "a")))
+	wantConfirmed(t, a.send(newEvent(topic, "a")))
 	former := idOf(a)
 
 	must(t, k.StopNode(ctx, 1))
@@ -44,7 +44,7 @@ func TestClusterTakenBackToASnapshot(t *testing.T) {
 	if id := idOf(b); id != former {
 		t.Errorf("the second relay has producer id %d, not %d again", id, former)
 	}
-	ev := event(topic, "a")
+	ev := newEvent(topic, "a")
 	wantConfirmed(t, a.send(ev))
 	wantStored(t, k, topic, append(all, ev)...)
 }

@@ -1,4 +1,5 @@
-// The beginning of a call: its events are split by partition, as soon as metadata has answered for their topics.
+// The beginning of a call: its events are split by partition, as soon as metadata has answered for
+// their topics.
 
 package kafka
 
@@ -11,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// awaitMetadata waits until metadata has answered for every topic of the call. An error is not taken from before the call: what
-// was at fault then may be mended. Nor is it that a row names a partition which there is not: it may have been added since.
+// awaitMetadata waits until metadata has answered for every topic of the call. An error is not
+// taken from before the call: what was at fault then may be fixed. Nor is it that a row names a
+// partition which there is not: it may have been added since.
 func (l *lane) awaitMetadata(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {

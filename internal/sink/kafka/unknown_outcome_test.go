@@ -11,14 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// heldInDoubt publishes events of which the first is poison: it is rejected, and the batch of those behind it is held in
-// doubt.
-func (d *desk) heldInDoubt(events []*outbox.Event) attempt {
+// heldInDoubt publishes events of which the first is poison: it is rejected, and the batch of those
+// behind it is held in doubt.
+func (d *desk) heldInDoubt(events []*event.Event) attempt {
 	d.t.Helper()
 	d.begin(events...)
 	d.taken()
@@ -36,8 +36,8 @@ func (d *desk) heldInDoubt(events []*outbox.Event) attempt {
 	return first
 }
 
-// A batch in doubt goes again as the same bytes also when an event that was rejected before it is offered again in front of
-// it.
+// A batch in doubt goes again as the same bytes also when an event that was rejected before it is
+// offered again in front of it.
 func TestPoisonBeforeDoubt(t *testing.T) {
 	onDesk(t, func(d *desk) {
 		events := few(3)
@@ -66,7 +66,8 @@ func TestOrderBeforeDoubt(t *testing.T) {
 	onDesk(t, func(d *desk) {
 		events := few(4)
 		first := d.heldInDoubt(events[1:])
-		events[0].Key, events[0].Hash = events[2].Key, events[2].Hash // one that was never offered, say
+		// one that was never offered, say
+		events[0].Key, events[0].Hash = events[2].Key, events[2].Hash
 		d.begin(events...)
 		again := d.taken()
 		if again.producer == first.producer || len(again.ids) != 4 || again.ids[0] != string(events[0].ID) {
@@ -90,7 +91,7 @@ func TestResumes(t *testing.T) {
 		{"ba", "ab", ""},
 		{"xyz", "ab", ""},
 	} {
-		var events []*outbox.Event
+		var events []*event.Event
 		var todo []int32
 		s := &producer{}
 		for i, key := range c.call {
@@ -123,7 +124,8 @@ func TestResumes(t *testing.T) {
 	}
 }
 
-// A letter that is replayed is another record than the one that is in doubt: it says so in a header.
+// A dead letter that is replayed is another record than the one that is in doubt: it says so in a
+// header.
 func TestReplayIsNoRepeat(t *testing.T) {
 	onDesk(t, func(d *desk) {
 		ev := few(1)[0]
@@ -204,23 +206,23 @@ func TestAnotherEventInDoubt(t *testing.T) {
 }
 
 // Whatever a record is made of tells two events of a position apart. Where an event has been
-// meanwhile does not: as a parked row it has a route, and times to the microsecond.
+// meanwhile does not: as a deferred row it has a route, and times to the microsecond.
 func TestWhich(t *testing.T) {
 	unmade := map[string]bool{"Route": true, "Ordered": true, "Hash": true, "Fault": true, "Raw": true}
 	now := time.Now()
-	ev := &outbox.Event{CommitTime: now, Time: now, Payload: []byte{}, Columns: [][]byte{nil}}
-	w, fields := identityOf(ev), reflect.TypeFor[outbox.Event]()
+	ev := &event.Event{CommitTime: now, Time: now, Payload: []byte{}, Columns: [][]byte{nil}}
+	w, fields := identityOf(ev), reflect.TypeFor[event.Event]()
 	for field := range fields.Fields() {
 		if unmade[field.Name] {
 			continue
 		}
 		other := *ev
 		switch at := reflect.ValueOf(&other).Elem().FieldByIndex(field.Index).Addr().Interface().(type) {
-		case *outbox.Position:
+		case *event.Position:
 			at.Index++
 		case *time.Time:
 			*at = at.Add(time.Microsecond)
-		case *outbox.PayloadKind:
+		case *event.PayloadKind:
 			*at++
 		case *[]byte:
 			if *at == nil {
@@ -239,10 +241,10 @@ func TestWhich(t *testing.T) {
 			t.Errorf("%s makes no difference", field.Name)
 		}
 	}
-	parked := *ev
-	parked.Route, parked.CommitTime, parked.Time = &outbox.Route{}, now.UTC().Truncate(time.Microsecond), now.UTC().Truncate(time.Microsecond)
-	if !w.is(&parked) {
-		t.Error("a parked row is another event")
+	deferred := *ev
+	deferred.Route, deferred.CommitTime, deferred.Time = &event.Route{}, now.UTC().Truncate(time.Microsecond), now.UTC().Truncate(time.Microsecond)
+	if !w.is(&deferred) {
+		t.Error("a deferred row is another event")
 	}
 	moved := *ev
 	if ev.ID, moved.Key = []byte("a"), []byte("a"); identityOf(ev) == identityOf(&moved) {

@@ -10,8 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// A part in trouble asks for metadata again after an eighth of the time that the trouble has lasted, within these bounds:
-// the end of an election is seen at most an eighth of the election late, and a long outage costs four questions a second.
+// A part in trouble asks for metadata again after an eighth of the time that the trouble has
+// lasted, within these bounds: the end of an election is seen at most an eighth of the election
+// late, and a long outage costs four questions a second.
 const (
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
@@ -19,16 +20,18 @@ const (
 	probeTime = time.Second
 )
 
-// postpone puts the part to wait. fault is what is to blame when that does not end. The same leader gets the same bytes again
-// after pauseMin, then after twice as long, up to pauseMax: it may not know yet that it leads, or that it does not.
+// postpone puts the part to wait. fault is what is to blame when that does not end. The same leader
+// gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may not
+// know yet that it leads, or that it does not.
 func (l *lane) postpone(s *producer, fault *sink.Fault) {
 	p, now := &s.part, time.Now()
 	if p.since.IsZero() {
 		p.since = now
 	}
 	if fault.Class != sink.Destination || fault.Reason == "" {
-		// It may be of one event, or of the producer. But if the trouble does not end, that is for other reasons: this
-		// answer has a bound of its own, and the part's events are all given up, so no event is to be blamed.
+		// It may be of one event, or of the producer. But if the trouble does not end, that is for
+		// other reasons: this answer has a bound of its own, and the part's events are all given
+		// up, so no event is to be blamed.
 		fault = noAnswer(s, errors.New(fault.Words))
 	}
 	p.fault = fault
@@ -44,11 +47,12 @@ func (p *part) pause(now time.Time) time.Duration {
 	return min(max(now.Sub(p.since)/8, pauseMin), pauseMax)
 }
 
-// accuse gives a part up that has been in trouble for ConfirmTimeout, when other batches were confirmed in the latter half
-// of that time: so it is not the cluster that is away. Nor is it when the cluster itself says, half of that time ago at most,
-// that the partition has no leader, and others were confirmed since the trouble began: there may be nobody left to confirm
-// anything when every lane has events for that partition. It takes two tries at least, because a process that stood still
-// for so long has learnt nothing about anybody.
+// accuse gives a part up that has been in trouble for ConfirmTimeout, when other batches were
+// confirmed in the latter half of that time: so it is not the cluster that is away. Nor is it when
+// the cluster itself says, half of that time ago at most, that the partition has no leader, and
+// others were confirmed since the trouble began: there may be nobody left to confirm anything when
+// every lane has events for that partition. It takes two tries at least, because a process that
+// stood still for so long has learnt nothing about anybody.
 func (l *lane) accuse(s *producer, now time.Time) bool {
 	p, limit := &s.part, l.sink.cfg.ConfirmTimeout
 	patience := limit
@@ -107,8 +111,9 @@ func (p *part) wakes() time.Time {
 	return p.due
 }
 
-// leaderOf is whom the metadata names for the producer's partition. It is false when the part has ended over what the metadata
-// says: the topic is at fault, or there is no such partition any more, and its events are to be split anew.
+// leaderOf is whom the metadata names for the producer's partition. It is false when the part has
+// ended over what the metadata says: the topic is at fault, or there is no such partition any more,
+// and its events are to be split again.
 func (l *lane) leaderOf(s *producer, known *client.Metadata) (client.Leader, bool) {
 	p, topic := &s.part, known.Topics[s.Topic]
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// A record that is larger than any merged request is too large when it costs two connections that were just opened. One that
-// had idled may end for other reasons.
+// A record that is larger than any merged request is too large when it costs two connections that
+// were just opened. One that had idled may end for other reasons.
 func TestCutsOfFreshConnections(t *testing.T) {
 	for cuts, want := range []sink.State{sink.Confirmed, sink.Confirmed, sink.Confirmed, sink.Rejected} {
 		inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
@@ -27,8 +27,9 @@ func TestCutsOfFreshConnections(t *testing.T) {
 	}
 }
 
-// Over a small quota one large request costs a long pause. While it lasts nothing is sent that would not be read, so nobody is
-// taken for down. A broker that wants a pause of weeks is given an hour.
+// Over a small quota one large request costs a long pause. While it lasts nothing is sent that
+// would not be read, so nobody is taken for down. A broker that wants a pause of weeks is given an
+// hour.
 func TestThrottle(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
 		2 * time.Minute: 2 * time.Minute, math.MaxInt32 * time.Millisecond: client.MaxThrottle,

@@ -10,7 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
@@ -26,7 +26,7 @@ func BenchmarkBuild(b *testing.B) {
 	}
 	for name, headers := range map[string]string{"plain": "", "headers": `{"tenant": "acme", "attempt": 3, "ok": true}`} {
 		b.Run(name, func(b *testing.B) {
-			ev := event("12345", "created")
+			ev := newEvent("12345", "created")
 			ev.Headers = []byte(headers)
 			m := message.New(&s.layout, &s.limits)
 			b.ReportAllocs()
@@ -39,8 +39,9 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish is 1,000 keys over 32 lanes in calls of 31, as strict order makes them; BenchmarkBare is a pipelined
-// publisher of the same messages on one channel of each of the same connections, which keeps nothing in order.
+// BenchmarkPublish is 1,000 keys over 32 lanes in calls of 31, as strict order makes them;
+// BenchmarkBare is a pipelined publisher of the same messages on one channel of each of the same
+// connections, which keeps nothing in order.
 func BenchmarkPublish(b *testing.B) {
 	broker := newBroker(b)
 	broker.exchange("events", amqp.Table{"x-max-length": 100000})
@@ -83,7 +84,7 @@ func BenchmarkBare(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			const window = 2000
+			const budget = 2000
 			each := b.N/connections + 1
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -100,14 +101,14 @@ func BenchmarkBare(b *testing.B) {
 				}
 				publishers.Go(func() {
 					m, call := message.New(&s.layout, &s.limits), benchEvents(31)
-					var ring [window]*amqp.DeferredConfirmation
+					var ring [budget]*amqp.DeferredConfirmation
 					for i := range each {
-						if old := ring[i%window]; old != nil && !old.Wait() {
+						if old := ring[i%budget]; old != nil && !old.Wait() {
 							b.Error("not confirmed")
 							return
 						}
 						m.Build(call[i%31])
-						if ring[i%window], err = ch.AMQP.PublishWithDeferredConfirm(m.Exchange, m.RoutingKey, true, false, m.Pub); err != nil {
+						if ring[i%budget], err = ch.AMQP.PublishWithDeferredConfirm(m.Exchange, m.RoutingKey, true, false, m.Pub); err != nil {
 							b.Error(err)
 							return
 						}
@@ -125,7 +126,7 @@ func BenchmarkBare(b *testing.B) {
 	}
 }
 
-func benchEvents(n int) []*outbox.Event {
+func benchEvents(n int) []*event.Event {
 	call := events(n, "created")
 	for _, ev := range call {
 		ev.Payload = make([]byte, 512)

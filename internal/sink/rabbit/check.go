@@ -13,25 +13,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// Check examines the broker as a start would need it: each address, the login, and a constant exchange with the right to
-// publish there. Nothing is published. It returns when all is answered, or soon after ctx is done.
+// Check examines the broker as a start would need it: each address, the login, and a constant
+// exchange with the right to publish there. Nothing is published. It returns when all is answered,
+// or soon after ctx is done.
 func Check(ctx context.Context, cfg Config) []sink.Finding {
 	s, err := New(cfg)
 	if err != nil {
-		return []sink.Finding{{Name: "broker configuration", Detail: err.Error(), Mend: "correct sink.rabbitmq"}}
+		return []sink.Finding{{Name: "broker configuration", Detail: err.Error(), Fix: "correct sink.rabbitmq"}}
 	}
 	var found, exchange []sink.Finding
 	for _, url := range s.cfg.URLs {
 		sess, err := s.dialer.DialOne(ctx, url)
 		if err != nil {
-			warn := !errors.Is(err, errOtherCluster) // two clusters are a fault, however well each answers
-			found = append(found, sink.Finding{Name: "broker", Warn: warn, Detail: conn.ErrorText(err), Mend: mendDial(err)})
+			// two clusters are a fault, however well each answers
+			warn := !errors.Is(err, errOtherCluster)
+			found = append(found, sink.Finding{Name: "broker", Warn: warn, Detail: conn.ErrorText(err), Fix: fixDial(err)})
 			continue
 		}
 		found = append(found, sink.Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s at %s", sess.Product(), sess.Address)})
 		sess.Follow()
 		if doubt := s.doubt(sess); doubt != "" {
-			found = append(found, sink.Finding{Name: "broker", Warn: true, Detail: doubt, Mend: adviceDoubt})
+			found = append(found, sink.Finding{Name: "broker", Warn: true, Detail: doubt, Fix: adviceDoubt})
 		}
 		if exchange == nil {
 			exchange = append(exchange, s.checkExchange(ctx, sess))
@@ -51,45 +53,46 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 		return sink.Finding{Name: "exchange", OK: true, Detail: fmt.Sprintf("named by each event (%s): not checked; check --publish tries one", s.cfg.Exchange)}
 	}
 	f := sink.Finding{Name: message.Exchange(name)}
-	routingKey, _ := s.cfg.RoutingKey.Constant() // a template's text is as good as any: no topic right is meant then
+	// a template's text is as good as any: no topic right is meant then
+	routingKey, _ := s.cfg.RoutingKey.Constant()
 	ex, err := probe(ctx, sess, name, routingKey, nil)
 	switch {
 	case err != nil:
-		f.Detail, f.Mend = "no answer: "+conn.ErrorText(err), mendSilence(sess)
+		f.Detail, f.Fix = "no answer: "+conn.ErrorText(err), fixSilence(sess)
 	case ex == nil:
 		f.OK, f.Detail = true, "exists, and this user may publish to it"
 	case ex.Code == amqp.NotFound && s.cfg.Declare:
 		f.OK, f.Detail = true, "is missing, and will be declared at the start, if this user may (not tried)"
 	case ex.Code == amqp.NotFound:
 		f.Detail = brokerWords(ex)
-		f.Mend = fmt.Sprintf("declare it, for example: rabbitmqadmin declare exchange name=%s type=topic durable=true; or set sink.rabbitmq.declare: true", name)
+		f.Fix = fmt.Sprintf("declare it, for example: rabbitmqadmin declare exchange name=%s type=topic durable=true; or set sink.rabbitmq.declare: true", name)
 	case topicRight(ex) && !isConstant(s.cfg.RoutingKey.Constant()):
 		f.OK, f.Detail = true, "exists; this user may publish to some routing keys only"
 	case ex.Code == amqp.AccessRefused:
 		f.Detail = brokerWords(ex)
-		f.Mend = "grant the write right: rabbitmqctl set_permissions -p VHOST USER CONFIGURE WRITE READ"
+		f.Fix = "grant the write right: rabbitmqctl set_permissions -p VHOST USER CONFIGURE WRITE READ"
 	default:
-		f.Detail, f.Mend = brokerWords(ex), "look into the log of the broker at "+sess.Address
+		f.Detail, f.Fix = brokerWords(ex), "look into the log of the broker at "+sess.Address
 	}
 	return f
 }
 
 func isConstant(_ string, constant bool) bool { return constant }
 
-// mendDial is what to do about a connection that cannot be made.
-func mendDial(err error) string {
+// fixDial is what to do about a connection that cannot be made.
+func fixDial(err error) string {
 	var network *net.OpError
-	mend := mendRefusal(err)
+	fix := fixRefusal(err)
 	switch {
-	case mend != "":
-		return mend
+	case fix != "":
+		return fix
 	case errors.As(err, &network), errors.Is(err, conn.ErrSilent):
 		return "check sink.rabbitmq.url, that the broker runs, and that no firewall is in between"
 	}
 	return "check sink.rabbitmq"
 }
 
-// mendSilence is what to do about a broker that let the relay log in and did not answer then.
-func mendSilence(s *conn.Session) string {
+// fixSilence is what to do about a broker that let the relay log in and did not answer then.
+func fixSilence(s *conn.Session) string {
 	return "look into the log of the broker at " + s.Address + " for why it hung up or did not answer"
 }

@@ -19,17 +19,17 @@ func TestClusterRenamed(t *testing.T) {
 	rename := func(name string) { b.eval(`rabbit_nodes:set_cluster_name(<<"%s">>, <<"a test">>).`, name) }
 	t.Cleanup(func() { b.eval(`rabbit_runtime_parameters:clear_global(cluster_name, <<"a test">>).`) })
 	s := start(t, b.config())
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 	rename("renamed")
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 	s.standing().Kill(errors.New("the test ends it"))
 	await.Until(t, "refused", func() bool {
 		_, why := s.Up()
 		return strings.Contains(why, "is of cluster renamed, the relay has begun with "+before)
 	})
 	restarted := start(t, b.config())
-	wantConfirmed(t, restarted.send(event("k", "created")))
+	wantConfirmed(t, restarted.send(newEvent("k", "created")))
 	restarted.end()
 	rename(before)
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 }

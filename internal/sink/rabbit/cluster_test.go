@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	rabbitconn "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
@@ -150,7 +150,7 @@ func TestOtherCluster(t *testing.T) {
 	cfg := b.config()
 	cfg.URLs, cfg.Connections = []string{way.url}, 2
 	s := start(t, cfg)
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 
 	way.becomes("green")
 	want := "a broker of another cluster: " + way.addr() + " is of cluster green, the relay has begun with blue at " + way.addr()
@@ -185,7 +185,7 @@ func TestOtherCluster(t *testing.T) {
 	}
 
 	restarted := start(t, cfg)
-	wantConfirmed(t, restarted.send(event("k", "created")))
+	wantConfirmed(t, restarted.send(newEvent("k", "created")))
 	restarted.end()
 	way.becomes("blue")
 	wantConfirmed(t, s.send(waits...))
@@ -204,7 +204,7 @@ func TestListOfTwoClusters(t *testing.T) {
 	s := start(t, cfg)
 	for lane := range 4 {
 		outcomes := make([]sink.Outcome, 1)
-		b.must(s.Publish(b.ctx, lane, []*outbox.Event{event("k", "created")}, outcomes))
+		b.must(s.Publish(b.ctx, lane, []*event.Event{newEvent("k", "created")}, outcomes))
 		wantConfirmed(t, outcomes)
 	}
 	first, err := s.links[0].Session(b.ctx)
@@ -251,7 +251,7 @@ func TestNodesWithoutACluster(t *testing.T) {
 	cfg := b.config()
 	cfg.URLs, cfg.Log = []string{first.url, second.url}, zap.New(core)
 	s := start(t, cfg)
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 	reached := map[string]bool{}
 	await.Until(t, "both are connected to", func() bool {
 		sess, err := s.Dial(b.ctx, nil)

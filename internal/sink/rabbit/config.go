@@ -1,6 +1,7 @@
-// Package rabbit publishes events to RabbitMQ: N connections of amqp091-go that this package keeps itself, one channel in
-// confirm mode per lane, every message persistent and mandatory. What the broker says of each event (confirm, nack,
-// return, channel or connection exception) becomes a sink.Outcome.
+// Package rabbit publishes events to RabbitMQ: N connections of amqp091-go that this package keeps
+// itself, one channel in confirm mode per lane, every message persistent and mandatory. What the
+// broker says of each event (confirm, nack, return, channel or connection exception) becomes a
+// sink.Outcome.
 package rabbit
 
 import (
@@ -13,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
@@ -26,17 +27,19 @@ type Config struct {
 	URLs []string
 	// Credentials is asked at every connect, so that a changed secret is picked up.
 	Credentials func() (user, password string, err error)
-	// TLS is asked at every connect to an amqps address; nil means the system's roots. An empty ServerName becomes the
-	// address's host.
+	// TLS is asked at every connect to an amqps address; nil means the system's roots. An empty
+	// ServerName becomes the address's host.
 	TLS func() (*tls.Config, error)
 
 	Exchange, RoutingKey sink.Template
-	// Columns are the extra columns in the order of Event.Columns; templates, headers and properties name them.
+	// Columns are the extra columns in the order of Event.Columns; templates, headers and
+	// properties name them.
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []message.HeaderColumn
-	// Profile makes the messages as Debezium Server does, in the place of Exchange, RoutingKey, Headers and properties; nil: none does.
-	// The two templates are its Templates then, which are shown in the place of names that are made from keys.
+	// Profile makes the messages as Debezium Server does, in the place of Exchange, RoutingKey,
+	// Headers and properties; nil: none does. The two templates are its Templates then, which are
+	// shown in the place of names that are made from keys.
 	Profile *debezium.Options
 	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
 	CorrelationID, Priority, Expiration string
@@ -49,32 +52,39 @@ type Config struct {
 	Pipelined bool
 	// Declare has a constant exchange declared (topic, durable) at every connect.
 	Declare bool
-	// ConfirmTimeout is how long the broker may take for a confirm while the connection stands and is not blocked.
+	// ConfirmTimeout is how long the broker may take for a confirm while the connection stands and
+	// is not blocked.
 	ConfirmTimeout time.Duration
-	// LoginTimeout ends Run when the broker has refused the login for so long and no connection was ever made.
+	// LoginTimeout ends Run when the broker has refused the login for so long and no connection was
+	// ever made.
 	LoginTimeout time.Duration
-	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil: nothing. Without this function it is the
-	// row's.
-	Traceparent func(ev *outbox.Event, buf []byte) []byte
+	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil:
+	// nothing. Without this function it is the row's.
+	Traceparent func(ev *event.Event, buf []byte) []byte
 	// ConnectionName is shown by the broker's management.
 	ConnectionName string
 	Log            *zap.Logger
 	Hooks          Hooks
 }
 
-// Hooks are called on events that metrics count. All are optional, must not block and may be called concurrently.
+// Hooks are called on events that metrics count. All are optional, must not block and may be called
+// concurrently.
 type Hooks struct {
-	// Connected is called before lanes publish on a connection; again says that it had been up before.
+	// Connected is called before lanes publish on a connection; again says that it had been up
+	// before.
 	Connected   func(connection int, again bool)
 	ChannelOpen func()
-	// Confirms counts the broker's answers of one call. Returned ones are acked too, but are counted as returned only.
+	// Confirms counts the broker's answers of one call. Returned ones are acked too, but are
+	// counted as returned only.
 	Confirms func(acks, nacks, returned, timeouts int)
-	// HeaderDropped is called for a key of the headers column that has one of the relay's own names. name is a constant.
+	// HeaderDropped is called for a key of the headers column that has one of the relay's own
+	// names. name is a constant.
 	HeaderDropped func(name string)
 }
 
-// defaultConnections is enough for all lanes: a lane has a channel of its own, so connections add no order and hardly any
-// speed. The second has its own socket, TLS records and reader on both sides, and keeps publishing when the first is lost.
+// defaultConnections is enough for all lanes: a lane has a channel of its own, so connections add
+// no order and hardly any speed. The second has its own socket, TLS records and reader on both
+// sides, and keeps publishing when the first is lost.
 const defaultConnections = 2
 
 // defaults fills in what may be left out.
@@ -104,7 +114,8 @@ func (c *Config) validate() error {
 	}
 	for i, u := range c.URLs {
 		if _, err := amqp.ParseURI(u); err != nil {
-			// The URL may hold a password and some of the parser's errors quote it: name its place instead.
+			// The URL may hold a password and some of the parser's errors quote it: name its place
+			// instead.
 			faults = append(faults, fmt.Errorf("broker URL %d of %d is not an amqp:// or amqps:// URL", i+1, len(c.URLs)))
 		}
 	}

@@ -10,19 +10,20 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
 func TestConformance(t *testing.T) {
-	all := func(kind sinktest.Kind) bool { return kind != sinktest.Blocked } // which is for the whole broker: TestConformanceBlocked
+	// which is for the whole broker: TestConformanceBlocked
+	all := func(kind sinktest.Kind) bool { return kind != sinktest.Blocked }
 	sinktest.Run(t, all, func(t *testing.T) sinktest.Broker { return openConformance(t, newBroker(t)) })
 }
 
-// conformance is the real broker behind a proxy, with an exchange for each way in which a destination fails. All that is
-// mended ends up in one queue, which a consumer empties.
+// conformance is the real broker behind a proxy, with an exchange for each way in which a
+// destination fails. All that is fixed ends up in one queue, which a consumer empties.
 type conformance struct {
 	*broker
 	sink  *running
@@ -34,7 +35,8 @@ type conformance struct {
 	got []sinktest.Delivery
 }
 
-// exchangeOf is where the events of a destination's kind go; each but the full one is bound to the queue by itself.
+// exchangeOf is where the events of a destination's kind go; each but the full one is bound to the
+// queue by itself.
 var exchangeOf = map[sinktest.Kind]string{
 	sinktest.DestinationMissing:   "missing",
 	sinktest.DestinationForbidden: "forbidden",
@@ -82,7 +84,7 @@ func (c *conformance) collect() {
 		defer close(done)
 		for m := range msgs {
 			text, _ := m.Headers[message.HeaderPosition].(string)
-			pos, err := outbox.ParsePosition(text)
+			pos, err := event.ParsePosition(text)
 			if err != nil {
 				c.t.Errorf("message without a position: %v", err)
 				continue
@@ -112,7 +114,7 @@ func (c *conformance) Stop() error {
 	return err
 }
 
-func (c *conformance) Event(kind sinktest.Kind, key string) *outbox.Event {
+func (c *conformance) Event(kind sinktest.Kind, key string) *event.Event {
 	c.n++
 	ev := sinktest.NewEvent(c.n, key)
 	ev.Columns = [][]byte{[]byte("events")}
@@ -132,7 +134,7 @@ func (c *conformance) Event(kind sinktest.Kind, key string) *outbox.Event {
 }
 
 func (c *conformance) Break(kind sinktest.Kind) { c.turn(kind, true) }
-func (c *conformance) Mend(kind sinktest.Kind)  { c.turn(kind, false) }
+func (c *conformance) Fix(kind sinktest.Kind)   { c.turn(kind, false) }
 
 func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 	exchange := exchangeOf[kind]
@@ -143,7 +145,7 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		if broken {
 			c.proxy.Stall()
 		} else {
-			c.must(c.proxy.Mend())
+			c.must(c.proxy.Fix())
 		}
 	case sinktest.Blocked:
 		c.block(broken)
@@ -191,5 +193,5 @@ func (c *conformance) cut(on bool) {
 		c.proxy.Cut()
 		return
 	}
-	c.must(c.proxy.Mend())
+	c.must(c.proxy.Fix())
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
@@ -31,7 +31,7 @@ func TestSeveralAddresses(t *testing.T) {
 	cfg.URLs = []string{fmt.Sprintf("amqp://127.0.0.1:%d/", processes.FreePort(t)), b.url, fmt.Sprintf("amqp://127.0.0.1:%d/", processes.FreePort(t))}
 	for range 5 {
 		s := start(t, cfg)
-		wantConfirmed(t, s.send(event("k", "created")))
+		wantConfirmed(t, s.send(newEvent("k", "created")))
 		s.end()
 	}
 	found := Check(b.ctx, cfg)
@@ -74,7 +74,7 @@ func TestLoginIsAskedAgain(t *testing.T) {
 	await.Until(t, "several refusals", func() bool { _, why := s.Up(); return strings.Contains(why, "password not allowed") })
 	wantFinding(t, Check(b.ctx, cfg), "broker", false, "password not allowed", "username and password")
 	password.Store(right)
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 	await.Until(t, "log lines", func() bool { return lines.FilterMessage("broker connected").Len() == 1 })
 	if n := lines.FilterMessage("broker unavailable").Len(); n != 1 {
 		t.Errorf("%d lines for one reason: %+v", n, lines.All())
@@ -94,8 +94,8 @@ func TestLoginRefusedForGood(t *testing.T) {
 	s := start(t, cfg)
 	err := <-s.done
 	s.done <- err
-	var stop *outbox.Stop
-	if !errors.As(err, &stop) || stop.Code != outbox.ExitFailure || !strings.Contains(err.Error(), "password not allowed") {
+	var stop *event.Stop
+	if !errors.As(err, &stop) || stop.Code != event.ExitFailure || !strings.Contains(err.Error(), "password not allowed") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -108,12 +108,12 @@ func TestDeclare(t *testing.T) {
 	cfg.Declare = true
 	wantFinding(t, Check(b.ctx, cfg), `exchange "events"`, true, "will be declared", "")
 	s := start(t, cfg)
-	wantRejected(t, s.send(event("k", "created"))[0], sink.Destination, sink.Unroutable)
+	wantRejected(t, s.send(newEvent("k", "created"))[0], sink.Destination, sink.Unroutable)
 	b.must(b.channel().ExchangeDeclarePassive("events", "topic", true, false, false, false, nil))
 
 	// Deleted while the relay runs, it is declared again.
 	b.must(b.ch.ExchangeDelete("events", false, false))
-	ev := event("k", "created")
+	ev := newEvent("k", "created")
 	await.Until(t, "declared again", func() bool {
 		o := s.send(ev)[0]
 		return o.State == sink.Rejected && o.Fault.Reason == sink.Unroutable
@@ -198,7 +198,7 @@ func TestConnectionForced(t *testing.T) {
 	user := b.user(".*", ".*", ".*")
 	cfg.URLs = []string{through(t, proxy, user)}
 	s := start(t, cfg)
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 	proxy.Hold(netproxy.Down)
 	done := make(chan struct{})
 	var outcomes []sink.Outcome
@@ -218,9 +218,9 @@ func TestConnectionForced(t *testing.T) {
 	}
 	b.must(b.real.PutUser(b.ctx, user))
 	b.must(b.real.Permit(b.ctx, user, ".*", ".*", ".*"))
-	b.must(proxy.Mend())
+	b.must(proxy.Fix())
 	proxy.Release(netproxy.Down)
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 }
 
 func startProxy(t testing.TB, target string) *netproxy.Proxy {
@@ -233,7 +233,8 @@ func startProxy(t testing.TB, target string) *netproxy.Proxy {
 	return p
 }
 
-// A broker that does not answer the handshake is left after its timeout's context; here the caller's ends first.
+// A broker that does not answer the handshake is left after its timeout's context; here the
+// caller's ends first.
 func TestRunEndsInsideAHandshake(t *testing.T) {
 	b := newBroker(t)
 	proxy := startProxy(t, b.real.Addr())

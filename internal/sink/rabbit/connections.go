@@ -1,4 +1,5 @@
-// The connections that the sink keeps: how they are made, and what happens when one stands or is refused.
+// The connections that the sink keeps: how they are made, and what happens when one stands or is
+// refused.
 
 package rabbit
 
@@ -11,7 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
@@ -26,7 +27,8 @@ func (s *Sink) newLink(index int) *conn.Link {
 
 const notConnected = "not connected yet"
 
-// Dial opens a connection to one of the addresses. onBlocked, which may be nil, is called when its broker blocks or unblocks.
+// Dial opens a connection to one of the addresses. onBlocked, which may be nil, is called when its
+// broker blocks or unblocks.
 func (s *Sink) Dial(ctx context.Context, onBlocked func(bool)) (*conn.Session, error) {
 	sess, failures, err := s.dialer.Dial(ctx, onBlocked)
 	if err == nil {
@@ -45,7 +47,8 @@ func (s *Sink) opened(ctx context.Context, sess *conn.Session, index int, again 
 	}
 }
 
-// declare declares a constant exchange, when asked to. A refusal is logged and left to the publishes, which then name it.
+// declare declares a constant exchange, when asked to. A refusal is logged and left to the
+// publishes, which then name it.
 func (s *Sink) declare(ctx context.Context, sess *conn.Session) {
 	name, constant := s.cfg.Exchange.Constant()
 	if !s.cfg.Declare || !constant || name == "" {
@@ -59,7 +62,8 @@ func (s *Sink) declare(ctx context.Context, sess *conn.Session) {
 	}
 }
 
-// refused turns a login that the broker has refused for LoginTimeout, while no connection was ever made, into the end.
+// refused turns a login that the broker has refused for LoginTimeout, while no connection was ever
+// made, into the end.
 func (s *Sink) refused(err error) error {
 	if s.connected.Load() {
 		return nil
@@ -74,10 +78,10 @@ func (s *Sink) refused(err error) error {
 	if time.Duration(now-s.refusedSince.Load()) < s.cfg.LoginTimeout {
 		return nil
 	}
-	return &outbox.Stop{
-		Code: outbox.ExitFailure, Reason: "broker_login",
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "broker_login",
 		What: fmt.Sprintf("the broker has refused the login for %s", s.cfg.LoginTimeout),
-		Mend: "check sink.rabbitmq.username and password", Err: errors.New(conn.ErrorText(err)),
+		Fix:  "check sink.rabbitmq.username and password", Err: errors.New(conn.ErrorText(err)),
 	}
 }
 

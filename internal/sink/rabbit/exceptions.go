@@ -7,16 +7,17 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// channelException finds the culprit of a closed channel. An exception that names its exchange, or the size it refuses,
-// settles it: those events are rejected and the others go together. Any other has what was in flight sent one by one, and so
-// has a size of a channel that knows an earlier limit than a probe has found.
+// channelException finds the culprit of a closed channel. An exception that names its exchange, or
+// the size it refuses, settles it: those events are rejected and the others go together. Any other
+// has what was in flight sent one by one, and so has a size of a channel that knows an earlier
+// limit than a probe has found.
 func (l *lane) channelException(ch *conn.Channel, ex *amqp.Error) {
-	outdated := sizeLimit(ex) > 0 && ch.Opened.UnixNano() < l.sink.gates.raised.Load()
+	outdated := sizeLimit(ex) > 0 && ch.Opened.UnixNano() < l.sink.pausedDests.raised.Load()
 	alone, rejected := l.alone(), 0
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State != sink.Unknown {
@@ -31,7 +32,7 @@ func (l *lane) channelException(ch *conn.Channel, ex *amqp.Error) {
 			continue
 		}
 		fault := refusal(m, ex, len(ev.Payload))
-		l.sink.gates.shut(ex, fault, m.Exchange, m.RoutingKey)
+		l.sink.pausedDests.shut(ex, fault, m.Exchange, m.RoutingKey)
 		l.reject(s.index, fault)
 		if fault.Class == sink.Transient {
 			l.sink.fatalEvents.add(ev.Position, false)
@@ -45,7 +46,8 @@ func (l *lane) channelException(ch *conn.Channel, ex *amqp.Error) {
 	l.planNextRound()
 }
 
-// concerns reports whether an exception tells by itself that a message to exchange with so large a body is refused.
+// concerns reports whether an exception tells by itself that a message to exchange with so large a
+// body is refused.
 func concerns(ex *amqp.Error, exchange string, size int) bool {
 	switch ex.Code {
 	case amqp.NotFound, amqp.AccessRefused:
@@ -59,8 +61,9 @@ func concerns(ex *amqp.Error, exchange string, size int) bool {
 	return false
 }
 
-// connectionException rejects an event over which its private connection was closed, and otherwise has what was in flight
-// sent one by one on such a connection: the shared one carries other lanes, whose events are not to suffer.
+// connectionException rejects an event over which its private connection was closed, and otherwise
+// has what was in flight sent one by one on such a connection: the shared one carries other lanes,
+// whose events are not to suffer.
 func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 	if l.alone() && l.seeking {
 		for _, s := range l.sent {
@@ -87,8 +90,9 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 // alone reports whether this round carries a single suspect.
 func (l *lane) alone() bool { return l.suspects > 0 && len(l.sent) == 1 }
 
-// batch is what the next round sends: all that is left, or one suspect. An event that is known to have cost a channel or a
-// connection before goes alone, so that trying it again costs nobody else anything.
+// batch is what the next round sends: all that is left, or one suspect. An event that is known to
+// have cost a channel or a connection before goes alone, so that trying it again costs nobody else
+// anything.
 func (l *lane) batch(ctx context.Context) ([]int, error) {
 	if l.suspects > 0 {
 		return l.todo[:1], nil
@@ -115,34 +119,36 @@ func (l *lane) batch(ctx context.Context) ([]int, error) {
 	return l.todo, nil
 }
 
-// maxKillers bounds the memory of events that were found by a search; beyond it they are searched for again.
+// maxKillers bounds the memory of events that were found by a search; beyond it they are searched
+// for again.
 const maxKillers = 1024
 
-// fatalEvents are the positions of events over which a channel or, private, a connection was closed.
+// fatalEvents are the positions of events over which a channel or, private, a connection was
+// closed.
 type fatalEvents struct {
 	count atomic.Int32
 	mu    sync.Mutex
-	known map[outbox.Position]bool
+	known map[event.Position]bool
 }
 
-func (k *fatalEvents) add(pos outbox.Position, private bool) {
+func (k *fatalEvents) add(pos event.Position, private bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.known == nil || len(k.known) >= maxKillers {
-		k.known = map[outbox.Position]bool{}
+		k.known = map[event.Position]bool{}
 	}
 	k.known[pos] = private
 	k.count.Store(int32(len(k.known)))
 }
 
-func (k *fatalEvents) find(pos outbox.Position) (private, known bool) {
+func (k *fatalEvents) find(pos event.Position) (private, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	private, known = k.known[pos]
 	return private, known
 }
 
-func (k *fatalEvents) remove(pos outbox.Position) {
+func (k *fatalEvents) remove(pos event.Position) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.known, pos)

@@ -16,10 +16,11 @@ var errOtherCluster = errors.New("a broker of another cluster")
 
 const adviceOtherCluster = "let every address in sink.rabbitmq.url lead to that cluster; if it was moved or renamed, restart the relay to publish to the other one"
 
-// mendRefusal is what to do when somebody answers, and a connection cannot be made; "" when that is not so.
-func mendRefusal(err error) string {
-	if mend := sink.MendTLS("sink.rabbitmq.tls", err); mend != "" {
-		return mend
+// fixRefusal is what to do when somebody answers, and a connection cannot be made; "" when that is
+// not so.
+func fixRefusal(err error) string {
+	if fix := sink.FixTLS("sink.rabbitmq.tls", err); fix != "" {
+		return fix
 	}
 	var ex *amqp.Error
 	var notTLS tls.RecordHeaderError
@@ -38,8 +39,8 @@ func mendRefusal(err error) string {
 
 // explain is err in one line, with what to do about a refusal.
 func explain(err error) string {
-	if mend := mendRefusal(err); mend != "" {
-		return conn.ErrorText(err) + "; " + mend
+	if fix := fixRefusal(err); fix != "" {
+		return conn.ErrorText(err) + "; " + fix
 	}
 	return conn.ErrorText(err)
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// amqp091 may drop a return when the process stood still while it handed it on. The acked return would then count as
-// confirmed, so after such a stop nothing on the connection is believed: the event is sent again on the next one.
+// amqp091 may drop a return when the process stood still while it handed it on. The acked return
+// would then count as confirmed, so after such a stop nothing on the connection is believed: the
+// event is sent again on the next one.
 func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)

@@ -15,7 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// FuzzHeadersColumn compares the scanner with encoding/json: the same names, the same values by type, and never a panic.
+// FuzzHeadersColumn compares the scanner with encoding/json: the same names, the same values by
+// type, and never a panic.
 func FuzzHeadersColumn(f *testing.F) {
 	for _, doc := range []string{
 		`{}`, ` { } `, `null`, `[]`, `{"a":1}`, `{"a" : "b\\"c" , "d":[1,{"e":"}"}],"f":{"g":"]"}}`, `{"a":-0.5e3,"b":true,"c":null}`,
@@ -25,7 +26,8 @@ func FuzzHeadersColumn(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		if !utf8.Valid(doc) {
-			return // PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
+			// PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
+			return
 		}
 		m := message.Message{Layout: &message.Layout{}, Pub: amqp.Publishing{Headers: amqp.Table{}}}
 		before := bytes.Clone(doc)
@@ -110,7 +112,8 @@ func TestHeaderSizeIsExact(t *testing.T) {
 	if fault := m.HeadersColumn([]byte(`{"s":"text","i":1,"f":1.5,"t":true,"n":null,"o":{"a":1},"big":99999999999999999999}`)); fault != nil {
 		t.Fatal(fault)
 	}
-	// Type octet and value, with a short string in front, as AMQP 0-9-1 4.2.5.5 and RabbitMQ's errata have them.
+	// Type octet and value, with a short string in front, as AMQP 0-9-1 4.2.5.5 and RabbitMQ's
+	// errata have them.
 	want := (2 + 1 + 4 + 4) + (2 + 1 + 8) + (2 + 1 + 8) + (2 + 1 + 1) + (2 + 1) + (2 + 1 + 4 + 7) + (4 + 1 + 4 + 20)
 	if m.TableSize != want {
 		t.Errorf("table of %d bytes, want %d", m.TableSize, want)

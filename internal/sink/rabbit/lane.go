@@ -8,23 +8,26 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls publish.
+// lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls
+// publish.
 //
-// A call is worked off in rounds. A round writes what is still to be sent on one channel and waits for the answers. Almost
-// always one round answers everything. When the broker closes the channel or the connection over a message, the next
-// rounds find out over which: what was in flight is sent again one by one, on the lane's channel after a channel
-// exception, on a connection of the lane's own after a connection exception, until the culprit is alone when it happens
-// again; that one is rejected and the rest goes on together.
+// A call is worked off in rounds. A round writes what is still to be sent on one channel and waits
+// for the answers. Almost always one round answers everything. When the broker closes the channel
+// or the connection over a message, the next rounds find out over which: what was in flight is sent
+// again one by one, on the lane's channel after a channel exception, on a connection of the lane's
+// own after a connection exception, until the culprit is alone when it happens again; that one is
+// rejected and the rest goes on together.
 //
-// Why order holds when something is sent again: a call has one event of a key (or, pipelined, several that are always
-// sent in order on one channel), and each channel is first in, first out; so every sending of a key's events is in order,
-// and so are their first arrivals, in whatever way the broker interleaves an abandoned channel with its successor.
+// Why order holds when something is sent again: a call has one event of a key (or, pipelined,
+// several that are always sent in order on one channel), and each channel is first in, first out;
+// so every sending of a key's events is in order, and so are their first arrivals, in whatever way
+// the broker interleaves an abandoned channel with its successor.
 type lane struct {
 	sink    *Sink
 	link    *conn.Link
@@ -32,21 +35,25 @@ type lane struct {
 	message message.Message
 	timer   *time.Timer
 	call
-	unconfirmed map[pairKey]struct{} // destinations that were unconfirmed past the timeout the last time they were tried
+	// destinations that were unconfirmed past the timeout the last time they were tried
+	unconfirmed map[pairKey]struct{}
 }
 
 // call is the state of the present publish call.
 type call struct {
-	events        []*outbox.Event
-	outcomes      []sink.Outcome
-	todo          []int  // the events still to be sent, in order: Unsent, or Unknown and to be told apart
-	sent          []sent // this round's
-	round         conn.Round
-	firstRejected map[uint64]int // pipelined: of chains with a rejected event the first such; what is behind it is not sent
-	suspects      int            // so many at the head of todo go one by one
-	seeking       bool           // they go on a private connection, and the call holds Sink.private
-	private       *conn.Session  // that connection; nil until it is needed
-	tally         tally
+	events   []*event.Event
+	outcomes []sink.Outcome
+	// the events still to be sent, in order: Unsent, or Unknown and to be told apart
+	todo  []int
+	sent  []sent // this round's
+	round conn.Round
+	// pipelined: of ordering groups with a rejected event the first such; what is behind it is not
+	// sent
+	firstRejected map[uint64]int
+	suspects      int           // so many at the head of todo go one by one
+	seeking       bool          // they go on a private connection, and the call holds Sink.private
+	private       *conn.Session // that connection; nil until it is needed
+	stats         stats
 }
 
 // sent is an event written in this round.
@@ -56,8 +63,8 @@ type sent struct {
 	answered, acked bool // when look looked
 }
 
-// tally counts a call's answers for Hooks.Confirms.
-type tally struct{ acks, nacks, returned, timeouts int }
+// stats counts a call's answers for Hooks.Confirms.
+type stats struct{ acks, nacks, returned, timeouts int }
 
 func newLane(s *Sink, l *conn.Link) *lane {
 	timer := time.NewTimer(time.Hour)
@@ -65,8 +72,9 @@ func newLane(s *Sink, l *conn.Link) *lane {
 	return &lane{sink: s, link: l, message: message.New(&s.layout, &s.limits), timer: timer}
 }
 
-// publish is sink.Sink's Publish. It waits while the broker is away or blocks, and returns soon after ctx is done.
-func (l *lane) publish(ctx context.Context, events []*outbox.Event, outcomes []sink.Outcome) error {
+// publish is sink.Sink's Publish. It waits while the broker is away or blocks, and returns soon
+// after ctx is done.
+func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []sink.Outcome) error {
 	l.begin(events, outcomes)
 	defer l.finish()
 	for len(l.todo) > 0 {
@@ -92,9 +100,9 @@ func (l *lane) publish(ctx context.Context, events []*outbox.Event, outcomes []s
 }
 
 // begin takes over a call.
-func (l *lane) begin(events []*outbox.Event, outcomes []sink.Outcome) {
+func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	l.events, l.outcomes = events, outcomes
-	l.todo, l.suspects, l.tally = l.todo[:0], 0, tally{}
+	l.todo, l.suspects, l.stats = l.todo[:0], 0, stats{}
 	clear(l.firstRejected)
 	for i := range events {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}
@@ -105,7 +113,7 @@ func (l *lane) begin(events []*outbox.Event, outcomes []sink.Outcome) {
 // finish lets go of the call's events and of the private connection.
 func (l *lane) finish() {
 	l.leavePrivate()
-	if t := l.tally; t != (tally{}) && l.sink.cfg.Hooks.Confirms != nil {
+	if t := l.stats; t != (stats{}) && l.sink.cfg.Hooks.Confirms != nil {
 		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, t.returned, t.timeouts)
 	}
 	clear(l.sent[:cap(l.sent)])
@@ -113,8 +121,9 @@ func (l *lane) finish() {
 	l.events, l.outcomes = nil, nil
 }
 
-// unavailable is publish's error. It keeps the contract's promise that at least one outcome is Unknown or all are Unsent:
-// where nothing is in doubt but a part was answered, the rest is called Unknown, which costs the caller some care only.
+// unavailable is publish's error. It keeps the contract's promise that at least one outcome is
+// Unknown or all are Unsent: where nothing is in doubt but a part was answered, the rest is called
+// Unknown, which costs the caller some care only.
 func (l *lane) unavailable(err error) error {
 	unsent, unknown := 0, 0
 	for i := range l.outcomes {
@@ -136,8 +145,8 @@ func (l *lane) unavailable(err error) error {
 	return fmt.Errorf("publish: %w", err)
 }
 
-// send writes the batch as far as it gets, and rejects what may not be sent. An event that could not be written stays
-// Unsent and in todo.
+// send writes the batch as far as it gets, and rejects what may not be sent. An event that could
+// not be written stays Unsent and in todo.
 func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 	l.sent = l.sent[:0]
 	l.round.Began = ch.Session.Writes.Load()
@@ -149,7 +158,7 @@ func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 		}
 		fault := m.Build(l.events[i])
 		if fault == nil {
-			fault = l.sink.checkGates(ctx, ch.Session, m)
+			fault = l.sink.checkPausedDests(ctx, ch.Session, m)
 		}
 		if fault != nil {
 			l.reject(i, fault)
@@ -161,7 +170,8 @@ func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 		answer, err := ch.AMQP.PublishWithDeferredConfirm(m.Exchange, m.RoutingKey, true, false, m.Pub)
 		if err != nil {
 			if !errors.Is(err, amqp.ErrClosed) && !errors.Is(err, conn.ErrWireClosed) {
-				// Not the connection's end, so amqp091 cannot encode the message; it ends the connection then.
+				// Not the connection's end, so amqp091 cannot encode the message; it ends the
+				// connection then.
 				l.reject(i, message.Invalid("the client cannot encode the message"))
 			}
 			return

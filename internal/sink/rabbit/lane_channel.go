@@ -1,4 +1,5 @@
-// The channel of a lane: on the shared connection, or on one of its own while a culprit is searched for.
+// The channel of a lane: on the shared connection, or on one of its own while a culprit is searched
+// for.
 
 package rabbit
 
@@ -43,7 +44,8 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 		if sess == l.private {
 			return nil, err
 		}
-		// A standing connection that opens no channel is of no use: have it made anew, with the link's backoff.
+		// A standing connection that opens no channel is of no use: have it re-created, with the
+		// link's backoff.
 		sess.Kill(err)
 	}
 }

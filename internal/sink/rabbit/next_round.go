@@ -13,31 +13,33 @@ func (l *lane) reject(i int, fault *sink.Fault) {
 		if l.firstRejected == nil {
 			l.firstRejected = map[uint64]int{}
 		}
-		if first, ok := l.firstRejected[l.chain(i)]; !ok || i < first {
-			l.firstRejected[l.chain(i)] = i
+		if first, ok := l.firstRejected[l.group(i)]; !ok || i < first {
+			l.firstRejected[l.group(i)] = i
 		}
 	}
 }
 
-// chain is what a rejection holds: the key, in the exchange. In another one its events go on: with ordering commit they
-// would be overtaken there by those of other keys.
-func (l *lane) chain(i int) uint64 {
-	unit, _ := l.sink.layout.Place(l.events[i])
-	return l.events[i].Hash ^ unit
+// ordering group is what a rejection holds: the key, in the exchange. In another one its events go
+// on: with ordering commit they would be overtaken there by those of other keys.
+func (l *lane) group(i int) uint64 {
+	exchangeOrTopic, _ := l.sink.layout.Place(l.events[i])
+	return l.events[i].Hash ^ exchangeOrTopic
 }
 
-// isBehindRejected reports whether an earlier event of the i-th one's key and exchange was rejected in this call.
+// isBehindRejected reports whether an earlier event of the i-th one's key and exchange was rejected
+// in this call.
 func (l *lane) isBehindRejected(i int) bool {
 	if len(l.firstRejected) == 0 {
 		return false
 	}
-	first, held := l.firstRejected[l.chain(i)]
+	first, held := l.firstRejected[l.group(i)]
 	return held && first < i
 }
 
-// planNextRound makes todo of what a round has left: what was not sent, and what is Unknown and will be told apart by sending it
-// again. Behind a rejected event nothing of its key and exchange is sent again, so those count as spared; what is in doubt before it
-// is sent. The suspects are those among todo that are Unknown; when none is left, the search is over.
+// planNextRound makes todo of what a round has left: what was not sent, and what is Unknown and
+// will be told apart by sending it again. Behind a rejected event nothing of its key and exchange
+// is sent again, so those count as spared; what is in doubt before it is sent. The suspects are
+// those among todo that are Unknown; when none is left, the search is over.
 func (l *lane) planNextRound() {
 	unknown := 0
 	l.todo = l.todo[:0]

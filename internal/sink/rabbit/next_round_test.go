@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// A return and its ack that arrive after the returns were read, and before the outcomes are given, confirm nothing: the
-// message is in no queue.
+// A return and its ack that arrive after the returns were read, and before the outcomes are given,
+// confirm nothing: the message is in no queue.
 func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 	b := newBroker(t)
 	b.bare("bare", "topic")
@@ -17,11 +17,12 @@ func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 	cfg := byKey(b)
 	cfg.URLs = []string{b.through(proxy)}
 	s := start(t, cfg)
-	wantRejected(t, s.send(event("bare", "created"))[0], sink.Destination, sink.Unroutable) // the channel is open
+	// the channel is open
+	wantRejected(t, s.send(newEvent("bare", "created"))[0], sink.Destination, sink.Unroutable)
 
 	l := s.lanes[0]
 	outcomes := make([]sink.Outcome, 1)
-	l.begin([]*outbox.Event{event("bare", "created")}, outcomes)
+	l.begin([]*event.Event{newEvent("bare", "created")}, outcomes)
 	ch, err := l.open(b.ctx)
 	b.must(err)
 	proxy.Hold(netproxy.Down)
@@ -39,8 +40,8 @@ func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 	l.finish()
 }
 
-// What stands before a rejected event of its key is not behind it: when the channel was closed over another event, it is
-// sent again in the same call.
+// What stands before a rejected event of its key is not behind it: when the channel was closed over
+// another event, it is sent again in the same call.
 func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
@@ -48,8 +49,8 @@ func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {
 	cfg := byKey(b)
 	cfg.URLs, cfg.Pipelined = []string{b.through(proxy)}, true
 	s := start(t, cfg)
-	wantConfirmed(t, s.send(event("events", "t"))) // the channel is open
-	call := []*outbox.Event{event("nowhere", "t"), event("events", "t"), invalidEvent("events"), event("events", "t")}
+	wantConfirmed(t, s.send(newEvent("events", "t"))) // the channel is open
+	call := []*event.Event{newEvent("nowhere", "t"), newEvent("events", "t"), invalidEvent("events"), newEvent("events", "t")}
 	call[1].Hash, call[2].Hash, call[3].Hash = 7, 7, 7
 	proxy.Hold(netproxy.Down) // all is sent before the answer to the first comes
 	sent := make(chan []sink.Outcome, 1)

@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// await waits until every message of the round is answered. It looks at the last one first: confirms mostly come in
-// order and many at a time, so the lane is woken once and not at each.
+// await waits until every message of the round is answered. It looks at the last one first:
+// confirms mostly come in order and many at a time, so the lane is woken once and not at each.
 func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 	if len(l.sent) == 0 {
 		return conn.Answered
@@ -56,10 +56,11 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 	return conn.Answered
 }
 
-// resolve turns the round's answers into outcomes. A returned message is acked too, and was routed nowhere all the same.
-// amqp091 hands on the return before the ack, so the order here is the opposite one: what is answered is looked at first,
-// then the returns are read, then whether the process stood still meanwhile, so that a return may have been dropped. An
-// answer that arrives in between belongs to no outcome, and its message is in doubt.
+// resolve turns the round's answers into outcomes. A returned message is acked too, and was routed
+// nowhere all the same. amqp091 hands on the return before the ack, so the order here is the
+// opposite one: what is answered is looked at first, then the returns are read, then whether the
+// process stood still meanwhile, so that a return may have been dropped. An answer that arrives in
+// between belongs to no outcome, and its message is in doubt.
 func (l *lane) resolve(ch *conn.Channel) {
 	l.look()
 	returned := l.returned(ch)
@@ -82,13 +83,13 @@ func (l *lane) look() {
 	}
 }
 
-// decide gives the outcomes to what look has seen answered, and to what was returned. A negative answer on a closed
-// channel is amqp091's, not the broker's.
+// decide gives the outcomes to what look has seen answered, and to what was returned. A negative
+// answer on a closed channel is amqp091's, not the broker's.
 func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	confirmed := 0
 	for _, s := range l.sent {
 		if r, ok := returned[s.index]; ok {
-			l.tally.returned++
+			l.stats.returned++
 			l.reject(s.index, unroutable(r, message.Pair(l.message.Layout.Shown(l.events[s.index].Copy, r.Exchange, r.RoutingKey))))
 			continue
 		}
@@ -98,14 +99,14 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 			confirmed++
 			l.outcomes[s.index] = sink.Outcome{State: sink.Confirmed}
 		case ch.Usable():
-			l.tally.nacks++
+			l.stats.nacks++
 			l.reject(s.index, &sink.Fault{
 				Class: sink.Destination, Reason: sink.Nacked, Destination: l.Destination(s.index),
 				Words: "the broker answered with a nack: a queue is full or has died",
 			})
 		}
 	}
-	l.tally.acks += confirmed
+	l.stats.acks += confirmed
 	if confirmed > 0 {
 		ch.Session.Confirmed(time.Now(), l.round)
 	}
@@ -125,8 +126,8 @@ func unroutable(r amqp.Return, destination string) *sink.Fault {
 	}
 }
 
-// conclude plans the next round from how the last one ended. An error ends the call: the outcomes that are Unknown then
-// are in doubt.
+// conclude plans the next round from how the last one ended. An error ends the call: the outcomes
+// that are Unknown then are in doubt.
 func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error {
 	switch e {
 	case conn.Cancelled:

@@ -10,12 +10,13 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// byKey publishes to the exchange that the event's key names, which is a column, too: what is made of keys is not shown.
+// byKey publishes to the exchange that the event's key names, which is a column, too: what is made
+// of keys is not shown.
 func byKey(b *broker) Config {
 	cfg := b.config()
 	cfg.Exchange, cfg.Columns = tpl(b.t, "{column:exchange}"), []string{"exchange"}
@@ -23,7 +24,7 @@ func byKey(b *broker) Config {
 }
 
 // thousand are two calls' worth of good events with one poison in the middle of each.
-func thousand(poison func() *outbox.Event) (calls [2][]*outbox.Event, at int) {
+func thousand(poison func() *event.Event) (calls [2][]*event.Event, at int) {
 	at = 300
 	for c := range calls {
 		calls[c] = events(500, "created")
@@ -35,8 +36,9 @@ func thousand(poison func() *outbox.Event) (calls [2][]*outbox.Event, at int) {
 	return calls, at
 }
 
-// findsPoison publishes a thousand events of which two are poison, and wants only those rejected and all others stored.
-func findsPoison(t *testing.T, b *broker, s *running, poison func() *outbox.Event, class sink.Class, reason sink.Reason) []sink.Outcome {
+// findsPoison publishes a thousand events of which two are poison, and wants only those rejected
+// and all others stored.
+func findsPoison(t *testing.T, b *broker, s *running, poison func() *event.Event, class sink.Class, reason sink.Reason) []sink.Outcome {
 	t.Helper()
 	calls, at := thousand(poison)
 	var rejected []sink.Outcome
@@ -68,43 +70,45 @@ func TestUnroutable(t *testing.T) {
 	b.exchange("events", nil)
 	b.bare("bare", "topic")
 	s := start(t, byKey(b))
-	got := findsPoison(t, b, s, func() *outbox.Event { return event("bare", "created") }, sink.Destination, sink.Unroutable)
+	got := findsPoison(t, b, s, func() *event.Event { return newEvent("bare", "created") }, sink.Destination, sink.Unroutable)
 	if d := got[0].Fault.Destination; d != `exchange "bare", routing key "created"` {
 		t.Errorf("accused %s", d)
 	}
-	// Mended, the next event flows.
+	// Fixed, the next event flows.
 	b.must(b.ch.QueueBind("events", "#", "bare", false, nil))
-	wantConfirmed(t, s.send(event("bare", "created")))
+	wantConfirmed(t, s.send(newEvent("bare", "created")))
 }
 
 func TestMissingExchange(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	s := start(t, byKey(b))
-	got := findsPoison(t, b, s, func() *outbox.Event { return event("nowhere", "created") }, sink.Destination, sink.NoExchange)
+	got := findsPoison(t, b, s, func() *event.Event { return newEvent("nowhere", "created") }, sink.Destination, sink.NoExchange)
 	if d := got[0].Fault.Destination; d != `exchange "nowhere"` {
 		t.Errorf("accused %s", d)
 	}
 	if !strings.Contains(got[0].Fault.Words, "no exchange 'nowhere'") {
 		t.Errorf("words %q", got[0].Fault.Words)
 	}
-	b.mended(s, "nowhere", func() { b.exchange("nowhere", nil) })
+	b.fixed(s, "nowhere", func() { b.exchange("nowhere", nil) })
 
-	// A gate that no event comes to any more opens by itself, and costs a channel when one comes after all.
-	wantRejected(t, s.send(event("elsewhere", "created"))[0], sink.Destination, sink.NoExchange)
-	s.gates.mu.Lock()
-	for _, g := range s.gates.gates {
+	// A paused destination that no event comes to any more opens by itself, and costs a channel
+	// when one comes after all.
+	wantRejected(t, s.send(newEvent("elsewhere", "created"))[0], sink.Destination, sink.NoExchange)
+	s.pausedDests.mu.Lock()
+	for _, g := range s.pausedDests.pausedDests {
 		g.next = time.Now().Add(-2 * forgetAfter)
 	}
-	s.gates.mu.Unlock()
-	if got := s.Stats().Paused; len(got) != 0 || s.gates.count.Load() != 0 {
+	s.pausedDests.mu.Unlock()
+	if got := s.Stats().Paused; len(got) != 0 || s.pausedDests.count.Load() != 0 {
 		t.Errorf("paused: %+v", got)
 	}
-	wantRejected(t, s.send(event("elsewhere", "created"))[0], sink.Destination, sink.NoExchange)
+	wantRejected(t, s.send(newEvent("elsewhere", "created"))[0], sink.Destination, sink.NoExchange)
 }
 
-// mended mends exchange and wants its events to flow after some tries, as a lane that holds one makes them.
-func (b *broker) mended(s *running, exchange string, mend func()) {
+// fixed fixes exchange and wants its events to flow after some tries, as a lane that holds one
+// makes them.
+func (b *broker) fixed(s *running, exchange string, fix func()) {
 	b.t.Helper()
 	wantPaused := func(n int) {
 		b.t.Helper()
@@ -113,9 +117,9 @@ func (b *broker) mended(s *running, exchange string, mend func()) {
 		}
 	}
 	wantPaused(1)
-	mend()
-	ev := event(exchange, "created")
-	await.Until(b.t, "mended destination", func() bool { return s.send(ev)[0].State == sink.Confirmed })
+	fix()
+	ev := newEvent(exchange, "created")
+	await.Until(b.t, "fixed destination", func() bool { return s.send(ev)[0].State == sink.Confirmed })
 	wantPaused(0)
 	if n := b.depth(exchange); n != 1 {
 		b.t.Errorf("%d messages in %s: a probe was routed", n, exchange)
@@ -130,11 +134,11 @@ func TestForbiddenExchange(t *testing.T) {
 	writer := b.user("", "^events$", "")
 	cfg.URLs = []string{writer}
 	s := start(t, cfg)
-	got := findsPoison(t, b, s, func() *outbox.Event { return event("forbidden", "created") }, sink.Destination, sink.NotPermitted)
+	got := findsPoison(t, b, s, func() *event.Event { return newEvent("forbidden", "created") }, sink.Destination, sink.NotPermitted)
 	if d := got[0].Fault.Destination; d != `exchange "forbidden"` {
 		t.Errorf("accused %s", d)
 	}
-	b.mended(s, "forbidden", func() { b.must(b.real.Permit(b.ctx, writer, "", "^(events|forbidden)$", "")) })
+	b.fixed(s, "forbidden", func() { b.must(b.real.Permit(b.ctx, writer, "", "^(events|forbidden)$", "")) })
 }
 
 func TestForbiddenTopic(t *testing.T) {
@@ -145,7 +149,7 @@ func TestForbiddenTopic(t *testing.T) {
 	cfg.URLs = []string{topical}
 	b.must(b.real.PermitTopics(b.ctx, topical, "events", "^created$", ".*"))
 	s := start(t, cfg)
-	got := findsPoison(t, b, s, func() *outbox.Event { return event("k", "secret") }, sink.Destination, sink.NotPermitted)
+	got := findsPoison(t, b, s, func() *event.Event { return newEvent("k", "secret") }, sink.Destination, sink.NotPermitted)
 	if d := got[0].Fault.Destination; d != `exchange "events", routing key "secret"` {
 		t.Errorf("accused %s", d)
 	}
@@ -153,7 +157,7 @@ func TestForbiddenTopic(t *testing.T) {
 		t.Errorf("%d paused", n)
 	}
 	b.must(b.real.PermitTopics(b.ctx, topical, "events", ".*", ".*"))
-	await.Until(t, "permitted topic", func() bool { return s.send(event("k", "secret"))[0].State == sink.Confirmed })
+	await.Until(t, "permitted topic", func() bool { return s.send(newEvent("k", "secret"))[0].State == sink.Confirmed })
 }
 
 func TestFullQueue(t *testing.T) {
@@ -161,22 +165,23 @@ func TestFullQueue(t *testing.T) {
 	b.exchange("events", nil)
 	b.exchange("small", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
 	s := start(t, byKey(b))
-	wantConfirmed(t, s.send(event("small", "created")))
-	got := findsPoison(t, b, s, func() *outbox.Event { return event("small", "created") }, sink.Destination, sink.Nacked)
+	wantConfirmed(t, s.send(newEvent("small", "created")))
+	got := findsPoison(t, b, s, func() *event.Event { return newEvent("small", "created") }, sink.Destination, sink.Nacked)
 	if d := got[0].Fault.Destination; d != `exchange "small", routing key "created"` {
 		t.Errorf("accused %s", d)
 	}
 	b.take("small", 1)
-	wantConfirmed(t, s.send(event("small", "created")))
+	wantConfirmed(t, s.send(newEvent("small", "created")))
 }
 
-// A header named CC that is not an array closes the channel with a 406 that names no event: it has to be searched for.
+// A header named CC that is not an array closes the channel with a 406 that names no event: it has
+// to be searched for.
 func TestHeaderThatKillsTheChannel(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	s := start(t, b.config())
-	poison := func() *outbox.Event {
-		ev := event("k", "created")
+	poison := func() *event.Event {
+		ev := newEvent("k", "created")
 		ev.Headers = []byte(`{"CC": "elsewhere"}`)
 		return ev
 	}
@@ -193,14 +198,14 @@ func TestHeaderThatKillsTheChannel(t *testing.T) {
 	}
 }
 
-// Headers larger than a frame end the connection with a 501. The check that spares it is turned off here, to stand for a
-// message that no check foresees.
+// Headers larger than a frame end the connection with a 501. The check that spares it is turned off
+// here, to stand for a message that no check foresees.
 func TestHeaderThatKillsTheConnection(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	s := startUnchecked(t, b.config(), 1<<30)
-	poison := func() *outbox.Event {
-		ev := event("k", "created")
+	poison := func() *event.Event {
+		ev := newEvent("k", "created")
 		ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", 140000))
 		return ev
 	}
@@ -233,15 +238,16 @@ func startUnchecked(t *testing.T, cfg Config, header int64) *running {
 	return r
 }
 
-// A rejected event holds back its key in its own exchange. In another one that key goes on, in its place among the others.
+// A rejected event holds back its key in its own exchange. In another one that key goes on, in its
+// place among the others.
 func TestKeyGoesOnElsewhere(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
 	cfg.Pipelined, cfg.Lanes, cfg.Exchange, cfg.RoutingKey = true, 1, tpl(t, "{type}"), tpl(t, "{aggregate}")
 	s := start(t, cfg)
-	refused, behind := event("k", "missing"), event("k", "missing")
-	before, same, after := event("other", "events"), event("k", "events"), event("other", "events")
+	refused, behind := newEvent("k", "missing"), newEvent("k", "missing")
+	before, same, after := newEvent("other", "events"), newEvent("k", "events"), newEvent("other", "events")
 	behind.Hash, same.Hash = refused.Hash, refused.Hash
 	for range 2 { // the second time without asking the broker
 		outcomes := s.send(before, refused, same, behind, after)
@@ -263,36 +269,36 @@ func TestRejectedUnsent(t *testing.T) {
 	s := start(t, cfg)
 	long := strings.Repeat("x", 256)
 	for name, c := range map[string]struct {
-		spoil func(*outbox.Event)
+		spoil func(*event.Event)
 		words string
 		sink.Reason
 	}{
-		"undecodable": {func(e *outbox.Event) { e.Fault = fmt.Errorf("the id is NULL") }, "the id is NULL", sink.Undecodable},
-		"null key":    {func(e *outbox.Event) { e.Key = nil }, "routing key has a NULL", sink.NullInTemplate},
-		"routing key": {func(e *outbox.Event) { e.Key = []byte(long) }, "routing key has 258 bytes, the protocol carries 255", sink.Invalid},
-		"long key":    {func(e *outbox.Event) { e.Key = make([]byte, 1<<20) }, "routing key has 1048578 bytes", sink.Invalid},
-		"message id":  {func(e *outbox.Event) { e.ID = []byte(long) }, "message id has 256 bytes, the protocol carries 255", sink.Invalid},
-		"type":        {func(e *outbox.Event) { e.Type = []byte(long) }, "bytes, the protocol carries 255", sink.Invalid},
-		"correlation": {func(e *outbox.Event) { e.Columns[2] = []byte(long) }, "correlation id has 256 bytes", sink.Invalid},
-		"priority":    {func(e *outbox.Event) { e.Columns[0] = []byte("high") }, "priority is not a number", sink.Invalid},
-		"expiration":  {func(e *outbox.Event) { e.Columns[1] = []byte("-1") }, "expiration is not a number", sink.Invalid},
+		"undecodable": {func(e *event.Event) { e.Fault = fmt.Errorf("the id is NULL") }, "the id is NULL", sink.Undecodable},
+		"null key":    {func(e *event.Event) { e.Key = nil }, "routing key has a NULL", sink.NullInTemplate},
+		"routing key": {func(e *event.Event) { e.Key = []byte(long) }, "routing key has 258 bytes, the protocol carries 255", sink.Invalid},
+		"long key":    {func(e *event.Event) { e.Key = make([]byte, 1<<20) }, "routing key has 1048578 bytes", sink.Invalid},
+		"message id":  {func(e *event.Event) { e.ID = []byte(long) }, "message id has 256 bytes, the protocol carries 255", sink.Invalid},
+		"type":        {func(e *event.Event) { e.Type = []byte(long) }, "bytes, the protocol carries 255", sink.Invalid},
+		"correlation": {func(e *event.Event) { e.Columns[2] = []byte(long) }, "correlation id has 256 bytes", sink.Invalid},
+		"priority":    {func(e *event.Event) { e.Columns[0] = []byte("high") }, "priority is not a number", sink.Invalid},
+		"expiration":  {func(e *event.Event) { e.Columns[1] = []byte("-1") }, "expiration is not a number", sink.Invalid},
 		"expiration too long": {
-			func(e *outbox.Event) { e.Columns[1] = []byte("4294967296") }, "expiration is not a number", sink.Invalid,
+			func(e *event.Event) { e.Columns[1] = []byte("4294967296") }, "expiration is not a number", sink.Invalid,
 		},
-		"headers no object": {func(e *outbox.Event) { e.Headers = []byte(`[1]`) }, "not a JSON object", sink.Invalid},
-		"header name":       {func(e *outbox.Event) { e.Headers = fmt.Appendf(nil, `{%q: 1}`, long) }, "a header's name has 256 bytes", sink.Invalid},
+		"headers no object": {func(e *event.Event) { e.Headers = []byte(`[1]`) }, "not a JSON object", sink.Invalid},
+		"header name":       {func(e *event.Event) { e.Headers = fmt.Appendf(nil, `{%q: 1}`, long) }, "a header's name has 256 bytes", sink.Invalid},
 		"headers too large": {
-			func(e *outbox.Event) { e.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", 131072)) },
+			func(e *event.Event) { e.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", 131072)) },
 			"a frame carries 131064", sink.TooLarge,
 		},
-		"ten thousand headers": {func(e *outbox.Event) { e.Headers = manyHeaders(10000) }, "a frame carries 131064", sink.TooLarge},
-		"body":                 {func(e *outbox.Event) { e.Payload = make([]byte, 128<<20+1) }, "the body has 134217729 bytes", sink.TooLarge},
+		"ten thousand headers": {func(e *event.Event) { e.Headers = manyHeaders(10000) }, "a frame carries 131064", sink.TooLarge},
+		"body":                 {func(e *event.Event) { e.Payload = make([]byte, 128<<20+1) }, "the body has 134217729 bytes", sink.TooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ev := event("k", "t")
+			ev := newEvent("k", "t")
 			ev.Columns = make([][]byte, 3)
 			c.spoil(ev)
-			good := event("k", "t")
+			good := newEvent("k", "t")
 			good.Columns = make([][]byte, 3)
 			outcomes := s.send(ev, good)
 			wantRejected(t, outcomes[0], sink.Permanent, c.Reason)
@@ -312,7 +318,7 @@ func TestJustWithinTheLimits(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	s := start(t, b.config())
-	ev := event("k", strings.Repeat("t", 255))
+	ev := newEvent("k", strings.Repeat("t", 255))
 	ev.ID = []byte(strings.Repeat("i", 255))
 	low, high := 130000, 131064
 	for low < high { // the longest header that check lets through
@@ -326,7 +332,7 @@ func TestJustWithinTheLimits(t *testing.T) {
 		}
 	}
 	ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", low))
-	many := event("k", "t")
+	many := newEvent("k", "t")
 	many.Headers = manyHeaders(8000)
 	wantConfirmed(t, s.send(ev, many))
 	got := b.take("events", 2)
@@ -356,8 +362,8 @@ func manyHeaders(n int) []byte {
 }
 
 // invalidEvent is one that is rejected unsent.
-func invalidEvent(exchange string) *outbox.Event {
-	ev := event(exchange, "t")
+func invalidEvent(exchange string) *event.Event {
+	ev := newEvent(exchange, "t")
 	ev.ID = []byte(strings.Repeat("x", 256))
 	return ev
 }
@@ -369,7 +375,7 @@ func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
 	cfg := byKey(b)
 	cfg.Pipelined = true
 	s := start(t, cfg)
-	call := []*outbox.Event{event("events", "t"), invalidEvent("events"), event("events", "t"), event("events", "t")}
+	call := []*event.Event{newEvent("events", "t"), invalidEvent("events"), newEvent("events", "t"), newEvent("events", "t")}
 	call[0].Hash, call[1].Hash, call[2].Hash = 7, 7, 7
 	outcomes := s.send(call...)
 	wantConfirmed(t, outcomes, 1, 2)
@@ -382,14 +388,15 @@ func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
 	}
 }
 
-// The same while all of them are in flight: what stood behind the rejected event of its key is not sent again.
+// The same while all of them are in flight: what stood behind the rejected event of its key is not
+// sent again.
 func TestPipelinedKeyStopsAtItsRejectionInFlight(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	cfg := byKey(b)
 	cfg.Pipelined = true
 	s := start(t, cfg)
-	call := append(events(100, "t"), event("events", "t"), event("events", "t"), event("events", "t"))
+	call := append(events(100, "t"), newEvent("events", "t"), newEvent("events", "t"), newEvent("events", "t"))
 	for _, ev := range call[:100] {
 		ev.Key, ev.Columns[0] = []byte("events"), []byte("events")
 	}
@@ -408,7 +415,8 @@ func TestPipelinedKeyStopsAtItsRejectionInFlight(t *testing.T) {
 	}
 }
 
-// user makes a user with these rights in the test's virtual host, and returns the address to log in with.
+// user makes a user with these rights in the test's virtual host, and returns the address to log in
+// with.
 func (b *broker) user(configure, write, read string, tags ...string) string {
 	b.t.Helper()
 	address := b.real.User(b.t, b.url, tags...)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
@@ -35,8 +35,8 @@ func (b *broker) eval(format string, args ...any) string {
 	return value
 }
 
-// alarm sets or clears the memory alarm, and returns when the broker has taken note. While it is on the broker reads nothing
-// from connections that publish.
+// alarm sets or clears the memory alarm, and returns when the broker has taken note. While it is on
+// the broker reads nothing from connections that publish.
 func (b *broker) alarm(on bool) {
 	b.t.Helper()
 	watermark := "0.4"
@@ -69,8 +69,8 @@ func TestTooLargeForTheBroker(t *testing.T) {
 	b.limit(65536)
 	t.Cleanup(func() { b.limit(134217728) })
 	s := start(t, b.config())
-	large := func() *outbox.Event {
-		ev := event("k", "created")
+	large := func() *event.Event {
+		ev := newEvent("k", "created")
 		ev.Payload = make([]byte, 70000)
 		return ev
 	}
@@ -79,7 +79,8 @@ func TestTooLargeForTheBroker(t *testing.T) {
 		t.Errorf("words %q", w)
 	}
 	b.limit(134217728)
-	// An operator replays it as soon as the limit is raised: that is not refused for what the broker has said before.
+	// An operator replays it as soon as the limit is raised: that is not refused for what the
+	// broker has said before.
 	b.lately(s)
 	wantRejected(t, s.send(large())[0], sink.Permanent, sink.TooLarge)
 	replayed := large()
@@ -88,17 +89,18 @@ func TestTooLargeForTheBroker(t *testing.T) {
 	await.Until(t, "raised limit", func() bool { return s.send(large())[0].State == sink.Confirmed })
 }
 
-// lately has every gate be one that was probed a moment ago.
+// lately has every paused destination be one that was probed a moment ago.
 func (b *broker) lately(s *running) {
-	s.gates.mu.Lock()
-	defer s.gates.mu.Unlock()
-	for _, g := range s.gates.gates {
+	s.pausedDests.mu.Lock()
+	defer s.pausedDests.mu.Unlock()
+	for _, g := range s.pausedDests.pausedDests {
 		g.next = time.Now().Add(time.Minute)
 	}
 }
 
-// A queue that confirms nothing, beside one that does, stands for a quorum queue without a majority: its process is
-// suspended. Once is in doubt, twice in a row is its destination's fault, and the first confirm ends that.
+// A queue that confirms nothing, beside one that does, stands for a quorum queue without a
+// majority: its process is suspended. Once is in doubt, twice in a row is its destination's fault,
+// and the first confirm ends that.
 func TestUnconfirmedTwice(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
@@ -106,11 +108,11 @@ func TestUnconfirmedTwice(t *testing.T) {
 	cfg := byKey(b)
 	cfg.ConfirmTimeout = slowBroker
 	s := start(t, cfg)
-	wantConfirmed(t, s.send(event("events", "created"), event("stuck", "created")))
+	wantConfirmed(t, s.send(newEvent("events", "created"), newEvent("stuck", "created")))
 	b.suspend("stuck")
 
-	stuck := event("stuck", "created")
-	outcomes, err := s.try(event("events", "created"), stuck, event("events", "created"))
+	stuck := newEvent("stuck", "created")
+	outcomes, err := s.try(newEvent("events", "created"), stuck, newEvent("events", "created"))
 	if err == nil || !strings.Contains(err.Error(), "while the broker answers") {
 		t.Errorf("first time: error %v", err)
 	}
@@ -118,7 +120,7 @@ func TestUnconfirmedTwice(t *testing.T) {
 	if outcomes[1].State != sink.Unknown {
 		t.Errorf("first time: %s", outcomes[1].State)
 	}
-	outcomes, err = s.try(stuck, event("events", "created"))
+	outcomes, err = s.try(stuck, newEvent("events", "created"))
 	if err != nil {
 		t.Errorf("again: error %v", err)
 	}
@@ -130,7 +132,7 @@ func TestUnconfirmedTwice(t *testing.T) {
 	// From now on it is answered at once, in every lane, and nothing more is sent to it.
 	for lane := range s.lanes {
 		outcomes := make([]sink.Outcome, 3)
-		call := []*outbox.Event{event("events", "created"), event("stuck", "created"), event("events", "created")}
+		call := []*event.Event{newEvent("events", "created"), newEvent("stuck", "created"), newEvent("events", "created")}
 		b.must(s.Publish(b.ctx, lane, call, outcomes))
 		wantConfirmed(t, outcomes, 1)
 		wantRejected(t, outcomes[1], sink.Destination, sink.Unconfirmed)
@@ -159,7 +161,8 @@ func (r *running) standing() *conn.Session {
 	return r.links[0].Sess
 }
 
-// suspend has a queue's process stand still until resume, or the end of the test: it could not be deleted.
+// suspend has a queue's process stand still until resume, or the end of the test: it could not be
+// deleted.
 func (b *broker) suspend(queue string) {
 	b.t.Helper()
 	b.process("suspend", queue)
@@ -186,7 +189,8 @@ func (b *broker) channelsOf(s *running) int {
 	return n
 }
 
-// The answer is waited for as long as its connection stands: then the pair is tried again, and once is enough to accuse it.
+// The answer is waited for as long as its connection stands: then the pair is tried again, and once
+// is enough to accuse it.
 func TestStuckOverALostConnection(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
@@ -194,11 +198,12 @@ func TestStuckOverALostConnection(t *testing.T) {
 	cfg := byKey(b)
 	cfg.ConfirmTimeout = slowBroker
 	s := start(t, cfg)
-	wantConfirmed(t, s.send(event("events", "created"), event("stuck", "created")))
+	wantConfirmed(t, s.send(newEvent("events", "created"), newEvent("stuck", "created")))
 	b.suspend("stuck")
-	held := []*outbox.Event{event("stuck", "created"), event("stuck", "created")} // several wait for one answer
+	// several wait for one answer
+	held := []*event.Event{newEvent("stuck", "created"), newEvent("stuck", "created")}
 	accused := func() bool {
-		outcomes, err := s.try(append(held, event("events", "created"))...)
+		outcomes, err := s.try(append(held, newEvent("events", "created"))...)
 		return err == nil && outcomes[0].State == sink.Rejected && outcomes[1].State == sink.Rejected
 	}
 	await.Until(t, "accused", accused)
@@ -227,13 +232,13 @@ func TestBlockedPastTheConfirmTimeout(t *testing.T) {
 		}
 	}
 	s := start(t, cfg)
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 	b.alarm(true)
 	t.Cleanup(func() { b.alarm(false) })
 
-	var large []*outbox.Event // more than the sockets between hold
+	var large []*event.Event // more than the sockets between hold
 	for range 256 {
-		ev := event("k", "created")
+		ev := newEvent("k", "created")
 		ev.Payload = make([]byte, 64<<10)
 		large = append(large, ev)
 	}
@@ -260,14 +265,15 @@ func TestBlockedPastTheConfirmTimeout(t *testing.T) {
 	}
 }
 
-// An exchange whose type the broker does not know any more, as after a plugin was disabled: a 406 that names the exchange.
+// An exchange whose type the broker does not know any more, as after a plugin was disabled: a 406
+// that names the exchange.
 func TestExchangeOfADisabledPlugin(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.exchange("special", nil)
 	s := start(t, byKey(b))
 	b.exchangeType("special", "of_a_plugin")
-	poison := func() *outbox.Event { return event("special", "created") }
+	poison := func() *event.Event { return newEvent("special", "created") }
 	got := findsPoison(t, b, s, poison, sink.Destination, sink.BrokerException)
 	if f := got[0].Fault; !strings.HasPrefix(f.Words, "406 ") || !f.Whole || f.Destination != `exchange "special"` {
 		t.Errorf("fault %+v", f)
@@ -276,15 +282,15 @@ func TestExchangeOfADisabledPlugin(t *testing.T) {
 	wantConfirmed(t, s.send(poison()))
 }
 
-// What the broker fails over itself ends the connection with a 541, which names nobody: the message has to be searched for,
-// and may go some other time.
+// What the broker fails over itself ends the connection with a 541, which names nobody: the message
+// has to be searched for, and may go some other time.
 func TestInternalError(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.exchange("broken", nil)
 	s := start(t, byKey(b))
 	b.exchangeType("broken", "42") // no name of a type at all
-	poison := func() *outbox.Event { return event("broken", "created") }
+	poison := func() *event.Event { return newEvent("broken", "created") }
 	got := findsPoison(t, b, s, poison, sink.Transient, sink.BrokerException)
 	if f := got[0].Fault; !strings.HasPrefix(f.Words, "541 ") || f.Whole || f.Destination != `exchange "broken", routing key "created"` {
 		t.Errorf("fault %+v", f)
@@ -301,18 +307,19 @@ func (b *broker) exchangeType(exchange, typ string) {
 	b.eval(`{ok, X} = rabbit_exchange:lookup(rabbit_misc:r(<<"/">>, exchange, <<"%s">>)), ok = mnesia:dirty_write(rabbit_exchange, setelement(3, X, %s)).`, exchange, typ)
 }
 
-// A queue whose process dies with messages that it has not confirmed answers them with a nack, as a full one does.
+// A queue whose process dies with messages that it has not confirmed answers them with a nack, as a
+// full one does.
 func TestQueueDies(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.exchange("dying", nil)
 	cfg := byKey(b)
 	s := start(t, cfg)
-	wantConfirmed(t, s.send(event("events", "created"), event("dying", "created")))
+	wantConfirmed(t, s.send(newEvent("events", "created"), newEvent("dying", "created")))
 	b.suspend("dying")
-	dying := event("dying", "created")
+	dying := newEvent("dying", "created")
 	done := make(chan []sink.Outcome, 1)
-	go func() { done <- s.send(event("events", "created"), dying, event("events", "created")) }()
+	go func() { done <- s.send(newEvent("events", "created"), dying, newEvent("events", "created")) }()
 	await.Until(t, "the others are stored", func() bool { return b.depth("events") == 3 })
 	b.eval(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"dying">>)), exit(amqqueue:get_pid(Q), kill).`)
 	outcomes := <-done

@@ -12,8 +12,9 @@ import (
 // probeMark is no number of milliseconds and nobody's name.
 const probeMark = "cdc-relay-probe"
 
-// probe asks how the broker would take a message for exchange and routing key, without publishing one. ex is nil when it
-// would be taken (it may still be unroutable), else the exception. The arguments are the probe's to keep.
+// probe asks how the broker would take a message for exchange and routing key, without publishing
+// one. ex is nil when it would be taken (it may still be unroutable), else the exception. The
+// arguments are the probe's to keep.
 func probe(ctx context.Context, s *conn.Session, exchange, routingKey string, body []byte) (ex *amqp.Error, err error) {
 	closes := make(chan *amqp.Error, 1)
 	err = s.ThrowAway(ctx, func(ch *amqp.Channel) error {
@@ -27,7 +28,8 @@ func probe(ctx context.Context, s *conn.Session, exchange, routingKey string, bo
 		if err != nil {
 			return err
 		}
-		answered.Wait() // for the exception; a broker that does not look at these properties confirms
+		// for the exception; a broker that does not look at these properties confirms
+		answered.Wait()
 		return nil
 	})
 	if err != nil {

@@ -11,12 +11,13 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// asServer publishes as Debezium Server would, with these options, of a table that has the usual columns and one more.
+// asServer publishes as Debezium Server would, with these options, of a table that has the usual
+// columns and one more.
 func asServer(b *broker, options map[string]string) Config {
 	cfg := b.config()
 	records, faults := debezium.Parse(debezium.Server, options)
@@ -31,7 +32,7 @@ func asServer(b *broker, options map[string]string) Config {
 }
 
 // shape is that of the tests' table.
-var shape = outbox.AppendShape(nil, &outbox.Shape{Schema: "public", Table: "outbox", Columns: []outbox.ColumnShape{
+var shape = event.AppendShape(nil, &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
 	{Name: "aggregateid", TypeOID: pgtype.VarcharOID, Typmod: -1, NotNull: true},
 	{Name: "aggregatetype", TypeOID: pgtype.VarcharOID, Typmod: -1, NotNull: true},
 	{Name: "id", TypeOID: pgtype.UUIDOID, Typmod: -1, NotNull: true},
@@ -39,9 +40,10 @@ var shape = outbox.AppendShape(nil, &outbox.Shape{Schema: "public", Table: "outb
 	{Name: "type", TypeOID: pgtype.VarcharOID, Typmod: -1, NotNull: true},
 }})
 
-// outboxRow is a row of that table; its extra columns are the shape, and the type when there are two.
-func outboxRow(cfg *Config, id, route, key, payload string) *outbox.Event {
-	ev := event(key, "created")
+// outboxRow is a row of that table; its extra columns are the shape, and the type when there are
+// two.
+func outboxRow(cfg *Config, id, route, key, payload string) *event.Event {
+	ev := newEvent(key, "created")
 	ev.ID, ev.Aggregate, ev.Type, ev.Payload = []byte(id), []byte(route), nil, []byte(payload)
 	ev.Columns = [][]byte{shape}
 	if len(cfg.Columns) == 2 {
@@ -52,7 +54,8 @@ func outboxRow(cfg *Config, id, route, key, payload string) *outbox.Event {
 
 const anID = "10b1c3ff-1d4b-4f0e-8d38-000000000001"
 
-// What arrives has the delivery mode, the headers and the body, and no other property; where it arrives follows the sink's rules.
+// What arrives has the delivery mode, the headers and the body, and no other property; where it
+// arrives follows the sink's rules.
 func TestProfileMessage(t *testing.T) {
 	b := newBroker(t)
 	for _, exchange := range []string{"outbox.event.order", "events"} {
@@ -146,7 +149,8 @@ func TestProfileNullValue(t *testing.T) {
 	}
 }
 
-// What is routed nowhere comes back, though it is acked: its event is rejected, whatever form the header id has, and no other is.
+// What is routed nowhere comes back, though it is acked: its event is rejected, whatever form the
+// header id has, and no other is.
 func TestProfileReturns(t *testing.T) {
 	for name, options := range map[string]map[string]string{
 		"text": {}, "bytes": {"format.header": "jsonbytearray"},
@@ -160,7 +164,7 @@ func TestProfileReturns(t *testing.T) {
 			options["sink.rabbitmq.exchange"], options["sink.rabbitmq.routingKey.source"] = "events", "topic"
 			cfg := asServer(b, options)
 			s := start(t, cfg)
-			var call []*outbox.Event
+			var call []*event.Event
 			for i := range 20 {
 				route := "order"
 				if i%5 == 2 {
@@ -180,8 +184,9 @@ func TestProfileReturns(t *testing.T) {
 	}
 }
 
-// Two events of one call have the same id and the same destination, and one of them is routed nowhere. The return does not say
-// which, so neither is taken for delivered: a duplicate is what it costs.
+// Two events of one call have the same id and the same destination, and one of them is routed
+// nowhere. The return does not say which, so neither is taken for delivered: a duplicate is what it
+// costs.
 func TestProfileReturnOfAnIDThatIsThereTwice(t *testing.T) {
 	b := newBroker(t)
 	b.bare("events", "headers")
@@ -192,7 +197,7 @@ func TestProfileReturnOfAnIDThatIsThereTwice(t *testing.T) {
 	})
 	s := start(t, cfg)
 	const another = "10b1c3ff-1d4b-4f0e-8d38-000000000002"
-	call := []*outbox.Event{outboxRow(&cfg, anID, "order", "a", "{}"), outboxRow(&cfg, anID, "order", "b", "{}"), outboxRow(&cfg, another, "order", "c", "{}")}
+	call := []*event.Event{outboxRow(&cfg, anID, "order", "a", "{}"), outboxRow(&cfg, anID, "order", "b", "{}"), outboxRow(&cfg, another, "order", "c", "{}")}
 	call[1].Columns[1] = []byte("ended")
 	outcomes := s.send(call...)
 	wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
@@ -200,8 +205,8 @@ func TestProfileReturnOfAnIDThatIsThereTwice(t *testing.T) {
 	wantConfirmed(t, outcomes, 0, 1)
 }
 
-// A return is no event's that was going elsewhere, by routing key or exchange, although it has the same id: that one was confirmed,
-// and its destination is not at fault.
+// A return is no event's that was going elsewhere, by routing key or exchange, although it has the
+// same id: that one was confirmed, and its destination is not at fault.
 func TestProfileReturnOfAnIDThatWentElsewhere(t *testing.T) {
 	b := newBroker(t)
 	for _, exchange := range []string{"events", "outbox.event.order", "outbox.event.nobody"} {
@@ -225,8 +230,8 @@ func TestProfileReturnOfAnIDThatWentElsewhere(t *testing.T) {
 	}
 }
 
-// An alias may give another header the name id; it is that one which comes back. And one may have the name of the position
-// header of the relay's own messages: it says nothing here.
+// An alias may give another header the name id; it is that one which comes back. And one may have
+// the name of the position header of the relay's own messages: it says nothing here.
 func TestProfileReturnOfHeadersWithOurNames(t *testing.T) {
 	b := newBroker(t)
 	b.bare("events", "direct")
@@ -255,7 +260,7 @@ func TestProfileReturnOfNobody(t *testing.T) {
 			wantConfirmed(t, s.send(outboxRow(&cfg, anID, "order", "a", "{}")))
 			l := s.lanes[0]
 			outcomes := make([]sink.Outcome, 1)
-			l.begin([]*outbox.Event{outboxRow(&cfg, anID, "order", "a", "{}")}, outcomes)
+			l.begin([]*event.Event{outboxRow(&cfg, anID, "order", "a", "{}")}, outcomes)
 			ch, err := l.open(b.ctx)
 			b.must(err)
 			l.send(b.ctx, ch, l.todo)
@@ -268,7 +273,8 @@ func TestProfileReturnOfNobody(t *testing.T) {
 	}
 }
 
-// An event of which there is no record is refused for ever, alone, and for a reason that holds nothing of the row.
+// An event of which there is no record is refused for ever, alone, and for a reason that holds
+// nothing of the row.
 func TestProfileCannotRender(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
@@ -280,12 +286,12 @@ func TestProfileCannotRender(t *testing.T) {
 	old := outboxRow(&cfg, anID, "order", "c", `{}`)
 	old.Columns = [][]byte{nil}
 	noKey := outboxRow(&cfg, anID, "order", "d", `{}`)
-	noKey.Columns = [][]byte{outbox.AppendShape(nil, &outbox.Shape{Columns: []outbox.ColumnShape{{Name: "aggregatetype", TypeOID: pgtype.TextOID, Typmod: -1}}})}
+	noKey.Columns = [][]byte{event.AppendShape(nil, &event.Shape{Columns: []event.ColumnShape{{Name: "aggregatetype", TypeOID: pgtype.TextOID, Typmod: -1}}})}
 	for i, o := range s.send(bad, null, old, noKey) {
 		wantRejected(t, o, sink.Permanent, []sink.Reason{sink.Invalid, sink.NullInTemplate, sink.Invalid, sink.Invalid}[i])
 	}
 	// Where they would have gone is known of those that have a topic, so that a replay goes there.
-	for _, ev := range []*outbox.Event{bad, noKey} {
+	for _, ev := range []*event.Event{bad, noKey} {
 		if r := s.Route(ev); string(r.Name) != "events" || r.RoutingKey == nil {
 			t.Errorf("the route of an event without a record is %+v", r)
 		}
@@ -298,22 +304,22 @@ func TestProfileLeavesCopiesAlone(t *testing.T) {
 	b.exchange("mirror", nil)
 	cfg := asServer(b, nil)
 	s := start(t, cfg)
-	ev := event("k", "created")
-	ev.Copy, ev.Route, ev.Columns = true, &outbox.Route{Name: []byte("mirror"), RoutingKey: []byte("dead")}, [][]byte{nil}
+	ev := newEvent("k", "created")
+	ev.Copy, ev.Route, ev.Columns = true, &event.Route{Name: []byte("mirror"), RoutingKey: []byte("dead")}, [][]byte{nil}
 	wantConfirmed(t, s.send(ev))
 	if m := b.take("mirror", 1)[0]; m.MessageId != string(ev.ID) || m.Headers[message.HeaderPosition] == nil || string(m.Body) != string(ev.Payload) {
 		t.Errorf("the copy is %+v", m)
 	}
 }
 
-// An event of the siding goes where it was going, in the form of now.
+// An event of the retry table goes where it was going, in the form of now.
 func TestProfileKeepsTheRoute(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("before", nil)
 	cfg := asServer(b, map[string]string{"sink.rabbitmq.exchange": "events", "format.value": "simplestring"})
 	s := start(t, cfg)
 	ev := outboxRow(&cfg, anID, "order", "a", `{"a": 1}`)
-	ev.Route = &outbox.Route{Name: []byte("before"), RoutingKey: []byte("then")}
+	ev.Route = &event.Route{Name: []byte("before"), RoutingKey: []byte("then")}
 	wantConfirmed(t, s.send(ev))
 	if m := b.take("before", 1)[0]; m.RoutingKey != "then" || string(m.Body) != `{"a": 1}` {
 		t.Errorf("the message is %+v", m)
@@ -349,8 +355,9 @@ func TestProfileAllocates(t *testing.T) {
 		t.Fatal(err)
 	}
 	ev := outboxRow(&cfg, anID, "order", "a", `{"a": 1}`)
-	ev.Position, ev.CommitTime = outbox.Position{Commit: pglogrepl.LSN(1)}, time.Now()
-	if n := testing.AllocsPerRun(100, func() { s.Place(ev) }); n > 1 { // the pool of records is emptied now and then; under the race detector one of four is lost
+	ev.Position, ev.CommitTime = event.Position{Commit: pglogrepl.LSN(1)}, time.Now()
+	// the pool of records is emptied now and then; under the race detector one of four is lost
+	if n := testing.AllocsPerRun(100, func() { s.Place(ev) }); n > 1 {
 		t.Errorf("a place allocates %g times", n)
 	}
 	m := message.New(&s.layout, &s.limits)

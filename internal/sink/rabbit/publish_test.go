@@ -7,7 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
@@ -36,13 +36,13 @@ func TestMessage(t *testing.T) {
 	cfg.Headers = []message.HeaderColumn{{Name: "x-tenant", Column: "tenant"}, {Name: "x-nothing", Column: "nothing"}}
 	cfg.CorrelationID, cfg.Priority, cfg.Expiration = "corr", "prio", "ttl"
 	var dropped []string
-	cfg.Traceparent = func(ev *outbox.Event, buf []byte) []byte {
+	cfg.Traceparent = func(ev *event.Event, buf []byte) []byte {
 		return append(append(buf, "span of "...), ev.Traceparent[3:9]...)
 	}
 	cfg.Hooks.HeaderDropped = func(name string) { dropped = append(dropped, name) }
 	s := start(t, cfg)
 
-	ev := event("42", "created")
+	ev := newEvent("42", "created")
 	ev.Time = time.UnixMilli(1700000000123)
 	ev.Traceparent = []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	ev.Columns = [][]byte{[]byte("eu"), []byte("c-1"), []byte("7"), []byte("60000"), []byte("acme"), nil}
@@ -90,17 +90,17 @@ func TestPayloads(t *testing.T) {
 		big[i] = byte(i * 7)
 	}
 	cases := []struct {
-		kind        outbox.PayloadKind
+		kind        event.PayloadKind
 		payload     []byte
 		contentType string
 	}{
-		{outbox.JSON, nil, "application/json"},
-		{outbox.Text, []byte{}, "text/plain"},
-		{outbox.Binary, []byte{0, 255, 254}, "application/octet-stream"},
-		{outbox.Binary, big, "application/octet-stream"},
+		{event.JSON, nil, "application/json"},
+		{event.Text, []byte{}, "text/plain"},
+		{event.Binary, []byte{0, 255, 254}, "application/octet-stream"},
+		{event.Binary, big, "application/octet-stream"},
 	}
 	for _, c := range cases {
-		ev := event("k", "t")
+		ev := newEvent("k", "t")
 		ev.PayloadKind, ev.Payload, ev.Key = c.kind, c.payload, nil
 		wantConfirmed(t, s.send(ev))
 		m := b.take("events", 1)[0]

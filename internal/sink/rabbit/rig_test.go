@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -25,13 +25,14 @@ func TestMain(m *testing.M) { servers.Main(m) }
 
 // broker is a real broker, with a test's own connection to look into it.
 type broker struct {
-	t         testing.TB
-	ctx       context.Context
-	real      *rabbitserver.Rabbit
-	url       string
-	conn      *amqp.Connection
-	ch        *amqp.Channel
-	exchanges []string // declared, and deleted with the test: what all tests share is the virtual host
+	t    testing.TB
+	ctx  context.Context
+	real *rabbitserver.Rabbit
+	url  string
+	conn *amqp.Connection
+	ch   *amqp.Channel
+	// declared, and deleted with the test: what all tests share is the virtual host
+	exchanges []string
 	queues    []string
 }
 
@@ -172,14 +173,14 @@ func (r *running) end() {
 	r.stop()
 	err := <-r.done
 	r.done <- err
-	var stop *outbox.Stop
+	var stop *event.Stop
 	if err != nil && !errors.As(err, &stop) {
 		r.t.Errorf("Run: %v", err)
 	}
 }
 
 // send publishes on lane 0 and wants no error.
-func (r *running) send(events ...*outbox.Event) []sink.Outcome {
+func (r *running) send(events ...*event.Event) []sink.Outcome {
 	r.t.Helper()
 	outcomes, err := r.try(events...)
 	if err != nil {
@@ -188,7 +189,7 @@ func (r *running) send(events ...*outbox.Event) []sink.Outcome {
 	return outcomes
 }
 
-func (r *running) try(events ...*outbox.Event) ([]sink.Outcome, error) {
+func (r *running) try(events ...*event.Event) ([]sink.Outcome, error) {
 	r.t.Helper()
 	outcomes := make([]sink.Outcome, len(events))
 	err := r.Publish(context.Background(), 0, events, outcomes)
@@ -198,19 +199,19 @@ func (r *running) try(events ...*outbox.Event) ([]sink.Outcome, error) {
 var lastPosition atomic.Uint64
 
 // event is one with a position of its own.
-func event(key, typ string) *outbox.Event {
+func newEvent(key, typ string) *event.Event {
 	n := lastPosition.Add(1)
-	return &outbox.Event{
-		Position: outbox.Position{Commit: pglogrepl.LSN(n << 8)}, CommitTime: time.Now(), Time: time.Now(),
+	return &event.Event{
+		Position: event.Position{Commit: pglogrepl.LSN(n << 8)}, CommitTime: time.Now(), Time: time.Now(),
 		ID: fmt.Appendf(nil, "id-%d", n), Aggregate: []byte("order"), Key: []byte(key), Type: []byte(typ),
 		Payload: fmt.Appendf(nil, `{"n":%d}`, n), Ordered: true, Hash: n, Columns: [][]byte{[]byte(key)},
 	}
 }
 
-func events(n int, typ string) []*outbox.Event {
-	var all []*outbox.Event
+func events(n int, typ string) []*event.Event {
+	var all []*event.Event
 	for i := range n {
-		all = append(all, event(fmt.Sprint("key-", i), typ))
+		all = append(all, newEvent(fmt.Sprint("key-", i), typ))
 	}
 	return all
 }

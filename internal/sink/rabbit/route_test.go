@@ -7,7 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
@@ -24,34 +24,35 @@ func made(t testing.TB, exchange, routingKey string) *Sink {
 	return s
 }
 
-// Unit and Dest are those of the names, wherever these come from: a parked event is in the chain of one that was just read.
+// Exchange or topic and Dest are those of the names, wherever these come from: a deferred event is
+// in the ordering group of one that was just read.
 func TestPlaceAndRoute(t *testing.T) {
-	plain, null, routed, nowhere, undecodable := event("events", "created"), event("events", ""), event("", ""), event("", ""), event("events", "created")
+	plain, null, routed, nowhere, undecodable := newEvent("events", "created"), newEvent("events", ""), newEvent("", ""), newEvent("", ""), newEvent("events", "created")
 	null.Type, undecodable.Fault = nil, errors.New("the id is NULL")
-	routed.Route = &outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}
-	nowhere.Route = &outbox.Route{}
-	unit := sink.UnitOf([]byte("events"))
-	dest := sink.DestOfPair(unit, []byte("created"))
+	routed.Route = &event.Route{Name: []byte("events"), RoutingKey: []byte("created")}
+	nowhere.Route = &event.Route{}
+	exchangeOrTopic := sink.ExchangeOrTopicOf([]byte("events"))
+	dest := sink.DestOfPair(exchangeOrTopic, []byte("created"))
 	for name, c := range map[string]struct {
-		exchange, routingKey string
-		ev                   *outbox.Event
-		unit, dest           uint64
-		route                outbox.Route
+		exchange, routingKey  string
+		ev                    *event.Event
+		exchangeOrTopic, dest uint64
+		route                 event.Route
 	}{
-		"constants":        {"events", "created", plain, unit, dest, outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
-		"templates":        {"{key}", "{type}", plain, unit, dest, outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
-		"half a template":  {"events", "{type}", plain, unit, dest, outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
-		"a null":           {"{key}", "{type}", null, unit, 0, outbox.Route{Name: []byte("events")}},
-		"exchange is null": {"{type}", "{key}", null, 0, 0, outbox.Route{RoutingKey: []byte("events")}},
-		"default exchange": {"", "{type}", plain, sink.UnitOf(nil), sink.DestOfPair(sink.UnitOf(nil), []byte("created")), outbox.Route{Name: []byte{}, RoutingKey: []byte("created")}},
-		"route":            {"elsewhere", "other", routed, unit, dest, *routed.Route},
-		"empty route":      {"elsewhere", "other", nowhere, 0, 0, outbox.Route{}},
-		"undecodable":      {"events", "created", undecodable, 0, 0, outbox.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
+		"constants":        {"events", "created", plain, exchangeOrTopic, dest, event.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
+		"templates":        {"{key}", "{type}", plain, exchangeOrTopic, dest, event.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
+		"half a template":  {"events", "{type}", plain, exchangeOrTopic, dest, event.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
+		"a null":           {"{key}", "{type}", null, exchangeOrTopic, 0, event.Route{Name: []byte("events")}},
+		"exchange is null": {"{type}", "{key}", null, 0, 0, event.Route{RoutingKey: []byte("events")}},
+		"default exchange": {"", "{type}", plain, sink.ExchangeOrTopicOf(nil), sink.DestOfPair(sink.ExchangeOrTopicOf(nil), []byte("created")), event.Route{Name: []byte{}, RoutingKey: []byte("created")}},
+		"route":            {"elsewhere", "other", routed, exchangeOrTopic, dest, *routed.Route},
+		"empty route":      {"elsewhere", "other", nowhere, 0, 0, event.Route{}},
+		"undecodable":      {"events", "created", undecodable, 0, 0, event.Route{Name: []byte("events"), RoutingKey: []byte("created")}},
 	} {
 		s := made(t, c.exchange, c.routingKey)
 		p, ok := s.Place(c.ev)
-		if !ok || p != (sink.Place{Lane: int(c.ev.Hash % 8), Unit: c.unit, Dest: c.dest}) {
-			t.Errorf("%s: place %+v %v, want digests %#x %#x", name, p, ok, c.unit, c.dest)
+		if !ok || p != (sink.Place{Lane: int(c.ev.Hash % 8), ExchangeOrTopic: c.exchangeOrTopic, Dest: c.dest}) {
+			t.Errorf("%s: place %+v %v, want digests %#x %#x", name, p, ok, c.exchangeOrTopic, c.dest)
 		}
 		r := s.Route(c.ev)
 		if string(r.Name) != string(c.route.Name) || string(r.RoutingKey) != string(c.route.RoutingKey) ||
@@ -64,18 +65,18 @@ func TestPlaceAndRoute(t *testing.T) {
 	}
 }
 
-// A parked event goes where it was going, a replayed one says so, and both go among others.
+// A deferred event goes where it was going, a replayed one says so, and both go among others.
 func TestRoutedAndReplayed(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
 	b.exchange("other", nil)
 	s := start(t, b.config())
-	routed, replayed, half := event("k", "created"), event("k", "created"), event("k", "created")
-	routed.Route = &outbox.Route{Name: []byte("other"), RoutingKey: []byte("stored")}
-	replayed.Route, replayed.Replay = &outbox.Route{Name: []byte("events"), RoutingKey: []byte("elsewhere")}, true
+	routed, replayed, half := newEvent("k", "created"), newEvent("k", "created"), newEvent("k", "created")
+	routed.Route = &event.Route{Name: []byte("other"), RoutingKey: []byte("stored")}
+	replayed.Route, replayed.Replay = &event.Route{Name: []byte("events"), RoutingKey: []byte("elsewhere")}, true
 	replayed.Headers = []byte(`{"cdc_replay": "no", "mine": 1}`)
-	half.Route = &outbox.Route{Name: []byte("events")}
-	outcomes := s.send(event("k", "created"), routed, replayed, half, event("k", "created"))
+	half.Route = &event.Route{Name: []byte("events")}
+	outcomes := s.send(newEvent("k", "created"), routed, replayed, half, newEvent("k", "created"))
 	wantConfirmed(t, outcomes, 3)
 	wantRejected(t, outcomes[3], sink.Permanent, sink.NullInTemplate)
 	if m := b.take("other", 1)[0]; m.MessageId != string(routed.ID) || m.RoutingKey != "stored" || m.Headers[message.HeaderReplay] != nil {
@@ -93,8 +94,8 @@ func TestRoutedAndReplayed(t *testing.T) {
 			t.Errorf("message %d: %s is %v", i, message.HeaderReplay, m.Headers[message.HeaderReplay])
 		}
 	}
-	lost := event("k", "created")
-	lost.Route = &outbox.Route{Name: []byte("missing"), RoutingKey: []byte("a")}
+	lost := newEvent("k", "created")
+	lost.Route = &event.Route{Name: []byte("missing"), RoutingKey: []byte("a")}
 	got := s.send(lost)[0]
 	wantRejected(t, got, sink.Destination, sink.NoExchange)
 	if got.Fault.Destination != `exchange "missing"` || !got.Fault.Whole {
@@ -105,7 +106,7 @@ func TestRoutedAndReplayed(t *testing.T) {
 func BenchmarkPlace(b *testing.B) {
 	for name, s := range map[string]*Sink{"constant": made(b, "events", "created"), "template": made(b, "outbox.events", "{aggregate}.{type}")} {
 		b.Run(name, func(b *testing.B) {
-			ev := event("k", "created")
+			ev := newEvent("k", "created")
 			b.ReportAllocs()
 			for b.Loop() {
 				s.Place(ev)
@@ -114,7 +115,8 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-// TestNamesOfKeysAreNotShown, in what a fault says and what spans are told; what is not made of keys is.
+// TestNamesOfKeysAreNotShown, in what a fault says and what spans are told; what is not made of
+// keys is.
 func TestNamesOfKeysAreNotShown(t *testing.T) {
 	for _, tc := range []struct {
 		exchange, routingKey, wantExchange, wantKey string
@@ -125,12 +127,12 @@ func TestNamesOfKeysAreNotShown(t *testing.T) {
 		{"events", "secret", "events", "secret", false},
 		{"of.{key}", "placed", "of.{key}", "placed", false},
 		{"of.{key}", "by.{key}", "of.{key}", "by.{key}", false},
-		{"of.{key}", "by.{key}", "letters", "secret", true},
+		{"of.{key}", "by.{key}", "dead_letters", "secret", true},
 	} {
 		s := made(t, tc.exchange, tc.routingKey)
-		ev := event("secret", "secret")
+		ev := newEvent("secret", "secret")
 		if tc.isCopy {
-			ev.Copy, ev.Route = true, &outbox.Route{Name: []byte("letters"), RoutingKey: []byte("secret")}
+			ev.Copy, ev.Route = true, &event.Route{Name: []byte("dead_letters"), RoutingKey: []byte("secret")}
 		}
 		m := message.New(&s.layout, &s.limits)
 		if fault := m.Build(ev); fault != nil {
@@ -171,7 +173,7 @@ func refused(words string) *amqp.Error {
 func TestCutOffWordsShowNoNames(t *testing.T) {
 	s := made(t, "events", "by.{key}")
 	m := message.New(&s.layout, &s.limits)
-	ev := event(strings.Repeat("secret", 40), "placed")
+	ev := newEvent(strings.Repeat("secret", 40), "placed")
 	if fault := m.Build(ev); fault != nil {
 		t.Fatal(fault)
 	}

@@ -10,13 +10,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// Sink publishes to RabbitMQ. Its methods may be called as sink.Sink says; Up and Stats from anywhere.
+// Sink publishes to RabbitMQ. Its methods may be called as sink.Sink says; Up and Stats from
+// anywhere.
 type Sink struct {
 	cfg         Config
 	layout      message.Layout // how an event becomes a message
@@ -24,7 +25,7 @@ type Sink struct {
 	dialer      conn.Dialer
 	links       []*conn.Link
 	lanes       []*lane
-	gates       gates
+	pausedDests pausedDests
 	unconfirmed unconfirmed
 	fatalEvents fatalEvents
 	private     chan struct{} // held by the one lane that may have a connection of its own
@@ -75,17 +76,18 @@ func New(cfg Config) (*Sink, error) {
 }
 
 // Place spreads the ordering keys over the lanes.
-func (s *Sink) Place(ev *outbox.Event) (p sink.Place, ok bool) {
+func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) {
 	p.Lane = int(ev.Hash % uint64(len(s.lanes)))
-	p.Unit, p.Dest = s.layout.Place(ev)
+	p.ExchangeOrTopic, p.Dest = s.layout.Place(ev)
 	return p, true
 }
 
-// Route names the event's exchange and routing key. The bytes are the caller's, or the event's own Route's.
-func (s *Sink) Route(ev *outbox.Event) outbox.Route { return s.layout.Route(ev) }
+// Route names the event's exchange and routing key. The bytes are the caller's, or the event's own
+// Route's.
+func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.Route(ev) }
 
 // Shown is where an event goes, for spans: what is made from keys as its template.
-func (s *Sink) Shown(ev *outbox.Event) (exchange, routingKey string) {
+func (s *Sink) Shown(ev *event.Event) (exchange, routingKey string) {
 	r := s.layout.Route(ev)
 	return s.layout.Shown(ev.Copy, string(r.Name), string(r.RoutingKey))
 }
@@ -93,13 +95,15 @@ func (s *Sink) Shown(ev *outbox.Event) (exchange, routingKey string) {
 // Changed is nil: Place always answers.
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
-// Publish sends the events on the lane's channel, in order, and waits for the broker's answers. See lane.publish.
-func (s *Sink) Publish(ctx context.Context, lane int, events []*outbox.Event, outcomes []sink.Outcome) error {
+// Publish sends the events on the lane's channel, in order, and waits for the broker's answers. See
+// lane.publish.
+func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, outcomes []sink.Outcome) error {
 	return s.lanes[lane].publish(ctx, events, outcomes)
 }
 
-// Run keeps the connections until ctx is done, then closes them, which takes closeTimeout at the most. The error is an
-// *outbox.Stop: the broker refused the login for LoginTimeout and no connection was ever made.
+// Run keeps the connections until ctx is done, then closes them, which takes closeTimeout at the
+// most. The error is an *event.Stop: the broker refused the login for LoginTimeout and no
+// connection was ever made.
 func (s *Sink) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.links {
@@ -119,7 +123,7 @@ type Stats struct {
 // Stats looks at the sink.
 func (s *Sink) Stats() Stats {
 	st := Stats{
-		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: append(s.gates.list(), s.unconfirmed.list()...),
+		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: append(s.pausedDests.list(), s.unconfirmed.list()...),
 	}
 	slices.SortFunc(st.Paused, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
 	for _, l := range s.links {

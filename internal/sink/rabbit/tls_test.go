@@ -23,8 +23,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// systemCA is what this test process takes for the system's roots: Go reads SSL_CERT_FILE once, at its first need, so there
-// is one for the process.
+// systemCA is what this test process takes for the system's roots: Go reads SSL_CERT_FILE once, at
+// its first need, so there is one for the process.
 var systemCA = sync.OnceValues(newAuthority)
 
 // authority is a CA.
@@ -87,8 +87,8 @@ func (a authority) files(t *testing.T) (ca, cert, key string) {
 	return ca, cert, key
 }
 
-// overTLS is the broker's address behind a server that speaks TLS with a certificate for localhost, and no more than hands on the
-// bytes. That the broker's own TLS is understood is seen in test/cli.
+// overTLS is the broker's address behind a server that speaks TLS with a certificate for localhost,
+// and no more than hands on the bytes. That the broker's own TLS is understood is seen in test/cli.
 func (b *broker) overTLS(cert, key string) string {
 	b.t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -181,7 +181,7 @@ func TestTLS(t *testing.T) {
 		await.Until(t, "refusal", func() bool { _, why := s.Up(); return strings.Contains(why, "unknown authority") })
 		wantFinding(t, Check(b.ctx, cfg), "broker", false, "unknown authority", "tls.ca")
 		close(right)
-		wantConfirmed(t, s.send(event("k", "created")))
+		wantConfirmed(t, s.send(newEvent("k", "created")))
 	})
 	t.Run("another name is refused", func(t *testing.T) {
 		cfg := cfg
@@ -200,12 +200,12 @@ func TestTLS(t *testing.T) {
 }
 
 // wantFinding wants a finding of this name and result, whose texts contain these.
-func wantFinding(t *testing.T, found []sink.Finding, name string, ok bool, detail, mend string) {
+func wantFinding(t *testing.T, found []sink.Finding, name string, ok bool, detail, fix string) {
 	t.Helper()
 	for _, f := range found {
-		if f.Name == name && f.OK == ok && strings.Contains(f.Detail, detail) && strings.Contains(f.Mend, mend) {
+		if f.Name == name && f.OK == ok && strings.Contains(f.Detail, detail) && strings.Contains(f.Fix, fix) {
 			return
 		}
 	}
-	t.Errorf("no finding %q, ok %v, %q, %q among %+v", name, ok, detail, mend, found)
+	t.Errorf("no finding %q, ok %v, %q, %q among %+v", name, ok, detail, fix, found)
 }

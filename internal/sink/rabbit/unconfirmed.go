@@ -13,19 +13,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// This file is about pairs of exchange and routing key that do not confirm while others do: a queue stands behind them that
-// is stuck, or without its majority.
+// This file is about pairs of exchange and routing key that do not confirm while others do: a queue
+// stands behind them that is stuck, or without its majority.
 
 const (
-	// maxStuck bounds the pairs that wait for their answer; beyond it each attempt holds up its lane.
+	// maxStuck bounds the pairs that wait for their answer; beyond it each attempt holds up its
+	// lane.
 	maxStuck = 100
-	// stuckAgain times the confirm timeout a pair is tried again although its answer is still missing.
+	// stuckAgain times the confirm timeout a pair is tried again although its answer is still
+	// missing.
 	stuckAgain = 10
 )
 
-// unconfirmed are the pairs whose message was late twice. Their channels are kept, since only there can the answer come: it says
-// that the queue works again. Until then an event for the pair is rejected unsent: it would hold up its lane for the confirm
-// timeout, and be one more copy that is stored in the end.
+// unconfirmed are the pairs whose message was late twice. Their channels are kept, since only there
+// can the answer come: it says that the queue works again. Until then an event for the pair is
+// rejected unsent: it would hold up its lane for the confirm timeout, and be one more copy that is
+// stored in the end.
 type unconfirmed struct {
 	closed func()       // a channel that was kept is not any more
 	count  atomic.Int32 // zero spares the lanes the lock
@@ -67,8 +70,8 @@ func (m *missing) over(now time.Time) bool {
 	}
 }
 
-// add has a pair wait for an answer. It is false when the channel need not be kept for that: another answer is waited for,
-// or there are too many.
+// add has a pair wait for an answer. It is false when the channel need not be kept for that:
+// another answer is waited for, or there are too many.
 func (s *unconfirmed) add(at pairKey, m *missing) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +140,8 @@ func (s *unconfirmed) list() (out []Paused) {
 	return out
 }
 
-// accuseUnconfirmed accuses the destinations that were late twice in a row. The others stay Unknown, which is an error. The channel is
-// kept for the answers that are waited for.
+// accuseUnconfirmed accuses the destinations that were late twice in a row. The others stay
+// Unknown, which is an error. The channel is kept for the answers that are waited for.
 func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 	if l.unconfirmed == nil {
 		l.unconfirmed = map[pairKey]struct{}{}
@@ -148,7 +151,7 @@ func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 		if l.outcomes[s.index].State != sink.Unknown {
 			continue
 		}
-		l.tally.timeouts++
+		l.stats.timeouts++
 		dest := l.pairOf(s.index)
 		if _, again := l.unconfirmed[dest]; again {
 			fault := &sink.Fault{
@@ -181,7 +184,8 @@ func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 	return nil
 }
 
-// forgetUnconfirmed takes the destinations of what was just confirmed out of the memory of the late ones.
+// forgetUnconfirmed takes the destinations of what was just confirmed out of the memory of the late
+// ones.
 func (l *lane) forgetUnconfirmed() {
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State == sink.Confirmed {

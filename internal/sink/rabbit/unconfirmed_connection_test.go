@@ -8,10 +8,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// slowBroker is a confirm timeout that a broker on a loaded machine keeps: it has half of it to answer a question.
+// slowBroker is a confirm timeout that a broker on a loaded machine keeps: it has half of it to
+// answer a question.
 const slowBroker = 4 * time.Second
 
-// When nothing on the connection is confirmed nobody is accused: the connection is given up, and the event in doubt.
+// When nothing on the connection is confirmed nobody is accused: the connection is given up, and
+// the event in doubt.
 func TestNothingConfirmed(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
@@ -19,7 +21,7 @@ func TestNothingConfirmed(t *testing.T) {
 	cfg := b.config()
 	cfg.URLs, cfg.ConfirmTimeout = []string{b.through(proxy)}, slowBroker
 	s := start(t, cfg)
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 	proxy.Hold(netproxy.Down)
 	outcomes, err := s.try(events(5, "created")...)
 	if err == nil {
@@ -31,5 +33,5 @@ func TestNothingConfirmed(t *testing.T) {
 		}
 	}
 	proxy.Release(netproxy.Down)
-	wantConfirmed(t, s.send(event("k", "created")))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 }

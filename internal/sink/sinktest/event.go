@@ -6,15 +6,15 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // NewEvent makes the n-th event in commit order, a good one.
-func NewEvent(n uint64, key string) *outbox.Event {
+func NewEvent(n uint64, key string) *event.Event {
 	now, aggregate := time.Now(), []byte("order")
-	return &outbox.Event{
-		Position: outbox.Position{Commit: pglogrepl.LSN(n << 8)}, CommitTime: now, Time: now,
+	return &event.Event{
+		Position: event.Position{Commit: pglogrepl.LSN(n << 8)}, CommitTime: now, Time: now,
 		ID: fmt.Appendf(nil, "event-%d", n), Aggregate: aggregate, Key: []byte(key), Type: []byte("created"),
-		Payload: fmt.Appendf(nil, `{"n": %d}`, n), Ordered: true, Hash: outbox.HashKey(aggregate, []byte(key)),
+		Payload: fmt.Appendf(nil, `{"n": %d}`, n), Ordered: true, Hash: event.HashKey(aggregate, []byte(key)),
 	}
 }

@@ -7,19 +7,19 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Fake is a broker in memory and the sink on it, with every kind of failure. Tests of other packages may script it with
-// Refuse. Its methods may be called from any goroutine.
+// Fake is a broker in memory and the sink on it, with every kind of failure. Tests of other
+// packages may script it with Refuse. Its methods may be called from any goroutine.
 type Fake struct {
 	lanes int
 
 	mu        sync.Mutex
 	broken    map[Kind]bool
 	changed   chan struct{} // closed and replaced when broken changes
-	refuse    func(*outbox.Event) *sink.Fault
+	refuse    func(*event.Event) *sink.Fault
 	kinds     map[string]Kind // of the events that Event made, by id
 	delivered []Delivery
 	events    uint64
@@ -38,7 +38,7 @@ func NewFake(lanes int) *Fake {
 }
 
 // Refuse has every event asked about: a fault rejects it. nil refuses none.
-func (f *Fake) Refuse(fault func(*outbox.Event) *sink.Fault) {
+func (f *Fake) Refuse(fault func(*event.Event) *sink.Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refuse = fault
@@ -65,8 +65,8 @@ func (f *Fake) Sink() sink.Sink { return f }
 // Break makes it fail.
 func (f *Fake) Break(kind Kind) { f.set(kind, true) }
 
-// Mend ends it.
-func (f *Fake) Mend(kind Kind) { f.set(kind, false) }
+// Fix ends it.
+func (f *Fake) Fix(kind Kind) { f.set(kind, false) }
 
 func (f *Fake) set(kind Kind, broken bool) {
 	f.mu.Lock()
@@ -86,9 +86,9 @@ func (f *Fake) Delivered() []Delivery {
 // Idempotent is false: each event that arrives is stored.
 func (f *Fake) Idempotent() bool { return false }
 
-// Event makes the next event. A destination's kind is the name of its exchange, or its routing key when not all of the
-// exchange is at fault.
-func (f *Fake) Event(kind Kind, key string) *outbox.Event {
+// Event makes the next event. A destination's kind is the name of its exchange, or its routing key
+// when not all of the exchange is at fault.
+func (f *Fake) Event(kind Kind, key string) *event.Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events++
@@ -104,25 +104,26 @@ func (f *Fake) Event(kind Kind, key string) *outbox.Event {
 	return ev
 }
 
-// Place has lanes by hash. Events go to an exchange that their aggregate names, with their type as routing key.
-func (f *Fake) Place(ev *outbox.Event) (p sink.Place, ok bool) {
+// Place has lanes by hash. Events go to an exchange that their aggregate names, with their type as
+// routing key.
+func (f *Fake) Place(ev *event.Event) (p sink.Place, ok bool) {
 	p.Lane = int(ev.Hash % uint64(f.lanes))
 	r := f.Route(ev)
 	if ev.Fault != nil || r.Name == nil {
 		return p, true
 	}
-	if p.Unit = sink.UnitOf(r.Name); r.RoutingKey != nil {
-		p.Dest = sink.DestOfPair(p.Unit, r.RoutingKey)
+	if p.ExchangeOrTopic = sink.ExchangeOrTopicOf(r.Name); r.RoutingKey != nil {
+		p.Dest = sink.DestOfPair(p.ExchangeOrTopic, r.RoutingKey)
 	}
 	return p, true
 }
 
 // Route is the aggregate and the type.
-func (f *Fake) Route(ev *outbox.Event) outbox.Route {
+func (f *Fake) Route(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
-	return outbox.Route{Name: bytes.Clone(ev.Aggregate), RoutingKey: bytes.Clone(ev.Type)}
+	return event.Route{Name: bytes.Clone(ev.Aggregate), RoutingKey: bytes.Clone(ev.Type)}
 }
 
 // Changed is nil.
@@ -137,9 +138,9 @@ func (f *Fake) Run(ctx context.Context) error {
 // errCut is what a call gets whose connection was cut before it was answered.
 var errCut = errors.New("connection cut")
 
-// Publish stores the events in order. A failure of the broker as a whole that sets in during a call is met at the next
-// event.
-func (f *Fake) Publish(ctx context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
+// Publish stores the events in order. A failure of the broker as a whole that sets in during a call
+// is met at the next event.
+func (f *Fake) Publish(ctx context.Context, _ int, events []*event.Event, outcomes []sink.Outcome) error {
 	for i := range outcomes {
 		outcomes[i].State = sink.Unsent
 	}
@@ -188,7 +189,7 @@ func (f *Fake) wait(ctx context.Context, kinds ...Kind) error {
 }
 
 // store stores an event, or says why not.
-func (f *Fake) store(ev *outbox.Event) *sink.Fault {
+func (f *Fake) store(ev *event.Event) *sink.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if ev.Fault != nil {
@@ -212,7 +213,7 @@ func (f *Fake) store(ev *outbox.Event) *sink.Fault {
 }
 
 // destination is the fault of where an event goes.
-func (f *Fake) destination(r outbox.Route) *sink.Fault {
+func (f *Fake) destination(r event.Route) *sink.Fault {
 	if r.Name == nil || r.RoutingKey == nil {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: "a name has no value"}
 	}

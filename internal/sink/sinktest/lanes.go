@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// lanes publishes events as the relay's lanes do, without its cleverness: each lane a goroutine, a call at a time, at most
-// one event of a key in a call, after an error what is in doubt first and alone.
+// lanes publishes events as the relay's lanes do, without its cleverness: each lane a goroutine, a
+// call at a time, at most one event of a key in a call, after an error what is in doubt first and
+// alone.
 type lanes struct {
 	t    *testing.T
 	sink sink.Sink
@@ -23,8 +24,8 @@ type lanes struct {
 }
 
 // publish returns when every event is confirmed or rejected, or ctx is done.
-func (l *lanes) publish(ctx context.Context, events []*outbox.Event) error {
-	byLane := map[int][]*outbox.Event{}
+func (l *lanes) publish(ctx context.Context, events []*event.Event) error {
+	byLane := map[int][]*event.Event{}
 	for _, ev := range events {
 		p, ok := l.sink.Place(ev)
 		for !ok {
@@ -46,7 +47,7 @@ func (l *lanes) publish(ctx context.Context, events []*outbox.Event) error {
 }
 
 // run empties one lane's queue.
-func (l *lanes) run(ctx context.Context, n int, queue []*outbox.Event) {
+func (l *lanes) run(ctx context.Context, n int, queue []*event.Event) {
 	for doubt := false; len(queue) > 0 && ctx.Err() == nil; {
 		call := choose(queue, doubt)
 		outcomes, err := publish(ctx, l.t, l.sink, n, call)
@@ -58,7 +59,7 @@ func (l *lanes) run(ctx context.Context, n int, queue []*outbox.Event) {
 				return
 			}
 		}
-		done := map[*outbox.Event]bool{}
+		done := map[*event.Event]bool{}
 		for i, o := range outcomes {
 			switch o.State {
 			case sink.Confirmed:
@@ -71,7 +72,7 @@ func (l *lanes) run(ctx context.Context, n int, queue []*outbox.Event) {
 			case sink.Unknown, sink.Unsent: // offered again
 			}
 		}
-		var rest []*outbox.Event
+		var rest []*event.Event
 		for _, ev := range queue {
 			if !done[ev] {
 				rest = append(rest, ev)
@@ -82,11 +83,11 @@ func (l *lanes) run(ctx context.Context, n int, queue []*outbox.Event) {
 }
 
 // choose takes the next call from a queue: the first event of each key.
-func choose(queue []*outbox.Event, alone bool) []*outbox.Event {
+func choose(queue []*event.Event, alone bool) []*event.Event {
 	if alone {
 		return queue[:1]
 	}
-	var call []*outbox.Event
+	var call []*event.Event
 	taken, size := map[uint64]bool{}, 0
 	for _, ev := range queue {
 		if taken[ev.Hash] {
@@ -114,7 +115,7 @@ func pause(ctx context.Context) bool {
 }
 
 // publish makes one call and checks what the contract says of every call's outcomes.
-func publish(ctx context.Context, t *testing.T, s sink.Sink, lane int, events []*outbox.Event) ([]sink.Outcome, error) {
+func publish(ctx context.Context, t *testing.T, s sink.Sink, lane int, events []*event.Event) ([]sink.Outcome, error) {
 	outcomes := make([]sink.Outcome, len(events))
 	err := s.Publish(ctx, lane, events, outcomes)
 	if fault := broken(outcomes, err); fault != "" {

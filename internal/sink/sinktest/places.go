@@ -5,15 +5,15 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// testPlaces: whoever asks, and how often, the place of an event is the same, and so is the lane of its key; a row of the siding
-// that has the event's route belongs where the event does.
+// testPlaces: whoever asks, and how often, the place of an event is the same, and so is the lane of
+// its key; a row of the retry table that has the event's route belongs where the event does.
 func testPlaces(t *testing.T, b Broker) {
 	const keys, askers = 50, 4
-	var events []*outbox.Event
+	var events []*event.Event
 	for i := range 4 * keys {
 		events = append(events, b.Event(Good, fmt.Sprint("key-", i%keys)))
 	}
@@ -39,21 +39,21 @@ func testPlaces(t *testing.T, b Broker) {
 		if place != places[0][i%keys] {
 			t.Fatalf("two events of a key have the places %+v and %+v", place, places[0][i%keys])
 		}
-		if place.Unit == 0 || place.Dest == 0 || place.Lane < 0 {
+		if place.ExchangeOrTopic == 0 || place.Dest == 0 || place.Lane < 0 {
 			t.Fatalf("event %d with a destination: %+v", i, place)
 		}
-		parked := *ev
+		deferred := *ev
 		route := b.Sink().Route(ev)
 		if route.Name == nil {
 			t.Fatalf("event %d has no route", i)
 		}
-		parked.Route = &route
-		parked.Columns, parked.Type = nil, nil
-		if got := placeOf(t, b.Sink(), &parked); got != place {
-			t.Fatalf("an event has the place %+v, and parked %+v", place, got)
+		deferred.Route = &route
+		deferred.Columns, deferred.Type = nil, nil
+		if got := placeOf(t, b.Sink(), &deferred); got != place {
+			t.Fatalf("an event has the place %+v, and deferred %+v", place, got)
 		}
-		if again := b.Sink().Route(&parked); string(again.Name) != string(route.Name) || string(again.RoutingKey) != string(route.RoutingKey) {
-			t.Fatalf("route %q, parked %q", route, again)
+		if again := b.Sink().Route(&deferred); string(again.Name) != string(route.Name) || string(again.RoutingKey) != string(route.RoutingKey) {
+			t.Fatalf("route %q, deferred %q", route, again)
 		}
 	}
 }
@@ -66,16 +66,16 @@ func testRoute(t *testing.T, b Broker, kind Kind) {
 	good, bad := b.Event(kind, "key"), b.Event(Good, "another")
 	good.Route, good.Replay = &well, true
 	bad.Route = &ill
-	outcomes, err := publish(ctx, t, b.Sink(), laneOf(t, b.Sink(), good), []*outbox.Event{good})
+	outcomes, err := publish(ctx, t, b.Sink(), laneOf(t, b.Sink(), good), []*event.Event{good})
 	if err != nil || outcomes[0].State != sink.Confirmed {
 		t.Fatalf("to a whole destination: %v %+v", err, outcomes[0])
 	}
-	wantDelivered(t, b, []*outbox.Event{good})
-	outcomes, err = publish(ctx, t, b.Sink(), laneOf(t, b.Sink(), bad), []*outbox.Event{bad})
+	wantDelivered(t, b, []*event.Event{good})
+	outcomes, err = publish(ctx, t, b.Sink(), laneOf(t, b.Sink(), bad), []*event.Event{bad})
 	if err != nil || outcomes[0].State != sink.Rejected || outcomes[0].Fault.Class != sink.Destination {
 		t.Fatalf("to a destination that is %s: %v %+v", kind, err, outcomes[0])
 	}
-	b.Mend(kind)
+	b.Fix(kind)
 	wantConfirmed(t, b, bad)
-	wantDelivered(t, b, []*outbox.Event{good, bad})
+	wantDelivered(t, b, []*event.Event{good, bad})
 }

@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Run runs the suite, with the kinds of failure that has says true of: a broker cannot show every kind. Without Good only the
-// failures are tested. open makes a fresh broker with a running sink, which has no timeouts that end a call soon, and sees to
-// its end by t.Cleanup.
+// Run runs the suite, with the kinds of failure that has says true of: a broker cannot show every
+// kind. Without Good only the failures are tested. open makes a fresh broker with a running sink,
+// which has no timeouts that end a call soon, and sees to its end by t.Cleanup.
 func Run(t *testing.T, has func(kind Kind) bool, open func(t *testing.T) Broker) {
 	each := func(name string, kinds []Kind, test func(*testing.T, Broker, Kind)) {
 		kinds = slices.DeleteFunc(slices.Clone(kinds), func(kind Kind) bool { return !has(kind) })
@@ -41,7 +41,7 @@ func Run(t *testing.T, has func(kind Kind) bool, open func(t *testing.T) Broker)
 
 // testOrder: nothing fails, so everything arrives once, and of each key in order.
 func testOrder(t *testing.T, b Broker) {
-	var events []*outbox.Event
+	var events []*event.Event
 	for i := range 3000 {
 		events = append(events, b.Event(Good, fmt.Sprint("key-", i*i%97)))
 	}
@@ -54,13 +54,13 @@ func testOrder(t *testing.T, b Broker) {
 	}
 }
 
-// testDestination: one event among a thousand goes to a broken destination: it alone is rejected, as the destination's
-// fault, and mending that is enough for it to go.
+// testDestination: one event among a thousand goes to a broken destination: it alone is rejected,
+// as the destination's fault, and fixing that is enough for it to go.
 func testDestination(t *testing.T, b Broker, kind Kind) {
 	b.Break(kind)
 	good, poison := amongMany(t, b, kind, sink.Destination)
 	wantDelivered(t, b, good)
-	b.Mend(kind)
+	b.Fix(kind)
 	for _, ev := range poison {
 		wantConfirmed(t, b, ev)
 	}
@@ -73,18 +73,19 @@ func testFaulty(t *testing.T, b Broker, kind Kind) {
 	wantDelivered(t, b, good)
 }
 
-// amongMany publishes two calls of 500 events with one of kind in each, and wants exactly those rejected, with one of
-// the classes and words for the operator.
-func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, poison []*outbox.Event) {
+// amongMany publishes two calls of 500 events with one of kind in each, and wants exactly those
+// rejected, with one of the classes and words for the operator.
+func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, poison []*event.Event) {
 	t.Helper()
 	ctx := t.Context()
 	lane, keys := sameLane(t, b, 502)
 	for n, at := range []int{0, 250} {
-		var call []*outbox.Event
+		var call []*event.Event
 		for i := range 500 {
 			k, key := Good, keys[i]
 			if i == at {
-				k, key = kind, keys[500+n] // a key of its own: a rejected event holds its key's later ones
+				// a key of its own: a rejected event holds its key's later ones
+				k, key = kind, keys[500+n]
 			}
 			call = append(call, b.Event(k, key))
 		}
@@ -115,8 +116,9 @@ func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, 
 	return good, poison
 }
 
-// testWaits: the broker fails as a whole while events are under way: all are delivered once it is mended, in order, and
-// none is rejected. While it blocks nothing is sent again; what is sent again is stored once where the broker knows it.
+// testWaits: the broker fails as a whole while events are under way: all are delivered once it is
+// fixed, in order, and none is rejected. While it blocks nothing is sent again; what is sent again
+// is stored once where the broker knows it.
 func testWaits(t *testing.T, b Broker, kind Kind) {
 	first := some(b, 200)
 	drive(t, b, first)
@@ -134,7 +136,7 @@ func testWaits(t *testing.T, b Broker, kind Kind) {
 		t.Fatalf("published to a broker that is %s: %v", kind, err)
 	default:
 	}
-	b.Mend(kind)
+	b.Fix(kind)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -151,10 +153,11 @@ func testWaits(t *testing.T, b Broker, kind Kind) {
 	}
 }
 
-// testCancel: Publish returns after its context, in any state; and what it left behind is no later call's answer.
+// testCancel: Publish returns after its context, in any state; and what it left behind is no later
+// call's answer.
 func testCancel(t *testing.T, b Broker, kind Kind) {
 	lane, keys := sameLane(t, b, 100)
-	call := func() (events []*outbox.Event) {
+	call := func() (events []*event.Event) {
 		for _, key := range keys {
 			events = append(events, b.Event(Good, key))
 		}
@@ -197,7 +200,7 @@ func testCancel(t *testing.T, b Broker, kind Kind) {
 		t.Errorf("%s: %v, %d confirmed", kind, got.err, confirmed)
 	}
 	if kind != Good {
-		b.Mend(kind)
+		b.Fix(kind)
 	}
 	drive(t, b, append(append(second, some(b, 50)...), call()...))
 	wantDelivered(t, b, append(first, second...))
@@ -224,6 +227,6 @@ func testStop(t *testing.T, b Broker, kind Kind) {
 		t.Errorf("publish: %v", err)
 	}
 	if kind != Good {
-		b.Mend(kind)
+		b.Fix(kind)
 	}
 }

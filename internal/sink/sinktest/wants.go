@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // drive publishes events as lanes do and wants all of them answered.
-func drive(t *testing.T, b Broker, events []*outbox.Event) *lanes {
+func drive(t *testing.T, b Broker, events []*event.Event) *lanes {
 	t.Helper()
 	l := &lanes{t: t, sink: b.Sink(), rejected: map[string]*sink.Fault{}}
 	if err := l.publish(t.Context(), events); err != nil {
@@ -23,9 +23,9 @@ func drive(t *testing.T, b Broker, events []*outbox.Event) *lanes {
 // noneComes is after how many polls without an arrival nothing more is waited for.
 const noneComes = 3000
 
-// wantDelivered wants each event delivered, and the first arrivals of each key in order. It returns how many arrivals
-// were repeated.
-func wantDelivered(t *testing.T, b Broker, events []*outbox.Event) (duplicates int) {
+// wantDelivered wants each event delivered, and the first arrivals of each key in order. It returns
+// how many arrivals were repeated.
+func wantDelivered(t *testing.T, b Broker, events []*event.Event) (duplicates int) {
 	t.Helper()
 	missing := map[string]bool{}
 	for _, ev := range events {
@@ -47,7 +47,7 @@ func wantDelivered(t *testing.T, b Broker, events []*outbox.Event) (duplicates i
 	if len(missing) > 0 {
 		t.Fatalf("%d of %d events do not arrive", len(missing), len(events))
 	}
-	seen, last := map[string]bool{}, map[string]outbox.Position{}
+	seen, last := map[string]bool{}, map[string]event.Position{}
 	for _, d := range got {
 		if seen[d.ID] {
 			duplicates++
@@ -62,7 +62,8 @@ func wantDelivered(t *testing.T, b Broker, events []*outbox.Event) (duplicates i
 	return duplicates
 }
 
-// wantOnce wants no duplicates of what Publish alone can have sent again, where the broker knows it again.
+// wantOnce wants no duplicates of what Publish alone can have sent again, where the broker knows it
+// again.
 func wantOnce(t *testing.T, b Broker, duplicates int) {
 	t.Helper()
 	if b.Idempotent() && duplicates > 0 {
@@ -70,18 +71,18 @@ func wantOnce(t *testing.T, b Broker, duplicates int) {
 	}
 }
 
-// wantConfirmed publishes an event to a destination that was mended until that is noticed.
-func wantConfirmed(t *testing.T, b Broker, ev *outbox.Event) {
+// wantConfirmed publishes an event to a destination that was fixed until that is noticed.
+func wantConfirmed(t *testing.T, b Broker, ev *event.Event) {
 	t.Helper()
 	lane := laneOf(t, b.Sink(), ev)
-	await.Until(t, "the mended destination to take the event", func() bool {
-		outcomes, err := publish(t.Context(), t, b.Sink(), lane, []*outbox.Event{ev})
+	await.Until(t, "the fixed destination to take the event", func() bool {
+		outcomes, err := publish(t.Context(), t, b.Sink(), lane, []*event.Event{ev})
 		return err == nil && outcomes[0].State == sink.Confirmed
 	})
 }
 
 // some makes n events of as many keys.
-func some(b Broker, n int) (events []*outbox.Event) {
+func some(b Broker, n int) (events []*event.Event) {
 	for i := range n {
 		events = append(events, b.Event(Good, fmt.Sprint("some-", i)))
 	}
@@ -102,13 +103,13 @@ func sameLane(t *testing.T, b Broker, n int) (lane int, keys []string) {
 	}
 }
 
-func laneOf(t *testing.T, s sink.Sink, ev *outbox.Event) int {
+func laneOf(t *testing.T, s sink.Sink, ev *event.Event) int {
 	t.Helper()
 	return placeOf(t, s, ev).Lane
 }
 
 // placeOf waits for an event's place.
-func placeOf(t *testing.T, s sink.Sink, ev *outbox.Event) sink.Place {
+func placeOf(t *testing.T, s sink.Sink, ev *event.Event) sink.Place {
 	t.Helper()
 	p, ok := s.Place(ev)
 	if !ok {

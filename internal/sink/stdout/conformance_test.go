@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 		b.stop, b.done = cancel, make(chan error, 1)
 		go func() { b.done <- b.sink.Run(ctx) }()
 		t.Cleanup(func() {
-			b.Mend(sinktest.Stalled)
+			b.Fix(sinktest.Stalled)
 			if err := b.Stop(); err != nil {
 				t.Error(err)
 			}
@@ -61,7 +61,7 @@ func (f *file) Write(p []byte) (int, error) {
 	if err := json.Unmarshal(p, &l); err != nil || bytes.Count(p, []byte("\n")) != 1 {
 		f.t.Errorf("not one JSON line: %q", p)
 	}
-	pos, err := outbox.ParsePosition(l.Position)
+	pos, err := event.ParsePosition(l.Position)
 	if err != nil {
 		f.t.Error(err)
 	}
@@ -80,7 +80,7 @@ func (f *file) Stop() error {
 	return err
 }
 
-func (f *file) Event(kind sinktest.Kind, key string) *outbox.Event {
+func (f *file) Event(kind sinktest.Kind, key string) *event.Event {
 	f.n++
 	ev := sinktest.NewEvent(f.n, key)
 	switch kind {
@@ -103,7 +103,7 @@ func (f *file) Break(kind sinktest.Kind) {
 	f.full = true
 }
 
-func (f *file) Mend(sinktest.Kind) {
+func (f *file) Fix(sinktest.Kind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.full = false

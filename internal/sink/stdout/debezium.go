@@ -8,12 +8,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // This file is about records as Debezium makes them, to look at before a broker gets them.
 
-// record is what is written of one. What is null is null; what is not UTF-8 stands in base64, and the member says so.
+// record is what is written of one. What is null is null; what is not UTF-8 stands in base64, and
+// the member says so.
 type record struct {
 	Topic     string    `json:"topic"`
 	*address            // of Debezium Server alone
@@ -60,7 +61,7 @@ func partOf(b []byte) *part {
 }
 
 // render makes the line of a record.
-func (s *Sink) render(ev *outbox.Event) ([]byte, error) {
+func (s *Sink) render(ev *event.Event) ([]byte, error) {
 	var rec debezium.Record
 	if err := s.router.Build(ev, &rec); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -23,12 +23,13 @@ import (
 type Sink struct {
 	out    io.Writer
 	writes chan write // to the one goroutine that writes
-	trace  func(ev *outbox.Event, buf []byte) []byte
+	trace  func(ev *event.Event, buf []byte) []byte
 	router *debezium.Router       // nil: the lines are the relay's own
 	why    atomic.Pointer[string] // the last write's error; nil when it had none
 }
 
-// write is one line to be written. The writer keeps the line: a Publish that has given up must not touch it again.
+// write is one line to be written. The writer keeps the line: a Publish that has given up must not
+// touch it again.
 type write struct {
 	line []byte
 	done chan<- error // has room, so that the writer never waits for a Publish that has given up
@@ -36,19 +37,19 @@ type write struct {
 
 var _ sink.Sink = (*Sink)(nil)
 
-// name is how the one destination is called where a row of the siding names it.
+// name is how the one destination is called where a row of the retry table names it.
 const name = "stdout"
 
 var (
-	unit = sink.UnitOf([]byte(name))
-	dest = sink.DestOfPair(unit, nil)
+	exchangeOrTopic = sink.ExchangeOrTopicOf([]byte(name))
+	dest            = sink.DestOfPair(exchangeOrTopic, nil)
 )
 
-// New returns a sink that writes to out. A Write must not keep its argument. traceparent says what a line has as its
-// traceparent, nil: nothing; without that function it is the row's.
-func New(out io.Writer, traceparent func(ev *outbox.Event, buf []byte) []byte) *Sink {
+// New returns a sink that writes to out. A Write must not keep its argument. traceparent says what
+// a line has as its traceparent, nil: nothing; without that function it is the row's.
+func New(out io.Writer, traceparent func(ev *event.Event, buf []byte) []byte) *Sink {
 	if traceparent == nil {
-		traceparent = func(ev *outbox.Event, _ []byte) []byte { return ev.Traceparent }
+		traceparent = func(ev *event.Event, _ []byte) []byte { return ev.Traceparent }
 	}
 	return &Sink{out: out, writes: make(chan write), trace: traceparent}
 }
@@ -62,42 +63,44 @@ func NewRecords(out io.Writer, router *debezium.Router) *Sink {
 
 // line is what is written of an event. A column that is NULL or not mapped is null.
 type line struct {
-	ID        *string         `json:"id"`
-	Type      *string         `json:"type"`
-	Aggregate *string         `json:"aggregate"`
-	Key       *string         `json:"key"`
-	Payload   any             `json:"payload"`                  // embedded JSON, a string, or null
-	Base64    bool            `json:"payload_base64,omitempty"` // the string is base64: bytea, or no valid UTF-8
-	Headers   json.RawMessage `json:"headers,omitempty"`
-	Trace     *string         `json:"traceparent,omitempty"`
-	Position  string          `json:"position"`
-	Replay    bool            `json:"cdc_replay,omitempty"`
-	Time      time.Time       `json:"commit_time"`
+	ID        *string `json:"id"`
+	Type      *string `json:"type"`
+	Aggregate *string `json:"aggregate"`
+	Key       *string `json:"key"`
+	Payload   any     `json:"payload"` // embedded JSON, a string, or null
+	// the string is base64: bytea, or no valid UTF-8
+	Base64   bool            `json:"payload_base64,omitempty"`
+	Headers  json.RawMessage `json:"headers,omitempty"`
+	Trace    *string         `json:"traceparent,omitempty"`
+	Position string          `json:"position"`
+	Replay   bool            `json:"cdc_replay,omitempty"`
+	Time     time.Time       `json:"commit_time"`
 }
 
-// Place has one lane and one destination, unless the event was parked under another sink.
-func (s *Sink) Place(ev *outbox.Event) (p sink.Place, ok bool) {
+// Place has one lane and one destination, unless the event was deferred under another sink.
+func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) {
 	if ev.Route == nil {
-		return sink.Place{Unit: unit, Dest: dest}, true
+		return sink.Place{ExchangeOrTopic: exchangeOrTopic, Dest: dest}, true
 	}
-	p.Unit = sink.UnitOf(ev.Route.Name)
-	p.Dest = sink.DestOfPair(p.Unit, ev.Route.RoutingKey)
+	p.ExchangeOrTopic = sink.ExchangeOrTopicOf(ev.Route.Name)
+	p.Dest = sink.DestOfPair(p.ExchangeOrTopic, ev.Route.RoutingKey)
 	return p, true
 }
 
 // Route names stdout.
-func (s *Sink) Route(ev *outbox.Event) outbox.Route {
+func (s *Sink) Route(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
-	return outbox.Route{Name: []byte(name)}
+	return event.Route{Name: []byte(name)}
 }
 
 // Changed is nil: Place always answers.
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
-// Run writes until ctx is done. A Write that blocks then, as on a full pipe that nobody reads, is left behind: it can not be
-// broken off, and it ends with the process. A pipe whose reader has gone is a Stop: nobody will read it again.
+// Run writes until ctx is done. A Write that blocks then, as on a full pipe that nobody reads, is
+// left behind: it cannot be broken off, and it ends with the process. A pipe whose reader has gone
+// is a Stop: nobody will read it again.
 func (s *Sink) Run(ctx context.Context) error {
 	closed := make(chan error, 1)
 	go func() {
@@ -118,16 +121,17 @@ func (s *Sink) Run(ctx context.Context) error {
 	}()
 	select {
 	case err := <-closed:
-		return &outbox.Stop{
-			Code: outbox.ExitFailure, Reason: "stdout_closed", What: "stdout was closed",
-			Mend: "what was not written is sent at the next start", Err: err,
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "stdout_closed", What: "stdout was closed",
+			Fix: "what was not written is sent at the next start", Err: err,
 		}
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-// Up reports whether the last write succeeded, and if not, why it failed. It may be called from anywhere.
+// Up reports whether the last write succeeded, and if not, why it failed. It may be called from
+// anywhere.
 func (s *Sink) Up() (ok bool, why string) {
 	if failed := s.why.Load(); failed != nil {
 		return false, *failed
@@ -146,10 +150,11 @@ func (s *Sink) note(err error) {
 	}
 }
 
-// Publish writes the events in order, each in one Write. A write that fails is unavailable: the event is Unknown, since a
-// part of its line may have been written, and what follows is Unsent. So it is with a write that has not ended when ctx
-// is done; a later call's lines are written after it. After a rejected event nothing of its key is written.
-func (s *Sink) Publish(ctx context.Context, _ int, events []*outbox.Event, outcomes []sink.Outcome) error {
+// Publish writes the events in order, each in one Write. A write that fails is unavailable: the
+// event is Unknown, since a part of its line may have been written, and what follows is Unsent. So
+// it is with a write that has not ended when ctx is done; a later call's lines are written after
+// it. After a rejected event nothing of its key is written.
+func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcomes []sink.Outcome) error {
 	for i := range outcomes {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}
 	}
@@ -177,7 +182,7 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*outbox.Event, outco
 }
 
 // behindRejected reports whether one of the earlier events was rejected and has the key of hash.
-func behindRejected(earlier []*outbox.Event, outcomes []sink.Outcome, hash uint64) bool {
+func behindRejected(earlier []*event.Event, outcomes []sink.Outcome, hash uint64) bool {
 	for i, ev := range earlier {
 		if outcomes[i].State == sink.Rejected && ev.Hash == hash {
 			return true
@@ -208,9 +213,9 @@ func rejected(reason sink.Reason, words string) sink.Outcome {
 	return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: reason, Words: words}}
 }
 
-// encode makes the line of an event. Embedded JSON loses the white space between its tokens, which a line needs, and
-// nothing else: < > & stay as they are.
-func (s *Sink) encode(ev *outbox.Event) ([]byte, error) {
+// encode makes the line of an event. Embedded JSON loses the white space between its tokens, which
+// a line needs, and nothing else: < > & stay as they are.
+func (s *Sink) encode(ev *event.Event) ([]byte, error) {
 	if s.router != nil && !ev.Copy {
 		return s.render(ev)
 	}
@@ -220,9 +225,9 @@ func (s *Sink) encode(ev *outbox.Event) ([]byte, error) {
 	}
 	switch {
 	case ev.Payload == nil:
-	case ev.PayloadKind == outbox.JSON:
+	case ev.PayloadKind == event.JSON:
 		l.Payload = json.RawMessage(ev.Payload)
-	case ev.PayloadKind == outbox.Text && utf8.Valid(ev.Payload):
+	case ev.PayloadKind == event.Text && utf8.Valid(ev.Payload):
 		l.Payload = string(ev.Payload)
 	default:
 		l.Payload, l.Base64 = base64.StdEncoding.EncodeToString(ev.Payload), true

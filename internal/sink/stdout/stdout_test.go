@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -37,15 +37,15 @@ func TestLines(t *testing.T) {
 	at := time.Date(2026, 5, 4, 3, 2, 1, 123456000, time.FixedZone("", 7200))
 	var out bytes.Buffer
 	s := running(t, &out)
-	call := []*outbox.Event{
+	call := []*event.Event{
 		{ID: []byte("1"), Type: []byte("created"), Aggregate: []byte("order"), Key: []byte("42"), Payload: []byte(`{"a": [1, 2]}`), CommitTime: at},
-		{ID: []byte("2"), Payload: []byte("a \"text\"\n"), PayloadKind: outbox.Text, CommitTime: at, Headers: []byte(`{"h": 1}`)},
-		{ID: []byte("3"), Payload: []byte{0, 255}, PayloadKind: outbox.Binary, CommitTime: at},
-		{ID: []byte("4"), CommitTime: at, Position: outbox.Position{Commit: 0x1A2B, Index: 7}},
+		{ID: []byte("2"), Payload: []byte("a \"text\"\n"), PayloadKind: event.Text, CommitTime: at, Headers: []byte(`{"h": 1}`)},
+		{ID: []byte("3"), Payload: []byte{0, 255}, PayloadKind: event.Binary, CommitTime: at},
+		{ID: []byte("4"), CommitTime: at, Position: event.Position{Commit: 0x1A2B, Index: 7}},
 		{Fault: errors.New("the id is NULL"), Hash: 5},
-		{ID: []byte("6"), Payload: []byte{}, PayloadKind: outbox.Text, CommitTime: at},
+		{ID: []byte("6"), Payload: []byte{}, PayloadKind: event.Text, CommitTime: at},
 		{ID: []byte("7"), Payload: []byte("[\n \"<a href='x'>\", \"&\" ]"), CommitTime: at, Headers: []byte(`{"h": "<&>"}`)},
-		{ID: []byte("8"), Payload: []byte("<&>"), PayloadKind: outbox.Text, CommitTime: at},
+		{ID: []byte("8"), Payload: []byte("<&>"), PayloadKind: event.Text, CommitTime: at},
 	}
 	outcomes := make([]sink.Outcome, len(call))
 	if err := s.Publish(t.Context(), 0, call, outcomes); err != nil {
@@ -73,7 +73,7 @@ func TestLines(t *testing.T) {
 func TestKeyStopsAtItsRejection(t *testing.T) {
 	var out bytes.Buffer
 	s := running(t, &out)
-	call := []*outbox.Event{
+	call := []*event.Event{
 		{ID: []byte("1"), Hash: 1},
 		{ID: []byte("2"), Hash: 1, Payload: []byte("{")},
 		{ID: []byte("3"), Hash: 2},
@@ -110,7 +110,7 @@ func TestWriteErrorIsUnavailable(t *testing.T) {
 	if up, why := s.Up(); !up || why != "" {
 		t.Errorf("before the first write: up is %v, %q", up, why)
 	}
-	call := []*outbox.Event{{ID: []byte("1")}, {ID: []byte("2")}, {ID: []byte("3")}}
+	call := []*event.Event{{ID: []byte("1")}, {ID: []byte("2")}, {ID: []byte("3")}}
 	outcomes := make([]sink.Outcome, 3)
 	err := s.Publish(t.Context(), 0, call, outcomes)
 	if err == nil {
@@ -147,14 +147,14 @@ func TestReaderGone(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(t.Context()) }()
 	outcomes := make([]sink.Outcome, 2)
-	if err := s.Publish(t.Context(), 0, []*outbox.Event{{ID: []byte("1")}, {ID: []byte("2")}}, outcomes); err == nil {
+	if err := s.Publish(t.Context(), 0, []*event.Event{{ID: []byte("1")}, {ID: []byte("2")}}, outcomes); err == nil {
 		t.Error("no error")
 	}
 	if outcomes[0].State != sink.Unknown || outcomes[1].State != sink.Unsent {
 		t.Errorf("outcomes are %s, %s", outcomes[0].State, outcomes[1].State)
 	}
-	var stop *outbox.Stop
-	if err := <-done; !errors.As(err, &stop) || stop.Code != outbox.ExitFailure {
+	var stop *event.Stop
+	if err := <-done; !errors.As(err, &stop) || stop.Code != event.ExitFailure {
 		t.Errorf("Run returned %v", err)
 	}
 }
@@ -163,7 +163,7 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	outcomes := make([]sink.Outcome, 1)
-	err := New(&failing{n: 9}, nil).Publish(ctx, 0, []*outbox.Event{{ID: []byte("1")}}, outcomes)
+	err := New(&failing{n: 9}, nil).Publish(ctx, 0, []*event.Event{{ID: []byte("1")}}, outcomes)
 	if !errors.Is(err, context.Canceled) || outcomes[0].State != sink.Unknown {
 		t.Errorf("got %v, %s", err, outcomes[0].State)
 	}
@@ -174,14 +174,14 @@ func TestCancelled(t *testing.T) {
 
 // TestTraceparentOfALine is the row's, or what the relay says; no member when there is none.
 func TestTraceparentOfALine(t *testing.T) {
-	row := &outbox.Event{ID: []byte("1"), Traceparent: []byte("the row's")}
+	row := &event.Event{ID: []byte("1"), Traceparent: []byte("the row's")}
 	for name, c := range map[string]struct {
-		says func(*outbox.Event, []byte) []byte
+		says func(*event.Event, []byte) []byte
 		want string
 	}{
 		"without a function": {nil, `"traceparent":"the row's"`},
-		"ours":               {func(*outbox.Event, []byte) []byte { return []byte("ours") }, `"traceparent":"ours"`},
-		"none":               {func(*outbox.Event, []byte) []byte { return nil }, ""},
+		"ours":               {func(*event.Event, []byte) []byte { return []byte("ours") }, `"traceparent":"ours"`},
+		"none":               {func(*event.Event, []byte) []byte { return nil }, ""},
 	} {
 		text, err := New(io.Discard, c.says).encode(row)
 		if err != nil || !bytes.Contains(text, []byte(c.want)) || c.want == "" && bytes.Contains(text, []byte("traceparent")) {

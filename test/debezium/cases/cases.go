@@ -1,6 +1,7 @@
-// Package cases is the list of what cdc-relay and Debezium must say alike: rows, and the options under which they become
-// records. test/long/debezium has the real Debezium make records of them, which are the files in testdata beside this
-// directory; test/debezium has the relay do so and compares.
+// Package cases is the list of what cdc-relay and Debezium must say alike: rows, and the options
+// under which they become records. test/long/debezium has the real Debezium make records of them,
+// which are the files in testdata beside this directory; test/debezium has the relay do so and
+// compares.
 package cases
 
 import (
@@ -27,14 +28,17 @@ type Group struct {
 	Profile string            // Connect or Server
 	Rabbit  bool              // RabbitMQ instead of Kafka
 	Options map[string]string // of sink.compat.options: Debezium's names
-	Source  map[string]string // of Debezium's connector alone: what has no influence on the records, or is the relay's own matter
-	Setup   []string          // SQL that makes the tables; none: table outbox
-	Tables  []string          // none: outbox
-	Cases   []Case
-	End     string // SQL of a row that Debezium sends whatever went before; "": one of table outbox
+	// of Debezium's connector alone: what has no influence on the records, or is the relay's own
+	// matter
+	Source map[string]string
+	Setup  []string // SQL that makes the tables; none: table outbox
+	Tables []string // none: outbox
+	Cases  []Case
+	End    string // SQL of a row that Debezium sends whatever went before; "": one of table outbox
 
-	// Stops says of a group that its one case stops Debezium for good, in words of its log. The relay makes a dead letter of it,
-	// or refuses such a table when it starts, in the words of Refused, or goes on. Topic is one that it needs besides.
+	// Stops says of a group that its one case stops Debezium for good, in words of its log. The
+	// relay makes a dead letter of it, or refuses such a table when it starts, in the words of
+	// Refused, or goes on. Topic is one that it needs besides.
 	Stops      string
 	Difference Difference
 	Refused    string
@@ -42,17 +46,20 @@ type Group struct {
 	Topic      string
 }
 
-// Case is one thing that is shown by some rows. Its SQL may hold {id}, another UUID in each statement, {n}, another number, and
-// {route}, the name of group and case, by which its records are known.
+// Case is one thing that is shown by some rows. Its SQL may hold {id}, another UUID in each
+// statement, {n}, another number, and {route}, the name of group and case, by which its records are
+// known.
 type Case struct {
 	Name string
 	SQL  []string // each of them one transaction
-	// Differs says that the relay deliberately does something else, and Why; its records are then not compared.
+	// Differs says that the relay deliberately does something else, and Why; its records are then
+	// not compared.
 	Differs Difference
 	Why     string
 }
 
-// Statements are the SQL of all cases in their order and then the end, of which id is the one by which it is known.
+// Statements are the SQL of all cases in their order and then the end, of which id is the one by
+// which it is known.
 func (g *Group) Statements() (all []string, end string) {
 	n := 0
 	fill := func(name, sql string) string {
@@ -101,13 +108,15 @@ func (g *Group) TableNames() []string {
 	return g.Tables
 }
 
-// smt reports whether an option is one of the Event Router. field.name.adjustment.mode is one of the connector, too.
+// smt reports whether an option is one of the Event Router. field.name.adjustment.mode is one of
+// the connector, too.
 func smt(name string) bool {
 	return strings.HasPrefix(name, "table.field") || strings.HasPrefix(name, "table.json") || strings.HasPrefix(name, "table.expand") ||
 		strings.HasPrefix(name, "table.op") || strings.HasPrefix(name, "route.") || name == "field.name.adjustment.mode" || strings.HasPrefix(name, "tracing.")
 }
 
-// Connector adds the options of the group to those of Debezium's connector; what is Debezium Server's own goes to server.
+// Connector adds the options of the group to those of Debezium's connector; what is Debezium
+// Server's own goes to server.
 func (g *Group) Connector(source, server map[string]string) {
 	source["topic.prefix"] = Prefix
 	source["transforms"] = "outbox"
@@ -134,7 +143,8 @@ func (g *Group) differs(name string, d Difference, why string) {
 	}
 }
 
-// Placed says that a column of the row names the partition; without it, records with a null key are spread by chance.
+// Placed says that a column of the row names the partition; without it, records with a null key are
+// spread by chance.
 func (g *Group) Placed() bool {
 	return g.Profile == Connect && strings.Contains(g.Options["table.fields.additional.placement"], ":partition")
 }

@@ -13,8 +13,8 @@ const context = "__debezium.context."
 // RunID is the one of them that is another one in each run.
 const RunID = context + "runId"
 
-// routeInName is the routed value in the name of an envelope's schema: Debezium keeps that of the first event of each schema in
-// the life of its process, the relay names each event's own.
+// routeInName is the routed value in the name of an envelope's schema: Debezium keeps that of the
+// first event of each schema in the life of its process, the relay names each event's own.
 var routeInName = regexp.MustCompile(`\\"name\\":\\"` + Prefix + `\.public\.([^".]+)\.([^"]*)\.Value\\"`)
 
 // neutral is a record without what deliberately differs.
@@ -27,8 +27,8 @@ func neutral(r Record) string {
 	return routeInName.ReplaceAllString(string(text), `\"name\":\"$1\"`)
 }
 
-// Differences are the lines in which two lists of records of a group differ, at most some of them; none when they are the same.
-// Records of cases that deliberately differ do not count.
+// Differences are the lines in which two lists of records of a group differ, at most some of them;
+// none when they are the same. Records of cases that deliberately differ do not count.
 func (g *Group) Differences(want, got []Record) []string {
 	const most = 10
 	want, got = g.alike(want), g.alike(got)

@@ -74,7 +74,8 @@ func connectOptions() []Group {
 	return append(all, expanded()...)
 }
 
-// traced has a column with a trace context as Debezium wants it, java.util.Properties. Without an agent beside it, Debezium sends none.
+// traced has a column with a trace context as Debezium wants it, java.util.Properties. Without an
+// agent beside it, Debezium sends none.
 func traced(name, profile string, options map[string]string) Group {
 	return Group{Name: name, Profile: profile, Options: options, Setup: []string{outbox("outbox", "jsonb", "tenant text")}, Cases: []Case{
 		{Name: "context", SQL: []string{insert("outbox", "payload, tenant", `'{"a": 1}', E'traceparent=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\n'`)}},

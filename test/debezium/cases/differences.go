@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Difference is one thing that the relay deliberately does otherwise: the first column of the table in docs/from-debezium.md.
+// Difference is one thing that the relay deliberately does otherwise: the first column of the table
+// in docs/from-debezium.md.
 type Difference string
 
 // Those that a case has. The table has more: what no record shows.
@@ -20,8 +21,8 @@ const (
 	Update           Difference = "update"
 )
 
-// Differing are the differences that each case has, by GROUP/CASE: what is declared of it, and what the comparison leaves out of the records
-// that the real Debezium has made, which are in dir.
+// Differing are the differences that each case has, by GROUP/CASE: what is declared of it, and what
+// the comparison leaves out of the records that the real Debezium has made, which are in dir.
 func Differing(dir string) (map[string][]Difference, error) {
 	all := map[string][]Difference{}
 	for _, g := range All() {
@@ -49,7 +50,8 @@ func Differing(dir string) (map[string][]Difference, error) {
 	return all, nil
 }
 
-// leftOut are the differences that the comparison does not see: what neutral takes away, and the partition that is any.
+// leftOut are the differences that the comparison does not see: what neutral takes away, and the
+// partition that is any.
 func (g *Group) leftOut(r Record) (found []Difference) {
 	if slices.ContainsFunc(r.Headers, func(h Header) bool { return strings.HasPrefix(h.Name, context) }) {
 		found = append(found, ContextHeaders)

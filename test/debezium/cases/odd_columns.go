@@ -5,13 +5,15 @@ import (
 	"strings"
 )
 
-// columnOf is a column, and the values that it has in the rows; the first one where there are no more.
+// columnOf is a column, and the values that it has in the rows; the first one where there are no
+// more.
 type columnOf struct {
 	sqlType string
 	values  []string
 }
 
-// manyColumns is a group of one table with many columns, each of them a header, so that each shows its schema and its default.
+// manyColumns is a group of one table with many columns, each of them a header, so that each shows
+// its schema and its default.
 func manyColumns(name string, setup []string, columns []columnOf, options ...string) Group {
 	var types, names, placed []string
 	rows := 0

@@ -1,6 +1,7 @@
 package cases
 
-// oddDefaults are default expressions, of each type that has them; Debezium evaluates some and leaves out others.
+// oddDefaults are default expressions, of each type that has them; Debezium evaluates some and
+// leaves out others.
 func oddDefaults() []Group {
 	first := func(value string) []string { return []string{value, "NULL"} }
 	return []Group{

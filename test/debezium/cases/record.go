@@ -37,7 +37,8 @@ type Header struct {
 	Value Bytes  `json:"value"`
 }
 
-// Bytes are bytes as they stand in a file: null, text where it is text, else hexadecimal, and large ones by their hash.
+// Bytes are bytes as they stand in a file: null, text where it is text, else hexadecimal, and large
+// ones by their hash.
 type Bytes = json.RawMessage
 
 const large = 4 << 10

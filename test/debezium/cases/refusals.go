@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Refusals are the lines in which the dead letters, of which these are the ids, are not those that are declared: each record that
-// Debezium has made of a case that differs is a dead letter, or the same here; of each such case there is one at least, and nothing
-// else is one.
+// Refusals are the lines in which the dead letters, of which these are the ids, are not those that
+// are declared: each record that Debezium has made of a case that differs is a dead letter, or the
+// same here; of each such case there is one at least, and nothing else is one.
 func (g *Group) Refusals(want, got []Record, dead []string) (all []string) {
 	differs := map[string]bool{}
 	for _, c := range g.Cases {

@@ -1,6 +1,7 @@
 package cases
 
-// settings are options of converters, formats and names, and types of columns, that no other group has.
+// settings are options of converters, formats and names, and types of columns, that no other group
+// has.
 func settings() []Group {
 	legacy := "io.debezium.converters.ByteArrayConverter"
 	of := func(name string, options map[string]string, setup []string, payloads, keys []typed) Group {

@@ -41,11 +41,12 @@ type typed struct {
 }
 
 // control are the characters that JSON escapes, and some that it need not.
-const control = `E'quote " backslash \\ slash / tab \t line \n return \r feed \f back \b one \x01 unit \x1f del \x7f <a href="x">&amp;</a>'`
+const control = `E'quote " backslash \\ slash / tab \t line \n return \r feed \f back \b one \x01 exchange or topic \x1f del \x7f <a href="x">&amp;</a>'`
 
 const unicode = `U&'\00E9\00DF \4F60\597D \+01F600 \2028\2029 \FEFF \00A0 \FFFD'`
 
-// payloads are the types of payloads. What an option of the connector renders otherwise is in modes, too.
+// payloads are the types of payloads. What an option of the connector renders otherwise is in
+// modes, too.
 var payloads = append([]typed{
 	{"jsonb", "jsonb", []string{`'{"b": 1, "a": {"c": [1, 2.50, true, null]}, "a2": "é \"q\" \\ \u0001"}'`, `'[1, 2]'`, `'"text"'`, `'17.0'`, `'true'`, `'null'`}},
 	{"json", "json", []string{`'{ "b" : 1,"b":2 , "a":"x" }'`, `' []'`}},
@@ -107,7 +108,8 @@ var keys = []typed{
 	{"murmur2", "text NOT NULL", []string{`'1'`, `'2'`, `'21'`, `'foobar'`, `'a-little-bit-long-string'`, `'a-little-bit-longer-string'`, `'lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8'`, `'abc'`}},
 }
 
-// ofTypes are the tables and cases for some types of payloads and keys. Tables are named by their cases.
+// ofTypes are the tables and cases for some types of payloads and keys. Tables are named by their
+// cases.
 func ofTypes(payloads, keys []typed) (setup, tables []string, all []Case) {
 	setup = []string{"CREATE TYPE mood AS ENUM ('sad', 'happy')", outbox("outbox", "jsonb")}
 	tables = []string{"outbox"}

@@ -1,5 +1,5 @@
-// Package stand has what both sides of test/debezium/cases need: a database with the tables of a group, a destination, and
-// what has arrived there.
+// Package stand has what both sides of test/debezium/cases need: a database with the tables of a
+// group, a destination, and what has arrived there.
 package stand
 
 import (
@@ -23,8 +23,8 @@ const Partitions = 6
 
 // Destination is where records arrive.
 type Destination interface {
-	// Records returns what has arrived once the last of it has: the record whose id ends is there. It gives up when failed
-	// says so.
+	// Records returns what has arrived once the last of it has: the record whose id ends is there.
+	// It gives up when failed says so.
 	Records(ctx context.Context, ends string, failed func() error) ([]cases.Record, error)
 	// Now returns what has arrived.
 	Now(ctx context.Context) ([]cases.Record, error)
@@ -55,7 +55,8 @@ func Exec(t testing.TB, conn *pgx.Conn, statements []string) {
 	}
 }
 
-// Await calls look until it has seen the end, or failed says that it will not come. It gives up as await.Until does.
+// Await calls look until it has seen the end, or failed says that it will not come. It gives up as
+// await.Until does.
 func Await(ctx context.Context, failed func() error, look func() (ended bool, err error)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -11,20 +11,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // This file looks: at the database, the slot and the broker, never at the relay.
 
-// Check waits until everything is where it belongs, and asks the checker: with every fault mended, so that nothing is left
-// in the retry table and nothing is dead. maxDuplicates -1 is any number.
+// Check waits until everything is where it belongs, and asks the checker: with every fault fixed,
+// so that nothing is left in the retry table and nothing is dead. maxDuplicates -1 is any number.
 func (s *Stand) Check(maxDuplicates int) checker.Verdict {
 	s.T.Helper()
 	return s.CheckHistory(checker.History{MaxDuplicates: maxDuplicates})
 }
 
-// CheckHistory is Check by other rules: the fields of h from MaxDuplicates on are the test's, and so is Committed when its table is
-// not the workload's; the others are filled in.
+// CheckHistory is Check by other rules: the fields of h from MaxDuplicates on are the test's, and
+// so is Committed when its table is not the workload's; the others are filled in.
 func (s *Stand) CheckHistory(h checker.History) checker.Verdict {
 	s.T.Helper()
 	var err error
@@ -38,7 +38,7 @@ func (s *Stand) CheckHistory(h checker.History) checker.Verdict {
 	h.Committed = append(h.Committed, s.Messages...)
 	waited := s.settled(h)
 	s.Must(s.Consumer.Drain(s.Context()))
-	h.Siding, err = checker.ReadSiding(s.Context(), s.DB, s.Slot)
+	h.RetryTable, err = checker.ReadRetryTable(s.Context(), s.DB, s.Slot)
 	s.Must(err)
 	h.Stays, err = checker.ReadStays(s.Context(), s.DB, s.Slot)
 	s.Must(err)
@@ -48,32 +48,32 @@ func (s *Stand) CheckHistory(h checker.History) checker.Verdict {
 	if err := v.Err(); err != nil {
 		s.T.Error(err, waited)
 	}
-	s.T.Logf("%s; %d times in the siding", v, len(h.Stays))
+	s.T.Logf("%s; %d times in the retry table", v, len(h.Stays))
 	return v
 }
 
-// settled waits until each committed row has arrived or is a dead letter, and no more are parked than may be, or nothing
-// changes any more: that is for the checker to say.
+// settled waits until each committed row has arrived or is a dead letter, and no more are deferred
+// than may be, or nothing changes any more: that is for the checker to say.
 func (s *Stand) settled(h checker.History) error {
 	s.T.Helper()
 	ctx := s.Context()
 	const most, pause = 2 * time.Minute, 50 * time.Millisecond // without a change
 	last, same := "", time.Duration(0)
 	for {
-		sided, err := checker.ReadSiding(ctx, s.DB, s.Slot)
+		retryRow, err := checker.ReadRetryTable(ctx, s.DB, s.Slot)
 		if err != nil {
 			return err
 		}
-		put, purged := map[string]bool{}, map[outbox.Position]bool{}
-		parked := 0
-		for _, row := range sided {
+		put, purged := map[string]bool{}, map[event.Position]bool{}
+		deferred := 0
+		for _, row := range retryRow {
 			if row.State == checker.Purged {
 				purged[row.Position] = true
 			}
-			if row.State == checker.Parked {
-				parked++
+			if row.State == checker.Deferred {
+				deferred++
 			}
-			put[row.ID] = (row.State != checker.Parked || h.MaxParked != 0) && row.State != checker.Replayed
+			put[row.ID] = (row.State != checker.Deferred || h.MaxDeferred != 0) && row.State != checker.Replayed
 		}
 		if len(purged) > 0 { // those rows do not have their ids
 			stays, err := checker.ReadStays(ctx, s.DB, s.Slot)
@@ -93,12 +93,12 @@ func (s *Stand) settled(h checker.History) error {
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		err = s.Consumer.WaitIDs(short, ids)
 		cancel()
-		enough := h.MaxParked < 0 || parked <= h.MaxParked
+		enough := h.MaxDeferred < 0 || deferred <= h.MaxDeferred
 		if err == nil && enough {
 			return nil
 		}
 		arrived, _ := s.Consumer.Count()
-		if now := fmt.Sprint(arrived, parked); now != last {
+		if now := fmt.Sprint(arrived, deferred); now != last {
 			last, same = now, 0
 		}
 		if same > most {
@@ -111,18 +111,18 @@ func (s *Stand) settled(h checker.History) error {
 	}
 }
 
-// WatchFlush sees every report that goes through the stand's proxy, samples the slot, and keeps a log of the siding's tables
-// while the test runs: so the checker sees a report that came before its delivery or its row. It is called before the first
-// relay is started.
+// WatchFlush sees every report that goes through the stand's proxy, samples the slot, and keeps a
+// log of the retry table's tables while the test runs: so the checker sees a report that came
+// before its delivery or its row. It is called before the first relay is started.
 func (s *Stand) WatchFlush() {
 	s.T.Helper()
-	s.Must(checker.LogSiding(s.Context(), s.DB))
+	s.Must(checker.LogRetryTable(s.Context(), s.DB))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.reports = consumers.NewReportWatch(s.Postgres, s.Consumer, s.DB)
 	done := make(chan error, 2)
 	go func() { done <- s.reports.Run(ctx) }()
 	go func() {
-		done <- consumers.FlushWatch{DB: s.DB, Slot: s.Slot, Consumer: s.Consumer, Siding: true}.Run(ctx)
+		done <- consumers.FlushWatch{DB: s.DB, Slot: s.Slot, Consumer: s.Consumer, RetryTable: true}.Run(ctx)
 	}()
 	s.T.Cleanup(func() {
 		cancel()
@@ -133,8 +133,9 @@ func (s *Stand) WatchFlush() {
 	})
 }
 
-// Unreported is how many deliveries have arrived that will be sent again: exactly what a relay that starts now may deliver a
-// second time. It waits until nobody holds the slot, and nothing arrives any more: what a dead relay had sent may be on its way.
+// Unreported is how many deliveries have arrived that will be sent again: exactly what a relay that
+// starts now may deliver a second time. It waits until nobody holds the slot, and nothing arrives
+// any more: what a dead relay had sent may be on its way.
 func (s *Stand) Unreported() int {
 	s.T.Helper()
 	s.Free()
@@ -153,29 +154,31 @@ func (s *Stand) Unreported() int {
 	return s.Since(s.Flush())
 }
 
-// Since is how many deliveries have arrived that are sent again when a relay begins at position at of the slot: those beyond
-// it that the siding does not know, and those whose rows wait there still, or whose letters are open.
+// Since is how many deliveries have arrived that are sent again when a relay begins at position at
+// of the slot: those beyond it that the retry table does not know, and those whose rows wait there
+// still, or whose dead letters are open.
 func (s *Stand) Since(at pglogrepl.LSN) (n int) {
 	s.T.Helper()
 	s.Must(s.Consumer.Drain(s.Context()))
-	rows, err := checker.ReadSiding(s.Context(), s.DB, s.Slot)
+	rows, err := checker.ReadRetryTable(s.Context(), s.DB, s.Slot)
 	s.Must(err)
-	known := map[outbox.Position]checker.SidedState{}
+	known := map[event.Position]checker.RetryRowState{}
 	for _, row := range rows {
 		known[row.Position] = row.State
 	}
 	for _, d := range s.Consumer.Deliveries() {
 		state, ok := known[d.Position]
-		if ok && (state == checker.Parked || state == checker.Open) || !ok && d.Position.Commit >= at {
+		if ok && (state == checker.Deferred || state == checker.Open) || !ok && d.Position.Commit >= at {
 			n++
 		}
 	}
 	return n
 }
 
-// Unproven is how many committed events a server that was started again does not prove to have been settled: those beyond the
-// position that the relay had reported when it last wrote that down. A relay that lives through the restart may send them
-// again. It is called while the relay is kept away.
+// Unproven is how many committed events a server that was started again does not prove to have been
+// settled: those beyond the position that the relay had reported when it last wrote that down. A
+// relay that lives through the restart may send them again. It is called while the relay is kept
+// away.
 func (s *Stand) Unproven() (n int) {
 	s.T.Helper()
 	var at pglogrepl.LSN
@@ -212,8 +215,8 @@ func (s *Stand) Reported() {
 	}
 }
 
-// awaitReports waits until the relay has gone on reporting for d, by its own clock: time enough to raise the ceiling for
-// whatever it takes for settled, and to report that.
+// awaitReports waits until the relay has gone on reporting for d, by its own clock: time enough to
+// raise the flush limit for whatever it takes for settled, and to report that.
 func (s *Stand) awaitReports(d time.Duration) {
 	s.T.Helper()
 	var first time.Time

@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// This file kills a relay at work in its siding. A seed picks the moment and the state in which the statement is met; what may
-// arrive twice is, exactly, what has arrived and is sent again.
+// This file kills a relay at work in its retry table. A seed picks the moment and the state in
+// which the statement is met; what may arrive twice is, exactly, what has arrived and is sent
+// again.
 
 // Work is what a relay is killed at.
 type Work struct {
@@ -42,26 +43,26 @@ type crash struct {
 
 // Works are all of them.
 var Works = []Work{
-	{Name: "parking", Table: "retry", begin: func(c *crash) {
+	{Name: "deferring", Table: "retry", begin: func(c *crash) {
 		c.Kinds = []load.Kind{c.ToLater(0.5, 0)}
 		c.flow()
-		c.AwaitSided(checker.Parked, 1+c.random.IntN(200))
+		c.AwaitRetryRow(checker.Deferred, 1+c.random.IntN(200))
 	}},
 	{Name: "dead-lettering", Table: "dead_letter", begin: func(c *crash) {
 		c.Kinds = []load.Kind{c.Poison(0.2, 0)}
 		c.flow()
-		c.AwaitSided(checker.Open, 1+c.random.IntN(50))
+		c.AwaitRetryRow(checker.Open, 1+c.random.IntN(50))
 	}, end: (*crash).letGo, vary: func(c *crash) {
-		c.Letters, c.holds = "on_dead_letter: block", true
+		c.DeadLetters, c.holds = "on_dead_letter: block", true
 		c.Keys = 1000 // enough to go on with those that nothing holds
 	}},
 	{Name: "replaying", Table: "dead_letter", begin: func(c *crash) {
 		c.Kinds = []load.Kind{c.Poison(0.2, 0)}
 		c.flow()
-		c.AwaitSided(checker.Open, 40)
+		c.AwaitRetryRow(checker.Open, 40)
 		c.Kinds = nil
 		c.stop()
-		c.AwaitSided(checker.Open, c.poisoned())
+		c.AwaitRetryRow(checker.Open, c.poisoned())
 		c.stop = c.Load(100)
 	}, off: func(c *crash) {
 		c.T.Helper()
@@ -69,17 +70,17 @@ var Works = []Work{
 		if result := c.Command(args...); result.Code != 0 {
 			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
 		}
-	}, busy: func(c *crash) { c.AwaitSided(checker.Replayed, c.random.IntN(30)) }, done: (*crash).noLetters, end: func(c *crash) {
-		c.Until("all letters to be replayed", c.noLetters)
+	}, busy: func(c *crash) { c.AwaitRetryRow(checker.Replayed, c.random.IntN(30)) }, done: (*crash).noDeadLetters, end: func(c *crash) {
+		c.Until("all dead letters to be replayed", c.noDeadLetters)
 	}},
 	{Name: "feeding", Table: "retry", begin: func(c *crash) {
 		c.Kinds = []load.Kind{c.ToLater(0.5, 0)}
 		c.flow()
-		c.AwaitSided(checker.Parked, 300)
-	}, off: (*crash).mend, busy: func(c *crash) {
+		c.AwaitRetryRow(checker.Deferred, 300)
+	}, off: (*crash).fix, busy: func(c *crash) {
 		c.MoreOf(c.Later(), 1+c.random.IntN(200))
-	}, done: (*crash).nothingParked, vary: func(c *crash) { c.Ordering = "commit" }},
-	{Name: "cutting over", Table: "retry", begin: (*crash).beginCutOver, middle: true, off: (*crash).mend, busy: (*crash).cutOver, done: (*crash).nothingParked},
+	}, done: (*crash).nothingDeferred, vary: func(c *crash) { c.Ordering = "commit" }},
+	{Name: "cutting over", Table: "retry", begin: (*crash).beginCutOver, middle: true, off: (*crash).fix, busy: (*crash).cutOver, done: (*crash).nothingDeferred},
 }
 
 // flow starts a relay under load.
@@ -100,10 +101,10 @@ func (c *crash) flowAt(rate float64) {
 	c.stop = c.Load(rate)
 }
 
-func (c *crash) noLetters() bool     { return c.Sided(checker.Open) == 0 }
-func (c *crash) nothingParked() bool { return c.Sided(checker.Parked) == 0 }
+func (c *crash) noDeadLetters() bool   { return c.RetryRow(checker.Open) == 0 }
+func (c *crash) nothingDeferred() bool { return c.RetryRow(checker.Deferred) == 0 }
 
-func (c *crash) mend() {
+func (c *crash) fix() {
 	c.T.Helper()
 	if !c.made {
 		c.MakeLater()
@@ -122,10 +123,11 @@ func (w Work) on(s *Stand, seed uint64) *crash {
 func (w Work) Crash(s *Stand, in state, seed uint64) {
 	s.T.Helper()
 	c := w.on(s, seed)
-	if w.vary != nil && (seed+seed/uint64(len(states)))%2 == 1 { // every other one, also of those in one state
+	// every other one, also of those in one state
+	if w.vary != nil && (seed+seed/uint64(len(states)))%2 == 1 {
 		w.vary(c)
 	}
-	s.T.Logf("seed %d: killed %s, %s; ordering %s, %s", seed, w.Name, in.name, s.Ordering, s.Letters)
+	s.T.Logf("seed %d: killed %s, %s; ordering %s, %s", seed, w.Name, in.name, s.Ordering, s.DeadLetters)
 	w.begin(c)
 	leave := in.enter(c, w)
 	c.Must(c.relay.Kill())
@@ -134,7 +136,7 @@ func (w Work) Crash(s *Stand, in state, seed uint64) {
 	c.Gone()
 	c.Until("the broker to have read what the dead relay sent", func() bool { return c.Broker.Connections() == 0 })
 	bound := c.Unreported()
-	c.mend()
+	c.fix()
 	c.Start()
 	c.More(100)
 	c.finish(w, bound)
@@ -150,32 +152,33 @@ func (c *crash) finish(w Work, bound int) {
 	c.CheckHistory(checker.History{MaxDuplicates: bound, MaxDead: c.poisoned(), Hold: c.holds})
 }
 
-// letGo replays the letters that hold their keys, until nothing is held: each gives way to what came after it, poison too.
+// letGo replays the dead letters that hold their keys, until nothing is held: each gives way to
+// what came after it, poison too.
 func (c *crash) letGo() {
 	c.T.Helper()
 	if !c.holds {
 		return
 	}
-	c.AwaitSided(checker.Parked, 1)
+	c.AwaitRetryRow(checker.Deferred, 1)
 	args := append([]string{"dead-letters", "replay", "--all", "--wait", "30s"}, c.Antidote()...)
-	c.Until("all letters to be replayed", func() bool {
+	c.Until("all dead letters to be replayed", func() bool {
 		if result := c.Command(args...); result.Code != 0 {
 			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
 		}
-		return c.noLetters() && c.nothingParked()
+		return c.noDeadLetters() && c.nothingDeferred()
 	})
 }
 
-// poisoned is how many dead letters there may be in the end: as many as there are events that no broker takes. What was
-// replayed is not among the letters that are open.
+// poisoned is how many dead letters there may be in the end: as many as there are events that no
+// broker takes. What was replayed is not among the dead letters that are open.
 func (c *crash) poisoned() (n int) {
 	c.T.Helper()
 	c.Query([]any{&n}, `SELECT count(*) FROM outbox WHERE length(routing_key) > 255 OR length(payload::text) >= $1`, poison)
-	return n - c.Sided(checker.Replayed)
+	return n - c.RetryRow(checker.Replayed)
 }
 
-// CrashEach kills a relay at each work of the siding once, on these kinds of broker in turn: at the first work in state first, at
-// the next one in the next state.
+// CrashEach kills a relay at each work of the retry table once, on these kinds of broker in turn:
+// at the first work in state first, at the next one in the next state.
 func CrashEach(t *testing.T, first int, seed uint64, kinds ...Kind) {
 	t.Helper()
 	for i, w := range Works {
@@ -183,7 +186,8 @@ func CrashEach(t *testing.T, first int, seed uint64, kinds ...Kind) {
 	}
 }
 
-// CrashSeeds kills a relay at each work of the siding, with each of the first so many seeds, on each kind of broker.
+// CrashSeeds kills a relay at each work of the retry table, with each of the first so many seeds,
+// on each kind of broker.
 func CrashSeeds(t *testing.T, seeds int) {
 	t.Helper()
 	for _, kind := range Kinds {

@@ -11,25 +11,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
 
-// This file has a relay cut its chains over, and finds out from outside that it does: of a busy key a few rows are in the table
-// still, and the events that were committed since are in memory. On RabbitMQ: to Kafka the rows of a key go in one request, so that
-// a cut-over is over before it can be seen; there the relay is met when few rows are left.
+// This file has a relay cut its ordering groups over, and finds out from outside that it does: of a
+// busy key a few rows are in the table still, and the events that were committed since are in
+// memory. On RabbitMQ: to Kafka the rows of a key go in one request, so that a cut-over is over
+// before it can be seen; there the relay is met when few rows are left.
 
-// slow is how long a message, and its confirm, are on their way during a cut-over: so it lasts, row by row.
+// slow is how long a message, and its confirm, are on their way during a cut-over: so it lasts, row
+// by row.
 const slow = 50 * time.Millisecond
 
-// beginCutOver parks some rows of each of a few keys that are busy all the time: fewer than a chain may have to be cut over, also
-// when it takes the relay ten seconds to see that the destination is back; and fewer come than go, slow as it is.
+// beginCutOver defers some rows of each of a few keys that are busy all the time: fewer than an
+// ordering group may have to be cut over, also when it takes the relay ten seconds to see that the
+// destination is back; and fewer come than go, slow as it is.
 func (c *crash) beginCutOver() {
 	c.T.Helper()
 	c.Keys = 5
 	c.Kinds = []load.Kind{c.ToLater(0.5, 0)}
 	c.flow()
 	if c.Kafka != nil {
-		c.AwaitSided(checker.Parked, 300)
+		c.AwaitRetryRow(checker.Deferred, 300)
 		return
 	}
-	c.AwaitSided(checker.Parked, 100)
+	c.AwaitRetryRow(checker.Deferred, 100)
 	c.stop()
 	c.stop = c.Load(20)
 	c.Broker.Delay(slow)
@@ -40,7 +43,7 @@ func (c *crash) cutOver() {
 	c.T.Helper()
 	if c.Kafka != nil {
 		few := c.random.IntN(100)
-		c.Until(fmt.Sprintf("at most %d rows to be parked", few), func() bool { return c.Sided(checker.Parked) <= few })
+		c.Until(fmt.Sprintf("at most %d rows to be deferred", few), func() bool { return c.RetryRow(checker.Deferred) <= few })
 		return
 	}
 	c.Until("a key with rows in the table whose new events are kept in memory", func() bool {
@@ -60,14 +63,15 @@ func (c *crash) cutOver() {
 // looked is what was seen at a moment.
 type looked struct {
 	committed map[string]bool // all ids
-	kept      map[string]bool // those neither arrived nor parked, with a parked one of their key that has not arrived
+	// those neither arrived nor deferred, with a deferred one of their key that has not arrived
+	kept map[string]bool
 }
 
 func (c *crash) look() looked {
 	c.T.Helper()
 	type event struct {
-		id, key string
-		parked  bool
+		id, key  string
+		deferred bool
 	}
 	var all []event
 	c.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
@@ -77,18 +81,18 @@ func (c *crash) look() looked {
 			return fmt.Errorf("read outbox: %w", err)
 		}
 		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e event, err error) {
-			return e, row.Scan(&e.id, &e.key, &e.parked)
+			return e, row.Scan(&e.id, &e.key, &e.deferred)
 		})
 		return err
 	})
 	arrived, held := c.arrived(), map[string]bool{}
 	for _, e := range all {
-		held[e.key] = held[e.key] || e.parked && !arrived[e.id]
+		held[e.key] = held[e.key] || e.deferred && !arrived[e.id]
 	}
 	l := looked{committed: map[string]bool{}, kept: map[string]bool{}}
 	for _, e := range all {
 		l.committed[e.id] = true
-		if held[e.key] && !e.parked && !arrived[e.id] {
+		if held[e.key] && !e.deferred && !arrived[e.id] {
 			l.kept[e.id] = true
 		}
 	}

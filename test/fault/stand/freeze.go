@@ -5,13 +5,15 @@ import (
 	"testing"
 )
 
-// This file stops a leader at work in its siding (SIGSTOP), has a standby take over, and lets the former leader go on.
+// This file stops a leader at work in its retry table (SIGSTOP), has a standby take over, and lets
+// the former leader go on.
 
 // frozen are the states in which a leader is stopped: those that concern the database alone.
 var frozen = states[1:5]
 
-// Freeze stops the leader at work; a standby leads and finishes; then the former leader goes on, and ends, or stands by, without
-// having changed a row. What it had asked for reaches the server late, too. If it stands by it leads again in the end.
+// Freeze stops the leader at work; a standby leads and finishes; then the former leader goes on,
+// and ends, or stands by, without having changed a row. What it had asked for reaches the server
+// late, too. If it stands by it leads again in the end.
 func (w Work) Freeze(s *Stand, in state) {
 	s.T.Helper()
 	c := w.on(s, 1)
@@ -22,7 +24,8 @@ func (w Work) Freeze(s *Stand, in state) {
 	flush, epoch := c.Flush(), c.epoch()
 	leave := in.enter(c, w)
 	if at := c.Flush(); c.epoch() == epoch {
-		flush = at // else it took so long to come to the state that the standby has taken over already
+		// else it took so long to come to the state that the standby has taken over already
+		flush = at
 	}
 	c.Must(c.relay.Freeze())
 	c.Until("a standby that takes over", func() bool { return c.epoch() > epoch })
@@ -30,7 +33,7 @@ func (w Work) Freeze(s *Stand, in state) {
 	c.Broker.Delay(0)
 	c.Leads(standby)
 	bound := c.Since(flush)
-	c.mend()
+	c.fix()
 	c.More(100)
 	c.stop()
 	if w.end != nil {
@@ -62,7 +65,8 @@ func (c *crash) epoch() (n int64) {
 	return n
 }
 
-// FreezeAll stops a leader at each work. all: in each state, on each kind of broker; else in one of them, in turn.
+// FreezeAll stops a leader at each work. all: in each state, on each kind of broker; else in one of
+// them, in turn.
 func FreezeAll(t *testing.T, all bool) {
 	t.Helper()
 	n := 0

@@ -14,7 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// Kafka is a stand's topics: those of one prefix, the rest of whose name is the aggregate. The workload's is "order".
+// Kafka is a stand's topics: those of one prefix, the rest of whose name is the aggregate. The
+// workload's is "order".
 type Kafka struct {
 	Cluster *kafkaserver.Kafka
 	Prefix  string
@@ -63,7 +64,8 @@ func OwnKafka(t testing.TB, opt kafkaserver.Options) *kafkaserver.Kafka {
 	return cluster
 }
 
-// OnKafka makes places on a cluster: each stand has topics of its own, and goes to the brokers themselves.
+// OnKafka makes places on a cluster: each stand has topics of its own, and goes to the brokers
+// themselves.
 func OnKafka(cluster *kafkaserver.Kafka, topics Topics) Server { return kafka{cluster, nil, topics} }
 
 type kafka struct {

@@ -8,17 +8,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// The three states in which a SIGKILL finds an event, each held by a proxy: nothing about them is a matter of luck. They
-// are entered by a relay that has delivered before, with write bringing (or having brought under way) new rows.
+// The three states in which a SIGKILL finds an event, each held by a proxy: nothing about them is a
+// matter of luck. They are entered by a relay that has delivered before, with write bringing (or
+// having brought under way) new rows.
 
-// held is how many bytes count as "the thing is on its way": more than any heartbeat, less than one event.
+// held is how many bytes count as "the thing is on its way": more than any heartbeat, less than one
+// event.
 const held = 200
 
 // report is the size of one standby status update with its frame.
 const report = 1 + 4 + 34
 
-// KillUnsent kills the relay when events are read, and none of them has reached the broker. It has had the time to report:
-// one that took them for delivered would have.
+// KillUnsent kills the relay when events are read, and none of them has reached the broker. It has
+// had the time to report: one that took them for delivered would have.
 func (s *Stand) KillUnsent(r *runner.Relay, write func()) {
 	s.T.Helper()
 	s.Broker.Hold(netproxy.Up)
@@ -29,13 +31,15 @@ func (s *Stand) KillUnsent(r *runner.Relay, write func()) {
 	s.cutBroker() // what was held is gone with the connection
 }
 
-// KillUnconfirmed kills r, the stand's first relay, when events are at the broker, and their confirms have not reached it. It
-// has had the time to report: a relay that took them for confirmed would have.
+// KillUnconfirmed kills r, the stand's first relay, when events are at the broker, and their
+// confirms have not reached it. It has had the time to report: a relay that took them for confirmed
+// would have.
 func (s *Stand) KillUnconfirmed(r *runner.Relay, write func()) {
 	s.T.Helper()
 	s.Broker.Hold(netproxy.Down)
 	write()
-	// Not: until more have arrived. When all that may be on the wire was there already, nothing is sent any more.
+	// Not: until more have arrived. When all that may be on the wire was there already, nothing is
+	// sent any more.
 	s.Until("an event to be at the broker, and not confirmed", func() bool {
 		arrived, _ := s.Consumer.Count()
 		return s.Broker.HeldBytes(netproxy.Down) > 0 && arrived > s.published(r)
@@ -57,7 +61,8 @@ func (s *Stand) published(r *runner.Relay) int {
 	return status.Totals.Published
 }
 
-// KillUnreported kills the relay when confirms have reached it, and no report of them has reached the server.
+// KillUnreported kills the relay when confirms have reached it, and no report of them has reached
+// the server.
 func (s *Stand) KillUnreported(r *runner.Relay, write func()) {
 	s.T.Helper()
 	s.Postgres.Hold(netproxy.Up)
@@ -77,12 +82,12 @@ func (s *Stand) cutBroker() {
 	s.T.Helper()
 	s.Broker.Cut()
 	s.Broker.Release(netproxy.Up)
-	s.Must(s.Broker.Mend())
+	s.Must(s.Broker.Fix())
 }
 
 func (s *Stand) cutPostgres() {
 	s.T.Helper()
 	s.Postgres.Cut()
 	s.Postgres.Release(netproxy.Up)
-	s.Must(s.Postgres.Mend())
+	s.Must(s.Postgres.Fix())
 }

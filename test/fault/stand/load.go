@@ -11,7 +11,8 @@ import (
 
 // This file writes: the order service on the stand's database.
 
-// Write commits rows until n are written, rolled back ones counted, and returns when all is committed. A few more may be.
+// Write commits rows until n are written, rolled back ones counted, and returns when all is
+// committed. A few more may be.
 func (s *Stand) Write(n int) {
 	s.T.Helper()
 	s.Must(s.workload(n, 0).Run(s.Context()))
@@ -101,8 +102,9 @@ func (s *Stand) More(n int) int {
 	return now + n
 }
 
-// Fresh waits until n rows more than are committed now have arrived: at least n, but for the few transactions that are under
-// way, were committed after the call. So the relay has a connection that it made after everything that was done before.
+// Fresh waits until n rows more than are committed now have arrived: at least n, but for the few
+// transactions that are under way, were committed after the call. So the relay has a connection
+// that it made after everything that was done before.
 func (s *Stand) Fresh(n int) {
 	s.T.Helper()
 	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()+n))

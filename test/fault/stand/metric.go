@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// Metric is the value of a relay's metric, with its labels if it has any; 0 when the relay does not have it.
+// Metric is the value of a relay's metric, with its labels if it has any; 0 when the relay does not
+// have it.
 func (s *Stand) Metric(r *runner.Relay, name string) (value float64) {
 	s.T.Helper()
 	_, body, err := r.Get(s.Context(), "/metrics")
@@ -24,7 +25,8 @@ func (s *Stand) Metric(r *runner.Relay, name string) (value float64) {
 	return value
 }
 
-// InDoubt is how many events were parked that may be in Kafka's log all the same: those whose partition did not answer.
+// InDoubt is how many events were deferred that may be in Kafka's log all the same: those whose
+// partition did not answer.
 func (s *Stand) InDoubt(r *runner.Relay) (n int) {
 	s.T.Helper()
 	for _, reason := range []string{"unconfirmed", "no_leader", "too_few_replicas"} {

@@ -20,8 +20,9 @@ func JavaPartition(key string, count int) int {
 	return (&kafkago.Murmur2Balancer{Consistent: true}).Balance(kafkago.Message{Key: []byte(key)}, all...)
 }
 
-// WentBy checks that the events of each key went where Java's producer would put them by one of these counts of partitions,
-// and by none after a later one: a key leaves a partition for good. It returns how many keys have left one.
+// WentBy checks that the events of each key went where Java's producer would put them by one of
+// these counts of partitions, and by none after a later one: a key leaves a partition for good. It
+// returns how many keys have left one.
 func (s *Stand) WentBy(counts ...int) (left int) {
 	s.T.Helper()
 	byKey := map[string][]checker.Delivery{}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Place is a broker of either kind, on which each stand opens a place of its own. What differs between the kinds is here and
-// in the fields RabbitMQ and Kafka of the stand.
+// Place is a broker of either kind, on which each stand opens a place of its own. What differs
+// between the kinds is here and in the fields RabbitMQ and Kafka of the stand.
 type Place interface {
 	// open makes where the events go, who reads them, and the way there if the place has one.
 	open(s *Stand)
@@ -74,8 +74,9 @@ func (k Kind) run(t *testing.T, test func(*Stand)) {
 	})
 }
 
-// Repeats is how many events may arrive a second time for a fault that the relay lives through: so many on RabbitMQ, where
-// what was on the wire is sent again. None on Kafka, whose producers are idempotent: what is sent again is the same bytes.
+// Repeats is how many events may arrive a second time for a fault that the relay lives through: so
+// many on RabbitMQ, where what was on the wire is sent again. None on Kafka, whose producers are
+// idempotent: what is sent again is the same bytes.
 func (s *Stand) Repeats(onRabbitMQ int) int {
 	if s.Kafka != nil {
 		return 0

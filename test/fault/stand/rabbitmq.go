@@ -31,7 +31,8 @@ func OnRabbitMQ(server *rabbitserver.Rabbit) Server {
 	return rabbitMQ{server, consumers.ConsumerOptions{}}
 }
 
-// OnRabbitMQReading is OnRabbitMQ with another queue than the usual one; the address in queue does not matter.
+// OnRabbitMQReading is OnRabbitMQ with another queue than the usual one; the address in queue does
+// not matter.
 func OnRabbitMQReading(server *rabbitserver.Rabbit, queue consumers.ConsumerOptions) Server {
 	return rabbitMQ{server, queue}
 }
@@ -78,7 +79,8 @@ func (s *Stand) AMQP(do func(*amqp.Channel) error) {
 	s.Must(do(ch))
 }
 
-// Unbind and Bind take from and give to the queue of the orders what has a routing key, of an exchange.
+// Unbind and Bind take from and give to the queue of the orders what has a routing key, of an
+// exchange.
 func (s *Stand) Unbind(exchange, routingKey string) {
 	s.T.Helper()
 	s.AMQP(func(ch *amqp.Channel) error { return ch.QueueUnbind("orders", routingKey, exchange, nil) })

@@ -11,16 +11,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
-// This file looks at the siding's tables, and holds them.
+// This file looks at the retry table's tables, and holds them.
 
 // Sided is how many rows of a state there are.
-func (s *Stand) Sided(state checker.SidedState) (n int) {
+func (s *Stand) RetryRow(state checker.RetryRowState) (n int) {
 	s.T.Helper()
-	return len(s.SidedIDs(state))
+	return len(s.RetryRowIDs(state))
 }
 
-// SidedIDs are the ids of the rows of a state, as devenv.ReadSiding has them.
-func (s *Stand) SidedIDs(state checker.SidedState) (ids []string) {
+// RetryRowIDs are the ids of the rows of a state, as devenv.ReadRetryTable has them.
+func (s *Stand) RetryRowIDs(state checker.RetryRowState) (ids []string) {
 	s.T.Helper()
 	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
 		var there bool
@@ -30,7 +30,7 @@ func (s *Stand) SidedIDs(state checker.SidedState) (ids []string) {
 		}
 		const ours = ` WHERE slot = $1 AND system_id = (SELECT system_identifier::text FROM pg_control_system())`
 		sql, args := `SELECT coalesce(id, '') FROM cdc_relay.retry`+ours, []any{s.Slot}
-		if state != checker.Parked {
+		if state != checker.Deferred {
 			sql, args = `SELECT coalesce(id, '') FROM cdc_relay.dead_letter`+ours+` AND state = $2`, append(args, string(state))
 		}
 		rows, err := conn.Query(ctx, sql, args...)
@@ -47,21 +47,22 @@ func (s *Stand) SidedIDs(state checker.SidedState) (ids []string) {
 	return ids
 }
 
-// AwaitSided waits until there are at least so many rows of a state.
-func (s *Stand) AwaitSided(state checker.SidedState, n int) {
+// AwaitRetryRow waits until there are at least so many rows of a state.
+func (s *Stand) AwaitRetryRow(state checker.RetryRowState, n int) {
 	s.T.Helper()
-	s.Until(fmt.Sprintf("%d events to be %s", n, state), func() bool { return s.Sided(state) >= n })
+	s.Until(fmt.Sprintf("%d events to be %s", n, state), func() bool { return s.RetryRow(state) >= n })
 }
 
-// AwaitEmpty waits until nothing is parked.
+// AwaitEmpty waits until nothing is deferred.
 func (s *Stand) AwaitEmpty() {
 	s.T.Helper()
-	s.Until("nothing to be parked", func() bool { return s.Sided(checker.Parked) == 0 })
+	s.Until("nothing to be deferred", func() bool { return s.RetryRow(checker.Deferred) == 0 })
 }
 
-// SidingRows is every row of the relay's tables as it is, with the transaction that wrote it, but for what tells of the slot:
-// two calls that give the same say that nothing was written between them.
-func (s *Stand) SidingRows() (all []string) {
+// RetryTableRows is every row of the relay's tables as it is, with the transaction that wrote it,
+// but for what tells of the slot: two calls that give the same say that nothing was written between
+// them.
+func (s *Stand) RetryTableRows() (all []string) {
 	s.T.Helper()
 	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT relname::text FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'r'
@@ -86,13 +87,14 @@ func (s *Stand) SidingRows() (all []string) {
 	return all
 }
 
-// Quiet waits until nothing was written to the relay's tables for a while, and returns SidingRows.
+// Quiet waits until nothing was written to the relay's tables for a while, and returns
+// RetryTableRows.
 func (s *Stand) Quiet() (rows []string) {
 	s.T.Helper()
 	const long = 2 * time.Second
 	since := time.Now()
-	s.Until("nothing to be written to the siding", func() bool {
-		now := s.SidingRows()
+	s.Until("nothing to be written to the retry table", func() bool {
+		now := s.RetryTableRows()
 		if strings.Join(now, "\n") != strings.Join(rows, "\n") || rows == nil {
 			rows, since = now, time.Now()
 		}
@@ -107,8 +109,8 @@ type Stop struct {
 	hold string // statement of a session; it holds until the session ends
 }
 
-// The two stops of a statement that writes to a table: before it has looked at the epoch, and when it has, with the row of the
-// slot locked, and is about to write. Table is retry or dead_letter.
+// The two stops of a statement that writes to a table: before it has looked at the epoch, and when
+// it has, with the row of the slot locked, and is about to write. Table is retry or dead_letter.
 func beforeFence(table string) Stop {
 	return Stop{"before the fence of " + table, "BEGIN; LOCK TABLE cdc_relay." + table + " IN SHARE MODE"}
 }
@@ -156,7 +158,8 @@ func (s *Stand) waiting() (n int) {
 	return n
 }
 
-// Gone waits until no backend works for a relay any more: what a dead one has asked for is done, or never will be.
+// Gone waits until no backend works for a relay any more: what a dead one has asked for is done, or
+// never will be.
 func (s *Stand) Gone() {
 	s.T.Helper()
 	s.Until("the backends of the dead relay to end", func() (gone bool) {

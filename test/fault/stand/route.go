@@ -10,8 +10,8 @@ import (
 
 // This file sends events where nothing takes them: to a destination that is not there, and poison.
 
-// Routed is a stand that routes, on a place whose destination "later" is not made yet; its consumer reads it as soon as it
-// is. The topic of the orders takes no more than some kB.
+// Routed is a stand that routes, on a place whose destination "later" is not made yet; its consumer
+// reads it as soon as it is. The topic of the orders takes no more than some kB.
 func Routed(t *testing.T, kind Kind) *Stand {
 	t.Helper()
 	place := kind.Shared
@@ -40,8 +40,8 @@ const (
 	poison   = 20_000
 )
 
-// Route has each row name its destination itself: so that the events of one key go to several. The usual one is there. It is
-// called before the first relay is started.
+// Route has each row name its destination itself: so that the events of one key go to several. The
+// usual one is there. It is called before the first relay is started.
 func (s *Stand) Route() {
 	s.T.Helper()
 	s.usual = "outbox.events"
@@ -75,14 +75,15 @@ func (s *Stand) MakeLater() {
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Later(), 3, 1, nil))
 }
 
-// RefuseLater has that destination refuse an event while nothing else is on its way. It is called before a load whose rows go there, when
-// a relay leads: RabbitMQ ends a channel over the first of them, and what else was on it, and perhaps taken, would come twice.
+// RefuseLater has that destination refuse an event while nothing else is on its way. It is called
+// before a load whose rows go there, when a relay leads: RabbitMQ ends a channel over the first of
+// them, and what else was on it, and perhaps taken, would come twice.
 func (s *Stand) RefuseLater() {
 	s.T.Helper()
-	before := s.Sided(checker.Parked)
+	before := s.RetryRow(checker.Deferred)
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination, routing_key)
 		VALUES (gen_random_uuid(), 'order', 'first', 'placed', '{"key": "first", "seq": 1}', $1, 'order.placed')`, s.Later())
-	s.AwaitSided(checker.Parked, before+1)
+	s.AwaitRetryRow(checker.Deferred, before+1)
 }
 
 // ToLater are rows that go there, a share of those of the first keys (0: of all).
@@ -90,8 +91,8 @@ func (s *Stand) ToLater(share float64, keys int) load.Kind {
 	return load.Kind{Share: share, Keys: keys, Destination: s.Later()}
 }
 
-// Poison are rows that no broker of the kind takes, on a stand that routes: of RabbitMQ by a routing key that is too long for
-// the protocol, of Kafka by their size.
+// Poison are rows that no broker of the kind takes, on a stand that routes: of RabbitMQ by a
+// routing key that is too long for the protocol, of Kafka by their size.
 func (s *Stand) Poison(share float64, keys int) load.Kind {
 	if s.Kafka != nil {
 		return load.Kind{Share: share, Keys: keys, Payload: poison}

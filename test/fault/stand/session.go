@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// This file is the stand's own session with its database. One serves all polls of a test: a new session costs the server a process.
+// This file is the stand's own session with its database. One serves all polls of a test: a new
+// session costs the server a process.
 
 type session struct {
 	mu   sync.Mutex
@@ -24,7 +25,8 @@ func (s *session) open(ctx context.Context, url string) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // tests change tables between two statements
+	// tests change tables between two statements
+	config.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec
 	s.conn, err = pgx.ConnectConfig(ctx, config)
 	return s.conn, err
 }

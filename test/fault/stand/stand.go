@@ -1,5 +1,6 @@
-// Package stand puts the real relay between a real PostgreSQL and a real broker, each behind a proxy, under load, and asks
-// the checker what became of it. It is for the tests of test/fault and test/long.
+// Package stand puts the real relay between a real PostgreSQL and a real broker, each behind a
+// proxy, under load, and asks the checker what became of it. It is for the tests of test/fault and
+// test/long.
 package stand
 
 import (
@@ -23,8 +24,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// Stand is one database and one place of its own on a broker, each behind a proxy, and what is needed to run relays between
-// them. Fields under "set before Start" are parts of the relay's configuration.
+// Stand is one database and one place of its own on a broker, each behind a proxy, and what is
+// needed to run relays between them. Fields under "set before Start" are parts of the relay's
+// configuration.
 type Stand struct {
 	T  *testing.T
 	DB string // URL, not through the proxy
@@ -35,17 +37,17 @@ type Stand struct {
 	Consumer     consumers.Witness
 
 	// Set before Start.
-	Slot     string   // also the publication's name
-	User     string   // role of the relay; "" for that of DB
-	Ordering string   // "key", also for the checker
-	Source   string   // more of section source, as in a flow mapping: "max_event_bytes: 10"
-	Outbox   string   // section outbox, likewise
-	Sink     string   // more of the sink's section, likewise
-	Delivery string   // more of section delivery, likewise
-	Retry    string   // section retry, likewise
-	Letters  string   // section dead_letters, likewise
-	Timeout  string   // source.wal_sender_timeout; "4s"
-	Env      []string // more of the relay's environment: NAME=VALUE
+	Slot        string   // also the publication's name
+	User        string   // role of the relay; "" for that of DB
+	Ordering    string   // "key", also for the checker
+	Source      string   // more of section source, as in a flow mapping: "max_event_bytes: 10"
+	Outbox      string   // section outbox, likewise
+	Sink        string   // more of the sink's section, likewise
+	Delivery    string   // more of section delivery, likewise
+	Retry       string   // section retry, likewise
+	DeadLetters string   // section dead_letters, likewise
+	Timeout     string   // source.wal_sender_timeout; "4s"
+	Env         []string // more of the relay's environment: NAME=VALUE
 
 	Keys  int         // of the workload; 20
 	Kinds []load.Kind // of rows beside the usual ones of the workload
@@ -122,7 +124,7 @@ func (s *Stand) ConfigVia(postgres *netproxy.Proxy) string {
 	return fmt.Sprintf("log: {level: debug}\nsource: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
 		"sink: {%s}\ndelivery: {ordering: %s%s}\n%s%s",
 		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.Ordering, more(s.Delivery),
-		section("retry", s.Retry), section("dead_letters", s.Letters))
+		section("retry", s.Retry), section("dead_letters", s.DeadLetters))
 }
 
 // section is one that stands in the configuration only when a test sets something in it.
@@ -164,7 +166,8 @@ func (s *Stand) Command(args ...string) runner.Result {
 	result, err := runner.RunCommand(s.Context(), s.Binary, s.Config(), args...)
 	s.Must(err)
 	said := result.Stderr
-	if !slices.Contains(args, "show") && !slices.Contains(args, "list") { // which show keys to whoever asks
+	// which show keys to whoever asks
+	if !slices.Contains(args, "show") && !slices.Contains(args, "list") {
 		said += result.Stdout
 	}
 	if err := sentinel.Leak("what cdc-relay "+strings.Join(args, " ")+" says", said); err != nil {
@@ -250,7 +253,8 @@ func (s *Stand) Must(err error) {
 // Context is for the calls of the test. It has no deadline.
 func (s *Stand) Context() context.Context { return s.ctx }
 
-// Until polls ok until it is true, soon less often: an answer costs the relay or the database more than the wait.
+// Until polls ok until it is true, soon less often: an answer costs the relay or the database more
+// than the wait.
 func (s *Stand) Until(what string, ok func() bool) {
 	s.T.Helper()
 	polls := 0

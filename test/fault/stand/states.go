@@ -12,7 +12,8 @@ type state struct {
 	enter func(c *crash, w Work) (leave func())
 }
 
-// states are all of them. What leave lets go happens after the relay's death, or when another one leads.
+// states are all of them. What leave lets go happens after the relay's death, or when another one
+// leads.
 var states = []state{
 	{"whatever it is doing", func(c *crash, w Work) func() {
 		w.run(c)

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// The benchmark beside Debezium Server works: with few events, whose numbers say nothing, but whose histories are checked.
+// The benchmark beside Debezium Server works: with few events, whose numbers say nothing, but whose
+// histories are checked.
 func TestBench(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "bench")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./bench")
@@ -28,11 +29,13 @@ func TestBench(t *testing.T) {
 		"kafka":    {6, "## In short"},
 	} {
 		t.Run(sink, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // a dozen starts of Java on a machine with much else to do
+			// a dozen starts of Java on a machine with much else to do
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, binary, "-debezium", "-quick", "-sink", sink, "-only", "^(drain-100|live|unbound)$")
 			cmd.Dir = "../../.."
-			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends what it has started
+			// it ends what it has started
+			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 			cmd.WaitDelay = 30 * time.Second
 			var progress strings.Builder
 			cmd.Stderr = &progress

@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// Debezium and the relay side by side on one outbox, each with a slot of its own, under load: compare finds no difference between what
-// the two send, by the configuration that import has made.
+// Debezium and the relay side by side on one outbox, each with a slot of its own, under load:
+// compare finds no difference between what the two send, by the configuration that import has made.
 func TestSideBySide(t *testing.T) {
 	for _, broker := range []string{"rabbitmq", "kafka"} {
 		t.Run(broker, func(t *testing.T) {

@@ -29,8 +29,8 @@ var (
 	seed    = flag.Uint64("seed", 0, "the seed by which the ten cases are chosen; 0: another one each time")
 )
 
-// What Debezium makes of the rows today is what the golden records say. Ten cases are chosen by chance, and everything in their
-// groups is compared.
+// What Debezium makes of the rows today is what the golden records say. Ten cases are chosen by
+// chance, and everything in their groups is compared.
 func TestGolden(t *testing.T) {
 	kafka := launchKafka(t)
 	for _, g := range chosen(t) {
@@ -175,7 +175,8 @@ func capture(t *testing.T, g *cases.Group, kafka *kafkaserver.Kafka) *cases.Gold
 	if err := run.Stop(context.WithoutCancel(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	if k, ok := to.(*stand.Topics); ok && g.Stops == "" { // once more: what was in the producer's hands came last
+	// once more: what was in the producer's hands came last
+	if k, ok := to.(*stand.Topics); ok && g.Stops == "" {
 		if golden.Records, err = k.Now(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,8 @@ const table = `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text NOT 
 
 const row = `INSERT INTO outbox VALUES ('0191e0c0-0000-7000-8000-000000000001', 'order', '10711fa5', 'OrderPlaced', '{"a": 1}')`
 
-// The launchers start what they say, and what they start sends a row to its destination and stops when asked.
+// The launchers start what they say, and what they start sends a row to its destination and stops
+// when asked.
 func TestLaunch(t *testing.T) {
 	run := map[string]func(*testing.T, string, map[string]string) (stop func(context.Context) error, arrived func() string){
 		"connect": func(t *testing.T, db string, source map[string]string) (func(context.Context) error, func() string) {

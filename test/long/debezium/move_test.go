@@ -10,9 +10,10 @@ import (
 	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
-// A running Debezium Server is moved to cdc-relay under load, as docs/from-debezium.md has it, right after its first start, whatever
-// its slot's plugin is: takeover makes the relay's slot next to Debezium's, and says when to stop Debezium. Consumers miss nothing, and
-// get no more twice than waits in the relay's slot by then.
+// A running Debezium Server is moved to cdc-relay under load, as docs/from-debezium.md has it,
+// right after its first start, whatever its slot's plugin is: takeover makes the relay's slot next
+// to Debezium's, and says when to stop Debezium. Consumers miss nothing, and get no more twice than
+// waits in the relay's slot by then.
 func TestMove(t *testing.T) {
 	for _, plugin := range []string{"pgoutput", "decoderbufs"} {
 		for broker, how := range map[string]string{"rabbitmq": "killed", "kafka": "stopped"} {
@@ -35,7 +36,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// takesTheSlot imports Debezium's configuration and takes the place of its slot: s.slot is the relay's from then on.
+// takesTheSlot imports Debezium's configuration and takes the place of its slot: s.slot is the
+// relay's from then on.
 func (s *stage) takesTheSlot(d *debeziumserver.Debezium, kill bool) {
 	s.t.Helper()
 	s.imports(d)

@@ -15,8 +15,9 @@ import (
 	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
-// Back to Debezium, on the relay's slot and under load. With its old offsets it goes on where the slot is, as long as the slot still reads
-// what they name; later it refuses to start, until they are removed. Nothing is lost either way (docs/from-debezium.md).
+// Back to Debezium, on the relay's slot and under load. With its old offsets it goes on where the
+// slot is, as long as the slot still reads what they name; later it refuses to start, until they
+// are removed. Nothing is lost either way (docs/from-debezium.md).
 func TestRollback(t *testing.T) {
 	t.Run("rabbitmq, soon", func(t *testing.T) {
 		s := newStage(t, "rabbitmq")
@@ -29,7 +30,8 @@ func TestRollback(t *testing.T) {
 		s.finish(-1)
 		must(t, second.Stop(s.within()))
 		s.free()
-		// And to the relay again: it sees that the slot has moved without it, and somebody has to say that this is meant.
+		// And to the relay again: it sees that the slot has moved without it, and somebody has to
+		// say that this is meant.
 		relay := runner.Start(t, runner.Build(t), s.config)
 		if code, err := relay.Exit(s.within()); err != nil || code != 3 || !strings.Contains(relay.Log(), "state = 'adopt'") {
 			t.Errorf("the relay ends with %d, %v: %s", code, err, relay.Log())
@@ -41,7 +43,8 @@ func TestRollback(t *testing.T) {
 		s.writes()
 		s.more(500)
 		s.throughTheRelay(first, func() {})
-		// What starts and stops at once has waited until the relay has reported everything that was there.
+		// What starts and stops at once has waited until the relay has reported everything that was
+		// there.
 		s.restartPasses(query[string](s, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, s.slot))
 		refused, err := debeziumserver.LaunchDebezium(debeziumserver.DebeziumOptions{DB: s.db, Source: s.source, Sink: s.sink, Dir: first.Dir()})
 		must(t, err)
@@ -59,8 +62,8 @@ func TestRollback(t *testing.T) {
 	})
 }
 
-// throughTheRelay moves to the relay, has it go on for a while after that, and stops it. Debezium's next start is on the relay's slot and
-// publication.
+// throughTheRelay moves to the relay, has it go on for a while after that, and stops it. Debezium's
+// next start is on the relay's slot and publication.
 func (s *stage) throughTheRelay(d *debeziumserver.Debezium, that func()) {
 	s.t.Helper()
 	s.takesTheSlot(d, false)

@@ -25,8 +25,8 @@ import (
 // bound is how long anything may take that takes seconds on an idle machine.
 const bound = 3 * time.Minute
 
-// stage is a database under load, a broker with a consumer that reads all the time, and what Debezium and the relay are started with,
-// one after the other, on one slot.
+// stage is a database under load, a broker with a consumer that reads all the time, and what
+// Debezium and the relay are started with, one after the other, on one slot.
 type stage struct {
 	t        *testing.T
 	db       string
@@ -88,14 +88,15 @@ func (s *stage) within() context.Context {
 	return ctx
 }
 
-// debezium starts Debezium Server, with the offsets of an earlier one in dir ("": with none), and waits until it streams.
+// debezium starts Debezium Server, with the offsets of an earlier one in dir ("": with none), and
+// waits until it streams.
 func (s *stage) debezium(dir string) *debeziumserver.Debezium {
 	s.t.Helper()
 	return debeziumserver.StartDebezium(s.t, debeziumserver.DebeziumOptions{DB: s.db, Source: s.source, Sink: s.sink, Dir: dir})
 }
 
-// imports makes the relay's configuration: what import debezium makes of the file that Debezium Server runs with. It is left for commands and
-// relays to come.
+// imports makes the relay's configuration: what import debezium makes of the file that Debezium
+// Server runs with. It is left for commands and relays to come.
 func (s *stage) imports(d *debeziumserver.Debezium, flags ...string) {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "cdc-relay.yaml")
@@ -113,8 +114,8 @@ func (s *stage) imports(d *debeziumserver.Debezium, flags ...string) {
 	}
 }
 
-// free waits until nobody holds the slot: the server may notice a while after a process that it has ended, and what is started meanwhile
-// refuses a slot that another program holds.
+// free waits until nobody holds the slot: the server may notice a while after a process that it has
+// ended, and what is started meanwhile refuses a slot that another program holds.
 func (s *stage) free() {
 	s.t.Helper()
 	for ctx := s.within(); query[bool](s, `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, s.slot); pause(ctx) {
@@ -158,8 +159,8 @@ func (s *stage) more(n int) {
 	must(s.t, s.consumer.WaitCount(s.within(), have+n))
 }
 
-// finish ends the load, waits until every committed row has arrived, and asks the checker: lost 0, order per key kept, and no more
-// duplicates than allowed. It returns how many there were.
+// finish ends the load, waits until every committed row has arrived, and asks the checker: lost 0,
+// order per key kept, and no more duplicates than allowed. It returns how many there were.
 func (s *stage) finish(most int) checker.Verdict {
 	s.t.Helper()
 	s.endLoad()
@@ -181,7 +182,8 @@ func (s *stage) finish(most int) checker.Verdict {
 	return verdict
 }
 
-// twice is how many events wait in the relay's slot, from where the other one stood at the end: at most so many arrive twice.
+// twice is how many events wait in the relay's slot, from where the other one stood at the end: at
+// most so many arrive twice.
 func (s *stage) twice() int {
 	s.t.Helper()
 	return query[int](s, `SELECT count(*) FROM (

@@ -1,4 +1,5 @@
-// The text of dates and times: PostgreSQL's (DateStyle ISO) read, ISO 8601 as Java formats it written.
+// The text of dates and times: PostgreSQL's (DateStyle ISO) read, ISO 8601 as Java formats it
+// written.
 
 package columns
 
@@ -16,17 +17,19 @@ const (
 
 // The values that Debezium has for the infinities (PostgresValueConverter).
 const (
-	infinityDays        = -2147472692 // LocalDate -5877611-06-21, of a wrong sign there
-	minusInfinity       = -2147472691
-	infinityMicros      = 9223372036825200000 // PGStatement.DATE_POSITIVE_INFINITY, taken for microseconds
+	infinityDays  = -2147472692 // LocalDate -5877611-06-21, of a wrong sign there
+	minusInfinity = -2147472691
+	// PGStatement.DATE_POSITIVE_INFINITY, taken for microseconds
+	infinityMicros      = 9223372036825200000
 	minusInfinityMicros = -9223372036832400000
 )
 
-// instant is a point in time, its days since 1970 and the microseconds of its day kept apart: PostgreSQL's last timestamps, from
-// the year 294247 on, are more microseconds than 64 bits hold.
+// instant is a point in time, its days since 1970 and the microseconds of its day kept apart:
+// PostgreSQL's last timestamps, from the year 294247 on, are more microseconds than 64 bits hold.
 type instant struct{ days, micros int64 }
 
-// parseTimestamp reads "2025-11-20 12:25:01.5", with an offset from UTC or without, and with " BC" or without.
+// parseTimestamp reads "2025-11-20 12:25:01.5", with an offset from UTC or without, and with " BC"
+// or without.
 func parseTimestamp(text []byte) (at instant, ok bool) {
 	text, bc := cutBC(text)
 	days, rest, ok := parseDays(text, bc)
@@ -56,7 +59,8 @@ func instantOf(micros int64) instant {
 
 func (at instant) millis() int64 { return at.days*connect.MillisPerDay + at.micros/1000 }
 
-// toMicros is what Debezium counts: its seconds stop at what 64 bits of microseconds hold, and the fraction is added all the same.
+// toMicros is what Debezium counts: its seconds stop at what 64 bits of microseconds hold, and the
+// fraction is added all the same.
 func (at instant) toMicros() int64 {
 	const perSecond = 1_000_000
 	seconds := at.days*(microsPerDay/perSecond) + at.micros/perSecond
@@ -164,8 +168,8 @@ func pair(text []byte) int {
 	return 10*int(tens) + int(ones)
 }
 
-// daysOf counts the days from 1970-01-01 in the calendar of today, backwards too: 400 years are 146,097 days, and a year is
-// counted from March, so that the day that comes and goes is its last.
+// daysOf counts the days from 1970-01-01 in the calendar of today, backwards too: 400 years are
+// 146,097 days, and a year is counted from March, so that the day that comes and goes is its last.
 func daysOf(year, month, day int64) int64 {
 	if month <= 2 {
 		year--
@@ -203,7 +207,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// appendDate is ISO_LOCAL_DATE: a year of four digits, with a sign when it has more or lies before the year 0.
+// appendDate is ISO_LOCAL_DATE: a year of four digits, with a sign when it has more or lies before
+// the year 0.
 func appendDate(dst []byte, days int64) []byte {
 	year, month, day := dateOf(days)
 	if year < 0 {
@@ -222,7 +227,8 @@ func appendDate(dst []byte, days int64) []byte {
 	return appendPair(append(dst, '-'), day)
 }
 
-// appendClock is ISO_LOCAL_TIME: hours, minutes and seconds, and a fraction of that many digits; of as many as it has for 0.
+// appendClock is ISO_LOCAL_TIME: hours, minutes and seconds, and a fraction of that many digits; of
+// as many as it has for 0.
 func appendClock(dst []byte, micros int64, digits int) []byte {
 	seconds, fraction := micros/1_000_000, micros%1_000_000
 	dst = appendPair(dst, seconds/3600)

@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A decimal against math/big: its bytes are the shortest two's complement, and its text is the one that it was read from.
+// A decimal against math/big: its bytes are the shortest two's complement, and its text is the one
+// that it was read from.
 func TestDecimalsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,20})?`).Draw(t, "text")

@@ -1,5 +1,5 @@
-// Package columns makes Kafka Connect's schemas and values of PostgreSQL's columns, as Debezium's connector does.
-// It is pure.
+// Package columns makes Kafka Connect's schemas and values of PostgreSQL's columns, as Debezium's
+// connector does. It is pure.
 package columns
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Column makes values of one column's text. It is never changed, and may be used by many at once.
@@ -20,9 +20,10 @@ type Column struct {
 	raw    reader // of bytea
 }
 
-// NewColumn is the column with that shape under these modes (PostgresValueConverter and TableSchemaBuilder of Debezium). The
-// error names a type that Debezium renders in a way that we do not, or not at all.
-func NewColumn(shape outbox.ColumnShape, modes Modes) (*Column, error) {
+// NewColumn is the column with that shape under these modes (PostgresValueConverter and
+// TableSchemaBuilder of Debezium). The error names a type that Debezium renders in a way that we do
+// not, or not at all.
+func NewColumn(shape event.ColumnShape, modes Modes) (*Column, error) {
 	kind, err := kindOf(shape, modes)
 	if err != nil {
 		return nil, fmt.Errorf("column %q: %w", shape.Name, err)
@@ -37,12 +38,13 @@ func NewColumn(shape outbox.ColumnShape, modes Modes) (*Column, error) {
 	return &Column{Name: shape.Name, Schema: &schema, read: kind.read, raw: kind.raw}, nil
 }
 
-// Value is the column's value: text as PostgreSQL printed it, nil for NULL. For NULL in a column with a default it is the
-// default, because the Event Router asks for its fields with Struct.get, which puts the schema's default in the place of a null
-// (the route, the timestamp and the partition it asks for otherwise: there NULL is null).
+// Value is the column's value: text as PostgreSQL printed it, nil for NULL. For NULL in a column
+// with a default it is the default, because the Event Router asks for its fields with Struct.get,
+// which puts the schema's default in the place of a null (the route, the timestamp and the
+// partition it asks for otherwise: there NULL is null).
 //
-// The value refers to text and to scratch, which is returned with what was appended to it. An error is one of the row's: its
-// text says what is wrong and not the value.
+// The value refers to text and to scratch, which is returned with what was appended to it. An error
+// is one of the row's: its text says what is wrong and not the value.
 func (c *Column) Value(scratch, text []byte) (connect.Value, []byte, error) {
 	if text == nil {
 		if c.Schema.Default != nil {
@@ -102,7 +104,7 @@ var simple = map[uint32]columnKind{
 	pgtype.TstzrangeOID: {schema: connect.Schema{Type: connect.String}, read: readText},
 }
 
-func kindOf(shape outbox.ColumnShape, modes Modes) (columnKind, error) {
+func kindOf(shape event.ColumnShape, modes Modes) (columnKind, error) {
 	if shape.Labels != nil {
 		return enumKind(shape.Labels), nil
 	}
@@ -131,7 +133,8 @@ func kindOf(shape outbox.ColumnShape, modes Modes) (columnKind, error) {
 	if t, ok := pgtype.NewMap().TypeForOID(shape.TypeOID); ok {
 		return columnKind{}, fmt.Errorf("type %s is not supported here", t.Name)
 	}
-	return columnKind{}, fmt.Errorf("the type with OID %d is not supported here", shape.TypeOID) // it was dropped since
+	// it was dropped since
+	return columnKind{}, fmt.Errorf("the type with OID %d is not supported here", shape.TypeOID)
 }
 
 // digits is the number of digits of a second's fraction that a time or timestamp keeps.

@@ -9,8 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 )
 
-// parseDecimal reads what PostgreSQL prints for a numeric ("-12.340") and appends its unscaled value (-12340) in the shortest
-// two's complement, as BigInteger.toByteArray gives it, to scratch. Special values are not decimals: see column.go.
+// parseDecimal reads what PostgreSQL prints for a numeric ("-12.340") and appends its unscaled
+// value (-12340) in the shortest two's complement, as BigInteger.toByteArray gives it, to scratch.
+// Special values are not decimals: see column.go.
 func parseDecimal(scratch, text []byte) (v connect.Value, _ []byte, err error) {
 	digits := make([]byte, 0, 64) // on the stack for all but very long ones
 	scale, point := 0, false

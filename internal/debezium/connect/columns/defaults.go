@@ -10,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 )
 
-// The patterns by which PostgresDefaultValueConverter tells a function's call from a literal, and takes out the literal.
+// The patterns by which PostgresDefaultValueConverter tells a function's call from a literal, and
+// takes out the literal.
 var (
 	functionCall = regexp.MustCompile(`^[(]?[A-Za-z0-9_.]+\((?:.+(?:, ?.+)*)?\)`)
 	quoted       = regexp.MustCompile(`'(.*?)'`)
@@ -20,9 +21,9 @@ var currentTimes = map[string]bool{
 	"current_timestamp": true, "current_time": true, "current_date": true, "localtime": true, "localtimestamp": true,
 }
 
-// defaultValue is the default in the column's schema, nil for none: a function's call is the type's filler ("" for a text,
-// 0 for a sequence, zeros for a generated UUID), a literal is what stands between its first two quotes, and what cannot be read
-// as the type is none.
+// defaultValue is the default in the column's schema, nil for none: a function's call is the type's
+// filler ("" for a text, 0 for a sequence, zeros for a generated UUID), a literal is what stands
+// between its first two quotes, and what cannot be read as the type is none.
 func defaultValue(kind columnKind, expression string) (*connect.Value, error) {
 	text, ok := literal(kind, expression)
 	if kind.literal != nil {

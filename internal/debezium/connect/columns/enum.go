@@ -17,8 +17,8 @@ func enumKind(labels []string) columnKind {
 
 var errNoLiteral = errors.New("the default is no label")
 
-// enumLiteral is the label in a default such as 'new'::state. Debezium takes what stands between the first and the last quote as
-// it is, and no other expression.
+// enumLiteral is the label in a default such as 'new'::state. Debezium takes what stands between
+// the first and the last quote as it is, and no other expression.
 func enumLiteral(expression string) (string, error) {
 	cast := strings.LastIndex(expression, "::")
 	if cast < 0 {

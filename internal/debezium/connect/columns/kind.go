@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 )
 
-// reader makes a value of a text that PostgreSQL printed, with DateStyle ISO and bytea_output hex. What it cannot take from
-// text it appends to scratch, and gives back scratch as it is then.
+// reader makes a value of a text that PostgreSQL printed, with DateStyle ISO and bytea_output hex.
+// What it cannot take from text it appends to scratch, and gives back scratch as it is then.
 type reader func(scratch, text []byte) (connect.Value, []byte, error)
 
 // columnKind is what a column's type gives.
@@ -19,7 +19,8 @@ type columnKind struct {
 	raw    reader // of bytea's bytes
 	parse  reader // of a default's literal; nil: Debezium reads no defaults of this type
 	filler string // what stands for a default that a function makes
-	// literal takes a default's literal out of its expression in another way than the usual one; nil: in that one
+	// literal takes a default's literal out of its expression in another way than the usual one;
+	// nil: in that one
 	literal func(expression string) (string, error)
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/javatext"
 )
 
-// numericKind is numeric's schema and reader (PostgresValueConverter.numericSchema, convertDecimal).
+// numericKind is numeric's schema and reader (PostgresValueConverter.numericSchema,
+// convertDecimal).
 func numericKind(typmod int32, mode DecimalMode) (columnKind, error) {
 	precision, scale := 0, 0
 	if typmod >= 4 {
@@ -37,7 +38,8 @@ func numericKind(typmod int32, mode DecimalMode) (columnKind, error) {
 	return columnKind{schema: schema, read: read, parse: read, filler: "0.0"}, nil
 }
 
-// variableScale is VariableScaleDecimal: what a numeric without precision is, each value with a scale of its own.
+// variableScale is VariableScaleDecimal: what a numeric without precision is, each value with a
+// scale of its own.
 var variableScale = connect.Schema{
 	Type: connect.Struct, Name: "io.debezium.data.VariableScaleDecimal", Version: connect.Versioned(1), Doc: "Variable scaled decimal",
 	Fields: []connect.Field{{Name: "scale", Schema: &connect.Schema{Type: connect.Int32}}, {Name: "value", Schema: &connect.Schema{Type: connect.Bytes}}},
@@ -58,7 +60,8 @@ func special(text []byte) (f float64, name string) {
 
 var errSpecial = errors.New("NaN and Infinity need decimal.handling.mode string or double")
 
-// fixedScale reads a decimal and gives it the column's scale; one that has more digits than that does not fit.
+// fixedScale reads a decimal and gives it the column's scale; one that has more digits than that
+// does not fit.
 func fixedScale(scale int) reader {
 	return func(scratch, text []byte) (connect.Value, []byte, error) {
 		if _, name := special(text); name != "" {
@@ -79,8 +82,8 @@ func fixedScale(scale int) reader {
 	}
 }
 
-// rescale cuts zeros off the end of text's fraction until it has scale digits, or says how many zeros are missing. When a point
-// is missing as well it is part of the text that is returned.
+// rescale cuts zeros off the end of text's fraction until it has scale digits, or says how many
+// zeros are missing. When a point is missing as well it is part of the text that is returned.
 func rescale(text []byte, scale int) (cut []byte, missing int, ok bool) {
 	point := len(text)
 	for i, c := range text {
@@ -144,7 +147,8 @@ func readDecimalDouble(scratch, text []byte) (connect.Value, []byte, error) {
 	return connect.Value{Kind: connect.Float, Float: f}, scratch, nil
 }
 
-// decimalDouble reads a default: one that the column's scale cannot hold is none, nor is NaN a BigDecimal.
+// decimalDouble reads a default: one that the column's scale cannot hold is none, nor is NaN a
+// BigDecimal.
 func decimalDouble(scale int, variable bool) reader {
 	exact := decimalString(scale, variable)
 	return func(scratch, text []byte) (connect.Value, []byte, error) {
@@ -155,7 +159,8 @@ func decimalDouble(scale int, variable bool) reader {
 	}
 }
 
-// readDecimalString is BigDecimal.toPlainString, which is what PostgreSQL prints; the special values have names of their own.
+// readDecimalString is BigDecimal.toPlainString, which is what PostgreSQL prints; the special
+// values have names of their own.
 func readDecimalString(scratch, text []byte) (connect.Value, []byte, error) {
 	if _, name := special(text); name != "" {
 		return connect.TextValue([]byte(name)), scratch, nil

@@ -1,4 +1,5 @@
-// Readers of numbers, booleans, texts and bytes (PgOutputColumnValue and the converters of JdbcValueConverters).
+// Readers of numbers, booleans, texts and bytes (PgOutputColumnValue and the converters of
+// JdbcValueConverters).
 
 package columns
 
@@ -83,7 +84,8 @@ func parseUUID(scratch, text []byte) (connect.Value, []byte, error) {
 	return v, scratch, nil
 }
 
-// byteaKind is bytea's schema and reader under binary.handling.mode. Debezium reads no defaults of it.
+// byteaKind is bytea's schema and reader under binary.handling.mode. Debezium reads no defaults of
+// it.
 func byteaKind(mode BinaryMode) columnKind {
 	schema, raw := connect.Schema{Type: connect.String}, readBuffer
 	switch mode {

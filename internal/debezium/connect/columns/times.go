@@ -61,7 +61,8 @@ func timestampKind(digits int, mode TimeMode) columnKind {
 	return columnKind{schema: logical(connect.Int64, "io.debezium.time.MicroTimestamp"), read: read, parse: read, filler: epoch}
 }
 
-// timestamptzKind is the same in every mode: text in UTC, its fraction as long as the column's (all of it when that is 0).
+// timestamptzKind is the same in every mode: text in UTC, its fraction as long as the column's (all
+// of it when that is 0).
 func timestamptzKind(digits int) columnKind {
 	read := func(scratch, text []byte) (connect.Value, []byte, error) {
 		if string(text) == "infinity" || string(text) == "-infinity" {

@@ -7,26 +7,26 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/expand"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // usual are the columns and converters of nearly every outbox.
 func usual(t testing.TB) map[string]func(scratch, dst []byte) ([]byte, []byte) {
 	generated := "gen_random_uuid()"
 	texts := map[string]struct {
-		shape outbox.ColumnShape
+		shape event.ColumnShape
 		text  string
 	}{
-		"uuid":        {outbox.ColumnShape{TypeOID: pgtype.UUIDOID, Typmod: -1, NotNull: true, Default: &generated}, "6f1c54a2-6c2c-4f3a-9a63-0d4c6a3f0c11"},
-		"varchar":     {outbox.ColumnShape{TypeOID: pgtype.VarcharOID, Typmod: 259, NotNull: true}, "10711fa5-with-\"quotes\"-é-😀"},
-		"jsonb":       {outbox.ColumnShape{TypeOID: pgtype.JSONBOID, Typmod: -1}, `{"id": 4711, "lines": [{"sku": "a-1", "n": 2}], "name": "Grüße", "paid": true}`},
-		"bigint":      {outbox.ColumnShape{TypeOID: pgtype.Int8OID, Typmod: -1}, "9223372036854775807"},
-		"boolean":     {outbox.ColumnShape{TypeOID: pgtype.BoolOID, Typmod: -1}, "t"},
-		"double":      {outbox.ColumnShape{TypeOID: pgtype.Float8OID, Typmod: -1}, "12.75"},
-		"bytea":       {outbox.ColumnShape{TypeOID: pgtype.ByteaOID, Typmod: -1}, `\x00ff1020`},
-		"timestamp":   {outbox.ColumnShape{TypeOID: pgtype.TimestampOID, Typmod: -1}, "2025-11-20 12:25:01.123456"},
-		"timestamptz": {outbox.ColumnShape{TypeOID: pgtype.TimestamptzOID, Typmod: -1}, "2025-11-20 12:25:01.123456+00"},
-		"numeric":     {outbox.ColumnShape{TypeOID: pgtype.NumericOID, Typmod: 4 + 10<<16 + 2}, "12345.67"},
+		"uuid":        {event.ColumnShape{TypeOID: pgtype.UUIDOID, Typmod: -1, NotNull: true, Default: &generated}, "6f1c54a2-6c2c-4f3a-9a63-0d4c6a3f0c11"},
+		"varchar":     {event.ColumnShape{TypeOID: pgtype.VarcharOID, Typmod: 259, NotNull: true}, "10711fa5-with-\"quotes\"-é-😀"},
+		"jsonb":       {event.ColumnShape{TypeOID: pgtype.JSONBOID, Typmod: -1}, `{"id": 4711, "lines": [{"sku": "a-1", "n": 2}], "name": "Grüße", "paid": true}`},
+		"bigint":      {event.ColumnShape{TypeOID: pgtype.Int8OID, Typmod: -1}, "9223372036854775807"},
+		"boolean":     {event.ColumnShape{TypeOID: pgtype.BoolOID, Typmod: -1}, "t"},
+		"double":      {event.ColumnShape{TypeOID: pgtype.Float8OID, Typmod: -1}, "12.75"},
+		"bytea":       {event.ColumnShape{TypeOID: pgtype.ByteaOID, Typmod: -1}, `\x00ff1020`},
+		"timestamp":   {event.ColumnShape{TypeOID: pgtype.TimestampOID, Typmod: -1}, "2025-11-20 12:25:01.123456"},
+		"timestamptz": {event.ColumnShape{TypeOID: pgtype.TimestamptzOID, Typmod: -1}, "2025-11-20 12:25:01.123456+00"},
+		"numeric":     {event.ColumnShape{TypeOID: pgtype.NumericOID, Typmod: 4 + 10<<16 + 2}, "12345.67"},
 	}
 	ways := map[string]func(scratch, dst []byte) ([]byte, []byte){}
 	for name, c := range texts {

@@ -1,5 +1,5 @@
-// Package converter makes the bytes of a message's key, value or header of a value and its schema, as Kafka Connect's
-// and Debezium's converters do. It is pure.
+// Package converter makes the bytes of a message's key, value or header of a value and its schema,
+// as Kafka Connect's and Debezium's converters do. It is pure.
 package converter
 
 import (
@@ -11,15 +11,17 @@ import (
 
 // Converter is one of Kafka Connect's converters, or of Debezium's.
 //
-// Append appends the value's bytes to dst. null says that there are none: the record's key, value or header is null, which an
-// empty string is not. schema is nil only for the null that a tombstone is, and for a payload whose expansion left none. An
-// error is what makes Debezium's task fail; it never holds the value.
+// Append appends the value's bytes to dst. null says that there are none: the record's key, value
+// or header is null, which an empty string is not. schema is nil only for the null that a tombstone
+// is, and for a payload whose expansion left none. An error is what makes Debezium's task fail; it
+// never holds the value.
 type Converter interface {
 	Append(dst []byte, schema *connect.Schema, v connect.Value) (out []byte, null bool, err error)
 }
 
-// StringConverter is org.apache.kafka.connect.storage.StringConverter (Debezium Server's format simplestring), in UTF-8: the
-// text that the Java object's toString gives, whatever the schema says.
+// StringConverter is org.apache.kafka.connect.storage.StringConverter (Debezium Server's format
+// simplestring), in UTF-8: the text that the Java object's toString gives, whatever the schema
+// says.
 type StringConverter struct{}
 
 // Append implements Converter.
@@ -34,7 +36,8 @@ func (StringConverter) Append(dst []byte, schema *connect.Schema, v connect.Valu
 	return out, false, nil
 }
 
-// ByteArrayConverter is org.apache.kafka.connect.converters.ByteArrayConverter: bytes as they are, and nothing but bytes.
+// ByteArrayConverter is org.apache.kafka.connect.converters.ByteArrayConverter: bytes as they are,
+// and nothing but bytes.
 type ByteArrayConverter struct{}
 
 // Append implements Converter.
@@ -52,8 +55,8 @@ func (ByteArrayConverter) Append(dst []byte, schema *connect.Schema, v connect.V
 	}
 }
 
-// BinaryDataConverter is io.debezium.converters.BinaryDataConverter (Debezium Server's format binary): bytes as they are,
-// everything else by the delegate, without which it is an error.
+// BinaryDataConverter is io.debezium.converters.BinaryDataConverter (Debezium Server's format
+// binary): bytes as they are, everything else by the delegate, without which it is an error.
 type BinaryDataConverter struct {
 	Delegate Converter // nil: none
 }
@@ -72,8 +75,9 @@ func (c BinaryDataConverter) Append(dst []byte, schema *connect.Schema, v connec
 	return delegate(c.Delegate, "BinaryDataConverter", dst, schema, v)
 }
 
-// LegacyByteArrayConverter is io.debezium.converters.ByteArrayConverter, which came before BinaryDataConverter and knows byte[]
-// only. The PostgreSQL connector gives bytea as a ByteBuffer, so that even bytes go to the delegate there.
+// LegacyByteArrayConverter is io.debezium.converters.ByteArrayConverter, which came before
+// BinaryDataConverter and knows byte[] only. The PostgreSQL connector gives bytea as a ByteBuffer,
+// so that even bytes go to the delegate there.
 type LegacyByteArrayConverter struct {
 	Delegate Converter // nil: none
 }

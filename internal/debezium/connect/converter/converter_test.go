@@ -7,10 +7,10 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-func column(t *testing.T, shape outbox.ColumnShape, modes columns.Modes) *columns.Column {
+func column(t *testing.T, shape event.ColumnShape, modes columns.Modes) *columns.Column {
 	t.Helper()
 	c, err := columns.NewColumn(shape, modes)
 	if err != nil {
@@ -30,13 +30,13 @@ func value(t *testing.T, c *columns.Column, text []byte) connect.Value {
 
 // What a consumer of Kafka sees for the usual columns under the usual converters.
 func TestTheUsualColumns(t *testing.T) {
-	varchar := outbox.ColumnShape{Name: "aggregateid", TypeOID: pgtype.VarcharOID, Typmod: 259, NotNull: true}
-	jsonb := outbox.ColumnShape{Name: "payload", TypeOID: pgtype.JSONBOID, Typmod: -1}
+	varchar := event.ColumnShape{Name: "aggregateid", TypeOID: pgtype.VarcharOID, Typmod: 259, NotNull: true}
+	jsonb := event.ColumnShape{Name: "payload", TypeOID: pgtype.JSONBOID, Typmod: -1}
 	generated := "gen_random_uuid()"
-	id := outbox.ColumnShape{Name: "id", TypeOID: pgtype.UUIDOID, Typmod: -1, NotNull: true, Default: &generated}
+	id := event.ColumnShape{Name: "id", TypeOID: pgtype.UUIDOID, Typmod: -1, NotNull: true, Default: &generated}
 	for _, c := range []struct {
 		name      string
-		shape     outbox.ColumnShape
+		shape     event.ColumnShape
 		converter Converter
 		text      string // "-" is NULL
 		want      string // "-" is null

@@ -1,4 +1,5 @@
-// SimpleHeaderConverter: what Kafka Connect's runtime uses for headers when nothing else is configured.
+// SimpleHeaderConverter: what Kafka Connect's runtime uses for headers when nothing else is
+// configured.
 
 package converter
 
@@ -8,8 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 )
 
-// SimpleHeaderConverter is org.apache.kafka.connect.storage.SimpleHeaderConverter: scalars as their text without quotes, bytes
-// as base64, null as a null header value (Values.convertToString of connect-api).
+// SimpleHeaderConverter is org.apache.kafka.connect.storage.SimpleHeaderConverter: scalars as their
+// text without quotes, bytes as base64, null as a null header value (Values.convertToString of
+// connect-api).
 type SimpleHeaderConverter struct{}
 
 // Append implements Converter.
@@ -24,7 +26,8 @@ func (SimpleHeaderConverter) Append(dst []byte, schema *connect.Schema, v connec
 	return out, false, nil
 }
 
-// appendHeader appends a value; one that is embedded in a list or struct has quotes where it is a string or bytes.
+// appendHeader appends a value; one that is embedded in a list or struct has quotes where it is a
+// string or bytes.
 func appendHeader(dst []byte, schema *connect.Schema, v connect.Value, embedded bool) (_ []byte, err error) {
 	switch v.Kind {
 	case connect.Text:
@@ -83,8 +86,8 @@ func appendEmbedded(dst, s []byte) []byte {
 	return append(dst, '"')
 }
 
-// appendHeaderMoment chooses the pattern by the value, not by the schema, as Values.dateFormatFor does: a time for everything
-// before 1970-01-02, a date for midnights, else a timestamp.
+// appendHeaderMoment chooses the pattern by the value, not by the schema, as Values.dateFormatFor
+// does: a time for everything before 1970-01-02, a date for midnights, else a timestamp.
 func appendHeaderMoment(dst []byte, v connect.Value) []byte {
 	switch {
 	case v.Int < connect.MillisPerDay:

@@ -13,16 +13,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/javatext"
 )
 
-// JSONConverter is org.apache.kafka.connect.json.JsonConverter (Debezium Server's formats json and jsonbytearray). The zero
-// value is not its default: that has Schemas and ReplaceNulls set.
+// JSONConverter is org.apache.kafka.connect.json.JsonConverter (Debezium Server's formats json and
+// jsonbytearray). The zero value is not its default: that has Schemas and ReplaceNulls set.
 type JSONConverter struct {
 	Schemas      bool // schemas.enable: {"schema":…,"payload":…}
 	Numeric      bool // decimal.format NUMERIC instead of BASE64
 	ReplaceNulls bool // replace.null.with.default
 }
 
-// Append implements Converter. Nothing but the null of a tombstone, which has no schema, is null: a null that has a schema is
-// the text null.
+// Append implements Converter. Nothing but the null of a tombstone, which has no schema, is null: a
+// null that has a schema is the text null.
 func (c JSONConverter) Append(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
 	if schema == nil && v.Kind == connect.Null {
 		return dst, true, nil
@@ -46,7 +46,8 @@ func (c JSONConverter) Append(dst []byte, schema *connect.Schema, v connect.Valu
 	return out, false, nil
 }
 
-// appendSchema appends a schema's JSON (JsonConverter.asJsonSchema): the keys in this order, and the field's name last.
+// appendSchema appends a schema's JSON (JsonConverter.asJsonSchema): the keys in this order, and
+// the field's name last.
 func (c JSONConverter) appendSchema(dst []byte, s *connect.Schema, field string, depth int) (_ []byte, err error) {
 	if s == nil {
 		return append(dst, "null"...), nil
@@ -110,7 +111,8 @@ func (c JSONConverter) appendSchema(dst []byte, s *connect.Schema, field string,
 
 // appendValue appends a value's JSON (JsonConverter.convertToJson).
 //
-// depth is that of the arrays and objects around it: Jackson's StreamWriteConstraints allow as many as its reader.
+// depth is that of the arrays and objects around it: Jackson's StreamWriteConstraints allow as many
+// as its reader.
 func (c JSONConverter) appendValue(dst []byte, s *connect.Schema, v connect.Value, depth int) ([]byte, error) {
 	if err := misfit(s, v); err != nil {
 		return dst, err

@@ -16,10 +16,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/expand"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/javatext"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// testdata/*.jsonl are questions and what Debezium 3.6.1.Final with Kafka Connect 4.3.0 answered: testdata/oracle makes them.
+// testdata/*.jsonl are questions and what Debezium 3.6.1.Final with Kafka Connect 4.3.0 answered:
+// testdata/oracle makes them.
 
 // questions calls ask with each line of a file of answers.
 func questions[T any](t *testing.T, name string, ask func(t *testing.T, line int, q T)) {
@@ -93,7 +94,7 @@ type columnQuestion struct {
 
 func TestColumnsAsDebeziumHasThem(t *testing.T) {
 	questions(t, "columns.jsonl", func(t *testing.T, line int, q columnQuestion) {
-		shape := outbox.ColumnShape{Name: "c", TypeOID: q.OID, Typmod: q.Typmod, NotNull: q.NotNull, Default: q.Default}
+		shape := event.ColumnShape{Name: "c", TypeOID: q.OID, Typmod: q.Typmod, NotNull: q.NotNull, Default: q.Default}
 		c := column(t, shape, modes(t, q.Modes))
 		var text []byte
 		if q.Text != nil {

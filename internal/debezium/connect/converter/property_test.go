@@ -10,10 +10,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/expand"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// The expansion against encoding/json: the same document, but for nulls and empty arrays, which are left out.
+// The expansion against encoding/json: the same document, but for nulls and empty arrays, which are
+// left out.
 func TestExpansionKeepsTheDocument(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := expand.Expander{Name: "payload", NullsAsBytes: rapid.Bool().Draw(t, "nulls"), EmptyAsString: rapid.Bool().Draw(t, "empty")}
@@ -112,7 +113,7 @@ func FuzzColumns(f *testing.F) {
 	}
 	var oids []uint32
 	for oid := range uint32(5000) {
-		if _, err := columns.NewColumn(outbox.ColumnShape{TypeOID: oid, Typmod: -1}, columns.Modes{}); err == nil {
+		if _, err := columns.NewColumn(event.ColumnShape{TypeOID: oid, Typmod: -1}, columns.Modes{}); err == nil {
 			oids = append(oids, oid)
 		}
 	}
@@ -120,7 +121,7 @@ func FuzzColumns(f *testing.F) {
 		m := columns.Modes{Binary: columns.BinaryMode(mode % 4), Time: columns.TimeMode(mode / 4 % 6), Decimal: columns.DecimalMode(mode % 3)}
 		expression := string(text)
 		for _, oid := range oids {
-			c, err := columns.NewColumn(outbox.ColumnShape{Name: "c", TypeOID: oid, Typmod: typmod, Default: &expression}, m)
+			c, err := columns.NewColumn(event.ColumnShape{Name: "c", TypeOID: oid, Typmod: typmod, Default: &expression}, m)
 			if err != nil {
 				continue
 			}

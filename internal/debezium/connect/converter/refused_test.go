@@ -10,22 +10,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/expand"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // What we cannot render as Debezium does is refused, by the type's name and the column's.
 func TestTypesThatAreRefusedByName(t *testing.T) {
 	infinity := "'infinity'::timestamp without time zone"
 	for _, c := range []struct {
-		shape outbox.ColumnShape
+		shape event.ColumnShape
 		want  string
 	}{
-		{outbox.ColumnShape{Name: "took", TypeOID: pgtype.IntervalOID, Typmod: -1}, `column "took": type interval is not supported`},
-		{outbox.ColumnShape{Name: "tags", TypeOID: pgtype.TextArrayOID, Typmod: -1}, `column "tags": type _text is not supported`},
-		{outbox.ColumnShape{Name: "kind", TypeOID: 16_400, Typmod: -1}, `column "kind": the type with OID 16400`},
-		{outbox.ColumnShape{Name: "set", TypeOID: 16_400, Typmod: -1, Type: "hstore"}, `column "set": type hstore is not supported`},
-		{outbox.ColumnShape{Name: "n", TypeOID: pgtype.NumericOID, Typmod: 4 + 5<<16 + 2046}, `column "n": type numeric with a negative scale`},
-		{outbox.ColumnShape{Name: "at", TypeOID: pgtype.TimestampOID, Typmod: -1, Default: &infinity}, `column "at": a default of infinity`},
+		{event.ColumnShape{Name: "took", TypeOID: pgtype.IntervalOID, Typmod: -1}, `column "took": type interval is not supported`},
+		{event.ColumnShape{Name: "tags", TypeOID: pgtype.TextArrayOID, Typmod: -1}, `column "tags": type _text is not supported`},
+		{event.ColumnShape{Name: "kind", TypeOID: 16_400, Typmod: -1}, `column "kind": the type with OID 16400`},
+		{event.ColumnShape{Name: "set", TypeOID: 16_400, Typmod: -1, Type: "hstore"}, `column "set": type hstore is not supported`},
+		{event.ColumnShape{Name: "n", TypeOID: pgtype.NumericOID, Typmod: 4 + 5<<16 + 2046}, `column "n": type numeric with a negative scale`},
+		{event.ColumnShape{Name: "at", TypeOID: pgtype.TimestampOID, Typmod: -1, Default: &infinity}, `column "at": a default of infinity`},
 	} {
 		if _, err := columns.NewColumn(c.shape, columns.Modes{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %s", c.shape, err, c.want)
@@ -36,7 +36,7 @@ func TestTypesThatAreRefusedByName(t *testing.T) {
 // A row's fault names the column, and never the value: it may be anybody's.
 func TestFaultsDoNotTellTheValue(t *testing.T) {
 	for _, oid := range []uint32{pgtype.Int2OID, pgtype.Int8OID, pgtype.Float4OID, pgtype.NumericOID, pgtype.ByteaOID, pgtype.DateOID, pgtype.TimeOID, pgtype.TimestampOID, pgtype.TimestamptzOID, pgtype.TimetzOID} {
-		c := column(t, outbox.ColumnShape{Name: "c", TypeOID: oid, Typmod: -1}, columns.Modes{})
+		c := column(t, event.ColumnShape{Name: "c", TypeOID: oid, Typmod: -1}, columns.Modes{})
 		_, _, err := c.Value(nil, []byte("secret"))
 		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), `column "c"`) {
 			t.Errorf("type %d: %v", oid, err)
@@ -44,10 +44,11 @@ func TestFaultsDoNotTellTheValue(t *testing.T) {
 	}
 }
 
-// The payload of an event comes decoded where it is bytea; it is the same value as that of the text.
+// The payload of an event comes decoded where it is bytea; it is the same value as that of the
+// text.
 func TestByteaThatIsDecodedAlready(t *testing.T) {
 	for mode := range columns.BinaryModes {
-		c := column(t, outbox.ColumnShape{Name: "payload", TypeOID: pgtype.ByteaOID, Typmod: -1}, columns.Modes{Binary: columns.BinaryMode(mode)})
+		c := column(t, event.ColumnShape{Name: "payload", TypeOID: pgtype.ByteaOID, Typmod: -1}, columns.Modes{Binary: columns.BinaryMode(mode)})
 		for _, data := range [][]byte{nil, {}, {0, 0xFF, 'a'}} {
 			var text []byte
 			if data != nil {
@@ -63,7 +64,7 @@ func TestByteaThatIsDecodedAlready(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := column(t, outbox.ColumnShape{TypeOID: pgtype.TextOID}, columns.Modes{}).Binary(nil, []byte("x")); err == nil {
+	if _, _, err := column(t, event.ColumnShape{TypeOID: pgtype.TextOID}, columns.Modes{}).Binary(nil, []byte("x")); err == nil {
 		t.Error("a text is no bytea")
 	}
 }
@@ -75,7 +76,8 @@ func hexOf(data []byte) (out []byte) {
 	return out
 }
 
-// A tombstone has no schema and no value: every converter makes null of it. A null that has a schema is one only without JSON.
+// A tombstone has no schema and no value: every converter makes null of it. A null that has a
+// schema is one only without JSON.
 func TestNulls(t *testing.T) {
 	for name, c := range converters {
 		if out, null, err := c.Append([]byte("x"), nil, connect.Value{}); err != nil || !null || string(out) != "x" {
@@ -96,7 +98,8 @@ func TestNulls(t *testing.T) {
 	}
 }
 
-// What ends Debezium is text to us, which only StringConverter takes: the other converters make a dead letter of it.
+// What ends Debezium is text to us, which only StringConverter takes: the other converters make a
+// dead letter of it.
 func TestExpansionsThatEndDebezium(t *testing.T) {
 	for _, text := range []string{`[1]`, `{"a":9223372036854775808}`, `{"a":[{"x":1},{"x":2147483648}]}`, `{"a":[{"x":2147483648},{"x":1}]}`} {
 		e := expand.Expander{Name: "payload"}

@@ -1,4 +1,5 @@
-// Values as Java's toString gives them: what StringConverter sends, and most of SimpleHeaderConverter.
+// Values as Java's toString gives them: what StringConverter sends, and most of
+// SimpleHeaderConverter.
 
 package converter
 
@@ -29,7 +30,8 @@ func appendString(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, 
 	case connect.Decimal:
 		return javatext.AppendDecimal(dst, v), nil
 	case connect.Buffer:
-		// What java.nio.HeapByteBuffer says of itself; of no use to anybody, but it is what is sent.
+		// What java.nio.HeapByteBuffer says of itself; of no use to anybody, but it is what is
+		// sent.
 		dst = append(dst, "java.nio.HeapByteBuffer[pos=0 lim="...)
 		dst = strconv.AppendInt(dst, int64(len(v.Data)), 10)
 		dst = append(dst, " cap="...)
@@ -66,8 +68,8 @@ func appendListString(dst []byte, schema *connect.Schema, v connect.Value) (_ []
 	return append(dst, ']'), nil
 }
 
-// appendRecordString is Struct.toString, which leaves out fields that are null. That a value is of its schema's type is a
-// matter of Struct.put, which comes before any converter.
+// appendRecordString is Struct.toString, which leaves out fields that are null. That a value is of
+// its schema's type is a matter of Struct.put, which comes before any converter.
 func appendRecordString(dst []byte, schema *connect.Schema, v connect.Value) (_ []byte, err error) {
 	dst = append(dst, "Struct{"...)
 	first := true
@@ -96,7 +98,8 @@ func appendRecordString(dst []byte, schema *connect.Schema, v connect.Value) (_ 
 	return append(dst, '}'), nil
 }
 
-// appendEncodable appends a text of an expanded payload, in which surrogates may stand alone: Java encodes those as "?".
+// appendEncodable appends a text of an expanded payload, in which surrogates may stand alone: Java
+// encodes those as "?".
 func appendEncodable(dst, text []byte) []byte {
 	if utf8.Valid(text) {
 		return append(dst, text...)
@@ -112,8 +115,8 @@ func appendEncodable(dst, text []byte) []byte {
 	return dst
 }
 
-// misfit says whether a value is not of its schema's type where that can happen: after an expansion that failed half-way, whose
-// schema is the expanded one and whose value is the text.
+// misfit says whether a value is not of its schema's type where that can happen: after an expansion
+// that failed half-way, whose schema is the expanded one and whose value is the text.
 func misfit(s *connect.Schema, v connect.Value) error {
 	switch {
 	case s == nil:

@@ -4,7 +4,8 @@ package expand
 
 import "github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 
-// items is the schema of an array's members: that of the first which is not null, or of all objects merged.
+// items is the schema of an array's members: that of the first which is not null, or of all objects
+// merged.
 func (x *expansion) items(key string, array *node) (*connect.Schema, error) {
 	first, err := sample(array)
 	if err != nil {
@@ -38,7 +39,8 @@ func (x *expansion) items(key string, array *node) (*connect.Schema, error) {
 	return merged, nil
 }
 
-// sample is an array's first member that is not null, after a look at whether all are of one type; nil when all are null.
+// sample is an array's first member that is not null, after a look at whether all are of one type;
+// nil when all are null.
 func sample(array *node) (*node, error) {
 	var first *node
 	for i := range array.items {
@@ -62,8 +64,9 @@ func kindOfSchema(k nodeKind) nodeKind {
 	return k
 }
 
-// merge is mergeSchema: the fields of all, each with the schema that it has first, unless that is the bytes of a null. What was
-// merged of different shapes is not optional any more (SchemaUtil.copySchemaBasics forgets that).
+// merge is mergeSchema: the fields of all, each with the schema that it has first, unless that is
+// the bytes of a null. What was merged of different shapes is not optional any more
+// (SchemaUtil.copySchemaBasics forgets that).
 func (x *expansion) merge(merged *connect.Schema, shapes []*connect.Schema) {
 	places := map[string]int{}
 	for _, s := range shapes {
@@ -78,7 +81,8 @@ func (x *expansion) merge(merged *connect.Schema, shapes []*connect.Schema) {
 			}
 		}
 	}
-	// In whatever order they are merged, the result is this one when the fields of each are the first of all of them.
+	// In whatever order they are merged, the result is this one when the fields of each are the
+	// first of all of them.
 	for _, s := range shapes {
 		for i, f := range s.Fields {
 			known := merged.Fields[i]

@@ -27,7 +27,8 @@ func TestExpansionsAreBounded(t *testing.T) {
 	if _, err := e.Expand(text); !errors.Is(err, errMembers) {
 		t.Errorf("objects that swell: %v", err)
 	}
-	// Jackson's own limits, seen on 2.21.2: names of 50,000 characters are read, longer ones are not.
+	// Jackson's own limits, seen on 2.21.2: names of 50,000 characters are read, longer ones are
+	// not.
 	for n, unchanged := range map[int]bool{maxName: false, maxName + 1: true} {
 		if x, err := e.Expand([]byte(`{"` + strings.Repeat("n", n) + `":1}`)); err != nil || x.Unchanged != unchanged {
 			t.Errorf("a name of %d: %v, %v", n, x.Unchanged, err)

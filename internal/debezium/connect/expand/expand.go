@@ -1,5 +1,5 @@
-// Package expand is table.expand.json.payload: the payload's text becomes a struct, with a schema that is made of it.
-// It is pure.
+// Package expand is table.expand.json.payload: the payload's text becomes a struct, with a schema
+// that is made of it. It is pure.
 package expand
 
 import (
@@ -9,24 +9,32 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 )
 
-// Expander makes a schema and a value of a JSON text, as the Event Router does with table.expand.json.payload (JsonSchemaData).
+// Expander makes a schema and a value of a JSON text, as the Event Router does with
+// table.expand.json.payload (JsonSchemaData).
 type Expander struct {
-	Name          string           // of the payload column: the root's name, and the beginning of all others
-	NullsAsBytes  bool             // table.json.payload.null.behavior optional_bytes: nulls stay; else they are left out
-	EmptyAsString bool             // table.json.payload.empty.array.behavior optional_string: empty arrays stay (Debezium 3.7)
-	Names         connect.NameMode // field.name.adjustment.mode of the transformation; a member whose name it changes is null
+	// of the payload column: the root's name, and the beginning of all others
+	Name string
+	// table.json.payload.null.behavior optional_bytes: nulls stay; else they are left out
+	NullsAsBytes bool
+	// table.json.payload.empty.array.behavior optional_string: empty arrays stay (Debezium 3.7)
+	EmptyAsString bool
+	// field.name.adjustment.mode of the transformation; a member whose name it changes is null
+	Names connect.NameMode
 }
 
 // Expansion is what became of a payload.
 //
-// Unchanged: the text is not what can be expanded, and goes on as it is, with its column's schema (Debezium warns).
+// Unchanged: the text is not what can be expanded, and goes on as it is, with its column's schema
+// (Debezium warns).
 //
-// A Value that is Text: Debezium had made the schema when making the value failed (a number beyond 64 bits, an array at the top,
-// an array of arrays that differ), and goes on with the new schema and the old text. StringConverter then sends the text; every
-// other converter fails, and so does an envelope. Append of this package says the same.
+// A Value that is Text: Debezium had made the schema when making the value failed (a number beyond
+// 64 bits, an array at the top, an array of arrays that differ), and goes on with the new schema
+// and the old text. StringConverter then sends the text; every other converter fails, and so does
+// an envelope. Append of this package says the same.
 //
-// Ragged: objects of one array have different fields. Debezium merges their schemas in the order of a hash set, which is
-// another one in each JVM: its order of fields cannot be met, ours is that of the document.
+// Ragged: objects of one array have different fields. Debezium merges their schemas in the order of
+// a hash set, which is another one in each JVM: its order of fields cannot be met, ours is that of
+// the document.
 type Expansion struct {
 	Schema    *connect.Schema
 	Value     connect.Value
@@ -36,7 +44,8 @@ type Expansion struct {
 
 // Expand expands a payload that is not NULL.
 //
-// The error is for a payload of more than 1,048,576 members, or one that merged schemas would swell to that: it costs too much.
+// The error is for a payload of more than 1,048,576 members, or one that merged schemas would swell
+// to that: it costs too much.
 func (e *Expander) Expand(text []byte) (Expansion, error) {
 	if len(text) == 0 || text[0] != '{' && text[0] != '[' {
 		return Expansion{Unchanged: true}, nil
@@ -144,7 +153,8 @@ func fieldIndex(s *connect.Schema, name string) int {
 	return slices.IndexFunc(s.Fields, func(f connect.Field) bool { return f.Name == name })
 }
 
-// record is the node's value as that struct; false where Connect would find a value that is not of its schema's type.
+// record is the node's value as that struct; false where Connect would find a value that is not of
+// its schema's type.
 func (x *expansion) record(n *node, s *connect.Schema) (connect.Value, bool) {
 	if x.members += len(s.Fields); n.kind != objectNode || s.Type != connect.Struct || x.members > maxMembers {
 		return connect.Value{}, false

@@ -47,8 +47,8 @@ var (
 	errNotJSON = errors.New("not JSON that Jackson reads")
 )
 
-// parseNode reads the object or array that text begins with. Whatever follows it is not looked at: FAIL_ON_TRAILING_TOKENS is
-// off. A name that comes twice keeps its first place and its last value.
+// parseNode reads the object or array that text begins with. Whatever follows it is not looked at:
+// FAIL_ON_TRAILING_TOKENS is off. A name that comes twice keeps its first place and its last value.
 func parseNode(text []byte) (node, error) {
 	p := nodeParser{text: text}
 	n := p.value(0)

@@ -37,7 +37,8 @@ func (p *nodeParser) word(w string) bool {
 	return true
 }
 
-// string reads a string from its quote on. A lone surrogate becomes the three bytes that UTF-8 would have for it.
+// string reads a string from its quote on. A lone surrogate becomes the three bytes that UTF-8
+// would have for it.
 func (p *nodeParser) string() []byte {
 	p.at++
 	start := p.at

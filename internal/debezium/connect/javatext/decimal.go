@@ -28,8 +28,8 @@ func Unscaled(dst []byte, v connect.Value) []byte {
 	return n.Append(dst, 10)
 }
 
-// AppendDecimal appends the value as BigDecimal.toString does: plain, or with an exponent when the scale is negative or more
-// than six zeros would follow the point (0.00000001 is 1E-8).
+// AppendDecimal appends the value as BigDecimal.toString does: plain, or with an exponent when the
+// scale is negative or more than six zeros would follow the point (0.00000001 is 1E-8).
 func AppendDecimal(dst []byte, v connect.Value) []byte {
 	var scratch [64]byte
 	digits := Unscaled(scratch[:0], v)

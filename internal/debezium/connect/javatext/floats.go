@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// AppendFloat appends f as Double.toString does, of 32 bits as Float.toString, in Java 19 and newer (Debezium 3.6 wants 21):
-// the shortest decimal that reads back as f, but of at least two digits, and of those the one nearest to f. Plain from 10^-3 to
-// below 10^7, else with an exponent.
+// AppendFloat appends f as Double.toString does, of 32 bits as Float.toString, in Java 19 and newer
+// (Debezium 3.6 wants 21): the shortest decimal that reads back as f, but of at least two digits,
+// and of those the one nearest to f. Plain from 10^-3 to below 10^7, else with an exponent.
 func AppendFloat(dst []byte, f float64, bits int) []byte {
 	switch {
 	case math.IsNaN(f):
@@ -53,9 +53,10 @@ func AppendFloat(dst []byte, f float64, bits int) []byte {
 	return append(dst, digits[exponent+1:]...)
 }
 
-// shortest gives the digits of f, without zeros at the end, and the exponent of the first. Go's shortest form is Java's, but for
-// two things: Java looks among the decimals of two digits even where one digit would do (4.9E-324, not 5.0E-324), and of two
-// that are equally near it takes the even one (2^-12 as a float is 2.4414062E-4).
+// shortest gives the digits of f, without zeros at the end, and the exponent of the first. Go's
+// shortest form is Java's, but for two things: Java looks among the decimals of two digits even
+// where one digit would do (4.9E-324, not 5.0E-324), and of two that are equally near it takes the
+// even one (2^-12 as a float is 2.4414062E-4).
 func shortest(scratch []byte, f float64, bits int) (digits []byte, exponent int) {
 	digits, exponent = split(strconv.AppendFloat(scratch, f, 'e', -1, bits))
 	var other [32]byte

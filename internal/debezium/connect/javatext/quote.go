@@ -10,12 +10,14 @@ import (
 
 const upperHex = "0123456789ABCDEF"
 
-// AppendQuoted appends s as a JSON string. Jackson escapes the quote, the backslash and what lies below the space (the short
-// forms where there is one, else \u00XX in upper case), and leaves everything else of the BMP as it is: no escape for "/", "<",
-// "&", DEL or U+2028. A character beyond the BMP becomes the escapes of its two surrogates, as seen on 3.6.1.
+// AppendQuoted appends s as a JSON string. Jackson escapes the quote, the backslash and what lies
+// below the space (the short forms where there is one, else \u00XX in upper case), and leaves
+// everything else of the BMP as it is: no escape for "/", "<", "&", DEL or U+2028. A character
+// beyond the BMP becomes the escapes of its two surrogates, as seen on 3.6.1.
 //
-// A surrogate without its other half, which only the expansion of a json payload can bring here (three bytes ED A0..BF), is
-// escaped, too. Bytes that are not UTF-8 become U+FFFD, as Java reads them.
+// A surrogate without its other half, which only the expansion of a json payload can bring here
+// (three bytes ED A0..BF), is escaped, too. Bytes that are not UTF-8 become U+FFFD, as Java reads
+// them.
 func AppendQuoted[T string | []byte](dst []byte, s T) []byte {
 	dst = append(dst, '"')
 	start := 0

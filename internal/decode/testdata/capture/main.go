@@ -1,11 +1,12 @@
-// Command capture writes the WAL of a scenario, as a real server sends it, as a story for TestStories and as seeds for
-// FuzzDecode. It was run once per file in ../wal; run it again only for a scenario or a server version that is new:
+// Command capture writes the WAL of a scenario, as a real server sends it, as a story for
+// TestStories and as seeds for FuzzDecode. It was run once per file in ../wal; run it again only
+// for a scenario or a server version that is new:
 //
 //	go run ./internal/decode/testdata/capture URL < scenario.sql > internal/decode/testdata/wal/NAME
 //	go test ./internal/decode -run TestStories -rewrite
 //
-// The database is a scratch one: the scenario's tables, a publication and a temporary slot are made in it. Statements end
-// with a line "--"; those before the line "-- stream" only prepare.
+// The database is a scratch one: the scenario's tables, a publication and a temporary slot are made
+// in it. Statements end with a line "--"; those before the line "-- stream" only prepare.
 package main
 
 import (

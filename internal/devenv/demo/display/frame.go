@@ -53,14 +53,14 @@ type View struct {
 	Commits    Trail   // per second
 	Deliveries Trail   // per second
 	Waiting    Trail   // events committed and not delivered
-	Parked     Trail   // of these, the ones that are parked
+	Deferred   Trail   // of these, the ones that are deferred
 	Lags       Trail   // bytes
 }
 
 // What a full bar stands for at least.
 const (
 	fullRate    = 800  // events per second
-	fullWaiting = 1000 // events, parked ones too
+	fullWaiting = 1000 // events, deferred ones too
 	fullLag     = 1 << 20
 )
 
@@ -77,7 +77,7 @@ func frame(v *View, p Paint) []string {
 		row("committed", Thousands(v.Committed), rate(v.Commits), p.Green(v.Commits.bars(fullRate))),
 		row("delivered", Thousands(v.Delivered), rate(v.Deliveries), p.Green(v.Deliveries.bars(fullRate))),
 		row("waiting", Thousands(v.Committed-v.Delivered), "", p.yellow(v.Waiting.bars(fullWaiting))),
-		row("parked", Thousands(v.Sample.Parked), "", p.yellow(v.Parked.bars(fullWaiting))),
+		row("deferred", Thousands(v.Sample.Deferred), "", p.yellow(v.Deferred.bars(fullWaiting))),
 		row("slot lag", Size(v.Lag), "", p.yellow(v.Lags.bars(fullLag))),
 		row("duplicates", Thousands(v.Duplicates), "", fmt.Sprintf("rolled back %s   dead letters %s", Thousands(v.RolledBack), Thousands(v.Dead))),
 		"",
@@ -188,7 +188,7 @@ type Sample struct {
 	Committed  int
 	Delivered  int // distinct events
 	Duplicates int
-	Parked     int   // rows of the retry table
+	Deferred   int   // rows of the retry table
 	Dead       int   // dead letters that are open
 	Lag        int64 // bytes of WAL between the slot's confirmed position and the server's
 	Relay      string

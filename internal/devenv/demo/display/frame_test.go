@@ -24,7 +24,7 @@ func outageView() *View {
 		States: map[string]string{
 			OrdersName: "writes", PostgresName: "up", RelayName: "waiting for postgres", BrokerName: "down", ConsumerName: "waits",
 		},
-		Sample:     Sample{Committed: 1_234_567, Delivered: 1_229_000, Duplicates: 97, Parked: 4_321, Dead: 1, Lag: 3 << 20},
+		Sample:     Sample{Committed: 1_234_567, Delivered: 1_229_000, Duplicates: 97, Deferred: 4_321, Dead: 1, Lag: 3 << 20},
 		RolledBack: 612,
 		Latency:    Latency{Count: 1, P50: 1234 * time.Microsecond, P99: 12 * time.Second},
 	}
@@ -34,7 +34,7 @@ func outageView() *View {
 		v.Deliveries = v.Deliveries.Add(600 * up)
 		v.Waiting = v.Waiting.Add(float64(300 * max(0, i-40)))
 		v.Lags = v.Lags.Add(float64(200_000 * max(0, i-40)))
-		v.Parked = v.Parked.Add(float64(200 * max(0, i-45)))
+		v.Deferred = v.Deferred.Add(float64(200 * max(0, i-45)))
 	}
 	return v
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
-// Meter measures from just before COMMIT is sent to the event's first arrival at the consumer. It learns of both ends in
-// any order. Events committed during an outage, which lasts until everything is caught up, are counted apart: their
-// latency is the outage's length, not the relay's work.
+// Meter measures from just before COMMIT is sent to the event's first arrival at the consumer. It
+// learns of both ends in any order. Events committed during an outage, which lasts until everything
+// is caught up, are counted apart: their latency is the outage's length, not the relay's work.
 type Meter struct {
 	mu     sync.Mutex
 	events map[string]*span
@@ -141,7 +141,8 @@ func (m *Meter) Rotate() {
 	m.recent.Rotate()
 }
 
-// Total is everything so far: committed with the broker up, and committed during each of the outages.
+// Total is everything so far: committed with the broker up, and committed during each of the
+// outages.
 func (m *Meter) Total() (up Latency, outages []Latency) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

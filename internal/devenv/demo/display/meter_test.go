@@ -51,7 +51,8 @@ func TestMeterPercentiles(t *testing.T) {
 
 func TestMeterTakesTheFirstArrivalAndEitherEndFirst(t *testing.T) {
 	c := newClockwork()
-	c.arrived("early", 5*time.Millisecond) // the order service has not yet heard that COMMIT succeeded
+	// the order service has not yet heard that COMMIT succeeded
+	c.arrived("early", 5*time.Millisecond)
 	c.committed("early", 0)
 	c.committed("twice", 0)
 	c.arrived("twice", 5*time.Millisecond)
@@ -85,7 +86,8 @@ func TestMeterCountsTheOutageApart(t *testing.T) {
 	if up.Count != 2 || len(outages) != 2 || outages[0].Count != 1 || outages[1].Count != 1 || c.Waiting(c.at(time.Hour)) != 0 {
 		t.Errorf("counted %d with the broker up and %+v in outages, want 2, 1 and 1", up.Count, outages)
 	}
-	near(t, "the longest with the broker up", up.Max, 10*time.Second) // committed while it was: no excuse
+	// committed while it was: no excuse
+	near(t, "the longest with the broker up", up.Max, 10*time.Second)
 	near(t, "the longest in the outage", outages[0].Max, 9*time.Second)
 	near(t, "the longest in the second one", outages[1].Max, 4*time.Second)
 }

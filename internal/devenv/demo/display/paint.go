@@ -9,7 +9,8 @@ import (
 // Paint colours text by the terminal's own palette; false leaves it as it is.
 type Paint bool
 
-// Colourful reports whether the output is a terminal that may be written to in colours (https://no-color.org).
+// Colourful reports whether the output is a terminal that may be written to in colours
+// (https://no-color.org).
 func Colourful(f *os.File) bool { return isScreen(f) && os.Getenv("NO_COLOR") == "" }
 
 // isScreen reports whether the output is a terminal on which the cursor can be moved.

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Plain is a display that is read as a log: each said line, and the numbers in one line every two seconds.
+// Plain is a display that is read as a log: each said line, and the numbers in one line every two
+// seconds.
 type Plain struct {
 	Out io.Writer
 
@@ -41,8 +42,8 @@ func numbers(v *View) string {
 	if v.Latency.Count > 0 {
 		latency = "p50 " + Short(v.Latency.P50) + " p99 " + Short(v.Latency.P99)
 	}
-	return fmt.Sprintf("%s  committed %s, delivered %s, duplicates %s, parked %s, dead letters %s, %s, slot lag %s, broker %s, relay: %s",
-		clock(v.Elapsed), Thousands(v.Committed), Thousands(v.Delivered), Thousands(v.Duplicates), Thousands(v.Sample.Parked), Thousands(v.Dead),
+	return fmt.Sprintf("%s  committed %s, delivered %s, duplicates %s, deferred %s, dead letters %s, %s, slot lag %s, broker %s, relay: %s",
+		clock(v.Elapsed), Thousands(v.Committed), Thousands(v.Delivered), Thousands(v.Duplicates), Thousands(v.Sample.Deferred), Thousands(v.Dead),
 		latency, Size(v.Lag),
 		v.States[BrokerName], v.States[RelayName])
 }

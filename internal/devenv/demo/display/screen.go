@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Display is what the audience sees: a screen that is redrawn in place, or plain lines. Its methods may be called from
-// several goroutines.
+// Display is what the audience sees: a screen that is redrawn in place, or plain lines. Its methods
+// may be called from several goroutines.
 type Display interface {
 	Say(at time.Duration, text string) // a line that stays
 	Show(v *View)                      // what is the case now
@@ -33,8 +33,8 @@ func NewDisplay(f *os.File) Display {
 	return s
 }
 
-// The control sequences of a terminal (ECMA-48, DEC private modes). A terminal that does not know synchronized output
-// ignores it.
+// The control sequences of a terminal (ECMA-48, DEC private modes). A terminal that does not know
+// synchronized output ignores it.
 const (
 	hideCursor  = "\x1b[?25l"
 	showCursor  = "\x1b[?25h"
@@ -46,7 +46,8 @@ const (
 	clearAll    = "\x1b[H\x1b[2J"
 )
 
-// screen is a terminal: said lines, and below them a frame that is drawn over itself. Every change is one write.
+// screen is a terminal: said lines, and below them a frame that is drawn over itself. Every change
+// is one write.
 type screen struct {
 	out     io.Writer
 	colours Paint
@@ -79,15 +80,15 @@ func (s *screen) Close() {
 	s.out.Write([]byte(showCursor)) //nolint:errcheck // nobody is left to tell
 }
 
-// draw writes the new lines above the frame, and the frame; s.mu is locked. Behind a line only what is left of it is
-// erased, so nothing flickers where nothing changes. The frame never fills the screen: the cursor stands below it, and
-// can go up only as far as lines are visible.
+// draw writes the new lines above the frame, and the frame; s.mu is locked. Behind a line only what
+// is left of it is erased, so nothing flickers where nothing changes. The frame never fills the
+// screen: the cursor stands below it, and can go up only as far as lines are visible.
 func (s *screen) draw(frame []string, above ...string) {
 	var b strings.Builder
 	b.WriteString(beginUpdate)
 	width, height := s.size()
 	if s.width != 0 && (width != s.width || height != s.height) {
-		// The terminal has wrapped its lines anew: nobody knows where the frame is.
+		// The terminal has wrapped its lines again: nobody knows where the frame is.
 		b.WriteString(clearAll)
 		above = s.said[max(0, len(s.said)-max(0, height-len(frame)-1)):]
 	} else {
@@ -102,8 +103,8 @@ func (s *screen) draw(frame []string, above ...string) {
 	io.WriteString(s.out, b.String()) //nolint:errcheck // nobody is left to tell
 }
 
-// clip cuts a line behind the given number of visible characters; colours take no room, and are switched off by their own
-// ends, which are kept.
+// clip cuts a line behind the given number of visible characters; colours take no room, and are
+// switched off by their own ends, which are kept.
 func clip(line string, width int) string {
 	var b strings.Builder
 	visible, escape := 0, false

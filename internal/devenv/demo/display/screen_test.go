@@ -9,7 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/golden"
 )
 
-// terminal is as much of a terminal as the screen uses. A line that is too long is a fault: a real one would wrap it.
+// terminal is as much of a terminal as the screen uses. A line that is too long is a fault: a real
+// one would wrap it.
 type terminal struct {
 	t             *testing.T
 	width, height int

@@ -35,7 +35,8 @@ func Compare(t *testing.T, name, got string) {
 // Text is lines as a file has them.
 func Text(lines []string) string { return strings.Join(lines, "\n") + "\n" }
 
-// Narrow fails unless every line fits into 80 columns, of which a terminal may want the last for its cursor.
+// Narrow fails unless every line fits into 80 columns, of which a terminal may want the last for
+// its cursor.
 func Narrow(t *testing.T, lines []string) {
 	t.Helper()
 	for _, line := range lines {

@@ -15,12 +15,13 @@ import (
 
 // ConnectOptions says how to start Kafka Connect with Debezium's connector.
 type ConnectOptions struct {
-	DB      string            // the database's address, to see whether it streams
-	Brokers []string          // Kafka
-	Source  map[string]string // the connector's configuration: DebeziumSource's, transforms, converters
-	Worker  map[string]string // more lines of the worker's properties
-	Dir     string            // of an earlier one, whose offsets it takes over; "": a new one
-	Java    []string          // more arguments of java, after -Xmx512m
+	DB      string   // the database's address, to see whether it streams
+	Brokers []string // Kafka
+	// the connector's configuration: DebeziumSource's, transforms, converters
+	Source map[string]string
+	Worker map[string]string // more lines of the worker's properties
+	Dir    string            // of an earlier one, whose offsets it takes over; "": a new one
+	Java   []string          // more arguments of java, after -Xmx512m
 }
 
 // Connect is a running standalone worker of Kafka Connect with one connector, named "outbox".
@@ -29,7 +30,8 @@ type Connect struct {
 	http string
 }
 
-// StartConnect is LaunchConnect until the test ends, and waits until it streams; a failed test shows the end of its log.
+// StartConnect is LaunchConnect until the test ends, and waits until it streams; a failed test
+// shows the end of its log.
 func StartConnect(t testing.TB, opt ConnectOptions) *Connect {
 	t.Helper()
 	c, err := LaunchConnect(opt)
@@ -40,7 +42,8 @@ func StartConnect(t testing.TB, opt ConnectOptions) *Connect {
 	return c
 }
 
-// LaunchConnect starts a worker in a directory of its own and waits for nothing. Its REST port is a free one of 127.0.0.1.
+// LaunchConnect starts a worker in a directory of its own and waits for nothing. Its REST port is a
+// free one of 127.0.0.1.
 func LaunchConnect(opt ConnectOptions) (*Connect, error) {
 	install, err := findDebezium()
 	if err != nil {
@@ -56,13 +59,15 @@ func LaunchConnect(opt ConnectOptions) (*Connect, error) {
 	}
 	c := &Connect{debeziumRun{dir: dir, dbURL: opt.DB, slot: opt.Source["slot.name"]}, fmt.Sprintf("127.0.0.1:%d", port)}
 	worker := map[string]string{
-		"bootstrap.servers":            strings.Join(opt.Brokers, ","),
-		"listeners":                    "http://" + c.http,
-		"key.converter":                "org.apache.kafka.connect.json.JsonConverter", // there is no default for these two
+		"bootstrap.servers": strings.Join(opt.Brokers, ","),
+		"listeners":         "http://" + c.http,
+		// there is no default for these two
+		"key.converter":                "org.apache.kafka.connect.json.JsonConverter",
 		"value.converter":              "org.apache.kafka.connect.json.JsonConverter",
 		"offset.storage.file.filename": c.path("offsets.dat"),
 		"plugin.discovery":             "service_load", // not by a scan of all classes
-		"offset.flush.interval.ms":     "5000",         // a minute by default, which a stop may wait for
+		// a minute by default, which a stop may wait for
+		"offset.flush.interval.ms": "5000",
 	}
 	maps.Copy(worker, opt.Worker)
 	if err := writeJavaProperties(c.path("worker.properties"), worker); err != nil {

@@ -17,11 +17,13 @@ import (
 
 // DebeziumOptions says how to start Debezium Server.
 type DebeziumOptions struct {
-	DB     string            // the database's address, to see whether it streams
-	Source map[string]string // DebeziumSource's: names as Kafka Connect knows them; transforms are among them
-	Sink   map[string]string // everything else of application.properties by its whole name, "debezium.format.value"; wins
-	Dir    string            // of an earlier one, whose offsets it takes over; "": a new one
-	Java   []string          // more arguments of java, after -Xmx512m
+	DB string // the database's address, to see whether it streams
+	// DebeziumSource's: names as Kafka Connect knows them; transforms are among them
+	Source map[string]string
+	// everything else of application.properties by its whole name, "debezium.format.value"; wins
+	Sink map[string]string
+	Dir  string   // of an earlier one, whose offsets it takes over; "": a new one
+	Java []string // more arguments of java, after -Xmx512m
 }
 
 // Debezium is a running Debezium Server.
@@ -30,7 +32,8 @@ type Debezium struct {
 	http string
 }
 
-// StartDebezium is LaunchDebezium until the test ends, and waits until it streams; a failed test shows the end of its log.
+// StartDebezium is LaunchDebezium until the test ends, and waits until it streams; a failed test
+// shows the end of its log.
 func StartDebezium(t testing.TB, opt DebeziumOptions) *Debezium {
 	t.Helper()
 	d, err := LaunchDebezium(opt)
@@ -57,7 +60,8 @@ func (d *debeziumRun) endWith(t testing.TB) {
 	}
 }
 
-// LaunchDebezium starts Debezium Server in a directory of its own and waits for nothing. Its HTTP port is a free one of 127.0.0.1.
+// LaunchDebezium starts Debezium Server in a directory of its own and waits for nothing. Its HTTP
+// port is a free one of 127.0.0.1.
 func LaunchDebezium(opt DebeziumOptions) (*Debezium, error) {
 	install, err := findDebezium()
 	if err != nil {

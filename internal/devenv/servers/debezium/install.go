@@ -11,7 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// DebeziumVersion is the one that scripts/debezium.sh fetches; ConnectVersion is that of the Kafka Connect beside it.
+// DebeziumVersion is the one that scripts/debezium.sh fetches; ConnectVersion is that of the Kafka
+// Connect beside it.
 const (
 	DebeziumVersion = "3.6.1.Final"
 	ConnectVersion  = "4.3.1"
@@ -19,7 +20,8 @@ const (
 
 const debeziumMissing = "Debezium " + DebeziumVersion + " or a Java 21 to run it is not installed; install them with: make deps-debezium"
 
-// debeziumInstall is where scripts/debezium.sh has put Debezium Server and Kafka Connect, and the Java that it has found.
+// debeziumInstall is where scripts/debezium.sh has put Debezium Server and Kafka Connect, and the
+// Java that it has found.
 type debeziumInstall struct{ dir, java string }
 
 func findDebezium() (debeziumInstall, error) {
@@ -42,7 +44,8 @@ func findDebezium() (debeziumInstall, error) {
 	return install, nil
 }
 
-// command runs a class with the class path. From Java 24 on Debezium has to be let into java.lang; before it does no harm.
+// command runs a class with the class path. From Java 24 on Debezium has to be let into java.lang;
+// before it does no harm.
 func (d debeziumInstall) command(dir, classpath string, more []string, class string, args ...string) *exec.Cmd {
 	all := append([]string{"-Xmx512m", "-XX:-UsePerfData", "-Djava.io.tmpdir=.", "--add-opens", "java.base/java.lang=ALL-UNNAMED"}, more...)
 	all = append(all, "-cp", classpath, class)
@@ -52,7 +55,8 @@ func (d debeziumInstall) command(dir, classpath string, more []string, class str
 	return cmd
 }
 
-// writeJavaProperties writes a file as java.util.Properties reads it, in UTF-8 with everything else escaped.
+// writeJavaProperties writes a file as java.util.Properties reads it, in UTF-8 with everything else
+// escaped.
 func writeJavaProperties(path string, properties map[string]string) error {
 	var b strings.Builder
 	for name, value := range sorted(properties) {
@@ -64,7 +68,8 @@ func writeJavaProperties(path string, properties map[string]string) error {
 	return nil
 }
 
-// asciiProperty also keeps a leading space, which Java would skip, and what is not ASCII, which it would read as Latin-1.
+// asciiProperty also keeps a leading space, which Java would skip, and what is not ASCII, which it
+// would read as Latin-1.
 func asciiProperty(value string) string {
 	var b strings.Builder
 	for i, r := range kafkaserver.EscapeProperty(value) {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// DebeziumJava is the first line of what the Java says that Debezium runs on: "openjdk version "25" 2025-09-16 LTS".
+// DebeziumJava is the first line of what the Java says that Debezium runs on: "openjdk version "25"
+// 2025-09-16 LTS".
 func DebeziumJava(ctx context.Context) (string, error) {
 	install, err := findDebezium()
 	if err != nil {

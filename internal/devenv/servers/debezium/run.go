@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// debeziumRun is what Debezium Server and Kafka Connect have in common: one Java process that streams from one slot. Its
-// methods may be called from several goroutines.
+// debeziumRun is what Debezium Server and Kafka Connect have in common: one Java process that
+// streams from one slot. Its methods may be called from several goroutines.
 type debeziumRun struct {
 	proc  *processes.Process
 	dir   string
@@ -26,8 +26,8 @@ type debeziumRun struct {
 
 var errDebeziumEnded = errors.New("debezium has ended")
 
-// WaitStreaming returns when Debezium's slot is in use: rows committed from then on are seen. Those committed between the
-// slot's creation and its use may be missed when snapshot.mode is no_data.
+// WaitStreaming returns when Debezium's slot is in use: rows committed from then on are seen. Those
+// committed between the slot's creation and its use may be missed when snapshot.mode is no_data.
 func (d *debeziumRun) WaitStreaming(ctx context.Context) error {
 	err := processes.Poll(ctx, 50*time.Millisecond, func() (active bool, err error) {
 		if !d.Running() {
@@ -56,7 +56,8 @@ func (d *debeziumRun) Log() string { return processes.ReadLog(d.proc.LogPath) }
 // LogPath is the file of Log.
 func (d *debeziumRun) LogPath() string { return d.proc.LogPath }
 
-// Dir is its directory, which holds offsets.dat: started again with it, Debezium goes on where it was.
+// Dir is its directory, which holds offsets.dat: started again with it, Debezium goes on where it
+// was.
 func (d *debeziumRun) Dir() string { return d.dir }
 
 // Signal sends a signal; nothing happens when the process has ended.
@@ -65,7 +66,8 @@ func (d *debeziumRun) Signal(sig os.Signal) error { return d.proc.Signal(sig) }
 // Kill ends it by SIGKILL and waits until it has ended.
 func (d *debeziumRun) Kill() error { return d.proc.Kill() }
 
-// Stop asks it to stop by SIGTERM, by which it stores its offsets, and waits until it has ended, at most three minutes.
+// Stop asks it to stop by SIGTERM, by which it stores its offsets, and waits until it has ended, at
+// most three minutes.
 func (d *debeziumRun) Stop(ctx context.Context) error {
 	if err := d.Signal(syscall.SIGTERM); err != nil {
 		return err

@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// DebeziumSource are the options of Debezium's PostgreSQL connector for the tables of a database, by the names that Kafka
-// Connect knows them by: pgoutput, slot "debezium", publication "dbz_publication" of these tables, topic prefix "dbz", no
-// snapshot, and so quick that a test need not wait half a second for each batch. Change what should be otherwise; Debezium
-// Server takes them by DebeziumOptions.Source.
+// DebeziumSource are the options of Debezium's PostgreSQL connector for the tables of a database,
+// by the names that Kafka Connect knows them by: pgoutput, slot "debezium", publication
+// "dbz_publication" of these tables, topic prefix "dbz", no snapshot, and so quick that a test need
+// not wait half a second for each batch. Change what should be otherwise; Debezium Server takes
+// them by DebeziumOptions.Source.
 func DebeziumSource(dbURL string, tables ...string) (map[string]string, error) {
 	u, err := url.Parse(dbURL)
 	if err != nil {
@@ -41,7 +42,8 @@ func DebeziumSource(dbURL string, tables ...string) (map[string]string, error) {
 	}, nil
 }
 
-// EventRouter adds the Outbox Event Router to the options of a connector, with its own options ("route.by.field").
+// EventRouter adds the Outbox Event Router to the options of a connector, with its own options
+// ("route.by.field").
 func EventRouter(properties, options map[string]string) {
 	properties["transforms"] = "outbox"
 	properties["transforms.outbox.type"] = "io.debezium.transforms.outbox.EventRouter"
@@ -73,8 +75,8 @@ func DebeziumKafka(brokers ...string) map[string]string {
 	}
 }
 
-// DebeziumRabbitMQ are the options of Debezium Server for a virtual host, with plain text for key and value. Exchange and
-// routing key are still to be set.
+// DebeziumRabbitMQ are the options of Debezium Server for a virtual host, with plain text for key
+// and value. Exchange and routing key are still to be set.
 func DebeziumRabbitMQ(vhost string) map[string]string {
 	return map[string]string{
 		"debezium.sink.type":                    "rabbitmq",

@@ -23,8 +23,9 @@ const (
 	kafkaCluster    = "kafka-cluster"
 )
 
-// Deny forbids a principal ("User:relay", "User:ANONYMOUS") to write to a topic; describing and reading it stay allowed,
-// for everybody. With Authorizer only. It returns when every running broker obeys.
+// Deny forbids a principal ("User:relay", "User:ANONYMOUS") to write to a topic; describing and
+// reading it stay allowed, for everybody. With Authorizer only. It returns when every running
+// broker obeys.
 func (k *Kafka) Deny(ctx context.Context, topic, principal string) error {
 	if err := k.denyOn(ctx, topicResource, topic, write, principal); err != nil {
 		return fmt.Errorf("deny %s to write to %s: %w", principal, topic, err)
@@ -40,8 +41,9 @@ func (k *Kafka) Allow(ctx context.Context, topic, principal string) error {
 	return nil
 }
 
-// DenyIdempotence forbids a principal to write with a producer id, by the cluster's ACL and by a denial for all topics:
-// the broker takes the right to write to any topic for the right to a producer id.
+// DenyIdempotence forbids a principal to write with a producer id, by the cluster's ACL and by a
+// denial for all topics: the broker takes the right to write to any topic for the right to a
+// producer id.
 func (k *Kafka) DenyIdempotence(ctx context.Context, principal string) error {
 	err := k.denyOn(ctx, clusterResource, kafkaCluster, idempotentWrite, principal)
 	if err == nil {
@@ -65,9 +67,9 @@ func (k *Kafka) AllowIdempotence(ctx context.Context, principal string) error {
 	return nil
 }
 
-// Grant gives a principal the rights that docs/kafka.md asks for: Write and Describe on the topics whose name begins with
-// prefix. With Authorizer and the setting allow.everyone.if.no.acl.found=false only. It returns when every running broker
-// obeys.
+// Grant gives a principal the rights that docs/kafka.md asks for: Write and Describe on the topics
+// whose name begins with prefix. With Authorizer and the setting
+// allow.everyone.if.no.acl.found=false only. It returns when every running broker obeys.
 func (k *Kafka) Grant(ctx context.Context, prefix, principal string) error {
 	err := k.createACLs(ctx, acl(topicResource, prefix, prefixPattern, principal, write, allow),
 		acl(topicResource, prefix, prefixPattern, principal, describe, allow))

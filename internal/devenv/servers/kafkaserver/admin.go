@@ -23,7 +23,8 @@ import (
 // adminTimeout is how long the controller may take for a change, in milliseconds.
 const adminTimeout = 10_000
 
-// CreateTopic makes a topic and returns when every running broker knows it and all of its partitions have a leader.
+// CreateTopic makes a topic and returns when every running broker knows it and all of its
+// partitions have a leader.
 func (k *Kafka) CreateTopic(ctx context.Context, name string, partitions, replicas int, configs map[string]string) error {
 	topic := createtopics.RequestTopic{Name: name, NumPartitions: int32(partitions), ReplicationFactor: int16(replicas)}
 	for key, value := range configs {
@@ -96,8 +97,8 @@ const (
 	setConfig       = 0 // of IncrementalAlterConfigs' operations
 )
 
-// SetTopicConfig sets a configuration of a topic ("max.message.bytes", "min.insync.replicas"). A broker obeys it some
-// milliseconds after it knows it.
+// SetTopicConfig sets a configuration of a topic ("max.message.bytes", "min.insync.replicas"). A
+// broker obeys it some milliseconds after it knows it.
 func (k *Kafka) SetTopicConfig(ctx context.Context, name, key, value string) error {
 	err := k.retry(ctx, func() error {
 		res, err := askAny[*incrementalalterconfigs.Response](ctx, k.live(), &incrementalalterconfigs.Request{
@@ -139,8 +140,8 @@ func topicConfig(ctx context.Context, addr, name, key string) (string, error) {
 	return "", nil
 }
 
-// awaitPartitions returns when all brokers know of the partitions and their leaders have taken up their work: the metadata
-// names a leader some milliseconds before it does.
+// awaitPartitions returns when all brokers know of the partitions and their leaders have taken up
+// their work: the metadata names a leader some milliseconds before it does.
 func (k *Kafka) awaitPartitions(ctx context.Context, topic string, count int) error {
 	err := k.everywhere(ctx, func(addr string) (bool, error) {
 		t, err := topicMetadata(ctx, addr, topic)
@@ -171,7 +172,8 @@ func topicMetadata(ctx context.Context, addr, topic string) (metadata.ResponseTo
 	return res.Topics[0], nil
 }
 
-// everywhere returns when known says true for each broker: those that run, and of a cluster that is not ours those given.
+// everywhere returns when known says true for each broker: those that run, and of a cluster that is
+// not ours those given.
 func (k *Kafka) everywhere(ctx context.Context, known func(addr string) (bool, error)) error {
 	for _, addr := range k.Brokers() {
 		var last error

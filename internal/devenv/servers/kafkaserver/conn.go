@@ -17,8 +17,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// This file asks a broker one question over a connection of its own. kafka-go's Client would answer from metadata that is
-// up to some seconds old, and keeps connections and goroutines that outlive a test.
+// This file asks a broker one question over a connection of its own. kafka-go's Client would answer
+// from metadata that is up to some seconds old, and keeps connections and goroutines that outlive a
+// test.
 
 // KafkaConn is a connection to one broker; one request at a time.
 type KafkaConn struct{ *protocol.Conn }
@@ -32,7 +33,8 @@ func DialKafka(ctx context.Context, addr string) (*KafkaConn, error) {
 	return openKafka(ctx, socket)
 }
 
-// openKafka agrees on the versions over a connection that is there. It closes the connection when that fails.
+// openKafka agrees on the versions over a connection that is there. It closes the connection when
+// that fails.
 func openKafka(ctx context.Context, socket net.Conn) (*KafkaConn, error) {
 	c := &KafkaConn{protocol.NewConn(socket, "cdc-relay-devenv")}
 	res, err := Ask[*apiversions.Response](ctx, c, &apiversions.Request{})
@@ -110,7 +112,8 @@ func KafkaError(code int16, message string) error {
 	}
 }
 
-// retry calls do until it succeeds, or fails for a reason that does not pass by itself, or ctx ends.
+// retry calls do until it succeeds, or fails for a reason that does not pass by itself, or ctx
+// ends.
 func (k *Kafka) retry(ctx context.Context, do func() error) error {
 	var last error
 	err := processes.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
@@ -126,7 +129,8 @@ func (k *Kafka) retry(ctx context.Context, do func() error) error {
 	return err
 }
 
-// passes reports whether an error is one of a cluster on the move, or of a broker that does not answer.
+// passes reports whether an error is one of a cluster on the move, or of a broker that does not
+// answer.
 func passes(err error) bool {
 	var code kafkago.Error
 	if !errors.As(err, &code) {

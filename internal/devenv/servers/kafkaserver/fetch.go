@@ -28,8 +28,8 @@ type Fetched struct {
 // FetchBytes is how much of a partition, and of all in one answer, is asked for at a time.
 const FetchBytes = 8 << 20
 
-// Fetch asks the leader for at most so many bytes of its partitions, but for one batch at least. It returns as soon as
-// there is anything, or after wait.
+// Fetch asks the leader for at most so many bytes of its partitions, but for one batch at least. It
+// returns as soon as there is anything, or after wait.
 func (c *KafkaConn) Fetch(ctx context.Context, from []FetchFrom, most int32, wait time.Duration) ([]Fetched, error) {
 	req := &fetch.Request{
 		ReplicaID: -1, MaxWaitTime: int32(wait.Milliseconds()), MinBytes: 1, MaxBytes: most, SessionID: 0, SessionEpoch: -1,

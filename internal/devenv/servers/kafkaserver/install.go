@@ -16,9 +16,10 @@ const kafkaMissing = "Apache Kafka " + kafkaVersion + " or Java is not installed
 
 // kafkaInstall is where scripts/kafka.sh has put Kafka.
 type kafkaInstall struct {
-	java     string
-	classes  string // a file with java's argument for the class path
-	archive  string // Java's archive of loaded classes, which saves half of the start; "": there is none
+	java    string
+	classes string // a file with java's argument for the class path
+	// Java's archive of loaded classes, which saves half of the start; "": there is none
+	archive  string
 	features string // the bootstrap.checkpoint of a formatted data directory
 }
 
@@ -45,8 +46,8 @@ func findKafka() (kafkaInstall, error) {
 	return k, nil
 }
 
-// command runs a class of Kafka. The archive is used when it fits the Java that is installed, and passed over when not.
-// Java's own messages go to standard error, and only those of errors.
+// command runs a class of Kafka. The archive is used when it fits the Java that is installed, and
+// passed over when not. Java's own messages go to standard error, and only those of errors.
 func (k kafkaInstall) command(more []string, class string, args ...string) *exec.Cmd {
 	all := []string{
 		"-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",

@@ -18,22 +18,29 @@ import (
 
 // Options says how to start a cluster.
 type Options struct {
-	Nodes      int                     // brokers, each of them a controller, too; 0: one. Their ids are 1, 2, ...
-	Settings   map[string]string       // more lines of each node's server.properties; they win over ours
-	Authorizer bool                    // ACLs are obeyed; who is named in none may do everything. For Deny
-	Proxied    int                     // ways through proxies: so many more listeners on each node, each advertised at a Proxy of its own
-	Secure     bool                    // listeners with TLS and SASL besides
-	Users      map[string]string       // of the SASL listeners, name to password; nil: relay with password "relay secret"
-	Certs      *testcerts.Certificates // of the TLS listeners; nil: new ones
-	Java       []string                // more arguments of java, after ours: "-Xmx512m"
+	// brokers, each of them a controller, too; 0: one. Their ids are 1, 2, ...
+	Nodes int
+	// more lines of each node's server.properties; they win over ours
+	Settings map[string]string
+	// ACLs are obeyed; who is named in none may do everything. For Deny
+	Authorizer bool
+	// ways through proxies: so many more listeners on each node, each advertised at a Proxy of its
+	// own
+	Proxied int
+	Secure  bool // listeners with TLS and SASL besides
+	// of the SASL listeners, name to password; nil: relay with password "relay secret"
+	Users map[string]string
+	Certs *testcerts.Certificates // of the TLS listeners; nil: new ones
+	Java  []string                // more arguments of java, after ours: "-Xmx512m"
 }
 
-// Kafka is a private cluster of Apache Kafka in KRaft mode. Topics are not created automatically, leaders do not move by
-// themselves, and only a replica in sync becomes leader. A client without a login is User:ANONYMOUS, a user is
-// User:name, a client certificate is User: and its distinguished name. The zero value is not usable.
+// Kafka is a private cluster of Apache Kafka in KRaft mode. Topics are not created automatically,
+// leaders do not move by themselves, and only a replica in sync becomes leader. A client without a
+// login is User:ANONYMOUS, a user is User:name, a client certificate is User: and its distinguished
+// name. The zero value is not usable.
 //
-// Its methods may be called from several goroutines, except StopNode, StartNode, KillNode and Close. Those that change
-// something return when all running brokers know.
+// Its methods may be called from several goroutines, except StopNode, StartNode, KillNode and
+// Close. Those that change something return when all running brokers know.
 type Kafka struct {
 	Bootstrap []string // of a cluster that is not ours
 	opt       Options
@@ -43,8 +50,8 @@ type Kafka struct {
 	Ways      []string     // of the shared cluster, lent to tests; none otherwise
 }
 
-// Start starts a cluster with fresh data on free ports of 127.0.0.1, and returns when all of its brokers take
-// requests.
+// Start starts a cluster with fresh data on free ports of 127.0.0.1, and returns when all of its
+// brokers take requests.
 func Start(ctx context.Context, opt Options) (*Kafka, error) {
 	install, err := findKafka()
 	if err != nil {
@@ -106,7 +113,8 @@ func (k *Kafka) start(ctx context.Context) error {
 	return nil
 }
 
-// kafkaUUID is a random id as Kafka writes them: 16 bytes in URL-safe base64, not beginning with a dash.
+// kafkaUUID is a random id as Kafka writes them: 16 bytes in URL-safe base64, not beginning with a
+// dash.
 func kafkaUUID() string {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // it never fails
@@ -131,9 +139,9 @@ func (k *Kafka) Brokers() []string {
 	return k.addresses("PLAINTEXT")
 }
 
-// TLSBrokers are the listeners with TLS and no login; MTLSBrokers want a client certificate of Certs' CA, too. With
-// Secure only, as SASLBrokers and SASLTLSBrokers. The server's certificate is good for localhost and 127.0.0.1, which is
-// what is advertised.
+// TLSBrokers are the listeners with TLS and no login; MTLSBrokers want a client certificate of
+// Certs' CA, too. With Secure only, as SASLBrokers and SASLTLSBrokers. The server's certificate is
+// good for localhost and 127.0.0.1, which is what is advertised.
 func (k *Kafka) TLSBrokers() []string { return k.addresses("TLS") }
 
 // MTLSBrokers are the listeners with TLS that want a client certificate.
@@ -195,8 +203,8 @@ func (k *Kafka) KillNode(id int) error {
 	return nil
 }
 
-// StartNode starts a node again, on the same ports and data, and returns when it takes requests. Its replicas may still
-// be behind (WaitInSync).
+// StartNode starts a node again, on the same ports and data, and returns when it takes requests.
+// Its replicas may still be behind (WaitInSync).
 func (k *Kafka) StartNode(ctx context.Context, id int) error {
 	n, err := k.node(id)
 	if err == nil && n.server.Running() {
@@ -214,7 +222,8 @@ func (k *Kafka) StartNode(ctx context.Context, id int) error {
 	return nil
 }
 
-// FreezeNode stops a node's process as it is (SIGSTOP): connections stay open and nothing is answered, from its return on.
+// FreezeNode stops a node's process as it is (SIGSTOP): connections stay open and nothing is
+// answered, from its return on.
 func (k *Kafka) FreezeNode(id int) error {
 	n, err := k.node(id)
 	if err != nil {
@@ -259,7 +268,8 @@ func (k *Kafka) Log(id int) string {
 	return n.log()
 }
 
-// Topic makes a topic for one test, with one replica, and returns its name; it is deleted when the test ends.
+// Topic makes a topic for one test, with one replica, and returns its name; it is deleted when the
+// test ends.
 func (k *Kafka) Topic(t testing.TB, partitions int) string {
 	t.Helper()
 	ctx := context.Background()
@@ -279,8 +289,9 @@ func (k *Kafka) Topic(t testing.TB, partitions int) string {
 	return name
 }
 
-// format makes the node's data directory: what "StorageTool format" does, without a JVM for it. The file of the features
-// is the one that StorageTool has written when Kafka was fetched (scripts/kafka.sh); it names no cluster and no node.
+// format makes the node's data directory: what "StorageTool format" does, without a JVM for it. The
+// file of the features is the one that StorageTool has written when Kafka was fetched
+// (scripts/kafka.sh); it names no cluster and no node.
 func (k *Kafka) format(n *kafkaNode) error {
 	data := filepath.Join(n.dir, "data")
 	if err := os.MkdirAll(data, 0o755); err != nil {

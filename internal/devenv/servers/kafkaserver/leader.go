@@ -21,7 +21,8 @@ func (k *Kafka) Leader(ctx context.Context, topic string, partition int) (int, e
 	return max(int(p.LeaderID), 0), nil
 }
 
-// Replicas are the ids of the nodes that hold a partition, the preferred leader first, and of those that are in sync.
+// Replicas are the ids of the nodes that hold a partition, the preferred leader first, and of those
+// that are in sync.
 func (k *Kafka) Replicas(ctx context.Context, topic string, partition int) (all, inSync []int, err error) {
 	p, err := k.partition(ctx, topic, partition)
 	if err != nil {
@@ -66,8 +67,8 @@ func (k *Kafka) live() []string {
 	return k.Brokers()
 }
 
-// MoveLeader makes a node that holds a partition in sync its leader, and returns when every running broker knows and the
-// node has taken up its work. The node becomes the preferred leader, too.
+// MoveLeader makes a node that holds a partition in sync its leader, and returns when every running
+// broker knows and the node has taken up its work. The node becomes the preferred leader, too.
 func (k *Kafka) MoveLeader(ctx context.Context, topic string, partition, node int) error {
 	err := k.preferLeader(ctx, topic, partition, node)
 	if err == nil {

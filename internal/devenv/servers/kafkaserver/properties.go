@@ -18,7 +18,8 @@ func (n *kafkaNode) writeProperties(opt Options, nodes []*kafkaNode) error {
 	return nil
 }
 
-// properties is the whole file. The settings of the options come last: of a name given twice Java takes the last.
+// properties is the whole file. The settings of the options come last: of a name given twice Java
+// takes the last.
 func (n *kafkaNode) properties(opt Options, nodes []*kafkaNode) string {
 	var b strings.Builder
 	set := func(name string, value any) { fmt.Fprintf(&b, "%s=%s\n", name, EscapeProperty(fmt.Sprint(value))) }
@@ -94,8 +95,8 @@ func setSizes(set func(string, any), nodes int) {
 	set("share.coordinator.state.topic.replication.factor", nodes)
 	set("share.coordinator.state.topic.min.isr", 1)
 	set("group.initial.rebalance.delay.ms", 0)
-	// A killed broker is fenced, and a killed controller replaced, within three seconds; a single one that was killed is not
-	// taken back before.
+	// A killed broker is fenced, and a killed controller replaced, within three seconds; a single
+	// one that was killed is not taken back before.
 	set("broker.session.timeout.ms", 2500)
 	set("broker.heartbeat.interval.ms", 250)
 	set("controller.quorum.fetch.timeout.ms", 1000)
@@ -103,8 +104,8 @@ func setSizes(set func(string, any), nodes int) {
 	set("controller.quorum.election.backoff.max.ms", 300)
 }
 
-// setAuthorizer gives the nodes a login of their own: only a super user is served before the ACLs are read, and without
-// each other the nodes cannot read them.
+// setAuthorizer gives the nodes a login of their own: only a super user is served before the ACLs
+// are read, and without each other the nodes cannot read them.
 func setAuthorizer(set func(string, any)) {
 	set("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
 	set("allow.everyone.if.no.acl.found", true)

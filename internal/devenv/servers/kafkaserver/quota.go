@@ -14,10 +14,11 @@ const (
 	exactMatch       = 0 // of DescribeClientQuotas' kinds of match
 )
 
-// SetProducerQuota allows all producers of a client id together so many bytes per second on each broker; 0 takes the quota
-// back. What is above it is stored all the same: the broker then reads nothing more from that connection for as long as makes up
-// for it, also when the quota is taken back meanwhile. It returns when every running broker knows; a broker obeys some
-// milliseconds later.
+// SetProducerQuota allows all producers of a client id together so many bytes per second on each
+// broker; 0 takes the quota back. What is above it is stored all the same: the broker then reads
+// nothing more from that connection for as long as makes up for it, also when the quota is taken
+// back meanwhile. It returns when every running broker knows; a broker obeys some milliseconds
+// later.
 func (k *Kafka) SetProducerQuota(ctx context.Context, clientID string, bytesPerSecond float64) error {
 	err := k.retry(ctx, func() error {
 		res, err := askAny[*alterclientquotas.Response](ctx, k.live(), &alterclientquotas.Request{Entries: []alterclientquotas.Entry{{

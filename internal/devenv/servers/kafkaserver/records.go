@@ -52,8 +52,8 @@ func (k *Kafka) EndOffsets(ctx context.Context, topic string) (map[int]int64, er
 	return ends, nil
 }
 
-// Records are all records of a topic from the beginning of its logs to the end at the moment of the call, by partition
-// and offset.
+// Records are all records of a topic from the beginning of its logs to the end at the moment of the
+// call, by partition and offset.
 func (k *Kafka) Records(ctx context.Context, topic string) ([]Record, error) {
 	var all []Record
 	err := k.retry(ctx, func() (err error) {

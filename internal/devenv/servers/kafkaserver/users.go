@@ -23,7 +23,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// addUsers gives the users of the options their SCRAM passwords; those of PLAIN are in the properties.
+// addUsers gives the users of the options their SCRAM passwords; those of PLAIN are in the
+// properties.
 func (k *Kafka) addUsers(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(k.opt.Users)) {
 		if err := k.setScram(ctx, name, k.opt.Users[name]); err != nil {
@@ -36,8 +37,9 @@ func (k *Kafka) addUsers(ctx context.Context) error {
 	return nil
 }
 
-// SetPassword changes the password of a user, or adds one, and returns when every running broker takes it with SCRAM. With
-// PLAIN, which a broker reads from its file, a node takes it from its next start on. Connections that are logged in stay.
+// SetPassword changes the password of a user, or adds one, and returns when every running broker
+// takes it with SCRAM. With PLAIN, which a broker reads from its file, a node takes it from its
+// next start on. Connections that are logged in stay.
 func (k *Kafka) SetPassword(ctx context.Context, name, password string) error {
 	k.opt.Users = maps.Clone(k.opt.Users)
 	k.opt.Users[name] = password
@@ -62,7 +64,8 @@ const (
 	scramSHA512 = 2
 )
 
-// setScram sets the passwords of the two mechanisms, in a request each: one that names a user twice is refused.
+// setScram sets the passwords of the two mechanisms, in a request each: one that names a user twice
+// is refused.
 func (k *Kafka) setScram(ctx context.Context, name, password string) error {
 	const iterations = 4096
 	salt := []byte(rand.Text())

@@ -24,8 +24,9 @@ type PgBouncer struct {
 
 const pgbouncerMissing = "PgBouncer is not installed; install it with: make deps (as root: apt-get install -y --no-install-recommends pgbouncer)"
 
-// StartPgBouncer starts one in front of the server on a free port of 127.0.0.1, with more lines of the section pgbouncer.
-// It lets the user postgres in, without a password, to all databases. It returns when it listens.
+// StartPgBouncer starts one in front of the server on a free port of 127.0.0.1, with more lines of
+// the section pgbouncer. It lets the user postgres in, without a password, to all databases. It
+// returns when it listens.
 func StartPgBouncer(ctx context.Context, p *Postgres, settings ...string) (*PgBouncer, error) {
 	binary, err := exec.LookPath("pgbouncer")
 	if err != nil {

@@ -21,15 +21,22 @@ import (
 
 // Options says which PostgreSQL to start, and how.
 type Options struct {
-	BinDir   string                  // directory of initdb and postgres; "" = $CDC_RELAY_TEST_POSTGRES_BIN, else the system's newest
-	Settings map[string]string       // more lines of postgresql.conf, the value as it stands in SQL without quotes
-	NoFsync  bool                    // fsync=off: only where a crash of the machine is not the subject
-	Certs    *testcerts.Certificates // TLS is on, with their Server, and client certificates of their CA are checked; nil: it is off
-	HBA      []string                // lines of pg_hba.conf; before them the superuser is let in without TLS. nil: everybody is let in
+	// directory of initdb and postgres; "" = $CDC_RELAY_TEST_POSTGRES_BIN, else the system's newest
+	BinDir string
+	// more lines of postgresql.conf, the value as it stands in SQL without quotes
+	Settings map[string]string
+	// fsync=off: only where a crash of the machine is not the subject
+	NoFsync bool
+	// TLS is on, with their Server, and client certificates of their CA are checked; nil: it is off
+	Certs *testcerts.Certificates
+	// lines of pg_hba.conf; before them the superuser is let in without TLS. nil: everybody is let
+	// in
+	HBA []string
 }
 
-// Postgres is a private server: superuser "postgres", no password, logical replication on. The zero value is not usable.
-// Its methods may be called from several goroutines, except Stop, Start, Kill and Close.
+// Postgres is a private server: superuser "postgres", no password, logical replication on. The zero
+// value is not usable. Its methods may be called from several goroutines, except Stop, Start, Kill
+// and Close.
 type Postgres struct {
 	Url    *url.URL // the database in it does not matter
 	bin    string
@@ -39,8 +46,9 @@ type Postgres struct {
 
 const postgresMissing = "PostgreSQL (initdb, postgres) is not installed; install it with: make deps (as root: apt-get install -y --no-install-recommends postgresql)"
 
-// Start makes a fresh database cluster in a temporary directory and starts its server on a free port of
-// 127.0.0.1. It returns when the server answers. As root the server runs as the user postgres, because it refuses root.
+// Start makes a fresh database cluster in a temporary directory and starts its server on a free
+// port of 127.0.0.1. It returns when the server answers. As root the server runs as the user
+// postgres, because it refuses root.
 func Start(ctx context.Context, opt Options) (*Postgres, error) {
 	bin, err := BinDir(ctx, opt.BinDir)
 	if err != nil {
@@ -204,7 +212,8 @@ func (p *Postgres) configure(opt Options) error {
 	return nil
 }
 
-// Start starts the server again after Stop or Kill, on the same port and data, and returns when it answers.
+// Start starts the server again after Stop or Kill, on the same port and data, and returns when it
+// answers.
 func (p *Postgres) Start(ctx context.Context) error {
 	if p.server.Running() {
 		return fmt.Errorf("start PostgreSQL: it runs already")

@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// StartStandby starts a physical standby of a server, which is stopped and started for it: its data is copied as it lies.
-// pg_basebackup would spare that, and is not among the binaries of every version that tests use.
+// StartStandby starts a physical standby of a server, which is stopped and started for it: its data
+// is copied as it lies. pg_basebackup would spare that, and is not among the binaries of every
+// version that tests use.
 func StartStandby(ctx context.Context, primary *Postgres) (*Postgres, error) {
 	if primary.server == nil {
 		return nil, fmt.Errorf("start standby: %w", processes.ErrNotOurs)

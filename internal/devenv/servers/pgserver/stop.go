@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// Stop shuts the server down by the signal that pg_ctl sends for the mode (smart, fast or immediate) and waits until it
-// has ended, as pg_ctl -w does. It returns how long that took.
+// Stop shuts the server down by the signal that pg_ctl sends for the mode (smart, fast or
+// immediate) and waits until it has ended, as pg_ctl -w does. It returns how long that took.
 func (p *Postgres) Stop(mode string) (time.Duration, error) {
 	if p.server == nil {
 		return 0, fmt.Errorf("stop PostgreSQL: %w", processes.ErrNotOurs)
@@ -78,21 +78,23 @@ func (p *Postgres) Close() error {
 	return errors.Join(p.removeSegment(), processes.RemoveDir(p.dir))
 }
 
-// removeSegment removes the segment of shared memory that a server which was killed leaves behind: the system has room for some
-// thousands, and no server starts any more when they are used up. (One that is started again does it itself.)
+// removeSegment removes the segment of shared memory that a server which was killed leaves behind:
+// the system has room for some thousands, and no server starts any more when they are used up. (One
+// that is started again does it itself.)
 func (p *Postgres) removeSegment() error {
 	id, ok := p.Segment()
 	if !ok {
 		return nil
 	}
-	if _, err := unix.SysvShmCtl(id, unix.IPC_RMID, nil); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EIDRM) { // it is gone
+	// it is gone
+	if _, err := unix.SysvShmCtl(id, unix.IPC_RMID, nil); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EIDRM) {
 		return fmt.Errorf("remove PostgreSQL's shared memory: %w", err)
 	}
 	return nil
 }
 
-// Segment is the id of the server's segment, while there is one: the second number of the 7th line of postmaster.pid.
-// https://www.postgresql.org/docs/current/storage-file-layout.html
+// Segment is the id of the server's segment, while there is one: the second number of the 7th line
+// of postmaster.pid. https://www.postgresql.org/docs/current/storage-file-layout.html
 func (p *Postgres) Segment() (id int, ok bool) {
 	text, err := os.ReadFile(filepath.Join(p.data(), "postmaster.pid"))
 	lines := strings.Split(string(text), "\n")

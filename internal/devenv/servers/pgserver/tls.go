@@ -10,8 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 )
 
-// secure copies the certificates to where the server may read them, and returns the lines of postgresql.conf. The server
-// takes a key only of its own user or of root, and only when no other can read it.
+// secure copies the certificates to where the server may read them, and returns the lines of
+// postgresql.conf. The server takes a key only of its own user or of root, and only when no other
+// can read it.
 func (p *Postgres) secure(certs *testcerts.Certificates) ([]string, error) {
 	id, err := postgresUser()
 	if err != nil {
@@ -47,8 +48,8 @@ func (p *Postgres) writeHBA(lines []string) error {
 	return nil
 }
 
-// TLSURL is the address of a database for a user over TLS that checks the server's certificate and name (sslmode
-// verify-full), with a client certificate unless its paths are empty.
+// TLSURL is the address of a database for a user over TLS that checks the server's certificate and
+// name (sslmode verify-full), with a client certificate unless its paths are empty.
 func (p *Postgres) TLSURL(db, user, ca string, client testcerts.CertificateFiles) string {
 	u := *p.Url
 	u.User, u.Path = url.User(user), "/"+db

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// RabbitCluster is some brokers that are one: each has its own address, all have the same virtual hosts, exchanges and
-// queues. A quorum queue is on all of them.
+// RabbitCluster is some brokers that are one: each has its own address, all have the same virtual
+// hosts, exchanges and queues. A quorum queue is on all of them.
 type RabbitCluster struct{ Nodes []*Rabbit }
 
-// StartRabbitCluster starts a cluster of n brokers with fresh data. Of two, either is too few for a quorum queue.
+// StartRabbitCluster starts a cluster of n brokers with fresh data. Of two, either is too few for a
+// quorum queue.
 func StartRabbitCluster(ctx context.Context, n int, opt Options) (_ *RabbitCluster, err error) {
 	c := &RabbitCluster{}
 	defer func() {

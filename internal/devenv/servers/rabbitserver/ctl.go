@@ -23,8 +23,8 @@ func (r *Rabbit) Ctl(ctx context.Context, args ...string) (string, error) {
 	return r.ctl(ctx, args...)
 }
 
-// ctl is Ctl also for what disturbs nobody. The cookie is an argument because Debian's rabbitmqctl sets a HOME of its own,
-// where the private broker's cookie is not.
+// ctl is Ctl also for what disturbs nobody. The cookie is an argument because Debian's rabbitmqctl
+// sets a HOME of its own, where the private broker's cookie is not.
 func (r *Rabbit) ctl(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "rabbitmqctl"), append([]string{"-q", "-n", r.node, "--erlang-cookie", r.cookie}, args...)...)
 	cmd.Env = r.env()
@@ -41,8 +41,8 @@ func (r *Rabbit) SetMaxMessageSize(ctx context.Context, bytes int) error {
 	return err
 }
 
-// Alarm sets or clears the memory alarm, and returns when the broker has taken note. While it is on the broker reads
-// nothing from connections that publish.
+// Alarm sets or clears the memory alarm, and returns when the broker has taken note. While it is on
+// the broker reads nothing from connections that publish.
 func (r *Rabbit) Alarm(ctx context.Context, on bool) error {
 	watermark := "0.4"
 	if on {
@@ -57,8 +57,8 @@ func (r *Rabbit) Alarm(ctx context.Context, on bool) error {
 	})
 }
 
-// VHost makes a virtual host for one test and returns its address; it is deleted when the test ends. The user guest, or
-// that of the address given in the environment, has every right in it.
+// VHost makes a virtual host for one test and returns its address; it is deleted when the test
+// ends. The user guest, or that of the address given in the environment, has every right in it.
 func (r *Rabbit) VHost(t testing.TB) string {
 	t.Helper()
 	ctx := context.Background()
@@ -100,9 +100,9 @@ func (r *Rabbit) DeleteVHost(ctx context.Context, name string) error {
 	return err
 }
 
-// AllowWrite lets the user of a virtual host's address write there only to exchanges whose names match a regular expression
-// (".*": to all; the default exchange is called amq.default). A channel that has written to an exchange may go on for a
-// while: break its connection.
+// AllowWrite lets the user of a virtual host's address write there only to exchanges whose names
+// match a regular expression (".*": to all; the default exchange is called amq.default). A channel
+// that has written to an exchange may go on for a while: break its connection.
 func (r *Rabbit) AllowWrite(ctx context.Context, vhost, exchanges string) error {
 	u, err := url.Parse(vhost)
 	if err != nil {

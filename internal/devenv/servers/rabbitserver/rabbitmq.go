@@ -23,13 +23,16 @@ import (
 // Options says how to start a broker.
 type Options struct {
 	Config map[string]string // more lines of rabbitmq.conf
-	// Management starts the management plugin: virtual hosts and rights by its API cost nothing, by rabbitmqctl a second each.
+	// Management starts the management plugin: virtual hosts and rights by its API cost nothing, by
+	// rabbitmqctl a second each.
 	Management bool
-	Certs      *testcerts.Certificates // a TLS listener besides, with their Server, that wants a client certificate of their CA
+	// a TLS listener besides, with their Server, that wants a client certificate of their CA
+	Certs *testcerts.Certificates
 }
 
-// Rabbit is a private broker: user guest with password guest, virtual host /, no plugins. The zero value is not usable.
-// Its methods may be called from several goroutines, except Stop, Start, Kill and Close.
+// Rabbit is a private broker: user guest with password guest, virtual host /, no plugins. The zero
+// value is not usable. Its methods may be called from several goroutines, except Stop, Start, Kill
+// and Close.
 type Rabbit struct {
 	Url    *url.URL // of the virtual host /
 	bin    string   // directory of rabbitmq-server and rabbitmqctl
@@ -40,7 +43,8 @@ type Rabbit struct {
 	Api    string // address of the management plugin; "": it has none
 	epmd   *processes.Process
 	Server *processes.Process // nil: the broker is not ours
-	Lent   bool               // it is used by all tests of the process: none may stop or reconfigure it
+	// it is used by all tests of the process: none may stop or reconfigure it
+	Lent bool
 }
 
 // mayChange is nil when this process may stop and reconfigure the broker.
@@ -58,16 +62,17 @@ var errLent = errors.New("the broker is used by all tests of the process; take O
 
 const rabbitMissing = "RabbitMQ (rabbitmq-server, rabbitmqctl, epmd) is not installed; install it with: make deps (as root: apt-get install -y --no-install-recommends rabbitmq-server)"
 
-// Start starts a broker with fresh data, of its own node name, directories, cookie and ports of 127.0.0.1. It
-// returns when the broker takes connections.
+// Start starts a broker with fresh data, of its own node name, directories, cookie and ports of
+// 127.0.0.1. It returns when the broker takes connections.
 //
-// The Erlang port mapper (epmd) is our own child on a port of its own: one that the broker starts would leave its process
-// group and stay for ever.
+// The Erlang port mapper (epmd) is our own child on a port of its own: one that the broker starts
+// would leave its process group and stay for ever.
 func Start(ctx context.Context, opt Options) (*Rabbit, error) {
 	return startRabbitMQ(ctx, opt, nil)
 }
 
-// startRabbitMQ starts a broker that can be joined to another one, if there is one: it has the same cookie and port mapper.
+// startRabbitMQ starts a broker that can be joined to another one, if there is one: it has the same
+// cookie and port mapper.
 func startRabbitMQ(ctx context.Context, opt Options, other *Rabbit) (*Rabbit, error) {
 	bin, err := rabbitBinDir()
 	if err != nil {
@@ -101,7 +106,8 @@ func rabbitBinDir() (string, error) {
 	if _, err := exec.LookPath("epmd"); err != nil {
 		return "", fmt.Errorf("find epmd: %w: %s", err, rabbitMissing)
 	}
-	// Debian's /usr/sbin/rabbitmq-server is a wrapper that changes user and directory; behind it are the plain scripts.
+	// Debian's /usr/sbin/rabbitmq-server is a wrapper that changes user and directory; behind it
+	// are the plain scripts.
 	const debian = "/usr/lib/rabbitmq/bin"
 	if _, err := os.Stat(filepath.Join(debian, "rabbitmq-server")); err == nil {
 		return debian, nil
@@ -192,12 +198,14 @@ func (r *Rabbit) env() []string {
 		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq.conf"),
 		"RABBITMQ_ADVANCED_CONFIG_FILE=" + in("advanced.config"),
 		"RABBITMQ_ENABLED_PLUGINS_FILE=" + in("enabled_plugins"),
-		"RABBITMQ_ALLOW_INPUT=1", // the script then becomes the Erlang VM instead of waiting beside it
+		// the script then becomes the Erlang VM instead of waiting beside it
+		"RABBITMQ_ALLOW_INPUT=1",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none +A 16",
 	}
 }
 
-// Start starts the broker again after Stop or Kill, on the same ports and data, and returns when it takes connections.
+// Start starts the broker again after Stop or Kill, on the same ports and data, and returns when it
+// takes connections.
 func (r *Rabbit) Start(ctx context.Context) (err error) {
 	if r.Server.Running() {
 		return fmt.Errorf("start RabbitMQ: it runs already")

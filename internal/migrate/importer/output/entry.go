@@ -20,12 +20,13 @@ var Verdicts = []Verdict{Cannot, Superseded, Mapped, Honoured}
 
 // Entry is one line of the report. It never holds the value of a property that may be secret.
 type Entry struct {
-	Verdict  Verdict `json:"verdict"`
-	Property string  `json:"property"`         // as it is written in the file, or as it would be, where its absence matters
-	File     string  `json:"file,omitempty"`   // "" for one that is in no file
-	Target   string  `json:"target,omitempty"` // our key
-	Why      string  `json:"why,omitempty"`
-	Warning  bool    `json:"warning,omitempty"` // to be read before the relay runs
+	Verdict Verdict `json:"verdict"`
+	// as it is written in the file, or as it would be, where its absence matters
+	Property string `json:"property"`
+	File     string `json:"file,omitempty"`   // "" for one that is in no file
+	Target   string `json:"target,omitempty"` // our key
+	Why      string `json:"why,omitempty"`
+	Warning  bool   `json:"warning,omitempty"` // to be read before the relay runs
 }
 
 // Line is the entry for people.

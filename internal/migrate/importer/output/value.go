@@ -4,7 +4,8 @@ package output
 
 import "strings"
 
-// Value is what a property is set to: text, and references in it that are replaced when the relay starts.
+// Value is what a property is set to: text, and references in it that are replaced when the relay
+// starts.
 type Value []Part
 
 type Part struct {
@@ -55,7 +56,8 @@ func (v Value) Written() string {
 	return out.String()
 }
 
-// Resolved is written with the references replaced that the files explain. It is for what is not secret.
+// Resolved is written with the references replaced that the files explain. It is for what is not
+// secret.
 func (v Value) Resolved() string {
 	var out Value
 	for _, p := range v {
@@ -80,8 +82,8 @@ func (v Value) OnlyReferences() bool {
 	return true
 }
 
-// withoutDefaults is written without what the variables are when they are not set; false when the value has text of its own, or a
-// reference that is no variable.
+// withoutDefaults is written without what the variables are when they are not set; false when the
+// value has text of its own, or a reference that is no variable.
 func (v Value) withoutDefaults() (string, bool) {
 	var out strings.Builder
 	for _, p := range v {

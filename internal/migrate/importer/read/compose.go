@@ -50,7 +50,8 @@ func readCompose(file string, documents []yaml.MapSlice) (*File, error) {
 	return found, nil
 }
 
-// composedVariable is a variable of a service. Without a value it is that of Compose's own environment.
+// composedVariable is a variable of a service. Without a value it is that of Compose's own
+// environment.
 type composedVariable struct {
 	name  string
 	value any
@@ -82,8 +83,9 @@ func isServer(service yaml.MapSlice, variables []composedVariable) bool {
 		slices.ContainsFunc(variables, func(v composedVariable) bool { return IsPropertyVariable(v.name) })
 }
 
-// composeLayer is what the container's environment is, as far as the file says it. Of variables that are not Debezium's own, those that
-// Compose takes from elsewhere have no value here: references to them stay.
+// composeLayer is what the container's environment is, as far as the file says it. Of variables
+// that are not Debezium's own, those that Compose takes from elsewhere have no value here:
+// references to them stay.
 func composeLayer(file string, service yaml.MapSlice, variables []composedVariable) (*File, error) {
 	for _, elsewhere := range []string{"env_file", "extends"} {
 		if under(service, elsewhere) != nil {
@@ -114,7 +116,8 @@ func shadows(v composedVariable) bool {
 
 var composeReference = regexp.MustCompile(`^\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]*)(?::?(?:-([^{}$]*)|\?[^{}$]*))?\})$`)
 
-// composeText is what the container gets: $$ is a dollar sign, and a value that is one reference stays one, in Quarkus' words.
+// composeText is what the container gets: $$ is a dollar sign, and a value that is one reference
+// stays one, in Quarkus' words.
 func composeText(v any) (text, reference string, ok bool) {
 	switch v.(type) {
 	case nil, yaml.MapSlice, []any:

@@ -13,7 +13,8 @@ import (
 // Wrapping begins a line of what another tool reads, a resource of Kubernetes or a compose file.
 var Wrapping = regexp.MustCompile(`(?m)^(apiVersion|kind|services):`)
 
-// Layer takes the form from the content, and from the name only where YAML and .properties look alike.
+// Layer takes the form from the content, and from the name only where YAML and .properties look
+// alike.
 func Layer(f Input) (File, error) {
 	content := bytes.TrimPrefix(f.Content, []byte("\xef\xbb\xbf"))
 	ext := strings.ToLower(path.Ext(f.Name))

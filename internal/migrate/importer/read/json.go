@@ -10,7 +10,8 @@ import (
 	"io"
 )
 
-// readJSON reads a connector of Connect: its configuration alone, or as config beside name, as the REST API takes and gives it.
+// readJSON reads a connector of Connect: its configuration alone, or as config beside name, as the
+// REST API takes and gives it.
 func readJSON(name string, content []byte) (File, error) {
 	if content[0] == '[' {
 		return File{}, errors.New("is a list; one connector is imported at a time")
@@ -34,7 +35,8 @@ func readJSON(name string, content []byte) (File, error) {
 	return flat(l, members)
 }
 
-// wrapped reads {"name": …, "config": {…}}; tasks and type, which the REST API gives too, say nothing about it.
+// wrapped reads {"name": …, "config": {…}}; tasks and type, which the REST API gives too, say
+// nothing about it.
 func wrapped(l File, members []member, config json.RawMessage) (File, error) {
 	inner, err := object(config)
 	if err != nil {
@@ -114,7 +116,8 @@ func object(content []byte) ([]member, error) {
 	return members, nil
 }
 
-// syntaxFault keeps the place and drops the character that encoding/json quotes: it may be of a password.
+// syntaxFault keeps the place and drops the character that encoding/json quotes: it may be of a
+// password.
 func syntaxFault(err error) error {
 	var at *json.SyntaxError
 	if errors.As(err, &at) {

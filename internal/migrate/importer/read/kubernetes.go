@@ -14,8 +14,8 @@ import (
 	"github.com/magiconair/properties"
 )
 
-// mends say what to give in the place of another resource.
-var mends = map[string]string{
+// fixes say what to give in the place of another resource.
+var fixes = map[string]string{
 	"KafkaConnector": "give its spec.config as JSON, with connector.class from spec.class",
 	"KafkaConnect":   "its spec.config is the worker's: give that as a .properties file with --worker-config, beside the connector",
 	"ConfigMap":      "give the application.properties or application.yaml that is in it as a file of that name",
@@ -23,7 +23,7 @@ var mends = map[string]string{
 	"List":           "give one resource, as kubectl get KIND NAME -o yaml has it",
 }
 
-const mendPod = "give the application.properties of its container, and what env says in it (kubectl exec NAME -- env)"
+const fixPod = "give the application.properties of its container, and what env says in it (kubectl exec NAME -- env)"
 
 // readResource finds the DebeziumServer; nil when the documents are no resources.
 func readResource(file string, documents []yaml.MapSlice) (*File, error) {
@@ -45,7 +45,7 @@ func readResource(file string, documents []yaml.MapSlice) (*File, error) {
 	case len(servers) == 0 && other == "":
 		return nil, nil
 	case len(servers) == 0:
-		return nil, fmt.Errorf("is a %s of Kubernetes; %s", other, cmp.Or(mends[other], mendPod))
+		return nil, fmt.Errorf("is a %s of Kubernetes; %s", other, cmp.Or(fixes[other], fixPod))
 	}
 	if name := propertyVariableIn(under(servers[0], "spec", "runtime")); name != "" {
 		return nil, fmt.Errorf("sets the variable %s under spec.runtime; take such variables out, and give them as an env file beside it", name)
@@ -152,7 +152,8 @@ func under(m yaml.MapSlice, names ...string) any {
 	return nil
 }
 
-// propertyVariableIn is the name of a variable, anywhere below, that is a property of Debezium's; "" for none.
+// propertyVariableIn is the name of a variable, anywhere below, that is a property of Debezium's;
+// "" for none.
 func propertyVariableIn(v any) string {
 	switch v := v.(type) {
 	case yaml.MapSlice:

@@ -13,7 +13,8 @@ import (
 
 var assignment = regexp.MustCompile(`^\s*(export\s+)?[A-Za-z_][A-Za-z0-9_]*=`)
 
-// IsEnvironment is true when the first assignment of the file looks like one of a shell and has no dot in its name.
+// IsEnvironment is true when the first assignment of the file looks like one of a shell and has no
+// dot in its name.
 func IsEnvironment(content []byte) bool {
 	for line := range strings.Lines(string(content)) {
 		if text := strings.TrimSpace(line); text != "" && text[0] != '#' {
@@ -23,8 +24,8 @@ func IsEnvironment(content []byte) bool {
 	return false
 }
 
-// readProperties reads a .properties file: Debezium Server's, when a name begins as its names do, else a connector's of
-// Connect standalone. Java reads the first as UTF-8, the second as Latin 1.
+// readProperties reads a .properties file: Debezium Server's, when a name begins as its names do,
+// else a connector's of Connect standalone. Java reads the first as UTF-8, the second as Latin 1.
 func readProperties(name string, content []byte) (File, error) {
 	pairs, err := ParseProperties(content, properties.UTF8)
 	if err != nil {
@@ -55,7 +56,8 @@ func ParseProperties(content []byte, encoding properties.Encoding) ([]Pair, erro
 	loader := properties.Loader{Encoding: encoding, DisableExpansion: true}
 	read, err := loader.LoadBytes(content)
 	if err != nil {
-		return nil, errors.New("is not a .properties file") // the library quotes the line, which may hold a password
+		// the library quotes the line, which may hold a password
+		return nil, errors.New("is not a .properties file")
 	}
 	var pairs []Pair
 	for _, key := range read.Keys() {
@@ -65,7 +67,8 @@ func ParseProperties(content []byte, encoding properties.Encoding) ([]Pair, erro
 	return pairs, nil
 }
 
-// ReadEnvironment reads NAME=value lines as `env`, an env file of Docker or Compose, and `export` in a shell have them.
+// ReadEnvironment reads NAME=value lines as `env`, an env file of Docker or Compose, and `export`
+// in a shell have them.
 func ReadEnvironment(name string, content []byte) (File, error) {
 	l := File{Form: Environment, File: name}
 	for line := range strings.Lines(string(content)) {

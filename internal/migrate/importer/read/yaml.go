@@ -11,7 +11,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// readYAML reads what has Debezium Server's configuration in YAML: its own file, a resource of Kubernetes, a compose file.
+// readYAML reads what has Debezium Server's configuration in YAML: its own file, a resource of
+// Kubernetes, a compose file.
 func readYAML(name string, content []byte) (File, error) {
 	documents, err := yamlDocuments(content)
 	if err != nil {
@@ -27,7 +28,8 @@ func readYAML(name string, content []byte) (File, error) {
 	return readApplication(name, documents)
 }
 
-// documentMark begins a document. The library takes an empty one for the end of the file, so they are parted here.
+// documentMark begins a document. The library takes an empty one for the end of the file, so they
+// are parted here.
 var documentMark = regexp.MustCompile(`(?m)^---(?:[ \t]|\r?$)`)
 
 // yamlDocuments are those of a file that hold anything.
@@ -35,7 +37,8 @@ func yamlDocuments(content []byte) (documents []yaml.MapSlice, err error) {
 	for _, text := range documentMark.Split(string(content), -1) {
 		var root yaml.MapSlice
 		if err := yaml.UnmarshalWithOptions([]byte(text), &root, yaml.UseOrderedMap()); err != nil {
-			return nil, errors.New("is not YAML") // the library quotes lines, which may hold a password
+			// the library quotes lines, which may hold a password
+			return nil, errors.New("is not YAML")
 		}
 		if len(root) > 0 {
 			documents = append(documents, root)
@@ -44,8 +47,9 @@ func yamlDocuments(content []byte) (documents []yaml.MapSlice, err error) {
 	return documents, nil
 }
 
-// readApplication reads application.yaml: nested names are joined by dots, a list by commas, and the key ~ is the value of the
-// name above it, which has further names below. Of several documents the later one wins.
+// readApplication reads application.yaml: nested names are joined by dots, a list by commas, and
+// the key ~ is the value of the name above it, which has further names below. Of several documents
+// the later one wins.
 func readApplication(name string, documents []yaml.MapSlice) (File, error) {
 	l := File{Form: YAML, File: name}
 	for _, root := range documents {
@@ -67,7 +71,8 @@ func flatten(l *File, prefix string, v any) error {
 	case yaml.MapSlice:
 		for _, item := range v {
 			name := prefix
-			if key := yamlText(item.Key); item.Key != nil && key != "null" { // ~ is null, which the library gives as its name
+			// ~ is null, which the library gives as its name
+			if key := yamlText(item.Key); item.Key != nil && key != "null" {
 				name = strings.TrimPrefix(prefix+"."+key, ".")
 			}
 			if err := flatten(l, name, item.Value); err != nil {

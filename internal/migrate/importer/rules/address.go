@@ -19,8 +19,8 @@ const SourceURL = "source.url"
 // parameters of the connection: those that libpq knows by the same name, in this order.
 var connectionParameters = []string{"sslmode", "sslcert", "sslkey", "sslrootcert", "sslpassword"}
 
-// address writes source.url: as a URL, or as key=value where a part is only known when the relay starts, because what is put
-// into a URL would have to be escaped.
+// address writes source.url: as a URL, or as key=value where a part is only known when the relay
+// starts, because what is put into a URL would have to be escaped.
 func (b *Builder) address() {
 	host := b.Get("database.hostname")
 	if b.ByName["database.hostname"] == nil {
@@ -84,7 +84,8 @@ func connectionString(parts map[string]output.Value, extra []string) string {
 	return strings.ReplaceAll(u.String(), "$", "$$")
 }
 
-// queryText makes of a form's escaping that of libpq, to which a + is no blank; slashes may stay, and are easier to read.
+// queryText makes of a form's escaping that of libpq, to which a + is no blank; slashes may stay,
+// and are easier to read.
 var queryText = strings.NewReplacer("+", "%20", "%2F", "/")
 
 // hosts are the hosts with their port; the Java driver takes several, separated by commas.
@@ -150,8 +151,8 @@ func keyForm(p *settings.Property) string {
 
 var setStatement = regexp.MustCompile(`(?i)^SET\s+(?:SESSION\s+)?([a-z_][a-z0-9_.]*)\s*(?:=|\s+TO\s+)\s*(?:'([^']*)'|([A-Za-z0-9_.+-]+))$`)
 
-// parseStatements reads SET statements; false when there is another one. Debezium separates them by ; and writes one that is
-// meant as ;;.
+// parseStatements reads SET statements; false when there is another one. Debezium separates them by
+// ; and writes one that is meant as ;;.
 func parseStatements(p *settings.Property) ([][2]string, bool) {
 	text, ok := p.Value.Plain()
 	if !ok || strings.Contains(text, ";;") {

@@ -1,4 +1,5 @@
-// Package rules decides about each of Debezium's properties what becomes of it here, and writes our configuration.
+// Package rules decides about each of Debezium's properties what becomes of it here, and writes our
+// configuration.
 package rules
 
 import (
@@ -9,7 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
 )
 
-// Apply goes through the properties in their order, and then through what is made of several, or of the absence of one.
+// Apply goes through the properties in their order, and then through what is made of several, or of
+// the absence of one.
 func Apply(s *settings.Settings) *Builder {
 	b := &Builder{Settings: s}
 	b.Props = slices.DeleteFunc(b.Props, b.otherSink)
@@ -43,7 +45,8 @@ func Apply(s *settings.Settings) *Builder {
 	return b
 }
 
-// lostCapitals warns of a variable that Debezium itself may not have found: it reads the lower-cased name.
+// lostCapitals warns of a variable that Debezium itself may not have found: it reads the
+// lower-cased name.
 func (b *Builder) lostCapitals(p *settings.Property) {
 	last := &b.Entries[len(b.Entries)-1]
 	if strings.HasPrefix(strings.ToUpper(p.Written), "DEBEZIUM_") && strings.ToLower(p.Name) != p.Name && (last.Verdict == output.Honoured || last.Verdict == output.Mapped) {

@@ -23,8 +23,8 @@ func converterRules() []rule {
 	}
 }
 
-// schemas is true when keys, values or headers, whichever are asked for, carry schemas, or may: by a reference that only the running
-// relay knows.
+// schemas is true when keys, values or headers, whichever are asked for, carry schemas, or may: by
+// a reference that only the running relay knows.
 func (b *Builder) schemas(of ...string) bool {
 	given := map[string]string{}
 	for _, p := range b.Props {

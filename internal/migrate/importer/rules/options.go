@@ -32,8 +32,9 @@ func (b *Builder) optionName(p *settings.Property) string {
 	return p.Name
 }
 
-// options writes sink.compat, and asks the profile whether it takes them. What it does not know is left out; what it knows
-// and does not take stays, so that the relay refuses to start until somebody has decided.
+// options writes sink.compat, and asks the profile whether it takes them. What it does not know is
+// left out; what it knows and does not take stays, so that the relay refuses to start until
+// somebody has decided.
 func (b *Builder) options() {
 	b.Doc.Set("sink.compat.profile", b.Profile, "what Debezium makes of a row, byte for byte")
 	plain := map[string]string{}
@@ -66,7 +67,8 @@ func (b *Builder) options() {
 	}
 }
 
-// faults turns the verdicts on options that the profile does not take, and gives those that it does not know.
+// faults turns the verdicts on options that the profile does not take, and gives those that it does
+// not know.
 func (b *Builder) faults(plain map[string]string, from map[string]*settings.Property) (unknown []string) {
 	_, faults := debezium.Parse(b.Profile, plain)
 	for _, fault := range faults {

@@ -15,12 +15,12 @@ import (
 func timingRules() []rule {
 	return []rule{
 		superseded("the relay waits for nothing: an event is sent when its commit arrives", "poll.interval.ms", "poll.dispatch.interval.ms", "max.batch.size", "query.fetch.size"),
-		when(mapped("delivery.window", "events in flight, 1 to 10,000,000", "max.queue.size"), func(b *Builder, p *settings.Property) {
-			b.takeNumber(p, "delivery.window", 1, 10_000_000)
+		when(mapped("delivery.max_in_flight", "events in flight, 1 to 10,000,000", "max.queue.size"), func(b *Builder, p *settings.Property) {
+			b.takeNumber(p, "delivery.max_in_flight", 1, 10_000_000)
 		}),
-		when(mapped("delivery.window_bytes", "64 KiB to 64 GiB; 0, no bound: superseded, the relay is always bounded", "max.queue.size.in.bytes"), func(b *Builder, p *settings.Property) {
+		when(mapped("delivery.max_in_flight_bytes", "64 KiB to 64 GiB; 0, no bound: superseded, the relay is always bounded", "max.queue.size.in.bytes"), func(b *Builder, p *settings.Property) {
 			if b.Is(p.Name, "", "0") {
-				b.Say(p, output.Superseded, "", "the relay is always bounded, by delivery.window_bytes")
+				b.Say(p, output.Superseded, "", "the relay is always bounded, by delivery.max_in_flight_bytes")
 				return
 			}
 			b.takeNumber(p, "delivery.max_in_flight_bytes", 64<<10, 64<<30)
@@ -90,7 +90,8 @@ func recordRules() []rule {
 	}
 }
 
-// extendedHeaders has Debezium put names of the connector and a random id of its run on each record.
+// extendedHeaders has Debezium put names of the connector and a random id of its run on each
+// record.
 const (
 	extendedHeaders = "extended.headers.enabled"
 	leftOutHeaders  = "the four headers __debezium.context.*, which Debezium 3.2 and later puts on each record, are not sent: see that no consumer reads them"

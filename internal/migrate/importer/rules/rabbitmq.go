@@ -95,7 +95,8 @@ func (b *Builder) rabbitmq() {
 	}
 }
 
-// broker gathers the address of the broker. The uri, which Java's client reads first, is overridden by what is set beside it.
+// broker gathers the address of the broker. The uri, which Java's client reads first, is overridden
+// by what is set beside it.
 func (b *Builder) broker(whole bool) (address string, user, password *settings.Property, from []*settings.Property, ok bool) {
 	connection := func(name string) *settings.Property { return b.Get(rabbitPrefix + "connection." + name) }
 	user, password = connection("username"), connection("password")

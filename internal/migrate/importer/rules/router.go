@@ -1,4 +1,5 @@
-// The rules about transforms: the Outbox Event Router's own options, and what else is in the chain.
+// The rules about transforms: the Outbox Event Router's own options, and what else is in the
+// ordering group.
 
 package rules
 
@@ -62,7 +63,7 @@ func routerRules() []rule {
 
 func transformRules() []rule {
 	return []rule{
-		when(honoured("sink.compat", "the Outbox Event Router alone; any other transform in the chain: cannot, by name", "transforms"), func(b *Builder, p *settings.Property) {
+		when(honoured("sink.compat", "the Outbox Event Router alone; any other transform in the ordering group: cannot, by name", "transforms"), func(b *Builder, p *settings.Property) {
 			if b.Router == "" {
 				b.Cannot(p, "has no "+settings.EventRouter+": this connector sends change events, which is not what the relay is for")
 				return
@@ -82,7 +83,7 @@ func (b *Builder) takeTransform(p *settings.Property) {
 		class = firstOf(t.Value.Plain())
 	}
 	listed := false
-	for _, other := range b.Chain {
+	for _, other := range b.Group {
 		listed = listed || other == alias
 	}
 	switch {
@@ -99,12 +100,12 @@ func (b *Builder) takeTransform(p *settings.Property) {
 	}
 }
 
-// transforms says what is missing in the chain.
+// transforms says what is missing in the ordering group.
 func (b *Builder) transforms() {
 	if b.ByName["transforms"] == nil {
 		b.Absent(output.Cannot, "transforms", "", "without the Outbox Event Router this connector sends change events, which is not what the relay is for")
 	}
-	for _, alias := range b.Chain {
+	for _, alias := range b.Group {
 		if alias != b.Router && b.ByName["transforms."+alias+".type"] == nil {
 			b.Absent(output.Cannot, "transforms."+alias+".type", "", "transforms lists it")
 		}

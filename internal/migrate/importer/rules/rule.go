@@ -12,9 +12,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
 )
 
-// rule says what becomes of some properties. Names are those of Connect; Debezium Server's without debezium.source., and
-// sink., format., transforms. and predicates. without debezium.; producer. is Connect's producer.override. and the server's
-// sink.kafka.producer.; router. is transforms.NAME. of the Outbox Event Router. A * at the end, or between dots, is any text.
+// rule says what becomes of some properties. Names are those of Connect; Debezium Server's without
+// debezium.source., and sink., format., transforms. and predicates. without debezium.; producer. is
+// Connect's producer.override. and the server's sink.kafka.producer.; router. is transforms.NAME.
+// of the Outbox Event Router. A * at the end, or between dots, is any text.
 type rule struct {
 	Names   []string
 	Only    string // the profile that has it; "" for both
@@ -87,7 +88,8 @@ func unlessOn(off, on string, names ...string) rule {
 	})
 }
 
-// oneOf gives a verdict for each value, and cannot for others, with a word on why there are no others.
+// oneOf gives a verdict for each value, and cannot for others, with a word on why there are no
+// others.
 func oneOf(r rule, noOthers string, values map[string]string) rule {
 	known := slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(v string) bool { return v == "" })
 	others := "want " + strings.Join(known, ", ")

@@ -22,7 +22,8 @@ func matches(re *regexp.Regexp, text string) bool {
 
 const maxTables = 64
 
-// finite is every text that a pattern fits, when they are few. A dot alone is read as the dot it is meant to be.
+// finite is every text that a pattern fits, when they are few. A dot alone is read as the dot it is
+// meant to be.
 func finite(pattern string) ([]string, error) {
 	if _, err := regex.Compile(pattern); err != nil {
 		return nil, err
@@ -95,8 +96,8 @@ func expandConcat(parts []*syntax.Regexp) ([]string, error) {
 	return all, nil
 }
 
-// folded is a text in lower case where the pattern takes either, since that is how PostgreSQL has names that are not quoted. The
-// parser has it in capitals.
+// folded is a text in lower case where the pattern takes either, since that is how PostgreSQL has
+// names that are not quoted. The parser has it in capitals.
 func folded(re *syntax.Regexp, text string) string {
 	if re.Flags&syntax.FoldCase == 0 {
 		return text

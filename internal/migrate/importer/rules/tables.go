@@ -69,7 +69,8 @@ func (b *Builder) tables() {
 	}
 }
 
-// spelled warns of names that Debezium, to which upper and lower case are the same, may have found under another spelling.
+// spelled warns of names that Debezium, to which upper and lower case are the same, may have found
+// under another spelling.
 func (b *Builder) spelled(p *settings.Property, names []string) {
 	patterns := settings.SplitList(firstOf(p.Value.Plain()))
 	if !slices.ContainsFunc(patterns, folds) && !slices.ContainsFunc(names, func(n string) bool { return n != strings.ToLower(n) }) {
@@ -96,7 +97,8 @@ func (b *Builder) reverse(p *settings.Property, why string) {
 	b.Cannot(p, why)
 }
 
-// tableNames are the outbox tables that the property names, and past them the tables whose change events Debezium sends.
+// tableNames are the outbox tables that the property names, and past them the tables whose change
+// events Debezium sends.
 func (b *Builder) tableNames(p *settings.Property) (names, past []string, err error) {
 	text, ok := p.Value.Plain()
 	if !ok {
@@ -126,7 +128,8 @@ func (b *Builder) tableNames(p *settings.Property) (names, past []string, err er
 	return names, past, nil
 }
 
-// filtered takes out the table of signals and those that the router's predicate keeps from it; past are these but that of heartbeats.
+// filtered takes out the table of signals and those that the router's predicate keeps from it; past
+// are these but that of heartbeats.
 func (b *Builder) filtered(names []string) (kept, past []string, err error) {
 	if signal, ok := b.Plain("signal.data.collection", ""); ok {
 		names = slices.DeleteFunc(names, func(n string) bool { return n == signal })
@@ -154,7 +157,8 @@ func (b *Builder) filtered(names []string) (kept, past []string, err error) {
 	return kept, past, nil
 }
 
-// heartbeat is true for the table that heartbeat.action.query writes, whose change events nobody needs.
+// heartbeat is true for the table that heartbeat.action.query writes, whose change events nobody
+// needs.
 func (b *Builder) heartbeat(table string) bool {
 	query, _ := b.Plain("heartbeat.action.query", "")
 	_, bare, _ := strings.Cut(table, ".")

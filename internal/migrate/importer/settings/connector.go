@@ -14,7 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 )
 
-// connector takes the properties of one connector of Connect, and below them those of its worker that count for it.
+// connector takes the properties of one connector of Connect, and below them those of its worker
+// that count for it.
 func (set *Settings) connector(l read.File, worker *read.Input) error {
 	pairs, dropped := l.Unique()
 	for _, name := range dropped {
@@ -57,7 +58,8 @@ func (set *Settings) connector(l read.File, worker *read.Input) error {
 	return nil
 }
 
-// addShared takes a property of the worker. The options of a converter count only together with its class.
+// addShared takes a property of the worker. The options of a converter count only together with its
+// class.
 func (set *Settings) addShared(p *Property) {
 	if class, _, option := cutConverter(p.Name); option {
 		if own := set.ByName[class]; own != nil && own.File != p.File {
@@ -68,7 +70,8 @@ func (set *Settings) addShared(p *Property) {
 	set.addReference(p)
 }
 
-// withoutClass drops the options of converters whose class the connector leaves to its worker: Connect reads them from there.
+// withoutClass drops the options of converters whose class the connector leaves to its worker:
+// Connect reads them from there.
 func (set *Settings) withoutClass() {
 	set.Props = slices.DeleteFunc(set.Props, func(p *Property) bool {
 		class, _, option := cutConverter(p.Name)
@@ -98,7 +101,8 @@ func (set *Settings) addReference(p *Property) {
 	set.add(p)
 }
 
-// readWorker reads the worker's .properties, or the environment of a container that makes them of it.
+// readWorker reads the worker's .properties, or the environment of a container that makes them of
+// it.
 func (set *Settings) readWorker(worker *read.Input) (settings []setting, err error) {
 	if read.Wrapping.Match(worker.Content) {
 		return nil, errors.New("is of Compose or Kubernetes; give the worker's .properties, or its environment as an env file (docker compose exec SERVICE env, kubectl exec NAME -- env)")
@@ -127,7 +131,8 @@ func (set *Settings) readWorker(worker *read.Input) (settings []setting, err err
 	return settings, err
 }
 
-// workerName is the rules' name of a worker's property: those that a connector has too count for it when it lacks them.
+// workerName is the rules' name of a worker's property: those that a connector has too count for it
+// when it lacks them.
 func workerName(name string) string {
 	switch {
 	case name == "bootstrap.servers":

@@ -12,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 )
 
-// environment takes Debezium's variables of one layer; the others go to variables, for references to them.
+// environment takes Debezium's variables of one layer; the others go to variables, for references
+// to them.
 func (set *Settings) environment(l read.File, below []setting, variables map[string]string) []setting {
 	pairs, dropped := l.Unique()
 	for _, name := range dropped {
@@ -30,7 +31,8 @@ func (set *Settings) environment(l read.File, below []setting, variables map[str
 		}
 		name, known := names[upper]
 		switch {
-		case strings.Contains(p.Name, "."): // not of a shell; Compose and Kubernetes make them, and Quarkus looks for them first
+		case strings.Contains(p.Name, "."):
+			// not of a shell; Compose and Kubernetes make them, and Quarkus looks for them first
 			name = p.Name
 		case !known:
 			name = strings.ToLower(strings.ReplaceAll(upper, "_", "."))
@@ -44,7 +46,8 @@ func (set *Settings) environment(l read.File, below []setting, variables map[str
 	return out
 }
 
-// variableNames are the properties by the names of their variables: those that a file below has, and those that the rules know.
+// variableNames are the properties by the names of their variables: those that a file below has,
+// and those that the rules know.
 func variableNames(known []string, pairs []read.Pair, below []setting) map[string]string {
 	names := map[string]string{}
 	transforms, predicates := "", ""

@@ -1,5 +1,5 @@
-// Package settings makes one list of properties of the files that were read: which file wins, and what a name of the
-// environment stands for.
+// Package settings makes one list of properties of the files that were read: which file wins, and
+// what a name of the environment stands for.
 package settings
 
 import (

@@ -4,7 +4,8 @@ package settings
 
 import "strings"
 
-// afterQuarkus gives names of the engine's own extension, which 3.7 knows beside the old ones, their old name.
+// afterQuarkus gives names of the engine's own extension, which 3.7 knows beside the old ones,
+// their old name.
 func afterQuarkus(name string) string {
 	if rest, ok := strings.CutPrefix(name, "quarkus.debezium."); ok {
 		return "debezium.source." + rest
@@ -12,7 +13,8 @@ func afterQuarkus(name string) string {
 	return name
 }
 
-// serverPrefixes are the names of Debezium Server and what the rules call them; the first that fits counts.
+// serverPrefixes are the names of Debezium Server and what the rules call them; the first that fits
+// counts.
 var serverPrefixes = []struct{ server, rule string }{
 	{"debezium.sink.kafka.producer.", "producer."},
 	{"debezium.source.", ""},

@@ -10,7 +10,8 @@ import (
 
 // Property is one setting of the input.
 type Property struct {
-	Name    string // as the rules know it: without the prefixes of Debezium Server and of Connect's producer
+	// as the rules know it: without the prefixes of Debezium Server and of Connect's producer
+	Name    string
 	Written string // as it stands in its file
 	File    string
 	Value   output.Value

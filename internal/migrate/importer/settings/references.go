@@ -18,7 +18,8 @@ type lookup struct {
 	settings  map[string]setting
 	variables map[string]string
 	depth     int
-	left      *int // how many more references one value may follow: a few names can be made to double without end
+	// how many more references one value may follow: a few names can be made to double without end
+	left *int
 }
 
 var variable = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
@@ -28,7 +29,8 @@ const (
 	maxReferences = 1000
 )
 
-// expandQuarkus reads a value of Debezium Server's. $$ is a dollar sign, and so is \$; one before anything but { stands for itself.
+// expandQuarkus reads a value of Debezium Server's. $$ is a dollar sign, and so is \$; one before
+// anything but { stands for itself.
 func expandQuarkus(text string, in lookup) (output.Value, error) {
 	text = strings.ReplaceAll(text, `\$`, "$$")
 	var out output.Value
@@ -109,7 +111,8 @@ func (in lookup) resolve(reference string) (output.Value, error) {
 	return nil, fmt.Errorf("${%s} is a reference to Quarkus, and no FILE says what it stands for; what is meant for Debezium itself is written $${%s} there", name, name)
 }
 
-// providerReference is the form that Connect's ConfigTransformer looks for; what does not fit it stays text.
+// providerReference is the form that Connect's ConfigTransformer looks for; what does not fit it
+// stays text.
 var providerReference = regexp.MustCompile(`\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}`)
 
 // expandProviders reads the references of v's text to providers. classes are the worker's, by name.

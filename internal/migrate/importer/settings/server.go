@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 )
 
-// server lays the files over each other as Quarkus does: .properties below YAML below the environment; of one kind the later
-// file wins.
+// server lays the files over each other as Quarkus does: .properties below YAML below the
+// environment; of one kind the later file wins.
 func (set *Settings) server(layers []read.File) error {
 	layers = slices.Clone(layers)
 	slices.SortStableFunc(layers, func(x, y read.File) int { return cmp.Compare(x.Form, y.Form) })
@@ -61,8 +61,8 @@ func (set *Settings) server(layers []read.File) error {
 	return nil
 }
 
-// active are the settings of a file that count: those without a profile, and over them those of the profile prod, which is
-// the one that a packaged Debezium Server runs with.
+// active are the settings of a file that count: those without a profile, and over them those of the
+// profile prod, which is the one that a packaged Debezium Server runs with.
 func (set *Settings) active(l read.File) []setting {
 	var plain, prod []setting
 	pairs, dropped := l.Unique()

@@ -12,13 +12,14 @@ import (
 // EventRouter is the class of the Outbox Event Router.
 const EventRouter = "io.debezium.transforms.outbox.EventRouter"
 
-// Settings is one list of properties, by what name they came, and the verdicts that were given on them.
+// Settings is one list of properties, by what name they came, and the verdicts that were given on
+// them.
 type Settings struct {
 	Profile   string
 	Props     []*Property
 	ByName    map[string]*Property
 	Router    string // the name of the Outbox Event Router among the transforms; "" for none
-	Chain     []string
+	Group     []string
 	providers map[string]string // classes of Connect's configuration providers
 	Worker    bool              // the worker's file was given
 	Entries   []output.Entry
@@ -31,7 +32,8 @@ func New(known []string) *Settings {
 
 func (set *Settings) Connect() bool { return set.Profile == debezium.Connect }
 
-// add keeps a property; of two with one name, which the worker and the connector may give, the connector'set.
+// add keeps a property; of two with one name, which the worker and the connector may give, the
+// connector'set.
 func (set *Settings) add(p *Property) {
 	if first, twice := set.ByName[p.Name]; twice {
 		set.note(output.Superseded, p.Written, p.File, "", "overridden by "+first.Written+inFile(first.File, p.File))
@@ -50,7 +52,8 @@ func (set *Settings) Get(name string) *Property {
 	return nil
 }
 
-// Plain is the text of a property, or what Debezium takes when it is not set; false when only the running relay could know it.
+// Plain is the text of a property, or what Debezium takes when it is not set; false when only the
+// running relay could know it.
 func (set *Settings) Plain(name, byDefault string) (string, bool) {
 	p := set.ByName[name]
 	if p == nil {
@@ -106,14 +109,15 @@ func (set *Settings) Absent(v output.Verdict, name, target, why string) {
 	set.note(v, name+" (not set)", "", target, why)
 }
 
-// aliases finds the chain of transforms and the router in it, by which the router's options get their names.
+// aliases finds the chain of transforms and the router in it, by which the router's options get
+// their names.
 func (set *Settings) aliases(all []setting) {
 	text := map[string]string{}
 	for _, one := range all {
 		text[strings.TrimPrefix(one.name, "debezium.")] = one.text
 	}
-	set.Chain = SplitList(text["transforms"])
-	for _, alias := range set.Chain {
+	set.Group = SplitList(text["transforms"])
+	for _, alias := range set.Group {
 		if set.Router == "" && strings.TrimSpace(text["transforms."+alias+".type"]) == EventRouter {
 			set.Router = alias
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 )
 
-// imageVariables are those of Debezium's own image of Kafka Connect. Its start script exports each as the one with CONNECT_ before
-// it, so that they win; the first ones say that it is this image.
+// imageVariables are those of Debezium's own image of Kafka Connect. Its start script exports each
+// as the one with CONNECT_ before it, so that they win; the first ones say that it is this image.
 var imageVariables = []string{
 	"BOOTSTRAP_SERVERS", "CONFIG_STORAGE_TOPIC", "OFFSET_STORAGE_TOPIC", "KEY_CONVERTER", "VALUE_CONVERTER",
 	"GROUP_ID", "STATUS_STORAGE_TOPIC", "HOST_NAME", "REST_PORT", "REST_HOST_NAME", "ADVERTISED_HOST_NAME", "ADVERTISED_PORT",
@@ -23,8 +23,8 @@ const (
 	imageConverter = "org.apache.kafka.connect.json.JsonConverter"
 )
 
-// workerVariables are the variables of an environment that are properties of a worker, those that win first, and the names of the
-// others.
+// workerVariables are the variables of an environment that are properties of a worker, those that
+// win first, and the names of the others.
 func workerVariables(l read.File) (pairs []read.Pair, others []string) {
 	image := slices.ContainsFunc(l.Pairs, func(p read.Pair) bool { return slices.Contains(imageVariables[:imageMarks], p.Name) })
 	var connect []read.Pair

@@ -23,12 +23,12 @@ COMMENT ON COLUMN cdc_relay.slots.sends       IS 'OID and version (xmin) of the 
 
 CREATE TABLE cdc_relay.progress (
     slot     name PRIMARY KEY,
-    ceiling  pg_lsn NOT NULL,
+    max_flush_lsn  pg_lsn NOT NULL,
     reported pg_lsn NOT NULL,
     good     pg_lsn NOT NULL,
     at       timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE  cdc_relay.progress IS 'How far the relay of a slot may have reported. A slot beyond the ceiling is not the one we left.';
-COMMENT ON COLUMN cdc_relay.progress.ceiling  IS 'no position above it was ever reported to the slot; raised durably before it is used';
+COMMENT ON TABLE  cdc_relay.progress IS 'How far the relay of a slot may have reported. A slot beyond the flush limit is not the one we left.';
+COMMENT ON COLUMN cdc_relay.progress.max_flush_lsn  IS 'no position above it was ever reported to the slot; raised durably before it is used';
 COMMENT ON COLUMN cdc_relay.progress.reported IS 'the position reported when the row was written last';
 COMMENT ON COLUMN cdc_relay.progress.good     IS 'publication and tables were found in order up to it; rows after it may be missing should they not be any more';

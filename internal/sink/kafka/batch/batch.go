@@ -1,5 +1,6 @@
-// Package batch encodes record batches, version 2: https://kafka.apache.org/documentation/#recordbatch
-// It has what belongs to them: records, compression, the partition of a key, and how large a batch may be.
+// Package batch encodes record batches, version 2:
+// https://kafka.apache.org/documentation/#recordbatch It has what belongs to them: records,
+// compression, the partition of a key, and how large a batch may be.
 package batch
 
 import (
@@ -10,8 +11,8 @@ import (
 	"github.com/segmentio/kafka-go/compress"
 )
 
-// Where the fields of a sealed batch stand, in bytes. kafka-go's RawRecordSet wants the int32 length of the batch in
-// front, which is the length of the RECORDS field of a produce request.
+// Where the fields of a sealed batch stand, in bytes. kafka-go's RawRecordSet wants the int32
+// length of the batch in front, which is the length of the RECORDS field of a produce request.
 const (
 	lengthAt        = 0
 	baseOffsetAt    = 4  // int64, 0: the broker assigns it
@@ -30,14 +31,14 @@ const (
 	recordsAt       = 65
 )
 
-// keptBuffer is what a batch keeps of its buffers between uses, in bytes: a few of the largest ordinary calls. What a
-// larger event has left is given back.
+// keptBuffer is what a batch keeps of its buffers between uses, in bytes: a few of the largest
+// ordinary calls. What a larger event has left is given back.
 const keptBuffer = 4 << 20
 
 var CRCTable = crc32.MakeTable(crc32.Castagnoli)
 
-// Batch gathers records and makes one record batch of them, in buffers that it uses again. It is not safe for concurrent
-// use.
+// Batch gathers records and makes one record batch of them, in buffers that it uses again. It is
+// not safe for concurrent use.
 type Batch struct {
 	codec    compress.Codec // nil: none
 	buf      []byte         // recordsAt bytes of room, then the records
@@ -72,7 +73,8 @@ func (b *Batch) Count() int { return b.records }
 // Size is the number of bytes that seal returns, before compression.
 func (b *Batch) Size() int { return len(b.buf) }
 
-// Add appends a record; false when the batch would pass what the protocol's int32 lengths carry, and is as it was.
+// Add appends a record; false when the batch would pass what the protocol's int32 lengths carry,
+// and is as it was.
 func (b *Batch) Add(r *Record) bool {
 	if b.records == 0 {
 		b.baseTime, b.maxTime = r.Time, r.Time
@@ -97,9 +99,10 @@ func (b *Batch) Add(r *Record) bool {
 	return true
 }
 
-// Seal returns the batch as rawproduce takes it, for a producer and the sequence of the first record; all -1: of no
-// idempotent producer. The bytes are the batch's own and good until its next reset, add or seal. The batch holds at least
-// one record. Sealed again, it has the same bytes but for producer, epoch, sequence and checksum.
+// Seal returns the batch as rawproduce takes it, for a producer and the sequence of the first
+// record; all -1: of no idempotent producer. The bytes are the batch's own and good until its next
+// reset, add or seal. The batch holds at least one record. Sealed again, it has the same bytes but
+// for producer, epoch, sequence and checksum.
 func (b *Batch) Seal(producerID int64, epoch int16, sequence int32) []byte {
 	out, attributes := b.pack()
 	be := binary.BigEndian

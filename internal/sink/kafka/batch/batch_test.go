@@ -158,7 +158,8 @@ func TestSealedAgain(t *testing.T) {
 	}
 }
 
-// TestBatchIsUsedAgain has nothing of an earlier use in a later one, and lets go of what a large event needed.
+// TestBatchIsUsedAgain has nothing of an earlier use in a later one, and lets go of what a large
+// event needed.
 func TestBatchIsUsedAgain(t *testing.T) {
 	for _, codec := range codecs {
 		b := New(codec)

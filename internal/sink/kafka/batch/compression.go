@@ -8,8 +8,9 @@ import (
 	"github.com/segmentio/kafka-go/compress"
 )
 
-// ParseCompression reads a name of the configuration. The codecs are kafka-go's: snappy in the framing of xerial's Java
-// library and lz4 in frames of independent blocks, as Java's consumer reads them.
+// ParseCompression reads a name of the configuration. The codecs are kafka-go's: snappy in the
+// framing of xerial's Java library and lz4 in frames of independent blocks, as Java's consumer
+// reads them.
 func ParseCompression(name string) (compress.Compression, error) {
 	switch name {
 	case "", "none":

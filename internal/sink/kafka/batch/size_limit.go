@@ -3,22 +3,24 @@
 package batch
 
 const (
-	// ordinaryBatch is below the 1,048,588 bytes (max.message.bytes) that a topic takes unless it is configured, and above
-	// what nearly every call carries. In bytes before compression.
+	// ordinaryBatch is below the 1,048,588 bytes (max.message.bytes) that a topic takes unless it
+	// is configured, and above what nearly every call carries. In bytes before compression.
 	ordinaryBatch = 950_000
 	// RecordFrame is more than the lengths and deltas of one record take, in bytes.
 	RecordFrame = 48
 )
 
-// SizeLimit is how large a batch a partition takes, in bytes before compression, as far as its broker has shown: the broker
-// measures the batch as it comes, compressed, and does not say what its limit is.
+// SizeLimit is how large a batch a partition takes, in bytes before compression, as far as its
+// broker has shown: the broker measures the batch as it comes, compressed, and does not say what
+// its limit is.
 type SizeLimit struct {
 	fits    int // the largest that was stored
 	refused int // the smallest that was refused, larger than fits; 0: none
 }
 
-// Next is what the next batch should not pass. One record it may always have. Each refused batch halves it at least, so a
-// batch that keeps being refused is down to one record soon; what was once stored goes through at once.
+// Next is what the next batch should not pass. One record it may always have. Each refused batch
+// halves it at least, so a batch that keeps being refused is down to one record soon; what was once
+// stored goes through at once.
 func (l *SizeLimit) Next() int {
 	if l.refused == 0 {
 		return ordinaryBatch
@@ -28,7 +30,8 @@ func (l *SizeLimit) Next() int {
 
 // Stored says that a batch of size bytes was.
 func (l *SizeLimit) Stored(size int) {
-	if l.refused > 0 && size >= l.refused { // the setting was raised, or the batch compresses better
+	// the setting was raised, or the batch compresses better
+	if l.refused > 0 && size >= l.refused {
 		l.refused = 0
 	}
 	l.fits = max(l.fits, size)

@@ -20,9 +20,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// Cluster examines the cluster as a start would need it: each address that is configured, with the login; each broker at the
-// address that it advertises; the right to a producer id; and the topic with the right to write to it, or those that there
-// are of a template. Nothing is published. It returns when all is answered, or soon after ctx is done.
+// Cluster examines the cluster as a start would need it: each address that is configured, with the
+// login; each broker at the address that it advertises; the right to a producer id; and the topic
+// with the right to write to it, or those that there are of a template. Nothing is published. It
+// returns when all is answered, or soon after ctx is done.
 func Cluster(ctx context.Context, opts *client.Options, layout *record.Layout, topic sink.Template) []sink.Finding {
 	e := examination{opts: opts, layout: layout, topicName: topic}
 	defer e.close()
@@ -57,7 +58,7 @@ func (e *examination) brokers(ctx context.Context) []sink.Finding {
 	for i, v := range e.visit(ctx, e.opts.Brokers) {
 		addr := e.opts.Brokers[i]
 		if v.err != nil {
-			found = append(found, sink.Finding{Name: "broker", Detail: conn.OneLine(v.err), Mend: mendDial(v.err)})
+			found = append(found, sink.Finding{Name: "broker", Detail: conn.OneLine(v.err), Fix: fixDial(v.err)})
 			continue
 		}
 		did := "connected to"
@@ -85,8 +86,8 @@ type visited struct {
 	err     error
 }
 
-// visit connects to all addresses at once: those that do not answer take no longer than one, and leave time for the rest.
-// The caller closes the connections.
+// visit connects to all addresses at once: those that do not answer take no longer than one, and
+// leave time for the rest. The caller closes the connections.
 func (e *examination) visit(ctx context.Context, addrs []string) []visited {
 	visits := make([]visited, len(addrs))
 	var under sync.WaitGroup
@@ -103,7 +104,8 @@ func (e *examination) visit(ctx context.Context, addrs []string) []visited {
 	return visits
 }
 
-// login warns of a password that can be read on the way. One that is refused is found at each address.
+// login warns of a password that can be read on the way. One that is refused is found at each
+// address.
 func (e *examination) login() []sink.Finding {
 	opts := e.opts
 	if opts.SASL == nil || opts.TLS != nil {
@@ -115,12 +117,12 @@ func (e *examination) login() []sink.Finding {
 	}
 	return []sink.Finding{{
 		Name: "login", Warn: true, Detail: "sasl.mechanism plain without TLS: the password crosses the network as it is",
-		Mend: "set sink.kafka.tls.enabled: true with the brokers' TLS port, or sink.kafka.sasl.mechanism: scram-sha-512",
+		Fix: "set sink.kafka.tls.enabled: true with the brokers' TLS port, or sink.kafka.sasl.mechanism: scram-sha-512",
 	}}
 }
 
-// advertised looks at the addresses that the brokers advertise: what is published goes there and nowhere else. Each that is
-// not reached is a finding of its own.
+// advertised looks at the addresses that the brokers advertise: what is published goes there and
+// nowhere else. Each that is not reached is a finding of its own.
 func (e *examination) advertised(ctx context.Context) []sink.Finding {
 	const name = "advertised addresses"
 	var nodes []int32
@@ -138,7 +140,7 @@ func (e *examination) advertised(ctx context.Context) []sink.Finding {
 			continue
 		}
 		found = append(found, sink.Finding{
-			Name: name, Detail: fmt.Sprintf("broker %d advertises %s: %s", nodes[i], addrs[i], conn.OneLine(v.err)), Mend: mendAdvertised(v.err),
+			Name: name, Detail: fmt.Sprintf("broker %d advertises %s: %s", nodes[i], addrs[i], conn.OneLine(v.err)), Fix: fixAdvertised(v.err),
 		})
 	}
 	if found == nil {
@@ -147,13 +149,14 @@ func (e *examination) advertised(ctx context.Context) []sink.Finding {
 	return found
 }
 
-// producer asks for a producer id, which every batch carries. A broker that has begun a moment ago has none to give yet.
+// producer asks for a producer id, which every batch carries. A broker that has begun a moment ago
+// has none to give yet.
 func (e *examination) producer(ctx context.Context) sink.Finding {
 	f := sink.Finding{Name: "producer id"}
 	for give := time.Now().Add(producerPatience); ; {
 		res, err := conn.Ask[*initproducerid.Response](ctx, e.conn, client.ControlTimeout, &initproducerid.Request{ProducerID: client.None, ProducerEpoch: client.None})
 		if err != nil {
-			f.Detail, f.Mend = conn.OneLine(err), e.mendSilence()
+			f.Detail, f.Fix = conn.OneLine(err), e.fixSilence()
 			return f
 		}
 		switch code := kafkago.Error(res.ErrorCode); {
@@ -161,13 +164,13 @@ func (e *examination) producer(ctx context.Context) sink.Finding {
 			f.OK, f.Detail = true, "this user may write with idempotence"
 		case code == kafkago.ClusterAuthorizationFailed, code == kafkago.TopicAuthorizationFailed:
 			f.Detail = conn.ErrorText(res.ErrorCode, "")
-			f.Mend = e.grant("TOPIC") + "; a broker before 2.8 wants --operation IdempotentWrite --cluster besides"
+			f.Fix = e.grant("TOPIC") + "; a broker before 2.8 wants --operation IdempotentWrite --cluster besides"
 		case time.Now().Before(give) && client.Sleep(ctx, producerPatience/50):
 			continue
 		default:
 			// A broker has them from the controllers.
 			f.Warn, f.Detail = true, conn.ErrorText(res.ErrorCode, "")
-			f.Mend = fmt.Sprintf("see that the controllers have a leader: kafka-metadata-quorum.sh %s describe --status", e.at())
+			f.Fix = fmt.Sprintf("see that the controllers have a leader: kafka-metadata-quorum.sh %s describe --status", e.at())
 		}
 		return f
 	}

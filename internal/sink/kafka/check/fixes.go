@@ -17,14 +17,14 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// mendDial is what to do about a connection that cannot be made.
-func mendDial(err error) string {
+// fixDial is what to do about a connection that cannot be made.
+func fixDial(err error) string {
 	var network *net.OpError
 	var file *fs.PathError
-	mend := conn.MendRefusal(err)
+	fix := conn.FixRefusal(err)
 	switch {
-	case mend != "":
-		return mend
+	case fix != "":
+		return fix
 	case errors.As(err, &network):
 		return "check sink.kafka.brokers, that Kafka runs, and that no firewall is in between"
 	case errors.As(err, &file):
@@ -35,20 +35,21 @@ func mendDial(err error) string {
 	return "correct what this line names in sink.kafka, or give sink.kafka.brokers another port of the brokers"
 }
 
-// mendAdvertised is what to do about a broker that is not reached where it says it is.
-func mendAdvertised(err error) string {
-	if mend := conn.MendRefusal(err); mend != "" {
-		return mend
+// fixAdvertised is what to do about a broker that is not reached where it says it is.
+func fixAdvertised(err error) string {
+	if fix := conn.FixRefusal(err); fix != "" {
+		return fix
 	}
 	return "make that address reachable from here, or correct advertised.listeners of that broker"
 }
 
-// mendSilence is what to do about a broker that answered before and does not any more.
-func (e *examination) mendSilence() string {
+// fixSilence is what to do about a broker that answered before and does not any more.
+func (e *examination) fixSilence() string {
 	return "look into the log of the broker at " + e.conn.Addr + " for why it hung up or did not answer"
 }
 
-// at is how the commands of a mend reach the cluster. With TLS or a login they need a file that docs/kafka.md tells of.
+// at is how the commands of a fix reach the cluster. With TLS or a login they need a file that
+// docs/kafka.md tells of.
 func (e *examination) at() string {
 	if e.opts.TLS != nil || e.opts.SASL != nil {
 		return "--bootstrap-server " + e.conn.Addr + " --command-config admin.properties"
@@ -56,7 +57,8 @@ func (e *examination) at() string {
 	return "--bootstrap-server " + e.conn.Addr
 }
 
-// principal is the relay to an ACL. What brokers make of a certificate is their own affair (ssl.principal.mapping.rules).
+// principal is the relay to an ACL. What brokers make of a certificate is their own affair
+// (ssl.principal.mapping.rules).
 func (e *examination) principal() string {
 	if e.opts.SASL != nil {
 		if login, err := e.opts.SASL(); err == nil && login != nil && login.Username != "" {
@@ -66,7 +68,8 @@ func (e *examination) principal() string {
 	return "User:NAME"
 }
 
-// grant is the command that gives the documented rights: to the topics that begin as the template does, or to the one given.
+// grant is the command that gives the documented rights: to the topics that begin as the template
+// does, or to the one given.
 func (e *examination) grant(topic string) string {
 	pattern := ""
 	if prefix, _, placeholders := strings.Cut(e.topicName.String(), "{"); placeholders && prefix != "" {
@@ -93,8 +96,8 @@ func (e *examination) describe(topic string) string {
 	return fmt.Sprintf("kafka-topics.sh %s --describe --topic %s", e.at(), topic)
 }
 
-// mendAway is what to do about replicas that are not in sync, of a topic by that name.
-func (e *examination) mendAway(t *metadata.ResponseTopic, name string) string {
+// fixAway is what to do about replicas that are not in sync, of a topic by that name.
+func (e *examination) fixAway(t *metadata.ResponseTopic, name string) string {
 	var away []string
 	for _, p := range t.Partitions {
 		for _, node := range p.OfflineReplicas {

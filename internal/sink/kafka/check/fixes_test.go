@@ -18,8 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
 )
 
-// What can be wrong with a connection has a mend of its own.
-func TestMendDial(t *testing.T) {
+// What can be wrong with a connection has a fix of its own.
+func TestFixDial(t *testing.T) {
 	_, missing := os.Open("/nowhere/ca.pem")
 	for want, err := range map[string]error{
 		"firewall":                    &net.OpError{Op: "dial", Err: errors.New("refused")},
@@ -32,14 +32,15 @@ func TestMendDial(t *testing.T) {
 		"set sink.kafka.tls.enabled":  conn.ErrWantsTLS,
 		"does not speak TLS":          tls.RecordHeaderError{},
 	} {
-		if got := mendDial(fmt.Errorf("connect: %w", err)); !strings.Contains(got, want) {
+		if got := fixDial(fmt.Errorf("connect: %w", err)); !strings.Contains(got, want) {
 			t.Errorf("of %v: %q, want %q", err, got, want)
 		}
 	}
 }
 
-// The commands of the mends can be copied: with TLS or a login they name the file that has them, and the user where it is known.
-func TestMendCommands(t *testing.T) {
+// The commands of the fixes can be copied: with TLS or a login they name the file that has them,
+// and the user where it is known.
+func TestFixCommands(t *testing.T) {
 	template, err := sink.ParseTemplate("outbox.event.{aggregate}")
 	if err != nil {
 		t.Fatal(err)

@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	topicResource  = 2 // of DescribeConfigs (org.apache.kafka.common.config.ConfigResource.Type)
-	writeOperation = 4 // org.apache.kafka.common.acl.AclOperation.WRITE, a bit of the authorized operations
+	topicResource = 2 // of DescribeConfigs (org.apache.kafka.common.config.ConfigResource.Type)
+	// org.apache.kafka.common.acl.AclOperation.WRITE, a bit of the authorized operations
+	writeOperation = 4
 
 	MaxTopics = 20 // of a template, that are examined
 )
@@ -40,15 +41,15 @@ func (e *examination) topics(ctx context.Context) []sink.Finding {
 	})
 	switch {
 	case err != nil:
-		return []sink.Finding{{Name: record.TopicName(name), Detail: "no answer: " + conn.OneLine(err), Mend: e.mendSilence()}}
+		return []sink.Finding{{Name: record.TopicName(name), Detail: "no answer: " + conn.OneLine(err), Fix: e.fixSilence()}}
 	case constant && len(res.Topics) == 1:
 		return e.examine(ctx, res.Topics)
 	}
 	return e.fitting(ctx, res.Topics)
 }
 
-// fitting examines the topics that an event can name by the template, the first of them by name. Which ones the events name
-// is not known: one that can be written to is enough to work with.
+// fitting examines the topics that an event can name by the template, the first of them by name.
+// Which ones the events name is not known: one that can be written to is enough to work with.
 func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic) []sink.Finding {
 	template := e.topicName.String()
 	fits := pattern(template)
@@ -57,7 +58,7 @@ func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic)
 		return []sink.Finding{{
 			Name: record.TopicName(template), Warn: true,
 			Detail: "there is no such topic that this user may describe; events wait until theirs is there",
-			Mend:   e.create(example(template)) + "; or " + e.grant(example(template)),
+			Fix:    e.create(example(template)) + "; or " + e.grant(example(template)),
 		}}
 	}
 	slices.SortFunc(topics, func(a, b metadata.ResponseTopic) int { return cmp.Compare(a.Name, b.Name) })
@@ -66,7 +67,8 @@ func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic)
 	for i := range found {
 		found[i].Warn = !found[i].OK && (found[i].Warn || usable)
 	}
-	found = slices.Compact(found) // topics that are made from keys are shown as their template, one like the other
+	// topics that are made from keys are shown as their template, one like the other
+	found = slices.Compact(found)
 	if more := len(topics) - MaxTopics; more > 0 {
 		found = append(found, sink.Finding{Name: record.TopicName(template), OK: true, Detail: fmt.Sprintf("there are %d more topics like these: not examined", more)})
 	}
@@ -102,9 +104,11 @@ func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTop
 	return found
 }
 
-// topic judges a topic by what its metadata and settings say. Nothing is written to see whether that is allowed.
+// topic judges a topic by what its metadata and settings say. Nothing is written to see whether
+// that is allowed.
 func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Finding {
-	// The name for commands: of a topic that is made from keys, which are not shown, that of an example.
+	// The name for commands: of a topic that is made from keys, which are not shown, that of an
+	// example.
 	name := t.Name
 	if e.layout.Personal {
 		name = example(e.topicName.String())
@@ -112,16 +116,16 @@ func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Findin
 	f := sink.Finding{Name: record.TopicName(e.layout.Shown(t.Name))}
 	switch code := kafkago.Error(t.ErrorCode); {
 	case code == kafkago.UnknownTopicOrPartition:
-		f.Detail, f.Mend = "does not exist", e.create(name)
+		f.Detail, f.Fix = "does not exist", e.create(name)
 		return f
 	case code == kafkago.TopicAuthorizationFailed:
-		f.Detail, f.Mend = conn.ErrorText(t.ErrorCode, ""), e.grant(name)
+		f.Detail, f.Fix = conn.ErrorText(t.ErrorCode, ""), e.grant(name)
 		return f
 	case code != 0 && len(t.Partitions) == 0:
-		f.Detail, f.Mend = conn.ErrorText(t.ErrorCode, ""), "see what the brokers know of it: "+e.describe(name)
+		f.Detail, f.Fix = conn.ErrorText(t.ErrorCode, ""), "see what the brokers know of it: "+e.describe(name)
 		return f
 	case writingDenied(t.TopicAuthorizedOperations):
-		f.Detail, f.Mend = "exists, and this user may not write to it", e.grant(name)
+		f.Detail, f.Fix = "exists, and this user may not write to it", e.grant(name)
 		return f
 	}
 	replicas, inSync, leaderless := shape(t.Partitions)
@@ -129,31 +133,33 @@ func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Findin
 	switch least := set.number("min.insync.replicas"); {
 	case leaderless > 0:
 		f.Detail += fmt.Sprintf("; partitions without a leader: %d", leaderless)
-		f.Mend = e.mendAway(t, name)
+		f.Fix = e.fixAway(t, name)
 	case replicas < least:
 		f.Detail += "; a partition can never have that many in sync, and takes nothing"
-		f.Mend = "give it more replicas by kafka-reassign-partitions.sh, or: " + e.setLeast(name, replicas)
+		f.Fix = "give it more replicas by kafka-reassign-partitions.sh, or: " + e.setLeast(name, replicas)
 	case inSync < least:
 		f.Detail += fmt.Sprintf("; a partition has %d in sync, and takes nothing", inSync)
-		f.Mend = e.mendAway(t, name)
+		f.Fix = e.fixAway(t, name)
 	case replicas == 1 && len(e.cluster.Brokers) > 1:
 		f.Warn, f.Detail = true, f.Detail+"; what is confirmed is lost with one broker"
-		f.Mend = "give it three replicas by kafka-reassign-partitions.sh; then: " + e.setLeast(name, 2)
+		f.Fix = "give it three replicas by kafka-reassign-partitions.sh; then: " + e.setLeast(name, 2)
 	case replicas > 2 && least == 1:
 		f.Warn, f.Detail = true, f.Detail+"; what is confirmed may be on the leader alone"
-		f.Mend = e.setLeast(name, 2)
+		f.Fix = e.setLeast(name, 2)
 	default:
 		f.OK = true
 	}
 	return f
 }
 
-// writingDenied reads the operations that a user may do with a topic. Brokers that do not tell say 0 or the least number.
+// writingDenied reads the operations that a user may do with a topic. Brokers that do not tell say
+// 0 or the least number.
 func writingDenied(operations int32) bool {
 	return operations > 0 && operations&(1<<writeOperation) == 0
 }
 
-// shape is the fewest replicas and the fewest of them in sync that any partition has, and how many have no leader.
+// shape is the fewest replicas and the fewest of them in sync that any partition has, and how many
+// have no leader.
 func shape(partitions []metadata.ResponsePartition) (replicas, inSync, leaderless int) {
 	for i, p := range partitions {
 		if i == 0 {
@@ -173,8 +179,8 @@ type settings struct {
 	unseen string
 }
 
-// settings asks for the topics' settings that matter to the relay. It takes a right of its own, which the relay itself does
-// not need.
+// settings asks for the topics' settings that matter to the relay. It takes a right of its own,
+// which the relay itself does not need.
 func (e *examination) settings(ctx context.Context, topics []metadata.ResponseTopic) map[string]settings {
 	req := new(describeconfigs.Request)
 	all := map[string]settings{}

@@ -1,5 +1,6 @@
-// Package client keeps the connections to one Kafka cluster, asks for metadata and producer ids, and sends sealed record
-// batches to the leaders of their partitions. What a batch's answer means is its caller's to say.
+// Package client keeps the connections to one Kafka cluster, asks for metadata and producer ids,
+// and sends sealed record batches to the leaders of their partitions. What a batch's answer means
+// is its caller's to say.
 package client
 
 import (
@@ -9,9 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Client keeps the connections to one cluster: the control connection, which asks for metadata and producer ids, and two to
-// each broker that leads a partition. It sends sealed record batches and delivers what the brokers answer. It knows nothing
-// of events, and decides nothing about a batch that was refused.
+// Client keeps the connections to one cluster: the control connection, which asks for metadata and
+// producer ids, and two to each broker that leads a partition. It sends sealed record batches and
+// delivers what the brokers answer. It knows nothing of events, and decides nothing about a batch
+// that was refused.
 type Client struct {
 	*cluster
 	Control *control
@@ -28,8 +30,8 @@ func NewClient(opts Options) *Client {
 	return c
 }
 
-// Run keeps the connections until ctx is done. The error wraps errLogin: the brokers refused the login for loginTimeout and
-// no connection was ever made.
+// Run keeps the connections until ctx is done. The error wraps errLogin: the brokers refused the
+// login for loginTimeout and no connection was ever made.
 func (c *Client) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var working sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// cluster is what a client's connections share: how they are opened, what is known of topics and leaders, and how many of
-// them there are.
+// cluster is what a client's connections share: how they are opened, what is known of topics and
+// leaders, and how many of them there are.
 type cluster struct {
 	Options Options
 	Dial    func(ctx context.Context, addr string) (Connection, error)
@@ -41,13 +41,15 @@ func newCluster(opts Options) *cluster {
 	return c
 }
 
-// RedpandaStarting is what some versions of Redpanda name before they have made an id (its handle_metadata).
+// RedpandaStarting is what some versions of Redpanda name before they have made an id (its
+// handle_metadata).
 const RedpandaStarting = "redpanda.initializing"
 
-// connect opens a connection to a broker of the cluster that the client has begun with. Producer ids and sequence numbers mean
-// something in the cluster that gave them only. Where addresses lead to another one meanwhile, they may be those of somebody
-// else's producer, and a broker acknowledges what looks like that one's last batches and stores nothing. So each connection
-// is asked, before anything is sent on it; a broker that does not name its cluster is believed.
+// connect opens a connection to a broker of the cluster that the client has begun with. Producer
+// ids and sequence numbers mean something in the cluster that gave them only. Where addresses lead
+// to another one meanwhile, they may be those of somebody else's producer, and a broker
+// acknowledges what looks like that one's last batches and stores nothing. So each connection is
+// asked, before anything is sent on it; a broker that does not name its cluster is believed.
 func (c *cluster) connect(ctx context.Context, addr string) (Connection, error) {
 	w, err := c.Dial(ctx, addr)
 	if err != nil {

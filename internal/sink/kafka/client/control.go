@@ -16,26 +16,31 @@ import (
 )
 
 const (
-	RefreshEvery   = 30 * time.Second      // of all topics, when nobody asks
-	endedEvery     = 2 * time.Second       // the same, when the connection ends while it is idle: at once, but not more often
+	RefreshEvery = 30 * time.Second // of all topics, when nobody asks
+	// the same, when the connection ends while it is idle: at once, but not more often
+	endedEvery     = 2 * time.Second
 	AskEvery       = 10 * time.Millisecond // at most, whoever asks
 	ControlTimeout = 16 * time.Second      // for one answer
-	ControlFirst   = time.Second           // the same, at first: it doubles with each that does not come
-	StaleAfter     = 10 * time.Second      // of questions that do not end, another broker is asked
-	controlDial    = 3 * time.Second       // for a broker to let the connection in, at first: it doubles with each round
-	forgetAfter    = 30 * time.Second      // a topic with an error that nobody has asked for any more
+	// the same, at first: it doubles with each that does not come
+	ControlFirst = time.Second
+	StaleAfter   = 10 * time.Second // of questions that do not end, another broker is asked
+	// for a broker to let the connection in, at first: it doubles with each round
+	controlDial = 3 * time.Second
+	// a topic with an error that nobody has asked for any more
+	forgetAfter = 30 * time.Second
 )
 
-// control keeps one connection to any broker. Its goroutine, run, asks what the lanes want to know. Lanes and the reader call
-// the other methods.
+// control keeps one connection to any broker. Its goroutine, run, asks what the lanes want to know.
+// Lanes and the reader call the other methods.
 type control struct {
 	cluster *cluster
 
-	mu     sync.Mutex
-	topics map[string]time.Time // the topics that are refreshed: when a lane has asked last; zero: for ever
-	due    map[string]struct{}  // those that are asked for now
-	ids    []*ProducerBatch     // that need a producer id
-	woken  chan struct{}        // cap 1
+	mu sync.Mutex
+	// the topics that are refreshed: when a lane has asked last; zero: for ever
+	topics map[string]time.Time
+	due    map[string]struct{} // those that are asked for now
+	ids    []*ProducerBatch    // that need a producer id
+	woken  chan struct{}       // cap 1
 
 	questions atomic.Int64 // for metadata, so far
 
@@ -185,8 +190,8 @@ func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// next is what to do now: an id for a batch, metadata of some topics, or nothing for so long. When both are wanted they take
-// turns: where no ids are to be had, batches without end ask for them.
+// next is what to do now: an id for a batch, metadata of some topics, or nothing for so long. When
+// both are wanted they take turns: where no ids are to be had, batches without end ask for them.
 func (c *control) next(now time.Time) (s *ProducerBatch, topics []string, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,8 +266,8 @@ func (c *control) refresh(ctx context.Context, topics []string) error {
 	}
 	s.note(None, "")
 	s.leadersChanged(is)
-	// A broker that lags behind the controllers, or is cut off from them and gives no ids, is not asked again as long as there
-	// are others.
+	// A broker that lags behind the controllers, or is cut off from them and gives no ids, is not
+	// asked again as long as there are others.
 	if is.contradicted() || now.Sub(c.series) > StaleAfter {
 		c.series = now
 		c.hangUp()

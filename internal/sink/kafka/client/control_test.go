@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Where metadata takes longer than the pause between its questions, it does not starve the ids either.
+// Where metadata takes longer than the pause between its questions, it does not starve the ids
+// either.
 func TestMetadataDoesNotStarveIds(t *testing.T) {
 	c, now := NewClient(Options{Brokers: []string{"1:9092"}}).Control, time.Now()
 	for range 3 {

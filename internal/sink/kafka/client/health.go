@@ -12,7 +12,8 @@ func (c *cluster) connected(addr string, again bool) {
 	}
 }
 
-// note records why a broker cannot be reached, none for the control connection; "" when it can. It logs what is new.
+// note records why a broker cannot be reached, none for the control connection; "" when it can. It
+// logs what is new.
 func (c *cluster) note(node int32, why string) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
@@ -39,7 +40,8 @@ func (c *cluster) leadersChanged(known *Metadata) {
 	c.logState()
 }
 
-// Up reports whether the cluster answers and every broker that leads a partition of ours is reached, and if not, why.
+// Up reports whether the cluster answers and every broker that leads a partition of ours is
+// reached, and if not, why.
 func (c *cluster) Up() (ok bool, why string) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()

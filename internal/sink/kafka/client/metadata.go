@@ -38,12 +38,13 @@ type Topic struct {
 	olderSince time.Time
 }
 
-// Leader is who leads a partition, and in which epoch: it rises by one with each election. node is none while there is
-// no leader; epoch is none when the broker does not tell it (before Kafka 2.3).
+// Leader is who leads a partition, and in which epoch: it rises by one with each election. node is
+// none while there is no leader; epoch is none when the broker does not tell it (before Kafka 2.3).
 type Leader struct{ Node, Epoch int32 }
 
-// believeOlder is how long answers must go on to contradict a newer one until they are believed. A broker that lags behind
-// the controller catches up sooner; a topic that was deleted and made anew begins with epoch 0, and stays so.
+// believeOlder is how long answers must go on to contradict a newer one until they are believed. A
+// broker that lags behind the controller catches up sooner; a topic that was deleted and re-created
+// begins with epoch 0, and stays so.
 const believeOlder = 2 * time.Second
 
 func NewMetadata() *Metadata { return &Metadata{Stale: make(chan struct{})} }
@@ -76,7 +77,8 @@ func (k *Metadata) leads(node int32) bool {
 	return false
 }
 
-// contradicted reports whether the newest answer has shown an earlier state of a topic than is known.
+// contradicted reports whether the newest answer has shown an earlier state of a topic than is
+// known.
 func (k *Metadata) contradicted() bool {
 	for _, t := range k.Topics {
 		if t.Version == k.Version && !t.olderSince.IsZero() {
@@ -86,7 +88,8 @@ func (k *Metadata) contradicted() bool {
 	return false
 }
 
-// Merge is what is known after an answer. Of the topics that it does not speak of keep says whether they are remembered.
+// Merge is what is known after an answer. Of the topics that it does not speak of keep says whether
+// they are remembered.
 func (k *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now time.Time) *Metadata {
 	next := &Metadata{
 		Version: k.Version + 1, At: now, Brokers: k.Brokers, Stale: make(chan struct{}),
@@ -137,8 +140,8 @@ func (t *Topic) Merge(said *Topic, now time.Time) *Topic {
 	return &kept
 }
 
-// olderThan reports whether t shows an earlier state of the topic than known does: a leader of an earlier epoch, or fewer
-// partitions.
+// olderThan reports whether t shows an earlier state of the topic than known does: a leader of an
+// earlier epoch, or fewer partitions.
 func (t *Topic) olderThan(known *Topic) bool {
 	if t.Code != 0 || known.Code != 0 {
 		return false

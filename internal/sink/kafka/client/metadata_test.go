@@ -45,7 +45,7 @@ func TestMetadata(t *testing.T) {
 		"no leader":        {[]*metadata.Response{said(0, Leader{1, 3}), said(0, Leader{None, 4})}, 0, []Leader{{None, 4}}},
 		"a leader of -7":   {[]*metadata.Response{said(0, Leader{-7, 4})}, 0, []Leader{{None, 4}}},
 		"unknown":          {[]*metadata.Response{said(0, Leader{1, 3}), said(3)}, 3, nil},
-		"made anew":        {[]*metadata.Response{said(0, Leader{1, 3}), said(3), said(0, Leader{2, 0})}, 0, []Leader{{2, 0}}},
+		"re-created":       {[]*metadata.Response{said(0, Leader{1, 3}), said(3), said(0, Leader{2, 0})}, 0, []Leader{{2, 0}}},
 		"without anything": {[]*metadata.Response{said(0)}, 5, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// Of topics that an answer does not speak of, and of brokers when it names none, what was known stays.
+// Of topics that an answer does not speak of, and of brokers when it names none, what was known
+// stays.
 func TestMetadataOfOthers(t *testing.T) {
 	known := NewMetadata().Merge(said(0, Leader{1, 3}), always, time.Now())
 	other := &metadata.Response{Topics: []metadata.ResponseTopic{{Name: "other", ErrorCode: 3}}}

@@ -12,14 +12,17 @@ import (
 // Options configure a client.
 type Options struct {
 	conn.Options
-	// Brokers are host:port of brokers of one cluster, the first to ask. The others are learnt from their answers.
+	// Brokers are host:port of brokers of one cluster, the first to ask. The others are learnt from
+	// their answers.
 	Brokers []string
 	// ConfirmTimeout is how long a broker may take to answer a produce request.
 	ConfirmTimeout time.Duration
-	// LoginTimeout ends run when the brokers have refused the login for so long and no connection was ever made.
+	// LoginTimeout ends run when the brokers have refused the login for so long and no connection
+	// was ever made.
 	LoginTimeout time.Duration
 	Log          *zap.Logger
-	// OnConnected is called when a connection to a node stands; again says that there had been one to it before. It may be nil.
+	// OnConnected is called when a connection to a node stands; again says that there had been one
+	// to it before. It may be nil.
 	OnConnected func(node string, again bool)
 	// OnMetadata is called after every answer to a question for metadata. It may be nil.
 	OnMetadata func()

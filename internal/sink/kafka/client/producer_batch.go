@@ -8,9 +8,10 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// ProducerBatch is a sealed record batch on its way to the leader of its partition, or the question for a producer id. It is
-// used again for the next batch of the same partition. Between broker.push (or control.identify) and deliver it belongs to
-// the client, except that withdraw may take it back.
+// ProducerBatch is a sealed record batch on its way to the leader of its partition, or the question
+// for a producer id. It is used again for the next batch of the same partition. Between broker.push
+// (or control.identify) and deliver it belongs to the client, except that withdraw may take it
+// back.
 type ProducerBatch struct {
 	Topic     string
 	Partition int32
@@ -20,10 +21,11 @@ type ProducerBatch struct {
 	Tried   bool   // bytes may be in a broker's hands, or in its log
 	Session int64  // of the control connection, in which the producer id came
 
-	// Slow says that the broker has waited in vain for the partition's replicas, and since then has not stored a batch. It
-	// outlives calls: a partition that is offered again after it was paused is not healthy for that. Only an answer to its
-	// own batch sets it. Without an answer nobody knows which partition of a request took so long, and a new leader
-	// that was not asked yet is no reason to wait for those that are slow.
+	// Slow says that the broker has waited in vain for the partition's replicas, and since then has
+	// not stored a batch. It outlives calls: a partition that is offered again after it was paused
+	// is not healthy for that. Only an answer to its own batch sets it. Without an answer nobody
+	// knows which partition of a request took so long, and a new leader that was not asked yet is
+	// no reason to wait for those that are slow.
 	Slow bool
 
 	Reader  bytes.Reader // of bytes, for the request
@@ -57,8 +59,8 @@ const (
 // Duplicate reports whether the broker has called the batch a duplicate.
 func (a *Answer) Duplicate() bool { return kafkago.Error(a.Code) == kafkago.DuplicateSequenceNumber }
 
-// samePartition reports whether both batches lead to one partition: two lanes have such when a topic was made anew with
-// fewer partitions.
+// samePartition reports whether both batches lead to one partition: two lanes have such when a
+// topic was re-created with fewer partitions.
 func (b *ProducerBatch) samePartition(other *ProducerBatch) bool {
 	return b.Partition == other.Partition && b.Topic == other.Topic
 }

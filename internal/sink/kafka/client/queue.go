@@ -11,24 +11,26 @@ import (
 const (
 	// MaxRequest bounds what is merged into one request, in bytes. A larger batch goes alone.
 	MaxRequest = 4 << 20
-	// workers is how many requests to one broker are under way at a time. They carry different partitions. The second
-	// fills the time in which the broker writes and replicates the first; measured 1.6 times as fast as one.
+	// workers is how many requests to one broker are under way at a time. They carry different
+	// partitions. The second fills the time in which the broker writes and replicates the first;
+	// measured 1.6 times as fast as one.
 	workers = 2
 	// maxParts bounds the batches in one request.
 	maxParts = 256
 )
 
-// queue is what is to be sent to a broker. Its workers take what is queued as soon as they are free: one request carries
-// what has come together while the requests before it were under way, so batches are merged under load, and a batch that
-// comes alone goes at once.
+// queue is what is to be sent to a broker. Its workers take what is queued as soon as they are
+// free: one request carries what has come together while the requests before it were under way, so
+// batches are merged under load, and a batch that comes alone goes at once.
 //
-// A broker answers a produce request when all of its batches are replicated, so one partition whose replicas do not keep up
-// delays the others of its request. The batches of slow partitions therefore wait in a queue of their own and travel among
-// themselves, in one request at a time.
+// A broker answers a produce request when all of its batches are replicated, so one partition whose
+// replicas do not keep up delays the others of its request. The batches of slow partitions
+// therefore wait in a queue of their own and travel among themselves, in one request at a time.
 type queue struct {
 	Node int32
-	// missed says that the broker counts as down over a request that it has not answered and that was given up. An answer to
-	// another one ends that; so does the next attempt to connect, which says by itself how things are.
+	// missed says that the broker counts as down over a request that it has not answered and that
+	// was given up. An answer to another one ends that; so does the next attempt to connect, which
+	// says by itself how things are.
 	missed atomic.Bool
 
 	mu       sync.Mutex
@@ -67,9 +69,9 @@ const (
 	warm                  // it waits to be woken
 )
 
-// wake wakes a worker, one with a connection if there is one: the other opens its own only when there is work for two, and
-// nobody waits for that who need not. While a worker is returning nobody is woken: it takes all that the lanes push while it
-// delivers. q.mu is locked.
+// wake wakes a worker, one with a connection if there is one: the other opens its own only when
+// there is work for two, and nobody waits for that who need not. While a worker is returning nobody
+// is woken: it takes all that the lanes push while it delivers. q.mu is locked.
 func (q *queue) wake() {
 	if len(q.Waiting) == 0 && (len(q.Apart) == 0 || q.apartOut) || slices.Contains(q.states[:], returning) {
 		return
@@ -105,8 +107,8 @@ func (q *queue) Withdraw(s *ProducerBatch) bool {
 	return false
 }
 
-// take returns what goes into the worker's next request, in the memory of parts; apart says that these are slow. When there is
-// nothing the worker is idle, and woken when there is.
+// take returns what goes into the worker's next request, in the memory of parts; apart says that
+// these are slow. When there is nothing the worker is idle, and woken when there is.
 func (q *queue) take(worker int, parts []*ProducerBatch, connected bool) (picked []*ProducerBatch, apart bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,8 +130,8 @@ func (q *queue) take(worker int, parts []*ProducerBatch, connected bool) (picked
 	return parts, apart
 }
 
-// pick moves from queue to parts what one request carries: batches of different partitions, of maxRequest bytes in all, or
-// one that is larger.
+// pick moves from queue to parts what one request carries: batches of different partitions, of
+// maxRequest bytes in all, or one that is larger.
 func pick(queue, parts []*ProducerBatch) (rest, picked []*ProducerBatch) {
 	rest, size := queue[:0], 0
 	for i, s := range queue {

@@ -18,10 +18,13 @@ type requestTimer struct {
 	silent bool   // the broker was called down over it
 	timer  *time.Timer
 	due    time.Time // when the request is to be looked after
-	rings  time.Time // when the timer does, zero: it does not. Not after due; before it, it is set anew then and not for each request
+	// when the timer does, zero: it does not. Not after due; before it, it is set again then and
+	// not for each request
+	rings time.Time
 }
 
-// begin watches over a request, or a dial, of parts, from now on and after so long; stop must end it.
+// begin watches over a request, or a dial, of parts, from now on and after so long; stop must end
+// it.
 func (f *requestTimer) begin(parts []*ProducerBatch, stop func(), after time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,9 +50,9 @@ func (f *requestTimer) end() (took time.Duration, moved, silent bool) {
 	return time.Since(f.since), f.moved, f.silent
 }
 
-// checkRequest looks after a request that takes long. When others lead meanwhile what the broker led it is given up, and its
-// parts go to the new leaders as they are. It looks again after an eighth of the time that the request has taken, as a
-// part in trouble does.
+// checkRequest looks after a request that takes long. When others lead meanwhile what the broker
+// led it is given up, and its parts go to the new leaders as they are. It looks again after an
+// eighth of the time that the request has taken, as a part in trouble does.
 func (w *worker) checkRequest() {
 	f, c := &w.timer, w.cluster
 	f.mu.Lock()

@@ -21,8 +21,8 @@ import (
 
 // Connection is a connection to a broker: a *conn, or what tests put in its place.
 type Connection interface {
-	// RoundTrip sends a request and waits for its answer. With an error the connection is closed, and whether the broker
-	// had the request is not known.
+	// RoundTrip sends a request and waits for its answer. With an error the connection is closed,
+	// and whether the broker had the request is not known.
 	RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error)
 	Usable() bool
 	// Watch notices the end of the connection while it is idle; see Conn.Watch.
@@ -35,11 +35,13 @@ const (
 	answerGrace = 5 * time.Second
 	// slowest is a line over which a large request is still waited for, in bytes a second.
 	slowest = 256 << 10
-	// A request that takes four times as long as is usual, and this at least, is overdue: metadata is asked whether others
-	// lead by now. A broker whose leadership was moved may keep what it has not replicated yet for its whole timeout.
+	// A request that takes four times as long as is usual, and this at least, is overdue: metadata
+	// is asked whether others lead by now. A broker whose leadership was moved may keep what it has
+	// not replicated yet for its whole timeout.
 	overdueMin = 20 * time.Millisecond
-	// MaxThrottle bounds the pause that a broker may ask for. Kafka has no bound for it: n bytes over a quota of q bytes a
-	// second cost n/q seconds, and maxRequest over 20,000 more than three minutes.
+	// MaxThrottle bounds the pause that a broker may ask for. Kafka has no bound for it: n bytes
+	// over a quota of q bytes a second cost n/q seconds, and maxRequest over 20,000 more than three
+	// minutes.
 	MaxThrottle = time.Hour
 	// SilentAfter makes the broker count as down.
 	SilentAfter = 5 * time.Second
@@ -85,9 +87,9 @@ func (w *worker) run(ctx context.Context) {
 	w.timer.timer = time.AfterFunc(time.Hour, w.checkRequest)
 	defer w.timer.timer.Stop()
 	for {
-		// Lanes that can run now, many of them woken by the answers just delivered, push what they have before this
-		// worker takes it: measured, requests of 6.7 instead of 3.8 batches, and a fifth more events a second. When no
-		// lane can run this costs nothing.
+		// Lanes that can run now, many of them woken by the answers just delivered, push what they
+		// have before this worker takes it: measured, requests of 6.7 instead of 3.8 batches, and a
+		// fifth more events a second. When no lane can run this costs nothing.
 		runtime.Gosched()
 		parts, apart := w.queue.take(w.number, w.parts[:0], w.conn != nil)
 		if len(parts) == 0 {
@@ -103,8 +105,8 @@ func (w *worker) run(ctx context.Context) {
 			w.queue.returned()
 		}
 		if throttle > 0 {
-			// Over its quota. The broker does not read from this connection for so long, so what would be sent now
-			// would seem to be unanswered.
+			// Over its quota. The broker does not read from this connection for so long, so what
+			// would be sent now would seem to be unanswered.
 			w.queue.set(w.number, busy)
 			Sleep(ctx, min(throttle, MaxThrottle))
 			if throttle > MaxThrottle {
@@ -184,8 +186,8 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
 }
 
-// dropOutdated leaves in parts what may go out on conn, and gives the others back, to come again under
-// new producer ids. It keeps R4 of producer.
+// dropOutdated leaves in parts what may go out on conn, and gives the others back, to come again
+// under new producer ids. It keeps R4 of producer.
 //
 // Why that is sound: for storage to be taken back all nodes are stopped at one moment, T, and a
 // connection ends with the process that answers on it. After conn was made the control connection
@@ -196,11 +198,11 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 //   - An id of a later session was asked for after conn was made.
 //   - An id of an earlier session may be from before T. It is not used.
 //
-// What it costs: nothing when a broker without the control connection restarts, or when a connection
-// was idle for too long. When the broker with it restarts, or the only one, every producer that goes
-// over a new connection takes an id for its next batch. Ids are asked for one after the other, a
-// round trip each, as at the start of the relay. Brokers have them in stock, a thousand at a time,
-// so those of 1000 partitions cost the controller one write or two.
+// What it costs: nothing when a broker without the control connection restarts, or when a
+// connection was idle for too long. When the broker with it restarts, or the only one, every
+// producer that goes over a new connection takes an id for its next batch. Ids are asked for one
+// after the other, a round trip each, as at the start of the relay. Brokers have them in stock, a
+// thousand at a time, so those of 1000 partitions cost the controller one write or two.
 func (w *worker) dropOutdated() {
 	may := func(s *ProducerBatch) bool { return s.Tried || s.Session >= w.seen }
 	if !slices.ContainsFunc(w.parts, may) {
@@ -293,7 +295,8 @@ func (w *worker) deliver(a Answer) {
 	}
 }
 
-// connect makes sure of a connection. After a failure it does not try again for a while, and fails with the same error.
+// connect makes sure of a connection. After a failure it does not try again for a while, and fails
+// with the same error.
 func (w *worker) connect(ctx context.Context) error {
 	if w.conn != nil && w.conn.Usable() {
 		return nil

@@ -36,7 +36,8 @@ func rewind(req *rawproduce.Request) {
 	}
 }
 
-// BenchmarkWriteRequest is what kafka-go's encoding of a produce request costs, beside a bare copy of as many bytes.
+// BenchmarkWriteRequest is what kafka-go's encoding of a produce request costs, beside a bare copy
+// of as many bytes.
 func BenchmarkWriteRequest(b *testing.B) {
 	for _, size := range []int{16 << 10, 128 << 10, 1 << 20, 4 << 20} {
 		req := produceOf(b, 12, size)
@@ -60,7 +61,8 @@ func BenchmarkWriteRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkRoundTrip is a produce request over loopback TCP to a server that reads and answers it at once.
+// BenchmarkRoundTrip is a produce request over loopback TCP to a server that reads and answers it
+// at once.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, size := range []int{16 << 10, 128 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {

@@ -1,4 +1,5 @@
-// Package conn is one connection to a Kafka broker: TCP, TLS, versions, login, then one request and its answer at a time.
+// Package conn is one connection to a Kafka broker: TCP, TLS, versions, login, then one request and
+// its answer at a time.
 package conn
 
 import (
@@ -16,15 +17,18 @@ import (
 )
 
 const (
-	// A broker drops a connection that was idle for connections.max.idle.ms (10 minutes), load balancers sooner (4 minutes
-	// on some clouds). One that idled for so long is not used again: a request lost on it would be in doubt.
+	// A broker drops a connection that was idle for connections.max.idle.ms (10 minutes), load
+	// balancers sooner (4 minutes on some clouds). One that idled for so long is not used again: a
+	// request lost on it would be in doubt.
 	maxIdle = 3 * time.Minute
-	// maxAnswer is far above any answer, in bytes. What claims more does not speak Kafka, and is not read.
+	// maxAnswer is far above any answer, in bytes. What claims more does not speak Kafka, and is
+	// not read.
 	maxAnswer = 64 << 20
 )
 
-// Conn is a connection to one broker, logged in. It carries one request at a time, from one goroutine at a time; close may
-// be called from any. It has a goroutine of its own only while it is watched.
+// Conn is a connection to one broker, logged in. It carries one request at a time, from one
+// goroutine at a time; close may be called from any. It has a goroutine of its own only while it is
+// watched.
 type Conn struct {
 	Addr     string
 	clientID string
@@ -40,8 +44,8 @@ type Conn struct {
 	closed   atomic.Bool
 }
 
-// Usable reports whether a request may be sent: the connection stands as far as is known, has not idled for long, and
-// the login is good for a while.
+// Usable reports whether a request may be sent: the connection stands as far as is known, has not
+// idled for long, and the login is good for a while.
 func (c *Conn) Usable() bool {
 	now := time.Now()
 	return !c.closed.Load() && now.Sub(c.used) < maxIdle && (c.Expires.IsZero() || now.Before(c.Expires))
@@ -61,8 +65,9 @@ func Ask[R protocol.Message](ctx context.Context, c *Conn, timeout time.Duration
 	return res, nil
 }
 
-// RoundTrip sends a request and waits for its answer, at most for timeout. The end of ctx breaks it at once; the error then
-// wraps ctx's. Any error closes the connection, and whether the broker had the request is not known.
+// RoundTrip sends a request and waits for its answer, at most for timeout. The end of ctx breaks it
+// at once; the error then wraps ctx's. Any error closes the connection, and whether the broker had
+// the request is not known.
 func (c *Conn) RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error) {
 	answer, err := c.exchange(ctx, timeout, req)
 	if err != nil {

@@ -106,7 +106,8 @@ func wantBroken(t *testing.T, c *Conn, err, want error) {
 	}
 }
 
-// A connection that is watched carries requests afterwards, however often; its end is noticed while it is watched.
+// A connection that is watched carries requests afterwards, however often; its end is noticed while
+// it is watched.
 func TestWatch(t *testing.T) {
 	quit := make(chan struct{})
 	c := newFake(t, func(f *fake, c net.Conn) {

@@ -24,13 +24,15 @@ const DialTimeout = 10 * time.Second
 type Options struct {
 	// SASL is asked at every connect; nil means no login.
 	SASL func() (*SASL, error)
-	// TLS is asked at every connect; nil means plaintext. An empty ServerName becomes the broker's host.
+	// TLS is asked at every connect; nil means plaintext. An empty ServerName becomes the broker's
+	// host.
 	TLS func() (*tls.Config, error)
 	// ClientID is the client.id that brokers log and set quotas for.
 	ClientID string
 }
 
-// Dial connects, within ctx and dialTimeout. The error wraps errLogin when the broker refuses the login.
+// Dial connects, within ctx and dialTimeout. The error wraps errLogin when the broker refuses the
+// login.
 func Dial(ctx context.Context, opts *Options, addr string) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()

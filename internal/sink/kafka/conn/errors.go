@@ -16,10 +16,11 @@ import (
 
 var ErrOtherCluster = errors.New("a broker of another cluster")
 
-// MendRefusal is what to do when somebody answers, and a connection cannot be made; "" when that is not so.
-func MendRefusal(err error) string {
-	if mend := sink.MendTLS("sink.kafka.tls", err); mend != "" {
-		return mend
+// FixRefusal is what to do when somebody answers, and a connection cannot be made; "" when that is
+// not so.
+func FixRefusal(err error) string {
+	if fix := sink.FixTLS("sink.kafka.tls", err); fix != "" {
+		return fix
 	}
 	var notTLS tls.RecordHeaderError
 	switch {
@@ -39,14 +40,14 @@ func MendRefusal(err error) string {
 
 // Explain is err in one line, with what to do about a refusal.
 func Explain(err error) string {
-	if mend := MendRefusal(err); mend != "" {
-		return OneLine(err) + "; " + mend
+	if fix := FixRefusal(err); fix != "" {
+		return OneLine(err) + "; " + fix
 	}
 	return OneLine(err)
 }
 
-// ephemeral is what differs at every connect in an error's text: the local end of a socket, and the clock beside a
-// certificate that has expired.
+// ephemeral is what differs at every connect in an error's text: the local end of a socket, and the
+// clock beside a certificate that has expired.
 var ephemeral = regexp.MustCompile(`[^ ]+:\d+->|current time \S+ is `)
 
 // OneLine is err in a line that is the same whenever the cause is.

@@ -12,7 +12,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 )
 
-// fake is a broker that a test scripts, for what a real one cannot be made to do. Its script has one connection.
+// fake is a broker that a test scripts, for what a real one cannot be made to do. Its script has
+// one connection.
 type fake struct {
 	testing.TB
 	addr   string

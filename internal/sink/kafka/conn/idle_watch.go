@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Watch waits, while no request is under way, for the broker to end the connection, or for bytes that nobody has asked for:
-// then it closes it and tells ended, which has room for one. unwatch ends the wait and must come before the next request.
+// Watch waits, while no request is under way, for the broker to end the connection, or for bytes
+// that nobody has asked for: then it closes it and tells ended, which has room for one. unwatch
+// ends the wait and must come before the next request.
 func (c *Conn) Watch(ended chan<- struct{}) (unwatch func()) {
 	var unwatched atomic.Bool
 	done := make(chan struct{})

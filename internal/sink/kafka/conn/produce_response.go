@@ -11,13 +11,14 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 )
 
-// readProduced decodes the body of an answer to a produce request of version v3 to v8 into res, and uses res's memory again:
-// what an earlier answer said is gone. What is left behind the answer is ignored, as kafka-go does.
+// readProduced decodes the body of an answer to a produce request of version v3 to v8 into res, and
+// uses res's memory again: what an earlier answer said is gone. What is left behind the answer is
+// ignored, as kafka-go does.
 //
-// It is not kafka-go's decoder that reads it, for two reasons. That one gives a partition that the bytes end before as a
-// partition 0 with code 0, a confirm, and only notices with whatever it reads last; and it makes room for as many
-// elements as an answer claims to have, which may be more than there is memory. It also makes two thirds of the allocations
-// of a request.
+// It is not kafka-go's decoder that reads it, for two reasons. That one gives a partition that the
+// bytes end before as a partition 0 with code 0, a confirm, and only notices with whatever it reads
+// last; and it makes room for as many elements as an answer claims to have, which may be more than
+// there is memory. It also makes two thirds of the allocations of a request.
 func readProduced(body []byte, version int16, res *produce.Response) error {
 	b := &bytesLeft{rest: body}
 	res.Topics = room(res.Topics, b.Count(2+4))
@@ -51,8 +52,8 @@ func (b *bytesLeft) Partition(version int16, p *produce.ResponsePartition) {
 // room is s with n elements, of which each is what it was before, or zero.
 func room[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
 
-// bytesLeft is the part of a body that is not decoded. When it has too few bytes err is set, and all that is read from then
-// on is zero.
+// bytesLeft is the part of a body that is not decoded. When it has too few bytes err is set, and
+// all that is read from then on is zero.
 type bytesLeft struct {
 	rest []byte
 	err  error
@@ -76,7 +77,8 @@ func (b *bytesLeft) int16() int16 { return int16(binary.BigEndian.Uint16(b.Next(
 func (b *bytesLeft) int32() int32 { return int32(binary.BigEndian.Uint32(b.Next(4))) }
 func (b *bytesLeft) int64() int64 { return int64(binary.BigEndian.Uint64(b.Next(8))) }
 
-// Count is how many elements an array has, of least bytes each: never more than there are bytes for.
+// Count is how many elements an array has, of least bytes each: never more than there are bytes
+// for.
 func (b *bytesLeft) Count(least int) int {
 	n := int(b.int32())
 	if n > len(b.rest)/least && b.err == nil {

@@ -51,8 +51,8 @@ func someAnswer() *produce.Response {
 	}}
 }
 
-// The decoder reads what kafka-go does, also over the memory of another answer, and of an answer that is cut off anywhere
-// nothing.
+// The decoder reads what kafka-go does, also over the memory of another answer, and of an answer
+// that is cut off anywhere nothing.
 func TestReadProduced(t *testing.T) {
 	for version := int16(3); version <= 8; version++ {
 		body := encodedAnswer(t, version, someAnswer())

@@ -24,10 +24,12 @@ type SASL struct {
 	Username, Password string
 }
 
-// ErrLogin is a broker's refusal of the login. A certificate that is refused is none: it is an error of TLS.
+// ErrLogin is a broker's refusal of the login. A certificate that is refused is none: it is an
+// error of TLS.
 var ErrLogin = errors.New("login refused")
 
-// mechanism is the client's side of the login. Its errors do not quote user or password, as those of the libraries do.
+// mechanism is the client's side of the login. Its errors do not quote user or password, as those
+// of the libraries do.
 func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	if strings.ContainsRune(s.Username+s.Password, 0) {
 		return nil, fmt.Errorf("%w: user or password has a character of code 0", ErrLogin)
@@ -105,8 +107,8 @@ func (c *Conn) authenticate(ctx context.Context, response []byte) (challenge []b
 		return nil, errors.New(ErrorText(res.ErrorCode, res.ErrorMessage))
 	}
 	if life := time.Duration(res.SessionLifetimeMs) * time.Millisecond; life > 0 {
-		// connections.max.reauth.ms: the broker drops the connection at the first request after it. A new one is made
-		// in time, because a request that is lost with it would be in doubt.
+		// connections.max.reauth.ms: the broker drops the connection at the first request after it.
+		// A new one is made in time, because a request that is lost with it would be in doubt.
 		c.Expires = time.Now().Add(life - life/10)
 	}
 	return res.AuthBytes, nil

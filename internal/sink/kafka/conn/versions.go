@@ -11,8 +11,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol/apiversions"
 )
 
-// highest is the version of a request up to which the relay speaks it. Of InitProducerId it is the last one that is not
-// flexible: kafka-go takes what an answer's tags claim for lengths, whatever it is, and v1 gives all there is to know.
+// highest is the version of a request up to which the relay speaks it. Of InitProducerId it is the
+// last one that is not flexible: kafka-go takes what an answer's tags claim for lengths, whatever
+// it is, and v1 gives all there is to know.
 func highest(key protocol.ApiKey) int16 {
 	if key == protocol.InitProducerId {
 		return 1
@@ -20,14 +21,15 @@ func highest(key protocol.ApiKey) int16 {
 	return key.MaxVersion()
 }
 
-// needed are the requests that a broker must know, in the lowest version that does: magic 2 batches, no topics created by
-// asking for them, producer ids.
+// needed are the requests that a broker must know, in the lowest version that does: magic 2
+// batches, no topics created by asking for them, producer ids.
 var needed = []struct {
 	key     protocol.ApiKey
 	version int16
 }{{protocol.Produce, 3}, {protocol.Metadata, 4}, {protocol.InitProducerId, 0}}
 
-// negotiate learns which versions of which requests the broker knows, and settles on the highest of each that both do.
+// negotiate learns which versions of which requests the broker knows, and settles on the highest of
+// each that both do.
 func (c *Conn) negotiate(ctx context.Context) error {
 	res, err := Ask[*apiversions.Response](ctx, c, DialTimeout, new(apiversions.Request))
 	if err != nil {

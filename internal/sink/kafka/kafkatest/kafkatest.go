@@ -18,7 +18,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -111,9 +111,9 @@ func HugeBytes(t testing.TB, size int) []byte {
 }
 
 // Event is an ordinary event, the i-th of a transaction.
-func Event(i int, key string) *outbox.Event {
-	ev := &outbox.Event{
-		Position:    outbox.Position{Commit: pglogrepl.LSN(0x1a2b3c4d), Index: uint32(i)},
+func Event(i int, key string) *event.Event {
+	ev := &event.Event{
+		Position:    event.Position{Commit: pglogrepl.LSN(0x1a2b3c4d), Index: uint32(i)},
 		Time:        time.UnixMilli(1_700_000_000_000 + int64(i)),
 		ID:          fmt.Appendf(nil, "00000000-0000-4000-8000-%012d", i),
 		Aggregate:   []byte("order"),
@@ -137,7 +137,8 @@ func Template(t testing.TB, text string) sink.Template {
 	return tpl
 }
 
-// ConnectRecords are Debezium's records by these options, and the topic that is shown; the extra columns of its events are the shape and part.
+// ConnectRecords are Debezium's records by these options, and the topic that is shown; the extra
+// columns of its events are the shape and part.
 func ConnectRecords(t testing.TB, options map[string]string) (*debezium.Options, sink.Template) {
 	t.Helper()
 	all := map[string]string{
@@ -156,19 +157,20 @@ func ConnectRecords(t testing.TB, options map[string]string) (*debezium.Options,
 }
 
 // OutboxRow is a row of a table of which no column is NULL but those that are nil.
-func OutboxRow(id, route, key, payload, part []byte) *outbox.Event {
+func OutboxRow(id, route, key, payload, part []byte) *event.Event {
 	ev := Event(1, "")
 	ev.ID, ev.Aggregate, ev.Key, ev.Payload = id, route, key, payload
 	ev.Columns = [][]byte{ShapeOfRows(false), part}
 	return ev
 }
 
-// ShapeOfRows is that of their table; the key's column may be NOT NULL, which shows in a key with its schema.
+// ShapeOfRows is that of their table; the key's column may be NOT NULL, which shows in a key with
+// its schema.
 func ShapeOfRows(notNull bool) []byte {
-	text := func(name string, notNull bool) outbox.ColumnShape {
-		return outbox.ColumnShape{Name: name, TypeOID: pgtype.TextOID, Typmod: -1, NotNull: notNull}
+	text := func(name string, notNull bool) event.ColumnShape {
+		return event.ColumnShape{Name: name, TypeOID: pgtype.TextOID, Typmod: -1, NotNull: notNull}
 	}
-	return outbox.AppendShape(nil, &outbox.Shape{Schema: "public", Table: "outbox", Columns: []outbox.ColumnShape{
+	return event.AppendShape(nil, &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
 		text("id", false), text("aggregatetype", false), text("aggregateid", notNull), text("payload", false),
 		{Name: "part", TypeOID: pgtype.Int4OID, Typmod: -1},
 	}})

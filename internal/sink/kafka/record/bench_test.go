@@ -7,12 +7,13 @@ import (
 
 	"github.com/segmentio/kafka-go/compress"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	kafkabatch "github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
-// BenchmarkBatch is the cost of a record: its message, its place in a batch of 100, its share of the seal.
+// BenchmarkBatch is the cost of a record: its message, its place in a batch of 100, its share of
+// the seal.
 func BenchmarkBatch(b *testing.B) {
 	for _, size := range []int{200, 2048} {
 		for _, codec := range []compress.Compression{compress.None, compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd} {
@@ -38,10 +39,11 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkTraced is what an event costs that is not sampled, with tracing off and on: off there is nothing to ask.
+// BenchmarkTraced is what an event costs that is not sampled, with tracing off and on: off there is
+// nothing to ask.
 func BenchmarkTraced(b *testing.B) {
-	for name, trace := range map[string]func(*outbox.Event, []byte) []byte{
-		"off": nil, "on": func(ev *outbox.Event, _ []byte) []byte { return ev.Traceparent },
+	for name, trace := range map[string]func(*event.Event, []byte) []byte{
+		"off": nil, "on": func(ev *event.Event, _ []byte) []byte { return ev.Traceparent },
 	} {
 		b.Run(name, func(b *testing.B) {
 			m, ev := NewEncoder(layoutOf(b, Config{Traceparent: trace})), kafkatest.Event(1, "0123456789")

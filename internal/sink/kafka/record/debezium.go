@@ -6,16 +6,16 @@ import (
 	"errors"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// profiled reports whether a profile makes the event's record. It does not make the copies of dead letters: those are the relay's
-// own messages, and go to a topic that has no other.
-func (l *Layout) profiled(ev *outbox.Event) bool { return l.router != nil && !ev.Copy }
+// profiled reports whether a profile makes the event's record. It does not make the copies of dead
+// letters: those are the relay's own messages, and go to a topic that has no other.
+func (l *Layout) profiled(ev *event.Event) bool { return l.router != nil && !ev.Copy }
 
 // routed is the topic that a profile makes.
-func (l *Layout) routed(ev *outbox.Event, buf []byte) ([]byte, *sink.Fault) {
+func (l *Layout) routed(ev *event.Event, buf []byte) ([]byte, *sink.Fault) {
 	name, err := l.router.Topic(ev, buf[:0])
 	if err != nil {
 		return nil, unrendered(err)
@@ -24,7 +24,7 @@ func (l *Layout) routed(ev *outbox.Event, buf []byte) ([]byte, *sink.Fault) {
 }
 
 // render makes the record by the profile. Nothing of the relay's own is added.
-func (m *Encoder) render(ev *outbox.Event) *sink.Fault {
+func (m *Encoder) render(ev *event.Event) *sink.Fault {
 	rec := &m.profile
 	if err := m.layout.router.Build(ev, rec); err != nil {
 		return unrendered(err)
@@ -40,8 +40,8 @@ func (m *Encoder) render(ev *outbox.Event) *sink.Fault {
 	return nil
 }
 
-// unrendered is the fault of an event that the profile makes no record of. It is the event's own, and for ever: Debezium's task
-// would end over it.
+// unrendered is the fault of an event that the profile makes no record of. It is the event's own,
+// and for ever: Debezium's task would end over it.
 func unrendered(err error) *sink.Fault {
 	if errors.Is(err, debezium.ErrNoRoute) {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: err.Error()}

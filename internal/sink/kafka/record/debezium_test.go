@@ -39,7 +39,8 @@ func TestProfilePartition(t *testing.T) {
 			t.Errorf("%s: partition %d, want %d", c.name, got, c.want)
 		}
 	}
-	// A null key has no order, and is spread by its position; a key that is NULL is the text null in JSON, and has a partition.
+	// A null key has no order, and is spread by its position; a key that is NULL is the text null
+	// in JSON, and has a partition.
 	l := asConnect(t, nil)
 	seen := map[int32]bool{}
 	for n := range uint64(100) {

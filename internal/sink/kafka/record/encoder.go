@@ -6,18 +6,19 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 )
 
-// MaxRecord bounds key, value and headers of one record, in bytes. A broker closes the connection over a request of more
-// than socket.request.max.bytes (100 MiB unless it is raised) without a word, which could not be told from a lost
-// connection: such a record would be sent for ever.
+// MaxRecord bounds key, value and headers of one record, in bytes. A broker closes the connection
+// over a request of more than socket.request.max.bytes (100 MiB unless it is raised) without a
+// word, which could not be told from a lost connection: such a record would be sent for ever.
 const MaxRecord = 100<<20 - 64<<10
 
-// Encoder is one lane's scratch space: build fills it from an event, and it is good until the next build. Key and value
-// alias the event's bytes; the headers are encoded as they stand in the record.
+// Encoder is one lane's scratch space: build fills it from an event, and it is good until the next
+// build. Key and value alias the event's bytes; the headers are encoded as they stand in the
+// record.
 type Encoder struct {
 	batch.Record
 	layout  *Layout
@@ -28,7 +29,7 @@ type Encoder struct {
 func NewEncoder(l *Layout) *Encoder { return &Encoder{layout: l} }
 
 // Build makes the record, or says why the event can never become one.
-func (m *Encoder) Build(ev *outbox.Event) *sink.Fault {
+func (m *Encoder) Build(ev *event.Event) *sink.Fault {
 	if ev.Fault != nil {
 		return undecodable(ev)
 	}
@@ -40,7 +41,8 @@ func (m *Encoder) Build(ev *outbox.Event) *sink.Fault {
 	}
 	m.Key, m.Value, m.Time = ev.Key, ev.Payload, ev.Time.UnixMilli()
 	if m.Time < 0 {
-		// A broker may store it, but Kafka's own producer refuses to send one and Kafka Streams stops at it.
+		// A broker may store it, but Kafka's own producer refuses to send one and Kafka Streams
+		// stops at it.
 		return tooEarly
 	}
 	m.Headers, m.HeaderCount = m.Headers[:0], 0
@@ -70,7 +72,8 @@ func (m *Encoder) fits() *sink.Fault {
 	return nil
 }
 
-// Forget lets go of the last event's bytes, which are the caller's again, and of what an unusually large one has left.
+// Forget lets go of the last event's bytes, which are the caller's again, and of what an unusually
+// large one has left.
 func (m *Encoder) Forget() {
 	m.Key, m.Value = nil, nil
 	m.profile.Forget()
@@ -82,7 +85,7 @@ func (m *Encoder) Forget() {
 var replayed = []byte("true")
 
 // ownHeaders writes the headers of the relay's own.
-func (m *Encoder) ownHeaders(ev *outbox.Event) {
+func (m *Encoder) ownHeaders(ev *event.Event) {
 	m.AddHeader(HeaderID, ev.ID)
 	if ev.Type != nil {
 		m.AddHeader(HeaderType, ev.Type)

@@ -9,14 +9,14 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
 // built is the one record of an event, decoded.
-func built(t testing.TB, m *Encoder, ev *outbox.Event) kafkatest.Decoded {
+func built(t testing.TB, m *Encoder, ev *event.Event) kafkatest.Decoded {
 	t.Helper()
 	if fault := m.Build(ev); fault != nil {
 		t.Fatal(fault)
@@ -51,10 +51,11 @@ func TestRecord(t *testing.T) {
 	)
 }
 
-// TestRecordOfNulls has what is NULL absent, or null where Kafka has a null, and what is empty empty.
+// TestRecordOfNulls has what is NULL absent, or null where Kafka has a null, and what is empty
+// empty.
 func TestRecordOfNulls(t *testing.T) {
 	m := NewEncoder(layoutOf(t, Config{}))
-	ev := &outbox.Event{ID: []byte("1"), Time: time.UnixMilli(0)}
+	ev := &event.Event{ID: []byte("1"), Time: time.UnixMilli(0)}
 	got := built(t, m, ev)
 	if got.Key != nil || got.Value != nil || got.Time != 0 {
 		t.Errorf("key %q, value %q, time %d", got.Key, got.Value, got.Time)
@@ -70,10 +71,11 @@ func TestRecordOfNulls(t *testing.T) {
 		header("cdc_position", "0000000000000000-00000000"), header("traceparent", ""))
 }
 
-// TestTraceparentOfTheRelay: with a function for it the record carries what that says, and nothing when it says nothing.
+// TestTraceparentOfTheRelay: with a function for it the record carries what that says, and nothing
+// when it says nothing.
 func TestTraceparentOfTheRelay(t *testing.T) {
 	for row, want := range map[string][]byte{"sampled": []byte("of the span"), "left alone": []byte("left alone"), "none": nil} {
-		l := layoutOf(t, Config{Traceparent: func(ev *outbox.Event, buf []byte) []byte {
+		l := layoutOf(t, Config{Traceparent: func(ev *event.Event, buf []byte) []byte {
 			switch string(ev.Traceparent) {
 			case "sampled":
 				return append(buf, "of the span"...)
@@ -82,7 +84,7 @@ func TestTraceparentOfTheRelay(t *testing.T) {
 			}
 			return ev.Traceparent
 		}})
-		ev := &outbox.Event{ID: []byte("1"), Time: time.Unix(1, 0), Traceparent: []byte(row)}
+		ev := &event.Event{ID: []byte("1"), Time: time.Unix(1, 0), Traceparent: []byte(row)}
 		got := built(t, NewEncoder(l), ev)
 		wanted := []protocol.Header{header("id", "1"), header("cdc_position", ev.Position.String())}
 		if want != nil {
@@ -118,15 +120,15 @@ func TestOwnHeadersWin(t *testing.T) {
 func TestNoRecord(t *testing.T) {
 	m := NewEncoder(layoutOf(t, Config{}))
 	for name, c := range map[string]struct {
-		change func(*outbox.Event)
+		change func(*event.Event)
 		reason sink.Reason
 	}{
-		"fault":           {func(ev *outbox.Event) { ev.Fault = errors.New("id is NULL") }, sink.Undecodable},
-		"headers":         {func(ev *outbox.Event) { ev.Headers = []byte(`[1]`) }, sink.Invalid},
-		"broken headers":  {func(ev *outbox.Event) { ev.Headers = []byte(`{"a": "secret`) }, sink.Invalid},
-		"before 1970":     {func(ev *outbox.Event) { ev.Time = time.UnixMilli(-1) }, sink.Invalid},
-		"large":           {func(ev *outbox.Event) { ev.Payload = kafkatest.HugeBytes(t, MaxRecord) }, sink.TooLarge},
-		"larger than any": {func(ev *outbox.Event) { ev.Payload = kafkatest.HugeBytes(t, 1<<31) }, sink.TooLarge},
+		"fault":           {func(ev *event.Event) { ev.Fault = errors.New("id is NULL") }, sink.Undecodable},
+		"headers":         {func(ev *event.Event) { ev.Headers = []byte(`[1]`) }, sink.Invalid},
+		"broken headers":  {func(ev *event.Event) { ev.Headers = []byte(`{"a": "secret`) }, sink.Invalid},
+		"before 1970":     {func(ev *event.Event) { ev.Time = time.UnixMilli(-1) }, sink.Invalid},
+		"large":           {func(ev *event.Event) { ev.Payload = kafkatest.HugeBytes(t, MaxRecord) }, sink.TooLarge},
+		"larger than any": {func(ev *event.Event) { ev.Payload = kafkatest.HugeBytes(t, 1<<31) }, sink.TooLarge},
 	} {
 		ev := kafkatest.Event(1, "k")
 		c.change(ev)
@@ -160,25 +162,26 @@ func TestTopic(t *testing.T) {
 		{[]byte("größe"), topicChar},
 		{[]byte("a/b"), topicChar},
 	} {
-		name, fault := l.Topic(&outbox.Event{Aggregate: c.aggregate}, nil)
+		name, fault := l.Topic(&event.Event{Aggregate: c.aggregate}, nil)
 		if fault != c.want || fault == nil && string(name) != string(c.aggregate) {
 			t.Errorf("%q: got %q, %v", c.aggregate, name, fault)
 		}
 	}
-	if _, fault := l.Topic(&outbox.Event{Fault: errors.New("id is NULL")}, nil); fault == nil || fault.Reason != sink.Undecodable {
+	if _, fault := l.Topic(&event.Event{Fault: errors.New("id is NULL")}, nil); fault == nil || fault.Reason != sink.Undecodable {
 		t.Errorf("an event with a fault: got %v", fault)
 	}
 	constant := layoutOf(t, Config{Topic: kafkatest.Template(t, "events")})
-	if name, fault := constant.Topic(&outbox.Event{}, nil); fault != nil || string(name) != "events" {
+	if name, fault := constant.Topic(&event.Event{}, nil); fault != nil || string(name) != "events" {
 		t.Errorf("got %q, %v", name, fault)
 	}
 }
 
-// TestTopicAllocates has the reader's goroutine name topics without garbage, also for events that have none.
+// TestTopicAllocates has the reader's goroutine name topics without garbage, also for events that
+// have none.
 func TestTopicAllocates(t *testing.T) {
 	l := layoutOf(t, Config{Topic: kafkatest.Template(t, "outbox.event.{aggregate}")})
 	buf := make([]byte, 0, 64)
-	for _, ev := range []*outbox.Event{kafkatest.Event(1, "k"), {}} {
+	for _, ev := range []*event.Event{kafkatest.Event(1, "k"), {}} {
 		if n := testing.AllocsPerRun(100, func() {
 			if name, fault := l.Topic(ev, buf); (len(name) == 0) != (fault == topicNull) {
 				t.Errorf("%q %v", name, fault)
@@ -208,7 +211,8 @@ func TestBatchAllocates(t *testing.T) {
 		t.Errorf("%v allocations for 100 records", n)
 	}
 	ev.Headers = []byte(`{"source": "web", "attempt": 3}`)
-	if n := testing.AllocsPerRun(100, call); n >= 100 { // encoding/json checks with a scanner from a pool
+	// encoding/json checks with a scanner from a pool
+	if n := testing.AllocsPerRun(100, call); n >= 100 {
 		t.Errorf("%v allocations for 100 records with a headers column", n)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -23,7 +23,8 @@ var (
 	topicChar = invalid("topic name has a character other than letters, digits, '.', '_' and '-'")
 )
 
-// CheckTopic says what is wrong with a topic's name, as org.apache.kafka.common.internals.Topic.validate does.
+// CheckTopic says what is wrong with a topic's name, as
+// org.apache.kafka.common.internals.Topic.validate does.
 func CheckTopic(name []byte) *sink.Fault {
 	switch {
 	case len(name) == 0:
@@ -42,7 +43,7 @@ func CheckTopic(name []byte) *sink.Fault {
 	return nil
 }
 
-func undecodable(ev *outbox.Event) *sink.Fault {
+func undecodable(ev *event.Event) *sink.Fault {
 	return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: ev.Fault.Error()}
 }
 

@@ -5,7 +5,7 @@ package record
 import (
 	"slices"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -24,15 +24,17 @@ const (
 
 var reserved = []string{HeaderID, HeaderType, headerAggregate, headerPosition, headerTraceparent, HeaderReplay, "x-retry-count"}
 
-// Reserved reports whether name is a header of the relay's own: not to be configured, dropped from the headers column.
+// Reserved reports whether name is a header of the relay's own: not to be configured, dropped from
+// the headers column.
 func Reserved(name string) bool { return slices.Contains(reserved, name) }
 
-// headersColumn writes the headers of a JSON object. Kafka's are bytes: a string is its text, null is a null value, and a
-// number, true, false, an array or an object is its JSON text as it stands. Keys that are the relay's own are dropped and
-// counted; a configured header that has a value goes before a key of its name. A key that is there twice (type json keeps
-// it) is written twice, and a consumer that asks for the last one has what JSON means. A JSON null is no headers.
-func (m *Encoder) headersColumn(ev *outbox.Event) *sink.Fault {
-	members, ok := outbox.MembersOf(ev.Headers)
+// headersColumn writes the headers of a JSON object. Kafka's are bytes: a string is its text, null
+// is a null value, and a number, true, false, an array or an object is its JSON text as it stands.
+// Keys that are the relay's own are dropped and counted; a configured header that has a value goes
+// before a key of its name. A key that is there twice (type json keeps it) is written twice, and a
+// consumer that asks for the last one has what JSON means. A JSON null is no headers.
+func (m *Encoder) headersColumn(ev *event.Event) *sink.Fault {
+	members, ok := event.MembersOf(ev.Headers)
 	if !ok {
 		return invalid("the headers column is not a JSON object")
 	}
@@ -44,8 +46,9 @@ func (m *Encoder) headersColumn(ev *outbox.Event) *sink.Fault {
 	return nil
 }
 
-// taken reports whether the record has a header of the relay's own or a configured one of this name.
-func (m *Encoder) taken(name string, ev *outbox.Event) bool {
+// taken reports whether the record has a header of the relay's own or a configured one of this
+// name.
+func (m *Encoder) taken(name string, ev *event.Event) bool {
 	for _, own := range reserved {
 		if own == name {
 			if m.layout.dropped != nil {
@@ -68,7 +71,7 @@ func headerValue(raw []byte) []byte {
 	case 'n':
 		return nil
 	case '"':
-		return outbox.Unquote(raw)
+		return event.Unquote(raw)
 	}
 	return raw
 }

@@ -7,10 +7,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// FuzzHeadersColumn compares the scanner with encoding/json: the same names, the same values, and never a panic.
+// FuzzHeadersColumn compares the scanner with encoding/json: the same names, the same values, and
+// never a panic.
 func FuzzHeadersColumn(f *testing.F) {
 	for _, doc := range []string{
 		`{}`, ` { } `, `null`, `[]`, `{"a":1}`, `{"a" : "b\\"c" , "d":[1,{"e":"}"}],"f":{"g":"]"}}`, `{"a":-0.5e3,"b":true,"c":null}`,
@@ -21,11 +22,12 @@ func FuzzHeadersColumn(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		if !utf8.Valid(doc) || len(bytes.TrimSpace(doc)) == 0 {
-			return // PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
+			// PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
+			return
 		}
 		m := NewEncoder(layoutOf(t, Config{}))
 		before := bytes.Clone(doc)
-		ev := &outbox.Event{ID: []byte("1"), Time: time.UnixMilli(1), Headers: doc}
+		ev := &event.Event{ID: []byte("1"), Time: time.UnixMilli(1), Headers: doc}
 		fault := m.Build(ev)
 		if !bytes.Equal(doc, before) {
 			t.Fatal("the document was written to")

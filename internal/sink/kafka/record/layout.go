@@ -1,5 +1,5 @@
-// Package record makes a Kafka record of an event: its topic, partition, key, value and headers, by the relay's own form or
-// by Debezium's.
+// Package record makes a Kafka record of an event: its topic, partition, key, value and headers, by
+// the relay's own form or by Debezium's.
 package record
 
 import (
@@ -7,21 +7,23 @@ import (
 	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Layout says how an event becomes a record, with every column name resolved to its place. It is immutable.
+// Layout says how an event becomes a record, with every column name resolved to its place. It is
+// immutable.
 type Layout struct {
 	topicName sink.Template
 	Constant  []byte // the topic of a template without placeholders, else nil
-	Personal  bool   // the topic is made from ordering keys, which may be about people: its names are not shown
-	Unit      uint64 // its digest
-	headers   []boundHeader
-	dropped   func(name string)
-	trace     func(ev *outbox.Event, buf []byte) []byte // nil: the row's traceparent
-	router    *debezium.Router                          // nil: no profile makes the records
-	Names     bool                                      // a row may name its partition
+	// the topic is made from ordering keys, which may be about people: its names are not shown
+	Personal        bool
+	ExchangeOrTopic uint64 // its digest
+	headers         []boundHeader
+	dropped         func(name string)
+	trace           func(ev *event.Event, buf []byte) []byte // nil: the row's traceparent
+	router          *debezium.Router                         // nil: no profile makes the records
+	Names           bool                                     // a row may name its partition
 }
 
 type boundHeader struct {
@@ -33,17 +35,20 @@ type boundHeader struct {
 type Config struct {
 	// Topic is the name of an event's topic.
 	Topic sink.Template
-	// Columns are the extra columns in the order of Event.Columns; the topic and the headers name them.
+	// Columns are the extra columns in the order of Event.Columns; the topic and the headers name
+	// them.
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []HeaderColumn
-	// Profile makes the records as Debezium does, in the place of Topic, Headers and the relay's own headers; nil: none does.
-	// Topic is of its Templates then, and shown in the place of names that are made from keys.
+	// Profile makes the records as Debezium does, in the place of Topic, Headers and the relay's
+	// own headers; nil: none does. Topic is of its Templates then, and shown in the place of names
+	// that are made from keys.
 	Profile *debezium.Options
-	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil: nothing. Without this function it is the
-	// row's.
-	Traceparent func(ev *outbox.Event, buf []byte) []byte
-	// HeaderDropped is called for a key of the headers column that has one of the relay's own names. It may be nil.
+	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil:
+	// nothing. Without this function it is the row's.
+	Traceparent func(ev *event.Event, buf []byte) []byte
+	// HeaderDropped is called for a key of the headers column that has one of the relay's own
+	// names. It may be nil.
 	HeaderDropped func(name string)
 }
 
@@ -62,7 +67,7 @@ func NewLayout(cfg *Config) (*Layout, error) {
 	}
 	if name, constant := l.topicName.Constant(); constant {
 		l.Constant = []byte(name)
-		l.Unit = sink.UnitOf(l.Constant)
+		l.ExchangeOrTopic = sink.ExchangeOrTopicOf(l.Constant)
 	}
 	for _, h := range cfg.Headers {
 		i := slices.Index(cfg.Columns, h.Column)
@@ -74,9 +79,9 @@ func NewLayout(cfg *Config) (*Layout, error) {
 	return l, nil
 }
 
-// Topic is the name of an event's topic: in buf[:0], grown if need be, when made, else bytes that are not to be written to.
-// An event with a fault can never be sent; without a name it has none.
-func (l *Layout) Topic(ev *outbox.Event, buf []byte) (name []byte, fault *sink.Fault) {
+// Topic is the name of an event's topic: in buf[:0], grown if need be, when made, else bytes that
+// are not to be written to. An event with a fault can never be sent; without a name it has none.
+func (l *Layout) Topic(ev *event.Event, buf []byte) (name []byte, fault *sink.Fault) {
 	var ok bool
 	switch {
 	case ev.Fault != nil:
@@ -97,10 +102,10 @@ func (l *Layout) Topic(ev *outbox.Event, buf []byte) (name []byte, fault *sink.F
 }
 
 // Made reports whether topic puts an event's topic together.
-func (l *Layout) Made(ev *outbox.Event) bool { return ev.Route == nil && l.Constant == nil }
+func (l *Layout) Made(ev *event.Event) bool { return ev.Route == nil && l.Constant == nil }
 
 // Route names an event's topic; nil when it has none.
-func (l *Layout) Route(ev *outbox.Event) outbox.Route {
+func (l *Layout) Route(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
@@ -109,17 +114,18 @@ func (l *Layout) Route(ev *outbox.Event) outbox.Route {
 		if err != nil {
 			name = nil
 		}
-		return outbox.Route{Name: name}
+		return event.Route{Name: name}
 	}
 	name, ok := l.topicName.Append([]byte{}, ev)
 	if !ok {
 		name = nil
 	}
-	return outbox.Route{Name: name}
+	return event.Route{Name: name}
 }
 
-// Shown is a topic as logs, status and spans may show it: one that is made from an ordering key stands there as its template.
-// So does the mirror's then: a stream does not know whose records it carries.
+// Shown is a topic as logs, status and spans may show it: one that is made from an ordering key
+// stands there as its template. So does the mirror's then: a stream does not know whose records it
+// carries.
 func (l *Layout) Shown(topic string) string {
 	if l.Personal {
 		return l.topicName.String()

@@ -7,14 +7,14 @@ import (
 	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 )
 
-// Partition is the partition of an event's record among count > 0. One that the row itself names may not exist: then it is at least
-// count.
-func (l *Layout) Partition(ev *outbox.Event, count int32) int32 {
+// Partition is the partition of an event's record among count > 0. One that the row itself names
+// may not exist: then it is at least count.
+func (l *Layout) Partition(ev *event.Event, count int32) int32 {
 	if !l.profiled(ev) {
 		return PartitionOf(ev, count)
 	}
@@ -32,15 +32,17 @@ func (l *Layout) Partition(ev *outbox.Event, count int32) int32 {
 	return batch.Partition(rec.Key, count)
 }
 
-// Beyond reports whether the row names a partition that is not among count. Where no row can, nothing is looked at.
-func (l *Layout) Beyond(ev *outbox.Event, count int) bool {
+// Beyond reports whether the row names a partition that is not among count. Where no row can,
+// nothing is looked at.
+func (l *Layout) Beyond(ev *event.Event, count int) bool {
 	return l.Names && l.profiled(ev) && int(l.Partition(ev, int32(count))) >= count
 }
 
-// PartitionOf is the partition of an event among count > 0 of them. A key that is neither NULL nor empty goes where the
-// default partitioner of Kafka's own producer puts its bytes. Any other event has no order to keep and is spread by the
-// digest of its position, so that it goes to the same partition at every delivery while count stays.
-func PartitionOf(ev *outbox.Event, count int32) int32 {
+// PartitionOf is the partition of an event among count > 0 of them. A key that is neither NULL nor
+// empty goes where the default partitioner of Kafka's own producer puts its bytes. Any other event
+// has no order to keep and is spread by the digest of its position, so that it goes to the same
+// partition at every delivery while count stays.
+func PartitionOf(ev *event.Event, count int32) int32 {
 	if len(ev.Key) > 0 {
 		return batch.Partition(ev.Key, count)
 	}
@@ -50,8 +52,8 @@ func PartitionOf(ev *outbox.Event, count int32) int32 {
 // records are for looks at where an event goes, which several goroutines take.
 var records = sync.Pool{New: func() any { return new(debezium.Record) }}
 
-// NoPartition is the fault of an event that names a partition which its topic does not have. It does not say which: that is a
-// column's value.
+// NoPartition is the fault of an event that names a partition which its topic does not have. It
+// does not say which: that is a column's value.
 func NoPartition(topic string, count int) *sink.Fault {
 	return invalid(fmt.Sprintf("it names a partition beyond the %d that topic %q has", count, topic))
 }

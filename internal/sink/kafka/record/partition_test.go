@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestUnorderedAreSpread has NULL and empty keys on all partitions, and on the same one at every delivery.
+// TestUnorderedAreSpread has NULL and empty keys on all partitions, and on the same one at every
+// delivery.
 func TestUnorderedAreSpread(t *testing.T) {
 	for name, key := range map[string][]byte{"NULL": nil, "empty": {}} {
 		var hits [12]int

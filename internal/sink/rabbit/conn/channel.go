@@ -12,15 +12,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Channel is a lane's channel in confirm mode, used by the lane's goroutine only. It serves one call at a time, and is
-// abandoned when a call leaves anything unanswered on it, so what it answers is always the present call's.
+// Channel is a lane's channel in confirm mode, used by the lane's goroutine only. It serves one
+// call at a time, and is abandoned when a call leaves anything unanswered on it, so what it answers
+// is always the present call's.
 type Channel struct {
 	Session *Session
 	AMQP    *amqp.Channel
 	Opened  time.Time
-	// Returns holds the most a call can have returned: amqp091 drops a return that finds it full for 5 s. The broker sends
-	// a message's return before its confirm, and amqp091's reader hands both on in order, so once a confirm is seen the
-	// return is in here.
+	// Returns holds the most a call can have returned: amqp091 drops a return that finds it full
+	// for 5 s. The broker sends a message's return before its confirm, and amqp091's reader hands
+	// both on in order, so once a confirm is seen the return is in here.
 	Returns chan amqp.Return
 	closes  chan *amqp.Error
 }
@@ -45,7 +46,8 @@ func (s *Session) OpenChannel(ctx context.Context) (*Channel, error) {
 	return c, nil
 }
 
-// Abandon closes the channel in the background: whatever is still answered on it concerns nobody any more.
+// Abandon closes the channel in the background: whatever is still answered on it concerns nobody
+// any more.
 func (c *Channel) Abandon() {
 	c.Session.Spawn(c.Close)
 }
@@ -73,8 +75,9 @@ func (c *Channel) Exception() *amqp.Error {
 	}
 }
 
-// Ready waits until a message may be written: the broker does not block and the wire has room. False when the channel is
-// gone or ctx is done; a connection that is blocked for hours waits here for hours.
+// Ready waits until a message may be written: the broker does not block and the wire has room.
+// False when the channel is gone or ctx is done; a connection that is blocked for hours waits here
+// for hours.
 func (c *Channel) Ready(ctx context.Context) bool {
 	for c.Session.blocked.Load() || !c.Session.Wire.hasRoom() {
 		if unblocked := c.Session.UntilUnblocked(); unblocked != nil {

@@ -15,12 +15,12 @@ const (
 	Dead                 // nothing on the connection was confirmed for the timeout: it is given up
 )
 
-// Round is when a lane's messages were written to a connection, among those of the other lanes: what was written in
-// rounds that ended by began is in front of them.
+// Round is when a lane's messages were written to a connection, among those of the other lanes:
+// what was written in rounds that ended by began is in front of them.
 type Round struct{ Began, Ended uint64 }
 
-// Confirmed records that a message of a round was confirmed. The broker reads a connection in order, so it has read all
-// that was written before.
+// Confirmed records that a message of a round was confirmed. The broker reads a connection in
+// order, so it has read all that was written before.
 func (s *Session) Confirmed(now time.Time, r Round) {
 	s.lastConfirm.Store(now.UnixNano())
 	for {
@@ -31,14 +31,15 @@ func (s *Session) Confirmed(now time.Time, r Round) {
 	}
 }
 
-// ConfirmClock decides, for one round, when the broker has taken too long. It stands still while the broker blocks, and
-// counts from the last confirm.
+// ConfirmClock decides, for one round, when the broker has taken too long. It stands still while
+// the broker blocks, and counts from the last confirm.
 //
-// A message is late only when the broker is known to have read it: something that was written after it is confirmed.
-// Otherwise it may be on its way still, behind what the other lanes have written over a slow line, and as long as any of
-// that is confirmed, or written to the socket, there is nothing to decide. When nothing is, the broker is asked something
-// that needs no queue: with the answer it has read all that was written before. (All lanes may wait for queues that are
-// stuck, with nothing else on the connection.) Without an answer the connection is dead.
+// A message is late only when the broker is known to have read it: something that was written after
+// it is confirmed. Otherwise it may be on its way still, behind what the other lanes have written
+// over a slow line, and as long as any of that is confirmed, or written to the socket, there is
+// nothing to decide. When nothing is, the broker is asked something that needs no queue: with the
+// answer it has read all that was written before. (All lanes may wait for queues that are stuck,
+// with nothing else on the connection.) Without an answer the connection is dead.
 type ConfirmClock struct {
 	Sess     *Session
 	Round    Round
@@ -49,8 +50,9 @@ type ConfirmClock struct {
 	Ask      func()    // asks the broker, which is heard then if it answers; it does not wait
 }
 
-// Ask asks the broker for a channel, and waits for it or for the connection's end. No queue has a say in that; on a channel
-// that is there already the answer would wait for what a queue is asked there.
+// Ask asks the broker for a channel, and waits for it or for the connection's end. No queue has a
+// say in that; on a channel that is there already the answer would wait for what a queue is asked
+// there.
 func (s *Session) Ask() {
 	rounds := s.Writes.Load()
 	ch, err := s.amqp.Channel()
@@ -66,7 +68,8 @@ func (s *Session) heard(now time.Time, rounds uint64) {
 	s.Confirmed(now, Round{Began: rounds})
 }
 
-// Tick looks at the clock with so many answers in, the last message's among them or not. answered means: go on waiting.
+// Tick looks at the clock with so many answers in, the last message's among them or not. answered
+// means: go on waiting.
 func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
 	if answers > c.answers {
 		c.answers, c.Progress = answers, now
@@ -86,7 +89,8 @@ func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
 		return past(limit, c.Sess.lastConfirm.Load(), c.Sess.Wire.wrote.Load())
 	}
 	asked := c.Sess.asked.Load()
-	open := asked > max(c.Sess.lastConfirm.Load(), c.Sess.lastUnblock.Load()) // it has not answered the question
+	// it has not answered the question
+	open := asked > max(c.Sess.lastConfirm.Load(), c.Sess.lastUnblock.Load())
 	switch {
 	case c.Sess.blocked.Load():
 		return Answered

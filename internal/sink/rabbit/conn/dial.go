@@ -35,8 +35,9 @@ type Dialer struct {
 	Admit func(*Session) error
 }
 
-// Dial returns a session with the first address that takes one, and what the addresses before it said; or all their errors.
-// onBlocked, which may be nil, is called when its broker blocks or unblocks.
+// Dial returns a session with the first address that takes one, and what the addresses before it
+// said; or all their errors. onBlocked, which may be nil, is called when its broker blocks or
+// unblocks.
 func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (opened *Session, failures []error, err error) {
 	first := rand.IntN(len(d.URLs))
 	for i := range d.URLs {
@@ -88,7 +89,8 @@ func (d *Dialer) DialOne(ctx context.Context, url string) (*Session, error) {
 		if secure, is := conn.(*sink.TLSConn); is {
 			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only its text
 		}
-		if ctx.Err() == context.DeadlineExceeded { // amqp091 tells only of the connection that was closed over it
+		// amqp091 tells only of the connection that was closed over it
+		if ctx.Err() == context.DeadlineExceeded {
 			err = ErrSilent
 		}
 		return nil, fmt.Errorf("log in to %s: %w", addr, err)
@@ -102,7 +104,8 @@ func (d *Dialer) DialOne(ctx context.Context, url string) (*Session, error) {
 	return sess, nil
 }
 
-// amqpConfig asks for the credentials and fills in a configuration for one connect: amqp091 writes into the Properties.
+// amqpConfig asks for the credentials and fills in a configuration for one connect: amqp091 writes
+// into the Properties.
 func (d *Dialer) amqpConfig(uri amqp.URI) (amqp.Config, error) {
 	user, password := uri.Username, uri.Password
 	if d.Credentials != nil {

@@ -13,8 +13,8 @@ var ErrGone = errors.New("connection lost")
 // ErrFrozen ends a connection over which an answer may have been missed.
 var ErrFrozen = errors.New("the process stood still for seconds: answers of the broker may have been missed")
 
-// ephemeral is what differs at every connect in an error's text: the local end of a socket, and the clock beside a
-// certificate that has expired.
+// ephemeral is what differs at every connect in an error's text: the local end of a socket, and the
+// clock beside a certificate that has expired.
 var ephemeral = regexp.MustCompile(`[^ ]+:\d+->|current time \S+ is `)
 
 // ErrorText is err in one line that is the same whenever the cause is.

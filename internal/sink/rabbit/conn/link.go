@@ -15,8 +15,8 @@ const (
 	backoffMax = 2 * time.Second
 )
 
-// Link keeps one of the sink's connections: its goroutine dials, waits for the end and dials again. Lanes ask it for the
-// session that is up.
+// Link keeps one of the sink's connections: its goroutine dials, waits for the end and dials again.
+// Lanes ask it for the session that is up.
 type Link struct {
 	// Connect opens a session. The argument is called when its broker blocks or unblocks.
 	Connect func(ctx context.Context, onBlocked func(bool)) (*Session, error)
@@ -29,7 +29,7 @@ type Link struct {
 
 	Mu   sync.Mutex
 	Sess *Session      // nil while there is none
-	Up   chan struct{} // closed when sess appears; made anew when it goes
+	Up   chan struct{} // closed when sess appears; re-created when it goes
 	Why  string        // why it is away, or "blocked…"; "" when all is well
 }
 
@@ -68,7 +68,8 @@ func (l *Link) drop(sess *Session) {
 	}
 }
 
-// Keep holds the connection until ctx is done. It returns an error only for a login that is refused for good.
+// Keep holds the connection until ctx is done. It returns an error only for a login that is refused
+// for good.
 func (l *Link) Keep(ctx context.Context) error {
 	var backoff time.Duration
 	for wasUp := false; ; {

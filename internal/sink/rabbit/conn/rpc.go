@@ -10,8 +10,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// ThrowAway runs f on a channel that is closed afterwards. f's error is returned; so is ctx's, or that of a connection
-// that does not answer, and f then ends with the connection.
+// ThrowAway runs f on a channel that is closed afterwards. f's error is returned; so is ctx's, or
+// that of a connection that does not answer, and f then ends with the connection.
 func (s *Session) ThrowAway(ctx context.Context, f func(*amqp.Channel) error) error {
 	return s.rpc(ctx, func() error {
 		ch, err := s.amqp.Channel()
@@ -23,9 +23,10 @@ func (s *Session) ThrowAway(ctx context.Context, f func(*amqp.Channel) error) er
 	}, func() {})
 }
 
-// rpc runs f, which asks the broker something. amqp091's calls know no context and wait for ever, so f has a goroutine,
-// which ends with the connection at the latest. A broker that does not answer within the confirm timeout has lost the
-// connection, unless it blocks: then it does not read either. undo is called when f succeeded and nobody waits any more.
+// rpc runs f, which asks the broker something. amqp091's calls know no context and wait for ever,
+// so f has a goroutine, which ends with the connection at the latest. A broker that does not answer
+// within the confirm timeout has lost the connection, unless it blocks: then it does not read
+// either. undo is called when f succeeded and nobody waits any more.
 func (s *Session) rpc(ctx context.Context, f func() error, undo func()) error {
 	done := make(chan error)
 	started := s.Spawn(func() {

@@ -1,5 +1,6 @@
-// Package conn is one AMQP connection as the relay needs it: writes are gathered, a call to amqp091 ends with its context,
-// and a broker that stops reading or answering is noticed. Link keeps one open.
+// Package conn is one AMQP connection as the relay needs it: writes are gathered, a call to amqp091
+// ends with its context, and a broker that stops reading or answering is noticed. Link keeps one
+// open.
 package conn
 
 import (
@@ -14,18 +15,21 @@ import (
 )
 
 const (
-	heartbeat        = 10 * time.Second
-	readSilence      = 15 * time.Second // three of the broker's heartbeats, which it sends every half interval
+	heartbeat = 10 * time.Second
+	// three of the broker's heartbeats, which it sends every half interval
+	readSilence      = 15 * time.Second
 	HandshakeTimeout = 10 * time.Second // per address: dial, TLS and AMQP together
 	CloseTimeout     = 3 * time.Second  // for the broker's close-ok
 	FrameSize        = 131072           // RabbitMQ's default frame_max; the broker may lower it
 )
 
-// PrivateClose bounds the close of a private connection, and so what it adds to a call that is cancelled.
+// PrivateClose bounds the close of a private connection, and so what it adds to a call that is
+// cancelled.
 const PrivateClose = 300 * time.Millisecond
 
-// Session is one established connection, from open to its end. Its lanes' goroutines publish on channels of it; watch,
-// a goroutine of its own, follows what the broker says of the connection as a whole.
+// Session is one established connection, from open to its end. Its lanes' goroutines publish on
+// channels of it; watch, a goroutine of its own, follows what the broker says of the connection as
+// a whole.
 type Session struct {
 	amqp    *amqp.Connection
 	Wire    *wire
@@ -35,21 +39,26 @@ type Session struct {
 	onBlocked func(bool)
 	closes    chan *amqp.Error
 	blocks    chan amqp.Blocking
-	work      sync.WaitGroup // goroutines that end with the session: flusher, watch, channel openers and closers
+	// goroutines that end with the session: flusher, watch, channel openers and closers
+	work sync.WaitGroup
 
 	blocked   atomic.Bool
 	mu        sync.Mutex
 	over      bool          // no goroutine may start any more
 	unblocked chan struct{} // non-nil while blocked, closed at its end
 	Gone      chan struct{} // closed once the connection has ended, after end was set
-	end       *amqp.Error   // why; nil after our own close. Server is true for the broker's connection.close
+	// why; nil after our own close. Server is true for the broker's connection.close
+	end *amqp.Error
 
-	// lastConfirm and lastUnblock are Unix nanoseconds. The first is written by the lanes from time to time, not at each
-	// confirm; the confirm clock stands still while blocked, so it starts again at the second.
+	// lastConfirm and lastUnblock are Unix nanoseconds. The first is written by the lanes from time
+	// to time, not at each confirm; the confirm clock stands still while blocked, so it starts
+	// again at the second.
 	lastConfirm, lastUnblock atomic.Int64
-	asked                    atomic.Int64  // when the broker was asked for a sign of life, Unix nanoseconds
-	Writes                   atomic.Uint64 // rounds written so far
-	read                     atomic.Uint64 // of these the broker is known to have read so many, in the order they ended
+	// when the broker was asked for a sign of life, Unix nanoseconds
+	asked  atomic.Int64
+	Writes atomic.Uint64 // rounds written so far
+	// of these the broker is known to have read so many, in the order they ended
+	read atomic.Uint64
 }
 
 // open does the AMQP handshake on w and starts the session's goroutines.
@@ -75,8 +84,8 @@ func open(ctx context.Context, w *wire, cfg amqp.Config) (*Session, error) {
 	return s, nil
 }
 
-// watch follows the connection until its end. It ends a connection whose broker has stopped reading: a write that takes
-// longer than limit while the broker has not said that it blocks.
+// watch follows the connection until its end. It ends a connection whose broker has stopped
+// reading: a write that takes longer than limit while the broker has not said that it blocks.
 func (s *Session) watch() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -107,7 +116,8 @@ func (s *Session) watch() {
 	}
 }
 
-// setBlocked records what the broker says of its memory or disk alarm, and reports whether that is new.
+// setBlocked records what the broker says of its memory or disk alarm, and reports whether that is
+// new.
 func (s *Session) setBlocked(on bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +180,8 @@ func (s *Session) reason() string {
 	return fmt.Sprintf("connection to %s lost: %s", s.Address, s.LostBecause(s.end))
 }
 
-// LostBecause is why a connection ended without a close frame: what ended it on this side, or what amqp091 met.
+// LostBecause is why a connection ended without a close frame: what ended it on this side, or what
+// amqp091 met.
 func (s *Session) LostBecause(end *amqp.Error) string {
 	if err := s.Wire.cause(); err != nil {
 		return ErrorText(err)

@@ -10,29 +10,34 @@ import (
 	"time"
 )
 
-// Bounds of one connection's write buffer. Publishers ask for room before they write, so what is buffered stays below
-// wireRoom plus one message of each of its lanes.
+// Bounds of one connection's write buffer. Publishers ask for room before they write, so what is
+// buffered stays below wireRoom plus one message of each of its lanes.
 const (
 	wireRoom  = 256 << 10
 	wireSpare = 4 * wireRoom // a buffer that grew past this for a huge message is given back
-	wirePiece = wireRoom     // written at once: a huge message over a slow line is progress, piece by piece
+	// written at once: a huge message over a slow line is progress, piece by piece
+	wirePiece = wireRoom
 )
 
-// closeFlush bounds how long a closing wire tries to write what is buffered, which is at least a close-ok.
+// closeFlush bounds how long a closing wire tries to write what is buffered, which is at least a
+// close-ok.
 const closeFlush = time.Second
 
 // ErrWireClosed is what a write gets once the wire is closed or has failed; cause says more.
 var ErrWireClosed = errors.New("connection closed")
 
-// wire is a net.Conn whose writes are gathered: Write appends to a buffer and returns, one flusher goroutine writes
-// whatever has accumulated. amqp091 flushes once per message, which costs a system call (and a TLS record) each; here an
-// idle connection still sends at once, and a busy one sends hundreds of messages per call. It is legitimate because
-// nothing counts as delivered before its confirm: a late write error is a lost connection.
+// wire is a net.Conn whose writes are gathered: Write appends to a buffer and returns, one flusher
+// goroutine writes whatever has accumulated. amqp091 flushes once per message, which costs a system
+// call (and a TLS record) each; here an idle connection still sends at once, and a busy one sends
+// hundreds of messages per call. It is legitimate because nothing counts as delivered before its
+// confirm: a late write error is a lost connection.
 //
-// Write never blocks, so amqp091's locks are never held by a broker that does not read: heartbeats go on, and Close and
-// every publisher return. Back-pressure is waitRoom, which the publishers call first.
+// Write never blocks, so amqp091's locks are never held by a broker that does not read: heartbeats
+// go on, and Close and every publisher return. Back-pressure is waitRoom, which the publishers call
+// first.
 //
-// Reads carry a deadline of their own, since amqp091's goroutine that renews it is the one that writes heartbeats.
+// Reads carry a deadline of their own, since amqp091's goroutine that renews it is the one that
+// writes heartbeats.
 type wire struct {
 	net.Conn               // the socket, or TLS over it
 	raw      net.Conn      // the socket itself: closing it never waits for a TLS alert
@@ -48,12 +53,14 @@ type wire struct {
 	direct  direct
 	pause   time.Duration // directAfter
 
-	buffered atomic.Int64  // len(pending) + what the flusher is writing
-	writing  atomic.Int64  // since when the flusher has been in one write, Unix nanoseconds; 0: it is not
-	wrote    atomic.Int64  // when the last write ended
-	working  atomic.Int64  // since when amqp091 has been working on what was read last; 0: it waits in Read
-	Frozen   atomic.Bool   // that once took longer than returnPatience
-	done     chan struct{} // closed when the flusher has ended and the socket is closed
+	buffered atomic.Int64 // len(pending) + what the flusher is writing
+	// since when the flusher has been in one write, Unix nanoseconds; 0: it is not
+	writing atomic.Int64
+	wrote   atomic.Int64 // when the last write ended
+	// since when amqp091 has been working on what was read last; 0: it waits in Read
+	working atomic.Int64
+	Frozen  atomic.Bool   // that once took longer than returnPatience
+	done    chan struct{} // closed when the flusher has ended and the socket is closed
 }
 
 // newWire wraps conn, of which raw is the socket. run must be started for anything to be written.
@@ -64,8 +71,8 @@ func newWire(conn, raw net.Conn, silence time.Duration) *wire {
 	return w
 }
 
-// Write buffers p, or what an idle socket does not take at once of it. The error is errWireClosed, whatever the cause: nobody takes it
-// for a fault of what was written.
+// Write buffers p, or what an idle socket does not take at once of it. The error is errWireClosed,
+// whatever the cause: nobody takes it for a fault of what was written.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +92,8 @@ func (w *wire) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// idle reports whether a write may take the short way: nothing is before it, in the buffer or in the flusher's hands.
+// idle reports whether a write may take the short way: nothing is before it, in the buffer or in
+// the flusher's hands.
 func (w *wire) idle() bool {
 	return w.direct.socket != nil && w.buffered.Load() == 0 && time.Now().UnixNano()-w.wrote.Load() >= int64(w.pause)
 }
@@ -125,8 +133,8 @@ func (w *wire) flush(batch []byte) error {
 	return nil
 }
 
-// take waits for something to write and puts spare in its place; ok is false when the wire has been closed and all is
-// written, or has failed.
+// take waits for something to write and puts spare in its place; ok is false when the wire has been
+// closed and all is written, or has failed.
 func (w *wire) take(spare []byte) (batch []byte, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,7 +196,8 @@ func (w *wire) stalled(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, since))
 }
 
-// fail ends the wire at once because of err: writes are refused, reads and the flusher's write return.
+// fail ends the wire at once because of err: writes are refused, reads and the flusher's write
+// return.
 func (w *wire) fail(err error) {
 	w.mu.Lock()
 	if w.err == nil {
@@ -212,8 +221,8 @@ func (w *wire) cause() error {
 	return w.err
 }
 
-// Close refuses further writes, gives the flusher closeFlush for what is buffered, and returns without waiting for it:
-// amqp091 calls it with its locks held.
+// Close refuses further writes, gives the flusher closeFlush for what is buffered, and returns
+// without waiting for it: amqp091 calls it with its locks held.
 func (w *wire) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -225,12 +234,13 @@ func (w *wire) Close() error {
 	return w.raw.SetWriteDeadline(time.Now().Add(closeFlush))
 }
 
-// returnPatience is below the 5 s after which amqp091 may give up handing on a return or an unblock. It does so also when
-// the process was stopped meanwhile and the listener has room, and an acked return that nobody saw would be a loss.
+// returnPatience is below the 5 s after which amqp091 may give up handing on a return or an
+// unblock. It does so also when the process was stopped meanwhile and the listener has room, and an
+// acked return that nobody saw would be a loss.
 const returnPatience = 4 * time.Second
 
-// WasFrozen reports whether something that was read may have been dropped on its way to us. Then no answer that came over
-// the wire can be trusted any more.
+// WasFrozen reports whether something that was read may have been dropped on its way to us. Then no
+// answer that came over the wire can be trusted any more.
 func (w *wire) WasFrozen(now time.Time) bool {
 	since := w.working.Load()
 	return w.Frozen.Load() || since != 0 && now.UnixNano()-since > int64(returnPatience)
@@ -251,7 +261,8 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// allowRead sets the deadline of a read, unless Close has set it for good: silence, or the end of a handshake or close.
+// allowRead sets the deadline of a read, unless Close has set it for good: silence, or the end of a
+// handshake or close.
 func (w *wire) allowRead(limit time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -264,7 +275,8 @@ func (w *wire) allowRead(limit time.Time) error {
 	return w.raw.SetReadDeadline(limit)
 }
 
-// SetDeadline bounds a handshake or a close; the zero time lifts it. Writes need none: they do not block.
+// SetDeadline bounds a handshake or a close; the zero time lifts it. Writes need none: they do not
+// block.
 func (w *wire) SetDeadline(t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -276,8 +288,9 @@ func (w *wire) SetDeadline(t time.Time) error {
 	return w.raw.SetReadDeadline(t)
 }
 
-// line is the wire as amqp091 has it: without SetReadDeadline, for which it would wake its heartbeater after each frame that it reads. Read
-// sets its own; a flusher that stalls is ended by fail.
+// line is the wire as amqp091 has it: without SetReadDeadline, for which it would wake its
+// heartbeater after each frame that it reads. Read sets its own; a flusher that stalls is ended by
+// fail.
 type line struct{ w *wire }
 
 func (l line) Read(p []byte) (int, error)    { return l.w.Read(p) }

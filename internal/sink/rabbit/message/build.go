@@ -7,12 +7,12 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Destination fills in exchange and routing key; false when one of them has no value.
-func (m *Message) Destination(ev *outbox.Event) (field string, ok bool) {
+func (m *Message) Destination(ev *event.Event) (field string, ok bool) {
 	m.Copy = ev.Copy
 	if ev.Route != nil {
 		return m.routed(ev.Route)
@@ -31,7 +31,7 @@ func (m *Message) Destination(ev *outbox.Event) (field string, ok bool) {
 }
 
 // Build makes the message, or says why the event can never become one.
-func (m *Message) Build(ev *outbox.Event) *sink.Fault {
+func (m *Message) Build(ev *event.Event) *sink.Fault {
 	if ev.Fault != nil {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: ev.Fault.Error()}
 	}
@@ -71,7 +71,7 @@ func (m *Message) Build(ev *outbox.Event) *sink.Fault {
 }
 
 // properties fills in the properties that are columns.
-func (m *Message) properties(ev *outbox.Event) *sink.Fault {
+func (m *Message) properties(ev *event.Event) *sink.Fault {
 	if i := m.Layout.correlationID; i >= 0 {
 		m.Pub.CorrelationId = text(ev.Columns[i])
 	}
@@ -93,7 +93,7 @@ func (m *Message) properties(ev *outbox.Event) *sink.Fault {
 }
 
 // ownHeaders writes the headers of the relay's own, last: they win.
-func (m *Message) ownHeaders(ev *outbox.Event) {
+func (m *Message) ownHeaders(ev *event.Event) {
 	if ev.Aggregate != nil {
 		m.setText(headerAggregate, ev.Aggregate)
 	}

@@ -1,4 +1,5 @@
-// Messages as Debezium Server sends them. Unlike there each is mandatory: what is routed nowhere comes back.
+// Messages as Debezium Server sends them. Unlike there each is mandatory: what is routed nowhere
+// comes back.
 
 package message
 
@@ -9,16 +10,16 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Profiled reports whether a profile makes the event's message. It does not make the copies of dead letters: those are the relay's
-// own messages.
-func (l *Layout) Profiled(ev *outbox.Event) bool { return l.Router != nil && !ev.Copy }
+// Profiled reports whether a profile makes the event's message. It does not make the copies of dead
+// letters: those are the relay's own messages.
+func (l *Layout) Profiled(ev *event.Event) bool { return l.Router != nil && !ev.Copy }
 
 // placed fills in exchange and routing key by the profile.
-func (m *Message) placed(ev *outbox.Event) (field string, ok bool) {
+func (m *Message) placed(ev *event.Event) (field string, ok bool) {
 	if err := m.Layout.Router.Placed(ev, &m.record); err != nil {
 		return "exchange", false
 	}
@@ -26,8 +27,9 @@ func (m *Message) placed(ev *outbox.Event) (field string, ok bool) {
 	return "", true
 }
 
-// render makes the message by the profile: delivery mode, headers and body, and nothing else. Nothing of the relay's own is added.
-func (m *Message) render(ev *outbox.Event) *sink.Fault {
+// render makes the message by the profile: delivery mode, headers and body, and nothing else.
+// Nothing of the relay's own is added.
+func (m *Message) render(ev *event.Event) *sink.Fault {
 	rec := &m.record
 	if err := m.Layout.Router.Build(ev, rec); err != nil {
 		return unrendered(err)
@@ -64,8 +66,8 @@ func (m *Message) rendered(h *debezium.Header) {
 	m.set(h.Name, h.Value, 4+len(h.Value))
 }
 
-// unrendered is the fault of an event that the profile makes no message of. It is the event's own, and for ever: Debezium Server
-// would end over it.
+// unrendered is the fault of an event that the profile makes no message of. It is the event's own,
+// and for ever: Debezium Server would end over it.
 func unrendered(err error) *sink.Fault {
 	if errors.Is(err, debezium.ErrNoRoute) {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: err.Error()}
@@ -76,9 +78,10 @@ func unrendered(err error) *sink.Fault {
 // records are for looks at where an event goes, which several goroutines take.
 var records = sync.Pool{New: func() any { return new(debezium.Record) }}
 
-// placedBy gives look the exchange and routing key that a profile makes, for as long as it looks; nil of an event without them. One
-// of which there is no record may have them all the same: when it is mended and replayed it goes there.
-func (l *Layout) placedBy(ev *outbox.Event, look func(exchange, routingKey []byte)) {
+// placedBy gives look the exchange and routing key that a profile makes, for as long as it looks;
+// nil of an event without them. One of which there is no record may have them all the same: when it
+// is fixed and replayed it goes there.
+func (l *Layout) placedBy(ev *event.Event, look func(exchange, routingKey []byte)) {
 	rec := records.Get().(*debezium.Record)
 	defer records.Put(rec)
 	_ = l.Router.Placed(ev, rec) //nolint:errcheck // the event is refused when it is built

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -27,23 +27,25 @@ const (
 
 var reserved = []string{headerAggregate, HeaderKey, headerTime, HeaderPosition, headerTraceparent, HeaderReplay, "x-retry-count"}
 
-// Reserved reports whether name is a header of the relay's own: not to be configured, dropped from the headers column.
+// Reserved reports whether name is a header of the relay's own: not to be configured, dropped from
+// the headers column.
 func Reserved(name string) bool { return slices.Contains(reserved, name) }
 
-// HeadersColumn writes the headers of a JSON object, types kept: a string, true, false and null are what they are in
-// AMQP; a number that fits is a 64-bit integer, any other a double, and one that no double can hold (or an integer beyond
-// 64 bits) is its text; an array or object is its JSON text. Keys that are the relay's own are dropped and counted.
-// A JSON null is no headers.
-// Strings alias doc where they can.
+// HeadersColumn writes the headers of a JSON object, types kept: a string, true, false and null are
+// what they are in AMQP; a number that fits is a 64-bit integer, any other a double, and one that
+// no double can hold (or an integer beyond 64 bits) is its text; an array or object is its JSON
+// text. Keys that are the relay's own are dropped and counted. A JSON null is no headers. Strings
+// alias doc where they can.
 func (m *Message) HeadersColumn(doc []byte) *sink.Fault {
-	members, ok := outbox.MembersOf(doc)
+	members, ok := event.MembersOf(doc)
 	if !ok {
 		return Invalid("the headers column is not a JSON object")
 	}
 	for name, raw, more := members.Next(); more; name, raw, more = members.Next() {
 		if i := slices.Index(reserved, text(name)); i >= 0 {
 			if m.Layout.Dropped != nil {
-				m.Layout.Dropped(reserved[i]) // not name, which aliases the event: a counter keeps its label
+				// not name, which aliases the event: a counter keeps its label
+				m.Layout.Dropped(reserved[i])
 			}
 			continue
 		}
@@ -64,7 +66,7 @@ func headerValue(raw []byte) (value any, size int) {
 	case 't', 'f':
 		return raw[0] == 't', 1
 	case '"':
-		s := text(outbox.Unquote(raw))
+		s := text(event.Unquote(raw))
 		return s, 4 + len(s)
 	case '{', '[':
 		return text(raw), 4 + len(raw)

@@ -7,20 +7,23 @@ import (
 	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Layout says how an event becomes a message, with every column name resolved to its place. It is immutable.
+// Layout says how an event becomes a message, with every column name resolved to its place. It is
+// immutable.
 type Layout struct {
 	exchange, routingKey                template
-	unit, dest                          uint64 // the digests of constants, else 0
+	exchangeOrTopic, dest               uint64 // the digests of constants, else 0
 	headers                             []boundHeader
 	correlationID, priority, expiration int // places in Event.Columns, -1 for none
 	Dropped                             func(name string)
-	trace                               func(ev *outbox.Event, buf []byte) []byte // nil: the row's traceparent
-	Router                              *debezium.Router                          // nil: no profile makes the messages
-	options                             *debezium.Options                         // of the router
+	// nil: the row's traceparent
+	trace func(ev *event.Event, buf []byte) []byte
+	// nil: no profile makes the messages
+	Router  *debezium.Router
+	options *debezium.Options // of the router
 }
 
 // template is a sink.Template with its constant value at hand.
@@ -39,19 +42,22 @@ type boundHeader struct {
 // Config says how an event becomes a message.
 type Config struct {
 	Exchange, RoutingKey sink.Template
-	// Columns are the extra columns in the order of Event.Columns; templates, headers and properties name them.
+	// Columns are the extra columns in the order of Event.Columns; templates, headers and
+	// properties name them.
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []HeaderColumn
-	// Profile makes the messages as Debezium Server does, in the place of Exchange, RoutingKey, Headers and properties; nil: none does.
-	// The two templates are its Templates then, which are shown in the place of names that are made from keys.
+	// Profile makes the messages as Debezium Server does, in the place of Exchange, RoutingKey,
+	// Headers and properties; nil: none does. The two templates are its Templates then, which are
+	// shown in the place of names that are made from keys.
 	Profile *debezium.Options
 	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
 	CorrelationID, Priority, Expiration string
-	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil: nothing. Without this function it is the
-	// row's.
-	Traceparent func(ev *outbox.Event, buf []byte) []byte
-	// HeaderDropped is called for a key of the headers column that has one of the relay's own names. It may be nil.
+	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil:
+	// nothing. Without this function it is the row's.
+	Traceparent func(ev *event.Event, buf []byte) []byte
+	// HeaderDropped is called for a key of the headers column that has one of the relay's own
+	// names. It may be nil.
 	HeaderDropped func(name string)
 }
 
@@ -71,9 +77,9 @@ func NewLayout(cfg *Config) (Layout, error) {
 		return l, err
 	}
 	if l.exchange.constant {
-		l.unit = sink.UnitOf([]byte(l.exchange.value))
+		l.exchangeOrTopic = sink.ExchangeOrTopicOf([]byte(l.exchange.value))
 		if l.routingKey.constant {
-			l.dest = sink.DestOfPair(l.unit, []byte(l.routingKey.value))
+			l.dest = sink.DestOfPair(l.exchangeOrTopic, []byte(l.routingKey.value))
 		}
 	}
 	for _, h := range cfg.Headers {

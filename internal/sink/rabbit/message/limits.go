@@ -7,17 +7,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// MaxShortString is what AMQP 0-9-1 carries in a shortstr: exchange, routing key, message id, type, correlation id and
-// the names of headers. amqp091 answers a longer one by ending the whole connection.
+// MaxShortString is what AMQP 0-9-1 carries in a shortstr: exchange, routing key, message id, type,
+// correlation id and the names of headers. amqp091 answers a longer one by ending the whole
+// connection.
 const MaxShortString = 255
 
-// Limits are what a message is measured against before it is sent, since passing one would cost the channel or the
-// connection with everything else in flight on it.
+// Limits are what a message is measured against before it is sent, since passing one would cost the
+// channel or the connection with everything else in flight on it.
 type Limits struct {
-	Header atomic.Int64 // bytes of the content header frame's payload: frame_max less the frame's own 8
+	// bytes of the content header frame's payload: frame_max less the frame's own 8
+	Header atomic.Int64
 }
 
-// maxBody is RabbitMQ's own ceiling in bytes; the configured max_message_size is learnt from its refusals.
+// maxBody is RabbitMQ's own flush limit in bytes; the configured max_message_size is learnt from
+// its refusals.
 const maxBody = 128 << 20
 
 // Negotiated takes over the frame_max of a connection.
@@ -27,7 +30,8 @@ func (l *Limits) Negotiated(frameMax int) { l.Header.Store(int64(frameMax - 8)) 
 func (m *Message) check() *sink.Fault {
 	p := &m.Pub
 	if len(m.Exchange)|len(m.RoutingKey)|len(p.MessageId)|len(p.Type)|len(p.CorrelationId) > MaxShortString {
-		return m.checkShortStrings() // 255 is all ones: the lengths' OR is above it exactly when one of them is
+		// 255 is all ones: the lengths' OR is above it exactly when one of them is
+		return m.checkShortStrings()
 	}
 	if size, limit := m.headerSize(), int(m.Limits.Header.Load()); size > limit {
 		return &sink.Fault{
@@ -57,8 +61,9 @@ func (m *Message) checkShortStrings() *sink.Fault {
 	return nil
 }
 
-// headerSize is the payload of the content header frame: class, weight, body size and flags (14 bytes), then the
-// properties that are set. A header that was written twice counts twice, so it is exact or a little too high.
+// headerSize is the payload of the content header frame: class, weight, body size and flags (14
+// bytes), then the properties that are set. A header that was written twice counts twice, so it is
+// exact or a little too high.
 func (m *Message) headerSize() int {
 	p := &m.Pub
 	size := 14 + 4 + m.TableSize + 1 // header table, delivery mode

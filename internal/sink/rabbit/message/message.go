@@ -1,5 +1,5 @@
-// Package message makes an AMQP message of an event: exchange, routing key, properties, headers and body, by the relay's own
-// form or by Debezium's.
+// Package message makes an AMQP message of an event: exchange, routing key, properties, headers and
+// body, by the relay's own form or by Debezium's.
 package message
 
 import (
@@ -8,11 +8,12 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Message is one lane's scratch space: build fills it from an event, and it is good until the next build. Its strings
-// alias the event's bytes, buf and trace, which is sound because amqp091 has serialised them when its publish call returns.
+// Message is one lane's scratch space: build fills it from an event, and it is good until the next
+// build. Its strings alias the event's bytes, buf and trace, which is sound because amqp091 has
+// serialised them when its publish call returns.
 type Message struct {
 	Layout     *Layout
 	Limits     *Limits
@@ -36,7 +37,7 @@ func (m *Message) Forget() {
 }
 
 // routed takes the destination that was decided before.
-func (m *Message) routed(r *outbox.Route) (field string, ok bool) {
+func (m *Message) routed(r *event.Route) (field string, ok bool) {
 	m.Exchange, m.RoutingKey = text(r.Name), text(r.RoutingKey)
 	switch {
 	case r.Name == nil:
@@ -47,7 +48,7 @@ func (m *Message) routed(r *outbox.Route) (field string, ok bool) {
 	return "", true
 }
 
-func (m *Message) resolve(t *template, ev *outbox.Event) (string, bool) {
+func (m *Message) resolve(t *template, ev *event.Event) (string, bool) {
 	if t.constant {
 		return t.value, true
 	}

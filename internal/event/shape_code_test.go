@@ -1,4 +1,4 @@
-package outbox
+package event
 
 import (
 	"bytes"
@@ -37,7 +37,8 @@ func TestShapeComesBack(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, s) {
 			t.Fatalf("%+v comes back as %+v, %v", s, got, err)
 		}
-		// One that was cut, or is longer than it says, is refused: nothing may be read that was not written.
+		// One that was cut, or is longer than it says, is refused: nothing may be read that was not
+		// written.
 		cut := rapid.IntRange(0, len(encoded)-1).Draw(t, "cut")
 		if _, err := ParseShape(encoded[:cut]); err == nil {
 			t.Fatalf("the first %d bytes of %d are taken for a shape", cut, len(encoded))

@@ -1,4 +1,4 @@
-package outbox
+package event
 
 import (
 	"bytes"
@@ -65,7 +65,8 @@ func TestIsUnsampled(t *testing.T) {
 	}
 }
 
-// Whatever the text is, reading it does not panic, and what was read is written and read as the same.
+// Whatever the text is, reading it does not panic, and what was read is written and read as the
+// same.
 func FuzzTraceparent(f *testing.F) {
 	f.Add([]byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
 	f.Add([]byte("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x"))

@@ -1,6 +1,7 @@
-// The 64-bit digests by which events are spread over lanes, kept in order, and found in the tables of the siding.
+// The 64-bit digests by which events are spread over lanes, kept in order, and found in the tables
+// of the retry table.
 
-package outbox
+package event
 
 import (
 	"encoding/binary"
@@ -14,9 +15,10 @@ const (
 	mul3 = 0x3c6ef372fe94f82b
 )
 
-// HashKey digests an ordering key. It is the same in every process and on every machine, so it has no seed, and it takes
-// eight bytes at a time, because a key may be long and this runs for every event (FNV-1a takes twice as long for a UUID).
-// The length of the aggregate goes in first: ("ab", "c") and ("a", "bc") are two keys.
+// HashKey digests an ordering key. It is the same in every process and on every machine, so it has
+// no seed, and it takes eight bytes at a time, because a key may be long and this runs for every
+// event (FNV-1a takes twice as long for a UUID). The length of the aggregate goes in first: ("ab",
+// "c") and ("a", "bc") are two keys.
 func HashKey(aggregate, key []byte) uint64 {
 	h := fold(uint64(len(aggregate))^mul3, mul1)
 	h = hashBytes(h, aggregate)

@@ -1,8 +1,9 @@
-package outbox
+package event
 
 import "encoding/hex"
 
-// TraceContext is what a traceparent says (W3C Trace Context, version 00): which trace, which span of it, whether it is recorded.
+// TraceContext is what a traceparent says (W3C Trace Context, version 00): which trace, which span
+// of it, whether it is recorded.
 type TraceContext struct {
 	Trace [16]byte
 	Span  [8]byte
@@ -15,8 +16,8 @@ const TraceSampled = 1
 // traceparentSize is the length of version 00: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>.
 const traceparentSize = 55
 
-// ParseTraceparent reads the text of a traceparent; ok is false when it is none. A later version, which may be longer, is read
-// as far as it is known, as the recommendation says.
+// ParseTraceparent reads the text of a traceparent; ok is false when it is none. A later version,
+// which may be longer, is read as far as it is known, as the recommendation says.
 func ParseTraceparent(b []byte) (c TraceContext, ok bool) {
 	if len(b) < traceparentSize || b[2] != '-' || b[35] != '-' || b[52] != '-' {
 		return c, false
@@ -35,8 +36,8 @@ func ParseTraceparent(b []byte) (c TraceContext, ok bool) {
 	return c, true
 }
 
-// IsUnsampled reports, much faster than ParseTraceparent, that a text has the shape of a traceparent of version 00 and says that
-// the trace is not recorded. The ids in it may be none.
+// IsUnsampled reports, much faster than ParseTraceparent, that a text has the shape of a
+// traceparent of version 00 and says that the trace is not recorded. The ids in it may be none.
 func IsUnsampled(b []byte) bool {
 	if len(b) != traceparentSize || b[0] != '0' || b[1] != '0' || b[2] != '-' || b[35] != '-' || b[52] != '-' {
 		return false
@@ -45,7 +46,8 @@ func IsUnsampled(b []byte) bool {
 	return digits[b[53]]|flags < 16 && flags&TraceSampled == 0
 }
 
-// digits are the values of hexadecimal digits, capitals not among them, with 16 for all other bytes.
+// digits are the values of hexadecimal digits, capitals not among them, with 16 for all other
+// bytes.
 var digits = func() (table [256]byte) {
 	for i := range table {
 		table[i] = 16
@@ -56,7 +58,8 @@ var digits = func() (table [256]byte) {
 	return table
 }()
 
-// lowerHex decodes twice as many digits as to has bytes. (encoding/hex takes capitals, and twice as long.)
+// lowerHex decodes twice as many digits as to has bytes. (encoding/hex takes capitals, and twice as
+// long.)
 func lowerHex(to, from []byte) bool {
 	var bad byte
 	for i := range to {

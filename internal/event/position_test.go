@@ -1,4 +1,4 @@
-package outbox
+package event
 
 import (
 	"errors"
@@ -53,8 +53,8 @@ func TestParsePositionRefuses(t *testing.T) {
 
 func TestStopIsOneLine(t *testing.T) {
 	cause := errors.New("no route to host")
-	stop := &Stop{Code: ExitFailure, What: "the thing", Err: cause, Mend: "mend it"}
-	if got, want := stop.Error(), "the thing: no route to host; mend it"; got != want {
+	stop := &Stop{Code: ExitFailure, What: "the thing", Err: cause, Fix: "fix it"}
+	if got, want := stop.Error(), "the thing: no route to host; fix it"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if !errors.Is(stop, cause) {

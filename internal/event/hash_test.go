@@ -1,11 +1,12 @@
-package outbox
+package event
 
 import (
 	"fmt"
 	"testing"
 )
 
-// TestHashIsTheSameForEver: digests may be stored, so a change of these numbers is a change of format.
+// TestHashIsTheSameForEver: digests may be stored, so a change of these numbers is a change of
+// format.
 func TestHashIsTheSameForEver(t *testing.T) {
 	for _, c := range []struct {
 		aggregate, key string
@@ -26,14 +27,14 @@ func TestHashIsTheSameForEver(t *testing.T) {
 
 // Names of destinations, and what is below them.
 func TestNameHashIsTheSameForEver(t *testing.T) {
-	const unit = 0x2890bc3e03cf94fe
+	const exchangeOrTopic = 0x2890bc3e03cf94fe
 	for _, c := range []struct {
 		within uint64
 		name   string
 		want   uint64
 	}{
-		{0, "outbox.events", unit},
-		{unit, "order.created", 0xc7963187954fc001},
+		{0, "outbox.events", exchangeOrTopic},
+		{exchangeOrTopic, "order.created", 0xc7963187954fc001},
 		{0, "", 0x57fe6387ad62086d},
 	} {
 		if got := HashName(c.within, []byte(c.name)); got != c.want {
@@ -42,7 +43,8 @@ func TestNameHashIsTheSameForEver(t *testing.T) {
 	}
 }
 
-// TestHashTellsKeysApart: aggregate and key are two fields, not one text; zero bytes and lengths count.
+// TestHashTellsKeysApart: aggregate and key are two fields, not one text; zero bytes and lengths
+// count.
 func TestHashTellsKeysApart(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, k := range [][2]string{
@@ -71,7 +73,8 @@ func TestHashTellsKeysApart(t *testing.T) {
 	}
 }
 
-// TestHashSpreads: counted keys, UUID-like keys and positions fill 32 lanes evenly, and no two digests are equal.
+// TestHashSpreads: counted keys, UUID-like keys and positions fill 32 lanes evenly, and no two
+// digests are equal.
 func TestHashSpreads(t *testing.T) {
 	const n, lanes = 100_000, 32
 	for name, digest := range map[string]func(i int) uint64{

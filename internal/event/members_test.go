@@ -1,4 +1,4 @@
-package outbox
+package event
 
 import (
 	"bytes"
@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzMembers compares the scanner with encoding/json: the same documents refused, the same names with the same values, in
-// the same order, and never a panic or a byte changed.
+// FuzzMembers compares the scanner with encoding/json: the same documents refused, the same names
+// with the same values, in the same order, and never a panic or a byte changed.
 func FuzzMembers(f *testing.F) {
 	for _, doc := range []string{
 		`{}`, ` { } `, `null`, ` null `, ``, `[]`, `"x"`, `{"a":1}`, `{"a":1}x`, `{"a" : "b\\"c" , "d":[1,{"e":"}"}],"f":{"g":"]"}}`,
@@ -19,7 +19,8 @@ func FuzzMembers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		if !utf8.Valid(doc) {
-			return // PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
+			// PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
+			return
 		}
 		before := bytes.Clone(doc)
 		names, values, valid := decoded(doc)

@@ -1,6 +1,7 @@
-// The shape of a table's columns: what the bytes of a record depend on and a row's event does not carry.
+// The shape of a table's columns: what the bytes of a record depend on and a row's event does not
+// carry.
 
-package outbox
+package event
 
 // ColumnShape is one column of a table as the catalogue knows it.
 type ColumnShape struct {

@@ -1,18 +1,20 @@
-// The members of a JSON object, which is what the headers column of an outbox holds, and what a logical message is.
+// The members of a JSON object, which is what the headers column of an outbox holds, and what a
+// logical message is.
 
-package outbox
+package event
 
 import (
 	"bytes"
 	"encoding/json"
 )
 
-// Members reads the members of a JSON object in their order, one that is there twice twice. The zero value has none. It
-// allocates for names with escapes and nothing else.
+// Members reads the members of a JSON object in their order, one that is there twice twice. The
+// zero value has none. It allocates for names with escapes and nothing else.
 type Members struct{ rest []byte }
 
-// MembersOf are those of a document: a JSON object, or null, which has none; ok is false for anything else. The document is
-// checked as a whole first, so that Next may rely on its form, and must not change before the last Next.
+// MembersOf are those of a document: a JSON object, or null, which has none; ok is false for
+// anything else. The document is checked as a whole first, so that Next may rely on its form, and
+// must not change before the last Next.
 func MembersOf(doc []byte) (m Members, ok bool) {
 	doc = bytes.Trim(doc, space)
 	if string(doc) == "null" {
@@ -27,8 +29,8 @@ func MembersOf(doc []byte) (m Members, ok bool) {
 // space is what JSON allows between its values (RFC 8259, section 2).
 const space = " \t\r\n"
 
-// Next is the name of the next member, unquoted, and its value as it stands in the document; false when there is none left.
-// Both alias the document where they can.
+// Next is the name of the next member, unquoted, and its value as it stands in the document; false
+// when there is none left. Both alias the document where they can.
 func (m *Members) Next() (name, value []byte, ok bool) {
 	if m.skip(); len(m.rest) == 0 || m.rest[0] == '}' {
 		return nil, nil, false
@@ -87,7 +89,8 @@ func valueEnd(doc []byte) int {
 	return len(doc)
 }
 
-// Unquote is the text of a JSON string of a document that was checked; without escapes it aliases it.
+// Unquote is the text of a JSON string of a document that was checked; without escapes it aliases
+// it.
 func Unquote(quoted []byte) []byte {
 	plain := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(plain, '\\') < 0 {

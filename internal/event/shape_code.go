@@ -1,18 +1,20 @@
-// The binary form of a table's shape: it travels with each event as one of its extra columns, into the siding too.
+// The binary form of a table's shape: it travels with each event as one of its extra columns, into
+// the retry table too.
 
-package outbox
+package event
 
 import (
 	"encoding/binary"
 	"errors"
 )
 
-// ShapeColumn is the name of an extra column that no table has: its value is the Shape of the table that the row is of. A name
-// with a dot is possible in PostgreSQL, but decode never looks for this one among a table's columns.
+// ShapeColumn is the name of an extra column that no table has: its value is the Shape of the table
+// that the row is of. A name with a dot is possible in PostgreSQL, but decode never looks for this
+// one among a table's columns.
 const ShapeColumn = "cdc_relay.shape"
 
-// Shape is a table as a record depends on it. A row that waits in the siding keeps the shape of its time, so that it is the
-// same record weeks later, whatever became of the table.
+// Shape is a table as a record depends on it. A row that waits in the retry table keeps the shape
+// of its time, so that it is the same record weeks later, whatever became of the table.
 type Shape struct {
 	Schema, Table string
 	Columns       []ColumnShape // those that an event is made of
@@ -29,8 +31,9 @@ const (
 	shapeType
 )
 
-// AppendShape appends a shape: a version, the two names, then per column its name, type, modifier + 1, flags and, when it has them, its
-// default, how many labels and these, and its type's name. Numbers and lengths are unsigned LEB128.
+// AppendShape appends a shape: a version, the two names, then per column its name, type, modifier +
+// 1, flags and, when it has them, its default, how many labels and these, and its type's name.
+// Numbers and lengths are unsigned LEB128.
 func AppendShape(b []byte, s *Shape) []byte {
 	b = append(b, shapeVersion)
 	b = appendText(b, s.Schema)
@@ -126,7 +129,8 @@ func ParseShape(b []byte) (*Shape, error) {
 	return s, nil
 }
 
-// shapeReader is what is left to read. A read beyond the end gives zeroes and sets bad, which stays.
+// shapeReader is what is left to read. A read beyond the end gives zeroes and sets bad, which
+// stays.
 type shapeReader struct {
 	rest []byte
 	bad  bool

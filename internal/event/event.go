@@ -1,0 +1,98 @@
+// Package outbox is the vocabulary of the relay: an event read from the WAL, its position, and a
+// reason to stop. It is the ground floor: every other package may import it, it imports none of
+// them.
+package event
+
+import (
+	"time"
+)
+
+// PayloadKind says what the payload column is, and so which content type the message carries.
+type PayloadKind uint8
+
+// The payload column types the relay accepts.
+const (
+	JSON   PayloadKind = iota // json, jsonb: application/json
+	Text                      // text, varchar: text/plain
+	Binary                    // bytea, already decoded from hex: application/octet-stream
+)
+
+// ContentType is the MIME type of a payload of this kind.
+func (k PayloadKind) ContentType() string {
+	switch k {
+	case Text:
+		return "text/plain"
+	case Binary:
+		return "application/octet-stream"
+	default:
+		return "application/json"
+	}
+}
+
+// Event is one outbox row of a committed transaction, or one logical message of it that stands for
+// a row.
+//
+// A nil byte slice is SQL NULL (or a column that is not mapped), an empty one is the empty string.
+// The bytes belong to whoever handed the event out: decode's are valid until its next call, a
+// sink's until its Publish call returns. Nobody writes to them.
+type Event struct {
+	Position   Position
+	CommitTime time.Time // of the transaction, from Begin; microseconds
+	Time       time.Time // the timestamp column when one is mapped, else CommitTime
+
+	ID        []byte // message id; never nil unless Fault is set
+	Aggregate []byte
+	Key       []byte
+	Type      []byte
+
+	Payload     []byte // untouched bytes of the column; nil for NULL
+	PayloadKind PayloadKind
+
+	Traceparent []byte
+	Headers     []byte   // the headers column: the text of a jsonb value
+	Columns     [][]byte // the extra columns of decode.Config.Columns, in that order
+
+	// Route is where the event goes when that was decided before, nil when the sink's templates
+	// decide it. Rows of the retry table have one: a deferred event goes where it was going when it
+	// was deferred, whatever the configuration says now.
+	Route *Route
+	// Replay is set on a dead letter that is published again: its message then carries the header
+	// cdc_replay.
+	Replay bool
+	// Copy is set on the mirror's copy of a dead letter: a report about an event, which is part of
+	// no trace.
+	Copy bool
+
+	// Ordered is true when the event has an ordering key, one that is neither NULL nor empty, and
+	// no Fault.
+	Ordered bool
+	// Hash is a 64-bit digest of (aggregate, key) when Ordered, else of Position. Equal keys have
+	// equal hashes; two keys that share one are merely kept in order with each other.
+	Hash uint64
+
+	// Fault says why the row cannot be relayed as configured (its id is NULL, say). Such an event
+	// is never sent and never dropped: it becomes a dead letter at once, with Raw. What could be
+	// decoded of it is there.
+	Fault error
+	// Raw is the whole row, in UTF-8, only with Fault. Of a table's row it is a JSON object: each
+	// column's name and its text, null for NULL; a value that is not UTF-8 stands in hexadecimal
+	// under "name:hex". Of a logical message it is the message's text, or {"message:hex": ...} when
+	// that is not UTF-8.
+	Raw []byte
+}
+
+// Route is a destination by its names. RabbitMQ: exchange and routing key. Kafka: topic, and no
+// routing key. nil is a template that had no value.
+type Route struct {
+	Name       []byte // exchange or topic
+	RoutingKey []byte
+}
+
+// Size is the number of bytes of the row that the event holds.
+func (e *Event) Size() int {
+	n := len(e.ID) + len(e.Aggregate) + len(e.Key) + len(e.Type) + len(e.Payload) + len(e.Traceparent) + len(e.Headers) + len(e.Raw)
+	for _, c := range e.Columns {
+		n += len(c)
+	}
+	return n
+}

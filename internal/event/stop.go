@@ -1,0 +1,40 @@
+package event
+
+// The exit codes of the relay (docs/exit-codes.md).
+const (
+	ExitOK = 0 // clean stop
+	// runtime failure: a right is missing, wal_level, no free slot, wrong password, fenced
+	ExitFailure = 1
+	ExitUsage   = 2 // usage or configuration
+	// an operator must decide: slot lost, moved or re-created, publication or table gone
+	ExitOperator = 3
+	// the outbox table does not exist at first start, or the mapping does not fit it
+	ExitMapping = 4
+	ExitCut     = 5 // the drain was cut by the grace period
+)
+
+// Stop is an error after which the relay does not go on by itself. It names the thing, and what to
+// do about it.
+type Stop struct {
+	Code int // one of the exit codes
+	// one word of a closed list, for the metric outbox_stopped: "slot_lost", "mapping", …
+	Reason string
+	What   string // one clear line that names the thing
+	Fix    string // what the operator does or runs; "" when What says it all
+	Err    error  // the cause, when there is one
+}
+
+// Error is the line that is logged once, at the top.
+func (s *Stop) Error() string {
+	msg := s.What
+	if s.Err != nil {
+		msg += ": " + s.Err.Error()
+	}
+	if s.Fix != "" {
+		msg += "; " + s.Fix
+	}
+	return msg
+}
+
+// Unwrap is the cause.
+func (s *Stop) Unwrap() error { return s.Err }
