@@ -179,7 +179,7 @@ func (s *stand) copyDeadLetters(ctx context.Context, n int) error {
 	}
 	words := []string{"message size # is larger than configured max size #", "a header of # bytes", "routing key longer than #"}
 	columns := []string{
-		"slot", "system_id", "incarnation", "commit_lsn", "idx", "n", "ordering_group", "unit", "dest", "hash", "keyed", "ordered", "attempts", "bytes",
+		"slot", "system_id", "incarnation", "commit_lsn", "idx", "n", "ordering_group", "exchange_or_topic", "dest", "hash", "keyed", "ordered", "attempts", "bytes",
 		"deferred_at", "died_at", "closed_at", "mirrored_at", "state", "class", "reason", "error", "destination", "route_name", "routing_key",
 		"commit_time", "event_time", "id", "aggregate", "key", "type", "payload_kind", "payload",
 	}

@@ -17,6 +17,7 @@ if [ "${1:-}" = fmt ]; then
 fi
 "$lint" run --allow-parallel-runners ./...
 go mod tidy -diff
+go run ./tools/words
 for module in tools/deploycheck tools/testrun; do # modules of their own
 	(cd "$module" && "../../$lint" run --allow-parallel-runners ./... && go mod tidy -diff)
 done

@@ -161,7 +161,7 @@ func TestBulkMeansWhatWasThere(t *testing.T) {
 // die makes a dead letter of a deferred row, as retry's Apply does.
 func (r *rig) die(n int64) {
 	r.t.Helper()
-	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering group, exchange or topic, dest, hash, keyed, ordered, attempts, bytes,
+	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
 		deferred_at, first_failed_at, failed_at, class, reason, error, destination, route_name, routing_key,
 		commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
 	r.exec(`WITH gone AS (DELETE FROM cdc_relay.retry WHERE n = $1 RETURNING *)

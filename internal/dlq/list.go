@@ -116,7 +116,7 @@ func columnsOf(t *table) string {
 	common := `t.n, t.system_id IS DISTINCT FROM (SELECT system_id FROM cdc_relay.slots s WHERE s.slot = t.slot) AS copied, t.commit_lsn::text, t.idx, t.id, t.aggregate, t.key, t.type, t.commit_time, octet_length(t.payload)::bigint,
 		t.route_name, t.routing_key, t.class, t.reason, t.error, t.destination, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
 	if t == deferred {
-		return common + `t.next_attempt, 'parked'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted`
+		return common + `t.next_attempt, 'deferred'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted`
 	}
 	return common + `NULL::timestamptz AS next_attempt, CASE WHEN t.state = 'open' AND EXISTS (SELECT FROM cdc_relay.request r
 			WHERE r.n = t.n AND r.state = 'waiting' AND r.kind = 'replay') THEN 'replaying' ELSE t.state END AS state,

@@ -144,7 +144,7 @@ func (r *rig) put(s sample) int64 {
 	if s.routingKey != "" {
 		routingKey = []byte(s.routingKey)
 	}
-	columns := `slot, system_id, incarnation, commit_lsn, idx, n, ordering group, exchange or topic, dest, hash, keyed, ordered, attempts, bytes, deferred_at, first_failed_at,
+	columns := `slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes, deferred_at, first_failed_at,
 		failed_at, class, reason, error, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind,
 		payload, traceparent, headers, columns, raw`
 	values := `$1, (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text), 1, ('0/0'::pg_lsn + 1000 * $2::bigint), 0, $2, 1, 1, 1, 1, 1 = 1, true, 1, 10, $3, $3, $3, $4, $5, $6, '', $7, $8, $3, $3,

@@ -1,6 +1,6 @@
 // Package arch proves the arrows of the house: which package may import which.
 //
-//	cmd -> cli -> wiring -> {replication, relay, retry, ops, config} -> {decode, sink, sink/*, dlq, tracing} -> debezium -> outbox
+//	cmd -> cli -> wiring -> {replication, relay, retry, ops, config} -> {decode, sink, sink/*, dlq, tracing} -> debezium -> event
 package arch
 
 import (
@@ -21,52 +21,52 @@ const module = "github.com/cdc-relay/cdc-relay"
 // files may import. An entry of its own goes before that of a tree. A package that is not listed is
 // a fault: decide where it stands.
 var allowed = map[string][]string{
-	"outbox":               {},
-	"decode":               {"outbox"},
-	"sink":                 {"outbox"},
-	"sink/kafka":           {"outbox", "sink", "debezium", "sink/kafka/check", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/batch", "sink/kafka/record"},
+	"event":               {},
+	"decode":               {"event"},
+	"sink":                 {"event"},
+	"sink/kafka":           {"event", "sink", "debezium", "sink/kafka/check", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/batch", "sink/kafka/record"},
 	"sink/kafka/check":     {"sink", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/record"},
 	"sink/kafka/client":    {"sink/kafka/conn"},
 	"sink/kafka/conn":      {"sink"},
 	"sink/kafka/batch":     {},
-	"sink/kafka/record":    {"outbox", "sink", "debezium", "sink/kafka/batch"},
-	"sink/kafka/kafkatest": {"outbox", "sink", "debezium"},
-	"sink/rabbit":          {"outbox", "sink", "debezium", "sink/rabbit/conn", "sink/rabbit/message"},
+	"sink/kafka/record":    {"event", "sink", "debezium", "sink/kafka/batch"},
+	"sink/kafka/kafkatest": {"event", "sink", "debezium"},
+	"sink/rabbit":          {"event", "sink", "debezium", "sink/rabbit/conn", "sink/rabbit/message"},
 	"sink/rabbit/conn":     {"sink"},
-	"sink/rabbit/message":  {"outbox", "sink", "debezium"},
-	"sink/stdout":          {"outbox", "sink", "debezium"},
-	"debezium/...":         {"outbox", "debezium/..."},
+	"sink/rabbit/message":  {"event", "sink", "debezium"},
+	"sink/stdout":          {"event", "sink", "debezium"},
+	"debezium/...":         {"event", "debezium/..."},
 	"migrate/...":          {"debezium/...", "migrate/..."},
-	"sink/sinktest":        {"outbox", "sink", "devenv/..."},
+	"sink/sinktest":        {"event", "sink", "devenv/..."},
 	// The floors of replication, from the ground up; check, setup and takeover are commands beside
 	// the stream.
-	"replication/source":          {"outbox", "decode"},
-	"replication/schema":          {"outbox", "replication/source"},
-	"replication/publication":     {"outbox", "decode", "replication/source"},
-	"replication/slot":            {"outbox", "decode", "replication/source", "replication/schema", "replication/publication"},
+	"replication/source":          {"event", "decode"},
+	"replication/schema":          {"event", "replication/source"},
+	"replication/publication":     {"event", "decode", "replication/source"},
+	"replication/slot":            {"event", "decode", "replication/source", "replication/schema", "replication/publication"},
 	"replication/survey":          {"replication/source", "replication/schema", "replication/slot"},
-	"replication/session":         {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey"},
-	"replication":                 {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
-	"replication/setup":           {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
-	"replication/takeover":        {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
-	"replication/check":           {"outbox", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
-	"replication/replicationtest": {"outbox"},
-	"relay":                       {"outbox", "decode", "sink"},
-	"dlq":                         {"outbox", "sink"},
-	"retry/store":                 {"outbox", "sink", "dlq"},
+	"replication/session":         {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey"},
+	"replication":                 {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
+	"replication/setup":           {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/takeover":        {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/check":           {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/replicationtest": {"event"},
+	"relay":                       {"event", "decode", "sink"},
+	"dlq":                         {"event", "sink"},
+	"retry/store":                 {"event", "sink", "dlq"},
 	// postgres, and memorytest
-	"retry/...":       {"outbox", "sink", "dlq", "retry/store"},
-	"retry":           {"outbox", "sink", "relay", "dlq", "retry/store"},
-	"config":          {"outbox", "decode", "sink", "sink/...", "debezium", "config/document"},
-	"config/document": {"outbox"},
+	"retry/...":       {"event", "sink", "dlq", "retry/store"},
+	"retry":           {"event", "sink", "relay", "dlq", "retry/store"},
+	"config":          {"event", "decode", "sink", "sink/...", "debezium", "config/document"},
+	"config/document": {"event"},
 	"ops":             {},
 	"ops/opstest":     {"ops"},
-	"ops/metrics":     {"ops", "outbox", "decode", "sink"},
-	"ops/admin":       {"ops", "ops/metrics", "outbox", "dlq"},
-	"tracing":         {"outbox"},
-	"devenv/...":      {"outbox", "devenv/..."}, // it judges the relay from outside
-	"wiring":          {"outbox", "decode", "sink", "sink/...", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing"},
-	"cli/...":         {"outbox", "sink", "sink/...", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
+	"ops/metrics":     {"ops", "event", "decode", "sink"},
+	"ops/admin":       {"ops", "ops/metrics", "event", "dlq"},
+	"tracing":         {"event"},
+	"devenv/...":      {"event", "devenv/..."}, // it judges the relay from outside
+	"wiring":          {"event", "decode", "sink", "sink/...", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing"},
+	"cli/...":         {"event", "sink", "sink/...", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
 }
 
 // pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks

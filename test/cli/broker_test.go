@@ -128,7 +128,7 @@ func TestUnknownExchange(t *testing.T) {
 	}
 	eventually(t, func() string {
 		out := b.ok("status", "--admin", relay.Admin())
-		for _, words := range []string{"state      destination paused: exchange", "paused     1 destination; ", "404 NOT_FOUND", "deferred     1 event, oldest from ", "1 key held"} {
+		for _, words := range []string{"state      destination paused: exchange", "paused     1 destination; ", "404 NOT_FOUND", "deferred   1 event, oldest from ", "1 key held"} {
 			if !strings.Contains(out, words) {
 				return fmt.Sprintf("status does not say %q: %s", words, out)
 			}

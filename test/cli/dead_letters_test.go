@@ -25,7 +25,7 @@ func retryRow(t *testing.T, deadLetters, deferred int) *rig {
 func (r *rig) side(deadLetters, deferred int) {
 	r.t.Helper()
 	r.ok("init")
-	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering group, unit, dest, hash, keyed, ordered, attempts, bytes, deferred_at, first_failed_at,
+	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes, deferred_at, first_failed_at,
 		failed_at, class, reason, error, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
 	const values = `SELECT s.slot, s.system_id, 1, ('0/0'::pg_lsn + 1000 * i), 0, i, 1 * i, 1, 1, i, i > 0, true, 1, 10, at - interval '0', at + interval '0', date_trunc('second', at),
 		CASE i % 2 WHEN 0 THEN 'permanent' ELSE 'destination' END, CASE i % 2 WHEN 0 THEN 'too_large' ELSE 'unroutable' END, CASE i % 2 WHEN 0 THEN 'body of # bytes' ELSE 'NO_ROUTE' END, '', 'orders', 'eu.created', at, at,

@@ -34,7 +34,7 @@ type panel struct {
 	Links                    []struct{ URL string }
 	Targets                  []target
 	FieldConfig              struct {
-		Defaults struct{ ExchangeOrTopic string }
+		Defaults struct{ Unit string }
 	}
 }
 

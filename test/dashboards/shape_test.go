@@ -46,7 +46,7 @@ func TestShape(t *testing.T) {
 			if p.Type == "row" {
 				continue
 			}
-			if len(p.Targets) == 0 || p.FieldConfig.Defaults.ExchangeOrTopic == "" || !strings.HasSuffix(p.Description, ".") {
+			if len(p.Targets) == 0 || p.FieldConfig.Defaults.Unit == "" || !strings.HasSuffix(p.Description, ".") {
 				t.Errorf("%s: panel %q has no query, no unit or no description", b.Title, p.Title)
 			}
 			for _, link := range p.Links {

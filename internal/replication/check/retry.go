@@ -12,8 +12,8 @@ import (
 // retry table names rows that came with a copy of another database: they are not sent, and nobody
 // should wait for them.
 func (k *checker) retryTable(ctx context.Context, systemID string) {
-	rows, err := k.pool.Query(ctx, `SELECT system_id || ' (' || count(*) FILTER (WHERE parked) || ' parked, ' || count(*) FILTER (WHERE NOT parked) || ' dead letters)'
-		FROM (SELECT system_id, true AS parked FROM cdc_relay.retry WHERE slot = $1
+	rows, err := k.pool.Query(ctx, `SELECT system_id || ' (' || count(*) FILTER (WHERE deferred) || ' deferred, ' || count(*) FILTER (WHERE NOT deferred) || ' dead letters)'
+		FROM (SELECT system_id, true AS deferred FROM cdc_relay.retry WHERE slot = $1
 			UNION ALL SELECT system_id, false FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open') r
 		WHERE system_id <> $2 GROUP BY system_id ORDER BY system_id`, k.c.Slot, systemID)
 	var foreign []string

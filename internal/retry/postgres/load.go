@@ -15,8 +15,8 @@ import (
 // groupOf and orderedOf are Scope.Ordering group as expressions on a row.
 func groupOf(s store.Scope, alias string) string {
 	digest := [...]string{
-		store.PerKey: alias + `.hash # ` + alias + `.unit`, store.PerExchangeOrTopic: alias + `.unit`,
-		store.Free: `(` + alias + `.commit_lsn - '0/0'::pg_lsn)::bigint # (` + alias + `.idx << 31) # ` + alias + `.unit`,
+		store.PerKey: alias + `.hash # ` + alias + `.exchange_or_topic`, store.PerExchangeOrTopic: alias + `.exchange_or_topic`,
+		store.Free: `(` + alias + `.commit_lsn - '0/0'::pg_lsn)::bigint # (` + alias + `.idx << 31) # ` + alias + `.exchange_or_topic`,
 	}[s]
 	return `coalesce(nullif(` + digest + `, 0), 1)`
 }
@@ -44,7 +44,7 @@ type pageEnd struct {
 // another ordering get the ordering group they have now.
 func loadSQL(s store.Scope, table, which string) string {
 	return fence + `, page AS MATERIALIZED (SELECT t.*, sum(t.size) OVER (ORDER BY t.incarnation, t.commit_lsn, t.idx) - t.size AS before FROM (
-			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.exchange_or_topic, t.ordering_group AS was, t.ordered AS held, ` + groupOf(s, "t") + ` AS ordering group,
+			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.exchange_or_topic, t.ordering_group AS was, t.ordered AS held, ` + groupOf(s, "t") + ` AS ordering_group,
 				` + orderedOf(s, "t") + ` AS ordered, t.aggregate, t.key, t.hash, t.keyed, t.route_name, t.routing_key,
 				coalesce(octet_length(t.aggregate), 0) + coalesce(octet_length(t.key), 0) AS size
 			FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND ` + which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)

@@ -68,7 +68,7 @@ var deferSQL = func() string {
 		there("dead_letter", "t.state <> 'purged' AND t.id IS DISTINCT FROM x.id") + `),
 		deferred AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),
 		died AS (` + insert("dead_letter", "deferred_at", "now()", &deadLetters, second) + `)
-		SELECT (SELECT count(*) FROM parked) + (SELECT count(*) FROM died) + (SELECT count(DISTINCT i) FROM there),
+		SELECT (SELECT count(*) FROM deferred) + (SELECT count(*) FROM died) + (SELECT count(DISTINCT i) FROM there),
 			(SELECT min(i) FROM there WHERE other) FROM fence`
 }()
 

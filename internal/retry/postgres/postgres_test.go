@@ -180,7 +180,7 @@ func (w *database) audit(n int64) (list []string) {
 
 func (w *database) where(n int64) (state string) {
 	w.t.Helper()
-	w.scan(`SELECT 'parked' FROM cdc_relay.retry WHERE n = $1 UNION ALL SELECT state FROM cdc_relay.dead_letter WHERE n = $1`, []any{n}, &state)
+	w.scan(`SELECT 'deferred' FROM cdc_relay.retry WHERE n = $1 UNION ALL SELECT state FROM cdc_relay.dead_letter WHERE n = $1`, []any{n}, &state)
 	return state
 }
 

@@ -99,7 +99,7 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 // emptied are the columns that purge leaves nothing in. What stays is the position, and what says
 // nothing of the event.
 func emptied() string {
-	list := "ordering group = 0, exchange or topic = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
+	list := "ordering_group = 0, exchange_or_topic = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
 	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw", ", ") {
 		list += name + " = NULL, "
 	}

@@ -41,7 +41,7 @@ type typed struct {
 }
 
 // control are the characters that JSON escapes, and some that it need not.
-const control = `E'quote " backslash \\ slash / tab \t line \n return \r feed \f back \b one \x01 exchange or topic \x1f del \x7f <a href="x">&amp;</a>'`
+const control = `E'quote " backslash \\ slash / tab \t line \n return \r feed \f back \b one \x01 unit \x1f del \x7f <a href="x">&amp;</a>'`
 
 const unicode = `U&'\00E9\00DF \4F60\597D \+01F600 \2028\2029 \FEFF \00A0 \FFFD'`
 
