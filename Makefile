@@ -93,13 +93,13 @@ bin/testrun:
 bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: that of Kafka)
 	@$(STEP) $@ go run ./bench -sink $(SINK)
 
-.PHONY: bench-retry table
-bench-retry table: deps-rabbitmq ## the benchmark of the retry table on RabbitMQ, a quarter of an hour
-	@$(STEP) $@ go run ./bench -only ^retry table- -name rabbitmq-retry table
+.PHONY: bench-retry
+bench-retry: deps-rabbitmq ## the benchmark of the retry table on RabbitMQ, a quarter of an hour
+	@$(STEP) $@ go run ./bench -only ^retry- -name rabbitmq-retry
 
-.PHONY: bench-takeover
-bench-takeover: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)
-	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^takeover$$ -name $(SINK)-takeover
+.PHONY: bench-leader-change
+bench-leader-change: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)
+	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^leader-change$$ -name $(SINK)-leader-change
 
 # Both, whatever becomes of the first. A red one is red.
 .PHONY: bench-debezium

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// a record of the bare producer; the trial's relay has one for the partition as often
+// bareEvery is the time between two records of the bare producer. The trial's relay has a record
+// for the partition as often.
 const bareEvery = 3 * time.Millisecond
 
 // bareProducer writes to partition 0 of a topic, with all acknowledgements, one record at a time.

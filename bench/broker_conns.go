@@ -41,7 +41,7 @@ func (b *brokerConns) ask(node int, question func(*brokerConn) error) error {
 	return err
 }
 
-// leader is the node that leads partition 0 of a topic in the words of the first that names one
+// leader is the node that leads partition 0 of a topic as reported by the first that names one
 // other than old; 0: none. Node old is not asked.
 func (b *brokerConns) leader(topic string, old int) int {
 	for node := range len(b.addrs) {

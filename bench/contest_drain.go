@@ -134,7 +134,7 @@ func (r *contender) alive() error {
 	return errors.New("the process has ended")
 }
 
-// catchUp has the relay publish what waits in its slot, and nobody looks at it.
+// catchUp has the relay publish what waits in its slot, and nobody measures it.
 func (c *contest) catchUp(ctx context.Context, start launch) (err error) {
 	to, err := c.at.destination(ctx, 0, false)
 	if err != nil {
@@ -160,7 +160,7 @@ func (c *contest) catchUp(ctx context.Context, start launch) (err error) {
 	return r.stop(ctx)
 }
 
-// drain has a side publish the rows that wait for it, looks at it meanwhile, and checks what has
+// drain has a side publish the rows that wait for it, measures it meanwhile, and checks what has
 // come.
 func (c *contest) drain(ctx context.Context, start launch, l runSpec, first int64) (_ outcome, err error) {
 	to, err := c.at.destination(ctx, l.events, false)
@@ -190,7 +190,7 @@ func (c *contest) drain(ctx context.Context, start launch, l runSpec, first int6
 	return found, to.check(ctx, h)
 }
 
-// follow watches a drain: how fast it is from the first look that found some events to the look
+// follow watches a drain: how fast it is from the first poll that found some events to the poll
 // that found all, and what it costs, from the start of the process and between these two.
 func follow(ctx context.Context, to destination, n int, r *contender, began time.Time) (found outcome, err error) {
 	var at time.Time
@@ -212,7 +212,7 @@ func follow(ctx context.Context, to destination, n int, r *contender, began time
 	}
 	took := time.Since(at)
 	used, err := cpuTime(r.Pid())
-	rest := max(n-count, 1) // a smoke run may be over at the first look
+	rest := max(n-count, 1) // a smoke run may be over at the first poll
 	return outcome{
 		start: at.Sub(began).Seconds(), rate: float64(rest) / max(took.Seconds(), watchEvery.Seconds()),
 		cpu: float64(used.Microseconds()) / float64(n), warmCPU: max(float64((used-cpu).Microseconds()), 1) / float64(rest),

@@ -92,7 +92,7 @@ func (c *contest) startStreaming(ctx context.Context, start launch, db string, t
 	}
 	bounded, cancel := context.WithTimeout(ctx, javaPatience)
 	defer cancel()
-	if err := r.streams(bounded); err != nil { // with its last words
+	if err := r.streams(bounded); err != nil { // with the end of its log
 		return nil, errors.Join(err, r.Kill())
 	}
 	return r, nil

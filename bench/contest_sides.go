@@ -29,7 +29,7 @@ type process interface {
 	Kill() error
 }
 
-// failed is err with the process's last words, and the process is gone.
+// failed is err with the end of the process's log, and the process is gone.
 func (r *contender) failed(err error) error {
 	log := r.Log()
 	if len(log) > 4000 {

@@ -1,4 +1,4 @@
-// Kafka beside the stand, and the relay's configuration for it.
+// Kafka next to the stand, and the relay's configuration for it.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Latency on Kafka: beside the bare loop.
+// Latency on Kafka: the relay and the bare loop.
 package main
 
 import (
@@ -64,8 +64,8 @@ func (t *topic) dialLoop() (publish, error) {
 	return publish{send: send, close: transport.CloseIdleConnections}, nil
 }
 
-// takeover is a leader that is lost, with a standby beside it.
-func (s *kafkaStand) takeover(ctx context.Context) (_ []result, err error) {
+// leaderChange measures the loss of a leader that has a standby.
+func (s *kafkaStand) leaderChange(ctx context.Context) (_ []result, err error) {
 	t, err := s.newTopic(ctx, 12)
 	if err != nil {
 		return nil, err
@@ -76,5 +76,5 @@ func (s *kafkaStand) takeover(ctx context.Context) (_ []result, err error) {
 		return nil, err
 	}
 	defer c.Close()
-	return s.takeovers(ctx, s.config(t.name), c)
+	return s.leaderChanges(ctx, s.config(t.name), c)
 }

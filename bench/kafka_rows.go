@@ -32,7 +32,7 @@ func (s *kafkaStand) rows() []row {
 			// With two relays the first is about half of what two cores do.
 			row{"watched", func(ctx context.Context) ([]result, error) { return s.watchedKafka(ctx, 100, 25_000, s.size.tails) }},
 			row{"watched-single", func(ctx context.Context) ([]result, error) { return s.watchedKafka(ctx, 1, 1000, s.size.pairs) }},
-			row{"takeover", s.takeover})
+			row{"leader-change", s.leaderChange})
 	}
 	for _, rowsPerTx := range []int{1, 100, 10_000} {
 		for _, payload := range []int{200, 2048} {
@@ -115,7 +115,7 @@ func (s *kafkaStand) cell(ctx context.Context, l runSpec) ([]result, error) {
 	return []result{r}, err
 }
 
-// memory is the most memory that the relay has had resident beside much that waited for it.
+// memory is the most memory that the relay has had resident while much waited for it.
 func (s *kafkaStand) memory(ctx context.Context, name string, rowsPerTx int) ([]result, error) {
 	d := &drain{kafkaStand: s, l: runSpec{keys: keyset{count: 1000}, ordering: "key", events: s.size.memory, rowsPerTx: rowsPerTx, partitions: 12}}
 	if err := d.fill(ctx); err != nil {

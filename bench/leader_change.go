@@ -1,4 +1,4 @@
-// Take-over: a leader that dies, or is cut off without a word, and the standby beside it.
+// Leader change: a leader that dies, or is cut off silently, and the standby that takes its place.
 package main
 
 import (
@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	takeoverRate  = 1000            // rows a second
-	silentTimeout = 2 * time.Second // source.wal_sender_timeout where the leader is cut off
+	leaderChangeRate = 1000            // rows a second
+	silentTimeout    = 2 * time.Second // source.wal_sender_timeout where the leader is cut off
 )
 
-// takeover is two relays under a live load, each by a way of its own to PostgreSQL, and who reads
-// what they publish.
-type takeover struct {
+// leaderChange is two relays under a live load, each by a way of its own to PostgreSQL, and the
+// consumer of what they publish.
+type leaderChange struct {
 	*stand
 	config   string // of the relays, whose way to PostgreSQL is replaced
 	consumer consumers.Witness
@@ -45,10 +45,10 @@ type candidate struct {
 	way   *netproxy.Proxy
 }
 
-// takeovers measures, from the loss of the leader, the time until the first event arrives at the
-// consumer whose COMMIT was sent after it: that one only the new leader can have published.
-func (s *stand) takeovers(ctx context.Context, config string, consumer consumers.Witness) (_ []result, err error) {
-	t := &takeover{stand: s, config: config, consumer: consumer, committed: map[string]time.Time{}}
+// leaderChanges measures, from the loss of the leader, the time until the first event arrives at
+// the consumer whose COMMIT was sent after it: that one only the new leader can have published.
+func (s *stand) leaderChanges(ctx context.Context, config string, consumer consumers.Witness) (_ []result, err error) {
+	t := &leaderChange{stand: s, config: config, consumer: consumer, committed: map[string]time.Time{}}
 	defer t.close()
 	if err := execSQL(ctx, s.db, "TRUNCATE outbox"); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (s *stand) takeovers(ctx context.Context, config string, consumer consumers
 	if err != nil {
 		return nil, t.explained(err)
 	}
-	live := fmt.Sprintf(" under %s/s: to the first event at a consumer that was committed after it, the worst", thousands(takeoverRate))
+	live := fmt.Sprintf(" under %s/s: to the first event at a consumer that was committed after it, the worst", thousands(leaderChangeRate))
 	return []result{{
 		name: "the leader is killed (SIGKILL)" + live, ours: spread(killed, milliseconds), value: slices.Max(killed), unit: "s",
 		must: 1, aim: 0.5, pairs: len(killed), note: fmt.Sprintf("%d of %s events came twice, those of the cuts among them", duplicates, thousands(rows)),
@@ -78,8 +78,8 @@ func (s *stand) takeovers(ctx context.Context, config string, consumer consumers
 	}}, nil
 }
 
-// explained adds the relays' own words to an error.
-func (t *takeover) explained(err error) error {
+// explained adds the end of the relays' logs to an error.
+func (t *leaderChange) explained(err error) error {
 	for _, c := range []*candidate{t.leader, t.standby} {
 		if c != nil && c.relay != nil {
 			err = fmt.Errorf("%w: %s", err, c.relay.Log())
@@ -89,14 +89,14 @@ func (t *takeover) explained(err error) error {
 }
 
 // begin starts a leader, a standby and the load.
-func (t *takeover) begin(ctx context.Context) (err error) {
+func (t *leaderChange) begin(ctx context.Context) (err error) {
 	if t.leader, err = t.start(ctx); err == nil {
 		t.standby, err = t.start(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	t.work = &load.Workload{URL: t.db, Writers: 4, Keys: 1000, Rate: takeoverRate, Payload: 200, Seed: 1, OnCommit: t.note}
+	t.work = &load.Workload{URL: t.db, Writers: 4, Keys: 1000, Rate: leaderChangeRate, Payload: 200, Seed: 1, OnCommit: t.note}
 	working, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- t.work.Run(working) }()
@@ -109,7 +109,7 @@ func (t *takeover) begin(ctx context.Context) (err error) {
 
 // start starts a relay by a way of its own, and waits until it is ready: the first one to lead, the
 // other one to stand by.
-func (t *takeover) start(ctx context.Context) (_ *candidate, err error) {
+func (t *leaderChange) start(ctx context.Context) (_ *candidate, err error) {
 	c := &candidate{}
 	if c.way, err = netproxy.Start(t.pg.Addr()); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (c *candidate) end() error {
 }
 
 // close ends what is left.
-func (t *takeover) close() {
+func (t *leaderChange) close() {
 	if t.endWork != nil {
 		_ = t.endWork() //nolint:errcheck // there is an error already
 	}
@@ -143,7 +143,7 @@ func (t *takeover) close() {
 }
 
 // times loses the leader so often.
-func (t *takeover) times(ctx context.Context, n int, lose func(context.Context) error) (took []float64, err error) {
+func (t *leaderChange) times(ctx context.Context, n int, lose func(context.Context) error) (took []float64, err error) {
 	for range n {
 		one, err := t.lost(ctx, lose)
 		if err != nil {
@@ -157,7 +157,7 @@ func (t *takeover) times(ctx context.Context, n int, lose func(context.Context) 
 
 // lost loses the leader at any moment between two questions of the standby, while events flow, and
 // sees the standby lead. lose returns with a new standby.
-func (t *takeover) lost(ctx context.Context, lose func(context.Context) error) (seconds float64, err error) {
+func (t *leaderChange) lost(ctx context.Context, lose func(context.Context) error) (seconds float64, err error) {
 	if err := t.flows(ctx); err != nil {
 		return 0, err
 	}
@@ -190,15 +190,15 @@ func (t *takeover) lost(ctx context.Context, lose func(context.Context) error) (
 }
 
 // flows waits until a good part of a second's events has arrived.
-func (t *takeover) flows(ctx context.Context) error {
+func (t *leaderChange) flows(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	have, _ := t.consumer.Count()
-	return t.consumer.WaitCount(bounded, have+takeoverRate/2)
+	return t.consumer.WaitCount(bounded, have+leaderChangeRate/2)
 }
 
 // note keeps when a row was committed, of those since the leader was lost.
-func (t *takeover) note(rows []checker.Row, at time.Time) {
+func (t *leaderChange) note(rows []checker.Row, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range rows {
@@ -208,7 +208,7 @@ func (t *takeover) note(rows []checker.Row, at time.Time) {
 
 // kill ends the leader without a word. The new standby is started when the old one leads: here
 // nothing else competes for the machine.
-func (t *takeover) kill(ctx context.Context) error {
+func (t *leaderChange) kill(ctx context.Context) error {
 	if err := t.leader.relay.Kill(); err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (t *takeover) kill(ctx context.Context) error {
 
 // cut keeps every byte back that the leader and PostgreSQL send to each other, until the standby
 // leads; then the former leader stands by.
-func (t *takeover) cut(ctx context.Context) error {
+func (t *leaderChange) cut(ctx context.Context) error {
 	old := t.leader
 	old.way.Hold(netproxy.Up)
 	old.way.Hold(netproxy.Down)
@@ -241,11 +241,11 @@ func (t *takeover) cut(ctx context.Context) error {
 	return t.answers(ctx, old, "/readyz?role=leader", 503)
 }
 
-func (t *takeover) leads(ctx context.Context, c *candidate) error {
+func (t *leaderChange) leads(ctx context.Context, c *candidate) error {
 	return t.answers(ctx, c, "/readyz?role=leader", 200)
 }
 
-func (t *takeover) answers(ctx context.Context, c *candidate, path string, want int) error {
+func (t *leaderChange) answers(ctx context.Context, c *candidate, path string, want int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s of a relay did not answer with %d", path, want))
 	defer cancel()
 	for {
@@ -259,7 +259,7 @@ func (t *takeover) answers(ctx context.Context, c *candidate, path string, want 
 }
 
 // end stops the load and both relays, and checks what has arrived.
-func (t *takeover) end(ctx context.Context) (duplicates, rows int, err error) {
+func (t *leaderChange) end(ctx context.Context) (duplicates, rows int, err error) {
 	end := t.endWork
 	t.endWork = nil
 	if err := end(); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // trial is a relay that publishes a live load to a topic of three nodes, which a consumer reads,
-// and a bare producer beside it on a topic of its own.
+// and a bare producer with a topic of its own.
 type trial struct {
 	*kafkaStand
 	topic, bareTopic string
@@ -37,7 +37,7 @@ const (
 	frozenFor = 1500 * time.Millisecond
 )
 
-// leaders measures on three nodes of their own. A follower that was refused by a leader asks the
+// leaders measures on three nodes of their own. A replica that was refused by a leader asks the
 // next one 50 ms later, not a second: otherwise that is what a leader's move takes, whoever writes.
 func (s *kafkaStand) leaders(ctx context.Context) (_ []result, err error) {
 	cluster, err := s.startCluster(ctx, 3, map[string]string{"replica.fetch.backoff.ms": "50"})
@@ -61,7 +61,7 @@ func (s *kafkaStand) leaders(ctx context.Context) (_ []result, err error) {
 	moved.must, moved.aim, moved.aa = 1.5, 1.1, 0
 	elected := t.elected.result("leader moved to another replica: the relay's write stall ÷ the election", "×", milliseconds)
 	elected.aa = 0
-	elected.note = "the new leader is named before its later events have found it, and nothing is acknowledged until they have"
+	elected.note = "the new leader is named before its followers have found it, and nothing is acknowledged until they have"
 	killed := t.killed.result("leader killed (SIGKILL): the relay's write stall ÷ the election", "×", milliseconds)
 	killed.must, killed.aim, killed.aa = 1.5, 1.1, 0
 	return []result{moved, elected, killed, {
@@ -70,7 +70,7 @@ func (s *kafkaStand) leaders(ctx context.Context) (_ []result, err error) {
 	}}, nil
 }
 
-// explained adds the relay's own words to an error.
+// explained adds the end of the relay's log to an error.
 func (t *trial) explained(err error) error {
 	if t.relay == nil {
 		return err

@@ -1,4 +1,4 @@
-// Latency: live rows through the relay beside the bare loop.
+// Latency: live rows through the relay and through the bare loop.
 package main
 
 import (

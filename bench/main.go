@@ -13,10 +13,10 @@
 // second slot at the same place, which throws the rows away: the better of reading at once and
 // reading in coalesced reads.
 //
-// What it costs to be looked at is the relay's processor time per event with the metrics scraped
+// The cost of observation is the relay's processor time per event with the metrics scraped
 // and events traced, against without: on RabbitMQ on a backlog; on Kafka, where that differs too
-// much from run to run, under a live load and by the time of a second relay beside it, which
-// streams the same rows and is never looked at.
+// much from run to run, under a live load and by the time of a second relay next to it, which
+// streams the same rows and is never observed.
 //
 // Latency: from just before COMMIT is sent to the arrival at a consumer, both clocks being this
 // process's.

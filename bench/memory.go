@@ -1,4 +1,4 @@
-// Peak memory of the relay beside much that waits for it.
+// Peak memory of the relay while much waits for it.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// memory relays a backlog in transactions of rowsPerTx rows, beside a consumer so that the broker
+// memory relays a backlog in transactions of rowsPerTx rows, next to a consumer so that the broker
 // need not keep it, and reads the most memory that the relay has had resident.
 func (s *rabbitStand) memory(ctx context.Context, name string, rowsPerTx int) (_ []result, err error) {
 	l := runSpec{keys: keyset{count: 1000}, events: s.size.memory, rowsPerTx: rowsPerTx, ordering: "key"}

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// buildProfiled builds the relay with testdata/profile.go beside its main, and without a trace in
+// buildProfiled builds the relay with testdata/profile.go next to its main, and without a trace in
 // the checkout.
 func buildProfiled(ctx context.Context, dir string) (string, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()

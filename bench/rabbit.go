@@ -1,4 +1,4 @@
-// RabbitMQ beside the stand, and the relay's configuration for it.
+// RabbitMQ next to the stand, and the relay's configuration for it.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Latency on RabbitMQ: beside the bare loop, and with and without bursts of one key.
+// Latency on RabbitMQ: the relay and the bare loop, with and without bursts of one key.
 package main
 
 import (
@@ -93,12 +93,12 @@ func (s *rabbitStand) dialLoop() (publish, error) {
 	return publish{send: send, close: p.close}, nil
 }
 
-// takeover is a leader that is lost, with a standby beside it.
-func (s *rabbitStand) takeover(ctx context.Context) (_ []result, err error) {
+// leaderChange measures the loss of a leader that has a standby.
+func (s *rabbitStand) leaderChange(ctx context.Context) (_ []result, err error) {
 	l, end, err := s.listen(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	return s.takeovers(ctx, s.config(runSpec{ordering: "key"}), l.Witness)
+	return s.leaderChanges(ctx, s.config(runSpec{ordering: "key"}), l.Witness)
 }

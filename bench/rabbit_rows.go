@@ -27,7 +27,7 @@ func (s *rabbitStand) rows() []row {
 	if s.opt.full || s.opt.quick || s.opt.only.String() != "" {
 		rows = append(rows, row{"watched", s.watchedRabbit})
 		rows = append(rows, s.retryTableRows()...)
-		rows = append(rows, row{"takeover", s.takeover})
+		rows = append(rows, row{"leader-change", s.leaderChange})
 	}
 	for _, queue := range []string{"classic", "quorum"} {
 		for _, far := range []bool{false, true} {

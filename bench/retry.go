@@ -58,16 +58,16 @@ func (s *rabbitStand) retryTableRows() []row {
 		return one(func(ctx context.Context) (result, error) { return s.drainDeferred(ctx, keys, must) })
 	}
 	return []row{
-		{"retry table-too-large", beside("1 % too large", 0.9, badness{payload: tooLarge, dead: true})},
-		{"retry table-missing", beside("1 % to a missing exchange", 0.8, badness{destination: missing})},
-		{"retry table-unbound", beside("1 % to an unroutable routing key", 0.9, badness{routingKey: unbound})},
-		{"retry table-million-deferred", one(s.besideDeferred)},
-		{"retry table-million-keys", one(s.keysDeferred)},
-		{"retry table-drain-1000", drain(1000, 8000)},
-		{"retry table-drain-1", drain(1, 1000)},
-		{"retry table-resume", one(s.resume)},
-		{"retry table-poison", one(s.poison)},
-		{"retry table-lists", routed(s.lists)},
+		{"retry-too-large", beside("1 % too large", 0.9, badness{payload: tooLarge, dead: true})},
+		{"retry-missing", beside("1 % to a missing exchange", 0.8, badness{destination: missing})},
+		{"retry-unbound", beside("1 % to an unroutable routing key", 0.9, badness{routingKey: unbound})},
+		{"retry-million-deferred", one(s.besideDeferred)},
+		{"retry-million-keys", one(s.keysDeferred)},
+		{"retry-drain-1000", drain(1000, 8000)},
+		{"retry-drain-1", drain(1, 1000)},
+		{"retry-resume", one(s.resume)},
+		{"retry-poison", one(s.poison)},
+		{"retry-lists", routed(s.lists)},
 	}
 }
 
@@ -160,7 +160,7 @@ func (s *rabbitStand) goodRun(ctx context.Context, l runSpec, b badness, every i
 		return ran{}, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
-	before, err := s.retryRow(ctx)
+	before, err := s.retryRows(ctx)
 	if err != nil {
 		return ran{}, err
 	}
@@ -171,7 +171,7 @@ func (s *rabbitStand) goodRun(ctx context.Context, l runSpec, b badness, every i
 	good := len(h.keys) - h.delivered
 	rate, err := watch(ctx, q, good, func() error { return alive(relay) })
 	if err == nil {
-		err = s.awaitRetryRow(ctx, relay, before+l.events-good)
+		err = s.awaitRetryRows(ctx, relay, before+l.events-good)
 	}
 	if err != nil {
 		return ran{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
@@ -187,15 +187,16 @@ func (s *rabbitStand) goodRun(ctx context.Context, l runSpec, b badness, every i
 	return found, q.check(ctx, h)
 }
 
-// sided is how many rows the retry table has.
-func (s *stand) retryRow(ctx context.Context) (n int, err error) {
+// retryRows is how many deferred events and dead letters there are.
+func (s *stand) retryRows(ctx context.Context) (n int, err error) {
 	return n, s.ask(ctx, &n, "SELECT (SELECT count(*) FROM cdc_relay.retry) + (SELECT count(*) FROM cdc_relay.dead_letter)")
 }
 
-// awaitRetryRow waits until the retry table has n rows; as long as some come it waits on.
-func (s *stand) awaitRetryRow(ctx context.Context, relay *runner.Relay, n int) error {
+// awaitRetryRows waits until the retry table and the dead letters have n rows together. It waits on
+// while some come.
+func (s *stand) awaitRetryRows(ctx context.Context, relay *runner.Relay, n int) error {
 	return await(ctx, relay, fmt.Sprintf("%d rows in the retry table", n), func() (progress int, done bool, err error) {
-		have, err := s.retryRow(ctx)
+		have, err := s.retryRows(ctx)
 		return have, have >= n, err
 	})
 }
@@ -227,7 +228,7 @@ func await(ctx context.Context, relay *runner.Relay, what string, look func() (p
 	}
 }
 
-// besideBad is good events beside bad ones against good ones alone.
+// besideBad is good events among bad ones against good ones alone.
 func (s *rabbitStand) besideBad(ctx context.Context, name string, must float64, b badness) (result, error) {
 	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
 	side := func(every int, total *sum) side {

@@ -1,4 +1,4 @@
-// The retry table with much in it: beside it, into it, and out of it.
+// A full retry table: throughput next to it, into it, and out of it.
 package main
 
 import (
@@ -12,9 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// defer has the relay defer all events of a load, which go to an exchange that is not there, and
+// deferAll has the relay defer all events of a load, which go to an exchange that is not there, and
 // returns how fast, and its peak of memory. The relay runs on.
-func (s *rabbitStand) deferRow(ctx context.Context, l runSpec) (_ *runner.Relay, first int64, found ran, err error) {
+func (s *rabbitStand) deferAll(ctx context.Context, l runSpec) (_ *runner.Relay, first int64, found ran, err error) {
 	if first, err = s.fillBad(ctx, l, badness{destination: missing}, 1); err != nil {
 		return nil, 0, found, err
 	}
@@ -23,7 +23,7 @@ func (s *rabbitStand) deferRow(ctx context.Context, l runSpec) (_ *runner.Relay,
 		return nil, 0, found, err
 	}
 	began := time.Now()
-	if err := s.awaitRetryRow(ctx, relay, l.events); err != nil {
+	if err := s.awaitRetryRows(ctx, relay, l.events); err != nil {
 		return nil, 0, found, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
 	}
 	took := time.Since(began)
@@ -34,10 +34,10 @@ func (s *rabbitStand) deferRow(ctx context.Context, l runSpec) (_ *runner.Relay,
 	return relay, first, found, nil
 }
 
-// besideDeferred is the throughput beside a full retry table against that beside an empty one.
+// besideDeferred is the throughput with a full retry table against that with an empty one.
 func (s *rabbitStand) besideDeferred(ctx context.Context) (_ result, err error) {
 	full := runSpec{keys: keyset{count: 1000}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
-	relay, _, deferred, err := s.deferRow(ctx, full)
+	relay, _, deferred, err := s.deferAll(ctx, full)
 	if err != nil {
 		return result{}, err
 	}
@@ -117,7 +117,7 @@ func (s *rabbitStand) keysDeferred(ctx context.Context) (_ result, err error) {
 	if err := errors.Join(err, s.stopRelay(relay)); err != nil {
 		return result{}, err
 	}
-	relay, _, deferring, err := s.deferRow(ctx, l)
+	relay, _, deferring, err := s.deferAll(ctx, l)
 	if err != nil {
 		return result{}, err
 	}
@@ -150,7 +150,7 @@ func (s *rabbitStand) drainDeferred(ctx context.Context, keys int, must float64)
 }
 
 func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, err error) {
-	relay, first, _, err := s.deferRow(ctx, l)
+	relay, first, _, err := s.deferAll(ctx, l)
 	if err != nil {
 		return 0, err
 	}

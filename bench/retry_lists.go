@@ -1,4 +1,4 @@
-// What an operator waits for who looks at dead letters.
+// How long the lists of dead letters take.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 // lists is what an operator waits for a page of any filter over many dead letters, and a scraper
-// for the metrics beside them.
+// for the metrics meanwhile.
 func (s *rabbitStand) lists(ctx context.Context) ([]result, error) {
 	if err := s.copyDeadLetters(ctx, s.size.memory); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (s *rabbitStand) pages(ctx context.Context, relay *runner.Relay) (result, e
 	}, nil
 }
 
-// scrapes is how long /metrics takes, once it tells of the dead letters.
+// scrapes is how long /metrics takes, once it has the dead letters.
 func (s *rabbitStand) scrapes(ctx context.Context, relay *runner.Relay) (result, error) {
 	var open int
 	if err := s.ask(ctx, &open, "SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open'"); err != nil {
@@ -189,7 +189,7 @@ func (s *stand) copyDeadLetters(ctx context.Context, n int) error {
 	if _, err := conn.PgConn().Exec(ctx, staging).ReadAll(); err != nil {
 		return fmt.Errorf("make table: %w", err)
 	}
-	_, err = conn.CopyFrom(ctx, pgx.Identifier{"dead_letter"}, columns, pgx.CopyFromSlice(n, func(i int) ([]any, error) {
+	_, err = conn.CopyFrom(ctx, pgx.Identifier{"dead_letters_tmp"}, columns, pgx.CopyFromSlice(n, func(i int) ([]any, error) {
 		aggregate, state, kind := "order", "open", "created"
 		if i%100_000 == 7 {
 			aggregate = "rare"
@@ -216,7 +216,7 @@ func (s *stand) copyDeadLetters(ctx context.Context, n int) error {
 		}, nil
 	}))
 	if err == nil {
-		_, err = conn.Exec(ctx, "INSERT INTO cdc_relay.dead_letter ("+names+") SELECT "+strings.Replace(names, "commit_lsn", "commit_lsn::pg_lsn", 1)+" FROM dead letter")
+		_, err = conn.Exec(ctx, "INSERT INTO cdc_relay.dead_letter ("+names+") SELECT "+strings.Replace(names, "commit_lsn", "commit_lsn::pg_lsn", 1)+" FROM dead_letters_tmp")
 	}
 	if err != nil {
 		return fmt.Errorf("write dead letters: %w", err)

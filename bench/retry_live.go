@@ -49,7 +49,7 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 	if err := waitUntil(ctx, time.Now().Add(writing)); err != nil {
 		return fail(err)
 	}
-	deferred, err := s.retryRow(ctx)
+	deferred, err := s.retryRows(ctx)
 	if err == nil {
 		err = q.makeMissing()
 	}
@@ -92,7 +92,7 @@ func (s *rabbitStand) resume(ctx context.Context) (_ result, err error) {
 // end.
 const longestLoad = time.Minute
 
-// poison is the time from the commit of an event that is too large to its dead letter, beside a
+// poison is the time from the commit of an event that is too large to its dead letter, under a
 // live load.
 func (s *rabbitStand) poison(ctx context.Context) (_ result, err error) {
 	const poisons = 30
@@ -125,7 +125,7 @@ func (s *rabbitStand) poison(ctx context.Context) (_ result, err error) {
 			return fail(err)
 		}
 	}
-	err = s.awaitRetryRow(ctx, relay, poisons)
+	err = s.awaitRetryRows(ctx, relay, poisons)
 	if err = errors.Join(err, <-written); err != nil {
 		return fail(err)
 	}

@@ -29,10 +29,10 @@ func (s *kafkaStand) freshWAL(ctx context.Context) error {
 		"SELECT pg_create_logical_replication_slot('"+bareSlot+"', 'pgoutput')")
 }
 
-// coalesced reads reads as the relay does when much waits: what the server has written is left to
+// coalescer reads as the relay does when much waits: what the server has written is left to
 // gather for a moment after a small read, since a reader that takes every row at once is woken for
 // each, and the server pays for that.
-type coalesced struct {
+type coalescer struct {
 	from  io.Reader
 	pause time.Duration // 0: reads at once
 	small bool          // the last read was
@@ -40,7 +40,7 @@ type coalesced struct {
 
 const smallRead = 32 << 10 // bytes
 
-func (g *coalesced) Read(p []byte) (int, error) {
+func (g *coalescer) Read(p []byte) (int, error) {
 	if g.small && g.pause > 0 {
 		pause := unix.NsecToTimespec(g.pause.Nanoseconds())
 		_ = unix.Nanosleep(&pause, nil) //nolint:errcheck // Go's own timers may wait a millisecond; cut short by a signal it is a smaller coalesced read
@@ -111,9 +111,9 @@ func (s *kafkaStand) connectSlot(ctx context.Context, pause time.Duration) (*pgc
 		return nil, fmt.Errorf("read address of PostgreSQL: %w", err)
 	}
 	cfg.RuntimeParams["replication"] = "database"
-	cfg.RuntimeParams["wal_sender_timeout"] = "0" // it is told nothing
+	cfg.RuntimeParams["wal_sender_timeout"] = "0" // nothing is reported to it
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		return pgproto3.NewFrontend(bufio.NewReaderSize(&coalesced{from: r, pause: pause}, 256<<10), w)
+		return pgproto3.NewFrontend(bufio.NewReaderSize(&coalescer{from: r, pause: pause}, 256<<10), w)
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {

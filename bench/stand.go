@@ -28,7 +28,7 @@ type stand struct {
 	// URL of the database with the outbox table, and after initSlot the slot and the publication
 	// "bench"
 	db    string
-	watch *watcher // nil: nobody looks at the relays that are started
+	watch *watcher // nil: nobody watches the relays that are started
 	runs  int64    // numbers the runs, as a part of the events' ids
 }
 

@@ -85,7 +85,7 @@ type streaming struct {
 	to    *topic
 }
 
-// run has both stream the events of l, and checks both histories. w looks at the second relay, if
+// run has both stream the events of l, and checks both histories. w watches the second relay, if
 // there is one. What is found is the processor time of each relay per event, without its start and
 // the first moments, in which it makes what it keeps.
 func (a *abreast) run(ctx context.Context, w *watcher) (found [2]ran, err error) {

@@ -33,8 +33,8 @@ const (
 	patience   = 60 * time.Second // without a new message the run has failed
 )
 
-// watch follows the depth until it is n and returns the messages per second from the first look
-// that found some to the look that found all. failed ends it early.
+// watch follows the depth until it is n and returns the messages per second from the first poll
+// that found some to the poll that found all. failed ends it early.
 func watch(ctx context.Context, at place, n int, failed func() error) (rate float64, err error) {
 	return watchFor(ctx, patience, at, n, failed)
 }

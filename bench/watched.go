@@ -1,4 +1,4 @@
-// What it costs to be looked at: the relay's processor time per event with all that operators
+// What observation costs: the relay's processor time per event with all that operators
 // switch on, against without.
 package main
 
@@ -55,7 +55,7 @@ func watchedName(span, load string) string {
 	return "CPU of the relay per event, user and system, " + span + ", metrics of all slots scraped every second and 1 % of the events traced ÷ without: " + load
 }
 
-// watcher is what looks at a relay.
+// watcher scrapes a relay and collects its spans.
 type watcher struct {
 	env []string
 	all sync.WaitGroup
@@ -99,7 +99,7 @@ func (s *rabbitStand) watchedRabbit(ctx context.Context) ([]result, error) {
 // watchedKafka measures it on Kafka, on live rows: so many a second, in transactions of rowsPerTx.
 // A backlog shows nothing there: an event of it costs less than a microsecond, and up to half of
 // that again by how the reader's coalesced reads happen to fall. Live rows cost more or less, too,
-// by how busy the machine is; so what is compared is a relay with the one beside it.
+// by how busy the machine is; so what is compared is a relay with the one next to it.
 func (s *kafkaStand) watchedKafka(ctx context.Context, rowsPerTx, rate, pairs int) (_ []result, err error) {
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err

@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// bug is one patch file: what it breaks and who must notice, in lines "Name: value" before the diff.
+// bug is one patch file: what it breaks and which test must notice, in lines "Name: value" before
+// the diff.
 type bug struct {
 	name      string // of the file, without .patch
 	path      string // absolute

@@ -23,7 +23,8 @@ type lab struct {
 // first.
 func (l *lab) checkAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 	rep := newReport(w, len(bugs))
-	each(ctx, l.copies[:min(len(l.copies), 2)], bugs, func(dir string, b *bug) { // two at a time: compilers do not wait
+	// two at a time: compilers do not wait
+	each(ctx, l.copies[:min(len(l.copies), 2)], bugs, func(dir string, b *bug) {
 		err := planted(ctx, dir, b, func() error { return compile(ctx, dir, b.packages()) })
 		if ctx.Err() == nil {
 			rep.checked(b, err)

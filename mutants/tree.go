@@ -54,7 +54,7 @@ func gitApply(ctx context.Context, dir, patch string, flags ...string) error {
 	args := append([]string{"-c", "safe.directory=*", "apply", "--whitespace=nowarn"}, flags...)
 	cmd := exec.CommandContext(ctx, "git", append(args, patch)...)
 	cmd.Dir = dir
-	// Below a repository git apply would skip, in silence, the files that are not that repository's.
+	// Below a repository git apply would silently skip the files that are not in it.
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("git apply: %w: %s", err, bytes.TrimSpace(out))

@@ -1,5 +1,5 @@
-// This file is not part of the relay: `go run ./bench -profile` puts it beside the relay's own main
-// in a build for itself.
+// This file is not part of the relay: `go run ./bench -profile` puts it next to the relay's own
+// main in a build for itself.
 
 package main
 

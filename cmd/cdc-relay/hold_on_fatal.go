@@ -1,3 +1,5 @@
+// run --hold-on-fatal: the process stays up after the stream has ended for good.
+
 package main
 
 import (
@@ -18,9 +20,9 @@ type ending struct {
 	at   time.Time
 }
 
-// stayUp stays up after an end that only a person can fix (exit 3 or 4), until ctx is done: for
-// orchestrators that would restart the relay again and again. Meanwhile it is not ready, and
-// reports why.
+// stayUp keeps the process up until ctx is done, after an end that only a person can fix (exit 3 or
+// 4). It is for orchestrators that would restart the relay again and again. Meanwhile the relay is
+// not ready and reports why.
 func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) {
 	var stop *event.Stop
 	if !errors.As(err, &stop) || stop.Code != event.ExitOperator && stop.Code != event.ExitMapping {
@@ -31,7 +33,7 @@ func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) {
 	<-ctx.Done()
 }
 
-// show puts the end in place of the stream's phase.
+// show replaces the stream's phase with the end.
 func (e *ending) show(out *ops.Snapshot) {
 	out.Phase, out.Why, out.Reason, out.Since = ops.Stopped, e.stop.Error(), e.stop.Reason, e.at
 }

@@ -24,9 +24,8 @@ func commandLine(t *testing.T, args ...string) (code int, stdout, stderr string)
 	return code, out.String(), errs.String()
 }
 
-// elsewhere moves to an empty directory and takes away what the environment says of a
-// configuration.
-func elsewhere(t *testing.T) {
+// emptyDirectory moves to an empty directory and removes the configuration's environment variables.
+func emptyDirectory(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	for _, pair := range os.Environ() {
@@ -47,7 +46,7 @@ func writeFile(t *testing.T, name, content string) {
 }
 
 func TestUsageErrors(t *testing.T) {
-	elsewhere(t)
+	emptyDirectory(t)
 	for line, want := range map[string]string{
 		"nonsense":                          "unknown command \"nonsense\"; `cdc-relay --help` lists the commands",
 		"chek":                              "unknown command \"chek\"; there is `cdc-relay check`",
@@ -83,7 +82,7 @@ func TestUsageErrors(t *testing.T) {
 }
 
 func TestWhichConfigurationIsRead(t *testing.T) {
-	elsewhere(t)
+	emptyDirectory(t)
 	slot := func(name string) string {
 		return "source: {url: postgres://h/d, slot: " + name + "}\nsink: {stdout: {}}\n"
 	}
@@ -105,7 +104,7 @@ func TestWhichConfigurationIsRead(t *testing.T) {
 	t.Setenv("CDC_RELAY_SINK__STDOUT", "{}")
 	writeFile(t, "cdc-relay.yaml", slot("here"))
 	if got := printed(); got != "here" {
-		t.Errorf("beside ./cdc-relay.yaml the slot is %s", got)
+		t.Errorf("next to ./cdc-relay.yaml the slot is %s", got)
 	}
 	other := filepath.Join(t.TempDir(), "other.yaml")
 	writeFile(t, other, slot("named"))
@@ -124,12 +123,12 @@ func TestWhichConfigurationIsRead(t *testing.T) {
 }
 
 func TestConfigValidate(t *testing.T) {
-	elsewhere(t)
+	emptyDirectory(t)
 	writeFile(t, "cdc-relay.yaml", config.Minimal)
 	if code, stdout, stderr := commandLine(t, "config", "validate"); code != 0 || stdout != "the configuration is valid\n" || stderr != "" {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
-	writeFile(t, "cdc-relay.yaml", config.Minimal+"delivery: {windw: 5, lanes: 0}\n")
+	writeFile(t, "cdc-relay.yaml", config.Minimal+"delivery: {ordring: 5, lanes: 0}\n")
 	code, stdout, stderr := commandLine(t, "config", "validate")
 	want := `cdc-relay: the configuration cannot be used: 2 faults
   cdc-relay.yaml:3:12: delivery.ordring: unknown key, the nearest known one is delivery.ordering
@@ -172,7 +171,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// No line of a help is longer than a message may be, and no command is without one.
+// No line of a help text is longer than a message may be, and every command has one.
 func TestHelpFits(t *testing.T) {
 	root, _ := cli.NewRoot("", newRun)
 	root.InitDefaultHelpCmd()
@@ -200,7 +199,7 @@ func TestHelpFits(t *testing.T) {
 	}
 }
 
-// Every command that does something says how, with an example.
+// Every command has an example.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	root, _ := cli.NewRoot("", newRun)
 	var walk func(*cobra.Command)

@@ -1,3 +1,5 @@
+// The leader's tasks for operators: bulk jobs, the purge by age, the dead-letter mirror.
+
 package main
 
 import (
@@ -18,8 +20,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// operators are the leader's tasks besides relaying and retries: bulk jobs, the purge by age, the
-// mirror of dead letters.
+// operators are the leader's tasks other than relaying and retries: bulk jobs, the purge by age and
+// the mirror of dead letters.
 type operators struct {
 	leader *dlq.Leader
 	mirror *dlq.Mirror // nil: none is configured
@@ -43,7 +45,8 @@ func newOperators(c *config.Config, v *process, columns []string, t source.Term,
 	return o
 }
 
-// hooks are the metrics' of the line, without the mirror's copies: those are counted on their own.
+// hooks are the hooks of the line that count metrics. They leave out the mirror's copies, which are
+// counted on their own.
 func (o *operators) hooks(m *metrics.Metrics) relay.Hooks {
 	h := relay.Hooks{Confirmed: m.Confirmed, Rejected: m.Rejected, Failed: m.Failed, Unavailable: m.Unavailable}
 	if o.mirror == nil {
@@ -73,7 +76,7 @@ func mirrorRoute(m config.Mirror) event.Route {
 	return event.Route{Name: append([]byte{}, m.Exchange...), RoutingKey: append([]byte{}, m.RoutingKey...)}
 }
 
-// stop has the mirror publish nothing new; wait gives what is on its way a moment to be noted.
+// stop makes the mirror publish nothing new; wait gives copies in flight a moment to be recorded.
 func (o *operators) stop() {
 	if o.mirror != nil {
 		o.mirror.Stop()
@@ -91,7 +94,8 @@ func (o *operators) wait(ctx context.Context) {
 	}
 }
 
-// mirrorTimeout bounds what a stop waits for the mirror: what is not noted is mirrored once more.
+// mirrorTimeout bounds how long a stop waits for the mirror. A copy that is not recorded by then is
+// mirrored once more.
 const mirrorTimeout = 2 * time.Second
 
 func (o *operators) runMirror(ctx context.Context) error {

@@ -1,3 +1,5 @@
+// The command run: it wires the relay and runs it until a signal.
+
 package main
 
 import (
@@ -21,7 +23,7 @@ import (
 )
 
 func newRun(g *command.Options) *cobra.Command {
-	var hold bool
+	var holdOnFatal bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Relay until stopped",
@@ -37,13 +39,13 @@ While PostgreSQL or the broker cannot be reached, it waits and tries again.`,
 				return err
 			}
 			setGCPercent()
-			// a stdout that was closed is the sink's to report; Go would die of it without a word
+			// The sink reports a closed stdout. Without this Go would end the process silently.
 			signal.Ignore(syscall.SIGPIPE)
 			log := wiring.NewLogger(c.Log)
 			defer log.Sync() //nolint:errcheck // stderr cannot be synced everywhere, and nobody is left to report it to
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
 			defer stop()
-			if err := run(reading, draining, c, g.Build, log, hold); err != nil {
+			if err := run(reading, draining, c, g.Build, log, holdOnFatal); err != nil {
 				wiring.Unsampled(log).Error("stopped", zap.Error(err), zap.Int("exit", command.ExitCode(err, true)))
 				return command.Logged{Err: err}
 			}
@@ -51,21 +53,21 @@ While PostgreSQL or the broker cannot be reached, it waits and tries again.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&hold, "hold-on-fatal", false, "instead of exit 3 or 4, stay up as not ready and report the reason")
+	cmd.Flags().BoolVar(&holdOnFatal, "hold-on-fatal", false, "instead of exit 3 or 4, stay up as not ready and report the reason")
 	return cmd
 }
 
-// setGCPercent trades a little processor time for memory: the live heap is the in-flight budget and
-// the broker's buffers, and garbage may come to half of that instead of all of it. GOGC, when set,
-// is obeyed.
+// setGCPercent trades a little processor time for memory. The live heap is the in-flight budget and
+// the broker's buffers; garbage may grow to half of that instead of all of it. GOGC, when set,
+// wins.
 func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
 }
 
-// untilSignalled gives two contexts: the first signal ends reading, the second draining too. A
-// third is no longer caught, so that it ends the process whatever hangs.
+// untilSignalled returns two contexts: the first signal ends reading, the second ends draining too.
+// A third signal is no longer caught, so it ends the process whatever hangs.
 func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining context.Context, stop func()) {
 	reading, endReading := context.WithCancel(ctx)
 	draining, endDraining := context.WithCancel(context.WithoutCancel(ctx))
@@ -91,9 +93,9 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 	}
 }
 
-// run wires the parts and keeps them until the stream ends: it is the one that knows when
-// everything is finished.
-func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, hold bool) error {
+// run wires the parts and runs them until the stream ends: the stream knows when everything is
+// finished.
+func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, holdOnFatal bool) error {
 	v := newProcess(c, b)
 	tracer := newTracer(c, v.build.Version, log)
 	out, columns, err := wiring.OpenSink(c, log, v.metrics, traceparentsOf(tracer))
@@ -137,7 +139,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	defer stopReading()
 	draining, stopDraining := context.WithCancel(draining)
 	defer stopDraining()
-	// A sink that can never work ends the relay. Then nothing is confirmed any more, and a stop has
+	// A sink that can never work ends the relay. Nothing is confirmed after that, so a stop has
 	// nothing to wait for.
 	context.AfterFunc(ctx, func() {
 		stopReading()
@@ -155,7 +157,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 		defer cancel()
 		err := v.stream.Run(reading, draining)
 		manager.setEnded(err)
-		if hold {
+		if holdOnFatal {
 			v.stayUp(reading, err, log)
 		}
 		return err

@@ -1,3 +1,5 @@
+// The snapshot of all running parts, for the admin server.
+
 package main
 
 import (
@@ -25,7 +27,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// process is what the admin server sees of the running parts: it gathers their snapshots into one.
+// process is the running relay. It combines the snapshots of its parts into one for the admin
+// server.
 type process struct {
 	slot     string
 	build    command.Build
@@ -82,13 +85,13 @@ func (v *process) snapshot() ops.Snapshot {
 	for _, other := range s.OtherSlots {
 		out.OtherSlots = append(out.OtherSlots, wiring.SlotSnapshot(other.Name, other))
 	}
-	var accused []ops.Paused
-	out.Sink, accused = wiring.SinkState(v.sink)
+	var pausedBySink []ops.Paused
+	out.Sink, pausedBySink = wiring.SinkState(v.sink)
 	if l := v.line.Load(); l != nil && s.Phase != survey.Standby {
 		addLine(&out, l.Snapshot())
 		addRetryTable(&out, l.retryTable.Snapshot())
 	}
-	addPaused(&out, accused)
+	addPaused(&out, pausedBySink)
 	if e := v.ended.Load(); e != nil {
 		e.show(&out)
 	}
@@ -103,15 +106,15 @@ func addLine(out *ops.Snapshot, l relay.Snapshot) {
 	}
 }
 
-// addPaused adds what the sink sends nothing to, and the line does not know to be paused: a line
-// forgets it with its term, and opens at the confirm of a row, which may come before the sink looks
-// again. The longest come first.
-func addPaused(out *ops.Snapshot, accused []ops.Paused) {
+// addPaused adds destinations that only the sink knows to be paused. The line forgets a pause with
+// its term and ends it when a retried row is confirmed, which may be before the sink checks again.
+// The longest pauses come first.
+func addPaused(out *ops.Snapshot, pausedBySink []ops.Paused) {
 	named := make(map[string]bool, len(out.Paused))
 	for _, p := range out.Paused {
 		named[p.Destination] = true
 	}
-	for _, p := range accused {
+	for _, p := range pausedBySink {
 		if !named[p.Destination] {
 			out.Paused = append(out.Paused, p)
 		}

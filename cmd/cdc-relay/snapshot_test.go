@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// What the line has paused is named, and what only the sink says; each once, the longest first.
+// Destinations paused by the line and by the sink are listed, each once, the longest first.
 func TestPausedOfLineAndSink(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	at := func(destination string, minutes int) ops.Paused {

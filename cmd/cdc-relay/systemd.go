@@ -1,3 +1,5 @@
+// Notifications to systemd: ready, state, watchdog.
+
 package main
 
 import (
@@ -26,10 +28,10 @@ const (
 )
 
 // systemd reports to the service manager what the relay does, for Type=notify and WatchdogSec.
-// Where there is none, it does nothing.
+// Without a service manager it does nothing.
 //
 // Ready means that the process is up and answers /healthz: a standby, or a relay that waits for a
-// server, is as ready as can be, and must not be ended by a timeout of its start.
+// server, is as ready as can be, and a start timeout must not end it.
 type systemd struct {
 	grace  time.Duration
 	status func() ops.Status
@@ -39,7 +41,7 @@ type systemd struct {
 	ended atomic.Pointer[string] // why relaying has ended
 
 	lastState    string // the state that was reported last
-	notifyFailed bool   // the last message did not go
+	notifyFailed bool   // the last message could not be sent
 	unhealthy    bool   // the watchdog was not fed last time
 }
 
@@ -51,7 +53,7 @@ func (s *systemd) setEnded(err error) {
 	}
 }
 
-// Run reports the state until ctx is done, and from the end of reading on that the relay is
+// Run reports the state until ctx is done. Once reading has ended it reports that the relay is
 // stopping.
 func (s *systemd) Run(ctx, reading context.Context) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
@@ -99,8 +101,8 @@ func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 			s.notify(daemon.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (s.grace+stopMargin).Microseconds()), s.state())
 		case <-tick.C:
 			s.notify(s.state())
-			// a relay that was frozen is well again in a moment, and the next feed may be too late
-			// for it
+			// a relay that was frozen recovers in a moment, and the next regular feed may be too
+			// late
 			if s.unhealthy {
 				s.feed()
 			}
@@ -124,8 +126,8 @@ func (s *systemd) state() string {
 	return line
 }
 
-// feed lets a relay run on in which nothing is stuck. One that is not fed is ended by SIGABRT, upon
-// which it prints where every goroutine is, and restarted.
+// feed feeds the watchdog unless a loop is stuck. systemd ends a relay that is not fed with
+// SIGABRT, upon which it prints where every goroutine is, and restarts it.
 func (s *systemd) feed() {
 	h := s.health()
 	if !h.Healthy && !s.unhealthy {

@@ -35,8 +35,8 @@ func listener(t *testing.T) *net.UnixConn {
 	return conn
 }
 
-// told reads until a message has the line.
-func told(t *testing.T, conn *net.UnixConn, line string) {
+// waitForLine reads until a message has the line.
+func waitForLine(t *testing.T, conn *net.UnixConn, line string) {
 	t.Helper()
 	buf := make([]byte, 4096)
 	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -53,7 +53,7 @@ func told(t *testing.T, conn *net.UnixConn, line string) {
 	}
 }
 
-// The watchdog is fed while nothing is stuck, not while something is, and again when it goes on.
+// The watchdog is fed while nothing is stuck, not while something is, and again when it continues.
 func TestWatchdogIsFedInHealthAlone(t *testing.T) {
 	conn := listener(t)
 	t.Setenv("WATCHDOG_USEC", "4000")
@@ -78,9 +78,9 @@ func TestWatchdogIsFedInHealthAlone(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, reading) }()
 
-	told(t, conn, "STATUS=broker down: no route?")
+	waitForLine(t, conn, "STATUS=broker down: no route?")
 	<-asked
-	told(t, conn, "WATCHDOG=1")
+	waitForLine(t, conn, "WATCHDOG=1")
 	stuck.Store(true)
 	for range 3 {
 		for is := range asked { // the question before was answered, and what came of it was sent
@@ -98,23 +98,23 @@ func TestWatchdogIsFedInHealthAlone(t *testing.T) {
 	stuck.Store(false)
 	for <-asked {
 	}
-	told(t, conn, "WATCHDOG=1")
+	waitForLine(t, conn, "WATCHDOG=1")
 	go func() {
 		for range asked {
 		}
 	}()
 	stopReading()
-	told(t, conn, "EXTEND_TIMEOUT_USEC=3615000000")
+	waitForLine(t, conn, "EXTEND_TIMEOUT_USEC=3615000000")
 	s.setEnded(errors.New("slot gone"))
 	cancel()
-	told(t, conn, "STATUS=stopped: slot gone")
+	waitForLine(t, conn, "STATUS=stopped: slot gone")
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
 
-// A relay that was stuck for a moment is fed as soon as it is well: the next time that is due may
-// be too late.
+// A relay that was stuck for a moment is fed as soon as it recovers: the next regular feed may be
+// too late.
 func TestWatchdogIsFedOnceWellAgain(t *testing.T) {
 	conn := listener(t)
 	t.Setenv("WATCHDOG_USEC", "86400000000") // fed every twelve hours
@@ -130,7 +130,7 @@ func TestWatchdogIsFedOnceWellAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, ctx) }()
-	told(t, conn, "WATCHDOG=1")
+	waitForLine(t, conn, "WATCHDOG=1")
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -155,7 +155,7 @@ func drain(t *testing.T, conn *net.UnixConn) (fed int) {
 	}
 }
 
-// Somebody who does not read what he is told does not keep the relay from ending.
+// A service manager that does not read its messages does not keep the relay from ending.
 func TestServiceManagerThatDoesNotListen(t *testing.T) {
 	conn := listener(t)
 	full, err := net.DialUnix("unixgram", nil, conn.LocalAddr().(*net.UnixAddr))

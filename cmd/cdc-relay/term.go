@@ -1,3 +1,5 @@
+// What a leader runs during one term: the line, the retry table, operators' tasks.
+
 package main
 
 import (
@@ -21,14 +23,15 @@ import (
 // term is what a leader runs in one term: the line of lanes, the retries, and operators' tasks.
 type term struct {
 	*relay.Line
-	retryTable *retry.RetryTable
+	retryTable *retry.Table
 	operators  *operators
 	stopping   atomic.Bool
 }
 
 var _ source.Line = (*term)(nil)
 
-// newTerm makes the line of a term, with what the retry table's tables hold counted in it.
+// newTerm creates the line of a term and counts into it the deferred rows and the dead letters that
+// block their group.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
 	cfg := retryTableConfig(c, v, columns, t, log)
 	retries, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
@@ -46,7 +49,7 @@ func newTerm(ctx context.Context, c *config.Config, v *process, columns []string
 	return l, nil
 }
 
-// retryTableConfig is the retry table of one term.
+// retryTableConfig configures the retry table for one term.
 func retryTableConfig(c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) retry.Config {
 	scope := scopes[c.Delivery.Ordering]
 	return retry.Config{
@@ -68,7 +71,7 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 	}
 }
 
-// scopes are what is kept in order, by delivery.ordering.
+// scopes says what is kept in order, by delivery.ordering.
 var scopes = map[string]store.Scope{
 	config.OrderingKey:       store.PerKey,
 	config.OrderingPipelined: store.PerKey,
@@ -80,7 +83,7 @@ func blocksOnDeadLetter(c *config.Config) bool {
 	return c.DeadLetters.OnDeadLetter == config.DeadLetterBlock
 }
 
-// Run runs both until ctx is done. An error of one, a newer leader, ends the other.
+// Run runs all of them until ctx is done. An error of one, such as a newer leader, ends the others.
 func (l *term) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.Line.Run(ctx) })
@@ -90,8 +93,8 @@ func (l *term) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Stopping ends what could go on for ever: rows that are fed, and events that wait in memory for
-// their rows to be gone.
+// Stopping ends what could take forever: feeding rows, and events that wait in memory until their
+// group's rows are gone.
 func (l *term) Stopping() {
 	l.stopping.Store(true)
 	l.operators.stop()
@@ -99,8 +102,8 @@ func (l *term) Stopping() {
 	l.Line.Stopping()
 }
 
-// WaitSettled waits, once the line is stopping, for the end of the rows too that are in the lanes:
-// a clean stop repeats nothing.
+// WaitSettled waits until the line has settled and, once it is stopping, until the rows in its
+// lanes have ended too: a clean stop repeats nothing.
 func (l *term) WaitSettled(ctx context.Context) error {
 	if err := l.Line.WaitSettled(ctx); err != nil || !l.stopping.Load() {
 		return err

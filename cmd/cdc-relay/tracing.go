@@ -1,3 +1,5 @@
+// Tracing, connected to the sink and to the hooks of line and retry table.
+
 package main
 
 import (
@@ -15,13 +17,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// newTracer is what the environment asks for; nil: no traces.
+// newTracer creates the tracer that the environment asks for; nil: no traces.
 func newTracer(c *config.Config, version string, log *zap.Logger) *tracing.Tracer {
 	driver := wiring.DriverOf(c)
 	return tracing.New(tracing.Config{Version: version, Slot: c.Source.Slot, System: driver.Kind, Operation: driver.Operation, Log: log})
 }
 
-// traceparentsOf is what messages carry with this tracer.
+// traceparentsOf returns the traceparents that messages carry with this tracer.
 func traceparentsOf(t *tracing.Tracer) wiring.Traceparents {
 	if t == nil {
 		return nil
@@ -29,7 +31,7 @@ func traceparentsOf(t *tracing.Tracer) wiring.Traceparents {
 	return t.Traceparent
 }
 
-// trace joins a tracer, which may be nil, to the sink, and its counts to the metrics.
+// trace connects a tracer, which may be nil, to the sink, and its counts to the metrics.
 func (v *process) trace(t *tracing.Tracer) {
 	v.tracer = t
 	if t != nil {
@@ -52,8 +54,8 @@ func (v *process) traced(h relay.Hooks) relay.Hooks {
 	return h
 }
 
-// tracedRetryTable adds the spans of dead letters to the hooks of the retry table. The attempt that
-// was the last is no retry.
+// tracedRetryTable adds the spans of dead letters to the hooks of the retry table. The first
+// attempt does not count as a retry.
 func (v *process) tracedRetryTable(h retry.Hooks) retry.Hooks {
 	if t := v.tracer; t != nil {
 		h.DeadLettered = func(ev *event.Event, reason sink.Reason, attempts int) {

@@ -1,3 +1,5 @@
+// The loops that /healthz watches.
+
 package main
 
 import (
@@ -6,17 +8,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// watchdog are the loops besides the reporter that /healthz watches: those that only query the
-// database, each query with a timeout of its own on our side. Whatever the database does, they come
-// round. The reader waits for room in the in-flight budget and a lane waits for the broker, for as
-// long as these like, so of them nobody can say that they are stuck.
+// watchdog has a heartbeat for each loop that /healthz watches in addition to the reporter. They
+// only query the database, each query with a timeout on our side, so whatever the database does
+// they make progress. The reader and the lanes are not among them: the reader waits for room in the
+// in-flight budget and a lane for the broker, without a bound, so waiting does not mean that they
+// are stuck.
 type watchdog struct {
 	monitor, flushLimit, writer, feeder, stats, jobs, mirror *ops.Heartbeat
 }
 
-// watchdogTimeout is how long one of them may take for a thing that it has begun. That is a few
-// statements, of 20 s each at the most, perhaps behind another that has to end first. A false alarm
-// restarts a healthy relay, which is worse than a late one.
+// watchdogTimeout is how long a loop may take for one piece of work: a few statements of at most
+// 20 s each, perhaps after another that has to end first. A false alarm restarts a healthy relay,
+// which is worse than a late alarm.
 const watchdogTimeout = 5 * time.Minute
 
 func newWatchdog(bound time.Duration) watchdog {

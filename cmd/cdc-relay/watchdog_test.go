@@ -14,7 +14,7 @@ import (
 
 // Each loop of the retry table is watched under its own name, and /healthz asks for it.
 func TestLoopsAreWatched(t *testing.T) {
-	elsewhere(t)
+	emptyDirectory(t)
 	c, err := config.Load("", []string{"CDC_RELAY_SOURCE__URL=postgres://h/d", "CDC_RELAY_SINK__STDOUT={}"})
 	if err != nil {
 		t.Fatal(err)

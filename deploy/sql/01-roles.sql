@@ -2,7 +2,7 @@
 --
 --   psql shop -f deploy/sql/01-roles.sql -f deploy/sql/02-relay.sql -f deploy/sql/03-operator.sql -f deploy/sql/04-monitor.sql
 --
--- 02 is for an empty place; `cdc-relay init --outbox-table --url ... --role relay` does the same, and may be run again.
+-- 02 is for a database without a relay; `cdc-relay init --outbox-table --url ... --role relay` does the same, and may be run again.
 -- On managed services REPLICATION is given otherwise: docs/managed.md.
 
 -- The relay logs in as this one: it replicates, and may do what 02-relay.sql grants.
@@ -11,5 +11,5 @@ CREATE ROLE relay LOGIN REPLICATION;
 -- People who look after deferred events and dead letters get it by GRANT relay_operator TO ann.
 CREATE ROLE relay_operator NOLOGIN;
 
--- Monitoring that may look and see no payload, key or id gets it by GRANT relay_monitor TO exporter.
+-- Monitoring, which may not see payloads, keys or ids, gets it by GRANT relay_monitor TO exporter.
 CREATE ROLE relay_monitor NOLOGIN;

@@ -33,27 +33,27 @@ CREATE TABLE cdc_relay.slots (
 COMMENT ON TABLE  cdc_relay.slots IS 'One row per replication slot of a cdc-relay. Written when the slot is created or adopted, by a new leader, and when a table is added.';
 COMMENT ON COLUMN cdc_relay.slots.system_id   IS 'system identifier of the cluster the slot was created in (IDENTIFY_SYSTEM)';
 COMMENT ON COLUMN cdc_relay.slots.timeline    IS 'timeline of that cluster; another one means a restore or a promoted standby';
-COMMENT ON COLUMN cdc_relay.slots.publication IS 'the publication the slot is read with; positions of events depend on it';
-COMMENT ON COLUMN cdc_relay.slots.state       IS 'creating: not to be used yet. ready. adopt: set by an operator, accepts the slot as it is now';
+COMMENT ON COLUMN cdc_relay.slots.publication IS 'the publication the slot is read with; the positions of events depend on it';
+COMMENT ON COLUMN cdc_relay.slots.state       IS 'creating: not usable yet. ready. adopt: set by an operator to accept the slot as it is now';
 COMMENT ON COLUMN cdc_relay.slots.incarnation IS 'raised each time the slot is created or adopted';
-COMMENT ON COLUMN cdc_relay.slots.epoch       IS 'raised by each new leader; a former leader''s statements find another number and change nothing';
+COMMENT ON COLUMN cdc_relay.slots.epoch       IS 'raised by each new leader; statements of a former leader no longer match it and change nothing';
 COMMENT ON COLUMN cdc_relay.slots.leader      IS 'host and process id of the current leader, for people';
 COMMENT ON COLUMN cdc_relay.slots.sends       IS 'OID and version (xmin) of the publication, per table its OID, those of its memberships, and those of tables that had its name; another publication, version, table or membership means that rows were not sent for a time';
 
 CREATE TABLE cdc_relay.progress (
-    slot     name PRIMARY KEY,
-    flush limit  pg_lsn NOT NULL,
-    reported pg_lsn NOT NULL,
-    good     pg_lsn NOT NULL,
-    at       timestamptz NOT NULL DEFAULT now()
+    slot          name PRIMARY KEY,
+    max_flush_lsn pg_lsn NOT NULL,
+    reported      pg_lsn NOT NULL,
+    good          pg_lsn NOT NULL,
+    at            timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE  cdc_relay.progress IS 'How far the relay of a slot may have reported. A slot beyond the flush limit is not the one we left.';
-COMMENT ON COLUMN cdc_relay.progress.flush limit  IS 'no position above it was ever reported to the slot; raised durably before it is used';
-COMMENT ON COLUMN cdc_relay.progress.reported IS 'the position reported when the row was written last';
-COMMENT ON COLUMN cdc_relay.progress.good     IS 'publication and tables were found in order up to it; rows after it may be missing should they not be any more';
+COMMENT ON TABLE  cdc_relay.progress IS 'How far the relay of a slot may have reported. A slot above the flush limit was re-created or moved.';
+COMMENT ON COLUMN cdc_relay.progress.max_flush_lsn IS 'the flush limit: no position above it was ever reported to the slot; raised durably before a report uses it';
+COMMENT ON COLUMN cdc_relay.progress.reported      IS 'the position reported when the row was written last';
+COMMENT ON COLUMN cdc_relay.progress.good          IS 'publication and tables were last checked and in order at this position; if a later check fails, rows after it may be missing';
 INSERT INTO cdc_relay.migration (version) VALUES (1);
 
--- The retry table: events that could not be published when their turn came, and what operators ask to be done with them.
+-- The retry table, the dead letters, and the requests of operators about them.
 --
 -- What came from outside (ids, keys, payloads, names of exchanges) is bytea, NULL and empty kept apart: a text column
 -- refuses a NUL byte, and a database of another encoding refuses more.
@@ -64,75 +64,75 @@ CREATE SEQUENCE cdc_relay.row_number AS bigint INCREMENT BY 1000;
 COMMENT ON SEQUENCE cdc_relay.row_number IS 'Numbers (n) of rows in retry and dead_letter: each nextval leases it and the 999 after it to a leader.';
 
 CREATE TABLE cdc_relay.retry (
-    slot            text COLLATE "C" NOT NULL,
-    system_id       text COLLATE "C" NOT NULL,
-    incarnation     bigint NOT NULL,
-    commit_lsn      pg_lsn NOT NULL,
-    idx             bigint NOT NULL,
-    n               bigint NOT NULL,
-    ordering group           bigint NOT NULL,
-    unit            bigint NOT NULL,
-    dest            bigint NOT NULL,
-    hash            bigint NOT NULL,
-    keyed           boolean NOT NULL,
-    ordered         boolean NOT NULL,
-    attempts        integer NOT NULL,
-    bytes           bigint NOT NULL,
-    deferred_at       timestamptz NOT NULL DEFAULT now(),
-    next_attempt    timestamptz,
-    first_failed_at timestamptz,
-    failed_at       timestamptz,
-    class           text COLLATE "C" NOT NULL,
-    reason          text COLLATE "C" NOT NULL,
-    error           text COLLATE "C" NOT NULL,
-    destination     text NOT NULL,
-    route_name      bytea,
-    routing_key     bytea,
-    commit_time     timestamptz NOT NULL,
-    event_time      timestamptz NOT NULL,
-    id              bytea,
-    aggregate       bytea,
-    key             bytea,
-    type            bytea,
-    payload_kind    smallint NOT NULL,
-    payload         bytea,
-    traceparent     bytea,
-    headers         bytea,
-    columns         bytea,
-    fault           bytea,
-    raw             bytea,
+    slot               text COLLATE "C" NOT NULL,
+    system_id          text COLLATE "C" NOT NULL,
+    incarnation        bigint NOT NULL,
+    commit_lsn         pg_lsn NOT NULL,
+    idx                bigint NOT NULL,
+    n                  bigint NOT NULL,
+    ordering_group     bigint NOT NULL,
+    exchange_or_topic  bigint NOT NULL,
+    dest               bigint NOT NULL,
+    hash               bigint NOT NULL,
+    keyed              boolean NOT NULL,
+    ordered            boolean NOT NULL,
+    attempts           integer NOT NULL,
+    bytes              bigint NOT NULL,
+    deferred_at        timestamptz NOT NULL DEFAULT now(),
+    next_attempt       timestamptz,
+    first_failed_at    timestamptz,
+    failed_at          timestamptz,
+    class              text COLLATE "C" NOT NULL,
+    reason             text COLLATE "C" NOT NULL,
+    error              text COLLATE "C" NOT NULL,
+    destination        text NOT NULL,
+    route_name         bytea,
+    routing_key        bytea,
+    commit_time        timestamptz NOT NULL,
+    event_time         timestamptz NOT NULL,
+    id                 bytea,
+    aggregate          bytea,
+    key                bytea,
+    type               bytea,
+    payload_kind       smallint NOT NULL,
+    payload            bytea,
+    traceparent        bytea,
+    headers            bytea,
+    columns            bytea,
+    fault              bytea,
+    raw                bytea,
     PRIMARY KEY (slot, system_id, incarnation, commit_lsn, idx)
 ) WITH (toast_tuple_target = 128, autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_scale_factor = 0.02);
 CREATE UNIQUE INDEX retry_n     ON cdc_relay.retry (n);
-CREATE        INDEX retry_group ON cdc_relay.retry (slot, ordering group, incarnation, commit_lsn, idx);
-CREATE        INDEX retry_dest  ON cdc_relay.retry (slot, unit, dest, incarnation, commit_lsn, idx);
+CREATE        INDEX retry_group ON cdc_relay.retry (slot, ordering_group, incarnation, commit_lsn, idx);
+CREATE        INDEX retry_dest  ON cdc_relay.retry (slot, exchange_or_topic, dest, incarnation, commit_lsn, idx);
 CREATE        INDEX retry_due   ON cdc_relay.retry (slot, next_attempt) WHERE next_attempt IS NOT NULL;
-COMMENT ON TABLE  cdc_relay.retry IS 'Events that wait: refused ones, those behind them, and those whose destination is paused. Rows of another slot or system_id (a copy of the database) are not touched.';
-COMMENT ON COLUMN cdc_relay.retry.system_id       IS 'of the cluster the event was committed in: in a copy of the database its rows are another system''s, and are not sent';
-COMMENT ON COLUMN cdc_relay.retry.incarnation     IS 'of the slot the event was read from; with commit_lsn and idx its position';
-COMMENT ON COLUMN cdc_relay.retry.commit_lsn      IS 'commit LSN of the transaction';
-COMMENT ON COLUMN cdc_relay.retry.idx             IS 'index of the event in its transaction';
-COMMENT ON COLUMN cdc_relay.retry.n               IS 'the row''s number: its version for the relay, its name for people; kept when it becomes a dead letter';
-COMMENT ON COLUMN cdc_relay.retry.ordering group           IS 'rows of an ordering group are sent in order of position; made of hash and unit (delivery.ordering commit: of unit; none: of position and unit)';
-COMMENT ON COLUMN cdc_relay.retry.unit            IS 'digest of the exchange or topic';
-COMMENT ON COLUMN cdc_relay.retry.dest            IS 'digest of exchange and routing key, or of topic and partition';
-COMMENT ON COLUMN cdc_relay.retry.hash            IS 'digest of aggregate and key; of the position when the event has no key';
-COMMENT ON COLUMN cdc_relay.retry.keyed           IS 'the event has an ordering key';
-COMMENT ON COLUMN cdc_relay.retry.ordered         IS 'later events of its ordering group wait for it';
-COMMENT ON COLUMN cdc_relay.retry.attempts        IS 'refusals that count against retry.max_attempts';
-COMMENT ON COLUMN cdc_relay.retry.bytes           IS 'size of the event';
-COMMENT ON COLUMN cdc_relay.retry.next_attempt    IS 'of the first row of an ordering group, when it was refused; NULL: when its destination is open';
-COMMENT ON COLUMN cdc_relay.retry.class           IS 'of the last refusal: destination, transient, permanent; empty: it was never refused';
-COMMENT ON COLUMN cdc_relay.retry.reason          IS 'of the last refusal, as in outbox_rejections_total';
-COMMENT ON COLUMN cdc_relay.retry.error           IS 'text of the last refusal, # for each number and UUID in it; empty: it was never refused';
-COMMENT ON COLUMN cdc_relay.retry.destination     IS 'what the last refusal accused, or where the event was going';
-COMMENT ON COLUMN cdc_relay.retry.route_name      IS 'exchange or topic it goes to, whatever the configuration says now; NULL: the template had no value';
-COMMENT ON COLUMN cdc_relay.retry.routing_key     IS 'routing key it goes with';
-COMMENT ON COLUMN cdc_relay.retry.event_time      IS 'the timestamp column, else commit_time';
-COMMENT ON COLUMN cdc_relay.retry.payload_kind    IS '0 json, 1 text, 2 bytea';
-COMMENT ON COLUMN cdc_relay.retry.columns         IS 'extra columns: per column the length of its name, the name, the length of its value + 1 (0: NULL), the value; lengths as unsigned LEB128';
-COMMENT ON COLUMN cdc_relay.retry.fault           IS 'why the row of the outbox could not be relayed as configured';
-COMMENT ON COLUMN cdc_relay.retry.raw             IS 'with fault: the whole row';
+COMMENT ON TABLE  cdc_relay.retry IS 'Deferred events: refused ones, those behind them in their ordering group, and those whose destination is paused. Rows of another slot or system_id (a copy of the database) are not touched.';
+COMMENT ON COLUMN cdc_relay.retry.system_id                IS 'of the cluster the event was committed in; in a copy of the database such rows belong to another system and are not sent';
+COMMENT ON COLUMN cdc_relay.retry.incarnation              IS 'of the slot the event was read from; with commit_lsn and idx its position';
+COMMENT ON COLUMN cdc_relay.retry.commit_lsn               IS 'commit LSN of the transaction';
+COMMENT ON COLUMN cdc_relay.retry.idx                      IS 'index of the event in its transaction';
+COMMENT ON COLUMN cdc_relay.retry.n                        IS 'the row''s number: its version for the relay, its name for people; kept when it becomes a dead letter';
+COMMENT ON COLUMN cdc_relay.retry.ordering_group           IS 'digest of the ordering group, whose rows are sent in order of position: of hash and exchange or topic (delivery.ordering commit: of exchange or topic alone; none: of position and exchange or topic)';
+COMMENT ON COLUMN cdc_relay.retry.exchange_or_topic        IS 'digest of the exchange or topic';
+COMMENT ON COLUMN cdc_relay.retry.dest                     IS 'digest of exchange and routing key, or of topic and partition';
+COMMENT ON COLUMN cdc_relay.retry.hash                     IS 'digest of aggregate and key; of the position when the event has no key';
+COMMENT ON COLUMN cdc_relay.retry.keyed                    IS 'the event has an ordering key';
+COMMENT ON COLUMN cdc_relay.retry.ordered                  IS 'later events of its ordering group wait for it';
+COMMENT ON COLUMN cdc_relay.retry.attempts                 IS 'refusals that count against retry.max_attempts';
+COMMENT ON COLUMN cdc_relay.retry.bytes                    IS 'size of the event';
+COMMENT ON COLUMN cdc_relay.retry.next_attempt             IS 'when the first row of an ordering group is tried again, if it was refused; NULL: as soon as its destination is no longer paused';
+COMMENT ON COLUMN cdc_relay.retry.class                    IS 'of the last refusal: destination, transient, permanent; empty: it was never refused';
+COMMENT ON COLUMN cdc_relay.retry.reason                   IS 'of the last refusal, as in outbox_rejections_total';
+COMMENT ON COLUMN cdc_relay.retry.error                    IS 'error text of the last refusal, with # for each number and UUID; empty: it was never refused';
+COMMENT ON COLUMN cdc_relay.retry.destination              IS 'what the last refusal was about, or where the event was going';
+COMMENT ON COLUMN cdc_relay.retry.route_name               IS 'exchange or topic it goes to, decided when it was deferred; NULL: the template had no value';
+COMMENT ON COLUMN cdc_relay.retry.routing_key              IS 'routing key it goes with';
+COMMENT ON COLUMN cdc_relay.retry.event_time               IS 'the timestamp column, else commit_time';
+COMMENT ON COLUMN cdc_relay.retry.payload_kind             IS '0 json, 1 text, 2 bytea';
+COMMENT ON COLUMN cdc_relay.retry.columns                  IS 'extra columns: per column the length of its name, the name, the length of its value + 1 (0: NULL), the value; lengths as unsigned LEB128';
+COMMENT ON COLUMN cdc_relay.retry.fault                    IS 'why the row of the outbox could not be relayed as configured';
+COMMENT ON COLUMN cdc_relay.retry.raw                      IS 'with fault: the whole row';
 
 CREATE TABLE cdc_relay.dead_letter (
     slot               text COLLATE "C" NOT NULL,
@@ -141,15 +141,15 @@ CREATE TABLE cdc_relay.dead_letter (
     commit_lsn         pg_lsn NOT NULL,
     idx                bigint NOT NULL,
     n                  bigint NOT NULL,
-    ordering group              bigint NOT NULL,
-    unit               bigint NOT NULL,
+    ordering_group     bigint NOT NULL,
+    exchange_or_topic  bigint NOT NULL,
     dest               bigint NOT NULL,
     hash               bigint NOT NULL,
     keyed              boolean NOT NULL,
     ordered            boolean NOT NULL,
     attempts           integer NOT NULL,
     bytes              bigint NOT NULL,
-    deferred_at          timestamptz NOT NULL,
+    deferred_at        timestamptz NOT NULL,
     first_failed_at    timestamptz,
     failed_at          timestamptz,
     died_at            timestamptz NOT NULL DEFAULT now(),
@@ -178,12 +178,12 @@ CREATE TABLE cdc_relay.dead_letter (
     raw                bytea,
     PRIMARY KEY (slot, system_id, incarnation, commit_lsn, idx)
 ) WITH (toast_tuple_target = 128);
--- A list is newest first, ORDER BY died_at DESC, n DESC, and each index of a list ends in that order: a page costs as little as
--- it is long, whether many rows match or none. (died_at, n) of its last row is where the next page begins.
+-- Lists are newest first, ORDER BY died_at DESC, n DESC, and each index of a list ends in that order: the cost of a page
+-- depends on its length, not on how many rows match. The next page begins after (died_at, n) of the last row.
 --
--- dead_letter_state serves four lists, of all rows, of a state, of a class and of a reason: there are few combinations, so that
--- a list takes a page of each (internal/dlq/list.go). So does a list by error text, of each text: # for numbers makes them few.
--- An id, key or name may be longer than an index entry: its first 200 bytes are indexed, and a list compares the whole as well.
+-- dead_letter_state serves four lists: of all rows, of a state, of a class and of a reason. There are few combinations, so a
+-- list reads one page of each (internal/dlq/list.go). A list by error text does the same per text: # for numbers keeps them few.
+-- An id, key or name may be longer than an index entry: the first 200 bytes are indexed, and a list compares the whole too.
 CREATE UNIQUE INDEX dead_letter_n           ON cdc_relay.dead_letter (n);
 CREATE        INDEX dead_letter_state       ON cdc_relay.dead_letter (slot, state, class, reason, died_at DESC, n DESC);
 CREATE        INDEX dead_letter_error       ON cdc_relay.dead_letter (slot, error, died_at DESC, n DESC);
@@ -193,11 +193,11 @@ CREATE        INDEX dead_letter_aggregate   ON cdc_relay.dead_letter (slot, subs
 CREATE        INDEX dead_letter_type        ON cdc_relay.dead_letter (slot, substring(type, 1, 200), died_at DESC, n DESC);
 CREATE        INDEX dead_letter_name        ON cdc_relay.dead_letter (slot, substring(route_name, 1, 200), died_at DESC, n DESC);
 CREATE        INDEX dead_letter_destination ON cdc_relay.dead_letter (slot, substring(CASE WHEN routing_key IS NULL THEN route_name ELSE route_name || '/'::bytea || routing_key END, 1, 200), died_at DESC, n DESC);
-CREATE        INDEX dead_letter_group       ON cdc_relay.dead_letter (slot, ordering group) WHERE state = 'open';
+CREATE        INDEX dead_letter_group       ON cdc_relay.dead_letter (slot, ordering_group) WHERE state = 'open';
 CREATE        INDEX dead_letter_closed      ON cdc_relay.dead_letter (slot, closed_at) WHERE state IN ('replayed', 'discarded');
 CREATE        INDEX dead_letter_unmirrored  ON cdc_relay.dead_letter (slot, n) WHERE mirrored_at IS NULL AND state <> 'purged';
-COMMENT ON TABLE  cdc_relay.dead_letter IS 'Events that were given up. Columns that retry has too mean the same.';
-COMMENT ON COLUMN cdc_relay.dead_letter.deferred_at          IS 'when the event came to the retry table';
+COMMENT ON TABLE  cdc_relay.dead_letter IS 'Events that the relay gave up on. Columns with a name from retry have the same meaning.';
+COMMENT ON COLUMN cdc_relay.dead_letter.deferred_at        IS 'when the event was deferred';
 COMMENT ON COLUMN cdc_relay.dead_letter.died_at            IS 'when it became a dead letter';
 COMMENT ON COLUMN cdc_relay.dead_letter.closed_at          IS 'when it was replayed, discarded or purged';
 COMMENT ON COLUMN cdc_relay.dead_letter.mirrored_at        IS 'when the mirror''s broker confirmed it';
@@ -205,108 +205,108 @@ COMMENT ON COLUMN cdc_relay.dead_letter.redacted_at        IS 'when its contents
 COMMENT ON COLUMN cdc_relay.dead_letter.state              IS 'open; replayed; discarded; purged: emptied, only the position stays until the slot cannot send the event again';
 
 CREATE TABLE cdc_relay.request (
-    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    slot        text COLLATE "C" NOT NULL,
-    system_id   text COLLATE "C" NOT NULL,
-    kind        text COLLATE "C" NOT NULL CHECK (kind IN ('replay', 'discard', 'redact', 'retry', 'deadletter', 'purge')),
-    n           bigint NOT NULL,
-    route_name  bytea,
-    routing_key bytea,
-    who         text NOT NULL,
-    reason      text NOT NULL DEFAULT '',
-    job         bigint,
-    created_at  timestamptz NOT NULL DEFAULT now(),
-    state       text COLLATE "C" NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'done', 'failed', 'cancelled')),
-    result      text NOT NULL DEFAULT '',
-    done_at     timestamptz
+    id                 bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    slot               text COLLATE "C" NOT NULL,
+    system_id          text COLLATE "C" NOT NULL,
+    kind               text COLLATE "C" NOT NULL CHECK (kind IN ('replay', 'discard', 'redact', 'retry', 'dead_letter', 'purge')),
+    n                  bigint NOT NULL,
+    route_name         bytea,
+    routing_key        bytea,
+    who                text NOT NULL,
+    reason             text NOT NULL DEFAULT '',
+    job                bigint,
+    created_at         timestamptz NOT NULL DEFAULT now(),
+    state              text COLLATE "C" NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'done', 'failed', 'cancelled')),
+    result             text NOT NULL DEFAULT '',
+    done_at            timestamptz
 );
 CREATE UNIQUE INDEX request_target  ON cdc_relay.request (n) WHERE state = 'waiting';
 CREATE        INDEX request_waiting ON cdc_relay.request (slot, id) WHERE state = 'waiting';
 CREATE        INDEX request_n       ON cdc_relay.request (n, id DESC);
 CREATE        INDEX request_job     ON cdc_relay.request (job, state);
 CREATE        INDEX request_done    ON cdc_relay.request (slot, done_at) WHERE state <> 'waiting';
-COMMENT ON TABLE  cdc_relay.request IS 'What operators asked for: the leader carries it out. Of the requests about a row at most one waits.';
-COMMENT ON COLUMN cdc_relay.request.kind        IS 'replay, discard, redact: a dead letter; retry, deadletter: a row of retry; purge: either';
-COMMENT ON COLUMN cdc_relay.request.n           IS 'of the row it is about';
-COMMENT ON COLUMN cdc_relay.request.route_name  IS 'of replay: exchange or topic to send it to; NULL: where it was going';
-COMMENT ON COLUMN cdc_relay.request.routing_key IS 'of replay: routing key to send it with; NULL: the dead letter''s';
-COMMENT ON COLUMN cdc_relay.request.who         IS 'database role and OS user, or the token''s name';
-COMMENT ON COLUMN cdc_relay.request.reason      IS 'why, in the operator''s words';
-COMMENT ON COLUMN cdc_relay.request.job         IS 'common to the requests of one bulk command; from the sequence job';
-COMMENT ON COLUMN cdc_relay.request.state       IS 'waiting; done; failed: result says why; cancelled by an operator while it waited';
+COMMENT ON TABLE  cdc_relay.request IS 'Requests of operators, which the leader carries out. At most one request per row is waiting.';
+COMMENT ON COLUMN cdc_relay.request.kind                   IS 'replay, discard, redact: a dead letter; retry, dead_letter: a row of retry; purge: either';
+COMMENT ON COLUMN cdc_relay.request.n                      IS 'of the row it is about';
+COMMENT ON COLUMN cdc_relay.request.route_name             IS 'of replay: exchange or topic to send it to; NULL: where it was going';
+COMMENT ON COLUMN cdc_relay.request.routing_key            IS 'of replay: routing key to send it with; NULL: the dead letter''s';
+COMMENT ON COLUMN cdc_relay.request.who                    IS 'database role and OS user, or the token''s name';
+COMMENT ON COLUMN cdc_relay.request.reason                 IS 'why, as the operator gave it';
+COMMENT ON COLUMN cdc_relay.request.job                    IS 'common to the requests of one bulk command; from the sequence job';
+COMMENT ON COLUMN cdc_relay.request.state                  IS 'waiting; done; failed: result says why; cancelled by an operator while it waited';
 
 CREATE SEQUENCE cdc_relay.job AS bigint;
 COMMENT ON SEQUENCE cdc_relay.job IS 'Numbers of bulk commands: request.job.';
 
--- What operators ask for about many rows at once. One row says what; the leader makes the requests from it, page by page and
--- at the rate asked for, so that asking costs the same for ten rows and for a million.
+-- Requests about many rows at once. One row describes the job; the leader makes single requests from it, page by page and at
+-- the given rate, so that asking costs the same for ten rows and for a million.
 CREATE TABLE cdc_relay.bulk (
-    job         bigint PRIMARY KEY DEFAULT nextval('cdc_relay.job'),
-    slot        text COLLATE "C" NOT NULL,
-    system_id   text COLLATE "C" NOT NULL,
-    kind        text COLLATE "C" NOT NULL CHECK (kind IN ('replay', 'discard', 'redact', 'retry', 'deadletter', 'purge')),
-    filter      bytea,
-    route_name  bytea,
-    routing_key bytea,
-    rate        integer,
-    who         text NOT NULL,
-    reason      text NOT NULL,
-    created_at  timestamptz NOT NULL DEFAULT now(),
-    matched     bigint NOT NULL,
-    asked       bigint NOT NULL DEFAULT 0,
-    skipped     bigint NOT NULL DEFAULT 0,
-    in_dead_letters  boolean NOT NULL,
-    incarnation bigint NOT NULL DEFAULT 0,
-    commit_lsn  pg_lsn NOT NULL DEFAULT '0/0',
-    idx         bigint NOT NULL DEFAULT -1,
-    state       text COLLATE "C" NOT NULL DEFAULT 'asking' CHECK (state IN ('asking', 'asked', 'done', 'cancelled')),
-    closed_at   timestamptz
+    job                bigint PRIMARY KEY DEFAULT nextval('cdc_relay.job'),
+    slot               text COLLATE "C" NOT NULL,
+    system_id          text COLLATE "C" NOT NULL,
+    kind               text COLLATE "C" NOT NULL CHECK (kind IN ('replay', 'discard', 'redact', 'retry', 'dead_letter', 'purge')),
+    filter             bytea,
+    route_name         bytea,
+    routing_key        bytea,
+    rate               integer,
+    who                text NOT NULL,
+    reason             text NOT NULL,
+    created_at         timestamptz NOT NULL DEFAULT now(),
+    matched            bigint NOT NULL,
+    asked              bigint NOT NULL DEFAULT 0,
+    skipped            bigint NOT NULL DEFAULT 0,
+    in_dead_letters    boolean NOT NULL,
+    incarnation        bigint NOT NULL DEFAULT 0,
+    commit_lsn         pg_lsn NOT NULL DEFAULT '0/0',
+    idx                bigint NOT NULL DEFAULT -1,
+    state              text COLLATE "C" NOT NULL DEFAULT 'asking' CHECK (state IN ('asking', 'asked', 'done', 'cancelled')),
+    closed_at          timestamptz
 );
 CREATE INDEX bulk_open ON cdc_relay.bulk (slot, job) WHERE closed_at IS NULL;
-COMMENT ON TABLE  cdc_relay.bulk IS 'What operators asked for about many rows: the leader makes cdc_relay.request of it.';
-COMMENT ON COLUMN cdc_relay.bulk.job         IS 'request.job of its requests';
-COMMENT ON COLUMN cdc_relay.bulk.filter      IS 'which rows, as JSON; forgotten when the job is closed, because it may hold a person''s key';
-COMMENT ON COLUMN cdc_relay.bulk.rate        IS 'requests per second; NULL: as fast as they are carried out';
-COMMENT ON COLUMN cdc_relay.bulk.reason      IS 'why, in the operator''s words';
-COMMENT ON COLUMN cdc_relay.bulk.matched     IS 'rows that the filter chose when it was asked for';
-COMMENT ON COLUMN cdc_relay.bulk.asked       IS 'requests made so far';
-COMMENT ON COLUMN cdc_relay.bulk.skipped     IS 'rows about which another request waited';
-COMMENT ON COLUMN cdc_relay.bulk.in_dead_letters  IS 'requests are being made about dead letters, after the position below; false: about deferred rows';
-COMMENT ON COLUMN cdc_relay.bulk.state       IS 'asking: requests are being made; asked: all are made, some wait; done; cancelled by an operator';
+COMMENT ON TABLE  cdc_relay.bulk IS 'Bulk jobs of operators: the leader makes rows of cdc_relay.request from them.';
+COMMENT ON COLUMN cdc_relay.bulk.job                       IS 'request.job of its requests';
+COMMENT ON COLUMN cdc_relay.bulk.filter                    IS 'which rows, as JSON; removed when the job is closed, because it may contain personal data';
+COMMENT ON COLUMN cdc_relay.bulk.rate                      IS 'requests per second; NULL: as fast as they are carried out';
+COMMENT ON COLUMN cdc_relay.bulk.reason                    IS 'why, as the operator gave it';
+COMMENT ON COLUMN cdc_relay.bulk.matched                   IS 'rows that matched the filter when the job was created';
+COMMENT ON COLUMN cdc_relay.bulk.asked                     IS 'requests made so far';
+COMMENT ON COLUMN cdc_relay.bulk.skipped                   IS 'rows for which another request was waiting';
+COMMENT ON COLUMN cdc_relay.bulk.in_dead_letters           IS 'requests are being made about dead letters, after the position below; false: about deferred rows';
+COMMENT ON COLUMN cdc_relay.bulk.state                     IS 'asking: requests are being made; asked: all are made, some are waiting; done; cancelled by an operator';
 
 CREATE TABLE cdc_relay.audit (
-    seq         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at          timestamptz NOT NULL DEFAULT now(),
-    slot        text COLLATE "C" NOT NULL,
-    system_id   text COLLATE "C" NOT NULL,
-    who         text NOT NULL,
-    action      text NOT NULL,
-    n           bigint NOT NULL,
-    incarnation bigint,
-    commit_lsn  pg_lsn,
-    idx         bigint,
-    why         text NOT NULL,
-    result      text NOT NULL,
-    request     bigint
+    seq                bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at                 timestamptz NOT NULL DEFAULT now(),
+    slot               text COLLATE "C" NOT NULL,
+    system_id          text COLLATE "C" NOT NULL,
+    who                text NOT NULL,
+    action             text NOT NULL,
+    n                  bigint NOT NULL,
+    incarnation        bigint,
+    commit_lsn         pg_lsn,
+    idx                bigint,
+    why                text NOT NULL,
+    result             text NOT NULL,
+    request            bigint
 );
 CREATE INDEX audit_n ON cdc_relay.audit (n);
-COMMENT ON TABLE  cdc_relay.audit IS 'What was done to events: who, when, what, why. Never purged by the relay; it holds no id, key or payload, nor words of a broker.';
-COMMENT ON COLUMN cdc_relay.audit.n           IS 'of the row it was done to (0: a job that was cancelled, or dead letters purged by age, as result says); with incarnation, commit_lsn and idx (NULL: the row was gone) the event''s position';
-COMMENT ON COLUMN cdc_relay.audit.result      IS 'what became of it';
-COMMENT ON COLUMN cdc_relay.audit.request     IS 'id of the request';
+COMMENT ON TABLE  cdc_relay.audit IS 'What was done to events: who, when, what, why. Never purged by the relay. Contains no id, key or payload, and no error text of a broker.';
+COMMENT ON COLUMN cdc_relay.audit.n                        IS 'of the row it was done to (0: a job that was cancelled, or dead letters purged by age, as result says); with incarnation, commit_lsn and idx (NULL: the row was gone) the event''s position';
+COMMENT ON COLUMN cdc_relay.audit.result                   IS 'the outcome';
+COMMENT ON COLUMN cdc_relay.audit.request                  IS 'id of the request';
 INSERT INTO cdc_relay.migration (version) VALUES (2);
 
--- What a relay must remember of the slot of another program that its own takes the place of.
+-- What a relay must remember about a takeover: another program's slot, which its own slot replaces.
 ALTER TABLE cdc_relay.slots DROP CONSTRAINT slots_state_check;
 ALTER TABLE cdc_relay.slots ADD CONSTRAINT slots_state_check CHECK (state IN ('creating', 'ready', 'adopt', 'takeover'));
 ALTER TABLE cdc_relay.slots
     ADD COLUMN took_from        text NOT NULL DEFAULT '',
     ADD COLUMN took_until       pg_lsn NOT NULL DEFAULT '0/0',
     ADD COLUMN took_incarnation bigint NOT NULL DEFAULT 0;
-COMMENT ON COLUMN cdc_relay.slots.state            IS 'creating: not to be used yet. ready. adopt: set by an operator, accepts the slot as it is now. takeover: not to be used until the slot took_from has passed its start';
-COMMENT ON COLUMN cdc_relay.slots.took_from        IS 'the slot of another program that this one takes, or took, the place of; empty: none';
-COMMENT ON COLUMN cdc_relay.slots.took_until       IS 'that slot''s last confirmed_flush_lsn: what was committed below it was sent by the other program, and is skipped';
-COMMENT ON COLUMN cdc_relay.slots.took_incarnation IS 'took_until is of this incarnation of the slot and means nothing to another, which may be on another server';
+COMMENT ON COLUMN cdc_relay.slots.state            IS 'creating: not usable yet. ready. adopt: set by an operator to accept the slot as it is now. takeover: not usable until the slot took_from has passed its start';
+COMMENT ON COLUMN cdc_relay.slots.took_from        IS 'the slot of another program that this one replaces or has replaced; empty: none';
+COMMENT ON COLUMN cdc_relay.slots.took_until       IS 'that slot''s last confirmed_flush_lsn: what was committed below it was sent by the other program and is skipped';
+COMMENT ON COLUMN cdc_relay.slots.took_incarnation IS 'the incarnation of the slot that took_until belongs to; another one may be on another server';
 INSERT INTO cdc_relay.migration (version) VALUES (3);
 
 ALTER ROLE "relay" REPLICATION;
@@ -316,14 +316,14 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO "relay";
 GRANT USAGE ON SCHEMA "public" TO "relay";
 GRANT SELECT ON "public"."outbox" TO "relay";
 
--- The publication must exist before the slot. One that exists is somebody else's, and is not marked.
+-- The publication must exist before the slot. One that exists belongs to somebody else and gets no comment.
 BEGIN;
 CREATE PUBLICATION "cdc_relay" FOR TABLE "public"."outbox" WITH (publish = 'insert', publish_via_partition_root = true);
 COMMENT ON PUBLICATION "cdc_relay" IS 'Made by cdc-relay, whose teardown drops it.';
 COMMIT;
 
--- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says
--- that this is accepted, and is written for a slot that is younger than the publication: one that was made just now.
+-- A slot created by hand is adopted as it is: rows committed before it are not sent, and nothing checks for them. The row
+-- records that this is accepted. It is written only for a slot that is newer than the publication.
 SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);
 SELECT pg_create_logical_replication_slot('cdc_relay', 'pgoutput');
 INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)

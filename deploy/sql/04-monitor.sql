@@ -1,5 +1,5 @@
--- What a monitoring role may see: how far the slots are, how much is deferred and dead, and why; no payload, key or id, no word of a
--- broker. `cdc-relay status` works with it when no relay answers.
+-- What a monitoring role may see: how far the slots are, how much is deferred and dead, and why; no payload, key, id or
+-- broker's error. `cdc-relay status` works with it when no relay answers.
 GRANT pg_monitor TO relay_monitor; -- pg_stat_replication in full, sizes of the WAL
 GRANT USAGE ON SCHEMA cdc_relay TO relay_monitor;
 GRANT SELECT ON cdc_relay.slots, cdc_relay.progress, cdc_relay.migration TO relay_monitor;

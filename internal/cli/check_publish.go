@@ -1,3 +1,5 @@
+// check --publish: the test message.
+
 package cli
 
 import (
@@ -134,7 +136,7 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) check.Finding 
 	case outcome.State == sink.Confirmed:
 		f.Level, f.Detail = check.LevelOK, fmt.Sprintf("%s to %s was confirmed", ev.ID, where)
 	case outcome.Fault != nil:
-		f.Detail, f.Fix = fmt.Sprintf("%s to %s was refused (%s): %s", ev.ID, where, outcome.Fault.Reason, outcome.Fault.Words), refusalFix(outcome.Fault.Reason, &route)
+		f.Detail, f.Fix = fmt.Sprintf("%s to %s was refused (%s): %s", ev.ID, where, outcome.Fault.Reason, outcome.Fault.Text), refusalFix(outcome.Fault.Reason, &route)
 	default:
 		f.Detail, f.Fix = fmt.Sprintf("%s to %s is %s", ev.ID, where, outcome.State), "try again"
 	}

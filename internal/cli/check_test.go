@@ -10,7 +10,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// Findings of check are broken on a terminal, below where the text of the first line began.
+// On a terminal the findings of check are wrapped and aligned below the text of the first line.
 func TestFindingsOnATerminal(t *testing.T) {
 	far, near, err := pty.Open()
 	if err != nil {
@@ -22,7 +22,7 @@ func TestFindingsOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	findings := []check.Finding{{
-		Name: "slot", Level: check.LevelFail, Detail: "it does not exist any more, and nobody knows what it would have sent",
+		Name: "slot", Level: check.LevelFail, Detail: "it no longer exists, and nobody knows what it would have sent",
 		Fix: "find and re-send what is missing; UPDATE cdc_relay.slots SET state = 'adopt'",
 	}}
 	if err := printFindings(near, findings); err != nil {
@@ -33,9 +33,9 @@ func TestFindingsOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `fail  slot  it does not exist any more, and nobody knows
-              what it would have sent
-            mend: find and re-send what is missing;
+	const want = `fail  slot  it no longer exists, and nobody knows what it
+              would have sent
+            fix: find and re-send what is missing;
               UPDATE cdc_relay.slots SET state = 'adopt'
 `
 	if got := strings.ReplaceAll(string(got[:n]), "\r", ""); got != want {

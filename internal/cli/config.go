@@ -1,3 +1,5 @@
+// The commands config validate, config print and config schema.
+
 package cli
 
 import (

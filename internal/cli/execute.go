@@ -1,3 +1,5 @@
+// Running one command line.
+
 package cli
 
 import (
@@ -11,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 )
 
-// Execute runs one command line and gives its exit code. An error is one message on stderr, unless
-// it was logged already. run makes the command that relays.
+// Execute runs one command line and returns its exit code. An error is one message on stderr,
+// unless it was logged already. run creates the command run.
 func Execute(args []string, stdout, stderr io.Writer, version string, run func(*command.Options) *cobra.Command) int {
 	root, g := NewRoot(version, run)
 	root.SetArgs(args)

@@ -1,3 +1,5 @@
+// The command health.
+
 package cli
 
 import (

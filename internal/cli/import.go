@@ -1,3 +1,5 @@
+// The command import debezium.
+
 package cli
 
 import (

@@ -1,3 +1,5 @@
+// The command init.
+
 package cli
 
 import (

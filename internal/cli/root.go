@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/status"
 )
 
-// NewRoot is the whole command line. run makes the command that relays, which is wired outside of
-// this package.
+// NewRoot is the whole command line. run creates the command run, which is wired outside of this
+// package.
 func NewRoot(version string, run func(*command.Options) *cobra.Command) (*cobra.Command, *command.Options) {
 	g := &command.Options{Build: command.ThisBuild(version)}
 	var showVersion bool
@@ -47,7 +47,7 @@ broker has confirmed: every event arrives at least once, in order per key.`,
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.PersistentFlags().StringVarP(&g.ConfigPath, "config", "c", "",
 		"configuration file (default $"+command.ConfigVariable+", then ./"+command.DefaultConfigFile+")")
-	// No command takes a file but by -c; what a shell offers by itself are files.
+	// Commands take a file only with -c. Without this, shells complete file names.
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	if err := root.MarkPersistentFlagFilename("config", "yaml", "yml"); err != nil {
 		panic(err) // a flag that is not there

@@ -1,3 +1,5 @@
+// The command takeover.
+
 package cli
 
 import (
@@ -22,14 +24,14 @@ func newTakeover(g *command.Options) *cobra.Command {
 		Use:   "takeover --from-slot NAME",
 		Short: "Take the place of another program's slot, without a gap",
 		Long: `Creates the publication and the relay's own slot (source.slot) while the other program goes on
-with its slot. Waits until that has confirmed what was committed before the relay's slot began,
-and then until the program was stopped. From then on the relay's slot goes on exactly where the
-other one stands. Nothing is lost, and only what the program had published and not yet confirmed
+with its slot. Waits until that slot has confirmed everything committed before the relay's slot
+began, and then until the program is stopped. The relay's slot then continues exactly where the
+other slot ended. Nothing is lost; only what the program had published and not yet confirmed
 arrives twice.
 
-It says what it waits for. It may be interrupted at any point, and run again: it goes on. Until it
-is complete "run" refuses the slot; "cdc-relay teardown --yes" gives it up. Both slots keep WAL
-meanwhile. Do not drop the other slot and create it again before the end.
+The command prints what it waits for. It may be interrupted at any point: run again, it continues.
+Until it is complete, "run" refuses the slot; "cdc-relay teardown --yes" gives it up. Both slots
+keep WAL meanwhile. Do not drop or re-create the other slot before the end.
 
 The other slot may be of any plugin: pgoutput, decoderbufs, wal2json. A missing publication is
 created whatever source.create says.`,
@@ -47,7 +49,7 @@ created whatever source.create says.`,
 			if opt.Drop && !yes {
 				return &event.Stop{
 					Code: event.ExitUsage, Reason: "usage",
-					What: "--drop drops slot " + opt.From, Err: errors.New("its program cannot go on with it any more"), Fix: "say --yes to do it",
+					What: "--drop drops slot " + opt.From, Err: errors.New("its program cannot continue with it"), Fix: "add --yes to do it",
 				}
 			}
 			_, rc, _, err := g.Source()
@@ -70,7 +72,7 @@ created whatever source.create says.`,
 	cmd.Flags().StringVar(&opt.From, "from-slot", "", "the other program's slot")
 	cmd.Flags().BoolVar(&opt.Drop, "drop", false, "drop that slot at the end (with --yes)")
 	cmd.Flags().BoolVar(&yes, "yes", false, "really drop it")
-	cmd.Flags().DurationVar(&opt.Wait, "wait", 0, "wait so long; 0 says where it stands (default: as long as it takes)")
+	cmd.Flags().DurationVar(&opt.Wait, "wait", 0, "how long to wait; 0: only show the state (default: as long as it takes)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, at the end")
 	err := cmd.RegisterFlagCompletionFunc("from-slot", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return otherSlots(cmd.Context(), g), cobra.ShellCompDirectiveNoFileComp
@@ -81,7 +83,7 @@ created whatever source.create says.`,
 	return cmd
 }
 
-// otherSlots are what a shell offers for --from-slot: nothing when the database does not answer at
+// otherSlots are the shell completions of --from-slot; none when the database does not answer at
 // once.
 func otherSlots(ctx context.Context, g *command.Options) []string {
 	_, rc, _, err := g.Source()
@@ -122,13 +124,13 @@ func printTakeover(w io.Writer, s takeover.State) {
 	case s.Dropped:
 		what = fmt.Sprintf("slot %s is dropped", s.From)
 	case s.Complete:
-		what = fmt.Sprintf("complete: slot %s goes on from %s, where slot %s stands. Start the relay", s.Slot, s.Confirmed, s.From)
+		what = fmt.Sprintf("complete: slot %s continues from %s, where slot %s ended. Start the relay", s.Slot, s.Confirmed, s.From)
 	case s.Passed:
-		what = fmt.Sprintf("slot %s has passed the start of slot %s (%s). Now stop %s: as soon as it has let go of its slot, the relay's goes on from there", s.From, s.Slot, s.Start, s.Holder)
+		what = fmt.Sprintf("slot %s has passed the start of slot %s (%s). Now stop %s: once it has released its slot, the relay's slot continues from there", s.From, s.Slot, s.Start, s.Holder)
 	case s.Active:
-		what = fmt.Sprintf("slot %s (%s) stands at %s, slot %s begins at %s. Waiting for %s to confirm an event that was committed after that", s.From, s.Plugin, s.Confirmed, s.Slot, s.Start, s.Holder)
+		what = fmt.Sprintf("slot %s (%s) is at %s, slot %s begins at %s. Waiting for %s to confirm an event that was committed after that", s.From, s.Plugin, s.Confirmed, s.Slot, s.Start, s.Holder)
 	default:
-		what = fmt.Sprintf("slot %s (%s) stands at %s and nobody reads it; slot %s begins at %s. Start its program: what was committed in between is in its slot alone", s.From, s.Plugin, s.Confirmed, s.Slot, s.Start)
+		what = fmt.Sprintf("slot %s (%s) is at %s and nobody reads it; slot %s begins at %s. Start its program: only its slot has what was committed in between", s.From, s.Plugin, s.Confirmed, s.Slot, s.Start)
 	}
 	// a reader that has gone is no reason to stop
 	_, _ = fmt.Fprintln(w, output.ForTerminal(w, what, 0))

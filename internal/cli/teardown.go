@@ -1,3 +1,5 @@
+// The command teardown.
+
 package cli
 
 import (
@@ -30,7 +32,7 @@ slot created later does not send them.`,
 			if !yes {
 				return &event.Stop{
 					Code: event.ExitUsage, Reason: "usage",
-					What: "teardown drops the slot", Err: errors.New("events that it has not delivered are not sent any more"), Fix: "add --yes to do it",
+					What: "teardown drops the slot", Err: errors.New("events that it has not delivered are then never sent"), Fix: "add --yes to do it",
 				}
 			}
 			_, rc, _, err := g.Source()
@@ -45,12 +47,12 @@ slot created later does not send them.`,
 	return cmd
 }
 
-// holderTimeout is how long after the end of a relay's process the server may still count it as the
-// slot's holder.
+// holderTimeout is how long the server may still show the slot as active after the relay's process
+// has ended.
 const holderTimeout = 5 * time.Second
 
-// tearDown tries again for a moment while the slot is held, so that it can follow the stop of a
-// relay at once.
+// tearDown retries for a moment while the slot is active, so that it can follow the stop of a relay
+// at once.
 func tearDown(ctx context.Context, rc source.Config, force bool) error {
 	give := time.After(holderTimeout)
 	for {

@@ -1,3 +1,6 @@
+// The section sink.compat: records as Debezium makes them. Its options replace the section
+// outbox and the sink's templates.
+
 package config
 
 import (
@@ -10,9 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
-
-// This file is the section sink.compat: records as Debezium makes them. Its options take the place
-// of the section outbox and of the sink's templates.
 
 // Compat is a profile and its options.
 type Compat struct {
@@ -74,9 +74,9 @@ func showOptions(options []Option) string {
 	return "{" + strings.Join(shown, ", ") + "}"
 }
 
-// compat reads the options of the profile and has the rest of the configuration follow them: the
-// columns are theirs, and the order is that of the commits, because one consumer behind Debezium
-// sees that.
+// compat reads the options of the profile and adapts the rest of the configuration: the options
+// name the columns, and the order is that of the commits, because a consumer of Debezium sees that
+// order.
 func (l *loader) compat() {
 	const section = "sink.compat"
 	c := &l.cfg.Sink.Compat
@@ -123,7 +123,7 @@ func destinationOf(text string) sink.Template {
 	return t
 }
 
-// optionFault reports a fault where the option stands.
+// optionFault reports a fault at the place of the option.
 func (l *loader) optionFault(section string, f debezium.Fault) {
 	options := l.cfg.Sink.Compat.Options
 	where := l.placeOf(section)
@@ -133,15 +133,15 @@ func (l *loader) optionFault(section string, f debezium.Fault) {
 	if i := slices.IndexFunc(options, func(o Option) bool { return o.Name == f.Option }); i >= 0 {
 		where = options[i].where
 	}
-	words := f.Words
+	text := f.Words
 	if f.Unknown {
 		if near := nearest(f.Option, debezium.Known(l.cfg.Sink.Compat.Profile)); near != "" {
-			words += ", the nearest known one is " + near
+			text += ", the nearest known one is " + near
 		} else {
-			words += " of " + l.cfg.Sink.Compat.Profile + "; docs/import.md lists them"
+			text += " of " + l.cfg.Sink.Compat.Profile + "; docs/import.md lists them"
 		}
 	}
-	l.fault(where, join(section, f.Option), words)
+	l.fault(where, join(section, f.Option), text)
 }
 
 // replacedByOptions are the keys whose place options of the profile take.
@@ -161,14 +161,14 @@ func (l *loader) replaced() {
 		if _, written := l.written[key]; !written {
 			continue
 		}
-		words := "has no effect with sink.compat; leave it out"
+		text := "has no effect with sink.compat; leave it out"
 		switch {
 		case key == "source.message_prefix":
-			words = "cannot stand beside sink.compat: the Event Router makes no records of messages"
+			text = "cannot be used with sink.compat: the Event Router makes no records of messages"
 		case option != "":
-			words = fmt.Sprintf("has no effect with sink.compat; write sink.compat.options: {%s: ...}", option)
+			text = fmt.Sprintf("has no effect with sink.compat; write sink.compat.options: {%s: ...}", option)
 		}
-		l.faultAt(key, errors.New(words))
+		l.faultAt(key, errors.New(text))
 	}
 	if tables, ok := l.written["source.tables"]; ok && tables.value.Kind == document.List {
 		for i, item := range tables.value.Items {
@@ -195,7 +195,7 @@ func (l *loader) validateCompat(named map[string]bool) {
 }
 
 // optionsFromVariable reads name=value,name=value. Values may be lists themselves, so a piece
-// without = goes on with the value before it.
+// without = continues the value before it.
 func optionsFromVariable(variable, text string) *document.Node {
 	var pieces []string
 	for _, piece := range document.SplitList(text) {

@@ -160,7 +160,7 @@ func TestCompatFaults(t *testing.T) {
 		},
 		{
 			"messages", "source: {url: postgres://h/d, message_prefix: m}\nsink: {kafka: {}, compat: {profile: debezium-connect}}\n",
-			"relay.yaml:1:47: source.message_prefix: cannot stand beside sink.compat: the Event Router makes no records of messages",
+			"relay.yaml:1:47: source.message_prefix: cannot be used with sink.compat: the Event Router makes no records of messages",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -143,7 +143,7 @@ type Retry struct {
 	MaxAttempts       int // of an event that is itself at fault, transiently
 	Backoff           time.Duration
 	MaxBackoff        time.Duration
-	DestinationMaxAge time.Duration // 0: events of a refusing destination wait for ever
+	DestinationMaxAge time.Duration // 0: events of a refusing destination wait without a limit
 }
 
 // The values of DeadLetters.OnDeadLetter.

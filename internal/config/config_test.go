@@ -72,7 +72,7 @@ func TestMinimalIsEnough(t *testing.T) {
 	}
 }
 
-// Messages take the place of the tables, or stand beside them; their members are those of the
+// Messages replace the tables, or are relayed in addition to them; their members are those of the
 // outbox section.
 func TestMessagesAlone(t *testing.T) {
 	const alone = "source: {url: postgres://h/d, tables: [], message_prefix: orders}\nsink: {stdout: {}}\n"
@@ -81,7 +81,7 @@ func TestMessagesAlone(t *testing.T) {
 		t.Errorf("got tables %v and prefix %q", c.Source.Tables, c.Source.MessagePrefix)
 	}
 	if c := mustLoad(t, strings.Replace(alone, "tables: [], ", "", 1)); len(c.Source.Tables) != 1 || c.Source.MessagePrefix != "orders" {
-		t.Errorf("got tables %v and prefix %q, want the default table beside it", c.Source.Tables, c.Source.MessagePrefix)
+		t.Errorf("got tables %v and prefix %q, want the default table too", c.Source.Tables, c.Source.MessagePrefix)
 	}
 	c, err := Load("", []string{"CDC_RELAY_SOURCE__TABLES=", "CDC_RELAY_SOURCE__MESSAGE_PREFIX=orders", "CDC_RELAY_SINK__STDOUT={}", "PGHOST=h"})
 	if err != nil || len(c.Source.Tables) != 0 {
@@ -99,7 +99,7 @@ func TestMessagesAlone(t *testing.T) {
 	}
 }
 
-// A host and a port need no quotes, in whatever brackets they stand. What has a space behind its
+// A host and a port need no quotes, in any brackets. What has a space behind its
 // colon, or quotes before it, is a mapping.
 func TestAddressesInFlowStyle(t *testing.T) {
 	c, err := load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:9464},\n"+
@@ -148,7 +148,7 @@ func TestFileThatSetsNothing(t *testing.T) {
 		}
 	}
 	if _, err := load(t, "", "CDC_RELAY_SINK__STDOUT={}", "PGHOST=h"); err != nil {
-		t.Errorf("beside variables: %v", err)
+		t.Errorf("with variables: %v", err)
 	}
 }
 
@@ -294,7 +294,7 @@ func TestSecretIsReadAgain(t *testing.T) {
 
 func TestCredentials(t *testing.T) {
 	if c := mustLoad(t, base+"log:\n", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://u:p@h"); c.Sink.RabbitMQ.Credentials() != nil {
-		t.Error("the default user stands before the one in the address")
+		t.Error("the default user replaced the one in the address")
 	}
 	user, password, err := mustLoad(t, base).Sink.RabbitMQ.Credentials()()
 	if user != "guest" || password != "guest" || err != nil {

@@ -1,3 +1,5 @@
+// The types of configuration keys: how each is read, checked and printed.
+
 package config
 
 import (
@@ -10,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// field is one key: where it stands in the file, how the text of a variable becomes its value, how
-// it is read and shown.
+// field is one key: its path in the file, how the text of a variable becomes its value, how it is
+// read and printed.
 type field struct {
 	path string
 	kind document.Kind // of the value when it comes from a variable

@@ -1,3 +1,5 @@
+// The list of all configuration keys.
+
 package config
 
 import (

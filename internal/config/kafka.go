@@ -1,3 +1,5 @@
+// The section sink.kafka: its settings, defaults and checks.
+
 package config
 
 import (
@@ -11,9 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
-
-// This file is the section sink.kafka: what it holds, its defaults, and what must be right about
-// it.
 
 // Kafka is where and how to publish to Apache Kafka.
 type Kafka struct {

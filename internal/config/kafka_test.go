@@ -85,7 +85,7 @@ func TestKafkaCredentialsAreReadAgain(t *testing.T) {
 	}
 }
 
-// What is printed hides the login, leaves out what Load would refuse beside it, and is a
+// What is printed hides the login, leaves out what Load would refuse together with it, and is a
 // configuration again.
 func TestKafkaIsPrinted(t *testing.T) {
 	for _, content := range []string{

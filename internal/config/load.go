@@ -1,3 +1,5 @@
+// Loading: defaults, then the file, then the environment.
+
 package config
 
 import (
@@ -62,8 +64,8 @@ func newLoader(environ []string) *loader {
 	return l
 }
 
-// file takes what the file at path says. It is false when that is no YAML, or no mapping at all:
-// then nothing else can be checked.
+// file reads the file at path. It returns false when that is no YAML, or no mapping: then nothing
+// else can be checked.
 func (l *loader) file(path string, content []byte) bool {
 	root, faults := document.Parse(path, content)
 	l.faults = append(l.faults, faults...)
@@ -150,11 +152,11 @@ func (l *loader) variable(name string) {
 		}
 		l.written[path] = assignment{path: path, value: value}
 	default:
-		words := "unknown override: there is no key " + path
+		text := "unknown override: there is no key " + path
 		if near := nearest(name, knownVariables()); near != "" {
-			words = "unknown override; the nearest known one is " + near
+			text = "unknown override; the nearest known one is " + near
 		}
-		l.fault(where, "", words)
+		l.fault(where, "", text)
 	}
 }
 

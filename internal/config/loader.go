@@ -1,5 +1,4 @@
-// The loader and its tools: what the file and the variables gave for a key, reading a value, noting
-// a fault.
+// The loader: the values that the file and the variables gave, reading a value, recording a fault.
 
 package config
 
@@ -83,8 +82,8 @@ func (l *loader) scalar(path string, n *document.Node) (string, bool) {
 }
 
 // secret keeps the text with its references and reads it once, to find out now what cannot be read.
-// One that is empty for ever, because its variable is, is not set; a file that is empty now may be
-// filled later.
+// It counts as not set when it is empty and cannot change, because a variable is empty. A file that
+// is empty now may be filled later.
 func (l *loader) secret(path string, n *document.Node, show func(text, value string) string) (Secret, bool) {
 	value, ok := l.scalar(path, n)
 	if !ok {

@@ -1,3 +1,5 @@
+// Names of keys and variables, and suggestions for misspelt ones.
+
 package config
 
 import (
@@ -16,7 +18,7 @@ func fieldOf(path string) *field {
 
 func isField(path string) bool { return fieldOf(path) != nil }
 
-// isSection is true for a path that keys stand under.
+// isSection is true for a path that has keys under it.
 func isSection(path string) bool {
 	return slices.ContainsFunc(fields, func(f field) bool { return strings.HasPrefix(f.path, path+".") })
 }
@@ -68,7 +70,7 @@ func suggestKey(path string) string {
 	return said
 }
 
-// keysIn is the names that may stand in a section.
+// keysIn returns the names that a section may have.
 func keysIn(section string) []string {
 	var names []string
 	for _, known := range knownPaths() {
@@ -98,8 +100,8 @@ func cutLast(path string) (section, name string, nested bool) {
 }
 
 // nearest is the known name that name is probably a misspelling of: a third of it may differ, three
-// bytes at most. "" if no known name is that close. Libraries of edit distances count two dead
-// letters swapped as two edits, and would replace 20 lines.
+// bytes at most. "" if no known name is that close. Libraries of edit distances count a swap of two
+// neighbours as two edits, and would replace 20 lines.
 func nearest(name string, known []string) string {
 	best, most := "", 3
 	for _, candidate := range known {

@@ -1,3 +1,5 @@
+// The output of config print.
+
 package config
 
 import (

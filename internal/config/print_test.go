@@ -7,7 +7,7 @@ import (
 )
 
 // What is printed must be a configuration again, also when the address carries the user: the
-// default guest beside it would be refused.
+// default guest next to it would be refused.
 func TestPrintedUserStandsOnce(t *testing.T) {
 	c := mustLoad(t, "source: {url: postgres://h/db}\nsink: {rabbitmq: {url: amqp://u:p@h}}\n")
 	var out bytes.Buffer
@@ -15,6 +15,6 @@ func TestPrintedUserStandsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(out.String(), "guest") {
-		t.Errorf("printed a user beside the one of the address:\n%s", out.String())
+		t.Errorf("printed a user in addition to the one of the address:\n%s", out.String())
 	}
 }

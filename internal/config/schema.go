@@ -1,3 +1,5 @@
+// The JSON Schema of the configuration file.
+
 package config
 
 import (

@@ -171,7 +171,7 @@ func TestSchemaOfEveryKey(t *testing.T) {
 		content := merged(t, lines)
 		content = regexp.MustCompile(`(?m)^  url: ""$`).ReplaceAllString(content, "  url: postgres://h/d")
 		if sink == "kafka" {
-			// not beside kafka
+			// not together with kafka
 			content = regexp.MustCompile(`(?m)^  lanes: .*\n`).ReplaceAllString(content, "")
 		}
 		// the default is shown

@@ -1,3 +1,5 @@
+// JSON Schemas of the types of keys.
+
 package config
 
 import (
@@ -25,7 +27,7 @@ func reference() jsonSchema { return jsonSchema{"type": "string", "pattern": `\$
 
 func anyOf(forms ...jsonSchema) jsonSchema { return jsonSchema{"anyOf": forms} }
 
-// orNothing lets a key stand without a value, which is as if it did not.
+// orNothing also accepts a key without a value, which counts as absent.
 func orNothing(f jsonSchema) jsonSchema { return anyOf(f, jsonSchema{"type": "null"}) }
 
 func oneOf(values []string) jsonSchema { return anyOf(jsonSchema{"enum": values}, reference()) }

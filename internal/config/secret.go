@@ -1,3 +1,5 @@
+// Secrets: never printed, read again at every use.
+
 package config
 
 import (
@@ -50,7 +52,7 @@ func showPassword(text, _ string) string {
 }
 
 // showAddress is what may be shown of an address: all of it but the passwords. When more @ follow
-// than the one after the user, nobody can tell where the password ends, and nothing is shown.
+// than the one after the user, the end of the password is unclear, and nothing is shown.
 func showAddress(_, value string) string {
 	scheme, rest, isURL := strings.Cut(value, "://")
 	if !isURL {

@@ -1,3 +1,5 @@
+// The list source.tables.
+
 package config
 
 import (

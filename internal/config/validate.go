@@ -1,3 +1,5 @@
+// Checks that depend on several values, and the form of names and addresses.
+
 package config
 
 import (

@@ -1,3 +1,5 @@
+// Checks of the section sink: one broker, its addresses, and the columns its templates need.
+
 package config
 
 import (
@@ -11,9 +13,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 )
-
-// This file checks the section sink: one broker, its addresses, and what its templates need of the
-// mapping.
 
 const wantSink = "want exactly one of rabbitmq, kafka, stdout"
 

@@ -1,4 +1,4 @@
-// What can be told of a table before it has rows: types with which every row would be an event
+// What is known of a table before it has rows: types with which every row would be an event
 // without a record.
 
 package debezium

@@ -76,7 +76,7 @@ func (p *parsing) converter(role string) converter.Converter {
 }
 
 // WritesSchemas is true when the key, the value or the header, whichever are asked for, is sent
-// with its schema beside it, by its converter or by the delegate of that. What Parse faults is
+// with its schema, by its converter or by the delegate of that. What Parse faults is
 // none.
 func WritesSchemas(profile string, options map[string]string, of ...string) bool {
 	p := &parsing{given: options, o: &Options{profile: profile}}

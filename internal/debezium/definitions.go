@@ -40,7 +40,7 @@ var definitions = slices.Concat([]definition{
 	// an UPDATE is no event here
 	{name: "table.op.invalid.behavior", set: oneOf(func(*Options, int) {}, "warn", "error", "fatal")},
 	{name: "route.tombstone.on.empty.payload", set: truth(func(o *Options, v bool) { o.tombstones = v })},
-	// Without OpenTelemetry beside it, which Debezium does not ship, these have no effect there;
+	// Without OpenTelemetry, which Debezium does not ship, these have no effect there;
 	// tracing here is another section's.
 	{name: "tracing.span.context.field"},
 	{name: "tracing.operation.name"},

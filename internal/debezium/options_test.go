@@ -58,8 +58,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Each thing that is wrong is one fault, of the option that it is about; all of them are told at
-// once.
+// Each thing that is wrong is one fault, of the option that it is about; all of them are reported
+// at once.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	type options = map[string]string
@@ -114,7 +114,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	if _, faults := Parse(Connect, options{"a": "b", "route.topic.regex": "(", "table.field.event.id": "", "key.converter": "x"}); len(faults) != 4 {
-		t.Errorf("four faults are told as %+v", faults)
+		t.Errorf("four faults are reported as %+v", faults)
 	}
 	if _, faults := Parse("debezium", nil); len(faults) != 1 {
 		t.Errorf("an unknown profile gives %+v", faults)
@@ -196,7 +196,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Types with which no row would have a record are told before there is one.
+// Types with which no row would have a record are reported before there is one.
 func TestMisfits(t *testing.T) {
 	t.Parallel()
 	o := mustParse(t, Connect, map[string]string{

@@ -76,8 +76,8 @@ func topicName(name string) string {
 	const longest = 249
 	var out []byte
 	for _, unit := range utf16.Encode([]rune(name)) {
-		deadLetter := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z'
-		if deadLetter || unit >= '0' && unit <= '9' || unit == '.' || unit == '_' || unit == '-' {
+		alphabetic := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z'
+		if alphabetic || unit >= '0' && unit <= '9' || unit == '.' || unit == '_' || unit == '-' {
 			out = append(out, byte(unit))
 		} else {
 			out = append(out, '_')

@@ -1,4 +1,4 @@
-// Where records go, in the words of the relay's own templates: for people, and for what looks at a
+// Where records go, as the relay's own templates would say it: for people, and for what checks a
 // destination before there is an event. The records' own destinations are made in topic.go and
 // rabbit.go.
 

@@ -8,7 +8,6 @@ package decode
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -21,17 +20,18 @@ import (
 type Config struct {
 	Tables   []Table
 	Messages Messages
-	// Columns are wanted beside the mapping, by templates, headers and properties. Each must exist
-	// in every table; a message that has none of the name has NULL there. Their values are
-	// Event.Columns, in this order. The value of outbox.ShapeColumn is the table's shape, for which
-	// whoever reads the stream asks the catalogue: see Message.Shape.
+	// Columns are the columns that templates, headers and properties need in addition to the
+	// mapping. Each must exist in every table; a message without a member of that name has NULL
+	// there. Their values are Event.Columns, in this order. The value of event.ShapeColumn is the
+	// table's shape, which the reader of the stream completes from the catalogue: see
+	// Message.Shape.
 	Columns []string
-	// Dropped are prefixes of messages that were relayed before and are not configured any more: a
+	// Dropped are prefixes of messages that were relayed before and are no longer configured: a
 	// message with one of them is Foreign.
 	Dropped []string
 }
 
-// Kind is what a frame means to the reader.
+// Kind is the meaning of a frame for the reader.
 type Kind uint8
 
 // The kinds.
@@ -73,13 +73,13 @@ type Message struct {
 	// Foreign: of the table as the stream has it, schema.name, or the prefix of a message
 	Name string
 	// Shape is of a table of ours that was just described, when the configuration wants shapes;
-	// else nil. The frame does not know what is NOT NULL and what has a default: whoever reads the
-	// stream adds that and calls Shaped before the table's next row.
+	// else nil. The frame does not contain NOT NULL and defaults: the reader of the stream adds
+	// them and calls Shaped before the table's next row.
 	Shape *event.Shape
 }
 
 // NonTransactional is the reason for which a message with our prefix is Skipped: it is sent whether
-// its transaction commits or not, and so it is no event.
+// its transaction commits or not, so it is not an event.
 const NonTransactional = "non_transactional"
 
 // SkipReasons are all that Message.Reason may be: the series of outbox_messages_skipped_total.
@@ -91,7 +91,7 @@ type Decoder struct {
 	tables []Table
 	prefix string // of the messages that are events; "": none are
 	extra  []string
-	shapes bool     // extra has outbox.ShapeColumn
+	shapes bool     // extra has event.ShapeColumn
 	drop   []string // Config.Dropped
 	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
 	tableOf   map[uint32]int
@@ -145,9 +145,9 @@ func New(cfg Config) *Decoder {
 // not changed.
 //
 // An *event.Stop means that a table of ours no longer fits its mapping; it is returned before any
-// row of that shape. Any other error means that the stream cannot be trusted. Either ends the
-// session: every further call returns the same error, so that nothing behind a row that was not
-// understood can pass, least of all its Commit.
+// row of that shape. Any other error means that the stream cannot be trusted. Both end the session:
+// every further call returns the same error, so nothing after a row that could not be decoded is
+// passed on, least of all its Commit.
 func (d *Decoder) Decode(wal []byte, msg *Message) error {
 	*msg = Message{Kind: Other}
 	if d.failed != nil {
@@ -234,16 +234,14 @@ func (d *Decoder) end(f *frame, msg *Message) error {
 	return nil
 }
 
-// count gives the frame its index in the transaction. Every I, U, D and transactional M frame
-// passes here, and nothing else, whatever table it belongs to: a position must not change when the
-// configuration does.
-func (d *Decoder) count() (uint32, error) {
-	if !d.open {
-		return 0, errors.New("it is outside a transaction")
+// release drops references to the last row's frame and to large buffers at the end of a
+// transaction, so that an idle relay keeps neither.
+func (d *Decoder) release() {
+	clear(d.values)
+	for i := range d.members {
+		d.members[i].forget()
 	}
-	if d.index == math.MaxUint32 {
-		return 0, fmt.Errorf("transaction %d has more than %d changes: they cannot be told apart", d.xid, uint32(math.MaxUint32))
-	}
-	d.index++
-	return d.index - 1, nil
+	clear(d.columns)
+	d.event = event.Event{}
+	d.binary, d.texts, d.raw = reuse(d.binary), reuse(d.texts), reuse(d.raw)
 }

@@ -61,7 +61,7 @@ func TestLyingLengths(t *testing.T) {
 	}
 }
 
-// TestRowAliasesFrame: the row costs no copy, and NULL and empty are told apart.
+// TestRowAliasesFrame: the row is not copied, and NULL and empty are distinguished.
 func TestRowAliasesFrame(t *testing.T) {
 	d := readyDecoder(t, true)
 	wal := insertFrame(16400, text("1"), null, text(""), text("t"), text("payload"), null, null)
@@ -82,8 +82,8 @@ func TestRowAliasesFrame(t *testing.T) {
 	}
 }
 
-// TestByteaBuffer: hex is decoded beside the frame, which can be decoded again, and one huge value
-// is not kept.
+// TestByteaBuffer: hex is decoded into a buffer outside the frame, which can be decoded again, and
+// one huge value is not kept.
 func TestByteaBuffer(t *testing.T) {
 	d := readyDecoder(t, true)
 	huge := bytes.Repeat([]byte{0xab}, maxKept+1)

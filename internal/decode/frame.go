@@ -12,8 +12,8 @@ import (
 
 var errShort = errors.New("it ends too early")
 
-// frame is what is left to read of a frame. A read beyond the end gives zeroes and sets err, which
-// stays; so a description is read field by field and checked once, at its end.
+// frame is the unread rest of a frame. A read beyond the end returns zeroes and sets err, which
+// stays set, so fields are read one by one and the error is checked once, at the end.
 type frame struct {
 	rest []byte
 	err  error

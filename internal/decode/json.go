@@ -1,5 +1,4 @@
-// The JSON that is read of a logical message's strings, and the JSON that is written of a row that
-// cannot be decoded.
+// Reads the JSON strings of logical messages, and writes rows that cannot be decoded as JSON.
 
 package decode
 

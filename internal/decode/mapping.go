@@ -25,8 +25,8 @@ type Mapping struct {
 	// Compat takes the types that Debezium's Event Router takes: a payload of any type, as its
 	// text, and for the timestamp only one without time zone.
 	Compat bool
-	// Untimed leaves the timestamp unread: it must be there, and of its type, but an event has the
-	// time of its commit.
+	// Untimed does not read the timestamp: the column must exist with the right type, but an event
+	// has the time of its commit.
 	Untimed bool
 }
 
@@ -60,8 +60,7 @@ type Table struct {
 	Former  []uint32
 	Mapping Mapping
 	May     []string // extra columns that it may lack: their value is NULL then
-	// Fits says what else does not fit, of columns of which it is known what their types stand for;
-	// nil: nothing does.
+	// Fits returns further misfits of columns whose types are resolved; nil: no further check.
 	Fits func(columns []event.ColumnShape) []string
 }
 
@@ -74,10 +73,10 @@ type Column struct {
 	TypeOID uint32 // pg_type.oid; of a domain its own, not its base type's
 }
 
-// Check says whether the mapping and the extra columns fit a table with these columns: those that
-// the publication sends, which are fewer than the table's when it has a column list or generated
+// Check reports whether the mapping and the extra columns fit a table with these columns: those
+// that the publication sends, which are fewer than the table's if it has a column list or generated
 // columns. The error is an *event.Stop (exit 4) that names the table, every misfit, what was wanted
-// and what is there. What Fits says is for CheckShapes.
+// and what is there. The check of Fits is in CheckShapes.
 func (t Table) Check(columns []Column, extra []string) error {
 	_, misfits := t.bind(columns, extra)
 	if t.Mapping.Compat {
@@ -86,8 +85,7 @@ func (t Table) Check(columns []Column, extra []string) error {
 	return t.misfit(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
 }
 
-// CheckShapes says what Fits says of a table that Check has nothing against: of columns as the
-// catalogue knows them.
+// CheckShapes runs Fits for a table that passed Check, with the columns as the catalogue has them.
 func (t Table) CheckShapes(shapes []event.ColumnShape) error {
 	if t.Fits == nil {
 		return nil
@@ -96,10 +94,10 @@ func (t Table) CheckShapes(shapes []event.ColumnShape) error {
 	for i, c := range shapes {
 		columns[i] = Column{Name: c.Name, TypeOID: c.TypeOID}
 	}
-	return t.misfit(columns, t.Fits(shapes), "give the column a type that is taken (docs/from-debezium.md lists them), take it out of sink.compat.options, or keep Debezium for this table")
+	return t.misfit(columns, t.Fits(shapes), "change the column to a supported type (listed in docs/from-debezium.md), take it out of sink.compat.options, or keep Debezium for this table")
 }
 
-// misfit is the Stop for what does not fit, nil for nothing.
+// misfit returns the Stop for misfits, nil if there are none.
 func (t Table) misfit(columns []Column, misfits []string, fix string) error {
 	if len(misfits) == 0 {
 		return nil
@@ -143,7 +141,8 @@ func (t Table) Reads(columns, extra []string) (read []string) {
 	return read
 }
 
-// parts are the names of each part and of each extra column. That of the shape is no column's.
+// parts returns the names of each part and of each extra column. event.ShapeColumn is not a column
+// of the table.
 func (t Table) parts(extra []string) []Names {
 	mapped := t.Mapping.parts()
 	parts := mapped[:]
@@ -153,7 +152,7 @@ func (t Table) parts(extra []string) []Names {
 	return parts
 }
 
-// theShape is the place of outbox.ShapeColumn, which is no column of a tuple.
+// theShape is the place of event.ShapeColumn, which is no column of a tuple.
 const theShape = -2
 
 // places are the indexes in a tuple of an event's parts.
@@ -172,7 +171,7 @@ type candidate struct {
 	kind        event.PayloadKind // of a payload
 }
 
-// bind finds the places, or says what does not fit.
+// bind finds the places, or returns what does not fit.
 func (t Table) bind(columns []Column, extra []string) (p places, misfits []string) {
 	b := binding{columns: columns}
 	for part, names := range t.Mapping.parts() {
@@ -206,8 +205,8 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 	return p, nil
 }
 
-// unfit is what Fits says of a frame's columns, which do not tell what types that were made stand
-// for.
+// unfit runs Fits on a frame's columns. The frame does not resolve user-defined types, so they are
+// left out.
 func (t Table) unfit(columns []Column) []string {
 	if t.Fits == nil {
 		return nil

@@ -18,15 +18,15 @@ import (
 type Messages struct {
 	Prefix string // "": none are
 	// Mapping names the members. Those of id, aggregate, key, type and payload must be there when
-	// they are named, and may be null: a key that is misspelt would not be missed otherwise, and
-	// its events would have no order.
+	// they are named, and may be null: otherwise a misspelt key would go unnoticed, and its events
+	// would have no order.
 	Mapping Mapping
 }
 
-// member is what a part of an event is called, and what it is in the current message.
+// member is the names of an event's part, and its value in the current message.
 type member struct {
 	names    []string
-	optional bool // a message may lack it; so it may what has no names
+	optional bool // a message may lack it, as it may a part without names
 
 	// JSON as it stands in the message, the first that is not null; nil: it has no member of these
 	// names
@@ -152,13 +152,13 @@ func (d *Decoder) find(content []byte) error {
 	return err
 }
 
-// forget lets go of the message.
+// forget drops references to the message.
 func (m *member) forget() {
 	clear(m.values)
 	m.value = nil
 }
 
-// offer takes a value that goes by one of the names.
+// offer takes a value if its name is one of the member's.
 func (m *member) offer(name, value []byte) {
 	for i, n := range m.names {
 		if string(name) == n {
@@ -189,7 +189,7 @@ func (m *member) json() []byte {
 	return m.value
 }
 
-// word is the text of a part that must be a string or a number.
+// word returns the text of a part that must be a string or a number.
 func (d *Decoder) word(part int) []byte {
 	v := d.members[part].json()
 	if len(v) > 0 && v[0] != '"' && v[0] != '-' && (v[0] < '0' || v[0] > '9') {

@@ -1,4 +1,4 @@
-// Relation frames: which tables are ours, and where in a tuple their columns stand.
+// Relation frames: which tables are configured, and where in a tuple their columns are.
 
 package decode
 
@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// relation is what is known of an OID in this session.
+// relation is what this session knows about an OID.
 type relation struct {
 	columns int    // of its tuples
 	table   *Table // nil: not ours
@@ -69,18 +69,18 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	return nil
 }
 
-// fixInStream: the row that comes next has the shape of the time when it was written, and keeps it
-// whatever becomes of the table.
+// fixInStream is the fix for a misfit in the stream: the next row has the shape that the table had
+// when the row was written, whatever happens to the table.
 func (t Table) fixInStream() string {
 	if t.Mapping.Compat { // where a column has one name
-		return "rows that are committed keep the columns they were written with: start the relay with the names that these rows have under sink.compat.options, and let the table have them meanwhile (rename a column back, while nothing is inserted); when it stops again, at the first row with other names, go on with those; \"Exit 4\" in docs/operations.md has the steps"
+		return "rows that are committed keep the columns they were written with: start the relay with the names that these rows have under sink.compat.options, and let the table keep them until then (rename a column back, while nothing is inserted); when it stops again, at the first row with other names, go on with those; \"Exit 4\" in docs/operations.md has the steps"
 	}
 	return "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see \"Exit 4\" in docs/operations.md"
 }
 
-// lost is the Stop for parts of which rows of this table had a column until now, in this session,
-// and have none any more. Such a part is a default, which a table may lack: one that never had it
-// is no misfit, and neither is a session that begins later.
+// lost returns the Stop for parts whose column earlier rows of this session had and later rows
+// lack. Such a part is an unset default, which a table may lack: a table that never had the column
+// is no misfit, nor is one that lacks it from the beginning of a session.
 func (rel *relation) lost(before *relation, columns []Column) error {
 	if before == nil || before.table != rel.table {
 		return nil
@@ -92,7 +92,7 @@ func (rel *relation) lost(before *relation, columns []Column) error {
 			continue
 		}
 		key, name := partKeys[part], before.names[place]
-		misfits = append(misfits, fmt.Sprintf("%s: column %q is gone, which the rows before had", key, name))
+		misfits = append(misfits, fmt.Sprintf("%s: column %q is gone, but earlier rows had it", key, name))
 		if fix == "" {
 			fix = "start the relay again to go on without it"
 			if !rel.table.Mapping.Compat {
@@ -122,8 +122,8 @@ func describedColumns(f *frame) ([]Column, []int32, error) {
 }
 
 // ours finds the configured table of a relation by its OID, so that a table renamed in mid-stream
-// stays ours. Another table that has a configured name is not ours; it is named all the same. table
-// is -1 when there is neither.
+// stays ours. Another table with a configured name is not ours, but table is its index. table is -1
+// when there is neither.
 func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok bool) {
 	if i, ok := d.tableOf[oid]; ok {
 		return i, true
@@ -143,8 +143,8 @@ func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok bool) {
 	return -1, false
 }
 
-// lookup finds the relation of a change. Without its description nobody can say whether the change
-// is an event of ours.
+// lookup finds the relation of a change. Without its description it is unknown whether the change
+// is an event.
 func (d *Decoder) lookup(oid uint32) (*relation, error) {
 	if rel := d.relations[oid]; rel != nil {
 		return rel, nil

@@ -36,7 +36,7 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 		return nil
 	}
 	if rel.shape != nil && rel.encoded == nil {
-		return fmt.Errorf("relation %d was described, but nobody has given its shape", oid)
+		return fmt.Errorf("relation %d was described, but its shape is missing", oid)
 	}
 	d.row(rel, event.Position{Commit: d.commit, Index: index})
 	msg.Kind, msg.Event = Row, &d.event
@@ -83,8 +83,8 @@ func (d *Decoder) row(rel *relation, pos event.Position) {
 	order(ev)
 }
 
-// choose takes for each part that has several columns the first that is not NULL in this row, or
-// the first of all when every one is.
+// choose picks, for each part with several columns, the first that is not NULL in this row, or the
+// first one if all are.
 func (p *places) choose(row []value) {
 	for i, c := range p.several {
 		first := i == 0 || p.several[i-1].part != c.part
@@ -95,23 +95,6 @@ func (p *places) choose(row []value) {
 		if c.part == partPayload {
 			p.payloadKind = c.kind
 		}
-	}
-}
-
-// blank is the decoder's event, of which nothing is known but its place.
-func (d *Decoder) blank(pos event.Position) *event.Event {
-	d.event = event.Event{Position: pos, CommitTime: d.commitTime, Time: d.commitTime}
-	return &d.event
-}
-
-// order says what the event waits for. One that cannot be decoded is never sent, so nothing has to
-// wait for its turn in the order of its key.
-func order(ev *event.Event) {
-	ev.Ordered = len(ev.Key) > 0 && ev.Fault == nil
-	if ev.Ordered {
-		ev.Hash = event.HashKey(ev.Aggregate, ev.Key)
-	} else {
-		ev.Hash = event.HashPosition(ev.Position)
 	}
 }
 
@@ -146,29 +129,6 @@ func (d *Decoder) unhex(rel *relation, place int, text []byte) []byte {
 	}
 	d.fault("the payload (column %q of %s) is not bytea in hex; is bytea_output pinned to hex?", rel, place)
 	return nil
-}
-
-// maxKept bounds the bytes of a buffer that are kept from one row to the next.
-const maxKept = 1 << 20
-
-// reuse is the buffer, empty, for the next row; nil for one that is too large to be kept.
-func reuse(b []byte) []byte {
-	if cap(b) > maxKept {
-		return nil
-	}
-	return b[:0]
-}
-
-// release lets go, at the end of a transaction, of the last row's frame and of large buffers: an
-// idle relay holds neither.
-func (d *Decoder) release() {
-	clear(d.values)
-	for i := range d.members {
-		d.members[i].forget()
-	}
-	clear(d.columns)
-	d.event = event.Event{}
-	d.binary, d.texts, d.raw = reuse(d.binary), reuse(d.texts), reuse(d.raw)
 }
 
 func (d *Decoder) timestamp(rel *relation, place int) {

@@ -1,4 +1,4 @@
-// The shape of a table, which records in Debezium's form depend on.
+// The shape of a table, which records in Debezium's format depend on.
 
 package decode
 
@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// shape is that of the columns which an event is made of, as far as the frame knows it.
+// shape returns the shape of the columns that an event is made of, as far as the frame contains it.
 func (p *places) shape(schema, table string, columns []Column, typmods []int32) *event.Shape {
 	// without several: a profile names one column
 	used := slices.Concat(p.part[:partTimestamp+1], p.extra)
@@ -22,8 +22,8 @@ func (p *places) shape(schema, table string, columns []Column, typmods []int32) 
 	return s
 }
 
-// Shaped takes a Message.Shape back, now whole, for the table of that OID. Its rows carry it from
-// now on.
+// Shaped takes back a Message.Shape, now complete, for the table of that OID. Its rows carry it
+// from now on.
 func (d *Decoder) Shaped(oid uint32, shape *event.Shape) error {
 	rel := d.relations[oid]
 	if rel == nil || rel.shape != shape {

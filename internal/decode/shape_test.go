@@ -75,7 +75,7 @@ func TestRowsWaitForTheShape(t *testing.T) {
 	columns := []Column{{"id", pgtype.UUIDOID}, {"payload", pgtype.JSONBOID}}
 	mustDecode(t, d, relationFrame(16400, "public", "outbox", columns))
 	var msg Message
-	if err := d.Decode(insertFrame(16400, text("1"), text("{}")), &msg); err == nil || !strings.Contains(err.Error(), "nobody has given its shape") {
+	if err := d.Decode(insertFrame(16400, text("1"), text("{}")), &msg); err == nil || !strings.Contains(err.Error(), "its shape is missing") {
 		t.Errorf("the row is taken: %v", err)
 	}
 	d = shaped(t)

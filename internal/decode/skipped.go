@@ -1,5 +1,5 @@
-// Frames that are recognised, checked and skipped: update, delete, truncate. A publication of
-// another making may send them; none of them is an event.
+// Frames that are checked and skipped: update, delete, truncate. A publication that the relay did
+// not create may send them; none of them is an event.
 
 package decode
 

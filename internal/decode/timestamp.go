@@ -84,14 +84,14 @@ func parseOffset(b []byte) (offset time.Duration, ok bool) {
 	if len(b)%3 != 0 || len(b) > 9 || b[0] != '+' && b[0] != '-' {
 		return 0, false
 	}
-	exchangeOrTopic := time.Hour
+	unit := time.Hour
 	for i := 0; i < len(b); i += 3 {
 		n := pair(b[i+1], b[i+2])
 		if i > 0 && b[i] != ':' || n > 59 {
 			return 0, false
 		}
-		offset += time.Duration(n) * exchangeOrTopic
-		exchangeOrTopic /= 60
+		offset += time.Duration(n) * unit
+		unit /= 60
 	}
 	if b[0] == '-' {
 		offset = -offset

@@ -1,7 +1,6 @@
-// Package dlq is what an operator does with events that could not be delivered: it lists and shows
-// the rows of the retry table and the dead letters, writes down what is asked for, and tells what
-// became of it. The leader carries the requests out; its own part here is Leader: bulk jobs, the
-// purge by age, and the mirror.
+// Package dlq is what operators do with events that could not be delivered: it lists and shows
+// deferred rows and dead letters, stores requests, and reports their results. The leader carries
+// out requests; its part in this package is Leader (bulk jobs, the purge by age) and Mirror.
 package dlq
 
 import (
@@ -22,27 +21,27 @@ type Querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// Admin is where operators work on the rows of one slot. It needs the database alone: a relay may
+// Admin is where operators work on the rows of one slot. It needs only the database: a relay may
 // run or not.
 type Admin struct {
 	db   Querier
 	slot string
 }
 
-// New is the Admin for the rows of a slot.
+// New makes an Admin for the rows of a slot.
 func New(db Querier, slot string) *Admin { return &Admin{db: db, slot: slot} }
 
-// By is who asks for something, and why: it stands in the audit.
+// By is who requests something, and why: both go into the audit.
 type By struct {
 	Who string // database role and OS user, or the token's name
 	Why string
 }
 
-// ErrNoSchema says that no relay has made the tables in this database, or one that is older.
+// ErrNoSchema says that no relay has created the tables in this database, or an older version has.
 var ErrNoSchema = errors.New("the schema cdc_relay is not in this database, or is older than this version")
 
-// NoSlot is a slot that no relay of this database has used: its rows are none, whatever there is of
-// others.
+// NoSlot is the error for a slot that no relay of this database has used: it has no rows, whatever
+// others have.
 type NoSlot struct {
 	Slot  string
 	Known []string
@@ -52,8 +51,8 @@ func (e *NoSlot) Error() string {
 	return fmt.Sprintf("no relay has used slot %q in this database, but %s", e.Slot, strings.Join(e.Known, ", "))
 }
 
-// Check is nil when the tables are there and the slot is one of theirs, or they know none yet. Else
-// a wrong slot's lists would be empty, which looks like good news.
+// Check returns nil when the tables exist and know the slot, or know no slot yet. Without it the
+// lists of a mistyped slot would be empty, which looks like good news.
 func (d *Admin) Check(ctx context.Context) error {
 	var known []string
 	err := d.db.QueryRow(ctx, `SELECT coalesce(array_agg(slot ORDER BY slot), '{}') FROM cdc_relay.slots`).Scan(&known)
@@ -66,7 +65,7 @@ func (d *Admin) Check(ctx context.Context) error {
 	return nil
 }
 
-// NotFound is a row, request or job that is not there.
+// NotFound is the error for a row, request or job that does not exist.
 type NotFound struct {
 	What string // "dead letter", "deferred row", "job"
 	N    int64
@@ -82,7 +81,7 @@ func (e *NotFound) Error() string {
 	return msg
 }
 
-// explain names what a server error means here.
+// explain says what a server error means here.
 func explain(what string, err error) error {
 	if err == nil {
 		return nil
@@ -97,7 +96,7 @@ func explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Runs reports whether a relay holds the slot, so that what is asked for will be carried out soon.
+// Runs reports whether a relay uses the slot, so that requests will be carried out soon.
 func (d *Admin) Runs(ctx context.Context) (bool, error) {
 	var active bool
 	err := d.db.QueryRow(ctx, `SELECT coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false)`, d.slot).Scan(&active)

@@ -1,5 +1,5 @@
-// Extra columns as the tables of the retry table hold them: with their names, because a row may
-// outlive the configuration that listed them in some order.
+// Extra columns as rows store them: with their names, because a row may outlive the configuration
+// that listed them in some order.
 
 package dlq
 
@@ -21,8 +21,8 @@ func AppendColumns(b []byte, names []string, values [][]byte) []byte {
 	return b
 }
 
-// EachColumn gives each column's name and value, which alias b, and reports whether b is as
-// AppendColumns writes it: it ends where it is not.
+// EachColumn calls each with every column's name and value, which alias b, and reports whether b is
+// as AppendColumns writes it: it stops where it is not.
 func EachColumn(b []byte, each func(name, value []byte)) (ok bool) {
 	for len(b) > 0 {
 		name, rest, ok := cut(b, 0)
@@ -39,8 +39,7 @@ func EachColumn(b []byte, each func(name, value []byte)) (ok bool) {
 	return true
 }
 
-// cut takes a length, of which more is counted too much, and as many bytes. A length below more is
-// NULL.
+// cut reads a length, which is more too high, and that many bytes. A length below more is NULL.
 func cut(b []byte, more uint64) (part, rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 {

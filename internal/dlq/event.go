@@ -1,4 +1,4 @@
-// Where the event of an id is.
+// Event: where the event with an id is.
 
 package dlq
 
@@ -14,14 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Outbox is a table in which an event's row is looked for.
+// Outbox is a table in which an event's row is searched.
 type Outbox struct {
 	Schema, Table string
 	ID            []string // the id column: the first of these that the table has
 }
 
-// Relay is what the running relay says of itself; the zero value when it was not asked or does not
-// answer.
+// Relay is the state that the running relay reports; the zero value when it was not asked or does
+// not answer.
 type Relay struct {
 	Streaming bool
 	// commit time of the oldest transaction that is not settled; zero: there is none
@@ -55,7 +55,8 @@ const maxRows = 20
 // lately is how far commit times and the order of commits may differ.
 const lately = 5 * time.Second
 
-// Event says where the event of an id is: in the retry table, on its way, or behind the slot.
+// Event returns where the event with an id is: in the retry table or the dead letters, in flight,
+// or settled.
 func (d *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Relay) (*Event, error) {
 	e := &Event{ID: id, Rows: []Row{}}
 	for _, of := range []Of{Deferred, DeadLetters} {
@@ -84,8 +85,8 @@ func (d *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Rel
 	return e, nil
 }
 
-// sided tells of an event that is in the retry table, by the first of its rows that is ours: it is
-// deferred, or the newest dead letter.
+// retryRow describes an event that has a row, by the first of its rows that is ours: its deferred
+// row, or its newest dead letter.
 func (e *Event) retryRow(r *Row) {
 	e.CommittedAt = &r.CommittedAt
 	if r.State == Waiting {
@@ -103,8 +104,8 @@ func (e *Event) retryRow(r *Row) {
 	}
 }
 
-// committed looks for the row in a table. A slot keeps, in catalog_xmin, the oldest transaction
-// that it may still have to send: an older one it is past.
+// committed searches the row in a table. A slot keeps, in catalog_xmin, the oldest transaction that
+// it may still have to send: it is past any older one.
 func (d *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) (found bool, err error) {
 	name := pgx.Identifier{t.Schema, t.Table}.Sanitize()
 	var column, kind string
@@ -112,7 +113,7 @@ func (d *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) 
 		WHERE attrelid = to_regclass($1) AND attname = ANY ($2::text[]) AND NOT attisdropped ORDER BY array_position($2::text[], attname::text) LIMIT 1`,
 		name, t.ID).Scan(&column, &kind)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil // no such table, or column, any more
+		return false, nil // the table, or the column, no longer exists
 	}
 	if err != nil {
 		return false, explain("read the columns of "+name, err)
@@ -138,7 +139,7 @@ func (d *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) 
 		return false, nil
 	}
 	if err != nil {
-		return false, explain("look for the row in "+name, err)
+		return false, explain("search the row in "+name, err)
 	}
 	return found, nil
 }
@@ -148,7 +149,8 @@ func sqlClass(err error, class string) bool {
 	return errors.As(err, &server) && strings.HasPrefix(server.Code, class)
 }
 
-// place tells of an event whose row is in the outbox, and of which nothing is in the retry table.
+// place describes an event whose row is in the outbox, and that has no row in the retry table or
+// the dead letters.
 func (e *Event) place(past bool, relay Relay) {
 	at := e.CommittedAt
 	if !past && relay.Streaming && at != nil {

@@ -19,16 +19,16 @@ type term struct {
 	patience time.Duration // 0: statementTimeout
 }
 
-// statementTimeout bounds on our side what the server bounds with statement_timeout: one that went
-// silent bounds nothing, and would keep a connection of the pool, which has three.
+// statementTimeout bounds on our side what the server bounds with statement_timeout: a server that
+// went silent bounds nothing, and would keep one of the pool's three connections.
 const statementTimeout = 20 * time.Second
 
-// Fence is how every statement of a leader begins; $1 is the slot, $2 the epoch. What it locks
-// keeps the next leader from raising the epoch until the statement is committed. A read asks it in
-// its rows alone: when there are none nothing is locked, and nothing written.
+// Fence is how every statement of a leader begins; $1 is the slot, $2 the epoch. Its lock keeps the
+// next leader from raising the epoch until the statement is committed. A read evaluates it only for
+// the rows it returns: without rows nothing is locked, and nothing written.
 const Fence = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
 
-// ours is the first column of every statement's rows.
+// ours is the first column of every statement's rows: whether the epoch is still ours.
 const ours = `EXISTS (SELECT FROM fence)`
 
 // change runs a statement that gives one row.
@@ -60,7 +60,7 @@ func (t *term) read(ctx context.Context, what, sql string, args []any, each func
 	return explain(what, rows.Err())
 }
 
-// Fenced is the end of a leader that another one replaced.
+// Fenced is the error of a leader that another one replaced.
 func Fenced(slot string, epoch int64) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "fenced",

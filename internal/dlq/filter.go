@@ -1,4 +1,4 @@
-// Which rows are meant.
+// Filter: which rows are listed, or a bulk job is about.
 
 package dlq
 
@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Filter chooses rows of a table. A row is chosen when it fits all that is set; what is nil or zero
-// asks for nothing.
+// Filter chooses rows of a table. A row is chosen when it matches all fields that are set; nil and
+// zero match everything.
 type Filter struct {
 	// These are compared byte for byte with the event's columns; "" is the empty text, which NULL
 	// is not.
@@ -24,7 +24,7 @@ type Filter struct {
 
 	Destination string // exchange or topic, or exchange/routing key: as lists show it
 	Class       string // of the last refusal: one of Classes
-	// of the last refusal: its reason, or a part of its words, in any case and with any digits
+	// of the last rejection: its reason, or a part of its text, in any case and with any digits
 	Error string
 	State string // of dead letters, one of States; "" is all but Purged
 
@@ -48,13 +48,13 @@ var States = []string{Open, Replaying, Replayed, Discarded, Purged}
 // Classes are the classes of a refusal that a filter can name.
 var Classes = []string{sink.Destination.String(), sink.Transient.String(), sink.Permanent.String()}
 
-// reasons are the words of Filter.Error that mean a reason and no part of the broker's words.
+// reasons are the values of Filter.Error that mean a reason, not a part of the broker's text.
 var reasons = []sink.Reason{
 	sink.Unroutable, sink.NoExchange, sink.NotPermitted, sink.NoTopic, sink.NoLeader, sink.TooFewReplicas, sink.Nacked, sink.Unconfirmed,
 	sink.TooLarge, sink.Invalid, sink.NullInTemplate, sink.Undecodable, sink.BrokerException,
 }
 
-// BadInput is a part of a filter, a cursor or a limit that cannot be used.
+// BadInput is the error for a part of a filter, a cursor or a limit that cannot be used.
 type BadInput struct {
 	Name string // "class", "state", …
 	What string
@@ -62,7 +62,7 @@ type BadInput struct {
 
 func (e *BadInput) Error() string { return e.Name + " " + e.What }
 
-// Check refuses a filter that could never choose anything.
+// Check rejects a filter that could never choose anything.
 func (f *Filter) Check(of Of) error {
 	oneOf := func(name, value string, want []string) error {
 		if value == "" || slices.Contains(want, value) {
@@ -142,8 +142,8 @@ func prefixOf(column string) string { return fmt.Sprintf("substring(%s, 1, %d)",
 // destinationOf is where a row goes, as lists show it.
 const destinationOf = `(CASE WHEN t.routing_key IS NULL THEN t.route_name ELSE t.route_name || '/'::bytea || t.routing_key END)`
 
-// destination chooses the rows of a destination, or of an exchange or topic with any routing key. A
-// slash may be part of both.
+// destination chooses the rows of a destination, or of an exchange or topic with any routing key.
+// The name of an exchange and a routing key may have slashes.
 func (f *Filter) destination(w *where, t *table) {
 	name := f.going(w, t, "t.route_name")
 	if strings.Contains(f.Destination, "/") {
@@ -152,7 +152,7 @@ func (f *Filter) destination(w *where, t *table) {
 	w.and(name)
 }
 
-// going is the condition that a column, or an expression, is the destination asked for.
+// going is the condition that a column, or an expression, is the requested destination.
 func (f *Filter) going(w *where, t *table, column string) string {
 	b := []byte(f.Destination)
 	if t == deadLetters {
@@ -172,36 +172,36 @@ func (f *Filter) state(w *where) {
 	}
 }
 
-// isReason is true when Error names a reason; a reason is never a part of an error text.
+// isReason reports whether Error names a reason; a reason is never a part of an error text.
 func (f *Filter) isReason() bool { return slices.Contains(reasons, sink.Reason(f.Error)) }
 
-// isByColumn is true when the index of an aggregate, type or destination serves the list of dead
-// letters.
+// isByColumn reports whether the index on an aggregate, type or destination serves the list of
+// dead letters.
 func (f *Filter) isByColumn() bool {
 	return (f.Aggregate != nil || f.Type != nil || f.Destination != "") && f.Class == "" && f.Error == "" && f.State == ""
 }
 
-// isSplit is true when a list of dead letters is made of two: of the exchange or topic with that
-// name, and of the destination. An index gives each in order, and both together in none.
+// isSplit reports whether a list of dead letters is made of two: of the exchange or topic with that
+// name, and of the destination. An index gives each in order, but not both together.
 func (f *Filter) isSplit(t *table) bool {
 	return t == deadLetters && strings.Contains(f.Destination, "/") && f.ID == nil && f.Key == nil && f.isByColumn()
 }
 
-// byText is true when a part of the error text is asked for.
+// byText reports whether the filter has a part of the error text.
 func (f *Filter) byText() bool { return f.Error != "" && !f.isReason() }
 
-// textCondition is the condition that the error of alias has the text asked for.
+// textCondition is the condition that the error of alias contains that text.
 func (f *Filter) textCondition(w *where, alias string) string {
 	return w.bind("strpos(lower("+alias+".error), lower(?)) > 0", WithoutNumbers(f.Error))
 }
 
-// WithoutNumbers is a text with # for what differs where the same is said: a UUID, or a run of
-// digits. So are the words of refusals kept, and asked for.
+// WithoutNumbers replaces what differs between equal faults by #: UUIDs, and runs of digits. Error
+// texts are stored, and searched, in this form.
 func WithoutNumbers(words string) string { return numbers.ReplaceAllString(words, "#") }
 
 var numbers = regexp.MustCompile(`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[0-9#]+`)
 
-// stored is a Filter in a row of the database: texts as bytes, which JSON keeps as they are.
+// stored is a Filter as the database stores it: texts as bytes, which JSON does not change.
 type stored struct {
 	ID, Key, Aggregate, Type []byte
 	NoAggregate              bool
@@ -234,7 +234,7 @@ func (f *Filter) load(in []byte) error {
 	return nil
 }
 
-// octets keeps nil apart from the empty text, as JSON does for bytes: null and "".
+// octets converts to bytes and keeps nil different from the empty text, as JSON does: null and "".
 func octets(s *string) []byte {
 	if s == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Bulk is what an operator asks for about all rows that a filter chooses.
+// Bulk is a request about all rows that a filter chooses.
 type Bulk struct {
 	Kind   Kind
 	Filter Filter
@@ -22,11 +22,11 @@ type Bulk struct {
 	By     By
 }
 
-// MaxRate is the highest rate a Bulk can have; above it none is needed.
+// MaxRate is the highest rate of a Bulk.
 const MaxRate = 1_000_000
 
-// chosen are the rows that a bulk request is about: those of its filter whose state allows it. A
-// purge without a key empties closed dead letters only, unless it names a state.
+// chosen adds the conditions for the rows that a Bulk is about: those of its filter whose state
+// allows it. A purge without a key empties only closed dead letters, unless it names a state.
 func (b *Bulk) chosen(w *where, t *table) {
 	b.Filter.choose(w, t)
 	w.and("(" + b.Kind.allowed(t) + ")")
@@ -38,8 +38,8 @@ func (b *Bulk) chosen(w *where, t *table) {
 	}
 }
 
-// tables are those that hold what the request may be about, in the order in which they are gone
-// through: a deferred row becomes a dead letter, and never the other way.
+// tables returns the tables with rows that the Bulk may be about, in the order in which they are
+// processed: a deferred row can become a dead letter, never the reverse.
 func (b *Bulk) tables() []*table {
 	if b.Kind == Purge && b.Filter.Key != nil && b.Filter.State == "" {
 		return []*table{deferred, deadLetters}
@@ -47,20 +47,20 @@ func (b *Bulk) tables() []*table {
 	return []*table{b.Kind.table()}
 }
 
-// since is the column that says when a row of the table became what the request is about. A job
-// means what was there when it was asked for: a row that came to it later is one that nobody has
-// seen there.
+// since is the column with the time at which a row of the table became one that the Bulk is about.
+// A job is about the rows that existed when it was requested: nobody has seen those that came
+// later.
 func (b *Bulk) since(t *table) string {
 	switch {
 	case len(b.tables()) > 1:
-		return deferred.at // of both tables: a row that was deferred then is meant where it is now
+		return deferred.at // of both tables: a row that was deferred then counts where it is now
 	case t == deadLetters && b.ofClosed():
 		return "closed_at"
 	}
 	return t.at
 }
 
-// ofClosed reports whether closed dead letters alone are meant.
+// ofClosed reports whether the Bulk is about closed dead letters only.
 func (b *Bulk) ofClosed() bool {
 	return b.Filter.State == Replayed || b.Filter.State == Discarded ||
 		b.Kind == Purge && b.Filter.Key == nil && b.Filter.State == ""
@@ -81,7 +81,7 @@ func (b *Bulk) check() error {
 	return nil
 }
 
-// Match counts the rows that a Bulk would be about now, and changes nothing.
+// Match counts the rows that a Bulk would be about now. It changes nothing.
 func (d *Admin) Match(ctx context.Context, b Bulk) (int64, error) {
 	if err := b.check(); err != nil {
 		return 0, err
@@ -105,7 +105,7 @@ func (d *Admin) count(ctx context.Context, b *Bulk, t *table) (n int64, err erro
 	return n, explain("count the rows", err)
 }
 
-// Job is a Bulk on its way.
+// Job is a Bulk that was started.
 type Job struct {
 	ID      int64      `json:"id"`
 	Kind    Kind       `json:"kind"`
@@ -116,18 +116,18 @@ type Job struct {
 	State   string     `json:"state"`
 	EndedAt *time.Time `json:"ended_at"`
 
-	Matched   int64 `json:"matched"` // when it was asked for
-	Asked     int64 `json:"asked"`   // requests that were made of it so far
-	Skipped   int64 `json:"skipped"` // rows about which somebody else's request waited
+	Matched   int64 `json:"matched"` // when it was requested
+	Asked     int64 `json:"asked"`   // requests that were made for it so far
+	Skipped   int64 `json:"skipped"` // rows that had somebody else's waiting request
 	Done      int64 `json:"done"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
 
-	// only of one job that was asked for: not in a list of jobs
+	// only where one job is read, not in a list of jobs
 	Failures []Failure `json:"failures,omitempty"`
 }
 
-// Failure is what some rows of a job failed with, and one of them.
+// Failure is a result with which rows of a job failed, and one of these rows.
 type Failure struct {
 	N      int64  `json:"n"`
 	Result string `json:"result"`
@@ -140,7 +140,7 @@ const (
 	JobCancelled = "cancelled"
 )
 
-// Start writes down a Bulk. The job's ID is 0, and nothing was written, when no row is chosen.
+// Start stores a Bulk as a job. When no row is chosen nothing is stored, and the job's ID is 0.
 func (d *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 	matched, err := d.Match(ctx, b)
 	if err != nil {
@@ -172,7 +172,7 @@ const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rat
 	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'failed'),
 	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled')`
 
-// Job says how far a job is.
+// Job returns the progress of a job.
 func (d *Admin) Job(ctx context.Context, id int64) (Job, error) {
 	j, err := scanJob(d.db.QueryRow(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.job = $1 AND b.slot = $2`, id, d.slot))
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -184,8 +184,8 @@ func (d *Admin) Job(ctx context.Context, id int64) (Job, error) {
 	return j, explain("read cdc_relay.bulk", err)
 }
 
-// failures are the most frequent ones of a job, one for each text that differs in more than
-// numbers. A thousand of its requests are looked at: it is asked while it runs, too.
+// failures returns the most frequent failures of a job, one for each text that differs in more than
+// numbers. It reads only a thousand of its requests, since it is called while the job runs, too.
 func (d *Admin) failures(ctx context.Context, id int64) ([]Failure, error) {
 	rows, err := d.db.Query(ctx, `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
 		FROM (SELECT n, result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
@@ -217,8 +217,9 @@ func scanJob(row pgx.Row) (Job, error) {
 	return j, err
 }
 
-// Cancel ends a job: no request of it is made any more, and those that wait are cancelled. What is
-// being carried out at this moment is not called back. A job that has ended is left as it is.
+// Cancel ends a job: no more requests are made for it, and those that wait are cancelled.
+// Cancelling keeps the work already done, and what is being carried out at this moment. A job that
+// has ended stays as it is.
 func (d *Admin) Cancel(ctx context.Context, id int64, by By) (Job, error) {
 	// Two statements: the second one must see the requests that the leader made before the first
 	// one took the job from it.

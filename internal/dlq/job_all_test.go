@@ -34,7 +34,7 @@ func TestOldJobsAreForgotten(t *testing.T) {
 		_, err := l.once(r.ctx, time.Now())
 		r.must(err)
 	}
-	jobs, err := r.desk.Jobs(r.ctx, 10)
+	jobs, err := r.admin.Jobs(r.ctx, 10)
 	r.must(err)
 	if len(jobs) != 1 || jobs[0].ID != young.ID || calls != 2 {
 		t.Errorf("%d calls, left are %+v", calls, jobs)

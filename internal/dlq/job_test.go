@@ -15,7 +15,7 @@ import (
 func (r *rig) start(b Bulk) Job {
 	r.t.Helper()
 	b.By = by
-	j, err := r.desk.Start(r.ctx, b)
+	j, err := r.admin.Start(r.ctx, b)
 	r.must(err)
 	return j
 }
@@ -42,7 +42,7 @@ func TestBulk(t *testing.T) {
 		{"by a filter", Bulk{Kind: Discard, Filter: Filter{Class: "transient", Error: "body of 5 bytes"}}, fmt.Sprintf("discard %d", d)},
 		{"redact", Bulk{Kind: Redact}, fmt.Sprintf("redact %d, redact %d, redact %d", a, b, d)},
 		{"retry what waits for its time", Bulk{Kind: Retry}, fmt.Sprintf("retry %d", p)},
-		{"dead_letter", Bulk{Kind: ToDeadLetter, Filter: Filter{Key: ptr("2")}}, fmt.Sprintf("deadletter %d", other)},
+		{"dead_letter", Bulk{Kind: ToDeadLetter, Filter: Filter{Key: ptr("2")}}, fmt.Sprintf("dead_letter %d", other)},
 		{"purge what is closed", Bulk{Kind: Purge}, fmt.Sprintf("purge %d", b)},
 		{"purge what is open, when it is said", Bulk{Kind: Purge, Filter: Filter{State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
 		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1")}}, fmt.Sprintf("purge %d, purge %d, purge %d, purge %d, purge %d", p, q, a, c, d)},
@@ -52,7 +52,7 @@ func TestBulk(t *testing.T) {
 			inner := *r
 			inner.t = t
 			before := inner.contents()
-			n, err := inner.desk.Match(inner.ctx, x.b)
+			n, err := inner.admin.Match(inner.ctx, x.b)
 			inner.must(err)
 			if inner.contents() != before {
 				t.Error("counting what matches has changed something")
@@ -68,7 +68,7 @@ func TestBulk(t *testing.T) {
 			inner.exec(`UPDATE cdc_relay.request SET state = CASE WHEN id % 2 = 0 THEN 'done' ELSE 'failed' END, done_at = now() WHERE job = $1`, j.ID)
 			_, err = inner.leader().once(inner.ctx, time.Now())
 			inner.must(err)
-			j, err = inner.desk.Job(inner.ctx, j.ID)
+			j, err = inner.admin.Job(inner.ctx, j.ID)
 			inner.must(err)
 			if j.State != JobDone || j.EndedAt == nil || j.Asked != n || j.Done+j.Failed != n || j.Who != "ann" {
 				t.Errorf("the job has ended as %+v, want %d of them", j, n)
@@ -79,7 +79,7 @@ func TestBulk(t *testing.T) {
 			inner.exec(`DELETE FROM cdc_relay.request`)
 		})
 	}
-	jobs, err := r.desk.Jobs(r.ctx, 3)
+	jobs, err := r.admin.Jobs(r.ctx, 3)
 	r.must(err)
 	if len(jobs) != 3 || jobs[0].ID < jobs[2].ID {
 		t.Errorf("the jobs are %+v", jobs)
@@ -87,7 +87,7 @@ func TestBulk(t *testing.T) {
 }
 
 func TestBulkThatIsRefused(t *testing.T) {
-	desk := New(nil, "s")
+	admin := New(nil, "s")
 	for _, b := range []Bulk{
 		{Kind: Replay, Filter: Filter{State: Discarded}},
 		{Kind: Retry, Filter: Filter{State: Open}},
@@ -96,7 +96,7 @@ func TestBulkThatIsRefused(t *testing.T) {
 		{Kind: Purge, Filter: Filter{Class: "x"}},
 	} {
 		var bad *BadInput
-		if _, err := desk.Start(t.Context(), b); !errors.As(err, &bad) {
+		if _, err := admin.Start(t.Context(), b); !errors.As(err, &bad) {
 			t.Errorf("%+v: %v", b, err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestBulkBesideARequest(t *testing.T) {
 	r.request(Redact, a)
 	j := r.start(Bulk{Kind: Discard})
 	r.expand()
-	j, err := r.desk.Job(r.ctx, j.ID)
+	j, err := r.admin.Job(r.ctx, j.ID)
 	r.must(err)
 	if got := r.asked(j.ID); got != fmt.Sprint("discard ", b) || j.Asked != 1 || j.Skipped != 1 {
 		t.Errorf("it asks for %s: %+v", got, j)
@@ -240,7 +240,7 @@ func TestCancel(t *testing.T) {
 	r.must(l.advance(r.ctx, &jobs[0], 3))
 	r.carryOut(value[int64](r, `SELECT min(id) FROM cdc_relay.request`), RequestDone, "")
 	for range 2 { // again: it stays as it is
-		j, err = r.desk.Cancel(r.ctx, j.ID, By{Who: "eve", Why: "enough"})
+		j, err = r.admin.Cancel(r.ctx, j.ID, By{Who: "eve", Why: "enough"})
 		r.must(err)
 		if j.State != JobCancelled || j.Asked != 3 || j.Done != 1 || j.Cancelled != 2 || j.EndedAt == nil {
 			t.Errorf("the job is %+v", j)
@@ -257,7 +257,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("the audit says %s", got)
 	}
 	var missing *NotFound
-	if _, err := r.desk.Cancel(r.ctx, 99, by); !errors.As(err, &missing) || err.Error() != fmt.Sprintf("there is no job 99 of slot %q", r.slot) {
+	if _, err := r.admin.Cancel(r.ctx, 99, by); !errors.As(err, &missing) || err.Error() != fmt.Sprintf("there is no job 99 of slot %q", r.slot) {
 		t.Errorf("a job that is not there: %v", err)
 	}
 }
@@ -303,7 +303,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// A former leader makes no requests, closes no job, and is told.
+// A former leader makes no requests, closes no job, and gets the error.
 func TestFencedLeader(t *testing.T) {
 	r := setup(t)
 	r.put(sample{})
@@ -382,7 +382,7 @@ func TestCancelledMeanwhile(t *testing.T) {
 	jobs, err := l.jobs(r.ctx)
 	r.must(err)
 	r.must(r.beside(`UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL`, func() error { return l.advance(r.ctx, &jobs[0], 10) }))
-	j, err = r.desk.Job(r.ctx, j.ID)
+	j, err = r.admin.Job(r.ctx, j.ID)
 	r.must(err)
 	if got := r.asked(j.ID); got != "" || j.State != JobCancelled {
 		t.Errorf("it asks for %s: %+v", got, j)

@@ -1,4 +1,4 @@
-// What the leader does for operators: makes requests of jobs, purges by age.
+// Leader: it makes the requests of bulk jobs, and purges by age.
 
 package dlq
 
@@ -13,32 +13,32 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// LeaderConfig is what a Leader works with.
+// LeaderConfig is the configuration of a Leader.
 type LeaderConfig struct {
 	DB       Querier // the pool; each statement is one round trip
 	Slot     string
 	SystemID string
-	// of this term: every statement changes nothing once it is not the slot's any more
+	// of this term: no statement changes anything once the slot has another one
 	Epoch int64
-	// Expire is the store's: it purges by age. It is called now and then, and again while it
+	// Expire is the store's: it purges by age. It is called once a minute, and again while it
 	// changes something. nil: never.
 	Expire func(ctx context.Context) (changed int, err error)
 	Keep   time.Duration // jobs that ended longer ago are forgotten; 0: never
-	// Working tells that a round, or a next part of it, begins, which the timeouts of its
-	// statements bound, and that it has ended. nil: nobody asks.
+	// Working reports that a round (or its next part) begins, which the timeouts of its statements
+	// bound, and that it has ended. May be nil.
 	Working func(atWork bool)
 	Log     *zap.Logger
 }
 
-// Leader is what the leader does for operators beside the feeder: it makes requests of bulk jobs,
-// and purges by age. One goroutine, for one term.
+// Leader is what the leader does for operators, in addition to the retry table's feeder: it makes
+// the requests of bulk jobs, and purges by age. One goroutine, for one term.
 type Leader struct {
 	cfg LeaderConfig
 	db  term
 
 	pace    map[int64]pace // of the jobs with a rate
 	expired time.Time      // when Expire was called last
-	said    string         // the last error that was logged
+	logged  string         // the last error that was logged
 }
 
 // pace is how much of its rate a job has used.
@@ -53,16 +53,16 @@ func NewLeader(cfg LeaderConfig) *Leader {
 }
 
 const (
-	leaderTick  = time.Second            // between two looks for jobs
+	leaderTick  = time.Second            // between two checks for jobs
 	busyTick    = 200 * time.Millisecond // while there is one
 	expireEvery = time.Minute
 
-	pageSize = 1000 // requests that are made of a job at once
-	maxAhead = 2000 // requests of a job that wait; it bounds the table, and what there is to cancel
+	pageSize = 1000 // requests that are made for a job at once
+	maxAhead = 2000 // waiting requests of a job; bounds the table, and the work of a cancel
 )
 
-// Run works until ctx is done, and returns nil then. The database's errors are waited out, one line
-// in the log for each change; only a newer leader, an *event.Stop, ends it.
+// Run works until ctx is done, and returns nil then. It retries after errors of the database, and
+// logs each text once; only a newer leader, an *event.Stop, ends it.
 func (l *Leader) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -72,17 +72,17 @@ func (l *Leader) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		l.tell(true)
+		l.reportWork(true)
 		busy, err := l.once(ctx, time.Now())
-		l.tell(false)
+		l.reportWork(false)
 		var fenced *event.Stop
 		switch {
 		case ctx.Err() != nil:
-			return nil // whatever it was, the term is over
+			return nil // whatever the error, the term is over
 		case errors.As(err, &fenced):
 			return fenced
 		}
-		l.say(err)
+		l.logOnce(err)
 		next := leaderTick
 		if busy && err == nil {
 			next = busyTick
@@ -91,24 +91,24 @@ func (l *Leader) Run(ctx context.Context) error {
 	}
 }
 
-func (l *Leader) tell(atWork bool) {
+func (l *Leader) reportWork(atWork bool) {
 	if l.cfg.Working != nil {
 		l.cfg.Working(atWork)
 	}
 }
 
-func (l *Leader) say(err error) {
+func (l *Leader) logOnce(err error) {
 	why := ""
 	if err != nil {
 		why = err.Error()
 	}
-	if why != l.said && why != "" {
-		l.cfg.Log.Warn("operators' jobs wait", zap.Error(err))
+	if why != l.logged && why != "" {
+		l.cfg.Log.Warn("operators' jobs wait: the database failed, they are tried again", zap.Error(err))
 	}
-	l.said = why
+	l.logged = why
 }
 
-// once does what is due. busy says that there is a job whose requests are still being made.
+// once does what is due. busy reports whether there is a job whose requests are still being made.
 func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error) {
 	jobs, err := l.jobs(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 	var errs []error
 	for i := range jobs {
 		j := &jobs[i]
-		l.tell(true)
+		l.reportWork(true)
 		n := l.allowance(j, now)
 		if p, paced := l.pace[j.id]; paced {
 			running[j.id] = p
@@ -129,12 +129,12 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 		busy = busy || j.state == "asking"
 	}
 	l.pace = running
-	l.tell(true)
+	l.reportWork(true)
 	return busy, errors.Join(append(errs, l.expire(ctx, now))...)
 }
 
-// allowance is how many requests of a job may be made now: a rate's share of the time since the
-// last ones, a second's worth at most, and no more than may wait.
+// allowance is how many requests of a job may be made now: by its rate for the time since the last
+// ones, for one second at most, and no more than may wait.
 func (l *Leader) allowance(j *job, now time.Time) int {
 	n := min(pageSize, maxAhead-j.waiting)
 	if j.rate > 0 {
@@ -151,7 +151,7 @@ func (l *Leader) allowance(j *job, now time.Time) int {
 	return n
 }
 
-// expire purges by age, once a minute and as long as there is something to purge.
+// expire purges by age, once a minute and again while there is something to purge.
 func (l *Leader) expire(ctx context.Context, now time.Time) error {
 	if l.cfg.Expire == nil || now.Sub(l.expired) < expireEvery {
 		return nil
@@ -166,7 +166,7 @@ func (l *Leader) expire(ctx context.Context, now time.Time) error {
 	return l.forget(ctx)
 }
 
-// forget removes jobs that ended longer ago than rows are kept.
+// forget removes jobs that ended longer ago than Keep.
 func (l *Leader) forget(ctx context.Context) error {
 	if l.cfg.Keep <= 0 {
 		return nil
@@ -182,13 +182,13 @@ type job struct {
 	bulk        Bulk
 	rate        float64
 	state       string // asking, asked
-	deadLetters bool   // the place below is in the dead letters
+	deadLetters bool   // place is in the dead letters
 	place       place
 	created     time.Time
 	waiting     int // of its requests
 }
 
-// place is a position with the incarnation of its slot: the order in which rows are gone through.
+// place is a position with the incarnation of its slot: rows are processed in this order.
 type place struct {
 	incarnation int64
 	commit      string // as text
@@ -215,8 +215,8 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 	return list, nil
 }
 
-// advance makes up to n requests of a job, or closes one that has none left to make and none that
-// waits.
+// advance makes up to n requests of a job, or closes a job that has no request left to make and
+// none that waits.
 func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	switch {
 	case j.state == "asked" && j.waiting == 0:
@@ -234,15 +234,16 @@ func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	return l.ask(ctx, j, t, t == tables[len(tables)-1], n)
 }
 
-// ask makes a page of requests, of the rows after the job's place in a table: at most n. A page
-// that is not full ends the table. The statement locks the job first, so that one that is cancelled
-// in between has no requests made.
+// ask makes a page of requests, at most n, for the rows after the job's place in a table. A page
+// that is not full ends the table. The statement locks the job first, so that no requests are made
+// for a job that was cancelled in between.
 func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) error {
 	w := where{args: []any{l.cfg.Slot, l.cfg.Epoch, j.id, l.cfg.SystemID, n, j.place.incarnation, j.place.commit, j.place.index, j.created, last}}
 	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")
 	w.and("t." + j.bulk.since(t) + " <= $9") // both are the database's now()
 	if t == deadLetters && (j.bulk.Filter.Class != "" || j.bulk.Filter.Error != "") {
-		// Nor is a dead letter whose last refusal, which the filter asks about, came after it.
+		// The filter is about the last rejection: a dead letter that was rejected after the job was
+		// requested is left out.
 		w.and("NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.n = t.n AND r.kind = 'replay' AND r.state = 'failed' AND r.done_at > $9)")
 	}
 	j.bulk.chosen(&w, t)

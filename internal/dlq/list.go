@@ -1,4 +1,4 @@
-// Lists, newest first, and where their pages begin.
+// List: pages of rows, newest first, and the cursors between them.
 
 package dlq
 
@@ -15,8 +15,8 @@ import (
 // MaxLimit is the longest page of a list.
 const MaxLimit = 1000
 
-// List gives a page of rows, the newest first, from the place that cursor names: the Next of the
-// page before, "" for the first.
+// List returns a page of rows, the newest first, from a cursor on: the Next of the page before, ""
+// for the first page.
 func (d *Admin) List(ctx context.Context, of Of, f Filter, cursor string, limit int) (Page, error) {
 	t := tableOf(of)
 	if err := f.Check(of); err != nil {
@@ -49,8 +49,8 @@ func (d *Admin) List(ctx context.Context, of Of, f Filter, cursor string, limit 
 	return p, nil
 }
 
-// order is newest first. Deferred rows have numbers in the order they came; dead letters have them
-// from when they were deferred.
+// order is newest first. The numbers of deferred rows rise in the order in which they came;
+// dead letters keep the number from when they were deferred.
 func (t *table) order() string {
 	if t == deferred {
 		return "t.n DESC"
@@ -76,7 +76,7 @@ func (f *Filter) page(t *table, w *where, limit int) string {
 	return query + last
 }
 
-// byState takes a page of each state, class and reason that is asked for.
+// byState takes a page of each state, class and reason that the filter chooses.
 func (f *Filter) byState(query string, w *where, last string) string {
 	of := where{args: w.args}
 	if f.State != "" {
@@ -99,9 +99,9 @@ func (f *Filter) byState(query string, w *where, last string) string {
 // have.
 var ByState = groups("state", "class", "reason")
 
-// groups is the common table g of what dead letters of slot $1 have in some columns, which an index
-// begins with. It goes from one to the next: of few groups among a million rows that takes well
-// under a millisecond.
+// groups is the common table g of the distinct values that dead letters of slot $1 have in some
+// columns, with which an index begins. It skips from one to the next: for a few groups among a
+// million rows that takes well under a millisecond.
 func groups(columns ...string) string {
 	of := func(alias string) string { return alias + "." + strings.Join(columns, ", "+alias+".") }
 	next := func(after string) string {
@@ -123,8 +123,8 @@ func columnsOf(t *table) string {
 		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted`
 }
 
-// again has a statement planned for its arguments at each execution. A plan that is kept would
-// serve any argument of a filter, and be a bad one for those that few rows have, or only old ones.
+// again has a statement planned for its arguments at each execution. A kept plan would serve any
+// argument of a filter, and would be a bad one for values that few rows have, or only old rows.
 const again = pgx.QueryExecModeDescribeExec
 
 // rows reads what columnsOf names.
@@ -159,10 +159,10 @@ func (d *Admin) find(ctx context.Context, n int64) (row Row, is Of, err error) {
 	return Row{}, "", nil
 }
 
-// cursor is a place in a list: behind the row of that number, and of dead letters, of that time.
+// cursor is a place in a list: behind the row with that number and, in dead letters, that time.
 // Rows that come meanwhile do not move it.
 type cursor struct {
-	n      int64 // 0: the beginning
+	n      int64 // 0: the first page
 	micros int64 // of died_at, since 1970
 }
 
@@ -186,12 +186,12 @@ func parseCursor(s string) (c cursor, err error) {
 		c.n, err = strconv.ParseInt(n, 10, 64)
 	}
 	if err != nil || c.n <= 0 {
-		return cursor{}, &BadInput{"cursor", fmt.Sprintf("is %q, and no list gave that", s)}
+		return cursor{}, &BadInput{"cursor", fmt.Sprintf("is %q, which no list has returned", s)}
 	}
 	return c, nil
 }
 
-// after adds the condition for what comes behind the cursor.
+// after adds the condition for what is behind the cursor.
 func (c cursor) after(w *where, t *table) {
 	switch {
 	case c.n == 0:

@@ -17,7 +17,7 @@ func TestFilters(t *testing.T) {
 	p := r.put(sample{state: Purged, key: "gone"})
 	w1 := r.put(sample{of: Deferred, key: "k1", name: "orders", routingKey: "eu.created", reason: "nacked", words: "queue # is FULL"})
 	w2 := r.put(sample{of: Deferred, key: "k3", class: "-", reason: "-"})
-	asked, err := r.desk.Request(r.ctx, Ask{Kind: Replay, N: b, By: by})
+	asked, err := r.admin.Request(r.ctx, Ask{Kind: Replay, N: b, By: by})
 	r.must(err)
 
 	for _, c := range []struct {
@@ -85,14 +85,14 @@ func TestFiltersThatAreRefused(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	desk := New(nil, "s")
+	admin := New(nil, "s")
 	for _, cursor := range []string{"x", "-", "1-", "-1", "0", "5-x", "1-2-3"} {
-		if _, err := desk.List(t.Context(), DeadLetters, Filter{}, cursor, 1); err == nil || !strings.HasPrefix(err.Error(), "cursor is ") {
+		if _, err := admin.List(t.Context(), DeadLetters, Filter{}, cursor, 1); err == nil || !strings.HasPrefix(err.Error(), "cursor is ") {
 			t.Errorf("cursor %q: %v", cursor, err)
 		}
 	}
 	for _, limit := range []int{0, -1, MaxLimit + 1} {
-		if _, err := desk.List(t.Context(), DeadLetters, Filter{}, "", limit); err == nil || !strings.HasPrefix(err.Error(), "limit is ") {
+		if _, err := admin.List(t.Context(), DeadLetters, Filter{}, "", limit); err == nil || !strings.HasPrefix(err.Error(), "limit is ") {
 			t.Errorf("limit %d: %v", limit, err)
 		}
 	}
@@ -110,18 +110,18 @@ func TestPagesOverEqualTimes(t *testing.T) {
 	}
 	r.wantList(DeadLetters, Filter{}, want...)
 	r.wantList(DeadLetters, Filter{Error: "body"}, want...)
-	first, err := r.desk.List(r.ctx, DeadLetters, Filter{}, "", 4)
+	first, err := r.admin.List(r.ctx, DeadLetters, Filter{}, "", 4)
 	r.must(err)
 	r.put(sample{at: r.at})
 	r.put(sample{at: r.at.Add(time.Hour)})
-	second, err := r.desk.List(r.ctx, DeadLetters, Filter{}, first.Next, 4)
+	second, err := r.admin.List(r.ctx, DeadLetters, Filter{}, first.Next, 4)
 	r.must(err)
 	if second.Rows[0].N != want[4] || second.Rows[3].N != want[7] {
 		t.Errorf("the second page is %+v, want %v", second.Rows, want[4:8])
 	}
 }
 
-// An index has the beginning of a long value: rows that differ behind it are told apart.
+// An index has the beginning of a long value: rows that differ behind it are distinguished.
 func TestFiltersOnLongValues(t *testing.T) {
 	r := setup(t)
 	long := strings.Repeat("x", 300)

@@ -16,41 +16,41 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// MirrorConfig is what a Mirror works with.
+// MirrorConfig is the configuration of a Mirror.
 type MirrorConfig struct {
 	Store MirrorStore
 	Route event.Route // where dead letters are mirrored to
 	// how many extra columns the sink expects of an event; the mirror leaves them NULL
 	Columns int
-	// Publish publishes the events and waits for what becomes of them: one outcome each. Those that
-	// are neither Confirmed nor Rejected are offered again. It returns soon after ctx is done.
-	// IsMirrored tells these events from others.
+	// Publish publishes the events and waits for their outcomes, one each. Those that are neither
+	// Confirmed nor Rejected are offered again. It returns soon after ctx is done. IsMirrored
+	// recognizes these events.
 	Publish func(ctx context.Context, events []*event.Event) []sink.Outcome
-	// Working tells that statements begin, which their timeouts bound, and that they have ended.
-	// nil: nobody asks.
+	// Working reports that statements begin, which their timeouts bound, and that they have ended.
+	// May be nil.
 	Working func(atWork bool)
-	// Mirrored and Failed count confirmed dead letters and refused attempts; either may be nil.
+	// Mirrored and Failed count confirmed dead letters and rejected attempts; either may be nil.
 	Mirrored, Failed func(n int)
 	Log              *zap.Logger
 }
 
 var _ MirrorStore = (*MirrorPostgres)(nil)
 
-// Mirror publishes a copy of each dead letter: original body, headers that say what happened. It
-// offers each until the broker has confirmed it; after a crash in between once more. One goroutine,
-// for one term.
+// Mirror publishes a copy of each dead letter: the original body, with headers that say what
+// happened. It offers each until the broker has confirmed it; after a crash in between it may offer
+// it once more. One goroutine, for one term.
 type Mirror struct {
 	cfg MirrorConfig
 
 	stop    chan struct{}
 	stopped sync.Once
-	// dead letters that the broker refuses for themselves: the others go on
+	// dead letters that the broker rejects for a fault of their own: the others go on
 	refused map[int64]refusal
-	// more are refused than are remembered: those up to this one rest until passAt
+	// more were rejected than are remembered: those up to this number rest until passAt
 	passed  int64
 	passAt  time.Time
-	backoff time.Duration // of all, while the mirror's destination refuses
-	said    string        // the last trouble that was logged
+	backoff time.Duration // for all, while the mirror's destination refuses
+	logged  string        // the last trouble that was logged
 }
 
 // refusal is when a dead letter is tried again.
@@ -65,22 +65,22 @@ func NewMirror(cfg MirrorConfig) *Mirror {
 }
 
 const (
-	mirrorTick  = time.Second // between two looks for new dead letters
+	mirrorTick  = time.Second // between two checks for new dead letters
 	mirrorRows  = 200         // published at once
 	mirrorBytes = 4 << 20     // likewise; one larger dead letter goes alone
 
 	mirrorBackoff        = time.Second
 	maxMirrorBackoff     = time.Minute
 	maxDeadLetterBackoff = 10 * time.Minute
-	// dead letters whose refusal is remembered; beyond it those are passed that were tried
+	// dead letters whose rejection is remembered; beyond it those that were tried are skipped
 	maxRefused = 1000
 )
 
 // IsMirrored reports whether an event is a copy that this Mirror publishes.
 func (m *Mirror) IsMirrored(ev *event.Event) bool { return ev.Route == &m.cfg.Route }
 
-// Stop has Run return once what is on its way is answered and noted, so that a clean stop repeats
-// nothing.
+// Stop makes Run return once copies in flight are answered and recorded, so that a clean stop
+// repeats nothing.
 func (m *Mirror) Stop() { m.stopped.Do(func() { close(m.stop) }) }
 
 // Run mirrors until Stop, or until ctx is done, and returns nil then. Only a newer leader, an
@@ -104,14 +104,14 @@ func (m *Mirror) Run(ctx context.Context) error {
 		case errors.As(err, &fenced):
 			return err
 		case err != nil:
-			m.say(err.Error())
+			m.logOnce(err.Error())
 			wait = mirrorTick
 		}
 		timer.Reset(wait)
 	}
 }
 
-// once mirrors some dead letters and says how long to wait before the next ones.
+// once mirrors some dead letters and returns how long to wait before the next ones.
 func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, err error) {
 	later := m.putOff(now)
 	m.working(true)
@@ -150,7 +150,7 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 	if failed > 0 && m.cfg.Failed != nil {
 		m.cfg.Failed(failed)
 	}
-	m.tell(trouble)
+	m.reportTrouble(trouble)
 	if err := m.confirm(ctx, confirmed); err != nil {
 		return 0, err
 	}
@@ -178,7 +178,7 @@ func (m *Mirror) pause(trouble *sink.Fault, confirmed, read int) time.Duration {
 	}
 }
 
-// refuse puts a dead letter off.
+// refuse postpones a dead letter.
 func (m *Mirror) refuse(n int64, now time.Time) {
 	r, known := m.refused[n]
 	if !known && len(m.refused) >= maxRefused {
@@ -193,22 +193,22 @@ func (m *Mirror) refuse(n int64, now time.Time) {
 	m.refused[n] = r
 }
 
-func (m *Mirror) tell(f *sink.Fault) {
+func (m *Mirror) reportTrouble(f *sink.Fault) {
 	if f == nil {
-		m.said = ""
+		m.logged = ""
 		return
 	}
-	m.say(fmt.Sprintf("%s: %s: %s", f.Destination, f.Reason, f.Words))
+	m.logOnce(fmt.Sprintf("%s: %s: %s", f.Destination, f.Reason, f.Text))
 }
 
-func (m *Mirror) say(why string) {
-	if why != m.said {
+func (m *Mirror) logOnce(why string) {
+	if why != m.logged {
 		m.cfg.Log.Warn("dead letters are not mirrored", zap.String("why", why))
 	}
-	m.said = why
+	m.logged = why
 }
 
-// confirm notes that dead letters were mirrored.
+// confirm records that dead letters were mirrored.
 func (m *Mirror) confirm(ctx context.Context, ns []int64) error {
 	if len(ns) == 0 {
 		return nil
@@ -220,7 +220,7 @@ func (m *Mirror) confirm(ctx context.Context, ns []int64) error {
 	return err
 }
 
-// putOff are the refused dead letters that are not tried again yet.
+// putOff returns the rejected dead letters that are not to be tried again yet.
 func (m *Mirror) putOff(now time.Time) []int64 {
 	if !now.Before(m.passAt) {
 		m.passed = 0

@@ -10,14 +10,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// A dead letter may be dead because of its id, type, key or headers: the mirror's message carries
-// of them only what any broker takes.
+// A dead letter may be dead because of its id, type, key or headers: the mirror's message has only
+// those that any broker accepts.
 const (
 	maxShort = 255  // bytes of a message id and a type: AMQP's short strings
 	maxKey   = 1024 // bytes of an aggregate and a key
 )
 
-// facts are the headers of a mirrored dead letter, beside cdc_position, which the sink writes.
+// facts are the headers of a mirrored dead letter, besides cdc_position, which the sink writes.
 type facts struct {
 	ID          string `json:"event_id,omitempty"`
 	Key         string `json:"event_key,omitempty"`
@@ -29,7 +29,8 @@ type facts struct {
 	Destination string `json:"original_destination"`
 }
 
-// copy is the message of a dead letter. What could not be decoded goes as the whole row, in JSON.
+// copy makes the message of a dead letter. One that could not be decoded is sent as the whole row,
+// in JSON.
 func (l *DeadLetterRow) copy(to *event.Route, columns int) *event.Event {
 	dead := &l.Event
 	ev := &event.Event{
@@ -61,7 +62,7 @@ func (l *DeadLetterRow) copy(to *event.Route, columns int) *event.Event {
 	return ev
 }
 
-// short is nil for what is too long to be sent in that place; it stands in a header, cut.
+// short is nil for what is too long to be sent in that place; a header has it, cut.
 func short(b []byte, most int) []byte {
 	if len(b) > most {
 		return nil

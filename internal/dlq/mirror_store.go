@@ -1,4 +1,4 @@
-// What the mirror asks of the database.
+// MirrorStore: what the mirror reads from and writes to the database.
 
 package dlq
 
@@ -9,38 +9,38 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// MirrorStore is what a Mirror asks of the database: MirrorPostgres in production, memorytest.Store
-// in the simulation. One suite holds for both (in retry). Each method is one statement in one round
+// MirrorStore is the database of a Mirror: MirrorPostgres in production, memorytest.Store in the
+// simulation. Both pass one suite (in retry/postgres). Each method is one statement in one round
 // trip.
 type MirrorStore interface {
-	// Unmirrored reads the next dead letters above a number that are not noted as mirrored, in the
-	// order of their numbers, without those of except: at most limit, and none once those before it
-	// have size bytes. Those whose contents were removed are not mirrored any more. It is an
-	// *event.Stop, instead of dead letters, once a newer leader has raised the epoch.
+	// Unmirrored reads the next dead letters above a number that are not recorded as mirrored, in
+	// the order of their numbers, without those of except: at most limit, and none once those
+	// before it have size bytes. Those whose contents were removed are no longer mirrored. Once a
+	// newer leader has raised the epoch it returns an *event.Stop and no dead letters.
 	Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) ([]DeadLetterRow, error)
-	// NoteMirrored notes that dead letters were mirrored. It changes nothing, and is an
-	// *event.Stop, once a newer leader has raised the epoch.
+	// NoteMirrored records that dead letters were mirrored. Once a newer leader has raised the
+	// epoch it changes nothing and returns an *event.Stop.
 	NoteMirrored(ctx context.Context, ns []int64) error
 }
 
-// Dead letter is a dead letter as a Mirror reads it.
+// DeadLetterRow is a dead letter as a Mirror reads it.
 type DeadLetterRow struct {
 	N int64
-	// Event is the one that died, with the Route it was going to; what is not in a copy
-	// (Traceparent, Headers, Columns) is left out, and Raw is there when it could not be decoded.
+	// Event is the dead-lettered event, with the Route it was going to. What is not in a copy
+	// (Traceparent, Headers, Columns) is left out; Raw is set when it could not be decoded.
 	Event                event.Event
-	Class, Reason, Words string // of the last refusal
+	Class, Reason, Words string // of the last rejection
 	Attempts             int
-	First, Last          *time.Time // of the refusals; nil without one
+	First, Last          *time.Time // of the rejections; nil without one
 	Died                 time.Time
 }
 
-// MirrorPostgres is the MirrorStore over PostgreSQL, of one slot.
+// MirrorPostgres is the MirrorStore in PostgreSQL, for one slot.
 type MirrorPostgres struct {
 	DB       Querier
 	Slot     string
 	SystemID string
-	Epoch    int64 // of this term: nothing is read or changed once it is not the slot's any more
+	Epoch    int64 // of this term: nothing is read or changed once the slot has another one
 
 	patience time.Duration // as of a term
 }

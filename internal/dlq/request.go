@@ -14,22 +14,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Kind is what is asked for.
+// Kind is what a request asks for.
 type Kind string
 
-// The kinds of requests. Replay, Discard, Redact and Purge are about dead letters, Retry and Bury
-// about deferred rows. A Purge of a key is about both.
+// The kinds of requests. Replay, Discard, Redact and Purge are about dead letters, Retry and
+// ToDeadLetter about deferred rows. A Purge of a key is about both.
 const (
 	Replay       Kind = "replay"      // publish it again
 	Discard      Kind = "discard"     // close it unpublished
-	Redact       Kind = "redact"      // remove its contents, keep that it was there
+	Redact       Kind = "redact"      // remove its contents, keep its row
 	Retry        Kind = "retry"       // try it now, whatever its backoff
 	ToDeadLetter Kind = "dead_letter" // make it a dead letter
-	Purge        Kind = "purge"       // remove all of it; unpublished, if it was not published
+	Purge        Kind = "purge"       // remove all of it, even if it was never published
 )
 
-// table is the one whose rows the kind is about. A deferred row may be delivered yet: no slip in a
-// number purges it, only its key does.
+// table returns the table whose rows the kind is about. A deferred row may still be delivered, so a
+// mistyped number must not purge it: only a purge of its key does.
 func (k Kind) table() *table {
 	if k == Retry || k == ToDeadLetter {
 		return deferred
@@ -37,11 +37,11 @@ func (k Kind) table() *table {
 	return deadLetters
 }
 
-// Ask is what an operator asks for about one row.
+// Ask is an operator's request about one row.
 type Ask struct {
 	Kind  Kind
 	N     int64
-	Route event.Route // of Replay: where to, nil parts as it was going
+	Route event.Route // of Replay: where to; nil parts stay as they were
 	By    By
 }
 
@@ -53,7 +53,7 @@ const (
 	RequestCancelled = "cancelled" // with its job
 )
 
-// Request is what was asked for about one row, and what became of it.
+// Request is a stored request about one row, and its result.
 type Request struct {
 	ID     int64      `json:"id"`
 	Kind   Kind       `json:"kind"`
@@ -66,15 +66,15 @@ type Request struct {
 	Result string     `json:"result"`
 	DoneAt *time.Time `json:"done_at"`
 
-	// Of a replay to another place than the event was going to.
+	// Of a replay that goes to another place than the event did.
 	RouteName  *string `json:"route_name,omitempty"`
 	RoutingKey *string `json:"routing_key,omitempty"`
 
-	// Again says that the same was asked for before, by Who, and that nothing was added.
+	// Again says that Who has requested the same before, and that nothing was stored.
 	Again bool `json:"again,omitempty"`
 }
 
-// NotNow is a request that a row does not allow in its state.
+// NotNow is the error for a request that the state of a row does not allow.
 type NotNow struct {
 	Kind Kind
 	N    int64
@@ -83,7 +83,7 @@ type NotNow struct {
 
 func (e *NotNow) Error() string { return fmt.Sprintf("%s %d: %s", e.Kind, e.N, e.Why) }
 
-// Done is a request for what a row is already: nothing is to be done.
+// Done is the error for a request that was carried out before: there is nothing to do.
 type Done struct {
 	N     int64
 	State string
@@ -97,11 +97,11 @@ func (e *Done) Error() string {
 	return fmt.Sprintf("dead letter %d was %s already, at %s", e.N, e.State, e.At.Format(time.RFC3339))
 }
 
-// Request writes down what is asked for. When the same waits already it gives that one; what a row
-// does not allow is a *NotNow, *Done or *NotFound.
+// Request stores a request. When the same one waits already it returns that; what a row does not
+// allow is a *NotNow, *Done or *NotFound.
 func (d *Admin) Request(ctx context.Context, a Ask) (Request, error) {
-	// A row can change its state, or get a request of somebody else's, between the two questions.
-	// Then both are asked again.
+	// A row can change its state, or get somebody else's request, between the two statements. Then
+	// both are repeated.
 	for range 3 {
 		r, err := d.insert(ctx, a)
 		if !errors.Is(err, pgx.ErrNoRows) {
@@ -114,7 +114,7 @@ func (d *Admin) Request(ctx context.Context, a Ask) (Request, error) {
 	return Request{}, &NotNow{a.Kind, a.N, "it changes faster than it can be asked for; try again"}
 }
 
-// allowed is the state in which a row of a table can be asked for something.
+// allowed is the condition that the state of a row of a table allows the request.
 func (k Kind) allowed(t *table) string {
 	switch {
 	case k == Replay:
@@ -131,12 +131,12 @@ func (k Kind) allowed(t *table) string {
 
 const requestColumns = `id, kind, n, job, who, reason, created_at, state, result, done_at, route_name, routing_key`
 
-// mine is the condition for rows of the system that the slot is in: rows that came with a copy of
-// the database are not.
+// mine is the condition for rows of the slot's system: it leaves out rows that came with a copy of
+// another database.
 const mine = `t.slot = $1 AND t.system_id = (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text)`
 
-// insert gives pgx.ErrNoRows when there is no such row in a state that allows it, or one is asked
-// for already.
+// insert returns pgx.ErrNoRows when there is no such row in a state that allows the request, or a
+// request waits already.
 func (d *Admin) insert(ctx context.Context, a Ask) (Request, error) {
 	t := a.Kind.table()
 	return scanRequest(d.db.QueryRow(ctx, `INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason)
@@ -145,7 +145,7 @@ func (d *Admin) insert(ctx context.Context, a Ask) (Request, error) {
 		d.slot, a.N, a.Kind, a.Route.Name, a.Route.RoutingKey, a.By.Who, a.By.Why))
 }
 
-// whyNot says why insert found nothing to write; pgx.ErrNoRows when it would now.
+// whyNot returns why insert stored nothing; pgx.ErrNoRows when it would now.
 func (d *Admin) whyNot(ctx context.Context, a Ask) (Request, error) {
 	waiting, err := scanRequest(d.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 AND state = 'waiting'`, a.N, d.slot))
 	switch {
@@ -182,7 +182,8 @@ func (d *Admin) notFound(want Of, n int64, is Of) error {
 	return e
 }
 
-// refuses is why a row of the right table does not allow the request; pgx.ErrNoRows when it does.
+// refuses returns why a row of the right table does not allow the request; pgx.ErrNoRows when it
+// does.
 func (k Kind) refuses(r *Row) error {
 	closed := r.ClosedAt != nil && (k == Replay && r.State == Replayed || k == Discard && r.State == Discarded || k == Purge && r.State == Purged)
 	switch {
@@ -206,7 +207,7 @@ func (r *Request) same(to event.Route) bool {
 	return equal(r.RouteName, to.Name) && equal(r.RoutingKey, to.RoutingKey)
 }
 
-// Requests gives requests by their ids, in the order of the ids.
+// Requests returns requests by their ids, in the order of the ids.
 func (d *Admin) Requests(ctx context.Context, ids []int64) ([]Request, error) {
 	rows, err := d.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE id = ANY ($1) AND slot = $2`, ids, d.slot)
 	if err != nil {
@@ -230,8 +231,8 @@ func scanRequest(row pgx.Row) (Request, error) {
 	return r, err
 }
 
-// Would is the error that Request would have now, nil also when the same waits already. It changes
-// nothing.
+// Would returns the error that Request would return now, nil also when the same request waits
+// already. It changes nothing.
 func (d *Admin) Would(ctx context.Context, a Ask) error {
 	if _, err := d.whyNot(ctx, a); !errors.Is(err, pgx.ErrNoRows) {
 		return err
@@ -239,7 +240,7 @@ func (d *Admin) Would(ctx context.Context, a Ask) error {
 	return nil
 }
 
-// RequestOf gives a request by its id.
+// RequestOf returns a request by its id.
 func (d *Admin) RequestOf(ctx context.Context, id int64) (Request, error) {
 	list, err := d.Requests(ctx, []int64{id})
 	if err != nil {
@@ -251,8 +252,8 @@ func (d *Admin) RequestOf(ctx context.Context, id int64) (Request, error) {
 	return list[0], nil
 }
 
-// Withdraw cancels a request that waits. What is being carried out at this moment is not called
-// back, and one that has ended is left as it is: the request that is returned says which.
+// Withdraw cancels a request that waits. One that is being carried out at this moment is not
+// stopped, and one that has ended stays as it is: the returned request says which.
 func (d *Admin) Withdraw(ctx context.Context, id int64, by By) (Request, error) {
 	r, err := scanRequest(d.db.QueryRow(ctx, `WITH q AS (UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
 			WHERE id = $1 AND slot = $2 AND state = 'waiting' RETURNING *),

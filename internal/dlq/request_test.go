@@ -18,7 +18,7 @@ func (r *rig) carryOut(id int64, state, result string) {
 
 func (r *rig) request(k Kind, n int64) Request {
 	r.t.Helper()
-	q, err := r.desk.Request(r.ctx, Ask{Kind: k, N: n, By: by})
+	q, err := r.admin.Request(r.ctx, Ask{Kind: k, N: n, By: by})
 	r.must(err)
 	return q
 }
@@ -26,7 +26,7 @@ func (r *rig) request(k Kind, n int64) Request {
 func TestRequests(t *testing.T) {
 	r := setup(t)
 	deadLetter, waits := r.put(sample{}), r.put(sample{of: Deferred})
-	q, err := r.desk.Request(r.ctx, Ask{Kind: Replay, N: deadLetter, Route: event.Route{Name: []byte("other"), RoutingKey: []byte{}}, By: by})
+	q, err := r.admin.Request(r.ctx, Ask{Kind: Replay, N: deadLetter, Route: event.Route{Name: []byte("other"), RoutingKey: []byte{}}, By: by})
 	r.must(err)
 	if q.Kind != Replay || q.N != deadLetter || q.Who != "ann" || q.Why != "a test" || q.State != RequestWaits || q.Again || *q.RouteName != "other" || *q.RoutingKey != "" {
 		t.Errorf("the request is %+v", q)
@@ -38,14 +38,14 @@ func TestRequests(t *testing.T) {
 		t.Errorf("it is of system %s", got)
 	}
 	r.carryOut(q.ID, RequestDone, "confirmed")
-	list, err := r.desk.Requests(r.ctx, []int64{q.ID + 1, q.ID, 99})
+	list, err := r.admin.Requests(r.ctx, []int64{q.ID + 1, q.ID, 99})
 	r.must(err)
 	if len(list) != 2 || list[0].ID != q.ID+1 || list[1].State != RequestDone || list[1].Result != "confirmed" || list[1].DoneAt == nil {
 		t.Errorf("the requests are %+v", list)
 	}
 }
 
-// Many operators ask for one dead letter at once: one request is written, all are told of it.
+// Many operators ask for one dead letter at once: one request is stored, all of them get it.
 func TestTwoOperatorsOnOneDeadLetter(t *testing.T) {
 	r := setup(t)
 	n := r.put(sample{})
@@ -55,7 +55,7 @@ func TestTwoOperatorsOnOneDeadLetter(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range operators {
 		all.Go(func() {
-			got[i], errs[i] = r.desk.Request(r.ctx, Ask{Kind: Replay, N: n, By: By{Who: string(rune('a' + i))}})
+			got[i], errs[i] = r.admin.Request(r.ctx, Ask{Kind: Replay, N: n, By: By{Who: string(rune('a' + i))}})
 		})
 	}
 	all.Wait()
@@ -72,12 +72,12 @@ func TestTwoOperatorsOnOneDeadLetter(t *testing.T) {
 	if first != 1 || value[int](r, `SELECT count(*) FROM cdc_relay.request`) != 1 {
 		t.Errorf("%d requests are new", first)
 	}
-	_, err := r.desk.Request(r.ctx, Ask{Kind: Discard, N: n, By: by})
+	_, err := r.admin.Request(r.ctx, Ask{Kind: Discard, N: n, By: by})
 	var not *NotNow
 	if !errors.As(err, &not) || !strings.Contains(err.Error(), "a replay of it waits already") {
 		t.Errorf("a discard beside the replay: %v", err)
 	}
-	if _, err = r.desk.Request(r.ctx, Ask{Kind: Replay, N: n, Route: event.Route{Name: []byte("x")}, By: by}); !errors.As(err, &not) {
+	if _, err = r.admin.Request(r.ctx, Ask{Kind: Replay, N: n, Route: event.Route{Name: []byte("x")}, By: by}); !errors.As(err, &not) {
 		t.Errorf("a replay to another place beside it: %v", err)
 	}
 	r.carryOut(got[0].ID, RequestFailed, "unroutable")
@@ -119,7 +119,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{Purge, discarded, ""},
 	} {
 		before := r.contents()
-		_, err := r.desk.Request(r.ctx, Ask{Kind: c.kind, N: c.n, By: by})
+		_, err := r.admin.Request(r.ctx, Ask{Kind: c.kind, N: c.n, By: by})
 		switch {
 		case c.want == "":
 			r.must(err)
@@ -129,7 +129,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			t.Errorf("%s %d is refused and changes something", c.kind, c.n)
 		}
 	}
-	page, err := r.desk.List(r.ctx, DeadLetters, Filter{}, "", 100)
+	page, err := r.admin.List(r.ctx, DeadLetters, Filter{}, "", 100)
 	r.must(err)
 	if !page.Rows[0].Copied || page.Rows[1].Copied {
 		t.Errorf("the copied row is not marked: %+v", page.Rows[:2])
@@ -142,7 +142,7 @@ func TestWithdraw(t *testing.T) {
 	n := r.put(sample{})
 	q := r.request(Replay, n)
 	for range 2 {
-		got, err := r.desk.Withdraw(r.ctx, q.ID, By{Who: "eve", Why: "the wrong one"})
+		got, err := r.admin.Withdraw(r.ctx, q.ID, By{Who: "eve", Why: "the wrong one"})
 		r.must(err)
 		if got.ID != q.ID || got.State != RequestCancelled || got.DoneAt == nil {
 			t.Errorf("the request is %+v", got)
@@ -153,7 +153,7 @@ func TestWithdraw(t *testing.T) {
 	}
 	again := r.request(Discard, n)
 	r.carryOut(again.ID, RequestDone, "discarded")
-	got, err := r.desk.Withdraw(r.ctx, again.ID, by)
+	got, err := r.admin.Withdraw(r.ctx, again.ID, by)
 	r.must(err)
 	if got.State != RequestDone || value[int](r, `SELECT count(*) FROM cdc_relay.audit`) != 1 {
 		t.Errorf("a request that was done is %+v", got)

@@ -21,16 +21,16 @@ import (
 
 func TestMain(m *testing.M) { servers.Main(m) }
 
-// rig is a database with the relay's schema and what it remembers of its slot, and a desk; no relay
+// rig is a database with the relay's schema and the record of its slot, and an Admin; no relay
 // runs.
 type rig struct {
-	t    *testing.T
-	ctx  context.Context
-	pool *pgxpool.Pool
-	slot string
-	desk *Admin
-	at   time.Time // of the next row
-	next int64     // its number
+	t     *testing.T
+	ctx   context.Context
+	pool  *pgxpool.Pool
+	slot  string
+	admin *Admin
+	at    time.Time // of the next row
+	next  int64     // its number
 }
 
 var by = By{Who: "ann", Why: "a test"}
@@ -57,7 +57,7 @@ func setupOn(t *testing.T, server func(testing.TB) *pgserver.Postgres) *rig {
 	pool, err := source.Connect(ctx, cfg)
 	r.must(err)
 	t.Cleanup(pool.Close)
-	r.pool, r.desk = pool, New(pool, r.slot)
+	r.pool, r.admin = pool, New(pool, r.slot)
 	r.exec(`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation, epoch)
 		SELECT $1, system_identifier, 1, 'p', 'ready', 1, 1 FROM pg_control_system()`, r.slot)
 	return r
@@ -108,7 +108,7 @@ type sample struct {
 	noKey, noAggregate, sealed bool // sealed: redacted
 }
 
-// put writes a row a second younger than the one before, and gives its number.
+// put writes a row that is one second newer than the one before, and returns its number.
 func (r *rig) put(s sample) int64 {
 	r.t.Helper()
 	n := r.next
@@ -169,7 +169,7 @@ func (r *rig) list(of Of, f Filter, limit int) []int64 {
 	r.t.Helper()
 	var ns []int64
 	for cursor := ""; ; {
-		page, err := r.desk.List(r.ctx, of, f, cursor, limit)
+		page, err := r.admin.List(r.ctx, of, f, cursor, limit)
 		r.must(err)
 		if len(page.Rows) > limit {
 			r.t.Fatalf("a page has %d rows, want %d at most", len(page.Rows), limit)
@@ -194,7 +194,7 @@ func (r *rig) wantList(of Of, f Filter, want ...int64) {
 		return // nothing can be asked of those
 	}
 	kind := map[Of]Kind{DeadLetters: Redact, Deferred: ToDeadLetter}[of]
-	n, err := r.desk.Match(r.ctx, Bulk{Kind: kind, Filter: f})
+	n, err := r.admin.Match(r.ctx, Bulk{Kind: kind, Filter: f})
 	r.must(err)
 	if int(n) != len(want) {
 		r.t.Errorf("%+v is matched by %d, want %d", f, n, len(want))

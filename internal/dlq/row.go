@@ -1,4 +1,4 @@
-// Rows as operators see them.
+// Row: deferred rows and dead letters as operators see them.
 
 package dlq
 
@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Of says which rows are meant.
+// Of says which table of rows is meant.
 type Of string
 
 // The tables of rows.
@@ -19,7 +19,7 @@ const (
 	Deferred    Of = "deferred"     // the retry table
 )
 
-// Row is a deferred row or a dead letter, as lists show it. What is nil is NULL, or not so far.
+// Row is a deferred row or a dead letter, as lists show it. Nil means NULL, or not yet.
 type Row struct {
 	N        int64  `json:"n"`
 	State    string `json:"state"`
@@ -30,14 +30,14 @@ type Row struct {
 	Key          *string   `json:"key"`
 	Type         *string   `json:"type"`
 	CommittedAt  time.Time `json:"committed_at"`
-	PayloadBytes *int64    `json:"payload_bytes"` // null: no payload, or no more
+	PayloadBytes *int64    `json:"payload_bytes"` // null: no payload, or no longer
 
 	Destination string `json:"destination"` // exchange or topic, and behind a slash the routing key
 
-	// Of the last refusal; "" for a row that waits behind another one and was not refused.
+	// Of the last rejection; "" for a row that waits behind another one and was not rejected.
 	Class   string `json:"class"`
 	Reason  string `json:"reason"`
-	Error   string `json:"error"`   // the broker's words, digits as #
+	Error   string `json:"error"`   // the broker's error text, with # for numbers
 	Accused string `json:"accused"` // what the broker's answer accuses
 
 	Attempts      int        `json:"attempts"` // that count against retry.max_attempts
@@ -61,23 +61,23 @@ type Page struct {
 	Next string `json:"next"`
 }
 
-// Detail is all that is known of a row.
+// Detail is all that is known about a row.
 type Detail struct {
 	Row
 	EventTime   time.Time `json:"event_time"` // of the timestamp column, else CommittedAt
 	ContentType string    `json:"content_type"`
-	Payload     *Content  `json:"payload"` // null: none, or no more
+	Payload     *Content  `json:"payload"` // null: none, or no longer
 	Traceparent *string   `json:"traceparent"`
 	Headers     *Content  `json:"headers"` // the headers column
 	Columns     []Column  `json:"columns,omitempty"`
 	// why the row of the outbox could not be relayed as configured
 	Fault *string  `json:"fault,omitempty"`
 	Raw   *Content `json:"raw,omitempty"` // that row, or the text of the logical message
-	// of a deferred row: the number of the first one of its key, which it waits for
+	// of a deferred row: the number of the first row of its key, which it waits for
 	Behind *int64 `json:"behind,omitempty"`
 
-	Requests []Request `json:"requests"` // what was asked for, the newest first
-	Audit    []Entry   `json:"audit"`    // what was done, likewise
+	Requests []Request `json:"requests"` // the newest first
+	Audit    []Entry   `json:"audit"`    // what was done, the newest first
 }
 
 // Content is bytes of an event for people: text as it is, anything else in base64. Hidden says that
@@ -103,7 +103,7 @@ type Entry struct {
 	Result string    `json:"result"`
 }
 
-// scanned is a row as columnsOf gives it, where that differs from a Row.
+// scanned is a row as columnsOf returns it, where that differs from a Row.
 type scanned struct {
 	commit              pglogrepl.LSN
 	index               uint32

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Show gives a row with its contents and its history. Without payloads they are read neither, only
-// said to be hidden.
+// Show returns a row with its contents and its history. Without payloads the contents are not read,
+// only reported as hidden.
 func (d *Admin) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detail, error) {
 	row, is, err := d.find(ctx, n)
 	if err != nil {
@@ -41,7 +41,7 @@ func (d *Admin) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detai
 	return out, err
 }
 
-// contents reads what lists do without. The row may be gone meanwhile: then it stays without.
+// contents reads what lists leave out. If the row is gone meanwhile there are none.
 func (d *Admin) contents(ctx context.Context, out *Detail, t *table, payloads bool) error {
 	var kind event.PayloadKind
 	var payload, traceparent, headers, columns, fault, raw []byte
@@ -82,7 +82,7 @@ func (d *Admin) behind(ctx context.Context, out *Detail) error {
 	return explain("read what the row waits for", err)
 }
 
-// content is what people can read of bytes.
+// content makes bytes readable for people.
 func content(b []byte, shown bool) *Content {
 	switch {
 	case b == nil:
@@ -96,11 +96,11 @@ func content(b []byte, shown bool) *Content {
 	return &Content{Base64: &encoded}
 }
 
-// unreadable are characters that text does not have: those that a terminal would obey.
+// unreadable reports whether a terminal would interpret a character instead of showing it.
 func unreadable(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
 
-// splitColumns reads the extra columns, up to where they do not fit. The shape of a table is no
-// column, and nothing to look at.
+// splitColumns reads the extra columns, up to where they are damaged. It leaves out the shape of
+// the table, which is not a column.
 func splitColumns(b []byte) (list []Column) {
 	EachColumn(b, func(name, value []byte) {
 		if string(name) == event.ShapeColumn {
@@ -137,8 +137,8 @@ func (d *Admin) audit(ctx context.Context, n int64) ([]Entry, error) {
 	return append([]Entry{}, list...), explain("read cdc_relay.audit", err)
 }
 
-// SameKey makes the filter choose the aggregate and key of a row: for keys that are too long or odd
-// to be typed.
+// SameKey makes the filter choose the aggregate and key of a row: for keys that are too long or too
+// strange to type.
 func (d *Admin) SameKey(ctx context.Context, n int64, f *Filter) error {
 	row, is, err := d.find(ctx, n)
 	switch {

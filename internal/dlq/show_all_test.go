@@ -10,7 +10,7 @@ func TestShowWhatARowWaitsFor(t *testing.T) {
 	other := r.put(sample{of: Deferred})
 	r.exec(`UPDATE cdc_relay.retry SET ordering_group = 2 WHERE n = $1`, other)
 	for n, want := range map[int64]int64{first: 0, second: first, third: first, other: 0} {
-		d, err := r.desk.Show(r.ctx, Deferred, n, true)
+		d, err := r.admin.Show(r.ctx, Deferred, n, true)
 		r.must(err)
 		if got := d.Behind; got == nil && want != 0 || got != nil && *got != want {
 			t.Errorf("row %d is behind %v, want %d", n, got, want)
@@ -27,7 +27,7 @@ func TestEventsWithIDsOfOtherTypes(t *testing.T) {
 		r.exec(`CREATE TABLE public.other ("The Id" ` + kind + `)`)
 		r.exec(`INSERT INTO public.other VALUES ($1::text::`+kind+`)`, id)
 		for wanted, state := range map[string]string{id: EventInFlight, "x": EventNotHeld} {
-			e, err := r.desk.Event(r.ctx, wanted, []Outbox{{"public", "other", []string{"The Id"}}}, Relay{})
+			e, err := r.admin.Event(r.ctx, wanted, []Outbox{{"public", "other", []string{"The Id"}}}, Relay{})
 			if err != nil || e.State != state {
 				t.Errorf("%s %s is %+v, %v; want %s", kind, wanted, e, err, state)
 			}

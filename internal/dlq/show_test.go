@@ -17,7 +17,7 @@ func TestShow(t *testing.T) {
 	r.carryOut(q.ID, RequestFailed, "unroutable: NO_ROUTE")
 	r.exec(`INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) VALUES ($1, '', 'ann', 'replay', $2, 'a test', 'failed')`, r.slot, n)
 	q = r.request(Replay, n)
-	d, err := r.desk.Show(r.ctx, DeadLetters, n, true)
+	d, err := r.admin.Show(r.ctx, DeadLetters, n, true)
 	r.must(err)
 	if d.State != Replaying || *d.ID != "e-1" || d.Destination != "orders/eu" || d.Error != "body of # bytes" || d.ContentType != "application/json" {
 		t.Errorf("it is shown as %+v", d)
@@ -32,7 +32,7 @@ func TestShow(t *testing.T) {
 		t.Errorf("its history is %+v and %+v", d.Requests, d.Audit)
 	}
 
-	hidden, err := r.desk.Show(r.ctx, DeadLetters, n, false)
+	hidden, err := r.admin.Show(r.ctx, DeadLetters, n, false)
 	r.must(err)
 	if out, err := json.Marshal(hidden); err != nil || strings.Contains(string(out), "б") || strings.Contains(string(out), `\"h\"`) || !hidden.Payload.Hidden || hidden.Columns != nil {
 		t.Errorf("payloads are not to be shown: %s, %v", out, err)
@@ -47,7 +47,7 @@ func TestShow(t *testing.T) {
 		"it is deferred: cdc-relay deferred show 2":     {DeadLetters, waits},
 		"it is a dead letter: cdc-relay dead-letters s": {Deferred, n},
 	} {
-		if _, err := r.desk.Show(r.ctx, look.of, look.n, true); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := r.admin.Show(r.ctx, look.of, look.n, true); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s %d: %v, want %s", look.of, look.n, err, want)
 		}
 	}
@@ -89,7 +89,7 @@ func TestColumnsThatAreCut(t *testing.T) {
 
 func (r *rig) event(id string, relay Relay) *Event {
 	r.t.Helper()
-	e, err := r.desk.Event(r.ctx, id, []Outbox{{"public", "no such table", []string{"id"}}, {"public", "outbox", []string{"event_id", "id"}}}, relay)
+	e, err := r.admin.Event(r.ctx, id, []Outbox{{"public", "no such table", []string{"id"}}, {"public", "outbox", []string{"event_id", "id"}}}, relay)
 	r.must(err)
 	return e
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// where is the conditions of a statement, with their arguments.
+// where collects the conditions of a statement, with their arguments.
 type where struct {
 	sql  strings.Builder
 	args []any

@@ -26,7 +26,7 @@ func (d *deaf) Query(context.Context, string, ...any) (pgx.Rows, error) {
 	return nil, errors.New("deaf")
 }
 
-// oneDeadLetter is a MirrorStore of one letter.
+// oneDeadLetter is a MirrorStore with one dead letter.
 type oneDeadLetter struct{ wait func() }
 
 func (l *oneDeadLetter) Unmirrored(context.Context, int64, []int64, int, int64) ([]DeadLetterRow, error) {

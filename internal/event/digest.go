@@ -2,9 +2,9 @@ package event
 
 import "hash/fnv"
 
-// Digest is the 64-bit FNV-1a of b, as the tables of the retry table index what may be longer than
-// an index entry: the same in every version. Values that share one are told apart by themselves.
-// nil has none: it is NULL.
+// Digest is the 64-bit FNV-1a hash of b. The retry table indexes it where the value itself may be
+// too long for an index entry, so it must be the same in every version. Values with the same digest
+// are compared in full. nil has no digest: it is NULL.
 func Digest(b []byte) *int64 {
 	if b == nil {
 		return nil

@@ -1,6 +1,6 @@
-// Package outbox is the vocabulary of the relay: an event read from the WAL, its position, and a
-// reason to stop. It is the ground floor: every other package may import it, it imports none of
-// them.
+// Package event defines the terms that all packages share: an event read from the WAL, its
+// position, and the error that stops the relay. Every other package may import it, it imports none
+// of them.
 package event
 
 import (
@@ -33,8 +33,8 @@ func (k PayloadKind) ContentType() string {
 // a row.
 //
 // A nil byte slice is SQL NULL (or a column that is not mapped), an empty one is the empty string.
-// The bytes belong to whoever handed the event out: decode's are valid until its next call, a
-// sink's until its Publish call returns. Nobody writes to them.
+// The bytes belong to the caller that passed the event: those of package decode are valid until its
+// next call, those given to a sink until its Publish call returns. Nobody writes to them.
 type Event struct {
 	Position   Position
 	CommitTime time.Time // of the transaction, from Begin; microseconds
@@ -52,9 +52,9 @@ type Event struct {
 	Headers     []byte   // the headers column: the text of a jsonb value
 	Columns     [][]byte // the extra columns of decode.Config.Columns, in that order
 
-	// Route is where the event goes when that was decided before, nil when the sink's templates
-	// decide it. Rows of the retry table have one: a deferred event goes where it was going when it
-	// was deferred, whatever the configuration says now.
+	// Route is the destination of an event that was routed before; nil: the sink's templates
+	// decide. Rows of the retry table have one: a deferred event keeps the destination that it had
+	// when it was deferred, even if the configuration has changed.
 	Route *Route
 	// Replay is set on a dead letter that is published again: its message then carries the header
 	// cdc_replay.
@@ -67,7 +67,7 @@ type Event struct {
 	// no Fault.
 	Ordered bool
 	// Hash is a 64-bit digest of (aggregate, key) when Ordered, else of Position. Equal keys have
-	// equal hashes; two keys that share one are merely kept in order with each other.
+	// equal hashes; two keys with the same hash are only kept in order with each other.
 	Hash uint64
 
 	// Fault says why the row cannot be relayed as configured (its id is NULL, say). Such an event

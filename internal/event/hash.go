@@ -1,5 +1,5 @@
-// The 64-bit digests by which events are spread over lanes, kept in order, and found in the tables
-// of the retry table.
+// The 64-bit digests that distribute events over lanes, keep them in order, and find them in the
+// retry table.
 
 package event
 

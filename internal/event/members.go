@@ -8,8 +8,8 @@ import (
 	"encoding/json"
 )
 
-// Members reads the members of a JSON object in their order, one that is there twice twice. The
-// zero value has none. It allocates for names with escapes and nothing else.
+// Members iterates over the members of a JSON object in order; duplicates are returned each time.
+// The zero value has none. It allocates for names with escapes and nothing else.
 type Members struct{ rest []byte }
 
 // MembersOf are those of a document: a JSON object, or null, which has none; ok is false for
@@ -40,7 +40,7 @@ func (m *Members) Next() (name, value []byte, ok bool) {
 	return name, m.take(), true
 }
 
-// skip leaves out what stands between names and values.
+// skip skips whitespace and punctuation between names and values.
 func (m *Members) skip() {
 	for i, c := range m.rest {
 		switch c {
@@ -52,7 +52,7 @@ func (m *Members) skip() {
 	}
 }
 
-// take takes the JSON value that the rest begins with.
+// take returns the JSON value at the beginning of the rest and moves past it.
 func (m *Members) take() []byte {
 	n := valueEnd(m.rest)
 	value := m.rest[:n:n]

@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Position names an event for ever: the LSN of its transaction's commit record (Begin's final_lsn)
-// and the index of its frame among all I, U, D and M frames of that transaction as the server sent
-// them. It is the same at every delivery, and it increases in commit order. It is not comparable
-// after dump and restore.
+// Position identifies an event permanently: the LSN of its transaction's commit record (Begin's
+// final_lsn) and the index of its frame among all I, U, D and M frames of that transaction as the
+// server sent them. It is the same at every delivery, and it increases in commit order. It is not
+// comparable after dump and restore.
 type Position struct {
 	Commit pglogrepl.LSN
 	Index  uint32

@@ -1,5 +1,4 @@
-// The shape of a table's columns: what the bytes of a record depend on and a row's event does not
-// carry.
+// The shape of a table's columns: what a record's bytes depend on beyond the values of the row.
 
 package event
 

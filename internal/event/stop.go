@@ -13,13 +13,13 @@ const (
 	ExitCut     = 5 // the drain was cut by the grace period
 )
 
-// Stop is an error after which the relay does not go on by itself. It names the thing, and what to
-// do about it.
+// Stop is an error after which the relay cannot continue by itself. It says what is wrong and how
+// to fix it.
 type Stop struct {
 	Code int // one of the exit codes
 	// one word of a closed list, for the metric outbox_stopped: "slot_lost", "mapping", …
 	Reason string
-	What   string // one clear line that names the thing
+	What   string // one clear line that says what is wrong
 	Fix    string // what the operator does or runs; "" when What says it all
 	Err    error  // the cause, when there is one
 }

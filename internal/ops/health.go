@@ -58,7 +58,7 @@ type Readiness struct {
 }
 
 // Readiness says whether the relay does its part: a leader is ready with its stream and its broker
-// up, a standby is ready to take over, unless a leader is asked for.
+// up, a standby always, unless a leader is asked for.
 func (s *Snapshot) Readiness(wantLeader bool) Readiness {
 	r := Readiness{
 		Role: s.Role(), Reasons: []string{},

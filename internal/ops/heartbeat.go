@@ -1,4 +1,4 @@
-// Heartbeats of loops, by which /healthz knows one that is stuck.
+// Heartbeats of loops, by which /healthz finds one that is stuck.
 
 package ops
 

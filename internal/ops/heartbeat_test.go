@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A loop that says when it waits is stuck when it does not come to an end with what it has begun,
-// and never while it waits.
+// A loop that reports when it waits is stuck when it does not finish its work in time, and never
+// while it waits.
 func TestWork(t *testing.T) {
 	h := NewWork("the feeder", time.Minute)
 	later := func() string { return h.Stuck(time.Now().Add(2 * time.Minute)) }

@@ -10,7 +10,7 @@ type Slots struct {
 	Total int        `json:"total"` // the logical slots of the server: items are at most 100
 }
 
-// SlotItem is one slot, as /metrics knows it.
+// SlotItem is one slot, with the same values as /metrics.
 type SlotItem struct {
 	SlotStatus
 	// LagFrom says how lag_seconds is measured: commits is the age of the oldest commit that is not

@@ -15,10 +15,10 @@ type Phase string
 const (
 	Starting  Phase = "starting"
 	Waiting   Phase = "waiting" // for PostgreSQL
-	Standby   Phase = "standby" // another relay holds the slot
+	Standby   Phase = "standby" // another relay leads
 	Streaming Phase = "streaming"
 	Stopping  Phase = "stopping"
-	Stopped   Phase = "stopped" // for good: kept up only to say why
+	Stopped   Phase = "stopped" // for good: the process stays up only to report why
 )
 
 // Snapshot is the state of the whole relay, taken at every scrape and request. Its parts may be
@@ -27,9 +27,9 @@ type Snapshot struct {
 	Phase  Phase
 	Why    string    // what Waiting waits for, who leads in Standby, why it is Stopped
 	Since  time.Time // when Phase began
-	Reason string    // of Phase Stopped: outbox.Stop.Reason
+	Reason string    // of Phase Stopped: event.Stop.Reason
 
-	InFlightEvents  int // in the max_in_flight: read and not settled
+	InFlightEvents  int // in the in-flight budget: read and not settled
 	WaitingEvents   int // read and not in the in-flight budget yet, 0 or 1
 	InFlightBytes   int64
 	OldestUnsettled time.Time // commit time of the oldest unsettled transaction; zero: none
@@ -51,7 +51,7 @@ type Snapshot struct {
 	TableBytes *int64 // size of the outbox tables; nil: not known
 }
 
-// Retry table is what could not go when its turn came.
+// RetryTable is the state of deferred events and dead letters.
 type RetryTable struct {
 	Counted time.Time // when the tables were; zero: not yet, and then the next four are not known
 
@@ -67,8 +67,8 @@ type RetryTable struct {
 	RefusedTotal int          // Refused may name fewer
 }
 
-// RefusedRow is an event that is to be deferred and whose row the database refuses. It is tried
-// again for ever, and keeps the WAL from there on.
+// RefusedRow is an event that is to be deferred and whose row the database refuses. It is retried
+// until the database accepts it, and the slot keeps the WAL from there on.
 type RefusedRow struct {
 	ID       string    `json:"id"`
 	Position string    `json:"position"` // as in the message header cdc_position
@@ -77,7 +77,7 @@ type RefusedRow struct {
 	Behind   int       `json:"behind"` // later events of its key that wait for it
 }
 
-// The kinds of sink, in the words of the configuration.
+// The kinds of sink, as the configuration names them.
 const (
 	SinkRabbitMQ = "rabbitmq"
 	SinkKafka    = "kafka"
@@ -135,7 +135,7 @@ func behind(current, position pglogrepl.LSN) int64 {
 }
 
 // lag is the age of the oldest commit that was read and is not settled. While there is no stream
-// nobody knows what was committed since it ended, so it counts from there.
+// it is unknown what was committed since it ended, so the lag counts from there.
 func (s *Snapshot) lag(now time.Time) time.Duration {
 	switch {
 	case !s.OldestUnsettled.IsZero():
@@ -146,10 +146,10 @@ func (s *Snapshot) lag(now time.Time) time.Duration {
 	return max(0, now.Sub(s.Since))
 }
 
-// lagSeconds is nil when another relay holds the slot: the leader alone knows the commits.
+// lagSeconds is nil when another relay leads: only the leader knows the commits.
 func (s *Snapshot) lagSeconds(now time.Time) *float64 {
-	held := s.Slot.Active && s.Slot.Checked.After(s.Since) && isFresh(s.Slot.Checked, now)
-	if s.Phase == Standby || held && !s.Leads() {
+	active := s.Slot.Active && s.Slot.Checked.After(s.Since) && isFresh(s.Slot.Checked, now)
+	if s.Phase == Standby || active && !s.Leads() {
 		return nil
 	}
 	seconds := s.lag(now).Seconds()

@@ -9,12 +9,11 @@ import (
 
 // Status is the body of GET /api/v1/status. Names are stable: they are added to, not changed.
 type Status struct {
-	// State is one of the States, the first that holds in this order: stopped, stopping, starting,
-	// waiting for postgres, standby, broker down, destination paused, deferring, catching up, idle,
-	// streaming.
+	// State is one of the States, the first that applies in this order: stopped, stopping,
+	// starting, waiting for postgres, standby, broker down, destination paused, deferring, catching
+	// up, idle, streaming.
 	State string `json:"state"`
-	// what is waited for, who holds the slot, why it stopped or the broker is down, what is paused;
-	// else ""
+	// what is waited for, who leads, why it stopped or the broker is down, what is paused; else ""
 	Why  string `json:"why"`
 	Role string `json:"role"` // leader, standby, none
 
@@ -55,13 +54,13 @@ const (
 	StateStreaming = "streaming"
 )
 
-// catchingUpFrom is the lag from which a relay that works is said to catch up.
+// catchingUpFrom is the lag above which a relay that works is catching up.
 const catchingUpFrom = 10 * time.Second
 
 // SlotStatus is the replication slot as the server described it last.
 type SlotStatus struct {
 	Name string `json:"name"`
-	// what is below but lag_seconds is of then; zero time: not yet, and then it is empty
+	// when the fields below, except lag_seconds, were read; zero time: not yet, and they are empty
 	CheckedAt         time.Time `json:"checked_at"`
 	ConfirmedFlushLSN string    `json:"confirmed_flush_lsn"`
 	RestartLSN        string    `json:"restart_lsn"`
@@ -97,9 +96,10 @@ type InFlightStatus struct {
 	OldestUnsettled *time.Time `json:"oldest_unsettled"` // commit time; null: nothing is in flight
 }
 
-// DeferredStatus is what could not go when its turn came, and goes later.
+// DeferredStatus is the events that could not be published when their turn came, and are published
+// later.
 type DeferredStatus struct {
-	// when the tables were; zero time: not yet, and then events and oldest are not known
+	// when the tables were counted; zero time: not yet, and then events and oldest are not known
 	CountedAt time.Time  `json:"counted_at"`
 	Events    int        `json:"events"` // in the retry table
 	Oldest    *time.Time `json:"oldest"` // commit time; null: there is none
@@ -138,7 +138,7 @@ type TotalsStatus struct {
 	LastConfirm *time.Time `json:"last_confirm"` // null: none yet
 }
 
-// Status describes a Snapshot in words and numbers.
+// Status describes a Snapshot for people and programs.
 func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time) Status {
 	out := Status{
 		Role: s.Role(), Now: now,
@@ -178,8 +178,7 @@ func (out *SlotStatus) describe(s Slot) {
 	out.Active, out.WALStatus, out.SafeWALBytes, out.SpilledBytes = s.Active, s.WALStatus, s.SafeWALBytes, s.SpilledBytes
 }
 
-// state says in one word what matters most: what keeps the relay from working comes before how well
-// it works.
+// state is what matters most: what keeps the relay from working comes before how well it works.
 func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	switch s.Phase {
 	case Stopped:
@@ -202,7 +201,7 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	case s.PausedTotal > 0:
 		return StatePaused, whyPaused(s)
 	case s.RetryTable.Deferred+s.RetryTable.Queued > 0:
-		return StateDeferring, "" // it goes by itself
+		return StateDeferring, "" // no action is needed
 	case s.lag(now) > catchingUpFrom:
 		return StateCatchingUp, ""
 	case s.InFlightEvents+s.WaitingEvents == 0 && rate == 0:

@@ -13,8 +13,8 @@ const (
 )
 
 // chunk holds the bytes of some events of one lane. It is charged to the in-flight budget as long
-// as one of them is unsettled, so the charge is the memory that is really held: an event that stays
-// behind keeps its whole chunk, and is charged for it.
+// as one of them is unsettled, so the charge is the memory that is really in use: an event that
+// stays behind keeps its whole chunk, and is charged for it.
 type chunk struct {
 	buf   []byte
 	used  int
@@ -24,16 +24,15 @@ type chunk struct {
 	next  *chunk // in its free list
 }
 
-// arena is a lane's share of the chunks. Chunks are of one lane because events of a lane settle
-// together, more or less, and because a lane that stands still must not hold the bytes of others.
+// arena is a lane's share of the chunks. A chunk belongs to one lane because events of a lane
+// settle together, more or less, and because a stalled lane must not keep the bytes of others.
 type arena struct {
 	open    *chunk // where the next event goes; nil when it needs a new one
 	charged int64  // bytes of the lane's chunks
 }
 
-// chunks hands out chunks and takes them back; the in-flight budget's mutex guards it. What is
-// handed out plus what lies in the free lists is never more than limit, apart from one oversize
-// chunk.
+// chunks hands out chunks and takes them back; the budget's mutex guards it. What is handed out
+// plus what is in the free lists is never more than limit, apart from one oversize chunk.
 type chunks struct {
 	limit int64
 	// the largest class's size; 0 when limit is too small for classes: every event has its own
@@ -54,7 +53,7 @@ func newChunks(limit int64) chunks {
 }
 
 // place finds room for size bytes of a's lane and returns it with its chunk, or false when the
-// window is full.
+// budget is used up.
 func (p *chunks) place(a *arena, size int) (*chunk, []byte, bool) {
 	if size == 0 {
 		return nil, nil, true
@@ -77,8 +76,8 @@ func (p *chunks) place(a *arena, size int) (*chunk, []byte, bool) {
 }
 
 // own makes a chunk for one event. One that is larger than the whole limit goes on top of it, one
-// such at a time: waiting for an empty in-flight budget instead would be waiting for ever behind a
-// held event.
+// such at a time: waiting for an empty budget instead could be waiting for ever behind an event
+// that waits.
 func (p *chunks) own(a *arena, size int) *chunk {
 	switch {
 	case int64(size) > p.limit && p.over:

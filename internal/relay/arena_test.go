@@ -8,8 +8,8 @@ import (
 )
 
 // TestChunksBoundMemory: whatever is placed and dropped in whatever order, no two events share
-// bytes, what is charged is what is held, and handed-out plus idle chunks stay within the limit,
-// one oversize event apart.
+// bytes, what is charged is the memory in use, and handed-out plus idle chunks stay within the
+// limit, one oversize event apart.
 func TestChunksBoundMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.SampledFrom([]int64{1000, 256 << 10, 1 << 20, 16 << 20}).Draw(t, "limit")
@@ -118,8 +118,8 @@ func TestBusyLaneTakesLargeChunks(t *testing.T) {
 	}
 }
 
-// TestStragglerIsChargedForItsChunk: events that settle late keep their chunks, and the in-flight
-// budget knows.
+// TestStragglerIsChargedForItsChunk: events that settle late keep their chunks, and the budget
+// counts that.
 func TestStragglerIsChargedForItsChunk(t *testing.T) {
 	p := newChunks(4 << 20)
 	var a arena

@@ -29,7 +29,7 @@ func (nullSink) Publish(_ context.Context, _ int, events []*event.Event, outcome
 	return nil
 }
 
-// BenchmarkLine is an event's way from Event to its settlement, beside a sink that costs nothing.
+// BenchmarkLine is an event's way from Event to its settlement, with a sink that costs nothing.
 func BenchmarkLine(b *testing.B) {
 	for _, ordering := range []Ordering{Key, Pipelined} {
 		for _, rows := range []int{1, 100} {

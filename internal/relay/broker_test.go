@@ -29,7 +29,7 @@ type plan struct {
 	seed     uint64 // of the broker
 	broken   int    // calls of a hundred that fail
 	refused  int    // events of a hundred that are rejected in a call
-	held     int    // MaxWaitingGroups
+	waiting  int    // MaxWaiting
 	patience time.Duration
 }
 
@@ -239,7 +239,7 @@ func (b *broker) inspect(lane int, events []*event.Event) {
 	}
 }
 
-// charged is the memory that is held for the events' bytes.
+// charged is the memory that is in use for the events' bytes.
 func charged(l *Line) int64 {
 	_, _, n := l.budget.size()
 	return n

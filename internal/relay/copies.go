@@ -10,17 +10,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Copies takes events of somebody else's, the mirror's copies of dead letters, through the lanes:
-// as rows that are in no order and that nobody counts. The retry table does not see them.
+// Copies sends the mirror's copies of dead letters through the lanes, as rows that are in no order
+// and are not counted. The retry table does not see them.
 type Copies struct {
 	sink sink.Sink
 	line *Line
 
 	mu  sync.Mutex
-	out map[*Fed]*batch // that are in a lane
+	out map[*Fed]*batch // copies that are in a lane
 }
 
-// batch is what was given to Publish together.
+// batch is the events of one Publish.
 type batch struct {
 	outcomes []sink.Outcome
 	index    map[*Fed]int
@@ -28,13 +28,13 @@ type batch struct {
 	done     chan struct{} // closed when none is left
 }
 
-// NewCopies makes the way of a line's copies; Before and Through join it to the line.
+// NewCopies makes a Copies; Before and Through connect it to the line.
 func NewCopies(s sink.Sink) *Copies { return &Copies{sink: s, out: map[*Fed]*batch{}} }
 
-// Before is the retry table as the line has to see it: rows that are copies come back to Publish.
+// Before wraps the retry table for the line: rows that are copies come back to Publish instead.
 func (c *Copies) Before(s RetryTable) RetryTable { return beforeRetryTable{s, c} }
 
-// Through says which line it is. It comes before any Publish.
+// Through sets the line. It is called before any Publish.
 func (c *Copies) Through(l *Line) { c.line = l }
 
 type beforeRetryTable struct {
@@ -42,21 +42,21 @@ type beforeRetryTable struct {
 	copies *Copies
 }
 
-// Fed implements Retry table.
+// Fed implements RetryTable.
 func (s beforeRetryTable) Fed(rows []*Fed) {
 	if rows = s.copies.take(rows); len(rows) > 0 {
 		s.RetryTable.Fed(rows)
 	}
 }
 
-// Publish publishes events and waits for what becomes of them: one outcome each. It returns soon
-// after ctx is done.
+// Publish publishes events and waits for their outcomes, one each. It returns soon after ctx is
+// done.
 func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outcome {
 	b := &batch{outcomes: make([]sink.Outcome, len(events)), index: map[*Fed]int{}, done: make(chan struct{})}
 	var rows []*Fed
 	for i, ev := range events {
 		place, ok := c.sink.Place(ev)
-		if !ok { // nothing is known of the topic yet: it is offered again
+		if !ok { // its topic is not known yet: the caller offers it again
 			b.outcomes[i].State = sink.Unsent
 			continue
 		}
@@ -77,12 +77,12 @@ func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outc
 	case <-b.done:
 		return b.outcomes
 	case <-ctx.Done():
-		// unknown: the lanes may write into the others still
+		// all unknown, in a new slice: the lanes may still write into the other
 		return make([]sink.Outcome, len(events))
 	}
 }
 
-// take takes back what are copies, and returns the others.
+// take takes the copies among rows, and returns the others.
 func (c *Copies) take(rows []*Fed) (others []*Fed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

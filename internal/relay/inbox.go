@@ -1,8 +1,8 @@
-// What others leave for a lane.
+// The inbox of a lane: rows and notes that others leave for it.
 
 package relay
 
-// take is given rows by whoever offers them.
+// take queues rows that are offered.
 func (ln *lane) take(rows []*Fed) {
 	ln.mu.Lock()
 	ln.offered = append(ln.offered, rows...)
@@ -14,7 +14,7 @@ func (ln *lane) take(rows []*Fed) {
 	}
 }
 
-// note is what the retry table tells a lane about an ordering group.
+// note is what the retry table reports to a lane about an ordering group.
 type note struct {
 	kind                   noteKind
 	group, exchangeOrTopic uint64
@@ -24,14 +24,14 @@ type noteKind uint8
 
 const (
 	deadLettered noteKind = iota // the row of its dying event is committed
-	// a row that is counted has left the tables otherwise than through the lane
+	// a row that is counted has left the tables by another way than this lane
 	uncounted
 	nothing  // nothing of it may be fed now
-	stopping // every ordering group: what is kept in memory is to be deferred
+	stopping // for every ordering group: defer what is kept in memory
 )
 
-// tell leaves a note for the lane.
-func (ln *lane) tell(n note) {
+// notify leaves a note for the lane.
+func (ln *lane) notify(n note) {
 	ln.mu.Lock()
 	ln.notes = append(ln.notes, n)
 	asleep := ln.asleep

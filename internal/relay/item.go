@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// item is an event inside the line: a new one from its admission to its settlement, then pooled by
-// the in-flight budget, or a row of the retry table while it is in a lane.
+// item is an event in the line: a new one from its admission to its settlement, then pooled by the
+// budget, or a row of the retry table while it is in a lane.
 type item struct {
 	ev      event.Event
 	columns [][]byte // backing of ev.Columns, kept by the pool
@@ -21,16 +21,16 @@ type item struct {
 	group   uint64 // 0: it is in no order
 	fed     *Fed   // nil: a new event
 
-	next *item // in one of the lists of a lane, or the in-flight budget's free list
+	next *item // in one of the lists of a lane, or the budget's free list
 
-	state    sink.State // what the last call that sent it left: Unsent when none did
+	state    sink.State // the outcome of the last call that sent it; Unsent when none did
 	attempts int        // rejections so far that count
 	since    time.Time  // of the first
-	deferred Deferred   // what the retry table gets
+	deferred Deferred   // what is given to the retry table
 }
 
 // fill makes it a copy of ev, with the bytes in buf (len(buf) == ev.Size()). NULL stays nil, and
-// empty stays not nil.
+// empty stays non-nil.
 func (it *item) fill(ev *event.Event, buf []byte, c *commit) {
 	it.ev = *ev
 	it.commit = c
@@ -52,7 +52,7 @@ func (it *item) fill(ev *event.Event, buf []byte, c *commit) {
 	}
 }
 
-// refusals is how often the event was refused so far, of what counts.
+// refusals is how many rejections of the event count so far.
 func (it *item) refusals() int {
 	if it.fed != nil {
 		return it.fed.Refusals

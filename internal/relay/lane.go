@@ -15,8 +15,8 @@ import (
 // single event at once.
 //
 // A new event is in exactly one of these places: inbox; ready; open; waiting of its ordering group;
-// with the retry table. Two ways lead out: it was confirmed, or its row is committed. A row of the
-// retry table is in offered, rows or replays, open, or back with it.
+// the retry table. It leaves the lane in two ways: it was confirmed, or its row is committed. A row
+// of the retry table is in offered, rows or replays, open, or back in the retry table.
 type lane struct {
 	n        int
 	line     *Line
@@ -27,22 +27,22 @@ type lane struct {
 	inbox   fifo
 	offered []*Fed
 	notes   []note
-	asleep  bool          // the goroutine waits; whoever brings something must signal it
+	asleep  bool          // the goroutine waits; whoever adds something must signal it
 	awake   chan struct{} // cap 1
 
-	// From here on the goroutine's own.
+	// What follows belongs to the lane's goroutine.
 	ready   fifo // new events in the order in which they go
 	replays fifo
 	rows    fifo
-	// the first of ready found no room beside rows alone in the last call: it goes before the next
-	// ones
+	// the first of ready found no room in the last call, which had only rows: it goes before more
+	// rows
 	crowded bool
 	groups  map[uint64]*group
-	spare   *group // free ones
+	spare   *group // free list
 	// ordering groups that are dying, late, awaited by a replay, or have rows in open
 	special int
 	waiting waitingGroups
-	// exchanges or topics that are counted as a whole now, and whose waiting events are to be
+	// exchanges or topics that are now counted as a whole, and whose waiting events are to be
 	// deferred
 	flush    []uint64
 	late     []late
@@ -55,7 +55,7 @@ type lane struct {
 	// events in a call: 1 after a failed one, doubling with each that confirms something
 	limit     int
 	fails     int       // calls in a row that moved nothing
-	failing   string    // the words of such calls, as logged last; "" when none are
+	failing   string    // the error text of such calls that was logged last; "" when calls succeed
 	notBefore time.Time // no call at all before: the guard against spinning
 }
 
@@ -92,7 +92,7 @@ func (ln *lane) run(ctx context.Context) {
 	}
 }
 
-// receive takes in what has come: notes first, since they are about what came before.
+// receive takes what has arrived: notes first, since they are about what came before.
 func (ln *lane) receive() {
 	ln.mu.Lock()
 	arrived, offered, notes := ln.inbox, ln.offered, ln.notes
@@ -113,7 +113,7 @@ func (ln *lane) receive() {
 	}
 }
 
-// sleep waits until something comes, or an event is to be offered again.
+// sleep waits until something arrives, or an event is to be offered again.
 func (ln *lane) sleep(ctx context.Context) {
 	ln.mu.Lock()
 	asleep := ln.inbox.first == nil && len(ln.offered) == 0 && len(ln.notes) == 0
@@ -150,21 +150,21 @@ func (ln *lane) pause(ctx context.Context) bool {
 	}
 }
 
-// fill adds to open what may be sent, up to a full call. While what was sent before is in doubt
-// there is nothing new: so what may arrive twice does not grow while calls fail.
+// fill adds to open what may be sent, up to a full call. While what was sent before is in doubt it
+// adds nothing: so the number of possible duplicates does not grow while calls fail.
 func (ln *lane) fill() {
 	if ln.open.unknown > 0 {
 		return
 	}
 	ln.recheck()
-	ln.offerAgain() // after that: what is left in open of their ordering groups comes behind them
+	ln.offerAgain() // after recheck: what is left in open of their ordering groups goes behind them
 	if !ln.crowded {
 		ln.fillRows()
 	}
 	for ln.ready.first != nil && ln.open.room(ln.ready.first) {
 		it := ln.ready.first
 		what := ln.decide(it)
-		// a paused destination was shut just now, or its exchange or topic waits: nothing may pass
+		// its destination was paused just now, or its exchange or topic waits: nothing may pass
 		// those in open
 		if what != goes && ln.open.has(it) {
 			break
@@ -179,10 +179,10 @@ func (ln *lane) fill() {
 	for len(ln.flush) > 0 {
 		exchangeOrTopic := ln.flush[0]
 		ln.flush = ln.flush[1:]
-		ln.advanceExchangeOrTopic(exchangeOrTopic)
+		ln.advanceWhole(exchangeOrTopic)
 	}
 	ln.crowded = ln.ready.first != nil && !ln.open.room(ln.ready.first) && ln.open.onlyRows()
-	ln.fillRows() // again: some wait until the new events of their ordering group are out of ready
+	ln.fillRows() // again: some rows wait until new events of their ordering group left ready
 }
 
 // recheck decides again about what was offered and not sent. Behind one of its ordering group that
@@ -204,8 +204,8 @@ func (ln *lane) recheck() {
 	clear(items[len(ln.open.items):])
 }
 
-// choose makes the call. With something in doubt, what was not sent before is left out when it may
-// not go any more: it is deferred as soon as nothing of its ordering group is in doubt.
+// choose makes the call. While something is in doubt it leaves out what was not sent and may no
+// longer go: that is deferred as soon as nothing of its ordering group is in doubt.
 func (ln *lane) choose() {
 	ln.open.choose(&ln.call, ln.limit, func(it *item) bool {
 		return it.state == sink.Unknown || it.fed != nil || ln.decide(it) == goes

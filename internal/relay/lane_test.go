@@ -234,7 +234,7 @@ func TestStopInsidePublish(t *testing.T) {
 }
 
 // TestReaderGoneWithoutGoodbye: events whose lane was not woken yet do not stay behind when the
-// reader stops in the middle of a transaction without a word.
+// reader stops in the middle of a transaction without Wake.
 func TestReaderGoneWithoutGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 1, Config{})

@@ -1,13 +1,12 @@
-// Package relay is the line between the replication stream and the sink: events go forward down
-// ordered lanes, one number, the watermark, comes back.
+// Package relay is the line between the replication stream and the sink: events go forward through
+// ordered lanes, and one number, the watermark, comes back.
 //
 // One goroutine, the reader, calls Begin, Event, Commit, Keepalive and Disconnected in the order of
 // the stream. Event copies the row into the arena of its lane, waits while the in-flight budget is
 // full, and returns. A goroutine per lane publishes what has arrived, waits for the outcomes,
-// settles what was confirmed and repeats. What may not be sent now it gives to the Retry table,
+// settles what was confirmed and repeats. What may not be sent now it gives to the RetryTable,
 // which settles it once its row is committed, and offers it again later. The tracker knows which
-// transactions still have unsettled events, and from that which position may be reported to the
-// server.
+// transactions still have unsettled events, and so which position may be reported to the server.
 //
 //	reader ── Event ─▶ window ─▶ lane ── Publish ─▶ sink
 //	            │                │  ▲ └─── Defer ────▶ Retry table
@@ -15,9 +14,9 @@
 //	            └──── tracker ◀──┴── settle ◀─ Settled ┘
 //	                     └──▶ Watermark
 //
-// Who may touch what: the reader's fields of Line belong to the reader; a lane's fields, but for
-// its inbox, to its goroutine; window, tracker and paused destinations have a mutex each and call
-// nobody else of the line while they hold it.
+// Who may touch what: the reader's fields of Line belong to the reader; a lane's fields, except its
+// inbox, to its goroutine. Budget, tracker and pauses have a mutex each, and call no other part of
+// the line while they hold it.
 package relay
 
 import (
@@ -43,7 +42,7 @@ const (
 	// Key: an event is sent after the earlier one of its key was confirmed.
 	Key Ordering = iota
 	// Pipelined: commit order through each lane, without that wait; only a rejected event can be
-	// overtaken by others of its key: those that were on their way when it was rejected.
+	// overtaken by others of its key: those that were in flight when it was rejected.
 	Pipelined
 	// Commit is Pipelined over all keys: the sink is configured with one lane, and an exchange or
 	// topic is one ordering group.
@@ -53,52 +52,52 @@ const (
 	None
 )
 
-// Config is what a Line is made of. Zero values of Window, MaxInFlightBytes, MaxWaitingGroups,
+// Config is the configuration of a Line. Zero values of MaxInFlight, MaxInFlightBytes, MaxWaiting,
 // Retry and Log take the defaults.
 type Config struct {
 	Ordering         Ordering
 	MaxInFlight      int           // events in the line at most; 10,000
-	MaxInFlightBytes int64         // bytes held for them at most, one larger event on top; 16 MiB
+	MaxInFlightBytes int64         // memory for them at most, one larger event on top; 16 MiB
 	Start            pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
 	Sink             sink.Sink
 	RetryTable       RetryTable
-	MaxWaiting       int  // ordering groups counted one by one; maxWaiting. Tests make it small
-	Block            bool // a dead letter holds the later events of its ordering group
+	MaxWaiting       int  // ordering groups counted one by one; 0: maxWaiting. Tests make it small
+	Block            bool // a dead letter blocks the later events of its ordering group
 	Hooks            Hooks
 	Log              *zap.Logger
-	Retry            Backoff // of an event that can be neither sent nor held; 1 s to 10 s
+	Retry            Backoff // of an event that can be neither sent nor deferred; 1 s to 10 s
 }
 
-// Hooks tell what happens; nil ones are left out. They run on the lanes' goroutines, several at a
+// Hooks report what happens; nil ones are skipped. They run on the lanes' goroutines, several at a
 // time, and must be quick. Events handed to them are valid until they return.
 type Hooks struct {
-	// Confirmed: the broker took responsibility for these events, all of one call; at is when that
-	// was learned. The watermark may already cover them.
+	// Confirmed: the broker took responsibility for these events, all of one call; at is when the
+	// answer arrived. The watermark may already cover them.
 	Confirmed func(lane int, events []*event.Event, at time.Time)
-	// Published: each event of Confirmed again, alone, with how often it was refused before.
+	// Published: each event of Confirmed again, alone, with how often it was rejected before.
 	Published func(lane int, ev *event.Event, refusals int, at time.Time)
-	// Rejected: an event was refused for the attempt-th time (from 1) since it is in the line; what
-	// it is refused behind one that waits is not counted.
+	// Rejected: an event was rejected for the attempt-th time (from 1) since it entered the line. A
+	// rejection behind an event that waits does not count.
 	Rejected func(ev *event.Event, f *sink.Fault, attempt int)
-	// Failed: a refused event is neither deferred nor dead, it is offered again from memory.
+	// Failed: a rejected event is neither deferred nor dead: it is offered again from memory.
 	Failed func(events int)
 	// Unavailable: a call failed, with so many of its events in doubt; err is what Publish
 	// returned.
 	Unavailable func(lane, unknown int, err error)
 }
 
-// Line is the way of the events from the reader to the sink, and of the watermark back. Its state
-// survives the sessions of the replication connection: what was admitted once is not admitted again
-// when the server sends it again.
+// Line carries events from the reader to the sink, and the watermark back. Its state survives the
+// sessions of the replication connection: what was admitted once is not admitted again when the
+// server sends it again.
 type Line struct {
-	cfg         Config
-	log         *zap.Logger
-	budget      *budget
-	tracker     *tracker
-	pausedDests *pausedDests
-	room        room
+	cfg     Config
+	log     *zap.Logger
+	budget  *budget
+	tracker *tracker
+	pauses  *pauses
+	room    room
 
-	stopping atomic.Bool // no ordering group is cut over any more
+	stopping atomic.Bool // no ordering group is cut over after it is set
 
 	mu     sync.Mutex
 	lanes  atomic.Pointer[[]*lane] // written under mu
@@ -120,12 +119,12 @@ func New(cfg Config) *Line {
 	cfg.Retry.Max = max(cmp.Or(cfg.Retry.Max, 10*time.Second), cfg.Retry.Min)
 	cfg.Log = cmp.Or(cfg.Log, zap.NewNop())
 	return &Line{
-		cfg:         cfg,
-		log:         cfg.Log,
-		budget:      newBudget(cfg.MaxInFlight, cfg.MaxInFlightBytes),
-		tracker:     newTracker(cfg.Start),
-		pausedDests: newPausedDests(cfg.Log),
-		room:        room{limit: int64(cfg.MaxWaiting)},
+		cfg:     cfg,
+		log:     cfg.Log,
+		budget:  newBudget(cfg.MaxInFlight, cfg.MaxInFlightBytes),
+		tracker: newTracker(cfg.Start),
+		pauses:  newPauses(cfg.Log),
+		room:    room{limit: int64(cfg.MaxWaiting)},
 	}
 }
 
@@ -151,7 +150,7 @@ func (l *Line) Run(ctx context.Context) error {
 	return nil
 }
 
-// all are the lanes there are.
+// all returns the existing lanes.
 func (l *Line) all() []*lane {
 	if lanes := l.lanes.Load(); lanes != nil {
 		return *lanes
@@ -159,7 +158,7 @@ func (l *Line) all() []*lane {
 	return nil
 }
 
-// lane is lane n; it is created at first sight, with those before it.
+// lane returns lane n; at its first use it is created, with those before it.
 func (l *Line) lane(n int) *lane {
 	if lanes := l.all(); n < len(lanes) {
 		return lanes[n]
@@ -190,17 +189,17 @@ func (l *Line) Unsettled() int {
 	return n
 }
 
-// WaitSettled returns nil once no event is in the line, with the watermark where that puts it, else
+// WaitSettled returns nil once no event is in the line and the watermark covers all of them, else
 // ctx's error. A reader that still runs may admit the next one right after.
 func (l *Line) WaitSettled(ctx context.Context) error {
 	for _, ln := range l.all() {
-		ln.signal() // should the reader have returned without waking a lane that it had filled
+		ln.signal() // in case the reader returned without waking a lane that it had filled
 	}
 	select {
 	case <-l.budget.whenEmpty():
 		return nil
 	case <-ctx.Done():
-		if l.Unsettled() == 0 { // both were ready
+		if l.Unsettled() == 0 { // both channels were ready
 			return nil
 		}
 		return ctx.Err()
@@ -219,13 +218,13 @@ type Snapshot struct {
 	// zero when there is none
 	OldestCommit time.Time
 
-	// events confirmed above the watermark: what a crash now would repeat, beside what is not
+	// events confirmed above the watermark: a crash now would repeat these, and what is not
 	// reported yet
 	ConfirmedAbove uint64
 
-	Paused []PausedDest // destinations that are paused, the longest first
-	// ordering groups that rows of the retry table hold, those counted with their exchange or topic
-	// not among them
+	Paused []Pause // destinations that are paused, the longest first
+	// ordering groups that wait for rows of the retry table, without those counted with their
+	// exchange or topic
 	WaitingGroups int
 }
 
@@ -233,7 +232,7 @@ type Snapshot struct {
 func (l *Line) Snapshot() Snapshot {
 	var s Snapshot
 	s.Events, s.Bytes, _ = l.budget.size()
-	s.Paused = l.pausedDests.list()
+	s.Paused = l.pauses.list()
 	s.WaitingGroups = int(l.room.taken.Load())
 	l.tracker.snapshot(&s)
 	if s.Events == 0 {
@@ -241,7 +240,7 @@ func (l *Line) Snapshot() Snapshot {
 	}
 	if at := l.waiting.Load(); at != 0 {
 		s.Waiting = 1
-		// else an event inside is of the same transaction or of an earlier one
+		// otherwise an event in the line is of the same transaction or of an earlier one
 		if s.OldestCommit.IsZero() {
 			s.OldestCommit = time.Unix(0, at).UTC()
 		}

@@ -20,7 +20,7 @@ func drawPlan(t *rapid.T) *plan {
 		seed:     rapid.Uint64().Draw(t, "seed"),
 		broken:   rapid.SampledFrom([]int{0, 5, 40}).Draw(t, "broken"),
 		refused:  rapid.SampledFrom([]int{0, 2, 30}).Draw(t, "refused"),
-		held:     rapid.SampledFrom([]int{1, 3, 100}).Draw(t, "held"),
+		waiting:  rapid.SampledFrom([]int{1, 3, 100}).Draw(t, "waiting"),
 		patience: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Hour}).Draw(t, "patience"),
 	}
 	row := rapid.Custom(func(t *rapid.T) planRow {
@@ -65,7 +65,7 @@ func (p *plan) run() string {
 	b := newBroker(p)
 	b.table = newTable(p.seed)
 	b.table.note = b.note
-	l := New(Config{Ordering: p.ordering, MaxInFlight: p.budget, MaxInFlightBytes: p.bytes, Sink: b, RetryTable: b.table, MaxWaiting: p.held})
+	l := New(Config{Ordering: p.ordering, MaxInFlight: p.budget, MaxInFlightBytes: p.bytes, Sink: b, RetryTable: b.table, MaxWaiting: p.waiting})
 	b.table.line = l
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	ended := make(chan error, 3)

@@ -1,25 +1,24 @@
-// What may become of the next event of an ordering group: it is sent, waits, or goes to the retry
-// table.
+// The decision about the next event of an ordering group: it is sent, waits, or is deferred.
 
 package relay
 
 import "github.com/cdc-relay/cdc-relay/internal/sink"
 
-// decision is what may become of a new event now.
+// decision is what happens to a new event now.
 type decision uint8
 
 const (
 	goes   decision = iota // it may be sent
-	waits                  // behind one whose outcome is due, in memory
+	waits                  // in memory, behind one whose outcome is pending
 	defers                 // to the retry table, with what waits behind it
 )
 
 // decideNext decides about the first event of its ordering group that is not on the wire; c may be
 // nil. An event goes to the writer only when no earlier one of its ordering group is on the wire,
-// waiting or dying, so the rows of an ordering group are written in its order.
+// waiting or dying, so the rows of an ordering group are written in order.
 func (ln *lane) decideNext(it *item, c *group) decision {
 	if it.group == 0 {
-		if ln.line.pausedDests.paused(it.place) {
+		if ln.line.pauses.paused(it.place) {
 			return defers
 		}
 		return goes
@@ -37,14 +36,14 @@ func (ln *lane) decideNext(it *item, c *group) decision {
 	switch {
 	case rows:
 		return waits
-	case ln.line.pausedDests.paused(it.place):
+	case ln.line.pauses.paused(it.place):
 		return defers
 	}
 	return goes
 }
 
-// arrive takes a new event in: to ready or, when an earlier one of its ordering group is in the
-// lane, behind that.
+// arrive queues a new event: in ready or, when an earlier one of its ordering group is in the lane,
+// behind that.
 func (ln *lane) arrive(it *item) {
 	if !ln.oneByOne || it.group == 0 {
 		ln.ready.push(it)
@@ -59,7 +58,7 @@ func (ln *lane) arrive(it *item) {
 	ln.ready.push(it)
 }
 
-// decide says what may become of an event of ready, or one in open that was not sent.
+// decide decides about an event of ready, or one in open that was not sent.
 func (ln *lane) decide(it *item) decision {
 	if it.ev.Fault != nil {
 		return defers
@@ -67,18 +66,18 @@ func (ln *lane) decide(it *item) decision {
 	if ln.nothingWaits() {
 		return goes
 	}
-	c := ln.groups[it.group] // ordering group 0 has none
+	c := ln.groups[it.group] // ordering group 0 has no state
 	if c != nil && c.front != it && c.waiting.first != nil {
 		return waits
 	}
 	return ln.decideNext(it, c)
 }
 
-// putAside does with an event that may not go what was decided about it.
+// putAside defers, dead-letters or keeps an event that may not go, as was decided.
 func (ln *lane) putAside(it *item, what decision) {
 	switch {
 	case it.ev.Fault != nil:
-		f := &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: it.ev.Fault.Error()}
+		f := &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: it.ev.Fault.Error()}
 		if hook := ln.line.cfg.Hooks.Rejected; hook != nil {
 			hook(&it.ev, f, 1)
 		}
@@ -102,12 +101,12 @@ func (ln *lane) putAside(it *item, what decision) {
 }
 
 // nothingWaits reports whether no ordering group waits, nothing is paused and no ordering group has
-// a state that pick has to look at.
+// a state that decide has to check.
 func (ln *lane) nothingWaits() bool {
-	return ln.waiting.none() && ln.line.pausedDests.count.Load() == 0 && ln.special == 0 && (ln.oneByOne || len(ln.groups) == 0)
+	return ln.waiting.none() && ln.line.pauses.count.Load() == 0 && ln.special == 0 && (ln.oneByOne || len(ln.groups) == 0)
 }
 
-// advance does with the waiting events of an ordering group what may be done now.
+// advance sends on or defers the waiting events of an ordering group, as far as possible now.
 func (ln *lane) advance(c *group) {
 	for c.front == nil && c.waiting.first != nil {
 		it := c.waiting.first
@@ -128,8 +127,8 @@ func (ln *lane) advance(c *group) {
 	ln.forget(c)
 }
 
-// advanceExchangeOrTopic does so for all ordering groups of a unit.
-func (ln *lane) advanceExchangeOrTopic(exchangeOrTopic uint64) {
+// advanceWhole does so for all ordering groups of an exchange or topic.
+func (ln *lane) advanceWhole(exchangeOrTopic uint64) {
 	for _, c := range ln.groups {
 		if c.exchangeOrTopic == exchangeOrTopic {
 			ln.advance(c)

@@ -1,4 +1,4 @@
-// A call of the sink, and what its outcomes ask for.
+// A call to the sink, and what follows from its outcomes.
 
 package relay
 
@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// publish makes the call and does what its outcomes ask for.
+// publish makes the call and handles its outcomes.
 func (ln *lane) publish(ctx context.Context) {
 	c := &ln.call
 	err := ln.line.cfg.Sink.Publish(ctx, ln.n, c.events, c.outcomes)
@@ -32,7 +32,7 @@ func (ln *lane) publish(ctx context.Context) {
 	ln.handOver()
 }
 
-// judge does what the outcomes of the call say, but for the confirmed new events: settle does.
+// judge handles the outcomes of the call, except the confirmed new events: settle handles those.
 func (ln *lane) judge(now time.Time) (refused, unknown int) {
 	c := &ln.call
 	c.confirmed, c.rows, c.refused = c.confirmed[:0], c.rows[:0], c.refused[:0]
@@ -49,14 +49,14 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 			refused++
 			c.refused = append(c.refused, it)
 			if !ln.oneByOne && ln.open.undecided(it) {
-				// what comes before it in its ordering group has to be deferred first
+				// what is before it in its ordering group has to be deferred first
 				it.state = sink.Unsent
 				continue
 			}
 			it.state = sink.Rejected
 			ln.refuse(it, cmp.Or(out.Fault, &unexplained), now)
 		case sink.Unsent:
-			// This call did nothing to it: what is in doubt since an earlier one stays so.
+			// This call did nothing to it: what was in doubt before stays in doubt.
 		default:
 			unknown++
 			it.state = sink.Unknown
@@ -68,8 +68,8 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 		}
 	}
 	if len(c.rows) > 0 {
-		ln.line.pausedDests.confirmed(c.rows, now)
-		ln.tellConfirmed(c.rows, now)
+		ln.line.pauses.confirmed(c.rows, now)
+		ln.reportConfirmed(c.rows, now)
 		for _, it := range c.rows {
 			ln.rowConfirmed(it)
 		}
@@ -83,15 +83,15 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 }
 
 // unexplained stands in for the reason of a sink that gives none.
-var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Words: "rejected without a reason"}
+var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Text: "rejected without a reason"}
 
-// settle gives the confirmed new events of the call back: to the tracker first, then their
-// successors may go, at last their memory to the in-flight budget.
+// settle settles the confirmed new events of the call: in the tracker first, then their successors
+// may go, and last their memory goes back to the budget.
 func (ln *lane) settle(now time.Time) {
 	c := &ln.call
-	ln.line.pausedDests.confirmed(c.confirmed, now)
+	ln.line.pauses.confirmed(c.confirmed, now)
 	ln.line.tracker.settle(c.confirmed)
-	ln.tellConfirmed(c.confirmed, now)
+	ln.reportConfirmed(c.confirmed, now)
 	for _, it := range c.confirmed {
 		if c := ln.groups[it.group]; c != nil && c.front == it {
 			c.front = nil
@@ -101,7 +101,7 @@ func (ln *lane) settle(now time.Time) {
 	ln.line.budget.release(c.confirmed)
 }
 
-func (ln *lane) tellConfirmed(items []*item, now time.Time) {
+func (ln *lane) reportConfirmed(items []*item, now time.Time) {
 	if published := ln.line.cfg.Hooks.Published; published != nil {
 		for _, it := range items {
 			published(ln.n, &it.ev, it.refusals(), now)
@@ -119,15 +119,16 @@ func (ln *lane) tellConfirmed(items []*item, now time.Time) {
 	hook(ln.n, c.events, now)
 }
 
-// schedule says when the next call may be made, and how large it may be, after one that confirmed,
-// refused, or did neither.
+// schedule sets when the next call may be made, and how large it may be, after one that confirmed,
+// rejected, or did neither.
 func (ln *lane) schedule(now time.Time, refused int, err error) {
 	confirmed := len(ln.call.confirmed) + len(ln.call.rows)
 	ln.notBefore = time.Time{}
 	if confirmed+refused > 0 {
 		ln.fails = 0
 	} else if ln.fails++; ln.fails > 1 {
-		// the first is offered again at once: the connection broke, Publish waits for a new one
+		// after the first failure it is offered again at once: the connection broke, and Publish
+		// waits for a new one
 		ln.notBefore = now.Add(spin.after(ln.fails - 2))
 	}
 	switch {
@@ -138,7 +139,7 @@ func (ln *lane) schedule(now time.Time, refused int, err error) {
 	}
 }
 
-// handOver gives the retry table what is its own: outside of everything else, since it takes its
+// handOver gives the retry table its events and rows: outside of everything else, since it takes
 // locks.
 func (ln *lane) handOver() {
 	if len(ln.deferred) > 0 {
@@ -151,17 +152,17 @@ func (ln *lane) handOver() {
 	}
 }
 
-// logFailing logs that calls fail one after the other, again when their words change, and that one
-// moved something again. A sink waits inside Publish while its broker is away, and tells of that
-// itself: one failed call is the end of a connection, two in a row are a fault that waiting does
-// not show.
+// logFailing logs that calls fail one after the other, again when their error text changes, and
+// that calls succeed again. A sink waits inside Publish while its broker is away, and logs that
+// itself: one failed call is the end of a connection, two in a row are a fault that the sink does
+// not log.
 func (ln *lane) logFailing(err error) {
 	switch {
 	case ln.fails == 0 && ln.failing != "":
-		ln.line.log.Info("publishing goes on", zap.Int("lane", ln.n))
+		ln.line.log.Info("publishing works again", zap.Int("lane", ln.n))
 		ln.failing = ""
 	case ln.fails > 1 && err != nil && err.Error() != ln.failing:
 		ln.failing = err.Error()
-		ln.line.log.Warn("publishing fails and is tried again, nothing is dropped", zap.Int("lane", ln.n), zap.Error(err))
+		ln.line.log.Warn("publishing failed: it is tried again, nothing is dropped", zap.Int("lane", ln.n), zap.Error(err))
 	}
 }

@@ -1,4 +1,4 @@
-// What a rejection asks for, by its class (I4).
+// What follows from a rejection, by its class (I4).
 
 package relay
 
@@ -10,9 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// refuse does what a rejection asks for (invariant I4): a destination is paused and its event
-// deferred, an event that may pass later is deferred too, one that never will goes to the dead
-// letters.
+// refuse handles a rejection (invariant I4): a faulty destination is paused and its event deferred;
+// an event that may pass later is deferred too; one that never will is dead-lettered.
 func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	if it.attempts == 0 {
 		it.since = now
@@ -23,12 +22,12 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	}
 	switch f.Class {
 	case sink.Destination:
-		// a dead letter goes where an operator said, perhaps nothing else ever does
+		// a replayed dead letter goes where an operator said, and perhaps nothing else does
 		if it.fed == nil || !it.fed.Replay {
-			ln.line.pausedDests.shut(it.place, f)
+			ln.line.pauses.pause(it.place, f)
 		}
 	case sink.Transient:
-		ln.line.pausedDests.watch(it.place.Dest)
+		ln.line.pauses.watch(it.place.Dest)
 	case sink.Permanent:
 	}
 	if it.fed != nil {
@@ -39,20 +38,20 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	c := ln.groups[it.group]
 	switch {
 	case c != nil && c.front != it && (c.late || c.dying):
-		// Not ordering Key, and refused in the same call as an earlier one that waits: it waits
-		// behind that, and this was no attempt.
+		// Not ordering Key, and rejected in the same call as an earlier one that waits: it waits
+		// behind that one, and no attempt is spent.
 		it.state, it.attempts = sink.Unsent, 0
-		ln.tellFailed()
+		ln.reportFailed()
 		return
 	case f.Class == sink.Destination:
-		it.deferred.Attempts = 0 // none is spent
+		it.deferred.Attempts = 0 // no attempt is spent
 		ln.deferRow(it)
 	case f.Class == sink.Permanent && !ln.line.cfg.Block:
 		ln.toDeadLetter(it, f)
 		return
 	case it.group != 0 && !ln.waiting.add(it.group, it.place.ExchangeOrTopic, 1):
 		ln.offerLater(it, now)
-		ln.tellFailed()
+		ln.reportFailed()
 		return
 	default:
 		it.deferred.Dead = f.Class == sink.Permanent
@@ -64,7 +63,7 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	}
 }
 
-func (ln *lane) tellFailed() {
+func (ln *lane) reportFailed() {
 	if hook := ln.line.cfg.Hooks.Failed; hook != nil {
 		hook(1)
 	}
@@ -76,7 +75,7 @@ type late struct {
 	due   time.Time
 }
 
-// offerLater keeps an event that is at fault itself, while there is no room to hold its ordering
+// offerLater keeps an event with a fault of its own, while there is no room to count its ordering
 // group: the ordering group waits in memory, others go on.
 func (ln *lane) offerLater(it *item, now time.Time) {
 	c := ln.group(it)
@@ -88,7 +87,7 @@ func (ln *lane) offerLater(it *item, now time.Time) {
 	ln.late = slices.Insert(ln.late, at, l)
 }
 
-// offerAgain lets the late ones go that are due.
+// offerAgain readies the late ones that are due.
 func (ln *lane) offerAgain() {
 	for now := time.Now(); len(ln.late) > 0 && !ln.late[0].due.After(now); {
 		c := ln.groups[ln.late[0].group]
@@ -105,13 +104,13 @@ type Backoff struct{ Min, Max time.Duration }
 // after is the wait after n failures in a row (from 0).
 func (b Backoff) after(n int) time.Duration {
 	d := b.Max
-	// 32 doublings of any sensible Min are past any sensible Max, and do not overflow
+	// 32 doublings exceed any sensible maximum, and do not overflow
 	if n < 32 && b.Min<<n < b.Max {
 		d = b.Min << n
 	}
 	return d - d/5 + rand.N(2*d/5+1)
 }
 
-// spin is the wait after calls that fail at once, so that a sink that does not wait by itself is
-// not called in a busy loop.
+// spin is the wait after calls that fail at once, so that a sink that does not wait itself is not
+// called in a busy loop.
 var spin = Backoff{Min: 50 * time.Millisecond, Max: time.Second}

@@ -4,10 +4,10 @@ package relay
 
 import "github.com/cdc-relay/cdc-relay/internal/sink"
 
-// Rows of the retry table on their way through the lane. While some of an ordering group are in
-// open none of its new events is; with ordering Key it is one.
+// Rows of the retry table on their way through the lane. While rows of an ordering group are in
+// open none of its new events is; with ordering Key it is one row at a time.
 
-// takeRow takes in a row that was offered.
+// takeRow queues a row that was offered.
 func (ln *lane) takeRow(f *Fed) {
 	f.Outcome = sink.Outcome{}
 	it := &item{ev: f.Event, place: f.Place, group: f.Group, fed: f, size: f.Event.Size()}
@@ -18,8 +18,8 @@ func (ln *lane) takeRow(f *Fed) {
 	}
 }
 
-// fillRows adds rows to open: replays first, and half a call at the most while new events are
-// ready. One that has no room keeps back all behind it: they may be of its ordering group.
+// fillRows adds rows to open: replays first, and half a call at most while new events are ready.
+// All wait behind a row that has no room: they may be of its ordering group.
 func (ln *lane) fillRows() {
 	if ln.replays.first == nil && ln.rows.first == nil {
 		return
@@ -42,9 +42,8 @@ func (ln *lane) fillRows() {
 	}
 }
 
-// admits reports whether a row may go now, and books that it does. A later row of its ordering
-// group finds that: with ordering Key it waits for the outcome, else it goes behind in the same
-// call.
+// admits reports whether a row may go now, and if so notes it. A later row of its ordering group
+// then waits for the outcome (ordering Key), or goes behind it in the same call.
 func (ln *lane) admits(it *item) bool {
 	if it.group == 0 {
 		return true
@@ -70,8 +69,8 @@ func (ln *lane) admits(it *item) bool {
 	return true
 }
 
-// rowBack gives a row back to the retry table, with what came of it. Its ordering group has one
-// fewer in open.
+// rowBack gives a row back to the retry table, with its outcome. Its ordering group has one fewer
+// in open.
 func (ln *lane) rowBack(it *item, out sink.Outcome) {
 	it.fed.Outcome = out
 	ln.returned = append(ln.returned, it.fed)
@@ -85,10 +84,9 @@ func (ln *lane) rowBack(it *item, out sink.Outcome) {
 	}
 }
 
-// rowConfirmed counts one row less, and opens the paused destination that it was perhaps the probe
-// of.
+// rowConfirmed counts one row less, and ends the pause of its place: it may have been the probe.
 func (ln *lane) rowConfirmed(it *item) {
-	ln.line.pausedDests.open(it.place)
+	ln.line.pauses.resume(it.place)
 	ln.rowBack(it, sink.Outcome{State: sink.Confirmed})
 	if it.group == 0 {
 		return
@@ -102,8 +100,8 @@ func (ln *lane) rowConfirmed(it *item) {
 	}
 }
 
-// turnBack sends the rest of an ordering group back of which a row was refused, and ends its
-// cut-over: behind a row that stays nothing may go.
+// turnBack sends back the rest of an ordering group of which a row was rejected, and ends its
+// cut-over: nothing may go behind a row that stays.
 func (ln *lane) turnBack(refused *item) {
 	group, exchangeOrTopic := refused.group, refused.place.ExchangeOrTopic
 	if group == 0 {
@@ -113,7 +111,7 @@ func (ln *lane) turnBack(refused *item) {
 		unsent := sink.Outcome{State: sink.Unsent}
 		for _, it := range ln.open.items {
 			if it.group == group && it.fed != nil && it.state == sink.Unsent {
-				it.state = sink.Rejected // it has an outcome: it leaves open
+				it.state = sink.Rejected // so that it leaves open
 				ln.rowBack(it, unsent)
 			}
 		}
@@ -137,7 +135,7 @@ func (ln *lane) turnBack(refused *item) {
 	}
 }
 
-// note does what a note says.
+// note handles a note.
 func (ln *lane) note(n note) {
 	switch n.kind {
 	case deadLettered:
@@ -165,15 +163,15 @@ func (ln *lane) note(n note) {
 func (ln *lane) uncount(group, exchangeOrTopic uint64) (left int) {
 	left, whole := ln.waiting.sub(group, exchangeOrTopic, !ln.line.stopping.Load())
 	if whole && left == 0 {
-		ln.advanceExchangeOrTopic(exchangeOrTopic)
+		ln.advanceWhole(exchangeOrTopic)
 	}
 	return left
 }
 
-// notNow ends a cut-over: what was kept in memory goes to the writer, in order.
+// notNow ends a cut-over: what is kept in memory goes to the writer, in order.
 func (ln *lane) notNow(group, exchangeOrTopic uint64) {
 	if ln.waiting.undo(group, exchangeOrTopic) {
-		ln.advanceExchangeOrTopic(exchangeOrTopic)
+		ln.advanceWhole(exchangeOrTopic)
 	} else if c := ln.groups[group]; c != nil {
 		ln.advance(c)
 	}

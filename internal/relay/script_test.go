@@ -18,7 +18,7 @@ type scriptSink struct {
 	mu       sync.Mutex
 	unknown  bool // Lane has no answer
 	calls    map[int]*scriptCall
-	arrivals []*scriptCall // since the test looked last
+	arrivals []*scriptCall // since the test last took them
 }
 
 // scriptCall is a Publish that waits for its answer.
@@ -72,7 +72,7 @@ func (s *scriptSink) Publish(ctx context.Context, lane int, events []*event.Even
 	}
 }
 
-// arrived returns the calls made since the last look, by lane.
+// arrived returns the calls made since it was last called, by lane.
 func (s *scriptSink) arrived() []*scriptCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 // come to rest; then what happened is printed: the calls that the lanes made, what the reader's
 // call returned, the watermark if it moved.
 //
-//	line [ordering=key|pipelined] [lanes=1] [max_in_flight=N] [bytes=N] [start=LSN] [held=N] [hold]
+//	line [ordering=key|pipelined] [lanes=1] [max_in_flight=N] [bytes=N] [start=LSN] [max_waiting=N] [block]
 //	begin lsn=LSN xid=N · event id=ID index=N [key=K] [to=ROUTING_KEY] [size=N] [fault] [known] · cancel · commit end=LSN
 //	keepalive pos=LSN · disconnect · metadata on|off
 //	answer lane=N [err]        outcomes as "id: confirmed|unsent|unknown|refused|paused|transient|permanent", one a line: refused
@@ -61,7 +61,7 @@ type story struct {
 	ended  chan error
 	out    strings.Builder
 	last   event.Watermark
-	paused string // what is paused, as told last
+	paused string // what was paused when last printed
 	shelf  *shelf
 	rows   map[string]*Fed // by id, written
 	commit pglogrepl.LSN
@@ -183,7 +183,7 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 		cfg.Ordering = map[string]Ordering{"key": Key, "pipelined": Pipelined}[a.SingleVal(t)]
 	}
 	s.sink, s.shelf, s.rows = newScriptSink(intArg(t, d, "lanes", 1)), &shelf{known: map[event.Position]bool{}}, map[string]*Fed{}
-	cfg.Sink, cfg.RetryTable, cfg.MaxWaiting, cfg.Block = s.sink, s.shelf, intArg(t, d, "held", 0), d.HasArg("hold")
+	cfg.Sink, cfg.RetryTable, cfg.MaxWaiting, cfg.Block = s.sink, s.shelf, intArg(t, d, "max_waiting", 0), d.HasArg("block")
 	s.line = New(cfg)
 	s.line.lane(s.sink.lanes - 1) // all of them are asleep before the first event
 	s.last, s.paused = s.line.Watermark(), ""
@@ -258,7 +258,7 @@ func (s *story) state() {
 	fmt.Fprintf(&s.out, "watermark %s own %s, %d events, %d bytes in the line, %d confirmed above the watermark\n",
 		mark.LSN, mark.Own, snap.Events, snap.Bytes, snap.ConfirmedAbove)
 	if snap.WaitingGroups > 0 {
-		fmt.Fprintf(&s.out, "%d ordering groups are held\n", snap.WaitingGroups)
+		fmt.Fprintf(&s.out, "%d ordering groups wait\n", snap.WaitingGroups)
 	}
 }
 
@@ -272,7 +272,7 @@ func (s *story) observe() {
 		s.cancel, s.called = nil, nil
 	}
 	var paused []string
-	for _, g := range s.line.PausedDests() {
+	for _, g := range s.line.Pauses() {
 		paused = append(paused, g.Destination)
 	}
 	if now := strings.Join(paused, ", "); now != s.paused {

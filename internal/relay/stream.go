@@ -11,15 +11,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// stream is the reader's side of the line: where it is in the replication stream, and what it had
-// from earlier sessions. Only the reader's goroutine touches it.
+// stream is the reader's side of the line: where it is in the replication stream, and what it
+// admitted in earlier sessions. Only the reader's goroutine touches it.
 //
-// A server sends again, after a reconnect, every transaction whose end it was not told to be
-// flushed, in commit order, frame for frame as before. So the newest transaction that was closed
-// and the one that was left half admitted tell of every transaction what is here of it.
+// After a reconnect a server sends again every transaction whose end was not reported as flushed,
+// in commit order, frame for frame as before. So the newest transaction that was closed and the one
+// that was left half admitted determine what the line has of every transaction.
 type stream struct {
 	where where
-	// the one that is open, or half admitted (where != inside and cur.entry != nil)
+	// the transaction that is open, or half admitted (where != inside and cur.entry != nil)
 	cur    transaction
 	newest struct { // the newest one that was closed
 		lsn pglogrepl.LSN
@@ -35,11 +35,11 @@ type stream struct {
 	weight  int     // of the events pushed since lanes were woken
 }
 
-// transaction is what is here of one.
+// transaction is what the line has of one.
 type transaction struct {
 	lsn      pglogrepl.LSN
 	xid      uint32
-	next     uint32  // the first index that is still wanted
+	next     uint32  // the first index that is still expected
 	admitted int     // events
 	entry    *commit // in the tracker since the first event
 }
@@ -52,9 +52,9 @@ const (
 	skipping
 )
 
-// Begin opens the transaction with that commit LSN (Begin's final_lsn). Of one that went into the
-// line before, the events and the Commit are then ignored; of one that was half admitted when its
-// session ended, the events that are here. An error is an *event.Stop: what the server sends
+// Begin opens the transaction with that commit LSN (Begin's final_lsn). If it went into the line
+// before, its events and its Commit are ignored; if it was half admitted when its session ended,
+// the events that are in the line are ignored. An error is an *event.Stop: what the server sends
 // contradicts what it sent before.
 func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
 	half := l.cur.entry != nil
@@ -62,7 +62,7 @@ func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
 	case l.where != outside:
 		return moved("transaction %s (xid %d) begins inside transaction %s", commit, xid, l.cur.lsn)
 	case commit < l.cfg.Start:
-		// a former line settled it, and the server forgot in a crash that it was told so
+		// a former line settled it, and the server lost that report in a crash
 		l.where = skipping
 		return nil
 	case half && commit == l.cur.lsn && xid == l.cur.xid:
@@ -88,15 +88,15 @@ func moved(format string, args ...any) error {
 		Code:   event.ExitOperator,
 		Reason: "stream_moved",
 		What:   "the replication stream contradicts what it sent before: " + fmt.Sprintf(format, args...),
-		Fix:    "see whether the slot was re-created or moved, or the server restored, and start the relay again",
+		Fix:    "check whether the slot was re-created or moved, or the server restored, and start the relay again",
 	}
 }
 
 // Event admits the next event of the open transaction: it copies the event, with its bytes, into
 // the line. It blocks while the in-flight budget is full or the sink does not know the event's lane
 // yet, until ctx is done: then it returns ctx's error, the event is not in the line, and the same
-// event may be offered again, in this session or the next. An event that is here already (its index
-// is below the wanted one) is ignored.
+// event may be offered again, in this session or the next. An event that is in the line already
+// (its index is below the expected one) is ignored.
 func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 	switch {
 	case l.where == skipping:
@@ -146,9 +146,10 @@ const (
 	eventWeight = 512
 )
 
-// Wake wakes the lanes that sleep and have events: Commit does not. The reader calls it before it
-// waits for more of the stream; the few first events of a transaction may then sleep until more of
-// it has come. With all they are woken too: when the wait may be long, and at the reader's end.
+// Wake wakes the sleeping lanes that have events: Commit does not. The reader calls it before it
+// waits for more of the stream. Lanes with only the first few events of a transaction sleep on
+// until more of it has come; with all they are woken too, when the wait may be long, and when the
+// reader ends.
 func (l *Line) Wake(all bool) {
 	if !all && !l.whole && l.weight < wakeWeight {
 		return
@@ -161,8 +162,7 @@ func (l *Line) Wake(all bool) {
 	l.whole, l.weight = false, 0
 }
 
-// place finds the event's lane and room in the in-flight budget, and waits for either as long as it
-// must.
+// place finds the event's lane and room in the in-flight budget, and waits for either.
 func (l *Line) place(ctx context.Context, ev *event.Event, size int) (*lane, *item, []byte, error) {
 	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {
@@ -183,8 +183,8 @@ func (l *Line) place(ctx context.Context, ev *event.Event, size int) (*lane, *it
 	}
 }
 
-// await waits for c, with ev outside the max_in_flight: the snapshot counts it, or a reader that
-// stands still with a backlog behind it would look like one that has nothing to do.
+// await waits for c, with ev outside the in-flight budget. The snapshot counts ev: otherwise a
+// stalled reader with a backlog behind it would look like an idle one.
 func (l *Line) await(ctx context.Context, ev *event.Event, c <-chan struct{}) error {
 	l.Wake(true)
 	l.waiting.Store(ev.CommitTime.UnixNano())
@@ -197,8 +197,8 @@ func (l *Line) await(ctx context.Context, ev *event.Event, c <-chan struct{}) er
 }
 
 // Commit closes the transaction; end is its TransactionEndLSN. In a transaction that is skipped it
-// does nothing. Should the last event offered not have been admitted, the transaction stays half
-// admitted, as after Disconnected: closing it would lose that event.
+// does nothing. If the last event offered was not admitted, the transaction stays half admitted, as
+// after Disconnected: closing it would lose that event.
 func (l *Line) Commit(end pglogrepl.LSN) {
 	if l.where != inside || l.refused {
 		l.Disconnected()
@@ -216,7 +216,7 @@ func (l *Line) Commit(end pglogrepl.LSN) {
 }
 
 // Keepalive takes the position of a keepalive. Outside a transaction it counts as a commit without
-// events. Inside one it says nothing, nor before the rest of a half admitted one has come.
+// events. Inside one it means nothing, nor before the rest of a half admitted one has come.
 func (l *Line) Keepalive(pos pglogrepl.LSN) {
 	if l.where != outside || l.cur.entry != nil {
 		return
@@ -225,8 +225,8 @@ func (l *Line) Keepalive(pos pglogrepl.LSN) {
 	l.tracker.pass(pos)
 }
 
-// Disconnected says that the session ended. A transaction that is open now is half admitted: it
-// holds the watermark, and the next session goes on with it where this one stopped.
+// Disconnected ends the session. A transaction that is open now is half admitted: it keeps the
+// watermark where it is, and the next session continues it where this one stopped.
 func (l *Line) Disconnected() {
 	l.Wake(true)
 	l.where = outside

@@ -1,4 +1,4 @@
-// Which transactions have unsettled events, and the watermark.
+// The tracker: which transactions have unsettled events, and the watermark.
 
 package relay
 
@@ -13,9 +13,9 @@ import (
 )
 
 // commit is a transaction that has unsettled events, or that is still open. What follows it without
-// any (transactions settled out of turn, empty ones, keepalives) is merged into it, so that the
-// list of commits is never longer than the number of unsettled events plus one, whatever a lane
-// that stands still or a busy foreign table does.
+// any (transactions settled out of order, empty ones, keepalives) is merged into it, so that the
+// list of commits is never longer than the number of unsettled events plus one, whatever a stalled
+// lane or a busy foreign table does.
 type commit struct {
 	lsn  pglogrepl.LSN // of the commit record
 	end  pglogrepl.LSN // the watermark once this is settled; raised by what is merged into it
@@ -74,7 +74,7 @@ func (t *tracker) open(lsn pglogrepl.LSN, at time.Time) *commit {
 	return c
 }
 
-// close says that c has ended at end and that admitted events of it went into the line.
+// close notes that c has ended at end and that so many of its events were admitted to the line.
 func (t *tracker) close(c *commit, end pglogrepl.LSN, admitted int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +82,7 @@ func (t *tracker) close(c *commit, end pglogrepl.LSN, admitted int) {
 	t.leave(c)
 }
 
-// pass takes a position behind which nothing of ours is open: a keepalive's, or the end of a
+// pass takes a position before which nothing of ours is open: a keepalive's, or the end of a
 // transaction without events.
 func (t *tracker) pass(pos pglogrepl.LSN) {
 	t.mu.Lock()
@@ -95,7 +95,7 @@ func (t *tracker) pass(pos pglogrepl.LSN) {
 	}
 }
 
-// settle counts events that are durable elsewhere now.
+// settle counts events that are now durable elsewhere.
 func (t *tracker) settle(items []*item) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,9 +106,9 @@ func (t *tracker) settle(items []*item) {
 	}
 }
 
-// leave takes c off the list if it is settled: the first one moves the watermark, any other gives
-// what it knows to the one before it. So no settled commit stays in the list, and after the first
-// one left there is none to look at.
+// leave removes c from the list if it is settled: the first one moves the watermark, any other
+// hands its end to the one before it. So no settled commit stays in the list, and when the first
+// one has left there is no other to check.
 func (t *tracker) leave(c *commit) {
 	if !c.closed || c.settled != c.admitted {
 		return
@@ -133,8 +133,8 @@ func (t *tracker) leave(c *commit) {
 	t.free = c
 }
 
-// emit is the only place where the watermark moves. It only ratchets, and it dies rather than pass
-// a commit that is not settled: such a position, once reported, loses events.
+// emit is the only place where the watermark moves. It only ratchets up, and it panics rather than
+// pass a commit that is not settled: such a position, once reported, loses events.
 func (t *tracker) emit(lsn, own pglogrepl.LSN) {
 	if t.head != nil && lsn > t.head.lsn {
 		panic(fmt.Sprintf("relay: watermark %s would pass the unsettled commit %s", lsn, t.head.lsn))

@@ -1,30 +1,29 @@
-// How many rows each ordering group of a lane has in the tables: while there are any, new events
+// How many rows each ordering group of a lane has in the tables: while it has any, its new events
 // wait.
 
 package relay
 
 import "sync/atomic"
 
-// Run is how many rows of an ordering group are fed at once at the most, and the count from which
-// on an ordering group may be cut over.
+// Run is how many rows of an ordering group are fed at once at most, and the count at or below
+// which an ordering group may be cut over.
 const Run = 64
 
 // maxWaiting is how many ordering groups are counted one by one in the whole line: a few MiB of
-// memory. Beyond it order costs more work, and is kept all the same, so that no operator has to
-// choose the number.
+// memory. Beyond it order costs more work but is kept, so no operator has to choose the number.
 const maxWaiting = 100_000
 
-// waitingGroups counts the rows that hold the ordering groups of one lane: while an ordering
-// group's count is above zero, its new events are deferred behind them. What is kept in memory is a
-// count for each ordering group, of maxWaiting ordering groups in the whole line; beyond it a count
-// for each exchange or topic (all the lane's ordering groups that go to one exchange or topic). It
-// is the lane's goroutine's own.
+// waitingGroups counts the rows that the ordering groups of one lane wait for: while an ordering
+// group's count is above zero, its new events are deferred behind its rows. It keeps a count for
+// each ordering group, for maxWaiting of them in the whole line; beyond that a count for each
+// exchange or topic (for all ordering groups of the lane that go there). Only the lane's goroutine
+// uses it.
 type waitingGroups struct {
 	room   *room
 	groups map[uint64]waitingRows // those not counted with their exchange or topic
-	// an ordering group of such an exchange or topic is in ordering groups no more
-	exchangesOrTopics map[uint64]waitingRows
-	// the largest number of ordering groups that the map has had: it does not shrink by itself
+	// exchanges or topics counted as a whole; none of their ordering groups is in groups
+	whole map[uint64]waitingRows
+	// the most ordering groups that the map has had: a map does not shrink by itself
 	most int
 }
 
@@ -33,8 +32,8 @@ type waitingGroups struct {
 type waitingRows struct {
 	exchangeOrTopic uint64
 	n               uint32 // > 0
-	// keep is the cut-over: at most a run is left and one was confirmed, so new events stay in
-	// memory until the count is zero. Without it an ordering group that never rests would never
+	// keep is the cut-over: at most a run is left and one row was confirmed, so new events stay in
+	// memory until the count is zero. Without it an ordering group that is always busy would never
 	// leave the table.
 	keep bool
 }
@@ -55,28 +54,28 @@ func (r *room) take() bool {
 }
 
 func newWaitingGroups(r *room) waitingGroups {
-	return waitingGroups{room: r, groups: map[uint64]waitingRows{}, exchangesOrTopics: map[uint64]waitingRows{}}
+	return waitingGroups{room: r, groups: map[uint64]waitingRows{}, whole: map[uint64]waitingRows{}}
 }
 
-// none spares the lane the look-ups.
-func (h *waitingGroups) none() bool { return len(h.groups) == 0 && len(h.exchangesOrTopics) == 0 }
+// none reports that nothing is counted, which saves the lane the lookups.
+func (h *waitingGroups) none() bool { return len(h.groups) == 0 && len(h.whole) == 0 }
 
-// of says whether the ordering group is held, and whether it is cut over.
+// of reports whether the ordering group waits, and whether it is cut over.
 func (h *waitingGroups) of(group, exchangeOrTopic uint64) (is, keep bool) {
 	c, ok := h.groups[group]
 	if !ok {
-		c, ok = h.exchangesOrTopics[exchangeOrTopic]
+		c, ok = h.whole[exchangeOrTopic]
 	}
 	return ok, c.keep
 }
 
 // add counts n rows of an ordering group. It is false, and nothing is counted, when the ordering
-// group is not held yet and there is no room to count it: then its exchange or topic has to be
+// group does not wait yet and there is no room to count it: then its exchange or topic has to be
 // counted as a whole.
 func (h *waitingGroups) add(group, exchangeOrTopic uint64, n int) bool {
-	if u, ok := h.exchangesOrTopics[exchangeOrTopic]; ok {
+	if u, ok := h.whole[exchangeOrTopic]; ok {
 		u.n += uint32(n)
-		h.exchangesOrTopics[exchangeOrTopic] = u
+		h.whole[exchangeOrTopic] = u
 		return true
 	}
 	c, ok := h.groups[group]
@@ -90,9 +89,9 @@ func (h *waitingGroups) add(group, exchangeOrTopic uint64, n int) bool {
 	return true
 }
 
-// whole counts the exchange or topic as a whole from now on, with n rows more.
-func (h *waitingGroups) whole(exchangeOrTopic uint64, n int) {
-	u := h.exchangesOrTopics[exchangeOrTopic]
+// countWhole counts the exchange or topic as a whole from now on, with n rows more.
+func (h *waitingGroups) countWhole(exchangeOrTopic uint64, n int) {
+	u := h.whole[exchangeOrTopic]
 	u.n, u.keep = u.n+uint32(n), false
 	for group, c := range h.groups {
 		if c.exchangeOrTopic == exchangeOrTopic {
@@ -100,17 +99,17 @@ func (h *waitingGroups) whole(exchangeOrTopic uint64, n int) {
 			h.drop(group)
 		}
 	}
-	h.exchangesOrTopics[exchangeOrTopic] = u
+	h.whole[exchangeOrTopic] = u
 }
 
-// sub counts one row less: it was confirmed, or has left the tables. It returns what is left, and
-// whether that is of the exchange or topic as a whole. With cut the ordering group or exchange or
-// topic may be cut over. A row that nothing counts changes nothing.
+// sub counts one row less: it was confirmed, or has left the tables. It returns the count, and
+// whether that is for the exchange or topic as a whole. With cut the ordering group or exchange or
+// topic may be cut over. A row that is not counted changes nothing.
 func (h *waitingGroups) sub(group, exchangeOrTopic uint64, cut bool) (left int, whole bool) {
 	at, of := h.groups, group
 	c, ok := at[of]
 	if !ok {
-		at, of, whole = h.exchangesOrTopics, exchangeOrTopic, true
+		at, of, whole = h.whole, exchangeOrTopic, true
 		if c, ok = at[of]; !ok {
 			return 0, false
 		}
@@ -128,12 +127,13 @@ func (h *waitingGroups) sub(group, exchangeOrTopic uint64, cut bool) (left int, 
 	return int(c.n), whole
 }
 
-// undo ends the cut-over. whole reports whether the ordering group is counted with its unit.
+// undo ends the cut-over. whole reports whether the ordering group is counted with its exchange or
+// topic.
 func (h *waitingGroups) undo(group, exchangeOrTopic uint64) (whole bool) {
 	at, of := h.groups, group
 	c, ok := at[of]
 	if !ok {
-		at, of, whole = h.exchangesOrTopics, exchangeOrTopic, true
+		at, of, whole = h.whole, exchangeOrTopic, true
 		if c, ok = at[of]; !ok {
 			return false
 		}
@@ -145,7 +145,7 @@ func (h *waitingGroups) undo(group, exchangeOrTopic uint64) (whole bool) {
 
 // undoAll ends every cut-over.
 func (h *waitingGroups) undoAll() {
-	for _, at := range []map[uint64]waitingRows{h.groups, h.exchangesOrTopics} {
+	for _, at := range []map[uint64]waitingRows{h.groups, h.whole} {
 		for of, c := range at {
 			c.keep = false
 			at[of] = c
@@ -156,10 +156,10 @@ func (h *waitingGroups) undoAll() {
 func (h *waitingGroups) drop(group uint64) {
 	delete(h.groups, group)
 	h.room.taken.Add(-1)
-	if len(h.groups) == 0 && h.most > largeHolds {
+	if len(h.groups) == 0 && h.most > largeMap {
 		h.groups, h.most = map[uint64]waitingRows{}, 0
 	}
 }
 
-// largeHolds is how many ordering groups are worth a new map when none is left.
-const largeHolds = 1000
+// largeMap is the size from which on an emptied map is replaced by a new one.
+const largeMap = 1000

@@ -8,7 +8,7 @@ func TestCutOverBeginsAtARun(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		h := newWaitingGroups(&room{limit: 1})
 		if whole {
-			h.whole(9, Run+3)
+			h.countWhole(9, Run+3)
 		} else {
 			h.add(1, 9, Run+3)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // TestSnapshotCountsWhatWaits: an event that was read is counted also while it waits outside the
-// window, for its lane or for room, and no longer than that.
+// line, for its lane or for room, and no longer than that.
 func TestSnapshotCountsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 1, Config{MaxInFlight: 1})

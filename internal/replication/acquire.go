@@ -18,21 +18,21 @@ import (
 	"go.uber.org/zap"
 )
 
-var errTaken = errors.New("another relay has taken the slot meanwhile")
+var errTaken = errors.New("another relay acquired the slot in the meantime")
 
-// for the way from a free slot to the stream: a server may go silent on it
-const seizeTimeout = time.Minute
+// bounds the steps from a free slot to the stream: a server may stop answering in between
+const acquireTimeout = time.Minute
 
-// seize stands by until the slot is free, starts replication, and makes sure of three things while
-// it holds the slot: that the epoch is ours, that the slot is the one we know, and that the
-// publication sends what we need. *t is the term of this process, if any; it survives when nobody
-// led in between, else a new one takes its place.
-func (s *Stream) seize(ctx context.Context, t **session.Term) (*session.Session, error) {
+// acquire stands by until the slot is free, starts replication, and makes sure of three things
+// while it holds the slot: that the epoch is ours, that the slot is the one we know, and that the
+// publication sends what we need. *t is the term of this process, if any; it stays valid if nobody
+// led in between, otherwise it is replaced by a new one.
+func (s *Stream) acquire(ctx context.Context, t **session.Term) (*session.Session, error) {
 	if err := s.standBy(ctx, t); err != nil {
 		return nil, err
 	}
 	patient := ctx
-	ctx, cancel := context.WithTimeout(ctx, seizeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	conn, pace, err := session.Connect(ctx, s.cfg)
 	if err != nil {
@@ -57,12 +57,12 @@ func (s *Stream) seize(ctx context.Context, t **session.Term) (*session.Session,
 	hijacked, err := conn.Hijack()
 	if err != nil {
 		source.CloseStream(conn)
-		return nil, fmt.Errorf("take over the replication connection: %w", err)
+		return nil, fmt.Errorf("hijack the replication connection: %w", err)
 	}
 	return session.New(s.common, *t, hijacked, pace, o.sent, o.from, view), nil
 }
 
-// opening is what was found before START_REPLICATION was sent.
+// opening is what was read before START_REPLICATION was sent.
 type opening struct {
 	was  publication.State // what is remembered of the publication
 	sent publication.State // what is to be remembered of it by a leader with this configuration
@@ -72,17 +72,18 @@ type opening struct {
 	from    pglogrepl.LSN // the position that was asked for; the slot's own may be higher
 }
 
-// start checks what can be checked before, and sends START_REPLICATION. Proto 1 and messages are
-// always asked for, so that an event's index in its transaction never depends on the configuration.
+// start makes all checks that do not need the slot, then sends START_REPLICATION. Proto 1 and
+// messages are always asked for, so that an event's index in its transaction never depends on the
+// configuration.
 func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id slot.Identity) (o opening, _ error) {
 	c := s.cfg
 	rec, view, err := s.recordAndSlot(ctx)
 	if err != nil {
 		return o, err
 	}
-	if rec == nil { // it was there: this runs after prepare
-		return o, source.SlotLost(c, fmt.Sprintf("the row of slot %q in cdc_relay.slots is gone: somebody tore the relay down", c.Slot),
-			"start the relay again: it creates a new slot, or says how to accept the one that is there")
+	if rec == nil { // it existed: this runs after prepare
+		return o, source.SlotLost(c, fmt.Sprintf("cdc_relay.slots no longer has a row for slot %q: the relay was torn down", c.Slot),
+			"start the relay again: it creates a new slot, or reports how to accept the existing one")
 	}
 	if view == nil || rec.State != slot.StateReady {
 		return o, errPrepareAgain // its table of cases says what to do
@@ -107,9 +108,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id slot.Identit
 	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.common.Segment); err != nil {
 		return o, fmt.Errorf("read wal_segment_size: %w", err)
 	}
-	// The server goes on from the slot's own position when that is higher, which it is soon. It is
-	// lower than what this process has settled after a restart of the server, which does not save
-	// the slot at each report.
+	// The server starts at the slot's own position if that is higher, as it usually is. After a
+	// restart of the server, which does not save the slot at each report, it may be lower than what
+	// this process has settled.
 	o.resumed = s.durable.resume(rec)
 	o.from = max(rec.TookUntil, o.resumed)
 	err = pglogrepl.StartReplication(ctx, conn, c.Slot, o.from, pglogrepl.StartReplicationOptions{
@@ -132,8 +133,8 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id slot.Identit
 // START_REPLICATION: whoever held the slot before has raised it by then, or never will without
 // holding the slot again.
 //
-// What a new line counts may take longer than all the rest: patient is done when the relay is to
-// stop. It returns the slot as it was before the first report.
+// Creating a new line may take longer than all the rest, so it has its own context: patient is done
+// when the relay is to stop. lead returns the slot as it was before the first report.
 func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **session.Term, o opening) (*slot.View, error) {
 	c := s.cfg
 	rec, err := slot.ReadRecord(ctx, s.pool, c.Slot)
@@ -155,7 +156,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 		return view, s.remember(ctx, rec, o, view)
 	}
 	if old != nil {
-		c.Log.Warn("another relay led in between, or the slot was adopted: what is in memory is thrown away and read again",
+		c.Log.Warn("another relay led in between, or the slot was adopted: discarding what is in memory and reading it again",
 			zap.Int64("epoch", old.Epoch), zap.Int64("now", rec.Epoch), zap.Int64("incarnation", rec.Incarnation))
 		old.End()
 		*t = nil
@@ -192,8 +193,8 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 	return view, nil
 }
 
-// remember makes durable, before a row passes, what this session relays. It begins with what it
-// looked at before it held the slot: should another leader have written since, all is looked at
+// remember makes durable, before the first row passes, what this session relays. That was read
+// before this relay held the slot: if another leader has written since, everything is checked
 // again.
 func (s *Stream) remember(ctx context.Context, rec *slot.Record, o opening, view *slot.View) error {
 	if !reflect.DeepEqual(rec.Remembered(), o.was) {
@@ -202,8 +203,8 @@ func (s *Stream) remember(ctx context.Context, rec *slot.Record, o opening, view
 	return slot.Remember(ctx, s.pool, s.cfg, rec.Epoch, rec, o.sent, max(view.ConfirmedFlush, o.from))
 }
 
-// reassure reports the slot's own position every so often, until it is called off: a line may take
-// longer to make than wal_sender_timeout, with a million ordering groups to count. There is no
+// reassure reports the slot's own position at intervals until callOff is called: creating a line
+// may take longer than wal_sender_timeout, with a million ordering groups to count. There is no
 // reporter yet, and no reader.
 func reassure(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at pglogrepl.LSN) (callOff func()) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -45,7 +45,7 @@ func alteredThereAndBack(t *testing.T, changes map[string][2]string) {
 				b.runFix(replicationtest.WantStop(t, b.run().endsBefore("lost"), event.ExitOperator, publication.NotConfigured))
 			}
 			r := b.settledRun("b")
-			// at once: the fix of a relay that looks in between is another
+			// at once: a relay that checks in between reports another fix
 			b.exec(change[0] + `; ` + change[1])
 			b.runFix(replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication"))
 			b.goesOn("c")

@@ -77,7 +77,7 @@ func TestCheckOfTheRole(t *testing.T) {
 }
 
 // A pooler in between is found however it is configured: as it comes, it refuses the relay's
-// settings; told to ignore them, it keeps them back; and its sessions are not those of the backend
+// settings; configured to ignore them, it drops them; and its sessions are not those of the backend
 // that answers.
 func TestCheckFindsAPooler(t *testing.T) {
 	t.Parallel()
@@ -93,8 +93,8 @@ func TestCheckFindsAPooler(t *testing.T) {
 		line, words string
 	}{
 		"as it comes":          {nil, "postgres", "startup parameter"},
-		"that ignores them":    {[]string{"ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "keeps back settings"},
-		"by transaction":       {[]string{"pool_mode = transaction", "ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "keeps back settings"},
+		"that ignores them":    {[]string{"ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "drops settings"},
+		"by transaction":       {[]string{"pool_mode = transaction", "ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "drops settings"},
 		"that ignores all":     {[]string{"ignore_startup_parameters = replication,wal_sender_timeout," + strings.Join(all, ",")}, "replication connection", "IDENTIFY_SYSTEM"},
 		"no stream through it": {[]string{"ignore_startup_parameters = wal_sender_timeout," + strings.Join(all, ",")}, "replication connection", "replication"},
 	} {

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// raiseEpoch makes every statement of a former leader change nothing from now on. A former leader's
+// raiseEpoch fences former leaders: from now on their statements change nothing. A former leader's
 // session that holds the row (stopped inside a statement) is ended: by its name and role it is one
 // of ours.
 func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (int64, error) {
@@ -38,17 +38,17 @@ func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (int6
 	}
 }
 
-// endBlockers ends the sessions of ours that keep the session pid waiting.
+// endBlockers ends sessions of this relay's application name and role that block the session pid.
 func endBlockers(ctx context.Context, pool *pgxpool.Pool, c *source.Config, pid uint32) {
 	tag, err := pool.Exec(ctx, `SELECT pg_terminate_backend(a.pid) FROM unnest(pg_blocking_pids($1)) b(pid)
 		JOIN pg_stat_activity a ON a.pid = b.pid WHERE a.application_name = $2 AND a.usename = current_user`,
 		int32(pid), c.ApplicationName())
 	if err == nil && tag.RowsAffected() > 0 {
-		c.Log.Warn("ended sessions of a former leader that kept the fence waiting", zap.Int64("sessions", tag.RowsAffected()))
+		c.Log.Warn("ended sessions of a former leader that blocked the new epoch", zap.Int64("sessions", tag.RowsAffected()))
 	}
 }
 
-// leaderName is who we are in cdc_relay.slots, for people.
+// leaderName is the name of this process in cdc_relay.slots, for people.
 func leaderName() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -320,7 +320,7 @@ func TestLeaderReturnsAfterAnotherLed(t *testing.T) {
 	b.insert("c")
 	between.waitSeen("c")
 	between.endClean()
-	if err := p.Fix(); err != nil {
+	if err := p.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "a new term", func() bool { return b.current() != old })
@@ -343,7 +343,7 @@ func TestLeaderReturnsAfterTheSlotWasAdopted(t *testing.T) {
 	old := b.current()
 	p.Cut()
 	b.exec(`UPDATE cdc_relay.slots SET incarnation = incarnation + 1`)
-	if err := p.Fix(); err != nil {
+	if err := p.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "a new term", func() bool { return b.current() != old })

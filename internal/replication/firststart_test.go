@@ -74,7 +74,7 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 	r.waitPhase(survey.Streaming)
 	b.insert("after")
 	r.waitSeen("after")
-	left := b.logs.FilterMessageSnippet("left behind").All()
+	left := b.logs.FilterMessageSnippet("before the slot was created are not sent").All()
 	if len(left) != 1 || left[0].ContextMap()["rows"] != int64(1) || left[0].ContextMap()["newest"] != "open" {
 		t.Errorf("log: %v", left)
 	}
@@ -126,7 +126,7 @@ func TestUnfinishedCreationIsMadeAgain(t *testing.T) {
 	replicationtest.WantStop(t, r.wait(), event.ExitUsage, "backfill")
 }
 
-// Somebody else takes the name between our look and CREATE_REPLICATION_SLOT.
+// Somebody else takes the name between our check and CREATE_REPLICATION_SLOT.
 func TestNameTakenBeforeTheCreation(t *testing.T) {
 	t.Parallel()
 	create := func(b *bench) (*slot.Record, error) {

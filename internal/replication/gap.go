@@ -10,9 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// nameGap adds to a failed check of publication or tables between which positions rows may have
-// been committed that were never sent: since the last check that found them in order: in this
-// process, or else the last one that a relay wrote down, which it did when it had to write anyway.
+// nameGap adds the range of positions to a failed check of publication or tables: rows committed in
+// it may never have been sent. It begins at the last successful check: the one of this process, or
+// else the last one that a relay recorded.
 func (s *Stream) nameGap(ctx context.Context, err error) error {
 	var stop *event.Stop
 	if !errors.As(err, &stop) || stop.Code != event.ExitOperator || stop.Reason != "publication" && stop.Reason != "table" {

@@ -51,7 +51,7 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said []int64
-		for _, line := range b.logs.FilterMessageSnippet("let go of the slot").All() {
+		for _, line := range b.logs.FilterMessageSnippet("released the slot").All() {
 			said = append(said, line.ContextMap()["unsettled"].(int64))
 		}
 		if !slices.Equal(said, unsettled) {

@@ -132,7 +132,7 @@ func TestFailoverToAPromotedStandby(t *testing.T) {
 	if !strings.Contains(stop.What, "timeline 1") || !strings.Contains(stop.What, "timeline 2") {
 		t.Errorf("the timelines are not named: %s", stop.What)
 	}
-	// a start looks for the slot first
+	// a start checks for the slot first
 	replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_lost")
 	b.insert("lost")
 	b.runFix(stop)

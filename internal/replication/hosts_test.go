@@ -60,7 +60,7 @@ func TestPoolStaysOnTheServerOfTheStreamAlsoIfItPrefersAStandby(t *testing.T) {
 	}
 }
 
-// Connections that the pool made before the stream had met its server are not used any more.
+// Connections that the pool made before the stream had met its server are no longer used.
 func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 	b := shared(t)
 	at := new(source.Primary)

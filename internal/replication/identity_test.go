@@ -74,7 +74,7 @@ func TestSlotDroppedWhileDown(t *testing.T) {
 	if slices.Contains(b.current().Seen(), "lost") {
 		t.Error("a new slot cannot have it")
 	}
-	if n := b.logs.FilterMessageSnippet("left behind").Len(); n != 1 {
+	if n := b.logs.FilterMessageSnippet("before the slot was created are not sent").Len(); n != 1 {
 		t.Errorf("rows left behind were named %d times", n)
 	}
 }
@@ -91,7 +91,7 @@ func TestSlotRecreated(t *testing.T) {
 		"while its stream is cut": func(b *bench, r *running, p *netproxy.Proxy) error {
 			p.Cut()
 			b.recreate()
-			if err := p.Fix(); err != nil {
+			if err := p.Restore(); err != nil {
 				b.t.Fatal(err)
 			}
 			return r.wait()
@@ -158,7 +158,7 @@ func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
 	b.waitFree()
 	b.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = pg_current_wal_insert_lsn()`)
 	b.exec(`SELECT pg_replication_slot_advance($1, (SELECT max_flush_lsn FROM cdc_relay.progress))`, b.cfg.Slot)
-	if err := p.Fix(); err != nil {
+	if err := p.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	replicationtest.WantStop(t, r.wait(), event.ExitOperator, "slot_moved")

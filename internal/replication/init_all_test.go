@@ -30,7 +30,7 @@ func TestRoleThatMayNotDefer(t *testing.T) {
 }
 
 // A role that may change the schema brings it up itself, as a standby too: before it leads, so that
-// the leader of the version before goes on beside it.
+// the leader of the previous version continues next to it.
 func TestStandbyUpgrades(t *testing.T) {
 	b := shared(t)
 	leader := b.settledRun("a")
@@ -148,7 +148,7 @@ func TestTeardownKeepsAPublicationThatNoRelayMade(t *testing.T) {
 	if got := b.count(); got != "0 slots, 1 publications, 0 schemas" {
 		t.Error(got)
 	}
-	if b.logs.FilterMessageSnippet("publication kept: no relay made it").Len() != 1 {
+	if b.logs.FilterMessageSnippet("publication kept: it was not created by a relay").Len() != 1 {
 		t.Error("it is not said that the publication was kept")
 	}
 }

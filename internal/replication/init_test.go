@@ -89,7 +89,7 @@ func (b *bench) downgrade() {
 	b.exec(`DELETE FROM cdc_relay.migration WHERE version > 1`)
 }
 
-// wantFinding wants check to fail one line by that name, with the words in it and the fix beside
+// wantFinding wants check to fail one line by that name, with these texts in its detail and its fix
 // it.
 func (b *bench) wantFinding(name, words, fix string) {
 	b.t.Helper()
@@ -149,7 +149,7 @@ func TestPrintedInitIsEnough(t *testing.T) {
 	}
 	// psql sends statement by statement; one message is one transaction, in which a slot must come
 	// first.
-	objects, slot, found := strings.Cut(sql.String(), "-- A slot made by hand")
+	objects, slot, found := strings.Cut(sql.String(), "-- A slot created by hand")
 	if !found {
 		t.Fatalf("no slot in:\n%s", sql.String())
 	}
@@ -191,9 +191,9 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 	other.settledRun("b").endClean()
 	b.waitNoWalsender()
 	for i, slot := range []string{b.cfg.Slot, other.cfg.Slot} {
-		b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, unit, dest, hash, keyed, ordered,
-			attempts, bytes, class, reason, destination, commit_time, event_time, payload_kind)
-			VALUES ($1, '4711', 1, '0/1', 0, $2, 1, 1, 1, 1, true, true, 0, 0, '', '', '', now(), now(), 0)`, slot, i)
+		b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered,
+			attempts, bytes, class, reason, error, destination, commit_time, event_time, payload_kind)
+			VALUES ($1, '4711', 1, '0/1', 0, $2, 1, 1, 1, 1, true, true, 0, 0, '', '', '', '', now(), now(), 0)`, slot, i)
 	}
 	found, err := check.Run(await.Context(t), b.cfg)
 	if err != nil || !slices.ContainsFunc(found, func(f check.Finding) bool {

@@ -30,7 +30,7 @@ func TestAcceptedWhileARelayLeads(t *testing.T) {
 	await.Until(t, "the leader to take it back", func() bool {
 		return b.text(`SELECT state FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot) == slot.StateReady
 	})
-	if b.logs.FilterMessageSnippet("nothing can be accepted").Len() == 0 {
+	if b.logs.FilterMessageSnippet("there is nothing to accept").Len() == 0 {
 		t.Error("nothing is said of it")
 	}
 	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
@@ -167,9 +167,9 @@ func TestIncarnationGoesOnWithoutTheSlotsRow(t *testing.T) {
 // deferRow is an event in the retry table, of the slot's incarnation.
 func (b *bench) deferRow() {
 	b.t.Helper()
-	b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, unit, dest, hash, keyed, ordered, attempts, bytes,
-			class, reason, destination, commit_time, event_time, id, payload_kind, payload)
-		SELECT slot, system_id, incarnation, '0/1', 0, nextval('cdc_relay.row_number'), 1, 1, 1, 1, true, true, 0, 1, '', '', '', now(), now(), 'waits', 0, '{}'
+	b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
+			class, reason, error, destination, commit_time, event_time, id, payload_kind, payload)
+		SELECT slot, system_id, incarnation, '0/1', 0, nextval('cdc_relay.row_number'), 1, 1, 1, 1, true, true, 0, 1, '', '', '', '', now(), now(), 'waits', 0, '{}'
 		FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
 }
 
@@ -190,10 +190,10 @@ func TestSlotRenamedInTheConfiguration(t *testing.T) {
 	r := b.run()
 	r.waitSeen("waits")
 	r.endClean()
-	b.cfg.Slot += "_v2" // another relay, beside one that is stopped
+	b.cfg.Slot += "_v2" // another relay, next to one that is stopped
 	b.cfg.NoBackfill = true
 	b.goesOn("b")
-	if b.logs.FilterMessageSnippet("beside one that nobody reads").Len() != 1 {
+	if b.logs.FilterMessageSnippet("although nobody reads the old one").Len() != 1 {
 		t.Error("the old slot is not named")
 	}
 }
@@ -214,7 +214,7 @@ func TestTableAddedUnderAnOpenTransaction(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	two := b.alsoOf("outbox2")
 	r := two.settledRun("b")
-	if b.logs.FilterMessageSnippet("are open still").Len() != 1 {
+	if b.logs.FilterMessageSnippet("are still open").Len() != 1 {
 		t.Errorf("it is not said: %v", b.logs.All())
 	}
 	if _, err := app.Exec(ctx, `COMMIT`); err != nil {

@@ -1,4 +1,4 @@
-// An outbox without a table: logical messages with a prefix, beside a table and alone.
+// An outbox without a table: logical messages with a prefix, alone and in addition to a table.
 
 package replication
 

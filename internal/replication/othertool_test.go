@@ -40,7 +40,7 @@ type otherTool struct {
 }
 
 // ask is to confirm up to a position, 0 for everything that is published; done is closed when the
-// server was told.
+// server was sent.
 type ask struct {
 	to   pglogrepl.LSN
 	done chan struct{}

@@ -38,15 +38,15 @@ func TestSchemaTakenOutAndPutBack(t *testing.T) {
 }
 
 // A check that cannot be made is named, once.
-func TestCheckThatCanNotBeMade(t *testing.T) {
+func TestCheckThatFails(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	r := b.settledRun("a")
 	b.exec(`REVOKE SELECT ON cdc_relay.slots FROM ` + role)
 	r.waitChecked() // the slot's part of it
-	await.Until(t, "a line", func() bool { return b.logs.FilterMessageSnippet("cannot be checked").Len() > 0 })
+	await.Until(t, "a line", func() bool { return b.logs.FilterMessageSnippet("cannot check publication and tables").Len() > 0 })
 	r.waitChecked()
-	if lines := b.logs.FilterMessageSnippet("cannot be checked").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["why"]), "slots") {
+	if lines := b.logs.FilterMessageSnippet("cannot check publication and tables").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["why"]), "slots") {
 		t.Errorf("lines: %v", lines)
 	}
 	b.exec(`GRANT SELECT ON cdc_relay.slots TO ` + role)

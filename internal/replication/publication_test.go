@@ -23,8 +23,8 @@ import (
 
 var gap = regexp.MustCompile(`rows committed between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+) may be missing`)
 
-// changed runs a change and returns positions before and after it: the relay may look at any moment
-// between two statements.
+// changed runs a change and returns positions before and after it: the relay may check at any
+// moment between two statements.
 func (b *bench) changed(sql ...string) (before, after string) {
 	b.t.Helper()
 	const position = `SELECT pg_current_wal_insert_lsn()::text`
@@ -76,7 +76,7 @@ func changesThatHideRows(t *testing.T, changes map[string]hidingChange) {
 				b.exec(c.fix)
 			}
 			if strings.Contains(stop.Fix, "ADD TABLE") && b.text(`SELECT count(*)::text FROM pg_publication_rel WHERE prrelid = 'outbox'::regclass`) == "1" {
-				// the relay looked before it was put back
+				// the relay checked before it was put back
 				b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
 			}
 			b.runFix(stop)
@@ -306,7 +306,7 @@ func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
 	stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
 	says := "was dropped"
 	if b.version() >= "180000" {
-		says = "is not used by the server any more"
+		says = "is no longer used by the server"
 	}
 	if !strings.Contains(stop.What, says) {
 		t.Errorf("%q is not said: %s", says, stop.What)

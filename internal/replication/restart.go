@@ -1,21 +1,21 @@
-// A server whose storage went back under a running relay: a volume or a virtual machine was
-// restored to an earlier state.
+// Detects a server whose storage was rolled back under a running relay: a volume or a virtual
+// machine was restored to an earlier state.
 //
 // System and timeline stay the same, so only positions show it. New rows have positions below those
 // that this process remembers: it would take them for repeats, and its reports would lie beyond the
 // end of the WAL. Two rules keep that from happening.
 //
-// What is remembered of the stream belongs to one life of the postmaster (meet). After a restart it
-// is discarded, and what follows the last position that is certain is read again. That repeats some
-// events and skips none.
+// What is remembered of the stream belongs to one lifetime of the postmaster (Meet). After a
+// restart it is discarded, and what follows the last position that is certain is read again. That
+// repeats some events and skips none.
 //
-// Certain is what the database can prove. Nothing is reported above the flush limit (the flush
-// limit), and a raise of it is a commit. A database that still has our limit therefore has all WAL
-// before that commit, as this process read it: the transactions, and the rows of the retry table by
-// which some of their events were settled. What was settled when the raise was sent is not read
-// again. (Not what was settled since: its row of the retry table may be gone.) A database with a
-// lower limit, a lower epoch, or less WAL than was received has lost some of what was sent, and the
-// relay stops to say so.
+// Certain is what the database can prove. Nothing is reported above the flush limit, and each raise
+// of the limit is a commit. A database that still has our limit therefore has all WAL before that
+// commit, as this process read it: the transactions, and the rows of the retry table by which some
+// of their events were settled. What was settled when the raise was sent is not read again. (Not
+// what was settled since: its row of the retry table may be gone.) A database with a lower limit, a
+// lower epoch, or less WAL than was received has lost some of what was sent, and the relay stops to
+// say so.
 
 package replication
 
@@ -53,7 +53,7 @@ func (s *Stream) Meet(ctx context.Context, t **session.Term) error {
 		return s.cfg.RolledBack(short.Why, s.limitOn(ctx, conn), max(short.To, s.durable.flushLimit))
 	}
 	if *t != nil && *at != now.Server {
-		s.cfg.Log.Warn("the server was restarted: what is remembered of the stream is discarded and read again",
+		s.cfg.Log.Warn("server restarted: discarding what is remembered of the stream and reading it again",
 			zap.String("slot", s.cfg.Slot), zap.Int64("epoch", (*t).Epoch))
 		(*t).End()
 		*t = nil
@@ -62,7 +62,7 @@ func (s *Stream) Meet(ctx context.Context, t **session.Term) error {
 	return nil
 }
 
-// limitOn is the flush limit that a server has, which is not our pool's yet; 0 when it cannot be
+// limitOn reads the flush limit from a server that the pool does not use yet; 0 if it cannot be
 // read.
 func (s *Stream) limitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN {
 	text, err := source.AskText(ctx, conn, "SELECT max_flush_lsn FROM cdc_relay.progress WHERE slot = "+source.QuoteText(s.cfg.Slot))
@@ -76,7 +76,7 @@ func (s *Stream) limitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN
 	return limit
 }
 
-// keep remembers at the end of a session what the server has for certain.
+// keep records at the end of a session what the server certainly has.
 func (s *Stream) keep(t *session.Term, received uint64) {
 	s.durable = durable{epoch: t.Epoch, raised: t.Raised, flushLimit: pglogrepl.LSN(t.FlushLimit.Load()), settled: pglogrepl.LSN(t.Proven.Load())}
 	s.cfg.Primary.Wal.Store(max(s.cfg.Primary.Wal.Load(), received, t.Reported.Load()))
@@ -94,11 +94,30 @@ func (s *Stream) refuseLowerRecord(rec *slot.Record) error {
 	switch {
 	case had.epoch == 0: // it has not led
 	case rec.Epoch == had.epoch && rec.Raised != had.raised:
-		return s.cfg.RolledBack(fmt.Sprintf("another relay has raised the epoch to %d, to which this one had raised it", rec.Epoch), rec.FlushLimit, max(until, rec.FlushLimit))
+		return s.cfg.RolledBack(fmt.Sprintf("another relay raised the epoch to %d, as this relay had done before", rec.Epoch), rec.FlushLimit, max(until, rec.FlushLimit))
 	case rec.Epoch < had.epoch:
 		return s.cfg.RolledBack(fmt.Sprintf("cdc_relay.slots has epoch %d, and this relay had raised it to %d", rec.Epoch, had.epoch), rec.FlushLimit, until)
 	case rec.Epoch == had.epoch && rec.FlushLimit < had.flushLimit:
 		return s.cfg.RolledBack(fmt.Sprintf("cdc_relay.progress has flush limit %s, and this relay had raised it to %s", rec.FlushLimit, had.flushLimit), rec.FlushLimit, until)
 	}
 	return nil
+}
+
+// durable is what this process knows to be in the database: the epoch of its last term, its flush
+// limit, and the watermark at the time when its last raise was sent.
+type durable struct {
+	epoch               int64
+	raised              string // record.Raised
+	flushLimit, settled pglogrepl.LSN
+}
+
+// resume returns the position from which this process continues if nobody led since: everything
+// committed below it is settled, and the database proves that it is still the one that was read. 0:
+// continue at the slot's own position. An equal epoch is not enough: on storage from before our
+// term another relay may have raised it to the same number.
+func (d durable) resume(rec *slot.Record) pglogrepl.LSN {
+	if rec.Epoch != d.epoch || rec.Raised != d.raised || rec.FlushLimit < d.flushLimit {
+		return 0
+	}
+	return d.settled
 }

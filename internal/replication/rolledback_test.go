@@ -65,7 +65,7 @@ func (b *restorable) back(wal int, ids ...string) {
 	for _, id := range ids {
 		b.insert(id)
 	}
-	b.must(b.proxy.Fix())
+	b.must(b.proxy.Restore())
 }
 
 var lostInterval = regexp.MustCompile(`committed between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+) may be gone`)
@@ -107,7 +107,7 @@ func TestRolledBackServer(t *testing.T) {
 	}
 }
 
-// What the relay had reported is not in the server any more: it stops, and names what. Started
+// What the relay had reported is no longer in the server: it stops and names the interval. Started
 // again it reads from the slot, and nothing that was committed since is missed. With much WAL
 // written meanwhile only the flush limit shows it.
 func (b *restorable) underALivingRelay(wal int) {
@@ -124,7 +124,7 @@ func (b *restorable) underALivingRelay(wal int) {
 	b.back(wal, "b", "c", "d")
 	stop := replicationtest.WantStop(b.t, r.endsBefore("b"), event.ExitOperator, "rolled_back")
 	b.wantLost(stop, at)
-	if says := map[bool]string{true: "WAL ends at", false: "flush_limit"}[wal == 0]; !strings.Contains(stop.What, says) {
+	if says := map[bool]string{true: "WAL ends at", false: "flush limit"}[wal == 0]; !strings.Contains(stop.What, says) {
 		b.t.Errorf("%q is not said: %s", says, stop.What)
 	}
 	r = b.run()
@@ -201,7 +201,7 @@ func (b *restorable) toBeforeTheLeadersTerm() {
 	line := other.current()
 	line.Settle(len(line.Seen()) - 1)
 	await.Until(b.t, "the first to be reported", func() bool { return b.confirmedFlush() > line.All()[len(line.Seen())-2].Position.Commit })
-	b.must(b.proxy.Fix())
+	b.must(b.proxy.Restore())
 	r.waitPhase(survey.Standby)
 	next.stop()
 	next.cut()
@@ -249,10 +249,10 @@ func (b *restorable) andResumedWithItsMemory() {
 		b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
 	}
 	b.insert("b")
-	b.must(b.proxy.Fix())
+	b.must(b.proxy.Restore())
 	stop := replicationtest.WantStop(b.t, r.endsBefore("b"), event.ExitOperator, "rolled_back")
 	b.wantLost(stop, at)
-	if !strings.Contains(stop.What, "is not in the WAL any more") {
+	if !strings.Contains(stop.What, "is no longer in the WAL") {
 		b.t.Error(stop)
 	}
 	r = b.run()
@@ -275,7 +275,7 @@ func (b *restorable) crashIsNone() {
 	b.reconnect()
 	kept := b.confirmedFlush()
 	b.insert("c")
-	b.must(b.proxy.Fix())
+	b.must(b.proxy.Restore())
 	await.Until(b.t, "a new line", func() bool { return b.current() != first })
 	r.waitSeen("c")
 	r.endClean()

@@ -47,7 +47,7 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			prepared = false
 			t.End()
 			t = nil
-			s.status.Waiting(err.Error()) // there is no reporter any more
+			s.status.Waiting(err.Error()) // the reporter has ended
 			continue
 		case errors.Is(err, errTaken):
 			source.Slept(reading, standbyPoll) // it may be free again at once, and taken again
@@ -64,7 +64,7 @@ func (s *Stream) Run(reading, draining context.Context) error {
 
 // session is one session of a leader, once the slot is free.
 func (s *Stream) session(reading, draining context.Context, t **session.Term, wait *backoff) error {
-	se, err := s.seize(reading, t)
+	se, err := s.acquire(reading, t)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *Stream) session(reading, draining context.Context, t **session.Term, wa
 	if time.Since(began) > steady {
 		wait.reset()
 	}
-	// What ended the session may have ended the pool's connections too, without their noticing.
+	// Whatever ended the session may also have ended the pool's connections unnoticed.
 	s.pool.Reset()
 	return err
 }
@@ -91,8 +91,8 @@ func (s *Stream) Streaming(t *session.Term) {
 	s.cfg.Log.Info("streaming", zap.String("slot", s.cfg.Slot), zap.Int64("epoch", t.Epoch))
 }
 
-// stoppedWithoutSession ends a process that leads but has lost its session: nothing can be reported
-// any more.
+// stoppedWithoutSession ends a process that leads but has lost its session: nothing can be
+// reported.
 func (s *Stream) stoppedWithoutSession(t *session.Term) error {
 	if n := t.Line.Unsettled(); n > 0 {
 		return session.Cut(n)
@@ -122,7 +122,7 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	return source.Slept(reading, wait.next()), nil
 }
 
-// steady is how long a session lasts that is no sign of trouble.
+// steady is how long a session must last to reset the backoff.
 const steady = 10 * time.Second
 
 // backoff doubles from min to max, with full jitter in the upper half.

@@ -78,7 +78,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 	}
 }
 
-// A new session repeats what the server was not told about; this process does not.
+// A new session re-reads what was not reported to the server; this process does not send it again.
 func TestWalsenderTerminated(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")

@@ -26,7 +26,7 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 			return nil // a missing slot is start's to explain
 		}
 		if !view.HeldByRelay() && view.Holder+view.HolderUser != "" {
-			// Seen twice: a holder that is just leaving shows no name for a moment.
+			// Checked twice: a holder that is about to leave has no name for a moment.
 			if foreign++; foreign > 1 {
 				return slot.InUse(s.cfg, view)
 			}
@@ -40,8 +40,9 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 	}
 }
 
-// standBehind tells our own lost session, whose walsender has not noticed yet, from another relay
-// that leads: behind the latter what is in memory is thrown away, the other one reads it again.
+// standBehind distinguishes our own lost session, which its walsender has not noticed yet, from
+// another relay that leads. In the second case it discards what is in memory: the other relay reads
+// it again.
 func (s *Stream) standBehind(ctx context.Context, view *slot.View, t **session.Term) error {
 	if *t == nil {
 		return s.standingBy(ctx, view)
@@ -63,8 +64,8 @@ func (s *Stream) standBehind(ctx context.Context, view *slot.View, t **session.T
 // moment before it writes its own.
 const namedEvery = time.Second
 
-// standingBy shows who holds the slot. PostgreSQL has the same name for all relays of a slot, so
-// the leader's own is beside it.
+// standingBy shows who holds the slot. All relays of a slot have the same name in PostgreSQL, so
+// the leader's own name is added.
 func (s *Stream) standingBy(ctx context.Context, view *slot.View) error {
 	if h := &s.holder; h.pid != view.ActivePID || time.Since(h.asked) >= namedEvery {
 		rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)

@@ -27,7 +27,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	if why := r.s.Snapshot().Why; strings.Contains(why, "->") {
 		t.Errorf("a reason that is another one each time: %s", why)
 	}
-	if err := p.Fix(); err != nil {
+	if err := p.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	r.waitPhase(survey.Streaming)
@@ -48,7 +48,7 @@ func TestServerThatGoesSilentWhilePreparing(t *testing.T) {
 	p.Stall()
 	r.waitPhase(survey.Waiting)
 	p.Reset()
-	if err := p.Fix(); err != nil {
+	if err := p.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	b.exec(`SELECT pg_advisory_unlock($1, hashtext($2))`, slot.CreationLock, b.cfg.Slot)
@@ -67,7 +67,7 @@ func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
 	p.Stall()
 	first.endClean()
 	p.Reset()
-	if err := p.Fix(); err != nil {
+	if err := p.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	b.insert("b")

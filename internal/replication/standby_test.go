@@ -25,7 +25,7 @@ func TestServerThatRefusesConnections(t *testing.T) {
 	if n := b.waits(); n != 1 {
 		t.Errorf("%d lines for one reason", n)
 	}
-	if err := p.Fix(); err != nil {
+	if err := p.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	r.waitPhase(survey.Streaming)

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
-// A leader that is fenced while it stops has no lanes any more to wait for, and says why.
+// A leader that is fenced while it stops no longer has lanes to wait for, and says why.
 func TestFencedDuringAStop(t *testing.T) {
 	b := shared(t)
 	b.cfg.Grace = time.Hour // the test would not end
@@ -60,8 +60,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// The drain takes longer than wal_sender_timeout, in which nobody reads any more. What is settled
-// at its end is reported.
+// The drain takes longer than wal_sender_timeout, in which nobody reads. What is settled at its end
+// is reported.
 func TestLongDrainIsStillACleanStop(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout, b.cfg.Grace = 5*time.Second, time.Hour

@@ -1,6 +1,6 @@
 // Package replication is the PostgreSQL side of the relay: the life of one slot. A Stream prepares
 // the slot, stands by while another relay holds it, leads, and starts again after every lost
-// session. The packages below it are its floors.
+// session. The packages below it do the parts.
 package replication
 
 import (
@@ -19,7 +19,7 @@ import (
 // another relay holds it, leads when it is free, and goes on after every lost session.
 //
 // Run owns everything below it but Survey, which goes on after it. One term is one epoch: a line
-// with its lanes, kept over lost sessions, thrown away when another relay led in between.
+// with its lanes, kept over lost sessions and discarded when another relay led in between.
 type Stream struct {
 	cfg    *source.Config
 	pool   *pgxpool.Pool
@@ -33,7 +33,7 @@ type Stream struct {
 	sessions      int
 	said          string  // the last reason for waiting that was logged
 	holder        holder  // of the slot, while we stand by
-	durable       durable // what the database is known to have, of the last session
+	durable       durable // what the database certainly has, as of the last session
 }
 
 // New checks the configuration and makes the pool; it does not connect.
@@ -54,7 +54,7 @@ func New(cfg source.Config) (*Stream, error) {
 	}, nil
 }
 
-// Pool is what everything but the stream uses of the database, until Close.
+// Pool is the connection pool that everything but the stream uses, until Close.
 func (s *Stream) Pool() *pgxpool.Pool { return s.pool }
 
 // Snapshot is what the stream does now. Anyone may ask, also before Run.

@@ -45,10 +45,10 @@ type bench struct {
 	mu    sync.Mutex
 	line  *replicationtest.Recorder // of the newest term
 	held  bool                      // new terms begin with a dead broker
-	stays bool                      // a stream that has stopped stays up until it is told to stop
+	stays bool                      // a stream that has stopped stays up until it is asked to stop
 }
 
-// shared is a bench in a database of its own, beside which other tests run. The server is this
+// shared is a bench in a database of its own, in parallel with other tests. The server is this
 // package's: almost every test makes slots, which wait for all transactions of a server, and many
 // hold transactions open.
 func shared(t *testing.T) *bench {
@@ -252,7 +252,7 @@ func (r *running) crash(p *netproxy.Proxy) {
 	r.stop()
 	r.cut()
 	_ = r.wait()
-	if err := p.Fix(); err != nil {
+	if err := p.Restore(); err != nil {
 		r.b.t.Fatal(err)
 	}
 }

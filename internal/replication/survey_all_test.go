@@ -99,7 +99,7 @@ func TestOtherSlots(t *testing.T) {
 	elsewhere.exec(`SELECT pg_drop_replication_slot('physical')`)
 }
 
-// readSilently holds a slot, and confirms what it is told to, until the test ends.
+// readSilently holds a slot, and confirms what the test says, until the test ends.
 func readSilently(t *testing.T, url, slot string) (confirm func(pglogrepl.LSN)) {
 	t.Helper()
 	cfg, err := pgconn.ParseConfig(url)

@@ -19,12 +19,12 @@ func TestTakeoverIsRefused(t *testing.T) {
 	}{
 		"its own slot":      {func(b *bench, o *otherTool) { o.slot = b.cfg.Slot }, event.ExitUsage, "choose another source.slot"},
 		"no such slot":      {func(b *bench, o *otherTool) { o.slot = "none" }, event.ExitUsage, "does not exist"},
-		"a relay's already": {func(b *bench, o *otherTool) { b.settledRun("a").endClean() }, event.ExitUsage, "is a relay's already"},
+		"a relay's already": {func(b *bench, o *otherTool) { b.settledRun("a").endClean() }, event.ExitUsage, "is already used by a relay"},
 		"another's place": {func(b *bench, o *otherTool) {
 			_, _ = b.now(o)
 			o.slot += "2"
 			b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, o.slot)
-		}, event.ExitUsage, "takes the place of"},
+		}, event.ExitUsage, "replaces slot"},
 		"from a relay": {func(b *bench, o *otherTool) {
 			b.settledRun("a").endClean()
 			o.slot = b.cfg.Slot
@@ -86,7 +86,7 @@ func TestTakeoverAfterACrashAtMoreSteps(t *testing.T) {
 			p.Cut()
 			k.stop()
 			_, _ = k.wait()
-			if err := p.Fix(); err != nil {
+			if err := p.Restore(); err != nil {
 				b.t.Fatal(err)
 			}
 		},

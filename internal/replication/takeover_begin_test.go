@@ -34,12 +34,12 @@ func TestTakeoverWithASlotThatIsThereAlready(t *testing.T) {
 		t.Errorf("it has not begun: %s", stop)
 	}
 	if err := setup.Init(await.Context(t), b.cfg, setup.InitOptions{}); err != nil {
-		t.Errorf("init, which a take-over may be told to run: %v", err)
+		t.Errorf("init, which a takeover may ask to run: %v", err)
 	}
 }
 
 // Two takeovers of one slot that begin at the same time: each has only its own slot's lock, and
-// neither sees a row of the other one when it looks first.
+// neither sees a row of the other one in its first check.
 func TestTwoTakeoversBeginTogether(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Debezium has just started for the first time: its publication and its slot are young, and there
-// is an older slot on the server, which holds back the catalog_xmin of every younger one. The relay
-// takes its place at once, with a publication of its own or with Debezium's, whatever that has: all
+// Debezium has just started for the first time: its publication and its slot are new, and there is
+// an older slot on the server, which holds back the catalog_xmin of every newer one. The relay
+// replaces it at once, with a publication of its own or with Debezium's, whatever that has: all
 // tables or some, all operations, tables that are nobody's here, among them those of heartbeats and
 // signals. Rows come in their order, also those that were deleted in the transaction that inserted
 // them.

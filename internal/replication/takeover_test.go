@@ -26,23 +26,23 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
-// taking is a take-over on its way.
+// taking is a takeover on its way.
 type taking struct {
-	b     *bench
-	stop  context.CancelFunc
-	told  chan takeover.State
-	done  chan struct{}
-	state takeover.State
-	err   error
+	b      *bench
+	stop   context.CancelFunc
+	states chan takeover.State
+	done   chan struct{}
+	state  takeover.State
+	err    error
 }
 
 func (b *bench) take(o *otherTool, opt takeover.Options) *taking {
 	b.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	k := &taking{b: b, stop: stop, told: make(chan takeover.State, 1000), done: make(chan struct{})}
+	k := &taking{b: b, stop: stop, states: make(chan takeover.State, 1000), done: make(chan struct{})}
 	opt.From, opt.Tell = o.slot, func(s takeover.State) {
 		select {
-		case k.told <- s:
+		case k.states <- s:
 		case <-ctx.Done():
 		}
 	}
@@ -67,7 +67,7 @@ func (b *bench) takeover(c *source.Config, o *otherTool) *takeover.Takeover {
 		b.t.Fatal(err)
 	}
 	source.CloseStream(stream)
-	return &takeover.Takeover{C: c, Opt: takeover.Options{From: o.slot}, Pool: pool, Id: id}
+	return &takeover.Takeover{C: c, Opt: takeover.Options{From: o.slot}, Pool: pool, ID: id}
 }
 
 // asLongAsItTakes waits for the other program.
@@ -78,7 +78,7 @@ func (k *taking) waitTold(what string, ok func(takeover.State) bool) takeover.St
 	k.b.t.Helper()
 	for {
 		select {
-		case s := <-k.told:
+		case s := <-k.states:
 			if ok(s) {
 				return s
 			}
@@ -105,12 +105,12 @@ func (k *taking) waitComplete() takeover.State {
 	return s
 }
 
-// now looks once.
+// now checks once.
 func (b *bench) now(o *otherTool) (takeover.State, error) {
 	return b.take(o, takeover.Options{}).wait()
 }
 
-// takePassed begins a take-over of a slot whose program it starts, and returns when that has
+// takePassed begins a takeover of a slot whose program it starts, and returns when that has
 // confirmed a commit, "both", behind the start of ours.
 func (b *bench) takePassed(o *otherTool) (*taking, takeover.State) {
 	b.t.Helper()
@@ -164,7 +164,7 @@ func TestTakeover(t *testing.T) {
 	}
 	b.held = false
 	b.goesOn("later")
-	b.wantLine(check.LevelWarn, "slot before", "keeps WAL")
+	b.wantLine(check.LevelWarn, "slot before", "retains WAL")
 	o.start()
 	b.wantLine(check.LevelWarn, "slot before", "in use again", toolName)
 	_, err := b.take(o, takeover.Options{Wait: -1, Drop: true}).wait()
@@ -240,7 +240,7 @@ func takeoverUnderLoad(t *testing.T, inOrder bool) {
 		load.waitMore(20)
 		o.confirm()
 		select {
-		case s := <-k.told:
+		case s := <-k.states:
 			begun = s.Passed
 		default:
 		}
@@ -456,7 +456,7 @@ func TestTakeoverAfterACrashAtEachStep(t *testing.T) {
 			p.Cut()
 			k.stop()
 			_, _ = k.wait()
-			if err := p.Fix(); err != nil {
+			if err := p.Restore(); err != nil {
 				b.t.Fatal(err)
 			}
 			if err := tx.Commit(await.Context(b.t)); err != nil {
@@ -535,8 +535,8 @@ func TestTakeoverFromASlotThatIsGone(t *testing.T) {
 	}
 }
 
-// The position that was taken over is of this incarnation of the slot: one that is adopted later,
-// on another server perhaps whose WAL is younger, must not skip up to it.
+// The position of a takeover belongs to one incarnation of the slot: a slot that is adopted later,
+// perhaps on another server with a lower WAL position, must not skip up to it.
 func TestTakenPositionIsForgottenByAnAdoption(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()

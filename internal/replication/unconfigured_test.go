@@ -347,7 +347,7 @@ func TestPrefixLeavesTheConfiguration(t *testing.T) {
 	}
 }
 
-// What another leader wrote between a look and the write is not overwritten.
+// What another leader wrote between the check and the write is not overwritten.
 func TestOnlyTheLeaderRemembers(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
@@ -370,7 +370,7 @@ func TestOnlyTheLeaderRemembers(t *testing.T) {
 	other := *rec
 	other.SendsText = `{}`
 	if err := slot.Remember(ctx, pool, &b.cfg, rec.Epoch, &other, next, 1); !errors.Is(err, slot.ErrRememberedChanged) {
-		t.Errorf("after another look: %v", err)
+		t.Errorf("after another check: %v", err)
 	}
 	if after := b.sends(); after != before {
 		t.Errorf("%s became %s", before, after)

@@ -19,8 +19,8 @@ func (c *Config) backoff(attempt int) time.Duration {
 	return max(c.Jitter(top), time.Millisecond)
 }
 
-// patience is the wait of a row that its destination refused while no paused destination could be
-// shut for it. No attempt is spent on it, so it is the row's age that doubles the wait.
+// patience is the wait of a row that its destination refused while the destination could not be
+// paused. No attempt is spent on it, so the row's age doubles the wait.
 func (c *Config) patience(age time.Duration) time.Duration {
 	return max(c.Jitter(min(max(age, c.Backoff), c.MaxBackoff)), time.Millisecond)
 }

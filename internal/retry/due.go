@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// lookDue readies the ordering groups whose heads have waited long enough.
-func (f *feeder) lookDue(ctx context.Context) (bool, error) {
+// readyDue readies the ordering groups whose heads have waited long enough.
+func (f *feeder) readyDue(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.dueAt) || len(f.ready.order)+dueRows > readyLimit {
 		return false, nil
@@ -35,15 +35,15 @@ func (f *feeder) lookDue(ctx context.Context) (bool, error) {
 
 const (
 	dueRows    = 500
-	dueAgain   = 100 * time.Millisecond // there are more than one look lists
+	dueAgain   = 100 * time.Millisecond // there are more than one call lists
 	dueAtLeast = time.Minute
 )
 
-// age gives rows that have waited too long for their destination to the dead letters: those of
-// paused ones, which are not sent. (Of the others a refusal does it.) One page.
+// age dead-letters rows that have waited too long for a paused destination, and so are not sent.
+// (Rows that are sent are judged when they are rejected.) It reads one page.
 func (f *feeder) age(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if f.cfg.DestinationMaxAge <= 0 || len(f.pausedDests) == 0 {
+	if f.cfg.DestinationMaxAge <= 0 || len(f.probes) == 0 {
 		return false, nil
 	}
 	if len(f.aging) == 0 {
@@ -51,7 +51,7 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 			return false, nil
 		}
 		f.ageAt = now.Add(min(max(f.cfg.DestinationMaxAge/20, time.Second), time.Minute))
-		for g := range f.pausedDests {
+		for g := range f.probes {
 			f.aging = append(f.aging, &walk{of: f.rowsOf(g)})
 		}
 	}
@@ -64,13 +64,13 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	old, young, err := f.toDeadLetter(ctx, f.restful(groups, rows), bytes)
+	old, young, err := f.toDeadLetter(ctx, f.resting(groups, rows), bytes)
 	if err != nil {
 		return false, err
 	}
 	// The order of a page is that of commits, so behind one with young heads and no old ones there
-	// are hardly any for that destination. (A page whose ordering groups are held, or in flight,
-	// tells nothing of what is behind it.)
+	// are hardly any for that destination. (A page whose ordering groups are blocked, or in flight,
+	// tells nothing about what is behind it.)
 	if young && !old {
 		if err := f.skip(ctx, w, w.at); err != nil {
 			return false, err
@@ -82,15 +82,15 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// dead-letter decides that the first rows of ordering groups become dead letters, as many as are
-// too old and paused. It reports whether there are any, and whether the head of an ordering group
+// toDeadLetter decides that the first rows of ordering groups become dead letters, as many as are
+// too old and paused. It reports whether there are any, and whether the head of any ordering group
 // is too young.
 func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64) (old, young bool, err error) {
 	if len(groups) == 0 {
 		return false, false, nil
 	}
 	perGroup := 1
-	if !f.cfg.Block { // else the first blocks the rest
+	if !f.cfg.Block { // otherwise the first blocks the rest
 		perGroup = max(1, min(maxRun, (budgetRows-f.rows)/len(groups)))
 	}
 	read, err := f.read(ctx, groups, perGroup, bytes, f.s.writer.acked.Load())
@@ -104,7 +104,7 @@ func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64)
 		young = young || len(read[i].Rows) > 0 && !f.tooOld(read[i].Rows[0], now)
 		for _, row := range read[i].Rows {
 			at, ok := f.place(row)
-			if !ok || read[i].Blocked || !f.tooOld(row, now) || !f.shut(at, 0) {
+			if !ok || read[i].Blocked || !f.tooOld(row, now) || !f.isPaused(at, 0) {
 				break
 			}
 			r.ordered, r.lane, r.exchangeOrTopic = row.Ordered, at.Lane, at.ExchangeOrTopic
@@ -125,12 +125,12 @@ func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64)
 	return old, young, nil
 }
 
-// deadLetteredUnsent is the end of a row that is too old. What it was refused for itself stays;
-// else it is what paused its place.
+// deadLetteredUnsent is the result of a row that is too old. Its own last rejection stays; if it
+// has none the result names what paused its place.
 func (f *feeder) deadLetteredUnsent(row *store.Row, at sink.Place) store.Result {
 	res := store.Result{Row: row, Kind: store.Dead, Attempts: row.Attempts}
-	if p := f.pausedDests[f.pausedDestOf(at)]; row.Reason == "" && p != nil && p.fault != nil {
-		res.Class, res.Reason, res.Words, res.Destination = p.fault.Class, p.fault.Reason, p.fault.Words, p.fault.Destination
+	if p := f.probes[f.targetOf(at)]; row.Reason == "" && p != nil && p.fault != nil {
+		res.Class, res.Reason, res.Words, res.Destination = p.fault.Class, p.fault.Reason, p.fault.Text, p.fault.Destination
 	}
 	return res
 }

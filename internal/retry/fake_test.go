@@ -55,7 +55,7 @@ func placeOf(to string) sink.Place {
 // Its lanes are as simple as lanes can be that keep the contract: of an ordering group one row at a
 // time, and behind a refused one the rest comes back unsent.
 type fakeLine struct {
-	s       *RetryTable
+	s       *Table
 	changed chan struct{}
 
 	mu        sync.Mutex
@@ -70,7 +70,7 @@ type fakeLine struct {
 	rows      int
 	laneRows  map[int]int
 	counts    map[uint64]int // of each ordering group; Left
-	paused    map[pausedDest]bool
+	paused    map[target]bool
 	broken    map[string]*sink.Fault // "exchange" or "exchange/key": refuses everything
 	confirmed map[uint64]time.Time
 	failure   string
@@ -79,7 +79,7 @@ type fakeLine struct {
 func newFakeLine() *fakeLine {
 	return &fakeLine{
 		changed: make(chan struct{}, 1), inLane: map[uint64]int{}, laneRows: map[int]int{}, counts: map[uint64]int{},
-		paused: map[pausedDest]bool{}, confirmed: map[uint64]time.Time{}, broken: map[string]*sink.Fault{},
+		paused: map[target]bool{}, confirmed: map[uint64]time.Time{}, broken: map[string]*sink.Fault{},
 	}
 }
 
@@ -92,7 +92,7 @@ func (l *fakeLine) Settled(deferred []*relay.Deferred) {
 	defer l.mu.Unlock()
 	for _, p := range deferred {
 		l.say("settled %s", p.Event.ID)
-		*p.Event = event.Event{ID: []byte("reused")} // as the in-flight budget does
+		*p.Event = event.Event{ID: []byte("reused")} // as the budget does
 		*p = relay.Deferred{Event: p.Event}
 	}
 }
@@ -200,13 +200,13 @@ func (l *fakeLine) deal(f *relay.Fed) {
 		}
 	case sink.Rejected:
 		l.say("refused %s", f.Event.ID)
-		if f := f.Outcome.Fault; f.Class != sink.Destination || f.Words == "no paused destination" {
+		if f := f.Outcome.Fault; f.Class != sink.Destination || f.Text == "cannot be paused" {
 			return
 		}
 		if f.Outcome.Fault.Whole {
-			l.paused[pausedDest{f.Place.ExchangeOrTopic, 0}] = true
+			l.paused[target{f.Place.ExchangeOrTopic, 0}] = true
 		} else {
-			l.paused[pausedDest{f.Place.ExchangeOrTopic, f.Place.Dest}] = true
+			l.paused[target{f.Place.ExchangeOrTopic, f.Place.Dest}] = true
 		}
 	case sink.Unsent, sink.Unknown:
 	}
@@ -214,8 +214,8 @@ func (l *fakeLine) deal(f *relay.Fed) {
 
 func (l *fakeLine) open(p sink.Place) {
 	was := len(l.paused)
-	delete(l.paused, pausedDest{p.ExchangeOrTopic, 0})
-	delete(l.paused, pausedDest{p.ExchangeOrTopic, p.Dest})
+	delete(l.paused, target{p.ExchangeOrTopic, 0})
+	delete(l.paused, target{p.ExchangeOrTopic, p.Dest})
 	if len(l.paused) < was {
 		signal(l.changed)
 	}
@@ -245,11 +245,11 @@ func (l *fakeLine) Load(_ context.Context, ev *event.Event, rows int) error {
 func (l *fakeLine) Paused(p sink.Place) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.paused[pausedDest{p.ExchangeOrTopic, 0}] || l.paused[pausedDest{p.ExchangeOrTopic, p.Dest}]
+	return l.paused[target{p.ExchangeOrTopic, 0}] || l.paused[target{p.ExchangeOrTopic, p.Dest}]
 }
 
-// pausedOnes is how many paused destinations are shut.
-func (l *fakeLine) pausedOnes() string {
+// pauseCount is how many destinations are paused.
+func (l *fakeLine) pauseCount() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return fmt.Sprint(len(l.paused))
@@ -258,10 +258,10 @@ func (l *fakeLine) pausedOnes() string {
 func (l *fakeLine) Forget(p sink.Place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.paused, pausedDest{p.ExchangeOrTopic, p.Dest})
+	delete(l.paused, target{p.ExchangeOrTopic, p.Dest})
 }
 
-func (l *fakeLine) PausedDestsChanged() <-chan struct{} { return l.changed }
+func (l *fakeLine) Resumed() <-chan struct{} { return l.changed }
 
 func (l *fakeLine) ConfirmedSince(dest uint64, since time.Time) bool {
 	l.mu.Lock()
@@ -323,27 +323,27 @@ func (l *fakeLine) shut(to string) {
 			p.Dest = 0
 			l.broken[to] = itsExchangeOrTopic
 		}
-		l.paused[pausedDest{p.ExchangeOrTopic, p.Dest}] = true
+		l.paused[target{p.ExchangeOrTopic, p.Dest}] = true
 	})
 }
 
-// fix ends that. The paused destination stays shut until a probe finds out.
+// fix ends that. The destination stays paused until a probe finds out.
 func (l *fakeLine) fix(to string) { l.set(func() { delete(l.broken, to) }) }
 
 // The faults of the tests.
 var (
 	errLost            = errors.New("connection lost")
-	itsRoute           = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Words: "NO_ROUTE", Destination: "there"}
-	itsExchangeOrTopic = &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "NOT_FOUND", Destination: "there", Whole: true}
-	noPausedDest       = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Words: "no paused destination", Destination: "there"}
-	transient          = &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException, Words: "541"}
-	permanent          = &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Words: "too large"}
+	itsRoute           = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Text: "NO_ROUTE", Destination: "there"}
+	itsExchangeOrTopic = &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Text: "NOT_FOUND", Destination: "there", Whole: true}
+	notPausable        = &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Text: "cannot be paused", Destination: "there"}
+	transient          = &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException, Text: "541"}
+	permanent          = &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Text: "too large"}
 )
 
 func rejected(f *sink.Fault) sink.Outcome { return sink.Outcome{State: sink.Rejected, Fault: f} }
 
-// faultyStore is a Memory whose statements take a while, fail, or succeed without a word, when the
-// test says so.
+// faultyStore is a store in memory whose statements take a while, fail, or succeed without an
+// answer, when the test says so.
 type faultyStore struct {
 	*memorytest.Store
 	mu    sync.Mutex
@@ -512,7 +512,7 @@ type fixture struct {
 	db    *memorytest.Database
 	store *faultyStore
 	line  *fakeLine
-	s     *RetryTable
+	s     *Table
 	next  pglogrepl.LSN
 	sizes map[string]int
 
@@ -632,7 +632,7 @@ func (f *fixture) deferredOf(id, key, to string, fault *sink.Fault) *relay.Defer
 	return p
 }
 
-// defer counts events as a lane does, and hands them over. Each is "id key exchange/routingkey";
+// deferRow counts events as a lane does, and hands them over. Each is "id key exchange/routingkey";
 // the first may have a fault.
 func (f *fixture) deferRow(fault *sink.Fault, specs ...string) {
 	var all []*relay.Deferred

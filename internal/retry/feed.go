@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// feed looks at the ordering groups that are ready, and offers what may go of them.
+// feed reads the ordering groups that are ready, and offers their rows that may go.
 func (f *feeder) feed(ctx context.Context) (bool, error) {
 	f.swept = false
 	rows, bytes := f.room()
@@ -23,7 +23,7 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	groups, here := f.groupsToRead(taken)
-	// Asked before acked is: what is not in the writer's hands now is not above it.
+	// This comes before acked is read: what the writer does not have now is not above acked.
 	acked := f.s.writer.acked.Load()
 	perGroup := min(max(rows/len(groups), 1), maxRun)
 	runs, err := f.read(ctx, groups, perGroup, bytes, acked)
@@ -43,7 +43,7 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 	var out []*run
 	for _, e := range taken {
 		if r := f.decide(e, of[e.group], here[e.group]); r != nil {
-			// else its last row is the ordering group's last
+			// otherwise its last row is the ordering group's last
 			r.more = r.more || len(r.rows) == perGroup || read >= bytes/2
 			f.book(r)
 			out = append(out, r)
@@ -56,10 +56,11 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// hand says of which ordering groups rows are with the writer.
+// hand says whether the writer has rows of an ordering group, and whether they are stuck.
 type hand struct{ here, stuck bool }
 
-// atRest leaves out the ordering groups that are in flight: they are looked at again afterwards.
+// atRest leaves out the ordering groups that are in flight: they are readied again when they have
+// finished.
 func (f *feeder) atRest(taken []*readied) []*readied {
 	f.taken += len(taken)
 	return slices.DeleteFunc(taken, func(e *readied) bool {
@@ -71,7 +72,7 @@ func (f *feeder) atRest(taken []*readied) []*readied {
 	})
 }
 
-// groupsToRead lists the ordering groups to read, and what of them the writer has.
+// groupsToRead lists the ordering groups to read, and says what the writer has of them.
 func (f *feeder) groupsToRead(taken []*readied) (groups []uint64, here map[uint64]hand) {
 	here = make(map[uint64]hand, len(taken))
 	for _, e := range taken {
@@ -94,11 +95,11 @@ func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
 		f.notNow(e.group)
 		return f.waits(e, read)
 	case len(read.Rows) == 0 && h.here:
-		// its first row is not seen to be committed, and the writer will tell; or it had no room
+		// its first row is not seen to be committed, and the writer will notify; or it had no room
 		if h.stuck {
 			f.notNow(e.group)
 		}
-		f.afterwards(e.group, 100*time.Millisecond)
+		f.readyLater(e.group, 100*time.Millisecond)
 		return nil
 	case len(read.Rows) == 0: // it had no room
 		f.makeReady(e.group, e.due)
@@ -116,9 +117,9 @@ func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
 		return f.waits(e, read)
 	case !known:
 		f.notNow(e.group)
-		f.afterwards(e.group, time.Second)
+		f.readyLater(e.group, time.Second)
 		return nil
-	case f.shut(at, e.group):
+	case f.isPaused(at, e.group):
 		f.notNow(e.group)
 		return f.waits(e, read)
 	case f.lanes[at.Lane] >= laneRows:
@@ -126,10 +127,10 @@ func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
 	}
 	r := f.newRun(e.group, at, head)
 	for _, row := range read.Rows {
-		// Nothing goes past a row that may not: whatever it was deferred for, the rest of its
+		// Nothing passes a row that may not go: whatever it was deferred for, the rest of its
 		// ordering group stays behind it.
 		p, ok := f.place(row)
-		if !ok || p.Lane != at.Lane || f.shut(p, 0) || row != head && row.NextAttempt.After(time.Now()) {
+		if !ok || p.Lane != at.Lane || f.isPaused(p, 0) || row != head && row.NextAttempt.After(time.Now()) {
 			r.more = true
 			break
 		}
@@ -138,25 +139,26 @@ func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
 	return r
 }
 
-// exhausted is an ordering group of which nothing is in the tables. If its lane may keep new events
-// of it all the same, then because rows are on their way to the tables, or because it is counted
-// with its exchange or topic, of which other ordering groups are left.
+// exhausted handles an ordering group that has nothing in the tables. If its lane may still keep
+// new events of it, then either rows are on their way to the tables, or it is counted with its
+// exchange or topic, of which other ordering groups are left.
 func (f *feeder) exhausted(group uint64, h hand) {
 	o, owed := f.owed[group]
 	switch {
 	case !owed:
 	case h.stuck:
 		f.notNow(group)
-	case h.here: // the writer will tell
+	case h.here: // the writer will notify
 	default:
 		delete(f.owed, group)
-		f.owedExchangesOrTopics[o] = group
-		f.sweep(pausedDest{exchangeOrTopic: o.exchangeOrTopic})
+		f.owedWhole[o] = group
+		f.sweep(target{exchangeOrTopic: o.exchangeOrTopic})
 	}
 }
 
-// waits is an ordering group that is due and may not go all the same. What it waits for starts a
-// look at it, so its NextAttempt is taken away: Due would list it again and again, and others not.
+// waits handles an ordering group that is due and still may not go. What it waits for will ready
+// it, so its NextAttempt is removed: otherwise Due would list it again and again, instead of
+// others.
 func (f *feeder) waits(e *readied, read *store.Run) *run {
 	if !e.due {
 		return nil
@@ -173,11 +175,11 @@ func (f *feeder) waits(e *readied, read *store.Run) *run {
 	return r
 }
 
-// enough is an ordering group whose lane has rows enough for now.
+// enough handles an ordering group whose lane has enough rows for now.
 func (f *feeder) enough(e *readied, read *store.Run, lane int) *run {
 	if r := f.waits(e, read); r != nil {
 		f.notNow(e.group)
-		r.again = true // it is set aside then
+		r.again = true // it is set aside when it comes back
 		return r
 	}
 	if !f.ready.setAside(e, lane) {

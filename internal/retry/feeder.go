@@ -21,37 +21,37 @@ import (
 //
 // Order within an ordering group rests on four rules. An ordering group has one run at a time, and
 // the next is read after the end of the one before has been committed. A run is the beginning of
-// its ordering group: no row of it stands outside. No row is read that the writer has not seen
+// its ordering group: no earlier row is left out. No row is read that the writer has not seen
 // committed. And a statement that may have been carried out is made again before any other.
 //
-// Every ordering group with rows is at any time in one of these hands, so that nothing is
-// forgotten: it is in flight, ready, or later; its head has a NextAttempt, and Due lists it; the
-// place of its head is paused, and the opening of the paused destination starts a sweep; an open
-// dead letter blocks it, and the answer that closes the dead letter readies it; or its first row is
-// not acknowledged yet, and the writer tells of it. Where a hand is too small the ordering group is
-// left to a sweep over everything.
+// Nothing is forgotten, because every ordering group with rows is at any time in one of these
+// states: it is in flight, ready, or later; its head has a NextAttempt, and Due lists it; the place
+// of its head is paused, and the end of the pause starts a sweep; an open dead letter blocks it,
+// and the answer that closes the dead letter readies it; or its first row is not acknowledged yet,
+// and the writer reports it. Where a list is full the ordering group is left to a sweep over
+// everything.
 type feeder struct {
-	s      *RetryTable
+	s      *Table
 	cfg    *Config
 	duties []*duty
-	said   map[string]bool // what was logged of their errors
+	logged map[string]bool // error texts that were logged
 
-	outstanding atomic.Int32 // runs and replays whose end is not committed
+	outstanding atomic.Int32 // runs and replays whose results are not committed
 	inFlight    atomic.Int32 // rows of runs
 
 	woken chan struct{} // cap 1
 
-	mu       sync.Mutex // guards what others leave here
-	stopped  bool       // nothing is offered any more
-	returned []*relay.Fed
-	news     []notification
-	missed   bool     // there was more news than fits
-	refused  []uint64 // ordering groups that the writer holds back
+	mu            sync.Mutex // guards what other goroutines leave here
+	stopped       bool       // feeding has ended: nothing is offered
+	returned      []*relay.Fed
+	notifications []notification
+	missed        bool     // there were more notifications than fit
+	refused       []uint64 // ordering groups whose first row the database refuses
 
-	// From here on the goroutine's own.
-	unknown *statement // its outcome is not known: it comes before all others
-	groups  [][]*run   // runs whose ends were refused together, and are tried apart
-	done    []*run     // all rows are back, their ends are not committed
+	// What follows belongs to the feeder's goroutine.
+	unknown *statement // its outcome is unknown: the statement is made again before all others
+	groups  [][]*run   // runs whose results were refused together, and are tried in parts
+	done    []*run     // all rows are back, their results are not committed
 	feds    map[*relay.Fed]*run
 	runs    map[uint64]*run // ordering groups in flight
 	rows    int             // of runs
@@ -61,19 +61,19 @@ type feeder struct {
 	taken   int         // ordering groups from ready, ever
 	ready   ready
 	later   []later
-	// ordering groups that cannot be read: left alone until then
-	unread                map[uint64]time.Time
-	owed                  map[uint64]owing
-	owedExchangesOrTopics map[owing]uint64 // with an ordering group of each
+	// ordering groups that cannot be read: skipped until then
+	unread    map[uint64]time.Time
+	owed      map[uint64]owing
+	owedWhole map[owing]uint64 // of those counted as a whole; with an ordering group of each
 
-	pausedDests        map[pausedDest]*probe
-	pausedDestsChanged bool
-	moved              bool // a row goes to another destination than the table says
-	probeAt            time.Time
-	findAt             time.Time // no search for an ordering group to probe with before
+	probes  map[target]*probe
+	resumed bool
+	moved   bool // a row now goes to another destination than the table says
+	probeAt time.Time
+	findAt  time.Time // no search for a probe before
 
 	sweeps      []*sweep
-	swept       bool // a page since the last feeding
+	swept       bool // a page was read since the last feeding
 	sweepAt     time.Time
 	sweepCost   time.Duration // of statements since the last page
 	sweepBefore int           // offered at the last page
@@ -86,8 +86,8 @@ type feeder struct {
 	// requests whose dead letter is with a lane, or whose answer is not committed
 	replays   map[int64]*run
 	answers   []store.Answer   // of replays
-	answersAt time.Time        // they were refused
-	split     [][]store.Answer // answers that were refused together, and are tried apart
+	answersAt time.Time        // their statement was refused: not again before
+	split     [][]store.Answer // answers that were refused together, and are tried in parts
 	asked     retryPace
 }
 
@@ -96,12 +96,12 @@ const (
 	maxRun      = relay.Run // rows of an ordering group; at so few a lane may cut it over
 	budgetRows  = 2000
 	budgetBytes = 8 << 20
-	probeRows   = 100 // of these are kept for probes
-	laneRows    = 500 // of one lane: one that stands still leaves the budget to others
-	maxGroups   = 500 // in one look
+	probeRows   = 100 // of these are reserved for probes
+	laneRows    = 500 // of one lane: a stalled one leaves the budget to others
+	maxGroups   = 500 // that one feeding reads
 )
 
-// later is an ordering group to look at after a while.
+// later is an ordering group to read again after a while.
 type later struct {
 	at    time.Time
 	group uint64
@@ -109,26 +109,26 @@ type later struct {
 
 // owing is a lane and exchange or topic that may keep new events of an ordering group in memory,
 // because a few rows of it are left (cut-over). They wait until these rows are gone, so the feeder
-// owes the lane a row, or the word that none may go now (NotNow).
+// owes the lane a row, or NotNow when none may go.
 type owing struct {
 	lane            int
 	exchangeOrTopic uint64
 }
 
-func (f *feeder) init(s *RetryTable) {
+func (f *feeder) init(s *Table) {
 	*f = feeder{
-		s: s, cfg: &s.cfg, said: map[string]bool{}, woken: make(chan struct{}, 1),
+		s: s, cfg: &s.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1),
 		feds: map[*relay.Fed]*run{}, runs: map[uint64]*run{}, lanes: map[int]int{}, ready: newReady(),
 		asked: retryPace{log: s.cfg.Log, what: "answering an operator's request"},
-		owed:  map[uint64]owing{}, owedExchangesOrTopics: map[owing]uint64{}, unread: map[uint64]time.Time{}, pausedDests: map[pausedDest]*probe{}, replays: map[int64]*run{},
+		owed:  map[uint64]owing{}, owedWhole: map[owing]uint64{}, unread: map[uint64]time.Time{}, probes: map[target]*probe{}, replays: map[int64]*run{},
 	}
 	for _, d := range []duty{
 		{do: f.again, must: true},
 		{do: f.commitRuns, must: true},
 		{do: f.commitAnswers, must: true},
-		{do: f.openPausedDests},
+		{do: f.sweepResumed},
 		{do: f.takeRequests},
-		{do: f.lookDue},
+		{do: f.readyDue},
 		{do: f.probe},
 		{do: f.findProbe},
 		{do: f.age},
@@ -139,20 +139,20 @@ func (f *feeder) init(s *RetryTable) {
 	}
 }
 
-// duty is one of the things that the feeder does, first in the order of their urgency. One that
-// fails rests for a while, and keeps the others from nothing.
+// duty is one of the things that the feeder does, at first in the order of their urgency. A duty
+// that fails rests for a while and does not delay the others.
 type duty struct {
 	do    func(context.Context) (did bool, err error)
-	must  bool // also after the feeding has ended
+	must  bool // also after feeding has ended
 	fails int
 	rest  time.Time // until then
 }
 
 func (f *feeder) run(ctx context.Context) {
-	f.sweep(pausedDest{})
-	defer tell(f.cfg.Hooks.Feeder, false)
+	f.sweep(target{})
+	defer reportWork(f.cfg.Hooks.Feeder, false)
 	for ctx.Err() == nil {
-		tell(f.cfg.Hooks.Feeder, true)
+		reportWork(f.cfg.Hooks.Feeder, true)
 		f.collect()
 		did, err := f.step(ctx)
 		if errors.Is(err, store.ErrFenced) {
@@ -160,16 +160,16 @@ func (f *feeder) run(ctx context.Context) {
 			return
 		}
 		if !did {
-			tell(f.cfg.Hooks.Feeder, false)
+			reportWork(f.cfg.Hooks.Feeder, false)
 			f.sleep(ctx)
 		}
 	}
 }
 
-// step does one thing, the most urgent one; false when there is nothing to do now. A thing is at
-// most a few statements. The error is that of the last that failed. A duty that did something is
-// less urgent than all others then, unless it must be done: one that always finds something keeps
-// none waiting.
+// step does the most urgent duty; false when there is nothing to do now. A duty is at most a few
+// statements. The error is that of the duty that failed. A duty that did something becomes the
+// least urgent one, unless it must be done: so one that always finds something does not delay the
+// others.
 func (f *feeder) step(ctx context.Context) (did bool, err error) {
 	stopped := f.isStopped()
 	for i, d := range f.duties {
@@ -179,13 +179,13 @@ func (f *feeder) step(ctx context.Context) (did bool, err error) {
 		if stopped && !d.must || d.rest.After(time.Now()) {
 			continue
 		}
-		tell(f.cfg.Hooks.Feeder, true)
+		reportWork(f.cfg.Hooks.Feeder, true)
 		did, err := d.do(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return false, err
 		case err != nil && f.unknown != nil:
-			f.failed(f.duties[0], err) // it is made again
+			f.failed(f.duties[0], err) // the statement is made again
 		case err != nil:
 			f.failed(d, err)
 		case did && d.fails > 0:
@@ -201,39 +201,39 @@ func (f *feeder) step(ctx context.Context) (did bool, err error) {
 	return false, nil
 }
 
-// failed has a duty rest, and says why, once for each text.
+// failed makes a duty rest, and logs each error text once.
 func (f *feeder) failed(d *duty, err error) {
 	d.fails++
 	d.rest = time.Now().Add(pause(d.fails))
-	if text := err.Error(); !f.said[text] {
-		f.said[text] = true
-		f.cfg.Log.Warn("feeding deferred rows fails and is tried again, nothing is lost", zap.Error(err))
+	if text := err.Error(); !f.logged[text] {
+		f.logged[text] = true
+		f.cfg.Log.Warn("feeding deferred rows failed: it is tried again, nothing is lost", zap.Error(err))
 	}
 }
 
-// succeeded says that all goes on, once it does.
+// succeeded logs that feeding works again, once all duties do.
 func (f *feeder) succeeded(d *duty) {
 	d.fails = 0
-	if !slices.ContainsFunc(f.duties, func(d *duty) bool { return d.fails > 0 }) || len(f.said) > maxShown {
-		clear(f.said)
-		f.cfg.Log.Info("feeding deferred rows goes on")
+	if !slices.ContainsFunc(f.duties, func(d *duty) bool { return d.fails > 0 }) || len(f.logged) > maxShown {
+		clear(f.logged)
+		f.cfg.Log.Info("feeding deferred rows works again")
 	}
 }
 
-// sleep waits until something comes or is due.
+// sleep waits until something arrives or is due.
 func (f *feeder) sleep(ctx context.Context) {
 	timer := time.NewTimer(time.Until(f.nextAt()))
 	defer timer.Stop()
 	select {
 	case <-f.woken:
-	case <-f.s.line.PausedDestsChanged():
-		f.pausedDestsChanged = true
+	case <-f.s.line.Resumed():
+		f.resumed = true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 }
 
-// nextAt is when something is due next if nothing comes.
+// nextAt is when something is due next if nothing arrives.
 func (f *feeder) nextAt() time.Time {
 	now := time.Now()
 	at := now.Add(time.Minute)
@@ -256,8 +256,8 @@ func (f *feeder) nextAt() time.Time {
 	if len(f.answers) > 0 {
 		soonest(f.answersAt)
 	}
-	// What is due and was not done waits for room, or rests. The return of rows, which makes room,
-	// wakes.
+	// What is due and was not done waits for room, or rests. Rows that come back make room, and
+	// wake the feeder.
 	least := 10 * time.Millisecond
 	if rows, _ := f.room(); rows == 0 {
 		least = 100 * time.Millisecond
@@ -271,14 +271,14 @@ func (f *feeder) nextAt() time.Time {
 	return at
 }
 
-// nextDuty is when those duties come that end with the feeding.
+// nextDuty reports when the duties are due that end with feeding.
 func (f *feeder) nextDuty(soonest func(time.Time)) {
 	soonest(f.requestsAt)
 	soonest(f.dueAt)
 	for _, l := range f.later {
 		soonest(l.at)
 	}
-	if len(f.pausedDests) > 0 {
+	if len(f.probes) > 0 {
 		soonest(f.probeAt)
 		soonest(f.findAt)
 		if f.cfg.DestinationMaxAge > 0 {

@@ -28,8 +28,7 @@ func TestDeferredRowsComeBackInOrder(t *testing.T) {
 	})
 }
 
-// What a former leader left is found by a sweep; paused destinations are passed over without a look
-// at their rows.
+// A sweep finds what a former leader left; it skips paused destinations without reading their rows.
 func TestStartSweeps(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		for _, x := range []string{"x", "y", "z"} {
@@ -50,7 +49,7 @@ func TestStartSweeps(t *testing.T) {
 		if n := f.store.count("sweep"); n > 4 { // z/a, z/b, and their ends
 			t.Errorf("%d pages read", n)
 		}
-		// Whatever opens the paused destinations that it passed by, it goes back.
+		// When the pause of a destination that it skipped ends, it goes back.
 		f.line.fix("x")
 		f.line.fix("y/a")
 		f.line.set(func() { clear(f.line.paused) })
@@ -125,8 +124,8 @@ func TestRunStopsBeforeAPausedRow(t *testing.T) {
 	})
 }
 
-// While a paused destination is shut one row goes there from time to time: the first of one
-// ordering group, alone.
+// While a destination is paused one row goes there from time to time: the first of one ordering
+// group, alone.
 func TestProbes(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -151,8 +150,8 @@ func TestProbes(t *testing.T) {
 	})
 }
 
-// Of an ordering group whose first row goes elsewhere no probe is taken: its first row would stand
-// outside.
+// No probe is taken from an ordering group whose first row goes elsewhere: that row would be left
+// out.
 func TestProbeIsTheFirstOfItsGroup(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -171,8 +170,8 @@ func TestProbeIsTheFirstOfItsGroup(t *testing.T) {
 	})
 }
 
-// A paused destination that nothing is left of is forgotten, and what comes does not wait for as
-// long as it has waited.
+// The pause of a destination without rows is forgotten, and what comes later does not wait as long
+// as the rows before.
 func TestPausedDestWithoutRows(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -181,7 +180,7 @@ func TestPausedDestWithoutRows(t *testing.T) {
 		f.pass(30 * time.Second)
 		f.Ask(store.DeadLetter, "1")
 		f.pass(2 * time.Minute)
-		f.equal("paused", f.line.pausedOnes(), "0")
+		f.equal("paused", f.line.pauseCount(), "0")
 		f.line.said()
 		f.line.fix("x/a")
 		f.deferRow(nil, "2 j x/a")
@@ -190,7 +189,7 @@ func TestPausedDestWithoutRows(t *testing.T) {
 	})
 }
 
-// Also one that was shut by the last that went there, and one of a unit.
+// Also one that began with the last row that went there, and one of an exchange or topic.
 func TestPausedDestShutByTheLast(t *testing.T) {
 	inBubble(t, Config{DestinationMaxAge: time.Minute}, func(f *fixture) {
 		f.start()
@@ -209,14 +208,14 @@ func TestPausedDestShutByTheLast(t *testing.T) {
 		f.line.set(func() { f.line.keep = false })
 		f.line.release(0)
 		f.settle()
-		f.equal("paused", f.line.pausedOnes(), "3")
+		f.equal("paused", f.line.pauseCount(), "3")
 		f.pass(time.Minute)
 		f.equal("table", f.table(), "")
-		f.equal("paused", f.line.pausedOnes(), "0")
+		f.equal("paused", f.line.pauseCount(), "0")
 	})
 }
 
-// When the row that a paused destination was probed with is gone another one is found.
+// When the row that a destination was probed with is gone another one is found.
 func TestProbeIsReplaced(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -250,7 +249,7 @@ func TestSentences(t *testing.T) {
 		apply       string
 	}{
 		{name: "destination", cfg: hour, fault: itsRoute, attempts: 2, table: "1 2", after: 2, apply: ""},
-		{name: "destination without a paused destination", cfg: hour, fault: noPausedDest, attempts: 2, table: "1 2", after: 2, apply: "apply backoff 1"},
+		{name: "destination that cannot be paused", cfg: hour, fault: notPausable, attempts: 2, table: "1 2", after: 2, apply: "apply backoff 1"},
 		{name: "destination, too old", cfg: Config{DestinationMaxAge: 40 * time.Millisecond, Backoff: time.Hour, MaxBackoff: time.Hour}, fault: itsRoute, table: "2", deadLetters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
 		{name: "transient", cfg: hour, fault: transient, attempts: 1, passes: true, table: "1 2", after: 2, apply: "apply backoff 1"},
 		{name: "transient, spent", cfg: hour, fault: transient, attempts: 2, passes: true, deadLetters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
@@ -272,7 +271,7 @@ func TestSentences(t *testing.T) {
 				f.settle()
 				f.line.fix("x")
 				f.line.set(func() {
-					delete(f.line.paused, pausedDest{placeOf("x").ExchangeOrTopic, 0})
+					delete(f.line.paused, target{placeOf("x").ExchangeOrTopic, 0})
 					if c.passes {
 						f.line.confirmed[placeOf("x/a").Dest] = time.Now()
 					}
@@ -301,7 +300,7 @@ func TestSentences(t *testing.T) {
 					t.Errorf("lane was not told %q:\n%s", c.lane, log)
 				}
 				if freed := strings.Contains(log, "sent 2"); freed != (c.table == "") {
-					t.Errorf("follower sent: %v", freed)
+					t.Errorf("later event sent: %v", freed)
 				}
 				if strings.Contains(log, "uncount") && c.lane != "uncount k@x" {
 					t.Errorf("log:\n%s", log)
@@ -353,7 +352,7 @@ func TestAttemptsOfOneWhoseDestinationRefused(t *testing.T) {
 			f.settle()
 			f.line.fix("x/a")
 			f.answers(map[string]*sink.Fault{"1": transient})
-			f.openPausedDests()
+			f.endPauses()
 			f.pass(10 * time.Second)
 			f.equal("dead_letters", f.deadLetters(), "")
 			passes()
@@ -489,7 +488,8 @@ func TestAgeOfMany(t *testing.T) {
 	})
 }
 
-// Keys with many rows, of which only the first may die, keep those behind them not from it.
+// Keys with many rows, of which only the first may become a dead letter, do not keep other keys'
+// rows from it.
 func TestAgeBehindHeldKeys(t *testing.T) {
 	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute, Block: true}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -534,7 +534,7 @@ func TestAgeOfAnExchange(t *testing.T) {
 }
 
 // A row that is due while its destination is paused leaves the list of those that are due, and is
-// found when the paused destination opens.
+// found when the pause ends.
 func TestDueButPaused(t *testing.T) {
 	inBubble(t, Config{Backoff: 10 * time.Second}, func(f *fixture) {
 		f.start()
@@ -556,7 +556,7 @@ func TestDueButPaused(t *testing.T) {
 	})
 }
 
-// Ordering groups that are due and held by a dead letter keep others not out of the list.
+// Ordering groups that are due and blocked by a dead letter do not keep others out of the list.
 func TestDueButHeld(t *testing.T) {
 	inBubble(t, Config{Block: true, Backoff: 10 * time.Second}, func(f *fixture) {
 		f.start()
@@ -682,8 +682,8 @@ func TestBudgetOfProbes(t *testing.T) {
 	})
 }
 
-// A lane that stands still does not take the budget of the others, nor their places, however much
-// waits for it.
+// A stalled lane does not take the budget of the others, nor their places, however much waits for
+// it.
 func TestLaneThatStandsStill(t *testing.T) {
 	inBubble(t, Config{Backoff: 5 * time.Second}, func(f *fixture) {
 		f.line.shut("x")
@@ -729,8 +729,8 @@ func TestLaneThatStandsStill(t *testing.T) {
 	})
 }
 
-// What is due for a lane that stands still is not listed as due again and again: it would keep
-// others out of the list.
+// What is due for a stalled lane is not listed as due again and again: it would keep others out of
+// the list.
 func TestDueOfALaneThatStandsStill(t *testing.T) {
 	inBubble(t, Config{Backoff: 5 * time.Second}, func(f *fixture) {
 		f.start()
@@ -763,7 +763,7 @@ func TestDueOfALaneThatStandsStill(t *testing.T) {
 }
 
 // Cut-overs: what a lane keeps in memory because a few rows are left waits for them. When none of
-// them may go, the lane has to be told, or its events wait for ever.
+// them may go, the lane has to be notified, or its events wait for ever.
 func TestNotNow(t *testing.T) {
 	lost := func(string) (error, bool) { return errLost, false }
 	refused := func(string) (error, bool) { return &store.Refused{Err: errLost}, false }
@@ -811,7 +811,7 @@ func TestNotNow(t *testing.T) {
 				f.settle()
 				f.line.said()
 				f.line.fix("x/a")
-				f.line.set(func() { delete(f.line.paused, pausedDest{placeOf("x/a").ExchangeOrTopic, placeOf("x/a").Dest}) })
+				f.line.set(func() { delete(f.line.paused, target{placeOf("x/a").ExchangeOrTopic, placeOf("x/a").Dest}) })
 				signal(f.line.changed)
 				f.pass(200 * time.Millisecond)
 				f.equal("at once", f.heard(), strings.TrimSpace("sent 1 "+c.want))
@@ -831,8 +831,8 @@ func TestNotNow(t *testing.T) {
 	}
 }
 
-// A cut-over waits for a dead letter that holds the ordering group, and is not in the table yet:
-// once it is, the lane is told.
+// A cut-over waits for a dead letter that blocks the ordering group, and is not in the table yet:
+// once it is, the lane is notified.
 func TestNotNowOfADeadLetter(t *testing.T) {
 	inBubble(t, Config{Block: true}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -861,7 +861,7 @@ func TestNotNowOfADeadLetter(t *testing.T) {
 	})
 }
 
-// heard is what the line was told, in one line, without what it was offered.
+// heard is what the line was notified of, in one line, without what it was offered.
 func (f *fixture) heard() string {
 	log := strings.Fields(strings.ReplaceAll(f.line.said(), " ", "_"))
 	log = slices.DeleteFunc(log, func(s string) bool { return strings.HasPrefix(s, "offer") })
@@ -928,8 +928,8 @@ func TestGroupInFlightIsNotReadAgain(t *testing.T) {
 	})
 }
 
-// What comes while an ordering group is in flight is looked at afterwards, also when it is too much
-// for a cut-over.
+// What comes while an ordering group is in flight is read afterwards, also when it is too much for
+// a cut-over.
 func TestNewsOfAGroupInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -969,7 +969,7 @@ func TestLongGroupGoesOn(t *testing.T) {
 }
 
 // An ordering group that is counted with its exchange or topic leaves a count behind when it is
-// gone. If nothing of the exchange or topic may go, its lane is told.
+// gone. If nothing of the exchange or topic may go, its lane is notified.
 func TestNotNowOfAExchangeOrTopic(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -993,8 +993,8 @@ func TestNotNowOfAExchangeOrTopic(t *testing.T) {
 	})
 }
 
-// An event in no order is not counted with its exchange or topic: that it is in flight does not
-// spare the lane the word.
+// An event without an order is not counted with its exchange or topic: the lane is notified
+// although one is in flight.
 func TestNotNowOfAExchangeOrTopicBesideOneInNoOrder(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -1025,8 +1025,8 @@ func TestNotNowOfAExchangeOrTopicBesideOneInNoOrder(t *testing.T) {
 	})
 }
 
-// A paused destination that opens between a refusal and its end: the sweep for it finds the
-// ordering group in flight, and it is looked at again.
+// A pause that ends between a rejection and its commit: the sweep for it finds the ordering group
+// in flight, which is read again afterwards.
 func TestPausedDestOpensMeanwhile(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -1037,7 +1037,7 @@ func TestPausedDestOpensMeanwhile(t *testing.T) {
 		f.line.fix("x/b")
 		f.store.set(func() {
 			f.store.fault = func(call string) (error, bool) {
-				// 2 was refused behind it; its paused destination opens just now
+				// 2 was refused behind it; its pause ends just now
 				if strings.HasPrefix(call, "apply delivered 1") {
 					f.line.fix("x/a")
 					f.line.set(func() { clear(f.line.paused) })
@@ -1046,7 +1046,7 @@ func TestPausedDestOpensMeanwhile(t *testing.T) {
 				return nil, false
 			}
 		})
-		// 1 and 2 go in one run while x/a is open, 2 is refused
+		// 1 and 2 go in one run while x/a is not paused, 2 is refused
 		f.line.set(func() { clear(f.line.paused) })
 		signal(f.line.changed)
 		f.pass(5 * time.Second)
@@ -1054,7 +1054,7 @@ func TestPausedDestOpensMeanwhile(t *testing.T) {
 	})
 }
 
-// News that was missed is made good by a sweep.
+// A sweep makes up for missed notifications.
 func TestMissedNews(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -1203,7 +1203,7 @@ func TestStatementsFail(t *testing.T) {
 	})
 }
 
-// One kind of statement that fails keeps the others from nothing, and is not made in a hurry.
+// A kind of statement that fails does not delay the others, and is not repeated in a hurry.
 func TestOneStatementFails(t *testing.T) {
 	for _, what := range []string{"requests", "due", "sweep", "skip"} {
 		t.Run(what, func(t *testing.T) {
@@ -1255,8 +1255,8 @@ func TestRefusedEnd(t *testing.T) {
 	})
 }
 
-// Rows that are in the table under another destination than they go to now are found all the same
-// when that opens.
+// Rows that are in the table under another destination than they go to now are also found when its
+// pause ends.
 func TestMovedDestinations(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -1268,7 +1268,7 @@ func TestMovedDestinations(t *testing.T) {
 		f.s.cfg.Sink = movedSink{}
 		f.line.set(func() {
 			f.line.broken["x"] = itsRoute
-			f.line.paused[pausedDest{placeOf("x").ExchangeOrTopic, placeOf("x/a").Dest + 2}] = true
+			f.line.paused[target{placeOf("x").ExchangeOrTopic, placeOf("x/a").Dest + 2}] = true
 		})
 		f.start()
 		f.pass(2 * time.Second)

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Ordering groups in flight are left alone by whoever else finds them, and looked at afterwards.
+// Ordering groups in flight are left alone by whatever else finds them, and read afterwards.
 
 // refuse has the database refuse the ends of runs that begin with this result, until the test says
 // otherwise.
@@ -28,14 +28,14 @@ func (f *fixture) refuse(result string) {
 // accept ends all faults of the database.
 func (f *fixture) accept() { f.store.set(func() { f.store.fault = nil }) }
 
-// openPausedDests opens all paused destinations, whether their destinations accept or not.
-func (f *fixture) openPausedDests() {
+// endPauses ends all pauses, whether the destinations accept or not.
+func (f *fixture) endPauses() {
 	f.line.set(func() { clear(f.line.paused) })
 	signal(f.line.changed)
 }
 
-// A paused destination is not probed with an ordering group whose end is not committed: its first
-// row was perhaps delivered.
+// A destination is not probed with an ordering group whose results are not committed: its first row
+// was perhaps delivered.
 func TestNoProbeOfAGroupInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -45,8 +45,8 @@ func TestNoProbeOfAGroupInFlight(t *testing.T) {
 		f.line.fix("x/a")
 		f.answers(map[string]*sink.Fault{"2": itsRoute})
 		f.refuse("delivered 1")
-		f.openPausedDests()
-		f.pass(20 * time.Second) // the paused destination that 2 has shut is due to be probed
+		f.endPauses()
+		f.pass(20 * time.Second) // the destination that 2 has paused is due to be probed
 		f.equal("table", f.table(), "1 2")
 		f.accept()
 		f.answers(nil)
@@ -56,7 +56,7 @@ func TestNoProbeOfAGroupInFlight(t *testing.T) {
 	})
 }
 
-// It is probed with another: the end of the first is perhaps refused for ever.
+// It is probed with another: the results of the first are perhaps refused for ever.
 func TestProbeBesideAGroupInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -64,8 +64,8 @@ func TestProbeBesideAGroupInFlight(t *testing.T) {
 		f.deferRow(nil, "1 k x/b", "2 k x/a")
 		f.answers(map[string]*sink.Fault{"2": itsRoute})
 		f.refuse("delivered 1")
-		f.openPausedDests()
-		f.settle() // 2 has shut its paused destination
+		f.endPauses()
+		f.settle() // 2 has paused its destination
 		f.deferRow(nil, "3 j x/a")
 		f.settle()
 		f.equal("table", f.table(), "1 2 3")
@@ -75,7 +75,7 @@ func TestProbeBesideAGroupInFlight(t *testing.T) {
 	})
 }
 
-// Nor does the search for an ordering group to probe a paused destination with find one.
+// Nor does the search for a probe find such an ordering group.
 func TestNoSearchFindsAGroupInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -85,7 +85,7 @@ func TestNoSearchFindsAGroupInFlight(t *testing.T) {
 		f.line.shut("x")
 		f.deferRow(itsExchangeOrTopic, "2 j x/b")
 		f.settle()
-		// nothing is left that the paused destination may be probed with
+		// nothing is left that the destination may be probed with
 		f.Ask(store.DeadLetter, "2")
 		f.pass(time.Minute)
 		f.equal("table", f.table(), "1")
@@ -117,7 +117,7 @@ func TestNoAgeOfAGroupInFlight(t *testing.T) {
 	})
 }
 
-// An ordering group that a sweep meets in flight is looked at when its end is committed: no other
+// An ordering group that a sweep meets in flight is read when its results are committed: no other
 // sweep comes for it.
 func TestSweepMeetsAGroupInFlight(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
@@ -128,10 +128,10 @@ func TestSweepMeetsAGroupInFlight(t *testing.T) {
 		f.settle()
 		f.line.fix("x/b")
 		f.refuse("delivered 1")
-		f.openPausedDests() // 0 and 2 are refused, and shut x/a again
+		f.endPauses() // 0 and 2 are refused, and pause x/a again
 		f.settle()
 		f.line.fix("x/a")
-		f.openPausedDests()
+		f.endPauses()
 		f.settle()
 		f.equal("table", f.table(), "1 2")
 		f.accept()
@@ -141,8 +141,8 @@ func TestSweepMeetsAGroupInFlight(t *testing.T) {
 	})
 }
 
-// While the end of a run is refused nothing of its ordering group may go, and its lane must not
-// keep new events in memory for it.
+// While the results of a run are refused nothing of its ordering group may go, and its lane must
+// not keep new events in memory for it.
 func TestNotNowOfARefusedEnd(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.set(func() { f.line.keep = true })
@@ -159,8 +159,8 @@ func TestNotNowOfARefusedEnd(t *testing.T) {
 	})
 }
 
-// A paused destination that opens once more while its rows are looked through has them looked
-// through again: some met it shut.
+// When a pause ends once more while a sweep reads its rows, they are read again: some were skipped
+// as paused.
 func TestPausedDestOpensDuringItsSweep(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")
@@ -178,16 +178,16 @@ func TestPausedDestOpensDuringItsSweep(t *testing.T) {
 				switch {
 				case call == "runs" && !shut: // of the first page
 					shut = true
-					f.line.set(func() { f.line.paused[pausedDest{placeOf("x/a").ExchangeOrTopic, placeOf("x/a").Dest}] = true })
+					f.line.set(func() { f.line.paused[target{placeOf("x/a").ExchangeOrTopic, placeOf("x/a").Dest}] = true })
 					f.pass(2 * time.Second) // so that requests are due before the next page is
 				case call == "requests" && shut && !opened:
 					opened = true
-					f.openPausedDests()
+					f.endPauses()
 				}
 				return nil, false
 			}
 		})
-		f.openPausedDests()
+		f.endPauses()
 		f.pass(time.Minute)
 		if n := len(strings.Fields(f.table())); n > 0 {
 			t.Errorf("%d rows are left", n)

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// A new leader counts what the former one left, dead letters that hold among it.
+// A new leader counts what the former one left, with dead letters that block.
 func TestLoad(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A loader that is fenced, or whose statement fails, says so.
+// Load returns an error when it is fenced, and when its statement fails.
 func TestLoadFails(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.db.Lead(slot)

@@ -11,12 +11,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// logDeadLetter logs a dead letter by name, and tells the hook. (Of a flood the log names some.)
+// logDeadLetter logs a dead letter and calls the hook. (The log samples a flood of them.)
 func (c *Config) logDeadLetter(row *store.Row, r store.Result) {
 	if hook := c.Hooks.DeadLettered; hook != nil {
 		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
 	}
-	c.Log.Warn("event became a dead letter: `cdc-relay deadletters` lists, replays and discards them", c.about(&row.Event,
+	c.Log.Warn("event became a dead letter: `cdc-relay dead-letters` lists, replays and discards them", c.about(&row.Event,
 		zap.Int64("n", row.N), zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)),
 		zap.String("destination", r.Destination), zap.String("fault", r.Words))...)
 }
@@ -26,8 +26,8 @@ func written(row *store.Row) store.Result {
 	return store.Result{Row: row, Class: row.Class, Reason: row.Reason, Words: row.Words, Destination: row.Destination, Attempts: row.Attempts}
 }
 
-// traced are the fields of a log line by which an event's trace is found: of the span that its
-// message names.
+// traced returns the fields of a log line by which an event's trace is found: those of the span
+// that its message names.
 func (c *Config) traced(ev *event.Event) []zap.Field {
 	text := ev.Traceparent
 	if c.Traceparent != nil {

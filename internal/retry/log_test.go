@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// A dead letter is logged with what it takes to find it, its trace too, and the hook is told of it.
+// A dead letter is logged with what it takes to find it, its trace too, and the hook is called.
 func TestDeadLettersAreLogged(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	var told []event.Position
@@ -28,7 +28,7 @@ func TestDeadLettersAreLogged(t *testing.T) {
 	row := &store.Row{N: 3, Event: ev, Class: sink.Permanent, Reason: sink.TooLarge, Attempts: 4}
 	c.logDeadLetter(row, written(row))
 
-	// When it is too old, it died of what it was refused for before.
+	// One that is too old is logged with its last rejection.
 	c.logDeadLetter(row, store.Result{Row: row, Kind: store.Dead, Attempts: 4})
 
 	// The message of another has a span of the relay's own: that is named.

@@ -1,4 +1,4 @@
-// What the writer and the lanes leave for the feeder, and what follows from it.
+// Notifications: what the writer and the lanes report to the feeder, and what follows from it.
 
 package retry
 
@@ -10,16 +10,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// collect takes in what others have left.
+// collect handles what others have reported.
 func (f *feeder) collect() {
 	select {
-	case <-f.s.line.PausedDestsChanged():
-		f.pausedDestsChanged = true
+	case <-f.s.line.Resumed():
+		f.resumed = true
 	default:
 	}
 	f.mu.Lock()
-	returned, all, missed, refused := f.returned, f.news, f.missed, f.refused
-	f.returned, f.news, f.missed, f.refused = nil, nil, false, nil
+	returned, all, missed, refused := f.returned, f.notifications, f.missed, f.refused
+	f.returned, f.notifications, f.missed, f.refused = nil, nil, false, nil
 	f.mu.Unlock()
 	for _, fed := range returned {
 		f.back(fed)
@@ -32,7 +32,7 @@ func (f *feeder) collect() {
 	}
 	if missed {
 		f.dueAt = time.Now()
-		f.sweep(pausedDest{})
+		f.sweep(target{})
 		for group := range f.owed {
 			f.makeReady(group, false)
 		}
@@ -48,11 +48,11 @@ func (f *feeder) collect() {
 	f.later = rest
 }
 
-// notified takes in that a row was committed.
+// notified handles a notification: a row was committed.
 func (f *feeder) notified(n notification) {
 	switch r := f.runs[n.group]; {
 	case n.dead:
-		f.readyIfOwed(n.group) // it may be what the lane waits for, and holds its ordering group
+		f.readyIfOwed(n.group) // the lane may wait for it, and it blocks its ordering group
 	case r != nil:
 		r.again = true
 	case !n.due.IsZero():
@@ -60,7 +60,7 @@ func (f *feeder) notified(n notification) {
 			f.dueAt = n.due
 		}
 		f.readyIfOwed(n.group)
-	case f.shut(n.place, n.group):
+	case f.isPaused(n.place, n.group):
 		f.accuse(n.place, n.fault)
 		f.readyIfOwed(n.group)
 	default:
@@ -93,19 +93,19 @@ func (f *feeder) takeBack(rows []*relay.Fed) {
 	signal(f.woken)
 }
 
-// notify takes news of rows that were committed. It does not block.
+// notify takes notifications of rows that were committed. It does not block.
 func (f *feeder) notify(of []notification) {
 	f.mu.Lock()
-	if len(f.news)+len(of) > readyLimit {
+	if len(f.notifications)+len(of) > readyLimit {
 		f.missed = true
 	} else {
-		f.news = append(f.news, of...)
+		f.notifications = append(f.notifications, of...)
 	}
 	f.mu.Unlock()
 	signal(f.woken)
 }
 
-// stuck hears that the writer cannot write the next row of an ordering group.
+// stuck takes that the writer cannot write the next row of an ordering group. It does not block.
 func (f *feeder) stuck(group uint64) {
 	f.mu.Lock()
 	f.refused = append(f.refused, group)
@@ -113,7 +113,7 @@ func (f *feeder) stuck(group uint64) {
 	signal(f.woken)
 }
 
-// stop ends the offering.
+// stop ends feeding.
 func (f *feeder) stop() {
 	f.mu.Lock()
 	f.stopped = true
@@ -127,13 +127,13 @@ func (f *feeder) isStopped() bool {
 	return f.stopped
 }
 
-// notification is what the feeder is told of a row that was committed.
+// notification is what the writer reports of a row that was committed.
 type notification struct {
 	group uint64
 	place sink.Place
-	due   time.Time // it was refused, and waits until then
+	due   time.Time // it was rejected, and waits until then
 	dead  bool
-	fault *sink.Fault // of its destination
+	fault *sink.Fault // the fault of its destination
 }
 
 func notificationOf(e *queued, r *store.Row) notification {

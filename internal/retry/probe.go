@@ -1,4 +1,4 @@
-// Finding out whether a paused destination accepts again.
+// Probes: they find out whether a paused destination accepts again.
 
 package retry
 
@@ -10,50 +10,50 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// openPausedDests starts a sweep for each paused destination that was opened.
-func (f *feeder) openPausedDests(context.Context) (bool, error) {
-	if !f.pausedDestsChanged {
+// sweepResumed starts a sweep for each target whose pause has ended.
+func (f *feeder) sweepResumed(context.Context) (bool, error) {
+	if !f.resumed {
 		return false, nil
 	}
-	f.pausedDestsChanged = false
+	f.resumed = false
 	did := false
-	for g := range f.pausedDests {
-		did = f.opened(g) || did
+	for g := range f.probes {
+		did = f.resume(g) || did
 	}
 	return did, nil
 }
 
-// opened forgets a paused destination that is open, and has its rows looked for.
-func (f *feeder) opened(g pausedDest) bool {
+// resume drops the probe of a target whose pause has ended, and starts a sweep for its rows. It
+// reports whether it did.
+func (f *feeder) resume(g target) bool {
 	if f.s.line.Paused(g.place()) {
 		return false
 	}
-	delete(f.pausedDests, g)
+	delete(f.probes, g)
 	f.sweep(f.rowsOf(g))
 	return true
 }
 
-// forget has a paused destination forgotten of which nothing is in the table, and so nothing will
-// find out. What is deferred meanwhile finds out again: a paused destination only spares useless
-// sends.
-func (f *feeder) forget(g pausedDest) {
+// forget ends the pause of a target that has no row in the table, and so nothing to probe with. The
+// next event for it finds out: a pause only saves useless sends.
+func (f *feeder) forget(g target) {
 	f.s.line.Forget(g.place())
-	f.opened(g)
+	f.resume(g)
 }
 
-// probe sends the first row of one ordering group to each paused destination that is due.
+// probe sends the first row of one ordering group to each paused target that is due.
 func (f *feeder) probe(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if len(f.pausedDests) == 0 || now.Before(f.probeAt) || f.probeRoom() == 0 {
+	if len(f.probes) == 0 || now.Before(f.probeAt) || f.probeRoom() == 0 {
 		return false, nil
 	}
-	var due []pausedDest
+	var due []target
 	next := now.Add(maxProbe)
-	for g, p := range f.pausedDests {
+	for g, p := range f.probes {
 		switch {
-		// A paused destination may be open without a word: when it turned out that only one
-		// destination of the exchange or topic is at fault.
-		case p.out || p.group == 0 || f.opened(g):
+		// A pause may have ended unnoticed: when it turned out that only one destination of the
+		// exchange or topic is at fault.
+		case p.out || p.group == 0 || f.resume(g):
 		case p.at.After(now):
 			if p.at.Before(next) {
 				next = p.at
@@ -64,8 +64,8 @@ func (f *feeder) probe(ctx context.Context) (bool, error) {
 			due = append(due, g)
 		}
 	}
-	// Not more often than this are all paused destinations looked through: there may be as many as
-	// there are names in the data.
+	// All targets are checked no more often than this: there may be as many as there are names in
+	// the data.
 	if f.probeAt = now.Add(minProbe / 10); next.After(f.probeAt) {
 		f.probeAt = next
 	}
@@ -75,15 +75,15 @@ func (f *feeder) probe(ctx context.Context) (bool, error) {
 	return true, f.probeWith(ctx, due)
 }
 
-// probeWith reads the first rows of the paused destinations' ordering groups and sends those that
-// go there indeed.
-func (f *feeder) probeWith(ctx context.Context, due []pausedDest) error {
-	of := map[uint64]pausedDest{}
+// probeWith reads the first row of each target's ordering group and sends those that really go
+// there.
+func (f *feeder) probeWith(ctx context.Context, due []target) error {
+	of := map[uint64]target{}
 	var groups []uint64
 	for _, g := range due {
-		p := f.pausedDests[g]
+		p := f.probes[g]
 		f.probeAfter(p, p.wait)
-		// perhaps for long: the database may refuse its end
+		// perhaps for long: the database may refuse its results
 		if f.cannotRead(p.group) || f.runs[p.group] != nil {
 			p.group = 0
 			continue
@@ -101,12 +101,12 @@ func (f *feeder) probeWith(ctx context.Context, due []pausedDest) error {
 	if err != nil {
 		return err
 	}
-	found := map[pausedDest]bool{}
+	found := map[target]bool{}
 	var out []*run
 	for _, r := range runs {
 		switch g := of[r.Group]; {
-		case f.pausedDests[g] == nil:
-		case len(r.Rows) == 0: // it had no room, most likely: later
+		case f.probes[g] == nil:
+		case len(r.Rows) == 0: // most likely it had no room: later
 			found[g] = !r.Blocked
 		case f.fits(g, &r):
 			found[g] = true
@@ -114,7 +114,7 @@ func (f *feeder) probeWith(ctx context.Context, due []pausedDest) error {
 		}
 	}
 	for _, g := range of {
-		if p := f.pausedDests[g]; p != nil && !found[g] {
+		if p := f.probes[g]; p != nil && !found[g] {
 			p.group = 0
 		}
 	}
@@ -122,27 +122,27 @@ func (f *feeder) probeWith(ctx context.Context, due []pausedDest) error {
 	return nil
 }
 
-// fits reports whether the head of an ordering group can be the probe of a paused destination.
-func (f *feeder) fits(g pausedDest, r *store.Run) bool {
+// fits reports whether the head of an ordering group can be the probe of a target.
+func (f *feeder) fits(g target, r *store.Run) bool {
 	head := r.Rows[0]
 	at, ok := f.place(head)
 	return ok && !r.Blocked && !head.NextAttempt.After(time.Now()) && at.ExchangeOrTopic == g.exchangeOrTopic && (g.dest == 0 || at.Dest == g.dest)
 }
 
-// probing makes a run of the head.
-func (f *feeder) probing(g pausedDest, r *store.Run) *run {
+// probing makes a run of the head, as the probe of a target.
+func (f *feeder) probing(g target, r *store.Run) *run {
 	at, _ := f.place(r.Rows[0])
 	out := f.newRun(r.Group, at, r.Rows[0])
 	out.add(r.Rows[0], at)
 	out.more = true
-	out.probe = f.pausedDests[g]
+	out.probe = f.probes[g]
 	out.probe.out, out.probe.sent = true, time.Now()
 	f.book(out)
-	f.pausedDests[g].find = nil
+	f.probes[g].find = nil
 	return out
 }
 
-// probed takes in what came of a probe.
+// probed handles the result of a probe.
 func (f *feeder) probed(r *run) {
 	p := r.probe
 	p.out = false
@@ -152,16 +152,16 @@ func (f *feeder) probed(r *run) {
 	f.probeAfter(p, p.wait)
 }
 
-// findProbe looks for an ordering group whose first row goes to a paused destination that no such
-// ordering group is known of: one page, and not more than a tenth of the time.
+// findProbe searches an ordering group whose first row goes to a target that has none to probe
+// with: one page, and no more than a tenth of the time.
 func (f *feeder) findProbe(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.findAt) || f.probeRoom() == 0 {
 		return false, nil
 	}
-	var g pausedDest
+	var g target
 	var p *probe
-	for other, q := range f.pausedDests {
+	for other, q := range f.probes {
 		if q.group == 0 && !q.out && !q.at.After(now) && (p == nil || q.at.Before(p.at)) {
 			g, p = other, q
 		}
@@ -170,7 +170,7 @@ func (f *feeder) findProbe(ctx context.Context) (bool, error) {
 		f.findAt = now.Add(minProbe / 2)
 		return false, nil
 	}
-	if f.opened(g) {
+	if f.resume(g) {
 		return true, nil
 	}
 	if p.find == nil {
@@ -181,12 +181,12 @@ func (f *feeder) findProbe(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-func (f *feeder) findFor(ctx context.Context, g pausedDest, p *probe) error {
+func (f *feeder) findFor(ctx context.Context, g target, p *probe) error {
 	groups, err := f.next(ctx, p.find)
 	if err != nil {
 		return err
 	}
-	if p.find.ended { // nothing for now; a row that comes is heard of
+	if p.find.ended { // nothing for now; the writer notifies of a new row
 		if !p.find.found {
 			f.forget(g)
 		}
@@ -194,7 +194,7 @@ func (f *feeder) findFor(ctx context.Context, g pausedDest, p *probe) error {
 		f.probeAfter(p, maxProbe)
 		return nil
 	}
-	free := f.restful(groups, pageRows)
+	free := f.resting(groups, pageRows)
 	if len(free) == 0 {
 		return nil
 	}

@@ -1,17 +1,20 @@
-// Ordering groups to look at next.
+// Ordering groups to read next.
 
 package retry
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// ready are the ordering groups to look at, in order, each once. It is bounded: what finds no place
-// is found again by a sweep.
+// ready holds the ordering groups to read, in order, each once. It is bounded: a sweep finds again
+// what finds no place.
 type ready struct {
 	order []*readied
 	of    map[uint64]*readied
-	// those whose lane has rows enough for now, laneRows of each at the most
+	// those whose lane has enough rows for now, laneRows of each at most
 	aside map[int][]*readied
-	left  map[int]bool // lanes with ordering groups that found no place there
+	left  map[int]bool // lanes with ordering groups that found no place in aside
 }
 
 type readied struct {
@@ -19,8 +22,8 @@ type readied struct {
 	due   bool // the backoff of a row is over
 }
 
-// readyLimit bounds order. What is set aside does not count: a lane that stands still must not take
-// the place of others.
+// readyLimit bounds order. What is set aside does not count: a stalled lane must not take the place
+// of others.
 const readyLimit = 10_000
 
 func newReady() ready {
@@ -82,7 +85,7 @@ func (r *ready) setAside(e *readied, lane int) bool {
 }
 
 // laneHasRoom takes back what was set aside for the lane, as many as there is room for. It reports
-// whether others, which found no place there, are to be looked for now.
+// whether a sweep has to find others, which found no place there.
 func (r *ready) laneHasRoom(lane, room int) (look bool) {
 	n := min(room, len(r.aside[lane]))
 	r.order = append(r.order, r.aside[lane][:n]...)
@@ -101,7 +104,7 @@ func (f *feeder) makeReady(group uint64, due bool) {
 		r.again = true
 	} else if !f.ready.add(group, due) {
 		f.notNow(group)
-		f.sweep(pausedDest{})
+		f.sweep(target{})
 	}
 }
 
@@ -111,7 +114,7 @@ func (f *feeder) readyIfOwed(group uint64) {
 	}
 }
 
-// notNow tells the lane, if that is owed, that nothing of the ordering group may go now.
+// notNow notifies the lane, if that is owed, that nothing of the ordering group may go now.
 func (f *feeder) notNow(group uint64) {
 	if o, owed := f.owed[group]; owed {
 		delete(f.owed, group)
@@ -119,7 +122,26 @@ func (f *feeder) notNow(group uint64) {
 	}
 }
 
-// afterwards looks at an ordering group again after a while.
-func (f *feeder) afterwards(group uint64, d time.Duration) {
+// readyLater readies an ordering group after a while.
+func (f *feeder) readyLater(group uint64, d time.Duration) {
 	f.later = append(f.later, later{time.Now().Add(d), group})
+}
+
+// sweep starts a sweep of a target; the zero target is everything.
+func (f *feeder) sweep(g target) {
+	for _, s := range f.sweeps {
+		if s.of == g || s.of == (target{}) && !s.begun {
+			s.again = s.again || s.begun
+			return
+		}
+	}
+	if len(f.sweeps) >= maxSweeps || g == (target{}) {
+		// One over everything that begins now covers what all others had to.
+		f.sweeps, g = slices.DeleteFunc(f.sweeps, func(s *sweep) bool { return s.of != (target{}) }), target{}
+		if len(f.sweeps) > 0 {
+			f.sweeps[0].again = f.sweeps[0].again || f.sweeps[0].begun
+			return
+		}
+	}
+	f.sweeps = append(f.sweeps, &sweep{walk: walk{of: g, open: true}})
 }

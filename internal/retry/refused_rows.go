@@ -1,4 +1,4 @@
-// Rows that the database refuses.
+// Rows that the database refuses: they are tried again, and keep later ones of their group waiting.
 
 package retry
 
@@ -13,9 +13,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// stuckRow is a row that the database refuses, and what waits behind it: a later row of its
-// ordering group must not be in the table without it, or it would be fed first. It is tried again
-// for ever: nothing is dropped (I8).
+// stuckRow is a row that the database refuses, with the later rows of its ordering group that wait
+// behind it: one of those in the table without it would be fed first. It is tried again for ever:
+// nothing is dropped (I8).
 type stuckRow struct {
 	first  queued
 	behind []queued
@@ -49,7 +49,7 @@ func (w *writer) keepStuck(e queued, no *store.Refused) {
 	h.tries++
 	w.mu.Unlock()
 	if h.err != told {
-		w.s.cfg.Log.Error("the database refuses the row of a deferred event: it is tried again and holds back its key, nothing is dropped",
+		w.s.cfg.Log.Error("database refuses the row of a deferred event: it is tried again and its key waits meanwhile, nothing is dropped",
 			w.s.cfg.about(e.Event, zap.Error(no.Err))...)
 	}
 	w.s.feeder.stuck(e.group)
@@ -59,14 +59,14 @@ func (w *writer) keepStuck(e queued, no *store.Refused) {
 func (w *writer) dueRefused(now time.Time) (queued, bool) {
 	for _, h := range w.stuck {
 		if !h.due.After(now) {
-			h.due = now.Add(maxRefusedPause) // until it is known what came of this try
+			h.due = now.Add(maxRefusedPause) // until the result of this try is known
 			return h.first, true
 		}
 	}
 	return queued{}, false
 }
 
-// idle is how long nothing has to be done unless something comes.
+// idle is how long there is nothing to do unless something arrives.
 func (w *writer) idle() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +80,8 @@ func (w *writer) idle() time.Duration {
 	return d
 }
 
-// notStuck leaves out, and keeps, the entries that are behind a refused row of their ordering
-// group.
+// notStuck leaves out the entries that are behind a refused row of their ordering group, and keeps
+// them there.
 func (w *writer) notStuck(part []queued) []queued {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +99,7 @@ func (w *writer) notStuck(part []queued) []queued {
 	return free
 }
 
-// freed hands what was behind a row that was refused, and is written now, back to the queue, before
+// freed puts what waited behind a refused row, once that is written, back into the queue, before
 // all that came later.
 func (w *writer) freed(group uint64, pos event.Position) {
 	if h := w.stuck[group]; h != nil && h.first.Event.Position == pos {
@@ -108,7 +108,7 @@ func (w *writer) freed(group uint64, pos event.Position) {
 	}
 }
 
-// putBack hands entries that were not tried back to the queue; the last part is the first.
+// putBack returns entries that were not tried to the queue; the last part goes first.
 func (w *writer) putBack(parts [][]queued) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

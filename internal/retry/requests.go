@@ -12,16 +12,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// How often operators' requests are looked for, and how many are looked at together.
+// How often operators' requests are read, and how many at once.
 const (
 	requestsEvery = time.Second
 	requestRows   = 100
 	requestBytes  = 4 << 20
 )
 
-// takeRequests carries out what operators asked for. A dead letter that is to be replayed goes to
-// its lane, the rest is one statement. (No statement is outstanding when this is called: a request
-// beside a move of unknown outcome could be carried out on a row that is somewhere else.)
+// takeRequests carries out operators' requests. A dead letter that is to be replayed goes to its
+// lane, the rest is one statement. (No statement is outstanding when this is called: after a move
+// of unknown outcome a request could be carried out on a row that is somewhere else.)
 func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.requestsAt) {
@@ -60,10 +60,10 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	return true, f.exec(ctx, st)
 }
 
-// inTheWay reports whether a request has to wait. A deferred row may be on its way, or not seen to
-// be committed yet: what leaves the table then would be delivered, or written, once more. A dead
-// letter may be on its way for a replay that was cancelled meanwhile, and is a replay all the same
-// when it is confirmed.
+// inTheWay reports whether a request has to wait. A deferred row may be in flight, or not seen to
+// be committed yet: if it left the table now it would be delivered, or written, once more. A
+// dead letter may be in flight for a replay that was cancelled meanwhile, and that still counts as
+// a replay when it is confirmed.
 func (f *feeder) inTheWay(q store.Request) bool {
 	if q.Row.Dead {
 		for _, r := range f.replays {
@@ -80,9 +80,9 @@ func (f *feeder) inTheWay(q store.Request) bool {
 	return q.Row.N > f.s.writer.acked.Load()
 }
 
-// replay makes a run of a dead letter. It goes before the rows of its ordering group, which are
-// held or not as before; where it goes may be another place than where it was going. An answer
-// instead: it cannot be sent. Neither: not now.
+// replay makes a run of a dead letter. It goes before the rows of its ordering group, which wait or
+// not as before; the request may send it elsewhere than before. It returns an answer instead when
+// the dead letter cannot be sent, and neither when it cannot be sent now.
 func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	ev := q.Row.Event
 	ev.Replay = true
@@ -99,7 +99,7 @@ func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	ev.Route = &route
 	if len(ev.Raw) > 0 {
 		return nil, &store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
-			Class: sink.Permanent, Reason: sink.Undecodable, Words: "it was never an event: discard it, and insert a row that can be decoded",
+			Class: sink.Permanent, Reason: sink.Undecodable, Text: "it could not be decoded: discard it, and insert a row that can be decoded",
 		}}}
 	}
 	at, ok := f.cfg.Sink.Place(&ev)
@@ -114,7 +114,7 @@ func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	return r, nil
 }
 
-// replayed takes in what came of a dead letter.
+// replayed handles the result of a replay.
 func (f *feeder) replayed(r *run) {
 	f.unbook(r)
 	out := r.feds[0].Outcome
@@ -125,14 +125,14 @@ func (f *feeder) replayed(r *run) {
 		return
 	}
 	if out.State == sink.Rejected {
-		f.shut(r.feds[0].Place, 0)
+		f.isPaused(r.feds[0].Place, 0)
 		call(f.cfg.Hooks.Failed, 1)
 	}
 	r.request.Row.Event.Payload = nil // the answer needs it no more
 	f.answers = append(f.answers, store.Answer{Request: *r.request, Outcome: out})
 }
 
-// commitAnswers writes what came of replays.
+// commitAnswers commits the results of replays.
 func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 	var answers []store.Answer
 	if n := len(f.split); n > 0 {
@@ -173,9 +173,9 @@ func (f *feeder) answering(answers []store.Answer) *statement {
 	}
 }
 
-// refusedAnswers tries answers apart that were refused together. One that is refused alone comes up
-// again: a request is listed again; the answer of a replay is kept, since its dead letter must not
-// be sent again for it.
+// refusedAnswers tries answers that were refused together in parts. One that is refused alone is
+// tried again: its request is read again, but the answer of a replay is kept, since its dead letter
+// must not be sent again for it.
 func (f *feeder) refusedAnswers(answers []store.Answer, err error) {
 	if half := len(answers) / 2; half > 0 {
 		f.split = append(f.split, answers[half:], answers[:half])
@@ -188,7 +188,8 @@ func (f *feeder) refusedAnswers(answers []store.Answer, err error) {
 	}
 }
 
-// answered tells the lane what a request has changed for the ordering group, once it is committed.
+// answered notifies the lane of what a request has changed for the ordering group, once it is
+// committed.
 func (f *feeder) answered(a store.Answer) {
 	row := a.Request.Row
 	if row == nil {
@@ -200,7 +201,7 @@ func (f *feeder) answered(a store.Answer) {
 			f.cfg.Hooks.DeadLettered(&row.Event, "", row.Attempts)
 		}
 	}
-	gone := false // it holds its ordering group no more
+	gone := false // it no longer blocks its ordering group
 	switch a.Request.Kind {
 	case store.Replay:
 		gone = f.cfg.Block && a.Outcome.State == sink.Confirmed
@@ -219,12 +220,12 @@ func (f *feeder) answered(a store.Answer) {
 	at, known := f.place(row)
 	switch {
 	case !row.Ordered:
-	case !known: // its lane was known when it was counted
-		f.cfg.Log.Error("no lane for a row that was counted: its key stays held until the next start", f.cfg.about(&row.Event)...)
+	case !known: // its lane was known when it was counted, so this cannot happen
+		f.cfg.Log.Error("no lane for a row that was counted: its key stays blocked until the next start", f.cfg.about(&row.Event)...)
 	case gone:
 		f.s.line.Uncount(at.Lane, row.Group, at.ExchangeOrTopic)
 		f.owed[row.Group] = owing{at.Lane, at.ExchangeOrTopic}
-	case a.Request.Kind == store.DeadLetter: // its ordering group is held by it now
+	case a.Request.Kind == store.DeadLetter: // it blocks its ordering group now
 		f.s.line.NotNow(at.Lane, row.Group, at.ExchangeOrTopic)
 	}
 	f.makeReady(row.Group, false)

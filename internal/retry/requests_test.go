@@ -39,8 +39,8 @@ func (f *fixture) Asked(id int64) string {
 	return q.State
 }
 
-// A replayed dead letter says so, goes where it is told to, and under on_dead_letter: block
-// releases what it held, once that is committed.
+// A replayed dead letter says so, goes where the request says, and with on_dead_letter: block
+// releases its ordering group, once that is committed.
 func TestReplay(t *testing.T) {
 	for _, hold := range []bool{false, true} {
 		t.Run(fmt.Sprint("hold=", hold), func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// A replay that is refused stays a dead letter, and holds as before.
+// A replay that is refused stays a dead letter, and blocks as before.
 func TestReplayRefused(t *testing.T) {
 	inBubble(t, Config{Block: true}, func(f *fixture) {
 		f.start()
@@ -139,8 +139,8 @@ func TestReplayIsSentOnce(t *testing.T) {
 	}
 }
 
-// Discarding or purging a dead letter releases its ordering group under hold; a closed one held
-// nothing.
+// Discarding or purging a dead letter releases its ordering group with on_dead_letter: block; a
+// closed one blocked nothing.
 func TestDiscardAndPurge(t *testing.T) {
 	inBubble(t, Config{Block: true}, func(f *fixture) {
 		f.start()
@@ -254,7 +254,7 @@ func TestRequestWaitsForTheRow(t *testing.T) {
 	})
 }
 
-// A request about a row of an ordering group that never rests is carried out between two of its
+// A request about a row of an ordering group that is always busy is carried out between two of its
 // runs.
 func TestRequestIsNotStarved(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
@@ -267,7 +267,7 @@ func TestRequestIsNotStarved(t *testing.T) {
 		f.deferRow(nil, specs...)
 		f.settle()
 		f.line.fix("x")
-		// 12 runs take longer than it is until the next look
+		// 12 runs take longer than it is until requests are read next
 		f.line.set(func() { f.line.delay = 200 * time.Millisecond })
 		for len(strings.Fields(f.table())) == len(specs) {
 			f.pass(10 * time.Millisecond)
@@ -280,7 +280,7 @@ func TestRequestIsNotStarved(t *testing.T) {
 	})
 }
 
-// However many requests wait, rows are fed beside them.
+// However many requests wait, rows are fed too.
 func TestRequestsDoNotStarveFeeding(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -335,7 +335,7 @@ func TestNoRequestBesideAnUnknownEnd(t *testing.T) {
 	})
 }
 
-// What was never an event cannot be sent; what is not there any more is said to be so.
+// What could not be decoded cannot be sent; a row that no longer exists is reported as such.
 func TestRequestsThatCannotBe(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -383,7 +383,7 @@ func TestRequestWaitsForACancelledReplay(t *testing.T) {
 	}
 }
 
-// Replays that wait for the broker keep nothing waiting that needs none.
+// Replays that wait for the broker delay nothing that needs no broker.
 func TestRequestsBehindManyReplays(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()

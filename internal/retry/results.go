@@ -1,4 +1,4 @@
-// What became of rows that were sent, and its commit.
+// Results: what became of rows that were sent, and how that is committed.
 
 package retry
 
@@ -14,11 +14,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// judge decides what becomes of the rows of a run. It is done once: a statement that is made again
+// judge decides what becomes of the rows of a run. It decides once: a statement that is made again
 // has to be the same.
 //
-// Of an ordering group only the first row that was refused is judged: those behind it stay behind
-// it. (What is in no order stands for itself.)
+// Of an ordering group only the first row that was rejected is judged: those behind it stay behind
+// it. (Rows without an ordering group are judged one by one.)
 func (f *feeder) judge(r *run) {
 	if r.judged {
 		return
@@ -38,26 +38,26 @@ func (f *feeder) judge(r *run) {
 	}
 }
 
-// verdict is what becomes of a row that was refused; false when nothing is written. Whose fault it
-// is decides (I4).
+// verdict is what becomes of a row that was rejected; false when nothing is written. The class of
+// the fault decides (I4).
 func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, group uint64) (store.Result, bool) {
 	now := time.Now()
 	res := store.Result{
 		Row: row, Kind: store.Backoff, Attempts: row.Attempts,
-		Class: fault.Class, Reason: fault.Reason, Words: fault.Words, Destination: fault.Destination,
+		Class: fault.Class, Reason: fault.Reason, Words: fault.Text, Destination: fault.Destination,
 	}
 	switch fault.Class {
 	case sink.Destination:
 		switch {
 		case f.tooOld(row, now):
-			f.shut(at, 0)
+			f.isPaused(at, 0)
 			res.Kind = store.Dead
-		case f.shut(at, group): // it waits for the paused destination
+		case f.isPaused(at, group): // it waits for the end of the pause
 			f.accuse(at, fault)
 			return store.Result{}, false
-		default: // the paused destination is open again, or there are too many to note this one
+		default: // the pause has ended meanwhile, or there are too many pauses to note this one
 			age := time.Duration(0)
-			if len(f.pausedDests) > manyPausedDests {
+			if len(f.probes) > manyPauses {
 				age = now.Sub(row.DeferredAt)
 			}
 			res.After = f.cfg.patience(age)
@@ -65,11 +65,11 @@ func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, group
 	case sink.Transient:
 		res.Attempts++
 		first := row.First
-		if row.Attempts == 0 { // First is of its destination, if of anything
+		if row.Attempts == 0 { // First, if set, is of a refusing destination
 			first = now
 		}
-		// Attempts alone do not condemn: if nothing passes there, it may not be the event's fault
-		// after all.
+		// Attempts alone do not make a dead letter: if nothing passes there, it may not be the
+		// event's fault.
 		if res.Attempts >= f.cfg.MaxAttempts && f.s.line.ConfirmedSince(at.Dest, first) {
 			res.Kind = store.Dead
 		} else {
@@ -82,11 +82,10 @@ func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, group
 	return res, true
 }
 
-// manyPausedDests is where it must be supposed that the line notes no more of them. (It notes
-// relay's maxPausedDests.)
-const manyPausedDests = 5000
+// manyPauses is from where on the line may note no more of them. (Its limit is relay's maxPauses.)
+const manyPauses = 5000
 
-// commitRuns commits the ends of the runs that are back, all in one statement.
+// commitRuns commits the results of the runs that are back, all in one statement.
 func (f *feeder) commitRuns(ctx context.Context) (bool, error) {
 	group := f.nextGroup()
 	if len(group) == 0 {
@@ -109,7 +108,7 @@ func (f *feeder) commitRuns(ctx context.Context) (bool, error) {
 	return true, f.exec(ctx, st)
 }
 
-// nextGroup takes the runs whose ends are committed next.
+// nextGroup takes the runs whose results are committed next.
 func (f *feeder) nextGroup() (group []*run) {
 	if n := len(f.groups); n > 0 {
 		group = f.groups[n-1]
@@ -127,8 +126,8 @@ func (f *feeder) nextGroup() (group []*run) {
 	return group
 }
 
-// refusedEnds tries the ends that were refused apart. The one that is at fault is tried again for
-// ever; its ordering group stands still.
+// refusedEnds tries results that were refused together in parts. The one that is at fault is tried
+// again for ever; its ordering group is blocked meanwhile.
 func (f *feeder) refusedEnds(group []*run, err error) {
 	if len(group) > 1 {
 		half := len(group) / 2
@@ -142,20 +141,20 @@ func (f *feeder) refusedEnds(group []*run, err error) {
 	if r.ordered {
 		f.s.line.NotNow(r.lane, r.group, r.exchangeOrTopic)
 	}
-	f.cfg.Log.Error("the database refuses to note what came of a deferred row: it is tried again, and its key stands still meanwhile",
+	f.cfg.Log.Error("database refuses the result of a deferred row: it is tried again, and its key is blocked meanwhile",
 		f.cfg.about(&r.results[0].Row.Event, zap.Error(err))...)
 }
 
 func (f *feeder) finishAll(group []*run) {
 	for _, r := range group {
 		f.s.stats.ended(r.results)
-		f.tell(r)
+		f.countResults(r)
 		f.finish(r)
 	}
 }
 
-// tell counts what became of a run.
-func (f *feeder) tell(r *run) {
+// countResults reports to the hooks what became of a run.
+func (f *feeder) countResults(r *run) {
 	var retried, noted, dead, exhausted, failed int
 	for _, fed := range r.feds {
 		switch fed.Outcome.State {
@@ -190,7 +189,7 @@ func (f *feeder) tell(r *run) {
 	call(hooks.Failed, failed)
 }
 
-// finish is the end of a run: it is committed, so the ordering group may be read again.
+// finish ends a run whose results are committed: its ordering group may be read again.
 func (f *feeder) finish(r *run) {
 	f.unbook(r)
 	f.outstanding.Add(-1)
@@ -213,15 +212,15 @@ func (f *feeder) finish(r *run) {
 		case store.Delivered:
 		}
 	}
-	look = f.lookAgain(r) || look
+	look = f.worthReading(r) || look
 	if look {
 		f.makeReady(r.group, false)
 	}
 }
 
-// dead-lettered is told to the lane of a row that became a dead letter: with on_dead_letter:
-// continue its ordering group goes on without it, else it goes on holding. It reports whether the
-// ordering group is worth a look.
+// deadLettered notifies the lane of a row that became a dead letter: with on_dead_letter: continue
+// its ordering group goes on without it, with block it stays blocked. It reports whether the
+// ordering group is worth reading.
 func (f *feeder) deadLettered(r *run, row *store.Row) bool {
 	switch {
 	case !row.Ordered:
@@ -235,9 +234,9 @@ func (f *feeder) deadLettered(r *run, row *store.Row) bool {
 	return true
 }
 
-// lookAgain reports whether the ordering group is worth a look after what came of the rows that
-// were sent.
-func (f *feeder) lookAgain(r *run) bool {
+// worthReading reports whether the ordering group is worth reading again after the results of the
+// rows that were sent.
+func (f *feeder) worthReading(r *run) bool {
 	if len(r.feds) == 0 {
 		return false
 	}
@@ -245,9 +244,9 @@ func (f *feeder) lookAgain(r *run) bool {
 	switch {
 	case r.ordered && stays:
 		if !slices.ContainsFunc(r.feds, func(fed *relay.Fed) bool { return fed.Outcome.State == sink.Rejected }) {
-			f.afterwards(r.group, time.Second) // its lane ends
+			f.readyLater(r.group, time.Second) // its lane ends
 		}
-		return false // it waits for its paused destination, its time, or its dead letter
+		return false // it waits for the end of a pause, its time, or its dead letter
 	case r.ordered && 0 < r.left && r.left <= maxRun:
 		f.owed[r.group] = owing{r.lane, r.exchangeOrTopic}
 		return true

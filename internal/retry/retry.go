@@ -21,8 +21,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 )
 
-// Retry table takes what cannot go now. It implements relay.Retry table.
-type RetryTable struct {
+// Table takes what cannot go now. It implements relay.RetryTable.
+type Table struct {
 	cfg      Config
 	line     Line
 	writer   writer
@@ -34,10 +34,10 @@ type RetryTable struct {
 	fenced chan struct{} // closed when a newer leader was met
 }
 
-var _ relay.RetryTable = (*RetryTable)(nil)
+var _ relay.RetryTable = (*Table)(nil)
 
 // New makes a retry table. It starts nothing; Load comes next.
-func New(cfg Config) *RetryTable {
+func New(cfg Config) *Table {
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 20)
 	cfg.Backoff = cmp.Or(cfg.Backoff, time.Second)
 	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 10*time.Minute), cfg.Backoff)
@@ -46,17 +46,17 @@ func New(cfg Config) *RetryTable {
 	if cfg.Jitter == nil {
 		cfg.Jitter = jitter
 	}
-	s := &RetryTable{cfg: cfg, fenced: make(chan struct{})}
+	s := &Table{cfg: cfg, fenced: make(chan struct{})}
 	s.writer.init(s)
 	s.feeder.init(s)
 	s.stats.init(&s.cfg)
-	s.repeated.pace = retryPace{log: cfg.Log, what: "looking for positions that are deferred"}
+	s.repeated.pace = retryPace{log: cfg.Log, what: "looking up deferred positions"}
 	return s
 }
 
-// Run writes and feeds until ctx is done, and returns nil then. An error is an *outbox.Stop: a
-// newer leader has fenced this one.
-func (s *RetryTable) Run(ctx context.Context) error {
+// Run writes and feeds until ctx is done, and returns nil then. An error is an *event.Stop: a newer
+// leader has fenced this one.
+func (s *Table) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
@@ -78,18 +78,18 @@ func (s *RetryTable) Run(ctx context.Context) error {
 }
 
 // Defer takes over events whose rows are to be written.
-func (s *RetryTable) Defer(events []*relay.Deferred) { s.writer.take(events) }
+func (s *Table) Defer(events []*relay.Deferred) { s.writer.take(events) }
 
 // Fed takes back rows that were offered.
-func (s *RetryTable) Fed(rows []*relay.Fed) { s.feeder.takeBack(rows) }
+func (s *Table) Fed(rows []*relay.Fed) { s.feeder.takeBack(rows) }
 
-// StopFeeding ends the offering of rows, for a stop: after it returned no row is offered. Rows that
-// are with the lanes are still taken back, and what came of them is still committed.
-func (s *RetryTable) StopFeeding() { s.feeder.stop() }
+// StopFeeding ends feeding, for a stop: no row is offered after it returned. Rows that are with the
+// lanes are still taken back, and what came of them is still committed.
+func (s *Table) StopFeeding() { s.feeder.stop() }
 
-// WaitIdle returns nil once nothing is on its way: no row to be written, none with the lanes, no
-// end of one to be committed. Else it returns ctx's error. It is for a stop, after StopFeeding.
-func (s *RetryTable) WaitIdle(ctx context.Context) error {
+// WaitIdle returns nil once nothing is in flight: no row to be written, none with the lanes, no
+// result to be committed. Otherwise it returns ctx's error. It is for a stop, after StopFeeding.
+func (s *Table) WaitIdle(ctx context.Context) error {
 	for s.writer.busy() || s.feeder.outstanding.Load() > 0 {
 		if !slept(ctx, 5*time.Millisecond) {
 			return ctx.Err()
@@ -99,7 +99,7 @@ func (s *RetryTable) WaitIdle(ctx context.Context) error {
 }
 
 // Snapshot is cheap enough to be asked for at each scrape.
-func (s *RetryTable) Snapshot() Snapshot {
+func (s *Table) Snapshot() Snapshot {
 	shot := s.writer.snapshot()
 	shot.InFlight = int(s.feeder.inFlight.Load())
 	shot.Stats = s.stats.snapshot()

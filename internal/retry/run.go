@@ -1,4 +1,4 @@
-// Runs: the first rows of an ordering group on their way through a lane, and the budget for them.
+// Runs: the first rows of an ordering group in flight through a lane, and the budget for them.
 
 package retry
 
@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// run is the beginning of an ordering group on its way through a lane, or rows whose end is decided
-// without that.
+// run is the first rows of an ordering group in flight through a lane, or rows whose result is
+// decided without sending them.
 type run struct {
 	group           uint64
 	ordered         bool
@@ -19,19 +19,19 @@ type run struct {
 	exchangeOrTopic uint64
 	rows            []*store.Row
 	places          []sink.Place
-	feds            []*relay.Fed // none: it is not offered
+	feds            []*relay.Fed // empty: it is not offered
 	bytes           int64
 	out             int  // rows that are with the lane
 	left            int  // of the ordering group, after the last confirmed row
 	more            bool // the ordering group goes on behind the run
-	again           bool // there is news of the ordering group since
-	asked           bool // a request waits until the ordering group is not in flight
+	again           bool // something was reported of the ordering group since
+	asked           bool // a request waits until the ordering group is no longer in flight
 	probe           *probe
-	request         *store.Request // it is a dead letter that is replayed
+	request         *store.Request // set: it is a dead letter that is replayed
 
 	judged  bool
 	results []store.Result
-	retryAt time.Time // its end was refused
+	retryAt time.Time // set: its results were refused, and are committed again then
 }
 
 func (f *feeder) newRun(group uint64, at sink.Place, head *store.Row) *run {
@@ -58,7 +58,8 @@ func (f *feeder) room() (rows int, bytes int64) {
 	return max(rows, 0), max(bytes-f.cfg.BudgetBytes/8, 1)
 }
 
-// probeRoom is how many bytes probes may have now; 0: none. What room keeps back is for them.
+// probeRoom is how many bytes probes may have now; 0: none. room leaves a part of the budget for
+// them.
 func (f *feeder) probeRoom() int64 {
 	if f.rows >= budgetRows {
 		return 0
@@ -83,12 +84,12 @@ func (f *feeder) unbook(r *run) {
 		delete(f.lanes, r.lane)
 	}
 	if n := f.lanes[r.lane]; n < laneRows/2 && f.ready.laneHasRoom(r.lane, laneRows-n) {
-		f.sweep(pausedDest{})
+		f.sweep(target{})
 	}
 }
 
-// launch offers runs to their lanes, or has the ends of those committed that need no lane. When the
-// feeding has ended meanwhile they stay where they are: in the table.
+// launch offers runs to their lanes, and queues the results of runs that need no lane. When feeding
+// has ended meanwhile the rows stay where they are: in the table.
 func (f *feeder) launch(runs []*run) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +101,7 @@ func (f *feeder) launch(runs []*run) {
 		f.outstanding.Add(1)
 		if r.request == nil {
 			f.runs[r.group] = r
-			delete(f.owed, r.group) // its end will bring it up again
+			delete(f.owed, r.group) // it is readied again when it has finished
 		}
 		if r.out = len(r.feds); r.out == 0 {
 			f.done = append(f.done, r)
@@ -118,8 +119,8 @@ func (f *feeder) launch(runs []*run) {
 	f.s.line.Offer(feds)
 }
 
-// restful are the first of ordering groups that are not in flight, and can be read.
-func (f *feeder) restful(groups []uint64, most int) []uint64 {
+// resting are the first of ordering groups that are not in flight, and can be read.
+func (f *feeder) resting(groups []uint64, most int) []uint64 {
 	var rest []uint64
 	for _, group := range groups {
 		if f.runs[group] == nil && len(rest) < most && !f.cannotRead(group) {

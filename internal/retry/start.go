@@ -1,4 +1,4 @@
-// The start of a term: counts are read back, and events that the stream repeats are recognised.
+// The start of a term: counts are read back, and events that the stream repeats are recognized.
 
 package retry
 
@@ -16,19 +16,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// repeatedPositions are the positions of rows and dead letters, a page at a time, while the stream
-// repeats what was read before this term. It is the reader's.
+// repeatedPositions holds the positions of rows and dead letters, a page at a time, while the
+// stream repeats what was read before this term. Only the reader uses it.
 //
 // A row that is found here is counted by this term, or was written by it: the pages are read under
-// the fence, and a newer leader's rows, which no count of ours holds, are never among them. A row
-// that was delivered and deleted before its page was read is sent once more, after itself: a
+// the fence, and a newer leader's rows, which none of our counts includes, are never among them. A
+// row that was delivered and deleted before its page was read is sent once more, after itself: a
 // duplicate, and nothing overtakes.
 type repeatedPositions struct {
 	highest event.Position
 	page    []store.Owned  // those from last on
 	last    event.Position // asked for last
 	all     bool           // nothing follows the page
-	told    bool           // of another event's position, once in a term
+	warned  bool           // about another event at a position, once in a term
 	pace    retryPace
 }
 
@@ -36,12 +36,12 @@ const positionsPage = 1000
 
 // Known reports whether the event is in the tables. Another event can have the position of one that
 // is there: the source's storage was rolled back, say, and writes that part of its WAL a second
-// time. That one is not known: it is sent, or meets Defer's error. By its position alone it would
-// be settled, and be nowhere.
-func (s *RetryTable) Known(ctx context.Context, ev *event.Event) (bool, error) {
+// time. That one is not known: it is sent, or meets Defer's error. If only positions were compared
+// it would be settled, and be nowhere.
+func (s *Table) Known(ctx context.Context, ev *event.Event) (bool, error) {
 	k, pos := &s.repeated, ev.Position
 	if k.highest.Less(pos) {
-		// a transaction may come once more, of which no event was admitted
+		// a transaction of which no event was admitted may come once more
 		k.page, k.all = nil, false
 		return false, nil
 	}
@@ -56,9 +56,9 @@ func (s *RetryTable) Known(ctx context.Context, ev *event.Event) (bool, error) {
 			if k.page[0].Is(ev) {
 				return true, nil
 			}
-			if !k.told {
-				k.told = true
-				s.cfg.Log.Warn("an event has the position of another one that is deferred or dead; it is sent as any other. Was the server's storage rolled back?",
+			if !k.warned {
+				k.warned = true
+				s.cfg.Log.Warn("event has the position of another one that is deferred or dead: it is sent as any other; check whether the server's storage was rolled back",
 					zap.Stringer("position", pos))
 			}
 			return false, nil
@@ -81,13 +81,13 @@ func (s *RetryTable) Known(ctx context.Context, ev *event.Event) (bool, error) {
 	}
 }
 
-// Load ties the retry table to its line, before either runs: it counts what the tables hold into
-// the line, and learns up to which position the stream may repeat it. After an error both are of no
-// use any more; an *event.Stop says that a newer leader leads.
+// Load connects the retry table to its line, before either runs: it adds the rows in the tables to
+// the line's counts, and learns up to which position the stream may repeat them. After an error
+// neither may be used; an *event.Stop says that a newer leader leads.
 //
 // It comes after the epoch was raised: from then on no former leader adds a row that would not be
 // counted.
-func (s *RetryTable) Load(ctx context.Context, line Line) error {
+func (s *Table) Load(ctx context.Context, line Line) error {
 	s.line = line
 	// A block of our own first: every row that is there has a lower number, every row of ours will
 	// have a higher one. So the feeder may read the former at once, and the latter when the writer
@@ -106,23 +106,23 @@ func (s *RetryTable) Load(ctx context.Context, line Line) error {
 	return s.loading(err)
 }
 
-// loadPatience bounds the wait for a broker that does not say yet where an event belongs. It does
-// not bound the whole, which takes as long as the table is large; the statements have a bound of
-// their own.
+// loadPatience bounds the wait for a broker that does not know yet where an event belongs. It does
+// not bound the whole Load, which depends on the size of the table; each statement has its own
+// timeout.
 const loadPatience = 5 * time.Minute
 
-func (s *RetryTable) loading(err error) error {
+func (s *Table) loading(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrFenced):
 		return s.stop()
 	}
-	return fmt.Errorf("load the counts of deferred rows: %w", err)
+	return fmt.Errorf("count deferred rows: %w", err)
 }
 
-// stop is the end of a leader that has a successor.
-func (s *RetryTable) stop() *event.Stop { return dlq.Fenced(s.cfg.Slot, s.cfg.Epoch) }
+// stop is the error of a leader that has a successor.
+func (s *Table) stop() *event.Stop { return dlq.Fenced(s.cfg.Slot, s.cfg.Epoch) }
 
-// endFenced ends Run: whatever this leader would still do is not its own to do.
-func (s *RetryTable) endFenced() { s.once.Do(func() { close(s.fenced) }) }
+// endFenced ends Run: a fenced leader must not do anything more.
+func (s *Table) endFenced() { s.once.Do(func() { close(s.fenced) }) }

@@ -38,7 +38,7 @@ func (f *feeder) exec(ctx context.Context, st *statement) error {
 	return nil
 }
 
-// again makes the statement of unknown outcome again.
+// again repeats the statement of unknown outcome.
 func (f *feeder) again(ctx context.Context) (bool, error) {
 	if f.unknown == nil {
 		return false, nil
@@ -49,13 +49,12 @@ func (f *feeder) again(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// retryPace spaces the repeats of a statement that fails, and says so once for each text of the
-// error.
+// retryPace spaces the retries of a statement that fails, and logs each error text once.
 type retryPace struct {
-	log   *zap.Logger
-	what  string
-	fails int
-	said  string
+	log    *zap.Logger
+	what   string
+	fails  int
+	logged string
 }
 
 // The pause after a statement that failed: doubling.
@@ -64,11 +63,11 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// failed is how long to wait before the next try.
+// failed logs the error and returns how long to wait before the next try.
 func (p *retryPace) failed(err error) time.Duration {
-	if text := err.Error(); text != p.said {
-		p.said = text
-		p.log.Warn(p.what+" fails and is tried again, nothing is lost", zap.Error(err))
+	if text := err.Error(); text != p.logged {
+		p.logged = text
+		p.log.Warn(p.what+" failed: it is tried again, nothing is lost", zap.Error(err))
 	}
 	p.fails++
 	return pause(p.fails)
@@ -78,10 +77,10 @@ func (p *retryPace) failed(err error) time.Duration {
 func pause(fails int) time.Duration { return min(minPause<<min(fails-1, 10), maxPause) }
 
 func (p *retryPace) succeeded() {
-	if p.said != "" {
-		p.log.Info(p.what + " goes on")
+	if p.logged != "" {
+		p.log.Info(p.what + " works again")
 	}
-	p.fails, p.said = 0, ""
+	p.fails, p.logged = 0, ""
 }
 
 // slept waits; false when ctx is done before.

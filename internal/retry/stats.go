@@ -11,11 +11,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// stats keeps the Stats between two counts by what this leader does itself, and it alone changes
-// the tables. So it is told at once, whoever asks, and the tables are counted seldom: while
-// something changes every ten seconds, and not more than a fiftieth of the time. (Each scrape
-// counting a million rows would cost PostgreSQL more than they do otherwise.) The count is what
-// fixes the rest: a statement that was made twice, a row that somebody has removed by hand.
+// stats updates Stats between two counts by what this leader does itself, since only it changes the
+// tables. So a snapshot costs nothing, and the tables are counted seldom: every ten seconds while
+// something changes, and no more than a fiftieth of the time. (Counting a million rows at each
+// scrape would cost PostgreSQL more than all else that is done to them.) A count corrects what
+// updates miss: a statement that was made twice, a row that somebody has removed by hand.
 type stats struct {
 	count func(ctx context.Context, limit int) (store.Stats, error) // nil: nothing is counted
 	limit int
@@ -24,7 +24,7 @@ type stats struct {
 
 	mu       sync.Mutex
 	now      store.Stats
-	deferred int // by how much it changed since the count began that is under way
+	deferred int // by how much it changed since the current count began
 	dead     int
 	moved    bool // since the last count began
 }
@@ -44,9 +44,9 @@ func (t *stats) init(cfg *Config) {
 func (t *stats) run(ctx context.Context) {
 	for t.count != nil {
 		began := time.Now()
-		tell(t.hooks.Stats, true)
+		reportWork(t.hooks.Stats, true)
 		err := t.once(ctx)
-		tell(t.hooks.Stats, false)
+		reportWork(t.hooks.Stats, false)
 		if ctx.Err() != nil {
 			return
 		}
@@ -85,9 +85,9 @@ func (t *stats) once(ctx context.Context) error {
 	return nil
 }
 
-// merge is a number that was counted, with what changed meanwhile: that may be in the count or not
-// and is taken as not, the next count knows. A count that came to its limit says no more than that
-// it is not less.
+// merge combines a count with what changed meanwhile. The count may include those changes or not;
+// merge assumes not, and the next count is right. A count that reached its limit is only a lower
+// bound.
 func (t *stats) merge(counted, changed, kept int) int {
 	if counted >= t.limit {
 		return max(counted, kept)
@@ -107,8 +107,7 @@ func (t *stats) snapshot() store.Stats {
 	return t.now
 }
 
-// add notes that so many rows, and dead letters, are there more; oldest is the first commit time of
-// these rows.
+// add notes so many more rows and dead letters; oldest is the first commit time of these rows.
 func (t *stats) add(deferred, dead int, oldest time.Time) {
 	if deferred == 0 && dead == 0 {
 		return
@@ -150,7 +149,7 @@ func (t *stats) written(rows []*store.Row) (deferred, dead int) {
 	return deferred, dead
 }
 
-// ended notes what came of rows.
+// ended notes the results of rows.
 func (t *stats) ended(results []store.Result) {
 	gone, dead := 0, 0
 	for _, r := range results {

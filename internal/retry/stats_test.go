@@ -74,8 +74,8 @@ func TestStatsCountsSeldom(t *testing.T) {
 		began := time.Now()
 		var cost atomic.Int64
 		var fails atomic.Bool
-		var s RetryTable
-		var mu sync.Mutex // a count is made beside the test's looks at it
+		var s Table
+		var mu sync.Mutex // counts are made while the test reads this
 		var limits []int
 		s.cfg.Stats = func(_ context.Context, limit int) (store.Stats, error) {
 			mu.Lock()
@@ -145,7 +145,7 @@ func TestStatsCountsSeldom(t *testing.T) {
 	})
 }
 
-// A count that came to its limit takes nothing back of what is known.
+// A count that reached its limit does not lower the numbers.
 func TestStatsAtItsLimit(t *testing.T) {
 	tl := stats{limit: 10, count: func(context.Context, int) (store.Stats, error) { return store.Stats{Deferred: 10, Dead: 9}, nil }}
 	if err := tl.once(t.Context()); err != nil || tl.now.Deferred != 10 || tl.now.Dead != 9 {
@@ -157,11 +157,11 @@ func TestStatsAtItsLimit(t *testing.T) {
 	}
 }
 
-// Each attempt is told once, by what became of it.
+// Each attempt is reported once, by its result.
 func TestAttemptsAreTold(t *testing.T) {
 	got := map[string]int{}
 	hook := func(name string) func(int) { return func(n int) { got[name] += n } }
-	f := feeder{s: &RetryTable{cfg: Config{Log: zap.NewNop()}}}
+	f := feeder{s: &Table{cfg: Config{Log: zap.NewNop()}}}
 	f.cfg = &Config{Hooks: Hooks{
 		Deferred: hook("deferred"), Dead: hook("dead"), Exhausted: hook("exhausted"), Retried: hook("retried"), Failed: hook("failed"),
 	}}
@@ -190,7 +190,7 @@ func TestAttemptsAreTold(t *testing.T) {
 		"its lane ends":                    {run{feds: fed(sink.Unsent, sink.Unknown)}, map[string]int{}},
 	} {
 		clear(got)
-		f.tell(&c.run)
+		f.countResults(&c.run)
 		if !maps.Equal(got, c.want) {
 			t.Errorf("%s: told %v, want %v", name, got, c.want)
 		}

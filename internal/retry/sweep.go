@@ -1,14 +1,17 @@
-// Going through the table for ordering groups that nothing else brings up.
+// Sweeps: they go through the table, page by page, for ordering groups that nothing else readies.
 
 package retry
 
 import (
 	"context"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // sweepOn reads the next page of a sweep, of each in turn, when there is room for what it finds.
-// Pages after which nothing could be fed cost a tenth of the time at the most.
+// Pages after which nothing could be fed cost a tenth of the time at most.
 func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if len(f.sweeps) == 0 || f.swept || len(f.ready.order) >= sweepBelow || now.Before(f.sweepAt) {
@@ -23,7 +26,7 @@ func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	s := f.sweeps[0]
 	f.sweeps = append(f.sweeps[1:], s)
 	if s.ended {
-		if f.taken < s.until && len(f.ready.order) > 0 { // what it found is looked at first
+		if f.taken < s.until && len(f.ready.order) > 0 { // what it found is read first
 			f.swept = true
 			return false, nil
 		}
@@ -49,11 +52,11 @@ func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// owedIn are the exchanges or topics counted as a whole in a lane that are owed a word, of those
-// that a sweep will see.
-func (f *feeder) owedIn(g pausedDest) []owing {
+// owedIn returns the exchanges or topics, counted as a whole in a lane, that are owed NotNow and
+// that a sweep will cover.
+func (f *feeder) owedIn(g target) []owing {
 	var owes []owing
-	for o := range f.owedExchangesOrTopics {
+	for o := range f.owedWhole {
 		if g.exchangeOrTopic == 0 || g.exchangeOrTopic == o.exchangeOrTopic && g.dest == 0 {
 			owes = append(owes, o)
 		}
@@ -61,16 +64,16 @@ func (f *feeder) owedIn(g pausedDest) []owing {
 	return owes
 }
 
-// complete is the end of a sweep. Of an exchange or topic that is counted as a whole, and owed a
-// word since before the sweep, nothing may go now if nothing of it is in flight: whatever may go
-// was found.
+// complete ends a sweep. For an exchange or topic that is counted as a whole, and was owed NotNow
+// before the sweep began, nothing may go now if nothing of it is in flight: whatever may go was
+// found.
 func (f *feeder) complete(s *sweep) {
 	for _, o := range s.owes {
-		group, owed := f.owedExchangesOrTopics[o]
+		group, owed := f.owedWhole[o]
 		if !owed {
 			continue
 		}
-		delete(f.owedExchangesOrTopics, o)
+		delete(f.owedWhole, o)
 		if !f.exchangeOrTopicInFlight(o) {
 			f.s.line.NotNow(o.lane, group, o.exchangeOrTopic)
 		}
@@ -80,9 +83,8 @@ func (f *feeder) complete(s *sweep) {
 	}
 }
 
-// exchangeOrTopicInFlight reports whether rows of the exchange or topic are in that lane: their end
-// will bring up the word that is owed again. Those in no order are not counted, so their end says
-// nothing.
+// exchangeOrTopicInFlight reports whether rows of the exchange or topic are in that lane: when they
+// finish NotNow is owed again. Rows without an ordering group are not counted, so they say nothing.
 func (f *feeder) exchangeOrTopicInFlight(o owing) bool {
 	for _, r := range f.runs {
 		if r.ordered && r.lane == o.lane && r.exchangeOrTopic == o.exchangeOrTopic {
@@ -91,3 +93,77 @@ func (f *feeder) exchangeOrTopicInFlight(o owing) bool {
 	}
 	return false
 }
+
+// walk goes through the ordering groups that have rows for a target, page by page.
+type walk struct {
+	of    target // the zero target: all destinations
+	open  bool   // only those that are not paused
+	at    store.Cursor
+	begun bool
+	ended bool
+	found bool // any ordering group
+}
+
+// pageRows is how many rows a page reads.
+const pageRows = 500
+
+// next is the next page; it may be empty before the end. One statement.
+func (f *feeder) next(ctx context.Context, w *walk) (groups []uint64, err error) {
+	switch {
+	case !w.begun && w.of.dest != 0:
+		w.at = store.Cursor{ExchangeOrTopic: w.of.exchangeOrTopic, Dest: w.of.dest}
+		w.begun = true
+		return f.next(ctx, w)
+	case !w.begun:
+		from := store.Cursor{}
+		if w.of.exchangeOrTopic != 0 {
+			from = store.Cursor{ExchangeOrTopic: w.of.exchangeOrTopic, Dest: firstDest}
+		}
+		return nil, f.skip(ctx, w, from)
+	case w.open && f.isPaused(sink.Place{ExchangeOrTopic: w.at.ExchangeOrTopic}, 0):
+		return nil, f.skip(ctx, w, store.Cursor{ExchangeOrTopic: w.at.ExchangeOrTopic, Dest: store.LastDest})
+	case w.open && f.isPaused(sink.Place{ExchangeOrTopic: w.at.ExchangeOrTopic, Dest: w.at.Dest}, 0):
+		return nil, f.skip(ctx, w, w.at)
+	}
+	groups, next, err := f.cfg.Store.Sweep(ctx, w.at, pageRows)
+	if err != nil {
+		return nil, err
+	}
+	if len(groups) == 0 {
+		return nil, f.skip(ctx, w, w.at)
+	}
+	w.at, w.found = next, true
+	return groups, nil
+}
+
+// skip goes on behind the destination of a cursor.
+func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) error {
+	if w.begun && (w.of.dest != 0 || w.of.exchangeOrTopic != 0 && from.Dest == store.LastDest) {
+		w.ended = true
+		return nil
+	}
+	at, ok, err := f.cfg.Store.Skip(ctx, from)
+	if err != nil {
+		return err
+	}
+	w.at, w.begun = at, true
+	w.ended = !ok || w.of.exchangeOrTopic != 0 && at.ExchangeOrTopic != w.of.exchangeOrTopic
+	return nil
+}
+
+// firstDest is the lowest Dest as Cursor compares them.
+const firstDest uint64 = 1 << 63
+
+// sweep is a walk that readies what it finds. Each has a reason: the start, the end of a pause,
+// missed notifications, a cut-over to be ended. None is repeated without a reason.
+type sweep struct {
+	walk
+	again bool // requested once more since it began
+	owes  []owing
+	until int // ordering groups that were taken when those it found have been read
+}
+
+const (
+	maxSweeps  = 64   // more of them become one over everything
+	sweepBelow = 2000 // ordering groups that are ready
+)

@@ -13,12 +13,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// unreadPause is between two looks at an ordering group that cannot be read.
+// unreadPause is the pause between two attempts to read an ordering group that cannot be read.
 const unreadPause = time.Minute
 
-// read reads the beginnings of ordering groups. A row that cannot be read, a damaged one, must not
-// keep back other ordering groups than its own: what fails together is read apart, and the ordering
-// group that fails alone is left out and looked at after a while.
+// read reads the beginnings of ordering groups. A row that cannot be read, a damaged one, must
+// block only its own ordering group: what fails together is read in parts, and the ordering group
+// that fails alone is left out and read again after a while.
 func (f *feeder) read(ctx context.Context, groups []uint64, run int, size, acked int64) ([]store.Run, error) {
 	runs, err := f.cfg.Store.Runs(ctx, groups, run, size, acked)
 	switch {
@@ -41,19 +41,19 @@ func (f *feeder) read(ctx context.Context, groups []uint64, run int, size, acked
 	return append(runs, rest...), err
 }
 
-// leaveUnreadable leaves an ordering group alone that cannot be read.
+// leaveUnreadable skips an ordering group that cannot be read, for a while.
 func (f *feeder) leaveUnreadable(group uint64, err error) {
-	if text := err.Error(); !f.said[text] {
-		f.said[text] = true
-		f.cfg.Log.Error("a deferred row cannot be read: it is tried again and its key stands still meanwhile, nothing is dropped",
+	if text := err.Error(); !f.logged[text] {
+		f.logged[text] = true
+		f.cfg.Log.Error("cannot read a deferred row: it is tried again and its key waits meanwhile, nothing is dropped",
 			zap.Int64("ordering_group", int64(group)), zap.Error(err))
 	}
 	f.unread[group] = time.Now().Add(unreadPause)
 	f.notNow(group)
-	f.afterwards(group, unreadPause)
+	f.readyLater(group, unreadPause)
 }
 
-// cannotRead reports whether an ordering group is one that is left alone for now.
+// cannotRead reports whether an ordering group is skipped for now.
 func (f *feeder) cannotRead(group uint64) bool {
 	until, unread := f.unread[group]
 	switch {
@@ -72,9 +72,9 @@ func (f *feeder) readable(taken []*readied) []*readied {
 	return slices.DeleteFunc(taken, func(e *readied) bool { return f.cannotRead(e.group) })
 }
 
-// readRequests lists what operators asked for, at most limit. What comes before a dead letter that
-// cannot be read is listed without it. When it is the first, the request to replay it is answered:
-// what cannot be read cannot be sent.
+// readRequests lists operators' requests, at most limit. It lists those before a dead letter that
+// cannot be read. When that is the first, the request to replay it is answered: what cannot be read
+// cannot be sent.
 func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit int, answers []store.Answer, err error) {
 	for limit = requestRows; ; limit /= 2 {
 		all, err = f.cfg.Store.Requests(ctx, limit, requestBytes)
@@ -95,7 +95,7 @@ func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit i
 	for _, q := range all {
 		if q.Kind == store.Replay && q.Row != nil {
 			answers = append(answers, store.Answer{Request: q, Outcome: sink.Outcome{
-				State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: words},
+				State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: words},
 			}})
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// A row that cannot be read keeps back its own ordering group, and neither other rows nor the probe
-// of its destination.
+// A row that cannot be read blocks its own ordering group, and neither other rows nor the probe of
+// its destination.
 func TestRowThatCannotBeRead(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -48,7 +48,7 @@ func TestRowThatCannotBeReadAndAged(t *testing.T) {
 	})
 }
 
-// A lane that waits for a row that cannot be read is told that nothing may go.
+// A lane that waits for a row that cannot be read is notified that nothing may go.
 func TestNotNowOfARowThatCannotBeRead(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x/a")

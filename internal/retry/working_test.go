@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// pulse is what one goroutine tells of itself.
+// pulse is what one goroutine reports of itself.
 type pulse struct {
 	mu     sync.Mutex
 	at     time.Time     // when it began what it is at; zero: it is at rest

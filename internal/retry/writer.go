@@ -23,12 +23,12 @@ import (
 // statement of unknown outcome is made again, with the same rows under the same numbers, before any
 // other: what it wrote is found then, and what it did not write is not overtaken.
 type writer struct {
-	s    *RetryTable
+	s    *Table
 	pace retryPace
 
-	// acked is the highest number of which all rows up to it are committed, or never will be under
-	// their numbers. The feeder reads no row above it: one that is committed but not seen to be
-	// would be fed and deleted, and written a second time.
+	// acked is the highest number up to which all rows are committed, or never will be under their
+	// numbers. The feeder reads no row above it: one that is committed but not seen to be would be
+	// fed and deleted, and written a second time.
 	acked     atomic.Int64
 	next, end int64 // numbers that are leased and not used
 
@@ -37,7 +37,7 @@ type writer struct {
 	mu     sync.Mutex // guards the rest
 	queue  []queued
 	stuck  map[uint64]*stuckRow // ordering groups whose first row the database refuses
-	hands  map[uint64]int       // events of each ordering group that are here
+	hands  map[uint64]int       // events of each ordering group that the writer has
 	events int                  // all of them
 	bytes  int64
 }
@@ -55,7 +55,7 @@ const (
 	roundBytes = 2 << 20
 )
 
-func (w *writer) init(s *RetryTable) {
+func (w *writer) init(s *Table) {
 	*w = writer{
 		s: s, pace: retryPace{log: s.cfg.Log, what: "writing deferred events"}, woken: make(chan struct{}, 1),
 		stuck: map[uint64]*stuckRow{}, hands: map[uint64]int{},
@@ -82,16 +82,16 @@ func (w *writer) take(events []*relay.Deferred) {
 // run writes until ctx is done, or this leader is fenced.
 func (w *writer) run(ctx context.Context) {
 	working := w.s.cfg.Hooks.Writer
-	defer tell(working, false)
+	defer reportWork(working, false)
 	for ctx.Err() == nil {
-		tell(working, true)
+		reportWork(working, true)
 		if batch := w.round(); len(batch) > 0 {
 			if !w.write(ctx, batch) {
 				return
 			}
 			continue
 		}
-		tell(working, false)
+		reportWork(working, false)
 		timer := time.NewTimer(w.idle())
 		select {
 		case <-w.woken:
@@ -150,7 +150,7 @@ func (w *writer) write(ctx context.Context, batch []queued) bool {
 			return false
 		}
 		if refused >= refusalLimit && written == 0 {
-			// Not the rows are at fault, it seems. The others are written as a whole again, later.
+			// The rows do not seem to be at fault. The others are written together again, later.
 			w.putBack(todo)
 			return slept(ctx, w.pace.failed(err))
 		}
@@ -162,9 +162,9 @@ func (w *writer) write(ctx context.Context, batch []queued) bool {
 // is suspected.
 const refusalLimit = 8
 
-// isolate takes a refused statement of several rows apart: what is to be written then, the last
-// first. What is before the row that is at fault comes first, then that alone; while it is not
-// known which one it is, halves.
+// isolate splits a refused statement of several rows into the parts to write next, the last one
+// first: the rows before the one at fault, that one alone, the rest. While it is not known which
+// row is at fault it splits in halves.
 func isolate(part []queued, no *store.Refused) [][]queued {
 	at := -1
 	if no.Row != nil {
@@ -177,8 +177,8 @@ func isolate(part []queued, no *store.Refused) [][]queued {
 	return [][]queued{part[at+1:], part[at : at+1], part[:at]}
 }
 
-// defer commits rows and settles their events. Its error is a *Refused, after which certainly
-// nothing was written, or final.
+// deferRow commits rows and settles their events. Its error is either a *Refused (nothing was
+// written), or final.
 func (w *writer) deferRow(ctx context.Context, part []queued) error {
 	rows := make([]*store.Row, len(part))
 	now := time.Now()
@@ -198,11 +198,11 @@ func (w *writer) deferRow(ctx context.Context, part []queued) error {
 	return err
 }
 
-// insist makes a statement until it is known what became of it: nil, or a *Refused. Another error
-// is final.
+// insist repeats a statement until its outcome is known: nil, or a *Refused. Any other error is
+// final.
 func (w *writer) insist(ctx context.Context, do func() error) error {
 	for {
-		tell(w.s.cfg.Hooks.Writer, true)
+		reportWork(w.s.cfg.Hooks.Writer, true)
 		err := do()
 		var no *store.Refused
 		switch {
@@ -237,8 +237,8 @@ func (w *writer) number(ctx context.Context) (int64, error) {
 	return w.next - 1, nil
 }
 
-// committed does what follows from it, the watermark and the feeder last: acked moves after the
-// commit only (I2).
+// committed does what follows from a commit, the watermark and the feeder last: acked moves only
+// after the commit (I2).
 func (w *writer) committed(part []queued, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
 	settled, news := make([]*relay.Deferred, len(part)), make([]notification, len(part))
@@ -257,7 +257,7 @@ func (w *writer) committed(part []queued, rows []*store.Row) {
 	call(w.s.cfg.Hooks.Dead, dead)
 }
 
-// forget takes events off the writer's hands.
+// forget removes events that the writer has no more to do with.
 func (w *writer) forget(part []queued) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -272,8 +272,7 @@ func (w *writer) forget(part []queued) {
 	}
 }
 
-// row is what is written of an event: all that is needed to publish it when nothing else of it is
-// left.
+// row makes the row of an event: all that is needed to publish it when nothing else of it is left.
 func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	r := &store.Row{
 		N: n, Incarnation: w.s.cfg.Incarnation, Event: *e.Event,
@@ -285,7 +284,7 @@ func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 		r.Event.Route = &route
 	}
 	if f := e.Fault; f != nil {
-		r.Class, r.Reason, r.Words, r.Destination, r.Last = f.Class, f.Reason, f.Words, f.Destination, now
+		r.Class, r.Reason, r.Words, r.Destination, r.Last = f.Class, f.Reason, f.Text, f.Destination, now
 		if f.Class == sink.Transient && !e.Dead {
 			r.NextAttempt = now.Add(w.s.cfg.backoff(max(e.Attempts, 1)))
 		}
@@ -293,15 +292,15 @@ func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	return r
 }
 
-// inHand reports whether events of an ordering group are here, and whether they are held back by a
-// row that the database refuses. What is not here any more is not above acked.
+// inHand reports whether the writer has events of an ordering group, and whether they wait behind a
+// row that the database refuses. What it no longer has is not above acked.
 func (w *writer) inHand(group uint64) (here, stuck bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.hands[group] > 0, w.stuck[group] != nil
 }
 
-// busy reports whether any event is here.
+// busy reports whether the writer has any event.
 func (w *writer) busy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -97,7 +97,7 @@ func TestNothingIsReadThatIsNotAcknowledged(t *testing.T) {
 	})
 }
 
-// noSweepBefore has the look that a leader takes at everything in the tables fail until then.
+// noSweepBefore makes the sweep over everything, with which a leader begins, fail until then.
 func (f *fixture) noSweepBefore(then *atomic.Bool, call string) (err error, done bool) {
 	if (call == "skip" || call == "sweep") && !then.Load() {
 		return errLost, false
@@ -106,7 +106,7 @@ func (f *fixture) noSweepBefore(then *atomic.Bool, call string) (err error, done
 }
 
 // A row that the database refuses keeps the later ones of its ordering group out of the table, and
-// nobody else.
+// no others.
 func TestRefusedRowIsIsolated(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint("named=", named), func(t *testing.T) {
@@ -201,11 +201,11 @@ func TestFreedRowsComeBeforeLaterOnes(t *testing.T) {
 	})
 }
 
-// Rows that are not acknowledged are not read whoever looks: a sweep, or the search for a probe.
+// Rows that are not acknowledged are not read, by a sweep or by the search for a probe.
 func TestNoLookReadsWhatIsNotAcknowledged(t *testing.T) {
 	for _, c := range []struct {
 		second string
-		gone   bool // the row that the paused destination was probed with
+		gone   bool // the row that the destination was probed with
 	}{{"2 j x/a", false}, {"2 j x/a", true}, {"2 k x/a", true}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			inBubble(t, Config{}, func(f *fixture) {
@@ -224,7 +224,7 @@ func TestNoLookReadsWhatIsNotAcknowledged(t *testing.T) {
 				f.deferRow(nil, c.second)
 				f.settle()
 				f.equal("table", f.table(), "1 2")
-				if c.gone { // the paused destination needs another one then
+				if c.gone { // the destination needs another probe then
 					f.Ask(store.DeadLetter, "1")
 				} else {
 					f.line.fix("x/a")
@@ -278,7 +278,7 @@ func TestRefusedRowGetsNewNumbers(t *testing.T) {
 	})
 }
 
-// When it is the statement that is refused, rows are not held back one by one.
+// When the statement itself is refused, rows are not kept back one by one.
 func TestRefusedStatementIsNotTheRows(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
@@ -365,7 +365,7 @@ func TestRowOfADeferredEvent(t *testing.T) {
 	})
 }
 
-// A permanent fault goes to the dead letters; the line is told when that is committed.
+// An event with a permanent fault is dead-lettered; the line is notified when that is committed.
 func TestFreshDeadLetter(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -395,7 +395,7 @@ func TestRouteOfAnEventIsKept(t *testing.T) {
 	})
 }
 
-// A leader that is fenced ends, whoever of it was told so, and has settled nothing.
+// A leader that is fenced ends, whichever of its goroutines finds out, and has settled nothing.
 func TestFencedLeaderEnds(t *testing.T) {
 	for _, do := range []struct {
 		name string

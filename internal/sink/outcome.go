@@ -1,27 +1,29 @@
+// The outcome of an event: its state, and the fault of a rejection.
+
 package sink
 
-// State is what is known of one event after a Publish call.
+// State is the state of one event after a Publish call.
 type State uint8
 
 const (
-	// Unknown: sent, perhaps, and not answered: the connection broke or ctx ended. The zero value,
-	// because it is the only one that is safe to be left behind by mistake: the event is sent again
+	// Unknown: possibly sent, and not answered: the connection broke or ctx ended. It is the zero
+	// value because it is the only state that is safe to leave by mistake: the event is sent again
 	// and nothing is settled.
 	Unknown State = iota
-	// Unsent: certainly not at the broker; sending it was spared or not reached.
+	// Unsent: certainly not at the broker: it was skipped, or not reached.
 	Unsent
 	// Confirmed: the broker took responsibility for it. Only now is it settled.
 	Confirmed
-	// Rejected: the broker (or a check that stands in for it) refused it; Fault says why.
+	// Rejected: the broker (or a check on its behalf) refused it; Fault says why.
 	Rejected
 )
 
-// String is the state's name where one is printed.
+// String returns the state's name.
 func (s State) String() string {
 	return [...]string{"unknown", "unsent", "confirmed", "rejected"}[s]
 }
 
-// Outcome is what became of one event in one Publish call.
+// Outcome is the result of one event in one Publish call.
 type Outcome struct {
 	State State
 	// Fault is non-nil exactly when State is Rejected. Events refused for one cause may share one
@@ -29,17 +31,17 @@ type Outcome struct {
 	Fault *Fault
 }
 
-// Class is whose fault a rejection is (invariant I4). Unavailable is not among them: it is
-// Publish's error.
+// Class is what is at fault for a rejection (invariant I4). An unavailable broker is not a class:
+// it is Publish's error.
 type Class uint8
 
 const (
-	// Destination: the broker's answer accuses an exchange, a pair of exchange and routing key, a
+	// Destination: the broker's answer blames an exchange, a pair of exchange and routing key, a
 	// topic or a partition.
 	Destination Class = iota
 	// Transient: this event's own fault, and it may pass.
 	Transient
-	// Permanent: this event's own fault for ever: too large, invalid, undecodable.
+	// Permanent: this event's own fault, and it never passes: too large, invalid, undecodable.
 	Permanent
 )
 
@@ -69,13 +71,12 @@ const (
 	// a header, key or property the protocol cannot carry
 	Invalid        Reason = "invalid"
 	NullInTemplate Reason = "null_in_template" // the exchange, routing key or topic has no value
-	Undecodable    Reason = "undecodable"      // the row itself: outbox.Event.Fault
+	Undecodable    Reason = "undecodable"      // the row itself: event.Event.Fault
 	// a channel or connection exception for this event sent alone
 	BrokerException Reason = "broker_exception"
 )
 
-// Rejections are the reasons that there are for each class: every series of
-// outbox_rejections_total.
+// Rejections lists the reasons of each class: every series of outbox_rejections_total.
 var Rejections = map[Class][]Reason{
 	Destination: {
 		Unroutable, NoExchange, NotPermitted, NoTopic, NoLeader, TooFewReplicas, Nacked, Unconfirmed,
@@ -90,15 +91,15 @@ var Rejections = map[Class][]Reason{
 type Fault struct {
 	Class  Class
 	Reason Reason
-	// Whole is true when Class is Destination and the answer accuses the exchange or topic as a
-	// whole (Place.Exchange or topic), not only the pair of exchange and routing key or the
-	// partition (Place.Dest).
+	// Whole is true when Class is Destination and the answer blames the exchange or topic as a
+	// whole (Place.ExchangeOrTopic), not only the pair of exchange and routing key or the partition
+	// (Place.Dest).
 	Whole bool
-	// Destination is what the broker's answer accuses, when Class is Destination, as an operator
+	// Destination is what the broker's answer blames, when Class is Destination, as an operator
 	// would name it: `exchange "outbox.events"`, `exchange "outbox.events", routing key
 	// "order.created"`. Else it is where the event was going, or "".
 	Destination string
-	// Words are the broker's own, or the name of the limit that is passed. They carry no payload,
-	// key or header value.
-	Words string
+	// Text is the broker's own error text, or names the limit that was exceeded. It carries no
+	// payload, key or header value.
+	Text string
 }

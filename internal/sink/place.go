@@ -1,3 +1,5 @@
+// The digests of exchanges, topics and destinations.
+
 package sink
 
 import (
@@ -6,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// ExchangeOrTopicOf digests the name of an exchange or topic; never 0, which stands for no name.
-// The tables of the retry table hold these digests, so they are the same for ever.
+// ExchangeOrTopicOf digests the name of an exchange or topic; never 0, which means no name. The
+// retry table stores these digests, so they must never change.
 func ExchangeOrTopicOf(name []byte) uint64 { return max(1, event.HashName(0, name)) }
 
 // DestOfPair digests the pair of an exchange, by its ExchangeOrTopicOf, and a routing key.
@@ -15,7 +17,7 @@ func DestOfPair(exchangeOrTopic uint64, routingKey []byte) uint64 {
 	return max(1, event.HashName(exchangeOrTopic, routingKey))
 }
 
-// DestOfPartition digests a partition of the topic whose ExchangeOrTopicOf is exchange or topic.
+// DestOfPartition digests a partition of the topic whose ExchangeOrTopicOf is exchangeOrTopic.
 func DestOfPartition(exchangeOrTopic uint64, partition int32) uint64 {
 	var number [4]byte
 	binary.BigEndian.PutUint32(number[:], uint32(partition))

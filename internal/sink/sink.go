@@ -1,5 +1,5 @@
-// Package sink is the contract between the lanes and a broker: what a sink is asked to do, and the
-// outcomes it tells apart.
+// Package sink defines the contract between the lanes and a broker: what a sink does, and the
+// outcomes it reports.
 package sink
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 // Place is where an event belongs inside the relay. Digests are of 64 bits; two names that share
-// one are merely held and paused together.
+// one only wait and pause together.
 type Place struct {
 	Lane            int    // from 0
 	ExchangeOrTopic uint64 // digest of the exchange or topic; order is kept per key within it
@@ -22,11 +22,11 @@ type Place struct {
 type Sink interface {
 	// Place says where an event belongs. It does no I/O and does not block; it may be called from
 	// several goroutines. All events of an ordering key and exchange or topic have the same lane
-	// for the life of the sink. ok is false while nothing is known of a topic, and for a bounded
-	// time while one that may be new is asked for again. Until Changed delivers the reader stands
-	// then, with the event outside the in-flight budget, and no event of any topic is read. A topic
-	// that was answered with an error has a lane of its own, events without a topic share one:
-	// Publish there returns the fault. An event with a Route goes there.
+	// for the life of the sink. ok is false while a topic is unknown, and for a bounded time while
+	// a topic that may be new is requested again. The reader then waits until Changed delivers,
+	// with the event outside the in-flight budget, and reads no event of any topic. A topic that
+	// was answered with an error has a lane of its own, events without a topic share one: Publish
+	// there returns the fault. An event with a Route goes there.
 	Place(ev *event.Event) (p Place, ok bool)
 
 	// Route names where the event goes, for a row of the retry table: what Publish would use now. A
@@ -59,8 +59,8 @@ type Sink interface {
 }
 
 // A call carries at most MaxCallEvents events or MaxCallBytes bytes (one larger event goes alone),
-// which bounds what a sink must keep beside the max_in_flight: a lane of RabbitMQ has room for as
-// many returned messages.
+// which bounds what a sink must keep in addition to the in-flight budget: a lane of RabbitMQ has
+// room for as many returned messages.
 const (
 	MaxCallEvents = 512
 	MaxCallBytes  = 1 << 20

@@ -1,3 +1,5 @@
+// Templates of names: exchange, routing key and topic.
+
 package sink
 
 import (
@@ -70,7 +72,7 @@ func ParseTemplate(s string) (Template, error) {
 	return t, nil
 }
 
-// parsePlaceholder reads what stands between the braces.
+// parsePlaceholder parses the text between the braces.
 func parsePlaceholder(name string) (part, error) {
 	switch name {
 	case "aggregate":

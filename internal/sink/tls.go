@@ -1,3 +1,5 @@
+// Errors of TLS with a broker.
+
 package sink
 
 import (
@@ -9,8 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// FixTLS is what to do about an error of TLS with a broker; "" when err is none of those. section
-// is where the configuration has ca, cert, key and server_name.
+// FixTLS returns the fix for a TLS error with a broker; "" for any other error. section is where
+// the configuration has ca, cert, key and server_name.
 func FixTLS(section string, err error) string {
 	var unknownCA x509.UnknownAuthorityError
 	var hostname x509.HostnameError
@@ -35,7 +37,7 @@ func FixTLS(section string, err error) string {
 	return "the broker refuses the client certificate, or the lack of one: check " + section + ".cert and key, and that a CA of the broker's signed it"
 }
 
-// isAlert reports whether err is what the other end says of TLS.
+// isAlert reports whether err is a TLS alert from the other end.
 func isAlert(err error) bool {
 	var network *net.OpError
 	return errors.As(err, &network) && network.Op == "remote error"
@@ -43,8 +45,8 @@ func isAlert(err error) bool {
 
 // TLSConn is a connection with TLS, after its handshake, that knows why a broker refuses the client
 // certificate. With TLS 1.3 the broker says so when the handshake is over for the client, and hangs
-// up: the first write may come too late then and fail with a reset that tells nothing, while the
-// broker's alert is there to be read. Reads may run beside writes, one each.
+// up: the first write may come too late then and fail with a reset that gives no cause, while the
+// broker's alert can still be read. One read and one write may run at the same time.
 type TLSConn struct {
 	*tls.Conn
 	wrote bool

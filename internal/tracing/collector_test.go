@@ -1,4 +1,4 @@
-// What becomes of the relay when the collector is slow, refuses, or is away: nothing.
+// A collector that is slow, refuses or is away does not affect the relay.
 
 package tracing
 
@@ -53,8 +53,8 @@ func flood(tr *Tracer) {
 	}
 }
 
-// TestSilentCollector: of a collector that never answers a bounded number of spans is kept, the
-// others are dropped and counted, nobody waits, and the end is bounded.
+// TestSilentCollector: when the collector never answers, a bounded number of spans is kept, the
+// others are dropped and counted, nothing waits, and the shutdown is bounded.
 func TestSilentCollector(t *testing.T) {
 	c := servers.StartCollector(t)
 	c.Hold(true)
@@ -74,8 +74,8 @@ func TestSilentCollector(t *testing.T) {
 	}
 }
 
-// TestRefusingCollector: each answer of 500 costs the spans it was about, and a line of the log for
-// all of them.
+// TestRefusingCollector: each answer 500 costs the spans of that request. All of them together are
+// one line of the log.
 func TestRefusingCollector(t *testing.T) {
 	c := servers.StartCollector(t)
 	c.Refuse(http.StatusInternalServerError)
@@ -98,8 +98,7 @@ func TestRefusingCollector(t *testing.T) {
 	}
 }
 
-// TestCollectorAway: whoever was away takes spans again when it is back, without anything being
-// done.
+// TestCollectorAway: a collector that was away receives spans again when it is back.
 func TestCollectorAway(t *testing.T) {
 	c := servers.StartCollector(t)
 	tr, _, _ := bounded(t, c.URL())

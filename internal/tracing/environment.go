@@ -1,3 +1,5 @@
+// The OTEL_* variables.
+
 package tracing
 
 import (

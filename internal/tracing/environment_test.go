@@ -1,4 +1,4 @@
-// What the environment has wrong costs spans at the most.
+// Wrong variables cost spans at most, never events.
 
 package tracing
 
@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// TestSizesWithoutSense: what cannot be a size or a time is told and left out, and spans are
+// TestSizesWithoutSense: what cannot be a size or a time is logged and left out, and spans are
 // exported.
 func TestSizesWithoutSense(t *testing.T) {
 	for _, name := range []string{
@@ -37,7 +37,7 @@ func TestSizesWithoutSense(t *testing.T) {
 					t.Errorf("stats %+v", got)
 				}
 				mayBe := name == "OTEL_BSP_EXPORT_TIMEOUT" && value == "0"
-				if told := strings.Contains(said(), name+` is "`+value); told == mayBe {
+				if logged := strings.Contains(said(), name+` is "`+value); logged == mayBe {
 					t.Errorf("log:\n%s", said())
 				}
 			})
@@ -45,7 +45,7 @@ func TestSizesWithoutSense(t *testing.T) {
 	}
 }
 
-// TestNoExporter: when it cannot be opened, which is told, messages carry what their rows have.
+// TestNoExporter: when it cannot be opened, which is logged, messages carry what their rows have.
 func TestNoExporter(t *testing.T) {
 	quiet(t)
 	c := httptest.NewTLSServer(http.NotFoundHandler())
@@ -62,7 +62,7 @@ func TestNoExporter(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx) }()
-	await.Until(t, "it to be told", func() bool { return strings.Contains(said(), "open exporter") })
+	await.Until(t, "it to be logged", func() bool { return strings.Contains(said(), "open exporter") })
 	await.Until(t, "the row's to be taken", func() bool { return string(tr.Traceparent(newEvent(1, recorded), nil)) == recorded })
 	tr.Published(newEvent(1, recorded), 0, time.Now())
 	cancel()

@@ -1,3 +1,5 @@
+// Export of spans to the collector.
+
 package tracing
 
 import (
@@ -25,8 +27,7 @@ const flushTime = 3 * time.Second
 // Run exports spans until ctx is done, and then, within a bound, those that wait. Before and after
 // it none are made. It returns nil: what is wrong with the export is logged, it ends nothing.
 func (t *Tracer) Run(ctx context.Context) error {
-	// What the library has to say goes into the log of the relay: it writes to stderr by itself
-	// otherwise.
+	// The library's messages go into the relay's log. Without this it writes to stderr.
 	otel.SetLogger(funcr.New(func(_, text string) { t.exportLog.failure(errors.New(text)) }, funcr.Options{}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.exportLog.failure))
 	out := t.client()

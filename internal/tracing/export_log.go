@@ -1,3 +1,5 @@
+// Log lines about failures of the export.
+
 package tracing
 
 import (

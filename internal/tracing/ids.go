@@ -1,3 +1,5 @@
+// Trace and span ids, made from an event's position.
+
 package tracing
 
 import (

@@ -5,15 +5,15 @@ package tracing
 
 import "sync"
 
-// queue is bounded: what it has taken, and what is not exported yet, is at most so many spans.
+// queue is bounded: the spans that wait and those being exported are at most so many.
 type queue struct {
 	most, batch int
 	full        chan struct{} // that a batch waits
 
-	mu      sync.Mutex
-	open    bool
-	waiting []*span
-	held    int // those that wait, and those of whose export nothing is known
+	mu       sync.Mutex
+	open     bool
+	waiting  []*span
+	reserved int // places taken: spans that wait, and those whose export has not ended
 }
 
 func newQueue(most, batch int) *queue {
@@ -24,10 +24,10 @@ func newQueue(most, batch int) *queue {
 func (q *queue) reserve() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.open || q.held >= q.most {
+	if !q.open || q.reserved >= q.most {
 		return false
 	}
-	q.held++
+	q.reserved++
 	return true
 }
 
@@ -64,7 +64,7 @@ func (q *queue) take(to []*span, least int) []*span {
 func (q *queue) done(n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.held -= n
+	q.reserved -= n
 }
 
 // setOpen lets spans in, or no more.

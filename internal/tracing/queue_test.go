@@ -11,11 +11,10 @@ func (q *queue) isOpen() bool {
 func (q *queue) isEmpty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.held == 0
+	return q.reserved == 0
 }
 
-// The queue gives out what it has taken, in order, in batches, and has room again when they are
-// done.
+// The queue returns spans in order, in batches, and has room again when they are exported.
 func TestQueue(t *testing.T) {
 	q := newQueue(5, 2)
 	if q.reserve() {
@@ -51,7 +50,7 @@ func TestQueue(t *testing.T) {
 		}
 	}
 	if q.reserve() {
-		t.Error("there is room while nothing is known of the export")
+		t.Error("there is room before the export has ended")
 	}
 	if q.done(5); !q.reserve() || q.isEmpty() {
 		t.Error("no room afterwards")

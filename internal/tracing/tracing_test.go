@@ -21,7 +21,7 @@ const (
 	unrecorded = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 )
 
-// quiet clears what the environment of the tests may have, and has spans sent at once.
+// quiet clears the variables of the test's environment, and makes the tracer send spans at once.
 func quiet(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{
@@ -70,9 +70,9 @@ func newEvent(n uint32, traceparent string) *event.Event {
 	return ev
 }
 
-// TestGroup: the message's traceparent names the span that is exported later, and that is a child
-// of the row's, over both protocols.
-func TestGroup(t *testing.T) {
+// TestTraceparentNamesTheSpan: the message's traceparent names the span that is exported later, and
+// that is a child of the row's, over both protocols.
+func TestTraceparentNamesTheSpan(t *testing.T) {
 	for _, protocol := range []string{"http/protobuf", "grpc"} {
 		t.Run(protocol, func(t *testing.T) {
 			quiet(t)
@@ -216,8 +216,8 @@ func TestWhoDecides(t *testing.T) {
 	}
 }
 
-// TestRatio: about so many of the traces that begin here are recorded, and those of a parent as it
-// says.
+// TestRatio: about the configured share of new traces is recorded; a trace with a parent follows
+// its parent.
 func TestRatio(t *testing.T) {
 	quiet(t)
 	t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
@@ -237,7 +237,7 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// TestOffUnlessAskedFor, and by what it is asked for.
+// TestOffUnlessAskedFor: tracing is off unless a variable turns it on.
 func TestOffUnlessAskedFor(t *testing.T) {
 	for _, tc := range []struct {
 		env  map[string]string
@@ -270,7 +270,7 @@ func TestOffUnlessAskedFor(t *testing.T) {
 			case tc.warn == "" && text != "":
 				t.Errorf("it says %q", text)
 			case !strings.Contains(text, tc.warn):
-				t.Errorf("it says %q, not a word of %s", text, tc.warn)
+				t.Errorf("it says %q, without %s", text, tc.warn)
 			}
 		})
 	}
@@ -322,8 +322,8 @@ func TestAllocatesNothingForWhatIsNotSampled(t *testing.T) {
 	}
 }
 
-// TestAgreesWithOtherSamplers: whoever else decides by the trace's id and the same ratio, decides
-// the same.
+// TestAgreesWithOtherSamplers: another sampler with the same ratio decides the same by the trace's
+// id.
 func TestAgreesWithOtherSamplers(t *testing.T) {
 	quiet(t)
 	t.Setenv("OTEL_TRACES_EXPORTER", "otlp")

@@ -1,3 +1,5 @@
+// The preflight check of PostgreSQL, broker and configuration.
+
 package wiring
 
 import (
@@ -16,11 +18,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// CheckTimeout is how long all questions together may take.
+// CheckTimeout bounds a whole check.
 const CheckTimeout = 30 * time.Second
 
-// Check checks PostgreSQL, the broker and the configuration. It publishes nothing. The two are
-// checked at once: one that goes silent takes all the time there is.
+// Check checks PostgreSQL, the broker and the configuration. It publishes nothing.
+// PostgreSQL and the broker are checked at the same time: a silent one uses up all the time.
 func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Logger) ([]check.Finding, error) {
 	rc.Log = zap.NewNop()
 	var broker []check.Finding
@@ -35,7 +37,7 @@ func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Log
 	return slices.Concat(findings, checkOrdering(c), broker), nil
 }
 
-// CheckForAdmin is examine for the admin server.
+// CheckForAdmin is Check for the admin server.
 func CheckForAdmin(c *config.Config, rc source.Config) func(context.Context) ([]ops.Finding, error) {
 	return func(ctx context.Context) ([]ops.Finding, error) {
 		findings, err := Check(ctx, c, rc, zap.NewNop())

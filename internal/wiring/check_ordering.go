@@ -1,3 +1,5 @@
+// The ordering line of check: what order the sink's templates keep.
+
 package wiring
 
 import (

@@ -39,8 +39,8 @@ func TestTemplatesThatSplitAKey(t *testing.T) {
 }
 
 // With a profile the topics are Debezium's, by routes that the relay does not choose: there is
-// nothing to fix, and the template's keys are refused there. A constant topic is not all: values
-// that the expression does not match go elsewhere.
+// nothing to fix, and the template's keys are refused there. A constant topic is not the only one:
+// values that the expression does not match have their own.
 func TestOrderingBehindDebezium(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const constant = `"route.topic.replacement": all, "route.topic.regex": "order"`

@@ -1,3 +1,5 @@
+// The Kafka sink from its configuration.
+
 package wiring
 
 import (
@@ -92,7 +94,7 @@ func checkKafka(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.
 	return kafka.Check(ctx, cfg), nil
 }
 
-// kafkaState is how the connections stand, and what refuses.
+// kafkaState is the state of the connections, and the paused destinations.
 func kafkaState(s sink.Sink) (out ops.Sink, accused []ops.Paused, ours bool) {
 	k, ours := s.(*kafka.Sink)
 	if !ours {
@@ -102,7 +104,7 @@ func kafkaState(s sink.Sink) (out ops.Sink, accused []ops.Paused, ours bool) {
 	out = ops.Sink{Kind: ops.SinkKafka, Connections: stats.Connections, PendingConfirms: stats.PendingConfirms}
 	out.Up, out.Why = k.Up()
 	for _, p := range stats.Paused {
-		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Words, Since: p.Since})
+		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
 	}
 	return out, accused, true
 }

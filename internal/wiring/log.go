@@ -1,3 +1,5 @@
+// The logger.
+
 package wiring
 
 import (
@@ -10,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 )
 
-// The keys of every log line, besides its own fields.
+// The keys that every log line has.
 const (
 	logTime   = "time"
 	logLevel  = "level"
@@ -20,8 +22,8 @@ const (
 )
 
 // NewLogger writes to stderr, as JSON or for people. No line is logged per event that passes, and a
-// repeated fault is logged when it changes; of what many events or destinations suffer at once some
-// lines a second are written.
+// repeated fault is logged when it changes. Of a fault that many events or destinations have at
+// once, a few lines a second are written.
 func NewLogger(c config.Log) *zap.Logger {
 	level, err := zapcore.ParseLevel(c.Level)
 	if err != nil {

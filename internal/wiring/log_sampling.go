@@ -1,3 +1,5 @@
+// Sampling of log lines.
+
 package wiring
 
 import (
@@ -42,7 +44,7 @@ func sample(core zapcore.Core) zapcore.Core {
 }
 
 // Unsampled returns the logger without sampling, for the messages that say why relaying ends: zap's
-// sampler tells messages apart by a hash, so a flood of another message could hide them.
+// sampler distinguishes messages by a hash, so a flood of another message could hide them.
 func Unsampled(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		if s, ok := core.(sampled); ok {

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// A flood of one message is some lines a second, and the log says how many were left out; other
-// messages are not concerned.
+// A flood of one message is logged as a few lines a second, with the number left out. Other
+// messages are not affected.
 func TestLogIsSampledByMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.DebugLevel)

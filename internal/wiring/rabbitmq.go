@@ -1,3 +1,5 @@
+// The RabbitMQ sink from its configuration.
+
 package wiring
 
 import (
@@ -112,7 +114,7 @@ func checkRabbit(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink
 	return rabbit.Check(ctx, cfg), nil
 }
 
-// rabbitState is how the connections stand, and what is not sent to.
+// rabbitState is the state of the connections, and the paused destinations.
 func rabbitState(s sink.Sink) (out ops.Sink, accused []ops.Paused, ours bool) {
 	r, ours := s.(*rabbit.Sink)
 	if !ours {
@@ -122,7 +124,7 @@ func rabbitState(s sink.Sink) (out ops.Sink, accused []ops.Paused, ours bool) {
 	out = ops.Sink{Kind: ops.SinkRabbitMQ, Connections: stats.Connections, Channels: stats.Channels, PendingConfirms: stats.PendingConfirms}
 	out.Up, out.Why = r.Up()
 	for _, p := range stats.Paused {
-		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Words, Since: p.Since})
+		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
 	}
 	return out, accused, true
 }

@@ -1,3 +1,5 @@
+// The kinds of sinks, and what the relay and the commands need of each.
+
 package wiring
 
 import (
@@ -15,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
 
-// drivers are the kinds of sinks, a line each. Exactly one section of sink is configured.
+// drivers are the kinds of sinks. Exactly one of them is configured.
 var drivers = []*Driver{
 	&rabbitDriver,
 	&kafkaDriver,

@@ -19,9 +19,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// This file turns the configuration into that of the line and of the source; a file for each broker
-// does the same for the sink. Nothing is started here.
-
 var orderings = map[string]relay.Ordering{
 	config.OrderingKey:       relay.Key,
 	config.OrderingPipelined: relay.Pipelined,

@@ -1,3 +1,5 @@
+// The stdout sink from its configuration.
+
 package wiring
 
 import (

@@ -1,3 +1,5 @@
+// TLS of connections to a broker.
+
 package wiring
 
 import (

@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// configured is the configuration of this sink section and more, in the directory of the test.
+// configured loads a configuration with this sink section, in the directory of the test.
 func configured(t *testing.T, sink, more string) *config.Config {
 	t.Helper()
 	must(t, os.WriteFile("relay.yaml", []byte("source: {url: postgres://h/d, slot: shop}\nsink: "+sink+"\n"+more), 0o600))
@@ -104,8 +104,7 @@ func TestKafkaConfig(t *testing.T) {
 	}
 }
 
-// What config refuses as a header is what the sinks would drop: neither list has a name that the
-// other lacks.
+// The header names that config refuses are those that the sinks would drop.
 func TestReservedHeadersAgree(t *testing.T) {
 	t.Chdir(t.TempDir())
 	names := []string{
@@ -122,7 +121,7 @@ func TestReservedHeadersAgree(t *testing.T) {
 	}
 }
 
-// What cannot be read of the TLS files is said with the key that names them.
+// An error about a TLS file names its key.
 func TestTLSFilesAreNamedByTheirKey(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty.pem")

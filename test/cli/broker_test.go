@@ -45,7 +45,7 @@ func TestWaitsForPostgreSQL(t *testing.T) {
 	state(t, relay, "waiting for postgres", "connection refused")
 	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "connection refused") })
-	must(t, p.Fix())
+	must(t, p.Restore())
 	must(t, relay.WaitReady(await.Context(t)))
 	state(t, relay, "idle")
 	if n := strings.Count(relay.Log(), "waiting for PostgreSQL"); n != 1 {
@@ -73,7 +73,7 @@ func TestWaitsForTheBroker(t *testing.T) {
 	eventually(t, func() string {
 		return answers(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 2\n")
 	})
-	must(t, p.Fix())
+	must(t, p.Restore())
 	must(t, b.consumer.WaitCount(await.Context(t), 2))
 	must(t, relay.WaitReady(await.Context(t)))
 	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {
@@ -128,7 +128,7 @@ func TestUnknownExchange(t *testing.T) {
 	}
 	eventually(t, func() string {
 		out := b.ok("status", "--admin", relay.Admin())
-		for _, words := range []string{"state      destination paused: exchange", "paused     1 destination; ", "404 NOT_FOUND", "deferred   1 event, oldest from ", "1 key held"} {
+		for _, words := range []string{"state      destination paused: exchange", "paused     1 destination; ", "404 NOT_FOUND", "deferred   1 event, oldest from ", "1 key waiting"} {
 			if !strings.Contains(out, words) {
 				return fmt.Sprintf("status does not say %q: %s", words, out)
 			}

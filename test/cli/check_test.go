@@ -127,5 +127,5 @@ func documented(t *testing.T, names ...string) {
 // have the others.
 func TestCheckIsDocumented(t *testing.T) {
 	t.Parallel()
-	documented(t, "rows", "messages", "test message", "login", "broker configuration", "idle_replication_slot_timeout")
+	documented(t, "rows", "messages", "test message", "login", "broker configuration")
 }

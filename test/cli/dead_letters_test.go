@@ -12,17 +12,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// sided is a rig whose database has dead letters 1 to n and deferred rows after them, one of each
-// key "k0" to "k4" in turn. No relay has run: the rows are made here, as the tables describe them.
-// Tests that change nothing share aSiding.
-func retryRow(t *testing.T, deadLetters, deferred int) *rig {
+// refusedRig is a rig whose database has dead letters 1 to n and deferred rows after them, one of
+// each key "k0" to "k4" in turn. No relay has run: the rows are made here, as the tables describe
+// them. Tests that change nothing share aRetryTable.
+func refusedRig(t *testing.T, deadLetters, deferred int) *rig {
 	t.Helper()
 	r := newRig(t)
-	r.side(deadLetters, deferred)
+	r.refuse(deadLetters, deferred)
 	return r
 }
 
-func (r *rig) side(deadLetters, deferred int) {
+func (r *rig) refuse(deadLetters, deferred int) {
 	r.t.Helper()
 	r.ok("init")
 	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes, deferred_at, first_failed_at,
@@ -214,7 +214,7 @@ func TestDeadLettersUsage(t *testing.T) {
 // wait.
 func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	t.Parallel()
-	r := retryRow(t, 6, 3)
+	r := refusedRig(t, 6, 3)
 	r.dryRuns()
 	for _, c := range []struct{ line, want string }{
 		{"dead-letters replay 1 --reason fixed", "replay of dead letter 1: request 1\nqueued, no relay running: carried out when one starts\n"},
@@ -335,7 +335,7 @@ func TestOperatorsWithoutTheTables(t *testing.T) {
 // A wrong source.slot is no empty list, and a role that may not do something is told what it needs.
 func TestOperatorsWhoAreWrong(t *testing.T) {
 	t.Parallel()
-	r := retryRow(t, 1, 0)
+	r := refusedRig(t, 1, 0)
 	slot, db := r.slot, r.db
 	r.slot = "nobodys"
 	r.refused(1, "dead-letters list", `no relay has used slot "nobodys" in this database, but `+slot, "source.slot")

@@ -121,7 +121,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// Each invariant names tests, of which each exists in the package that it is said to be in.
+// Each invariant names tests. Each of them exists in the folder that is named, or below it.
 func TestInvariantsNameTheirTests(t *testing.T) {
 	t.Parallel()
 	rows := regexp.MustCompile(`(?m)^\| \*\*(I\d+)\*\* \| .* \| (.*) \|$`).FindAllStringSubmatch(document(t, "ARCHITECTURE.md"), -1)
@@ -132,12 +132,16 @@ func TestInvariantsNameTheirTests(t *testing.T) {
 		count := 0
 		for part := range strings.SplitSeq(row[2], " · ") {
 			where, what, _ := strings.Cut(part, ": ")
+			named := regexp.MustCompile(`\bTest\w+`).FindAllString(what, -1)
+			if len(named) == 0 {
+				continue
+			}
 			dir := strings.Trim(where, "`")
 			if !strings.HasPrefix(dir, "test/") {
 				dir = "internal/" + dir
 			}
 			exists := testsIn(t, dir)
-			for _, name := range regexp.MustCompile(`\bTest\w+`).FindAllString(what, -1) {
+			for _, name := range named {
 				if count++; !exists[name] {
 					t.Errorf("%s names %s, and there is no such test in %s", row[1], name, dir)
 				}
@@ -149,11 +153,11 @@ func TestInvariantsNameTheirTests(t *testing.T) {
 	}
 }
 
-// testsIn are the names of the tests in some packages.
+// testsIn are the names of the tests in some folders and those below them.
 func testsIn(t *testing.T, dirs ...string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
-	for _, dir := range dirs {
+	for _, dir := range packages(t, dirs) {
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 		must(t, err)
 		for _, file := range files {
@@ -165,6 +169,20 @@ func testsIn(t *testing.T, dirs ...string) map[string]bool {
 		}
 	}
 	return names
+}
+
+// packages are some folders with all those below them.
+func packages(t *testing.T, dirs []string) (all []string) {
+	t.Helper()
+	for _, dir := range dirs {
+		must(t, fs.WalkDir(os.DirFS("../.."), dir, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				all = append(all, path)
+			}
+			return err
+		}))
+	}
+	return all
 }
 
 // Every answer of a broker has a row with its class and reason, and tests that exist; and every
@@ -277,7 +295,8 @@ func TestOperationsAreDocumented(t *testing.T) {
 	}
 }
 
-// Every metric that a page or a file of deploy/ names exists in a scrape: TestMetrics compares metricTypes with one.
+// Every metric that a page or a file of deploy/ names exists in a scrape: TestMetrics compares
+// metricTypes with one.
 func TestMetricsThatAreNamedExist(t *testing.T) {
 	t.Parallel()
 	// of a limited slot, of one that has ended
@@ -352,7 +371,8 @@ func dedent(block string) string {
 	return strings.ReplaceAll("\n"+block, "\n"+indent, "\n")
 }
 
-// Every piece of configuration in the documents and in examples/ is valid, alone or beside the least one.
+// Every piece of configuration in the documents and in examples/ is valid, alone or added to the
+// smallest one.
 func TestConfigurationsOfTheDocuments(t *testing.T) {
 	t.Parallel()
 	binary := runner.Build(t)

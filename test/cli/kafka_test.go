@@ -202,7 +202,7 @@ func TestWaitsForKafka(t *testing.T) {
 	if age := scrape(t, relay).values["outbox_oldest_unsettled_seconds"]; age <= 0 {
 		t.Errorf("the event that waits is %g s old", age)
 	}
-	must(t, p.Fix())
+	must(t, p.Restore())
 	must(t, relay.WaitReady(await.Context(t)))
 	k.records(k.topic, 2)
 	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {

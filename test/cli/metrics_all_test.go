@@ -78,7 +78,7 @@ func TestSlotsOfOthers(t *testing.T) {
 	if others.Own || others.LagFrom != "wal" || others.Plugin != "test_decoding" || others.Active || others.LagBytes < 5e5 || others.LagSeconds == nil || *others.LagSeconds < 1 || others.Database != ours.Database {
 		t.Errorf("the other is %+v", others)
 	}
-	must(t, p.Fix())
+	must(t, p.Restore())
 	must(t, b.consumer.WaitCount(await.Context(t), 1))
 	eventually(t, func() string { return has(t, relay, "outbox_slot_lag_seconds", b.slot, 0, 0) })
 	b.exec(`SELECT pg_drop_replication_slot($1)`, other)

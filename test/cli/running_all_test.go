@@ -21,7 +21,7 @@ func TestFullStdout(t *testing.T) {
 	if why := answers(t, relay, "/readyz", 503, "broker down: ", "no space left on device"); why != "" {
 		t.Error(why)
 	}
-	must(t, relay.WaitLog(await.Context(t), `"msg":"publishing fails and is tried again, nothing is dropped"`))
+	must(t, relay.WaitLog(await.Context(t), `"msg":"publishing failed: it is tried again, nothing is dropped"`))
 	must(t, relay.Signal(syscall.SIGTERM))
 	r.ends(relay, 5, "events not confirmed")
 }

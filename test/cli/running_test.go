@@ -84,7 +84,7 @@ func TestSlotMadeAgainWhileCutOff(t *testing.T) {
 	direct.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
 	direct.insert(1) // nobody will send it
 	direct.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
-	must(t, p.Fix())
+	must(t, p.Restore())
 	r.ends(relay, 3, r.slot, "dropped and created again", "may be missing", "adopt")
 }
 
@@ -120,7 +120,7 @@ func TestStopThatIsCut(t *testing.T) {
 	// Stop asks it for a check before, which waits for the broker
 	must(t, relay.Signal(syscall.SIGTERM))
 	b.ends(relay, 5, "3 events not confirmed", "delivery.shutdown_grace")
-	must(t, p.Fix())
+	must(t, p.Restore())
 	relay = b.start()
 	// perhaps what the first relay has sent: it lay in the proxy
 	must(t, b.consumer.WaitCount(await.Context(t), 4))

@@ -35,7 +35,7 @@ func (r *rig) showsNoSecret() {
 	r.insert(1)
 	p.Cut()
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "broker down") })
-	must(t, p.Fix())
+	must(t, p.Restore())
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, `"role":"leader"`) })
 	saysNoSecret(t, relay)
 	for _, args := range []string{"init", "check", "check --json", "status", "status --json", "teardown --yes", "config print", "config validate"} {

@@ -73,10 +73,10 @@ func (s *shared) prepare(t *testing.T) {
 	s.rig = r
 }
 
-// aSiding has dead letters 1 to 7 and deferred rows 8 and 9, as sided makes them, but for a long
-// payload of dead letter 7, and row ofOutbox in the outbox.
+// aRetryTable has dead letters 1 to 7 and deferred rows 8 and 9, as refuse makes them, but for a
+// long payload of dead letter 7, and row ofOutbox in the outbox.
 var aRetryTable = &shared{begin: func(r *rig) func(t *testing.T) {
-	r.side(7, 2)
+	r.refuse(7, 2)
 	r.exec(`UPDATE cdc_relay.dead_letter SET payload = convert_to(repeat('x', 5000), 'UTF8') WHERE n = 7`)
 	r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ($1, 'a', 'k', 't')`, ofOutbox)
 	return nil

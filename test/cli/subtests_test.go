@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// subtestsIn are the names of the tests in some packages, and TestName/part for each part that is
-// run by a name that stands there: in the call of Run itself, or in the literal that a loop around
-// it goes through, as the key or as the field name. The literal may be that of a variable of the
-// package, to which files of other tiers append.
+// subtestsIn are the names of the tests in some folders and those below them, and TestName/part for
+// each part that is run by a name that stands there: in the call of Run itself, or in the literal
+// that a loop around it goes through, as the key or as the field name. The literal may be that of a
+// variable of the package, to which files of other tiers append.
 func subtestsIn(t *testing.T, dirs ...string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
-	for _, dir := range dirs {
+	for _, dir := range packages(t, dirs) {
 		var parsed []*ast.File
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 		must(t, err)

@@ -81,11 +81,11 @@ func TestSystemd(t *testing.T) {
 	m.until("READY=1")
 	m.until("STATUS=waiting for postgres: ")
 	m.until("WATCHDOG=1")
-	must(t, p.Fix())
+	must(t, p.Restore())
 	m.until("STATUS=idle")
 	p.Cut()
 	m.until("STATUS=waiting for postgres: ")
-	must(t, p.Fix())
+	must(t, p.Restore())
 	m.until("STATUS=idle")
 	for range 5 {
 		m.until("WATCHDOG=1")

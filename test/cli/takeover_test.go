@@ -72,7 +72,7 @@ func TestTakeover(t *testing.T) {
 	r.insert(1)
 	runs()
 	out := r.ok("takeover", "--from-slot", other, "--wait", "0")
-	if !strings.Contains(out, "complete: slot "+r.slot+" goes on from") {
+	if !strings.Contains(out, "complete: slot "+r.slot+" continues from") {
 		t.Errorf("it says %q", out)
 	}
 	var done struct {
@@ -95,7 +95,7 @@ func TestTakeover(t *testing.T) {
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	r.refused(2, "takeover --from-slot none_of_its_own", "is a relay's already")
+	r.refused(2, "takeover --from-slot none_of_its_own", "is already used by a relay")
 	r.released()
 	r.ok("teardown", "--yes")
 }

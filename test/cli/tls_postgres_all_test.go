@@ -146,7 +146,7 @@ func (s secured) readsCertificatesAgain(t *testing.T) {
 	owner.t = t
 	cut := func() {
 		way.Cut()
-		must(t, way.Fix())
+		must(t, way.Restore())
 	}
 	files.put(s.client(t, "certified", -time.Hour))
 	relay := runner.Start(t, r.binary, r.yaml())

@@ -148,7 +148,7 @@ func (m *mutual) readsSecretsAgain(t *testing.T) {
 	} {
 		c.spoil()
 		way.Cut()
-		must(t, way.Fix())
+		must(t, way.Restore())
 		state(t, relay, "broker down", c.words)
 		r.insert(1)
 		renewed, err := m.certs.IssueClient("relay", time.Now().Add(time.Hour))

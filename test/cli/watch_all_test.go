@@ -35,7 +35,7 @@ func TestWatch(t *testing.T) {
 
 	p.Cut()
 	term.shows("state      broker down: ")
-	must(t, p.Fix())
+	must(t, p.Restore())
 	term.shows("state      idle")
 
 	b.insert(1) // its exchange does not exist
@@ -157,7 +157,7 @@ func TestWatchThroughAPipe(t *testing.T) {
 	object(is("stopped", "nobody holds the slot"))
 	again := r.start()
 	door.SetTarget(port(again))
-	must(t, door.Fix())
+	must(t, door.Restore())
 	line(says("idle | leader"))
 	object(is("idle", ""))
 	for _, cmd := range []*exec.Cmd{text, objects} {

@@ -115,7 +115,7 @@ func (s *stage) play(before, meanwhile func()) {
 
 	s.Unbind(orders, "#")
 	s.newKeys() // else it would be chance of which kind the first event of a key is
-	s.AwaitRetryRow(checker.Deferred, 300)
+	s.AwaitRows(checker.Deferred, 300)
 	stop()
 	s.Until("copies of dead letters to be refused", func() bool { return s.Metric(s.relay, "outbox_dlq_publish_failed_total") > 0 })
 	meanwhile()
@@ -126,7 +126,7 @@ func (s *stage) play(before, meanwhile func()) {
 		return ch.ExchangeDeclare(mirror, "topic", true, false, false, false, amqp.Table{"alternate-exchange": "amq.fanout"})
 	})
 	s.Bind(orders, "#")
-	s.Until("nothing to be deferred", func() bool { return s.RetryRow(checker.Deferred) == 0 })
+	s.Until("nothing to be deferred", func() bool { return s.RowsIn(checker.Deferred) == 0 })
 	stop = s.Load(150)
 	s.More(200)
 	stop()
@@ -187,7 +187,7 @@ func (s *stage) newKeys() {
 		FROM unnest(ARRAY['placed', 'paid', 'shipped']) kind`)
 }
 
-// dead letters counts dead letters.
+// deadLetters counts the dead letters.
 func (s *stage) deadLetters(where string) (n float64) {
 	s.T.Helper()
 	return s.number(`SELECT count(*) FROM cdc_relay.dead_letter WHERE ` + where)

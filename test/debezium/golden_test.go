@@ -105,8 +105,8 @@ func (c *comparison) nothingElse() {
 	})
 }
 
-// relayed are the records that the relay makes of the rows of a group, and the ids of its dead
-// letters.
+// relayed are the records that the relay makes of the rows of a group, and the ids of its
+// dead letters.
 func (c *comparison) relayed(t *testing.T, g *cases.Group, golden *cases.Golden) (records []cases.Record, dead []string) {
 	t.Helper()
 	ctx := await.Context(t)

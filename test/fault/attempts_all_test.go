@@ -52,18 +52,18 @@ func TestAttemptsAreSpent(t *testing.T) {
 		s.WatchFlush()
 		r := s.Start()
 		bad := ailing(s, "a", 1)
-		follower := event(s, "a", 2, load.Kind{})
-		s.AwaitRetryRow(checker.Deferred, 2)
+		behind := event(s, "a", 2, load.Kind{})
+		s.AwaitRows(checker.Deferred, 2)
 		s.Until("its attempts to be spent", func() (spent bool) {
 			s.Query([]any{&spent}, `SELECT coalesce(bool_or(attempts > $1 AND next_attempt IS NOT NULL AND class = 'transient' AND reason = 'broker_exception'), false)
 				FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $2`, most, bad)
 			return spent
 		})
-		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 || s.RetryRow(checker.Open) > 0 {
-			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.RetryRow(checker.Open))
+		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 || s.RowsIn(checker.Open) > 0 {
+			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.RowsIn(checker.Open))
 		}
 		passes := event(s, beside("a"), 1, load.Kind{})
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{passes, follower}))
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{passes, behind}))
 		s.AwaitEmpty()
 		v := s.CheckHistory(checker.History{MaxDuplicates: s.Repeats(1), MaxDead: 1})
 		if !slices.Equal(v.Dead, []string{bad}) {
@@ -80,7 +80,7 @@ func TestAttemptsAreSpent(t *testing.T) {
 				metric(s, r, "outbox_deferred_events") == 0
 		})
 		// Each refusal is counted as such, and all but the first are attempts to publish what was
-		// deferred; so is the follower.
+		// deferred; so is the event behind it.
 		if n := metric(s, r, `outbox_rejections_total{class="transient",reason="broker_exception"}`); n != attempts {
 			s.T.Errorf("%g rejections are counted, want %g", n, attempts)
 		}
@@ -100,7 +100,7 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 		r := s.Start()
 		dead := []string{event(s, "a", 1, s.ToLater(1, 0)), event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 1, s.ToLater(1, 0))}
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, load.Kind{})}))
-		s.AwaitRetryRow(checker.Open, len(dead))
+		s.AwaitRows(checker.Open, len(dead))
 		var early, other int
 		s.Query([]any{&early, &other}, `SELECT count(*) FILTER (WHERE died_at - deferred_at < '1 s'), count(*) FILTER (WHERE class <> 'destination' OR attempts > 0)
 			FROM cdc_relay.dead_letter`)

@@ -64,7 +64,7 @@ func TestDeferredEventSurvivesAStop(t *testing.T) {
 	r := s.Start()
 	s.Write(30)
 	deferredFor(s, "no_topic")
-	s.AwaitRetryRow(checker.Deferred, s.Committed())
+	s.AwaitRows(checker.Deferred, s.Committed())
 	stopped(s, r, 0)
 	if again := s.Unreported(); again > 0 {
 		t.Errorf("%d events are sent again after a clean stop", again)
@@ -74,7 +74,7 @@ func TestDeferredEventSurvivesAStop(t *testing.T) {
 	pausedFor(s, r, "no_topic")
 	aged(s, r, "outbox_deferred_oldest_age_seconds", time.Hour)
 	s.Write(30)
-	s.AwaitRetryRow(checker.Deferred, s.Committed())
+	s.AwaitRows(checker.Deferred, s.Committed())
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 3, 1, nil))
 	s.Check(0)
 	fixed(s, r)

@@ -82,7 +82,7 @@ func (b broken) meet(t *testing.T) {
 	stop := s.Load(200)
 	s.MoreOf(other(s), 30)
 	b.breaks(s)
-	s.AwaitRetryRow(checker.Deferred, 100)
+	s.AwaitRows(checker.Deferred, 100)
 	s.MoreOf(other(s), 50)
 	before := s.Flush()
 	s.Until("the slot to go on", func() bool { return s.Flush() > before })
@@ -127,18 +127,18 @@ func TestLaterEventsWaitBehindADeferredEvent(t *testing.T) {
 		return id
 	}
 	first := insert("a", 1, orders, "order.lost")
-	s.AwaitRetryRow(checker.Deferred, 1)
-	onDeadLetter := []string{insert("a", 2, orders, "order.placed"), insert("a", 3, orders, "order.placed")}
+	s.AwaitRows(checker.Deferred, 1)
+	behind := []string{insert("a", 2, orders, "order.placed"), insert("a", 3, orders, "order.placed")}
 	others := []string{insert("b", 1, orders, "order.placed"), insert("a", 4, healthy, "order.placed")}
 	s.Must(s.Consumer.WaitIDs(s.Context(), others))
-	s.AwaitRetryRow(checker.Deferred, 3)
+	s.AwaitRows(checker.Deferred, 3)
 	for _, d := range s.Consumer.Deliveries() {
-		if d.ID == first || d.ID == onDeadLetter[0] || d.ID == onDeadLetter[1] {
+		if d.ID == first || d.ID == behind[0] || d.ID == behind[1] {
 			t.Errorf("event %s has arrived, before the first of its key", d.ID)
 		}
 	}
 	s.Bind(orders, "order.lost")
-	s.Must(s.Consumer.WaitIDs(s.Context(), append(onDeadLetter, first)))
+	s.Must(s.Consumer.WaitIDs(s.Context(), append(behind, first)))
 	s.Check(0)
 	stopped(s, r, 0)
 }

@@ -86,7 +86,7 @@ func TestLeaderCutOffSilentlyThenStopped(t *testing.T) {
 		s.Reported()
 		s.Must(old.Signal(syscall.SIGTERM))
 		s.Must(old.WaitLog(s.Context(), `"signal"`))
-		s.Must(way.Fix())
+		s.Must(way.Restore())
 		code, err := old.Exit(s.Context())
 		s.Must(err)
 		s.T.Logf("the old leader ended with %d", code)

@@ -56,7 +56,7 @@ func TestKafkaTopicMadeAgain(t *testing.T) {
 			if !strings.Contains(paused.Destination, topic) {
 				t.Errorf("paused is %+v, want topic %s", paused, topic)
 			}
-			s.AwaitRetryRow(checker.Deferred, 100)
+			s.AwaitRows(checker.Deferred, 100)
 			s.Must(cluster.CreateTopic(s.Context(), topic, partitions, 1, nil))
 			s.More(300)
 			stop()

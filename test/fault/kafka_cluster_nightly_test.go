@@ -104,7 +104,7 @@ func tooFewReplicas(t *testing.T, cluster *kafkaserver.Kafka) {
 	if !strings.HasPrefix(paused.Destination, fmt.Sprintf("topic %q, partition ", topic)) || strings.HasSuffix(paused.Destination, fmt.Sprint(flows)) || paused.Words == "" {
 		t.Errorf("paused is %+v, want the partition and the broker's words", paused)
 	}
-	s.AwaitRetryRow(checker.Deferred, 30)
+	s.AwaitRows(checker.Deferred, 30)
 	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 200 || !strings.Contains(body, topic) || !strings.Contains(body, "partition") {
@@ -189,7 +189,7 @@ func rightTakenAway(t *testing.T, cluster *kafkaserver.Kafka) {
 	if paused.Destination != `topic "`+topic+`"` || !strings.Contains(paused.Words, "Topic Authorization Failed") {
 		t.Errorf("paused is %+v, want the topic and the broker's words", paused)
 	}
-	s.AwaitRetryRow(checker.Deferred, 50)
+	s.AwaitRows(checker.Deferred, 50)
 	ledgerFlows(s)
 	s.Must(cluster.Allow(s.Context(), topic, "User:ANONYMOUS"))
 	s.More(100)

@@ -45,7 +45,7 @@ func TestKafkaExtremeEvents(t *testing.T) {
 	s.SQL(insert, "20 MB where it is allowed", "large", "big", big, nil)
 	s.SQL(insert, "20 MB", "order", "big", big, nil)
 	s.SQL(insert, "a key of 1 MB", "order", strings.Repeat("k", 1<<20), []byte("x"), nil)
-	s.AwaitRetryRow(checker.Open, 2)
+	s.AwaitRows(checker.Open, 2)
 	for i := range 20 { // after the two that are dead
 		name := fmt.Sprintf("after %d", i)
 		delivered[name] = []byte(name)
@@ -93,7 +93,7 @@ func TestKafkaCompactedTopicWantsKeys(t *testing.T) {
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'none', 'placed', '{"seq": 1}')`)
 	var id string
 	s.Query([]any{&id}, `SELECT id FROM outbox`)
-	s.AwaitRetryRow(checker.Open, 1)
+	s.AwaitRows(checker.Open, 1)
 	deadOf(s, r, "invalid", id)
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, partition_key)
 		SELECT gen_random_uuid(), 'order', 'k' || i, 'placed', jsonb_build_object('key', 'k' || i, 'seq', 1), 'k' || i FROM generate_series(1, 120) i`)

@@ -60,7 +60,7 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	s.Broker.Release(netproxy.Up)
 
 	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()+2*partitions-1))
-	s.AwaitRetryRow(checker.Open, 1)
+	s.AwaitRows(checker.Open, 1)
 	var id string
 	s.Query([]any{&id}, `SELECT id::text FROM outbox WHERE aggregateid = $1 AND (payload->>'seq')::int = 2`, keys[refused])
 	deadOf(s, r, "too_large", id)
@@ -113,7 +113,7 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	if paused.Destination != `topic "`+topic+`"` || paused.Words == "" {
 		t.Errorf("paused is %+v, want the topic and the broker's words", paused)
 	}
-	s.AwaitRetryRow(checker.Deferred, 50)
+	s.AwaitRows(checker.Deferred, 50)
 	ledgerFlows(s)
 	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)

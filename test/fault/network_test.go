@@ -89,7 +89,7 @@ func (f fault) meet(s *stand.Stand, way *netproxy.Proxy, why string) *runner.Rel
 	s.More(50)
 	f.begin(s, way)
 	f.met(s, r, why)
-	s.Must(way.Fix())
+	s.Must(way.Restore())
 	way.Trickle(0)
 	s.Leads(s.Ready(r))
 	s.More(50)

@@ -32,8 +32,8 @@ func TestDeferredRetryEndsABackoff(t *testing.T) {
 		var bad, n string
 		s.Query([]any{&bad}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
 			VALUES (gen_random_uuid(), 'order', 'a', 'placed', '{"key": "a", "seq": 1}', jsonb_build_object($1::text, 'x')) RETURNING id::text`, spoilt)
-		follower := event(s, "a", 2, load.Kind{})
-		s.AwaitRetryRow(checker.Deferred, 2)
+		behind := event(s, "a", 2, load.Kind{})
+		s.AwaitRows(checker.Deferred, 2)
 		attempts := func() (count int) {
 			s.Query([]any{&n, &count}, `SELECT n::text, attempts FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $1`, bad)
 			return count
@@ -52,14 +52,14 @@ func TestDeferredRetryEndsABackoff(t *testing.T) {
 		s.Broker.Spoil(nil)
 		s.Broker.Reset()
 		s.Until("the broker to be back", func() bool { return metric(s, r, "outbox_sink_up") == 1 })
-		if s.RetryRow(checker.Deferred) != 2 {
+		if s.RowsIn(checker.Deferred) != 2 {
 			s.T.Error("it was tried before its time")
 		}
 		operated(s, "deferred", "retry", n, "--wait", "30s", "--reason", "fixed")
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{bad, follower}))
+		s.Must(s.Consumer.WaitIDs(s.Context(), []string{bad, behind}))
 		s.Check(s.Repeats(1))
 		var audited int
-		s.Query([]any{&audited}, `SELECT count(*) FROM cdc_relay.audit WHERE action = 'retry' AND why IN ('perhaps', 'mended')`)
+		s.Query([]any{&audited}, `SELECT count(*) FROM cdc_relay.audit WHERE action = 'retry' AND why IN ('perhaps', 'fixed')`)
 		if audited != 2 {
 			s.T.Errorf("the audit tells of %d retries, want 2", audited)
 		}
@@ -79,7 +79,7 @@ func TestRedact(t *testing.T) {
 		s.Query([]any{&dead}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, traceparent, routing_key)
 			VALUES (gen_random_uuid(), 'order', 'a', 'placed', jsonb_build_object('key', 'a', 'seq', 1, 'who', $1::text, 'fill', repeat('x', $2)),
 				jsonb_build_object('who', $1::text), $1, coalesce(nullif($3, ''), 'order.placed')) RETURNING id::text`, secret, kind.Payload, kind.RoutingKey)
-		s.AwaitRetryRow(checker.Open, 1)
+		s.AwaitRows(checker.Open, 1)
 		holds := func() (has bool) {
 			s.Query([]any{&has}, `SELECT EXISTS (SELECT FROM cdc_relay.dead_letter d WHERE to_jsonb(d)::text LIKE '%' || encode(convert_to($1, 'UTF8'), 'hex') || '%')`, secret)
 			return has
@@ -120,7 +120,7 @@ func TestClosedDeadLettersArePurgedByAge(t *testing.T) {
 		for i := range 4 {
 			deadLetters = append(deadLetters, event(s, fmt.Sprint("k", i), 1, s.Poison(1, 0)))
 		}
-		s.AwaitRetryRow(checker.Open, len(deadLetters))
+		s.AwaitRows(checker.Open, len(deadLetters))
 		replayed, discarded, fresh, open := deadLetters[0], deadLetters[1], deadLetters[2], deadLetters[3]
 		operated(s, append([]string{"dead-letters", "replay", number(s, replayed), "--wait", "30s"}, s.Antidote()...)...)
 		operated(s, "dead-letters", "discard", number(s, discarded), "--wait", "30s")

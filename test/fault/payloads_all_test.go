@@ -46,7 +46,7 @@ func TestExtremeEvents(t *testing.T) {
 	}
 	s.SQL(insert, "10,000 headers", "many", []byte("x"), "{"+headers.String()[2:]+"}")
 	s.SQL(insert, "a key of 1 MB", strings.Repeat("k", 1<<20), []byte("x"), nil)
-	s.AwaitRetryRow(checker.Open, 2)
+	s.AwaitRows(checker.Open, 2)
 	for i := range 20 { // after the two that are dead
 		name := fmt.Sprintf("after %d", i)
 		delivered[name] = []byte(name)

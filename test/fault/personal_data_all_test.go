@@ -16,9 +16,9 @@ import (
 )
 
 // What a row is about, its key, its payload and its headers, is nowhere but in the message and the
-// tables: whatever fails. All tests of this package look for it (devenv.Sentinel), in the log, the
-// metrics, the status, the spans and what commands say; these have a key that is personal, too, and
-// put it where it may leak most easily.
+// tables: whatever fails. All tests of this package look for it (sentinel.Sentinel), in the log,
+// the metrics, the status, the spans and what commands say; these have a key that is personal, too,
+// and put it where it may leak most easily.
 
 // person inserts a row all of which is personal.
 func person(s *stand.Stand, n int, kind load.Kind) {
@@ -39,12 +39,12 @@ func TestNoPersonalData(t *testing.T) {
 		// No destination, too large, undecodable, and rows that PostgreSQL and a trigger refuse to
 		// defer over what is in them.
 		person(s, 1, s.ToLater(1, 0))
-		s.AwaitRetryRow(checker.Deferred, 1)
+		s.AwaitRows(checker.Deferred, 1)
 		person(s, 2, s.Poison(1, 0))
 		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination)
 			VALUES (NULL, 'order', $1, 'placed', jsonb_build_object('who', $2::text), jsonb_build_object('who', $3::text), $4)`,
 			sentinel.SentinelKey, sentinel.SentinelPayload, sentinel.SentinelHeader, s.Usual())
-		s.AwaitRetryRow(checker.Open, 2)
+		s.AwaitRows(checker.Open, 2)
 		s.SQL(`ALTER TABLE cdc_relay.retry ADD CONSTRAINT numbers CHECK (convert_from(key, 'UTF8')::int > 0) NOT VALID`)
 		s.SQL(`CREATE FUNCTION quotes() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN RAISE EXCEPTION 'bad %', convert_from(NEW.key, 'UTF8') USING ERRCODE = 'check_violation'; END $$`)
@@ -137,7 +137,7 @@ func TestNoPersonalDataInTopics(t *testing.T) {
 		return strings.Contains(status, s.Kafka.Template)
 	})
 	s.Must(r.WaitLog(s.Context(), s.Kafka.Template))
-	s.AwaitRetryRow(checker.Deferred, len(keys))
+	s.AwaitRows(checker.Deferred, len(keys))
 	for _, key := range keys {
 		s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic(key), 1, 1, nil))
 	}

@@ -52,16 +52,16 @@ func TestTooLargeHoldsItsKey(t *testing.T) {
 		p.WatchFlush()
 		r := p.Start()
 		stop := p.Load(200)
-		p.AwaitRetryRow(checker.Open, 10)
-		p.AwaitRetryRow(checker.Deferred, 50)
+		p.AwaitRows(checker.Open, 10)
+		p.AwaitRows(checker.Deferred, 50)
 		stop()
 		p.antidote()
 		// each gives way to what it held, poison too
 		p.Until("all dead letters to be replayed", func() bool {
 			operated(p.Stand, "dead-letters", "replay", "--all", "--reason", "the limit was raised")
-			return p.RetryRow(checker.Open) == 0 && p.RetryRow(checker.Deferred) == 0
+			return p.RowsIn(checker.Open) == 0 && p.RowsIn(checker.Deferred) == 0
 		})
-		p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(p.Keys), Hold: true})
+		p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(p.Keys), Block: true})
 		stopped(p.Stand, r, 0)
 	})
 }
@@ -139,7 +139,7 @@ func extremeEventsAreDeferred(s *stand.Stand, long, deadly int, bodies func(n in
 		deferred[id] = []byte(id)
 		insert(id, id, deferred[id], nil)
 	}
-	s.AwaitRetryRow(checker.Deferred, len(deferred))
+	s.AwaitRows(checker.Deferred, len(deferred))
 	got := bodies(len(deferred))
 	for id, want := range deferred {
 		if body, ok := got[id]; !ok || string(body) != string(want) {
@@ -147,13 +147,13 @@ func extremeEventsAreDeferred(s *stand.Stand, long, deadly int, bodies func(n in
 		}
 	}
 	s.AwaitEmpty()
-	if n := s.RetryRow(checker.Open); n > 0 {
+	if n := s.RowsIn(checker.Open); n > 0 {
 		s.T.Errorf("%d dead letters, want none", n)
 	}
 	if deadly > 0 {
 		insert("deadly", strings.Repeat("k", deadly), []byte("x"), nil)
 		h.MaxDead = 1
-		s.AwaitRetryRow(checker.Open, 1)
+		s.AwaitRows(checker.Open, 1)
 		var key, payload int
 		var reason string
 		s.Query([]any{&key, &payload, &reason}, `SELECT length(key), length(payload), reason FROM cdc_relay.dead_letter`)

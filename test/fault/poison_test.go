@@ -45,12 +45,12 @@ func poisonedOnRabbitMQ(t *testing.T, rmq *rabbitserver.Rabbit) poisoned {
 	}}
 }
 
-// dead letters are the ids of all rows that are too large; they are dead letters, each of them and
+// deadLetters are the ids of all rows that are too large; they are dead letters, each of them and
 // no other row.
 func (p poisoned) deadLetters() (ids []string) {
 	p.T.Helper()
 	p.Query([]any{&ids}, `SELECT coalesce(array_agg(id::text ORDER BY id), '{}') FROM outbox WHERE length(payload::text) >= $1`, tooLarge)
-	p.AwaitRetryRow(checker.Open, len(ids))
+	p.AwaitRows(checker.Open, len(ids))
 	dead := p.RetryRowIDs(checker.Open)
 	slices.Sort(dead)
 	if !slices.Equal(dead, ids) {
@@ -67,7 +67,7 @@ func tooLargeAmongSmall(p poisoned) {
 	p.WatchFlush()
 	r := p.Start()
 	stop := p.Load(300)
-	p.AwaitRetryRow(checker.Open, 10)
+	p.AwaitRows(checker.Open, 10)
 	p.More(200)
 	stop()
 	ids := p.deadLetters()
@@ -82,7 +82,7 @@ func tooLargeAmongSmall(p poisoned) {
 
 	p.antidote()
 	operated(p.Stand, "dead-letters", "replay", "--all", "--class", "permanent", "--reason", "the limit was raised")
-	p.AwaitRetryRow(checker.Replayed, len(ids))
+	p.AwaitRows(checker.Replayed, len(ids))
 	v = p.CheckHistory(checker.History{MaxDuplicates: p.Repeats((2*len(ids) + 1) * p.Keys)})
 	if len(v.Replayed) != len(ids) {
 		p.T.Errorf("%d dead letters are replayed, want %d", len(v.Replayed), len(ids))

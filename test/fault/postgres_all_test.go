@@ -32,7 +32,7 @@ func purgedDeadLetterStaysAwayAfterACrash(t *testing.T, pg *pgserver.Postgres) {
 	r := s.Start()
 	s.SQL(`CHECKPOINT`)
 	dead := event(s, "a", 1, s.Poison(1, 0))
-	s.AwaitRetryRow(checker.Open, 1)
+	s.AwaitRows(checker.Open, 1)
 	n := number(s, dead)
 	operated(s, "dead-letters", "discard", n)
 	operated(s, "dead-letters", "purge", n)

@@ -66,16 +66,16 @@ func (c postgresStops) meet(s *stand.Stand, pg *pgserver.Postgres) {
 	s.T.Logf("PostgreSQL stopped in %s", took)
 	if c.says != "" {
 		s.Until("the relay to say that it let go", func() bool {
-			return regexp.MustCompile(`let go of the slot.*` + c.says).MatchString(r.Log())
+			return regexp.MustCompile(`released the slot.*` + c.says).MatchString(r.Log())
 		})
 	}
 	s.Unready(r, "waiting for postgres")
 	s.Postgres.Cut()
 	s.Must(pg.Start(s.Context()))
 	duplicates := s.Unproven()
-	s.Must(s.Postgres.Fix())
+	s.Must(s.Postgres.Restore())
 	if c.brokerAway {
-		s.Must(s.Broker.Fix())
+		s.Must(s.Broker.Restore())
 	}
 	s.Leads(s.Ready(r))
 	s.More(50)
@@ -106,7 +106,7 @@ func roleThatIsReadOnlyAndDoesNotWaitForItsCommits(t *testing.T, pg *pgserver.Po
 		s.Until("the row", func() bool {
 			var rows int
 			var durable bool
-			s.Query([]any{&rows, &durable}, `SELECT count(*), coalesce(max(lsn) < pg_current_wal_flush_lsn(), true) FROM devenv.siding_log WHERE NOT gone`)
+			s.Query([]any{&rows, &durable}, `SELECT count(*), coalesce(max(lsn) < pg_current_wal_flush_lsn(), true) FROM devenv.retry_log WHERE NOT gone`)
 			if rows > i && !durable {
 				t.Errorf("row %d is seen before it is durable", i)
 			}

@@ -28,7 +28,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 			SELECT gen_random_uuid(), 'order', key, 'placed', jsonb_build_object('key', key, 'seq', seq), $1
 			FROM generate_series(1, 3) seq, unnest('{before, refused, behind}'::text[]) key RETURNING id, aggregateid, payload)
 			SELECT id::text FROM all_of_them WHERE aggregateid = 'refused' AND payload->>'seq' = '1'`, s.Later())
-		s.AwaitRetryRow(checker.Deferred, 6)
+		s.AwaitRows(checker.Deferred, 6)
 		passes := event(s, "refused", 4, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{passes}))
 		told(s, r, refused)
@@ -43,7 +43,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 			s.T.Errorf("the slot has gone on to %s, and the transaction whose event has no row is at %s", now, commit)
 		}
 		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT nobody_called_refused`)
-		s.AwaitRetryRow(checker.Deferred, 9)
+		s.AwaitRows(checker.Deferred, 9)
 		s.Until("nothing to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 0 })
 		if said := operated(s, "status", "--admin", r.Admin()); strings.Contains(said.Stdout, "refused ") {
 			s.T.Errorf("the status still tells of a refused row: %s", said.Stdout)

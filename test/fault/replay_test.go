@@ -52,14 +52,14 @@ func TestReplayOfAKeyWithDeferredEventsBehind(t *testing.T) {
 		s.WatchFlush()
 		r := s.Start()
 		dead := event(s, "a", 1, s.Poison(1, 0))
-		s.AwaitRetryRow(checker.Open, 1)
-		onDeadLetter := []string{event(s, "a", 2, load.Kind{}), event(s, "a", 3, load.Kind{})}
-		s.AwaitRetryRow(checker.Deferred, 2)
+		s.AwaitRows(checker.Open, 1)
+		behind := []string{event(s, "a", 2, load.Kind{}), event(s, "a", 3, load.Kind{})}
+		s.AwaitRows(checker.Deferred, 2)
 		other := event(s, "b", 1, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{other}))
 		operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
-		s.Must(s.Consumer.WaitIDs(s.Context(), append(onDeadLetter, dead)))
-		v := s.CheckHistory(checker.History{Hold: true})
+		s.Must(s.Consumer.WaitIDs(s.Context(), append(behind, dead)))
+		v := s.CheckHistory(checker.History{Block: true})
 		if len(v.Replayed) != 1 || v.Replayed[0] != dead {
 			s.T.Errorf("replayed are %v, want %s", v.Replayed, dead)
 		}

@@ -56,11 +56,11 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 					SELECT gen_random_uuid(), 'order', 'c' || i %% 5, 'placed', jsonb_build_object('key', 'c' || i %% 5, 'seq', i / 5 + 1, 'fill', repeat('x', CASE WHEN i %% 5 > 1 AND i %% 7 = 0 THEN %[1]d ELSE 0 END)),
 						CASE WHEN i %% 5 < 2 THEN '%[2]s' ELSE '%[3]s' END, CASE WHEN i %% 5 > 1 AND i %% 7 = 0 THEN '%[4]s' ELSE 'order.placed' END
 					FROM generate_series(0, 99) i`, s.Poison(1, 0).Payload, s.Later(), s.Usual(), s.Poison(1, 0).RoutingKey, otherRow))
-				s.AwaitRetryRow(checker.Open, 1)
-				s.AwaitRetryRow(checker.Deferred, 30)
+				s.AwaitRows(checker.Open, 1)
+				s.AwaitRows(checker.Deferred, 30)
 				s.Until("all of it to be somewhere", func() bool {
 					n, _ := s.Consumer.Count()
-					return n-s.Committed()+s.RetryRow(checker.Open)+s.RetryRow(checker.Deferred) >= 100
+					return n-s.Committed()+s.RowsIn(checker.Open)+s.RowsIn(checker.Deferred) >= 100
 				})
 				s.Must(r.Kill())
 				let()
@@ -91,8 +91,8 @@ func TestRowsOfAForeignSystem(t *testing.T) {
 		r := s.Start()
 		deferred := event(s, "a", 1, s.ToLater(1, 0))
 		dead := event(s, "b", 1, s.Poison(1, 0))
-		s.AwaitRetryRow(checker.Deferred, 1)
-		s.AwaitRetryRow(checker.Open, 1)
+		s.AwaitRows(checker.Deferred, 1)
+		s.AwaitRows(checker.Open, 1)
 		stopped(s, r, 0)
 		s.SQL(`UPDATE cdc_relay.retry SET system_id = '4711'; UPDATE cdc_relay.dead_letter SET system_id = '4711'`)
 		s.SQL(`DELETE FROM outbox`)

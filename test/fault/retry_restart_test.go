@@ -42,7 +42,7 @@ func TestDeadIsNotPublishedAfterACrash(t *testing.T) {
 		s.Reported()
 		let := unreported(s)
 		e1 := event(s, "a", 1, s.Poison(1, 0))
-		s.AwaitRetryRow(checker.Open, 1)
+		s.AwaitRows(checker.Open, 1)
 		e2 := event(s, "a", 2, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{e2}))
 		s.Must(r.Kill())
@@ -82,7 +82,7 @@ func TestConnectionOfTheRetryTableLost(t *testing.T) {
 				WHERE datname = current_database() AND application_name LIKE 'cdc-relay/%' AND backend_type = 'client backend'`)
 		}
 		for range 3 {
-			s.AwaitRetryRow(checker.Deferred, s.RetryRow(checker.Deferred)+20)
+			s.AwaitRows(checker.Deferred, s.RowsIn(checker.Deferred)+20)
 			lose()
 		}
 		s.MakeLater()
@@ -94,7 +94,7 @@ func TestConnectionOfTheRetryTableLost(t *testing.T) {
 		stop()
 		s.Leads(s.Ready(r))
 		s.AwaitEmpty()
-		s.Until("the dead letters", func() bool { return s.RetryRow(checker.Open) > 0 })
+		s.Until("the dead letters", func() bool { return s.RowsIn(checker.Open) > 0 })
 		s.CheckHistory(checker.History{MaxDuplicates: 0, MaxDead: -1})
 		stopped(s, r, 0)
 	})

@@ -22,7 +22,8 @@ type restored struct {
 	image string
 }
 
-// image writes some events, keeps the storage, and writes more: those are gone once it is restored.
+// keepImage writes some events, keeps the storage, and writes more: those are gone once it is
+// restored.
 func keepImage(s *stand.Stand, pg *pgserver.Postgres) restored {
 	s.T.Helper()
 	s.Write(20)
@@ -47,7 +48,7 @@ func (s restored) back(wal int) {
 		s.SQL(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
 	}
 	s.Write(20)
-	s.Must(s.Postgres.Fix())
+	s.Must(s.Postgres.Restore())
 }
 
 // allArrive waits for every row that the database has now.

@@ -15,6 +15,6 @@ func init() {
 	}, recreated{
 		"WhileCutOff", stand.KindRabbitMQ,
 		func(s *stand.Stand, _ *runner.Relay) { s.Postgres.Cut() },
-		func(s *stand.Stand, r *runner.Relay) *runner.Relay { s.Must(s.Postgres.Fix()); return r },
+		func(s *stand.Stand, r *runner.Relay) *runner.Relay { s.Must(s.Postgres.Restore()); return r },
 	})
 }

@@ -53,7 +53,7 @@ func TestSlotDropped(t *testing.T) {
 		s.Postgres.Cut()
 		s.Free()
 		s.SQL(`SELECT pg_drop_replication_slot($1)`, s.Slot)
-		s.Must(s.Postgres.Fix())
+		s.Must(s.Postgres.Restore())
 		s.Exits(r, 3, s.Slot)
 		s.Exits(s.Launch(), 3, s.Slot, "no longer exists", "UPDATE cdc_relay.slots SET state = 'adopt'")
 

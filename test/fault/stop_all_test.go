@@ -24,7 +24,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		s.Until("the relay to stop", func() bool { return status(s, r).State == "stopping" })
 		s.Must(r.Signal(syscall.SIGTERM))
 		s.Exits(r, 5)
-		s.Must(s.Broker.Fix())
+		s.Must(s.Broker.Restore())
 		wire := s.Keys // at most, when the way was stalled: one event of each key
 		if s.Kafka != nil {
 			wire = s.Committed() - before // a request may carry all of them

@@ -38,7 +38,7 @@ func TestStopWithADeadBroker(t *testing.T) {
 		inFlight(s, r, 1)
 		stopped(s, r, 5)
 		bound := s.Unreported()
-		s.Must(s.Broker.Fix())
+		s.Must(s.Broker.Restore())
 		s.Start()
 		s.Check(bound)
 	})

@@ -111,7 +111,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 		// A deferred one has its span when it is published, from the commit on, also by the next
 		// process.
 		deferred := withTrace(s, "deferred", request(0xb1, "01"), s.ToLater(1, 0))
-		s.AwaitRetryRow(checker.Deferred, 1)
+		s.AwaitRows(checker.Deferred, 1)
 		stopped(s, r, 0)
 		r = s.Start()
 		s.MakeLater()
@@ -136,10 +136,10 @@ func TestTraceIsUnbroken(t *testing.T) {
 
 		// One whose attempts were spent has a count of them.
 		ailed := ailing(s, "ailing", 1)
-		s.AwaitRetryRow(checker.Deferred, 1)
+		s.AwaitRows(checker.Deferred, 1)
 		s.Until("it to die", func() bool {
 			event(s, beside("ailing"), 1, load.Kind{}) // something passes there
-			return s.RetryRow(checker.Open) == 2
+			return s.RowsIn(checker.Open) == 2
 		})
 		span = spanOf(s, c, ailed)
 		var attempts int

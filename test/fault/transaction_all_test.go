@@ -56,7 +56,7 @@ func TestFullBudgetKeepsTheSession(t *testing.T) {
 		if now := s.Walsender(); now != session {
 			s.T.Errorf("the slot is held by process %d, and was by %d: the session was lost", now, session)
 		}
-		s.Must(s.Broker.Fix())
+		s.Must(s.Broker.Restore())
 		s.Check(s.Repeats(s.Keys))
 	})
 }

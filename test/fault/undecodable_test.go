@@ -26,7 +26,7 @@ func TestUndecodable(t *testing.T) {
 			SELECT pg_logical_emit_message(true, 'ours', '%s');
 			SELECT pg_logical_emit_message(true, 'ours', '{"id": "whole", "aggregatetype": "order", "aggregateid": "m", "type": "placed", "payload": {"seq": 2}}')`, lacks))
 		s.Messages = []checker.Row{{ID: bad, Aggregate: "order", Key: "m", Seq: 1}, {ID: "whole", Aggregate: "order", Key: "m", Seq: 2}}
-		s.AwaitRetryRow(checker.Open, 2)
+		s.AwaitRows(checker.Open, 2)
 		v := s.CheckHistory(checker.History{MaxDead: 2})
 		if slices.Sort(v.Dead); !slices.Equal(v.Dead, []string{"", bad}) {
 			s.T.Errorf("dead are %q, want the row without an id and %q", v.Dead, bad)
@@ -45,8 +45,8 @@ func TestUndecodable(t *testing.T) {
 		if n := metric(s, r, `outbox_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
 			s.T.Errorf("%g rejections are counted, want 2", n)
 		}
-		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.RetryRow(checker.Open) != 2 {
-			s.T.Errorf("a replay of what is no event ends with %d, and %d dead letters are open", result.Code, s.RetryRow(checker.Open))
+		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.RowsIn(checker.Open) != 2 {
+			s.T.Errorf("a replay of what is no event ends with %d, and %d dead letters are open", result.Code, s.RowsIn(checker.Open))
 		}
 		stopped(s, r, 0)
 	})

@@ -1,5 +1,7 @@
 //go:build nightly
 
+// A PostgreSQL certificate that is wrong, for longer than the relay waits for a login.
+
 package long
 
 import (

@@ -1,5 +1,7 @@
 //go:build nightly
 
+// Three Kafka brokers, and faults of each.
+
 package long
 
 import (
@@ -60,7 +62,7 @@ func oneOutOfReach(t *testing.T, cluster *kafkaserver.Kafka) {
 	for i, s := range stands {
 		t.Log(unreachable[i].name)
 		outOfReachPaused(s, relays[i], partition)
-		s.Must(broken[i].Fix())
+		s.Must(broken[i].Restore())
 		s.Ready(relays[i])
 		s.Fresh(100)
 		s.Leads(relays[i])
@@ -96,7 +98,7 @@ func outOfReachPaused(s *stand.Stand, r *runner.Relay, partition int) {
 		}
 		return len(status.Broker.Paused) > 0
 	})
-	s.AwaitRetryRow(checker.Deferred, 20)
+	s.AwaitRows(checker.Deferred, 20)
 	code, body, err := r.Get(s.Context(), "/readyz")
 	s.Must(err)
 	if code != 503 || !strings.Contains(body, "broker down") || !strings.Contains(body, topic) || !strings.Contains(body, "no_leader") {

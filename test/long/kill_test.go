@@ -1,5 +1,7 @@
 //go:build nightly
 
+// SIGKILL at twenty moments under load.
+
 package long
 
 import (

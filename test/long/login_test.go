@@ -1,5 +1,7 @@
 //go:build nightly
 
+// Wrong passwords: exit 1 after a minute.
+
 package long
 
 import (
@@ -75,7 +77,7 @@ func TestWrongKafkaPassword(t *testing.T) {
 func cut(s *stand.Stand, way *netproxy.Proxy) func() {
 	return func() {
 		way.Cut()
-		s.Must(way.Fix())
+		s.Must(way.Restore())
 	}
 }
 

@@ -1,5 +1,7 @@
 //go:build nightly
 
+// Partitions that are added while nothing fails.
+
 package long
 
 import (

@@ -1,5 +1,7 @@
 //go:build nightly
 
+// Many seeds of the crashes in the retry table.
+
 package long
 
 import (

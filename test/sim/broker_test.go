@@ -22,9 +22,9 @@ type broker struct {
 	lanes int
 	dice  []*dice // of each lane
 
-	mu sync.Mutex // guards what the lanes learn of paused destinations
-	// shut is when the broker was heard to refuse an exchange or topic or pair, and no row was
-	// confirmed there since, nor had the retry table none left to find out with (nil: never).
+	mu sync.Mutex // guards what the lanes learn about destinations
+	// shut is when the broker was heard to refuse an exchange or topic or pair, while no row was
+	// confirmed there since and the retry table still had a row to probe with (nil: never).
 	shut    map[sink.Place]time.Time
 	offered map[int]bool // events that were in a call
 	doubt   []bool       // of each lane: its last call moved nothing
@@ -108,7 +108,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*event.Event, o
 	w := b.t.w
 	w.step()
 	b.inspect(lane, events)
-	if !b.t.pausedDest(ctx) {
+	if !b.t.waitWhilePaused(ctx) {
 		return ctx.Err()
 	}
 	call := make([]message, len(events))
@@ -123,7 +123,7 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*event.Event, o
 	} else {
 		err = b.publish(ctx, lane, call)
 	}
-	if ctx.Err() != nil || !b.t.pausedDest(ctx) {
+	if ctx.Err() != nil || !b.t.waitWhilePaused(ctx) {
 		return ctx.Err()
 	}
 	b.inspectBytes(events)
@@ -414,7 +414,7 @@ func (b *broker) inspect(lane int, events []*event.Event) {
 	}
 }
 
-// learn keeps what the answers said of destinations, as the paused destinations have to.
+// learn keeps what the answers said about destinations, as the line's pauses have to.
 func (b *broker) learn(lane int, call []message, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

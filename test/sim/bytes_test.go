@@ -11,7 +11,7 @@ import (
 // are offered to their lanes until they are back, or, if they were confirmed, until they are
 // deleted.
 
-// offering is the line as the retry table sees it; the double of the broker hears what is
+// offering is the line as the retry table sees it; the double of the broker learns which pauses are
 // forgotten.
 type offering struct {
 	*relay.Line
@@ -39,11 +39,11 @@ func (o offering) Forget(p sink.Place) {
 
 // fedBack is the retry table as the line sees it.
 type fedBack struct {
-	*retry.RetryTable
+	*retry.Table
 	t *term
 }
 
-// Fed implements relay.Retry table.
+// Fed implements relay.RetryTable.
 func (f fedBack) Fed(rows []*relay.Fed) {
 	f.t.w.mu.Lock()
 	for _, row := range rows {
@@ -52,7 +52,7 @@ func (f fedBack) Fed(rows []*relay.Fed) {
 		}
 	}
 	f.t.w.mu.Unlock()
-	f.RetryTable.Fed(rows)
+	f.Table.Fed(rows)
 }
 
 // unfed takes off what has come to its end.

@@ -169,7 +169,7 @@ func (w *world) loseSession() {
 	}
 }
 
-// crash is one of PostgreSQL: what the slot was told since it was saved is forgotten.
+// crash is one of PostgreSQL: what was reported to the slot since it was saved is forgotten.
 func (w *world) crash(away time.Duration) {
 	w.noteLocked("postgres", nil, "crashes, the slot is at %s again, not %s", w.saved, w.confirmed)
 	w.crashes++

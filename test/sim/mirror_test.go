@@ -145,7 +145,7 @@ func (w *world) answerCopy(who string, t *term, e *simEvent, dest int) *sink.Fau
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Destination: "the mirror"}
 	case e.copyPoison > 0:
 		e.copyPoison--
-		return &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException, Destination: "the mirror", Words: "541"}
+		return &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException, Destination: "the mirror", Text: "541"}
 	}
 	e.copies++
 	w.noteLocked(who, e, "is COPIED (%d)", e.copies)

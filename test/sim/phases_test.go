@@ -116,7 +116,7 @@ func (w *world) flows() string {
 	return w.unmirrored()
 }
 
-// ownFaultWithoutRoom: an event that is refused for ever for its own fault cannot be held, so it
+// ownFaultWithoutRoom: an event that is refused for ever for its own fault cannot be counted, so it
 // stays in memory.
 func (w *world) ownFaultWithoutRoom(t *term) bool {
 	if !w.hold || t.line.Snapshot().WaitingGroups < w.held {

@@ -240,8 +240,8 @@ func (p *plan) drawEvents(d *dice) {
 			lsn += 8
 			for key := range keys + 1 {
 				if key > 0 || !p.atomic { // else its partition is another one in each round
-					// An age of seconds may kill the first one before it is a probe; the paused
-					// destination stays shut then.
+					// An age of seconds may dead-letter the first one before it is a probe; the
+					// destination stays paused then.
 					p.add(t, key, u, (key+u)%dests).straight = n == 1 && p.maxAge == 0
 				}
 			}

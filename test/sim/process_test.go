@@ -48,7 +48,7 @@ type term struct {
 	start pglogrepl.LSN // the stream may bring what ends behind it, and nothing else
 
 	line       *relay.Line
-	retryTable *retry.RetryTable
+	retryTable *retry.Table
 	mirror     *mirror // nil: there is none in this seed
 	store      *faultyStore
 	sink       *broker
@@ -115,9 +115,9 @@ func (l *life) learnTopics() {
 	}
 }
 
-// paused destination waits while the process is stopped by a signal; false when it is killed then,
-// or ctx is done.
-func (l *life) pausedDest(ctx context.Context) bool {
+// waitWhilePaused waits while the process is stopped by a signal; false when it is killed then, or
+// ctx is done.
+func (l *life) waitWhilePaused(ctx context.Context) bool {
 	for {
 		l.w.mu.Lock()
 		paused := l.paused
@@ -136,7 +136,7 @@ func (l *life) pausedDest(ctx context.Context) bool {
 var (
 	errStopped = errors.New("stopped as asked")
 	errKilled  = errors.New("killed")
-	errHolder  = errors.New("this session does not hold the slot any more")
+	errHolder  = errors.New("this session no longer holds the slot")
 )
 
 // live is replication.Stream.Run: it stands by, leads, and goes on after lost sessions, until it is

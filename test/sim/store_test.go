@@ -17,9 +17,9 @@ var (
 	errRefused = errors.New("value too long for type")
 )
 
-// faultyStore is the database as a term sees it: Memory, behind a connection that is slow and
-// breaks. Whatever a statement did, the relay may be told that nobody knows; and one of a process
-// that died may still be carried out.
+// faultyStore is the database as a term sees it: a store in memory, behind a connection that is
+// slow and breaks. Whatever a statement did, its outcome may be unknown to the relay; and a
+// statement of a process that died may still be carried out.
 type faultyStore struct {
 	store.Store
 	memory                         *memorytest.Store // the Store
@@ -43,7 +43,7 @@ func (t *term) newStore() *faultyStore {
 func (s *faultyStore) do(ctx context.Context, d *dice, of actor, what string, exec func(context.Context) error) error {
 	w := s.t.w
 	w.step()
-	if !s.t.pausedDest(ctx) {
+	if !s.t.waitWhilePaused(ctx) {
 		return ctx.Err()
 	}
 	w.mu.Lock()
@@ -75,7 +75,7 @@ func (s *faultyStore) do(ctx context.Context, d *dice, of actor, what string, ex
 	if fenced && !isFenced(err) {
 		w.fail(nil, "I9: %s of %s is carried out, and it is fenced", what, s.t.name)
 	}
-	if !slept(ctx, after) || !s.t.pausedDest(ctx) {
+	if !slept(ctx, after) || !s.t.waitWhilePaused(ctx) {
 		return ctx.Err()
 	}
 	if fate < lost {

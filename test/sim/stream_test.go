@@ -24,7 +24,7 @@ type session struct {
 // seize is replication's: it stands by until the slot is free, and leads.
 func (l *life) seize() (*session, error) {
 	for {
-		if !l.pausedDest(l.ctx) {
+		if !l.waitWhilePaused(l.ctx) {
 			return nil, errKilled
 		}
 		w := l.w
@@ -67,7 +67,7 @@ func (l *life) seize() (*session, error) {
 // lead raises the epoch, unless nobody led since this process did.
 func (l *life) lead(s *session) error {
 	w := l.w
-	pause := func() bool { return slept(l.ctx, l.dice.about(w.speed[theReporter])) && l.pausedDest(l.ctx) }
+	pause := func() bool { return slept(l.ctx, l.dice.about(w.speed[theReporter])) && l.waitWhilePaused(l.ctx) }
 	if !pause() {
 		return errKilled
 	}
@@ -146,7 +146,7 @@ func (s *session) attend(readerDone chan error) error {
 	}
 }
 
-// readAgain ends the reader, and leaves its word for run.
+// readAgain ends the reader, and leaves its error for run.
 func readAgain(readerDone chan error, s *session) {
 	s.cancel()
 	readerDone <- <-readerDone
@@ -168,7 +168,7 @@ func (s *session) finish(readerDone chan error) error {
 	switch {
 	case err == nil:
 		lsn := t.line.Watermark().LSN
-		if slept(s.ctx, w.speed[theReporter]) && s.pausedDest(s.ctx) && s.write(lsn) {
+		if slept(s.ctx, w.speed[theReporter]) && s.waitWhilePaused(s.ctx) && s.write(lsn) {
 			w.note(t.name, nil, "has stopped, at %s", lsn)
 			t.checkNoted()
 		}
@@ -188,7 +188,7 @@ func (s *session) write(lsn pglogrepl.LSN) bool {
 		return false
 	}
 	// a newer leader has raised it, and lost the slot again: our next raise of the flush limit
-	// tells
+	// finds out
 	if s.term.epoch != w.epoch {
 		w.loseSession()
 		return false
@@ -211,7 +211,7 @@ func (s *session) reports() {
 			return
 		}
 		timer.Stop()
-		if !s.pausedDest(s.ctx) {
+		if !s.waitWhilePaused(s.ctx) {
 			return
 		}
 		lsn := line.Watermark().LSN
@@ -303,10 +303,10 @@ func (s *session) send(d *dice, tx *tx) error {
 	w, line := s.w, s.term.line
 	pause := func() bool {
 		if d.in(500) {
-			return s.pausedDest(s.reading)
+			return s.waitWhilePaused(s.reading)
 		}
 		line.Wake(false)
-		return slept(s.reading, d.about(w.speed[theReader])) && s.pausedDest(s.reading)
+		return slept(s.reading, d.about(w.speed[theReader])) && s.waitWhilePaused(s.reading)
 	}
 	if !pause() {
 		return errSession

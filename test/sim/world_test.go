@@ -176,7 +176,7 @@ func (w *world) step() {
 	}
 }
 
-// tables are the events that have a row, and the states of letters.
+// tables are the events that have a row, and the states of dead letters.
 type tables struct {
 	deferred    map[*simEvent]*store.Row
 	deadLetters map[*simEvent]memorytest.State
@@ -273,7 +273,7 @@ func (w *world) answer(who string, t *term, e *simEvent, exchangeOrTopic, dest i
 	case e.poison > 0:
 		e.poison--
 		e.refusals++
-		return &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException, Destination: name(), Words: "541"}
+		return &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException, Destination: name(), Text: "541"}
 	}
 	w.deliver(who, t, e, from)
 	return nil

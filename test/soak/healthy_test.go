@@ -1,5 +1,7 @@
 //go:build nightly
 
+// The healthy hour: no alert fires.
+
 package soak
 
 import (

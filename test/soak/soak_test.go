@@ -67,7 +67,7 @@ var faults = []struct {
 	{"cut the way to the broker", func(s *soak) {
 		s.Broker.Cut()
 		s.pass(time.Second)
-		s.Must(s.Broker.Fix())
+		s.Must(s.Broker.Restore())
 	}},
 	{"hold the broker's answers, then reset", func(s *soak) {
 		s.Broker.Hold(netproxy.Down)
@@ -78,7 +78,7 @@ var faults = []struct {
 	{"cut the way to PostgreSQL", func(s *soak) {
 		s.Postgres.Cut()
 		s.pass(time.Second)
-		s.Must(s.Postgres.Fix())
+		s.Must(s.Postgres.Restore())
 	}},
 	{"hold the reports, then reset", func(s *soak) {
 		s.Postgres.Hold(netproxy.Up)
@@ -159,7 +159,7 @@ func soakFor(t *testing.T, kind stand.Kind, d time.Duration) {
 	s.Antidote()
 	s.Until("all dead letters to be replayed, and nothing to be deferred", func() bool {
 		s.replay("5s")
-		return s.RetryRow(checker.Open) == 0 && s.RetryRow(checker.Deferred) == 0
+		return s.RowsIn(checker.Open) == 0 && s.RowsIn(checker.Deferred) == 0
 	})
 	s.Check(-1)
 	for name, n := range count {

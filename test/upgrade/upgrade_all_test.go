@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { servers.Main(m) }
 
-//go:embed siding-commit
-var retryTableCommit string
+//go:embed earlier-commit
+var earlierCommit string
 
 // commit is the hash in a file of this directory, whose other lines are comments.
 func commit(t *testing.T, file string) string {
@@ -71,7 +71,7 @@ func begin(s *stand.Stand) *upgrade {
 	s.T.Helper()
 	s.Retry = "backoff: 100ms, max_backoff: 1s"
 	s.WatchFlush()
-	return &upgrade{Stand: s, older: runner.BuildAt(s.T, commit(s.T, retryTableCommit)), newer: s.Binary}
+	return &upgrade{Stand: s, older: runner.BuildAt(s.T, commit(s.T, earlierCommit)), newer: s.Binary}
 }
 
 // roll goes from the older version to the newer one, back, and to the newer one again. In all of it
@@ -119,7 +119,7 @@ func (u *upgrade) start(version string) *runner.Relay {
 	u.T.Helper()
 	u.Binary = version
 	r := u.Start()
-	if older := strings.Contains(r.Log(), `"version":"`+commit(u.T, retryTableCommit)[:7]+`"`); older != (version == u.older) {
+	if older := strings.Contains(r.Log(), `"version":"`+commit(u.T, earlierCommit)[:7]+`"`); older != (version == u.older) {
 		u.T.Fatalf("%s is the wrong version: %s", version, r.Log())
 	}
 	return r
@@ -128,10 +128,10 @@ func (u *upgrade) start(version string) *runner.Relay {
 // goesOn waits until events arrive, are deferred and are given up.
 func (u *upgrade) goesOn() {
 	u.T.Helper()
-	deferred, dead := u.RetryRow(checker.Deferred), u.RetryRow(checker.Open)
+	deferred, dead := u.RowsIn(checker.Deferred), u.RowsIn(checker.Open)
 	u.More(50)
-	u.AwaitRetryRow(checker.Deferred, deferred+10)
-	u.AwaitRetryRow(checker.Open, dead+2)
+	u.AwaitRows(checker.Deferred, deferred+10)
+	u.AwaitRows(checker.Open, dead+2)
 }
 
 // order has the leader carry out a command of a version on dead letters, of which some come to a
@@ -139,12 +139,12 @@ func (u *upgrade) goesOn() {
 func (u *upgrade) order(version string, state checker.RetryRowState, args ...string) {
 	u.T.Helper()
 	u.Binary = version
-	before := u.RetryRow(state)
+	before := u.RowsIn(state)
 	args = append([]string{"dlq", args[0], "--wait", "0"}, args[1:]...)
 	if result := u.Command(args...); result.Code != 0 {
 		u.T.Fatalf("%v ends with %d: %s%s", args, result.Code, result.Stdout, result.Stderr)
 	}
-	u.Until("dead letters to be "+string(state), func() bool { return u.RetryRow(state) > before })
+	u.Until("dead letters to be "+string(state), func() bool { return u.RowsIn(state) > before })
 }
 
 // expand makes the schema that of a version to come: with more columns than either version here

@@ -1,4 +1,4 @@
-// Package deploycheck looks at deploy/ without Docker, Kubernetes or Grafana: everything in it is
+// Package deploycheck checks deploy/ without Docker, Kubernetes or Grafana: everything in it is
 // decoded strictly by the published Go types of those who will read it, and compared with the relay
 // itself. A module of its own, so that the relay's go.mod lists only what the relay needs.
 package deploycheck
@@ -26,7 +26,7 @@ const root = "../.."
 // machine.
 const bound = 10 * time.Minute
 
-// relay is the binary that the Dockerfile builds, and testVersion what it was told to be.
+// relay is the binary that the Dockerfile builds, and testVersion the version it was built with.
 var relay string
 
 const testVersion = "v0.0.0-deploycheck"

@@ -81,7 +81,7 @@ func TestKeysExist(t *testing.T) {
 	}
 }
 
-// Every command of the relay that is named in code exists, with the flags that stand beside it.
+// Every command of the relay that is named in code exists, with the flags that follow it.
 func TestCommandsExist(t *testing.T) {
 	t.Parallel()
 	commands := subcommands(t, nil, 0)
@@ -123,7 +123,7 @@ func TestCommandsExist(t *testing.T) {
 	}
 }
 
-// subcommands are the flags of every command, by its words.
+// subcommands are the flags of every command, by its name.
 func subcommands(t *testing.T, path []string, depth int) map[string][]string {
 	t.Helper()
 	help, err := runs(t, nil, relay, append(slices.Clone(path), "--help")...)
@@ -167,14 +167,13 @@ func TestFilesExist(t *testing.T) {
 	}
 }
 
-// inPackage: what is named stands in a directory with that file but another extension, as in
-// internal/relay/story.
+// inPackage reports whether a file of that name exists with another extension.
 func inPackage(name string) bool {
 	found, err := filepath.Glob(filepath.Join(root, name) + ".*")
 	return err == nil && len(found) > 0
 }
 
-// Every port that stands beside the relay's name, or in an address of its API, is the one that it
+// Every port that follows the relay's name, or in an address of its API, is the one that it
 // listens on by default.
 func TestPortsOfTheDocuments(t *testing.T) {
 	t.Parallel()

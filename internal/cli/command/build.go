@@ -1,3 +1,5 @@
+// The version and the build of this binary.
+
 package command
 
 import (

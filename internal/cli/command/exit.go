@@ -1,3 +1,5 @@
+// Errors of commands and their exit codes.
+
 package command
 
 import (

@@ -1,3 +1,5 @@
+// Errors of the command line, in place of cobra's own texts.
+
 package command
 
 import (
@@ -10,8 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
-
-// This file reports errors of the command line, in place of cobra's own texts.
 
 // NoArgs is the Args of a command that takes none.
 func NoArgs(cmd *cobra.Command, args []string) error {

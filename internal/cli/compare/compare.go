@@ -110,6 +110,6 @@ func openError(side compare.Side, err error) error {
 	return &event.Stop{Code: event.ExitFailure, Reason: "compare", What: "open " + side.String(), Err: err}
 }
 
-// rememberedIDs is how many paired ids are known again when they come once more: some 60 MB when
-// there are as many.
+// rememberedIDs is how many paired ids are remembered to recognize repetitions: about 60 MB when
+// full.
 const rememberedIDs = 1_000_000

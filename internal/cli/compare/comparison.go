@@ -1,3 +1,5 @@
+// One comparison: the loop that pairs the messages of two sides.
+
 package compare
 
 import (
@@ -23,26 +25,26 @@ type side interface {
 }
 
 // comparison is one run of compare debezium: it hands the messages of two sides to the matcher,
-// pauses a side that is far ahead, and knows when it is over. But for the reading it belongs to one
-// goroutine.
+// pauses a side that is far ahead, and decides when it ends. Except for the reading it belongs to
+// one goroutine.
 type comparison struct {
 	f       *compareFlags
 	out     io.Writer
 	line    output.Progress
 	matcher *compare.Matcher
-	shown   []compare.Difference // that are shown
+	shown   []compare.Difference // differences that are printed
 	notes   []string             // further lines of the summary
 
 	countFrom   time.Time    // from when on a message without a counterpart counts
 	from        time.Time    // of --from TIME
 	lastMessage [2]time.Time // when a side has handed over a message last
 	lastPair    time.Time    // when a pair was found last
-	caughtUp    int          // sides that are at what was the end
+	caughtUp    int          // sides that have read what was there at the start
 	ended       bool
-	announced   bool // that everything counts
+	announced   bool // it was printed that everything counts
 }
 
-// compare reads both sides until the end that was asked for. Its error is why it was cut short.
+// compare reads both sides until the requested end. Its error is why it was cut short.
 func (r *comparison) compare(ctx context.Context, sides [2]side) error {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -132,9 +134,8 @@ func (r *comparison) announceCounting(now time.Time) {
 	}
 }
 
-// isOver reports whether that was all: the end that was asked for has come, and then the
-// counterparts of what had come before it, or no more of them for as long as one side may be
-// behind.
+// isOver reports whether the comparison is complete: the requested end has come, and since then all
+// missing counterparts, or none for as long as one side may be behind.
 func (r *comparison) isOver(now time.Time) bool {
 	if !r.ended {
 		f := r.f
@@ -147,16 +148,16 @@ func (r *comparison) isOver(now time.Time) bool {
 		r.ended, r.lastPair = true, now
 		r.matcher.End()
 	}
-	theirs, _ := r.matcher.Held(compare.Theirs)
-	ours, _ := r.matcher.Held(compare.Ours)
+	theirs, _ := r.matcher.Waiting(compare.Theirs)
+	ours, _ := r.matcher.Waiting(compare.Ours)
 	return theirs+ours == 0 || now.Sub(r.lastPair) >= r.f.lag
 }
 
 func (r *comparison) limitBytes() int64 { return int64(r.f.memory) << 20 }
 
-// full reports whether a side has to wait until the other one has come after it.
+// full reports whether a side has to wait until the other one has caught up.
 func (r *comparison) full(side compare.Side) bool {
-	_, bytes := r.matcher.Held(side)
+	_, bytes := r.matcher.Waiting(side)
 	return bytes >= r.limitBytes()
 }
 
@@ -170,7 +171,7 @@ func (r *comparison) dropOldest(now time.Time) {
 			continue
 		}
 		for {
-			if _, bytes := r.matcher.Held(compare.Side(side)); bytes < r.limitBytes()/4*3 {
+			if _, bytes := r.matcher.Waiting(compare.Side(side)); bytes < r.limitBytes()/4*3 {
 				break
 			}
 			r.matcher.GiveUp(compare.Side(side))

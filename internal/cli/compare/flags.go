@@ -1,3 +1,5 @@
+// The flags of compare debezium.
+
 package compare
 
 import (

@@ -1,3 +1,5 @@
+// Reading the topics of one side from Kafka.
+
 package compare
 
 import (
@@ -150,7 +152,7 @@ func (s *kafkaSide) offsets(ctx context.Context, topic string, n int, from strin
 	}
 	return parts, ask(func(p int) kafkago.OffsetRequest { return kafkago.TimeOffsetOf(p, at) }, func(p kafkago.PartitionOffsets) {
 		for offset := range p.Offsets {
-			if offset >= 0 { // else there is nothing so young
+			if offset >= 0 { // else there is no record that new
 				parts[p.Partition].next = offset
 			}
 		}
@@ -162,10 +164,10 @@ func (s *kafkaSide) read(ctx context.Context, messages chan<- compare.Message, c
 	group, ctx := errgroup.WithContext(ctx)
 	behind := make(chan struct{})
 	n := 0
-	for unit, parts := range s.parts {
+	for topic, parts := range s.parts {
 		for p, part := range parts {
 			n++
-			group.Go(func() error { return s.follow(ctx, unit, p, part, messages, behind) })
+			group.Go(func() error { return s.follow(ctx, topic, p, part, messages, behind) })
 		}
 	}
 	group.Go(func() error {
@@ -187,7 +189,7 @@ func (s *kafkaSide) read(ctx context.Context, messages chan<- compare.Message, c
 }
 
 // follow reads one partition. An error is tried again for a while: leaders move.
-func (s *kafkaSide) follow(ctx context.Context, unit, partition int, part kafkaPart, messages chan<- compare.Message, behind chan<- struct{}) error {
+func (s *kafkaSide) follow(ctx context.Context, topic, partition int, part kafkaPart, messages chan<- compare.Message, behind chan<- struct{}) error {
 	reached := false
 	for well := time.Now(); ; {
 		if !reached && part.next >= part.end {
@@ -197,14 +199,14 @@ func (s *kafkaSide) follow(ctx context.Context, unit, partition int, part kafkaP
 			case <-ctx.Done():
 			}
 		}
-		err := s.fetch(ctx, unit, partition, &part, messages)
+		err := s.fetch(ctx, topic, partition, &part, messages)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
 			well = time.Now()
 		case errors.Is(err, kafkago.OffsetOutOfRange) || time.Since(well) > kafkaRetryFor:
-			return fmt.Errorf("topic %s, partition %d, offset %d: %w", s.topics[unit], partition, part.next, err)
+			return fmt.Errorf("topic %s, partition %d, offset %d: %w", s.topics[topic], partition, part.next, err)
 		default:
 			select {
 			case <-time.After(200 * time.Millisecond):
@@ -215,11 +217,11 @@ func (s *kafkaSide) follow(ctx context.Context, unit, partition int, part kafkaP
 }
 
 // fetch asks once, and moves part past what came.
-func (s *kafkaSide) fetch(ctx context.Context, unit, partition int, part *kafkaPart, messages chan<- compare.Message) error {
+func (s *kafkaSide) fetch(ctx context.Context, topic, partition int, part *kafkaPart, messages chan<- compare.Message) error {
 	asking, cancel := context.WithTimeout(ctx, kafkaTimeout)
 	defer cancel()
 	res, err := s.client.Fetch(asking, &kafkago.FetchRequest{
-		Topic: s.topics[unit], Partition: partition, Offset: part.next, MinBytes: 1, MaxBytes: kafkaFetch, MaxWait: 500 * time.Millisecond,
+		Topic: s.topics[topic], Partition: partition, Offset: part.next, MinBytes: 1, MaxBytes: kafkaFetch, MaxWait: 500 * time.Millisecond,
 		IsolationLevel: kafkago.ReadCommitted,
 	})
 	if err == nil {
@@ -243,8 +245,8 @@ func (s *kafkaSide) fetch(ctx context.Context, unit, partition int, part *kafkaP
 		if r.Offset < part.next {
 			continue // a batch is given as a whole
 		}
-		m.ExchangeOrTopic, m.Partition = unit, partition
-		m.Where = fmt.Sprintf("%s, partition %d, offset %d", s.topics[unit], partition, r.Offset)
+		m.ExchangeOrTopic, m.Partition = topic, partition
+		m.Where = fmt.Sprintf("%s, partition %d, offset %d", s.topics[topic], partition, r.Offset)
 		select {
 		case messages <- m:
 			part.next = r.Offset + 1

@@ -1,3 +1,5 @@
+// Messages of Kafka and RabbitMQ in the form that is compared.
+
 package compare
 
 import (

@@ -1,3 +1,5 @@
+// Reading the exchanges of one side from RabbitMQ.
+
 package compare
 
 import (
@@ -17,8 +19,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// rabbitSide consumes an exclusive queue of its own, bound to some exchanges. The queue goes with
-// the connection.
+// rabbitSide consumes an exclusive queue of its own, bound to some exchanges. The queue is deleted
+// with the connection.
 type rabbitSide struct {
 	conn       *amqp.Connection
 	exchanges  []string
@@ -107,7 +109,7 @@ func dialRabbit(ctx context.Context, f *compareFlags, c *config.Config) (*amqp.C
 func dialRabbitAt(ctx context.Context, url string, cfg amqp.Config, login func() (user, password string, err error)) (*amqp.Connection, error) {
 	uri, err := amqp.ParseURI(url)
 	if err != nil {
-		// its own words may quote the password
+		// the library's error may quote the password
 		return nil, errors.New("the address of RabbitMQ is not amqp://USER:PASSWORD@HOST:PORT/VHOST")
 	}
 	user, password := uri.Username, uri.Password

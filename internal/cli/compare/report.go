@@ -1,3 +1,5 @@
+// Output of compare debezium: differences as they are found, progress, and the summary.
+
 package compare
 
 import (
@@ -10,9 +12,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
 )
-
-// This file is what compare debezium prints: differences as they are found, how far it is, and the
-// summary.
 
 func (r *comparison) found(d compare.Difference) {
 	if len(r.shown) == r.f.limit {
@@ -39,8 +38,8 @@ func (r *comparison) note(text string) {
 
 // progress shows on a terminal how far it is.
 func (r *comparison) progress() {
-	theirs, bytes := r.matcher.Held(compare.Theirs)
-	ours, more := r.matcher.Held(compare.Ours)
+	theirs, bytes := r.matcher.Waiting(compare.Theirs)
+	ours, more := r.matcher.Waiting(compare.Ours)
 	r.line.Show(fmt.Sprintf("%s compared, %s, waiting for a counterpart: theirs %s, ours %s (%s)", output.Thousands(uint64(r.matcher.Compared)),
 		output.Count(uint64(r.matcher.Total()), "difference"), output.Thousands(uint64(theirs)), output.Thousands(uint64(ours)), output.Bytes(bytes+more)))
 }
@@ -168,7 +167,7 @@ func (r *comparison) samePartitions(sides [2]side) bool {
 	return same
 }
 
-// interrupted tells an interruption from a failure.
+// interrupted reports whether the end was an interruption and no failure.
 func interrupted(ctx context.Context, err error) (interrupted bool, failure error) {
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		return true, nil

@@ -16,11 +16,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// action is a command that asks for something about rows: by their numbers, or by a filter.
+// action is a command that requests something for rows, by their numbers or by a filter.
 type action struct {
 	kind                 dlq.Kind
 	of                   dlq.Of
-	done                 string // what a row is then
+	done                 string // what a row is afterwards
 	short, long, example string
 }
 
@@ -181,7 +181,7 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 	return ns, nil
 }
 
-// runRows asks about rows by their numbers.
+// runRows requests the action for rows by their numbers.
 func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.By, out *result) error {
 	for _, n := range f.rows {
 		ask := dlq.Ask{Kind: f.kind, N: n, Route: f.route(), By: by}
@@ -206,7 +206,7 @@ func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.By, ou
 	return out.report(runs)
 }
 
-// runBulk asks about the rows that the filter chooses.
+// runBulk requests the action for all rows that the filter selects.
 func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.By, out *result) error {
 	filter, err := f.filter(ctx, d)
 	if err != nil {

@@ -1,3 +1,5 @@
+// The database connection of an operator's command, its errors, and who asks.
+
 package operate
 
 import (

@@ -1,3 +1,5 @@
+// Arguments and names of the operators' commands.
+
 package operate
 
 import (

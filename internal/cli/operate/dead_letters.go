@@ -1,3 +1,5 @@
+// The command dead-letters.
+
 package operate
 
 import (
@@ -7,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-// NewDeadLetters is the command dead-letters: what can be done about events that were given up.
+// NewDeadLetters is the command dead-letters, with all actions on events that were given up.
 func NewDeadLetters(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "dead-letters",

@@ -1,3 +1,5 @@
+// The command deferred.
+
 package operate
 
 import (
@@ -7,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-// NewDeferred is the command deferred: what can be done about events in the retry table.
+// NewDeferred is the command deferred, with all actions on events in the retry table.
 func NewDeferred(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "deferred",
@@ -33,8 +35,8 @@ accepts events again; --all does not include them.`,
 		newAction(g, action{
 			kind: dlq.ToDeadLetter, of: dlq.Deferred, done: "now a dead letter",
 			short: "Give up deferred events: they become dead letters",
-			long: `Turns deferred events into dead letters. With dead_letters.on_dead_letter: continue later events of their
-key continue without them.`,
+			long: `Turns deferred events into dead letters. With dead_letters.on_dead_letter: continue, later events of
+their key are then published.`,
 			example: `  cdc-relay deferred dead-letter 2017 --reason "consumer cannot read it"
   cdc-relay deferred dead-letter --all --destination legacy.events`,
 		}),

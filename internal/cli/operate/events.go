@@ -1,3 +1,5 @@
+// The command events.
+
 package operate
 
 import (

@@ -1,3 +1,5 @@
+// The flags that select rows.
+
 package operate
 
 import (
@@ -12,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-// filterFlags are the flags that choose rows.
+// filterFlags are the flags that select rows.
 type filterFlags struct {
 	table                          dlq.Of
 	id, key, aggregate, typ        string
@@ -22,7 +24,7 @@ type filterFlags struct {
 	given                          func(flag string) bool
 }
 
-// filterFlagNames are all of them. Numbers exclude them.
+// filterFlagNames are all of them. None of them goes together with row numbers.
 var filterFlagNames = []string{"id", "key", "key-of", "aggregate", "type", "destination", "class", "error", "state", "from", "to"}
 
 func (f *filterFlags) add(cmd *cobra.Command, of dlq.Of) {

@@ -1,3 +1,5 @@
+// The command dead-letters job.
+
 package operate
 
 import (
@@ -12,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-// newJob is about bulk requests, those of deferred rows too.
+// newJob is the command job. It shows bulk requests of both tables.
 func newJob(g *command.Options) *cobra.Command {
 	var cancel, asJSON bool
 	var wait time.Duration
@@ -20,7 +22,7 @@ func newJob(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job [NUMBER]",
 		Short: "Show the progress of a bulk request, or cancel it; without a number list the newest",
-		Long: `Shows what became of an action with --all, or of purge --key, on dead letters or deferred events.
+		Long: `Shows the progress of an action with --all, or of purge --key, on dead letters or deferred events.
 Cancelling a job keeps the work already done.`,
 		Example: `  cdc-relay dead-letters job
   cdc-relay dead-letters job 12 --wait 5m

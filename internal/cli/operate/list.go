@@ -1,3 +1,5 @@
+// The commands dead-letters list and deferred list.
+
 package operate
 
 import (
@@ -76,7 +78,7 @@ func printRows(w io.Writer, of dlq.Of, page dlq.Page) error {
 	g := output.Table{MaxWidths: []int{0, 0, 0, 36, 16, 24, 24, 32, 0, 0, 60}}
 	when := "DIED (UTC)"
 	if of == dlq.Deferred {
-		when = "PARKED (UTC)"
+		when = "DEFERRED (UTC)"
 	}
 	g.Header = []string{"NUMBER", when, "STATE", "ID", "AGGREGATE", "KEY", "TYPE", "DESTINATION", "REASON", "ATTEMPTS", "ERROR"}
 	for i := range page.Rows {

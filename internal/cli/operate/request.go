@@ -1,3 +1,5 @@
+// The command dead-letters request.
+
 package operate
 
 import (
@@ -11,13 +13,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-// newRequest is about what was asked for about one row, deferred rows too.
+// newRequest is the command request. It shows requests about rows of both tables.
 func newRequest(g *command.Options) *cobra.Command {
 	var cancel, asJSON bool
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "request NUMBER",
-		Short: "Show what became of a request about one row, or cancel it",
+		Short: "Show the outcome of a request about one row, or cancel it",
 		Long: `Shows a request about one dead letter or deferred event, by the number that the action printed. A
 request waits until the leading relay carries it out. While it waits it can be cancelled: the row
 stays as it is.`,

@@ -1,3 +1,5 @@
+// The result of an action: printed, as JSON, and as exit code.
+
 package operate
 
 import (
@@ -10,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// result reports what became of an action.
+// result collects and reports the outcome of an action.
 type result struct {
 	action
 	out  io.Writer
@@ -18,13 +20,13 @@ type result struct {
 	json bool
 
 	requests []dlq.Request
-	errors   []rowError // of rows that do not allow it
+	errors   []rowError // of rows that do not allow the action
 	notes    []string   // rows for which there is nothing to do
-	dryRun   bool       // nothing is asked for
-	matched  int        // of a dry run: rows that allow it
+	dryRun   bool       // nothing is requested
+	matched  int        // of a dry run: rows that allow the action
 }
 
-// rowError is a row that does not allow what is asked for.
+// rowError is a row that does not allow the action.
 type rowError struct {
 	N     int64  `json:"n"`
 	Error string `json:"error"`

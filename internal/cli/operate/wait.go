@@ -1,3 +1,5 @@
+// Waiting until the leader has carried out a request or a job.
+
 package operate
 
 import (

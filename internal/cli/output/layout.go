@@ -1,3 +1,5 @@
+// Line breaks of messages.
+
 package output
 
 import (
@@ -33,8 +35,8 @@ func ForTerminal(w io.Writer, line string, hang int) string {
 }
 
 // Layout breaks the lines of a message that are longer than width: each clause goes on a line of
-// its own, so that what to do stands below what is wrong, and one that is still too long is broken
-// at spaces. Further lines are indented, by hang at least. Joined with single spaces they are the
+// its own, so that the fix is below the fault, and a clause that is still too long is broken at
+// spaces. Further lines are indented, by hang at least. Joined with single spaces they are the
 // message again.
 func Layout(message string, width, hang int) string {
 	var out []string
@@ -55,16 +57,16 @@ func Layout(message string, width, hang int) string {
 	return strings.Join(out, "\n")
 }
 
-// unbreakable is what somebody would copy or look for: a command or a text in quotes, a place in a
-// file with its key, a statement in brackets, or one that goes to the end. It begins with the
-// character before it.
+// unbreakable is what somebody would copy or search for: a command or a text in quotes, a place in
+// a file with its key, a statement in brackets, or one that extends to the end. The match begins
+// with the character before it.
 var unbreakable = regexp.MustCompile("(?:^|[ (])(?:`[^`]*`|'[^']*'|\"[^\"]*\"|[^ ]+:[0-9]+:[0-9]+: [^ ]+|cdc-relay [a-z].*|" +
 	statement + `[^()]*\)|` + statement + ".*)")
 
 // noBreak is a space at which nothing is broken.
 const noBreak = "\x00"
 
-// startsSQL is a statement, which stands on a line of its own.
+// startsSQL matches the start of a statement, which begins a new line.
 var startsSQL = regexp.MustCompile("^" + strings.TrimSpace(statement) + noBreak)
 
 const statement = `(?:ALTER|COMMENT|CREATE|DELETE|DROP|GRANT|INSERT|SELECT|UPDATE|WITH) `

@@ -20,10 +20,10 @@ func TestLayOut(t *testing.T) {
 		},
 		{
 			"words",
-			"cdc-relay: unknown key; known here are ordering, lanes, window, max_in_flight_bytes, confirm_timeout, shutdown_grace, and some more of them",
+			"cdc-relay: unknown key; known here are ordering, lanes, max_in_flight, max_in_flight_bytes, confirm_timeout, shutdown_grace, and some more of them",
 			`cdc-relay: unknown key;
-  known here are ordering, lanes, window, max_in_flight_bytes, confirm_timeout, shutdown_grace, and some
-  more of them`,
+  known here are ordering, lanes, max_in_flight, max_in_flight_bytes, confirm_timeout,
+  shutdown_grace, and some more of them`,
 		},
 		{
 			"a statement",

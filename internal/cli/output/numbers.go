@@ -1,3 +1,5 @@
+// Counts, sizes and ages for people.
+
 package output
 
 import (

@@ -1,3 +1,5 @@
+// A progress line on a terminal.
+
 package output
 
 import (

@@ -1,3 +1,5 @@
+// Tables.
+
 package output
 
 import (

@@ -1,3 +1,5 @@
+// Status without a relay: what the database knows.
+
 package status
 
 import (
@@ -23,11 +25,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// What status shows when no relay answers.
-
 // databaseStatus is what is printed when no relay answers.
 type databaseStatus struct {
-	State string    `json:"state"` // stopped, or not answering when somebody holds the slot
+	State string    `json:"state"` // stopped, or not answering while the slot is active
 	Why   string    `json:"why"`
 	Now   time.Time `json:"now"`
 
@@ -78,7 +78,7 @@ func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command
 		err = v.write(w, c.Source.Slot)
 	}
 	if err == nil && !v.SlotActive {
-		// said above
+		// it was printed above
 		err = command.Logged{Err: &event.Stop{Code: event.ExitFailure, Reason: "not_running", What: "no relay runs"}}
 	}
 	return err

@@ -1,3 +1,5 @@
+// The screen of status --watch on a terminal.
+
 package status
 
 import (
@@ -62,7 +64,7 @@ func (s *screen) show(seen *snapshot) error {
 func (s *screen) close() {
 	if s.entered {
 		s.entered = false
-		_, _ = s.out.WriteString(leaveScreen) //nolint:errcheck // nobody is left to tell
+		_, _ = s.out.WriteString(leaveScreen) //nolint:errcheck // nobody is left to report it to
 	}
 }
 
@@ -156,7 +158,7 @@ func (s *snapshot) line(past *history) string {
 	return state
 }
 
-// sparks are the lines of what has been: how far behind in time and in WAL, and how fast it goes.
+// sparks adds the history: the lag in time and in WAL, and the rate.
 func (t *statusText) sparks(past *history, width int) {
 	const label, numbers = 11, 30
 	room := min(max(width-label-numbers, 8), samples)

@@ -38,21 +38,21 @@ func TestSpark(t *testing.T) {
 	}
 }
 
-// The rate is that between two looks; a relay that was started again, or away, is not counted from
+// The rate is that between two polls; a relay that was started again, or away, is not counted from
 // before.
-func TestRateBetweenLooks(t *testing.T) {
+func TestRateBetweenPolls(t *testing.T) {
 	var h history
-	look := func(started time.Time, at time.Duration, published uint64, mean float64) float64 {
+	rateAfter := func(started time.Time, at time.Duration, published uint64, mean float64) float64 {
 		h.add(&snapshot{status: &ops.Status{
 			StartedAt: started, Now: noon.Add(at), Totals: ops.TotalsStatus{Published: published}, Rates: ops.RatesStatus{PublishedPerSecond: mean},
 		}})
 		return h.rate.last()
 	}
 	for _, c := range []struct{ got, want float64 }{
-		{look(noon, 0, 100, 7), 7},
-		{look(noon, 2*time.Second, 150, 7), 25},
-		{look(noon.Add(time.Second), 3*time.Second, 10, 1), 1},
-		{look(noon.Add(time.Second), 3*time.Second, 10, 1), 1}, // at the same moment
+		{rateAfter(noon, 0, 100, 7), 7},
+		{rateAfter(noon, 2*time.Second, 150, 7), 25},
+		{rateAfter(noon.Add(time.Second), 3*time.Second, 10, 1), 1},
+		{rateAfter(noon.Add(time.Second), 3*time.Second, 10, 1), 1}, // at the same moment
 	} {
 		if c.got != c.want {
 			t.Errorf("the rate is %g, want %g", c.got, c.want)
@@ -66,7 +66,7 @@ func TestRateBetweenLooks(t *testing.T) {
 	if h.lag.last() != notKnown || h.wal.last() != 8 {
 		t.Errorf("on a standby: %v %v", h.lag, h.wal)
 	}
-	if got := look(noon.Add(time.Second), 10*time.Second, 500, 3); got != 3 {
+	if got := rateAfter(noon.Add(time.Second), 10*time.Second, 500, 3); got != 3 {
 		t.Errorf("back again, the rate is %g", got)
 	}
 }

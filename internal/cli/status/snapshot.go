@@ -1,3 +1,5 @@
+// One poll of status --watch: of the relay, else of the database.
+
 package status
 
 import (
@@ -20,9 +22,9 @@ type snapshot struct {
 	databaseErr error           // why it has not; nil: not yet
 }
 
-// The states of a relay that does not answer, besides ops.StateStopped.
+// The states of a relay that does not answer, in addition to ops.StateStopped.
 const (
-	stateNotAnswering = "not answering" // somebody holds the slot
+	stateNotAnswering = "not answering" // the slot is active
 	stateUnknown      = "unknown"       // the database does not answer either
 )
 
@@ -66,7 +68,7 @@ func (s *snapshot) json() any {
 }
 
 const (
-	// The database is asked seldom, and the less often the longer it takes: it counts rows for it.
+	// The database is polled seldom, and less often when it is slow: each poll counts rows.
 	minDatabaseInterval = 5 * time.Second
 	databaseShare       = 10 // of the time between two queries, one part for the query
 )

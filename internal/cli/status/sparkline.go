@@ -1,3 +1,5 @@
+// The history of a watch and its sparklines.
+
 package status
 
 import (
@@ -72,8 +74,8 @@ func (s series) last() float64 {
 	return s[len(s)-1]
 }
 
-// spark draws the newest samples, one a column, as high as the highest of them is full. Nothing at
-// all is as low as can be, and no number that is above zero is; a gap is what was not known.
+// spark draws the newest samples, one a column, scaled to the highest of them. Only zero has the
+// lowest bar; an unknown value is a gap.
 func (s series) spark(width int) (line string, highest float64) {
 	const levels = "▁▂▃▄▅▆▇█"
 	shown := s[max(0, len(s)-max(width, 0)):]

@@ -1,3 +1,5 @@
+// A status as text.
+
 package status
 
 import (
@@ -20,7 +22,7 @@ func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	return err
 }
 
-// rest is all but the head.
+// rest adds everything below the head.
 func (t *statusText) rest() {
 	s := t.status
 	t.slot()
@@ -43,7 +45,7 @@ type statusText struct {
 	out    bytes.Buffer
 }
 
-// The colors of a state: it works, it waits, somebody has to act.
+// The colours of a state: it works, it waits, somebody has to act.
 const (
 	green  = "32"
 	yellow = "33"
@@ -159,11 +161,11 @@ func (t *statusText) paused() {
 	t.more(b.PausedTotal - len(b.Paused))
 }
 
-// attempts are those that did not publish at the first go.
+// attempts adds the failed and the retried attempts.
 func (t *statusText) attempts() {
 	n, r := t.status.Totals, t.status.Rates
 	if n.Failed > 0 {
-		t.line("failed", "%s, made again", output.Count(n.Failed, "attempt"))
+		t.line("failed", "%s, repeated", output.Count(n.Failed, "attempt"))
 	}
 	if n.Retries > 0 {
 		t.line("retried", "%s to send deferred events, %.1f/s", output.Count(n.Retries, "attempt"), r.RetriesPerSecond)
@@ -184,7 +186,7 @@ func (t *statusText) deferred() {
 		t.line("", "%s being written, %s being sent again", output.Thousands(uint64(p.Queued)), output.Thousands(uint64(p.Feeding)))
 	}
 	if p.WaitingKeys > 0 {
-		t.line("", "%s held: their later events wait behind a deferred one, or a dead letter", output.Count(p.WaitingKeys, "key"))
+		t.line("", "%s waiting: later events wait behind a deferred one, or a dead letter", output.Count(p.WaitingKeys, "key"))
 	}
 }
 
@@ -193,7 +195,7 @@ func (t *statusText) refused() {
 	if p.RefusedTotal == 0 {
 		return
 	}
-	t.line("refused", "%s by the database; each is tried again for ever, and keeps its key and the WAL from there on",
+	t.line("refused", "%s by the database; each is retried until it is accepted, and blocks its key and the slot",
 		t.paint(output.Count(p.RefusedTotal, "row"), red))
 	for _, r := range p.Refused {
 		t.line("", "%s (%s): %s; for %s, %s behind it", output.Clean(r.ID), output.Clean(r.Position), output.Clean(r.Error),
@@ -204,11 +206,11 @@ func (t *statusText) refused() {
 
 func (t *statusText) dead() {
 	if d := t.status.DeadLetters; d.Open > 0 {
-		t.line("dead", "%s open%s", t.paint(output.Count(d.Open, "dead_letter"), yellow), output.Since(t.status.Now, ", the first for ", d.Oldest, ""))
+		t.line("dead", "%s open%s", t.paint(output.Count(d.Open, "dead letter"), yellow), output.Since(t.status.Now, ", the first for ", d.Oldest, ""))
 	}
 }
 
-// more is the line for what a list does not name.
+// more adds the number of items that a list leaves out.
 func (t *statusText) more(n int) {
 	if n > 0 {
 		t.line("", "and %s more", output.Thousands(uint64(n)))

@@ -58,7 +58,7 @@ broker     down: starting
 in flight  0 events, 0 B
 published  0 events, 0.0/s
 `},
-		{"a destination is paused and rows are refused, with words a terminal would obey", ops.Status{
+		{"a destination is paused and rows are refused, with texts that a terminal would obey", ops.Status{
 			State: ops.StatePaused, Why: "2 of them", Role: ops.RoleLeader, Version: "v1", Now: noon,
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: new(400.0)},
 			Broker: ops.BrokerStatus{Kind: ops.SinkKafka, Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
@@ -83,12 +83,12 @@ paused     2 destinations; their events are deferred until the broker takes them
            and 1 more
 in flight  0 events, 0 B
 published  0 events, 0.0/s
-failed     4 attempts, made again
+failed     4 attempts, repeated
 retried    1,200 attempts to send deferred events, 1.5/s
-deferred     1,003 events, oldest from 1h5m ago, 10.0/s come
+deferred   1,003 events, oldest from 1h5m ago, 10.0/s come
            3 being written, 64 being sent again
-           12 keys held: their later events wait behind a deferred one, or a dead letter
-refused    1,001 rows by the database; each is tried again for ever, and keeps its key and the WAL from there on
+           12 keys waiting: later events wait behind a deferred one, or a dead letter
+refused    1,001 rows by the database; each is retried until it is accepted, and blocks its key and the slot
            e?[2J?2 (p2): disk full?; for 3h0m, 1 event behind it
            and 1,000 more
 dead       1 dead letter open, the first for 1d2h
@@ -142,7 +142,7 @@ dead       2 dead letters open, the first for 1m0s
 	}
 }
 
-// What fills the disk is said without a relay, too.
+// The slot's WAL is shown without a relay, too.
 func TestSlotOfTheDatabaseText(t *testing.T) {
 	safe := int64(1 << 20)
 	for _, c := range []struct {

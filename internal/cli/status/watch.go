@@ -1,3 +1,5 @@
+// status --watch: the polling loop and its displays.
+
 package status
 
 import (

@@ -1,3 +1,5 @@
+// Faults of a configuration and their places.
+
 package document
 
 import (

@@ -1,3 +1,5 @@
+// References in texts: ${VAR}, ${VAR:-default}, ${file:/path}.
+
 package document
 
 import (
@@ -48,7 +50,7 @@ func Expand(text string, env map[string]string) (string, error) {
 	}
 }
 
-// resolve is the value of what stands between ${ and }.
+// resolve is the value of the text between ${ and }.
 func resolve(reference string, env map[string]string) (string, error) {
 	if path, ok := strings.CutPrefix(reference, "file:"); ok {
 		value, err := readReference(path)
@@ -59,7 +61,7 @@ func resolve(reference string, env map[string]string) (string, error) {
 	}
 	name, fallback, hasFallback := strings.Cut(reference, ":-")
 	if !isVariable(name) {
-		return "", errors.New("between ${ and } must stand VAR, VAR:-default or file:/path (a literal $ before { is written $$)")
+		return "", errors.New("between ${ and } there must be VAR, VAR:-default or file:/path (a literal $ before { is written $$)")
 	}
 	value, set := env[name]
 	switch {

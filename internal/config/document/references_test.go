@@ -47,9 +47,9 @@ func TestReferences(t *testing.T) {
 	for text, want := range map[string]string{
 		"${MISSING}":       "MISSING is not set",
 		"${NAME":           "without its }",
-		"${}":              "must stand VAR",
-		"${2X}":            "must stand VAR",
-		"${NAME-d}":        "must stand VAR",
+		"${}":              "there must be VAR",
+		"${2X}":            "there must be VAR",
+		"${NAME-d}":        "there must be VAR",
 		"${file:/no/such}": "no such file",
 
 		"${file:/no/such:key}":               "no such file",

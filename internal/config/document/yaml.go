@@ -106,7 +106,7 @@ func (t *tree) syntax(err error) *Fault {
 	return &Fault{Where: t.place(nil), What: "not valid YAML"}
 }
 
-// plainly says what the parser means of two mistakes that people make and it has strange words for.
+// plainly replaces the parser's text for two common mistakes with a plain one.
 func plainly(message string) string {
 	switch {
 	case strings.Contains(message, "tab character"), strings.Contains(message, "'\t'"):

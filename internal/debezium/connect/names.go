@@ -35,10 +35,10 @@ func (m NameMode) adjust(name string, dot bool) string {
 	}
 	var out []byte
 	for i, unit := range units(name) {
-		deadLetter := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z' || unit == '_' && m == NamesAvro
+		alphabetic := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z' || unit == '_' && m == NamesAvro
 		digit := unit >= '0' && unit <= '9'
 		switch {
-		case deadLetter || i > 0 && (digit || dot && unit == '.'):
+		case alphabetic || i > 0 && (digit || dot && unit == '.'):
 			out = append(out, byte(unit))
 		case m == NamesAvro:
 			out = append(out, '_')

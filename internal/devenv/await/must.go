@@ -1,3 +1,5 @@
+// Must: a test ends at an error.
+
 package await
 
 import "testing"

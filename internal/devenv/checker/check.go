@@ -1,3 +1,5 @@
+// Package checker compares what the database committed with what the broker has: nothing lost,
+// nothing invented, nothing early, each key in order.
 package checker
 
 import (
@@ -29,7 +31,7 @@ type History struct {
 	CommitOrder bool
 	// on_dead_letter: block; nothing passes an open dead letter of its ordering group, and a
 	// replayed one comes in its turn
-	Hold bool
+	Block bool
 }
 
 // Mark says that confirmed_flush_lsn was Flush at a moment before the first After deliveries had
@@ -126,7 +128,7 @@ func (c *checking) delivery(i int) {
 	r.first = i
 	r.at(d.Position, c)
 	c.v.Delivered++
-	if d.Replay && !c.h.Hold {
+	if d.Replay && !c.h.Block {
 		return // it comes when it was asked for, after whatever was released
 	}
 	exchangeOrTopic := groupIn{exchangeOrTopic: r.ExchangeOrTopic, from: d.From}
@@ -157,7 +159,7 @@ func (c *checking) again(r *row, d *Delivery) {
 	r.at(d.Position, c)
 }
 
-// at is told where a witness has seen the row: each must say the same. Messages without a position
+// at notes where a witness has seen the row: each must say the same. Messages without a position
 // are passed over.
 func (r *row) at(p event.Position, c *checking) {
 	switch none := (event.Position{}); {

@@ -1,3 +1,5 @@
+// Marks: no position was reported for an event that was nowhere.
+
 package checker
 
 import (

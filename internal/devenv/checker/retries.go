@@ -1,14 +1,14 @@
+// The rules of the retry table: each committed event is at the broker or in exactly one of the two
+// tables. Only what was sent again after a crash or a leader change is in both places; it counts
+// as a duplicate, which it becomes.
+
 package checker
 
 import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// This file applies the rules of the retry table: each committed event is at the broker or in
-// exactly one of the two tables. In both places is only what was sent again after a crash or a
-// takeover; it counts as a duplicate, which it becomes.
-
-// retry table takes what the tables hold and held to their rows.
+// retryTable adds what the tables have and had to the rows.
 func (c *checking) retryTable() {
 	ids := map[event.Position]string{} // of dead letters that were purged
 	for i := range c.h.Stays {
@@ -82,7 +82,7 @@ func (c *checking) settled() {
 // passedOpenDeadLetters finds what has arrived, with on_dead_letter: block, though an earlier event
 // of its ordering group is an open dead letter.
 func (c *checking) passedOpenDeadLetters() {
-	if !c.h.Hold {
+	if !c.h.Block {
 		return
 	}
 	first := map[groupIn]int64{} // number of the first open dead letter of an ordering group

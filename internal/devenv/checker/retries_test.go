@@ -105,7 +105,7 @@ func TestCheckAllowsWhatTheTestSays(t *testing.T) {
 			h.RetryTable = append(h.RetryTable, RetryRow{ID: "x1", Position: event.Position{Commit: 1010}, State: Deferred})
 		},
 		"a dead letter in its turn under hold": func(h *History) {
-			h.Hold = true
+			h.Block = true
 			n := len(h.Deliveries)
 			h.Deliveries[n-1], h.Deliveries[n-2] = h.Deliveries[n-2], h.Deliveries[n-1]
 			h.Stays[len(h.Stays)-1].Until = 23
@@ -164,11 +164,11 @@ func TestCheckTurnsRedForEachFaultOfTheRetryTable(t *testing.T) {
 		"a dead letter where there should be none": {func(h *History) { h.RetryTable[0].State = Open }, "dead letters, at most 0 allowed: 1 (x2)"},
 		"at another position in the table":         {func(h *History) { h.RetryTable[0].Position.Index++ }, "position moved: 1 (x2)"},
 		"fed at another position":                  {func(h *History) { h.Deliveries[index(h, "x4")].Position.Index++ }, "position moved: 1 (x4)"},
-		"a follower before what is deferred":       {func(h *History) { swap(h, "x4", "x6") }, "out of order: 1 (x4)"},
+		"a later event before what is deferred":    {func(h *History) { swap(h, "x4", "x6") }, "out of order: 1 (x4)"},
 		"fed in another order":                     {func(h *History) { swap(h, "x3", "x4") }, "out of order: 1 (x3)"},
-		"a dead letter late under hold":            {func(h *History) { h.Hold = true }, "out of order: 1 (x8)"},
-		"a follower of an open dead letter under hold": {func(h *History) {
-			h.Hold, h.MaxDead = true, 2
+		"a dead letter late under block":           {func(h *History) { h.Block = true }, "out of order: 1 (x8)"},
+		"an event behind an open dead letter under block": {func(h *History) {
+			h.Block, h.MaxDead = true, 2
 			takeAway(h, "x8")
 			h.RetryTable[0].State, h.RetryTable[1].State = Open, Open
 		}, "out of order: 5 (x3, x4, x6, x7, x9)"},

@@ -1,3 +1,7 @@
+// A log of the retry and dead-letter tables, kept in the database by triggers. What was reported
+// to the slot before it was at the broker must have been in one of them, and a row that has left
+// them is not seen in the end.
+
 package checker
 
 import (
@@ -10,49 +14,45 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// This file keeps a log of the retry table's tables, in the database and by the database: what was
-// reported to the slot before it was at the broker must have been there, and what is there no more
-// is not seen in the end.
-
 // retryTableLog makes the log, and has it begin in the transaction that creates the tables. The
 // functions run with the rights of who made the log, so the relay's role needs none. Each statement
-// is logged in its own transaction: a row of the log is committed exactly when the row it tells of
+// is logged in its own transaction: a row of the log is committed exactly when the row it is about
 // is.
 const retryTableLog = `
 CREATE SCHEMA IF NOT EXISTS devenv;
-CREATE TABLE IF NOT EXISTS devenv.siding_log (
+CREATE TABLE IF NOT EXISTS devenv.retry_log (
 	n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	slot text, system_id text, gone boolean, source text, id text, commit_lsn text, idx bigint,
 	transaction xid8 DEFAULT pg_current_xact_id(), backend integer DEFAULT pg_backend_pid(), at timestamptz DEFAULT clock_timestamp(), lsn pg_lsn DEFAULT pg_current_wal_insert_lsn());
 
-CREATE OR REPLACE FUNCTION devenv.siding_logged() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE OR REPLACE FUNCTION devenv.retry_logged() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-	INSERT INTO devenv.siding_log (slot, system_id, gone, source, id, commit_lsn, idx)
+	INSERT INTO devenv.retry_log (slot, system_id, gone, source, id, commit_lsn, idx)
 	SELECT slot, system_id, TG_OP = 'DELETE', TG_TABLE_NAME, id::text, commit_lsn::text, idx FROM changed;
 	RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION devenv.log_siding() RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE OR REPLACE FUNCTION devenv.log_retry() RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE name text;
 BEGIN
 	FOREACH name IN ARRAY ARRAY['retry', 'dead_letter'] LOOP
 		CONTINUE WHEN to_regclass('cdc_relay.' || name) IS NULL;
 		CONTINUE WHEN EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass('cdc_relay.' || name) AND tgname = 'devenv_inserted');
 		EXECUTE format('CREATE TRIGGER devenv_inserted AFTER INSERT ON cdc_relay.%I REFERENCING NEW TABLE AS changed
-			FOR EACH STATEMENT EXECUTE FUNCTION devenv.siding_logged()', name);
+			FOR EACH STATEMENT EXECUTE FUNCTION devenv.retry_logged()', name);
 		EXECUTE format('CREATE TRIGGER devenv_deleted AFTER DELETE ON cdc_relay.%I REFERENCING OLD TABLE AS changed
-			FOR EACH STATEMENT EXECUTE FUNCTION devenv.siding_logged()', name);
+			FOR EACH STATEMENT EXECUTE FUNCTION devenv.retry_logged()', name);
 	END LOOP;
 END $$;
 
-CREATE OR REPLACE FUNCTION devenv.siding_created() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE OR REPLACE FUNCTION devenv.retry_created() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-	PERFORM devenv.log_siding();
+	PERFORM devenv.log_retry();
 END $$;
 
-DROP EVENT TRIGGER IF EXISTS devenv_siding;
-CREATE EVENT TRIGGER devenv_siding ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION devenv.siding_created();
-SELECT devenv.log_siding()`
+DROP EVENT TRIGGER IF EXISTS devenv_retry;
+CREATE EVENT TRIGGER devenv_retry ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION devenv.retry_created();
+SELECT devenv.log_retry()`
 
 // LogRetryTable begins a log of the retry table's tables, which need not be there yet. It is called
 // before the first relay starts.
@@ -70,11 +70,11 @@ func LogRetryTable(ctx context.Context, dbURL string) error {
 func ReadStays(ctx context.Context, dbURL, slot string) (stays []Stay, err error) {
 	err = pgserver.OnConn(ctx, dbURL, func(conn *pgx.Conn) error {
 		var there bool
-		if err := conn.QueryRow(ctx, `SELECT to_regclass('devenv.siding_log') IS NOT NULL`).Scan(&there); err != nil || !there {
+		if err := conn.QueryRow(ctx, `SELECT to_regclass('devenv.retry_log') IS NOT NULL`).Scan(&there); err != nil || !there {
 			return err
 		}
 		rows, err := conn.Query(ctx, `SELECT gone, source, coalesce(id, ''), commit_lsn, idx, transaction::text::bigint
-			FROM devenv.siding_log WHERE slot = $1 AND system_id = (SELECT system_identifier::text FROM pg_control_system()) ORDER BY n`, slot)
+			FROM devenv.retry_log WHERE slot = $1 AND system_id = (SELECT system_identifier::text FROM pg_control_system()) ORDER BY n`, slot)
 		if err != nil {
 			return err
 		}

@@ -1,3 +1,5 @@
+// What the relay has set aside: the rows of cdc_relay.retry and cdc_relay.dead_letter.
+
 package checker
 
 import (
@@ -13,9 +15,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
-
-// This file reads what the relay has put aside: the tables cdc_relay.retry and
-// cdc_relay.dead_letter.
 
 // RetryRowState is where an event is in the retry table.
 type RetryRowState string

@@ -1,3 +1,5 @@
+// The verdict of a check: what was counted, and what is wrong.
+
 package checker
 
 import (

@@ -1,3 +1,5 @@
+// The messages that a consumer has received, and waiting for them.
+
 package consumers
 
 import (

@@ -1,3 +1,5 @@
+// FlushWatch samples confirmed_flush_lsn while a relay runs, and what had arrived by then.
+
 package consumers
 
 import (

@@ -1,3 +1,5 @@
+// A consumer of all partitions of some topics.
+
 package consumers
 
 import (

@@ -1,3 +1,5 @@
+// The end offsets of logs, asked of the brokers that lead them.
+
 package consumers
 
 import (

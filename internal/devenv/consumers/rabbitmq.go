@@ -1,3 +1,4 @@
+// Package consumers reads what a relay publishes and notes every arrival, for the checker.
 package consumers
 
 import (

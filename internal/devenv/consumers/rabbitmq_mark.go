@@ -1,3 +1,5 @@
+// The consumer's own messages in its queue, and what a relay's message carries.
+
 package consumers
 
 import (
@@ -17,9 +19,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
-
-// This file writes the consumer's own messages into its queue, and reads what the relay's messages
-// carry.
 
 const markType = "cdc-relay-devenv.mark"
 
@@ -65,7 +64,7 @@ func (m *marker) send(ctx context.Context, url, queue string, what checker.Mark)
 	return id, nil
 }
 
-// text is what a mark carries: its position, and after a space its snapshot.
+// markText is what a mark carries: its position, and after a space its snapshot.
 func markText(m checker.Mark) string {
 	if m.Snapshot == nil {
 		return m.Flush.String()

@@ -1,3 +1,5 @@
+// ReportWatch sees every position that a relay reports, at a proxy in front of PostgreSQL.
+
 package consumers
 
 import (
@@ -27,7 +29,7 @@ type ReportWatch struct {
 	sent       pglogrepl.LSN // by Run
 }
 
-// NewReportWatch watches the connections that are opened from now on. retry table is the address of
+// NewReportWatch watches the connections that are opened from now on. retryTable is the address of
 // the database when LogRetryTable keeps a log of its retry table, else "".
 func NewReportWatch(p *netproxy.Proxy, c Witness, retryTable string) *ReportWatch {
 	w := &ReportWatch{consumer: c, retryTable: retryTable, moved: make(chan struct{}, 1)}

@@ -1,3 +1,5 @@
+// The script of the demo: what happens when.
+
 package main
 
 import (
@@ -9,8 +11,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
-
-// This file is the script: what happens when.
 
 // open starts everyone.
 func (s *stage) open(ctx context.Context) error {

@@ -1,3 +1,5 @@
+// The acts about the retry table: an order that the broker refuses, and an operator's mistake.
+
 package main
 
 import (
@@ -13,10 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
-// This file is the part of the script that is about the retry table: an order that the broker does
-// not take, and an operator's mistake.
-
-// retry table is what these acts have shown.
+// retryTable is what these acts have shown.
 type retryTable struct {
 	poisonID string
 	number   int64         // of its dead letter
@@ -129,7 +128,7 @@ func (s *stage) mistake(ctx context.Context) error {
 		return err
 	}
 	s.Say("The destination is paused: its events are deferred in PostgreSQL, in order; the slot goes on.")
-	s.tell("Paused: events are deferred in PostgreSQL, the slot goes on, and nothing dies.")
+	s.tell("Paused: events are deferred in PostgreSQL, the slot goes on, and nothing becomes a dead letter.")
 	if err := wait(ctx, s.length.mistake); err != nil {
 		return err
 	}
@@ -147,7 +146,7 @@ func (s *stage) mistake(ctx context.Context) error {
 		return err
 	}
 	s.meter.ComeBack(time.Now())
-	s.Say(fmt.Sprintf("All deferred events were sent %s later, in order. None has died.", display.Short(time.Since(began)-s.waited)))
+	s.Say(fmt.Sprintf("All deferred events were sent %s later, in order. None became a dead letter.", display.Short(time.Since(began)-s.waited)))
 	s.tell("Drained: events arrive as fast as before.")
 	return wait(ctx, s.length.after)
 }

@@ -1,3 +1,5 @@
+// What the demo needs of a broker of either kind.
+
 package main
 
 import (
@@ -16,7 +18,7 @@ type broker interface {
 	openConsumer(ctx context.Context) (said string, _ error)
 	consumer() consumer                   // only after openConsumer
 	sink() string                         // the relay's configuration of it
-	watch(db string) consumers.FlushWatch // of the slot, beside the consumer
+	watch(db string) consumers.FlushWatch // of the slot, next to the consumer
 	stop(ctx context.Context) error
 	// with what was in it, and a higher limit of what a message may have
 	startAgain(ctx context.Context) error

@@ -1,3 +1,5 @@
+// The programs of the demo: the servers, the relay, the load.
+
 package main
 
 import (
@@ -32,8 +34,8 @@ const (
 	slot     = "cdc_relay"
 )
 
-// startServers starts both servers and builds the relay, all at once; done is told of each that is
-// ready.
+// startServers starts both servers and builds the relay, all at once; done is called for each that
+// is ready.
 func (c *cast) startServers(ctx context.Context, done func(who, what string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
@@ -94,7 +96,7 @@ func (c *cast) startRelay(ctx context.Context) (err error) {
 	return c.relay.WaitReady(ctx)
 }
 
-// relayConfig is all that the relay is told; everything else is as it comes.
+// relayConfig is the relay's configuration; everything else has its default.
 func relayConfig(db, sink string) string {
 	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\nsink:\n%s", db, slot, sink)
 }

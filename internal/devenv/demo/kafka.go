@@ -1,3 +1,5 @@
+// Kafka in the demo.
+
 package main
 
 import (

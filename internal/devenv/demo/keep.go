@@ -1,3 +1,5 @@
+// `-keep`: the demo stays up after the verdict, to explore.
+
 package main
 
 import (

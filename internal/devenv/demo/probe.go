@@ -1,3 +1,5 @@
+// The probe asks the database and the relay for the numbers of the frame.
+
 package main
 
 import (

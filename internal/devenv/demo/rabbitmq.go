@@ -1,3 +1,5 @@
+// RabbitMQ in the demo.
+
 package main
 
 import (

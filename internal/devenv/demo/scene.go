@@ -1,3 +1,5 @@
+// The scene: what is shown at present.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// The stage plays the acts one after the other.
+
 package main
 
 import (

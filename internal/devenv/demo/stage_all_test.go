@@ -74,7 +74,7 @@ func testDemo(t *testing.T, sink, name string) {
 		flow: time.Second, poison: 100 * time.Millisecond, down: 200 * time.Millisecond, mistake: time.Second, after: 300 * time.Millisecond,
 	}, true)
 	p.out.await(t, "It is dead letter ", "its key goes on", "Stopping "+name+".", name+" is back", "Caught up",
-		"$ cdc-relay dead-letters replay ", "The poison order has arrived", "An operator", "None has died", "PASSED", "Everything still runs")
+		"$ cdc-relay dead-letters replay ", "The poison order has arrived", "An operator", "None became a dead letter", "PASSED", "Everything still runs")
 	conn, err := pgx.Connect(p.ctx, p.cast.db)
 	if err != nil {
 		t.Fatal(err)

@@ -1,3 +1,5 @@
+// The verdict at the end of the demo.
+
 package main
 
 import (
@@ -51,7 +53,7 @@ func (o *outcome) lines(p display.Paint) []string {
 	check(len(o.OutOfOrder)+len(o.Moved), fmt.Sprintf("in commit order for each of %s keys", display.Thousands(o.keys)), "events OUT OF ORDER")
 	check(len(o.Phantom), fmt.Sprintf("%s rows rolled back, none of them delivered", display.Thousands(o.rolledBack)), "events delivered that were NEVER COMMITTED")
 	check(len(o.Altered), "every event arrived with its own key and number", "events ALTERED on the way")
-	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot passed no event before %s or retry table had it (%s samples)", o.words.place, display.Thousands(o.samples)),
+	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot passed no event before the %s or a table had it (%s samples)", o.words.place, display.Thousands(o.samples)),
 		"events CONFIRMED to PostgreSQL before the broker had them")
 	check(len(o.Deferred)+len(o.Dead)+len(o.InTwo)+len(o.Unasked), fmt.Sprintf("%s events were deferred, %d was dead and replayed; nothing is left", display.Thousands(o.most), len(o.Replayed)),
 		"events LEFT in the retry table")

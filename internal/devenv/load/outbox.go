@@ -1,3 +1,5 @@
+// The outbox table of tests, and the rows that were committed in it.
+
 package load
 
 import (

@@ -1,3 +1,5 @@
+// A writer and its transactions: rows, savepoints that are rolled back, lost connections.
+
 package load
 
 import (

@@ -1,3 +1,5 @@
+// Package load writes rows into an outbox table as services do, and knows which of them were
+// committed.
 package load
 
 import (
@@ -21,9 +23,9 @@ import (
 // The table order_keys holds the number of the last committed row of each key. A transaction locks
 // the rows of its keys there, in sorted order, before it numbers its outbox rows. PostgreSQL lets
 // go of a row lock only after the commit record is written, so the numbers of a key are in commit
-// order, whatever runs beside it; a rollback takes its numbers back. What was committed is then
-// read from the database (ReadCommitted), not remembered here: a COMMIT whose answer was lost is
-// either in the table or it is not.
+// order, whatever runs at the same time; a rollback takes its numbers back. What was committed is
+// then read from the database (ReadCommitted), not remembered here: a COMMIT whose answer was lost
+// is either in the table or it is not.
 //
 // The fields are set before Run and not changed after. Fields left zero have the default given.
 type Workload struct {
@@ -48,8 +50,8 @@ type Workload struct {
 	// the table is routed (RouteOutbox), and this is the usual destination; "": it is not
 	Routed string
 
-	// OnCommit, when set, is told the rows of each committed transaction and the time just before
-	// its COMMIT was sent. It is called by several goroutines.
+	// OnCommit, when set, is called with the rows of each committed transaction and the time just
+	// before its COMMIT was sent. It is called by several goroutines.
 	OnCommit func(rows []checker.Row, at time.Time)
 
 	start time.Time

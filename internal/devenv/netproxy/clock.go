@@ -1,3 +1,5 @@
+// The clock of a proxy's delays.
+
 package netproxy
 
 import (

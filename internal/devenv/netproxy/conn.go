@@ -1,3 +1,5 @@
+// One connection through a proxy.
+
 package netproxy
 
 import (

@@ -1,3 +1,4 @@
+// Package netproxy is a TCP proxy that delays, holds, cuts, resets or alters what passes.
 package netproxy
 
 import (
@@ -85,7 +86,7 @@ func newProxy(listener *net.TCPListener, target string) *Proxy {
 	return p
 }
 
-// Addr is where clients connect, host:port. It stays the same through Cut and Fix.
+// Addr is where clients connect, host:port. It stays the same through Cut and Restore.
 func (p *Proxy) Addr() string { return p.addr }
 
 // SetTarget changes where new connections go.
@@ -151,7 +152,7 @@ func (p *Proxy) Trickle(bytesPerSecond int) {
 }
 
 // Stall accepts connections but neither reads nor forwards anything, as a host that has frozen,
-// until Fix. A chunk that is being forwarded may still pass.
+// until Restore. A chunk that is being forwarded may still pass.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +164,7 @@ func (p *Proxy) Stall() {
 }
 
 // Cut closes all connections, throwing away what is under way in them, and refuses new ones until
-// Fix.
+// Restore.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	listener := p.listener
@@ -179,8 +180,8 @@ func (p *Proxy) Cut() {
 // them. New ones are accepted.
 func (p *Proxy) Reset() { p.drop(true) }
 
-// Fix ends Cut and Stall.
-func (p *Proxy) Fix() error {
+// Restore ends Cut and Stall.
+func (p *Proxy) Restore() error {
 	p.mu.Lock()
 	cut := p.listener == nil && !p.closed
 	select {
@@ -194,7 +195,7 @@ func (p *Proxy) Fix() error {
 	}
 	listener, err := net.Listen("tcp4", p.addr)
 	if err != nil {
-		return fmt.Errorf("fix proxy: %w", err)
+		return fmt.Errorf("restore proxy: %w", err)
 	}
 	p.serve(listener.(*net.TCPListener))
 	return nil

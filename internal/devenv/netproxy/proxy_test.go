@@ -149,7 +149,7 @@ func TestWaitHeldEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestCutRefusesUntilFix(t *testing.T) {
+func TestCutRefusesUntilRestored(t *testing.T) {
 	p := proxied(t)
 	conn := dial(t, p)
 	say(t, conn, "x")
@@ -164,7 +164,7 @@ func TestCutRefusesUntilFix(t *testing.T) {
 		}
 		t.Fatalf("dial says %v, want refused", err)
 	}
-	await.Must(t, p.Fix())
+	await.Must(t, p.Restore())
 	conn = dial(t, p)
 	say(t, conn, "again")
 	hear(t, conn, "again")
@@ -199,7 +199,7 @@ func TestStallAcceptsAndForwardsNothing(t *testing.T) {
 	say(t, fresh, "fresh")
 	silent(t, old)
 	silent(t, fresh)
-	await.Must(t, p.Fix())
+	await.Must(t, p.Restore())
 	hear(t, old, "old")
 	hear(t, fresh, "fresh")
 }

@@ -1,3 +1,5 @@
+// The bytes under way in one direction of a connection.
+
 package netproxy
 
 import (

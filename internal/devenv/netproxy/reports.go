@@ -1,3 +1,5 @@
+// Reading a relay's standby status updates out of the replication stream.
+
 package netproxy
 
 import (
@@ -17,7 +19,7 @@ func (p *Proxy) WatchReports(report func(flush pglogrepl.LSN)) {
 	p.report = report
 }
 
-// reportReader reads what a client sends to PostgreSQL, and tells of each standby status update in
+// reportReader reads what a client sends to PostgreSQL, and reports each standby status update in
 // it: https://www.postgresql.org/docs/current/protocol-message-formats.html
 type reportReader struct {
 	from   io.Reader
@@ -42,7 +44,7 @@ func (r *reportReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take looks at the beginning of b and returns how much of it that was.
+// take parses the beginning of b and returns how much of it that was.
 func (r *reportReader) take(b []byte) int {
 	if r.skip > 0 {
 		n := min(r.skip, len(b))

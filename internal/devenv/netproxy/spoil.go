@@ -1,3 +1,5 @@
+// Changing bytes of a message on its way.
+
 package netproxy
 
 import (

@@ -1,3 +1,5 @@
+// Free ports that no other test is given.
+
 package processes
 
 import (

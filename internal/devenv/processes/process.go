@@ -1,3 +1,4 @@
+// Package processes starts programs for tests and ends them, whatever becomes of the test.
 package processes
 
 import (

@@ -1,3 +1,5 @@
+// Ending what the process started when the process is gone, however it went.
+
 package processes
 
 import (
@@ -12,8 +14,6 @@ import (
 	"syscall"
 )
 
-// This file ends what the process started when the process is gone, however it went.
-//
 // Every server and relay is started with ownerVariable set to a token of this process. One shell
 // per process, the watcher, waits at the read end of a pipe whose write end only this process
 // holds. The kernel closes it at exit, at a crash and at SIGKILL alike; the watcher then ends every

@@ -1,3 +1,4 @@
+// Package runner builds the relay and runs it as a program.
 package runner
 
 import (

@@ -1,3 +1,5 @@
+// Building the relay of an earlier commit.
+
 package runner
 
 import (
@@ -14,7 +16,7 @@ import (
 )
 
 // BuildAt is the path of the relay's binary of an earlier commit of this repository, given by its
-// full hash. It is built once on a machine, and kept beside what the scripts have fetched.
+// full hash. It is built once on a machine, and kept next to what the scripts have fetched.
 func BuildAt(t testing.TB, commit string) string {
 	t.Helper()
 	path, err := RelayAt(commit)

@@ -1,3 +1,5 @@
+// A test's search for personal data in the logs, errors and answers of relays.
+
 package runner
 
 import (
@@ -39,7 +41,7 @@ func (l *leaks) look(path, body string) {
 	}
 }
 
-// lookForLeaks asks a relay that runs for what CheckLeaks looks at. One that is stopped is asked
+// lookForLeaks asks a relay that runs for what CheckLeaks searches. One that is stopped is asked
 // before.
 func (r *Relay) lookForLeaks(more ...string) {
 	if !r.Running() {

@@ -1,3 +1,5 @@
+// A relay that runs: its start, its log, signals and its end.
+
 package runner
 
 import (
@@ -151,7 +153,7 @@ var errRelayEnded = errors.New("the relay has ended")
 func (r *Relay) WaitLog(ctx context.Context, text string) error {
 	var seen int64 = -1
 	err := processes.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		running := r.Running() // before the log is read: its last words count
+		running := r.Running() // before the log is read: its last lines count
 		info, err := os.Stat(r.proc.LogPath)
 		if err != nil {
 			return false, fmt.Errorf("read log of relay: %w", err)

@@ -1,5 +1,4 @@
-// The text that stands for personal data in tests.
-
+// Package sentinel is the text that stands for personal data in tests.
 package sentinel
 
 import (

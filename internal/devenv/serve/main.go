@@ -1,9 +1,9 @@
-// Command serve runs a command beside one PostgreSQL, one RabbitMQ, one Kafka and a relay's binary,
-// which it starts and builds first and ends with the command. Tests find them by variables of the
-// environment (internal/devenv/shared.go).
+// Command serve runs a command together with one PostgreSQL, one RabbitMQ, one Kafka and a relay's
+// binary, which it starts and builds first and ends with the command. Tests find them by variables
+// of the environment (internal/devenv/servers/shared.go).
 //
 //	go run ./internal/devenv/serve go test ./internal/retry
-//	go run ./internal/devenv/serve          prints the variables and serves until it is interrupted
+//	go run ./internal/devenv/serve      prints the variables, serves until interrupted
 package main
 
 import (

@@ -1,3 +1,5 @@
+// An OpenTelemetry collector that keeps the spans it receives.
+
 package servers
 
 import (

@@ -1,3 +1,5 @@
+// A Prometheus with the shipped rules.
+
 package servers
 
 import (

@@ -1,3 +1,5 @@
+// Queries to a Prometheus, and its alerts.
+
 package servers
 
 import (
@@ -12,8 +14,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
-
-// This file asks a Prometheus.
 
 // Query is what an expression is at a time; a warning is an error.
 func (p *Prometheus) Query(ctx context.Context, promql string, at time.Time) (model.Value, error) {

@@ -42,7 +42,7 @@ var serveBinary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "serve")
-	_, err = runner.RunTool("go", "build", "-o", path, "./serve")
+	_, err = runner.RunTool("go", "build", "-o", path, "github.com/cdc-relay/cdc-relay/internal/devenv/serve")
 	return path, err
 })
 

@@ -1,3 +1,5 @@
+// All servers for a run, as `serve` starts them.
+
 package servers
 
 import (

@@ -1,3 +1,5 @@
+// Package servers gives tests one server of each kind: the one that `serve` started for the whole
+// run, or one of the package's own.
 package servers
 
 import (
@@ -17,8 +19,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
-// This file gives tests one server of each kind: that which `serve` has started for the whole run,
-// or another one whose address is given by CDC_RELAY_TEST_POSTGRES (postgres://user@host:port/),
+// The servers of a process: those which `serve` has started for the whole run,
+// or others whose addresses are given by CDC_RELAY_TEST_POSTGRES (postgres://user@host:port/),
 // CDC_RELAY_TEST_RABBITMQ (amqp://user:password@host:port/) and CDC_RELAY_TEST_KAFKA
 // (host:port,host:port). Without an address the process starts a server at first use.
 
@@ -85,7 +87,7 @@ func closedInTheEnd[S interface{ Close() error }](server S, err error) (S, error
 }
 
 // SharedPostgres is the server that all tests use that neither stop nor reconfigure it, hold
-// transactions open for long, write much WAL or look at what belongs to the whole server: a new
+// transactions open for long, write much WAL or read what belongs to the whole server: a new
 // slot waits for all transactions of its server.
 func SharedPostgres(t testing.TB) *pgserver.Postgres {
 	t.Helper()

@@ -1,3 +1,5 @@
+// PostgreSQL servers of a test's own.
+
 package servers
 
 import (

@@ -1,3 +1,4 @@
+// Package testcerts issues certificates for tests.
 package testcerts
 
 import (

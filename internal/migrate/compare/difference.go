@@ -28,7 +28,7 @@ const (
 	KindNoID        Kind = "no id"
 )
 
-// Kinds are all of them, in the order in which they are told.
+// Kinds are all of them, in the order of the report.
 var Kinds = []Kind{
 	KindMissing, KindTopic, KindPartition, KindRoutingKey, KindKey, KindValue, KindHeader, KindHeaderOrder, KindProperty, KindTime, KindOrder, KindNoID,
 }

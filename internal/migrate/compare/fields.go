@@ -13,7 +13,7 @@ import (
 const contextHeaders = "__debezium.context."
 
 // compare reports how the two messages of a pair differ, and whether they do.
-func (x *Matcher) compare(pair [2]*held) bool {
+func (x *Matcher) compare(pair [2]*pending) bool {
 	before := x.Total()
 	theirs, ours := &pair[Theirs].m, &pair[Ours].m
 	if theirs.ExchangeOrTopic != ours.ExchangeOrTopic {
@@ -35,7 +35,7 @@ func (x *Matcher) compare(pair [2]*held) bool {
 	return x.Total() > before
 }
 
-func (x *Matcher) partition(pair [2]*held) {
+func (x *Matcher) partition(pair [2]*pending) {
 	theirs, ours := &pair[Theirs].m, &pair[Ours].m
 	switch {
 	case !x.opt.Partitions || theirs.Partition == ours.Partition:
@@ -47,7 +47,7 @@ func (x *Matcher) partition(pair [2]*held) {
 }
 
 // bytesOf reports when two texts differ; null is not empty.
-func (x *Matcher) bytesOf(pair [2]*held, d Difference, theirs, ours []byte) {
+func (x *Matcher) bytesOf(pair [2]*pending, d Difference, theirs, ours []byte) {
 	if (theirs == nil) == (ours == nil) && bytes.Equal(theirs, ours) {
 		return
 	}
@@ -55,7 +55,7 @@ func (x *Matcher) bytesOf(pair [2]*held, d Difference, theirs, ours []byte) {
 	x.bytesAt(pair, d, theirs, ours, [2]int{at, at})
 }
 
-func (x *Matcher) bytesAt(pair [2]*held, d Difference, theirs, ours []byte, at [2]int) {
+func (x *Matcher) bytesAt(pair [2]*pending, d Difference, theirs, ours []byte, at [2]int) {
 	d.Byte = at[Theirs]
 	d.Lengths = &[2]int{length(theirs), length(ours)}
 	if x.opt.Excerpts {
@@ -83,7 +83,7 @@ func common(a, b []byte) int {
 	return n
 }
 
-func (x *Matcher) value(pair [2]*held) {
+func (x *Matcher) value(pair [2]*pending) {
 	theirs, ours := pair[Theirs].m.Value, pair[Ours].m.Value
 	if x.opt.Strict || theirs == nil || ours == nil || bytes.Equal(theirs, ours) {
 		x.bytesOf(pair, Difference{Kind: KindValue}, theirs, ours)
@@ -102,7 +102,7 @@ func (x *Matcher) value(pair [2]*held) {
 	}
 }
 
-func (x *Matcher) headers(pair [2]*held) {
+func (x *Matcher) headers(pair [2]*pending) {
 	var lists [2][]Header
 	context, ignored := false, false
 	for side := range pair {
@@ -133,7 +133,7 @@ func one(yes bool) int64 {
 }
 
 // named compares headers or properties by name; the second of a name is compared with the second.
-func (x *Matcher) named(pair [2]*held, kind Kind, theirs, ours []Header) {
+func (x *Matcher) named(pair [2]*pending, kind Kind, theirs, ours []Header) {
 	taken := make([]bool, len(ours))
 	for _, t := range theirs {
 		i := slices.IndexFunc(ours, func(o Header) bool { return o.Name == t.Name })
@@ -165,7 +165,7 @@ func (x *Matcher) named(pair [2]*held, kind Kind, theirs, ours []Header) {
 }
 
 // headerOrder compares the order of the names that both have.
-func (x *Matcher) headerOrder(pair [2]*held, lists [2][]Header) {
+func (x *Matcher) headerOrder(pair [2]*pending, lists [2][]Header) {
 	var names [2][]string
 	for side := range lists {
 		for _, h := range lists[side] {

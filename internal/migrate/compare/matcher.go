@@ -4,7 +4,7 @@ package compare
 
 import "container/list"
 
-// New makes a matcher; report is told every difference as it is found.
+// New makes a matcher; report is called with each difference as it is found.
 func New(opt Options, report func(Difference)) *Matcher {
 	x := &Matcher{opt: opt, report: report, seen: newSeen(max(opt.Remember, 1)), orders: orders{}}
 	x.Counts.Differences = map[Kind]int64{}
@@ -27,7 +27,7 @@ func (x *Matcher) Add(side Side, m Message) {
 		x.Duplicates[side]++
 		return
 	}
-	now := &held{id: id, m: m, number: x.number[side], group: x.group(&m)}
+	now := &pending{id: id, m: m, number: x.number[side], group: x.group(&m)}
 	if e := x.waiting[side.other()][id]; e != nil {
 		x.seen.add(id)
 		x.pair(side, now, x.take(side.other(), e))
@@ -52,8 +52,8 @@ func (x *Matcher) noID(side Side, m *Message) {
 }
 
 // take ends the wait of a message; its place in orders is the caller's.
-func (x *Matcher) take(side Side, e *list.Element) *held {
-	h := x.queue[side].Remove(e).(*held)
+func (x *Matcher) take(side Side, e *list.Element) *pending {
+	h := x.queue[side].Remove(e).(*pending)
 	delete(x.waiting[side], h.id)
 	x.bytes[side] -= h.m.size()
 	return h
@@ -62,18 +62,18 @@ func (x *Matcher) take(side Side, e *list.Element) *held {
 func (x *Matcher) group(m *Message) group {
 	if x.opt.KeyHeader != "" {
 		h, _ := m.header(x.opt.KeyHeader)
-		return group{unit: m.ExchangeOrTopic, key: string(h.Value), unordered: h.Value == nil}
+		return group{exchange: m.ExchangeOrTopic, key: string(h.Value), unordered: h.Value == nil}
 	}
 	if x.opt.Kafka {
-		return group{unit: m.ExchangeOrTopic, key: string(m.Key), unordered: m.Key == nil}
+		return group{exchange: m.ExchangeOrTopic, key: string(m.Key), unordered: m.Key == nil}
 	}
-	return group{unit: m.ExchangeOrTopic, key: m.RoutingKey}
+	return group{exchange: m.ExchangeOrTopic, key: m.RoutingKey}
 }
 
 // pair compares a message that has just come with the one of the other side that has waited.
-func (x *Matcher) pair(side Side, now, waited *held) {
+func (x *Matcher) pair(side Side, now, waited *pending) {
 	x.Compared++
-	pair := [2]*held{}
+	pair := [2]*pending{}
 	pair[side], pair[side.other()] = now, waited
 	differs := x.compare(pair)
 	if now.group != waited.group {
@@ -88,9 +88,9 @@ func (x *Matcher) pair(side Side, now, waited *held) {
 	}
 }
 
-// Held is how many messages of a side wait for their counterparts, and about how many bytes they
+// Waiting is how many messages of a side wait for their counterparts, and about how many bytes they
 // take.
-func (x *Matcher) Held(side Side) (n int, bytes int64) { return x.queue[side].Len(), x.bytes[side] }
+func (x *Matcher) Waiting(side Side) (n int, bytes int64) { return x.queue[side].Len(), x.bytes[side] }
 
 // GiveUp takes the oldest message of a side that waits for one without a counterpart.
 func (x *Matcher) GiveUp(side Side) {
@@ -127,7 +127,7 @@ func (x *Matcher) Finish(cut bool) {
 	}
 }
 
-func (x *Matcher) alone(side Side, h *held) {
+func (x *Matcher) alone(side Side, h *pending) {
 	d := Difference{Kind: KindMissing, ID: h.id, Only: side.String(), Byte: -1}
 	d.Where[side] = h.m.Where
 	x.found(d)

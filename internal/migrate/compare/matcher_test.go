@@ -34,7 +34,7 @@ func compared(opt Options, theirs, ours []Message) (words []string, m *Matcher) 
 	return words, m
 }
 
-// Every kind of difference is found, said in its words, and counted once; equal events have none.
+// Every kind of difference is found, named, and counted once; equal events have none.
 func TestDifferences(t *testing.T) {
 	change := func(do func(*Message)) Message {
 		m := event("1", "k", `{"a": 1}`, header("type", "created"), header("tenant", "x"))
@@ -229,13 +229,13 @@ func TestHeldIsBounded(t *testing.T) {
 	for i := range 5 {
 		m.Add(Theirs, event(fmt.Sprint(i), fmt.Sprint("k", i), strings.Repeat("x", 1<<20)))
 	}
-	if n, bytes := m.Held(Theirs); n != 5 || bytes < 5<<20 || bytes > 6<<20 {
+	if n, bytes := m.Waiting(Theirs); n != 5 || bytes < 5<<20 || bytes > 6<<20 {
 		t.Errorf("%d held, %d bytes", n, bytes)
 	}
 	for range 6 {
 		m.GiveUp(Theirs)
 	}
-	if n, bytes := m.Held(Theirs); n != 0 || bytes != 0 || len(m.orders) != 0 || len(m.waiting[Theirs]) != 0 {
+	if n, bytes := m.Waiting(Theirs); n != 0 || bytes != 0 || len(m.orders) != 0 || len(m.waiting[Theirs]) != 0 {
 		t.Errorf("%d held, %d bytes, %d ordering groups", n, bytes, len(m.orders))
 	}
 	if len(words) != 5 || words[0] != "0 only in theirs" || m.GivenUp != [2]int64{5, 0} {
@@ -250,7 +250,7 @@ func TestHeldIsBounded(t *testing.T) {
 	}
 	m.Add(Theirs, event("n9", "k", ""))
 	m.Add(Theirs, event("n0", "k", ""))
-	if n, _ := m.Held(Theirs); n != 1 || m.Duplicates != [2]int64{1, 0} {
+	if n, _ := m.Waiting(Theirs); n != 1 || m.Duplicates != [2]int64{1, 0} {
 		t.Errorf("the last id is not known again, or one that was forgotten is: %+v", m.Counts)
 	}
 }

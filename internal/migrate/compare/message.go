@@ -2,8 +2,8 @@
 // cdc-relay's, of one outbox. It pairs messages by the event's id, in whatever order the two
 // arrive, and names every difference.
 //
-// It is pure: no I/O, no clock, no goroutine. What it holds is bounded by the caller, who asks Held
-// and calls GiveUp.
+// It is pure: no I/O, no clock, no goroutine. What it holds is bounded by the caller, who asks
+// Waiting and calls GiveUp.
 package compare
 
 import (

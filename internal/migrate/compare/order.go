@@ -2,9 +2,9 @@
 
 package compare
 
-// ordering group is what is compared in order: a key within a topic or exchange.
+// group is an ordering group, which is compared in order: a key within a topic or exchange.
 type group struct {
-	unit      int
+	exchange  int // or topic
 	key       string
 	unordered bool // it has no key: its events are spread over partitions
 }
@@ -30,7 +30,7 @@ func (o orders) wait(c group) {
 	p.waiting++
 }
 
-// gone is told that an event will not be paired.
+// gone takes out an event that will not be paired.
 func (o orders) gone(c group) {
 	p := o[c]
 	if p.waiting--; p.waiting == 0 {
@@ -38,9 +38,9 @@ func (o orders) gone(c group) {
 	}
 }
 
-// pair is told of a pair by the numbers of its messages on both sides; the one that waited has
-// left. When a pair of before stands the other way round, it gives that one's id and the side on
-// which this event comes first.
+// pair takes a pair by the numbers of its messages on both sides; the one that waited has left.
+// When an earlier pair stands the other way round, it returns that one's id and the side on which
+// this event comes first.
 func (o orders) pair(c group, id string, at [2]int64) (before string, first Side, swapped bool) {
 	p := o[c]
 	if p == nil {

@@ -28,8 +28,8 @@ type Matcher struct {
 	report  func(Difference)
 	ends    bool
 	number  [2]int64
-	waiting [2]map[string]*list.Element // of *held
-	queue   [2]list.List                // of *held, the oldest first
+	waiting [2]map[string]*list.Element // of *pending
+	queue   [2]list.List                // of *pending, the oldest first
 	bytes   [2]int64
 	seen    *seen
 	orders  orders
@@ -58,8 +58,8 @@ type LeftOut struct {
 	Ignored        int64 `json:"ignored_headers"`        // by Options.Ignore
 }
 
-// held is a message that waits for its counterpart.
-type held struct {
+// pending is a message that waits for its counterpart.
+type pending struct {
 	id     string
 	m      Message
 	number int64
@@ -73,7 +73,7 @@ func (x *Matcher) found(d Difference) {
 }
 
 // differ is found for a pair.
-func (x *Matcher) differ(pair [2]*held, d Difference) {
+func (x *Matcher) differ(pair [2]*pending, d Difference) {
 	d.ID = pair[Theirs].id
 	d.Where = [2]string{pair[Theirs].m.Where, pair[Ours].m.Where}
 	x.found(d)

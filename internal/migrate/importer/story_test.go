@@ -149,7 +149,7 @@ func yamlLines(t *testing.T, r *Result) []string {
 	return lines
 }
 
-// what the variables of the cases stand for where it cannot be any text.
+// environment is what the variables of the cases stand for where it cannot be any text.
 var environment = map[string]string{"RABBITMQ_URI": "amqp://mq", "MQ_PORT": "5673", "ACK": "5000", "QUEUE": "5"}
 
 var (

@@ -56,7 +56,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// down is a database that answers nothing: what reaches it has passed the guard.
+// down is a database that does not answer: a request that reaches it has passed the guard.
 type down struct{ dlq.Querier }
 
 var errDown = errors.New("no database here")
@@ -131,8 +131,8 @@ func TestWhoMayChangeSomething(t *testing.T) {
 			}
 		}
 	}
-	// A page of another site changes nothing where no token is needed, and one whose name was made
-	// to lead here reads nothing either.
+	// Without a token a page of another site can change nothing, and a site whose name resolves to
+	// this host can read nothing either.
 	const path = "/api/v1/dead-letters/1/discard"
 	port := strings.TrimPrefix(open, "http://127.0.0.1")
 	for want, headers := range map[int][]string{
@@ -156,7 +156,7 @@ func TestWhoMayChangeSomething(t *testing.T) {
 	}
 }
 
-// What is wrong with a request is said by a problem of its own, before the database is asked.
+// A wrong request is answered with a problem of its own, before the database is queried.
 func TestRequestsThatAreNotUnderstood(t *testing.T) {
 	base := serve(t, func(c *Config) {
 		c.API.Operators = dlq.New(down{}, "s")

@@ -18,7 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 )
 
-// However many ask, one check runs at a time, and those who waited are given what it has found.
+// One check runs at a time; callers that waited get its findings.
 func TestChecksAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running, most, ran atomic.Int32
@@ -56,8 +56,8 @@ func TestChecksAreShared(t *testing.T) {
 	})
 }
 
-// An answer is good for ten seconds; a check that fails is told to each, and not kept; one that
-// hangs is bounded, and who waits for its turn in vain is told so.
+// An answer is shared for ten seconds. A check that fails is reported to each caller and not kept.
+// One that hangs is bounded, and a caller that waits too long for its turn gets an error.
 func TestChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ran, fails := 0, false
@@ -115,8 +115,8 @@ func TestChecksAreBounded(t *testing.T) {
 	})
 }
 
-// Whoever waits for the turn and then for the check still gets an answer, if nobody else answers
-// either.
+// A caller that waits for its turn and then for the check still gets an answer within the bound of
+// the server.
 func TestACheckEndsBeforeItsAnswerIsCut(t *testing.T) {
 	const closing = 3 * time.Second // of the stream and the pool that it has opened
 	s, err := New(Config{Listen: "127.0.0.1:0", Metrics: metrics.New("", "", ""), Log: zap.NewNop()})

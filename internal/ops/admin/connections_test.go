@@ -47,9 +47,9 @@ func fetch(t *testing.T, url string) (body string) {
 	return string(content)
 }
 
-// A thousand connections of which nothing comes, half of them after a first request, and more slow
-// clients than there is room for, which send a byte now and then: health and metrics answer beside
-// them, and only so many stay open.
+// With a thousand idle connections, half of them after a first request, and more slow clients than
+// there is room for, health and metrics still answer, and the number of open connections is
+// bounded.
 func TestIdleConnectionsAndSlowClients(t *testing.T) {
 	base := serve(t, func(*Config) {})
 	all := make([]net.Conn, 1000)
@@ -84,7 +84,7 @@ func TestIdleConnectionsAndSlowClients(t *testing.T) {
 			t.Fatalf("after %d bytes /metrics answers %s", i, body)
 		}
 	}
-	// Those that were closed are told from the others by their end, once it has come.
+	// Those that were closed are recognized by their end, once it has come.
 	left := slices.Concat(all, slow)
 	await.Until(t, fmt.Sprintf("at most %d open connections", maxConnections), func() bool {
 		left = slices.DeleteFunc(left, func(conn net.Conn) bool { return ended(t, conn) })
@@ -102,8 +102,7 @@ func ended(t *testing.T, conn net.Conn) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// A header that does not come to its end is waited for some seconds, however steadily its bytes
-// come.
+// A header that never ends is cut off after some seconds, however steadily its bytes arrive.
 func TestSlowHeaderIsCut(t *testing.T) {
 	base := serve(t, func(*Config) {})
 	conn := dial(t, base)
@@ -127,8 +126,8 @@ func TestSlowHeaderIsCut(t *testing.T) {
 	}
 }
 
-// Who waits the longest makes room; who is being answered does not, unless nobody waits.
-func TestRoomForANewConnection(t *testing.T) {
+// The connection that has waited the longest makes room. One that is being answered does not.
+func TestRoomForNewConnection(t *testing.T) {
 	c := newConnections(3)
 	var closed []string
 	conn := func(name string) *closing { return &closing{name: name, closed: &closed} }
@@ -167,7 +166,7 @@ func TestRoomForANewConnection(t *testing.T) {
 	}
 }
 
-// closing is a connection that notes its end.
+// closing is a connection that records its end.
 type closing struct {
 	net.Conn
 	name   string

@@ -38,7 +38,7 @@ type filterInput struct {
 	To          *time.Time `json:"to"`
 }
 
-func (c *filterInput) filter(ctx context.Context, desk *dlq.Admin) (dlq.Filter, error) {
+func (c *filterInput) filter(ctx context.Context, admin *dlq.Admin) (dlq.Filter, error) {
 	f := dlq.Filter{ID: c.ID, Key: c.Key, Aggregate: c.Aggregate, Type: c.Type}
 	for _, text := range []struct {
 		name  string
@@ -65,7 +65,7 @@ func (c *filterInput) filter(ctx context.Context, desk *dlq.Admin) (dlq.Filter, 
 	if c.Key != nil || c.Aggregate != nil {
 		return f, &badRequest{"key_of is set together with key or aggregate; keep one of the two"}
 	}
-	return f, desk.SameKey(ctx, *c.KeyOf, &f)
+	return f, admin.SameKey(ctx, *c.KeyOf, &f)
 }
 
 // query is a list's.

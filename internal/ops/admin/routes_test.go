@@ -54,8 +54,8 @@ func operations(t *testing.T) (all []operation) {
 	return all
 }
 
-// Every route of the document, and so every route (TestOpenAPI), asks for a token, but for health
-// and metrics; to change something it asks for admin.token.
+// Every route of the document, and so every route (TestOpenAPI), needs a token, except health and
+// metrics; changes need admin.token.
 func TestEveryRouteAsksForItsToken(t *testing.T) {
 	with := func(token, read TokenReader) string {
 		return serve(t, func(c *Config) { c.Token, c.ReadToken, c.API.Operators = token, read, dlq.New(down{}, "s") })
@@ -111,7 +111,7 @@ func TestEveryRouteAsksForItsToken(t *testing.T) {
 	}
 }
 
-// A method that a route has not, another's or none at all, opens nothing.
+// A method that a route does not have needs a token, too: its answer says nothing without one.
 func TestOtherMethodsAskForATokenToo(t *testing.T) {
 	base := serve(t, func(c *Config) { c.Token, c.ReadToken = fixed("operate"), fixed("read") })
 	served := map[string]map[string]bool{}

@@ -54,7 +54,7 @@ func TestStatusNames(t *testing.T) {
 }
 
 func TestSlotsOfTheAPI(t *testing.T) {
-	snapshot := opstest.Beside()
+	snapshot := opstest.BusyWithOtherSlots()
 	now := time.Now()
 	snapshot.OldestUnsettled, snapshot.Slot.Checked = now.Add(-time.Hour), now
 	for i := range snapshot.OtherSlots[:2] {

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
 )
 
-// openMetrics are the exemplars that a scraper is given that asks for them, in the order of their
+// openMetrics returns the exemplars that an OpenMetrics scraper receives, in the order of their
 // buckets.
 func openMetrics(t *testing.T, m *Metrics) (exemplars []string) {
 	t.Helper()

@@ -35,14 +35,14 @@ var (
 	waitingKeys    = describe("outbox_waiting_keys", "Keys, each for one exchange or topic, whose later events wait behind a deferred one.")
 	deferred       = describe("outbox_deferred_events", "Events in the retry table; absent before it was counted.")
 	deferredOldest = describe("outbox_deferred_oldest_age_seconds", "Age of the commit of the oldest deferred event; 0 when there is none.")
-	refusedRows    = describe("outbox_refused_rows", "Events that are to be deferred and whose row the database refuses: they hold back their key and keep WAL.")
+	refusedRows    = describe("outbox_refused_rows", "Events that are to be deferred and whose row the database refuses: they block their key and keep WAL.")
 	dead           = describe("outbox_dead_letters", "Dead letters that are open; absent before they were counted.")
 	deadOldest     = describe("outbox_dead_letters_oldest_age_seconds", "Time since the oldest open dead letter died; 0 when there is none.")
 
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
-	leader   = describe("outbox_leader", "1 while this relay holds the slot.")
-	standby  = describe("outbox_standby", "1 while another relay holds the slot and this one waits to take over.")
-	stopped  = describe("outbox_stopped", "1 when the relay has stopped for this reason and stays up to say so.", "reason")
+	leader   = describe("outbox_leader", "1 while this relay leads, that is, reads the slot.")
+	standby  = describe("outbox_standby", "1 while another relay leads and this one waits to replace it.")
+	stopped  = describe("outbox_stopped", "1 when the relay has stopped for this reason and stays up to report it.", "reason")
 
 	tableBytes = describe("outbox_table_bytes", "Size of the outbox tables on disk, with their indexes and partitions; absent before it was asked for.")
 )

@@ -74,7 +74,7 @@ func New(version, commit, goVersion string) *Metrics {
 	m.registry.MustRegister(m.latency.Histogram)
 	m.publishedBytes = m.counter("outbox_published_bytes_total", "Payload bytes of confirmed events.")
 	m.channelOpens = m.counter("outbox_sink_channel_opens_total", "Channels opened to the broker.")
-	m.sinkReconnects = m.counter("outbox_sink_reconnects_total", "Connections to the broker made again after one was lost.")
+	m.sinkReconnects = m.counter("outbox_sink_reconnects_total", "Connections to the broker that replaced a lost one.")
 	m.streamReconnects = m.counter("outbox_stream_reconnects_total", "Replication sessions started after the first one.")
 	m.exhausted = m.counter("outbox_retry_exhaustions_total", "Events that became dead letters because their attempts were spent.")
 	m.mirrored = m.counter("outbox_dlq_mirrored_total", "Dead letters whose copy the broker confirmed.")
@@ -160,8 +160,8 @@ func (m *Metrics) Unavailable(_, unknown int, _ error) { m.Failed(unknown) }
 // Failed counts attempts of which no row is written; relay.Hooks.Failed and retry.Hooks.Failed.
 func (m *Metrics) Failed(attempts int) { m.failed.Add(uint64(attempts)) }
 
-// Deferred counts rows that were committed in the retry table, new ones and such as say of a new
-// refusal; retry.Hooks.Deferred.
+// Deferred counts rows that were committed in the retry table, new ones and those updated after a
+// new refusal; retry.Hooks.Deferred.
 func (m *Metrics) Deferred(rows int) {
 	m.deferred.Add(uint64(rows))
 	m.deferRate.add(time.Now(), uint64(rows))
@@ -185,7 +185,7 @@ func (m *Metrics) Mirrored(deadLetters int) { m.mirrored.Add(float64(deadLetters
 // MirrorFailed counts copies of dead letters that the broker refused; dlq.MirrorConfig.Failed.
 func (m *Metrics) MirrorFailed(deadLetters int) { m.mirrorFailed.Add(float64(deadLetters)) }
 
-// Skipped counts a message of the stream that is not ours; replication.Hooks.Skipped. The reasons
+// Skipped counts a message of the stream that is not ours; source.Hooks.Skipped. The reasons
 // are a closed list.
 func (m *Metrics) Skipped(reason string) { m.skipped.inc(labels{reason}) }
 
@@ -211,7 +211,7 @@ func (m *Metrics) SinkConnected(again bool) {
 	}
 }
 
-// StreamReconnected counts a replication session after the first; replication.Hooks.Reconnect.
+// StreamReconnected counts a replication session after the first; source.Hooks.Reconnect.
 func (m *Metrics) StreamReconnected() { m.streamReconnects.Inc() }
 
 // Rates are the mean of the last ten whole seconds.

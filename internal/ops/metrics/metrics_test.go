@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// scrape gives the lines of /metrics that are ours, without comments.
+// scrape returns our lines of /metrics, without comments.
 func scrape(t *testing.T, m *Metrics) []string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -140,7 +140,7 @@ func TestMetricNames(t *testing.T) {
 	mustLack(t, scrape(t, m), "outbox_stopped")
 }
 
-// Nothing is known yet: no number is invented.
+// A metric whose value is not known yet is absent.
 func TestMetricsBeforeAnythingHappened(t *testing.T) {
 	m := watched(ops.Snapshot{Phase: ops.Starting, Slot: ops.Slot{Name: "s"}})
 	lines := scrape(t, m)
@@ -156,7 +156,7 @@ func TestMetricsBeforeAnythingHappened(t *testing.T) {
 	mustLack(t, lines, ofTheLeader...)
 }
 
-// ofTheLeader begin the names of what only the leader tells.
+// ofTheLeader are prefixes of the metrics that only the leader reports.
 var ofTheLeader = []string{
 	"outbox_backlog", "outbox_in_flight_", "outbox_oldest_unsettled_", "outbox_destinations_paused", "outbox_waiting_keys",
 	"outbox_deferred_events", "outbox_deferred_oldest_", "outbox_refused_rows", "outbox_dead_letters",
@@ -190,7 +190,7 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 		mustHave(t, lines, `outbox_standby 1`, `outbox_leader 0`, `outbox_stream_up 0`)
 		mustLack(t, lines, "outbox_slot_lag_seconds")
 	})
-	// Whatever it has counted when it led: the one that leads now has counted that, too.
+	// What it counted while it led does not matter: the new leader has counted that, too.
 	for _, phase := range []ops.Phase{ops.Waiting, ops.Standby, ops.Stopped} {
 		t.Run(string(phase)+", and another relay leads", func(t *testing.T) {
 			s := opstest.Busy()
@@ -201,7 +201,7 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 			mustHave(t, lines, `outbox_slot_active{slot="cdc_relay"} 1`)
 		})
 	}
-	t.Run("PostgreSQL is away: what it said is told for a minute, and the time goes on", func(t *testing.T) {
+	t.Run("PostgreSQL is away: its last answer is reported for a minute, and the lag grows", func(t *testing.T) {
 		s := opstest.Busy()
 		s.Phase, s.OldestUnsettled, s.Since = ops.Waiting, time.Time{}, opstest.Noon.Add(-90*time.Second)
 		s.Slot.Checked = opstest.Noon.Add(-time.Minute)
@@ -232,7 +232,7 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 func TestLabelsAreClosed(t *testing.T) {
 	m := watched(opstest.Busy())
 	m.Confirmed(0, []*event.Event{{ID: []byte("secret-id"), Key: []byte("secret-key"), Payload: []byte("secret-payload")}}, opstest.Noon)
-	m.Rejected(&event.Event{ID: []byte("secret-id")}, &sink.Fault{Destination: "secret-destination", Words: "secret-words"}, 1)
+	m.Rejected(&event.Event{ID: []byte("secret-id")}, &sink.Fault{Destination: "secret-destination", Text: "secret-words"}, 1)
 	for _, line := range scrape(t, m) {
 		if strings.Contains(line, "secret") {
 			t.Error(line)
@@ -310,8 +310,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// What the events cost that the broker confirms: with no trace, with traces that are not sampled,
-// and with sampled ones, of which one a second is an exemplar.
+// The cost of a confirmed event: without a trace, with a trace that is not sampled, and with a
+// sampled one, of which one a second is an exemplar.
 func BenchmarkConfirmed(b *testing.B) {
 	for name, traceparent := range map[string]string{
 		"no trace": "", "not sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",

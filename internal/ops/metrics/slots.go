@@ -11,7 +11,7 @@ import (
 var (
 	slotLag       = describe("outbox_slot_lag_bytes", "WAL between the slot's confirmed position and the server's.", "slot")
 	slotRetained  = describe("outbox_slot_retained_bytes", "WAL that the server keeps for the slot.", "slot")
-	slotLagTime   = describe("outbox_slot_lag_seconds", "Of the relay's own slot, the age of the oldest commit that is not settled (while there is no stream, the time since it ended; absent while another relay holds the slot). Of another's, the time since WAL was seen that it has not confirmed.", "slot")
+	slotLagTime   = describe("outbox_slot_lag_seconds", "Of the relay's own slot, the age of the oldest commit that is not settled (while there is no stream, the time since it ended; absent while another relay leads). Of another's, the time since WAL was seen that it has not confirmed.", "slot")
 	slotSafe      = describe("outbox_slot_safe_wal_bytes", "WAL that can still be written before the slot may be lost; absent when it is unlimited.", "slot")
 	slotOwn       = describe("outbox_slot_own", "1 for the relay's own slot, 0 for the others of the server.", "slot")
 	slotActive    = describe("outbox_slot_active", "1 while a process reads the slot.", "slot")

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMetricsOfAllSlots(t *testing.T) {
-	lines := scrape(t, watched(opstest.Beside()))
+	lines := scrape(t, watched(opstest.BusyWithOtherSlots()))
 	mustHave(t, lines,
 		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
 		`outbox_slot_lag_seconds{slot="debezium"} 90`,

@@ -27,8 +27,9 @@ func Busy() ops.Snapshot {
 	}
 }
 
-// Beside is Busy with two slots of other programs, and a third that was not read lately.
-func Beside() ops.Snapshot {
+// BusyWithOtherSlots is Busy with two slots of other programs, and a third that was not read
+// lately.
+func BusyWithOtherSlots() ops.Snapshot {
 	s := Busy()
 	s.OtherSlots = []ops.Slot{
 		{Name: "debezium", Checked: Noon, ConfirmedFlush: 0x1400, Restart: 0x400, Current: 0x1800, WALStatus: "extended", Database: "shop", Plugin: "pgoutput", BehindSince: Noon.Add(-90 * time.Second)},

@@ -1,5 +1,4 @@
-// Package check asks for the preconditions of the source side, and names the fix of each that
-// fails.
+// Package check tests the preconditions of the source side, and names a fix for each that fails.
 package check
 
 import (
@@ -12,8 +11,8 @@ import (
 	"time"
 )
 
-// Run asks for every precondition of the source side and changes nothing. Each question is
-// bounded; one that cannot be asked is a finding, and the others go on, unless PostgreSQL is not
+// Run tests every precondition of the source side and changes nothing. Each test has a time limit.
+// One that cannot be made is a finding, and the others continue, unless PostgreSQL cannot be
 // reached at all.
 func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 	if err := c.Validate(); err != nil {
@@ -38,7 +37,7 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 	return k.list, nil
 }
 
-// questionBound is how long one of Check's questions may take.
+// questionBound is how long one test may take.
 const questionBound = 10 * time.Second
 
 func (k *checker) reached(ctx context.Context) bool {
@@ -58,7 +57,7 @@ func (k *checker) syncStandby(ctx context.Context) {
 func (k *checker) objects(ctx context.Context) {
 	version, err := schema.Version(ctx, k.pool)
 	if err == nil && version == 0 {
-		k.missing("schema", "cdc_relay is not there yet")
+		k.missing("schema", "cdc_relay does not exist yet")
 	} else {
 		if err == nil {
 			err = schema.CheckRights(ctx, k.pool)

@@ -1,4 +1,4 @@
-// The lines that Check has, and how they are made.
+// The findings of a check, and how they are added.
 
 package check
 
@@ -57,9 +57,8 @@ func (k *checker) fail(name, detail, fix string) {
 	k.list = append(k.list, Finding{Name: name, Level: LevelFail, Detail: detail, Fix: fix})
 }
 
-// unasked is the finding of a question whose answer is good to know, and that failed. It reports
-// whether it did.
-func (k *checker) unasked(name string, err error) bool {
+// cannotAsk adds a warning if an optional test failed to run, and reports whether it did.
+func (k *checker) cannotAsk(name string, err error) bool {
 	if err == nil {
 		return false
 	}
@@ -67,7 +66,7 @@ func (k *checker) unasked(name string, err error) bool {
 	if source.SQLState(err) == "42501" {
 		fix = "GRANT pg_monitor TO " + k.roleName()
 	}
-	k.warn(name, "could not be asked: "+source.OneLine(err).Error(), fix)
+	k.warn(name, "cannot be checked: "+source.OneLine(err).Error(), fix)
 	return true
 }
 

@@ -1,4 +1,4 @@
-// What tells that a connection pooler is between the relay and PostgreSQL.
+// Detects a connection pooler between the relay and PostgreSQL.
 
 package check
 
@@ -13,8 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// keptBack are the settings that the relay has sent with the connection, and that are not in force.
-func keptBack(ctx context.Context, q source.Querier, c *source.Config) ([]string, error) {
+// droppedSettings returns the settings that the relay sent with the connection and that are not in
+// effect.
+func droppedSettings(ctx context.Context, q source.Querier, c *source.Config) ([]string, error) {
 	sent := source.Settings(c.ApplicationName())
 	rows, err := q.Query(ctx, `SELECT n, coalesce(current_setting(n, true), '') FROM unnest($1::text[]) n`, slices.Sorted(maps.Keys(sent)))
 	if err != nil {
@@ -31,9 +32,8 @@ func keptBack(ctx context.Context, q source.Querier, c *source.Config) ([]string
 	return lost, err
 }
 
-// direct finds a connection pooler in between: it may keep back the settings that the relay sends,
-// and the number of the backend that it tells its clients is its own, and not that of the one that
-// answers.
+// direct detects a connection pooler: it may drop the settings that the relay sends, and it gives
+// its clients a backend pid of its own instead of the server's.
 func (k *checker) direct(ctx context.Context) {
 	const name = "connection pooler"
 	conn, err := k.pool.Acquire(ctx)
@@ -46,7 +46,7 @@ func (k *checker) direct(ctx context.Context) {
 	err = conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid)
 	var lost []string
 	if err == nil {
-		lost, err = keptBack(ctx, conn, k.c)
+		lost, err = droppedSettings(ctx, conn, k.c)
 	}
 	if err != nil {
 		k.add(name, "", err)
@@ -55,15 +55,15 @@ func (k *checker) direct(ctx context.Context) {
 	k.between(conn.Conn().PgConn().PID() == pid, lost)
 }
 
-// between judges what direct has found. The proxy of a hosting service hands on everything but the
-// number, and harms nothing.
+// between judges what direct has found. The proxy of a hosting service passes on everything but the
+// pid and is harmless.
 func (k *checker) between(samePID bool, lost []string) {
 	const name = "connection pooler"
 	switch {
 	case len(lost) > 0:
-		k.fail(name, "something between the relay and PostgreSQL, as PgBouncer is, keeps back settings of the relay's sessions: "+strings.Join(lost, ", "), source.FixPooler)
+		k.fail(name, "something between the relay and PostgreSQL, such as PgBouncer, drops settings of the relay's sessions: "+strings.Join(lost, ", "), source.FixPooler)
 	case !samePID:
-		k.warn(name, "something between the relay and PostgreSQL answers for it. A proxy that gives each connection a session of its own does no harm; a pooler that hands sessions out does",
+		k.warn(name, "something between the relay and PostgreSQL answers for it. A proxy that gives each connection its own session is harmless; a pooler that shares sessions is not",
 			"if it is a pooler, "+source.FixPooler)
 	default:
 		k.add(name, "none in between", nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// retry table names rows that came with a copy of another database: they are not sent, and nobody
+// retryTable reports rows that came with a copy of another database: they are not sent, and nobody
 // should wait for them.
 func (k *checker) retryTable(ctx context.Context, systemID string) {
 	rows, err := k.pool.Query(ctx, `SELECT system_id || ' (' || count(*) FILTER (WHERE deferred) || ' deferred, ' || count(*) FILTER (WHERE NOT deferred) || ' dead letters)'
@@ -27,7 +27,7 @@ func (k *checker) retryTable(ctx context.Context, systemID string) {
 		k.add("deferred events", "all of this system", nil)
 	default:
 		k.warn("deferred events", "rows of another system are not sent: system "+strings.Join(foreign, ", system "),
-			"this database is a copy of theirs: if that is so, delete them: "+
+			"if this database is a copy of theirs, delete them: "+
 				fmt.Sprintf("DELETE FROM cdc_relay.retry WHERE slot = %s AND system_id <> %s", source.QuoteText(k.c.Slot), source.QuoteText(systemID)))
 	}
 }

@@ -1,4 +1,4 @@
-// What Check asks of the server itself.
+// Tests of the server itself.
 
 package check
 
@@ -20,21 +20,21 @@ func (k *checker) replication(ctx context.Context) {
 	k.add("replication connection", "this role may replicate", source.OrFatal(k.c, err))
 }
 
-// room looks for a free slot and a free sender. Ours are not counted: they may be there already.
+// room checks for a free slot and a free walsender. Ours are not counted: they may exist already.
 func (k *checker) room(ctx context.Context) {
 	var slots, maxSlots, senders, maxSenders int
 	err := k.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name <> $1), current_setting('max_replication_slots')::int,
 		(SELECT count(*) FROM pg_stat_replication WHERE application_name IS DISTINCT FROM $2), current_setting('max_wal_senders')::int`,
 		k.c.Slot, k.c.ApplicationName()).Scan(&slots, &maxSlots, &senders, &maxSenders)
 	if err != nil {
-		k.unasked("replication slots", err)
+		k.cannotAsk("replication slots", err)
 		return
 	}
 	if detail := fmt.Sprintf("%d of %d used by others", slots, maxSlots); slots < maxSlots {
 		k.add("replication slots", detail, nil)
 	} else {
-		k.fail("replication slots", detail+": there is none for the relay",
-			fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d, then restart the server; or drop one that nobody uses (SELECT slot_name, active FROM pg_replication_slots)", maxSlots+4))
+		k.fail("replication slots", detail+": none is left for the relay",
+			fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d, then restart the server; or drop an unused one (SELECT slot_name, active FROM pg_replication_slots)", maxSlots+4))
 	}
 	detail := fmt.Sprintf("%d of %d used by others", senders, maxSenders)
 	if senders+1 >= maxSenders {
@@ -53,7 +53,7 @@ func (k *checker) connections(ctx context.Context) {
 	err := k.pool.QueryRow(ctx, `SELECT (SELECT rolconnlimit FROM pg_roles WHERE rolname = session_user),
 		(SELECT datconnlimit FROM pg_database WHERE datname = current_database()), current_setting('max_connections')::int`).Scan(&role, &database, &all)
 	switch {
-	case k.unasked(name, err):
+	case k.cannotAsk(name, err):
 	case role >= 0 && role < need:
 		k.warn(name, fmt.Sprintf("this role may have %d, the relay uses up to %d", role, need), fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT -1", k.roleName()))
 	case database >= 0 && database < need:

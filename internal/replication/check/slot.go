@@ -1,4 +1,4 @@
-// What Check asks about publication and slot.
+// Tests of publication and slot.
 
 package check
 
@@ -22,7 +22,7 @@ func (k *checker) Slot(ctx context.Context, rec *slot.Record) {
 	var sent publication.State
 	there, err := publication.Exists(ctx, k.pool, k.c)
 	if err == nil && !there && view == nil && rec == nil {
-		k.missing("publication", k.c.Publication+" is not there yet")
+		k.missing("publication", k.c.Publication+" does not exist yet")
 	} else {
 		if err == nil {
 			sent, err = publication.Check(ctx, k.pool, k.c, rec.Remembered())
@@ -37,7 +37,7 @@ func (k *checker) Slot(ctx context.Context, rec *slot.Record) {
 	case rec != nil && rec.State == slot.StateTakeover:
 		k.add("slot", "", slot.TakeoverUnfinished(k.c, rec))
 	case view == nil && rec == nil:
-		k.missing("slot", k.c.Slot+" is not there yet")
+		k.missing("slot", k.c.Slot+" does not exist yet")
 		if readable {
 			k.rows(ctx)
 		}
@@ -54,7 +54,7 @@ func (k *checker) Slot(ctx context.Context, rec *slot.Record) {
 			}
 			source.CloseStream(conn)
 		}
-		// the next start takes it, whatever it was
+		// the next start uses it as it is
 		accepted := rec != nil && rec.State == slot.StateAdopt
 		if accepted {
 			rec = nil
@@ -83,8 +83,8 @@ func (k *checker) Slot(ctx context.Context, rec *slot.Record) {
 	}
 }
 
-// tookOver is about the slot whose place ours has taken: somebody may read it again, or nobody ever
-// will.
+// tookOver reports about the slot that ours replaced: a program may read it again, or it may be
+// left unused and retain WAL.
 func (k *checker) tookOver(ctx context.Context, rec *slot.Record) {
 	if rec == nil || rec.TookUntil == 0 {
 		return
@@ -92,16 +92,16 @@ func (k *checker) tookOver(ctx context.Context, rec *slot.Record) {
 	const name = "slot before"
 	old, err := slot.Read(ctx, k.pool, rec.TookFrom)
 	switch {
-	case k.unasked(name, err) || old == nil:
+	case k.cannotAsk(name, err) || old == nil:
 	case old.ActivePID != 0:
-		k.warn(name, fmt.Sprintf("slot %s, whose place %s has taken, is in use again by %s: what that sends the relay sends too", rec.TookFrom, k.c.Slot, old.HolderName()), "stop that program")
+		k.warn(name, fmt.Sprintf("slot %s, which %s replaced, is in use again by %s: the relay sends the same events", rec.TookFrom, k.c.Slot, old.HolderName()), "stop that program")
 	default:
-		k.warn(name, fmt.Sprintf("slot %s, whose place %s has taken, is still there and keeps WAL: the server has written %s since", rec.TookFrom, k.c.Slot, source.BytesText(uint64(old.Current)-uint64(old.Restart))),
+		k.warn(name, fmt.Sprintf("slot %s, which %s replaced, still exists and retains WAL: the server has written %s since", rec.TookFrom, k.c.Slot, source.BytesText(uint64(old.Current)-uint64(old.Restart))),
 			fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", source.QuoteText(rec.TookFrom)))
 	}
 }
 
-// rows says beforehand what the first start would ask.
+// rows makes the first start's check for existing rows in advance.
 func (k *checker) rows(ctx context.Context) {
 	for _, t := range k.c.Tables {
 		var some bool
@@ -131,9 +131,9 @@ func (k *checker) missing(name, detail string) {
 	k.fail(name, detail+" and source.create is false", fix)
 }
 
-// otherTables names what the publication sends next to the configured tables.
+// otherTables reports what the publication sends in addition to the configured tables.
 func (k *checker) otherTables(ctx context.Context, sent publication.State) {
-	b, err := sent.LookAtOthers(ctx, k.pool, k.c)
+	b, err := sent.ReadOthers(ctx, k.pool, k.c)
 	if err != nil {
 		k.add("other tables", "", err)
 		return

@@ -1,4 +1,4 @@
-// What Check asks about the outbox tables and messages.
+// Tests of the outbox tables and messages.
 
 package check
 
@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// messages says what nobody converts: tables' rows come in UTF-8, messages as they were emitted.
+// messages warns about encodings: rows of tables are sent in UTF-8, messages as they were emitted.
 func (k *checker) messages(ctx context.Context) {
 	if k.c.Messages.Prefix == "" {
 		return
@@ -44,15 +44,15 @@ func (k *checker) fitting(ctx context.Context, tables []decode.Table) string {
 		err := k.pool.QueryRow(ctx, `SELECT coalesce(string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum), '') FROM pg_attribute
 			WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2)`, t.OID, append(names, k.c.Columns...)).Scan(&columns)
 		if err != nil {
-			columns = "its columns could not be asked: " + source.OneLine(err).Error()
+			columns = "cannot read its columns: " + source.OneLine(err).Error()
 		}
 		texts[i] = fmt.Sprintf("%s (OID %d: %s)", t, t.OID, columns)
 	}
 	return strings.Join(texts, ", ")
 }
 
-// readable looks whether the tables can be read, without which no slot is created; later that is
-// for `events show` alone.
+// readable checks whether the tables can be read, without which no slot is created; later only
+// `events show` needs it.
 func (k *checker) readable(ctx context.Context, created bool) bool {
 	const name = "rights"
 	err := slot.CheckReadable(ctx, k.pool, k.c)

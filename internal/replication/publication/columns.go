@@ -15,9 +15,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// shape is what the catalogue says of the columns of a configured table, and of those that do not
-// come with its rows. An optional column that does not come would be missing from the messages
-// without a word.
+// shape is the columns of a configured table in the catalogue, and those that are not sent with its
+// rows. Without this check an optional column that is not sent would be missing from the messages
+// unnoticed.
 type shape struct {
 	oid     uint32          // of the table under the configured name; 0: there is none
 	columns []decode.Column // in order, without the generated ones that are not sent
@@ -95,11 +95,11 @@ func (s shape) checkListed(c *source.Config, t decode.Table, accept string) erro
 		return nil
 	}
 	return Stop(c, fmt.Sprintf("hides columns of table %s: its column list is without %s", t, strings.Join(missed, ", ")),
-		source.TakeAndPut(c, t)+accept)
+		source.ReaddTableSQL(c, t)+accept)
 }
 
-// checkTypes asks what the stream asks when the table comes by: a table of which every row would be
-// a dead letter is refused.
+// checkTypes makes the same check as the stream does at the table's first row: a table whose rows
+// would all become dead letters is refused.
 func (s shape) checkTypes(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) error {
 	if err := t.Check(s.columns, c.Columns); err != nil || t.Fits == nil {
 		return err
@@ -143,7 +143,7 @@ func tableMissing(c *source.Config, t decode.Table, firstStart bool) *event.Stop
 	stop := &event.Stop{
 		Code: event.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("table %s.%s does not exist", t.Schema, t.Name),
-		Fix:  "restore it, or name the table that took its place in source.tables" + source.AdoptHint(c),
+		Fix:  "restore it, or name the table that replaced it in source.tables" + source.AdoptHint(c),
 	}
 	if firstStart {
 		stop.Code, stop.Fix = event.ExitMapping, "create it (`cdc-relay init --outbox-table` does), or correct source.tables"

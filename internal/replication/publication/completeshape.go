@@ -1,5 +1,5 @@
-// What the catalogue knows of a table's columns and its Relation frame does not: NOT NULL,
-// defaults, what a domain stands for.
+// Completes a table's shape from the catalogue: NOT NULL, defaults, and the base types of domains,
+// which a Relation frame does not contain.
 
 package publication
 

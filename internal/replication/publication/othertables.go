@@ -1,4 +1,4 @@
-// What the publication sends next to the configured tables: for the log, and for check.
+// Finds what the publication sends in addition to the configured tables, for the log and for check.
 
 package publication
 
@@ -15,15 +15,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// others is what is not configured and may come all the same.
+// others is what is not configured but may be sent.
 type others struct {
-	Foreign []string // listed tables whose rows are passed over, as schema.name
-	// what the relay will end with at the first row, or message, of each of the others
+	Foreign []string // listed tables whose rows are skipped, as schema.name
+	// the Stop at the first row, or message, of each of the others
 	Stops []*event.Stop
 }
 
-// LookAtOthers asks for the listed tables, and for those that the slot has relayed and still gets.
-func (s State) LookAtOthers(ctx context.Context, q source.Querier, c *source.Config) (b others, err error) {
+// ReadOthers reads the listed tables, and those that the slot has relayed and still gets.
+func (s State) ReadOthers(ctx context.Context, q source.Querier, c *source.Config) (b others, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	rows, err := q.Query(ctx, `SELECT r.prrelid, n.nspname || '.' || c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
@@ -91,9 +91,9 @@ func (s State) configured(c *source.Config) []uint32 {
 	return oids
 }
 
-// SayForeign says once, when a slot is first used, whose rows are passed over.
-func (s State) SayForeign(ctx context.Context, q source.Querier, c *source.Config) {
-	b, err := s.LookAtOthers(ctx, q, c)
+// LogForeign logs once, when a slot is first used, whose rows are skipped.
+func (s State) LogForeign(ctx context.Context, q source.Querier, c *source.Config) {
+	b, err := s.ReadOthers(ctx, q, c)
 	if err == nil && len(b.Foreign) > 0 {
 		c.Log.Info("the publication lists other tables too: their rows are not relayed",
 			zap.String("tables", strings.Join(b.Foreign, ", ")), zap.String("publication", c.Publication), zap.String("slot", c.Slot))

@@ -1,4 +1,5 @@
-// Package publication is what the publication sends, and whether it still does.
+// Package publication creates the publication and checks that it sends what the relay needs, and
+// has done so without interruption.
 package publication
 
 import (
@@ -59,10 +60,11 @@ func Exists(ctx context.Context, q source.Querier, c *source.Config) (there bool
 	return there, nil
 }
 
-// Check compares the publication with what the relay needs: every table in it, all of
-// its rows, under its own name when it is partitioned, with inserts and the mapped columns; and
-// with what it was (nothing: the slot is new, or adopted as it is). It returns what it is. What is
-// missing is silently not sent, so this runs at the start of every session and while it lasts.
+// Check compares the publication with what the relay needs: every table in it, all of its rows,
+// under its own name when it is partitioned, with inserts and the mapped columns; and with its
+// previous state (none: the slot is new, or adopted as it is). It returns the current state.
+// PostgreSQL does not report what it does not send, so this runs at the start of every session and
+// while it lasts.
 func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -98,7 +100,7 @@ func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (
 		now.Tables[source.QuoteTable(t)] = p.Table
 	}
 	now.Foreign = was.Foreign
-	if was.Publication == 0 { // the slot's first use: what is listed beside ours belongs to others
+	if was.Publication == 0 { // the slot's first use: other listed tables belong to others
 		if now.Foreign, err = listedOthers(ctx, q, c, now); err != nil {
 			return now, err
 		}
@@ -121,17 +123,17 @@ func listedOthers(ctx context.Context, q source.Querier, c *source.Config, ours 
 	for _, t := range ours.Tables {
 		known = append(known, t.OID)
 	}
-	var beside []uint32
+	var listed []uint32
 	err := q.QueryRow(ctx, `SELECT array(SELECT r.prrelid FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-		WHERE p.pubname = $1 AND r.prrelid <> ALL (coalesce($2::oid[], '{}')) ORDER BY 1)`, c.Publication, known).Scan(&beside)
+		WHERE p.pubname = $1 AND r.prrelid <> ALL (coalesce($2::oid[], '{}')) ORDER BY 1)`, c.Publication, known).Scan(&listed)
 	if err != nil {
 		return nil, fmt.Errorf("read pg_publication_rel: %w", err)
 	}
-	return beside, nil
+	return listed, nil
 }
 
-// withLeaves adds the partitions of foreign tables, by whose OIDs their rows may come, also when
-// they are detached or dropped by then.
+// withLeaves adds the partitions of foreign tables, whose rows may come under the partitions' OIDs,
+// even if these are detached or dropped by then.
 func withLeaves(ctx context.Context, q source.Querier, foreign []uint32) ([]uint32, error) {
 	if len(foreign) == 0 {
 		return nil, nil

@@ -1,4 +1,4 @@
-// What the catalogue says of one configured table and its part in the publication.
+// Checks one configured table and its membership in the publication.
 
 package publication
 
@@ -12,11 +12,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// published is what the catalogue says of one configured table and its part in the publication.
+// published is one configured table and its membership in the publication, from the catalogue.
 type published struct {
-	// of the table under the configured name; when there is none, of the one with the OID we know
+	// of the table with the configured name; if there is none, of the one with the known OID
 	Table
-	known     uint32 // the OID we know
+	known     uint32 // the OID that is remembered
 	knownLeft bool   // a table of that OID exists, under whatever name
 	kind      string // pg_class.relkind
 	member    bool   // the publication sends it, for whatever reason
@@ -40,8 +40,8 @@ func readPublished(ctx context.Context, q source.Querier, c *source.Config, t de
 	for i, configured := range c.Tables {
 		names[i], oids[i] = configured.String(), configured.OID
 	}
-	// A view that took the place of a renamed table is no table; to_jsonb because PostgreSQL 14 has
-	// no row filters.
+	// A view that replaced a renamed table does not count; to_jsonb because PostgreSQL 14 has no
+	// row filters.
 	err := q.QueryRow(ctx, `SELECT c.oid, c.relkind::text, EXISTS (SELECT FROM pg_class k WHERE k.oid = $2),
 			p.pubname IS NOT NULL, coalesce(to_jsonb(p)->>'rowfilter', ''),
 			EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1 AND r.prrelid = c.oid),
@@ -91,7 +91,7 @@ func (p published) check(c *source.Config, t decode.Table, was State, viaRoot bo
 	}
 	if p.filter != "" {
 		return Stop(c, fmt.Sprintf("hides rows of table %s.%s: it has the row filter %s", t.Schema, t.Name, p.filter),
-			source.TakeAndPut(c, t)+accept)
+			source.ReaddTableSQL(c, t)+accept)
 	}
 	if err := p.shape.checkListed(c, t, accept); err != nil {
 		return err
@@ -112,20 +112,21 @@ func (p published) check(c *source.Config, t decode.Table, was State, viaRoot bo
 	return nil
 }
 
-// inherited: rows of a table that inherits from ours are in ours for whoever selects, but are sent
-// under the name of their own table, where they are nobody's.
+// inherited is the Stop for tables that inherit from ours: a SELECT from our table includes their
+// rows, but they are sent under their own table's name and would be skipped.
 func (p published) inherited(c *source.Config, t decode.Table) *event.Stop {
 	heirs := strings.Join(p.heirs, ", ")
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("table %s has tables that inherit from it (%s), whose rows are sent under their own names and would be skipped", t, heirs),
-		Fix: fmt.Sprintf("name them in source.tables too, with the publication sending them (ALTER PUBLICATION %s ADD TABLE ...), or end it: ALTER TABLE ... NO INHERIT %s; a partitioned table has no such trouble",
+		Fix: fmt.Sprintf("add them to source.tables and to the publication (ALTER PUBLICATION %s ADD TABLE ...), or end the inheritance: ALTER TABLE ... NO INHERIT %s; a partitioned table does not have this problem",
 			source.QuoteName(c.Publication), source.QuoteTable(t)),
 	}
 }
 
-// hidden: PostgreSQL refuses to publish a table that it does not log, but not one with such a
-// partition. Rows that go there are nowhere in the stream.
+// hidden is the Stop for unlogged or foreign partitions: PostgreSQL refuses to publish such a
+// table, but not a partitioned one that has it as a partition. Rows in such a partition are not in
+// the stream.
 func (p published) hidden(c *source.Config, t decode.Table) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "table",

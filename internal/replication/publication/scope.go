@@ -1,4 +1,4 @@
-// Why the publication sends a table that is not configured, and what the relay does about it.
+// Finds out why the publication sends a table that is not configured, and decides about its rows.
 
 package publication
 
@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// scope is why the publication sends a table, and what the slot has had to do with it.
+// scope is why the publication sends a table, and whether the slot has relayed it before.
 type scope struct {
 	Tree    []uint32 // the table and, if it is a partition, those it is part of
 	ignored bool     // one of them is foreign: it was there before us, or an operator ignores it
@@ -26,15 +26,15 @@ type scope struct {
 	LeftOID uint32
 }
 
-// Foreign reports whether the rows are nobody's word to us. A table that is in the stream though
-// the publication neither lists it nor has its schema was listed when the row was written, so it is
-// not foreign.
+// Foreign reports whether the rows may be skipped: nobody meant them to be relayed. A table that is
+// in the stream although the publication neither lists it nor has its schema was listed when the
+// row was written, so it is not foreign.
 func (s scope) Foreign() bool {
 	return s.ignored || s.root == nil && s.Left == "" && s.listed == "" && (s.all || s.schema)
 }
 
 // ScopeOf asks the catalogue for the scope of a table, which may have been dropped since its row
-// was written. One that is remembered as foreign by its own OID is not asked about.
+// was written. A table that is remembered as foreign by its own OID needs no query.
 func (s State) ScopeOf(ctx context.Context, q source.Querier, c *source.Config, oid uint32, name string) (scope, error) {
 	if slices.Contains(s.Foreign, oid) {
 		return scope{ignored: true}, nil
@@ -48,7 +48,7 @@ func (s State) ScopeOf(ctx context.Context, q source.Querier, c *source.Config, 
 				WHERE r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1) AND r.prrelid IN (SELECT oid FROM tree) ORDER BY c.oid LIMIT 1)
 		SELECT array(SELECT oid FROM tree), p.puballtables, coalesce((SELECT name FROM listed), ''), coalesce((SELECT oid FROM listed), 0)
 		FROM pg_publication p WHERE p.pubname = $1`, c.Publication, oid).Scan(&of.Tree, &of.all, &of.listed, &of.listOID)
-	if source.IsNoRows(err) { // the check of the publication says so
+	if source.IsNoRows(err) { // as the check of the publication reports, too
 		return of, Missing(c)
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func (s State) LeftOut(c *source.Config, name string, tree []uint32) (table stri
 	return "", 0
 }
 
-// unquoted is a name of quoteTable as the stream has it.
+// unquoted is a name of source.QuoteTable as the stream has it.
 func unquoted(table string) string {
 	schema, name, _ := strings.Cut(strings.Trim(table, `"`), `"."`)
 	return strings.ReplaceAll(schema, `""`, `"`) + "." + strings.ReplaceAll(name, `""`, `"`)
@@ -124,38 +124,40 @@ func (s scope) Stop(c *source.Config, name string, oid uint32) *event.Stop {
 			c.Publication, name, oid)
 	}
 	return leftOutStop(what+": the relay stops before its first row, which stays in the slot",
-		fmt.Sprintf("if its rows are events: add %s to source.tables (and to the publication, if it is there no more) and start the relay again (one that stands by with it takes over by itself); if they are not: %s",
+		fmt.Sprintf("if its rows are events: add %s to source.tables (and to the publication, if it was removed from it) and start the relay again (a standby with that configuration becomes the leader by itself); if they are not: %s",
 			name, IgnoreTableSQL(c, name, ignore)))
 }
 
 func PrefixLeftOut(c *source.Config, prefix string) *event.Stop {
 	return leftOutStop(fmt.Sprintf("slot %q has relayed messages with the prefix %q, which is no longer source.message_prefix: the relay stops before the next one, which stays in the slot",
 		c.Slot, prefix),
-		fmt.Sprintf("if they are events: state source.message_prefix: %s and start the relay again (one that stands by with it takes over by itself); if they are not: %s",
+		fmt.Sprintf("if they are events: set source.message_prefix: %s and start the relay again (a standby with that configuration becomes the leader by itself); if they are not: %s",
 			prefix, ignorePrefixSQL(c, prefix)))
 }
 
-// leftOutStop has a reason of its own: nothing is missing, and what was read is delivered before
-// the slot is let go.
+// leftOutStop has its own reason: nothing is missing, and what was read is delivered before the
+// slot is released.
 func leftOutStop(what, fix string) *event.Stop {
 	return &event.Stop{Code: event.ExitOperator, Reason: NotConfigured, What: what, Fix: fix}
 }
 
 const NotConfigured = "not_configured"
 
-// IgnoreTableSQL is an operator's word that the rows of a table are not events: in what is
-// remembered of the slot, and in the audit, in one statement.
+// IgnoreTableSQL is the statement by which an operator declares that the rows of a table are not
+// events. It updates the slot's record and the audit.
 func IgnoreTableSQL(c *source.Config, name string, oid uint32) string {
 	return ignoreSQL(c, fmt.Sprintf("jsonb_set(sends, '{foreign}', coalesce(sends->'foreign', '[]') || '%d')", oid),
 		"ignore_table", fmt.Sprintf("rows of table %s (OID %d) are not relayed", name, oid))
 }
 
-// FormerTableSQL is an operator's word that the rows of a table that had the name of t are events.
+// FormerTableSQL is the statement by which an operator declares that the rows of a table that had
+// the name of t are events.
 func FormerTableSQL(c *source.Config, t *decode.Table, oid uint32) string {
 	return formerSQL(c, t, fmt.Sprintf("'%d'", oid))
 }
 
-// partitionsSQL is an operator's word that rows under the names of the partitions of t are events.
+// partitionsSQL is the statement by which an operator declares that rows under the names of the
+// partitions of t are events.
 func partitionsSQL(c *source.Config, t *decode.Table) string {
 	return formerSQL(c, t, fmt.Sprintf("(SELECT jsonb_agg(relid::oid::bigint) FROM pg_partition_tree(%d) WHERE isleaf)", t.OID))
 }
@@ -166,7 +168,7 @@ func formerSQL(c *source.Config, t *decode.Table, oids string) string {
 		source.QuoteText(source.QuoteTable(*t)), oids, source.QuoteText(c.Slot))
 }
 
-// ignorePrefixSQL is ignoreTableSQL for messages.
+// ignorePrefixSQL is IgnoreTableSQL for messages.
 func ignorePrefixSQL(c *source.Config, prefix string) string {
 	return ignoreSQL(c, fmt.Sprintf("jsonb_set(sends, '{prefixes}', (sends->'prefixes') - %s)", source.QuoteText(prefix)),
 		"ignore_prefix", "messages with prefix "+prefix+" are not relayed")

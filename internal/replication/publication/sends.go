@@ -10,20 +10,19 @@ import (
 )
 
 // State is what makes the server send our rows, by OIDs: a publication, a table or a membership
-// that was removed and made again looks as before by name, but the rows committed in between were
-// never sent, whoever looked when. It is remembered with the slot, so that this shows across
-// restarts too.
+// that was removed and created again has the same name as before, but the rows committed in between
+// were never sent. It is remembered with the slot, so that this shows across restarts too.
 type State struct {
 	// pg_publication.oid; 0: nothing is remembered
 	Publication uint32 `json:"publication,omitempty"`
 	// Version is the xmin of the publication's row, which every ALTER PUBLICATION of its options,
-	// name or owner changes, and nothing else (not VACUUM FREEZE): inserts that were switched off
-	// and on again between two looks show by it alone.
+	// name or owner changes, and nothing else (not VACUUM FREEZE): it alone shows inserts that were
+	// switched off and on again between two checks.
 	Version string           `json:"version,omitempty"`
 	Tables  map[string]Table `json:"tables,omitempty"` // by quoted name
 	// Foreign are tables, by OID, that the publication lists by name and whose rows are not events:
-	// those that it listed and the configuration lacked when the slot was first used, and those
-	// that an operator ignores.
+	// those that were listed but not configured when the slot was first used, and those that an
+	// operator ignores.
 	Foreign []uint32 `json:"foreign,omitempty"`
 	// Prefixes of messages that the slot has relayed, in ascending order.
 	Prefixes []string `json:"prefixes,omitempty"`
@@ -64,8 +63,8 @@ type Table struct {
 	Former []uint32 `json:"former,omitempty"`
 }
 
-// uninterrupted reports whether the table was sent all the time between two looks: through one
-// membership that was there at both.
+// uninterrupted reports whether the table was sent all the time between two checks: through a
+// membership that existed at both.
 func (t Table) uninterrupted(was Table) bool {
 	if len(was.Through) == 0 || len(t.Through) == 0 {
 		return len(was.Through) == len(t.Through)
@@ -73,8 +72,8 @@ func (t Table) uninterrupted(was Table) bool {
 	return slices.ContainsFunc(t.Through, func(oid uint32) bool { return slices.Contains(was.Through, oid) })
 }
 
-// oid is by which a table is looked up: what is remembered, else what the catalogue said of its
-// name.
+// oid is the OID that a table is looked up by: the remembered one, else the one that the catalogue
+// has for its name.
 func (s State) oid(t decode.Table) uint32 {
 	if was, known := s.Tables[source.QuoteTable(t)]; known {
 		return was.OID
@@ -84,8 +83,8 @@ func (s State) oid(t decode.Table) uint32 {
 
 // After adds to what is sent now the tables that had the names before, and the tables and prefixes
 // that the slot has relayed and that are no longer configured: another relay of the slot may have
-// them, and a row of theirs that the publication still sends must not pass unseen. A table that is
-// ours now is foreign no longer.
+// them configured, and a row of theirs that the publication still sends must not be skipped
+// unnoticed. A table that is ours now is foreign no longer.
 func (s State) After(was State) State {
 	var ours []uint32
 	for name, t := range s.Tables {

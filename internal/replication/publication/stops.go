@@ -1,4 +1,4 @@
-// What stops the relay over its publication, and the SQL that puts it right.
+// The Stops about the publication, and the SQL that fixes it.
 
 package publication
 
@@ -47,17 +47,17 @@ func CreateSQL(c *source.Config) string {
 	return fmt.Sprintf("CREATE PUBLICATION %s %sWITH (publish = 'insert', publish_via_partition_root = true)", source.QuoteName(c.Publication), tables)
 }
 
-// MadeByRelay is the comment on a publication that is ours to drop. It stands with the publication
-// itself: one that somebody made under the name later does not have it, and all slots that are read
-// with it can see it.
+// MadeByRelay is the comment on a publication that the relay created and may drop. It belongs to
+// the publication itself: one that somebody created later under the same name does not have it, and
+// every slot that uses the publication sees it.
 const MadeByRelay = "Made by cdc-relay, whose teardown drops it."
 
 func MarkSQL(c *source.Config) string {
 	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS %s", source.QuoteName(c.Publication), source.QuoteText(MadeByRelay))
 }
 
-// accept is the end of a fix for a publication that a slot in use was read with: what it hid is
-// lost, and the operator says so by adopting the slot. A new slot has lost nothing.
+// accept is the end of a fix for a publication of a slot in use: what the publication hid is lost,
+// and the operator accepts that by adopting the slot. A new slot has lost nothing.
 func (s State) accept(c *source.Config) string {
 	if s.Publication == 0 {
 		return ""

@@ -1,5 +1,5 @@
-// Package schema is the schema cdc_relay: its migrations, and the rights that the relay needs in
-// it.
+// Package schema manages the schema cdc_relay: its migrations, and the rights that the relay needs
+// in it.
 package schema
 
 import (
@@ -23,7 +23,7 @@ var migrations embed.FS
 // them can ignore, so that two neighbouring versions of the relay run side by side.
 type Migration struct {
 	Version int
-	Sql     string
+	SQL     string
 }
 
 func Migrations() ([]Migration, error) {
@@ -98,7 +98,7 @@ func migrate(ctx context.Context, tx pgx.Tx, list []Migration) error {
 		if m.Version <= have {
 			continue
 		}
-		if _, err := tx.Exec(ctx, m.Sql); err != nil {
+		if _, err := tx.Exec(ctx, m.SQL); err != nil {
 			return fmt.Errorf("migration %d: %w", m.Version, err)
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO cdc_relay.migration (version) VALUES ($1)`, m.Version); err != nil {
@@ -108,7 +108,7 @@ func migrate(ctx context.Context, tx pgx.Tx, list []Migration) error {
 	return nil
 }
 
-// Version is the newest step applied, 0 when there is no schema of ours.
+// Version is the newest step applied, 0 if the schema does not exist.
 func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	var version int
 	err := pool.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&version)
@@ -130,8 +130,8 @@ var (
 	relaySequences = []string{"row_number", "job"}
 )
 
-// CheckRights asks for what every statement of the relay and its commands needs, so that a missing
-// GRANT is named at the start.
+// CheckRights checks what every statement of the relay and its commands needs, so that a missing
+// GRANT is reported at the start.
 func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
 	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
@@ -147,8 +147,8 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	return CheckLogged(ctx, pool)
 }
 
-// CheckLogged refuses tables of ours that a crash of the server empties: what is in them counts as
-// settled, and the slot has moved on.
+// CheckLogged refuses unlogged tables, which a crash of the server empties: the events in them
+// count as settled, and the slot has moved past them.
 func CheckLogged(ctx context.Context, q source.Querier) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -167,7 +167,7 @@ func CheckLogged(ctx context.Context, q source.Querier) error {
 	}
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "schema",
-		What: fmt.Sprintf("tables of schema cdc_relay are UNLOGGED (%s): a crash of PostgreSQL empties them, and with them goes what the slot has passed", strings.Join(unlogged, ", ")),
+		What: fmt.Sprintf("tables of schema cdc_relay are UNLOGGED (%s): a crash of PostgreSQL empties them, and the events in them are lost", strings.Join(unlogged, ", ")),
 		Fix:  strings.Join(fixes, "; ") + "; then start the relay again",
 	}
 }
@@ -175,11 +175,11 @@ func CheckLogged(ctx context.Context, q source.Querier) error {
 func needInit(pool *pgxpool.Pool, cause error) error {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "schema",
-		What: "schema cdc_relay is missing, older than this version, or not this role's to use",
+		What: "schema cdc_relay is missing, older than this version, or not accessible to this role",
 		Fix:  source.InitHint(pool.Config().ConnConfig.User),
 		Err:  cause,
 	}
 }
 
-// RetryTablesVersion is the migration that made the tables.
+// RetryTablesVersion is the migration that creates the retry tables.
 const RetryTablesVersion = 2

@@ -1,4 +1,4 @@
-// Read coalescing: the reader lets rows come together where that delays nobody.
+// Read coalescing: the reader waits for rows to accumulate where that delays nobody.
 
 package session
 
@@ -26,7 +26,7 @@ import (
 // A read that brought much is followed by another one at once, so the pauses bound no throughput.
 // While the stream keeps up with the commits, and in a small transaction, there is no pause.
 //
-// Fields without a comment about it belong to the goroutine that reads.
+// Unless noted otherwise, fields belong to the goroutine that reads.
 type Coalescer struct {
 	from  io.Reader
 	total atomic.Uint64 // bytes read, for whoever asks whether the server is silent
@@ -55,7 +55,7 @@ const (
 	coalesceSmall    = 32 << 10 // a read of as many bytes is followed by another at once
 )
 
-// Connect opens a replication connection whose reads a coalesced read paces.
+// Connect opens a replication connection with coalesced reads.
 func Connect(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer, error) {
 	var pace *Coalescer // of the last address that was tried: that of the connection that was made
 	conn, err := source.ConnectReplication(ctx, c, func(r io.Reader) io.Reader {

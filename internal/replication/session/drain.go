@@ -68,7 +68,7 @@ func (se *Session) interruptIdle() {
 
 // finish drains the lanes, reports the last watermark and has the server acknowledge it. Only then
 // may the flush limit go down, and only then is the stop a clean one. readErr is why the reader
-// returned; a Stop among these is not forgotten.
+// returned; if it is a Stop, it is returned.
 func (se *Session) finish(draining context.Context, readErr error) error {
 	se.t.Line.Stopping()
 	settled := se.Settle(draining)
@@ -81,7 +81,7 @@ func (se *Session) finish(draining context.Context, readErr error) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		if err := LowerFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good()); err != nil {
-			se.Cfg.Log.Warn("lower flush limit", zap.Error(err))
+			se.Cfg.Log.Warn("failed to lower the flush limit", zap.Error(err))
 		}
 	}
 	var stop *event.Stop
@@ -121,9 +121,9 @@ func (se *Session) laneError() error {
 	}
 }
 
-// reportFinally raises the flush limit for the last watermark and waits until the pool sees that
-// the slot has it: some seconds at most, and hardly at all once draining is done. What the socket
-// was told is not enough: a close with unread data behind it can take the report away.
+// reportFinally raises the flush limit for the last watermark and waits until the pool sees it in
+// the slot: some seconds at most, and only briefly once draining is done. Writing to the socket is
+// not enough: a close with unread data behind it can discard the report.
 func (se *Session) reportFinally(draining context.Context) error {
 	patience := 4 * time.Second
 	if draining.Err() != nil {
@@ -148,10 +148,10 @@ func (se *Session) reportFinally(draining context.Context) error {
 	}
 }
 
-// letGo frees a server that is shutting down, which otherwise waits until we have reported its last
-// record: at once when nothing is unsettled, else after some seconds (I10). No flush limit can be
-// raised any more, so what is reported is what the flush limit allows.
-func (se *Session) letGo(readerDone <-chan error) error {
+// releaseSlot lets a server shut down, which otherwise waits until we have reported its last
+// record: at once if nothing is unsettled, otherwise after some seconds (I10). The flush limit can
+// no longer be raised, so only what it already allows is reported.
+func (se *Session) releaseSlot(readerDone <-chan error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownPatience)
 	defer cancel()
 	settled := make(chan struct{})
@@ -166,17 +166,17 @@ func (se *Session) letGo(readerDone <-chan error) error {
 		cancel()
 		<-settled
 	}
-	se.lastWords()
-	se.Cfg.Log.Info("the server is shutting down: let go of the slot", zap.Int("unsettled", se.t.Line.Unsettled()))
+	se.flushReport()
+	se.Cfg.Log.Info("the server is shutting down: released the slot", zap.Int("unsettled", se.t.Line.Unsettled()))
 	return errServerStopping
 }
 
-// shutdownPatience is how long a shutdown of the server is held up for events that wait for a dead
+// shutdownPatience is how long a shutdown of the server is delayed for events that wait for a dead
 // broker.
 const shutdownPatience = 5 * time.Second
 
-// lastWords gives the reporter a moment to write what may be reported.
-func (se *Session) lastWords() {
+// flushReport gives the reporter a moment to write a last report.
+func (se *Session) flushReport() {
 	signal(se.kick)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -187,11 +187,11 @@ func (se *Session) lastWords() {
 	}
 }
 
-// Cut is the end of a stop that did not wait for every confirm.
+// Cut is the Stop when the grace period ended before every event was confirmed.
 func Cut(unsettled int) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitCut, Reason: "cut",
 		What: fmt.Sprintf("stopped with %d events not confirmed; they are sent again at the next start", unsettled),
-		Fix:  "a longer delivery.shutdown_grace lets the broker answer",
+		Fix:  "raise delivery.shutdown_grace to give the broker more time",
 	}
 }

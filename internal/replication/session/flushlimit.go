@@ -16,8 +16,8 @@ import (
 )
 
 // RaiseFlushLimit makes it durable that positions up to the current end of the WAL may be reported.
-// It changes nothing when we are fenced (a Stop), or do not hold the slot (errNotHolder). good (0:
-// not known) is written along.
+// It changes nothing if we are fenced (a Stop) or do not hold the slot (slot.ErrNotActive). good
+// (0: not known) is written in the same statement.
 func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -50,8 +50,9 @@ func whyNotRaised(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *
 	return slot.ErrNotActive
 }
 
-// LowerFlushLimit is the last statement of a clean stop: from now on a slot beyond at is not the
-// one we left. The final report was acknowledged before, and nothing is reported after.
+// LowerFlushLimit is the last statement of a clean stop: from now on a slot above that position has
+// been re-created or moved. The final report was acknowledged before, and nothing is reported
+// after.
 func LowerFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
 	at := pglogrepl.LSN(t.Reported.Load())
 	_, err := pool.Exec(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
@@ -64,9 +65,9 @@ func LowerFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 	return nil
 }
 
-// keepFlushLimit raises the flush limit when the reporter asks, off the reporter's way: reports
-// flow while a raise waits for the database. A raise whose answer is lost leaves the table above
-// what we know, which is the safe side.
+// keepFlushLimit raises the flush limit when the reporter asks, in a goroutine of its own: reports
+// continue while a raise waits for the database. A raise whose answer is lost leaves the table
+// above what we know, which is the safe side.
 func (se *Session) keepFlushLimit(ctx context.Context) error {
 	said := ""
 	for {
@@ -75,8 +76,8 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 			return nil
 		case <-se.raise:
 		}
-		// Asked for twice while one raise was under way. After the last report of a clean stop the
-		// flush limit goes down, and nothing may put it up again.
+		// The raise was requested twice while one was under way. After the last report of a clean
+		// stop the flush limit goes down, and nothing may put it up again.
 		if uint64(se.t.Line.Watermark().LSN) <= se.t.FlushLimit.Load() {
 			continue
 		}
@@ -95,7 +96,7 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 				signal(se.suspect)
 			} else if err.Error() != said {
 				said = err.Error()
-				se.Cfg.Log.Warn("the slot cannot move: the flush limit is not raised", zap.Error(err))
+				se.Cfg.Log.Warn("cannot advance the slot: failed to raise the flush limit", zap.Error(err))
 			}
 			signal(se.raise) // again
 		}

@@ -1,4 +1,4 @@
-// What is checked while the stream runs: slot, publication, tables, and the server's shutdown.
+// Checks slot, publication and tables while the stream runs.
 
 package session
 
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -24,9 +23,9 @@ const (
 	monitorEvery = 5 * time.Second
 )
 
-// monitor asks the server now and then how the slot stands, and whether the publication still sends
-// what we need. A check that cannot be made is made again, with one line per reason; one that fails
-// ends the relay and names the gap since the last good one.
+// monitor checks at intervals the state of the slot, and whether the publication still sends what
+// we need. A check that cannot be made is retried, with one log line per reason; a check that fails
+// ends the relay with the gap since the last good one.
 func (se *Session) monitor(ctx context.Context) error {
 	next, said, missed := monitorFirst, "", 0
 	for source.Slept(ctx, next) {
@@ -49,12 +48,12 @@ func (se *Session) monitor(ctx context.Context) error {
 			continue
 		}
 		said = why
-		se.Cfg.Log.Warn("publication and tables cannot be checked: rows that they no longer send would go unseen", zap.String("why", why))
+		se.Cfg.Log.Warn("cannot check publication and tables: rows that are no longer sent would be missed", zap.String("why", why))
 	}
 	return nil
 }
 
-// check looks at what may change under a running relay.
+// check checks everything that may change under a running relay.
 func (se *Session) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -96,8 +95,8 @@ func (se *Session) check(ctx context.Context) error {
 	return nil
 }
 
-// disarm takes back a word of an operator that came while the slot was in use, so that there was
-// nothing to accept. It would stand for weeks, and accept beforehand whatever becomes of the slot.
+// disarm resets state adopt that an operator set while the slot was in use, when there was nothing
+// to accept. Otherwise it could stay for weeks and accept in advance whatever happens to the slot.
 func (se *Session) disarm(ctx context.Context, rec *slot.Record) error {
 	if rec == nil || rec.State != slot.StateAdopt || rec.Epoch != se.t.Epoch {
 		return nil
@@ -107,17 +106,15 @@ func (se *Session) disarm(ctx context.Context, rec *slot.Record) error {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
 	rec.State = slot.StateReady
-	se.Cfg.Log.Warn("the row of the slot said adopt while this relay leads: nothing can be accepted now, and it says ready again; should this relay stop over something, accept that",
+	se.Cfg.Log.Warn("reset the slot's state from adopt to ready: this relay leads, so there is nothing to accept; set adopt only after the relay has stopped and asks for it",
 		zap.String("slot", se.Cfg.Slot))
 	return nil
 }
 
-func (s *Shared) Good() pglogrepl.LSN { return pglogrepl.LSN(s.LastGood.Load()) }
-
-// warnOfOthers says beforehand, once for each, what the relay will stop at: there may be time to
-// configure it.
+// warnOfOthers logs in advance, once each, the tables and prefixes that the relay will stop at, so
+// that there is time to configure them.
 func (se *Session) warnOfOthers(ctx context.Context, sent publication.State) error {
-	b, err := sent.LookAtOthers(ctx, se.Pool, se.Cfg)
+	b, err := sent.ReadOthers(ctx, se.Pool, se.Cfg)
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ import (
 // read deadline.
 func (se *Session) read(ctx context.Context) error {
 	r := reading{Session: se, ctx: ctx}
-	// What has come goes out before more is waited for: the rows of one read in few calls, and
-	// those of a small transaction when it is whole.
+	// What was read is published before the reader waits for more: the rows of one read in few
+	// calls, and those of a small transaction once it is complete.
 	se.coalescer.before = func() { se.t.Line.Wake(false) }
 	defer se.t.Line.Wake(true)
 	for {
@@ -46,8 +46,8 @@ func (se *Session) read(ctx context.Context) error {
 	}
 }
 
-// interrupted tells what a read error means. A deadline is ours: the end at a boundary of
-// transactions, or nothing to a reader that may still finish its transaction.
+// interrupted returns what a read error means. A deadline is ours: it ends the reader at a
+// transaction boundary, and is ignored by a reader that may still finish its transaction.
 func (se *Session) interrupted(err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("read from the replication connection: %w", err)
@@ -58,8 +58,8 @@ func (se *Session) interrupted(err error) error {
 	if !se.inTx.Load() {
 		return errReadStopped
 	}
-	// Taken back first and asked then: cutReader does it the other way round, so one of the two is
-	// seen.
+	// Reset the deadline first, then check the flag: cutReader does it the other way round, so one
+	// of the two is always seen.
 	if err := se.conn.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("read from the replication connection: %w", err)
 	}
@@ -191,11 +191,11 @@ func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
 }
 
 // notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication
-// that is missing. Its code is matched, since its words are in the language of the server
-// (lc_messages is not ours to set).
+// that is missing. Its code is matched, since its text is in the server's language (lc_messages is
+// not ours to set).
 func (r *reading) notice(m *pgproto3.NoticeResponse) error {
 	if m.Code == publicationSkipped && names(m.Message, r.Cfg.Publication) {
-		return publication.Stop(r.Cfg, "is not used by the server any more: "+m.Message, publication.RemakeHint(r.Cfg))
+		return publication.Stop(r.Cfg, "is no longer used by the server: "+m.Message, publication.RemakeHint(r.Cfg))
 	}
 	return nil
 }
@@ -207,7 +207,8 @@ const (
 	publicationSkipped = "55000" // object_not_in_prerequisite_state
 )
 
-// names reports whether message has name as a word of its own, in whatever quotes its language has.
+// names reports whether message contains name as a separate word, in whatever quotes the language
+// uses.
 func names(message, name string) bool {
 	for from := 0; ; {
 		at := strings.Index(message[from:], name)
@@ -225,5 +226,5 @@ func names(message, name string) bool {
 }
 
 func inWord(r rune) bool {
-	return r == '_' || r == '$' || r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r))
+	return r == '_' || r == '$' || r != utf8.RuneError && unicode.In(r, unicode.L, unicode.Nd)
 }

@@ -18,9 +18,9 @@ type reading struct {
 
 // shaped completes the shape of a table that the stream has described, and gives it back to the
 // decoder. NOT NULL and defaults are those that the columns have now, as with Debezium, which may
-// be later than the rows that come: what is not there any more is taken to be optional and without
-// default. What a type stands for goes by its OID in the frame, so that a column that was altered,
-// renamed or dropped since leaves the rows of before what they are.
+// be newer than the rows: a column that no longer exists counts as optional and without default.
+// Types are resolved by their OID in the frame, so a column that was altered, renamed or dropped
+// since does not change earlier rows.
 func (r *reading) shaped(shape *event.Shape, oid uint32) error {
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
 	if err := publication.CompleteShape(r.ctx, r.Pool, shape, oid); err != nil {

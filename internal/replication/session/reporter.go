@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// at least, also when nothing moved, or nobody reads the server's questions any more
+	// at least, even if nothing moved, or the reader no longer reads the server's keepalives
 	reportEvery = time.Second
-	// between two writes: else report and keepalive chase each other
+	// between two writes: otherwise report and keepalive trigger each other
 	reportGap = 10 * time.Millisecond
-	// a report that cannot be written for so long ends the session
+	// a write that takes longer than this ends the session
 	writeBound = 5 * time.Second
 )
 
@@ -36,8 +36,8 @@ func (se *Session) report(ctx context.Context) error {
 		timer := false
 		moved := se.t.Line.Moved()
 		if r.candidate.LSN > r.flush.LSN {
-			// a raise is under way, and before it is done nothing that moves can be reported: kick
-			// says when
+			// a raise is under way, and until it is done nothing new can be reported: kick signals
+			// its end
 			moved = nil
 		}
 		select {
@@ -65,8 +65,8 @@ func (se *Session) report(ctx context.Context) error {
 type reporter struct {
 	*Session
 	flush event.Watermark // the newest watermark at or below the flush limit
-	// candidate is the watermark the flush limit was last raised for. Under load the watermark of
-	// the moment is above any flush limit once that is durable; this one is not.
+	// candidate is the watermark the flush limit was last raised for. Under load the current
+	// watermark is always above a flush limit that has just become durable; the candidate is not.
 	candidate event.Watermark
 	sent      event.Watermark // what was written last
 	raised    time.Time       // when the flush limit was last asked for
@@ -89,7 +89,7 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 		}
 	}
 	r.wantFlushLimit(now, flushLimit)
-	// What moved without events of ours goes with the timer: nobody waits for it.
+	// Progress without events of ours is reported by the timer: nobody waits for it.
 	if !timer && (r.flush == r.sent || r.flush.Own == r.sent.Own && !r.final.Load()) {
 		return nil
 	}
@@ -102,9 +102,9 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 }
 
 // wantFlushLimit asks for a higher flush limit: soon for a watermark that settled events of ours,
-// seldom for any other, because a raise is a commit itself, and the next keepalive covers it. An
-// event may be below the flush limit and yet not reportable: when the watermark went on above it
-// before it was looked at.
+// rarely for any other, because a raise is itself a commit, and the next keepalive covers it. An
+// event may be below the flush limit and yet not reportable: if the watermark had already moved
+// above the limit when it was read.
 func (r *reporter) wantFlushLimit(now event.Watermark, flushLimit pglogrepl.LSN) {
 	// or one is under way, and will be above the candidate
 	if now.LSN <= flushLimit || r.candidate.LSN > r.flush.LSN {
@@ -116,10 +116,11 @@ func (r *reporter) wantFlushLimit(now event.Watermark, flushLimit pglogrepl.LSN)
 	}
 }
 
-// isIdleRaiseDue: once at the beginning of a session, per idleRaiseBytes, and each minute in which
-// more was written than the raise before and the server itself write. A raise that is only for the
-// one before it would go on for ever: an idle server would checkpoint again and again, begin files
-// of WAL with archive_timeout, and keep them for every other slot.
+// isIdleRaiseDue reports whether a raise without events of ours is due: once at the beginning of a
+// session, per idleRaiseBytes, and each minute in which more was written than the previous raise
+// and the server itself write. Otherwise each raise would cause the next one for ever: an idle
+// server would checkpoint again and again, begin files of WAL with archive_timeout, and keep them
+// for every other slot.
 func (r *reporter) isIdleRaiseDue(flushLimit, now pglogrepl.LSN) bool {
 	return r.raised.IsZero() || source.WALBeyond(r.Segment, flushLimit, now) && (now-flushLimit >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery)
 }
@@ -137,7 +138,7 @@ func (r *reporter) write() error {
 		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", flush,
 			pglogrepl.LSN(r.t.Reported.Load()), pglogrepl.LSN(r.t.FlushLimit.Load()))
 	}
-	// the server would skip what it writes up to there
+	// the server would skip what it later writes up to there
 	if wal := max(r.wal, r.Received.Load()); uint64(flush) > wal {
 		return fmt.Errorf("report %s: beyond the server's WAL, which is known up to %s", flush, pglogrepl.LSN(wal))
 	}
@@ -168,7 +169,7 @@ func (r *reporter) write() error {
 
 // checkAlive ends a session in which nothing came for the whole wal_sender_timeout although replies
 // were asked for. A reader that is busy, waits for room in the in-flight budget, or has read all
-// that it will, is not the server's silence.
+// that it will, does not count as silence of the server.
 func (r *reporter) checkAlive() error {
 	now, frames, bytes := time.Now(), r.Session.frames.Load(), r.coalescer.total.Load()
 	if frames != r.frames || bytes != r.bytes || frames%2 == 1 || r.moved.IsZero() || r.readDone.Load() {

@@ -15,7 +15,7 @@ import (
 )
 
 // Run streams until the session ends, for whatever reason, and leaves nothing running.
-// errCleanStop: reading was done and everything read is settled and reported.
+// ErrCleanStop: reading was done and everything read is settled and reported.
 func (se *Session) Run(reading, draining context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	readCtx, cutReading := context.WithCancel(ctx)
@@ -50,8 +50,8 @@ func (se *Session) Run(reading, draining context.Context) error {
 	return err
 }
 
-// stopAmong is a Stop that came when attend was busy with another end of the session, a signal
-// perhaps, else err.
+// stopAmong returns a Stop that occurred while attend was handling another end of the session, such
+// as a signal; otherwise err.
 func stopAmong(err error, failed <-chan error) error {
 	var stop *event.Stop
 	for !errors.As(err, &stop) {
@@ -67,7 +67,7 @@ func stopAmong(err error, failed <-chan error) error {
 	return err
 }
 
-// attend waits for the first thing that ends the session, and ends it the way that fits.
+// attend waits for the first event that ends the session, and ends it accordingly.
 func (se *Session) attend(reading, draining context.Context, readerDone <-chan error, failed <-chan error, cutReading func()) error {
 	select {
 	case <-reading.Done():
@@ -77,7 +77,7 @@ func (se *Session) attend(reading, draining context.Context, readerDone <-chan e
 		err := se.stopReading(ctx, readerDone, cutReading)
 		return se.finish(ctx, err)
 	case <-se.shutdown:
-		return se.letGo(readerDone)
+		return se.releaseSlot(readerDone)
 	case err := <-failed:
 		return err
 	case <-se.t.done:
@@ -87,8 +87,8 @@ func (se *Session) attend(reading, draining context.Context, readerDone <-chan e
 		return errors.New("the lanes ended")
 	case err := <-readerDone:
 		var stop *event.Stop
-		// What was read before is delivered and reported: whoever goes on, after the mapping was
-		// corrected or with the configuration that this relay lacks, has less to repeat.
+		// What was read before is delivered and reported, so that the next start, after the mapping
+		// was corrected or with the missing configuration, has less to repeat.
 		if errors.As(err, &stop) && (stop.Code == event.ExitMapping || stop.Reason == publication.NotConfigured) {
 			ctx, cancel := se.grace(draining)
 			defer cancel()
@@ -98,9 +98,8 @@ func (se *Session) attend(reading, draining context.Context, readerDone <-chan e
 	}
 }
 
-// unlessHidden is the Stop over a publication that was altered, where there is one: a column that
-// it hides is missing from the stream as one that is gone. Else it is err, why the stream does not
-// fit.
+// unlessHidden returns the Stop for an altered publication if there is one: a column that the
+// publication hides looks in the stream like a dropped one. Otherwise it returns err.
 func (se *Session) unlessHidden(ctx context.Context, err error) error {
 	var stop *event.Stop
 	if !errors.As(err, &stop) || stop.Code != event.ExitMapping {

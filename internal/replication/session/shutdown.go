@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// watchShutdown keeps one session of the pool waiting for nothing, so that the server's end of it
-// is noticed at once: a fast shutdown waits for walsenders until they have reported its last
-// record. When a new session is refused because the server is shutting down (57P03), shutdown is
-// closed.
+// watchShutdown keeps one idle session of the pool open, so that it is noticed at once when the
+// server ends it: a fast shutdown waits for walsenders until they have reported its last record.
+// When a new session is refused because the server is shutting down (57P03), shutdown is closed.
 func (se *Session) watchShutdown(ctx context.Context) error {
 	for ctx.Err() == nil {
 		se.holdSession(ctx)
@@ -24,8 +23,8 @@ func (se *Session) watchShutdown(ctx context.Context) error {
 	return nil
 }
 
-// holdSession returns when its session ended, or when another use of the pool found reason to
-// suspect a shutdown.
+// holdSession returns when its session has ended, or when another user of the pool suspects a
+// shutdown.
 func (se *Session) holdSession(ctx context.Context) {
 	conn, err := se.Pool.Acquire(ctx)
 	if err != nil {

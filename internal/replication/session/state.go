@@ -8,15 +8,34 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
+
+// Shared is what the sessions of one process have in common: it outlives each of them.
+type Shared struct {
+	Cfg    *source.Config
+	Pool   *pgxpool.Pool
+	Status *survey.Status
+
+	Segment  uint64          // size in bytes of a WAL file, when the newest session began
+	warned   bool            // of a message with our prefix that is not transactional; the reader's
+	WarnedOf map[string]bool // what the relay will stop at, by its text; the monitor's
+	// position of the server at the last check that found publication and tables in order; 0: none
+	LastGood atomic.Uint64
+}
+
+// Good is LastGood as a position.
+func (s *Shared) Good() pglogrepl.LSN { return pglogrepl.LSN(s.LastGood.Load()) }
 
 // Session is one START_REPLICATION to its end. The reader owns reads of conn and the decoder, the
 // reporter owns writes; the flush limit, the monitor and the watch for the server's shutdown use
-// the pool. run owns them all and conn's end.
+// the pool. Run owns them all and closes conn.
 type Session struct {
 	*Shared
 	t       *Term
@@ -50,8 +69,9 @@ type Session struct {
 	coalescer *Coalescer // counts the bytes read
 }
 
-// New takes what the publication sends, with every OID by which rows of our tables may come, and
-// the slot as it was before the first report. from is the position that was asked for.
+// New makes a session. sent is what the publication sends, with every OID under which rows of our
+// tables may come; from is the position that was requested; view is the slot before the first
+// report.
 func New(s *Shared, t *Term, h *pgconn.HijackedConn, pace *Coalescer, sent publication.State, from pglogrepl.LSN, view *slot.View) *Session {
 	tables := sent.Ours(s.Cfg.Tables)
 	var again LastTransaction

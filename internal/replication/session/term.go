@@ -20,8 +20,8 @@ type Term struct {
 	incarnation int64  // of the slot that was read
 	Line        source.Line
 
-	// Flush limit is durable in cdc_relay.progress before it is stored here, so that what is in the
-	// table is never below it. Invariant: reported <= flush limit.
+	// FlushLimit is durable in cdc_relay.progress before it is stored here, so the table is never
+	// below it. Invariant: reported <= flush limit.
 	FlushLimit atomic.Uint64
 	// Reported is the slot's position when this term began, or the highest flush position this
 	// process may have written to the slot since. Nobody else writes under this epoch, so the slot
@@ -29,8 +29,8 @@ type Term struct {
 	Reported atomic.Uint64
 
 	// Proven is the term's start, or the watermark when the last raise of the flush limit was sent:
-	// a database that has our epoch and that flush limit has all by which what is below was
-	// settled.
+	// a database with our epoch and that flush limit also has every row by which the events below
+	// were settled.
 	Proven atomic.Uint64
 
 	// the last transaction that was read whole: the reader's, and between sessions nobody's
@@ -58,7 +58,7 @@ func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slo
 	t := &Term{Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, Line: line, cancel: cancel, done: make(chan struct{})}
 	t.FlushLimit.Store(uint64(rec.FlushLimit))
 	t.Reported.Store(uint64(reported))
-	t.Proven.Store(uint64(start)) // the raise of the epoch came after all by which that was settled
+	t.Proven.Store(uint64(start)) // the epoch was raised after everything below was settled
 	go func() {
 		defer close(t.done)
 		t.err = t.Line.Run(ctx)
@@ -76,7 +76,7 @@ func (t *Term) End() {
 	<-t.done
 }
 
-// Fenced is the end of a leader that another one replaced.
+// Fenced is the Stop of a leader that another one replaced.
 func Fenced(c *source.Config, epoch int64) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "fenced",

@@ -1,5 +1,5 @@
-// Rows that the stream brings and the configuration does not name: which of them are passed over,
-// and which stop the relay.
+// Decides about rows of tables that are not configured: which are skipped, and which stop the
+// relay.
 
 package session
 
@@ -17,13 +17,12 @@ import (
 )
 
 // Foreign decides about the first row, in this session, of a table that is not configured, or about
-// a message of a prefix that was relayed before. nil: it is not ours, and is counted and passed
-// over.
+// a message of a prefix that was relayed before. nil: it is not ours, and is counted and skipped.
 //
-// A row must not be passed over when somebody meant it to be relayed. During a rolling deployment
-// the leader still has the old configuration while the table is in the publication already; after
-// its rollback the other way round. The leader cannot know who is right, so it stops before the
-// row. Its transaction stays in the slot, for a relay that knows the table.
+// A row must not be skipped if somebody meant it to be relayed. During a rolling deployment the
+// leader still has the old configuration while the table is in the publication already; after its
+// rollback the other way round. The leader cannot know who is right, so it stops before the row.
+// Its transaction stays in the slot, for a relay that knows the table.
 func (r *reading) Foreign(name string, oid uint32, reason string) error {
 	if oid == 0 && !slices.Contains(r.sent.Prefixes, name) { // an operator ignores it
 		r.skipped(reason)
@@ -31,9 +30,9 @@ func (r *reading) Foreign(name string, oid uint32, reason string) error {
 	}
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
 	err := r.LeftOut(name, oid)
-	if err != nil { // an operator may have said since that it is ignored: the log has warned
-		// Only what our own term's row remembers counts, whatever state it says. A row that is
-		// gone, or another leader's, says nothing of it: the Stop stays.
+	if err != nil { // an operator may have declared it ignored meanwhile: the log has warned
+		// Only the row of our own term counts, whatever its state. A row that is gone, or another
+		// leader's, proves nothing: the Stop stays.
 		rec, lookErr := slot.ReadRecord(r.ctx, r.Pool, r.Cfg.Slot)
 		switch {
 		case lookErr != nil:
@@ -53,7 +52,8 @@ func (r *reading) Foreign(name string, oid uint32, reason string) error {
 	return err
 }
 
-// LeftOut is a Stop for what may not be passed over, by what is remembered.
+// LeftOut returns a Stop for a row or message that may not be skipped, according to the slot's
+// record.
 func (r *reading) LeftOut(name string, oid uint32) error {
 	if oid == 0 {
 		if !slices.Contains(r.sent.Prefixes, name) {
@@ -71,9 +71,9 @@ func (r *reading) LeftOut(name string, oid uint32) error {
 	return scope.Stop(r.Cfg, name, oid)
 }
 
-// replaced stops at a table that has the name of a configured one and is another one, before its
-// first row. The catalogue normally has the new table already, and the check of it names both ways
-// to go on. A table that came and went in between is known to the stream alone.
+// replaced stops before the first row of another table that has the name of a configured one. The
+// catalogue normally has the new table already, and its check names both ways to continue. A table
+// that was created and dropped in between is only in the stream.
 func (r *reading) replaced(t *decode.Table, oid uint32) error {
 	if slices.Contains(r.sent.Foreign, oid) { // an operator ignores it
 		return nil
@@ -91,20 +91,20 @@ func (r *reading) replaced(t *decode.Table, oid uint32) error {
 	}
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "table_replaced",
-		What: fmt.Sprintf("slot %q has rows of another table that was called %s (OID %d; the table has OID %d)", r.Cfg.Slot, t, oid, t.OID),
+		What: fmt.Sprintf("slot %q has rows of another table that was named %s (OID %d; the configured table has OID %d)", r.Cfg.Slot, t, oid, t.OID),
 		Fix:  fmt.Sprintf("if its rows are events: %s; if they are not: %s", publication.FormerTableSQL(r.Cfg, t, oid), publication.IgnoreTableSQL(r.Cfg, t.String(), oid)),
 	}
 }
 
-// skipped counts what is not an event. Somebody who emits a message with our prefix means it to be
-// one: that is said once.
+// skipped counts what is not an event. A message with our prefix that is not transactional is
+// probably a mistake: it is logged once.
 func (r *reading) skipped(reason string) {
 	if r.Cfg.Hooks.Skipped != nil {
 		r.Cfg.Hooks.Skipped(reason)
 	}
 	if reason == decode.NonTransactional && !r.warned {
 		r.warned = true
-		r.Cfg.Log.Warn("a message that is not transactional is not relayed: it is sent even when its transaction is rolled back",
+		r.Cfg.Log.Warn("skipped a message that is not transactional: PostgreSQL sends it even if its transaction is rolled back",
 			zap.String("prefix", r.Cfg.Messages.Prefix),
 			zap.String("fix", fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, ...)", source.QuoteText(r.Cfg.Messages.Prefix))))
 	}

@@ -17,12 +17,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// InitOptions say what Init creates beside schema, publication and slot.
+// InitOptions say what Init creates in addition to schema, publication and slot.
 type InitOptions struct {
 	OutboxTable bool   // create the configured tables that are missing, in the relay's own layout
 	URL         string // of a role that may create them; "" is the relay's own
 	Role        string // to GRANT the relay's rights to
-	NoSlot      bool   // leave the slot to the first start, or to a take-over
+	NoSlot      bool   // leave the slot to the first start, or to a takeover
 }
 
 func (o InitOptions) Validate(c *source.Config) error {
@@ -52,7 +52,7 @@ func outboxTableSQL(t decode.Table) string {
 )`, source.QuoteTable(t))
 }
 
-// grantSQL is what a role needs to relay, beside the attribute REPLICATION.
+// grantSQL is what a role needs to relay, in addition to the attribute REPLICATION.
 func grantSQL(c *source.Config, role string) []string {
 	r := source.QuoteName(role)
 	list := []string{
@@ -68,8 +68,8 @@ func grantSQL(c *source.Config, role string) []string {
 }
 
 // Init creates what is missing: tables when asked, schema, rights, publication and slot. With
-// source.create: false publication and slot must be there, and are left as they are: they may be
-// another program's, that still runs. It may be run any number of times.
+// source.create: false publication and slot must exist, and are not changed: they may belong to
+// another program that is still running. Init may be run any number of times.
 func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	if err := opt.Validate(&c); err != nil {
 		return err
@@ -177,7 +177,7 @@ func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error 
 	missing := func(what, name string) error {
 		return &event.Stop{
 			Code: event.ExitOperator, Reason: what + "_missing",
-			What: fmt.Sprintf("%s %q does not exist and source.create is false; the schema is made", what, name), Fix: source.NameHint(what),
+			What: fmt.Sprintf("%s %q does not exist and source.create is false; the schema was created", what, name), Fix: source.NameHint(what),
 		}
 	}
 	switch {

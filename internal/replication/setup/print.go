@@ -26,18 +26,18 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 		return err
 	}
 	for _, m := range list {
-		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", m.Sql, m.Version)
+		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", m.SQL, m.Version)
 	}
 	if opt.Role != "" {
 		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", source.QuoteName(opt.Role), strings.Join(grantSQL(&c, opt.Role), ";\n"))
 	}
 	if c.Create {
-		b.WriteString("-- The publication must exist before the slot. One that exists is somebody else's, and is not marked.\nBEGIN;\n" +
+		b.WriteString("-- The publication must exist before the slot. One that exists belongs to somebody else and gets no comment.\nBEGIN;\n" +
 			publication.CreateSQL(&c) + ";\n" + publication.MarkSQL(&c) + ";\nCOMMIT;\n\n")
 	}
 	if c.Create && !opt.NoSlot {
-		fmt.Fprintf(&b, "-- A slot made by hand is adopted as it stands: rows committed before it are not sent, and nobody asks about them. The row says\n"+
-			"-- that this is accepted, and is written for a slot that is younger than the publication: one that was made just now.\n"+
+		fmt.Fprintf(&b, "-- A slot created by hand is adopted as it is: rows committed before it are not sent, and nothing checks for them. The row\n"+
+			"-- records that this is accepted. It is written only for a slot that is newer than the publication.\n"+
 			"SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);\n"+
 			"SELECT pg_create_logical_replication_slot(%[1]s, 'pgoutput');\n"+
 			"INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)\n"+

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// refuseUndelivered keeps teardown from dropping the only copies of events: those that are
-// deferred, and dead letters that are open.
+// refuseUndelivered keeps teardown from dropping the only copies of events: deferred events and
+// open dead letters.
 func refuseUndelivered(ctx context.Context, q source.Querier, slot string) error {
 	var deferred, open int64
 	err := q.QueryRow(ctx, `SELECT (SELECT count(*) FROM cdc_relay.retry WHERE slot = $1),
@@ -24,8 +24,8 @@ func refuseUndelivered(ctx context.Context, q source.Querier, slot string) error
 	}
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "undelivered",
-		What: fmt.Sprintf("%d events are deferred and %d dead letters are open: with their rows the relay's copies of them would go", deferred, open),
-		Fix:  "see them with `cdc-relay deferred list` and `cdc-relay dead-letters list`, or say --force",
+		What: fmt.Sprintf("%d events are deferred and %d dead letters are open: teardown would delete the relay's copies of them", deferred, open),
+		Fix:  "list them with `cdc-relay deferred list` and `cdc-relay dead-letters list`, or use --force",
 	}
 }
 

@@ -15,11 +15,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Teardown drops the slot, the publication (when we made it and no other slot of ours is read with
-// it) and our rows about them; the schema cdc_relay too when they were the last. It refuses while
-// anybody holds the slot and, unless forced, while events are deferred or dead letters open, and
-// leaves a slot that is not ours. What was committed and not delivered is then only in the outbox
-// table.
+// Teardown drops the slot, the publication (if the relay created it and no other relay slot uses
+// it) and our rows about them, and the schema cdc_relay if they were the last. It refuses while the
+// slot is active and, unless forced, while events are deferred or dead letters open. It keeps a
+// slot that is not ours. What was committed and not delivered is then only in the outbox table.
 func Teardown(ctx context.Context, c source.Config, force bool) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -40,16 +39,16 @@ func Teardown(ctx context.Context, c source.Config, force bool) error {
 	if source.SQLState(err) == "42501" {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "rights", Err: err,
-			What: "the slot is gone; this role may not drop the rest",
+			What: "the slot was dropped, but this role may not drop the rest",
 			Fix:  "run `cdc-relay teardown` again with source.url naming the role that owns the publication and the schema cdc_relay",
 		}
 	}
 	return err
 }
 
-// dropOurSlot drops the slot when it is of this database and a relay has used it, by our own
-// record. Any other slot of that name is somebody's who still needs it: without a record there is
-// nothing of ours to tear down, with one the rest is.
+// dropOurSlot drops the slot if it is of this database and our record shows that a relay has used
+// it. Any other slot of that name may still be needed by somebody: without a record there is
+// nothing to tear down, with one only the rest.
 func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have int, force bool) error {
 	view, err := slot.Read(ctx, pool, c.Slot)
 	if err != nil {
@@ -101,8 +100,7 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 	return nil
 }
 
-// dropOurPublication drops the publication when a relay made it and no other slot of ours is read
-// with it.
+// dropOurPublication drops the publication if a relay created it and no other relay slot uses it.
 func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, readers int) error {
 	var comment string
 	err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(oid, 'pg_publication'), '') FROM pg_publication WHERE pubname = $1`, c.Publication).
@@ -113,10 +111,10 @@ func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, reader
 	case err != nil:
 		return fmt.Errorf("read pg_publication: %w", err)
 	case readers > 0:
-		c.Log.Info("publication kept: another slot is read with it", zap.String("publication", c.Publication))
+		c.Log.Info("publication kept: another slot uses it", zap.String("publication", c.Publication))
 		return nil
 	case comment != publication.MadeByRelay:
-		c.Log.Info("publication kept: no relay made it", zap.String("publication", c.Publication),
+		c.Log.Info("publication kept: it was not created by a relay", zap.String("publication", c.Publication),
 			zap.String("fix", "if nobody needs it: DROP PUBLICATION "+source.QuoteName(c.Publication)))
 		return nil
 	}
@@ -126,8 +124,8 @@ func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, reader
 	return nil
 }
 
-// dropObjects drops all that is ours but the slot, except what another relay's slot needs. have is
-// the version of the schema cdc_relay, 0 when it is not there.
+// dropObjects drops everything of ours but the slot, except what another relay's slot needs. have
+// is the version of the schema cdc_relay, 0 if it does not exist.
 func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) error {
 	var slots, readers int // that are left, and of them those read with the same publication
 	if have >= schema.RetryTablesVersion {
@@ -157,7 +155,7 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) err
 			return fmt.Errorf("count what other slots have in schema cdc_relay: %w", err)
 		}
 		if others > 0 {
-			c.Log.Warn("schema cdc_relay kept: it has events that wait, and open dead letters, under other slots' names", zap.Int("rows", others))
+			c.Log.Warn("schema cdc_relay kept: it has deferred events or open dead letters of other slots", zap.Int("rows", others))
 			return nil
 		}
 	}

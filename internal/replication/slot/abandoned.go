@@ -11,9 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// refuseAbandoned asks, before a new slot is made, about slots of other relays that read the same
-// tables and that nobody holds: source.slot may have been renamed, and what waits in the old slot,
-// or in the retry table under its name, is read by nobody then. The tables need not show it: an
+// refuseAbandoned checks, before a new slot is created, for slots of other relays that read the
+// same tables and are not active: source.slot may have been renamed, and then nobody reads what
+// waits in the old slot, or in the retry table under its name. The tables may not show it: an
 // application may delete its rows at once.
 func refuseAbandoned(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
@@ -39,12 +39,12 @@ func refuseAbandoned(ctx context.Context, pool *pgxpool.Pool, c *source.Config) 
 	}
 	what += fmt.Sprintf("; %d events wait in the retry table under its name", waiting)
 	if c.NoBackfill {
-		c.Log.Warn("a new slot is made beside one that nobody reads", zap.String("slot", c.Slot), zap.String("why", what))
+		c.Log.Warn("creating a new slot although nobody reads the old one", zap.String("slot", c.Slot), zap.String("why", what))
 		return nil
 	}
 	return &event.Stop{
 		Code: event.ExitUsage, Reason: "backfill",
 		What: fmt.Sprintf("%s. The new slot %q would send only what is committed from now on", what, c.Slot),
-		Fix:  fmt.Sprintf("if source.slot was renamed: name %s again; if that is another relay: start it first, then this one; if nobody needs it: `cdc-relay teardown --yes` with its name; or create the new slot with `cdc-relay init --no-backfill`", name),
+		Fix:  fmt.Sprintf("if source.slot was renamed, set it back to %s; if that slot belongs to another relay, start that one first; if nobody needs it, run `cdc-relay teardown --yes` with its name; or create the new slot with `cdc-relay init --no-backfill`", name),
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// InUse is the error for a slot that must be free and is not: a relay's walsender is waited for, be
-// it one that has not noticed yet that its client died; another program's is the operator's to end.
+// InUse is the error for a slot that must be free and is not. The relay waits for a walsender of a
+// relay, which may not have noticed yet that its client died; another program's is the operator's
+// to end.
 func InUse(c *source.Config, view *View) error {
 	if view.HeldByRelay() {
 		return fmt.Errorf("slot %q is held by %s (pid %d)", c.Slot, view.Holder, view.ActivePID)
@@ -34,4 +35,4 @@ func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uin
 	return view, nil
 }
 
-var ErrNotActive = errors.New("this session does not hold the slot any more")
+var ErrNotActive = errors.New("this session no longer holds the slot")

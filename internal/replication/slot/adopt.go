@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// adoptSlot takes a slot as it stands, as an operator has accepted it, and says from where it goes
-// on. Of what was sent before the tables and prefixes are kept: their rows may lie in the slot.
+// adoptSlot uses a slot at its current position, as an operator has accepted it, and logs that
+// position. The tables and prefixes that were sent before are kept: their rows may be in the slot.
 func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, was publication.State) error {
 	if err := CheckIdentity(c, nil, view, id); err != nil {
 		return err
@@ -37,7 +37,7 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	if err := makeReady(ctx, pool, c, id, sent, view.ConfirmedFlush); err != nil {
 		return err
 	}
-	sent.SayForeign(ctx, pool, c)
+	sent.LogForeign(ctx, pool, c)
 	c.Log.Warn("slot adopted: events committed before its position are not sent by this relay",
 		zap.String("slot", c.Slot), zap.Stringer("lsn", view.ConfirmedFlush))
 	return nil
@@ -47,8 +47,8 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 // that another program has used, or whose publication was altered. Without
 // publish_via_partition_root, which Debezium does not set, a row comes under the name of its
 // partition. The relay stops at one of a table that is a partition now, and at any of a table that
-// the publication listed. Under a publication of all tables or of a schema nothing tells whose a
-// table was that was detached or dropped.
+// the publication listed. Under a publication of all tables or of a schema nothing shows what a
+// detached or dropped table belonged to.
 func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.Config, sent publication.State) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -62,9 +62,9 @@ func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.C
 		if unlisted {
 			return &event.Stop{
 				Code: event.ExitOperator, Reason: "table",
-				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s, under their own names, and nothing tells them from those of other tables: publication %q does not list the table by name",
+				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s under their own names, which cannot be distinguished from rows of other tables: publication %q does not list the table by name",
 					c.Slot, name, c.Publication),
-				Fix: fmt.Sprintf("find and re-send what waits in the slot; then have a new one made: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot)) + source.NewSlotHint(c),
+				Fix: fmt.Sprintf("find and re-send what waits in the slot; then replace it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot)) + source.NewSlotHint(c),
 			}
 		}
 	}

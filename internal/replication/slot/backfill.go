@@ -12,13 +12,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// leftBehind are the rows that were visible in the slot's snapshot.
-type leftBehind struct {
+// earlierRows are the rows that were visible in the slot's snapshot and are not sent by it.
+type earlierRows struct {
 	rows   int64
 	newest string // the id of the row that lies last in the table, for people
 }
 
-func (b leftBehind) refuse(c *source.Config) error {
+func (b earlierRows) refuse(c *source.Config) error {
 	return &event.Stop{
 		Code: event.ExitUsage, Reason: "backfill",
 		What: fmt.Sprintf("the outbox (%s) already has %d rows, newest %s: a new slot sends only what is committed from now on",
@@ -27,8 +27,8 @@ func (b leftBehind) refuse(c *source.Config) error {
 	}
 }
 
-func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (leftBehind, error) {
-	var b leftBehind
+func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (earlierRows, error) {
+	var b earlierRows
 	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
 			return err
@@ -53,14 +53,14 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		return nil
 	})
 	if err != nil {
-		return b, fmt.Errorf("look for rows in the outbox: %w", err)
+		return b, fmt.Errorf("count rows in the outbox: %w", err)
 	}
 	return b, nil
 }
 
-// CheckReadable asks beforehand for what countInSnapshot needs, while there is no slot yet that
-// would keep WAL. Policies must not hide rows from the question: with row_security off the server
-// refuses it to a role that they apply to.
+// CheckReadable checks in advance the rights that countInSnapshot needs, while there is no slot yet
+// that would retain WAL. Policies must not hide rows from the count: with row_security off the
+// server rejects the query of a role that they apply to.
 func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) erro
 			return &event.Stop{
 				Code: event.ExitFailure, Reason: "rights",
 				What: fmt.Sprintf("row level security applies to role %q on table %s, whose rows are counted once, when the slot is created", role, t),
-				Fix:  fmt.Sprintf("ALTER ROLE %s BYPASSRLS (it may be taken back when the slot is there)", source.QuoteName(role)),
+				Fix:  fmt.Sprintf("ALTER ROLE %s BYPASSRLS (it can be revoked once the slot exists)", source.QuoteName(role)),
 			}
 		}
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// CreateSlot creates publication and slot and, when ask is set, asks in the slot's own snapshot
+// CreateSlot creates publication and slot and, if ask is set, checks in the slot's own snapshot
 // whether the tables have rows. A query before the slot exists would miss a row whose transaction
 // is still open, and a query after it would count rows that the slot will deliver: only the
-// snapshot splits them exactly, all rows in it are not in the slot. was is what is remembered of a
-// slot of the name that was lost.
+// snapshot separates them exactly: the slot delivers none of the rows in it. was is what is
+// remembered of a lost slot of the same name.
 func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, was publication.State, ask bool) error {
 	if !c.Create {
 		stop := &event.Stop{
@@ -64,15 +64,15 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return nameTaken(ctx, pool, c, id, err)
 	case err != nil:
 		// The server may have created it all the same (the answer was lost, or another relay's
-		// attempt came late), with rows before it that nobody asked about. The row goes on saying
-		// creating, so that it will not be taken for a slot made by hand.
+		// attempt came late), with earlier rows that were never counted. The record stays in state
+		// creating, so that the slot is not mistaken for one made by hand.
 		return fmt.Errorf("create slot %q: %w", c.Slot, err)
 	}
 	at, err := pglogrepl.ParseLSN(res.ConsistentPoint)
 	if err != nil {
 		return fmt.Errorf("create slot %q: consistent point: %w", c.Slot, err)
 	}
-	stopNotice = NoticeLongWait(c, "counting the rows that are in the outbox already, which are not in the new slot: a large table takes its time, once")
+	stopNotice = NoticeLongWait(c, "counting the rows already in the outbox, which the new slot does not send: this is done once and takes long for a large table")
 	behind, err := countInSnapshot(ctx, pool, c, res.SnapshotName)
 	stopNotice()
 	if err != nil {
@@ -83,14 +83,14 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return errors.Join(behind.refuse(c), undoCreation(ctx, pool, stream, c))
 	}
 	if behind.rows > 0 {
-		c.Log.Warn("rows that were in the outbox before the slot are left behind: they are not sent",
+		c.Log.Warn("rows that were in the outbox before the slot was created are not sent",
 			zap.Int64("rows", behind.rows), zap.String("newest", behind.newest), zap.String("slot", c.Slot))
 	}
 	sent = sent.KeepForeign(was).After(was)
 	if err := makeReady(ctx, pool, c, id, sent, at); err != nil {
 		return err
 	}
-	sent.SayForeign(ctx, pool, c)
+	sent.LogForeign(ctx, pool, c)
 	c.Log.Info("slot created", append(c.Relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication),
 		zap.Stringer("lsn", at))...)
 	return nil
@@ -114,9 +114,9 @@ func CreateFailed(c *source.Config, err error) error {
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
 
-// nameTaken is for a slot that came to be since we looked. Another database's is not ours to wait
-// for. One of this database may be our own, of an attempt whose answer was lost: the row goes on
-// saying creating, so that it is made again and not taken for a slot made by hand.
+// nameTaken handles a slot that was created since the check. One of another database is an error.
+// One of this database may be our own, of an attempt whose answer was lost: the record stays in
+// state creating, so that the slot is created again and not mistaken for one made by hand.
 func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, err error) error {
 	view, readErr := Read(ctx, pool, c.Slot)
 	if readErr == nil && view != nil && view.Database != id.Database {
@@ -125,9 +125,8 @@ func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
 
-// dropUnfinished removes the slot that a crash left between its creation and the answer to the
-// question. As long as the server is still busy creating it for the relay that died, that is waited
-// for.
+// dropUnfinished removes the slot that a crash left between its creation and the count of earlier
+// rows. While the server is still creating it for the relay that died, the slot is in use.
 func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View) error {
 	if view == nil {
 		return nil
@@ -143,12 +142,12 @@ func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, i
 	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
 		return fmt.Errorf("drop unfinished slot %q: %w", c.Slot, err)
 	}
-	c.Log.Info("dropped a slot whose creation was not finished", zap.String("slot", c.Slot))
+	c.Log.Info("dropped an unfinished slot", zap.String("slot", c.Slot))
 	return nil
 }
 
-// undoCreation drops the slot and only then the row that says creating: without it the slot would
-// be adopted.
+// undoCreation drops the slot and only then its record: without the record in state creating the
+// slot would be adopted.
 func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) error {
 	if err := pglogrepl.DropReplicationSlot(ctx, stream, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
 		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
@@ -156,23 +155,21 @@ func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn
 	return forgetUnmade(ctx, pool, c)
 }
 
-// undoFailed takes back a creation that cannot be finished, as well as that can be done: a slot
-// that nobody reads keeps all WAL from its position on. What is left of it is made again by the
-// next start.
+// undoFailed tries to undo a creation that cannot be finished: a slot that nobody reads retains all
+// WAL from its position on. If that fails, the next start creates it again.
 func undoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) {
-	// also when the relay was asked to stop
+	// even if the relay was asked to stop
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience)
 	defer cancel()
 	if err := undoCreation(ctx, pool, stream, c); err != nil {
-		c.Log.Warn("a slot whose creation was not finished stays, and keeps WAL, until the relay is started again or torn down",
+		c.Log.Warn("failed to drop an unfinished slot: it retains WAL until the relay is started again or torn down",
 			zap.String("slot", c.Slot), zap.Error(err))
 	}
 }
 
 const undoPatience = 5 * time.Second
 
-// NoticeLongWait logs a line when what follows takes more than a second; the returned func ends the
-// wait.
+// NoticeLongWait logs a line if done is not called within a second.
 func NoticeLongWait(c *source.Config, what string) (done func()) {
 	timer := time.AfterFunc(time.Second, func() { c.Log.Info(what, zap.String("slot", c.Slot)) })
 	return func() { timer.Stop() }

@@ -1,4 +1,4 @@
-// Whether a slot is the one that we know, and the stops for one that is not.
+// Checks that a slot is the one that the record describes.
 
 package slot
 
@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Identity is what IDENTIFY_SYSTEM says of the cluster at the other end.
+// Identity is the answer of IDENTIFY_SYSTEM.
 type Identity struct {
 	SystemID string
 	Timeline int32
@@ -26,8 +26,8 @@ func Identify(ctx context.Context, conn *pgconn.PgConn) (Identity, error) {
 	return Identity{sys.SystemID, sys.Timeline, sys.DBName}, nil
 }
 
-// CheckIdentity compares record, slot and cluster: is this still the slot we know (I7)? It asks
-// nothing of positions; those are compared while the slot is held, by checkPosition.
+// CheckIdentity compares record, slot and cluster: is this still the slot we know (I7)? Positions
+// are compared separately, by CheckPosition, while the slot is held.
 func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error {
 	why := view.Foreign(id.Database)
 	switch {
@@ -55,7 +55,7 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 	return nil
 }
 
-// CheckRecordedPosition is checkPosition for commands, which do not hold the slot. The record is
+// CheckRecordedPosition is CheckPosition for commands, which do not hold the slot. The record is
 // read after the slot: a flush limit is raised before it is used, and lowered only to what the slot
 // has, so the later one is never below the earlier slot.
 func CheckRecordedPosition(ctx context.Context, q source.Querier, c *source.Config, view *View) error {

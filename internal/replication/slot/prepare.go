@@ -16,15 +16,15 @@ import (
 )
 
 // Prepare makes sure that publication and slot exist and are ours, creating them on the first
-// start, and returns the tables as the catalogue knows them. It is what `init` does, and what `run`
-// does before it asks for the slot.
+// start, and returns the tables as the catalogue knows them. `init` calls it, and `run` does before
+// it acquires the slot.
 //
-// Creation happens under an advisory lock of the session, which a crash releases: a row that says
-// "creating" while the lock is free was left behind, and the slot beside it may hold rows that
-// nobody asked about; it is made again.
+// Creation happens under an advisory lock of the session, which a crash releases: a record in state
+// creating while the lock is free was left by a crash, and its slot may have rows before it that
+// were never counted; it is created again.
 //
-// Each step but the creation itself, which may last, is bounded: a server may go silent in the
-// middle.
+// Each step but the creation itself, which may take long, is bounded: a server may stop answering
+// in the middle.
 func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) ([]decode.Table, error) {
 	stream, id, err := MeetServer(ctx, pool, c)
 	if err != nil {
@@ -58,8 +58,8 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) ([]decod
 	return tables, settleSlot(ctx, pool, stream, c, id, rec, view)
 }
 
-// MeetServer asks for what must hold whatever the slot is, brings the schema up to date and opens
-// the stream.
+// MeetServer checks what every slot needs, brings the schema up to date and opens the replication
+// connection.
 func MeetServer(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn.PgConn, Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, meetTimeout)
 	defer cancel()
@@ -93,7 +93,7 @@ func AcquireConn(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error)
 	return pool.Acquire(ctx)
 }
 
-// settleSlot brings the slot into the state ready, or says why not: the table of what may be found.
+// settleSlot brings the slot into state ready or returns why it cannot: the table of all cases.
 func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, rec *Record, view *View) error {
 	switch {
 	case rec == nil && view == nil:
@@ -126,19 +126,19 @@ func Gone(c *source.Config, rec *Record) *event.Stop {
 		c.Slot, rec.Reported), "find and re-send what is missing"+source.AdoptHint(c)+source.NewSlotHint(c))
 }
 
-// TakeoverUnfinished is why a relay does not start a slot whose take-over is not complete.
+// TakeoverUnfinished is why a relay does not start a slot whose takeover is not complete.
 func TakeoverUnfinished(c *source.Config, rec *Record) *event.Stop {
-	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q takes the place of slot %q, and that is not complete", c.Slot, rec.TookFrom),
+	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("the takeover by slot %q from slot %q is not complete", c.Slot, rec.TookFrom),
 		"cdc-relay takeover --from-slot "+rec.TookFrom)
 }
 
-// UnknownSlot is for a slot by our name of which there is no record: another program's, or made by
-// hand. What its publication hid while the rows in it were committed, nothing shows.
+// UnknownSlot handles a slot of our name without a record: another program's, or made by hand.
+// Nothing shows what its publication hid while the rows in it were committed.
 func UnknownSlot(c *source.Config, view *View, id Identity) error {
 	if err := CheckIdentity(c, nil, view, id); err != nil {
 		return err
 	}
-	what := "exists, and no relay has used it"
+	what := "exists, but no relay has used it"
 	if holder := view.HolderName(); holder != "" {
 		what += "; it is held by " + holder
 	}

@@ -17,21 +17,21 @@ type Record struct {
 	SystemID    string
 	Timeline    int32
 	Publication string
-	State       string // stateCreating, stateReady, stateAdopt or stateTakeover
+	State       string // StateCreating, StateReady, StateAdopt or StateTakeover
 	Incarnation int64
 	Epoch       int64
 	Leader      string
-	// when the row was changed last: by whom the epoch was raised, if two have raised it to the
-	// same number
+	// when the row was last changed; distinguishes two relays that raised the epoch to the same
+	// number
 	Raised     string
 	Sends      publication.State
 	SendsText  string        // as the row has it: what a write is compared with
 	FlushLimit pglogrepl.LSN // 0 while creating
 	Reported   pglogrepl.LSN
 	Good       pglogrepl.LSN
-	TookFrom   string // the slot that this one takes the place of
-	// in this incarnation: below it that slot's program has sent what was committed; 0: there was
-	// none
+	TookFrom   string // the other program's slot that this one replaces
+	// of this incarnation: everything committed below it was sent by that slot's program; 0: no
+	// takeover
 	TookUntil pglogrepl.LSN
 }
 
@@ -42,8 +42,8 @@ const (
 	StateTakeover = "takeover"
 )
 
-// ReadRecord is nil when the database has no record of the slot. to_jsonb serves the schema of the
-// version before too, which commands may find.
+// ReadRecord returns nil if the database has no record of the slot. to_jsonb also works with the
+// schema of the previous version, which commands may find.
 func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

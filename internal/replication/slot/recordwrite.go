@@ -28,9 +28,8 @@ func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id
 	return nil
 }
 
-// NextIncarnation is above that of the slot's row, and above that of every event that waits under
-// the slot's name: these go first, by incarnation and position, also when the row was lost
-// meanwhile.
+// NextIncarnation is above that of the slot's record and of every event that waits under the slot's
+// name: those are sent first, by incarnation and position, even if the record was lost in between.
 const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),
 	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
 
@@ -60,7 +59,7 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	return nil
 }
 
-// Forget removes our rows of a slot that does not exist (any more).
+// Forget removes our rows of a slot that does not or no longer exist.
 func Forget(ctx context.Context, q source.Querier, slot string) error {
 	if _, err := q.Exec(ctx, `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
 		DELETE FROM cdc_relay.slots WHERE slot = $1`, slot); err != nil {
@@ -69,9 +68,9 @@ func Forget(ctx context.Context, q source.Querier, slot string) error {
 	return nil
 }
 
-// forgetUnmade takes back beginCreating. The row of a slot that was in use before stays, with the
-// operator's word that its loss is accepted: it holds the incarnation, and other relays' teardown
-// must see that somebody needs the schema.
+// forgetUnmade undoes BeginCreating. The record of a slot that was in use before stays, with the
+// operator's acceptance of its loss: it has the incarnation, and other relays' teardown must see
+// that the schema is still needed.
 func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

@@ -1,4 +1,4 @@
-// What the publication sends is compared with what is remembered of it, and remembered.
+// Compares what the publication sends with what is remembered of it, and updates that.
 
 package slot
 
@@ -16,8 +16,8 @@ import (
 )
 
 // CheckPublication compares the publication with what the relay needs and with what is remembered
-// of it. It changes nothing: a relay that stands by, or has yet to lead, may have a configuration
-// that is never used. next is what is to be remembered by whoever leads: with tables and prefixes
+// of it. It changes nothing: a standby, or a relay that does not lead yet, may have a configuration
+// that is never used. next is what the leader has to remember, including tables and prefixes
 // configured since.
 func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, rec *Record) (next publication.State, err error) {
 	was := rec.Remembered()
@@ -33,7 +33,7 @@ func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, r
 // from.
 //
 // Only the session that holds the slot may do this. What a table's rows are is decided by the
-// leader that reads them: a standby that wrote the table down would make a promise that the leader,
+// leader that reads them: a standby that recorded a table would make a promise that the leader,
 // with another configuration, does not keep.
 func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, next publication.State, from pglogrepl.LSN) error {
 	was := rec.Remembered()
@@ -66,9 +66,9 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 	return nil
 }
 
-// ErrRememberedChanged: another session, or an operator, wrote the slot's row between our look and
-// our write.
-var ErrRememberedChanged = errors.New("what is remembered of the publication was changed meanwhile")
+// ErrRememberedChanged means that another session, or an operator, changed the slot's record
+// between our read and our write.
+var ErrRememberedChanged = errors.New("the remembered state of the publication was changed in the meantime")
 
 // sentBefore is what is remembered of a slot that is adopted: nothing of another system's, whose
 // OIDs mean other tables.
@@ -88,9 +88,9 @@ func (r *Record) Remembered() publication.State {
 	return r.Sends
 }
 
-// warnOfRowsBefore says which rows of a table that was added are not sent: PostgreSQL leaves out
-// what was inserted before the table was in the publication, whenever that commits. ALTER
-// PUBLICATION does not wait for writers, so such a row may appear after the table was announced.
+// warnOfRowsBefore logs which rows of an added table are not sent: PostgreSQL leaves out what was
+// inserted before the table was in the publication, whenever that commits. ALTER PUBLICATION does
+// not wait for writers, so such a row may appear after the table was announced.
 func warnOfRowsBefore(ctx context.Context, q source.Querier, c *source.Config, table string, t publication.Table) {
 	if len(t.Through) == 0 { // with all tables: its rows are sent from its first one on
 		return
@@ -100,12 +100,12 @@ func warnOfRowsBefore(ctx context.Context, q source.Querier, c *source.Config, t
 			AND age(r.xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)), EXISTS (SELECT FROM `+table+`)`, t.Through).Scan(&open, &rows)
 	switch {
 	case err != nil: // the role may not read it, which only the first start needs
-		c.Log.Warn("rows of the added table that were there before could not be asked for", zap.String("table", table), zap.Error(err))
+		c.Log.Warn("cannot check whether the added table had rows before", zap.String("table", table), zap.Error(err))
 	case open:
-		c.Log.Warn("transactions that were open when the table joined the publication are open still: what they had inserted before is not sent",
-			zap.String("table", table), zap.String("fix", "find and re-send it when they have ended; next time: BEGIN; LOCK TABLE "+table+
+		c.Log.Warn("transactions that were open when the table was added to the publication are still open: rows they inserted before are not sent",
+			zap.String("table", table), zap.String("fix", "find and re-send these rows when the transactions have ended; next time: BEGIN; LOCK TABLE "+table+
 				" IN SHARE ROW EXCLUSIVE MODE; ALTER PUBLICATION "+source.QuoteName(c.Publication)+" ADD TABLE "+table+"; COMMIT"))
 	case rows:
-		c.Log.Info("the added table has rows: those that were committed before it joined the publication are not sent", zap.String("table", table))
+		c.Log.Info("the added table has rows: those committed before it was added to the publication are not sent", zap.String("table", table))
 	}
 }

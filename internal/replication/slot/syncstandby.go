@@ -54,8 +54,8 @@ func syncStandbyStop(c *source.Config, what string) *event.Stop {
 	}
 }
 
-// CheckSyncState asks the server's own view of our walsender, whatever we made of the setting: ""
-// (this role may not see it) and async are harmless.
+// CheckSyncState checks the server's own view of our walsender, independent of how we parsed the
+// setting: "" (this role may not see it) and async are harmless.
 func CheckSyncState(c *source.Config, view *View) error {
 	switch view.HolderState {
 	case "", "async":

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// View is the slot's row of pg_replication_slots and the server's position beside it.
+// View is the slot's row of pg_replication_slots with the server's current position.
 type View struct {
 	Name, Plugin, Type, Database string
 
@@ -29,8 +29,8 @@ type View struct {
 	SpilledBytes       int64
 }
 
-// Foreign says why the slot cannot be that of a relay of this database, "" when it can: names of
-// slots are the whole cluster's.
+// Foreign returns why the slot cannot belong to a relay of this database, "" if it can: slot names
+// are shared by the whole cluster.
 func (v *View) Foreign(database string) string {
 	switch {
 	case v.Type != "logical" || v.Plugin != "pgoutput":
@@ -41,14 +41,14 @@ func (v *View) Foreign(database string) string {
 	return ""
 }
 
-// Made reports whether the slot's creation has come to its end. Before that it has no position, and
-// is dropped when whoever creates it ends: also long after its client is gone, because it waits for
-// the transactions that are open.
+// Made reports whether the slot's creation is complete. Before that it has no position, and is
+// dropped when its creating session ends. That may be long after its client is gone, because
+// creation waits for open transactions.
 func (v *View) Made() bool { return v.ConfirmedFlush != 0 }
 
 func (v *View) HeldByRelay() bool { return strings.HasPrefix(v.Holder, source.ApplicationPrefix) }
 
-// slotColumns are what a slotView is read from, and slotTables where they are. to_jsonb makes one
+// Columns and Tables are the SELECT and FROM lists that a View is read with. to_jsonb makes one
 // statement serve PostgreSQL 14 to 18.
 const (
 	Columns = `coalesce(s.slot_name, ''), coalesce(s.plugin, ''), coalesce(s.slot_type, ''), coalesce(s.database, ''),
@@ -61,7 +61,7 @@ const (
 			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name`
 )
 
-// Fields are where slotColumns go.
+// Fields are the scan targets of Columns.
 func (v *View) Fields() []any {
 	return []any{
 		&v.Name, &v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
@@ -69,7 +69,7 @@ func (v *View) Fields() []any {
 	}
 }
 
-// Read is nil when there is no slot of that name.
+// Read returns nil if there is no slot of that name.
 func Read(ctx context.Context, q source.Querier, slot string) (*View, error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func Read(ctx context.Context, q source.Querier, slot string) (*View, error) {
 	return &v, nil
 }
 
-// HolderName is who holds the slot, in words.
+// HolderName describes who holds the slot; "" if nobody does.
 func (v *View) HolderName() string {
 	switch {
 	case v.ActivePID == 0:

@@ -1,5 +1,6 @@
-// Package source is the database that the relay reads: its configuration, connections, hosts and
-// TLS, and the SQL and error texts that all floors of replication share.
+// Package source connects to the database that the relay reads. It has the configuration,
+// connections, hosts and TLS, and the SQL helpers and operator hints that the other replication
+// packages share.
 package source
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Config says which slot of which database is read, and where its events go.
+// Config says which slot of which database is read, and which line its events go to.
 type Config struct {
 	URL string // libpq URL or key=value
 	// asked at every connect; "" keeps what the URL, PGPASSWORD or the passfile say
@@ -37,8 +38,8 @@ type Config struct {
 	Grace            time.Duration // for a clean stop: reading gets half of it
 
 	// NewLine makes a line whose first watermark is the term's Start. Called once per epoch, while
-	// we hold the slot. It may ask the database; an error that is no *event.Stop has the slot let
-	// go and seized again.
+	// we hold the slot. It may query the database; after an error that is no *event.Stop the slot
+	// is released and acquired again.
 	NewLine func(ctx context.Context, t Term) (Line, error)
 	Hooks   Hooks
 	Log     *zap.Logger
@@ -55,8 +56,8 @@ type Term struct {
 	Pool        *pgxpool.Pool // the stream's; it outlives the line
 }
 
-// Line is where the reader puts what it reads, and whose watermark the reporter reports; relay.Line
-// stands behind it. Begin to Disconnected are called by the reader's goroutine only.
+// Line receives what the reader reads and has the watermark that the reporter reports; relay.Line
+// implements it. Begin to Disconnected are called by the reader's goroutine only.
 type Line interface {
 	Run(ctx context.Context) error
 	Begin(commit pglogrepl.LSN, xid uint32) error
@@ -73,18 +74,18 @@ type Line interface {
 	WaitSettled(ctx context.Context) error
 }
 
-// Hooks tell the outside what happens; each may be nil.
+// Hooks are called when something happens; each may be nil.
 type Hooks struct {
 	Skipped   func(reason string) // a frame of the stream that is not an event of ours
 	Reconnect func()              // a session after the first one was started
 	Beat      func()              // the reporter's loop is alive
 
-	// Each of these loops tells that it begins a round of bounded questions, and when it waits for
-	// the next that it is at rest.
+	// Each of these loops calls its hook with true before a round of bounded queries, and with
+	// false after it.
 	Monitor, FlushLimit func(atWork bool)
 }
 
-// Tell tells one of those.
+// Tell calls one of those.
 func Tell(hook func(atWork bool), atWork bool) {
 	if hook != nil {
 		hook(atWork)

@@ -19,10 +19,10 @@ import (
 // 8 KiB a backlog of large transactions needs three times as many reads.
 const readBuffer = 512 << 10
 
-// pinned are the settings of every session of ours: a role's or database's own would change what
-// the relay sends (bytea_output, DateStyle, …), which tables it means (search_path), how our texts
-// are read, or end a session that has nothing to do, be it the one that holds the snapshot of a new
-// slot.
+// pinned are the settings of every session of the relay: those of a role or database could change
+// what the relay sends (bytea_output, DateStyle, …), which tables it means (search_path) or how its
+// statements are read, or could end an idle session, such as the one that holds the snapshot of a
+// new slot.
 func pinned(application string) map[string]string {
 	return map[string]string{
 		"application_name":   application,
@@ -38,18 +38,18 @@ func pinned(application string) map[string]string {
 		"standard_conforming_strings":         "on",
 		"idle_session_timeout":                "0",
 		"idle_in_transaction_session_timeout": "0",
-		// a role that is read-only by itself is not a server that is
+		// the role's default may be read-only although the server is not
 		"default_transaction_read_only": "off",
 	}
 }
 
-// Settings are those of the pool's sessions: pinned, and what statements of ours count on.
+// Settings are those of the pool's sessions: pinned, and what the relay's statements rely on.
 func Settings(application string) map[string]string {
 	all := pinned(application)
 	maps.Copy(all, map[string]string{
 		"synchronous_commit":            "on",
 		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
-		// a policy must not hide rows from the question of the first start
+		// a policy must not hide rows from the count of the first start
 		"row_security": "off",
 		// statements take milliseconds: compiling one takes a hundred
 		"jit":               "off",
@@ -59,8 +59,8 @@ func Settings(application string) map[string]string {
 	return all
 }
 
-// Connect makes a pool for the commands of operators, with the settings of the relay's own, and
-// sees that the server answers.
+// Connect makes a pool for operator commands, with the relay's own settings, and checks that the
+// server answers.
 func Connect(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ const PoolConnections = 3
 
 const (
 	connectTimeout = 10 * time.Second
-	// of a connection that lay idle: it may have died without a sign
+	// of an idle connection: it may have died unnoticed
 	pingTimeout = 5 * time.Second
 )
 
@@ -139,8 +139,8 @@ func ConnectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 	return ConnectReplication(ctx, c, func(r io.Reader) io.Reader { return r })
 }
 
-// ConnectReplication opens the replication connection and reads it through what reader makes of the
-// network's end.
+// ConnectReplication opens the replication connection and reads it through reader, which wraps the
+// network connection.
 func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader) io.Reader) (*pgconn.PgConn, error) {
 	cfg, err := parseURL(c)
 	if err != nil {
@@ -170,7 +170,7 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader) i
 	if err != nil {
 		return nil, err
 	}
-	// of the last that was tried: that of the connection that was made
+	// of the last address that was tried: the one that is connected
 	conn.CustomData()[serverKey] = at
 	return conn, nil
 }

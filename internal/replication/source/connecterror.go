@@ -1,5 +1,4 @@
-// What a connection that failed means: an end of the relay, or something to wait for, and what to
-// do about it.
+// Classifies failed connections: whether the relay ends or waits, and the fix.
 
 package source
 
@@ -16,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Fix is what to do about a connection that fails; "" when the error says it all.
+// Fix returns what to do about a failed connection; "" if the error is clear by itself.
 func Fix(c *Config, err error) string {
 	var stop *event.Stop
 	if errors.As(FatalConnect(c, err, false, time.Time{}), &stop) {
@@ -25,8 +24,8 @@ func Fix(c *Config, err error) string {
 	return FixConnect(err)
 }
 
-// FixConnect is what to do about a connection that fails for something that is waited for; "" when
-// the error says it all.
+// FixConnect returns what to do about a failure that the relay waits for; "" if the error is clear
+// by itself.
 func FixConnect(err error) string {
 	for _, fix := range []func(error) string{fixTLS, fixStandby, poolerRefused} {
 		if text := fix(err); text != "" {
@@ -36,8 +35,8 @@ func FixConnect(err error) string {
 	return ""
 }
 
-// FixAbsent is for a server that does not answer at all: for check. A relay that runs waits for it,
-// and knows the address to be good.
+// FixAbsent is the fix for a server that does not answer at all. Only check uses it: a running
+// relay waits, and knows the address to be right.
 func FixAbsent(err error) string {
 	var atConnect *pgconn.ConnectError
 	if !errors.As(err, &atConnect) || SQLState(err) != "" {
@@ -75,7 +74,7 @@ func fixStandby(err error) string {
 	return ""
 }
 
-// poolerRefused is what to do when a pooler refuses what only PostgreSQL itself takes.
+// poolerRefused returns the fix if a pooler refused what only PostgreSQL itself accepts.
 func poolerRefused(err error) string {
 	switch code := SQLState(err); {
 	case code == "08P01" && strings.Contains(err.Error(), "startup parameter"),
@@ -91,10 +90,10 @@ func poolerRefused(err error) string {
 
 const FixPooler = "give source.url the address of PostgreSQL itself, past the pooler; the application may go on using it"
 
-// FatalConnect turns what a server may answer to a connection attempt into a Stop, or nil when it
-// is worth waiting: a server that is not there, starting up, or full for the moment. everConnected:
-// a relay that worked before keeps trying through wrong passwords and full walsender slots, because
-// secrets rotate and others leave. A zero since leaves no patience: commands ask once.
+// FatalConnect turns a server's answer to a connection attempt into a Stop, or nil if it is worth
+// waiting: for a server that is down, starting up, or temporarily full. everConnected: a relay that
+// worked before keeps trying through wrong passwords and full walsender slots, because secrets
+// rotate and others leave. A zero since means not to wait: commands try once.
 func FatalConnect(c *Config, err error, everConnected bool, since time.Time) error {
 	if everConnected {
 		return nil
@@ -116,13 +115,13 @@ func FatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 	case code == "42501" && errors.As(err, &atConnect):
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "rights", Err: err,
-			What: "this role may not replicate, or not use this database",
+			What: "this role may not replicate, or may not connect to this database",
 			Fix:  fmt.Sprintf("ALTER ROLE %[1]s REPLICATION; GRANT CONNECT ON DATABASE %[2]s TO %[1]s", QuoteName(atConnect.Config.User), QuoteName(atConnect.Config.Database)),
 		}
 	case code == "42501":
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "rights", Err: err,
-			What: "this role misses a right", Fix: InitHint(c.Role()),
+			What: "this role lacks a privilege", Fix: InitHint(c.Role()),
 		}
 	case code == "53300":
 		return &event.Stop{
@@ -146,7 +145,7 @@ func OrFatal(c *Config, err error) error {
 	return err
 }
 
-// refusedLogin says for how long; commands ask once.
+// refusedLogin describes a refused login and for how long it was tried.
 func refusedLogin(since time.Time) string {
 	if since.IsZero() {
 		return "PostgreSQL refuses the login"

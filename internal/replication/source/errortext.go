@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// OneLine is an error in one line. pgconn's has a line for each address that was tried, twice the
+// OneLine puts an error in one line. pgconn's has a line for each address that was tried, twice the
 // same when it was tried with and without TLS.
 func OneLine(err error) error { return oneLineError{err} }
 
@@ -20,9 +20,9 @@ func (e oneLineError) Error() string {
 // Unwrap is the error with its lines.
 func (e oneLineError) Unwrap() error { return e.error }
 
-// StableText is what an error says without what differs from try to try for the same reason: our
-// own end of a connection in an error of package net, the clock beside a certificate that has
-// expired, and whether TLS's alert about ours met us as we wrote or as we read.
+// StableText removes from an error text what differs between tries with the same cause: the local
+// address in errors of package net, the current time in the error about an expired certificate, and
+// whether a TLS alert arrived during a write or a read.
 func StableText(text string) string { return unsteady.ReplaceAllString(text, "$1$2") }
 
 var unsteady = regexp.MustCompile(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is |` +

@@ -18,11 +18,11 @@ import (
 // work on the one that the stream reads.
 
 // errStandby is the answer of a server that can only be read.
-var errStandby = errors.New("this server is a standby: it can only be read")
+var errStandby = errors.New("this server is a read-only standby")
 
-// onlyPrimary has every attempt to connect go on to the next host when this one is a standby,
-// whatever target_session_attrs asks for besides. One that is not preferred is asked all the same:
-// it is taken when there is no better one.
+// onlyPrimary has every attempt to connect go on to the next host when this one is a standby, in
+// addition to what target_session_attrs asks for. One that is not preferred is checked too: it is
+// used if there is no better one.
 func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
 	asked := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -44,8 +44,8 @@ func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
 	}
 }
 
-// ServerOf is the server that a connection of connectStream was made to, by the same answer as the
-// pool's are compared by.
+// ServerOf returns the server of a connection made by ConnectStream, as read by the same query that
+// the pool's connections are compared by.
 func ServerOf(conn *pgconn.PgConn) ServerPosition {
 	id, _ := conn.CustomData()[serverKey].(ServerPosition)
 	return id
@@ -56,9 +56,9 @@ const serverKey = "server"
 
 // whichServer is the server at the other end, or errStandby. It is asked in the simple protocol,
 // which a walsender understands too. The name of the WAL file that is written now begins with the
-// timeline; pg_control_checkpoint would tell the old one for a while after a promotion. A service
-// that keeps these functions to itself says no more than whether it is a standby, and since when it
-// runs.
+// timeline; pg_control_checkpoint would tell the old one for a while after a promotion. A managed
+// service that does not permit these functions only tells whether it is a standby and when it was
+// started.
 func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, error) {
 	const question = `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE %s || ' ' ||
 		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint || ' ' || pg_catalog.pg_current_wal_lsn() END`
@@ -73,14 +73,14 @@ func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, erro
 	case answer == "":
 		return ServerPosition{}, errStandby
 	}
-	return readSighting(answer)
+	return parseServerPosition(answer)
 }
 
-// readSighting reads the four parts of whichServer's answer.
-func readSighting(answer string) (ServerPosition, error) {
+// parseServerPosition parses the four parts of whichServer's answer.
+func parseServerPosition(answer string) (ServerPosition, error) {
 	parts := strings.Split(answer, " ")
 	if len(parts) != 4 {
-		return ServerPosition{}, fmt.Errorf("which server this is: it answers %q", answer)
+		return ServerPosition{}, fmt.Errorf("identify the server: unexpected answer %q", answer)
 	}
 	var s ServerPosition
 	var err error
@@ -98,14 +98,14 @@ func readSighting(answer string) (ServerPosition, error) {
 	return s, nil
 }
 
-// AskText is the one text that a statement answers, in the simple protocol.
+// AskText runs a statement that returns a single text, in the simple protocol.
 func AskText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, error) {
 	res, err := conn.Exec(ctx, sql).ReadAll()
 	if err != nil {
 		return "", err
 	}
 	if len(res) != 1 || len(res[0].Rows) != 1 || len(res[0].Rows[0]) != 1 {
-		return "", errors.New("the server answered with something else than one text")
+		return "", errors.New("the server did not answer with a single text value")
 	}
 	return string(res[0].Rows[0][0]), nil
 }
@@ -115,10 +115,10 @@ func AskText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, erro
 // be settled in the other. The slot is not there, or not where it was, so this is as final as when
 // the stream itself comes there.
 //
-// It also refuses another life of the same server, until the stream has met it and the line of
-// before has ended. Its storage may have been rolled back: what the line still has to write is
-// about events that are not in that database. Such a row would have the position of another event,
-// which would then count as deferred already, and never be sent.
+// It also refuses another lifetime of the same server, until the stream has met it and the previous
+// line has ended. Its storage may have been rolled back: what the line still has to write is about
+// events that are not in that database. Such a row would have the position of another event, which
+// would then count as deferred already, and never be sent.
 func (c *Config) sameServer(now ServerPosition) error {
 	if c.Primary == nil {
 		return nil
@@ -139,7 +139,7 @@ func (c *Config) sameServer(now ServerPosition) error {
 	return nil
 }
 
-// Elsewhere is not nil for another system, or another timeline of it, if both are known.
+// Elsewhere returns an error for another system, or another timeline of it, if both are known.
 func (c *Config) Elsewhere(at Server, now ServerPosition) error {
 	switch {
 	case at.SystemID == "" || now.SystemID == "":
@@ -153,14 +153,16 @@ func (c *Config) Elsewhere(at Server, now ServerPosition) error {
 	return nil
 }
 
-// shortfall is why a server cannot be the one that was left, and up to where it was known.
+// shortfall is why a server cannot be the previous one, and the position up to which its WAL was
+// known.
 type shortfall struct {
 	Why string
 	To  pglogrepl.LSN
 }
 
-// LowerWAL is not nil for a server that has less WAL than this process has received or reported.
-// What the walsender sends is durable before, so a crash of the server takes none of it away.
+// LowerWAL returns a shortfall for a server that has less WAL than this process has received or
+// reported. WAL is durable before the walsender sends it, so a crash of the server loses none of
+// it.
 func (c *Config) LowerWAL(now ServerPosition) *shortfall {
 	had := pglogrepl.LSN(c.Primary.Wal.Load())
 	if now.WAL >= had {
@@ -169,8 +171,8 @@ func (c *Config) LowerWAL(now ServerPosition) *shortfall {
 	return &shortfall{fmt.Sprintf("its WAL ends at %s, and this relay had received it up to %s", now.WAL, had), had}
 }
 
-// RolledBack names the interval that the database has lost. Starting again is safe: a new process
-// remembers nothing and reads from the slot.
+// RolledBack is the Stop that names the interval that the database has lost. Starting again is
+// safe: a new process remembers nothing and reads from the slot.
 func (c *Config) RolledBack(why string, from, to pglogrepl.LSN) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "rolled_back",

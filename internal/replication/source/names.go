@@ -15,8 +15,8 @@ const (
 	nameLimit         = 63 // NAMEDATALEN - 1
 )
 
-// ApplicationName is how a relay of this slot is told from any other holder of it. The server keeps
-// no more of it than nameLimit bytes, and what is compared with its views must be what it kept.
+// ApplicationName distinguishes a relay of this slot from any other holder. The server truncates it
+// to nameLimit bytes, and comparisons with its views must use the truncated name.
 func (c *Config) ApplicationName() string {
 	name := ApplicationPrefix + c.Slot
 	return name[:min(len(name), nameLimit)]
@@ -33,7 +33,7 @@ func (c *Config) QuotedTables() []string {
 	return names
 }
 
-// Relayed says in log lines what is relayed.
+// Relayed are the log fields for what is relayed.
 func (c *Config) Relayed() []zap.Field {
 	fields := []zap.Field{zap.String("tables", NamedIn(c.Tables))}
 	if c.Messages.Prefix != "" {
@@ -48,7 +48,7 @@ func QuoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 func QuoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// NamedIn says in words which tables, for log lines.
+// NamedIn lists table names for log lines.
 func NamedIn(tables []decode.Table) string {
 	names := make([]string, len(tables))
 	for i, t := range tables {

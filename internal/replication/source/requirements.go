@@ -10,7 +10,7 @@ import (
 // logical messages in the stream and pg_stat_replication_slots came with 14
 const oldestServer = 140000
 
-// CheckServer asks for what no slot can do without.
+// CheckServer checks the server version and wal_level.
 func CheckServer(ctx context.Context, q Querier) error {
 	var version int
 	var walLevel, versionText string

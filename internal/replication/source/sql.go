@@ -17,8 +17,8 @@ type Querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// AnswerTimeout bounds, on our side, what the server bounds with statement_timeout: one that went
-// silent bounds nothing.
+// AnswerTimeout bounds on our side what statement_timeout bounds on the server, in case the server
+// stops answering.
 const AnswerTimeout = 20 * time.Second
 
 // SQLState is the SQLSTATE of a server error, "" for any other.
@@ -32,8 +32,8 @@ func SQLState(err error) string {
 
 func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
-// IsGoingAway reports whether an error may be the server's end or the connection's, of which the
-// session's own end says more.
+// IsGoingAway reports whether an error may mean that the server or the connection is ending; then
+// the end of the session tells more.
 func IsGoingAway(err error) bool {
 	code := SQLState(err)
 	return code == "" || strings.HasPrefix(code, "57")

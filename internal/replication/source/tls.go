@@ -33,11 +33,11 @@ func parseURL(c *Config) (*pgconn.Config, error) {
 	return cfg, nil
 }
 
-// errURLFiles is no end of the relay: source.url was good at the start, and a file that is just
-// being replaced is soon whole.
+// errURLFiles does not end the relay: source.url was valid at the start, and a file that is being
+// replaced is soon complete.
 var errURLFiles = errors.New("read the files of source.url")
 
-// alwaysPresent has the client certificate sent whoever signed it, as libpq does. Go keeps one back
+// alwaysPresent sends the client certificate whoever signed it, as libpq does. Go keeps one back
 // that none of the server's CAs signed, and the server would complain about a missing certificate
 // instead of a wrong one.
 func alwaysPresent(cfg *tls.Config) {
@@ -58,7 +58,7 @@ type firstWrite struct {
 func (w *firstWrite) Write(p []byte) (int, error) {
 	n, err := w.to.Write(p)
 	conn, secure := w.to.(*tls.Conn)
-	if err != nil && secure && !w.done { // later, the reading end is somebody else's
+	if err != nil && secure && !w.done { // later, another goroutine reads
 		if _, alert := conn.Read(make([]byte, 1)); isAlert(alert) {
 			err = alert
 		}
@@ -73,7 +73,7 @@ func isAlert(err error) bool {
 	return errors.As(err, &network) && network.Op == "remote error"
 }
 
-// renew gives a connection of the pool what source.url and its files say now.
+// renew gives a new connection of the pool the current values of source.url and its files.
 func renew(c *Config, cc *pgx.ConnConfig) error {
 	fresh, err := parseURL(c)
 	if err != nil {
@@ -86,7 +86,7 @@ func renew(c *Config, cc *pgx.ConnConfig) error {
 func badURL(err error) error {
 	return &event.Stop{
 		// pgconn removes the password from its text
-		Code: event.ExitUsage, Reason: "config", What: "source.url cannot be read", Err: err,
+		Code: event.ExitUsage, Reason: "config", What: "cannot parse source.url", Err: err,
 	}
 }
 

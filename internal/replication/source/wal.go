@@ -2,9 +2,9 @@ package source
 
 import "github.com/jackc/pglogrepl"
 
-// WalNoise is more than what comes in bytes after the last commit of others, and then no more until
-// the next: two lists of the running transactions and a checkpoint, some 300 bytes, and as much for
-// a raise of a relay's flush limit. So little is nothing that anybody has to read.
+// WalNoise is more bytes than an idle server writes after the last commit: two lists of the running
+// transactions and a checkpoint, about 300 bytes, and as much for a raise of a relay's flush limit.
+// No reader needs to read that.
 const WalNoise = 2 << 10
 
 // WALBeyond reports whether something was written between two positions that somebody may have to

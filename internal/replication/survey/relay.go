@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Relay is what the database knows of a relay, for status when the relay itself does not answer.
+// Relay is what the database knows about a relay; status shows it if the relay itself does not
+// answer.
 type Relay struct {
 	Slot     *Slot  // nil: no such slot
 	Leader   string // as the last leader named itself; "" when no relay ever led

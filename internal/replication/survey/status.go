@@ -1,5 +1,5 @@
-// Package survey is what the stream tells the outside: its status, its slot, the other slots of the
-// server, sizes and lag.
+// Package survey collects what status and metrics show of the source: the stream's phase, its slot,
+// the other slots of the server, sizes and lag.
 package survey
 
 import (
@@ -22,7 +22,7 @@ const (
 	Stopping  Phase = "stopping"
 )
 
-// Snapshot is what the stream tells the outside: status, health and metrics.
+// Snapshot is the state of the stream for status, health and metrics.
 type Snapshot struct {
 	Phase Phase
 	Why   string
@@ -104,7 +104,7 @@ func (s *Status) Stopping() {
 	s.phase(Stopping, "finishing what was read")
 }
 
-// Slot takes nil for a slot that is not there: then nothing is known of it.
+// Slot sets the slot; nil: it does not exist.
 func (s *Status) Slot(v *slot.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,16 +15,16 @@ import (
 const (
 	surveyFirst = time.Second
 	surveyEvery = 5 * time.Second
-	// at the most, when it fails again and again: a login that is refused is not tried more often
+	// at most, while it keeps failing: a refused login is not tried more often
 	surveyAfter   = 30 * time.Second
 	measureEvery  = time.Minute // each looks at every file of the tables
-	MaxOtherSlots = 99          // beside ours: of more, those that keep the most WAL
+	MaxOtherSlots = 99          // in addition to ours; of more, those that retain the most WAL
 )
 
-// Run asks what operators want to see and relaying does not depend on: how our slot stands, how
-// large the outbox tables are and, how the other logical slots of the server stand. It does so in
-// every phase, and after Run has returned: when nobody reads the slot, it matters most what the
-// slot keeps. It ends when ctx is done.
+// Run reads what operators want to see and relaying does not depend on: our slot, the size of the
+// outbox tables, and the other logical slots of the server. It does so in every phase, also after
+// Stream.Run has returned: what the slot retains matters most when nobody reads it. It ends when
+// ctx is done.
 func Run(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Status, tables []string) {
 	v := surveyor{pool: pool, c: c, seen: seen, tables: tables}
 	said, next := "", surveyFirst
@@ -37,7 +37,7 @@ func Run(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Status
 		next = min(2*next, surveyAfter)
 		if why := source.StableText(err.Error()); why != said && ctx.Err() == nil && !source.IsGoingAway(err) {
 			said = why
-			c.Log.Warn("the metrics of slots and of the tables' size are missing", zap.String("why", why))
+			c.Log.Warn("cannot read slots and table sizes: their metrics are missing", zap.String("why", why))
 		}
 	}
 }

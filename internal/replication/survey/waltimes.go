@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// walTimes remembers when the server's WAL was seen where, so that a slot of another program, of
-// whose commits nobody tells us, can be told in seconds. It has maxWALTimes sightings: what is old
-// is thinned out, so it goes back as far as it was kept.
+// walTimes records positions of the server's WAL over time, so that the lag of another program's
+// slot, whose commits we do not see, can be given in seconds. It keeps at most maxWALTimes entries
+// and thins out old ones, so it covers the whole time since it began.
 type walTimes struct {
 	segment uint64    // size in bytes of a file of WAL
 	seen    []walTime // the oldest first, by time and by position
@@ -26,7 +26,7 @@ const (
 	maxWALTimes = 1024
 )
 
-// add notes that the WAL is at lsn. One that goes back, of another timeline, begins again.
+// add records that the WAL is at lsn. A lower position, of another timeline, clears the record.
 func (w *walTimes) add(at time.Time, lsn pglogrepl.LSN) {
 	if n := len(w.seen); n > 0 {
 		last := w.seen[n-1].lsn
@@ -43,8 +43,8 @@ func (w *walTimes) add(at time.Time, lsn pglogrepl.LSN) {
 	w.seen = append(w.seen, walTime{at, lsn})
 }
 
-// thin forgets the sighting that is missed least: it leaves the gap that is the smallest beside its
-// age. So the gaps grow with the age, whatever that is.
+// thin removes the entry whose removal leaves the smallest gap relative to its age. So the gaps
+// grow with age.
 func (w *walTimes) thin(now time.Time) {
 	least, at := math.Inf(1), 1
 	for i := 1; i < len(w.seen)-1; i++ {
@@ -56,9 +56,8 @@ func (w *walTimes) thin(now time.Time) {
 	w.seen = slices.Delete(w.seen, at, at+1)
 }
 
-// passed is when WAL after lsn was seen first, zero for never. It is late by the time between two
-// sightings, of what is long ago by some hundredths of its age, and never before the first
-// sighting.
+// passed returns when WAL after lsn was first seen, zero for never. It is late by up to the time
+// between two entries, for old ones a few percent of their age, and never before the first entry.
 func (w *walTimes) passed(lsn pglogrepl.LSN) time.Time {
 	for _, s := range w.seen {
 		if source.WALBeyond(w.segment, lsn, s.lsn) {

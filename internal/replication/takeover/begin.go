@@ -1,4 +1,4 @@
-// How a takeover begins: with its row, and then our slot.
+// Begins a takeover: writes its record, then creates our slot.
 
 package takeover
 
@@ -19,15 +19,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// begin makes sure that our slot exists, at a position that only the row that says takeover lets be
-// used.
+// begin makes sure that our slot exists. Its record in state takeover keeps relays from using it.
 func (m *Takeover) begin(ctx context.Context) error {
 	stream, id, err := slot.MeetServer(ctx, m.Pool, m.C)
 	if err != nil {
 		return err
 	}
 	defer source.CloseStream(stream)
-	m.Id = id
+	m.ID = id
 	for since := time.Now(); ; {
 		err := m.Locked(ctx, func(ctx context.Context) error { return m.prepare(ctx, stream) })
 		if !errors.Is(err, errBeingMade) {
@@ -43,8 +42,8 @@ func (m *Takeover) begin(ctx context.Context) error {
 	}
 }
 
-// errBeingMade is of a slot of ours that somebody else is creating: an earlier run that was killed,
-// whose backend does not know it yet.
+// errBeingMade means that somebody else is creating our slot: an earlier run that was killed, whose
+// backend has not noticed yet.
 var errBeingMade = errors.New("the slot is being created")
 
 // creationPatience is how long such a creation is waited for at least.
@@ -76,7 +75,7 @@ func (m *Takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 		return err
 	}
 	if rec == nil {
-		// before a publication is made; what counts is mark's
+		// before a publication is created; Mark repeats the check
 		if err := m.alone(ctx, m.Pool); err != nil {
 			return err
 		}
@@ -90,8 +89,8 @@ func (m *Takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 	return m.create(ctx, stream)
 }
 
-// Mark writes the row that says takeover, while there is no slot of ours: one that is found next to
-// the row is younger than the publication as it was checked, and nothing was hidden from it.
+// Mark writes the record in state takeover while our slot does not exist: so a slot that is found
+// with such a record is newer than the checked publication, and nothing was hidden from it.
 func (m *Takeover) Mark(ctx context.Context) error {
 	if err := publication.Ensure(ctx, m.Pool, m.C); err != nil {
 		return err
@@ -105,21 +104,21 @@ func (m *Takeover) Mark(ctx context.Context) error {
 		return err
 	}
 	if ours != nil {
-		return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q exists already, and no takeover has made it: the publication may have hidden rows from it", m.C.Slot),
+		return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q already exists and was not created by a takeover: the publication may have hidden rows from it", m.C.Slot),
 			fmt.Sprintf("choose another source.slot; or, if nobody needs it: SELECT pg_drop_replication_slot(%s); then run this again", source.QuoteText(m.C.Slot)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
-		// Of several that begin at the same time one writes its row, and the next one sees it.
+		// Of several that begin at the same time one writes its record, and the next one sees it.
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, hashtext($2))`, takeoverLock, m.Opt.From); err != nil {
-			return fmt.Errorf("lock the take-over of slot %q: %w", m.Opt.From, err)
+			return fmt.Errorf("lock the takeover of slot %q: %w", m.Opt.From, err)
 		}
 		if err := m.alone(ctx, tx); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
-			VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, m.C.Slot, m.Id.SystemID, m.Id.Timeline, m.C.Publication, sent, m.Opt.From)
+			VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, m.C.Slot, m.ID.SystemID, m.ID.Timeline, m.C.Publication, sent, m.Opt.From)
 		if err != nil {
 			return fmt.Errorf("write cdc_relay.slots: %w", err)
 		}
@@ -127,19 +126,20 @@ func (m *Takeover) Mark(ctx context.Context) error {
 	})
 }
 
-// takeoverLock is the first key of the advisory lock under which the row of a take-over is written;
+// takeoverLock is the first key of the advisory lock under which the row of a takeover is written;
 // the second is the hash of the other slot's name.
 const takeoverLock = 0x63646374
 
-// create makes our slot. Nobody asks what was in the tables before it: the other slot has that, or
-// had it.
+// create creates our slot. Earlier rows of the tables are not counted: the other slot has or had
+// them.
 func (m *Takeover) create(ctx context.Context, stream *pgconn.PgConn) error {
 	defer slot.NoticeLongWait(m.C, "creating the slot waits for the transactions that are open now to end")()
 	_, err := pglogrepl.CreateReplicationSlot(ctx, stream, m.C.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
 		Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT",
 	})
 	if err != nil {
-		// the row says takeover: what was created all the same is found by the next run
+		// the record is in state takeover: a slot that was created nevertheless is found by the
+		// next run
 		return slot.CreateFailed(m.C, err)
 	}
 	m.C.Log.Info("slot created", append(m.C.Relayed(), zap.String("slot", m.C.Slot), zap.String("publication", m.C.Publication))...)

@@ -1,4 +1,4 @@
-// What one run of takeover knows, and reads.
+// The state of one run of takeover.
 
 package takeover
 
@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Options say which slot ours takes the place of.
+// Options say which slot ours replaces.
 type Options struct {
 	From string
 	Drop bool          // drop that slot at the end
@@ -24,14 +24,14 @@ type Options struct {
 	Tell func(State)   // when something has changed; may be nil
 }
 
-// State is how far a take-over has come.
+// State is how far a takeover has come.
 type State struct {
 	Slot   string `json:"slot"`
 	From   string `json:"from_slot"`
 	Plugin string `json:"from_plugin,omitempty"`
-	// of our slot: what was committed before it only the other program can send
+	// of our slot: only the other program can send what was committed before it
 	Start     pglogrepl.LSN `json:"-"`
-	Confirmed pglogrepl.LSN `json:"-"` // by the other program; at the end what is skipped below
+	Confirmed pglogrepl.LSN `json:"-"` // by the other program; at the end all below is skipped
 	Active    bool          `json:"from_slot_active"`
 	Holder    string        `json:"from_slot_holder,omitempty"`
 	Passed    bool          `json:"passed"` // Confirmed has reached Start
@@ -44,9 +44,9 @@ type Takeover struct {
 	C     *source.Config
 	Opt   Options
 	Pool  *pgxpool.Pool
-	Id    slot.Identity
+	ID    slot.Identity
 	state State
-	free  time.Time // since when the other slot was seen without a holder; zero: it has one
+	free  time.Time // since when the other slot was seen without a holder; zero: it is held
 }
 
 func (m *Takeover) Validate() error {
@@ -58,13 +58,13 @@ func (m *Takeover) Validate() error {
 		return &event.Stop{
 			Code: event.ExitUsage, Reason: "usage",
 			What: fmt.Sprintf("slot %q is source.slot itself", m.C.Slot),
-			Fix:  "choose another source.slot: the relay's own slot takes the place of the other one",
+			Fix:  "choose another source.slot: the relay's own slot replaces the other one",
 		}
 	}
 	return nil
 }
 
-// Locked is under the lock on our slot's creation.
+// Locked calls do under the lock on our slot's creation.
 func (m *Takeover) Locked(ctx context.Context, do func(context.Context) error) error {
 	lock, err := slot.AcquireConn(ctx, m.Pool)
 	if err != nil {
@@ -111,4 +111,4 @@ func OtherSlots(ctx context.Context, c source.Config) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-const takeoverPoll = 250 * time.Millisecond // how often the other slot is looked at
+const takeoverPoll = 250 * time.Millisecond // how often the other slot is checked

@@ -1,4 +1,4 @@
-// Package takeover makes a slot of ours next to another program's, and goes on where that program
+// Package takeover creates our slot next to another program's, and continues where that program
 // stops.
 package takeover
 
@@ -13,11 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Run makes our slot take the place of another program's, of whatever plugin, and loses
-// nothing on the way. Ours is created first, at a position S, while the other program goes on with
-// its own, so the WAL of the overlap is in both. Once the other slot's confirmed_flush_lsn T has
-// reached S and the other program was stopped, T becomes durable in our slot's row, and ours is
-// ready.
+// Run makes our slot replace another program's, of whatever plugin, without losing anything. Ours
+// is created first, at a position S, while the other program goes on with its own, so the WAL of
+// the overlap is in both. Once the other slot's confirmed_flush_lsn T has reached S and the other
+// program was stopped, T becomes durable in our slot's row, and ours is ready.
 //
 // Why nothing is lost. PostgreSQL sends by a slot those transactions whose commit record begins at
 // or after the slot's position, and no other (SnapBuildXactNeedsSkip: it skips what is below). So a
@@ -27,20 +26,21 @@ import (
 // waited for.
 //
 // Why nothing is skipped that was not sent, and no more is sent twice than must be. Every
-// START_REPLICATION names T (skipTo), so the server itself compares with T, by the same rule and
-// the same end of the commit record as it would for the other program started again: ours is sent
-// just those transactions that the other one would be sent. What it has published of them already,
-// after its last confirmation, is what arrives twice. An older T would only repeat more; a position
-// that the other program never confirmed would lose what lies below it, so T is its slot's and
-// nothing worked out from it. It is read for the last time in the statement that finds the slot
-// without a holder. A program that is started again after that publishes what we publish too, which
-// Check and a second Takeover say; it loses nothing.
+// START_REPLICATION names T (replication.Stream), so the server itself compares with T, by the same
+// rule and the same end of the commit record as it would for the other program started again: ours
+// is sent just those transactions that the other one would be sent. What it has published of them
+// already, after its last confirmation, is what arrives twice. An older T would only repeat more; a
+// position that the other program never confirmed would lose what lies below it, so T is exactly
+// its slot's position, not computed from it. It is read for the last time in the statement that
+// finds the slot without a holder. A program that is started again after that publishes what we
+// publish too, which check and a second takeover report; nothing is lost.
 //
-// Every step can be the last one, and be made again: the row that says takeover comes before the
-// slot, and no relay starts a slot whose row says so. The other slot is dropped after T is durable.
+// Every step may be interrupted and repeated: the record in state takeover is written before the
+// slot is created, and no relay starts a slot in that state. The other slot is dropped after T is
+// durable.
 //
-// It makes slot and publication whatever source.create says, which is about a start: one that finds
-// no slot would begin with what is committed from then on.
+// It creates slot and publication even if source.create is false. That key is about starting the
+// relay, which without a slot would begin with what is committed from then on.
 func Run(ctx context.Context, c source.Config, opt Options) (State, error) {
 	c.Create = true
 	m := &Takeover{C: &c, Opt: opt}
@@ -65,24 +65,24 @@ func Run(ctx context.Context, c source.Config, opt Options) (State, error) {
 	return m.state, m.drop(ctx)
 }
 
-// overlap waits until the take-over is complete.
+// overlap waits until the takeover is complete.
 func (m *Takeover) overlap(ctx context.Context) error {
 	waiting, cancel := ctx, context.CancelFunc(func() {})
 	if m.Opt.Wait >= 0 {
 		waiting, cancel = context.WithTimeout(ctx, m.Opt.Wait)
 	}
 	defer cancel()
-	var told State
+	var reported State
 	for {
 		last := waiting.Err() != nil && ctx.Err() == nil
 		if err := m.Locked(ctx, func(ctx context.Context) error { return m.step(ctx, last) }); err != nil {
 			return err
 		}
-		// The position alone is no news: it moves all the time.
+		// The position alone is not reported: it moves all the time.
 		now := m.state
-		now.Confirmed = told.Confirmed
-		if m.Opt.Tell != nil && now != told {
-			told = m.state
+		now.Confirmed = reported.Confirmed
+		if m.Opt.Tell != nil && now != reported {
+			reported = m.state
 			m.Opt.Tell(m.state)
 		}
 		if m.state.Complete {
@@ -96,12 +96,12 @@ func (m *Takeover) overlap(ctx context.Context) error {
 
 const (
 
-	// letGo is how long the other slot must have had no holder, if there is time: a program that
-	// has merely lost its connection is back by then, and would go on beside us.
-	letGo = 3 * time.Second
+	// freeFor is how long the other slot must have had no holder, if there is time: a program that
+	// has only lost its connection is back by then, and would run in parallel with us.
+	freeFor = 3 * time.Second
 )
 
-// step looks where the two slots stand, and completes the take-over when it can be. last: there is
+// step reads the positions of the two slots, and completes the takeover if possible. last: there is
 // no later step.
 func (m *Takeover) step(ctx context.Context, last bool) error {
 	rec, ours, theirs, err := m.read(ctx)
@@ -122,17 +122,17 @@ func (m *Takeover) step(ctx context.Context, last bool) error {
 	if rec == nil || ours == nil {
 		return tornDown(m.C)
 	}
-	if err := slot.CheckIdentity(m.C, rec, ours, m.Id); err != nil {
+	if err := slot.CheckIdentity(m.C, rec, ours, m.ID); err != nil {
 		return err
 	}
-	// its position, S, is not known: nothing can have reached it
+	// its position S is not known yet, so nothing can have reached it
 	if !ours.Made() || ours.ActivePID != 0 {
 		if last {
 			return errBeingMade
 		}
 		return nil
 	}
-	m.state.Start = ours.ConfirmedFlush // nobody has read it yet: where it began
+	m.state.Start = ours.ConfirmedFlush // nobody has read it yet, so this is its start
 	m.state.Passed = theirs.ConfirmedFlush >= ours.ConfirmedFlush
 	switch {
 	case !m.state.Passed && lost(theirs):
@@ -145,16 +145,16 @@ func (m *Takeover) step(ctx context.Context, last bool) error {
 	case m.free.IsZero():
 		m.free = time.Now()
 	}
-	if !m.state.Passed || !last && time.Since(m.free) < letGo {
+	if !m.state.Passed || !last && time.Since(m.free) < freeFor {
 		return nil
 	}
 	return m.complete(ctx, rec, ours, theirs)
 }
 
-// complete makes it durable that ours goes on from where theirs stands, and that ours may be used.
+// complete makes durable that ours continues at the position of theirs, and that ours may be used.
 func (m *Takeover) complete(ctx context.Context, rec *slot.Record, ours, theirs *slot.View) error {
-	// Against what was read before our slot was made: what hid rows in between is no better here
-	// than in a relay that runs.
+	// Compared with the state before our slot was created: a change that hid rows in between is as
+	// bad here as in a running relay.
 	sent, err := publication.Check(ctx, m.Pool, m.C, rec.Sends)
 	if err != nil {
 		return err
@@ -179,13 +179,13 @@ func (m *Takeover) complete(ctx context.Context, rec *slot.Record, ours, theirs 
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
-	sent.SayForeign(ctx, m.Pool, m.C)
+	sent.LogForeign(ctx, m.Pool, m.C)
 	m.state.Complete = true
 	return nil
 }
 
-// drop drops the other slot, which nobody needs now: the take-over is complete. A program that was
-// started again in the meantime keeps it.
+// drop drops the other slot, which is not needed after the takeover. A program that was started
+// again in the meantime keeps it.
 func (m *Takeover) drop(ctx context.Context) error {
 	theirs, err := slot.Read(ctx, m.Pool, m.Opt.From)
 	if err != nil {

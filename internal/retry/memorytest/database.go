@@ -19,9 +19,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Database is what the stores of several leaders have in common, in memory: the tables, and whose
-// turn it is. It is Postgres' double where a simulation needs no disk: same rules, no goroutines,
-// and no clock but time.Now.
+// Database is what the stores of several leaders share: the tables, and the epoch. It stands in for
+// PostgreSQL in tests: same rules, no goroutines, and no clock but time.Now.
 type Database struct {
 	mu       sync.Mutex
 	epoch    map[string]int64
@@ -43,10 +42,10 @@ func (p place) compare(q place) int {
 	return cmp.Or(cmp.Compare(p.incarnation, q.incarnation), p.position.Compare(q.position))
 }
 
-// State is where a dead letter stands.
+// State is the state of a dead letter.
 type State string
 
-// The states of letters.
+// The states of dead letters.
 const (
 	Open      State = "open"
 	Replayed  State = "replayed"
@@ -66,7 +65,7 @@ type kept struct {
 	redacted bool
 }
 
-// NewDatabase is an empty one.
+// NewDatabase makes an empty one.
 func NewDatabase() *Database {
 	return &Database{epoch: map[string]int64{}, saved: map[string]pglogrepl.LSN{}, number: 1, rows: map[place]*kept{}}
 }
@@ -89,7 +88,7 @@ func (db *Database) Save(slot string, at pglogrepl.LSN) {
 // Store is the store of one leader.
 func (db *Database) Store(c store.Config) *Store { return &Store{db: db, c: c} }
 
-// Dead letter is what a checker sees of a dead letter.
+// DeadLetterRow is what a checker sees of a dead letter.
 type DeadLetterRow struct {
 	Row      *store.Row
 	State    State
@@ -108,7 +107,7 @@ func (db *Database) Deferred(slot string) []*store.Row {
 	return list
 }
 
-// Dead letters lists the dead letters of a slot, in order of position.
+// DeadLetters lists the dead letters of a slot, in order of position.
 func (db *Database) DeadLetters(slot string) []DeadLetterRow {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -154,7 +153,7 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// begin is the fence; end gives the database back.
+// begin is the fence; end unlocks the database.
 func (m *Store) begin(ctx context.Context) (end func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -170,12 +169,12 @@ func (m *Store) begin(ctx context.Context) (end func(), err error) {
 func (m *Store) ours(e *kept) bool     { return e.slot == m.c.Slot && e.system == m.c.SystemID }
 func (m *Store) deferred(e *kept) bool { return m.ours(e) && e.state == "" }
 
-// holds reports whether a dead letter keeps the rows of its ordering group back.
+// holds reports whether a row is a dead letter that blocks its ordering group.
 func (m *Store) holds(e *kept) bool {
 	return m.c.Block && m.ours(e) && e.state == Open && e.row.Ordered
 }
 
-// at is the entry a row names by position and number; nil when there is no such row any more.
+// at is the entry that a row names by position and number; nil when it no longer exists.
 func (m *Store) at(row *store.Row, deadLetter bool) *kept {
 	e := m.db.rows[place{m.c.Slot, m.c.SystemID, row.Incarnation, row.Event.Position}]
 	if e == nil || e.row.N != row.N || (e.state != "") != deadLetter {

@@ -38,7 +38,7 @@ func (m *Store) Unmirrored(ctx context.Context, after int64, except []int64, lim
 	return list, nil
 }
 
-// dead letter is a dead letter as a mirror reads it.
+// deadLetter is a dead letter as a mirror reads it.
 func (e *kept) deadLetter() dlq.DeadLetterRow {
 	row := e.read(nil)
 	ev := &row.Event
@@ -74,7 +74,7 @@ func (m *Store) NoteMirrored(ctx context.Context, ns []int64) error {
 	return nil
 }
 
-// beginMirror is begin with the error that a mirror wants of the fence.
+// beginMirror is begin with the error that a mirror expects of the fence.
 func (m *Store) beginMirror(ctx context.Context) (end func(), err error) {
 	end, err = m.begin(ctx)
 	if errors.Is(err, store.ErrFenced) {

@@ -33,7 +33,7 @@ type AuditNote struct {
 	Request                  int64
 }
 
-// Ask stores a request; 0: one about the same row waits already.
+// Ask stores a request and returns its ID; 0: one about the same row waits already.
 func (db *Database) Ask(q Request) (id int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -50,7 +50,7 @@ func (db *Database) Ask(q Request) (id int64) {
 	return q.ID
 }
 
-// Cancel takes back a request that waits.
+// Cancel cancels a waiting request.
 func (db *Database) Cancel(id int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -59,7 +59,7 @@ func (db *Database) Cancel(id int64) {
 	}
 }
 
-// Asked is the request of that number, and whether there is one.
+// Asked returns the request with that ID, and whether there is one.
 func (db *Database) Asked(id int64) (Request, bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -85,7 +85,7 @@ func (db *Database) request(id int64) *Request {
 	return nil
 }
 
-// allows reports whether a row in this state may be asked for this; dead letters have a state,
+// allows reports whether the state of a row allows this kind of request; dead letters have a state,
 // deferred rows none.
 func (e *kept) allows(kind store.RequestKind) bool {
 	switch kind {
@@ -171,7 +171,7 @@ func (m *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, err
 	return done, nil
 }
 
-// carryOut does what was asked for and says whether it took place, and the words for it.
+// carryOut carries out a request and returns whether it took place, and the result's text.
 func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result string) {
 	if v == store.VerdictMissing {
 		return false, store.NotAllowed
@@ -184,13 +184,13 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 	switch {
 	case e == nil || v == store.VerdictCarryOut && !e.allows(kind) || v != store.VerdictCarryOut && e.state != Open:
 		if v == store.VerdictRefused {
-			return false, store.Said(a)
+			return false, store.RefusalText(a)
 		}
 		return false, store.NotAllowed
 	case v == store.VerdictRefused:
 		r := a.Result()
 		e.refuse(&r)
-		return false, store.Said(a)
+		return false, store.RefusalText(a)
 	case v == store.VerdictReplayed:
 		e.state, e.closed = Replayed, time.Now()
 		return true, string(Replayed)
@@ -218,14 +218,14 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 	}
 }
 
-// forgetAsked removes from what was asked for about a row what tells of the row.
+// forgetAsked removes from the requests about a row what tells about the row.
 func (db *Database) forgetAsked(n int64) {
 	for _, q := range db.requests {
 		if q.N != n || q.State == "waiting" {
 			continue
 		}
 		if q.Route = (event.Route{}); q.State == "failed" {
-			q.Result = store.WordsPurged
+			q.Result = store.TextPurged
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Apply: what came of rows.
+// Apply: writing the results of rows.
 
 package postgres
 
@@ -12,7 +12,7 @@ import (
 )
 
 // addNames adds the columns by which statements name rows: position and number, so that neither a
-// row deferred again at its position nor another leader's is meant.
+// row that was deferred again at its position nor another leader's row matches.
 func (a *arrays) addNames(rows []*store.Row) {
 	incarnation, commit := make([]int64, len(rows)), make([]string, len(rows))
 	index, n := make([]int64, len(rows)), make([]int64, len(rows))
@@ -29,8 +29,7 @@ func (a *arrays) addNames(rows []*store.Row) {
 // named is the condition that t is the row that x names.
 var named = `t.n = x_n AND t.incarnation = x_incarnation AND t.commit_lsn = x_commit::pg_lsn AND t.idx = x_idx AND ` + byNumber("t")
 
-// addRefusals adds the columns of what was said of rows at their last refusal; NULL class: nothing
-// new.
+// addRefusals adds the columns of the last rejections of rows; NULL class: no new one.
 func (a *arrays) addRefusals(results []store.Result, as storable) {
 	class, reason := make([]*string, len(results)), make([]string, len(results))
 	text, destination := make([]string, len(results)), make([]string, len(results))
@@ -51,8 +50,8 @@ func (a *arrays) addRefusals(results []store.Result, as storable) {
 	a.add("x_attempts", "integer", attempts)
 }
 
-// afterRefusal are the new values of the columns of a row x says something about; $4 is the time by
-// our clock, which first and last refusals are told by.
+// afterRefusal are the new values of the columns of a row for which x has a rejection; $4 is the
+// time of the rejection, by our clock.
 var afterRefusal = map[string]string{
 	"class":           "CASE WHEN x_class IS NULL THEN t.class ELSE x_class END",
 	"reason":          "CASE WHEN x_class IS NULL THEN t.reason ELSE x_reason END",
@@ -73,8 +72,7 @@ func set() (assignments string) {
 	return assignments
 }
 
-// applied are the parameters of one Apply: rows that are deleted, that wait, and that become dead
-// letters.
+// applied are the parameters of one Apply: the rows to delete, to retry later, and to dead-letter.
 type applied struct{ gone, wait, dead arrays }
 
 func applyArrays(results []store.Result, as storable) (a applied) {
@@ -100,7 +98,7 @@ func applyArrays(results []store.Result, as storable) (a applied) {
 }
 
 // sql is the statement, whose parameters from $5 on are those of args. A row is moved by DELETE …
-// RETURNING: a dead letter that is there already is an error, and nothing is done.
+// RETURNING: if its dead letter exists already the statement fails and does nothing.
 func (a *applied) sql() string {
 	first := 5
 	from := func(a *arrays) string {

@@ -8,10 +8,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-var errColumns = errors.New("column \"columns\" is not as a relay writes it")
+var errColumns = errors.New("column \"columns\" is damaged: it is not as a relay writes it")
 
-// readColumns gives the values of the columns of these names; nil for one that b lacks. They alias
-// b.
+// readColumns returns the values of the columns with these names; nil for one that b lacks. They
+// alias b.
 func readColumns(b []byte, names []string) ([][]byte, error) {
 	if len(names) == 0 {
 		return nil, nil

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// statsSQL finds the oldest row as the first by position: commit times follow it but for some
-// milliseconds, and have no index.
+// statsSQL takes the first row by position as the oldest: commit times differ from that order by
+// milliseconds at most, and have no index.
 var statsSQL = dlq.ByState + ` SELECT
 	(SELECT count(*) FROM (SELECT FROM cdc_relay.retry WHERE slot = $1::text AND system_id = $2 LIMIT $3) r),
 	(SELECT extract(epoch FROM clock_timestamp() - commit_time)::float8 FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2
@@ -33,7 +33,7 @@ func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int
 	defer cancel()
 	var t store.Stats
 	var deferred, dead *float64
-	// Planned again each time, for the same reason as all statements about these tables.
+	// Planned again each time, as all statements on these tables are (see Store.run).
 	err := db.QueryRow(ctx, statsSQL, pgx.QueryExecModeCacheDescribe, slot, systemID, limit).Scan(&t.Deferred, &deferred, &t.Dead, &dead)
 	t.At = time.Now()
 	var no *pgconn.PgError
@@ -47,7 +47,7 @@ func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int
 	return t, nil
 }
 
-// ago is a time of the database's clock on this process's.
+// ago converts an age by the database's clock to a time by this process's clock.
 func ago(now time.Time, seconds *float64) time.Time {
 	if seconds == nil {
 		return time.Time{}

@@ -12,14 +12,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// slotSeen is what pg_replication_slots said of our slot in one look.
+// slotSeen is what pg_replication_slots showed of our slot at one time.
 //
 // A purged row must stay while the slot may send its event again. A crash of PostgreSQL takes the
 // slot back to what of it was saved last, and a server may go on for hours without saving a
 // confirmed_flush_lsn that moved alone; restart_lsn never moves alone: the walsender sets it
 // together with a confirmed_flush_lsn at or above it, and saves the slot before it takes the next
 // report (LogicalConfirmReceivedLocation). The view shows both before they are saved. So: when the
-// same walsender has moved confirmed_flush_lsn on since a look, what that look saw of restart_lsn
+// same walsender has moved confirmed_flush_lsn since we read the view, the restart_lsn that we read
 // is saved. A transaction whose commit record is below the saved confirmed_flush_lsn, so one below
 // restart_lsn, is not sent again.
 type slotSeen struct {
@@ -27,7 +27,8 @@ type slotSeen struct {
 	restart, flush pglogrepl.LSN
 }
 
-// Positions of former incarnations do not come again, whatever the slot has saved.
+// expireSQL purges and forgets. Positions of former incarnations do not come again, whatever the
+// slot has saved.
 var expireSQL = fence + `, slot AS MATERIALIZED (SELECT coalesce(s.active_pid, 0) AS pid, coalesce(s.restart_lsn, '0/0') AS restart, coalesce(s.confirmed_flush_lsn, '0/0') AS flush
 			FROM fence, pg_replication_slots s WHERE s.slot_name = $1::text),
 		removed AS (DELETE FROM cdc_relay.dead_letter t USING (SELECT t.n FROM fence LEFT JOIN slot s ON true, cdc_relay.dead_letter t WHERE ` + inSlot("t") + ` AND t.state = 'purged'
@@ -78,5 +79,5 @@ func (p *Store) Expire(ctx context.Context, keep time.Duration, limit int) (chan
 	return changed, nil
 }
 
-// forever is longer than any dead letter was kept.
+// forever is longer than any dead letter is kept.
 const forever = 200 * 365 * 24 * time.Hour

@@ -1,4 +1,4 @@
-// Runs, Sweep, Skip and Due: what may be fed.
+// Runs, Sweep, Skip and Due: finding rows to feed.
 
 package postgres
 
@@ -28,8 +28,8 @@ func (p *Store) runsSQL() string {
 		ORDER BY c.o, t.incarnation, t.commit_lsn, t.idx`
 }
 
-// blocked is whether an open dead letter holds the ordering group of alias. OFFSET 0: it is looked
-// up for each.
+// blocked is the condition that an open dead letter blocks the ordering group of alias. OFFSET 0:
+// it is looked up for each.
 func (p *Store) blocked(alias string) string {
 	if !p.c.Block {
 		return `false`

@@ -1,4 +1,4 @@
-// Load and Positions: what the tables hold at the start of a term.
+// Load and Positions: reading the tables at the start of a term.
 
 package postgres
 
@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// groupOf and orderedOf are Scope.Ordering group as expressions on a row.
+// groupOf and orderedOf are Scope.Group as expressions on a row.
 func groupOf(s store.Scope, alias string) string {
 	digest := [...]string{
 		store.PerKey: alias + `.hash # ` + alias + `.exchange_or_topic`, store.PerExchangeOrTopic: alias + `.exchange_or_topic`,
@@ -39,7 +39,7 @@ type pageEnd struct {
 	position    event.Position
 }
 
-// loadSQL reads a page of a table from a position on: how many rows hold each ordering group, with
+// loadSQL reads a page of a table from a position on: how many rows each ordering group has, with
 // one of them as its event, and the last position of the page. Rows that were deferred under
 // another ordering get the ordering group they have now.
 func loadSQL(s store.Scope, table, which string) string {
@@ -51,7 +51,7 @@ func loadSQL(s store.Scope, table, which string) string {
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $7) t, fence),
 		counts AS (SELECT p.*, count(*) OVER w AS rows, row_number() OVER w AS i FROM page p WHERE p.ordered AND p.before < $8
 			WINDOW w AS (PARTITION BY p.ordering_group, p.exchange_or_topic)),
-		mended AS (UPDATE cdc_relay.` + table + ` t SET ordering_group = p.ordering_group, ordered = p.ordered FROM page p
+		regrouped AS (UPDATE cdc_relay.` + table + ` t SET ordering_group = p.ordering_group, ordered = p.ordered FROM page p
 			WHERE t.n = p.n AND p.before < $8 AND (p.ordering_group <> p.was OR p.ordered <> p.held)),
 		last AS (SELECT p.incarnation, p.commit_lsn::text AS commit, p.idx FROM page p WHERE p.before < $8
 			ORDER BY p.incarnation DESC, p.commit_lsn DESC, p.idx DESC LIMIT 1)

@@ -1,5 +1,5 @@
 // Package postgres keeps the retry table and the dead letters in schema cdc_relay of the source
-// database. Each method of the Store is one statement, each file is one or two of them.
+// database. Each method of the Store is one statement; each file has one or two of them.
 package postgres
 
 import (
@@ -30,8 +30,7 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New is a store on the pool, whose sessions must commit durably and read what is committed
-// (replication.Pool).
+// New makes a store on the pool, whose sessions must commit durably and read what is committed.
 func New(pool *pgxpool.Pool, c store.Config) *Store {
 	return &Store{pool: pool, c: c, doubt: map[uint32]bool{}}
 }
@@ -43,9 +42,9 @@ const fence = dlq.Fence
 
 // Conditions that a row is of our slot and system. A table that was never analysed is taken for one
 // where they choose few rows; the planner would then look for two rows by them, find a million, and
-// filter. So only ours can be looked up in an index: where a row is found by its number, byNumber
-// hides both; where it is found by ordering group or destination, inSlot hides the system, so that
-// the primary key does not offer itself.
+// filter. So only ours may use an index: where a row is found by its number, byNumber hides both
+// conditions from the planner; where it is found by ordering group or destination, inSlot hides the
+// system, so that the planner does not choose the primary key.
 func ours(alias string) string { return alias + ".slot = $1 AND " + alias + ".system_id = $3" }
 
 func inSlot(alias string) string {

@@ -192,14 +192,14 @@ func TestPostgres(t *testing.T) {
 	for name, test := range map[string]func(*bench, *database){
 		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
 		"no dead letter twice": testNoDeadLetterTwice, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
-		"look for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
+		"check for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
 		"purged rows": testPurgedRows, "purged requests": testPurgedRequests,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}
 }
 
-// A row that cannot be read is told from a database that does not answer.
+// A row that cannot be read is distinguished from a database that does not answer.
 func testDamaged(b *bench, w *database) {
 	b = b.with(func(c *retrystore.Config) { c.Columns = []string{"tenant"} })
 	row, deadLetter := b.row("k", 1, 1), b.row("k", 1, 1)
@@ -390,8 +390,8 @@ func testCancelledMeanwhile(b *bench, w *database) {
 	equal(b, "audit", len(b.audit(deadLetter.N)), 0)
 }
 
-// While nobody asks for anything, to look for that writes nothing: a lock of the slot's row would
-// be a commit each time.
+// While there are no requests, checking for them writes nothing: a lock of the slot's row would be
+// a commit each time.
 func testLookForRequests(b *bench, w *database) {
 	deadLetter := b.deadLetter("k")
 	locked := func() (xid string) {

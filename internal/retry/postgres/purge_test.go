@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// says gives a row the text of a refusal.
+// says gives a row the error text of a rejection.
 func says(row *store.Row, text string) *store.Row {
 	row.Class, row.Reason, row.Words, row.Destination = sink.Destination, sink.NoExchange, text, `exchange "e"`
 	return row
@@ -36,25 +36,25 @@ func testPurgedRows(b *bench, w *database) {
 	}
 }
 
-// What was said of the replays of a purged row goes with it; others' requests stay as they are.
+// The results of a purged row's replays are purged with it; others' requests stay as they are.
 func testPurgedRequests(b *bench, w *database) {
 	deadLetter, kept := says(b.row("anna", 1, 1), "not anna's"), says(b.row("bob", 1, 1), "no e")
 	deadLetter.Dead, kept.Dead = true, true
 	b.deferRow(deadLetter, kept)
 	to := event.Route{Name: []byte("to-anna"), RoutingKey: []byte("anna")}
 	failed := b.Ask(b.c, store.Replay, deadLetter.N, to)
-	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: "anna is no name"}})
+	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: "anna is no name"}})
 	others := b.Ask(b.c, store.Replay, kept.N, to)
-	b.answer(others, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "no e"}})
+	b.answer(others, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Text: "no e"}})
 	// Together with a replay that is refused.
 	again := b.Ask(b.c, store.Replay, kept.N, event.Route{})
 	_, err := b.Answer(await.Context(b.T), []store.Answer{
-		{Request: b.request(again), Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: "no e"}}},
+		{Request: b.request(again), Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: "no e"}}},
 		{Request: b.request(b.Ask(b.c, store.Purge, deadLetter.N, event.Route{}))},
 	})
 	b.must(err)
 	b.wantWhere("purged", deadLetter)
-	b.wantAsked(failed, "failed", store.WordsPurged)
+	b.wantAsked(failed, "failed", store.TextPurged)
 	b.wantAsked(others, "failed", "no_exchange: no e")
 	var left string
 	w.scan(`SELECT coalesce(string_agg(r::text, ' '), '') FROM cdc_relay.request r WHERE slot = $1 AND n <> $2 AND (route_name IS NOT NULL OR routing_key IS NOT NULL)`, []any{b.c.Slot, kept.N}, &left)

@@ -1,4 +1,4 @@
-// A row as columns.
+// record: a row as the columns of the tables.
 
 package postgres
 
@@ -96,7 +96,7 @@ var fields = []field{
 	column("raw", "bytea", func(r *record) *[]byte { return &r.raw }),
 }
 
-// heavy are the columns that are only sent; a list of requests goes without.
+// heavy are the columns that are needed only to send the event; lists of requests leave them out.
 var heavy = map[string]bool{"payload": true, "headers": true, "columns": true, "raw": true}
 
 // fieldNames lists the columns, for INSERT.
@@ -202,8 +202,8 @@ func at(t *time.Time) time.Time {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// rowOf are the expressions that scanRow reads, of a row of retry (dead: dead_letter) by that
-// alias. full is a condition on which the heavy columns are read too.
+// rowOf returns the expressions that scanRow reads, for a row of retry (dead: dead_letter) by that
+// alias. The heavy columns are read where the condition full holds.
 func rowOf(alias string, dead bool, full string) string {
 	instead := map[string]string{"commit_lsn": alias + ".commit_lsn::text"}
 	if full != "true" {
@@ -215,7 +215,7 @@ func rowOf(alias string, dead bool, full string) string {
 	if dead {
 		next = "NULL::float8"
 	}
-	return fieldsOf(alias, instead) + ", extract(epoch FROM " + alias + ".deferred_at - now())::float8 AS parked_in, " + next + " AS next_in"
+	return fieldsOf(alias, instead) + ", extract(epoch FROM " + alias + ".deferred_at - now())::float8 AS deferred_in, " + next + " AS next_in"
 }
 
 // scanRow reads a row of rowOf; more are the targets of the columns before it.

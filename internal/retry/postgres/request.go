@@ -1,4 +1,4 @@
-// Requests and Answer: what operators ask for.
+// Requests and Answer: operators' requests.
 
 package postgres
 
@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// may are the conditions under which a row t of dead_letter (q: the request) may be asked for.
+// may is the condition that the state of a row t of dead_letter allows the request q.
 const may = `(q.kind = 'replay' AND t.state = 'open' AND t.redacted_at IS NULL OR q.kind = 'discard' AND t.state = 'open'
 	OR q.kind IN ('redact', 'purge') AND t.state <> 'purged')`
 
@@ -33,11 +33,11 @@ var requestsSQL = fence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay
 const anyRequestSQL = `SELECT EXISTS (SELECT FROM cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting')
 		FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2`
 
-// Requests implements Store. It looks without the lock of the fence first: that is a commit, and
-// nobody asks most of the time.
+// Requests implements Store. It checks first without the lock of the fence: the lock costs a
+// commit, and most of the time there is no request.
 func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
 	some := false
-	err = p.read(ctx, "look for requests", anyRequestSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&some) })
+	err = p.read(ctx, "check for requests", anyRequestSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&some) })
 	if err != nil || !some {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 		results[i] = answers[i].Result()
 		results[i].Row = rows[i]
 		if answers[i].Verdict() == store.VerdictRefused {
-			texts[i] = as(store.Said(&answers[i]))
+			texts[i] = as(store.RefusalText(&answers[i]))
 		}
 	}
 	a.add("x_request", "bigint", ids)
@@ -96,8 +96,8 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 	return a
 }
 
-// emptied are the columns that purge leaves nothing in. What stays is the position, and what says
-// nothing of the event.
+// emptied are the assignments that empty the columns of a purged row. What stays is the position,
+// and what tells nothing about the event.
 func emptied() string {
 	list := "ordering_group = 0, exchange_or_topic = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
 	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw", ", ") {
@@ -106,7 +106,7 @@ func emptied() string {
 	return list
 }
 
-// bare are the columns of a purged row when it is made of one of retry.
+// bare are the columns of a purged row that is made from a row of retry.
 var bare = map[string]string{
 	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
@@ -114,10 +114,10 @@ var bare = map[string]string{
 	"fault": "NULL::bytea", "raw": "NULL::bytea",
 }
 
-// answerSQL does what was asked for, notes it in request and audit, and says of each request
-// whether it took place. q are the requests that still wait, locked against an operator who cancels
-// them (of a replay that was confirmed: whatever he did). With a row that is purged goes what its
-// requests tell of it; the audit has no error text ever.
+// answerSQL carries out requests, notes it in request and audit, and returns for each whether it
+// took place. q are the requests that still wait, locked against an operator who cancels them (of a
+// replay that was confirmed: whatever he did). Purging a row also removes what its requests tell
+// about it; the audit never has an error text.
 var answerSQL = func() string {
 	a := answerArrays(nil, nil)
 	x := a.sql(5) + ` AS x(` + a.list() + `)`
@@ -140,7 +140,7 @@ var answerSQL = func() string {
 		`t.state <> 'purged' AND `+purges, "'purged'") + `,
 		purging AS MATERIALIZED (SELECT t.n FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
 			UNION ALL SELECT t.n FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),
-		asked AS (UPDATE cdc_relay.request r SET route_name = NULL, routing_key = NULL, result = CASE r.state WHEN 'failed' THEN '` + store.WordsPurged + `' ELSE r.result END
+		asked AS (UPDATE cdc_relay.request r SET route_name = NULL, routing_key = NULL, result = CASE r.state WHEN 'failed' THEN '` + store.TextPurged + `' ELSE r.result END
 			FROM purging p WHERE r.n = p.n AND r.slot = $1 AND r.state <> 'waiting' AND r.id NOT IN (SELECT x_request FROM q)),
 		` + taken("dying", "dead_letter") + `,
 		` + taken("going", "purge") + `,

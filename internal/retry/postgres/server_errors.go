@@ -13,9 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// redacted is an error of the server whose text is without the values that it is about: it goes
-// into the log and the status. Details, which show whole rows, are not in the text of an error
-// anyway.
+// redacted is an error of the server whose text leaves out the values of rows, for the log and the
+// status. Details, which show whole rows, are not in the text of an error anyway.
 type redacted struct{ error }
 
 // Unwrap is the error itself.
@@ -25,34 +24,34 @@ func (d redacted) Error() string {
 	text := d.error.Error()
 	var server *pgconn.PgError
 	if errors.As(d.error, &server) {
-		text = strings.ReplaceAll(text, server.Error(), serverWords(server))
+		text = strings.ReplaceAll(text, server.Error(), serverText(server))
 	}
 	return text
 }
 
-// wordless are the SQLSTATEs, by their beginnings, whose messages of the server itself name
-// objects, and no values: an operator needs them to see what to fix. Of all others, those that
-// code of users chooses (P0001, 45000) and internal errors among them, the message is not shown.
-var wordless = []string{
+// withoutValues are the SQLSTATEs, by their beginnings, for which the server's own messages name
+// objects and no values: an operator needs them to see what to fix. The message of any other is not
+// shown: among them are those that users' code chooses (P0001, 45000) and internal errors.
+var withoutValues = []string{
 	"08", "0A", "21", "23", "25", "26", "28", "3D", "3F", "40", "42501", "42703", "42704", "42804", "42883", "42P01", "42P05", "42P10",
 	"44", "53", "54", "55", "57", "58", "XX001", "XX002",
 }
 
-// spoken are the server's sources in which functions of users raise errors: with any SQLSTATE, in
-// words of their own.
-var spoken = regexp.MustCompile(`^pl(_|py|perl|tcl|v8)`)
+// userCode matches the server's source files in which users' functions raise errors, with any
+// SQLSTATE and any text.
+var userCode = regexp.MustCompile(`^pl(_|py|perl|tcl|v8)`)
 
-// function is the function that raised it, in the context of the error.
+// function matches, in the context of an error, the function that raised it.
 var function = regexp.MustCompile(`^PL/\w+ function "?([\w.]+)`)
 
-// serverWords is the text of the server's error without values.
-func serverWords(e *pgconn.PgError) string {
+// serverText is the text of the server's error without values.
+func serverText(e *pgconn.PgError) string {
 	message := "…"
 	switch begins := func(code string) bool { return strings.HasPrefix(e.Code, code) }; {
-	case spoken.MatchString(e.File):
+	case userCode.MatchString(e.File):
 	case begins("22"):
 		message = cmp.Or(unquoted(e.Message), message)
-	case slices.ContainsFunc(wordless, begins):
+	case slices.ContainsFunc(withoutValues, begins):
 		message = e.Message
 	}
 	said := fmt.Sprintf("%s: %s (SQLSTATE %s)", e.Severity, message, e.Code)
@@ -68,15 +67,15 @@ func serverWords(e *pgconn.PgError) string {
 			about += fmt.Sprintf(", %s %q", name[0], name[1])
 		}
 	}
-	return said + about + "; the server's log has its words"
+	return said + about + "; the server's log has its text"
 }
 
-// quoted is what stands between the first quote and the last: the server does not escape those of
-// the values.
+// quoted matches what is between the first quote and the last: the server does not escape quotes in
+// values.
 var quoted = regexp.MustCompile(`(?s)".*"|0x[0-9a-f]{2}( 0x[0-9a-f]{2})*`)
 
-// unquoted is the message of a data exception without what it quotes; "" when it is not known where
-// that stands: in other languages quotes are other characters.
+// unquoted is the message of a data exception without what it quotes; "" when that cannot be found:
+// other languages have other quotes.
 func unquoted(message string) string {
 	rest := quoted.ReplaceAllString(message, "")
 	if strings.ContainsFunc(rest, func(c rune) bool { return c == '"' || c > '~' }) {

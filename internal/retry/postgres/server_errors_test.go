@@ -49,14 +49,14 @@ func TestErrorsShowNoValues(t *testing.T) {
 	}
 }
 
-// What a function of users raises is in its own words, whatever its SQLSTATE: the function is
-// named, and what it says it is about.
+// A user's function raises any text, whatever the SQLSTATE: only the function is named, and what it
+// says it is about.
 func TestErrorsOfFunctions(t *testing.T) {
 	server := &pgconn.PgError{
 		Severity: "ERROR", Code: "23514", Message: "bad secret", File: "pl_exec.c", Routine: "exec_stmt_raise",
 		Where: "PL/pgSQL function public.audit() line 3 at RAISE\nSQL statement \"SELECT 'secret'\"", SchemaName: "cdc_relay", TableName: "retry", ConstraintName: "amount",
 	}
-	want := `ERROR: … (SQLSTATE 23514), function public.audit, schema "cdc_relay", table "retry", constraint "amount"; the server's log has its words`
+	want := `ERROR: … (SQLSTATE 23514), function public.audit, schema "cdc_relay", table "retry", constraint "amount"; the server's log has its text`
 	if text := (redacted{server}).Error(); text != want {
 		t.Errorf("%s, want %s", text, want)
 	}

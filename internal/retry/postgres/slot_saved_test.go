@@ -42,7 +42,7 @@ func (s *walsender) start() {
 
 func (s *walsender) stop() { _ = s.conn.Close(context.Background()) }
 
-// look is what the view says of the slot.
+// look reads what the view says of the slot.
 func (s *walsender) look() (v slotSeen) {
 	s.t.Helper()
 	var restart, flush string
@@ -130,7 +130,7 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 		}, func() any { return s.look() })
 	}
 	pass()
-	expire("purged") // the first look at it: it may be on its way to the disk
+	expire("purged") // read for the first time: it may be on its way to the disk
 	expire("purged")
 	s.stop()
 	await.Until(t, "the walsender to end", func() bool { return s.look().pid == 0 })

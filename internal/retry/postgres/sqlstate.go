@@ -11,16 +11,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// refusing are the classes of SQLSTATE that blame what the statement carries, so that the same
-// again is refused again: data, integrity, program limit, internal error. What an operator fixes or
-// what passes by itself (a right that is missing, locks, timeouts, a full disk, a server that
-// stops) is not among them: the same statement is simply made again.
+// refusing are the classes of SQLSTATE that blame the statement's data, so that the same statement
+// would fail again: data, integrity, program limit, internal error. What an operator fixes or what
+// passes by itself (a missing privilege, locks, timeouts, a full disk, a server that stops) is not
+// among them: the same statement is simply made again.
 var refusing = []string{"22", "23", "54", "XX"}
 
 func isFenced(err error) bool { return errors.Is(err, store.ErrFenced) }
 
-// isRefusal reports whether the server refused the statement for what it carries; it then did
-// nothing.
+// isRefusal reports whether the server refused the statement for its data; it then did nothing.
 func isRefusal(err error) bool {
 	var e *pgconn.PgError
 	if !didNothing(err) || !errors.As(err, &e) {
@@ -34,8 +33,8 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// aboutRow is err, as a *Refused when the server could not read what the statement asked for: a
-// damaged row.
+// aboutRow is err, as a *Refused when the server could not read a row that the statement asked for,
+// a damaged one.
 func aboutRow(err error) error {
 	if isRefusal(err) {
 		return &store.Refused{Err: err}
@@ -50,7 +49,7 @@ func didNothing(err error) bool {
 	return errors.As(err, &e) && e.SeverityUnlocalized == "ERROR"
 }
 
-// naming is err with the row that is at fault, which is known when there is only one.
+// naming is err with the row at fault, which is known when there is only one.
 func naming(err error, rows ...*store.Row) error {
 	var refused *store.Refused
 	if errors.As(err, &refused) && len(rows) == 1 {

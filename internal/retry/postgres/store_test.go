@@ -71,7 +71,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// row is a row of a key that is going to a destination of a unit.
+// row is a row of a key that goes to a destination of an exchange or topic.
 func (b *bench) row(key string, exchangeOrTopic, dest uint64) *store.Row {
 	b.Helper()
 	if b.lease%store.LeaseSize == 0 {
@@ -103,7 +103,7 @@ func (b *bench) rows(n int, key string, exchangeOrTopic, dest uint64) []*store.R
 
 func (b *bench) deferRow(rows ...*store.Row) { b.Helper(); b.must(b.Defer(await.Context(b.T), rows)) }
 
-// dead letter defers a dead letter.
+// deadLetter writes a dead letter.
 func (b *bench) deadLetter(key string) *store.Row {
 	b.Helper()
 	row := b.row(key, 1, 1)
@@ -766,7 +766,7 @@ func testRequests(b *bench) {
 	route := event.Route{Name: []byte("else"), RoutingKey: []byte{}}
 	first := b.Ask(b.c, store.Replay, deadLetters[0].N, route)
 	if again := b.Ask(b.c, store.Discard, deadLetters[0].N, event.Route{}); again != 0 {
-		b.Fatal("two requests about one letter")
+		b.Fatal("two requests about one dead letter")
 	}
 	discard, second := b.Ask(b.c, store.Discard, deadLetters[1].N, event.Route{}), b.Ask(b.c, store.Replay, deadLetters[2].N, event.Route{})
 	ids := []int64{discard, b.Ask(b.c, store.Retry, deferred.N, event.Route{}), first, second, b.Ask(b.c, store.Replay, 1<<50, event.Route{})}
@@ -874,7 +874,7 @@ func testReplay(b *bench) {
 	id := b.Ask(b.c, store.Replay, deadLetter.N, event.Route{})
 	b.answer(id, false, sink.Outcome{State: sink.Unsent})
 	b.wantAsked(id, "waiting", "")
-	fault := &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Destination: `exchange "gone"`, Words: "no exchange 7"}
+	fault := &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Destination: `exchange "gone"`, Text: "no exchange 7"}
 	b.answer(id, false, sink.Outcome{State: sink.Rejected, Fault: fault})
 	b.wantAsked(id, "failed", "no_exchange: no exchange 7")
 	b.wantWhere("open", deadLetter)
@@ -909,7 +909,7 @@ func testPurge(b *bench) {
 	deferred, deadLetter := b.row("k", 1, 1), b.deadLetter("l")
 	b.deferRow(deferred)
 	failed := b.Ask(b.c, store.Replay, deadLetter.N, event.Route{Name: []byte("person")})
-	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Words: "no exchange person"}})
+	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Text: "no exchange person"}})
 	b.wantAsked(failed, "failed", "no_exchange: no exchange person")
 	// it is kept
 	equal(b, "audit", b.audit(deadLetter.N), []string{"ann, replay, " + deadLetter.Event.Position.String() + ", why, no_exchange"})
@@ -921,7 +921,7 @@ func testPurge(b *bench) {
 		again := b.Ask(b.c, store.Purge, row.N, event.Route{})
 		b.answer(again, false, sink.Outcome{})
 	}
-	b.wantAsked(failed, "failed", store.WordsPurged)
+	b.wantAsked(failed, "failed", store.TextPurged)
 	if runs := hold.runs(all, deferred.Group, deadLetter.Group); len(runs) > 0 {
 		b.Errorf("runs %+v", runs)
 	}

@@ -1,4 +1,4 @@
-// What operators ask for, and the answers.
+// Operators' requests, and their answers.
 
 package store
 
@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// RequestKind is what an operator asked for.
+// RequestKind is what an operator requests.
 type RequestKind = dlq.Kind
 
 // The kinds of requests.
@@ -27,16 +27,15 @@ const (
 type Request struct {
 	ID   int64
 	Kind RequestKind
-	Row  *Row // nil: it is not there any more, or not in a state that allows this
-	// Row is a dead letter that is open: with on_dead_letter: block it is counted for its ordering
-	// group
+	Row  *Row // nil: it no longer exists, or its state does not allow this
+	// Row is an open dead letter: with on_dead_letter: block it counts for its ordering group
 	Open bool
-	// Of Replay, instead of where the dead letter was going: nil parts are left as they are.
+	// Of Replay: where to send it instead; nil parts stay as they were.
 	Route event.Route
 }
 
-// Answer is the end of a request. Of a replay Outcome is what the broker said; of the others it is
-// ignored.
+// Answer is the result of a request. Outcome is the broker's answer to a replay; for other kinds it
+// is ignored.
 type Answer struct {
 	Request Request
 	Outcome sink.Outcome
@@ -49,7 +48,7 @@ const (
 	VerdictCarryOut Verdict = "carry out" // it needs no broker
 	VerdictReplayed Verdict = "replayed"
 	VerdictRefused  Verdict = "refused"
-	VerdictMissing  Verdict = "missing" // its row is not there, or not in a state that allows it
+	VerdictMissing  Verdict = "missing" // its row does not exist, or its state does not allow it
 	VerdictWaits    Verdict = "waits"
 )
 
@@ -67,24 +66,24 @@ func (a *Answer) Verdict() Verdict {
 	return VerdictWaits
 }
 
-// Result is what a refused replay ends with, as a result of its row.
+// Result is the result of a refused replay, as one of its row.
 func (a *Answer) Result() Result {
 	r := Result{Row: a.Request.Row}
 	if f := a.Outcome.Fault; a.Verdict() == VerdictRefused && f != nil {
-		r.Class, r.Reason, r.Words, r.Destination, r.Attempts = f.Class, f.Reason, f.Words, f.Destination, a.Request.Row.Attempts
+		r.Class, r.Reason, r.Words, r.Destination, r.Attempts = f.Class, f.Reason, f.Text, f.Destination, a.Request.Row.Attempts
 	}
 	return r
 }
 
-// Said is what the operator reads of a refused replay.
-func Said(a *Answer) string {
+// RefusalText is the result of a refused replay, as operators read it.
+func RefusalText(a *Answer) string {
 	r := a.Result()
 	return BoundedText(fmt.Sprintf("%s: %s", r.Reason, r.Words), TextSize)
 }
 
-// NotAllowed is what he reads when nothing could be done.
-const NotAllowed = "not there any more, or not in a state that allows it"
+// NotAllowed is the result of a request that could not be carried out.
+const NotAllowed = "it no longer exists, or its state does not allow this"
 
-// WordsPurged stands for what was said of a replay that failed, once its row is purged: it may have
-// named what was made of data.
-const WordsPurged = "its words are purged"
+// TextPurged replaces the error text of a failed replay, once its row is purged: it may name what
+// was made of data.
+const TextPurged = "its text is purged"

@@ -1,4 +1,4 @@
-// The rows of the retry table and of the dead letters, and what the store says of them.
+// The rows of the retry table and of the dead letters, and what the store reports of them.
 
 package store
 
@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Row is an event as the tables of the retry table hold it: all that is needed to publish it after
-// its outbox row is gone.
+// Row is an event as the retry table and the dead letters hold it: all that is needed to publish it
+// after its outbox row is gone.
 type Row struct {
 	// its number, unique in the database and increasing: the row's version, and its name for people
 	N                     int64
@@ -24,9 +24,10 @@ type Row struct {
 	Dead                  bool // it is, or is to be, a dead letter
 
 	Class sink.Class
-	// "" : it was never refused, it waits behind another one or its destination was paused
+	// "": it was never rejected; it waits behind another one, or its destination was paused
 	Reason sink.Reason
-	// the broker's, of the last refusal; when read, with # for numbers and at most ErrorSize bytes
+	// the broker's text of the last rejection; when read, with # for numbers and at most TextSize
+	// bytes
 	Words       string
 	Destination string // as the operator would name it
 	Attempts    int    // that count against retry.max_attempts
@@ -37,8 +38,8 @@ type Row struct {
 	NextAttempt time.Time // only of a head that was refused; zero: at once
 }
 
-// Count is how many rows hold an ordering group. Event has what Place needs: aggregate, key, hash
-// and route.
+// Count is how many rows new events of an ordering group wait for. Event has what Place needs:
+// aggregate, key, hash and route.
 type Count struct {
 	Event           event.Event
 	Group           uint64
@@ -46,8 +47,8 @@ type Count struct {
 	Rows            int
 }
 
-// Run is the beginning of an ordering group. Blocked says that an open dead letter of the ordering
-// group holds it (on_dead_letter: block): nothing of it may go.
+// Run is the first rows of an ordering group. Blocked says that an open dead letter blocks it
+// (on_dead_letter: block): none of it may go.
 type Run struct {
 	Group   uint64
 	Rows    []*Row
@@ -61,18 +62,17 @@ type Cursor struct {
 	Position              event.Position
 }
 
-// Result is what became of a row that was fed, or was too old to be.
+// Result is what became of a row that was fed, or was too old to be fed.
 type Result struct {
 	Row  *Row
 	Kind ResultKind
-	// Of Backoff and Dead. No Reason: the row was not refused, what it says of its last refusal
-	// stays.
+	// Of Backoff and Dead. Without a Reason the row was not rejected, and keeps its last rejection.
 	Class       sink.Class
 	Reason      sink.Reason
 	Words       string
 	Destination string
 	Attempts    int
-	After       time.Duration // of Backoff: until the next attempt; 0: when its destination is open
+	After       time.Duration // of Backoff: until the next attempt; 0: when its pause ends
 }
 
 // ResultKind says what to do with a row.
@@ -85,7 +85,7 @@ const (
 	Dead                        // it becomes a dead letter
 )
 
-// Scope is what an ordering group is, by delivery.ordering.
+// Scope defines what an ordering group is, by delivery.ordering.
 type Scope uint8
 
 // The scopes.
@@ -97,14 +97,14 @@ const (
 	Free                     // none: each event is an ordering group of its own
 )
 
-// Ordering group is the ordering group of an event in the tables, and whether it is counted
-// (Row.Ordered). Line.Ordering group is 0 where it is not.
+// Group is the ordering group of an event in the tables, and whether it is counted (Row.Ordered).
+// Where it is not, Line.Group is 0.
 func (s Scope) Group(ev *event.Event, exchangeOrTopic uint64) (group uint64, ordered bool) {
 	switch s {
 	case PerExchangeOrTopic:
 		return max(exchangeOrTopic, 1), ev.Fault == nil
 	case Free:
-		// unlike Hash it can be told from a row
+		// unlike Hash it can be computed from a row
 		return max(uint64(ev.Position.Commit)^uint64(ev.Position.Index)<<31^exchangeOrTopic, 1), false
 	default:
 		return max(ev.Hash^exchangeOrTopic, 1), ev.Ordered
@@ -115,7 +115,7 @@ func (s Scope) Group(ev *event.Event, exchangeOrTopic uint64) (group uint64, ord
 type Owned struct {
 	Position event.Position
 	ID       []byte // the SHA-256 of the event's id, so that a page is small; nil: it has none
-	Purged   bool   // nobody knows any more whose it was
+	Purged   bool   // it is no longer known whose it was
 }
 
 // Is reports whether the row is the event's. It is the rule of Defer: the same id, or neither has
@@ -128,8 +128,8 @@ func (o *Owned) Is(ev *event.Event) bool {
 	return bytes.Equal(o.ID, id[:])
 }
 
-// Refusal is how class and reason of a last refusal are stored: a row that was never refused has
-// neither.
+// Refusal returns class and reason of a last rejection as they are stored: a row that was never
+// rejected has neither.
 func Refusal(class sink.Class, reason sink.Reason) (string, string) {
 	if reason == "" {
 		return "", ""

@@ -12,34 +12,33 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Store keeps the rows of one slot: Postgres in production, Memory in the simulation. One
-// conformance suite holds for both.
+// Store keeps the rows of one slot: postgres.Store in production, memorytest.Store in tests. Both
+// pass one conformance suite.
 //
 // Each method is one statement in one round trip under the fence: it changes and returns nothing
 // unless the epoch of the slot is still ours (ErrFenced). (Requests may be two, the first without a
 // lock.) Any other error of a method that writes is one of two kinds: the statement certainly did
 // nothing (errors.As *Refused), or its outcome is unknown; then the same call has to be made again
-// before any other. All may be called again after they have succeeded: a second time they change
+// before any other. Each may be called again after it has succeeded: the second call changes
 // nothing.
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
-// Who calls: Load and Known's Positions before and beside the reader, Lease and Defer the writer,
-// the rest the feeder.
+// Who calls: Load before the reader starts, Positions (for Known) the reader, Lease and Defer the
+// writer, the rest the feeder.
 type Store interface {
 	// Lease takes LeaseSize row numbers, from first on, higher than all that any row has.
 	Lease(ctx context.Context) (first int64, err error)
 
-	// Load counts what the tables hold of each ordering group that is ordered, dead letters that
-	// hold their ordering group among it, and gives the highest position of all rows and dead
-	// letters (zero: there are none). An ordering group may come in several counts, which add up.
-	// Ordering groups of rows that were deferred under another ordering are recomputed. each may
-	// wait.
+	// Load counts the rows of each ordering group that is ordered, including dead letters that
+	// block their ordering group, and returns the highest position of all rows and dead letters
+	// (zero: there are none). An ordering group may come in several counts, which add up. Ordering
+	// groups of rows that were deferred under another ordering are recomputed. each may wait.
 	Load(ctx context.Context, each func(Count) error) (highest event.Position, err error)
 
 	// Positions lists the positions of rows and dead letters from that one on, in order, at most
-	// limit, with whose they are. Those of former incarnations of the slot are not among them:
-	// their transactions do not come again.
+	// limit, each with the id of its event. Those of former incarnations of the slot are not among
+	// them: their transactions do not come again.
 	Positions(ctx context.Context, from event.Position, limit int) ([]Owned, error)
 
 	// Defer writes rows, all or none: to the retry table, Dead ones to the dead letters. A position
@@ -50,9 +49,9 @@ type Store interface {
 	// Runs reads the first rows of each of these ordering groups, in order: at most run rows of an
 	// ordering group, at most about size bytes in all (every ordering group's first row before any
 	// second; at least one), and none from the first with N above acked on. An ordering group with
-	// neither rows nor a dead letter that holds it is not in the answer; one without rows in it is
-	// Blocked, has a first row above acked, or had no room. An error that is about a row, so that
-	// it comes again, is a *Refused.
+	// neither rows nor a dead letter that blocks it is not in the result; one that is in the result
+	// without rows is Blocked, has a first row above acked, or had no room. An error that is about
+	// a row, and so would come again, is a *Refused.
 	Runs(ctx context.Context, groups []uint64, run int, size int64, acked int64) ([]Run, error)
 
 	// Sweep lists the ordering groups of the next limit rows for the cursor's destination, in order
@@ -68,25 +67,24 @@ type Store interface {
 	// first, and how long it is until the next one comes; 0 when there is none. One that may not go
 	// although it is due (its destination is paused) is listed again, and keeps others out of the
 	// list, until it is given a Backoff with After 0: Sweep finds it then. One that a dead letter
-	// holds is not listed.
+	// blocks is not listed.
 	Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error)
 
-	// Apply does what came of rows: all of it or nothing. A row that is not there any more with
-	// that N is left out.
+	// Apply writes the results of rows: all or none. A row that no longer exists with that N is
+	// skipped.
 	Apply(ctx context.Context, results []Result) error
 
-	// Requests lists what operators asked for and was not answered, oldest first, each with its row
-	// or dead letter. Those that need no broker come first, without what is only sent
-	// (Event.Payload, Headers, Columns and Raw), and then those of Replay, with all of it, at most
-	// about size bytes of them; with size 0 they are without it too. An error that is about a row
-	// is a *Refused.
+	// Requests lists operators' requests that were not answered, oldest first, each with its row or
+	// dead letter. Those that need no broker come first, without what is only sent (Event.Payload,
+	// Headers, Columns and Raw), and then those of Replay, with all of it, at most about size bytes
+	// of them; with size 0 they are without it too. An error that is about a row is a *Refused.
 	Requests(ctx context.Context, limit int, size int64) ([]Request, error)
 
-	// Answer carries out requests that need no broker (discard, retry, deadletter, redact, purge),
-	// and writes what became of a replay, with the audit. Every request is answered once: one that
+	// Answer carries out requests that need no broker (discard, retry, dead_letter, redact, purge),
+	// and writes the result of a replay, with the audit. Every request is answered once: one that
 	// an operator has cancelled is not carried out, but a replay that was confirmed is a replay.
 	// done says of each whether it took place; a row that left its table, and a dead letter that
-	// was closed, hold their ordering group no more. A replay that was neither confirmed nor
+	// was closed, no longer block their ordering group. A replay that was neither confirmed nor
 	// rejected still waits.
 	Answer(ctx context.Context, answers []Answer) (done []bool, err error)
 
@@ -112,17 +110,17 @@ type Config struct {
 // LeaseSize is how many row numbers a Lease takes: the increment of cdc_relay.row_number.
 const LeaseSize = 1000
 
-// LastDest is the Dest of a cursor behind all destinations of its unit. Digests are ordered as
-// signed numbers.
+// LastDest is the Dest of a cursor behind all destinations of its exchange or topic. Digests are
+// ordered as signed numbers.
 const LastDest uint64 = 1<<63 - 1
 
-// ErrFenced says that a newer leader has raised the epoch: nothing was read or changed, and nothing
-// may be any more.
+// ErrFenced says that a newer leader has raised the epoch: nothing was read or changed, and this
+// leader must not try again.
 var ErrFenced = errors.New("fenced by a newer leader")
 
 // Refused is a statement that the database refused: it did nothing.
 type Refused struct {
-	Row *Row // the one that is at fault when that is known, else nil
+	Row *Row // the one at fault, if that is known, else nil
 	Err error
 }
 
@@ -140,12 +138,12 @@ func TakenPosition(row *Row) error {
 	return &Refused{Row: row, Err: fmt.Errorf("defer: its position has another event already")}
 }
 
-// ByAge is who purges by age, for the audit.
+// ByAge is the actor of a purge by age, for the audit.
 const ByAge = "relay"
 
 func WhyByAge(keep time.Duration) string { return "dead_letters.keep: " + keep.String() }
 
-// IsRefused reports whether an error of a statement that reads is about a row, so that it comes
+// IsRefused reports whether an error of a statement that reads is about a row, and so would come
 // again.
 func IsRefused(err error) bool {
 	var no *Refused

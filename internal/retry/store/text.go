@@ -9,7 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-// NormalText makes few texts of many: the words of a refusal as the tables keep them.
+// NormalText is the text of a rejection as the tables keep it: without numbers, so that equal
+// faults have equal texts.
 func NormalText(words string) string {
 	return BoundedText(dlq.WithoutNumbers(BoundedText(words, 4*TextSize)), TextSize)
 }
@@ -25,5 +26,5 @@ func BoundedText(s string, size int) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
 }
 
-// TextSize is the most that is kept of the words of a refusal, and of a destination's name.
+// TextSize is how many bytes are kept of the text of a rejection, and of a destination's name.
 const TextSize = 500

@@ -1,5 +1,4 @@
-// The state of one Publish call, what a rejection in it holds back, and where answered batches come
-// back.
+// The state of one Publish call: what waits behind a rejection, and the inbox of answered batches.
 
 package kafka
 
@@ -19,8 +18,8 @@ type call struct {
 	todo     []int32          // events that are not in a part, in order
 	parts    []*producer      // those with a part in this call
 	since    int64            // the version of the metadata at its beginning
-	known    *client.Metadata // the metadata it last looked at
-	posted   []*client.Broker // that have something new in their queue, and were not told
+	metadata *client.Metadata // the metadata it last used
+	posted   []*client.Broker // brokers with new batches in their queue, not yet signalled
 	// of ordering groups with a rejected event the first such; what is behind it is not sent
 	firstRejected map[uint64]int32
 	stats         stats
@@ -39,14 +38,14 @@ func (l *lane) topicOf(i int32) ([]byte, *sink.Fault) {
 	return name, fault
 }
 
-// ordering group is what a rejection holds: the key, in the topic. In another one its events go on:
-// with ordering commit they would be overtaken there by those of other keys.
+// group digests the ordering group that a rejection stops: the key, in the topic. In another topic
+// its events go on: with ordering commit they would be overtaken there by those of other keys.
 func (l *lane) group(i int32) uint64 {
 	name, _ := l.topicOf(i)
 	return l.events[i].Hash ^ sink.ExchangeOrTopicOf(name)
 }
 
-// reject refuses an event; what is later of its key and topic is held back in this call.
+// reject refuses an event; later events of its key and topic stay Unsent in this call.
 func (l *lane) reject(i int32, fault *sink.Fault) {
 	if l.outcomes[i].State != sink.Unsent {
 		return
@@ -65,11 +64,11 @@ func (l *lane) isBehindRejected(i int32) bool {
 	if len(l.firstRejected) == 0 {
 		return false
 	}
-	first, held := l.firstRejected[l.group(i)]
-	return held && first < i && l.events[i].Ordered
+	first, rejected := l.firstRejected[l.group(i)]
+	return rejected && first < i && l.events[i].Ordered
 }
 
-// inbox is where a lane's producers come back from the workers.
+// inbox receives a lane's producers back from the workers.
 type inbox struct {
 	mu        sync.Mutex
 	producers []*producer

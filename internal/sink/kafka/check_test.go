@@ -47,7 +47,7 @@ func named(found []sink.Finding, name string) []sink.Finding {
 	return slices.DeleteFunc(slices.Clone(found), func(f sink.Finding) bool { return f.Name != name })
 }
 
-// want looks at one finding.
+// want checks one finding.
 func want(t *testing.T, f sink.Finding, ok, warn bool, detail, fix string) {
 	t.Helper()
 	if f.OK != ok || f.Warn != warn || !strings.Contains(f.Detail, detail) || !strings.Contains(f.Fix, fix) {

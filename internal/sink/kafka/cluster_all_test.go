@@ -117,18 +117,18 @@ func testNoLeader(t *testing.T, k *kafkaserver.Kafka) {
 	must(t, k.WaitInSync(await.Context(t), other))
 }
 
-// A replica that stands still is in sync until the cluster misses it: until then the broker answers
-// that it has waited in vain (7), and from then on that there are too few (19), before it appends
-// anything. While others confirm the partition is at fault after ConfirmTimeout; and what the
-// leader has stored meanwhile is not stored a second time. (Kafka 4 does not say any more that
-// there are too few after it has appended, 20: it waits for them in vain.)
+// A frozen replica is in sync until the cluster misses it: until then the broker answers that it
+// has waited in vain (7), and from then on that there are too few (19), before it appends anything.
+// While others confirm the partition is at fault after ConfirmTimeout; and what the leader has
+// stored meanwhile is not stored a second time. (Kafka 4 no longer says that there are too few
+// after it has appended, 20: it waits for them in vain.)
 func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	topic, other := topicWith(t, k, 1, 2, map[string]string{"min.insync.replicas": "2"}), topicWith(t, k, 3, 1, nil)
 	leader, err := k.Leader(await.Context(t), topic, 0)
 	must(t, err)
 	replicas, _, err := k.Replicas(await.Context(t), topic, 0)
 	must(t, err)
-	follower := replicas[0] + replicas[1] - leader
+	lagging := replicas[0] + replicas[1] - leader
 	r := start(t, Config{Brokers: k.Brokers(), ConfirmTimeout: 2 * time.Second})
 	first := newEvent(topic, "k")
 	wantConfirmed(t, r.send(first))
@@ -136,18 +136,18 @@ func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	for {
 		node, err := k.Leader(await.Context(t), other, int(record.PartitionOf(healthy, 3)))
 		must(t, err)
-		if node != follower {
+		if node != lagging {
 			break
 		}
 		healthy.Hash++
 	}
 	wantConfirmed(t, r.send(healthy))
-	must(t, k.FreezeNode(follower))
+	must(t, k.FreezeNode(lagging))
 	thawed := false
 	thaw := func() {
 		if !thawed {
 			thawed = true
-			must(t, k.ThawNode(follower))
+			must(t, k.ThawNode(lagging))
 		}
 	}
 	defer thaw()

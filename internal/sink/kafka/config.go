@@ -1,3 +1,5 @@
+// The configuration of the sink, and its hooks.
+
 package kafka
 
 import (
@@ -37,9 +39,9 @@ type Config struct {
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []record.HeaderColumn
-	// Profile makes the records as Debezium does, in the place of Topic, Headers and the relay's
-	// own headers; nil: none does. Topic is of its Templates then, and shown in the place of names
-	// that are made from keys.
+	// Profile makes the records as Debezium does, instead of Topic, Headers and the relay's own
+	// headers; nil: no profile. Topic is then one of its Templates, and shown instead of names that
+	// are made from keys.
 	Profile *debezium.Options
 	// Compression is none, gzip, snappy, lz4 or zstd; "" is none.
 	Compression string
@@ -64,8 +66,8 @@ type Config struct {
 // Hooks are called on events that metrics count. All are optional, must not block and may be called
 // concurrently.
 type Hooks struct {
-	// Connected is called when a connection to a node stands; again says that there had been one to
-	// it before.
+	// Connected is called when a connection to a node is open; again says that there was one
+	// before.
 	Connected func(node string, again bool)
 	// Confirms counts the brokers' answers by event. Returned is 0 on Kafka; a timeout is an answer
 	// that did not come.
@@ -107,7 +109,7 @@ func (c *Config) validate() error {
 	}
 	if name, constant := c.Topic.Constant(); constant && c.Profile == nil {
 		if fault := record.CheckTopic([]byte(name)); fault != nil {
-			faults = append(faults, fmt.Errorf("topic %q: %s", name, fault.Words))
+			faults = append(faults, fmt.Errorf("topic %q: %s", name, fault.Text))
 		}
 	}
 	for _, h := range c.Headers {

@@ -57,7 +57,7 @@ func openConformance(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way, d
 	t.Cleanup(c.consumer.Close)
 	t.Cleanup(func() {
 		c.way.Proxy(1).Release(netproxy.Down)
-		must(t, c.way.Proxy(1).Fix())
+		must(t, c.way.Proxy(1).Restore())
 	})
 	c.sink = start(t, Config{Brokers: c.way.Brokers()})
 	return c
@@ -137,7 +137,7 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		if broken {
 			proxy.Stall()
 		} else {
-			must(c.t, proxy.Fix())
+			must(c.t, proxy.Restore())
 		}
 	case sinktest.AnswersLost:
 		if broken {
@@ -195,5 +195,5 @@ func (c *conformance) cut(on bool) {
 		c.way.Proxy(1).Cut()
 		return
 	}
-	must(c.t, c.way.Proxy(1).Fix())
+	must(c.t, c.way.Proxy(1).Restore())
 }

@@ -41,7 +41,7 @@ func TestAnotherBrokerGivesIds(t *testing.T) {
 	})
 }
 
-// An answer without an error and without an id is none.
+// An answer without an error and without an id is not accepted.
 func TestNoProducerID(t *testing.T) {
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
 		m.change(func() { m.producer = -1000 })

@@ -20,7 +20,7 @@ func withProfile(t testing.TB, options map[string]string) Config {
 }
 
 // A key has one lane, whatever record a profile makes of its rows, and if it makes none: what is
-// behind a row that waits is held by the lane, and finds it nowhere else.
+// behind a row that waits waits in the lane, and nowhere else.
 func TestProfileLaneIsTheKeys(t *testing.T) {
 	for name, key := range map[string]string{"text": "storage.StringConverter", "JSON": "json.JsonConverter"} {
 		s, err := New(withProfile(t, map[string]string{"key.converter": "org.apache.kafka.connect." + key}))
@@ -48,7 +48,7 @@ func TestProfileLaneIsTheKeys(t *testing.T) {
 			want := place(row(""))
 			lanes[want] = true
 			for what, ev := range map[string]*event.Event{
-				"names a partition": row("7"), "names one that is none": row("-1"), "is of the table before it was altered": altered,
+				"names a partition": row("7"), "names a negative one": row("-1"), "is of the table before it was altered": altered,
 				"cannot be rendered": shapeless,
 			} {
 				if got := place(ev); got != want {

@@ -36,10 +36,10 @@ const (
 type verdict struct {
 	action action
 	// doubt: the batch may be in the log in spite of the error, or get there yet: it was appended
-	// and then waited for its replicas, or nothing is known of it. Without doubt the broker has
-	// said so before it appended.
+	// and then waited for its replicas, or its fate is unknown. Without doubt the broker has
+	// answered before it appended.
 	doubt bool
-	// tries: so many times the same bytes again first.
+	// tries: how many times the same bytes are sent again first.
 	tries  int
 	class  sink.Class // of the fault that refuse, shrink and isolate find
 	reason sink.Reason
@@ -59,7 +59,7 @@ func judge(code int16) verdict {
 		// An older duplicate than the broker remembers the offset of. It is success only of bytes
 		// that were sent before; producer.stored sees to that. Apache Kafka does not give it while
 		// one batch of a producer is under way, since it remembers the last batch at least. What
-		// others mean by it is not known, so nothing is stored a second time over it.
+		// other brokers mean by it is unknown, so nothing is stored a second time over it.
 		return verdict{action: confirm}
 
 	case kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition,
@@ -90,11 +90,11 @@ func judge(code int16) verdict {
 	case kafkago.TopicAuthorizationFailed, kafkago.ClusterAuthorizationFailed, kafkago.TransactionalIDAuthorizationFailed:
 		return verdict{action: refuse, reason: sink.NotPermitted}
 	case kafkago.InvalidTopic, kafkago.UnsupportedForMessageFormat, kafkago.UnsupportedCompressionType, kafkago.UnsupportedVersion:
-		// The topic takes no records of this kind at all: no event is to become a dead letter over
-		// a setting.
+		// The topic accepts no records of this kind at all: no event becomes a dead letter over a
+		// setting.
 		return verdict{action: refuse, reason: sink.Invalid}
 	case kafkago.InvalidRequest:
-		// said before anything is appended, and not by Apache Kafka of records like ours
+		// answered before anything is appended, and never by Apache Kafka for records like ours
 		return verdict{action: isolate, class: sink.Transient, reason: sink.BrokerException}
 
 	default:
@@ -106,7 +106,7 @@ func judge(code int16) verdict {
 
 // topicFault is the fault of a topic that metadata answers with an error code.
 func topicFault(topic string, code int16) *sink.Fault {
-	f := &sink.Fault{Class: sink.Destination, Reason: sink.NoLeader, Whole: true, Destination: record.TopicName(topic), Words: conn.ErrorText(code, "")}
+	f := &sink.Fault{Class: sink.Destination, Reason: sink.NoLeader, Whole: true, Destination: record.TopicName(topic), Text: conn.ErrorText(code, "")}
 	switch kafkago.Error(code) {
 	case kafkago.UnknownTopicOrPartition, kafkago.UnknownTopicID:
 		f.Reason = sink.NoTopic
@@ -119,10 +119,9 @@ func topicFault(topic string, code int16) *sink.Fault {
 	return f
 }
 
-// fault is what an answer accuses: the topic, its partition, or the event that was on its way
-// there.
+// fault is what an answer blames: the topic, its partition, or the event that was on its way there.
 func (v verdict) fault(topic string, partition int32, said string) *sink.Fault {
-	f := &sink.Fault{Class: v.class, Reason: v.reason, Destination: record.TopicName(topic), Words: said}
+	f := &sink.Fault{Class: v.class, Reason: v.reason, Destination: record.TopicName(topic), Text: said}
 	if v.class != sink.Destination {
 		return f
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// eventIdentity tells the events of batches apart. A dead letter that is replayed has a header that
-// its first record has not, and so has the mirror's copy of one.
+// eventIdentity distinguishes the events of batches. A replayed dead letter has a header that its
+// first record lacks, and so has the mirror's copy of one.
 //
 // A position alone does not name an event here. The sink outlives the line, and what the line
 // reads: a server whose storage was rolled back gives positions a second time
@@ -18,8 +18,8 @@ import (
 // confirmed over that one's record, and stored nowhere. So the content has to be the same, too.
 // Then the record that is stored, or the bytes that are sent again, are this event's, whichever
 // history of the database it is from. Other content is another batch's, as R2 has it. A lost
-// session, or a new leader's term, does not change what a row says, so its batch is still known.
-// Memory that ended with a term would rest on every way to a second history being a new term.
+// session, or a new leader's term, does not change a row, so its batch is still recognised. Memory
+// that ended with a term would rest on every way to a second history being a new term.
 type eventIdentity struct {
 	position       event.Position
 	replay, copied bool

@@ -53,9 +53,8 @@ var someOdds = odds{
 	lateness: 4 * time.Second,
 }
 
-// histories may be raised to look deeper, and to any depth: go test -run TestHistories -args
-// -histories 1000. What a seed does depends on the scheduler as well, so that no two runs are the
-// same.
+// histories may be raised to any depth: go test -run TestHistories -args -histories 1000. What a
+// seed does depends on the scheduler as well, so that no two runs are the same.
 var histories = flag.Int("histories", usualHistories, "runs of each plan of TestHistories")
 
 func TestHistories(t *testing.T) {
@@ -276,7 +275,7 @@ func brokenContract(call []*event.Event, outcomes []sink.Outcome, err error) str
 		hash  uint64
 		topic string
 	}
-	held, spared := map[group]bool{}, map[group]bool{}
+	rejected, skipped := map[group]bool{}, map[group]bool{}
 	for i, o := range outcomes {
 		count[o.State]++
 		c := group{call[i].Hash, ""}
@@ -286,14 +285,14 @@ func brokenContract(call []*event.Event, outcomes []sink.Outcome, err error) str
 		if (o.State == sink.Rejected) != (o.Fault != nil) {
 			return fmt.Sprintf("outcome %d is %s with fault %v", i, o.State, o.Fault)
 		}
-		if held[c] && o.State == sink.Confirmed {
+		if rejected[c] && o.State == sink.Confirmed {
 			return fmt.Sprintf("event %d was confirmed behind a rejected one of its key and topic", i)
 		}
-		if o.State == sink.Rejected && spared[c] && err == nil {
+		if o.State == sink.Rejected && skipped[c] && err == nil {
 			return fmt.Sprintf("event %d was rejected, and an earlier one of its key and topic was not sent", i)
 		}
-		held[c] = held[c] || o.State == sink.Rejected
-		spared[c] = spared[c] || o.State == sink.Unsent && !held[c]
+		rejected[c] = rejected[c] || o.State == sink.Rejected
+		skipped[c] = skipped[c] || o.State == sink.Unsent && !rejected[c]
 	}
 	switch {
 	case err == nil && count[sink.Unknown] > 0:
@@ -347,7 +346,7 @@ func (h *history) check(p plan, events []*event.Event) {
 	if duplicates > 0 && !p.duplicates {
 		h.t.Errorf("%d duplicates", duplicates)
 	}
-	h.t.Logf("%d events, %d requests, %d duplicates, %d rejected, %d times held", len(events), h.m.requests, duplicates, len(h.rejected), h.accused)
+	h.t.Logf("%d events, %d requests, %d duplicates, %d rejected, %d times given up", len(events), h.m.requests, duplicates, len(h.rejected), h.accused)
 }
 
 // wait lets up to d go by; false when the chaos is to end.

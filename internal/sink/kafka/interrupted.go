@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// interrupt ends the parts of a call whose context is done. What is with a worker stays there: its
-// answer is looked at by a later call (late).
+// interrupt ends the parts of a call whose context is done. What a worker has stays there: a later
+// call handles its answer (late).
 func (l *lane) interrupt() {
 	for _, s := range l.inbox.take() {
 		l.apply(s)
@@ -57,9 +57,9 @@ func (l *lane) interruptPart(s *producer) {
 
 // unavailable is publish's error. It keeps the contract's promise that at least one outcome is
 // Unknown or all are Unsent: where nothing is in doubt but a part was answered, the rest is called
-// Unknown, which costs the caller some care only. What is held back is no rest: it stays Unsent.
-// Where nothing else is left, since the last answer came with the end of ctx, the call is complete
-// and there is no error.
+// Unknown, which costs the caller some care only. What waits behind a rejected event does not
+// count: it stays Unsent. Where nothing else is left, since the last answer came with the end of
+// ctx, the call is complete and there is no error.
 func (l *lane) unavailable(err error) error {
 	answered, doubted, open := 0, 0, 0
 	for i, o := range l.outcomes {

@@ -1,5 +1,5 @@
-// Publish: a call's events are split by partition, and each part is worked off with what its broker
-// answers.
+// Publish: a call's events are split by partition, and each part proceeds by the answers of its
+// broker.
 
 package kafka
 
@@ -24,8 +24,8 @@ import (
 //
 // Two events of a key have two partitions in one call only where a profile makes the records, as
 // Debezium has it: rows that name their partitions, or a key whose bytes the table's new shape
-// changes. Their parts are worked off beside each other, and consumers of two partitions know no
-// order either.
+// changes. Their parts proceed at the same time, and consumers of two partitions have no order
+// between them either.
 type lane struct {
 	sink    *Sink
 	encoder record.Encoder
@@ -79,11 +79,11 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 	return nil
 }
 
-// begin takes over a call.
+// begin starts a call.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	l.events, l.outcomes, l.stats = events, outcomes, stats{}
-	l.known = l.sink.client.Metadata.Load()
-	l.since = l.known.Version
+	l.metadata = l.sink.client.Metadata.Load()
+	l.since = l.metadata.Version
 	l.todo = l.todo[:0]
 	for i := range events {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}
@@ -91,7 +91,7 @@ func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	}
 }
 
-// finish lets go of the call's events.
+// finish releases the call's events.
 func (l *lane) finish() {
 	if t := l.stats; t != (stats{}) && l.sink.cfg.Hooks.Confirms != nil {
 		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, 0, t.timeouts)
@@ -99,7 +99,7 @@ func (l *lane) finish() {
 	l.encoder.Forget()
 	clear(l.firstRejected)
 	clear(l.parts)
-	l.parts, l.events, l.outcomes, l.known = l.parts[:0], nil, nil, nil
+	l.parts, l.events, l.outcomes, l.metadata = l.parts[:0], nil, nil, nil
 }
 
 // work drives the parts until all are done.
@@ -109,13 +109,13 @@ func (l *lane) work(ctx context.Context) error {
 			return err
 		}
 		known := l.sink.client.Metadata.Load()
-		moved := known != l.known
-		l.known = known
+		moved := known != l.metadata
+		l.metadata = known
 		open, due := false, time.Time{}
 		for _, s := range l.parts {
 			l.step(s, moved)
 			open = open || s.part.phase != done
-			if t := s.part.wakes(); due.IsZero() || !t.IsZero() && t.Before(due) {
+			if t := s.part.wakeAt(); due.IsZero() || !t.IsZero() && t.Before(due) {
 				due = t
 			}
 		}
@@ -136,21 +136,20 @@ func (l *lane) work(ctx context.Context) error {
 	}
 }
 
-// step does what can be done about a part now. moved says that the metadata has changed.
+// step advances a part as far as it can now. moved says that the metadata has changed.
 func (l *lane) step(s *producer, moved bool) {
 	p := &s.part
 	if p.phase == out && moved && !s.late && p.at != nil {
-		// In the queue of a broker that does not lead any more; a worker looks after what it has
-		// taken itself.
-		if leader, ok := l.known.Leader(s.Topic, s.Partition); ok && leader.Node != p.sent.Node && p.at.Withdraw(&s.ProducerBatch) {
+		// In the queue of a broker that no longer leads; a worker handles what it has taken itself.
+		if leader, ok := l.metadata.Leader(s.Topic, s.Partition); ok && leader.Node != p.sent.Node && p.at.Withdraw(&s.ProducerBatch) {
 			p.phase = ready
 		}
 	}
 	if p.phase == waiting {
-		l.recheck(s, l.known)
+		l.recheck(s, l.metadata)
 	}
 	if p.phase == ready {
-		l.proceed(s, l.known)
+		l.proceed(s, l.metadata)
 	}
 }
 
@@ -164,7 +163,7 @@ func (l *lane) wait(ctx context.Context, due time.Time) error {
 	}
 	select {
 	case <-l.inbox.filled:
-	case <-l.known.Stale:
+	case <-l.metadata.Stale:
 	case <-timer:
 	case <-ctx.Done():
 		return ctx.Err()

@@ -15,7 +15,7 @@ import (
 )
 
 // Partitions are added, and one of the new ones has no leader: every lane has events for it, so
-// soon nobody confirms anything. They are held and named all the same.
+// soon nobody confirms anything. They are rejected and named all the same.
 func TestGrownPartitionHasNoLeader(t *testing.T) {
 	inMemory(t, 1, 3, Config{}, func(m *memory, r *running) {
 		wantConfirmed(t, r.send(few(30)...))
@@ -34,7 +34,7 @@ func TestGrownPartitionHasNoLeader(t *testing.T) {
 					call = append(call, ev)
 				}
 			}
-			go func() { ended <- untilHeld(ctx, r, lane, call) }()
+			go func() { ended <- untilRejected(ctx, r, lane, call) }()
 		}
 		for range 3 {
 			if err := <-ended; err != nil {
@@ -45,8 +45,8 @@ func TestGrownPartitionHasNoLeader(t *testing.T) {
 	})
 }
 
-// untilHeld publishes until events of partition 3, and no others, are rejected.
-func untilHeld(ctx context.Context, r *running, lane int, call []*event.Event) error {
+// untilRejected publishes until events of partition 3, and no others, are rejected.
+func untilRejected(ctx context.Context, r *running, lane int, call []*event.Event) error {
 	got := make([]sink.Outcome, len(call))
 	if err := r.Publish(ctx, lane, call, got); err != nil {
 		return fmt.Errorf("lane %d: %w", lane, err)
@@ -63,7 +63,7 @@ func untilHeld(ctx context.Context, r *running, lane int, call []*event.Event) e
 	return nil
 }
 
-// A partition without a leader is not accused when nobody was confirmed since, or when the metadata
+// A partition without a leader is not blamed when nobody was confirmed since, or when the metadata
 // is old: then it is the cluster that is away.
 func TestLeaderlessIsNotAccused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -75,7 +75,7 @@ func TestLeaderlessIsNotAccused(t *testing.T) {
 		"metadata does not answer":         {true, false, sink.Unsent},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onDesk(t, func(d *desk) {
+			withPart(t, func(d *partRig) {
 				d.begin(few(1)...)
 				d.taken()
 				d.know(client.Leader{Node: client.None, Epoch: 6})
@@ -98,7 +98,7 @@ func TestLeaderlessIsNotAccused(t *testing.T) {
 }
 
 // A topic that is created a little after its first event has a lane for each partition; the events
-// of one that is missing are held soon, and soon for the next one, too.
+// of one that is missing are rejected soon, and soon for the next one, too.
 func TestNewTopic(t *testing.T) {
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
 		m.change(func() { delete(m.topics, "events") })
@@ -113,13 +113,13 @@ func TestNewTopic(t *testing.T) {
 		began := time.Now()
 		wantRejected(t, r.send(few(1)...)[0], sink.Destination, sink.NoTopic)
 		if took := time.Since(began); took < newAfter || took > newAfter+100*time.Millisecond {
-			t.Errorf("held after %s", took)
+			t.Errorf("rejected after %s", took)
 		}
 	})
 }
 
-// While a name that is wrong is asked for again the reader stands, so wrong names have that once in
-// a while only.
+// While a name that is wrong is asked for again the reader waits, so wrong names get that wait only
+// once in a while.
 func TestPatience(t *testing.T) {
 	var all placement
 	began := time.Now()
@@ -135,32 +135,25 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A partition that was given up holds up its lane for a moment only when it is probed, until it
+// A partition that was given up delays its lane only for a moment when it is probed, until it
 // stores something.
 func TestProbeIsAnsweredSoon(t *testing.T) {
 	inMemory(t, 1, 2, Config{}, func(m *memory, r *running) {
 		lead := func(node int32) { m.change(func() { m.topics["events"].partitions[1].leader = node }) }
-		at := func(partition int32) *event.Event {
-			for {
-				if ev := few(1)[0]; record.PartitionOf(ev, 2) == partition {
-					return ev
-				}
-			}
-		}
 		confirming, stop := context.WithCancel(context.Background())
 		var others sync.WaitGroup
 		others.Go(func() {
 			for confirming.Err() == nil {
-				wantConfirmed(t, r.send(at(0)))
+				wantConfirmed(t, r.send(eventFor(0, 2)))
 				goBy(time.Second)
 			}
 		})
-		wantConfirmed(t, r.send(at(1)))
-		held := at(1)
+		wantConfirmed(t, r.send(eventFor(1, 2)))
+		ev := eventFor(1, 2)
 		probe := func(least, most time.Duration) {
 			t.Helper()
 			began := time.Now()
-			wantRejected(t, r.send(held)[0], sink.Destination, sink.NoLeader)
+			wantRejected(t, r.send(ev)[0], sink.Destination, sink.NoLeader)
 			if took := time.Since(began); took < least || took > most {
 				t.Errorf("given up after %s, want %s to %s", took, least, most)
 			}
@@ -173,16 +166,16 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 				probe(0, probeTime+2*pauseMax)
 			}
 			lead(1)
-			wantConfirmed(t, r.send(held))
+			wantConfirmed(t, r.send(ev))
 			lead(client.None)
-			held = at(1)
+			ev = eventFor(1, 2)
 		}
 		stop()
 		others.Wait()
 	})
 }
 
-// A destination that nobody sends to any more is not shown for ever.
+// A destination without further events is not shown for ever.
 func TestPausedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p paused

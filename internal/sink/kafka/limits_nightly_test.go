@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// TestLimitsOfARecord has the reasons of the limits that a record is held to before it is sent:
-// what is larger costs the connection, and no answer tells why; the largest that is sent is
+// TestLimitsOfARecord has the reasons of the limits that a record is checked against before it is
+// sent: what is larger costs the connection, without a reason; the largest that is sent is
 // answered.
 func TestLimitsOfARecord(t *testing.T) {
 	k := servers.SharedKafka(t)

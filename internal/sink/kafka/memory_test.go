@@ -61,7 +61,7 @@ type memory struct {
 	history  []memView
 	wires    []*memWire
 	cluster  string
-	calm     bool // nothing goes wrong any more
+	calm     bool // no more faults
 	requests int
 	metadata int             // how often it was asked for
 	life     int             // how often its storage was taken back
@@ -148,7 +148,7 @@ func (m *memory) noted() {
 	m.history = append(m.history, view)
 }
 
-// create makes a topic, or a topic again. The lock is held.
+// create makes or re-creates a topic. m.mu is locked.
 func (m *memory) create(name string, partitions int) {
 	m.topics[name] = &memTopic{limit: 1 << 20}
 	m.grow(name, partitions)
@@ -192,7 +192,7 @@ func (m *memory) anyNode() int32 {
 	return up[m.rng.IntN(len(up))]
 }
 
-// elect gives a partition another leader. The lock is held.
+// elect gives a partition another leader. m.mu is locked.
 func (m *memory) elect(p *memPartition) {
 	p.leader = m.anyNode()
 	p.epoch++
@@ -230,7 +230,7 @@ func (m *memory) turn(id int32, down, frozen bool, election time.Duration) {
 	})
 }
 
-// roll reports whether something goes wrong now. The lock is held.
+// roll reports whether something goes wrong now. m.mu is locked.
 func (m *memory) roll(of1000 int) bool { return !m.calm && of1000 > 0 && m.rng.IntN(1000) < of1000 }
 
 // dial is Sink.dial.
@@ -345,7 +345,7 @@ func (w *memWire) reach(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// pass lets time go by, as long as the node is up and the connection stands.
+// pass lets time go by, while the node and the connection are up.
 func (w *memWire) pass(ctx context.Context, d time.Duration) error {
 	w.memory.mu.Lock()
 	changed := w.memory.nodes[w.node].changed

@@ -42,8 +42,8 @@ func testLateAnswers(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	before := r.Stats().Connections
 	way.Proxy(1).Hold(netproxy.Down)
 	must(t, way.Proxy(1).WaitHeld(await.Context(t), netproxy.Down, 1))
-	// The answers that make a connection are held, too, so there is none in place of one that was
-	// given up. One of two is not that for metadata: it is given up over events.
+	// The answers that make a connection are delayed, too, so there is none in place of one that
+	// was given up. One of two is not that for metadata: it is given up over events.
 	await.Until(t, "two connections are given up", func() bool { return r.Stats().Connections <= before-2 })
 	way.Proxy(1).Release(netproxy.Down)
 	f.wait(500)

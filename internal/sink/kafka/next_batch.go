@@ -1,4 +1,4 @@
-// How a part comes on its way: its next batch, and whom that goes to.
+// The next batch of a part, and the leader it goes to.
 
 package kafka
 
@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// proceed brings a ready part on its way: to the queue of its leader, or to the control connection
-// for a producer id.
+// proceed sends a ready part: to the queue of its leader, or to the control connection for a
+// producer id.
 func (l *lane) proceed(s *producer, known *client.Metadata) {
 	p := &s.part
 	if s.batch == nil && !l.fill(s) {
@@ -61,7 +61,7 @@ func (l *lane) fill(s *producer) bool {
 		}
 		// cannot be: build bounds a record far below what the protocol can carry
 		if !s.batch.Add(&m.Record) {
-			l.reject(i, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Words: "the protocol carries no such record"})
+			l.reject(i, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Text: "the protocol carries no such record"})
 			continue
 		}
 		p.todo[kept] = i

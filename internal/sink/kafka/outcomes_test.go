@@ -67,7 +67,7 @@ func wantPaused(t *testing.T, r *running, destinations ...string) {
 	t.Helper()
 	var got []string
 	for _, p := range r.Stats().Paused {
-		if p.Reason == "" || p.Words == "" || p.Since.IsZero() {
+		if p.Reason == "" || p.Text == "" || p.Since.IsZero() {
 			t.Errorf("paused: %+v", p)
 		}
 		got = append(got, p.Destination)
@@ -83,7 +83,7 @@ func testMissingTopic(t *testing.T, k *kafkaserver.Kafka) {
 	good := events(100, topic)
 	got := amongMany(t, r, good, newEvent(nowhere, "k"))
 	wantRejected(t, got, sink.Destination, sink.NoTopic)
-	if got.Fault.Destination != fmt.Sprintf("topic %q", nowhere) || got.Fault.Words == "" {
+	if got.Fault.Destination != fmt.Sprintf("topic %q", nowhere) || got.Fault.Text == "" {
 		t.Errorf("fault %+v", got.Fault)
 	}
 	wantPaused(t, r, fmt.Sprintf("topic %q", nowhere))
@@ -168,8 +168,8 @@ func testInvalidRecord(t *testing.T, k *kafkaserver.Kafka) {
 	good := events(100, topic)
 	got := amongMany(t, r, good, newEvent(topic, ""))
 	wantRejected(t, got, sink.Permanent, sink.Invalid)
-	if !strings.Contains(got.Fault.Words, "key") {
-		t.Errorf("words %q", got.Fault.Words)
+	if !strings.Contains(got.Fault.Text, "key") {
+		t.Errorf("text %q", got.Fault.Text)
 	}
 	wantStored(t, k, topic, good...)
 
@@ -325,8 +325,8 @@ func testOneLane(t *testing.T, k *kafkaserver.Kafka) {
 	wantStored(t, k, two, twos...)
 }
 
-// A rejected event holds back its key in its own topic. In another one that key goes on, in its
-// place among the others.
+// A rejected event stops its key in its own topic. In another one that key goes on, in its place
+// among the others.
 func testKeyGoesOnElsewhere(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers(), OneLane: true})

@@ -108,8 +108,8 @@ func testTooLargeForARequest(t *testing.T, k *kafkaserver.Kafka) {
 	good := events(100, topic)
 	got := amongMany(t, r, good, large)
 	wantRejected(t, got, sink.Permanent, sink.TooLarge)
-	if !strings.Contains(got.Fault.Words, "socket.request.max.bytes") {
-		t.Errorf("words %q", got.Fault.Words)
+	if !strings.Contains(got.Fault.Text, "socket.request.max.bytes") {
+		t.Errorf("text %q", got.Fault.Text)
 	}
 	wantStored(t, k, topic, good...)
 }
@@ -159,7 +159,7 @@ func TestCheckOfTemplate(t *testing.T) {
 		t.Errorf("found %+v", found)
 	}
 
-	// The one topic cannot be written to: nothing can. Beside another it is a warning.
+	// The one topic cannot be written to: nothing can. With another one it is a warning.
 	must(t, kafka.Deny(ctx, "outbox.b.v1", "User:ANONYMOUS"))
 	want(t, find("outbox.{aggregate}.v1")[0], false, false, "may not write", "--topic outbox. --resource-pattern-type prefixed")
 	create(t, kafka, "outbox.a.v1", 1, 1, nil)
@@ -170,7 +170,7 @@ func TestCheckOfTemplate(t *testing.T) {
 	want(t, found[0], true, false, "1 partitions", "")
 	want(t, found[1], false, true, "may not write", "prefixed")
 
-	// Settings that cannot hold: no partition has two replicas. And more topics than are looked at.
+	// Settings that cannot hold: no partition has two replicas. And more topics than are checked.
 	must(t, kafka.SetTopicConfig(ctx, "outbox.a.v1", "min.insync.replicas", "2"))
 	found = find("outbox.a{key}")
 	want(t, found[0], false, false, "never have that many in sync", "--add-config min.insync.replicas=1")
@@ -213,8 +213,7 @@ func saslOf(mechanism, password string) func() (*conn.SASL, error) {
 	}
 }
 
-// TestListeners has every kind of listener let in who may, and refuse who may not, by words that
-// tell why.
+// TestListeners has every kind of listener let in who may, and refuse who may not, with the reason.
 func TestListeners(t *testing.T) {
 	ctx, k := await.Context(t), ownKafka(t)
 	certs := k.Certs()
@@ -278,7 +277,7 @@ func TestListeners(t *testing.T) {
 				}
 			}
 			if len(ended) > 0 {
-				t.Error("a connection that stands is said to have ended")
+				t.Error("an open connection is reported as ended")
 			}
 		})
 	}

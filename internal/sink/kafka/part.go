@@ -1,4 +1,4 @@
-// The events of one call that go to one partition: how far they are.
+// The events of one call that go to one partition, and their progress.
 
 package kafka
 
@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// part is the events of the present call that go to one partition, and how far they are. The first
-// of them are in the producer's batch. Nothing here blocks.
+// part is the events of the present call that go to one partition, and their progress. The first of
+// them are in the producer's batch. Nothing here blocks.
 //
 //	ready ─ fill, seal, push ─▶ out ─ answer ─▶ ready: the next batch, a smaller one, or the same under a new producer
 //	  ▲                                    ├─▶ waiting: for a leader, or until the same bytes may go again
@@ -23,15 +23,15 @@ type part struct {
 	phase phase
 
 	maxRecords int // records in a batch at most while a culprit is searched for; 0: no bound
-	suspects   int // the culprit is among so many first ones of todo
-	doubted    int // so many first ones of todo were sent, and may be stored
+	suspects   int // the culprit is among this many first ones of todo
+	doubted    int // this many first ones of todo were sent, and may be stored
 
-	sent client.Leader // whom the batch was sent to last
-	same int           // how often since then it did not help
+	sent client.Leader // the leader that the batch was sent to last
+	same int           // failed attempts since then
 	// out: whose queue it went to; nil: the control connection has it, for an id
 	at    *client.Broker
 	since time.Time // when the batch first met trouble; zero: it has not
-	// what was tried since, and did not help: answers, and looks at the metadata
+	// failed attempts since: answers, and checks of the metadata
 	tries    int
 	retries  int       // answers in a row that are worth a few repetitions
 	renewals int       // producers for one batch in a row
@@ -62,7 +62,7 @@ func (l *lane) confirmed(p *part, n int) {
 	p.pass(n)
 }
 
-// pass leaves the first n events behind.
+// pass removes the first n events, which are done.
 func (p *part) pass(n int) {
 	p.todo = p.todo[n:]
 	p.doubted = max(0, p.doubted-n)
@@ -72,12 +72,12 @@ func (p *part) pass(n int) {
 	p.endTrouble()
 }
 
-// endTrouble is the end of a batch's trouble.
+// endTrouble resets the record of a batch's trouble.
 func (p *part) endTrouble() {
 	p.since, p.tries, p.same, p.retries, p.renewals, p.cut, p.fault = time.Time{}, 0, 0, 0, 0, 0, nil
 }
 
-// giveUp rejects all that the part has. A batch in doubt stays in the producer: when the same
+// giveUp rejects all events of the part. A batch in doubt stays in the producer: when the same
 // events come again, so do the same bytes.
 func (l *lane) giveUp(s *producer, fault *sink.Fault) {
 	p := &s.part

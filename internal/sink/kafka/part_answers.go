@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// resume looks at what an earlier call has left in the producer: the batch of the same events goes
-// again as it is, or is known to be stored; that of other events is given up.
+// resume checks what an earlier call has left in the producer: the batch of the same events is sent
+// again unchanged, or was already stored; a batch of other events is given up.
 func (l *lane) resume(s *producer) {
 	p := &s.part
 	p.phase = ready
@@ -117,16 +117,16 @@ func (l *lane) lost(s *producer) {
 	l.doubt(s)
 	l.stats.timeouts += s.batch.Count()
 	// Over a request that is larger than its socket.request.max.bytes a broker ends the connection
-	// without a word. When a single record larger than any merged request was alone in its request,
-	// and the broker ended two connections in a row over it that it had just opened, the record is
-	// to blame.
+	// without an answer. When a single record larger than any merged request was alone in its
+	// request, and the broker ended two connections in a row over it that it had just opened, the
+	// record is to blame.
 	if p.cut++; !a.Cut || s.batch.Count() > 1 || len(s.Bytes) <= client.MaxRequest {
 		p.cut = 0
 	}
 	if p.cut == 2 {
 		l.rejectAlone(s, &sink.Fault{
 			Class: sink.Permanent, Reason: sink.TooLarge, Destination: record.TopicName(s.shown()),
-			Words: fmt.Sprintf("the broker ends the connection over a request of %d bytes (socket.request.max.bytes)", len(s.Bytes)),
+			Text: fmt.Sprintf("the broker ends the connection over a request of %d bytes (socket.request.max.bytes)", len(s.Bytes)),
 		})
 		return
 	}
@@ -150,10 +150,10 @@ func (l *lane) identified(s *producer) {
 		l.refuse(s, fault)
 		return
 	}
-	l.postpone(s, fault) // the controller is being elected, say
+	l.postpone(s, fault) // for example, the controller is being elected
 }
 
-// renew has the same events sent by a new producer, after a pause when that did not help before.
+// renew sends the same events with a new producer, after a pause if that has failed before.
 func (l *lane) renew(s *producer, fault *sink.Fault) {
 	s.renew()
 	if s.part.renewals++; s.part.renewals > 1 {
@@ -166,7 +166,7 @@ func (l *lane) shrink(s *producer, fault *sink.Fault) {
 	size := s.batch.Size()
 	s.sizeLimit.TooLarge(size)
 	if s.batch.Count() == 1 {
-		fault.Words += fmt.Sprintf(" (the batch of this record alone has %d bytes)", size)
+		fault.Text += fmt.Sprintf(" (the batch of this record alone has %d bytes)", size)
 		l.rejectAlone(s, fault)
 		return
 	}
@@ -203,8 +203,7 @@ func (l *lane) rejectAlone(s *producer, fault *sink.Fault) {
 	s.part.pass(1)
 }
 
-// refuse: the destination is at fault. A batch in doubt is not said to be rejected as long as it
-// can be sent again.
+// refuse: the destination is at fault. A batch in doubt is not rejected while it can be sent again.
 func (l *lane) refuse(s *producer, fault *sink.Fault) {
 	if s.Tried {
 		l.postpone(s, fault)

@@ -18,28 +18,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// desk is a lane with a topic of one partition, worked by hand: there is no broker and no
+// partRig is a lane with a topic of one partition, worked by hand: there is no broker and no
 // goroutine. Node 1 leads.
-type desk struct {
+type partRig struct {
 	t        *testing.T
 	lane     *lane
 	outcomes []sink.Outcome
 	id       int64
 }
 
-// onDesk runs a test with a desk, in time that passes only when the test sleeps.
-func onDesk(t *testing.T, test func(d *desk)) {
+// withPart runs a test of one part, in fake time that passes only when the test sleeps.
+func withPart(t *testing.T, test func(d *partRig)) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "events"), ConfirmTimeout: 10 * time.Second})
 		must(t, err)
-		d := &desk{t: t, lane: s.lanes[laneOfMany], id: 100}
+		d := &partRig{t: t, lane: s.lanes[laneOfMany], id: 100}
 		d.know(client.Leader{Node: 1, Epoch: 5})
 		test(d)
 	})
 }
 
 // know has metadata say who leads each partition.
-func (d *desk) know(leaders ...client.Leader) {
+func (d *partRig) know(leaders ...client.Leader) {
 	s := d.lane.sink
 	was := s.client.Metadata.Load()
 	s.client.Metadata.Store(&client.Metadata{
@@ -50,24 +50,24 @@ func (d *desk) know(leaders ...client.Leader) {
 }
 
 // begin begins a call, and brings it on its way.
-func (d *desk) begin(events ...*event.Event) {
+func (d *partRig) begin(events ...*event.Event) {
 	d.outcomes = make([]sink.Outcome, len(events))
 	d.lane.begin(events, d.outcomes)
 	d.lane.split()
 	d.step()
 }
 
-func (d *desk) step() {
-	d.lane.known = d.lane.sink.client.Metadata.Load()
+func (d *partRig) step() {
+	d.lane.metadata = d.lane.sink.client.Metadata.Load()
 	for _, s := range d.lane.parts {
 		d.lane.step(s, true)
 	}
 }
 
-func (d *desk) stream() *producer { return d.lane.routes["events"].producers[0] }
+func (d *partRig) stream() *producer { return d.lane.routes["events"].producers[0] }
 
 // end ends the call as its context does.
-func (d *desk) end() {
+func (d *partRig) end() {
 	d.lane.interrupt()
 	d.lane.finish()
 }
@@ -86,7 +86,7 @@ func (a attempt) String() string {
 }
 
 // taken takes what waits for a worker, giving the stream a producer id when it asks for one.
-func (d *desk) taken() attempt {
+func (d *partRig) taken() attempt {
 	d.t.Helper()
 	s := d.stream()
 	if d.lane.sink.client.Control.Withdraw(&s.ProducerBatch) {
@@ -105,7 +105,7 @@ func (d *desk) taken() attempt {
 }
 
 // answered gives the answer to what was taken.
-func (d *desk) answered(a client.Answer) {
+func (d *partRig) answered(a client.Answer) {
 	s := d.stream()
 	s.Answer = a
 	d.lane.apply(s)
@@ -113,18 +113,18 @@ func (d *desk) answered(a client.Answer) {
 }
 
 // unidentified answers with an error if the stream asks for a producer id.
-func (d *desk) unidentified(code kafkago.Error) {
+func (d *partRig) unidentified(code kafkago.Error) {
 	if d.lane.sink.client.Control.Withdraw(&d.stream().ProducerBatch) {
 		d.answered(client.Answer{Kind: client.Identity, Code: int16(code)})
 	}
 }
 
-func (d *desk) code(code kafkago.Error) {
+func (d *partRig) code(code kafkago.Error) {
 	d.answered(client.Answer{Kind: client.Answered, Code: int16(code)})
 }
 
 // waits wants the part to wait, and lets time go by until it does not.
-func (d *desk) waits() {
+func (d *partRig) waits() {
 	d.t.Helper()
 	p := &d.stream().part
 	if p.phase != waiting {
@@ -139,7 +139,7 @@ func (d *desk) waits() {
 	d.t.Fatal("waits for ever")
 }
 
-func (d *desk) Want(state sink.State, reason sink.Reason, class sink.Class) {
+func (d *partRig) Want(state sink.State, reason sink.Reason, class sink.Class) {
 	d.t.Helper()
 	for i, o := range d.outcomes {
 		if o.State != state || o.Fault != nil && (o.Fault.Reason != reason || o.Fault.Class != class) {
@@ -189,7 +189,7 @@ func TestAnswers(t *testing.T) {
 				want, doubt, reason = refuses, false, sink.NotPermitted
 			default:
 			}
-			onDesk(t, func(d *desk) {
+			withPart(t, func(d *partRig) {
 				d.begin(few(4)...)
 				first := d.taken()
 				d.code(code)
@@ -236,7 +236,7 @@ func TestAnswers(t *testing.T) {
 // An attempt that is not answered leaves doubt; one that was not made leaves none.
 func TestLost(t *testing.T) {
 	for _, kind := range []client.AnswerKind{client.Lost, client.Unsent} {
-		onDesk(t, func(d *desk) {
+		withPart(t, func(d *partRig) {
 			d.begin(few(3)...)
 			first := d.taken()
 			d.answered(client.Answer{Kind: kind, Why: io.EOF})
@@ -264,7 +264,7 @@ func TestLost(t *testing.T) {
 // A batch in doubt goes again as the same bytes when a call carries its events first, also with
 // others behind them.
 func TestCallOfTheSameEvents(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		events := few(5)
 		d.begin(events[:3]...)
 		first := d.taken()
@@ -305,7 +305,7 @@ func TestLateAnswer(t *testing.T) {
 		"too few replicas, then again": {client.Answer{Kind: client.Answered, Code: 20}, true, 3, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onDesk(t, func(d *desk) {
+			withPart(t, func(d *partRig) {
 				events := few(4)
 				d.begin(events[:3]...)
 				first := d.taken()
@@ -338,7 +338,7 @@ func TestLateAnswer(t *testing.T) {
 // A destination that refuses is not blamed for a batch in doubt before ConfirmTimeout has passed,
 // while others confirm; and then the same events come as the same bytes.
 func TestDoubtIsNotRejected(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		events := few(6)
 		d.begin(events...)
 		first := d.taken()
@@ -368,7 +368,7 @@ func TestDoubtIsNotRejected(t *testing.T) {
 
 // While nobody confirms, nobody is accused: the cluster is away.
 func TestNobodyIsAccused(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		d.begin(few(1)...)
 		d.taken()
 		for range 100 {
@@ -385,13 +385,13 @@ func TestNobodyIsAccused(t *testing.T) {
 // other reasons, accuses the partition when that does not end; and so does a producer id that is
 // not to be had.
 func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
-	for name, answers := range map[string]func(d *desk){
-		"one answer of -1, then no leader": func(d *desk) {
+	for name, answers := range map[string]func(d *partRig){
+		"one answer of -1, then no leader": func(d *partRig) {
 			d.taken()
 			d.know(client.Leader{Node: client.None, Epoch: 6})
 			d.code(-1)
 		},
-		"no producer id": func(d *desk) {
+		"no producer id": func(d *partRig) {
 			for _, code := range []kafkago.Error{-1, kafkago.UnsupportedVersion, kafkago.OutOfOrderSequenceNumber} {
 				d.unidentified(code)
 				d.waits()
@@ -400,7 +400,7 @@ func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onDesk(t, func(d *desk) {
+			withPart(t, func(d *partRig) {
 				d.begin(few(2)...)
 				answers(d)
 				for began := time.Now(); d.stream().part.phase == waiting; {
@@ -418,9 +418,9 @@ func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
 	}
 }
 
-// A new leader is sent to at once; one who answers that it is none, after a pause that grows.
+// A new leader is sent to at once; one that denies it leads, after a growing pause.
 func TestLeaderMoves(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		d.begin(few(1)...)
 		if a := d.taken(); a.node != 1 {
 			t.Errorf("sent to %d", a.node)
@@ -464,7 +464,7 @@ func TestLeaderMoves(t *testing.T) {
 
 // A partition that is gone gives its events to those that are left.
 func TestPartitionIsGone(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		d.know(client.Leader{Node: 1, Epoch: 5}, client.Leader{Node: 1, Epoch: 5})
 		d.begin(few(50)...)
 		if n := len(d.lane.parts); n != 2 {
@@ -504,7 +504,7 @@ func TestCutConnections(t *testing.T) {
 		{client.MaxRequest + 1, 1, false, sink.Unsent}, // timeouts, say
 		{client.MaxRequest / 2, 1, true, sink.Unsent},
 	} {
-		onDesk(t, func(d *desk) {
+		withPart(t, func(d *partRig) {
 			ev := few(1)[0]
 			ev.Payload = make([]byte, c.size)
 			d.begin(ev)
@@ -528,7 +528,7 @@ func TestCutConnections(t *testing.T) {
 
 // Numbers do not begin again from 0.
 func TestSequenceEnds(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		d.begin(few(1)...)
 		first := d.taken()
 		d.code(0)
@@ -547,7 +547,7 @@ func TestSequenceEnds(t *testing.T) {
 
 // The topic is deleted while a batch waits.
 func TestTopicIsGone(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		d.begin(few(3)...)
 		d.taken()
 		d.code(3)
@@ -567,16 +567,16 @@ func TestUnavailable(t *testing.T) {
 	const unknown, unsent, confirmed, rejected = sink.Unknown, sink.Unsent, sink.Confirmed, sink.Rejected
 	for name, c := range map[string]struct {
 		was, is []sink.State
-		keys    string // of the events, a dead letter each
+		keys    string // of the events, one character each
 		fails   bool
 	}{
-		"nothing was sent":                   {was: []sink.State{unsent, unsent}, is: []sink.State{unsent, unsent}, keys: "ab", fails: true},
-		"some are in doubt":                  {was: []sink.State{confirmed, unknown, unsent}, is: []sink.State{confirmed, unknown, unsent}, keys: "abc", fails: true},
-		"the rest was not sent":              {was: []sink.State{confirmed, unsent}, is: []sink.State{confirmed, unknown}, keys: "ab", fails: true},
-		"one is held, the rest was not sent": {was: []sink.State{rejected, unsent, unsent}, is: []sink.State{rejected, unsent, unknown}, keys: "aab", fails: true},
-		"before the rejected one":            {was: []sink.State{unsent, rejected, unsent}, is: []sink.State{unknown, rejected, unsent}, keys: "aaa", fails: true},
-		"all is answered":                    {was: []sink.State{confirmed, rejected}, is: []sink.State{confirmed, rejected}, keys: "ab"},
-		"all is answered, one is held":       {was: []sink.State{rejected, confirmed, unsent}, is: []sink.State{rejected, confirmed, unsent}, keys: "aba"},
+		"nothing was sent":                       {was: []sink.State{unsent, unsent}, is: []sink.State{unsent, unsent}, keys: "ab", fails: true},
+		"some are in doubt":                      {was: []sink.State{confirmed, unknown, unsent}, is: []sink.State{confirmed, unknown, unsent}, keys: "abc", fails: true},
+		"the rest was not sent":                  {was: []sink.State{confirmed, unsent}, is: []sink.State{confirmed, unknown}, keys: "ab", fails: true},
+		"one is rejected, the rest was not sent": {was: []sink.State{rejected, unsent, unsent}, is: []sink.State{rejected, unsent, unknown}, keys: "aab", fails: true},
+		"before the rejected one":                {was: []sink.State{unsent, rejected, unsent}, is: []sink.State{unknown, rejected, unsent}, keys: "aaa", fails: true},
+		"all is answered":                        {was: []sink.State{confirmed, rejected}, is: []sink.State{confirmed, rejected}, keys: "ab"},
+		"all is answered, one is rejected":       {was: []sink.State{rejected, confirmed, unsent}, is: []sink.State{rejected, confirmed, unsent}, keys: "aba"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			layout, err := record.NewLayout(&record.Config{Topic: kafkatest.Template(t, "events")})
@@ -610,7 +610,7 @@ func TestUnavailable(t *testing.T) {
 
 // What is gone from behind the events in doubt leaves them in doubt.
 func TestGoneBehindDoubt(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		d.begin(few(4)...)
 		d.taken()
 		s := d.stream()

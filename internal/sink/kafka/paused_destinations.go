@@ -15,7 +15,7 @@ import (
 
 const (
 	maxPaused = 1000 // bounds the destinations that are shown
-	// shownFor is how long one is shown that nobody sends to any more: its events may have been
+	// shownFor is how long a destination without further events is shown: its events may have been
 	// discarded.
 	shownFor = time.Minute
 )
@@ -24,7 +24,7 @@ const (
 type Paused struct {
 	Destination string
 	Reason      sink.Reason
-	Words       string
+	Text        string
 	Since       time.Time
 }
 
@@ -32,13 +32,13 @@ type Paused struct {
 // destination come again, and each time the broker is asked. A confirmed batch of a topic ends the
 // pause of its partition, and of the topic.
 type paused struct {
-	count atomic.Int32 // zero spares the lanes the lock
+	count atomic.Int32 // at zero the lanes skip the lock
 	mu    sync.Mutex
 	by    map[refusal]refusing
 }
 
-// refusal is a partition that refuses, or with none the whole topic, by the topic's own name:
-// several may be shown as one.
+// refusal is a partition that refuses, or with partition None the whole topic, by the topic's own
+// name: several may be shown as one.
 type refusal struct {
 	topic     string
 	partition int32
@@ -49,8 +49,7 @@ type refusing struct {
 	last time.Time
 }
 
-// refused takes up the destination of a fault: the partition, or the topic when the fault is of the
-// whole.
+// refused records the destination of a fault: the partition, or the topic when the fault is Whole.
 func (p *paused) refused(topic string, partition int32, fault *sink.Fault) {
 	if fault.Whole {
 		partition = client.None
@@ -70,7 +69,7 @@ func (p *paused) refused(topic string, partition int32, fault *sink.Fault) {
 	if p.by == nil {
 		p.by = map[refusal]refusing{}
 	}
-	p.by[at] = refusing{Paused{fault.Destination, fault.Reason, fault.Words, since}, now}
+	p.by[at] = refusing{Paused{fault.Destination, fault.Reason, fault.Text, since}, now}
 	p.count.Store(int32(len(p.by)))
 }
 
@@ -86,7 +85,7 @@ func (p *paused) confirmed(s *producer) {
 	p.count.Store(int32(len(p.by)))
 }
 
-// list is what is paused, in order of the names.
+// list returns what is paused, sorted by name.
 func (p *paused) list() []Paused {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,16 +14,16 @@ import (
 
 const (
 	laneOfNoTopic = 0 // events whose topic cannot be named; with OneLane, all events
-	laneOfMany    = 1 // topics that were met when maxWrong others had been in error
+	laneOfMany    = 1 // topics first seen when maxWrong others had been in error
 	firstLane     = 2
 
-	// maxWrong bounds the topics in error that have a lane of their own. Names of topics may be
-	// made from data, so there is no bound to the wrong ones.
+	// maxWrong bounds the topics in error that have a lane of their own. Topic names may be made
+	// from data, so the number of wrong ones is not bounded.
 	maxWrong = 1000
 
 	// newAfter is how long a topic may be unknown to the brokers, or without leaders, when it was
-	// just created. While one is asked for again the reader stands, so names that are wrong may
-	// have that once in graceEvery.
+	// just created. The reader waits while such a topic is requested again, so wrong names get this
+	// wait only once in graceEvery.
 	newAfter   = time.Second
 	graceEvery = 10 * time.Second
 )
@@ -42,17 +42,17 @@ type placement struct {
 	mu      sync.Mutex
 	byName  map[string]*lanesOf
 	wrong   int
-	grace   time.Time // the end of the last one
+	grace   time.Time // the end of the last grace period
 	waiting int       // places without an answer since metadata was answered
 }
 
-// maxWaiting is more than there are goroutines that ask for places.
+// maxWaiting is more than the number of goroutines that ask for places.
 const maxWaiting = 16
 
 // lanesOf are the lanes of one topic, by partition.
 type lanesOf struct{ lanes []int32 }
 
-// place is Sink.Place.
+// place implements Sink.Place.
 func (t *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 	layout := t.sink.layout
 	var room [record.MaxTopic]byte
@@ -76,7 +76,7 @@ func (t *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 			return sink.Place{}, false
 		}
 		p.Lane = lane
-		if partitions == 0 { // in error, and it may come back as it was
+		if partitions == 0 { // in error, and may come back as it was
 			partitions = lanes
 		}
 	}
@@ -92,8 +92,8 @@ func (t *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lan
 	of := t.byName[string(name)]
 	if of == nil {
 		if t.wrong >= maxWrong {
-			// From now on this is the answer for every topic not met before, without a memory of
-			// it: so it is the same for ever, too.
+			// From now on this is the answer for every topic not met before, without remembering
+			// it: so it never changes, either.
 			return laneOfMany, 1, true
 		}
 		if of = t.firstSeen(string(name), state); of == nil {
@@ -103,11 +103,11 @@ func (t *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lan
 	}
 	partition := int32(0)
 	if n := len(of.lanes); n > 1 {
-		// By the ordering key as it stands in the row, whatever record a profile makes of it. The
-		// bytes of the record's key may change with the table (a column that is NOT NULL from now
-		// on), a row may name a partition, and of a row that cannot be rendered there is no record
-		// at all: events of one key must be in one lane all the same, because nothing else keeps
-		// the later one behind the earlier, or holds it while that one waits.
+		// By the ordering key in the row, whatever record a profile makes of it. The bytes of the
+		// record's key may change with the table (a column that is NOT NULL from now on), a row may
+		// name a partition, and of a row that cannot be rendered there is no record at all: events
+		// of one key must be in one lane all the same, because nothing else keeps the later one
+		// behind the earlier, or makes it wait while the earlier one waits.
 		partition = record.PartitionOf(ev, int32(n))
 	}
 	if of.lanes[partition] == 0 {
@@ -116,7 +116,7 @@ func (t *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lan
 	return int(of.lanes[partition]), len(of.lanes), true
 }
 
-// firstSeen looks at a topic for the first time. It is nil, and the reader stands, until metadata
+// firstSeen chooses the lanes of a new topic. It returns nil, and the reader waits, until metadata
 // has answered for the topic: once, or for newAfter again and again when it may be new.
 func (t *placement) firstSeen(name string, state *client.Topic) *lanesOf {
 	if state == nil {
@@ -137,8 +137,8 @@ func (t *placement) firstSeen(name string, state *client.Topic) *lanesOf {
 	return of
 }
 
-// takeWaiting is how many wait for an answer; at least one, for who looks at Changed without having
-// asked.
+// takeWaiting returns how many callers wait for an answer; at least one, for a caller that reads
+// Changed without having asked.
 func (t *placement) takeWaiting() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -149,7 +149,7 @@ func TestPlaceAllocates(t *testing.T) {
 	}
 }
 
-// Exchange or topic and Dest are of the topic and of the partition that the newest metadata makes
+// ExchangeOrTopic and Dest are of the topic and of the partition that the newest metadata makes
 // of the key, wherever the topic comes from.
 func TestPlace(t *testing.T) { synctest.Test(t, testPlace) }
 
@@ -221,8 +221,8 @@ func TestPlaceOfOneLane(t *testing.T) {
 	}
 }
 
-// Each one that got no place is told of the metadata that it waits for.
-func TestAllWhoWaitAreTold(t *testing.T) {
+// Every caller that got no place is notified of the metadata that it waits for.
+func TestAllWaitingAreNotified(t *testing.T) {
 	inMemory(t, 1, 3, Config{}, func(_ *memory, r *running) {
 		var waiting sync.WaitGroup
 		for range 4 {

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// producer is one lane's way into the log of one partition: an idempotent producer of its own, and
+// producer appends one lane's events to the log of one partition: it is an idempotent producer with
 // the batch that is to be appended next. It has at most one batch, so at most one request of it is
 // under way.
 //
@@ -66,8 +66,8 @@ type producer struct {
 	late, storedLate bool
 
 	// accused says that the partition was given up over trouble that did not end, and has stored
-	// nothing since. What comes then is a probe, and it is answered soon: the lane waits for it
-	// with the events of other destinations.
+	// nothing since. The next batch is a probe, and it is given up soon: the events of other
+	// destinations in the lane wait for it.
 	accused bool
 
 	sizeLimit kafkabatch.SizeLimit
@@ -86,7 +86,7 @@ func (s *producer) identified(a *client.Answer) {
 }
 
 // seal makes the batch ready to be sent: once, so that it is the same bytes however often it is
-// sent. The producer has a producer and a batch.
+// sent. The producer has an id and a batch.
 func (s *producer) seal() {
 	if s.Bytes == nil {
 		s.Bytes, s.Records = s.batch.Seal(s.id, s.epoch, s.next), s.batch.Count()
@@ -118,7 +118,7 @@ func (s *producer) verdict() verdict {
 	return judge(s.Answer.Code)
 }
 
-// renew has the same records sent by a new producer.
+// renew has the same records sent under a new producer id.
 func (s *producer) renew() {
 	s.id, s.Bytes, s.Tried = client.None, nil, false
 }
@@ -131,7 +131,7 @@ func (s *producer) drop() {
 	s.releaseBatch()
 }
 
-// releaseBatch leaves the producer without a batch.
+// releaseBatch returns the producer's batch to the pool.
 func (s *producer) releaseBatch() {
 	if s.batch != nil {
 		s.lane.sink.pool.Put(s.batch)
@@ -140,7 +140,7 @@ func (s *producer) releaseBatch() {
 	s.Reader.Reset(nil)
 }
 
-// remember names the events of the batch, for a later call that carries them again.
+// remember records the events of the batch, for a later call that carries them again.
 func (s *producer) remember(events []*event.Event, batch []int32) {
 	s.of = s.of[:0]
 	for _, i := range batch {
@@ -148,14 +148,14 @@ func (s *producer) remember(events []*event.Event, batch []int32) {
 	}
 }
 
-// forget is remember's end.
+// forget drops what remember has recorded.
 func (s *producer) forget() { s.of, s.storedLate = s.of[:0], false }
 
-// resumes reports whether todo has the events that remember has named, and can begin with them:
-// then it does, and the batch that is left can go again as it is, or is known to be stored. Others
-// may have come before them, as an event does that was rejected alone while the batch behind it
-// went out: those go behind now, which no key notices as long as none of theirs is among the events
-// that pass them.
+// resumes reports whether todo has the events that remember has recorded, and can begin with them.
+// Then it is reordered to do so, and the batch that is left can be sent again unchanged, or was
+// already stored. Others may have come before them, as an event does that was rejected alone while
+// the batch behind it went out: those go behind now. This keeps the order of each key while none of
+// the events that pass them has one of their keys.
 func (s *producer) resumes(events []*event.Event, todo []int32) bool {
 	first, rest := make([]int32, 0, len(todo)), make([]int32, 0, len(todo))
 	for _, i := range todo {
@@ -178,7 +178,7 @@ func (s *producer) resumes(events []*event.Event, todo []int32) bool {
 // sameKey reports whether two events must be stored in their order.
 func sameKey(a, b *event.Event) bool { return a.Ordered && b.Ordered && a.Hash == b.Hash }
 
-// settleLate takes the answer to what was out when its call ended.
+// settleLate handles the answer to a batch whose call has ended.
 func (s *producer) settleLate() {
 	s.late = false
 	switch a := &s.Answer; a.Kind {

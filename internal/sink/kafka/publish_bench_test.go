@@ -16,7 +16,7 @@ import (
 )
 
 // BenchmarkPublish publishes to twelve partitions of a real broker, each lane one call after the
-// other, and tells what an event costs this process.
+// other, and reports what an event costs this process.
 func BenchmarkPublish(b *testing.B) {
 	k := servers.SharedKafka(b)
 	for _, size := range []int{1, 20, 100, 500} {

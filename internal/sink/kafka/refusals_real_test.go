@@ -64,7 +64,7 @@ func startTampered(t *testing.T, cfg Config, change func(c *conn.Conn, batch []b
 
 // wantTransient publishes an event over which the broker refuses its batch for a reason that may
 // pass, among others and alone, and then heals the way to the broker.
-func wantTransient(t *testing.T, k *kafkaserver.Kafka, words string, spoil func(batch []byte)) {
+func wantTransient(t *testing.T, k *kafkaserver.Kafka, detail string, spoil func(batch []byte)) {
 	topic := topicWith(t, k, 1, 1, nil)
 	var healed atomic.Bool
 	r := startTampered(t, Config{Brokers: k.Brokers()}, func(_ *conn.Conn, batch []byte) {
@@ -78,7 +78,7 @@ func wantTransient(t *testing.T, k *kafkaserver.Kafka, words string, spoil func(
 	got := amongMany(t, r, good, poison)
 	for range 2 {
 		wantRejected(t, got, sink.Transient, sink.BrokerException)
-		if f := got.Fault; !strings.Contains(f.Words, words) || f.Whole || f.Destination != record.TopicName(topic) {
+		if f := got.Fault; !strings.Contains(f.Text, detail) || f.Whole || f.Destination != record.TopicName(topic) {
 			t.Errorf("fault %+v", f)
 		}
 		got = r.send(poison)[0]
@@ -115,7 +115,7 @@ func testCompression(t *testing.T, k *kafkaserver.Kafka) {
 	all := events(50, topic)
 	for _, o := range r.send(all...) {
 		wantRejected(t, o, sink.Destination, sink.Invalid)
-		if !o.Fault.Whole || o.Fault.Destination != record.TopicName(topic) || !strings.Contains(o.Fault.Words, "Compression") {
+		if !o.Fault.Whole || o.Fault.Destination != record.TopicName(topic) || !strings.Contains(o.Fault.Text, "Compression") {
 			t.Fatalf("fault %+v", o.Fault)
 		}
 	}

@@ -1,6 +1,6 @@
 // Package kafka publishes events to Apache Kafka: record batches of this package's own encoder,
-// from an idempotent producer per producer of a partition, acknowledged by all in-sync replicas.
-// What a broker says of each batch (its error code, the record errors in it, no answer) becomes a
+// from one idempotent producer per lane and partition, acknowledged by all in-sync replicas. The
+// broker's answer to each batch (its error code, the record errors in it, no answer) becomes a
 // sink.Outcome.
 package kafka
 
@@ -72,14 +72,14 @@ func New(cfg Config) (*Sink, error) {
 }
 
 // Place gives each partition of each topic a lane, as many as there were when the topic was first
-// seen; see topics.
+// seen; see placement.
 func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) { return s.topics.place(ev) }
 
 // Route names the event's topic. The bytes are the caller's, or the event's own Route's.
 func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.Route(ev) }
 
-// Shown is where an event goes, for spans: the topic, as its template when that has the key in it,
-// and the partition; -1 when that is not known.
+// Shown returns where an event goes, for spans: the topic, as its template when that contains the
+// key, and the partition; -1 while it is unknown.
 func (s *Sink) Shown(ev *event.Event) (topic string, partition int) {
 	topic = string(s.layout.Route(ev).Name)
 	if t := s.client.Metadata.Load().Topics[topic]; t != nil && len(t.Partitions) > 0 && ev.Fault == nil {
@@ -119,26 +119,26 @@ func (s *Sink) Run(ctx context.Context) error {
 // reached, and if not, why.
 func (s *Sink) Up() (ok bool, why string) { return s.client.Up() }
 
-// metadataAnswered tells who waits for a place that there is newer metadata.
+// metadataAnswered notifies callers that wait for a place of newer metadata.
 func (s *Sink) metadataAnswered() {
 	for range s.topics.takeWaiting() {
 		conn.Notify(s.changed)
 	}
 }
 
-// Stats is a look at the sink for metrics and status.
+// Stats is a snapshot of the sink for metrics and status.
 type Stats struct {
 	Connections     int      // up now
 	PendingConfirms int      // records written and not answered
 	Paused          []Paused // destinations that refuse
 }
 
-// Stats looks at the sink.
+// Stats returns a snapshot of the sink.
 func (s *Sink) Stats() Stats {
 	return Stats{Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()), Paused: s.paused.list()}
 }
 
-// Check examines the cluster as a start would need it; see check.Cluster.
+// Check examines the cluster as a start needs it; see check.Cluster.
 func Check(ctx context.Context, cfg Config) []sink.Finding {
 	s, err := New(cfg)
 	if err != nil {

@@ -314,7 +314,7 @@ func TestConfirms(t *testing.T) {
 func TestPublishAllocates(t *testing.T) {
 	s, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "events")})
 	must(t, err)
-	d := &desk{t: t, lane: s.lanes[laneOfMany], id: 100}
+	d := &partRig{t: t, lane: s.lanes[laneOfMany], id: 100}
 	d.know(client.Leader{Node: 1, Epoch: 5})
 	call := few(100)
 	outcomes := make([]sink.Outcome, len(call))

@@ -21,10 +21,10 @@ func eventFor(partition, of int32) *event.Event {
 	}
 }
 
-// A partition that was held since its replicas did not keep up does not travel with the healthy
+// A partition that was paused since its replicas did not keep up does not travel with the healthy
 // ones when its events are offered again, until a batch of it is stored.
 func TestSlowTravelsApart(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		events := few(2)
 		wantApart := func(apart int) {
 			t.Helper()
@@ -59,7 +59,7 @@ func TestSlowTravelsApart(t *testing.T) {
 
 // An answer that comes after its call has ended says as much.
 func TestSlowLate(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		events := few(2)
 		d.begin(events...)
 		d.taken()
@@ -75,7 +75,7 @@ func TestSlowLate(t *testing.T) {
 // What was not the partition's own answer does not keep it from the others: connections break for
 // all that are on them, and a new leader has not been asked yet.
 func TestTroubleIsNotSlow(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		d.begin(few(1)...)
 		for _, a := range []client.Answer{{Kind: client.Lost, Why: context.DeadlineExceeded}, {Kind: client.Answered, Code: 6}, {Kind: client.Unsent, Why: errRefused}} {
 			d.taken()
@@ -128,7 +128,7 @@ func TestSlowPartitions(t *testing.T) {
 				for range partitions {
 					longest = max(longest, <-stalled)
 				}
-				t.Logf("%d slow: a healthy partition stood %s of 10 min", slow, longest)
+				t.Logf("%d slow: a healthy partition waited %s of 10 min", slow, longest)
 				if limit := time.Duration(slow)*30*time.Second + 5*time.Second; longest > limit {
 					t.Errorf("more than %s", limit)
 				}
@@ -154,7 +154,7 @@ func TestLeaderMovesToSlowBroker(t *testing.T) {
 		go func() {
 			defer close(ended)
 			if err := r.Publish(ctx, slowLane, []*event.Event{slow}, make([]sink.Outcome, 1)); err == nil {
-				t.Error("the slow partition is none")
+				t.Error("the slow partition is not slow")
 			}
 		}()
 		goBy(40 * time.Second) // it was answered once, and is out again

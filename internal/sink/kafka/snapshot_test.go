@@ -44,7 +44,7 @@ func TestStorageTakenBack(t *testing.T) {
 }
 
 // Connections that end, or were idle for too long, cost no producer ids while the control
-// connection, to whichever broker, stands: the storage was not taken back.
+// connection, to whichever broker, is up: the storage was not taken back.
 func TestReconnectKeepsProducerIDs(t *testing.T) {
 	inMemory(t, 2, 8, Config{}, func(m *memory, r *running) {
 		wantConfirmed(t, r.send(few(100)...))

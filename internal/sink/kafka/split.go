@@ -13,8 +13,8 @@ import (
 )
 
 // awaitMetadata waits until metadata has answered for every topic of the call. An error is not
-// taken from before the call: what was at fault then may be fixed. Nor is it that a row names a
-// partition which there is not: it may have been added since.
+// taken from before the call: what was at fault then may be fixed. The same holds for a row that
+// names a missing partition: it may have been added since.
 func (l *lane) awaitMetadata(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -24,15 +24,15 @@ func (l *lane) awaitMetadata(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-l.known.Stale:
-			l.known = l.sink.client.Metadata.Load()
+		case <-l.metadata.Stale:
+			l.metadata = l.sink.client.Metadata.Load()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// answered reports whether all is known, and asks for what is not.
+// answered reports whether metadata is known for every topic, and asks for what is missing.
 func (l *lane) answered() bool {
 	layout, all, last := l.sink.layout, true, ""
 	for _, i := range l.todo {
@@ -40,8 +40,8 @@ func (l *lane) answered() bool {
 		if fault != nil || string(name) == last && !layout.Names {
 			continue
 		}
-		topic := l.known.Topics[string(name)]
-		old := topic != nil && topic.Version <= l.since // said before the call
+		topic := l.metadata.Topics[string(name)]
+		old := topic != nil && topic.Version <= l.since // answered before the call
 		if topic == nil || old && (topic.Code != 0 || layout.Beyond(l.events[i], len(topic.Partitions))) {
 			all = false
 			l.sink.client.Control.Ask(string(name))
@@ -70,7 +70,7 @@ func (l *lane) split() {
 			continue
 		}
 		if topic == nil || topic.Name != string(name) {
-			topic = l.known.Topics[string(name)]
+			topic = l.metadata.Topics[string(name)]
 		}
 		if topic.Code != 0 {
 			fault := topicFault(l.sink.layout.Shown(topic.Name), topic.Code)
@@ -101,7 +101,7 @@ func (l *lane) split() {
 	}
 }
 
-// producerOf is the lane's way to a partition.
+// producerOf returns the lane's producer for a partition.
 func (l *lane) producerOf(topic string, partition int32) *producer {
 	r := l.last
 	if r == nil || r.topic != topic {

@@ -16,9 +16,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// heldInDoubt publishes events of which the first is poison: it is rejected, and the batch of those
-// behind it is held in doubt.
-func (d *desk) heldInDoubt(events []*event.Event) attempt {
+// leftInDoubt publishes events of which the first is poison: it is rejected, and the batch of those
+// behind it is in doubt.
+func (d *partRig) leftInDoubt(events []*event.Event) attempt {
 	d.t.Helper()
 	d.begin(events...)
 	d.taken()
@@ -39,9 +39,9 @@ func (d *desk) heldInDoubt(events []*event.Event) attempt {
 // A batch in doubt goes again as the same bytes also when an event that was rejected before it is
 // offered again in front of it.
 func TestPoisonBeforeDoubt(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		events := few(3)
-		first := d.heldInDoubt(events)
+		first := d.leftInDoubt(events)
 		d.begin(append(events, few(1)...)...)
 		if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
 			t.Fatalf("sent %v again as %v", first, again)
@@ -63,9 +63,9 @@ func TestPoisonBeforeDoubt(t *testing.T) {
 
 // That is not done over the order of a key.
 func TestOrderBeforeDoubt(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		events := few(4)
-		first := d.heldInDoubt(events[1:])
+		first := d.leftInDoubt(events[1:])
 		// one that was never offered, say
 		events[0].Key, events[0].Hash = events[2].Key, events[2].Hash
 		d.begin(events...)
@@ -127,7 +127,7 @@ func TestResumes(t *testing.T) {
 // A dead letter that is replayed is another record than the one that is in doubt: it says so in a
 // header.
 func TestReplayIsNoRepeat(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		ev := few(1)[0]
 		d.begin(ev)
 		first := d.taken()
@@ -190,7 +190,7 @@ func TestAnotherEventAtThePosition(t *testing.T) {
 
 // Nor are the bytes that may be stored sent again in the place of another event's.
 func TestAnotherEventInDoubt(t *testing.T) {
-	onDesk(t, func(d *desk) {
+	withPart(t, func(d *partRig) {
 		ev := few(1)[0]
 		d.begin(ev)
 		first := d.taken()
@@ -205,8 +205,8 @@ func TestAnotherEventInDoubt(t *testing.T) {
 	})
 }
 
-// Whatever a record is made of tells two events of a position apart. Where an event has been
-// meanwhile does not: as a deferred row it has a route, and times to the microsecond.
+// Every part of a record distinguishes two events of a position. Where an event has been meanwhile
+// does not: as a deferred row it has a route, and times to the microsecond.
 func TestWhich(t *testing.T) {
 	unmade := map[string]bool{"Route": true, "Ordered": true, "Hash": true, "Fault": true, "Raw": true}
 	now := time.Now()

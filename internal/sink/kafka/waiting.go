@@ -1,4 +1,4 @@
-// A part that waits: for a leader, for the next attempt, or until its destination is accused.
+// A part that waits: for a leader, for the next attempt, or until its destination is blamed.
 
 package kafka
 
@@ -11,28 +11,28 @@ import (
 )
 
 // A part in trouble asks for metadata again after an eighth of the time that the trouble has
-// lasted, within these bounds: the end of an election is seen at most an eighth of the election
-// late, and a long outage costs four questions a second.
+// lasted, within these bounds: the end of an election is noticed at most an eighth of its length
+// late, and a long outage costs four requests a second.
 const (
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
-	// A partition that was given up is given so long the next time, until it stores something.
+	// A partition that was given up gets only this long the next time, until it stores something.
 	probeTime = time.Second
 )
 
-// postpone puts the part to wait. fault is what is to blame when that does not end. The same leader
-// gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may not
-// know yet that it leads, or that it does not.
+// postpone has the part wait. fault is what is to blame when the trouble does not end. The same
+// leader gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may
+// not know yet that it leads, or that it does not.
 func (l *lane) postpone(s *producer, fault *sink.Fault) {
 	p, now := &s.part, time.Now()
 	if p.since.IsZero() {
 		p.since = now
 	}
 	if fault.Class != sink.Destination || fault.Reason == "" {
-		// It may be of one event, or of the producer. But if the trouble does not end, that is for
-		// other reasons: this answer has a bound of its own, and the part's events are all given
+		// It may be of one event, or of the producer. But trouble that does not end has another
+		// cause: the repetitions of this answer are bounded, and all events of the part are given
 		// up, so no event is to be blamed.
-		fault = noAnswer(s, errors.New(fault.Words))
+		fault = noAnswer(s, errors.New(fault.Text))
 	}
 	p.fault = fault
 	if p.tries++; l.accuse(s, now) {
@@ -48,11 +48,11 @@ func (p *part) pause(now time.Time) time.Duration {
 }
 
 // accuse gives a part up that has been in trouble for ConfirmTimeout, when other batches were
-// confirmed in the latter half of that time: so it is not the cluster that is away. Nor is it when
-// the cluster itself says, half of that time ago at most, that the partition has no leader, and
+// confirmed in the latter half of that time: so the cluster is not down. The same holds when the
+// cluster itself has said, at most half of that time ago, that the partition has no leader, and
 // others were confirmed since the trouble began: there may be nobody left to confirm anything when
-// every lane has events for that partition. It takes two tries at least, because a process that
-// stood still for so long has learnt nothing about anybody.
+// every lane has events for that partition. It takes two tries at least, because a process that was
+// suspended for so long knows nothing about the brokers.
 func (l *lane) accuse(s *producer, now time.Time) bool {
 	p, limit := &s.part, l.sink.cfg.ConfirmTimeout
 	patience := limit
@@ -63,7 +63,7 @@ func (l *lane) accuse(s *producer, now time.Time) bool {
 		return false
 	}
 	others, recent := time.Unix(0, l.sink.client.LastConfirm.Load()), now.Add(-limit/2)
-	if others.Before(recent) && (others.Before(p.since) || l.known.At.Before(recent) || !l.known.Leaderless(s.Topic, s.Partition)) {
+	if others.Before(recent) && (others.Before(p.since) || l.metadata.At.Before(recent) || !l.metadata.Leaderless(s.Topic, s.Partition)) {
 		return false
 	}
 	s.accused = true
@@ -71,7 +71,7 @@ func (l *lane) accuse(s *producer, now time.Time) bool {
 	return true
 }
 
-// recheck ends the wait of a part when there is somebody to send to.
+// recheck ends the wait of a part when there is a leader to send to.
 func (l *lane) recheck(s *producer, known *client.Metadata) {
 	p := &s.part
 	leader, ok := l.leaderOf(s, known)
@@ -96,12 +96,12 @@ func (l *lane) recheck(s *producer, known *client.Metadata) {
 	p.due = now.Add(p.pause(now))
 	l.sink.client.Control.Ask(s.Topic)
 	if now.Sub(p.since) >= client.SilentAfter {
-		l.sink.paused.refused(s.Topic, s.Partition, p.fault) // for who looks why nothing goes on
+		l.sink.paused.refused(s.Topic, s.Partition, p.fault) // shown in status
 	}
 }
 
-// wakes is when a waiting part is to be looked at again; zero: it does not wait.
-func (p *part) wakes() time.Time {
+// wakeAt is when a waiting part is to be checked again; zero: it does not wait.
+func (p *part) wakeAt() time.Time {
 	if p.phase != waiting {
 		return time.Time{}
 	}
@@ -111,9 +111,9 @@ func (p *part) wakes() time.Time {
 	return p.due
 }
 
-// leaderOf is whom the metadata names for the producer's partition. It is false when the part has
-// ended over what the metadata says: the topic is at fault, or there is no such partition any more,
-// and its events are to be split again.
+// leaderOf returns the leader that the metadata names for the producer's partition. It is false
+// when the metadata has ended the part: the topic is at fault, or the partition no longer exists,
+// and the part's events are to be split again.
 func (l *lane) leaderOf(s *producer, known *client.Metadata) (client.Leader, bool) {
 	p, topic := &s.part, known.Topics[s.Topic]
 	switch {
@@ -135,7 +135,7 @@ func (l *lane) leaderOf(s *producer, known *client.Metadata) (client.Leader, boo
 // noAnswer is the fault of a partition whose leader does not answer.
 func noAnswer(s *producer, why error) *sink.Fault {
 	return &sink.Fault{
-		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(s.shown(), s.Partition), Words: why.Error(),
+		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(s.shown(), s.Partition), Text: why.Error(),
 	}
 }
 

@@ -1,3 +1,5 @@
+// The check of the broker that `cdc-relay check` runs.
+
 package rabbit
 
 import (
@@ -13,9 +15,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// Check examines the broker as a start would need it: each address, the login, and a constant
-// exchange with the right to publish there. Nothing is published. It returns when all is answered,
-// or soon after ctx is done.
+// Check examines the broker as a start needs it: each address, the login, and a constant exchange
+// with the right to publish there. Nothing is published. It returns after all answers, or soon
+// after ctx is done.
 func Check(ctx context.Context, cfg Config) []sink.Finding {
 	s, err := New(cfg)
 	if err != nil {
@@ -25,7 +27,7 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 	for _, url := range s.cfg.URLs {
 		sess, err := s.dialer.DialOne(ctx, url)
 		if err != nil {
-			// two clusters are a fault, however well each answers
+			// two clusters are a fault, even when both answer
 			warn := !errors.Is(err, errOtherCluster)
 			found = append(found, sink.Finding{Name: "broker", Warn: warn, Detail: conn.ErrorText(err), Fix: fixDial(err)})
 			continue
@@ -33,7 +35,7 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 		found = append(found, sink.Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s at %s", sess.Product(), sess.Address)})
 		sess.Follow()
 		if doubt := s.doubt(sess); doubt != "" {
-			found = append(found, sink.Finding{Name: "broker", Warn: true, Detail: doubt, Fix: adviceDoubt})
+			found = append(found, sink.Finding{Name: "broker", Warn: true, Detail: doubt, Fix: fixDoubt})
 		}
 		if exchange == nil {
 			exchange = append(exchange, s.checkExchange(ctx, sess))
@@ -53,7 +55,7 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 		return sink.Finding{Name: "exchange", OK: true, Detail: fmt.Sprintf("named by each event (%s): not checked; check --publish tries one", s.cfg.Exchange)}
 	}
 	f := sink.Finding{Name: message.Exchange(name)}
-	// a template's text is as good as any: no topic right is meant then
+	// a template's text will do: topic rights are not checked then
 	routingKey, _ := s.cfg.RoutingKey.Constant()
 	ex, err := probe(ctx, sess, name, routingKey, nil)
 	switch {
@@ -64,22 +66,22 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	case ex.Code == amqp.NotFound && s.cfg.Declare:
 		f.OK, f.Detail = true, "is missing, and will be declared at the start, if this user may (not tried)"
 	case ex.Code == amqp.NotFound:
-		f.Detail = brokerWords(ex)
+		f.Detail = brokerText(ex)
 		f.Fix = fmt.Sprintf("declare it, for example: rabbitmqadmin declare exchange name=%s type=topic durable=true; or set sink.rabbitmq.declare: true", name)
 	case topicRight(ex) && !isConstant(s.cfg.RoutingKey.Constant()):
 		f.OK, f.Detail = true, "exists; this user may publish to some routing keys only"
 	case ex.Code == amqp.AccessRefused:
-		f.Detail = brokerWords(ex)
+		f.Detail = brokerText(ex)
 		f.Fix = "grant the write right: rabbitmqctl set_permissions -p VHOST USER CONFIGURE WRITE READ"
 	default:
-		f.Detail, f.Fix = brokerWords(ex), "look into the log of the broker at "+sess.Address
+		f.Detail, f.Fix = brokerText(ex), "check the log of the broker at "+sess.Address
 	}
 	return f
 }
 
 func isConstant(_ string, constant bool) bool { return constant }
 
-// fixDial is what to do about a connection that cannot be made.
+// fixDial returns the fix for a connection that cannot be made.
 func fixDial(err error) string {
 	var network *net.OpError
 	fix := fixRefusal(err)
@@ -92,7 +94,7 @@ func fixDial(err error) string {
 	return "check sink.rabbitmq"
 }
 
-// fixSilence is what to do about a broker that let the relay log in and did not answer then.
+// fixSilence returns the fix for a broker that accepted the login and did not answer then.
 func fixSilence(s *conn.Session) string {
-	return "look into the log of the broker at " + s.Address + " for why it hung up or did not answer"
+	return "check the log of the broker at " + s.Address + " for why it hung up or did not answer"
 }

@@ -22,7 +22,7 @@ func TestClusterRenamed(t *testing.T) {
 	wantConfirmed(t, s.send(newEvent("k", "created")))
 	rename("renamed")
 	wantConfirmed(t, s.send(newEvent("k", "created")))
-	s.standing().Kill(errors.New("the test ends it"))
+	s.firstSession().Kill(errors.New("the test ends it"))
 	await.Until(t, "refused", func() bool {
 		_, why := s.Up()
 		return strings.Contains(why, "is of cluster renamed, the relay has begun with "+before)

@@ -192,8 +192,8 @@ func TestOtherCluster(t *testing.T) {
 	await.Until(t, "up", func() bool { up, _ := s.Up(); return up })
 }
 
-// Of a list with addresses of two clusters all connections lead to one, those that look for a
-// poison event, too. A line tells of the other address, once, and check finds it at fault.
+// Of a list with addresses of two clusters all connections lead to one, those that search for a
+// poison event, too. The other address is logged, once, and check finds it at fault.
 func TestListOfTwoClusters(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
@@ -210,7 +210,7 @@ func TestListOfTwoClusters(t *testing.T) {
 	first, err := s.links[0].Session(b.ctx)
 	b.must(err)
 	served := first.Address
-	told := lines.FilterMessage("broker address passed over")
+	logged := lines.FilterMessage("broker address skipped")
 	await.Until(t, "a line about the other address", func() bool {
 		sess, err := s.Dial(b.ctx, nil)
 		b.must(err)
@@ -218,11 +218,11 @@ func TestListOfTwoClusters(t *testing.T) {
 		if sess.Address != served {
 			t.Fatalf("connected to %s and to %s", served, sess.Address)
 		}
-		told = lines.FilterMessage("broker address passed over")
-		return told.Len() > 0
+		logged = lines.FilterMessage("broker address skipped")
+		return logged.Len() > 0
 	})
-	if reason := told.All()[0].ContextMap()["reason"].(string); !strings.Contains(reason, "lead to that cluster") || told.Len() > 1 {
-		t.Errorf("%d lines, %s", told.Len(), reason)
+	if reason := logged.All()[0].ContextMap()["reason"].(string); !strings.Contains(reason, "lead to that cluster") || logged.Len() > 1 {
+		t.Errorf("%d lines, %s", logged.Len(), reason)
 	}
 	for i, l := range s.links {
 		l.Mu.Lock()
@@ -241,8 +241,8 @@ func TestListOfTwoClusters(t *testing.T) {
 	}
 }
 
-// Nodes of a cluster that has no name send their own. They cannot be told from two brokers that are
-// no cluster: both are taken, a line says so once, and check warns.
+// Nodes of a cluster that has no name send their own. They cannot be distinguished from two brokers
+// that are no cluster: both are taken, a line says so once, and check warns.
 func TestNodesWithoutACluster(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
@@ -260,9 +260,9 @@ func TestNodesWithoutACluster(t *testing.T) {
 		reached[sess.Address] = true
 		return len(reached) == 2
 	})
-	told := lines.FilterMessage("broker without the name of a cluster")
-	if told.Len() != 1 || !strings.Contains(told.All()[0].ContextMap()["reason"].(string), "set_cluster_name") {
-		t.Errorf("told %+v", told.All())
+	logged := lines.FilterMessage("broker has no cluster name")
+	if logged.Len() != 1 || !strings.Contains(logged.All()[0].ContextMap()["reason"].(string), "set_cluster_name") {
+		t.Errorf("logged %+v", logged.All())
 	}
 	found := Check(b.ctx, cfg)
 	wantFinding(t, found, "broker", false, "is node rabbit@second", "rabbitmqctl set_cluster_name")

@@ -1,6 +1,6 @@
 // Package rabbit publishes events to RabbitMQ: N connections of amqp091-go that this package keeps
-// itself, one channel in confirm mode per lane, every message persistent and mandatory. What the
-// broker says of each event (confirm, nack, return, channel or connection exception) becomes a
+// itself, one channel in confirm mode per lane, every message persistent and mandatory. The
+// broker's answer to each event (confirm, nack, return, channel or connection exception) becomes a
 // sink.Outcome.
 package rabbit
 
@@ -22,8 +22,8 @@ import (
 // Config says where to publish and how an event becomes a message. New copies it.
 type Config struct {
 	// URLs are amqp:// or amqps:// addresses of one cluster, tried in turn from a random one: the
-	// first connection says of which, and one to another cluster is refused. User and password in
-	// them are used when Credentials is nil.
+	// first connection determines which, and one to another cluster is refused. User and password
+	// in them are used when Credentials is nil.
 	URLs []string
 	// Credentials is asked at every connect, so that a changed secret is picked up.
 	Credentials func() (user, password string, err error)
@@ -37,9 +37,9 @@ type Config struct {
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []message.HeaderColumn
-	// Profile makes the messages as Debezium Server does, in the place of Exchange, RoutingKey,
-	// Headers and properties; nil: none does. The two templates are its Templates then, which are
-	// shown in the place of names that are made from keys.
+	// Profile makes the messages as Debezium Server does, instead of Exchange, RoutingKey, Headers
+	// and properties; nil: no profile. The two templates are then its Templates, which are shown
+	// instead of names that are made from keys.
 	Profile *debezium.Options
 	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
 	CorrelationID, Priority, Expiration string
@@ -50,10 +50,10 @@ type Config struct {
 	Connections int
 	// Pipelined says that a call may carry several events of one ordering key.
 	Pipelined bool
-	// Declare has a constant exchange declared (topic, durable) at every connect.
+	// Declare declares a constant exchange (topic, durable) at every connect.
 	Declare bool
-	// ConfirmTimeout is how long the broker may take for a confirm while the connection stands and
-	// is not blocked.
+	// ConfirmTimeout is how long the broker may take for a confirm while the connection is up and
+	// not blocked.
 	ConfirmTimeout time.Duration
 	// LoginTimeout ends Run when the broker has refused the login for so long and no connection was
 	// ever made.
@@ -70,8 +70,7 @@ type Config struct {
 // Hooks are called on events that metrics count. All are optional, must not block and may be called
 // concurrently.
 type Hooks struct {
-	// Connected is called before lanes publish on a connection; again says that it had been up
-	// before.
+	// Connected is called before lanes publish on a connection; again says that it was up before.
 	Connected   func(connection int, again bool)
 	ChannelOpen func()
 	// Confirms counts the broker's answers of one call. Returned ones are acked too, but are

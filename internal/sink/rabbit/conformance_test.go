@@ -145,7 +145,7 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 		if broken {
 			c.proxy.Stall()
 		} else {
-			c.must(c.proxy.Fix())
+			c.must(c.proxy.Restore())
 		}
 	case sinktest.Blocked:
 		c.block(broken)
@@ -193,5 +193,5 @@ func (c *conformance) cut(on bool) {
 		c.proxy.Cut()
 		return
 	}
-	c.must(c.proxy.Fix())
+	c.must(c.proxy.Restore())
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Something takes the connection and never speaks: check says so, and not in the words of AMQP.
+// Something takes the connection and never speaks: check says so, without AMQP's terms.
 func TestCheckOfASilentAddress(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

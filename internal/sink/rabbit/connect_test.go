@@ -23,7 +23,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// A dead address of a cluster is passed over, whichever is tried first.
+// A dead address of a cluster is skipped, whichever is tried first.
 func TestSeveralAddresses(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
@@ -40,7 +40,7 @@ func TestSeveralAddresses(t *testing.T) {
 	wantFinding(t, found, `exchange "events"`, true, "may publish", "")
 	for _, f := range found {
 		if !f.OK && !f.Warn {
-			t.Errorf("a dead address beside a good one is more than a warning: %+v", f)
+			t.Errorf("a dead address next to a good one is more than a warning: %+v", f)
 		}
 	}
 	if n := b.depth("events"); n != 5 {
@@ -135,7 +135,7 @@ func TestCheckRights(t *testing.T) {
 	wantFinding(t, Check(b.ctx, cfg), "broker", false, "nowhere", "virtual host")
 }
 
-// A broker that lets a relay log in and does not answer then: check says where to look.
+// A broker that accepts the login and does not answer then: check says to read its log.
 func TestCheckWithoutAnAnswer(t *testing.T) {
 	b := newBroker(t)
 	s, err := New(b.config())
@@ -218,7 +218,7 @@ func TestConnectionForced(t *testing.T) {
 	}
 	b.must(b.real.PutUser(b.ctx, user))
 	b.must(b.real.Permit(b.ctx, user, ".*", ".*", ".*"))
-	b.must(proxy.Fix())
+	b.must(proxy.Restore())
 	proxy.Release(netproxy.Down)
 	wantConfirmed(t, s.send(newEvent("k", "created")))
 }

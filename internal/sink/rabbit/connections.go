@@ -1,4 +1,4 @@
-// The connections that the sink keeps: how they are made, and what happens when one stands or is
+// The connections that the sink keeps: how they are made, and what happens when one is opened or
 // refused.
 
 package rabbit
@@ -32,12 +32,12 @@ const notConnected = "not connected yet"
 func (s *Sink) Dial(ctx context.Context, onBlocked func(bool)) (*conn.Session, error) {
 	sess, failures, err := s.dialer.Dial(ctx, onBlocked)
 	if err == nil {
-		s.tell(sess, failures)
+		s.logDoubts(sess, failures)
 	}
 	return sess, err
 }
 
-// opened prepares a connection that stands.
+// opened prepares a new connection.
 func (s *Sink) opened(ctx context.Context, sess *conn.Session, index int, again bool) {
 	s.limits.Negotiated(sess.FrameMax())
 	s.declare(ctx, sess)
@@ -62,8 +62,8 @@ func (s *Sink) declare(ctx context.Context, sess *conn.Session) {
 	}
 }
 
-// refused turns a login that the broker has refused for LoginTimeout, while no connection was ever
-// made, into the end.
+// refused stops the sink when the broker has refused the login for LoginTimeout and no connection
+// was ever made.
 func (s *Sink) refused(err error) error {
 	if s.connected.Load() {
 		return nil

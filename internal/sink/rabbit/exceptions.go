@@ -1,3 +1,5 @@
+// The search for the event over which a channel or connection was closed.
+
 package rabbit
 
 import (
@@ -13,11 +15,11 @@ import (
 )
 
 // channelException finds the culprit of a closed channel. An exception that names its exchange, or
-// the size it refuses, settles it: those events are rejected and the others go together. Any other
-// has what was in flight sent one by one, and so has a size of a channel that knows an earlier
-// limit than a probe has found.
+// the size it refuses, identifies them: those events are rejected and the others go together. After
+// any other exception what was in flight is sent one by one. So it is after a size refused on a
+// channel with an older limit than a probe has found.
 func (l *lane) channelException(ch *conn.Channel, ex *amqp.Error) {
-	outdated := sizeLimit(ex) > 0 && ch.Opened.UnixNano() < l.sink.pausedDests.raised.Load()
+	outdated := sizeLimit(ex) > 0 && ch.Opened.UnixNano() < l.sink.paused.raised.Load()
 	alone, rejected := l.alone(), 0
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State != sink.Unknown {
@@ -32,7 +34,7 @@ func (l *lane) channelException(ch *conn.Channel, ex *amqp.Error) {
 			continue
 		}
 		fault := refusal(m, ex, len(ev.Payload))
-		l.sink.pausedDests.shut(ex, fault, m.Exchange, m.RoutingKey)
+		l.sink.paused.pause(ex, fault, m.Exchange, m.RoutingKey)
 		l.reject(s.index, fault)
 		if fault.Class == sink.Transient {
 			l.sink.fatalEvents.add(ev.Position, false)
@@ -41,13 +43,13 @@ func (l *lane) channelException(ch *conn.Channel, ex *amqp.Error) {
 	}
 	l.suspects = 0
 	if rejected == 0 {
-		l.suspects = len(l.events) // plan lowers it to what is in doubt
+		l.suspects = len(l.events) // planNextRound lowers it to what is in doubt
 	}
 	l.planNextRound()
 }
 
-// concerns reports whether an exception tells by itself that a message to exchange with so large a
-// body is refused.
+// concerns reports whether the exception alone shows that a message to exchange with a body of size
+// bytes is refused.
 func concerns(ex *amqp.Error, exchange string, size int) bool {
 	switch ex.Code {
 	case amqp.NotFound, amqp.AccessRefused:
@@ -70,7 +72,7 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 			if l.outcomes[s.index].State == sink.Unknown {
 				l.reject(s.index, &sink.Fault{
 					Class: sink.Transient, Reason: sink.BrokerException,
-					Destination: l.Destination(s.index), Words: brokerWords(ex),
+					Destination: l.Destination(s.index), Text: brokerText(ex),
 				})
 				l.sink.fatalEvents.add(l.events[s.index].Position, true)
 			}
@@ -82,7 +84,7 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 	if err := l.seek(ctx); err != nil {
 		return err
 	}
-	l.suspects = len(l.events) // plan lowers it to what is in doubt
+	l.suspects = len(l.events) // planNextRound lowers it to what is in doubt
 	l.planNextRound()
 	return nil
 }
@@ -90,9 +92,8 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 // alone reports whether this round carries a single suspect.
 func (l *lane) alone() bool { return l.suspects > 0 && len(l.sent) == 1 }
 
-// batch is what the next round sends: all that is left, or one suspect. An event that is known to
-// have cost a channel or a connection before goes alone, so that trying it again costs nobody else
-// anything.
+// batch is what the next round sends: all that is left, or one suspect. An event that has closed a
+// channel or a connection before goes alone, so that a retry does not affect others.
 func (l *lane) batch(ctx context.Context) ([]int, error) {
 	if l.suspects > 0 {
 		return l.todo[:1], nil
@@ -119,38 +120,38 @@ func (l *lane) batch(ctx context.Context) ([]int, error) {
 	return l.todo, nil
 }
 
-// maxKillers bounds the memory of events that were found by a search; beyond it they are searched
-// for again.
-const maxKillers = 1024
+// maxFatalEvents bounds the remembered events that were found by a search; beyond it they are
+// searched for again.
+const maxFatalEvents = 1024
 
 // fatalEvents are the positions of events over which a channel or, private, a connection was
 // closed.
 type fatalEvents struct {
-	count atomic.Int32
-	mu    sync.Mutex
-	known map[event.Position]bool
+	count   atomic.Int32
+	mu      sync.Mutex
+	private map[event.Position]bool
 }
 
 func (k *fatalEvents) add(pos event.Position, private bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.known == nil || len(k.known) >= maxKillers {
-		k.known = map[event.Position]bool{}
+	if k.private == nil || len(k.private) >= maxFatalEvents {
+		k.private = map[event.Position]bool{}
 	}
-	k.known[pos] = private
-	k.count.Store(int32(len(k.known)))
+	k.private[pos] = private
+	k.count.Store(int32(len(k.private)))
 }
 
 func (k *fatalEvents) find(pos event.Position) (private, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	private, known = k.known[pos]
+	private, known = k.private[pos]
 	return private, known
 }
 
 func (k *fatalEvents) remove(pos event.Position) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.known, pos)
-	k.count.Store(int32(len(k.known)))
+	delete(k.private, pos)
+	k.count.Store(int32(len(k.private)))
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// amqp091 may drop a return when the process stood still while it handed it on. The acked return
+// amqp091 may drop a return when the process was suspended while it handed it on. The acked return
 // would then count as confirmed, so after such a stop nothing on the connection is believed: the
 // event is sent again on the next one.
 func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
@@ -24,7 +24,7 @@ func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
 	}
 	outcomes := make([]sink.Outcome, len(all))
 	if err := s.Publish(b.ctx, 0, all, outcomes); err == nil {
-		t.Fatal("answers of a connection that stood still are believed")
+		t.Fatal("answers of a suspended process are believed")
 	}
 	for i, o := range outcomes {
 		if o.State != sink.Unknown {

@@ -58,7 +58,7 @@ func FuzzHeadersColumn(f *testing.F) {
 			}
 			var value any
 			if err := json.Unmarshal(raw, &value); err != nil {
-				continue // a number that no double holds
+				continue // a number that no double can represent
 			}
 			switch v := value.(type) {
 			case string, bool, nil:
@@ -92,7 +92,7 @@ func FuzzHeadersColumn(f *testing.F) {
 	})
 }
 
-// What the hook is told outlives the event, whose bytes are used again.
+// The hook's argument outlives the event, whose bytes are used again.
 func TestDroppedHeaderIsNoAlias(t *testing.T) {
 	var dropped []string
 	m := message.Message{Layout: &message.Layout{Dropped: func(name string) { dropped = append(dropped, name) }}, Pub: amqp.Publishing{Headers: amqp.Table{}}}

@@ -1,3 +1,5 @@
+// A lane: it publishes one call at a time, in rounds.
+
 package rabbit
 
 import (
@@ -17,12 +19,12 @@ import (
 // lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls
 // publish.
 //
-// A call is worked off in rounds. A round writes what is still to be sent on one channel and waits
-// for the answers. Almost always one round answers everything. When the broker closes the channel
-// or the connection over a message, the next rounds find out over which: what was in flight is sent
-// again one by one, on the lane's channel after a channel exception, on a connection of the lane's
-// own after a connection exception, until the culprit is alone when it happens again; that one is
-// rejected and the rest goes on together.
+// A call runs in rounds. A round writes what is still to be sent on one channel and waits for the
+// answers. Almost always one round answers everything. When the broker closes the channel or the
+// connection over a message, the next rounds find that message. What was in flight is sent again
+// one by one, on the lane's channel after a channel exception, on a private connection of the lane
+// after a connection exception. When it happens again, the culprit is alone: it is rejected and the
+// rest goes on together.
 //
 // Why order holds when something is sent again: a call has one event of a key (or, pipelined,
 // several that are always sent in order on one channel), and each channel is first in, first out;
@@ -31,7 +33,7 @@ import (
 type lane struct {
 	sink    *Sink
 	link    *conn.Link
-	ch      *conn.Channel // nil, or perhaps dead: open checks
+	ch      *conn.Channel // nil, or possibly dead: open checks
 	message message.Message
 	timer   *time.Timer
 	call
@@ -43,15 +45,15 @@ type lane struct {
 type call struct {
 	events   []*event.Event
 	outcomes []sink.Outcome
-	// the events still to be sent, in order: Unsent, or Unknown and to be told apart
+	// the events still to be sent, in order: Unsent, or Unknown and to be resolved
 	todo  []int
 	sent  []sent // this round's
 	round conn.Round
 	// pipelined: of ordering groups with a rejected event the first such; what is behind it is not
 	// sent
 	firstRejected map[uint64]int
-	suspects      int           // so many at the head of todo go one by one
-	seeking       bool          // they go on a private connection, and the call holds Sink.private
+	suspects      int           // how many at the head of todo go one by one
+	seeking       bool          // they use a private connection; Sink.private is taken
 	private       *conn.Session // that connection; nil until it is needed
 	stats         stats
 }
@@ -60,7 +62,7 @@ type call struct {
 type sent struct {
 	index           int
 	answer          *amqp.DeferredConfirmation
-	answered, acked bool // when look looked
+	answered, acked bool // as readAnswers found it
 }
 
 // stats counts a call's answers for Hooks.Confirms.
@@ -99,7 +101,7 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 	return nil
 }
 
-// begin takes over a call.
+// begin starts a call.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	l.events, l.outcomes = events, outcomes
 	l.todo, l.suspects, l.stats = l.todo[:0], 0, stats{}
@@ -110,7 +112,7 @@ func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	}
 }
 
-// finish lets go of the call's events and of the private connection.
+// finish releases the call's events and the private connection.
 func (l *lane) finish() {
 	l.leavePrivate()
 	if t := l.stats; t != (stats{}) && l.sink.cfg.Hooks.Confirms != nil {
@@ -158,7 +160,7 @@ func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 		}
 		fault := m.Build(l.events[i])
 		if fault == nil {
-			fault = l.sink.checkPausedDests(ctx, ch.Session, m)
+			fault = l.sink.checkPaused(ctx, ch.Session, m)
 		}
 		if fault != nil {
 			l.reject(i, fault)

@@ -1,4 +1,4 @@
-// The channel of a lane: on the shared connection, or on one of its own while a culprit is searched
+// The channel of a lane: on the shared connection, or on a private one while a culprit is searched
 // for.
 
 package rabbit
@@ -44,8 +44,8 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 		if sess == l.private {
 			return nil, err
 		}
-		// A standing connection that opens no channel is of no use: have it re-created, with the
-		// link's backoff.
+		// A connection that opens no channel is useless: have it re-created, with the link's
+		// backoff.
 		sess.Kill(err)
 	}
 }
@@ -67,7 +67,7 @@ func (l *lane) Session(ctx context.Context) (*conn.Session, error) {
 	return sess, nil
 }
 
-// dropChannel forgets the channel; what was in flight on it is answered to nobody.
+// dropChannel forgets the channel; answers to what was in flight on it are lost.
 func (l *lane) dropChannel() {
 	if l.ch == nil {
 		return

@@ -1,10 +1,10 @@
+// This file plans the next round of a call from the outcomes of the last one.
+
 package rabbit
 
 import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
-
-// This file is what a round leaves to the next one of its call.
 
 // reject settles an event as refused.
 func (l *lane) reject(i int, fault *sink.Fault) {
@@ -19,8 +19,9 @@ func (l *lane) reject(i int, fault *sink.Fault) {
 	}
 }
 
-// ordering group is what a rejection holds: the key, in the exchange. In another one its events go
-// on: with ordering commit they would be overtaken there by those of other keys.
+// group digests the ordering group that a rejection stops: the key, in the exchange. In another
+// exchange its events go on: with ordering commit they would be overtaken there by those of other
+// keys.
 func (l *lane) group(i int) uint64 {
 	exchangeOrTopic, _ := l.sink.layout.Place(l.events[i])
 	return l.events[i].Hash ^ exchangeOrTopic
@@ -32,14 +33,14 @@ func (l *lane) isBehindRejected(i int) bool {
 	if len(l.firstRejected) == 0 {
 		return false
 	}
-	first, held := l.firstRejected[l.group(i)]
-	return held && first < i
+	first, rejected := l.firstRejected[l.group(i)]
+	return rejected && first < i
 }
 
 // planNextRound makes todo of what a round has left: what was not sent, and what is Unknown and
-// will be told apart by sending it again. Behind a rejected event nothing of its key and exchange
-// is sent again, so those count as spared; what is in doubt before it is sent. The suspects are
-// those among todo that are Unknown; when none is left, the search is over.
+// will be resolved by sending it again. Behind a rejected event nothing of its key and exchange is
+// sent again, so those count as Unsent; what is in doubt before it is sent. The suspects are those
+// among todo that are Unknown; when none is left, the search is over.
 func (l *lane) planNextRound() {
 	unknown := 0
 	l.todo = l.todo[:0]
@@ -62,7 +63,7 @@ func (l *lane) planNextRound() {
 	}
 }
 
-// Destination names where an event goes, as the owner of the string.
+// Destination names where an event goes; the caller owns the string.
 func (l *lane) Destination(i int) string {
 	if _, ok := l.message.Destination(l.events[i]); !ok {
 		return ""

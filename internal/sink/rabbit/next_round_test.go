@@ -27,7 +27,7 @@ func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 	b.must(err)
 	proxy.Hold(netproxy.Down)
 	l.send(b.ctx, ch, l.todo)
-	l.look()
+	l.readAnswers()
 	returned := l.returned(ch)
 	proxy.Release(netproxy.Down)
 	<-l.sent[0].answer.Done()
@@ -40,7 +40,7 @@ func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 	l.finish()
 }
 
-// What stands before a rejected event of its key is not behind it: when the channel was closed over
+// An event before a rejected one of its key is not behind it: when the channel was closed over
 // another event, it is sent again in the same call.
 func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {
 	b := newBroker(t)

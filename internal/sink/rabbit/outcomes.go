@@ -1,3 +1,5 @@
+// From the answers of the broker to the outcomes of a round.
+
 package rabbit
 
 import (
@@ -12,8 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// await waits until every message of the round is answered. It looks at the last one first:
-// confirms mostly come in order and many at a time, so the lane is woken once and not at each.
+// await waits until every message of the round is answered. It waits for the last one first:
+// confirms mostly come in order and many at a time, so the lane is woken once instead of once per
+// message.
 func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 	if len(l.sent) == 0 {
 		return conn.Answered
@@ -58,11 +61,11 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 
 // resolve turns the round's answers into outcomes. A returned message is acked too, and was routed
 // nowhere all the same. amqp091 hands on the return before the ack, so the order here is the
-// opposite one: what is answered is looked at first, then the returns are read, then whether the
-// process stood still meanwhile, so that a return may have been dropped. An answer that arrives in
-// between belongs to no outcome, and its message is in doubt.
+// opposite one: the answers are read first, then the returns, then whether the process was
+// suspended, so that a return may have been dropped. An answer that arrives in between belongs to
+// no outcome, and its message is in doubt.
 func (l *lane) resolve(ch *conn.Channel) {
-	l.look()
+	l.readAnswers()
 	returned := l.returned(ch)
 	if ch.Session.Wire.WasFrozen(time.Now()) {
 		ch.Session.Kill(conn.ErrFrozen)
@@ -71,8 +74,8 @@ func (l *lane) resolve(ch *conn.Channel) {
 	l.decide(ch, returned)
 }
 
-// look notes what is answered by now.
-func (l *lane) look() {
+// readAnswers records which messages are answered by now.
+func (l *lane) readAnswers() {
 	for i := range l.sent {
 		s := &l.sent[i]
 		select {
@@ -83,8 +86,8 @@ func (l *lane) look() {
 	}
 }
 
-// decide gives the outcomes to what look has seen answered, and to what was returned. A negative
-// answer on a closed channel is amqp091's, not the broker's.
+// decide sets the outcomes of the messages that readAnswers found answered, and of returned ones. A
+// negative answer on a closed channel is amqp091's, not the broker's.
 func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	confirmed := 0
 	for _, s := range l.sent {
@@ -102,7 +105,7 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 			l.stats.nacks++
 			l.reject(s.index, &sink.Fault{
 				Class: sink.Destination, Reason: sink.Nacked, Destination: l.Destination(s.index),
-				Words: "the broker answered with a nack: a queue is full or has died",
+				Text: "the broker answered with a nack: a queue is full or has died",
 			})
 		}
 	}
@@ -122,7 +125,7 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 func unroutable(r amqp.Return, destination string) *sink.Fault {
 	return &sink.Fault{
 		Class: sink.Destination, Reason: sink.Unroutable, Destination: destination,
-		Words: fmt.Sprintf("%d %s: no queue is bound for this routing key", r.ReplyCode, r.ReplyText),
+		Text: fmt.Sprintf("%d %s: no queue is bound for this routing key", r.ReplyCode, r.ReplyText),
 	}
 }
 
@@ -147,11 +150,11 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error
 	// Something is in doubt, so the channel or its connection has ended.
 	ex := ch.Exception()
 	l.dropChannel()
-	switch accuses(ex) {
-	case channelOne:
+	switch scopeOf(ex) {
+	case channelScope:
 		l.channelException(ch, ex)
 		return nil
-	case connectionOne:
+	case connectionScope:
 		return l.connectionException(ctx, ex)
 	default:
 		return fmt.Errorf("connection lost: %s", ch.Session.LostBecause(ex))

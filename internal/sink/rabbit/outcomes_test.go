@@ -87,27 +87,27 @@ func TestMissingExchange(t *testing.T) {
 	if d := got[0].Fault.Destination; d != `exchange "nowhere"` {
 		t.Errorf("accused %s", d)
 	}
-	if !strings.Contains(got[0].Fault.Words, "no exchange 'nowhere'") {
-		t.Errorf("words %q", got[0].Fault.Words)
+	if !strings.Contains(got[0].Fault.Text, "no exchange 'nowhere'") {
+		t.Errorf("text %q", got[0].Fault.Text)
 	}
 	b.fixed(s, "nowhere", func() { b.exchange("nowhere", nil) })
 
-	// A paused destination that no event comes to any more opens by itself, and costs a channel
-	// when one comes after all.
+	// The pause of a destination without further events ends by itself, and costs a channel when
+	// one comes after all.
 	wantRejected(t, s.send(newEvent("elsewhere", "created"))[0], sink.Destination, sink.NoExchange)
-	s.pausedDests.mu.Lock()
-	for _, g := range s.pausedDests.pausedDests {
+	s.paused.mu.Lock()
+	for _, g := range s.paused.byKey {
 		g.next = time.Now().Add(-2 * forgetAfter)
 	}
-	s.pausedDests.mu.Unlock()
-	if got := s.Stats().Paused; len(got) != 0 || s.pausedDests.count.Load() != 0 {
+	s.paused.mu.Unlock()
+	if got := s.Stats().Paused; len(got) != 0 || s.paused.count.Load() != 0 {
 		t.Errorf("paused: %+v", got)
 	}
 	wantRejected(t, s.send(newEvent("elsewhere", "created"))[0], sink.Destination, sink.NoExchange)
 }
 
-// fixed fixes exchange and wants its events to flow after some tries, as a lane that holds one
-// makes them.
+// fixed fixes exchange and wants its events to flow after some tries, as a lane that has one makes
+// them.
 func (b *broker) fixed(s *running, exchange string, fix func()) {
 	b.t.Helper()
 	wantPaused := func(n int) {
@@ -238,8 +238,8 @@ func startUnchecked(t *testing.T, cfg Config, header int64) *running {
 	return r
 }
 
-// A rejected event holds back its key in its own exchange. In another one that key goes on, in its
-// place among the others.
+// A rejected event stops its key in its own exchange. In another one that key goes on, in its place
+// among the others.
 func TestKeyGoesOnElsewhere(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
@@ -270,7 +270,7 @@ func TestRejectedUnsent(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	for name, c := range map[string]struct {
 		spoil func(*event.Event)
-		words string
+		text  string
 		sink.Reason
 	}{
 		"undecodable": {func(e *event.Event) { e.Fault = fmt.Errorf("the id is NULL") }, "the id is NULL", sink.Undecodable},
@@ -302,8 +302,8 @@ func TestRejectedUnsent(t *testing.T) {
 			good.Columns = make([][]byte, 3)
 			outcomes := s.send(ev, good)
 			wantRejected(t, outcomes[0], sink.Permanent, c.Reason)
-			if !strings.Contains(outcomes[0].Fault.Words, c.words) {
-				t.Errorf("words %q, want %q", outcomes[0].Fault.Words, c.words)
+			if !strings.Contains(outcomes[0].Fault.Text, c.text) {
+				t.Errorf("text %q, want %q", outcomes[0].Fault.Text, c.text)
 			}
 			wantConfirmed(t, outcomes[1:])
 		})
@@ -388,7 +388,7 @@ func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
 	}
 }
 
-// The same while all of them are in flight: what stood behind the rejected event of its key is not
+// The same while all of them are in flight: what was behind the rejected event of its key is not
 // sent again.
 func TestPipelinedKeyStopsAtItsRejectionInFlight(t *testing.T) {
 	b := newBroker(t)

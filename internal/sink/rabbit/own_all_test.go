@@ -75,8 +75,8 @@ func TestTooLargeForTheBroker(t *testing.T) {
 		return ev
 	}
 	got := findsPoison(t, b, s, large, sink.Permanent, sink.TooLarge)
-	if w := got[0].Fault.Words; w != "the body has 70000 bytes, the limit is 65536" {
-		t.Errorf("words %q", w)
+	if w := got[0].Fault.Text; w != "the body has 70000 bytes, the limit is 65536" {
+		t.Errorf("text %q", w)
 	}
 	b.limit(134217728)
 	// An operator replays it as soon as the limit is raised: that is not refused for what the
@@ -89,16 +89,16 @@ func TestTooLargeForTheBroker(t *testing.T) {
 	await.Until(t, "raised limit", func() bool { return s.send(large())[0].State == sink.Confirmed })
 }
 
-// lately has every paused destination be one that was probed a moment ago.
+// lately marks every paused destination as just probed.
 func (b *broker) lately(s *running) {
-	s.pausedDests.mu.Lock()
-	defer s.pausedDests.mu.Unlock()
-	for _, g := range s.pausedDests.pausedDests {
+	s.paused.mu.Lock()
+	defer s.paused.mu.Unlock()
+	for _, g := range s.paused.byKey {
 		g.next = time.Now().Add(time.Minute)
 	}
 }
 
-// A queue that confirms nothing, beside one that does, stands for a quorum queue without a
+// A queue that confirms nothing, next to one that does, simulates a quorum queue without a
 // majority: its process is suspended. Once is in doubt, twice in a row is its destination's fault,
 // and the first confirm ends that.
 func TestUnconfirmedTwice(t *testing.T) {
@@ -154,8 +154,8 @@ func TestUnconfirmedTwice(t *testing.T) {
 	}
 }
 
-// standing is the first connection.
-func (r *running) standing() *conn.Session {
+// firstSession is the first connection.
+func (r *running) firstSession() *conn.Session {
 	r.links[0].Mu.Lock()
 	defer r.links[0].Mu.Unlock()
 	return r.links[0].Sess
@@ -189,8 +189,8 @@ func (b *broker) channelsOf(s *running) int {
 	return n
 }
 
-// The answer is waited for as long as its connection stands: then the pair is tried again, and once
-// is enough to accuse it.
+// The answer is waited for while its connection is up: then the pair is tried again, and once is
+// enough to accuse it.
 func TestStuckOverALostConnection(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
@@ -207,9 +207,9 @@ func TestStuckOverALostConnection(t *testing.T) {
 		return err == nil && outcomes[0].State == sink.Rejected && outcomes[1].State == sink.Rejected
 	}
 	await.Until(t, "accused", accused)
-	before := s.standing()
+	before := s.firstSession()
 	before.Kill(errors.New("the test ends it"))
-	await.Until(t, "reconnected", func() bool { up, _ := s.Up(); return up && s.standing() != before })
+	await.Until(t, "reconnected", func() bool { up, _ := s.Up(); return up && s.firstSession() != before })
 	began := time.Now()
 	await.Until(t, "accused again", accused)
 	if took := time.Since(began); took < cfg.ConfirmTimeout {
@@ -219,7 +219,7 @@ func TestStuckOverALostConnection(t *testing.T) {
 	await.Until(t, "the queue that works again", func() bool { return s.send(held...)[1].State == sink.Confirmed })
 }
 
-// While the broker blocks, the confirm clock stands still and nothing is sent again.
+// While the broker blocks, the confirm clock stops and nothing is sent again.
 func TestBlockedPastTheConfirmTimeout(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
@@ -265,8 +265,8 @@ func TestBlockedPastTheConfirmTimeout(t *testing.T) {
 	}
 }
 
-// An exchange whose type the broker does not know any more, as after a plugin was disabled: a 406
-// that names the exchange.
+// An exchange whose type the broker no longer knows, as after a plugin was disabled: a 406 that
+// names the exchange.
 func TestExchangeOfADisabledPlugin(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
@@ -275,7 +275,7 @@ func TestExchangeOfADisabledPlugin(t *testing.T) {
 	b.exchangeType("special", "of_a_plugin")
 	poison := func() *event.Event { return newEvent("special", "created") }
 	got := findsPoison(t, b, s, poison, sink.Destination, sink.BrokerException)
-	if f := got[0].Fault; !strings.HasPrefix(f.Words, "406 ") || !f.Whole || f.Destination != `exchange "special"` {
+	if f := got[0].Fault; !strings.HasPrefix(f.Text, "406 ") || !f.Whole || f.Destination != `exchange "special"` {
 		t.Errorf("fault %+v", f)
 	}
 	b.exchangeType("special", "topic")
@@ -292,7 +292,7 @@ func TestInternalError(t *testing.T) {
 	b.exchangeType("broken", "42") // no name of a type at all
 	poison := func() *event.Event { return newEvent("broken", "created") }
 	got := findsPoison(t, b, s, poison, sink.Transient, sink.BrokerException)
-	if f := got[0].Fault; !strings.HasPrefix(f.Words, "541 ") || f.Whole || f.Destination != `exchange "broken", routing key "created"` {
+	if f := got[0].Fault; !strings.HasPrefix(f.Text, "541 ") || f.Whole || f.Destination != `exchange "broken", routing key "created"` {
 		t.Errorf("fault %+v", f)
 	}
 	again := poison()

@@ -1,4 +1,4 @@
-// How a broker would take a message, asked without publishing one.
+// A probe: how a broker would answer a message, without publishing one.
 
 package rabbit
 
@@ -9,7 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// probeMark is no number of milliseconds and nobody's name.
+// probeMark is neither a number of milliseconds nor a user's name.
 const probeMark = "cdc-relay-probe"
 
 // probe asks how the broker would take a message for exchange and routing key, without publishing
@@ -28,18 +28,18 @@ func probe(ctx context.Context, s *conn.Session, exchange, routingKey string, bo
 		if err != nil {
 			return err
 		}
-		// for the exception; a broker that does not look at these properties confirms
+		// for the exception; a broker that ignores these properties confirms
 		answered.Wait()
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	ex = <-closes // closed without a value when throwAway itself closed the channel
+	ex = <-closes // closed without a value when ThrowAway itself closed the channel
 	switch {
 	case ex == nil, ex.Code == amqp.PreconditionFailed && sizeLimit(ex) == 0:
 		return nil, nil
-	case accuses(ex) != channelOne:
+	case scopeOf(ex) != channelScope:
 		return nil, conn.ErrGone
 	}
 	return ex, nil

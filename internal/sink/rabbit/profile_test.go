@@ -273,7 +273,7 @@ func TestProfileReturnOfNobody(t *testing.T) {
 	}
 }
 
-// An event of which there is no record is refused for ever, alone, and for a reason that holds
+// An event of which there is no record is refused for ever, alone, and for a reason that contains
 // nothing of the row.
 func TestProfileCannotRender(t *testing.T) {
 	b := newBroker(t)

@@ -1,3 +1,6 @@
+// This file finds the events whose messages were returned. The broker acks those, too, so an event
+// that is not found is lost.
+
 package rabbit
 
 import (
@@ -9,9 +12,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
-
-// This file finds the events whose messages came back. The broker acks those, too, so one that is
-// not found is an event lost.
 
 // returned drains the channel's returns, and gives each to its event, by the event's place in the
 // call.
@@ -32,34 +32,34 @@ func (l *lane) returned(ch *conn.Channel) map[int]amqp.Return {
 	}
 }
 
-// comeback is what tells whose a return is that has no position: the header id, and where its
+// returnID identifies the event of a return without a position: the header id, and where its
 // message was going.
-type comeback struct{ id, exchange, routingKey string }
+type returnID struct{ id, exchange, routingKey string }
 
-// paired gives the returns to the events of the round: by the position header that each message of
-// the relay's own carries, and where a profile makes the messages, which have no position, by the
+// paired assigns the returns to the events of the round: by the position header that each message
+// in the relay's own form carries. Messages of a profile have no position: they are assigned by the
 // header id, the exchange and the routing key.
 //
 // Ids need not be unique. Every event of the round that was going there with the id of a return
 // counts as returned: one that was routed is sent again, which costs a duplicate, where the other
 // guess would cost an event. One that was going elsewhere does not: its own destination would be
-// paused for another's fault. When a return fits no event, which no broker has been seen to do,
-// every event of a profile counts as returned.
+// paused for another's fault. When a return fits no event, which has never been observed, every
+// event of a profile counts as returned.
 func (l *lane) paired(all []amqp.Return) map[int]amqp.Return {
 	if len(all) == 0 {
 		return nil
 	}
 	found := map[int]amqp.Return{}
-	byPosition, byID := map[event.Position]amqp.Return{}, map[comeback]amqp.Return{}
+	byPosition, byID := map[event.Position]amqp.Return{}, map[returnID]amqp.Return{}
 	for _, r := range all {
 		if pos, ok := positionOf(r.Headers); ok {
 			byPosition[pos] = r
 		}
 		if id, ok := idOf(r.Headers); ok {
-			byID[comeback{id, r.Exchange, r.RoutingKey}] = r
+			byID[returnID{id, r.Exchange, r.RoutingKey}] = r
 		}
 	}
-	used, copies := map[comeback]bool{}, map[event.Position]bool{}
+	used, copies := map[returnID]bool{}, map[event.Position]bool{}
 	for _, s := range l.sent {
 		ev := l.events[s.index]
 		if !l.message.Layout.Profiled(ev) {
@@ -72,9 +72,9 @@ func (l *lane) paired(all []amqp.Return) map[int]amqp.Return {
 			continue // cannot be: it was sent
 		}
 		id, _ := idOf(l.message.Pub.Headers)
-		if r, ok := byID[comeback{id, l.message.Exchange, l.message.RoutingKey}]; ok {
-			// the message's strings are good until the next build
-			found[s.index], used[comeback{id, r.Exchange, r.RoutingKey}] = r, true
+		if r, ok := byID[returnID{id, l.message.Exchange, l.message.RoutingKey}]; ok {
+			// the message's strings are valid until the next Build
+			found[s.index], used[returnID{id, r.Exchange, r.RoutingKey}] = r, true
 		}
 	}
 	if l.message.Layout.Router != nil {
@@ -83,13 +83,13 @@ func (l *lane) paired(all []amqp.Return) map[int]amqp.Return {
 	return found
 }
 
-// suspectAll has every event of a profile count as returned when there is a return that is
-// nobody's. used and copies are those that are somebody's: a position alone does not say so, since
-// a row may bring a header of that name.
-func (l *lane) suspectAll(all []amqp.Return, used map[comeback]bool, copies map[event.Position]bool, found map[int]amqp.Return) {
+// suspectAll counts every event of a profile as returned when a return fits no event. used and
+// copies are the returns that fit one: a position alone does not prove that, since a row may bring
+// a header of that name.
+func (l *lane) suspectAll(all []amqp.Return, used map[returnID]bool, copies map[event.Position]bool, found map[int]amqp.Return) {
 	for _, r := range all {
 		id, ok := idOf(r.Headers)
-		if pos, own := positionOf(r.Headers); ok && used[comeback{id, r.Exchange, r.RoutingKey}] || own && copies[pos] {
+		if pos, own := positionOf(r.Headers); ok && used[returnID{id, r.Exchange, r.RoutingKey}] || own && copies[pos] {
 			continue
 		}
 		for _, s := range l.sent {

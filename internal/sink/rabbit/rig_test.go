@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { servers.Main(m) }
 
-// broker is a real broker, with a test's own connection to look into it.
+// broker is a real broker, with a test's own connection to inspect it.
 type broker struct {
 	t    testing.TB
 	ctx  context.Context
@@ -42,7 +42,7 @@ func newBroker(t testing.TB) *broker {
 	return connect(t, servers.SharedRabbitMQ(t), servers.SharedVHost(t))
 }
 
-// connect is a look into one virtual host of any broker.
+// connect inspects one virtual host of any broker.
 func connect(t testing.TB, real *rabbitserver.Rabbit, url string) *broker {
 	t.Helper()
 	b := &broker{t: t, ctx: await.Context(t), real: real, url: url}
@@ -121,7 +121,7 @@ func (b *broker) take(queue string, n int) []amqp.Delivery {
 	return got
 }
 
-// depth is how many messages a queue holds.
+// depth is the number of messages in a queue.
 func (b *broker) depth(queue string) int {
 	b.t.Helper()
 	q, err := b.ch.QueueDeclarePassive(queue, true, false, false, false, nil)

@@ -24,7 +24,7 @@ func made(t testing.TB, exchange, routingKey string) *Sink {
 	return s
 }
 
-// Exchange or topic and Dest are those of the names, wherever these come from: a deferred event is
+// ExchangeOrTopic and Dest are those of the names, wherever these come from: a deferred event is
 // in the ordering group of one that was just read.
 func TestPlaceAndRoute(t *testing.T) {
 	plain, null, routed, nowhere, undecodable := newEvent("events", "created"), newEvent("events", ""), newEvent("", ""), newEvent("", ""), newEvent("events", "created")
@@ -115,8 +115,7 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-// TestNamesOfKeysAreNotShown, in what a fault says and what spans are told; what is not made of
-// keys is.
+// TestNamesOfKeysAreNotShown, in the text of a fault and in spans; what is not made of keys is.
 func TestNamesOfKeysAreNotShown(t *testing.T) {
 	for _, tc := range []struct {
 		exchange, routingKey, wantExchange, wantKey string
@@ -150,8 +149,8 @@ func TestNamesOfKeysAreNotShown(t *testing.T) {
 			want []string
 		}{
 			"shown": {shown, both}, "going": {m.Going(), both},
-			"refused": {topic.Destination, both}, "words": {topic.Words, both},
-			"missing": {missing.Destination, both[:1]}, "missing's words": {missing.Words, both[:1]},
+			"refused": {topic.Destination, both}, "text": {topic.Text, both},
+			"missing": {missing.Destination, both[:1]}, "missing's text": {missing.Text, both[:1]},
 		} {
 			for _, want := range c.want {
 				if !strings.Contains(c.text, want) {
@@ -165,12 +164,12 @@ func TestNamesOfKeysAreNotShown(t *testing.T) {
 	}
 }
 
-func refused(words string) *amqp.Error {
-	return &amqp.Error{Code: amqp.AccessRefused, Reason: words, Server: true}
+func refused(text string) *amqp.Error {
+	return &amqp.Error{Code: amqp.AccessRefused, Reason: text, Server: true}
 }
 
-// The broker cuts its words off, and then a name may have lost its closing quote.
-func TestCutOffWordsShowNoNames(t *testing.T) {
+// The broker cuts off its text, and then a name may have lost its closing quote.
+func TestCutOffTextShowsNoNames(t *testing.T) {
 	s := made(t, "events", "by.{key}")
 	m := message.New(&s.layout, &s.limits)
 	ev := newEvent(strings.Repeat("secret", 40), "placed")
@@ -178,7 +177,7 @@ func TestCutOffWordsShowNoNames(t *testing.T) {
 		t.Fatal(fault)
 	}
 	said := "ACCESS_REFUSED - access to topic '" + m.RoutingKey + "' in exchange 'events' in vhost '/' refused for user 'guest'"
-	if got, want := refusal(&m, refused(said[:252]+"..."), 1).Words, "403 ACCESS_REFUSED - access to topic '…"; got != want {
+	if got, want := refusal(&m, refused(said[:252]+"..."), 1).Text, "403 ACCESS_REFUSED - access to topic '…"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

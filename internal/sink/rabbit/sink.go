@@ -1,3 +1,5 @@
+// The sink: its lanes and connections.
+
 package rabbit
 
 import (
@@ -25,14 +27,14 @@ type Sink struct {
 	dialer      conn.Dialer
 	links       []*conn.Link
 	lanes       []*lane
-	pausedDests pausedDests
+	paused      pausedDestinations
 	unconfirmed unconfirmed
 	fatalEvents fatalEvents
-	private     chan struct{} // held by the one lane that may have a connection of its own
+	private     chan struct{} // taken by the one lane that may have a private connection
 
-	cluster atomic.Pointer[cluster] // nil: no broker has named it yet
-	doubted atomic.Bool             // tell has written of a doubt
-	strays  sync.Map                // what it has written of addresses
+	cluster         atomic.Pointer[cluster] // nil: no broker has sent its name yet
+	doubtLogged     atomic.Bool             // logDoubts has logged a doubt
+	addressesLogged sync.Map                // the addresses that logDoubts has logged
 
 	connected    atomic.Bool  // a connection was made at least once
 	refusedSince atomic.Int64 // since when the login is refused, Unix nanoseconds; 0: it is not
@@ -66,7 +68,7 @@ func New(cfg Config) (*Sink, error) {
 	}
 	s.unconfirmed.closed = func() { s.channels.Add(-1) }
 	s.limits.Negotiated(conn.FrameSize)
-	for i := range min(cfg.Connections, cfg.Lanes) { // one more would carry nothing
+	for i := range min(cfg.Connections, cfg.Lanes) { // more would carry nothing
 		s.links = append(s.links, s.newLink(i))
 	}
 	for i := range cfg.Lanes {
@@ -101,9 +103,9 @@ func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, out
 	return s.lanes[lane].publish(ctx, events, outcomes)
 }
 
-// Run keeps the connections until ctx is done, then closes them, which takes closeTimeout at the
-// most. The error is an *event.Stop: the broker refused the login for LoginTimeout and no
-// connection was ever made.
+// Run keeps the connections until ctx is done, then closes them, which takes at most CloseTimeout.
+// The error is an *event.Stop: the broker refused the login for LoginTimeout and no connection was
+// ever made.
 func (s *Sink) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.links {
@@ -112,7 +114,7 @@ func (s *Sink) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Stats is a look at the sink for metrics and status.
+// Stats is a snapshot of the sink for metrics and status.
 type Stats struct {
 	Connections     int      // up now
 	Channels        int      // open now
@@ -120,14 +122,14 @@ type Stats struct {
 	Paused          []Paused // destinations whose events are rejected unsent
 }
 
-// Stats looks at the sink.
+// Stats returns a snapshot of the sink.
 func (s *Sink) Stats() Stats {
 	st := Stats{
-		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: append(s.pausedDests.list(), s.unconfirmed.list()...),
+		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: append(s.paused.list(), s.unconfirmed.list()...),
 	}
 	slices.SortFunc(st.Paused, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
 	for _, l := range s.links {
-		if _, standing := l.State(); standing {
+		if _, up := l.State(); up {
 			st.Connections++
 		}
 	}

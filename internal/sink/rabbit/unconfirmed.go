@@ -1,3 +1,6 @@
+// This file handles pairs of exchange and routing key that do not confirm while others do: their
+// queue is stuck, or has lost its majority.
+
 package rabbit
 
 import (
@@ -13,24 +16,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// This file is about pairs of exchange and routing key that do not confirm while others do: a queue
-// stands behind them that is stuck, or without its majority.
-
 const (
-	// maxStuck bounds the pairs that wait for their answer; beyond it each attempt holds up its
-	// lane.
+	// maxStuck bounds the pairs that wait for their answer; beyond it each attempt delays its lane.
 	maxStuck = 100
-	// stuckAgain times the confirm timeout a pair is tried again although its answer is still
-	// missing.
+	// A pair is tried again after stuckAgain times the confirm timeout, although its answer is
+	// still missing.
 	stuckAgain = 10
 )
 
-// unconfirmed are the pairs whose message was late twice. Their channels are kept, since only there
-// can the answer come: it says that the queue works again. Until then an event for the pair is
-// rejected unsent: it would hold up its lane for the confirm timeout, and be one more copy that is
+// unconfirmed are the pairs whose message was late twice. Their channels are kept, since the answer
+// can only come there: it shows that the queue works again. Until then an event for the pair is
+// rejected unsent: it would delay its lane for the confirm timeout, and be one more copy that is
 // stored in the end.
 type unconfirmed struct {
-	closed func()       // a channel that was kept is not any more
+	closed func()       // called when a kept channel is released
 	count  atomic.Int32 // zero spares the lanes the lock
 	mu     sync.Mutex
 	by     map[pairKey]*missing
@@ -77,7 +76,7 @@ func (s *unconfirmed) add(at pairKey, m *missing) bool {
 	defer s.mu.Unlock()
 	if was := s.by[at]; was != nil {
 		if was.channel == m.channel || !was.over(m.since) {
-			return was.channel == m.channel // one answer tells it
+			return was.channel == m.channel // one answer is enough
 		}
 		m.since = was.since
 		s.drop(at)
@@ -93,7 +92,7 @@ func (s *unconfirmed) add(at pairKey, m *missing) bool {
 	return true
 }
 
-// check says why a message to the pair may not be sent now, nil when it may.
+// check returns why a message to the pair may not be sent now; nil when it may.
 func (s *unconfirmed) check(exchange, routingKey string) *sink.Fault {
 	if s.count.Load() == 0 {
 		return nil
@@ -125,22 +124,22 @@ func (s *unconfirmed) drop(at pairKey) {
 	s.closed()
 }
 
-// list is what waits for its answer.
+// list returns the pairs that wait for their answer.
 func (s *unconfirmed) list() (out []Paused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for at, m := range s.by {
 		if m.over(now) {
-			s.drop(at) // else the channel of a pair that nobody publishes to any more would stay
+			s.drop(at) // else the channel of a pair without further events would stay open
 			continue
 		}
-		out = append(out, Paused{m.fault.Destination, m.fault.Reason, m.fault.Words, m.since})
+		out = append(out, Paused{m.fault.Destination, m.fault.Reason, m.fault.Text, m.since})
 	}
 	return out
 }
 
-// accuseUnconfirmed accuses the destinations that were late twice in a row. The others stay
+// accuseUnconfirmed rejects events whose destinations were late twice in a row. The others stay
 // Unknown, which is an error. The channel is kept for the answers that are waited for.
 func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 	if l.unconfirmed == nil {
@@ -156,7 +155,7 @@ func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 		if _, again := l.unconfirmed[dest]; again {
 			fault := &sink.Fault{
 				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.message.Going(),
-				Words: fmt.Sprintf("no answer for %s, twice, while the broker answers", l.sink.cfg.ConfirmTimeout),
+				Text: fmt.Sprintf("no answer for %s, twice, while the broker answers", l.sink.cfg.ConfirmTimeout),
 			}
 			l.reject(s.index, fault)
 			now := time.Now()
@@ -184,8 +183,7 @@ func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 	return nil
 }
 
-// forgetUnconfirmed takes the destinations of what was just confirmed out of the memory of the late
-// ones.
+// forgetUnconfirmed forgets that the destinations of what was just confirmed were late.
 func (l *lane) forgetUnconfirmed() {
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State == sink.Confirmed {

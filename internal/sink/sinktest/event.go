@@ -1,3 +1,5 @@
+// Events for the suite.
+
 package sinktest
 
 import (

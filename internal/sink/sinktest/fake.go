@@ -1,3 +1,5 @@
+// A broker in memory, for the suite itself and for tests of other packages.
+
 package sinktest
 
 import (
@@ -193,7 +195,7 @@ func (f *Fake) store(ev *event.Event) *sink.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if ev.Fault != nil {
-		return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: ev.Fault.Error()}
+		return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: ev.Fault.Error()}
 	}
 	if f.refuse != nil {
 		if fault := f.refuse(ev); fault != nil {
@@ -202,7 +204,7 @@ func (f *Fake) store(ev *event.Event) *sink.Fault {
 	}
 	switch kind := f.kinds[string(ev.ID)]; kind {
 	case EventTooLarge, EventInvalid, EventUndecodable:
-		return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: string(kind)}
+		return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: string(kind)}
 	default:
 	}
 	if fault := f.destination(f.Route(ev)); fault != nil {
@@ -215,18 +217,18 @@ func (f *Fake) store(ev *event.Event) *sink.Fault {
 // destination is the fault of where an event goes.
 func (f *Fake) destination(r event.Route) *sink.Fault {
 	if r.Name == nil || r.RoutingKey == nil {
-		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: "a name has no value"}
+		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: "a name has no value"}
 	}
 	fault := &sink.Fault{Class: sink.Destination, Whole: true, Destination: fmt.Sprintf("exchange %q", r.Name)}
 	switch exchange, routingKey := Kind(r.Name), Kind(r.RoutingKey); {
 	case exchange == DestinationMissing && f.broken[exchange]:
-		fault.Reason, fault.Words = sink.NoExchange, string(exchange)
+		fault.Reason, fault.Text = sink.NoExchange, string(exchange)
 	case exchange == DestinationForbidden && f.broken[exchange]:
-		fault.Reason, fault.Words = sink.NotPermitted, string(exchange)
+		fault.Reason, fault.Text = sink.NotPermitted, string(exchange)
 	case routingKey == DestinationRefusing && f.broken[routingKey]:
-		fault.Reason, fault.Words, fault.Whole = sink.Unroutable, string(routingKey), false
+		fault.Reason, fault.Text, fault.Whole = sink.Unroutable, string(routingKey), false
 	case routingKey == DestinationFull && f.broken[routingKey]:
-		fault.Reason, fault.Words, fault.Whole = sink.Nacked, string(routingKey), false
+		fault.Reason, fault.Text, fault.Whole = sink.Nacked, string(routingKey), false
 	default:
 		return nil
 	}

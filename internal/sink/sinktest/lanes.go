@@ -1,3 +1,5 @@
+// The lanes of the suite, which keep the contract of Publish.
+
 package sinktest
 
 import (

@@ -1,3 +1,5 @@
+// The places and routes of events.
+
 package sinktest
 
 import (

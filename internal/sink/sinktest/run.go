@@ -1,3 +1,5 @@
+// The suite: what every sink must do.
+
 package sinktest
 
 import (
@@ -74,7 +76,7 @@ func testFaulty(t *testing.T, b Broker, kind Kind) {
 }
 
 // amongMany publishes two calls of 500 events with one of kind in each, and wants exactly those
-// rejected, with one of the classes and words for the operator.
+// rejected, with one of the classes and a text for the operator.
 func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, poison []*event.Event) {
 	t.Helper()
 	ctx := t.Context()
@@ -84,7 +86,7 @@ func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, 
 		for i := range 500 {
 			k, key := Good, keys[i]
 			if i == at {
-				// a key of its own: a rejected event holds its key's later ones
+				// a key of its own: a rejected event stops its key's later ones
 				k, key = kind, keys[500+n]
 			}
 			call = append(call, b.Event(k, key))
@@ -101,7 +103,7 @@ func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, 
 				good = append(good, call[i])
 				continue
 			}
-			if o.State != sink.Rejected || o.Fault.Words == "" || !oneOf(o.Fault.Class, classes) {
+			if o.State != sink.Rejected || o.Fault.Text == "" || !oneOf(o.Fault.Class, classes) {
 				t.Fatalf("event with %s: %s %v, want rejected, %v", kind, o.State, o.Fault, classes)
 			}
 			if o.Fault.Class == sink.Destination && o.Fault.Destination == "" {

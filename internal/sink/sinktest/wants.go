@@ -1,3 +1,5 @@
+// What the tests of the suite want of a broker.
+
 package sinktest
 
 import (

@@ -1,3 +1,5 @@
+// This file prints records as Debezium makes them, for inspection before a broker gets them.
+
 package stdout
 
 import (
@@ -11,10 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// This file is about records as Debezium makes them, to look at before a broker gets them.
-
-// record is what is written of one. What is null is null; what is not UTF-8 stands in base64, and
-// the member says so.
+// record is what is written of one. What is null is null; what is not UTF-8 is in base64, and the
+// member says so.
 type record struct {
 	Topic     string    `json:"topic"`
 	*address            // of Debezium Server alone

@@ -209,8 +209,8 @@ func (s *Sink) write(ctx context.Context, w write, done <-chan error) error {
 	}
 }
 
-func rejected(reason sink.Reason, words string) sink.Outcome {
-	return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: reason, Words: words}}
+func rejected(reason sink.Reason, detail string) sink.Outcome {
+	return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: reason, Text: detail}}
 }
 
 // encode makes the line of an event. Embedded JSON loses the white space between its tokens, which

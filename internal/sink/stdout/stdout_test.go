@@ -63,7 +63,7 @@ func TestLines(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
 	for i, o := range outcomes {
-		if i == 4 && (o.State != sink.Rejected || o.Fault.Reason != sink.Undecodable || o.Fault.Words != "the id is NULL") || i != 4 && o.State != sink.Confirmed {
+		if i == 4 && (o.State != sink.Rejected || o.Fault.Reason != sink.Undecodable || o.Fault.Text != "the id is NULL") || i != 4 && o.State != sink.Confirmed {
 			t.Errorf("event %d: %s %v", i, o.State, o.Fault)
 		}
 	}

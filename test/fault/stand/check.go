@@ -1,3 +1,5 @@
+// What a test sees of the database, the slot and the broker; the relay is never asked.
+
 package stand
 
 import (
@@ -13,8 +15,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
-
-// This file looks: at the database, the slot and the broker, never at the relay.
 
 // Check waits until everything is where it belongs, and asks the checker: with every fault fixed,
 // so that nothing is left in the retry table and nothing is dead. maxDuplicates -1 is any number.

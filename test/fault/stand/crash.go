@@ -1,3 +1,6 @@
+// Killing a relay at work in its retry table. A seed picks the moment and the state in which the
+// statement is met. What may arrive twice is exactly what has arrived and is sent again.
+
 package stand
 
 import (
@@ -11,10 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
-
-// This file kills a relay at work in its retry table. A seed picks the moment and the state in
-// which the statement is met; what may arrive twice is, exactly, what has arrived and is sent
-// again.
 
 // Work is what a relay is killed at.
 type Work struct {
@@ -46,12 +45,12 @@ var Works = []Work{
 	{Name: "deferring", Table: "retry", begin: func(c *crash) {
 		c.Kinds = []load.Kind{c.ToLater(0.5, 0)}
 		c.flow()
-		c.AwaitRetryRow(checker.Deferred, 1+c.random.IntN(200))
+		c.AwaitRows(checker.Deferred, 1+c.random.IntN(200))
 	}},
 	{Name: "dead-lettering", Table: "dead_letter", begin: func(c *crash) {
 		c.Kinds = []load.Kind{c.Poison(0.2, 0)}
 		c.flow()
-		c.AwaitRetryRow(checker.Open, 1+c.random.IntN(50))
+		c.AwaitRows(checker.Open, 1+c.random.IntN(50))
 	}, end: (*crash).letGo, vary: func(c *crash) {
 		c.DeadLetters, c.holds = "on_dead_letter: block", true
 		c.Keys = 1000 // enough to go on with those that nothing holds
@@ -59,10 +58,10 @@ var Works = []Work{
 	{Name: "replaying", Table: "dead_letter", begin: func(c *crash) {
 		c.Kinds = []load.Kind{c.Poison(0.2, 0)}
 		c.flow()
-		c.AwaitRetryRow(checker.Open, 40)
+		c.AwaitRows(checker.Open, 40)
 		c.Kinds = nil
 		c.stop()
-		c.AwaitRetryRow(checker.Open, c.poisoned())
+		c.AwaitRows(checker.Open, c.poisoned())
 		c.stop = c.Load(100)
 	}, off: func(c *crash) {
 		c.T.Helper()
@@ -70,13 +69,13 @@ var Works = []Work{
 		if result := c.Command(args...); result.Code != 0 {
 			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
 		}
-	}, busy: func(c *crash) { c.AwaitRetryRow(checker.Replayed, c.random.IntN(30)) }, done: (*crash).noDeadLetters, end: func(c *crash) {
+	}, busy: func(c *crash) { c.AwaitRows(checker.Replayed, c.random.IntN(30)) }, done: (*crash).noDeadLetters, end: func(c *crash) {
 		c.Until("all dead letters to be replayed", c.noDeadLetters)
 	}},
 	{Name: "feeding", Table: "retry", begin: func(c *crash) {
 		c.Kinds = []load.Kind{c.ToLater(0.5, 0)}
 		c.flow()
-		c.AwaitRetryRow(checker.Deferred, 300)
+		c.AwaitRows(checker.Deferred, 300)
 	}, off: (*crash).fix, busy: func(c *crash) {
 		c.MoreOf(c.Later(), 1+c.random.IntN(200))
 	}, done: (*crash).nothingDeferred, vary: func(c *crash) { c.Ordering = "commit" }},
@@ -101,8 +100,8 @@ func (c *crash) flowAt(rate float64) {
 	c.stop = c.Load(rate)
 }
 
-func (c *crash) noDeadLetters() bool   { return c.RetryRow(checker.Open) == 0 }
-func (c *crash) nothingDeferred() bool { return c.RetryRow(checker.Deferred) == 0 }
+func (c *crash) noDeadLetters() bool   { return c.RowsIn(checker.Open) == 0 }
+func (c *crash) nothingDeferred() bool { return c.RowsIn(checker.Deferred) == 0 }
 
 func (c *crash) fix() {
 	c.T.Helper()
@@ -149,7 +148,7 @@ func (c *crash) finish(w Work, bound int) {
 	if w.end != nil {
 		w.end(c)
 	}
-	c.CheckHistory(checker.History{MaxDuplicates: bound, MaxDead: c.poisoned(), Hold: c.holds})
+	c.CheckHistory(checker.History{MaxDuplicates: bound, MaxDead: c.poisoned(), Block: c.holds})
 }
 
 // letGo replays the dead letters that hold their keys, until nothing is held: each gives way to
@@ -159,7 +158,7 @@ func (c *crash) letGo() {
 	if !c.holds {
 		return
 	}
-	c.AwaitRetryRow(checker.Deferred, 1)
+	c.AwaitRows(checker.Deferred, 1)
 	args := append([]string{"dead-letters", "replay", "--all", "--wait", "30s"}, c.Antidote()...)
 	c.Until("all dead letters to be replayed", func() bool {
 		if result := c.Command(args...); result.Code != 0 {
@@ -174,7 +173,7 @@ func (c *crash) letGo() {
 func (c *crash) poisoned() (n int) {
 	c.T.Helper()
 	c.Query([]any{&n}, `SELECT count(*) FROM outbox WHERE length(routing_key) > 255 OR length(payload::text) >= $1`, poison)
-	return n - c.RetryRow(checker.Replayed)
+	return n - c.RowsIn(checker.Replayed)
 }
 
 // CrashEach kills a relay at each work of the retry table once, on these kinds of broker in turn:

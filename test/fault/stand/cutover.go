@@ -1,3 +1,8 @@
+// Cutting ordering groups over, seen from outside: of a busy key a few rows are in the table
+// still, and the events that were committed since are in memory. On RabbitMQ: to Kafka the rows of
+// a key go in one request, so that a cut-over has ended before it can be seen; there the relay is
+// met when few rows are left.
+
 package stand
 
 import (
@@ -10,11 +15,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
-
-// This file has a relay cut its ordering groups over, and finds out from outside that it does: of a
-// busy key a few rows are in the table still, and the events that were committed since are in
-// memory. On RabbitMQ: to Kafka the rows of a key go in one request, so that a cut-over is over
-// before it can be seen; there the relay is met when few rows are left.
 
 // slow is how long a message, and its confirm, are on their way during a cut-over: so it lasts, row
 // by row.
@@ -29,10 +29,10 @@ func (c *crash) beginCutOver() {
 	c.Kinds = []load.Kind{c.ToLater(0.5, 0)}
 	c.flow()
 	if c.Kafka != nil {
-		c.AwaitRetryRow(checker.Deferred, 300)
+		c.AwaitRows(checker.Deferred, 300)
 		return
 	}
-	c.AwaitRetryRow(checker.Deferred, 100)
+	c.AwaitRows(checker.Deferred, 100)
 	c.stop()
 	c.stop = c.Load(20)
 	c.Broker.Delay(slow)
@@ -43,7 +43,7 @@ func (c *crash) cutOver() {
 	c.T.Helper()
 	if c.Kafka != nil {
 		few := c.random.IntN(100)
-		c.Until(fmt.Sprintf("at most %d rows to be deferred", few), func() bool { return c.RetryRow(checker.Deferred) <= few })
+		c.Until(fmt.Sprintf("at most %d rows to be deferred", few), func() bool { return c.RowsIn(checker.Deferred) <= few })
 		return
 	}
 	c.Until("a key with rows in the table whose new events are kept in memory", func() bool {

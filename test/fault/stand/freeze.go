@@ -1,12 +1,12 @@
+// Stopping a leader at work in its retry table (SIGSTOP): a standby takes over, then the former
+// leader goes on.
+
 package stand
 
 import (
 	"slices"
 	"testing"
 )
-
-// This file stops a leader at work in its retry table (SIGSTOP), has a standby take over, and lets
-// the former leader go on.
 
 // frozen are the states in which a leader is stopped: those that concern the database alone.
 var frozen = states[1:5]

@@ -1,3 +1,5 @@
+// Kafka as the place of a stand.
+
 package stand
 
 import (

@@ -1,3 +1,6 @@
+// Killing a relay at three moments: before an event is sent, before it is confirmed, before it is
+// reported.
+
 package stand
 
 import (
@@ -82,12 +85,12 @@ func (s *Stand) cutBroker() {
 	s.T.Helper()
 	s.Broker.Cut()
 	s.Broker.Release(netproxy.Up)
-	s.Must(s.Broker.Fix())
+	s.Must(s.Broker.Restore())
 }
 
 func (s *Stand) cutPostgres() {
 	s.T.Helper()
 	s.Postgres.Cut()
 	s.Postgres.Release(netproxy.Up)
-	s.Must(s.Postgres.Fix())
+	s.Must(s.Postgres.Restore())
 }

@@ -1,3 +1,5 @@
+// Writing: the order service on the stand's database.
+
 package stand
 
 import (
@@ -8,8 +10,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
-
-// This file writes: the order service on the stand's database.
 
 // Write commits rows until n are written, rolled back ones counted, and returns when all is
 // committed. A few more may be.

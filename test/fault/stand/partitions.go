@@ -1,3 +1,5 @@
+// Which partition of a topic an event belongs in.
+
 package stand
 
 import (
@@ -8,8 +10,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
-
-// This file says which partition of a topic an event belongs in.
 
 // JavaPartition is where Kafka's own producer puts a key.
 func JavaPartition(key string, count int) int {

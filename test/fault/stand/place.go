@@ -1,3 +1,5 @@
+// Places: the brokers that a test runs on.
+
 package stand
 
 import (

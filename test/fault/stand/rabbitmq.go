@@ -1,3 +1,5 @@
+// RabbitMQ as the place of a stand.
+
 package stand
 
 import (

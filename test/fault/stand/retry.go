@@ -1,3 +1,5 @@
+// Reading and locking the retry table and the dead letters.
+
 package stand
 
 import (
@@ -11,15 +13,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
-// This file looks at the retry table's tables, and holds them.
-
-// Sided is how many rows of a state there are.
-func (s *Stand) RetryRow(state checker.RetryRowState) (n int) {
+// RowsIn is how many rows of a state there are.
+func (s *Stand) RowsIn(state checker.RetryRowState) (n int) {
 	s.T.Helper()
 	return len(s.RetryRowIDs(state))
 }
 
-// RetryRowIDs are the ids of the rows of a state, as devenv.ReadRetryTable has them.
+// RetryRowIDs are the ids of the rows of a state, as checker.ReadRetryTable has them.
 func (s *Stand) RetryRowIDs(state checker.RetryRowState) (ids []string) {
 	s.T.Helper()
 	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error {
@@ -47,16 +47,16 @@ func (s *Stand) RetryRowIDs(state checker.RetryRowState) (ids []string) {
 	return ids
 }
 
-// AwaitRetryRow waits until there are at least so many rows of a state.
-func (s *Stand) AwaitRetryRow(state checker.RetryRowState, n int) {
+// AwaitRows waits until there are at least so many rows of a state.
+func (s *Stand) AwaitRows(state checker.RetryRowState, n int) {
 	s.T.Helper()
-	s.Until(fmt.Sprintf("%d events to be %s", n, state), func() bool { return s.RetryRow(state) >= n })
+	s.Until(fmt.Sprintf("%d events to be %s", n, state), func() bool { return s.RowsIn(state) >= n })
 }
 
 // AwaitEmpty waits until nothing is deferred.
 func (s *Stand) AwaitEmpty() {
 	s.T.Helper()
-	s.Until("nothing to be deferred", func() bool { return s.RetryRow(checker.Deferred) == 0 })
+	s.Until("nothing to be deferred", func() bool { return s.RowsIn(checker.Deferred) == 0 })
 }
 
 // RetryTableRows is every row of the relay's tables as it is, with the transaction that wrote it,

@@ -1,3 +1,5 @@
+// Events that nothing takes: for a destination that is not there, and poison.
+
 package stand
 
 import (
@@ -7,8 +9,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
-
-// This file sends events where nothing takes them: to a destination that is not there, and poison.
 
 // Routed is a stand that routes, on a place whose destination "later" is not made yet; its consumer
 // reads it as soon as it is. The topic of the orders takes no more than some kB.
@@ -80,10 +80,10 @@ func (s *Stand) MakeLater() {
 // them, and what else was on it, and perhaps taken, would come twice.
 func (s *Stand) RefuseLater() {
 	s.T.Helper()
-	before := s.RetryRow(checker.Deferred)
+	before := s.RowsIn(checker.Deferred)
 	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination, routing_key)
 		VALUES (gen_random_uuid(), 'order', 'first', 'placed', '{"key": "first", "seq": 1}', $1, 'order.placed')`, s.Later())
-	s.AwaitRetryRow(checker.Deferred, before+1)
+	s.AwaitRows(checker.Deferred, before+1)
 }
 
 // ToLater are rows that go there, a share of those of the first keys (0: of all).

@@ -1,3 +1,6 @@
+// The stand's own session with its database. One serves all polls of a test: a new session costs
+// the server a process.
+
 package stand
 
 import (
@@ -7,9 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 )
-
-// This file is the stand's own session with its database. One serves all polls of a test: a new
-// session costs the server a process.
 
 type session struct {
 	mu   sync.Mutex

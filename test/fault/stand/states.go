@@ -1,10 +1,10 @@
+// States of a relay at work, with its statements stopped or on the way.
+
 package stand
 
 import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 )
-
-// This file has a relay at work come to a state, with its statements held at a stop or on the way.
 
 // state is one in which the relay's statement is met.
 type state struct {

@@ -1,4 +1,4 @@
-// JsonConverter: values as JSON, with their schema beside them when that is wanted.
+// JsonConverter: values as JSON, with their schema when that is wanted.
 
 package converter
 

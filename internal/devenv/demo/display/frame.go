@@ -7,8 +7,6 @@ import (
 	"time"
 )
 
-// This file draws what is known as lines of text. It knows neither terminal nor clock.
-
 // Phase is a part of the demo.
 type Phase int
 

@@ -1,3 +1,5 @@
+// The meter: rates, counts and latencies of the last seconds.
+
 package display
 
 import (
@@ -42,7 +44,7 @@ func NewMeter() *Meter {
 	}
 }
 
-// Commit is told the rows of a transaction whose COMMIT was sent at the time and has succeeded.
+// Commit takes the rows of a transaction whose COMMIT was sent at the time and has succeeded.
 func (m *Meter) Commit(rows []checker.Row, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,7 +55,7 @@ func (m *Meter) Commit(rows []checker.Row, at time.Time) {
 	}
 }
 
-// Arrive is told what the consumer has got. Only the first arrival of an event counts.
+// Arrive takes what the consumer has received. Only the first arrival of an event counts.
 func (m *Meter) Arrive(deliveries []checker.Delivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

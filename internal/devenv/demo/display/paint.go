@@ -1,3 +1,5 @@
+// Colours of the terminal.
+
 package display
 
 import (

@@ -1,3 +1,5 @@
+// Plain lines, for a pipe.
+
 package display
 
 import (

@@ -1,3 +1,5 @@
+// The screen: frames drawn in place on a terminal.
+
 package display
 
 import (

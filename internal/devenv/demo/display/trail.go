@@ -1,3 +1,5 @@
+// A trail of values, drawn as bars.
+
 package display
 
 import "strings"

@@ -1,3 +1,5 @@
+// Debezium in Kafka Connect.
+
 package debeziumserver
 
 import (

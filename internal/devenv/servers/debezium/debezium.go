@@ -1,3 +1,5 @@
+// Package debeziumserver runs the real Debezium: Debezium Server, and Kafka Connect with its
+// connector.
 package debeziumserver
 
 import (

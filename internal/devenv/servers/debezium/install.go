@@ -1,3 +1,5 @@
+// Where Debezium is installed.
+
 package debeziumserver
 
 import (
@@ -12,7 +14,7 @@ import (
 )
 
 // DebeziumVersion is the one that scripts/debezium.sh fetches; ConnectVersion is that of the Kafka
-// Connect beside it.
+// Connect next to it.
 const (
 	DebeziumVersion = "3.6.1.Final"
 	ConnectVersion  = "4.3.1"

@@ -1,3 +1,5 @@
+// The Java that runs Debezium.
+
 package debeziumserver
 
 import (

@@ -1,3 +1,5 @@
+// A Debezium that runs: its log, signals and its end.
+
 package debeziumserver
 
 import (

@@ -1,3 +1,5 @@
+// The settings of Debezium's connector and sinks.
+
 package debeziumserver
 
 import (

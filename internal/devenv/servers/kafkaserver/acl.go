@@ -1,3 +1,5 @@
+// Rights on topics and producer ids.
+
 package kafkaserver
 
 import (

@@ -1,3 +1,5 @@
+// Changes of topics.
+
 package kafkaserver
 
 import (
@@ -17,8 +19,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
-
-// This file changes topics.
 
 // adminTimeout is how long the controller may take for a change, in milliseconds.
 const adminTimeout = 10_000

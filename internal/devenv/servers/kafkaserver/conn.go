@@ -1,3 +1,6 @@
+// A question to one broker over a connection of its own. kafka-go's Client would answer from
+// metadata that is some seconds old, and keeps connections and goroutines that outlive a test.
+
 package kafkaserver
 
 import (
@@ -16,10 +19,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
-
-// This file asks a broker one question over a connection of its own. kafka-go's Client would answer
-// from metadata that is up to some seconds old, and keeps connections and goroutines that outlive a
-// test.
 
 // KafkaConn is a connection to one broker; one request at a time.
 type KafkaConn struct{ *protocol.Conn }

@@ -1,3 +1,5 @@
+// Reading the log of a partition from its leader.
+
 package kafkaserver
 
 import (

@@ -1,3 +1,5 @@
+// Where Kafka is installed.
+
 package kafkaserver
 
 import (

@@ -1,3 +1,4 @@
+// Package kafkaserver runs real Kafka brokers, one or several.
 package kafkaserver
 
 import (

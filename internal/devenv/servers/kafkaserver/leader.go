@@ -1,3 +1,5 @@
+// Leaders and replicas of a partition, and moving them.
+
 package kafkaserver
 
 import (

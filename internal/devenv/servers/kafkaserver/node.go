@@ -1,3 +1,5 @@
+// One node: its process, its listeners and its files.
+
 package kafkaserver
 
 import (
@@ -80,7 +82,7 @@ func (n *kafkaNode) addr(listener string) string {
 	return ""
 }
 
-// advertised is what clients are told.
+// advertised is the address that clients get.
 func (n *kafkaNode) advertised(listener string) string {
 	for i, p := range n.proxies {
 		if listener == proxiedListener(i) {

@@ -1,3 +1,5 @@
+// The server.properties of a node.
+
 package kafkaserver
 
 import (
@@ -8,8 +10,6 @@ import (
 	"slices"
 	"strings"
 )
-
-// This file writes the server.properties of a node.
 
 func (n *kafkaNode) writeProperties(opt Options, nodes []*kafkaNode) error {
 	if err := os.WriteFile(filepath.Join(n.dir, "server.properties"), []byte(n.properties(opt, nodes)), 0o600); err != nil {
@@ -139,7 +139,7 @@ func setSecure(set func(string, any), opt Options) {
 	}
 }
 
-// plainUsers are the users of PLAIN in JAAS's words.
+// plainUsers are the users of PLAIN in JAAS syntax.
 func plainUsers(users map[string]string) string {
 	var b strings.Builder
 	b.WriteString(plainLogin)

@@ -1,3 +1,5 @@
+// Quotas of producers.
+
 package kafkaserver
 
 import (

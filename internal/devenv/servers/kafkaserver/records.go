@@ -1,3 +1,5 @@
+// The records of a topic, read from the beginning to the end.
+
 package kafkaserver
 
 import (

@@ -1,3 +1,5 @@
+// The list of topics.
+
 package kafkaserver
 
 import (

@@ -1,3 +1,5 @@
+// Users and their passwords.
+
 package kafkaserver
 
 import (

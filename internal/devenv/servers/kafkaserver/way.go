@@ -1,3 +1,5 @@
+// Ways to the brokers: proxies, one for each broker.
+
 package kafkaserver
 
 import (
@@ -9,7 +11,7 @@ import (
 )
 
 // Way is a way to a cluster through proxies of its own: a listener of each node that is
-// advertised at a Proxy. A client that begins there is told of no other address, so it never leaves
+// advertised at a Proxy. A client that begins there gets no other address, so it never leaves
 // the way.
 type Way struct{ Proxies []*netproxy.Proxy }
 

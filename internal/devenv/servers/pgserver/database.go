@@ -1,3 +1,5 @@
+// Databases of a test's own, and statements in them.
+
 package pgserver
 
 import (

@@ -1,3 +1,5 @@
+// PgBouncer in front of a server.
+
 package pgserver
 
 import (

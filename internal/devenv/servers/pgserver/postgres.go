@@ -1,3 +1,4 @@
+// Package pgserver runs real PostgreSQL servers.
 package pgserver
 
 import (

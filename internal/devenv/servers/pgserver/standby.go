@@ -1,3 +1,5 @@
+// Physical standbys.
+
 package pgserver
 
 import (

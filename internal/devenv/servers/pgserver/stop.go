@@ -1,3 +1,5 @@
+// Stopping and killing a server, and its shared memory.
+
 package pgserver
 
 import (

@@ -1,3 +1,5 @@
+// TLS of a server.
+
 package pgserver
 
 import (

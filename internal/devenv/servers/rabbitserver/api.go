@@ -1,3 +1,6 @@
+// Virtual hosts by the HTTP API of the management plugin: on the shared broker, where rabbitmqctl
+// would cost a second each time, and on a broker that is not ours, where it does not reach.
+
 package rabbitserver
 
 import (
@@ -10,10 +13,6 @@ import (
 	"os"
 	"strings"
 )
-
-// This file makes virtual hosts by the HTTP API of the management plugin: on the shared broker,
-// where rabbitmqctl would cost a second each time, and on one that is not ours, where it does not
-// reach.
 
 // GivenAPI is where the plugin of a given broker answers: CDC_RELAY_TEST_RABBITMQ_API, or else port
 // 15672 of the same host.

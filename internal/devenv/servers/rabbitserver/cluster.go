@@ -1,3 +1,5 @@
+// A cluster of RabbitMQ nodes.
+
 package rabbitserver
 
 import (

@@ -1,3 +1,5 @@
+// What rabbitmqctl changes in a running broker.
+
 package rabbitserver
 
 import (

@@ -1,3 +1,4 @@
+// Package rabbitserver runs real RabbitMQ brokers.
 package rabbitserver
 
 import (
@@ -198,7 +199,7 @@ func (r *Rabbit) env() []string {
 		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq.conf"),
 		"RABBITMQ_ADVANCED_CONFIG_FILE=" + in("advanced.config"),
 		"RABBITMQ_ENABLED_PLUGINS_FILE=" + in("enabled_plugins"),
-		// the script then becomes the Erlang VM instead of waiting beside it
+		// the script then becomes the Erlang VM instead of waiting for it
 		"RABBITMQ_ALLOW_INPUT=1",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none +A 16",
 	}

@@ -16,7 +16,7 @@ type Part struct {
 
 func Literal(s string) Value { return Value{{Text: s}} }
 
-// Joined puts texts beside each other together, and leaves out empty ones.
+// Joined joins neighbouring texts, and leaves out empty ones.
 func (v Value) Joined() Value {
 	out := Value{}
 	for _, p := range v {

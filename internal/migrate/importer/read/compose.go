@@ -117,7 +117,7 @@ func shadows(v composedVariable) bool {
 var composeReference = regexp.MustCompile(`^\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]*)(?::?(?:-([^{}$]*)|\?[^{}$]*))?\})$`)
 
 // composeText is what the container gets: $$ is a dollar sign, and a value that is one reference
-// stays one, in Quarkus' words.
+// stays one, in Quarkus' syntax.
 func composeText(v any) (text, reference string, ok bool) {
 	switch v.(type) {
 	case nil, yaml.MapSlice, []any:

@@ -10,7 +10,7 @@ import (
 	"io"
 )
 
-// readJSON reads a connector of Connect: its configuration alone, or as config beside name, as the
+// readJSON reads a connector of Connect: its configuration alone, or as config next to name, as the
 // REST API takes and gives it.
 func readJSON(name string, content []byte) (File, error) {
 	if content[0] == '[' {

@@ -12,7 +12,7 @@ var notOfName = regexp.MustCompile(`[^A-Z0-9]`)
 
 // variablePrefixes begin the variables that are properties. Others begin with DEBEZIUM_ too: the
 // image has DEBEZIUM_VERSION, its start script reads DEBEZIUM_OPTS, and Kubernetes puts
-// DEBEZIUM_SERVICE_HOST, DEBEZIUM_PORT and more into each container beside a service of this name.
+// DEBEZIUM_SERVICE_HOST, DEBEZIUM_PORT and more into each container next to a service of this name.
 var variablePrefixes = []string{
 	"DEBEZIUM_SOURCE_", "DEBEZIUM_SINK_", "DEBEZIUM_FORMAT_", "DEBEZIUM_TRANSFORMS", "DEBEZIUM_PREDICATES", "DEBEZIUM_API_", "QUARKUS_",
 }

@@ -16,7 +16,7 @@ import (
 
 const SourceURL = "source.url"
 
-// parameters of the connection: those that libpq knows by the same name, in this order.
+// connectionParameters are those that libpq knows by the same name, in this order.
 var connectionParameters = []string{"sslmode", "sslcert", "sslkey", "sslrootcert", "sslpassword"}
 
 // address writes source.url: as a URL, or as key=value where a part is only known when the relay

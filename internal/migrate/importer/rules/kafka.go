@@ -100,8 +100,8 @@ var (
 	jaasEscape = regexp.MustCompile(`\\(.)`)
 )
 
-// parseJAAS reads the login of a JAAS string. References in it stay references: each stands for its
-// dead letter while the string is taken apart.
+// parseJAAS reads the login of a JAAS string. References in it stay references: each is one
+// character while the string is taken apart.
 func parseJAAS(v output.Value) (login, bool) {
 	var text strings.Builder
 	refs := map[rune]output.Part{}

@@ -34,7 +34,7 @@ func rabbitRules() []rule {
 			}
 			b.Warn(p, output.Honoured, "sink.rabbitmq.password", passwordWarning)
 		}),
-		when(mapped(urls, "amqps://. Debezium verifies no certificate unless it is told to; the relay always does: sink.rabbitmq.tls.ca", rabbit("connection.ssl.enabled")...), (*Builder).takeSSL),
+		when(mapped(urls, "amqps://. Debezium verifies no certificate by default; the relay always does: sink.rabbitmq.tls.ca", rabbit("connection.ssl.enabled")...), (*Builder).takeSSL),
 		superseded("the certificate and the name in it are always verified", rabbit("connection.ssl.validate.server.certificate", "connection.ssl.verify.hostname", "connection.ssl.algorithm")...),
 		when(rule{verdict: output.Cannot, target: "sink.rabbitmq.tls", why: "a store of Java's: PEM has to be made of it, with the line that the report has", Names: rabbit("connection.ssl.key.store", "connection.ssl.trust.store")}, func(b *Builder, p *settings.Property) {
 			store := map[bool]string{true: "truststore", false: "keystore"}[strings.HasSuffix(p.Name, "trust.store")]
@@ -96,7 +96,7 @@ func (b *Builder) rabbitmq() {
 }
 
 // broker gathers the address of the broker. The uri, which Java's client reads first, is overridden
-// by what is set beside it.
+// by what else is set.
 func (b *Builder) broker(whole bool) (address string, user, password *settings.Property, from []*settings.Property, ok bool) {
 	connection := func(name string) *settings.Property { return b.Get(rabbitPrefix + "connection." + name) }
 	user, password = connection("username"), connection("password")

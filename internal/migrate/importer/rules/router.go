@@ -1,5 +1,4 @@
-// The rules about transforms: the Outbox Event Router's own options, and what else is in the
-// ordering group.
+// The rules about transforms: the Outbox Event Router's own options, and the other transforms.
 
 package rules
 
@@ -63,7 +62,7 @@ func routerRules() []rule {
 
 func transformRules() []rule {
 	return []rule{
-		when(honoured("sink.compat", "the Outbox Event Router alone; any other transform in the ordering group: cannot, by name", "transforms"), func(b *Builder, p *settings.Property) {
+		when(honoured("sink.compat", "the Outbox Event Router alone; any other transform in the chain: cannot, by name", "transforms"), func(b *Builder, p *settings.Property) {
 			if b.Router == "" {
 				b.Cannot(p, "has no "+settings.EventRouter+": this connector sends change events, which is not what the relay is for")
 				return
@@ -83,7 +82,7 @@ func (b *Builder) takeTransform(p *settings.Property) {
 		class = firstOf(t.Value.Plain())
 	}
 	listed := false
-	for _, other := range b.Group {
+	for _, other := range b.Transforms {
 		listed = listed || other == alias
 	}
 	switch {
@@ -100,12 +99,12 @@ func (b *Builder) takeTransform(p *settings.Property) {
 	}
 }
 
-// transforms says what is missing in the ordering group.
+// transforms reports what is missing in the chain of transforms.
 func (b *Builder) transforms() {
 	if b.ByName["transforms"] == nil {
 		b.Absent(output.Cannot, "transforms", "", "without the Outbox Event Router this connector sends change events, which is not what the relay is for")
 	}
-	for _, alias := range b.Group {
+	for _, alias := range b.Transforms {
 		if alias != b.Router && b.ByName["transforms."+alias+".type"] == nil {
 			b.Absent(output.Cannot, "transforms."+alias+".type", "", "transforms lists it")
 		}

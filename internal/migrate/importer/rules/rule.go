@@ -66,7 +66,7 @@ func mapped(target, why string, names ...string) rule {
 	return rule{Names: names, verdict: output.Mapped, target: target, why: why}
 }
 
-// when is a rule that looks at the value.
+// when is a rule that depends on the value.
 func when(r rule, take func(b *Builder, p *settings.Property)) rule {
 	r.take = take
 	return r

@@ -165,7 +165,7 @@ func (b *Builder) heartbeat(table string) bool {
 	return regexp.MustCompile(`(?i)(^|[\s".])` + regexp.QuoteMeta(bare) + `($|[\s"(;])`).MatchString(query)
 }
 
-// takeColumns looks whether a list of patterns touches what the Event Router uses.
+// takeColumns checks whether a list of patterns touches what the Event Router uses.
 func (b *Builder) takeColumns(p *settings.Property) {
 	text, ok := p.Value.Plain()
 	names, err := b.columnNames()

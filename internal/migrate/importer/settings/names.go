@@ -4,8 +4,8 @@ package settings
 
 import "strings"
 
-// afterQuarkus gives names of the engine's own extension, which 3.7 knows beside the old ones,
-// their old name.
+// afterQuarkus gives names of the engine's own extension, which 3.7 knows in addition to the old
+// ones, their old name.
 func afterQuarkus(name string) string {
 	if rest, ok := strings.CutPrefix(name, "quarkus.debezium."); ok {
 		return "debezium.source." + rest

@@ -15,15 +15,15 @@ const EventRouter = "io.debezium.transforms.outbox.EventRouter"
 // Settings is one list of properties, by what name they came, and the verdicts that were given on
 // them.
 type Settings struct {
-	Profile   string
-	Props     []*Property
-	ByName    map[string]*Property
-	Router    string // the name of the Outbox Event Router among the transforms; "" for none
-	Group     []string
-	providers map[string]string // classes of Connect's configuration providers
-	Worker    bool              // the worker's file was given
-	Entries   []output.Entry
-	known     []string // names of properties that the rules have
+	Profile    string
+	Props      []*Property
+	ByName     map[string]*Property
+	Router     string // the name of the Outbox Event Router among the transforms; "" for none
+	Transforms []string
+	providers  map[string]string // classes of Connect's configuration providers
+	Worker     bool              // the worker's file was given
+	Entries    []output.Entry
+	known      []string // names of properties that the rules have
 }
 
 func New(known []string) *Settings {
@@ -116,8 +116,8 @@ func (set *Settings) aliases(all []setting) {
 	for _, one := range all {
 		text[strings.TrimPrefix(one.name, "debezium.")] = one.text
 	}
-	set.Group = SplitList(text["transforms"])
-	for _, alias := range set.Group {
+	set.Transforms = SplitList(text["transforms"])
+	for _, alias := range set.Transforms {
 		if set.Router == "" && strings.TrimSpace(text["transforms."+alias+".type"]) == EventRouter {
 			set.Router = alias
 		}

@@ -101,7 +101,7 @@ func (b *Batch) Add(r *Record) bool {
 
 // Seal returns the batch as rawproduce takes it, for a producer and the sequence of the first
 // record; all -1: of no idempotent producer. The bytes are the batch's own and good until its next
-// reset, add or seal. The batch holds at least one record. Sealed again, it has the same bytes but
+// reset, add or seal. The batch has at least one record. Sealed again, it has the same bytes but
 // for producer, epoch, sequence and checksum.
 func (b *Batch) Seal(producerID int64, epoch int16, sequence int32) []byte {
 	out, attributes := b.pack()

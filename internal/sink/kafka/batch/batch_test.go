@@ -33,7 +33,7 @@ func (r record) message() *Record {
 
 func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 
-// wantBatch wants a sealed batch to hold these records.
+// wantBatch wants a sealed batch with these records.
 func wantBatch(t rapid.TB, sealed []byte, codec compress.Compression, want []record) kafkatest.DecodedBatch {
 	t.Helper()
 	got := kafkatest.Decode(t, sealed)
@@ -52,7 +52,7 @@ func wantBatch(t rapid.TB, sealed []byte, codec compress.Compression, want []rec
 		}
 		kafkatest.WantHeaders(t, r.Headers, w.headers...)
 	}
-	// What kafka-go's decoder does not look at.
+	// What kafka-go's decoder does not check.
 	be := binary.BigEndian
 	if last, n := be.Uint32(sealed[lastOffsetAt:]), be.Uint32(sealed[countAt:]); int(last) != len(want)-1 || int(n) != len(want) {
 		t.Errorf("last offset delta %d and count %d of %d records", last, n, len(want))

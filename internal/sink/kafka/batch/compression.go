@@ -24,5 +24,5 @@ func ParseCompression(name string) (compress.Compression, error) {
 	case "zstd":
 		return compress.Zstd, nil
 	}
-	return 0, fmt.Errorf("compression %q is none of none, gzip, snappy, lz4 and zstd", name)
+	return 0, fmt.Errorf("compression %q is not one of none, gzip, snappy, lz4, zstd", name)
 }

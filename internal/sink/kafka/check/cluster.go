@@ -1,4 +1,5 @@
-// Package check asks the brokers what a start would need, and says how to fix what is missing.
+// Package check asks the brokers for everything that a start needs, and says how to fix what is
+// missing.
 package check
 
 import (
@@ -20,10 +21,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// Cluster examines the cluster as a start would need it: each address that is configured, with the
-// login; each broker at the address that it advertises; the right to a producer id; and the topic
-// with the right to write to it, or those that there are of a template. Nothing is published. It
-// returns when all is answered, or soon after ctx is done.
+// Cluster examines the cluster as a start needs it: each configured address, with the login; each
+// broker at the address that it advertises; the right to a producer id; and the topic with the
+// right to write to it, or the existing topics of a template. Nothing is published. It returns
+// after all answers, or soon after ctx is done.
 func Cluster(ctx context.Context, opts *client.Options, layout *record.Layout, topic sink.Template) []sink.Finding {
 	e := examination{opts: opts, layout: layout, topicName: topic}
 	defer e.close()
@@ -52,7 +53,7 @@ func (e *examination) close() {
 	}
 }
 
-// brokers looks at the addresses that are configured. One that answers is enough to work with.
+// brokers checks the configured addresses. One that answers is enough.
 func (e *examination) brokers(ctx context.Context) []sink.Finding {
 	var found []sink.Finding
 	for i, v := range e.visit(ctx, e.opts.Brokers) {
@@ -79,14 +80,14 @@ func (e *examination) brokers(ctx context.Context) []sink.Finding {
 	return found
 }
 
-// visited is what came of connecting to an address and asking who is in the cluster.
+// visited is the result of connecting to an address and asking for the cluster's brokers.
 type visited struct {
 	conn    *conn.Conn // nil when err is set
 	cluster *metadata.Response
 	err     error
 }
 
-// visit connects to all addresses at once: those that do not answer take no longer than one, and
+// visit connects to all addresses at once: several that do not answer take no longer than one, and
 // leave time for the rest. The caller closes the connections.
 func (e *examination) visit(ctx context.Context, addrs []string) []visited {
 	visits := make([]visited, len(addrs))
@@ -104,7 +105,7 @@ func (e *examination) visit(ctx context.Context, addrs []string) []visited {
 	return visits
 }
 
-// login warns of a password that can be read on the way. One that is refused is found at each
+// login warns of a password that is sent in plain text. One that is refused is found at each
 // address.
 func (e *examination) login() []sink.Finding {
 	opts := e.opts
@@ -121,7 +122,7 @@ func (e *examination) login() []sink.Finding {
 	}}
 }
 
-// advertised looks at the addresses that the brokers advertise: what is published goes there and
+// advertised checks the addresses that the brokers advertise: what is published goes there and
 // nowhere else. Each that is not reached is a finding of its own.
 func (e *examination) advertised(ctx context.Context) []sink.Finding {
 	const name = "advertised addresses"

@@ -1,4 +1,4 @@
-// What to do about what `check` has found, and about a connection that cannot be made.
+// The fixes of what `check` has found, and of a connection that cannot be made.
 
 package check
 
@@ -17,7 +17,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// fixDial is what to do about a connection that cannot be made.
+// fixDial returns the fix for a connection that cannot be made.
 func fixDial(err error) string {
 	var network *net.OpError
 	var file *fs.PathError
@@ -35,7 +35,7 @@ func fixDial(err error) string {
 	return "correct what this line names in sink.kafka, or give sink.kafka.brokers another port of the brokers"
 }
 
-// fixAdvertised is what to do about a broker that is not reached where it says it is.
+// fixAdvertised returns the fix for a broker that is not reached at its advertised address.
 func fixAdvertised(err error) string {
 	if fix := conn.FixRefusal(err); fix != "" {
 		return fix
@@ -43,13 +43,13 @@ func fixAdvertised(err error) string {
 	return "make that address reachable from here, or correct advertised.listeners of that broker"
 }
 
-// fixSilence is what to do about a broker that answered before and does not any more.
+// fixSilence returns the fix for a broker that stopped answering.
 func (e *examination) fixSilence() string {
-	return "look into the log of the broker at " + e.conn.Addr + " for why it hung up or did not answer"
+	return "check the log of the broker at " + e.conn.Addr + " for why it hung up or did not answer"
 }
 
 // at is how the commands of a fix reach the cluster. With TLS or a login they need a file that
-// docs/kafka.md tells of.
+// docs/kafka.md describes.
 func (e *examination) at() string {
 	if e.opts.TLS != nil || e.opts.SASL != nil {
 		return "--bootstrap-server " + e.conn.Addr + " --command-config admin.properties"
@@ -96,7 +96,7 @@ func (e *examination) describe(topic string) string {
 	return fmt.Sprintf("kafka-topics.sh %s --describe --topic %s", e.at(), topic)
 }
 
-// fixAway is what to do about replicas that are not in sync, of a topic by that name.
+// fixAway returns the fix for replicas of a topic that are not in sync.
 func (e *examination) fixAway(t *metadata.ResponseTopic, name string) string {
 	var away []string
 	for _, p := range t.Partitions {
@@ -106,7 +106,7 @@ func (e *examination) fixAway(t *metadata.ResponseTopic, name string) string {
 			}
 		}
 	}
-	if len(away) == 0 { // they run and lag, or the broker does not tell (before Kafka 1.0)
+	if len(away) == 0 { // they run and lag, or the broker does not report them (before Kafka 1.0)
 		return "bring its replicas in sync; which ones lag: " + e.describe(name)
 	}
 	return "bring back broker " + strings.Join(away, ", ")

@@ -29,7 +29,7 @@ const (
 	MaxTopics = 20 // of a template, that are examined
 )
 
-// topics examines the topic of all events, or those that there are of a template.
+// topics examines the topic of all events, or the existing topics of a template.
 func (e *examination) topics(ctx context.Context) []sink.Finding {
 	name, constant := e.topicName.Constant()
 	asked := []string{name}
@@ -49,7 +49,7 @@ func (e *examination) topics(ctx context.Context) []sink.Finding {
 }
 
 // fitting examines the topics that an event can name by the template, the first of them by name.
-// Which ones the events name is not known: one that can be written to is enough to work with.
+// Which ones the events name is unknown: one that can be written to is enough.
 func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic) []sink.Finding {
 	template := e.topicName.String()
 	fits := pattern(template)
@@ -94,7 +94,7 @@ func example(template string) string {
 	})
 }
 
-// examine looks at topics, one finding each.
+// examine checks topics, one finding each.
 func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTopic) []sink.Finding {
 	all := e.settings(ctx, topics)
 	var found []sink.Finding
@@ -152,8 +152,8 @@ func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Findin
 	return f
 }
 
-// writingDenied reads the operations that a user may do with a topic. Brokers that do not tell say
-// 0 or the least number.
+// writingDenied reads the operations that a user may do with a topic. Brokers that do not report
+// them answer 0 or the least number.
 func writingDenied(operations int32) bool {
 	return operations > 0 && operations&(1<<writeOperation) == 0
 }
@@ -211,11 +211,11 @@ func (e *examination) settings(ctx context.Context, topics []metadata.ResponseTo
 	return all
 }
 
-// number is the value of a setting; 0: it is not known.
+// number is the value of a setting; 0: unknown.
 func (s settings) number(name string) int {
 	for _, setting := range s.values {
 		if setting[0] == name {
-			n, _ := strconv.Atoi(setting[1]) //nolint:errcheck // then it is not known
+			n, _ := strconv.Atoi(setting[1]) //nolint:errcheck // then it is unknown
 			return n
 		}
 	}

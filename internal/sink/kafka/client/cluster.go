@@ -12,8 +12,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// cluster is what a client's connections share: how they are opened, what is known of topics and
-// leaders, and how many of them there are.
+// cluster is what a client's connections share: how they are opened, the metadata of topics and
+// leaders, and the number of connections.
 type cluster struct {
 	Options Options
 	Dial    func(ctx context.Context, addr string) (Connection, error)
@@ -26,7 +26,7 @@ type cluster struct {
 	Pending     atomic.Int64 // records in requests that are under way
 
 	stateMu sync.Mutex
-	down    map[int32]string // why a broker is away, by node; the control connection is none
+	down    map[int32]string // why a broker is down, by node; None is the control connection
 	logged  string
 }
 

@@ -26,11 +26,11 @@ const (
 	StaleAfter   = 10 * time.Second // of questions that do not end, another broker is asked
 	// for a broker to let the connection in, at first: it doubles with each round
 	controlDial = 3 * time.Second
-	// a topic with an error that nobody has asked for any more
+	// for a topic with an error that no lane asks for
 	forgetAfter = 30 * time.Second
 )
 
-// control keeps one connection to any broker. Its goroutine, run, asks what the lanes want to know.
+// control keeps one connection to any broker. Its goroutine, run, sends the requests of the lanes.
 // Lanes and the reader call the other methods.
 type control struct {
 	cluster *cluster
@@ -71,7 +71,7 @@ func (c *control) Want(topic string) {
 	c.topics[topic] = time.Time{}
 }
 
-// Ask has a topic asked for soon. The answer is in a snapshot newer than any that is known now.
+// Ask requests metadata of a topic soon. The answer is in a snapshot newer than the present one.
 func (c *control) Ask(topic string) {
 	c.mu.Lock()
 	if at, known := c.topics[topic]; !known || !at.IsZero() {
@@ -101,8 +101,8 @@ func (c *control) Withdraw(s *ProducerBatch) bool {
 	return i >= 0
 }
 
-// witness waits for an answer to a question that is asked after the call, and returns the session
-// that it came in. The question is about the topic.
+// witness waits for an answer to a request about the topic that is sent after the call, and returns
+// the session that it came in.
 func (c *control) witness(ctx context.Context, topic string) (session int64, err error) {
 	asked := c.questions.Load()
 	for {
@@ -154,7 +154,7 @@ func (c *control) run(ctx context.Context) error {
 	}
 }
 
-// work does what there is to do, and returns how long it may pause when nobody wakes it.
+// work sends what is due, and returns how long it may pause unless it is woken.
 func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	for ctx.Err() == nil {
 		s, topics, pause := c.next(time.Now())
@@ -247,7 +247,7 @@ func (c *control) again(s *ProducerBatch, topics []string) {
 	}
 }
 
-// refresh asks for metadata and publishes what is known then.
+// refresh asks for metadata and publishes the new snapshot.
 func (c *control) refresh(ctx context.Context, topics []string) error {
 	question := c.questions.Add(1)
 	res, err := over[*metadata.Response](ctx, c, &metadata.Request{TopicNames: topics})
@@ -267,7 +267,7 @@ func (c *control) refresh(ctx context.Context, topics []string) error {
 	s.note(None, "")
 	s.leadersChanged(is)
 	// A broker that lags behind the controllers, or is cut off from them and gives no ids, is not
-	// asked again as long as there are others.
+	// asked again while there are others.
 	if is.contradicted() || now.Sub(c.series) > StaleAfter {
 		c.series = now
 		c.hangUp()

@@ -14,8 +14,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// connect makes sure of a connection: to the broker that it has, else to any that is known, else to
-// those configured.
+// connect ensures a connection: the present one, else to any known broker, else to those
+// configured.
 func (c *control) connect(ctx context.Context) error {
 	if c.conn != nil && c.conn.Usable() {
 		return nil
@@ -50,8 +50,8 @@ func (c *control) dial(ctx context.Context, addr string, limit time.Duration) (C
 	return c.cluster.connect(ctx, addr)
 }
 
-// candidates are the addresses to try: the brokers that are known, in any order, then those
-// configured; the one that was just lost comes last.
+// candidates are the addresses to try: the known brokers, in any order, then those configured; the
+// one that was just lost comes last.
 func (c *control) candidates() []string {
 	var all []string
 	for _, addr := range c.cluster.Metadata.Load().Brokers {
@@ -105,8 +105,8 @@ func (c *control) backoff() time.Duration {
 	return d/2 + rand.N(d/2+1) //nolint:gosec // jitter is no secret
 }
 
-// refusedFor turns a login that was refused for LoginTimeout, while no connection was ever made,
-// into the end.
+// refusedFor returns the error that ends run when the login was refused for LoginTimeout and no
+// connection was ever made.
 func (c *control) refusedFor(err error) error {
 	if c.had {
 		return nil

@@ -28,7 +28,7 @@ func (c *cluster) note(node int32, why string) {
 	c.logState()
 }
 
-// leadersChanged forgets why brokers are away that lead nothing of ours any more.
+// leadersChanged forgets the trouble of brokers that no longer lead a partition of ours.
 func (c *cluster) leadersChanged(known *Metadata) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()

@@ -1,4 +1,4 @@
-// What is known of the cluster: brokers, topics, partitions and their leaders.
+// The metadata of the cluster: brokers, topics, partitions and their leaders.
 
 package client
 
@@ -11,10 +11,10 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// None stands for no node, no epoch, no partition or no producer id.
+// None means no node, no epoch, no partition or no producer id.
 const None = -1
 
-// Metadata is what the answers so far have said. It is immutable, but for the end of stale.
+// Metadata combines the answers so far. It is immutable, except that Stale is closed.
 type Metadata struct {
 	Version int64     // counts the answers
 	At      time.Time // of the newest
@@ -28,7 +28,7 @@ type Metadata struct {
 // and to which question, counted over all sessions.
 type witness struct{ session, question int64 }
 
-// Topic is what is known of one topic. It is immutable.
+// Topic is the metadata of one topic. It is immutable.
 type Topic struct {
 	Name       string
 	Code       int16    // why it cannot be published to; 0: it can
@@ -38,8 +38,9 @@ type Topic struct {
 	olderSince time.Time
 }
 
-// Leader is who leads a partition, and in which epoch: it rises by one with each election. node is
-// none while there is no leader; epoch is none when the broker does not tell it (before Kafka 2.3).
+// Leader is who leads a partition, and in which epoch: it rises by one with each election. Node is
+// None while there is no leader; Epoch is None when the broker does not report it (before Kafka
+// 2.3).
 type Leader struct{ Node, Epoch int32 }
 
 // believeOlder is how long answers must go on to contradict a newer one until they are believed. A
@@ -49,7 +50,7 @@ const believeOlder = 2 * time.Second
 
 func NewMetadata() *Metadata { return &Metadata{Stale: make(chan struct{})} }
 
-// Leader is who leads a partition; false when nobody is known to.
+// Leader returns the leader of a partition; false while none is known.
 func (k *Metadata) Leader(topic string, partition int32) (Leader, bool) {
 	t := k.Topics[topic]
 	if t == nil || int(partition) >= len(t.Partitions) {
@@ -65,7 +66,7 @@ func (k *Metadata) Leaderless(topic string, partition int32) bool {
 	return t != nil && int(partition) < len(t.Partitions) && t.Partitions[partition].Node == None
 }
 
-// leads reports whether a node leads a partition of the topics that are known.
+// leads reports whether a node leads a partition of a known topic.
 func (k *Metadata) leads(node int32) bool {
 	for _, t := range k.Topics {
 		for _, l := range t.Partitions {
@@ -77,8 +78,8 @@ func (k *Metadata) leads(node int32) bool {
 	return false
 }
 
-// contradicted reports whether the newest answer has shown an earlier state of a topic than is
-// known.
+// contradicted reports whether the newest answer shows an earlier state of a topic than an answer
+// before it.
 func (k *Metadata) contradicted() bool {
 	for _, t := range k.Topics {
 		if t.Version == k.Version && !t.olderSince.IsZero() {
@@ -88,8 +89,7 @@ func (k *Metadata) contradicted() bool {
 	return false
 }
 
-// Merge is what is known after an answer. Of the topics that it does not speak of keep says whether
-// they are remembered.
+// Merge adds an answer to the metadata. keep says which topics without an answer are remembered.
 func (k *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now time.Time) *Metadata {
 	next := &Metadata{
 		Version: k.Version + 1, At: now, Brokers: k.Brokers, Stale: make(chan struct{}),
@@ -114,13 +114,13 @@ func (k *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now tim
 	return next
 }
 
-// MaybeNew reports whether the topic is in an error that one has which was just created.
+// MaybeNew reports whether the topic has an error of topics that were just created.
 func (t *Topic) MaybeNew() bool {
 	code := kafkago.Error(t.Code)
 	return code == kafkago.UnknownTopicOrPartition || code == kafkago.LeaderNotAvailable
 }
 
-// Merge is what is known of a topic after an answer; t may be nil.
+// Merge adds an answer to the metadata of a topic; t may be nil.
 func (t *Topic) Merge(said *Topic, now time.Time) *Topic {
 	if t == nil {
 		return said

@@ -21,8 +21,8 @@ type Options struct {
 	// was ever made.
 	LoginTimeout time.Duration
 	Log          *zap.Logger
-	// OnConnected is called when a connection to a node stands; again says that there had been one
-	// to it before. It may be nil.
+	// OnConnected is called when a connection to a node is open; again says that there was one
+	// before. It may be nil.
 	OnConnected func(node string, again bool)
 	// OnMetadata is called after every answer to a question for metadata. It may be nil.
 	OnMetadata func()

@@ -23,9 +23,9 @@ type ProducerBatch struct {
 
 	// Slow says that the broker has waited in vain for the partition's replicas, and since then has
 	// not stored a batch. It outlives calls: a partition that is offered again after it was paused
-	// is not healthy for that. Only an answer to its own batch sets it. Without an answer nobody
-	// knows which partition of a request took so long, and a new leader that was not asked yet is
-	// no reason to wait for those that are slow.
+	// is not healthy because of that. Only an answer to its own batch sets it. Without an answer
+	// nobody knows which partition of a request took so long, and a new leader that was not asked
+	// yet is no reason to wait for those that are slow.
 	Slow bool
 
 	Reader  bytes.Reader // of bytes, for the request
@@ -33,11 +33,11 @@ type ProducerBatch struct {
 	Deliver func() // gives the batch back to its owner, with its answer
 }
 
-// Answer is what became of what was submitted.
+// Answer is the result of a submitted batch.
 type Answer struct {
 	Kind     AnswerKind
 	Code     int16   // answered, identity: the broker's error code
-	Message  string  // answered: its words, or ""
+	Message  string  // answered: its text, or ""
 	Culprits []int32 // answered: the records that it names, by their place in the batch
 	Why      error   // unsent, lost
 	Cut      bool    // lost: the broker ended the connection, and had seen nothing else on it
@@ -52,8 +52,8 @@ const (
 	Unsent   AnswerKind = iota // certainly not written
 	Lost                       // written, perhaps, and not answered
 	Answered                   // by the broker, for the batch
-	Identity                   // by any broker: a producer id, or why there is none
-	Outdated                   // not written: the producer id may be somebody else's by now
+	Identity                   // by any broker: a producer id, or an error
+	Outdated                   // not written: the producer id may now belong to another producer
 )
 
 // Duplicate reports whether the broker has called the batch a duplicate.

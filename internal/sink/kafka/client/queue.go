@@ -1,4 +1,4 @@
-// What waits to be sent to one broker, and which of its workers is told.
+// What waits to be sent to one broker, and which of its workers is woken.
 
 package client
 
@@ -30,7 +30,7 @@ type queue struct {
 	Node int32
 	// missed says that the broker counts as down over a request that it has not answered and that
 	// was given up. An answer to another one ends that; so does the next attempt to connect, which
-	// says by itself how things are.
+	// reports its own result.
 	missed atomic.Bool
 
 	mu       sync.Mutex
@@ -41,7 +41,7 @@ type queue struct {
 	woken    [workers]chan struct{} // cap 1: the worker was idle, and there is work
 }
 
-// Push queues a batch. The workers are told by signal.
+// Push queues a batch. Signal wakes a worker for it.
 func (q *queue) Push(s *ProducerBatch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

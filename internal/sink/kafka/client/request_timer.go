@@ -1,4 +1,4 @@
-// The request that is under way, and the timer that watches over it.
+// The request in flight, and the timer that watches over it.
 
 package client
 
@@ -17,7 +17,7 @@ type requestTimer struct {
 	moved  bool   // stop was called
 	silent bool   // the broker was called down over it
 	timer  *time.Timer
-	due    time.Time // when the request is to be looked after
+	due    time.Time // when the request is overdue
 	// when the timer does, zero: it does not. Not after due; before it, it is set again then and
 	// not for each request
 	rings time.Time
@@ -50,9 +50,9 @@ func (f *requestTimer) end() (took time.Duration, moved, silent bool) {
 	return time.Since(f.since), f.moved, f.silent
 }
 
-// checkRequest looks after a request that takes long. When others lead meanwhile what the broker
-// led it is given up, and its parts go to the new leaders as they are. It looks again after an
-// eighth of the time that the request has taken, as a part in trouble does.
+// checkRequest checks a request that takes long. When other brokers now lead its partitions it is
+// given up, and its parts go to the new leaders unchanged. It checks again after an eighth of the
+// time that the request has taken, as a part in trouble does.
 func (w *worker) checkRequest() {
 	f, c := &w.timer, w.cluster
 	f.mu.Lock()

@@ -22,7 +22,7 @@ import (
 // Connection is a connection to a broker: a *conn, or what tests put in its place.
 type Connection interface {
 	// RoundTrip sends a request and waits for its answer. With an error the connection is closed,
-	// and whether the broker had the request is not known.
+	// and it is unknown whether the broker had the request.
 	RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error)
 	Usable() bool
 	// Watch notices the end of the connection while it is idle; see Conn.Watch.
@@ -55,7 +55,7 @@ var (
 	ErrOutdated = errors.New("the connections have ended before the producer id was used")
 )
 
-// worker sends what its broker's queue holds. It belongs to its goroutine, but for flight.
+// worker sends what is in its broker's queue. It belongs to its goroutine, except for timer.
 type worker struct {
 	cluster *cluster
 	control *control
@@ -119,8 +119,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// idle waits for work; false when ctx is done. It notices when the connection ends meanwhile: what
-// is sent on one that has ended is in doubt, and R4 does not hold for it.
+// idle waits for work; false when ctx is done. It notices when the connection ends: what is sent on
+// one that has ended is in doubt, and R4 is not kept for it.
 func (w *worker) idle(ctx context.Context) bool {
 	for {
 		unwatch := func() {}
@@ -186,8 +186,8 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
 }
 
-// dropOutdated leaves in parts what may go out on conn, and gives the others back, to come again
-// under new producer ids. It keeps R4 of producer.
+// dropOutdated keeps in parts what may be sent on conn, and returns the others, to come again under
+// new producer ids. It keeps R4 of producer.
 //
 // Why that is sound: for storage to be taken back all nodes are stopped at one moment, T, and a
 // connection ends with the process that answers on it. After conn was made the control connection
@@ -251,7 +251,7 @@ func (w *worker) fill() (records, size int) {
 	return records, size
 }
 
-// answer delivers the parts with what the broker says of each.
+// answer delivers the parts with the broker's answer to each.
 func (w *worker) answer(res *produce.Response) {
 	for _, s := range w.parts {
 		s.Answer = Answer{Kind: Lost, Why: errMissing}
@@ -323,7 +323,7 @@ func (w *worker) connect(ctx context.Context) error {
 		}
 		if moved && err != nil {
 			if silent {
-				w.cluster.note(w.queue.Node, "") // nobody waits for this broker any more
+				w.cluster.note(w.queue.Node, "") // this broker leads nothing that waits
 			}
 			return errMoved
 		}

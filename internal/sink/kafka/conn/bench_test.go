@@ -36,7 +36,7 @@ func rewind(req *rawproduce.Request) {
 	}
 }
 
-// BenchmarkWriteRequest is what kafka-go's encoding of a produce request costs, beside a bare copy
+// BenchmarkWriteRequest is what kafka-go's encoding of a produce request costs, next to a bare copy
 // of as many bytes.
 func BenchmarkWriteRequest(b *testing.B) {
 	for _, size := range []int{16 << 10, 128 << 10, 1 << 20, 4 << 20} {

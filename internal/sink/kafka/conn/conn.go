@@ -44,7 +44,7 @@ type Conn struct {
 	closed   atomic.Bool
 }
 
-// Usable reports whether a request may be sent: the connection stands as far as is known, has not
+// Usable reports whether a request may be sent: the connection is up as far as is known, has not
 // idled for long, and the login is good for a while.
 func (c *Conn) Usable() bool {
 	now := time.Now()
@@ -126,7 +126,8 @@ func (c *Conn) Close() {
 	}
 }
 
-// forgetEpochs has metadata that has no epochs of leaders (before v7) say so: kafka-go leaves 0.
+// forgetEpochs marks leaders' epochs as missing in metadata without them (before v7): kafka-go
+// leaves 0.
 func forgetEpochs(res *metadata.Response) {
 	for _, topic := range res.Topics {
 		for i := range topic.Partitions {

@@ -245,7 +245,7 @@ func TestVersions(t *testing.T) {
 		f.greet(c)
 		untilClosed(c)
 	})
-	// InitProducerId from v2 on is flexible, and kafka-go's decoder trusts what stands in the tags.
+	// InitProducerId from v2 on is flexible, and kafka-go's decoder trusts the tags.
 	if c := f.dial(); c.Versions[protocol.Produce] != 5 || c.Versions[protocol.Metadata] != 8 || c.Versions[protocol.InitProducerId] != 1 {
 		t.Errorf("got %v", c.Versions)
 	}

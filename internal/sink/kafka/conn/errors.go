@@ -47,7 +47,7 @@ func Explain(err error) string {
 }
 
 // ephemeral is what differs at every connect in an error's text: the local end of a socket, and the
-// clock beside a certificate that has expired.
+// time in the error of an expired certificate.
 var ephemeral = regexp.MustCompile(`[^ ]+:\d+->|current time \S+ is `)
 
 // OneLine is err in a line that is the same whenever the cause is.
@@ -55,7 +55,7 @@ func OneLine(err error) string {
 	return strings.ReplaceAll(ephemeral.ReplaceAllString(err.Error(), ""), "\n", "; ")
 }
 
-// ErrorText are a broker's own, or what its error code stands for.
+// ErrorText is a broker's own text, or that of its error code.
 func ErrorText(code int16, message string) string {
 	if message != "" {
 		return fmt.Sprintf("%s (%d)", message, code)

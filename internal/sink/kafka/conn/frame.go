@@ -1,4 +1,4 @@
-// The bytes of a request, and what is looked at before its answer is decoded.
+// The bytes of a request, and the checks before its answer is decoded.
 
 package conn
 
@@ -13,8 +13,8 @@ import (
 )
 
 // gather makes one system call of a request, where kafka-go makes one of each 64 KiB: that saves a
-// third of the time that both ends spend on 1 MiB. The request's size, which stands in front, says
-// when it is complete; until then WriteRequest holds its pages.
+// third of the time that both ends spend on 1 MiB. The request's size, which comes first, says when
+// it is complete; until then WriteRequest keeps its pages.
 type gather struct {
 	to    net.Conn
 	pages net.Buffers
@@ -41,7 +41,7 @@ var (
 	ErrWantsLogin = errors.New("the broker closed the connection at the first request, as one does that wants a login")
 )
 
-// checkFrame waits for the size and the correlation id of the answer. They are looked at before
+// checkFrame waits for the size and the correlation id of the answer. They are checked before
 // anything is decoded: what is not Kafka's would be taken for lengths of gigabytes.
 func (c *Conn) checkFrame(key protocol.ApiKey) error {
 	head, err := c.reader.Peek(8)
@@ -66,8 +66,8 @@ func (c *Conn) checkFrame(key protocol.ApiKey) error {
 	return nil
 }
 
-// readProduced reads an answer to a produce request, whose frame was looked at. It is good until
-// the next request.
+// readProduced reads an answer to a produce request, whose frame was checked. It is valid until the
+// next request.
 func (c *Conn) readProduced(version int16) (protocol.Message, error) {
 	var head [8]byte
 	if _, err := io.ReadFull(c.reader, head[:]); err != nil {

@@ -8,16 +8,16 @@ import (
 )
 
 // Watch waits, while no request is under way, for the broker to end the connection, or for bytes
-// that nobody has asked for: then it closes it and tells ended, which has room for one. unwatch
+// that nobody has asked for: then it closes it and signals ended, which has room for one. unwatch
 // ends the wait and must come before the next request.
 func (c *Conn) Watch(ended chan<- struct{}) (unwatch func()) {
 	var unwatched atomic.Bool
 	done := make(chan struct{})
-	failed := c.net.SetReadDeadline(time.Time{}) // that of the last request still stands
+	failed := c.net.SetReadDeadline(time.Time{}) // the last request's deadline is still set
 	go func() {
 		defer close(done)
 		if failed == nil {
-			_, _ = c.reader.Peek(1) //nolint:errcheck // a deadline is unwatch's; whatever else it is, the connection is of no use
+			_, _ = c.reader.Peek(1) //nolint:errcheck // a deadline is unwatch's; after anything else the connection is useless
 		}
 		if !unwatched.Load() {
 			c.Close()
@@ -33,7 +33,7 @@ func (c *Conn) Watch(ended chan<- struct{}) (unwatch func()) {
 	}
 }
 
-// Notify leaves word in a channel with room for one.
+// Notify signals a channel with room for one.
 func Notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -24,8 +24,8 @@ type SASL struct {
 	Username, Password string
 }
 
-// ErrLogin is a broker's refusal of the login. A certificate that is refused is none: it is an
-// error of TLS.
+// ErrLogin is a broker's refusal of the login. A refused certificate is not one: it is an error of
+// TLS.
 var ErrLogin = errors.New("login refused")
 
 // mechanism is the client's side of the login. Its errors do not quote user or password, as those
@@ -43,7 +43,7 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	case "scram-sha-512":
 		algorithm = scram.SHA512
 	default:
-		return nil, fmt.Errorf("mechanism %q is none of plain, scram-sha-256 and scram-sha-512", s.Mechanism)
+		return nil, fmt.Errorf("mechanism %q is not one of plain, scram-sha-256, scram-sha-512", s.Mechanism)
 	}
 	m, err := scram.Mechanism(algorithm, s.Username, s.Password)
 	if err != nil {

@@ -123,7 +123,7 @@ func TestOddCredentials(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
+func TestErrorText(t *testing.T) {
 	if got := ErrorText(58, "no"); got != "no (58)" {
 		t.Errorf("got %q", got)
 	}

@@ -95,7 +95,7 @@ func WantHeaders(t TB, got []protocol.Header, want ...protocol.Header) {
 	}
 }
 
-// HugeBytes is size bytes that take no memory until they are looked at.
+// HugeBytes is size bytes that take no memory until they are read.
 func HugeBytes(t testing.TB, size int) []byte {
 	t.Helper()
 	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)

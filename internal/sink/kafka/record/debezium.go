@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// profiled reports whether a profile makes the event's record. It does not make the copies of dead
-// letters: those are the relay's own messages, and go to a topic that has no other.
+// profiled reports whether a profile makes the event's record. It does not make a dead letter's
+// copy: that has the relay's own form, and a topic of its own.
 func (l *Layout) profiled(ev *event.Event) bool { return l.router != nil && !ev.Copy }
 
 // routed is the topic that a profile makes.
@@ -44,7 +44,7 @@ func (m *Encoder) render(ev *event.Event) *sink.Fault {
 // and for ever: Debezium's task would end over it.
 func unrendered(err error) *sink.Fault {
 	if errors.Is(err, debezium.ErrNoRoute) {
-		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: err.Error()}
+		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: err.Error()}
 	}
 	return invalid(err.Error())
 }

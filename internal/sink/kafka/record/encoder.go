@@ -12,13 +12,12 @@ import (
 )
 
 // MaxRecord bounds key, value and headers of one record, in bytes. A broker closes the connection
-// over a request of more than socket.request.max.bytes (100 MiB unless it is raised) without a
-// word, which could not be told from a lost connection: such a record would be sent for ever.
+// over a request of more than socket.request.max.bytes (100 MiB unless it is raised) without an
+// answer, as if the connection was lost: such a record would be sent for ever.
 const MaxRecord = 100<<20 - 64<<10
 
-// Encoder is one lane's scratch space: build fills it from an event, and it is good until the next
-// build. Key and value alias the event's bytes; the headers are encoded as they stand in the
-// record.
+// Encoder is one lane's scratch space: Build fills it from an event, and it is valid until the next
+// Build. Key and value alias the event's bytes; the headers are encoded as in the record.
 type Encoder struct {
 	batch.Record
 	layout  *Layout
@@ -28,7 +27,7 @@ type Encoder struct {
 
 func NewEncoder(l *Layout) *Encoder { return &Encoder{layout: l} }
 
-// Build makes the record, or says why the event can never become one.
+// Build makes the record, or returns why the event can never become one.
 func (m *Encoder) Build(ev *event.Event) *sink.Fault {
 	if ev.Fault != nil {
 		return undecodable(ev)
@@ -61,19 +60,19 @@ func (m *Encoder) Build(ev *event.Event) *sink.Fault {
 	return m.fits()
 }
 
-// fits says what is wrong with the record's size.
+// fits returns the fault of a record that is too large.
 func (m *Encoder) fits() *sink.Fault {
 	if size := len(m.Key) + len(m.Value) + len(m.Headers); size > MaxRecord {
 		return &sink.Fault{
 			Class: sink.Permanent, Reason: sink.TooLarge,
-			Words: fmt.Sprintf("a record of %d bytes, a broker's requests carry %d", size, MaxRecord),
+			Text: fmt.Sprintf("a record of %d bytes, a broker's requests carry %d", size, MaxRecord),
 		}
 	}
 	return nil
 }
 
-// Forget lets go of the last event's bytes, which are the caller's again, and of what an unusually
-// large one has left.
+// Forget drops the references to the last event's bytes, which belong to the caller again, and the
+// buffers of an unusually large one.
 func (m *Encoder) Forget() {
 	m.Key, m.Value = nil, nil
 	m.profile.Forget()

@@ -133,7 +133,7 @@ func TestNoRecord(t *testing.T) {
 		ev := kafkatest.Event(1, "k")
 		c.change(ev)
 		fault := m.Build(ev)
-		if fault == nil || fault.Class != sink.Permanent || fault.Reason != c.reason || fault.Words == "" || strings.Contains(fault.Words, "secret") {
+		if fault == nil || fault.Class != sink.Permanent || fault.Reason != c.reason || fault.Text == "" || strings.Contains(fault.Text, "secret") {
 			t.Errorf("%s: got %v", name, fault)
 		}
 		if fault := m.Build(kafkatest.Event(2, "k")); fault != nil {

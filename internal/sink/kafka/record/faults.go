@@ -15,7 +15,7 @@ const MaxTopic = 249
 
 // What is wrong with a topic. They are shared by all events concerned.
 var (
-	topicNull = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: "topic has a NULL in its template"}
+	topicNull = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: "topic has a NULL in its template"}
 	topicNone = invalid("topic name is empty")
 	topicLong = invalid("topic name is longer than the 249 characters that Kafka allows")
 	topicDots = invalid("topic name is '.' or '..', which Kafka does not allow")
@@ -23,7 +23,7 @@ var (
 	topicChar = invalid("topic name has a character other than letters, digits, '.', '_' and '-'")
 )
 
-// CheckTopic says what is wrong with a topic's name, as
+// CheckTopic returns the fault of a topic's name, as
 // org.apache.kafka.common.internals.Topic.validate does.
 func CheckTopic(name []byte) *sink.Fault {
 	switch {
@@ -44,11 +44,11 @@ func CheckTopic(name []byte) *sink.Fault {
 }
 
 func undecodable(ev *event.Event) *sink.Fault {
-	return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: ev.Fault.Error()}
+	return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: ev.Fault.Error()}
 }
 
-func invalid(words string) *sink.Fault {
-	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: words}
+func invalid(detail string) *sink.Fault {
+	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: detail}
 }
 
 // text is b as a string without a copy: not to be kept.
@@ -56,5 +56,5 @@ func text(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// TopicName names a topic in the words of a fault.
+// TopicName names a topic as a fault does.
 func TopicName(topic string) string { return fmt.Sprintf("topic %q", topic) }

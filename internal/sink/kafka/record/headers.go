@@ -29,7 +29,7 @@ var reserved = []string{HeaderID, HeaderType, headerAggregate, headerPosition, h
 func Reserved(name string) bool { return slices.Contains(reserved, name) }
 
 // headersColumn writes the headers of a JSON object. Kafka's are bytes: a string is its text, null
-// is a null value, and a number, true, false, an array or an object is its JSON text as it stands.
+// is a null value, and a number, true, false, an array or an object is its JSON text unchanged.
 // Keys that are the relay's own are dropped and counted; a configured header that has a value goes
 // before a key of its name. A key that is there twice (type json keeps it) is written twice, and a
 // consumer that asks for the last one has what JSON means. A JSON null is no headers.

@@ -123,9 +123,8 @@ func (l *Layout) Route(ev *event.Event) event.Route {
 	return event.Route{Name: name}
 }
 
-// Shown is a topic as logs, status and spans may show it: one that is made from an ordering key
-// stands there as its template. So does the mirror's then: a stream does not know whose records it
-// carries.
+// Shown is a topic as logs, status and spans may show it: one that is made from an ordering key is
+// shown as its template. So is the mirror's then: a stream does not know whose records it carries.
 func (l *Layout) Shown(topic string) string {
 	if l.Personal {
 		return l.topicName.String()

@@ -32,8 +32,8 @@ func (l *Layout) Partition(ev *event.Event, count int32) int32 {
 	return batch.Partition(rec.Key, count)
 }
 
-// Beyond reports whether the row names a partition that is not among count. Where no row can,
-// nothing is looked at.
+// Beyond reports whether the row names a partition that is not among count. It is false without a
+// check where no row can name one.
 func (l *Layout) Beyond(ev *event.Event, count int) bool {
 	return l.Names && l.profiled(ev) && int(l.Partition(ev, int32(count))) >= count
 }
@@ -49,7 +49,7 @@ func PartitionOf(ev *event.Event, count int32) int32 {
 	return int32(ev.Hash % uint64(count))
 }
 
-// records are for looks at where an event goes, which several goroutines take.
+// records are scratch space to compute where an event goes, for several goroutines.
 var records = sync.Pool{New: func() any { return new(debezium.Record) }}
 
 // NoPartition is the fault of an event that names a partition which its topic does not have. It

@@ -19,9 +19,9 @@ type Channel struct {
 	Session *Session
 	AMQP    *amqp.Channel
 	Opened  time.Time
-	// Returns holds the most a call can have returned: amqp091 drops a return that finds it full
-	// for 5 s. The broker sends a message's return before its confirm, and amqp091's reader hands
-	// both on in order, so once a confirm is seen the return is in here.
+	// Returns has room for the most a call can have returned: amqp091 drops a return that finds it
+	// full for 5 s. The broker sends a message's return before its confirm, and amqp091's reader
+	// hands both on in order, so once a confirm is seen the return is in here.
 	Returns chan amqp.Return
 	closes  chan *amqp.Error
 }
@@ -46,8 +46,7 @@ func (s *Session) OpenChannel(ctx context.Context) (*Channel, error) {
 	return c, nil
 }
 
-// Abandon closes the channel in the background: whatever is still answered on it concerns nobody
-// any more.
+// Abandon closes the channel in the background: later answers on it are ignored.
 func (c *Channel) Abandon() {
 	c.Session.Spawn(c.Close)
 }

@@ -1,3 +1,5 @@
+// The decision when the broker has taken too long to confirm.
+
 package conn
 
 import (
@@ -5,7 +7,7 @@ import (
 	"time"
 )
 
-// End is how a round's waiting came to its end.
+// End is how the wait for a round's answers ended.
 type End uint8
 
 const (
@@ -31,28 +33,27 @@ func (s *Session) Confirmed(now time.Time, r Round) {
 	}
 }
 
-// ConfirmClock decides, for one round, when the broker has taken too long. It stands still while
-// the broker blocks, and counts from the last confirm.
+// ConfirmClock decides, for one round, when the broker has taken too long. It stops while the
+// broker blocks, and counts from the last confirm.
 //
-// A message is late only when the broker is known to have read it: something that was written after
-// it is confirmed. Otherwise it may be on its way still, behind what the other lanes have written
-// over a slow line, and as long as any of that is confirmed, or written to the socket, there is
-// nothing to decide. When nothing is, the broker is asked something that needs no queue: with the
-// answer it has read all that was written before. (All lanes may wait for queues that are stuck,
-// with nothing else on the connection.) Without an answer the connection is dead.
+// A message is late only once the broker has certainly read it: something that was written after it
+// is confirmed. Otherwise it may still be on its way, behind what the other lanes have written over
+// a slow line. While any of that is confirmed, or written to the socket, there is nothing to
+// decide. When nothing is, the broker is asked something that needs no queue: with the answer it
+// has read all that was written before. (All lanes may wait for queues that are stuck, with nothing
+// else on the connection.) Without an answer the connection is dead.
 type ConfirmClock struct {
 	Sess     *Session
 	Round    Round
 	Timeout  time.Duration
 	Progress time.Time // of the last write, then of the last answer seen in this round
 	answers  int
-	readAt   time.Time // since when the broker is known to have read the round; zero: it is not
-	Ask      func()    // asks the broker, which is heard then if it answers; it does not wait
+	readAt   time.Time // when the broker had certainly read the round; zero: not yet
+	Ask      func()    // asks the broker without waiting; an answer is recorded
 }
 
-// Ask asks the broker for a channel, and waits for it or for the connection's end. No queue has a
-// say in that; on a channel that is there already the answer would wait for what a queue is asked
-// there.
+// Ask asks the broker for a channel, and waits for it or for the connection's end. This does not
+// depend on any queue. On an existing channel the answer would wait for requests to queues there.
 func (s *Session) Ask() {
 	rounds := s.Writes.Load()
 	ch, err := s.amqp.Channel()
@@ -68,8 +69,8 @@ func (s *Session) heard(now time.Time, rounds uint64) {
 	s.Confirmed(now, Round{Began: rounds})
 }
 
-// Tick looks at the clock with so many answers in, the last message's among them or not. answered
-// means: go on waiting.
+// Tick checks the clock after so many answers; last says whether the last message is among them.
+// Answered means: go on waiting.
 func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
 	if answers > c.answers {
 		c.answers, c.Progress = answers, now

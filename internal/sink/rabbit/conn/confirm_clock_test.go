@@ -51,7 +51,7 @@ func TestConfirmClock(t *testing.T) {
 			t.Errorf("it is asked %d times, want 3", asked)
 		}
 	})
-	t.Run("the broker answers once, and stands still then: dead", func(t *testing.T) {
+	t.Run("the broker answers once, and then no more: dead", func(t *testing.T) {
 		s, c := fresh(t)
 		tick(t, &c, 5, 0, false, Answered)
 		s.heard(at(6), 7)
@@ -96,7 +96,7 @@ func TestConfirmClock(t *testing.T) {
 			tick(t, &c, 9*i, i, true, Answered)
 		}
 	})
-	t.Run("blocked: it stands still, and starts again", func(t *testing.T) {
+	t.Run("blocked: it stops, and starts again", func(t *testing.T) {
 		s, c := fresh(t)
 		s.setBlocked(true)
 		tick(t, &c, 3600, 0, true, Answered)

@@ -31,12 +31,12 @@ type Dialer struct {
 	Name string
 	// Patience is how long a broker may take to answer or to read.
 	Patience time.Duration
-	// Admit refuses a connection that stands, by an error.
+	// Admit refuses an open connection by an error.
 	Admit func(*Session) error
 }
 
-// Dial returns a session with the first address that takes one, and what the addresses before it
-// said; or all their errors. onBlocked, which may be nil, is called when its broker blocks or
+// Dial returns a session with the first address that accepts one, and the errors of the addresses
+// before it; or all errors. onBlocked, which may be nil, is called when its broker blocks or
 // unblocks.
 func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (opened *Session, failures []error, err error) {
 	first := rand.IntN(len(d.URLs))
@@ -55,14 +55,14 @@ func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (opened *Sessio
 	return nil, nil, errors.Join(failures...)
 }
 
-// ErrSilent is of an address where something takes connections and does not speak AMQP.
+// ErrSilent is the error of an address that accepts connections and does not speak AMQP.
 var ErrSilent = fmt.Errorf("no answer within %s", HandshakeTimeout)
 
 // DialOne opens a connection to one address; watch is not started yet.
 func (d *Dialer) DialOne(ctx context.Context, url string) (*Session, error) {
 	uri, err := amqp.ParseURI(url)
 	if err != nil {
-		return nil, errors.New("parse broker URL") // its own words may quote the password
+		return nil, errors.New("parse broker URL") // its own text may quote the password
 	}
 	addr := net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port))
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
@@ -89,7 +89,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string) (*Session, error) {
 		if secure, is := conn.(*sink.TLSConn); is {
 			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only its text
 		}
-		// amqp091 tells only of the connection that was closed over it
+		// amqp091 reports only the connection that was closed over it
 		if ctx.Err() == context.DeadlineExceeded {
 			err = ErrSilent
 		}

@@ -1,5 +1,4 @@
-// The short way of a write to an idle connection: from the goroutine that publishes, without the
-// flusher's.
+// A direct write to an idle connection, from the goroutine that publishes instead of the flusher's.
 
 package conn
 
@@ -9,15 +8,14 @@ import (
 	"time"
 )
 
-// directAfter is how long a connection has had nothing to write when a write takes the short way.
-// Before that more is likely to come, and the flusher writes it at once with what has come
-// meanwhile.
+// directAfter is how long a connection must have been idle before a write goes direct. Before that
+// more is likely to come, and the flusher writes all of it at once.
 const directAfter = 100 * time.Microsecond
 
-// direct writes to a socket what that takes without waiting. A wake of the flusher costs more than
-// the system call, and a live event pays for it. Not under TLS, where a write may wait.
+// direct writes to a socket as much as it takes without waiting. Waking the flusher costs more than
+// the system call, and delays a live event. Not under TLS, where a write may wait.
 type direct struct {
-	socket syscall.RawConn // nil: there is no short way
+	socket syscall.RawConn // nil: no direct writes
 	p      []byte
 	n      int
 	write  func(fd uintptr) bool // made once
@@ -30,7 +28,7 @@ func (d *direct) on(conn, raw net.Conn) {
 	}
 	socket, err := c.SyscallConn()
 	if err != nil {
-		return // closed: the flusher says so
+		return // closed: the flusher reports it
 	}
 	d.socket = socket
 	d.write = func(fd uintptr) bool {
@@ -41,8 +39,8 @@ func (d *direct) on(conn, raw net.Conn) {
 	}
 }
 
-// once says how many bytes of p are written. A fault is 0: what is left is the flusher's, which
-// meets the same.
+// once returns how many bytes of p were written. After an error it is 0: the flusher writes the
+// rest and meets the same error.
 func (d *direct) once(p []byte) (n int) {
 	d.p, d.n = p, 0
 	err := d.socket.Write(d.write)

@@ -20,15 +20,16 @@ const (
 type Link struct {
 	// Connect opens a session. The argument is called when its broker blocks or unblocks.
 	Connect func(ctx context.Context, onBlocked func(bool)) (*Session, error)
-	// OnConnected is called before lanes have the session; again says that there had been one.
+	// OnConnected is called before lanes have the session; again says that there was one before.
 	OnConnected func(ctx context.Context, sess *Session, again bool)
-	// OnFailed is told why there is no session. An error of its own ends the link.
+	// OnFailed is called with the reason why there is no session. An error that it returns ends the
+	// link.
 	OnFailed func(err error) (why string, stop error)
 	// OnChanged is called when the link's state has changed.
 	OnChanged func()
 
 	Mu   sync.Mutex
-	Sess *Session      // nil while there is none
+	Sess *Session      // nil: no session
 	Up   chan struct{} // closed when sess appears; re-created when it goes
 	Why  string        // why it is away, or "blocked…"; "" when all is well
 }
@@ -68,8 +69,8 @@ func (l *Link) drop(sess *Session) {
 	}
 }
 
-// Keep holds the connection until ctx is done. It returns an error only for a login that is refused
-// for good.
+// Keep maintains the connection until ctx is done. It returns an error only for a login that is
+// refused for good.
 func (l *Link) Keep(ctx context.Context) error {
 	var backoff time.Duration
 	for wasUp := false; ; {
@@ -128,8 +129,8 @@ func (l *Link) serve(ctx context.Context, sess *Session, again bool) {
 	}
 }
 
-// State is why the connection is away; "" when all is well. standing says that there is a session.
-func (l *Link) State() (why string, standing bool) {
+// State returns why the connection is down; "" when it is up. up says that there is a session.
+func (l *Link) State() (why string, up bool) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	return l.Why, l.Sess != nil && l.Sess.Alive()

@@ -26,7 +26,7 @@ func (s *Session) ThrowAway(ctx context.Context, f func(*amqp.Channel) error) er
 // rpc runs f, which asks the broker something. amqp091's calls know no context and wait for ever,
 // so f has a goroutine, which ends with the connection at the latest. A broker that does not answer
 // within the confirm timeout has lost the connection, unless it blocks: then it does not read
-// either. undo is called when f succeeded and nobody waits any more.
+// either. undo is called when f succeeded after the caller stopped waiting.
 func (s *Session) rpc(ctx context.Context, f func() error, undo func()) error {
 	done := make(chan error)
 	started := s.Spawn(func() {

@@ -28,8 +28,8 @@ const (
 const PrivateClose = 300 * time.Millisecond
 
 // Session is one established connection, from open to its end. Its lanes' goroutines publish on
-// channels of it; watch, a goroutine of its own, follows what the broker says of the connection as
-// a whole.
+// channels of it; watch, a goroutine of its own, follows the broker's notifications about the
+// connection as a whole.
 type Session struct {
 	amqp    *amqp.Connection
 	Wire    *wire
@@ -44,20 +44,20 @@ type Session struct {
 
 	blocked   atomic.Bool
 	mu        sync.Mutex
-	over      bool          // no goroutine may start any more
+	over      bool          // no more goroutines may start
 	unblocked chan struct{} // non-nil while blocked, closed at its end
 	Gone      chan struct{} // closed once the connection has ended, after end was set
 	// why; nil after our own close. Server is true for the broker's connection.close
 	end *amqp.Error
 
 	// lastConfirm and lastUnblock are Unix nanoseconds. The first is written by the lanes from time
-	// to time, not at each confirm; the confirm clock stands still while blocked, so it starts
-	// again at the second.
+	// to time, not at each confirm; the confirm clock stops while blocked, so it starts again at
+	// the second.
 	lastConfirm, lastUnblock atomic.Int64
 	// when the broker was asked for a sign of life, Unix nanoseconds
 	asked  atomic.Int64
 	Writes atomic.Uint64 // rounds written so far
-	// of these the broker is known to have read so many, in the order they ended
+	// how many of these the broker has certainly read, in the order they ended
 	read atomic.Uint64
 }
 
@@ -85,7 +85,7 @@ func open(ctx context.Context, w *wire, cfg amqp.Config) (*Session, error) {
 }
 
 // watch follows the connection until its end. It ends a connection whose broker has stopped
-// reading: a write that takes longer than limit while the broker has not said that it blocks.
+// reading: a write that takes longer than limit while the broker has not reported that it blocks.
 func (s *Session) watch() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -116,8 +116,8 @@ func (s *Session) watch() {
 	}
 }
 
-// setBlocked records what the broker says of its memory or disk alarm, and reports whether that is
-// new.
+// setBlocked records the broker's notification of a memory or disk alarm, and reports whether that
+// is new.
 func (s *Session) setBlocked(on bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *Session) UntilUnblocked() <-chan struct{} {
 // Alive reports whether the connection is worth writing to.
 func (s *Session) Alive() bool { return !s.amqp.IsClosed() }
 
-// Kill ends a connection that is of no use any more, at once.
+// Kill ends a useless connection at once.
 func (s *Session) Kill(err error) { s.Wire.fail(err) }
 
 // Close ends the session in the protocol's order, within limit, and waits for its goroutines.
@@ -192,7 +192,7 @@ func (s *Session) LostBecause(end *amqp.Error) string {
 	return ErrorText(errors.New(end.Reason))
 }
 
-// Product is what the broker says it is.
+// Product is the broker's product name and version.
 func (s *Session) Product() string {
 	product, _ := s.amqp.Properties["product"].(string)
 	version, _ := s.amqp.Properties["version"].(string)

@@ -1,3 +1,5 @@
+// The socket under a connection, with writes that never block.
+
 package conn
 
 import (
@@ -23,7 +25,8 @@ const (
 // close-ok.
 const closeFlush = time.Second
 
-// ErrWireClosed is what a write gets once the wire is closed or has failed; cause says more.
+// ErrWireClosed is the error of a write after the wire was closed or has failed; cause has the
+// reason.
 var ErrWireClosed = errors.New("connection closed")
 
 // wire is a net.Conn whose writes are gathered: Write appends to a buffer and returns, one flusher
@@ -187,7 +190,7 @@ func (w *wire) waitRoom(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// stalled says for how long the flusher has been in one write.
+// stalled returns how long the flusher has been in one write.
 func (w *wire) stalled(now time.Time) time.Duration {
 	since := w.writing.Load()
 	if since == 0 {
@@ -235,12 +238,12 @@ func (w *wire) Close() error {
 }
 
 // returnPatience is below the 5 s after which amqp091 may give up handing on a return or an
-// unblock. It does so also when the process was stopped meanwhile and the listener has room, and an
-// acked return that nobody saw would be a loss.
+// unblock. It does so also when the process was suspended and the listener has room, and an acked
+// return that nobody saw would be a loss.
 const returnPatience = 4 * time.Second
 
 // WasFrozen reports whether something that was read may have been dropped on its way to us. Then no
-// answer that came over the wire can be trusted any more.
+// answer that came over the wire can no longer be trusted.
 func (w *wire) WasFrozen(now time.Time) bool {
 	since := w.working.Load()
 	return w.Frozen.Load() || since != 0 && now.UnixNano()-since > int64(returnPatience)

@@ -108,7 +108,7 @@ func TestWireRoomEndsWithTheWaiter(t *testing.T) {
 	w.waitRoom(context.Background(), nil)
 }
 
-// A peer that does not read holds up nobody: not Write, not Close, not a reader.
+// A peer that does not read delays nobody: not Write, not Close, not a reader.
 func TestWireClosesOnAPeerThatDoesNotRead(t *testing.T) {
 	w, _, _ := pipe(t)
 	go w.run()

@@ -30,10 +30,10 @@ func (m *Message) Destination(ev *event.Event) (field string, ok bool) {
 	return "", true
 }
 
-// Build makes the message, or says why the event can never become one.
+// Build makes the message, or returns why the event can never become one.
 func (m *Message) Build(ev *event.Event) *sink.Fault {
 	if ev.Fault != nil {
-		return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Words: ev.Fault.Error()}
+		return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: ev.Fault.Error()}
 	}
 	if m.Layout.Profiled(ev) {
 		if fault := m.render(ev); fault != nil {
@@ -42,7 +42,7 @@ func (m *Message) Build(ev *event.Event) *sink.Fault {
 		return m.check()
 	}
 	if field, ok := m.Destination(ev); !ok {
-		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: field + " has a NULL in its template"}
+		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: field + " has a NULL in its template"}
 	}
 	m.Replay = ev.Replay
 	p := &m.Pub

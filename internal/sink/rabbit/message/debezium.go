@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Profiled reports whether a profile makes the event's message. It does not make the copies of dead
-// letters: those are the relay's own messages.
+// Profiled reports whether a profile makes the event's message. It does not make a dead letter's
+// copy: that has the relay's own form.
 func (l *Layout) Profiled(ev *event.Event) bool { return l.Router != nil && !ev.Copy }
 
 // placed fills in exchange and routing key by the profile.
@@ -37,7 +37,7 @@ func (m *Message) render(ev *event.Event) *sink.Fault {
 	m.Exchange, m.RoutingKey = text(rec.Exchange), text(rec.RoutingKey)
 	if ev.Route != nil {
 		if field, ok := m.routed(ev.Route); !ok {
-			return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: field + " has no value"}
+			return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: field + " has no value"}
 		}
 	}
 	m.Replay = ev.Replay
@@ -70,20 +70,20 @@ func (m *Message) rendered(h *debezium.Header) {
 // and for ever: Debezium Server would end over it.
 func unrendered(err error) *sink.Fault {
 	if errors.Is(err, debezium.ErrNoRoute) {
-		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Words: err.Error()}
+		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: err.Error()}
 	}
 	return Invalid(err.Error())
 }
 
-// records are for looks at where an event goes, which several goroutines take.
+// records are scratch space to compute where an event goes, for several goroutines.
 var records = sync.Pool{New: func() any { return new(debezium.Record) }}
 
-// placedBy gives look the exchange and routing key that a profile makes, for as long as it looks;
+// placedBy calls use with the exchange and routing key that a profile makes, valid during the call;
 // nil of an event without them. One of which there is no record may have them all the same: when it
 // is fixed and replayed it goes there.
-func (l *Layout) placedBy(ev *event.Event, look func(exchange, routingKey []byte)) {
+func (l *Layout) placedBy(ev *event.Event, use func(exchange, routingKey []byte)) {
 	rec := records.Get().(*debezium.Record)
 	defer records.Put(rec)
 	_ = l.Router.Placed(ev, rec) //nolint:errcheck // the event is refused when it is built
-	look(rec.Exchange, rec.RoutingKey)
+	use(rec.Exchange, rec.RoutingKey)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Exchange and pair name a destination in the words of sink.Fault.
+// Exchange and Pair name a destination as sink.Fault does.
 func Exchange(name string) string {
 	if name == "" {
 		return "the default exchange"
@@ -23,13 +23,13 @@ func Pair(name, routingKey string) string {
 	return fmt.Sprintf("%s, routing key %q", Exchange(name), routingKey)
 }
 
-func Invalid(words string) *sink.Fault {
-	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Words: words}
+func Invalid(detail string) *sink.Fault {
+	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: detail}
 }
 
 func TooLarge(destination string, size, limit int) *sink.Fault {
 	return &sink.Fault{
 		Class: sink.Permanent, Reason: sink.TooLarge, Destination: destination,
-		Words: fmt.Sprintf("the body has %d bytes, the limit is %d", size, limit),
+		Text: fmt.Sprintf("the body has %d bytes, the limit is %d", size, limit),
 	}
 }

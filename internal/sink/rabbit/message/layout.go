@@ -1,4 +1,4 @@
-// What the configuration says of messages, with every name resolved.
+// The configured form of messages, with every name resolved.
 
 package message
 

@@ -1,3 +1,5 @@
+// The limits of a message, checked before it is sent.
+
 package message
 
 import (
@@ -19,14 +21,14 @@ type Limits struct {
 	Header atomic.Int64
 }
 
-// maxBody is RabbitMQ's own flush limit in bytes; the configured max_message_size is learnt from
-// its refusals.
+// maxBody is RabbitMQ's own upper bound for a body, in bytes; the configured max_message_size is
+// learnt from its refusals.
 const maxBody = 128 << 20
 
-// Negotiated takes over the frame_max of a connection.
+// Negotiated sets the frame_max of a connection.
 func (l *Limits) Negotiated(frameMax int) { l.Header.Store(int64(frameMax - 8)) }
 
-// check measures a built message. The words name field, size and limit, never a value.
+// check measures a built message. The error text names field, size and limit, never a value.
 func (m *Message) check() *sink.Fault {
 	p := &m.Pub
 	if len(m.Exchange)|len(m.RoutingKey)|len(p.MessageId)|len(p.Type)|len(p.CorrelationId) > MaxShortString {
@@ -36,7 +38,7 @@ func (m *Message) check() *sink.Fault {
 	if size, limit := m.headerSize(), int(m.Limits.Header.Load()); size > limit {
 		return &sink.Fault{
 			Class: sink.Permanent, Reason: sink.TooLarge, Destination: m.Going(),
-			Words: fmt.Sprintf("headers and properties have %d bytes, a frame carries %d", size, limit),
+			Text: fmt.Sprintf("headers and properties have %d bytes, a frame carries %d", size, limit),
 		}
 	}
 	if len(p.Body) > maxBody {
@@ -81,5 +83,5 @@ func (m *Message) headerSize() int {
 	return size
 }
 
-// Going is where the message is going, as an operator would name it.
+// Going names where the message is going, as an operator would.
 func (m *Message) Going() string { return Pair(m.Layout.Shown(m.Copy, m.Exchange, m.RoutingKey)) }

@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Message is one lane's scratch space: build fills it from an event, and it is good until the next
-// build. Its strings alias the event's bytes, buf and trace, which is sound because amqp091 has
+// Message is one lane's scratch space: Build fills it from an event, and it is valid until the next
+// Build. Its strings alias the event's bytes, buf and trace, which is sound because amqp091 has
 // serialised them when its publish call returns.
 type Message struct {
 	Layout     *Layout
@@ -28,7 +28,7 @@ type Message struct {
 	record     debezium.Record // of a profile
 }
 
-// Forget lets go of the last event's bytes, which are the caller's again.
+// Forget drops the references to the last event's bytes, which belong to the caller again.
 func (m *Message) Forget() {
 	clear(m.Pub.Headers)
 	m.Pub = amqp.Publishing{Headers: m.Pub.Headers}
@@ -36,7 +36,7 @@ func (m *Message) Forget() {
 	m.record.Forget()
 }
 
-// routed takes the destination that was decided before.
+// routed sets a destination that was decided before.
 func (m *Message) routed(r *event.Route) (field string, ok bool) {
 	m.Exchange, m.RoutingKey = text(r.Name), text(r.RoutingKey)
 	switch {

@@ -1,3 +1,5 @@
+// Where an event goes: exchange and routing key.
+
 package message
 
 import (
@@ -39,7 +41,7 @@ func (l *Layout) Place(ev *event.Event) (exchangeOrTopic, dest uint64) {
 	return exchangeOrTopic, sink.DestOfPair(exchangeOrTopic, routingKey)
 }
 
-// digests are place's of a destination by its names.
+// digests returns Place's digests of a destination by its names.
 func digests(exchange, routingKey []byte) (exchangeOrTopic, dest uint64) {
 	if exchange == nil {
 		return 0, 0
@@ -67,8 +69,8 @@ func (l *Layout) Route(ev *event.Event) event.Route {
 }
 
 // Shown are an exchange and a routing key as logs, status and spans may show them: what is made
-// from an ordering key, which may be about a person, stands there as its template. Copies of dead
-// letters go where no event has a say.
+// from an ordering key, which may be about a person, is shown as its template. The destination of
+// copies of dead letters does not depend on an event.
 func (l *Layout) Shown(isCopy bool, exchange, routingKey string) (string, string) {
 	if l.exchange.personal && !isCopy {
 		exchange = l.exchange.String()

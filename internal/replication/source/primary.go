@@ -7,22 +7,22 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Server is who answers at the other end: a cluster, on a timeline, in one life of its postmaster.
-// Empty fields are not known.
+// Server identifies a server: a cluster, on a timeline, in one lifetime of its postmaster. Empty
+// fields are not known.
 type Server struct {
 	SystemID string
 	Timeline int32
 	Started  string // pg_postmaster_start_time, to the microsecond
 }
 
-// ServerPosition is a server, and where its WAL ended when it was asked.
+// ServerPosition is a server and the end of its WAL when it was read.
 type ServerPosition struct {
 	Server
 	WAL pglogrepl.LSN
 }
 
-// Primary is the server that the stream reads, as it was met last. nil is for commands: they have
-// no stream.
+// Primary is the server that the stream reads, as of the last connection. It is nil for commands:
+// they have no stream.
 type Primary struct {
 	Met     atomic.Pointer[Server]
 	Changed func() // called when it is another server than before, also the first time
@@ -31,8 +31,8 @@ type Primary struct {
 	Wal atomic.Uint64
 }
 
-// Meet sets what the pool's new connections are compared with. Those that it has may lead
-// elsewhere: the stream's first choice may have been away while they were made.
+// Meet sets the server that the pool's new connections are compared with. Existing ones may lead to
+// another server: the stream's first choice may have been down when they were made.
 func (h *Primary) Meet(id Server) {
 	if h == nil {
 		return
@@ -42,8 +42,8 @@ func (h *Primary) Meet(id Server) {
 	}
 }
 
-// Still is an error when a connection leads to another server, or another life of it, than the one
-// that was met.
+// Still returns an error if a connection leads to another server, or another lifetime of it, than
+// the one that was met.
 func (h *Primary) Still(id Server) error {
 	if at := h.Met.Load(); at == nil || *at != id {
 		return errRestarted
@@ -51,7 +51,7 @@ func (h *Primary) Still(id Server) error {
 	return nil
 }
 
-// Forget lets the pool work on whatever server there is: no stream reads one any more.
+// Forget lets the pool use any server: no stream is reading.
 func (h *Primary) Forget() { h.Met.Store(nil) }
 
 var errRestarted = errors.New("the server was restarted: the relay checks it over the replication connection first")

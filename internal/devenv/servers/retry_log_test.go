@@ -19,8 +19,8 @@ const retryTableTables = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
 	CREATE TABLE cdc_relay.retry (slot text, system_id text, id bytea, commit_lsn pg_lsn, idx bigint, n bigint);
 	CREATE TABLE cdc_relay.dead_letter (slot text, system_id text, id bytea, commit_lsn pg_lsn, idx bigint, n bigint, state text)`
 
-// The log begins with the tables, tells of each row from when to when it was committed, and needs
-// no right of the role that writes; the tables tell what is left.
+// The log begins with the tables, records from when to when each row was committed, and needs
+// no right of the role that writes; the tables have what is left.
 func TestRetryTableIsLogged(t *testing.T) {
 	ctx := await.Context(t)
 	db := SharedPostgres(t).Database(t)

@@ -1,4 +1,4 @@
-// What a lane knows of one ordering group, and the ways of an event to the writer.
+// What a lane knows of one ordering group, and how an event gets to the retry writer.
 
 package relay
 
@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// ordering group is what a lane has in memory of an ordering group, beside the events in ready and
-// open. It exists while any of it is set.
+// group is what a lane has in memory of an ordering group, in addition to the events in ready and
+// open. It exists while any of its fields is set.
 type group struct {
 	id, exchangeOrTopic uint64
 
@@ -19,18 +19,18 @@ type group struct {
 	// What comes later is waiting.
 	front *item
 	// dying is a new event on its way to the dead letters (on_dead_letter: continue). It counts as
-	// on the wire until its row is committed: else a crash in between would send it again behind
-	// its later events, and once more to the dead letters.
+	// on the wire until its row is committed: otherwise a crash in between would send it again
+	// behind its later events, and dead-letter it once more.
 	dying bool
 	// rows of the ordering group are in open, or one dead letter that is replayed. New events wait
 	// for their outcomes.
 	rows   int
 	replay bool
-	// late: the first of waiting was refused for a fault of its own while there was no room to hold
-	// the ordering group. It is offered again when the lane says so.
+	// late: the first of waiting was rejected for a fault of its own while there was no room to
+	// count the ordering group. The lane offers it again when it is due.
 	late bool
-	// awaited: a dead letter is to be replayed, and goes when front is settled. A key that never
-	// rests would never let it.
+	// awaited: a dead letter is to be replayed, and goes when front is settled. Without this a key
+	// that is always busy would never let it go.
 	awaited bool
 
 	waiting fifo // new events, in order
@@ -38,7 +38,7 @@ type group struct {
 	next *group // in the lane's free list
 }
 
-// ordering group finds the state of an ordering group, or makes it.
+// group returns the state of an ordering group, and makes it at first.
 func (ln *lane) group(it *item) *group {
 	c := ln.groups[it.group]
 	if c == nil {
@@ -53,7 +53,7 @@ func (ln *lane) group(it *item) *group {
 	return c
 }
 
-// forget forgets an ordering group that nothing is to be known of any more.
+// forget drops the state of an ordering group in which nothing is set.
 func (ln *lane) forget(c *group) {
 	if c.front == nil && !c.dying && c.rows == 0 && !c.awaited && c.waiting.first == nil {
 		delete(ln.groups, c.id)
@@ -68,21 +68,21 @@ func (c *group) release(it *item) {
 	}
 }
 
-// defer counts an event and gives it to the writer. It always finds room: what cannot be counted by
-// its ordering group is counted with its exchange or topic, which is as much as pausing the whole
-// of it.
+// deferRow counts an event and gives it to the writer. It always finds room: what cannot be counted
+// by its ordering group is counted with its exchange or topic, which amounts to pausing the whole
+// of that.
 func (ln *lane) deferRow(it *item) {
 	if it.group != 0 && !ln.waiting.add(it.group, it.place.ExchangeOrTopic, 1) {
-		ln.waiting.whole(it.place.ExchangeOrTopic, 1)
+		ln.waiting.countWhole(it.place.ExchangeOrTopic, 1)
 		ln.flush = append(ln.flush, it.place.ExchangeOrTopic)
-		ln.line.log.Info("too many keys wait to be counted one by one: all events for this exchange or topic go through the retry table",
+		ln.line.log.Info("too many waiting keys to count one by one: all events for this exchange or topic go through the retry table",
 			zap.Int("lane", ln.n), zap.String("destination", string(ln.line.cfg.Sink.Route(&it.ev).Name)))
 	}
 	ln.give(it)
 }
 
-// dead-letter gives an event to the dead letters. Its ordering group waits until the row is
-// committed, and goes on then.
+// toDeadLetter dead-letters an event. Its ordering group waits until the row is committed, and goes
+// on then.
 func (ln *lane) toDeadLetter(it *item, f *sink.Fault) {
 	if it.deferred.Fault == nil {
 		it.deferred = Deferred{Fault: f, Attempts: 1, Since: time.Now()}
@@ -96,13 +96,14 @@ func (ln *lane) toDeadLetter(it *item, f *sink.Fault) {
 	}
 }
 
-// give puts an event on the way to the writer.
+// give queues an event for the writer.
 func (ln *lane) give(it *item) {
 	it.deferred.Event, it.deferred.Place, it.deferred.Group, it.deferred.item = &it.ev, it.place, it.group, it
 	ln.deferred = append(ln.deferred, &it.deferred)
 }
 
-// setFlag sets one of an ordering group's flags that pick has to look at.
+// setFlag sets a flag of an ordering group, and counts the flags that are set (nothingWaits needs
+// that).
 func (ln *lane) setFlag(flag *bool, to bool) {
 	if *flag == to {
 		return

@@ -1,3 +1,5 @@
+// Times on the command line.
+
 package command
 
 import (

@@ -36,7 +36,7 @@ func (a *arrays) sql(first int) string {
 
 func (a *arrays) list() string { return strings.Join(a.names, ", ") }
 
-// some is sql of some columns only.
+// some is sql for some of the columns only.
 func (a *arrays) some(first int, names ...string) string {
 	params := make([]string, len(names))
 	for i, name := range names {
@@ -125,8 +125,8 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 	case other != nil:
 		return store.TakenPosition(rows[*other])
 	case there < len(rows):
-		// Another statement wrote the position since this one began: the next try sees which event
-		// it has there.
+		// Another statement wrote the position since this one began: the next try finds out which
+		// event is there.
 		return fmt.Errorf("defer: %d of %d rows were written by another statement", len(rows)-there, len(rows))
 	}
 	return nil

@@ -1,4 +1,4 @@
-// What a lane has offered to the sink, and the call that is made of it.
+// What a lane has offered to the sink, and the next call to it.
 
 package relay
 
@@ -9,11 +9,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// open is what a lane has offered to the sink, or is about to, and what has no outcome: in the
-// order of the lane, and never more than one full call. What is in doubt is offered again before
-// anything new; after an error one by one until one is confirmed. So within an ordering group no
-// event is offered before an earlier one that was offered, unless both are in the same call, where
-// the sink sees to it. (With ordering Key no two events of an ordering group are in open at once.)
+// open holds what a lane has offered to the sink, or is about to, and what has no outcome yet: in
+// the order of the lane, and never more than one full call. What is in doubt is offered again
+// before anything new; after an error one by one until one is confirmed. So within an ordering
+// group no event is offered before an earlier one that was offered, unless both are in the same
+// call, where the sink sees to it. (With ordering Key no two events of an ordering group are in
+// open at once.)
 type open struct {
 	items   []*item
 	bytes   int
@@ -41,11 +42,11 @@ func (o *open) onlyRows() bool {
 	return !slices.ContainsFunc(o.items, func(it *item) bool { return it.fed == nil })
 }
 
-// reset empties it, for the items to be added again.
+// reset empties it, so that the items can be added again.
 func (o *open) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
 
-// undecided reports whether something before the item in its ordering group has no outcome. Looking
-// for that is quadratic, and done only for what is rejected.
+// undecided reports whether something before the item in its ordering group has no outcome. The
+// search is quadratic, and done only for what is rejected.
 func (o *open) undecided(it *item) bool {
 	for _, earlier := range o.items {
 		switch {
@@ -58,9 +59,9 @@ func (o *open) undecided(it *item) bool {
 	return false
 }
 
-// doubtNoMore says of what is in doubt behind a rejected item of its ordering group that it counts
-// as not sent. It may be at the broker and have overtaken the rejected one, as what is in flight
-// may; if it is not, it is not sent again before that one.
+// doubtNoMore marks as not sent what is in doubt behind a rejected item of its ordering group. It
+// may be at the broker and have overtaken the rejected one, as anything in flight may; if it is
+// not, it is not sent again before that one.
 func (o *open) doubtNoMore(rejected *item) {
 	behind := false
 	for _, it := range o.items {
@@ -70,7 +71,7 @@ func (o *open) doubtNoMore(rejected *item) {
 	}
 }
 
-// compact drops what has an outcome, and counts the rest.
+// compact removes what has an outcome, and counts the rest.
 func (o *open) compact() {
 	rest := o.items[:0]
 	o.bytes, o.unknown = 0, 0
@@ -115,7 +116,7 @@ type call struct {
 	confirmed []*item // new events
 	rows      []*item // confirmed rows of the retry table
 	refused   []*item
-	left      []*item // in open, and may not go now
+	left      []*item // items of open that may not go now
 }
 
 func (c *call) leftOut(it *item) bool {

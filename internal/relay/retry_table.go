@@ -1,4 +1,4 @@
-// The line and the retry table: what each asks of the other.
+// The line and the retry table: what each calls of the other.
 
 package relay
 
@@ -11,9 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Retry table takes what cannot go now: events that were rejected, and what is held behind them.
-// The lanes call it; it answers through Line's methods Settled, Offer, NotNow and Uncount. None of
-// its methods but Known blocks.
+// RetryTable takes what cannot go now: events that were rejected, and what waits behind them. The
+// lanes call it; it answers through Line's methods Settled, Offer, NotNow and Uncount. Only Known
+// blocks.
 type RetryTable interface {
 	// Defer takes over events whose rows are to be written, those of an ordering group in the order
 	// of the calls. They stay in the in-flight budget, with their bytes, until Line.Settled is
@@ -25,9 +25,9 @@ type RetryTable interface {
 
 	// Known reports whether the retry table had the event already when this line began; the reader
 	// then settles it unsent. Another event at the position of one that it had is not known.
-	// Positions are asked for in increasing order, but those of a transaction that comes once more,
-	// and of which no event was admitted, from its beginning. It may ask the database, and waits
-	// for it until ctx is done: the only error is then ctx's.
+	// Positions come in increasing order, except those of a transaction that comes once more, and
+	// of which no event was admitted: these begin again. Known may query the database, and waits
+	// for it until ctx is done: its only error is ctx's.
 	Known(ctx context.Context, ev *event.Event) (bool, error)
 }
 
@@ -39,7 +39,7 @@ type Deferred struct {
 	Group uint64 // 0: the event has no order to keep and is not counted
 	Dead  bool   // to the dead letters at once; else to the retry table
 
-	// nil: it was not sent, because an earlier one of its ordering group is held or its destination
+	// nil: it was not sent, because an earlier one of its ordering group waits or its destination
 	// is paused
 	Fault    *sink.Fault
 	Attempts int       // that count against retry.max_attempts
@@ -49,7 +49,7 @@ type Deferred struct {
 }
 
 // Fed is a row of the retry table, or a dead letter that is replayed, on its way through a lane.
-// From Line.Offer until Retry table.Fed it is the lane's.
+// From Line.Offer until RetryTable.Fed it belongs to the lane.
 type Fed struct {
 	Event event.Event
 	Place sink.Place
@@ -58,18 +58,18 @@ type Fed struct {
 	// confirmed
 	Replay bool
 
-	Refusals int // of the event before, of what counts
+	Refusals int // rejections of the event so far that count
 
 	// Outcome is Confirmed, Rejected, or Unsent: an earlier row of its ordering group was rejected,
 	// or the line ends.
 	Outcome sink.Outcome
 	// Left is how many rows the ordering group, or the exchange or topic it is counted with, still
-	// has after a confirmed one. At 0 the lane has released it.
+	// has after a confirmed one. At 0 the lane has released the ordering group.
 	Left int
 }
 
-// Settled says that the rows of these events are committed: they leave the in-flight budget. It may
-// be called from any goroutine.
+// Settled takes events whose rows are committed: they leave the in-flight budget. It may be called
+// from any goroutine.
 func (l *Line) Settled(deferred []*Deferred) {
 	items := make([]*item, len(deferred))
 	notes := make([]note, 0, len(deferred))
@@ -84,13 +84,13 @@ func (l *Line) Settled(deferred []*Deferred) {
 	l.tracker.settle(items)
 	l.budget.release(items) // the Deferred with them
 	for i, n := range notes {
-		l.lane(lanes[i]).tell(n)
+		l.lane(lanes[i]).notify(n)
 	}
 }
 
 // Offer takes rows into their lanes, those of an ordering group in this order. An ordering group's
-// rows of one call come to the lane together, so that the later ones are still there to be sent
-// back when the first is refused. It may be called from any goroutine.
+// rows of one call come to the lane together, so that the later ones can still be sent back when
+// the first is rejected. It may be called from any goroutine.
 func (l *Line) Offer(rows []*Fed) {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b *Fed) int { return a.Place.Lane - b.Place.Lane })
@@ -104,16 +104,16 @@ func (l *Line) Offer(rows []*Fed) {
 	}
 }
 
-// NotNow says that nothing of the ordering group may be fed at present: should the lane keep its
-// new events in memory, they are deferred.
+// NotNow says that nothing of the ordering group may be fed at present: if the lane keeps new
+// events of it in memory, it defers them.
 func (l *Line) NotNow(lane int, group, exchangeOrTopic uint64) {
-	l.lane(lane).tell(note{nothing, group, exchangeOrTopic})
+	l.lane(lane).notify(note{nothing, group, exchangeOrTopic})
 }
 
-// Uncount says that a row which is counted has left the tables, or holds its ordering group no
-// more, without a confirm in the lane.
+// Uncount says that a counted row has left the tables, or no longer blocks its ordering group,
+// without a confirm in the lane.
 func (l *Line) Uncount(lane int, group, exchangeOrTopic uint64) {
-	l.lane(lane).tell(note{uncounted, group, exchangeOrTopic})
+	l.lane(lane).notify(note{uncounted, group, exchangeOrTopic})
 }
 
 // Load counts rows of an ordering group that were there before. It is called before Run, waits
@@ -133,14 +133,14 @@ func (l *Line) Load(ctx context.Context, ev *event.Event, rows int) error {
 		return nil
 	}
 	if h := &l.lane(place.Lane).waiting; !h.add(group, place.ExchangeOrTopic, rows) {
-		h.whole(place.ExchangeOrTopic, rows)
+		h.countWhole(place.ExchangeOrTopic, rows)
 	}
 	return nil
 }
 
-// Ordering group is what the event is kept in order with: its key within the exchange or topic;
-// with ordering Commit the whole exchange or topic; 0 for an event that is in no order. (PostgreSQL
-// computes it too: key_digest # exchange or topic.)
+// Group is the ordering group of an event: its key within the exchange or topic; with ordering
+// Commit the whole exchange or topic; 0 for an event without an order. (PostgreSQL computes it too:
+// hash # exchange_or_topic.)
 func (l *Line) Group(ev *event.Event, exchangeOrTopic uint64) uint64 {
 	switch {
 	case ev.Fault != nil || l.cfg.Ordering == None:
@@ -154,24 +154,24 @@ func (l *Line) Group(ev *event.Event, exchangeOrTopic uint64) uint64 {
 }
 
 // Paused reports whether events of that place are deferred unsent at present.
-func (l *Line) Paused(p sink.Place) bool { return l.pausedDests.paused(p) }
+func (l *Line) Paused(p sink.Place) bool { return l.pauses.paused(p) }
 
-// Paused destinations lists what is paused, the longest first.
-func (l *Line) PausedDests() []PausedDest { return l.pausedDests.list() }
+// Pauses lists what is paused, the longest first.
+func (l *Line) Pauses() []Pause { return l.pauses.list() }
 
-// PausedDestsChanged delivers after a paused destination opened; several may be one signal.
-func (l *Line) PausedDestsChanged() <-chan struct{} { return l.pausedDests.changed }
+// Resumed delivers after a pause ended; several may be one signal.
+func (l *Line) Resumed() <-chan struct{} { return l.pauses.resumed }
 
 // ConfirmedSince reports whether something of that destination is known to have been confirmed
 // after that time.
 func (l *Line) ConfirmedSince(dest uint64, at time.Time) bool {
-	return l.pausedDests.confirmedSince(dest, at)
+	return l.pauses.confirmedSince(dest, at)
 }
 
 // Stopping ends all cut-overs, for a stop: what lanes keep in memory behind rows is deferred.
 func (l *Line) Stopping() {
 	l.stopping.Store(true)
 	for _, ln := range l.all() {
-		ln.tell(note{kind: stopping})
+		ln.notify(note{kind: stopping})
 	}
 }

@@ -27,7 +27,7 @@ type shelf struct {
 	mu      sync.Mutex
 	known   map[event.Position]bool
 	waiting []*Deferred // on the way to the table
-	said    []string    // since the test looked last
+	said    []string    // since the test last took them
 }
 
 func (s *shelf) Known(_ context.Context, ev *event.Event) (bool, error) {
