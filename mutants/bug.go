@@ -16,9 +16,9 @@ import (
 // bug is one patch file: what it breaks and which test must notice, in lines "Name: value" before
 // the diff.
 type bug struct {
-	name      string // of the file, without .patch
+	name      string // of the file: I1/NAME, without .patch
 	path      string // absolute
-	invariant string // I1 to I10 of ARCHITECTURE.md, or what else it breaks
+	invariant string // I1 to I10 of ARCHITECTURE.md: its folder
 	pkg       string // of the test, as go test takes it
 	test      string // the one test that must turn red, exactly as go test -v prints it
 	what      string // the bug in a few words
@@ -26,10 +26,10 @@ type bug struct {
 	tags      string // that go test needs for the test: its tier
 }
 
-// readBugs reads every patch of the directory, in the order of their names. All faults are reported
-// at once.
+// readBugs reads every patch of the directory's folders I1 to I10, in the order of their names. All
+// faults are reported at once.
 func readBugs(dir string) ([]bug, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	paths, err := filepath.Glob(filepath.Join(dir, "*", "*.patch"))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,11 @@ func readBugs(dir string) ([]bug, error) {
 			faults = append(faults, fmt.Errorf("%s: %w", name, err))
 			continue
 		}
-		b.name, b.path = strings.TrimSuffix(filepath.Base(name), ".patch"), abs
+		folder := filepath.Base(filepath.Dir(name))
+		if b.invariant != folder {
+			faults = append(faults, fmt.Errorf("%s: breaks %s but is in the folder of %s", name, b.invariant, folder))
+		}
+		b.name, b.path = path.Join(folder, strings.TrimSuffix(filepath.Base(name), ".patch")), abs
 		bugs = append(bugs, b)
 	}
 	return bugs, errors.Join(faults...)

@@ -1,4 +1,4 @@
-// Command mutants plants the bugs of mutants/*.patch, one at a time, and wants each one's named
+// Command mutants plants the bugs of mutants/I*/*.patch, one at a time, and wants each one's named
 // test to turn red: the tests are tested. A patch is red itself when it does not apply, does not
 // compile, touches a test, or when its test stays green, hangs, or is not green to begin with. The
 // tree is never touched: it is copied, and the copies are patched.
@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,15 +106,18 @@ func run(ctx context.Context, w io.Writer, o *options) error {
 	return lab.plantAll(ctx, w, bugs).close(ctx)
 }
 
-// named leaves the bugs with these names, or all when none is given.
+// named leaves the bugs with these names, I1/NAME or NAME, or all when none is given.
 func named(bugs []bug, names []string) ([]bug, error) {
+	is := func(b bug, name string) bool { return b.name == name || path.Base(b.name) == name }
 	for _, name := range names {
-		if !slices.ContainsFunc(bugs, func(b bug) bool { return b.name == name }) {
-			return nil, fmt.Errorf("there is no mutants/%s.patch", name)
+		if !slices.ContainsFunc(bugs, func(b bug) bool { return is(b, name) }) {
+			return nil, fmt.Errorf("there is no mutants/I*/%s.patch", name)
 		}
 	}
 	if len(names) > 0 {
-		bugs = slices.DeleteFunc(bugs, func(b bug) bool { return !slices.Contains(names, b.name) })
+		bugs = slices.DeleteFunc(bugs, func(b bug) bool {
+			return !slices.ContainsFunc(names, func(name string) bool { return is(b, name) })
+		})
 	}
 	if len(bugs) == 0 {
 		return nil, errors.New("no patch to try in mutants/")

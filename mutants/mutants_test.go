@@ -119,7 +119,7 @@ func write(t *testing.T, name, text string) {
 func oneBug(t *testing.T, text string) (*bug, error) {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a.patch"), text)
+	write(t, filepath.Join(dir, "I1", "a.patch"), text)
 	bugs, err := readBugs(dir)
 	if err != nil {
 		return nil, err
@@ -193,6 +193,7 @@ func TestPatchFaults(t *testing.T) {
 		{"no test named", strings.Replace(patch("TestSum", "\treturn 0"), "Test: ", "Tests: ", 1), `no line "Test: ..."`},
 		{"a test changed", patchOf("internal/shop/shop_test.go", "TestSum", "", ""), "never in a test"},
 		{"the checker changed", patchOf("internal/devenv/checker.go", "TestSum", "", ""), "never in a test"},
+		{"another's folder", strings.Replace(patch("TestSum", "\treturn 0"), "Invariant: I1", "Invariant: I2", 1), "folder of I1"},
 		{"no diff", "Invariant: I1\nPackage: p\nTest: TestSum\nBug: none\n", "no diff"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -224,7 +225,7 @@ func TestPlantAll(t *testing.T) {
 	if err := l.plantAll(t.Context(), &out, []bug{*noticed, *missed, *noticed}).close(t.Context()); err == nil {
 		t.Error("plantAll went on over a missed bug")
 	}
-	for _, want := range []string{"  3/3 ", "MISSED ", "run 3 of 3", "failed: mutants/a.patch (TestSum", "\n2 passed, 1 failed\n"} {
+	for _, want := range []string{"  3/3 ", "MISSED ", "run 3 of 3", "failed: mutants/I1/a.patch (TestSum", "\n2 passed, 1 failed\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("output lacks %q:\n%s", want, out.String())
 		}
@@ -322,6 +323,9 @@ func TestPatches(t *testing.T) {
 	}
 	if err := findTests("..", bugs); err != nil {
 		t.Error(err)
+	}
+	if strays, err := filepath.Glob("*.patch"); err != nil || len(strays) > 0 {
+		t.Errorf("patches in no folder of an invariant are never planted: %v, %v", strays, err)
 	}
 	if len(bugs) > 90 {
 		t.Errorf("%d planted bugs are more than 90: each costs minutes of make test-nightly", len(bugs))

@@ -33,8 +33,8 @@ func (r *report) noticed(b *bug, took time.Duration, runs string, err error) {
 		verdict = "MISSED "
 	}
 	r.ended++
-	fmt.Fprintf(r.w, "%3d/%d %5.0f s  %s  %-6s %-36s %s (%.1f s)%s\n",
-		r.ended, r.total, time.Since(r.begin).Seconds(), verdict, b.invariant, b.name, b.test, took.Seconds(), runs)
+	fmt.Fprintf(r.w, "%3d/%d %5.0f s  %s  %-44s %s (%.1f s)%s\n",
+		r.ended, r.total, time.Since(r.begin).Seconds(), verdict, b.name, b.test, took.Seconds(), runs)
 	r.note(b, err)
 }
 
