@@ -130,7 +130,11 @@ func TestFiltersOnLongValues(t *testing.T) {
 	for suffix, want := range map[string]int64{"a": a, "b": b} {
 		value := long + suffix
 		for _, f := range []Filter{
-			{ID: &value}, {Key: &value}, {Aggregate: &value}, {Type: &value}, {Destination: long + "/" + suffix},
+			{ID: &value},
+			{Key: &value},
+			{Aggregate: &value},
+			{Type: &value},
+			{Destination: long + "/" + suffix},
 			{Destination: long + "/" + suffix, State: Open},
 		} {
 			r.wantList(DeadLetters, f, want)

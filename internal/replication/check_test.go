@@ -41,20 +41,6 @@ func (b *bench) wantLine(level, name string, words ...string) check.Finding {
 	return f
 }
 
-// wantNoLine wants check to say nothing by these names.
-func (b *bench) wantNoLine(names ...string) {
-	b.t.Helper()
-	list, err := check.Run(await.Context(b.t), b.cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	for _, f := range list {
-		if slices.Contains(names, f.Name) {
-			b.t.Errorf("there is a line: %+v", f)
-		}
-	}
-}
-
 func hasWords(text string, words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }

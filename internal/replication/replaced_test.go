@@ -39,8 +39,10 @@ func TestTableReplacedWhileRunning(t *testing.T) {
 			b.exec(remadeOutbox)
 			b.insert("of the new one")
 			b.exec(`COMMIT`)
-			stop := replicationtest.WantStop(t, r.endsBefore("of the new one"), event.ExitOperator, "table_replaced")
-			replicationtest.WantStop(t, b.run().endsBefore("of the new one"), event.ExitOperator, "table_replaced")
+			replicationtest.WantStop(t, r.endsBefore("of the new one"), event.ExitOperator, "table_replaced")
+			// The next start: a commit may be sent a moment before the catalogue shows it, and then
+			// the stream's own Stop offers two fixes.
+			stop := replicationtest.WantStop(t, b.run().endsBefore("of the new one"), event.ExitOperator, "table_replaced")
 			b.runFix(stop)
 			if keep {
 				b.exec(`INSERT INTO old VALUES ('later', '{}')`)

@@ -4,9 +4,10 @@ package replication
 
 import (
 	"context"
-	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // A row that takes longer than wal_sender_timeout to arrive is no silence: taken for one, it would

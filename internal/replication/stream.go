@@ -80,9 +80,7 @@ func (s *Stream) wait(why string) {
 	}
 }
 
-var (
-	errPrepareAgain = errors.New("the slot's record changed: prepare again")
-)
+var errPrepareAgain = errors.New("the slot's record changed: prepare again")
 
 // holder is the relay that holds the slot, by the name that it has written down.
 type holder struct {

@@ -7,6 +7,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	_ "embed"
 	"fmt"
 	"go/scanner"
@@ -37,7 +38,7 @@ var foreign = regexp.MustCompile(`^(tools/words/|mutants/.*\.patch$|LICENSE$)|go
 
 func main() {
 	words := parse(retired)
-	out, err := exec.Command("git", "ls-files", "-co", "--exclude-standard").Output()
+	out, err := exec.CommandContext(context.Background(), "git", "ls-files", "-co", "--exclude-standard").Output()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "list files:", err)
 		os.Exit(1)

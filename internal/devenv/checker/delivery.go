@@ -41,6 +41,7 @@ type Delivery struct {
 // Interned keeps one copy of each of few strings.
 type Interned map[string]string
 
+// Of returns the kept copy of s, and keeps s when there is none yet.
 func (in Interned) Of(s string) string {
 	if kept, ok := in[s]; ok {
 		return kept

@@ -28,7 +28,7 @@ const (
 	Purged    RetryRowState = "purged"
 )
 
-// Sided is a row of one of the two tables.
+// RetryRow is a row of the retry table or of the dead letters.
 type RetryRow struct {
 	ID       string // "" when it was purged
 	Position event.Position

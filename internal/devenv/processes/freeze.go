@@ -17,6 +17,7 @@ import (
 // then.
 func (p *Process) Freeze() error { return FreezePID(p.Pid()) }
 
+// FreezePID is Freeze by process id. It is no error when the process ends meanwhile.
 func FreezePID(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return err

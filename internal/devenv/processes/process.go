@@ -60,8 +60,10 @@ func (p *Process) reap() {
 	close(p.done)
 }
 
+// Pid is the id that the process has, or had when it has ended.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
+// Running reports whether the process has not ended yet; false for nil.
 func (p *Process) Running() bool {
 	if p == nil {
 		return false
@@ -176,6 +178,7 @@ func ReadLog(path string) string {
 	return string(b)
 }
 
+// Tail is the last 2000 bytes of a log, after an ellipsis when it is longer.
 func Tail(log string) string {
 	const most = 2000
 	if len(log) > most {

@@ -11,6 +11,8 @@ import (
 	"strings"
 )
 
+// ErrNotOurs says that a server cannot be stopped, killed or copied, because somebody else started
+// it.
 var ErrNotOurs = errors.New("the server was not started by this process")
 
 // ChildrenOf reads /proc for the processes whose parent is pid.

@@ -52,6 +52,8 @@ type owner struct {
 	alive    *os.File // write end of the watcher's pipe; closed by the kernel
 }
 
+// StartOwner makes this process's token and directory and starts the watcher, once. Later calls
+// return the same result, or the same error.
 var StartOwner = sync.OnceValues(newOwner)
 
 func newOwner() (_ *owner, err error) {
@@ -108,6 +110,7 @@ func TempDir() (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
+// EnvironWithout is this process's environment, as NAME=value, without one variable.
 func EnvironWithout(name string) []string {
 	var env []string
 	for _, v := range os.Environ() {

@@ -27,6 +27,8 @@ func Build(t testing.TB) string {
 // Binary is BuildRelay outside of tests.
 var Binary = sync.OnceValues(func() (string, error) { return RelayBinary(context.Background()) })
 
+// RelayBinary is the path of the relay's binary: $CDC_RELAY_TEST_BINARY, else it is built at every
+// call, into a directory that lives no longer than this process.
 func RelayBinary(ctx context.Context) (string, error) {
 	if path := os.Getenv("CDC_RELAY_TEST_BINARY"); path != "" {
 		return filepath.Abs(path)

@@ -26,6 +26,7 @@ func BuildAt(t testing.TB, commit string) string {
 	return path
 }
 
+// RelayAt is BuildAt outside of tests. A commit that this clone does not have is an error.
 func RelayAt(commit string) (string, error) {
 	buildingOld.Lock()
 	defer buildingOld.Unlock()

@@ -4,11 +4,12 @@ package check
 import (
 	"context"
 	"fmt"
+	"time"
+
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"time"
 )
 
 // Run tests every precondition of the source side and changes nothing. Each test has a time limit.

@@ -5,6 +5,7 @@ package check
 import (
 	"context"
 	"fmt"
+
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )

@@ -15,6 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
+// CompleteShape fills in, in the columns of shape, what the catalogue has of the table with that
+// OID, and waits for the answer for source.AnswerTimeout at most.
 func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

@@ -52,6 +52,8 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	return nil
 }
 
+// Exists reports whether the server has a publication of the configured name, whatever it
+// publishes.
 func Exists(ctx context.Context, q source.Querier, c *source.Config) (there bool, err error) {
 	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)`, c.Publication).Scan(&there)
 	if err != nil {

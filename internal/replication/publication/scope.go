@@ -128,6 +128,8 @@ func (s scope) Stop(c *source.Config, name string, oid uint32) *event.Stop {
 			name, IgnoreTableSQL(c, name, ignore)))
 }
 
+// PrefixLeftOut is the Stop for messages that the slot has relayed and whose prefix is no longer
+// configured; it names both ways to go on.
 func PrefixLeftOut(c *source.Config, prefix string) *event.Stop {
 	return leftOutStop(fmt.Sprintf("slot %q has relayed messages with the prefix %q, which is no longer source.message_prefix: the relay stops before the next one, which stays in the slot",
 		c.Slot, prefix),

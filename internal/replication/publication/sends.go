@@ -51,6 +51,8 @@ func (s State) DroppedPrefixes(c *source.Config) []string {
 	return slices.DeleteFunc(slices.Clone(s.Prefixes), func(prefix string) bool { return prefix == c.Messages.Prefix })
 }
 
+// Table is how one outbox table is sent: its OID, the memberships in the publication, and the other
+// OIDs under which its rows may come.
 type Table struct {
 	OID uint32 `json:"oid"`
 	// Through are the memberships that the table is sent through, of pg_publication_rel and

@@ -9,6 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
+// Stop is the finding (exit 3) about the configured publication: its text is the publication's name
+// and then what, and fix says how to continue.
 func Stop(c *source.Config, what, fix string) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "publication",
@@ -17,6 +19,7 @@ func Stop(c *source.Config, what, fix string) *event.Stop {
 	}
 }
 
+// Missing is the finding (exit 3) for a publication that does not exist; its fix is RemakeHint.
 func Missing(c *source.Config) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "publication",
@@ -52,6 +55,7 @@ func CreateSQL(c *source.Config) string {
 // every slot that uses the publication sees it.
 const MadeByRelay = "Made by cdc-relay, whose teardown drops it."
 
+// MarkSQL is the statement that sets MadeByRelay as the publication's comment.
 func MarkSQL(c *source.Config) string {
 	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS %s", source.QuoteName(c.Publication), source.QuoteText(MadeByRelay))
 }

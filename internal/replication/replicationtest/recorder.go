@@ -34,6 +34,7 @@ type Recorder struct {
 	Failed        chan error // the lanes end with it
 }
 
+// Recorded is a copy of one event as it was given to the Recorder, for comparison in tests.
 type Recorded struct {
 	Id, Key, Payload string
 	Headers          string
@@ -42,12 +43,15 @@ type Recorded struct {
 	Fault, Raw       string
 }
 
+// Transaction is one that the Recorder was given: where its commit is and where it ends in the WAL,
+// how many events it has, and whether they are settled.
 type Transaction struct {
 	Commit, End pglogrepl.LSN
 	Events      int
 	Settled     bool
 }
 
+// NewRecorder returns a Recorder whose watermark is at start, and which settles at each commit.
 func NewRecorder(start pglogrepl.LSN) *Recorder {
 	return &Recorder{
 		position: start, ends: map[pglogrepl.LSN]bool{start: true},
@@ -56,6 +60,7 @@ func NewRecorder(start pglogrepl.LSN) *Recorder {
 	}
 }
 
+// Run waits for ctx to end and returns nil, or returns the first error that is sent to Failed.
 func (r *Recorder) Run(ctx context.Context) error {
 	select {
 	case err := <-r.Failed:
@@ -65,6 +70,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
+// Begin opens a transaction, unless one with this commit or a later one has come whole before: then
+// its events are skipped. It never returns an error.
 func (r *Recorder) Begin(commit pglogrepl.LSN, _ uint32) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,6 +82,7 @@ func (r *Recorder) Begin(commit pglogrepl.LSN, _ uint32) error {
 	return nil
 }
 
+// Event records a copy of ev, and waits while Block holds it; the error is that of ctx.
 func (r *Recorder) Event(ctx context.Context, ev *event.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +112,11 @@ func (r *Recorder) Event(ctx context.Context, ev *event.Event) error {
 	return nil
 }
 
+// Wake does nothing: no event waits in the Recorder to be sent with others.
 func (r *Recorder) Wake(bool) {}
 
+// Commit closes the open transaction, which ends at end, and settles it unless it has events and
+// the Recorder is held.
 func (r *Recorder) Commit(end pglogrepl.LSN) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,6 +133,7 @@ func (r *Recorder) Commit(end pglogrepl.LSN) {
 	r.Pass(tx)
 }
 
+// Keepalive lets the watermark move to pos as soon as everything that came before is settled.
 func (r *Recorder) Keepalive(pos pglogrepl.LSN) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,20 +158,25 @@ func (r *Recorder) Pass(tx *Transaction) {
 	}
 }
 
+// Disconnected discards the open transaction; its recorded events are kept.
 func (r *Recorder) Disconnected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open = nil
 }
 
+// Watermark returns the position below which everything is settled, and as Own the end of the
+// newest transaction with events below it.
 func (r *Recorder) Watermark() event.Watermark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return event.Watermark{LSN: r.position, Own: r.own}
 }
 
+// Moved returns the channel that holds one signal after the watermark may have moved.
 func (r *Recorder) Moved() <-chan struct{} { return r.moved }
 
+// Unsettled counts the events of whole transactions that are not settled yet.
 func (r *Recorder) Unsettled() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,8 +189,10 @@ func (r *Recorder) Unsettled() int {
 	return n
 }
 
+// Stopping does nothing: the Recorder settles in the same way after the end of reading.
 func (r *Recorder) Stopping() {}
 
+// WaitSettled waits until Unsettled is 0; the error is that of ctx.
 func (r *Recorder) WaitSettled(ctx context.Context) error {
 	for r.Unsettled() > 0 {
 		select {
@@ -220,6 +239,7 @@ func (r *Recorder) BlockAfter(n int) (release func()) {
 	})
 }
 
+// Seen returns the ids of all recorded events in the order in which they came, repeated ones too.
 func (r *Recorder) Seen() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
+// WantStop ends the test unless err is an event.Stop with this exit code and reason, and returns
+// it.
 func WantStop(t *testing.T, err error, code int, reason string) *event.Stop {
 	t.Helper()
 	var stop *event.Stop

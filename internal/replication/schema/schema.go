@@ -26,6 +26,7 @@ type Migration struct {
 	SQL     string
 }
 
+// Migrations returns the embedded steps in ascending order of their versions.
 func Migrations() ([]Migration, error) {
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {

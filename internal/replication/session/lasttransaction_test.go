@@ -1,8 +1,9 @@
 package session
 
 import (
-	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // A stream that is read again must bring the transaction that was read last, before anything behind

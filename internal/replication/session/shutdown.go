@@ -2,8 +2,9 @@ package session
 
 import (
 	"context"
-	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // watchShutdown keeps one idle session of the pool open, so that it is noticed at once when the

@@ -105,4 +105,5 @@ func signal(ch chan struct{}) {
 	}
 }
 
+// ErrCleanStop says that a session ended as asked: what was read is settled and reported.
 var ErrCleanStop = errors.New("stopped as asked")

@@ -25,6 +25,8 @@ type InitOptions struct {
 	NoSlot      bool   // leave the slot to the first start, or to a takeover
 }
 
+// Validate returns a Stop with exit code event.ExitUsage if the options or the configuration are
+// not valid; it asks no server.
 func (o InitOptions) Validate(c *source.Config) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -116,6 +118,9 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	return nil
 }
 
+// CreateObjects does, as the role of ddl, what Init does before the slot: tables and rights if opt
+// asks for them, the schema, and the publication unless source.create is false or the slot is in
+// use.
 func CreateObjects(ctx context.Context, ddl *pgxpool.Pool, c *source.Config, opt InitOptions) error {
 	if opt.OutboxTable {
 		for _, t := range c.Tables {

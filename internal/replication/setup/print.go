@@ -2,11 +2,12 @@ package setup
 
 import (
 	"fmt"
+	"io"
+	"strings"
+
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"io"
-	"strings"
 )
 
 // PrintInit writes the SQL of Init, for those who run it by other means. It does not connect.

@@ -35,4 +35,5 @@ func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uin
 	return view, nil
 }
 
+// ErrNotActive says that the slot is gone, or that another session or none holds it.
 var ErrNotActive = errors.New("this session no longer holds the slot")

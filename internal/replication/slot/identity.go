@@ -18,6 +18,7 @@ type Identity struct {
 	Database string
 }
 
+// Identify asks the server of a replication connection for its system, timeline and database.
 func Identify(ctx context.Context, conn *pgconn.PgConn) (Identity, error) {
 	sys, err := pglogrepl.IdentifySystem(ctx, conn)
 	if err != nil {

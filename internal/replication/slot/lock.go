@@ -43,6 +43,7 @@ func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *source.Config) 
 // of its name.
 const CreationLock = 0x63646372
 
+// UnlockCreation releases the lock of LockCreation, and closes conn if that fails or takes 2 s.
 func UnlockCreation(conn *pgxpool.Conn, c *source.Config) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

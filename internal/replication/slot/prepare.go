@@ -87,6 +87,8 @@ func MeetServer(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgc
 
 const meetTimeout = time.Minute
 
+// AcquireConn takes a connection from the pool, which the caller releases, and waits for one for
+// source.AnswerTimeout at most.
 func AcquireConn(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -121,6 +123,8 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	return err
 }
 
+// Gone is the finding (exit 3) for a slot that the record has as ready and the server does not
+// have.
 func Gone(c *source.Config, rec *Record) *event.Stop {
 	return source.SlotLost(c, fmt.Sprintf("slot %q no longer exists; what was committed after %s and not delivered before is only in the outbox table",
 		c.Slot, rec.Reported), "find and re-send what is missing"+source.AdoptHint(c)+source.NewSlotHint(c))

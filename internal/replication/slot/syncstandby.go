@@ -34,6 +34,8 @@ func namesStandby(setting, application string) bool {
 	return false
 }
 
+// RefuseSyncStandby returns a Stop with reason sync_standby if synchronous_standby_names names this
+// relay.
 func RefuseSyncStandby(ctx context.Context, q source.Querier, c *source.Config) error {
 	var setting string
 	if err := q.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names')`).Scan(&setting); err != nil {

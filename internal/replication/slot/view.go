@@ -46,6 +46,8 @@ func (v *View) Foreign(database string) string {
 // creation waits for open transactions.
 func (v *View) Made() bool { return v.ConfirmedFlush != 0 }
 
+// HeldByRelay reports whether the holder's application_name is that of a relay, this one or
+// another.
 func (v *View) HeldByRelay() bool { return strings.HasPrefix(v.Holder, source.ApplicationPrefix) }
 
 // Columns and Tables are the SELECT and FROM lists that a View is read with. to_jsonb makes one

@@ -94,6 +94,8 @@ func Tell(hook func(atWork bool), atWork bool) {
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
+// Validate returns a Stop with exit code event.ExitUsage if the slot's name is not valid, or if
+// there is nothing to relay; it asks no server.
 func (c *Config) Validate() error {
 	if !slotName.MatchString(c.Slot) {
 		return &event.Stop{

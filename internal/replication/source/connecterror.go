@@ -138,6 +138,8 @@ func FatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 	return nil
 }
 
+// OrFatal returns the Stop that FatalConnect has for err in a command, which tries once, or err
+// itself if there is none.
 func OrFatal(c *Config, err error) error {
 	if stop := FatalConnect(c, err, false, time.Time{}); stop != nil {
 		return stop

@@ -50,7 +50,7 @@ func TestWhatIsFatalWhenConnecting(t *testing.T) {
 func TestRefusedLogin(t *testing.T) {
 	refused := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "28P01"})
 	for since, want := range map[time.Time]string{
-		time.Time{}:                           "PostgreSQL refuses the login",
+		{}:                                    "PostgreSQL refuses the login",
 		time.Now().Add(-2 * passwordPatience): "PostgreSQL refused the login for 1m0s",
 	} {
 		if stop := replicationtest.WantStop(t, FatalConnect(&Config{}, refused, false, since), event.ExitFailure, "login"); stop.What != want {

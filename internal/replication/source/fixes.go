@@ -18,6 +18,7 @@ func NewSlotHint(c *Config) string {
 	return "; then create the slot, since source.create is false: " + MakeSlotSQL(c)
 }
 
+// MakeSlotSQL is the statement by which an operator creates the configured slot.
 func MakeSlotSQL(c *Config) string {
 	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", QuoteText(c.Slot))
 }
@@ -41,6 +42,8 @@ func ReaddTableSQL(c *Config, t decode.Table) string {
 	return fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE %[2]s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s", QuoteName(c.Publication), QuoteTable(t))
 }
 
+// SlotMoved is the finding (exit 3) for a slot that is not where or what it was: what says how, and
+// the fix is to re-send what is missing and to accept the slot.
 func SlotMoved(c *Config, what string) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "slot_moved", What: what,
@@ -48,10 +51,13 @@ func SlotMoved(c *Config, what string) *event.Stop {
 	}
 }
 
+// SlotLost is the finding (exit 3) for a slot that is gone or that the server has invalidated.
 func SlotLost(c *Config, what, fix string) *event.Stop {
 	return &event.Stop{Code: event.ExitOperator, Reason: "slot_lost", What: what, Fix: fix}
 }
 
+// ForeignSlot is the finding (exit 3) for a slot that is not the relay's: its text is the slot's
+// name and then what.
 func ForeignSlot(c *Config, what string) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "slot_foreign",
@@ -76,6 +82,8 @@ func shellWord(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
+// TakeoverStop is a Stop of the takeover with this exit code; its reason is usage for
+// event.ExitUsage, and takeover for any other.
 func TakeoverStop(code int, what, fix string) *event.Stop {
 	reason := "takeover"
 	if code == event.ExitUsage {

@@ -25,6 +25,7 @@ func (c *Config) ApplicationName() string {
 // TableNames is the configured tables as SQL, comma separated.
 func (c *Config) TableNames() string { return strings.Join(c.QuotedTables(), ", ") }
 
+// QuotedTables returns the configured tables as QuoteTable writes them, in the configured order.
 func (c *Config) QuotedTables() []string {
 	names := make([]string, len(c.Tables))
 	for i, t := range c.Tables {
@@ -42,10 +43,13 @@ func (c *Config) Relayed() []zap.Field {
 	return fields
 }
 
+// QuoteTable returns a table's name as SQL, with its schema, both always in double quotes.
 func QuoteTable(t decode.Table) string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
 
+// QuoteName returns a name as an SQL identifier, always in double quotes.
 func QuoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
 
+// QuoteText returns s as an SQL string literal, for a server with standard_conforming_strings on.
 func QuoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // NamedIn lists table names for log lines.
@@ -57,6 +61,8 @@ func NamedIn(tables []decode.Table) string {
 	return strings.Join(names, ", ")
 }
 
+// BytesText writes n bytes as a whole number of B, KiB, MiB or GiB for people, rounded down; below
+// 10 of a unit it uses the next smaller one.
 func BytesText(n uint64) string {
 	const unit = 1024
 	for _, name := range []string{"B", "KiB", "MiB"} {

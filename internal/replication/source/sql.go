@@ -30,6 +30,7 @@ func SQLState(err error) string {
 	return ""
 }
 
+// IsNoRows reports whether err is, or wraps, pgx.ErrNoRows: the query found nothing.
 func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
 // IsGoingAway reports whether an error may mean that the server or the connection is ending; then

@@ -62,6 +62,7 @@ type Status struct {
 	snap Snapshot
 }
 
+// Snapshot returns a copy of the current state; its phase is Starting until another one was set.
 func (s *Status) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,12 +80,14 @@ func (s *Status) phase(p Phase, why string) {
 	s.snap.Why = why
 }
 
+// Waiting sets the phase Waiting and why PostgreSQL is waited for.
 func (s *Status) Waiting(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase(Waiting, why)
 }
 
+// Standby sets the phase Standby, the slot as v shows it, and who holds it.
 func (s *Status) Standby(v *slot.View, holder string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,12 +95,14 @@ func (s *Status) Standby(v *slot.View, holder string) {
 	s.snap.Slot = publicSlot(v)
 }
 
+// Streaming sets the phase Streaming, which needs no reason.
 func (s *Status) Streaming() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase(Streaming, "")
 }
 
+// Stopping sets the phase Stopping, in which what was read is still delivered.
 func (s *Status) Stopping() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

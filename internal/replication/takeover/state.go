@@ -49,6 +49,8 @@ type Takeover struct {
 	free  time.Time // since when the other slot was seen without a holder; zero: it is held
 }
 
+// Validate names both slots in the state, and returns a Stop with exit code event.ExitUsage if they
+// are the same or the configuration is not valid; it asks no server.
 func (m *Takeover) Validate() error {
 	if err := m.C.Validate(); err != nil {
 		return err

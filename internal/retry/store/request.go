@@ -52,6 +52,7 @@ const (
 	VerdictWaits    Verdict = "waits"
 )
 
+// Verdict is what becomes of the request, by its kind and row and the broker's answer.
 func (a *Answer) Verdict() Verdict {
 	switch {
 	case a.Request.Row == nil:

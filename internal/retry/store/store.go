@@ -134,6 +134,7 @@ func (r *Refused) Error() string {
 // Unwrap is the database's error.
 func (r *Refused) Unwrap() error { return r.Err }
 
+// TakenPosition is the *Refused for a row whose position another event has already.
 func TakenPosition(row *Row) error {
 	return &Refused{Row: row, Err: fmt.Errorf("defer: its position has another event already")}
 }
@@ -141,6 +142,7 @@ func TakenPosition(row *Row) error {
 // ByAge is the actor of a purge by age, for the audit.
 const ByAge = "relay"
 
+// WhyByAge is the reason for a purge by age, for the audit.
 func WhyByAge(keep time.Duration) string { return "dead_letters.keep: " + keep.String() }
 
 // IsRefused reports whether an error of a statement that reads is about a row, and so would come

@@ -3,9 +3,10 @@ package kafka
 import (
 	"context"
 	"errors"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // As long as no producer ids are to be had every stream asks for one again and again. Metadata is

@@ -20,7 +20,7 @@ func withProfile(t testing.TB, options map[string]string) Config {
 }
 
 // A key has one lane, whatever record a profile makes of its rows, and if it makes none: what is
-// behind a row that waits waits in the lane, and nowhere else.
+// behind a row that waits stays in the lane, and nowhere else.
 func TestProfileLaneIsTheKeys(t *testing.T) {
 	for name, key := range map[string]string{"text": "storage.StringConverter", "JSON": "json.JsonConverter"} {
 		s, err := New(withProfile(t, map[string]string{"key.converter": "org.apache.kafka.connect." + key}))

@@ -6,6 +6,7 @@ package rabbit
 import (
 	"context"
 	"errors"
+
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 

@@ -12,7 +12,7 @@ const (
 	placedColumns = "payload, tenant, version, big, flag, ratio, price, ref, raw, day, at, zoned, meta, part"
 	placedValues  = `'{"a": 1}', 'te"nant é', 7, 9007199254740993, true, 1e7, 12.30, '10711fa5-0000-4000-8000-00000000000f', '\x00ff', '2026-01-02',
 		'2026-01-02 03:04:05.678901', '2026-01-02 03:04:05.678901+02', '{"k": [1]}', 3`
-	placedNulls = `NULL, NULL, 7, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 4` //nolint:dupword // a value for each column
+	placedNulls = `NULL, NULL, 7, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 4`
 	everyHeader = "type:header:eventType,tenant:header,version:header,big:header,flag:header:is flag,ratio:header,price:header,ref:header,raw:header,day:header,at:header,zoned:header,meta:header"
 	everyField  = "type:envelope:eventType, tenant:envelope ,version:envelope,big:envelope,flag:envelope,ratio:envelope,price:envelope,ref:envelope,raw:envelope,day:envelope,at:envelope,zoned:envelope,meta:envelope"
 )

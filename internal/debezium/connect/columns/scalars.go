@@ -32,9 +32,11 @@ func parseBool(scratch, text []byte) (connect.Value, []byte, error) {
 func readInt16(scratch, text []byte) (connect.Value, []byte, error) {
 	return readInt(scratch, text, 16)
 }
+
 func readInt32(scratch, text []byte) (connect.Value, []byte, error) {
 	return readInt(scratch, text, 32)
 }
+
 func readInt64(scratch, text []byte) (connect.Value, []byte, error) {
 	return readInt(scratch, text, 64)
 }

@@ -36,6 +36,7 @@ const recentWindows = 4 // of half a second each
 
 const longest, digits = int64(10 * time.Minute / time.Microsecond), 2
 
+// NewMeter makes a meter that has measured nothing.
 func NewMeter() *Meter {
 	return &Meter{
 		events: map[string]*span{},
@@ -99,6 +100,7 @@ func (m *Meter) GoAway(at time.Time) {
 	m.outages = append(m.outages, &absence{away: at.UnixNano(), events: hdrhistogram.New(1, longest, digits)})
 }
 
+// ComeBack ends the last outage: at that time everything was caught up. One must have begun.
 func (m *Meter) ComeBack(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,9 +20,16 @@ func isScreen(f *os.File) bool {
 	return term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
 }
 
-func (p Paint) Bold(s string) string   { return p.sgr("1", s) }
-func (p Paint) Dim(s string) string    { return p.sgr("2", s) }
-func (p Paint) Red(s string) string    { return p.sgr("31", s) }
+// Bold makes the text bold.
+func (p Paint) Bold(s string) string { return p.sgr("1", s) }
+
+// Dim makes the text faint.
+func (p Paint) Dim(s string) string { return p.sgr("2", s) }
+
+// Red colours the text red.
+func (p Paint) Red(s string) string { return p.sgr("31", s) }
+
+// Green colours the text green.
 func (p Paint) Green(s string) string  { return p.sgr("32", s) }
 func (p Paint) yellow(s string) string { return p.sgr("33", s) }
 func (p Paint) cyan(s string) string   { return p.sgr("36", s) }

@@ -20,12 +20,15 @@ type Plain struct {
 
 const plainEvery = 2 * time.Second
 
+// Say writes a line, with the time since the demo began.
 func (p *Plain) Say(at time.Duration, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintf(p.Out, "%s  %s\n", clock(at), text)
 }
 
+// Show writes the numbers in one line, at most every 2 s, and none in the phases Starting
+// and Over.
 func (p *Plain) Show(v *View) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,6 +39,7 @@ func (p *Plain) Show(v *View) {
 	fmt.Fprintln(p.Out, numbers(v))
 }
 
+// Close does nothing: every line stays.
 func (p *Plain) Close() {}
 
 // numbers is the view in one line.

@@ -20,6 +20,8 @@ type Display interface {
 	Close()                            // the last view stays; what is written now comes below it
 }
 
+// NewDisplay shows the demo on f: a screen when f is a terminal that can be one, else plain lines.
+// The caller closes it.
 func NewDisplay(f *os.File) Display {
 	if !isScreen(f) {
 		return &Plain{Out: f}

@@ -10,6 +10,7 @@ type Trail []float64
 
 const trailLength = 41 // cells: 20 s, and what is left of 80 columns
 
+// Last is the newest value; 0 when there is none.
 func (t Trail) Last() float64 {
 	if len(t) == 0 {
 		return 0

@@ -23,6 +23,8 @@ import (
 // KafkaConn is a connection to one broker; one request at a time.
 type KafkaConn struct{ *protocol.Conn }
 
+// DialKafka connects to the broker at host:port without TLS and agrees on the versions. The caller
+// closes the connection.
 func DialKafka(ctx context.Context, addr string) (*KafkaConn, error) {
 	dialer := net.Dialer{Timeout: 5 * time.Second}
 	socket, err := dialer.DialContext(ctx, "tcp", addr)
@@ -177,6 +179,7 @@ func kafkaLeaders(ctx context.Context, brokers, topics []string) (map[string][]T
 	return leaders, nil
 }
 
+// BrokerAddr is the host:port of a broker by its node id; "" when the answer does not name it.
 func BrokerAddr(res *metadata.Response, id int32) string {
 	for _, b := range res.Brokers {
 		if b.NodeID == id {

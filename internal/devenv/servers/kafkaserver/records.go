@@ -103,6 +103,8 @@ func listOffsets(ctx context.Context, addr string, partitions []TopicPartition, 
 	return conn.ListOffsets(ctx, partitions, end)
 }
 
+// ListOffsets asks the broker, which must lead the partitions, for their offsets: the first at or
+// after end, in Unix milliseconds; -1 stands for the log's end and -2 for its beginning.
 func (c *KafkaConn) ListOffsets(ctx context.Context, partitions []TopicPartition, end int64) (map[TopicPartition]int64, error) {
 	req := &listoffsets.Request{ReplicaID: -1}
 	for _, p := range partitions {

@@ -90,6 +90,8 @@ func (p *Postgres) exec(ctx context.Context, sql string, args ...any) error {
 	})
 }
 
+// Query runs SQL in the database postgres, on a connection of its own, and scans the first row's
+// only column into to. Without a row it returns pgx.ErrNoRows, wrapped.
 func (p *Postgres) Query(ctx context.Context, to any, sql string, args ...any) error {
 	return OnConn(ctx, p.URL("postgres"), func(conn *pgx.Conn) error {
 		if err := conn.QueryRow(ctx, sql, args...).Scan(to); err != nil {

@@ -78,6 +78,9 @@ func Start(ctx context.Context, opt Options) (*Postgres, error) {
 	}
 }
 
+// BinDir is the absolute directory of PostgreSQL's programs: dir, else
+// $CDC_RELAY_TEST_POSTGRES_BIN, else Debian's newest, else what pg_config says. It fails when
+// initdb or postgres is not in it.
 func BinDir(ctx context.Context, dir string) (string, error) {
 	if dir == "" {
 		dir = os.Getenv("CDC_RELAY_TEST_POSTGRES_BIN")

@@ -82,6 +82,7 @@ func (r *Rabbit) VHost(t testing.TB) string {
 	return u.String()
 }
 
+// AddVHost makes a virtual host in which the user of the tests may do everything.
 func (r *Rabbit) AddVHost(ctx context.Context, name string) error {
 	if r.Api != "" {
 		return r.manageVHost(ctx, "PUT", name)
@@ -94,6 +95,7 @@ func (r *Rabbit) AddVHost(ctx context.Context, name string) error {
 	return err
 }
 
+// DeleteVHost removes a virtual host with all that is in it.
 func (r *Rabbit) DeleteVHost(ctx context.Context, name string) error {
 	if r.Api != "" {
 		return r.manageVHost(ctx, "DELETE", name)

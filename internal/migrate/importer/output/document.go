@@ -30,6 +30,8 @@ var order = []string{
 	"sink.compat.profile", "sink.compat.options", "sink.kafka", "sink.rabbitmq", "delivery",
 }
 
+// Set appends a key by its path, whose names are joined by dots, with its value as YAML and a
+// comment.
 func (d *Document) Set(path, scalar, comment string) {
 	d.Lines = append(d.Lines, docLine{Path: strings.Split(path, "."), Scalar: scalar, comment: comment})
 }

@@ -8,12 +8,14 @@ import "strings"
 // starts.
 type Value []Part
 
+// Part is a piece of a value: a text or a reference.
 type Part struct {
 	Text  string // the text; of a reference, what it stands for as far as the files say
 	Ref   string // what stands between ${ and } in our configuration; "" for text
 	Known bool   // of a reference: text is what it stands for
 }
 
+// Literal is the value that is this text, without a reference.
 func Literal(s string) Value { return Value{{Text: s}} }
 
 // Joined joins neighbouring texts, and leaves out empty ones.

@@ -36,6 +36,7 @@ type File struct {
 	Pairs []Pair
 }
 
+// Pair is a name and the text that a file sets it to.
 type Pair struct{ Name, Text string }
 
 // Get is the last value of a name, as in every form.

@@ -52,6 +52,8 @@ func readProperties(name string, content []byte) (File, error) {
 	return l, nil
 }
 
+// ParseProperties reads a .properties file and leaves references as they are. Its error quotes
+// nothing of the file.
 func ParseProperties(content []byte, encoding properties.Encoding) ([]Pair, error) {
 	loader := properties.Loader{Encoding: encoding, DisableExpansion: true}
 	read, err := loader.LoadBytes(content)

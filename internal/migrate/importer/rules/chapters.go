@@ -34,6 +34,7 @@ var chapters = []chapter{
 	{"Kafka Connect", connectRules()},
 }
 
+// Rules are the rules of all chapters, in their order: the first one that fits a name counts.
 var Rules = allRules()
 
 func allRules() (all []rule) {

@@ -49,6 +49,7 @@ func ServerName(name string) string {
 	}
 	return "debezium.source." + name
 }
+
 func inFile(file, same string) string {
 	if file == same {
 		return ""

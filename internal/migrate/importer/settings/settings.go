@@ -26,14 +26,16 @@ type Settings struct {
 	known      []string // names of properties that the rules have
 }
 
+// New makes settings without properties. The names are those that the rules have.
 func New(known []string) *Settings {
 	return &Settings{known: known, ByName: map[string]*Property{}, providers: map[string]string{}}
 }
 
+// Connect reports whether the settings are those of Debezium in Kafka Connect.
 func (set *Settings) Connect() bool { return set.Profile == debezium.Connect }
 
 // add keeps a property; of two with one name, which the worker and the connector may give, the
-// connector'set.
+// connector's.
 func (set *Settings) add(p *Property) {
 	if first, twice := set.ByName[p.Name]; twice {
 		set.note(output.Superseded, p.Written, p.File, "", "overridden by "+first.Written+inFile(first.File, p.File))

@@ -35,6 +35,7 @@ const (
 // ordinary calls. What a larger event has left is given back.
 const keptBuffer = 4 << 20
 
+// CRCTable is that of a record batch's checksum, CRC-32C.
 var CRCTable = crc32.MakeTable(crc32.Castagnoli)
 
 // Batch gathers records and makes one record batch of them, in buffers that it uses again. It is
@@ -49,6 +50,7 @@ type Batch struct {
 	maxTime  int64
 }
 
+// New makes an empty batch that will be compressed in this way.
 func New(c compress.Compression) *Batch {
 	b := &Batch{codec: c.Codec()}
 	b.Reset()

@@ -14,6 +14,7 @@ type Pool struct {
 	pool  sync.Pool
 }
 
+// Get returns an empty batch, which is the caller's until Put.
 func (b *Pool) Get() *Batch {
 	if used, ok := b.pool.Get().(*Batch); ok {
 		return used
@@ -21,6 +22,7 @@ func (b *Pool) Get() *Batch {
 	return New(b.Codec)
 }
 
+// Put empties a batch and takes it back. The caller must use neither it nor its bytes any more.
 func (b *Pool) Put(used *Batch) {
 	used.Reset()
 	b.pool.Put(used)

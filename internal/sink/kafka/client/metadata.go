@@ -48,6 +48,7 @@ type Leader struct{ Node, Epoch int32 }
 // begins with epoch 0, and stays so.
 const believeOlder = 2 * time.Second
 
+// NewMetadata makes the Metadata before any answer: no broker and no topic is known.
 func NewMetadata() *Metadata { return &Metadata{Stale: make(chan struct{})} }
 
 // Leader returns the leader of a partition; false while none is known.

@@ -46,6 +46,7 @@ type Answer struct {
 	Session  int64 // identity: of the control connection, in which it came
 }
 
+// AnswerKind is what came of a submitted batch: whether it may be written, and who has answered.
 type AnswerKind uint8
 
 const (

@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
+// ErrOtherCluster says that a broker is not of the cluster that the relay has begun with.
 var ErrOtherCluster = errors.New("a broker of another cluster")
 
 // FixRefusal is what to do when somebody answers, and a connection cannot be made; "" when that is

@@ -37,6 +37,7 @@ type Decoded struct {
 	Headers      []protocol.Header
 }
 
+// DecodedBatch is a record batch with its records, which were read from it already.
 type DecodedBatch struct {
 	*protocol.RecordBatch
 	Records []Decoded
@@ -63,6 +64,7 @@ func Decode(t TB, sealed []byte) DecodedBatch {
 	return DecodedBatch{batch, DecodeRecords(t, batch)}
 }
 
+// DecodeRecords reads all records in their order; an error ends the test.
 func DecodeRecords(t TB, r protocol.RecordReader) (all []Decoded) {
 	t.Helper()
 	for {
@@ -128,6 +130,7 @@ func Event(i int, key string) *event.Event {
 	return ev
 }
 
+// Template parses a template; an error ends the test.
 func Template(t testing.TB, text string) sink.Template {
 	t.Helper()
 	tpl, err := sink.ParseTemplate(text)

@@ -25,6 +25,7 @@ type Encoder struct {
 	profile debezium.Record // of a profile
 }
 
+// NewEncoder makes an encoder for one lane; a layout may serve many.
 func NewEncoder(l *Layout) *Encoder { return &Encoder{layout: l} }
 
 // Build makes the record, or returns why the event can never become one.

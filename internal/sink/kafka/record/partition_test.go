@@ -1,8 +1,9 @@
 package record
 
 import (
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
 // TestUnorderedAreSpread has NULL and empty keys on all partitions, and on the same one at every

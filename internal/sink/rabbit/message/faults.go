@@ -16,6 +16,7 @@ func Exchange(name string) string {
 	return fmt.Sprintf("exchange %q", name)
 }
 
+// Pair names an exchange with a routing key, or alone when the key is longer than AMQP allows.
 func Pair(name, routingKey string) string {
 	if len(routingKey) > MaxShortString {
 		return Exchange(name)
@@ -23,10 +24,12 @@ func Pair(name, routingKey string) string {
 	return fmt.Sprintf("%s, routing key %q", Exchange(name), routingKey)
 }
 
+// Invalid is the permanent fault of an event that can never become a message; detail says why.
 func Invalid(detail string) *sink.Fault {
 	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: detail}
 }
 
+// TooLarge is the permanent fault of an event whose body is over the limit; both are in bytes.
 func TooLarge(destination string, size, limit int) *sink.Fault {
 	return &sink.Fault{
 		Class: sink.Permanent, Reason: sink.TooLarge, Destination: destination,
