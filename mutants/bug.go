@@ -1,3 +1,5 @@
+// The planted bugs: how a patch file is read, and how the test that must notice it is found.
+
 package main
 
 import (

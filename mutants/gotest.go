@@ -1,3 +1,6 @@
+// The go command in a copy of the tree: it builds what a patch changes, runs the named test, and
+// its output is read.
+
 package main
 
 import (

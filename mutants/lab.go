@@ -1,3 +1,6 @@
+// The lab: bugs are planted in copies of the tree, one per worker, to see whether the named tests
+// notice.
+
 package main
 
 import (

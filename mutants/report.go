@@ -1,3 +1,5 @@
+// The report of a run: a line per bug, and at the end what failed and the counts.
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// Copies of the tree: how one is made, and how a patch is applied to it and taken out again.
+
 package main
 
 import (

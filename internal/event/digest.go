@@ -1,3 +1,5 @@
+// The digest of a value: the retry table indexes it where the value may be too long for an index.
+
 package event
 
 import "hash/fnv"

@@ -1,3 +1,6 @@
+// The position of an event: it identifies the event, is the same at every delivery, and orders
+// events by commit.
+
 package event
 
 import (

@@ -1,3 +1,6 @@
+// The exit codes, and Stop: an error after which the relay cannot continue by itself, with what the
+// operator does about it.
+
 package event
 
 // The exit codes of the relay (docs/exit-codes.md).

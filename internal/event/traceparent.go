@@ -1,3 +1,6 @@
+// The text of a traceparent (W3C Trace Context): reading it, writing it, and seeing quickly that
+// its trace is not recorded.
+
 package event
 
 import "encoding/hex"

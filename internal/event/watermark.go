@@ -1,3 +1,6 @@
+// The watermark: the position up to which the stream is settled, and which may be reported as
+// flushed.
+
 package event
 
 import "github.com/jackc/pglogrepl"

@@ -1,11 +1,9 @@
-// Rows of the retry table on their way through a lane.
+// Rows of the retry table on their way through a lane. While rows of an ordering group are in
+// `open`, none of its new events is; with ordering Key it is one row at a time.
 
 package relay
 
 import "github.com/cdc-relay/cdc-relay/internal/sink"
-
-// Rows of the retry table on their way through the lane. While rows of an ordering group are in
-// open none of its new events is; with ordering Key it is one row at a time.
 
 // takeRow queues a row that was offered.
 func (ln *lane) takeRow(f *Fed) {

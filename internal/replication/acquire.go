@@ -1,3 +1,6 @@
+// How a relay becomes the leader: it waits for a free slot, starts replication, and checks epoch,
+// slot and publication while it holds the slot, before the first row passes.
+
 package replication
 
 import (

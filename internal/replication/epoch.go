@@ -1,3 +1,6 @@
+// The epoch: a new leader raises it, and from then on the statements of former leaders change
+// nothing (fencing).
+
 package replication
 
 import (

@@ -1,3 +1,6 @@
+// The range of positions in which rows may be missing: an error about publication or tables names
+// it, so that the operator knows where to look.
+
 package replication
 
 import (

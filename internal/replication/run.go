@@ -1,3 +1,6 @@
+// The loop of the relay: session after session until it is asked to stop, with a growing pause
+// after each failure (backoff).
+
 package replication
 
 import (

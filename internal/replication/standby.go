@@ -1,3 +1,6 @@
+// Standing by: a relay waits while another one holds the slot, and shows who leads. Any other
+// holder is an error.
+
 package replication
 
 import (

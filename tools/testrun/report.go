@@ -1,3 +1,6 @@
+// The report of a test run: it turns the events of go test into lines for people, and says when no
+// test has ended for too long.
+
 package main
 
 import (

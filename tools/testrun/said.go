@@ -1,3 +1,6 @@
+// What a failed test has said itself, found among all that was printed: the logs of the servers
+// that it shows at its end are longer than the reason why it does, and a log of CI may be cut off.
+
 package main
 
 import (
@@ -5,10 +8,6 @@ import (
 	"fmt"
 	"regexp"
 )
-
-// This file finds what a failed test has said itself among all that was printed: the logs of the
-// servers that it shows at its end are longer than the reason why it does, and a log of CI may be
-// cut off.
 
 // What is shown of it.
 const (

@@ -1,4 +1,5 @@
-// Words checks the language of the repository: no retired word, no comment beyond column 100.
+// Words checks the language of the repository: no retired word, no comment beyond column 100, and
+// no Go file of the product or its tools that does not say in its first line what is in it.
 //
 //	go run ./tools/words
 //
@@ -93,9 +94,18 @@ func check(path string, b []byte, words []word) (faults []string) {
 	}
 	if filepath.Ext(path) == ".go" {
 		faults = append(faults, tooWide(path, b)...)
+		if !untitled.MatchString(path) && !titled.Match(b) {
+			faults = append(faults, path+":1: the first line must say what is in the file")
+		}
 	}
 	return faults
 }
+
+// untitled are Go files that need not say what is in them: tests and what only they use.
+var untitled = regexp.MustCompile(`_test\.go$|^test/|(^|/)testdata/`)
+
+// titled is a file that begins with a comment, perhaps after its build constraint.
+var titled = regexp.MustCompile(`^\s*(//go:build .*\s+)?(// |/\*)`)
 
 var hump = regexp.MustCompile(`([a-z0-9])([A-Z])|_`)
 

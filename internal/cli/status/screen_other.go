@@ -1,5 +1,8 @@
 //go:build !unix
 
+// The screen's signals on systems other than Unix: there are none, so its size is read for every
+// frame.
+
 package status
 
 import "os"

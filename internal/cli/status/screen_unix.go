@@ -1,5 +1,8 @@
 //go:build unix
 
+// The screen's signals on Unix: its size has changed, or the process is suspended (Ctrl-Z, after
+// the terminal was left in order) or resumed.
+
 package status
 
 import (

@@ -1,3 +1,6 @@
+// The check for deferred events and dead letters of another system, which came with a copy of its
+// database: they are not sent.
+
 package check
 
 import (

@@ -1,3 +1,5 @@
+// The check that an error is an event.Stop with the exit code and reason that a test wants.
+
 package replicationtest
 
 import (

@@ -1,3 +1,6 @@
+// The end of a session: reading stops, what was read is settled within the grace period (drain),
+// and the server acknowledges the last report, so that a clean stop sends nothing twice.
+
 package session
 
 import (

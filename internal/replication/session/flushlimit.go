@@ -1,3 +1,6 @@
+// The flush limit: no position is reported above a number that was first made durable, so a slot
+// that was dropped and re-created, or moved, is noticed.
+
 package session
 
 import (

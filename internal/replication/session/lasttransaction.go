@@ -1,3 +1,6 @@
+// The last transaction that was read has to come again when the stream is read again: otherwise the
+// server was rolled back while it ran, and the relay stops.
+
 package session
 
 import (

@@ -1,3 +1,6 @@
+// The reader: it reads the replication connection, has its messages decoded, and gives
+// transactions, events and keepalives to the line.
+
 package session
 
 import (

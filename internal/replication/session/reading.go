@@ -1,3 +1,6 @@
+// What the reader keeps between two messages, and how it completes the shape of a table from the
+// catalogue.
+
 package session
 
 import (

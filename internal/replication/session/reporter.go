@@ -1,3 +1,6 @@
+// The reporter: it alone writes to the replication connection, and it alone decides what may be
+// reported as flushed, since the server forgets what was.
+
 package session
 
 import (

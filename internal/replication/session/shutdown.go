@@ -1,3 +1,6 @@
+// The watch for a shutdown of the server: it must be noticed at once, because the server waits for
+// our last report (I10).
+
 package session
 
 import (

@@ -1,3 +1,6 @@
+// The state of a session, by the goroutine that owns it, and what all sessions of one process
+// share.
+
 package session
 
 import (

@@ -1,3 +1,6 @@
+// The term: the time under one epoch of ours, with its line, its flush limit and what it reported.
+// It outlives a lost session when nobody else led in between.
+
 package session
 
 import (

@@ -1,3 +1,5 @@
+// The layout of the two messages of the replication stream, XLogData and keepalive, for the reader.
+
 package session
 
 import (

@@ -1,3 +1,5 @@
+// The SQL of `init --print`, for those who create by other means what a relay needs.
+
 package setup
 
 import (

@@ -1,3 +1,6 @@
+// What teardown does about the retry table: it refuses to delete the only copies of events, and
+// removes the rows of the slot.
+
 package setup
 
 import (

@@ -1,3 +1,6 @@
+// Teardown: it drops slot, publication and the schema cdc_relay, except what is not ours or what
+// another relay still needs.
+
 package setup
 
 import (

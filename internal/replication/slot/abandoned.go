@@ -1,3 +1,6 @@
+// The check for a slot of another relay that reads the same tables and that nobody holds: with a
+// renamed source.slot, what waits in the old one would be forgotten.
+
 package slot
 
 import (

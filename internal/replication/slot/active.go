@@ -1,3 +1,6 @@
+// Who holds the slot: the error when it must be free and is not, and the slot as our own walsender
+// holds it.
+
 package slot
 
 import (

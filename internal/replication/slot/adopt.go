@@ -1,3 +1,6 @@
+// Adopting a slot: it is used at its current position, once an operator has accepted what that
+// skips.
+
 package slot
 
 import (

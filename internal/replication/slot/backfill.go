@@ -1,3 +1,6 @@
+// The rows that were in the outbox before the slot was created: it does not send them, so they are
+// counted, and an operator has to accept that.
+
 package slot
 
 import (

@@ -1,3 +1,6 @@
+// Creating publication and slot: rows that the slot does not send are counted in its own snapshot,
+// and what cannot be finished is undone.
+
 package slot
 
 import (

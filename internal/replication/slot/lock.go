@@ -1,3 +1,6 @@
+// The advisory lock under which a slot is created: one relay at a time does, and a crash releases
+// it.
+
 package slot
 
 import (

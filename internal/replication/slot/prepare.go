@@ -1,3 +1,6 @@
+// Prepare: publication and slot exist and are ours before a relay starts, by a table of all cases
+// of what the record says and the server has.
+
 package slot
 
 import (

@@ -1,3 +1,6 @@
+// The record of a slot, as it is read: what the relay remembers of it in cdc_relay.slots and
+// cdc_relay.progress.
+
 package slot
 
 import (

@@ -1,3 +1,5 @@
+// The record of a slot, as it is written when the slot is created, adopted or forgotten.
+
 package slot
 
 import (

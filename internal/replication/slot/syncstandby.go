@@ -1,3 +1,7 @@
+// The refusal to be a synchronous standby (I10). A walsender with a name in
+// synchronous_standby_names is a candidate, a logical one too: commits of the whole cluster would
+// wait for our reports, which wait for the broker.
+
 package slot
 
 import (
@@ -9,10 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
-
-// A walsender with a name in synchronous_standby_names is a candidate synchronous standby, a
-// logical one too: commits of the whole cluster would wait for our reports, which wait for the
-// broker. The relay refuses to be one (I10).
 
 var quorumSyntax = regexp.MustCompile(`(?is)^\s*(?:(?:first|any)\s+)?\d+\s*\((.*)\)\s*$`)
 

@@ -1,3 +1,6 @@
+// The connections to the database, the pool and the replication connection, and the settings of
+// their sessions, which must not depend on those of role or database.
+
 package source
 
 import (

@@ -1,3 +1,6 @@
+// The text of an error for the log: in one line, and the same for tries with the same cause, so
+// that it is logged once.
+
 package source
 
 import (

@@ -1,3 +1,7 @@
+// The choice among the servers that source.url leads to: by several hosts in it, by several
+// addresses of a name, or by one address that moves. Only a primary is of use, and the pool must
+// work on the one that the stream reads.
+
 package source
 
 import (
@@ -12,10 +16,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
-
-// This file chooses among the servers that source.url leads to: by several hosts in it, by several
-// addresses of a name, or by one address that moves. Only a primary is of use, and the pool must
-// work on the one that the stream reads.
 
 // errStandby is the answer of a server that can only be read.
 var errStandby = errors.New("this server is a read-only standby")

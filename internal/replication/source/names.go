@@ -1,3 +1,6 @@
+// Names: the application_name by which a relay is known, tables and identifiers quoted for SQL, and
+// lists and sizes for people.
+
 package source
 
 import (

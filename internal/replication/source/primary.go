@@ -1,3 +1,6 @@
+// The primary that the stream reads: which server it is, and in which lifetime, so that the pool
+// does not work on another one.
+
 package source
 
 import (

@@ -1,3 +1,5 @@
+// What the relay requires of the server: its version and wal_level.
+
 package source
 
 import (

@@ -1,3 +1,6 @@
+// What statements have in common: who can run them, how long an answer may take, and what an error
+// of the server means.
+
 package source
 
 import (

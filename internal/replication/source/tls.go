@@ -1,3 +1,7 @@
+// How source.url, and the files that it names (sslrootcert, sslcert, sslkey, passfile,
+// servicefile), are read again for each connection, so that renewed ones are taken up without a
+// restart.
+
 package source
 
 import (
@@ -12,9 +16,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
-
-// This file reads source.url, and the files that it names (sslrootcert, sslcert, sslkey, passfile,
-// servicefile), again for each connection, so that renewed ones are taken up without a restart.
 
 // parseURL reads source.url and its files.
 func parseURL(c *Config) (*pgconn.Config, error) {

@@ -1,3 +1,5 @@
+// A sleep that ends with its context, for polls and for pauses between tries.
+
 package source
 
 import (

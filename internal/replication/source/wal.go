@@ -1,3 +1,6 @@
+// Whether the WAL between two positions has anything that somebody must read: what an idle server
+// writes by itself does not count.
+
 package source
 
 import "github.com/jackc/pglogrepl"

@@ -1,3 +1,5 @@
+// What the database knows about a relay: status shows it if the relay itself does not answer.
+
 package survey
 
 import (

@@ -1,3 +1,6 @@
+// The survey: every few seconds it reads our slot, the size of the outbox tables and the server's
+// other logical slots, for status and metrics.
+
 package survey
 
 import (

@@ -1,3 +1,6 @@
+// When the WAL was at which position: it tells how many seconds another program's slot is behind,
+// whose commits we do not see.
+
 package survey
 
 import (
