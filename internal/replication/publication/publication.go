@@ -119,7 +119,8 @@ func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (
 }
 
 // listedOthers are the tables that the publication lists by name and that are not configured, by
-// OID, in ascending order.
+// OID, in ascending order. A partition of a configured table is none of them: rows under its own
+// name are rows of that table, from before publish_via_partition_root was set.
 func listedOthers(ctx context.Context, q source.Querier, c *source.Config, ours State) ([]uint32, error) {
 	var known []uint32
 	for _, t := range ours.Tables {
@@ -127,11 +128,16 @@ func listedOthers(ctx context.Context, q source.Querier, c *source.Config, ours 
 	}
 	var listed []uint32
 	err := q.QueryRow(ctx, `SELECT array(SELECT r.prrelid FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-		WHERE p.pubname = $1 AND r.prrelid <> ALL (coalesce($2::oid[], '{}')) ORDER BY 1)`, c.Publication, known).Scan(&listed)
+		WHERE p.pubname = $1 AND r.prrelid <> ALL (coalesce($2::oid[], '{}')) AND NOT `+partOf("r.prrelid", "$2::oid[]")+` ORDER BY 1)`, c.Publication, known).Scan(&listed)
 	if err != nil {
 		return nil, fmt.Errorf("read pg_publication_rel: %w", err)
 	}
 	return listed, nil
+}
+
+// partOf is the SQL condition that a table is a partition of one of some tables.
+func partOf(table, tables string) string {
+	return `EXISTS (SELECT FROM pg_partition_ancestors(` + table + `) a(relid) WHERE a.relid = ANY (` + tables + `))`
 }
 
 // withLeaves adds the partitions of foreign tables, whose rows may come under the partitions' OIDs,

@@ -67,12 +67,23 @@ func (s State) ScopeOf(ctx context.Context, q source.Querier, c *source.Config, 
 // sentBySchema reports whether the publication has the schema of one of the tables, or of one of
 // this name (PostgreSQL 15 and later).
 func sentBySchema(ctx context.Context, q source.Querier, c *source.Config, tables []uint32, name string) (yes bool, err error) {
-	if err := q.QueryRow(ctx, `SELECT to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL`).Scan(&yes); err != nil || !yes {
+	if yes, err = HasSchemas(ctx, q, c); err != nil || !yes {
 		return false, err
 	}
 	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
 		JOIN pg_namespace n ON n.oid = s.pnnspid WHERE p.pubname = $1
 		AND (n.oid IN (SELECT relnamespace FROM pg_class WHERE oid = ANY ($2::oid[])) OR starts_with($3, n.nspname || '.')))`, c.Publication, tables, name).Scan(&yes)
+	return yes, err
+}
+
+// HasSchemas reports whether the publication has a schema: FOR TABLES IN SCHEMA, of PostgreSQL 15
+// and later.
+func HasSchemas(ctx context.Context, q source.Querier, c *source.Config) (yes bool, err error) {
+	if err := q.QueryRow(ctx, `SELECT to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL`).Scan(&yes); err != nil || !yes {
+		return false, err
+	}
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid WHERE p.pubname = $1)`,
+		c.Publication).Scan(&yes)
 	return yes, err
 }
 

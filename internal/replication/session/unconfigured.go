@@ -75,9 +75,6 @@ func (r *reading) LeftOut(name string, oid uint32) error {
 // catalogue normally has the new table already, and its check names both ways to continue. A table
 // that was created and dropped in between is only in the stream.
 func (r *reading) replaced(t *decode.Table, oid uint32) error {
-	if slices.Contains(r.sent.Foreign, oid) { // an operator ignores it
-		return nil
-	}
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
 	rec, err := slot.ReadRecord(r.ctx, r.Pool, r.Cfg.Slot)
 	if err == nil {
@@ -88,6 +85,11 @@ func (r *reading) replaced(t *decode.Table, oid uint32) error {
 			return errReadCut
 		}
 		return err
+	}
+	// Only now: a foreign table that has taken the configured name is the outbox of somebody, and
+	// the catalogue says so above. One that had the name for a while is what an operator ignores.
+	if slices.Contains(r.sent.Foreign, oid) {
+		return nil
 	}
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "table_replaced",

@@ -32,8 +32,14 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 		return err
 	}
 	if was.Publication != sent.Publication || was.Version != sent.Version {
-		if err := refuseUnlistedPartitions(ctx, pool, c, sent); err != nil {
+		partitioned, err := refuseUnlistedPartitions(ctx, pool, c, sent)
+		if err != nil {
 			return err
+		}
+		// A listed table may be a partition that was detached since, and rows of the outbox may wait
+		// under its name: the relay stops at the first row of each and asks.
+		if partitioned {
+			sent.Foreign = nil
 		}
 	}
 	sent = sent.KeepForeign(was).After(was)
@@ -50,26 +56,31 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 // that another program has used, or whose publication was altered. Without
 // publish_via_partition_root, which Debezium does not set, a row comes under the name of its
 // partition. The relay stops at one of a table that is a partition now, and at any of a table that
-// the publication listed. Under a publication of all tables or of a schema nothing shows what a
-// detached or dropped table belonged to.
-func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.Config, sent publication.State) error {
+// the publication listed. Under a publication that has all tables or any schema nothing shows what a
+// detached or dropped table belonged to. partitioned: one of the tables is.
+func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.Config, sent publication.State) (partitioned bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
+	schemas, err := publication.HasSchemas(ctx, q, c)
+	if err != nil {
+		return false, err
+	}
 	for name, t := range sent.Tables {
-		var unlisted bool
-		err := q.QueryRow(ctx, `SELECT relkind = 'p' AND NOT EXISTS (SELECT FROM pg_publication_rel r WHERE r.oid = ANY ($2::oid[]))
-			FROM pg_class WHERE oid = $1`, t.OID, t.Through).Scan(&unlisted)
+		var root, listed bool
+		err := q.QueryRow(ctx, `SELECT relkind = 'p', EXISTS (SELECT FROM pg_publication_rel r WHERE r.oid = ANY ($2::oid[]))
+			FROM pg_class WHERE oid = $1`, t.OID, t.Through).Scan(&root, &listed)
 		if err != nil && !source.IsNoRows(err) {
-			return fmt.Errorf("read pg_class: %w", err)
+			return false, fmt.Errorf("read pg_class: %w", err)
 		}
-		if unlisted {
-			return &event.Stop{
+		partitioned = partitioned || root
+		if root && (schemas || !listed) {
+			return true, &event.Stop{
 				Code: event.ExitOperator, Reason: "table",
-				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s under their own names, which cannot be distinguished from rows of other tables: publication %q does not list the table by name",
+				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s under their own names, which cannot be distinguished from rows of other tables: publication %q does not list the table by name, or has a schema as well",
 					c.Slot, name, c.Publication),
 				Fix: fmt.Sprintf("find and re-send what waits in the slot; then replace it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot)) + source.NewSlotHint(c),
 			}
 		}
 	}
-	return nil
+	return partitioned, nil
 }
