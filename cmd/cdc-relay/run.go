@@ -78,7 +78,7 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 		for _, end := range []context.CancelFunc{endReading, endDraining} {
 			select {
 			case s := <-signals:
-				log.Info("signal", zap.Stringer("signal", s))
+				log.Info("stopping: received signal", zap.Stringer("signal", s))
 				end()
 			case <-done:
 				return

@@ -24,7 +24,7 @@ import (
 func newImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Create a configuration from that of another relay",
+		Short: "Create cdc-relay.yaml from a Debezium configuration",
 		RunE:  command.NeedsSubcommand,
 	}
 	cmd.AddCommand(newImportDebezium())

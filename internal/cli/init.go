@@ -51,7 +51,7 @@ source.create: false publication and slot must exist already, and stay as they a
 	}
 	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "create the outbox table too")
-	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "create the slot although the table has rows: these are not sent")
+	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "leave rows that are already in the table unsent;\nwithout it init refuses to create the slot")
 	cmd.Flags().StringVar(&opt.URL, "url", "", "URL of a role that may create what is missing (default source.url)")
 	cmd.Flags().BoolVar(&opt.NoSlot, "no-slot", false, "leave the slot to the first start, or to takeover")
 	cmd.Flags().StringVar(&opt.Role, "role", "", "role of the relay, to be granted what it needs")

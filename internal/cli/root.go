@@ -23,7 +23,10 @@ func NewRoot(version string, run func(*command.Options) *cobra.Command) (*cobra.
 		Short: "Relay committed outbox rows from PostgreSQL to a message broker",
 		Long: `cdc-relay reads the rows that committed transactions insert into an outbox table from PostgreSQL's
 WAL and publishes each of them to a message broker. The replication slot advances only after the
-broker has confirmed: every event arrives at least once, in order per key.`,
+broker has confirmed: every event arrives at least once, in order per key.
+
+Exit codes: 0 done, 1 runtime failure, 2 usage or configuration, 3 an operator must decide,
+4 the table does not fit, 5 the stop was cut; see docs/exit-codes.md.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay check
   cdc-relay run -c cdc-relay.yaml

@@ -71,7 +71,7 @@ created whatever source.create says.`,
 	}
 	cmd.Flags().StringVar(&opt.From, "from-slot", "", "the other program's slot")
 	cmd.Flags().BoolVar(&opt.Drop, "drop", false, "drop that slot at the end (with --yes)")
-	cmd.Flags().BoolVar(&yes, "yes", false, "really drop it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm --drop: the other program cannot continue with that slot")
 	cmd.Flags().DurationVar(&opt.Wait, "wait", 0, "how long to wait; 0: only show the state (default: as long as it takes)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, at the end")
 	err := cmd.RegisterFlagCompletionFunc("from-slot", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

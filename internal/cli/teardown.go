@@ -42,7 +42,7 @@ slot created later does not send them.`,
 			return tearDown(cmd.Context(), rc, force)
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "confirm")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm that the slot is dropped; without it teardown refuses")
 	cmd.Flags().BoolVar(&force, "force", false, "also delete deferred events and open dead letters")
 	return cmd
 }

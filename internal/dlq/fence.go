@@ -65,6 +65,6 @@ func Fenced(slot string, epoch int64) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "fenced",
 		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", slot, epoch),
-		Fix:  "none: start this relay again, it stands by",
+		Fix:  "start this relay again: it becomes the standby",
 	}
 }

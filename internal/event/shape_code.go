@@ -78,7 +78,7 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-var errShape = errors.New("it is no shape of a table as this relay writes it")
+var errShape = errors.New("not a table shape in this relay's format")
 
 // ParseShape reads what AppendShape has written, and nothing else. It keeps nothing of b.
 func ParseShape(b []byte) (*Shape, error) {

@@ -251,7 +251,7 @@ func (l *Line) Snapshot() Snapshot {
 func (t *tracker) snapshot(s *Snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s.ConfirmedAbove = t.confirmed - t.covered
+	s.ConfirmedAbove = t.settled - t.covered
 	if t.head != nil {
 		s.OldestCommit = t.head.time
 	}

@@ -18,7 +18,7 @@ import (
 type Pause struct {
 	Destination string // as the broker's answer accuses it
 	Reason      sink.Reason
-	Words       string
+	Text        string
 	Since       time.Time
 }
 
@@ -77,9 +77,9 @@ func (g *pauses) pause(p sink.Place, f *sink.Fault) {
 	was := at[of]
 	switch {
 	case was != nil:
-		was.Reason, was.Words = f.Reason, f.Text
+		was.Reason, was.Text = f.Reason, f.Text
 	case len(g.whole)+len(g.dests) < maxPauses:
-		at[of] = &Pause{Destination: f.Destination, Reason: f.Reason, Words: f.Text, Since: time.Now()}
+		at[of] = &Pause{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: time.Now()}
 		g.log.Warn("destination paused: its events wait in the retry table, others go on",
 			zap.String("destination", f.Destination), zap.String("reason", string(f.Reason)), zap.String("fault", f.Text))
 	}

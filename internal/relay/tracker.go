@@ -43,10 +43,10 @@ type tracker struct {
 	length     int
 	free       *commit
 
-	mark      event.Watermark
-	moved     chan struct{} // cap 1
-	confirmed uint64        // events settled
-	covered   uint64        // of those, the ones the watermark covers
+	mark    event.Watermark
+	moved   chan struct{} // cap 1
+	settled uint64        // events
+	covered uint64        // of those, the ones the watermark covers
 }
 
 func newTracker(start pglogrepl.LSN) *tracker {
@@ -99,7 +99,7 @@ func (t *tracker) pass(pos pglogrepl.LSN) {
 func (t *tracker) settle(items []*item) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.confirmed += uint64(len(items))
+	t.settled += uint64(len(items))
 	for _, it := range items {
 		it.commit.settled++
 		t.leave(it.commit)

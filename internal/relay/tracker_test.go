@@ -118,8 +118,8 @@ func TestTrackerAgainstDumb(t *testing.T) {
 					t.Fatalf("%d commits in the list with %d unsettled events", tr.length, len(inFlight))
 				}
 				covered, settled := dumb.covered()
-				if tr.covered != covered || tr.confirmed != settled {
-					t.Fatalf("covered %d of %d confirmed, dumb says %d of %d", tr.covered, tr.confirmed, covered, settled)
+				if tr.covered != covered || tr.settled != settled {
+					t.Fatalf("covered %d of %d settled, dumb says %d of %d", tr.covered, tr.settled, covered, settled)
 				}
 			},
 		})

@@ -159,7 +159,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 		return view, s.remember(ctx, rec, o, view)
 	}
 	if old != nil {
-		c.Log.Warn("another relay led in between, or the slot was adopted: discarding what is in memory and reading it again",
+		c.Log.Warn("another relay led in between, or the slot was adopted: reading the slot again from its position; nothing is lost, some events may be sent twice",
 			zap.Int64("epoch", old.Epoch), zap.Int64("now", rec.Epoch), zap.Int64("incarnation", rec.Incarnation))
 		old.End()
 		*t = nil

@@ -53,7 +53,7 @@ func (s *Stream) Meet(ctx context.Context, t **session.Term) error {
 		return s.cfg.RolledBack(short.Why, s.limitOn(ctx, conn), max(short.To, s.durable.flushLimit))
 	}
 	if *t != nil && *at != now.Server {
-		s.cfg.Log.Warn("server restarted: discarding what is remembered of the stream and reading it again",
+		s.cfg.Log.Warn("server restarted: reading the slot again from its position; nothing is lost, some events may be sent twice",
 			zap.String("slot", s.cfg.Slot), zap.Int64("epoch", (*t).Epoch))
 		(*t).End()
 		*t = nil

@@ -130,7 +130,7 @@ func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64)
 func (f *feeder) deadLetteredUnsent(row *store.Row, at sink.Place) store.Result {
 	res := store.Result{Row: row, Kind: store.Dead, Attempts: row.Attempts}
 	if p := f.probes[f.targetOf(at)]; row.Reason == "" && p != nil && p.fault != nil {
-		res.Class, res.Reason, res.Words, res.Destination = p.fault.Class, p.fault.Reason, p.fault.Text, p.fault.Destination
+		res.Class, res.Reason, res.Text, res.Destination = p.fault.Class, p.fault.Reason, p.fault.Text, p.fault.Destination
 	}
 	return res
 }

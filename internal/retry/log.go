@@ -16,14 +16,14 @@ func (c *Config) logDeadLetter(row *store.Row, r store.Result) {
 	if hook := c.Hooks.DeadLettered; hook != nil {
 		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
 	}
-	c.Log.Warn("event became a dead letter: `cdc-relay dead-letters` lists, replays and discards them", c.about(&row.Event,
+	c.Log.Warn("event became a dead letter: `cdc-relay dead-letters` lists, replays and discards it", c.about(&row.Event,
 		zap.Int64("n", row.N), zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)),
-		zap.String("destination", r.Destination), zap.String("fault", r.Words))...)
+		zap.String("destination", r.Destination), zap.String("fault", r.Text))...)
 }
 
 // written is the result that a row was written with.
 func written(row *store.Row) store.Result {
-	return store.Result{Row: row, Class: row.Class, Reason: row.Reason, Words: row.Words, Destination: row.Destination, Attempts: row.Attempts}
+	return store.Result{Row: row, Class: row.Class, Reason: row.Reason, Text: row.Text, Destination: row.Destination, Attempts: row.Attempts}
 }
 
 // traced returns the fields of a log line by which an event's trace is found: those of the span

@@ -44,7 +44,7 @@ func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, group
 	now := time.Now()
 	res := store.Result{
 		Row: row, Kind: store.Backoff, Attempts: row.Attempts,
-		Class: fault.Class, Reason: fault.Reason, Words: fault.Text, Destination: fault.Destination,
+		Class: fault.Class, Reason: fault.Reason, Text: fault.Text, Destination: fault.Destination,
 	}
 	switch fault.Class {
 	case sink.Destination:

@@ -58,7 +58,7 @@ func (s *Table) Known(ctx context.Context, ev *event.Event) (bool, error) {
 			}
 			if !k.warned {
 				k.warned = true
-				s.cfg.Log.Warn("event has the position of another one that is deferred or dead: it is sent as any other; check whether the server's storage was rolled back",
+				s.cfg.Log.Warn("a different event is stored at this position: this one is sent normally; check whether the server's storage was rolled back",
 					zap.Stringer("position", pos))
 			}
 			return false, nil

@@ -284,7 +284,7 @@ func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 		r.Event.Route = &route
 	}
 	if f := e.Fault; f != nil {
-		r.Class, r.Reason, r.Words, r.Destination, r.Last = f.Class, f.Reason, f.Text, f.Destination, now
+		r.Class, r.Reason, r.Text, r.Destination, r.Last = f.Class, f.Reason, f.Text, f.Destination, now
 		if f.Class == sink.Transient && !e.Dead {
 			r.NextAttempt = now.Add(w.s.cfg.backoff(max(e.Attempts, 1)))
 		}

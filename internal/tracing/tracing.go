@@ -67,7 +67,7 @@ func New(cfg Config) *Tracer {
 		cfg.Log = zap.NewNop()
 	}
 	for _, w := range env.warnings {
-		cfg.Log.Warn("tracing", zap.String("why", w))
+		cfg.Log.Warn("value of an OTEL_* variable is not supported", zap.String("why", w))
 	}
 	if !env.on {
 		return nil

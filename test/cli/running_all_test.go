@@ -23,7 +23,7 @@ func TestFullStdout(t *testing.T) {
 	}
 	must(t, relay.WaitLog(await.Context(t), `"msg":"publishing failed: it is tried again, nothing is dropped"`))
 	must(t, relay.Signal(syscall.SIGTERM))
-	r.ends(relay, 5, "events not confirmed")
+	r.ends(relay, 5, "events not settled")
 }
 
 // TestTakenAwayWhileItRuns, of the table.

@@ -119,7 +119,7 @@ func TestStopThatIsCut(t *testing.T) {
 	})
 	// Stop asks it for a check before, which waits for the broker
 	must(t, relay.Signal(syscall.SIGTERM))
-	b.ends(relay, 5, "3 events not confirmed", "delivery.shutdown_grace")
+	b.ends(relay, 5, "3 events not settled", "delivery.shutdown_grace")
 	must(t, p.Restore())
 	relay = b.start()
 	// perhaps what the first relay has sent: it lay in the proxy
@@ -150,9 +150,9 @@ func TestStopWithAFullPipe(t *testing.T) {
 		return ""
 	})
 	must(t, relay.Signal(syscall.SIGTERM))
-	must(t, relay.WaitLog(await.Context(t), `"msg":"signal"`))
+	must(t, relay.WaitLog(await.Context(t), `"msg":"stopping: received signal"`))
 	must(t, relay.Signal(syscall.SIGTERM))
-	r.ends(relay, 5, "events not confirmed")
+	r.ends(relay, 5, "events not settled")
 }
 
 // startPiped is start with the relay's stdout a pipe, of which the test has the one end that can be

@@ -85,7 +85,7 @@ func TestLeaderCutOffSilentlyThenStopped(t *testing.T) {
 		s.Arrived()
 		s.Reported()
 		s.Must(old.Signal(syscall.SIGTERM))
-		s.Must(old.WaitLog(s.Context(), `"signal"`))
+		s.Must(old.WaitLog(s.Context(), `"stopping: received signal"`))
 		s.Must(way.Restore())
 		code, err := old.Exit(s.Context())
 		s.Must(err)

@@ -190,11 +190,11 @@ func (se *Session) flushReport() {
 	}
 }
 
-// Cut is the Stop when the grace period ended before every event was confirmed.
+// Cut is the Stop when the grace period ended before every event was settled.
 func Cut(unsettled int) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitCut, Reason: "cut",
-		What: fmt.Sprintf("stopped with %d events not confirmed; they are sent again at the next start", unsettled),
+		What: fmt.Sprintf("stopped with %d events not settled; they are sent again at the next start", unsettled),
 		Fix:  "raise delivery.shutdown_grace to give the broker more time",
 	}
 }

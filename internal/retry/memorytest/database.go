@@ -223,7 +223,7 @@ func (m *Store) write(at place, row *store.Row) *kept {
 	e := &kept{place: at, row: *row, columns: m.c.Columns}
 	e.row.Event = clone(&row.Event)
 	e.row.DeferredAt, e.row.First, e.row.Last = time.Now(), row.First.UTC(), row.Last.UTC()
-	e.row.Words, e.row.Destination = store.NormalText(row.Words), store.BoundedText(row.Destination, store.TextSize)
+	e.row.Text, e.row.Destination = store.NormalText(row.Text), store.BoundedText(row.Destination, store.TextSize)
 	if row.Reason == "" {
 		e.row.Class = sink.Destination
 	}

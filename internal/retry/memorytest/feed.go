@@ -174,5 +174,5 @@ func (e *kept) refuse(r *store.Result) {
 		e.row.First = now
 	}
 	e.row.Class, e.row.Reason, e.row.Attempts, e.row.Last = r.Class, r.Reason, r.Attempts, now
-	e.row.Words, e.row.Destination = store.NormalText(r.Words), store.BoundedText(r.Destination, store.TextSize)
+	e.row.Text, e.row.Destination = store.NormalText(r.Text), store.BoundedText(r.Destination, store.TextSize)
 }

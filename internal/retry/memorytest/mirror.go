@@ -44,7 +44,7 @@ func (e *kept) deadLetter() dlq.DeadLetterRow {
 	ev := &row.Event
 	class, reason := store.Refusal(row.Class, row.Reason)
 	l := dlq.DeadLetterRow{
-		N: row.N, Class: class, Reason: reason, Words: row.Words, Attempts: row.Attempts, Died: e.died,
+		N: row.N, Class: class, Reason: reason, Words: row.Text, Attempts: row.Attempts, Died: e.died,
 		Event: event.Event{
 			Position: ev.Position, CommitTime: ev.CommitTime, Time: ev.Time, ID: ev.ID, Key: ev.Key, Aggregate: ev.Aggregate, Type: ev.Type,
 			Payload: ev.Payload, PayloadKind: ev.PayloadKind, Raw: ev.Raw, Route: ev.Route,

@@ -40,7 +40,7 @@ func (a *arrays) addRefusals(results []store.Result, as storable) {
 			class[i] = &c
 		}
 		reason[i], attempts[i] = why, int32(r.Attempts)
-		text[i] = as.errorText(r.Words)
+		text[i] = as.errorText(r.Text)
 		destination[i] = as(store.BoundedText(r.Destination, store.TextSize))
 	}
 	a.add("x_class", "text", class)

@@ -36,7 +36,7 @@ func testMirror(b *bench) {
 	b.deferRow(raw)
 	// A row that becomes a dead letter has its old number, which is before those of dead letters
 	// that were there.
-	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: died, Kind: retrystore.Dead, Class: sink.Transient, Reason: sink.BrokerException, Words: "541 of 7", Attempts: 3}}))
+	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: died, Kind: retrystore.Dead, Class: sink.Transient, Reason: sink.BrokerException, Text: "541 of 7", Attempts: 3}}))
 	b.answer(b.Ask(b.c, retrystore.Purge, rows[0].N, event.Route{}), true, sink.Outcome{})
 	b.answer(b.Ask(b.c, retrystore.Redact, rows[1].N, event.Route{}), true, sink.Outcome{})
 	// closed, and a copy of it is wanted all the same

@@ -29,7 +29,7 @@ func TestAnotherEncoding(t *testing.T) {
 	w := newDatabase(t, server, server.URL(name))
 	b := newBench(t, w)
 	row := b.row("ключ", 1, 1)
-	row.Reason, row.Words, row.Destination = "invalid", `no „ключ\"`, `exchange "ключ", "ü"`
+	row.Reason, row.Text, row.Destination = "invalid", `no „ключ\"`, `exchange "ключ", "ü"`
 	row.Event.Route.Name = []byte("ключ")
 	b.deferRow(row)
 	for range 2 { // what was read may be written again
@@ -37,7 +37,7 @@ func TestAnotherEncoding(t *testing.T) {
 		equal(t, "key", string(got.Event.Key), "ключ")
 		equal(t, "name", string(got.Event.Route.Name), "ключ")
 		equal(t, "destination", got.Destination, `exchange "\u043a\u043b\u044e\u0447", "\u00fc"`)
-		equal(t, "words", got.Words, `no \u201e\u043a\u043b\u044e\u0447\"`)
-		b.must(b.Apply(await.Context(t), []store.Result{{Row: got, Kind: store.Backoff, Reason: got.Reason, Words: row.Words, Destination: got.Destination}}))
+		equal(t, "words", got.Text, `no \u201e\u043a\u043b\u044e\u0447\"`)
+		b.must(b.Apply(await.Context(t), []store.Result{{Row: got, Kind: store.Backoff, Reason: got.Reason, Text: row.Text, Destination: got.Destination}}))
 	}
 }

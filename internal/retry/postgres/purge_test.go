@@ -11,7 +11,7 @@ import (
 
 // says gives a row the error text of a rejection.
 func says(row *store.Row, text string) *store.Row {
-	row.Class, row.Reason, row.Words, row.Destination = sink.Destination, sink.NoExchange, text, `exchange "e"`
+	row.Class, row.Reason, row.Text, row.Destination = sink.Destination, sink.NoExchange, text, `exchange "e"`
 	return row
 }
 

@@ -128,7 +128,7 @@ func (p *Store) record(row *store.Row, as storable) record {
 		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(ev.Hash),
 		keyed: ev.Ordered, ordered: row.Ordered, attempts: int32(row.Attempts), bytes: int64(ev.Size() + len(ev.Raw)),
 		first: instant(row.First), last: instant(row.Last),
-		errorText: as.errorText(row.Words), destination: as(store.BoundedText(row.Destination, store.TextSize)),
+		errorText: as.errorText(row.Text), destination: as(store.BoundedText(row.Destination, store.TextSize)),
 		commitTime: ev.CommitTime, eventTime: ev.Time,
 		id: ev.ID, aggregate: ev.Aggregate, key: ev.Key, typ: ev.Type,
 		payloadKind: int16(ev.PayloadKind), payload: ev.Payload, traceparent: ev.Traceparent, headers: ev.Headers,
@@ -165,7 +165,7 @@ func (p *Store) row(r *record, deferredAt float64, next *float64) (*store.Row, e
 			Ordered: r.keyed, Hash: uint64(r.hash), Raw: r.raw,
 		},
 		Group: uint64(r.group), Ordered: r.ordered, ExchangeOrTopic: uint64(r.exchangeOrTopic), Dest: uint64(r.dest),
-		Class: classOf(r.class), Reason: sink.Reason(r.reason), Words: r.errorText, Destination: r.destination, Attempts: int(r.attempts),
+		Class: classOf(r.class), Reason: sink.Reason(r.reason), Text: r.errorText, Destination: r.destination, Attempts: int(r.attempts),
 		First: at(r.first), Last: at(r.last), DeferredAt: now.Add(seconds(deferredAt)),
 	}
 	if next != nil {

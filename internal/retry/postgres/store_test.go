@@ -107,7 +107,7 @@ func (b *bench) deferRow(rows ...*store.Row) { b.Helper(); b.must(b.Defer(await.
 func (b *bench) deadLetter(key string) *store.Row {
 	b.Helper()
 	row := b.row(key, 1, 1)
-	row.Dead, row.Class, row.Reason, row.Words, row.Destination = true, sink.Permanent, sink.TooLarge, "too large", `exchange "e"`
+	row.Dead, row.Class, row.Reason, row.Text, row.Destination = true, sink.Permanent, sink.TooLarge, "too large", `exchange "e"`
 	b.deferRow(row)
 	return row
 }
@@ -228,7 +228,7 @@ func testRoundTrip(b *bench) {
 	ev(5).Route = &event.Route{}
 	ev(6).Traceparent, ev(6).Headers = []byte("00-ab"), []byte(`{"a": 1}`)
 	rows[6].Class, rows[6].Reason, rows[6].Attempts, rows[6].First, rows[6].Last = sink.Transient, sink.Invalid, 3, first, first.Add(time.Second)
-	rows[6].Words, rows[6].Destination = "no", `exchange "ü"`
+	rows[6].Text, rows[6].Destination = "no", `exchange "ü"`
 	rows[6].NextAttempt = time.Now().Add(time.Hour)
 	ev(7).Hash, rows[7].ExchangeOrTopic, rows[7].Dest = 1<<63, 1<<64-1, 1<<63+1
 	ev(7).Position.Index = 1<<32 - 1
@@ -662,7 +662,7 @@ func testApply(b *bench) {
 	b.deferRow(k...)
 	stale := *k[2]
 	stale.N = 1 << 50
-	refused := store.Result{Class: sink.Permanent, Reason: sink.Invalid, Words: "bad", Destination: "d", Attempts: 4}
+	refused := store.Result{Class: sink.Permanent, Reason: sink.Invalid, Text: "bad", Destination: "d", Attempts: 4}
 	dead, kept := refused, refused
 	dead.Row, dead.Kind = k[3], store.Dead
 	kept.Row, kept.Kind, kept.After = k[1], store.Backoff, time.Hour
@@ -681,34 +681,34 @@ func testApply(b *bench) {
 	// The dead letter is whole.
 	id := b.Ask(b.c, store.Replay, k[3].N, event.Route{})
 	got := b.request(id).Row
-	if got == nil || !bytes.Equal(got.Event.Payload, k[3].Event.Payload) || got.Attempts != 4 || got.Class != sink.Permanent || got.Words != "bad" || !got.Dead {
+	if got == nil || !bytes.Equal(got.Event.Payload, k[3].Event.Payload) || got.Attempts != 4 || got.Class != sink.Permanent || got.Text != "bad" || !got.Dead {
 		b.Errorf("dead letter %+v", got)
 	}
 }
 
 func testRefusals(b *bench) {
 	rows := b.rows(2, "k", 1, 1)
-	rows[0].Class, rows[0].Reason, rows[0].Words = sink.Transient, sink.Invalid, "at 7 of 0a1b2c3d-0000-4000-8000-0123456789ab, 12345\x00\xff"
+	rows[0].Class, rows[0].Reason, rows[0].Text = sink.Transient, sink.Invalid, "at 7 of 0a1b2c3d-0000-4000-8000-0123456789ab, 12345\x00\xff"
 	rows[0].First = time.Now().Add(-time.Hour)
 	rows[0].Destination = strings.Repeat("d", 2*store.TextSize)
 	b.deferRow(rows...)
 	read := func() (*store.Row, *store.Row) { r := b.runs(all, rows[0].Group)[0].Rows; return r[0], r[1] }
 	one, two := read()
-	equal(b, "words", one.Words, "at # of #, #??")
+	equal(b, "words", one.Text, "at # of #, #??")
 	equal(b, "destination", one.Destination, strings.Repeat("d", store.TextSize))
 	equal(b, "never refused", [2]string{two.Class.String(), string(two.Reason)}, [2]string{"destination", ""})
 	b.must(b.Apply(await.Context(b.T), []store.Result{
 		{Row: one, Kind: store.Backoff, After: time.Second},
-		{Row: two, Kind: store.Backoff, Class: sink.Destination, Reason: sink.Nacked, Words: "full", Destination: "q", Attempts: 1},
+		{Row: two, Kind: store.Backoff, Class: sink.Destination, Reason: sink.Nacked, Text: "full", Destination: "q", Attempts: 1},
 	}))
 	before := one
 	one, two = read()
-	equal(b, "words", one.Words, before.Words)
+	equal(b, "words", one.Text, before.Text)
 	equal(b, "first", one.First.Round(time.Millisecond), rows[0].First.UTC().Round(time.Millisecond))
 	if one.NextAttempt.IsZero() || one.Attempts != 0 || one.Reason != sink.Invalid || one.Class != sink.Transient {
 		b.Errorf("not refused again: %+v", one)
 	}
-	if two.Words != "full" || two.Destination != "q" || two.Attempts != 1 || two.Reason != sink.Nacked || time.Since(two.First) > time.Minute || !two.First.Equal(two.Last) {
+	if two.Text != "full" || two.Destination != "q" || two.Attempts != 1 || two.Reason != sink.Nacked || time.Since(two.First) > time.Minute || !two.First.Equal(two.Last) {
 		b.Errorf("refused: %+v", two)
 	}
 	// Until an attempt is spent First is of a destination that refuses, then of the first that
@@ -879,7 +879,7 @@ func testReplay(b *bench) {
 	b.wantAsked(id, "failed", "no_exchange: no exchange 7")
 	b.wantWhere("open", deadLetter)
 	id = b.Ask(b.c, store.Replay, deadLetter.N, event.Route{})
-	if r := b.request(id).Row; r.Class != sink.Destination || r.Reason != sink.NoExchange || r.Words != "no exchange #" || r.Destination != fault.Destination {
+	if r := b.request(id).Row; r.Class != sink.Destination || r.Reason != sink.NoExchange || r.Text != "no exchange #" || r.Destination != fault.Destination {
 		b.Errorf("refused: %+v", r)
 	}
 	b.answer(id, true, sink.Outcome{State: sink.Confirmed})

@@ -71,7 +71,7 @@ func (a *Answer) Verdict() Verdict {
 func (a *Answer) Result() Result {
 	r := Result{Row: a.Request.Row}
 	if f := a.Outcome.Fault; a.Verdict() == VerdictRefused && f != nil {
-		r.Class, r.Reason, r.Words, r.Destination, r.Attempts = f.Class, f.Reason, f.Text, f.Destination, a.Request.Row.Attempts
+		r.Class, r.Reason, r.Text, r.Destination, r.Attempts = f.Class, f.Reason, f.Text, f.Destination, a.Request.Row.Attempts
 	}
 	return r
 }
@@ -79,7 +79,7 @@ func (a *Answer) Result() Result {
 // RefusalText is the result of a refused replay, as operators read it.
 func RefusalText(a *Answer) string {
 	r := a.Result()
-	return BoundedText(fmt.Sprintf("%s: %s", r.Reason, r.Words), TextSize)
+	return BoundedText(fmt.Sprintf("%s: %s", r.Reason, r.Text), TextSize)
 }
 
 // NotAllowed is the result of a request that could not be carried out.

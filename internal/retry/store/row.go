@@ -28,7 +28,7 @@ type Row struct {
 	Reason sink.Reason
 	// the broker's text of the last rejection; when read, with # for numbers and at most TextSize
 	// bytes
-	Words       string
+	Text        string
 	Destination string // as the operator would name it
 	Attempts    int    // that count against retry.max_attempts
 	// first and last refusal; zero without one. Once an attempt is spent, First is of the first
@@ -69,7 +69,7 @@ type Result struct {
 	// Of Backoff and Dead. Without a Reason the row was not rejected, and keeps its last rejection.
 	Class       sink.Class
 	Reason      sink.Reason
-	Words       string
+	Text        string
 	Destination string
 	Attempts    int
 	After       time.Duration // of Backoff: until the next attempt; 0: when its pause ends

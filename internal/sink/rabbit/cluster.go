@@ -66,7 +66,7 @@ func (s *Sink) logDoubts(sess *conn.Session, failures []error) {
 		}
 		reason := explain(err)
 		if _, again := s.addressesLogged.LoadOrStore(reason, nil); !again {
-			s.cfg.Log.Warn("broker address skipped", zap.String("reason", reason))
+			s.cfg.Log.Warn("broker address skipped: it leads to another cluster", zap.String("reason", reason))
 		}
 	}
 }
