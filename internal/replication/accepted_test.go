@@ -70,15 +70,23 @@ func (b *bench) accept() {
 // sent; those of a partition that is detached or gone may be ignored.
 func TestSlotWithRowsOfPartitions(t *testing.T) {
 	t.Parallel()
-	for name, remove := range map[string]string{
-		"a partition": "",
-		"detached":    `ALTER TABLE outbox DETACH PARTITION outbox_0`,
-		"dropped":     `DROP TABLE outbox_0`,
+	const (
+		root = `CREATE PUBLICATION p FOR TABLE outbox`
+		// as Debezium makes it of a pattern that matches the partitions, too
+		each = `CREATE PUBLICATION p FOR TABLE outbox, outbox_0, outbox_1`
+	)
+	for name, c := range map[string]struct{ publication, remove string }{
+		"a partition":          {root, ""},
+		"detached":             {root, `ALTER TABLE outbox DETACH PARTITION outbox_0`},
+		"dropped":              {root, `DROP TABLE outbox_0`},
+		"a partition, listed":  {each, ""},
+		"detached, and listed": {each, `ALTER TABLE outbox DETACH PARTITION outbox_0`},
 	} {
 		t.Run(name, func(t *testing.T) {
+			remove := c.remove
 			b := shared(t)
 			b.partition("waits")
-			b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+			b.exec(c.publication)
 			b.createSlot("pgoutput")
 			b.insert("waits")
 			b.insert("as well")

@@ -174,3 +174,25 @@ func (r *running) endsBefore(id string) error {
 		return nil
 	}
 }
+
+// A table that was listed for others takes the configured name, as in a blue/green change of
+// tables: its rows may be events now.
+func TestListedTableTakesTheName(t *testing.T) {
+	b := shared(t)
+	b.exec(`CREATE TABLE outbox_new (LIKE outbox INCLUDING ALL)`)
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox, outbox_new`)
+	r := b.settledRun("a")
+	b.exec(`INSERT INTO outbox_new (id, payload) VALUES ('of others', '{}')`)
+	b.insert("b")
+	r.waitSeen("a", "b")
+	b.exec(`BEGIN`)
+	b.exec(`ALTER TABLE outbox RENAME TO outbox_old`)
+	b.exec(`ALTER TABLE outbox_new RENAME TO outbox`)
+	b.insert("c")
+	b.exec(`COMMIT`)
+	replicationtest.WantStop(t, r.endsBefore("c"), event.ExitOperator, "table")
+	b.runFix(replicationtest.WantStop(t, b.run().endsBefore("c"), event.ExitOperator, "table"))
+	r = b.run()
+	r.waitSeen("c")
+	r.endClean()
+}

@@ -82,7 +82,7 @@ func outOfReachPaused(s *stand.Stand, r *runner.Relay, partition int) {
 		var status struct {
 			State  string
 			Broker struct {
-				Paused []struct{ Destination, Reason, Words string }
+				Paused []struct{ Destination, Reason, Error string }
 			}
 		}
 		_, body, err := r.Get(s.Context(), "/api/v1/status")
@@ -92,7 +92,7 @@ func outOfReachPaused(s *stand.Stand, r *runner.Relay, partition int) {
 			s.T.Fatalf("the state is %q while the broker is away", status.State)
 		}
 		for _, paused := range status.Broker.Paused {
-			if paused.Destination != destination || paused.Reason != "no_leader" || paused.Words == "" {
+			if paused.Destination != destination || paused.Reason != "no_leader" || paused.Error == "" {
 				s.T.Fatalf("paused is %+v, want %s, no_leader, and why", paused, destination)
 			}
 		}

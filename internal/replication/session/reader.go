@@ -115,7 +115,7 @@ func (r *reading) frame() error {
 	switch r.msg.Kind {
 	case decode.Begin:
 		r.inTx.Store(true)
-		r.admitted = 0
+		r.admitted, r.xid = 0, r.msg.Xid
 		if err := r.again.begin(r.Cfg, r.msg.Commit, r.msg.Xid); err != nil {
 			return err
 		}

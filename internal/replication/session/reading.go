@@ -17,6 +17,7 @@ type reading struct {
 	// one per session, not per message: a context per row costs more than the row
 	ctx context.Context
 	msg decode.Message
+	xid uint32 // of the transaction that is read
 }
 
 // shaped completes the shape of a table that the stream has described, and gives it back to the

@@ -4,6 +4,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -76,6 +77,9 @@ func (r *reading) LeftOut(name string, oid uint32) error {
 // that was created and dropped in between is only in the stream.
 func (r *reading) replaced(t *decode.Table, oid uint32) error {
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
+	if err := r.refuseInvisible(); err != nil {
+		return err
+	}
 	rec, err := slot.ReadRecord(r.ctx, r.Pool, r.Cfg.Slot)
 	if err == nil {
 		_, err = slot.CheckPublication(r.ctx, r.Pool, r.Cfg, rec)
@@ -86,8 +90,9 @@ func (r *reading) replaced(t *decode.Table, oid uint32) error {
 		}
 		return err
 	}
-	// Only now: a foreign table that has taken the configured name is the outbox of somebody, and
-	// the catalogue says so above. One that had the name for a while is what an operator ignores.
+	// Only now: a foreign table that has taken the configured name may be the outbox, and the
+	// catalogue has said so above. One that had the name for a while, and has it no longer,
+	// is still foreign.
 	if slices.Contains(r.sent.Foreign, oid) {
 		return nil
 	}
@@ -96,6 +101,27 @@ func (r *reading) replaced(t *decode.Table, oid uint32) error {
 		What: fmt.Sprintf("slot %q has rows of another table that was named %s (OID %d; the configured table has OID %d)", r.Cfg.Slot, t, oid, t.OID),
 		Fix:  fmt.Sprintf("if its rows are events: %s; if they are not: %s", publication.FormerTableSQL(r.Cfg, t, oid), publication.IgnoreTableSQL(r.Cfg, t.String(), oid)),
 	}
+}
+
+// refuseInvisible is an error while the catalogue does not show the transaction that is read: a
+// commit is sent a moment before it becomes visible, and long before while it waits for a
+// synchronous standby. Until then the transaction holds the lock of its own id. The session is
+// repeated.
+func (r *reading) refuseInvisible() error {
+	ctx, cancel := context.WithTimeout(r.ctx, source.AnswerTimeout)
+	defer cancel()
+	var open bool
+	err := r.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND transactionid = $1::text::xid AND mode = 'ExclusiveLock')`,
+		fmt.Sprint(r.xid)).Scan(&open)
+	switch {
+	case r.ctx.Err() != nil:
+		return errReadCut
+	case err != nil:
+		return fmt.Errorf("read pg_locks: %w", err)
+	case open:
+		return fmt.Errorf("transaction %d, which uses the name of another table, is not visible yet", r.xid)
+	}
+	return nil
 }
 
 // skipped counts what is not an event. A message with our prefix that is not transactional is

@@ -36,8 +36,8 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 		if err != nil {
 			return err
 		}
-		// A listed table may be a partition that was detached since, and rows of the outbox may wait
-		// under its name: the relay stops at the first row of each and asks.
+		// A listed table may be a partition that was detached since, and rows of the outbox may
+		// wait under its name: the relay stops at the first row of each and asks.
 		if partitioned {
 			sent.Foreign = nil
 		}
@@ -56,8 +56,8 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 // that another program has used, or whose publication was altered. Without
 // publish_via_partition_root, which Debezium does not set, a row comes under the name of its
 // partition. The relay stops at one of a table that is a partition now, and at any of a table that
-// the publication listed. Under a publication that has all tables or any schema nothing shows what a
-// detached or dropped table belonged to. partitioned: one of the tables is.
+// the publication listed. Under a publication that has all tables or any schema nothing shows what
+// a detached or dropped table belonged to. partitioned: one of the tables is.
 func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.Config, sent publication.State) (partitioned bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

@@ -44,7 +44,7 @@ type pageEnd struct {
 // another ordering get the ordering group they have now.
 func loadSQL(s store.Scope, table, which string) string {
 	return fence + `, page AS MATERIALIZED (SELECT t.*, sum(t.size) OVER (ORDER BY t.incarnation, t.commit_lsn, t.idx) - t.size AS before FROM (
-			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.exchange_or_topic, t.ordering_group AS was, t.ordered AS waits, ` + groupOf(s, "t") + ` AS ordering_group,
+			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.exchange_or_topic, t.ordering_group AS was, t.ordered AS was_ordered, ` + groupOf(s, "t") + ` AS ordering_group,
 				` + orderedOf(s, "t") + ` AS ordered, t.aggregate, t.key, t.hash, t.keyed, t.route_name, t.routing_key,
 				coalesce(octet_length(t.aggregate), 0) + coalesce(octet_length(t.key), 0) AS size
 			FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND ` + which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)
@@ -52,7 +52,7 @@ func loadSQL(s store.Scope, table, which string) string {
 		counts AS (SELECT p.*, count(*) OVER w AS rows, row_number() OVER w AS i FROM page p WHERE p.ordered AND p.before < $8
 			WINDOW w AS (PARTITION BY p.ordering_group, p.exchange_or_topic)),
 		regrouped AS (UPDATE cdc_relay.` + table + ` t SET ordering_group = p.ordering_group, ordered = p.ordered FROM page p
-			WHERE t.n = p.n AND p.before < $8 AND (p.ordering_group <> p.was OR p.ordered <> p.waits)),
+			WHERE t.n = p.n AND p.before < $8 AND (p.ordering_group <> p.was OR p.ordered <> p.was_ordered)),
 		last AS (SELECT p.incarnation, p.commit_lsn::text AS commit, p.idx FROM page p WHERE p.before < $8
 			ORDER BY p.incarnation DESC, p.commit_lsn DESC, p.idx DESC LIMIT 1)
 		SELECT last.incarnation, last.commit, last.idx, c.ordering_group, c.exchange_or_topic, c.rows, c.aggregate, c.key, c.hash, c.keyed, c.route_name, c.routing_key
