@@ -301,7 +301,7 @@ func TestCannotBuild(t *testing.T) {
 	}{
 		{"no route", nil, row{null: "route", payload: secret}, "route.by.field is NULL"},
 		{"a route that is no string", nil, row{route: "7", shape: typed("aggregatetype", pgtype.Int4OID)}, "int32, not string"},
-		{"no shape", nil, row{route: secret, shape: []byte{}}, "no shape"},
+		{"no shape", nil, row{route: secret, shape: []byte{}}, "not a table shape"},
 		{"a type that is not rendered", nil, row{route: "a", payload: secret, shape: typed("payload", 600)}, "payload"},
 		{"text that is not of its type", nil, row{route: "a", key: secret, shape: typed("aggregateid", pgtype.Int4OID)}, "aggregateid"},
 		{"a partition below 0", placed, row{route: "a", columns: map[string]string{"part": "-1"}}, "below 0"},
