@@ -31,18 +31,18 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	if err != nil {
 		return err
 	}
+	var partitioned bool
 	if was.Publication != sent.Publication || was.Version != sent.Version {
-		partitioned, err := refuseUnlistedPartitions(ctx, pool, c, sent)
-		if err != nil {
+		if partitioned, err = refuseUnlistedPartitions(ctx, pool, c, sent); err != nil {
 			return err
-		}
-		// A listed table may be a partition that was detached since, and rows of the outbox may
-		// wait under its name: the relay stops at the first row of each and asks.
-		if partitioned {
-			sent.Foreign = nil
 		}
 	}
 	sent = sent.KeepForeign(was).After(was)
+	// A listed table may be, or have been, a partition, and rows of the outbox may wait under its
+	// name: the relay stops at the first row of each and asks, also when it was foreign before.
+	if partitioned {
+		sent.Foreign = nil
+	}
 	if err := makeReady(ctx, pool, c, id, sent, view.ConfirmedFlush); err != nil {
 		return err
 	}
