@@ -5,6 +5,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -163,15 +164,16 @@ func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	}()
 	defer func() { stop(); <-done }()
 	ev := newEvent(topic, "k")
-	want := func(reason sink.Reason) {
+	want := func(reasons ...sink.Reason) {
 		t.Helper()
 		got := r.send(ev)[0]
-		wantRejected(t, got, sink.Destination, reason)
-		if got.Fault.Whole || got.Fault.Destination != partitionName(topic, 0) {
-			t.Errorf("fault %+v", got.Fault)
+		if got.State != sink.Rejected || got.Fault.Class != sink.Destination || !slices.Contains(reasons, got.Fault.Reason) ||
+			got.Fault.Whole || got.Fault.Destination != partitionName(topic, 0) {
+			t.Errorf("got %v %+v, want rejected, destination, one of %v", got.State, got.Fault, reasons)
 		}
 	}
-	want(sink.Unconfirmed)
+	// On a slow machine the cluster may have missed it by the time that the relay gives up.
+	want(sink.Unconfirmed, sink.TooFewReplicas)
 	await.Until(t, "the cluster to miss the replica", func() bool {
 		_, inSync, err := k.Replicas(await.Context(t), topic, 0)
 		return err == nil && len(inSync) == 1
