@@ -213,7 +213,7 @@ func reassure(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at 
 	ctx, cancel := context.WithCancel(ctx)
 	var writing sync.WaitGroup
 	writing.Go(func() {
-		for source.Slept(ctx, every) {
+		for source.Sleep(ctx, every) {
 			update := pglogrepl.StandbyStatusUpdate{WALWritePosition: at}
 			if err := pglogrepl.SendStandbyStatusUpdate(ctx, conn, update); err != nil {
 				return // the session's next step finds out

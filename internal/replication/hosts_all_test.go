@@ -162,7 +162,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	// A connection of the pool alone, while the stream is where it was.
 	b.cfg.Primary = new(source.Primary)
 	for addr, reason := range map[string]string{primary.URL("shop"): "", standby.URL("shop"): "slot_moved"} {
-		b.cfg.Primary.Meet(source.Server{
+		b.cfg.Primary.Set(source.Server{
 			SystemID: b.text(`SELECT system_identifier::text FROM pg_control_system()`), Timeline: 1,
 			Started: started,
 		})
@@ -181,7 +181,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 		}
 	}
 	b.cfg.URL = primary.URL("shop")
-	b.cfg.Primary.Meet(source.Server{SystemID: "42", Timeline: 1})
+	b.cfg.Primary.Set(source.Server{SystemID: "42", Timeline: 1})
 	pool, err := source.ConnectPool(&b.cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func TestPoolStaysOnTheServerOfTheStreamAlsoIfItPrefersAStandby(t *testing.T) {
 		{source.Server{SystemID: "42", Timeline: here.Timeline, Started: here.Started}, "slot_moved"},
 		{source.Server{SystemID: here.SystemID, Timeline: here.Timeline + 1, Started: here.Started}, "slot_moved"},
 	} {
-		at.Meet(c.at)
+		at.Set(c.at)
 		pool.Reset()
 		err := pool.Ping(await.Context(t))
 		if c.reason == "" && err != nil {
@@ -74,7 +74,7 @@ func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 		return pid
 	}
 	before := backend()
-	stream, _, err := slot.MeetServer(await.Context(t), pool, &b.cfg)
+	stream, _, err := slot.Connect(await.Context(t), pool, &b.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 		id   source.Server
 		want int
 	}{{source.Server{SystemID: "1"}, 1}, {source.Server{SystemID: "1"}, 1}, {source.Server{SystemID: "1", Timeline: 2}, 2}, {source.Server{SystemID: "2", Timeline: 2}, 3}} {
-		if at.Meet(c.id); moved != c.want {
+		if at.Set(c.id); moved != c.want {
 			t.Errorf("with %+v it has moved %d times, want %d", c.id, moved, c.want)
 		}
 	}

@@ -34,7 +34,7 @@ import (
 // Meet asks whether the server is the one that was left, before anything else is done with it. If
 // it is not, the line ends before the pool may work on it. The first server is met by prepare.
 func (s *Stream) Meet(ctx context.Context, t **session.Term) error {
-	at := s.cfg.Primary.Met.Load()
+	at := s.cfg.Primary.Server.Load()
 	if at == nil {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (s *Stream) Meet(ctx context.Context, t **session.Term) error {
 		(*t).End()
 		*t = nil
 	}
-	s.cfg.Primary.Meet(now.Server)
+	s.cfg.Primary.Set(now.Server)
 	return nil
 }
 

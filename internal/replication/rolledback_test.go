@@ -242,9 +242,9 @@ func (b *restorable) andResumedWithItsMemory() {
 	b.must(b.pg.RollBack(ctx, b.image))
 	b.must(b.pg.Start(ctx))
 	b.reconnect()
-	as := *r.s.cfg.Primary.Met.Load()
+	as := *r.s.cfg.Primary.Server.Load()
 	as.Started = b.text(`SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`)
-	r.s.cfg.Primary.Met.Store(&as)
+	r.s.cfg.Primary.Server.Store(&as)
 	for range 2 {
 		b.exec(`SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1 << 20))`)
 	}

@@ -53,7 +53,7 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			s.status.Waiting(err.Error()) // the reporter has ended
 			continue
 		case errors.Is(err, errTaken):
-			source.Slept(reading, standbyPoll) // it may be free again at once, and taken again
+			source.Sleep(reading, standbyPoll) // it may be free again at once, and taken again
 			continue                           // to stand by behind it
 		}
 		if again, err := s.pause(reading, &wait, err); !again {
@@ -122,7 +122,7 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 		why += "; " + fix
 	}
 	s.wait(why)
-	return source.Slept(reading, wait.next()), nil
+	return source.Sleep(reading, wait.next()), nil
 }
 
 // steady is how long a session must last to reset the backoff.

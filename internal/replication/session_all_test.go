@@ -36,7 +36,7 @@ func TestLineThatTakesItsTime(t *testing.T) {
 	quick, made := b.cfg.NewLine, 0
 	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
 		made++
-		if !source.Slept(ctx, 2*b.cfg.WALSenderTimeout) { // the time itself is what is tested
+		if !source.Sleep(ctx, 2*b.cfg.WALSenderTimeout) { // the time itself is what is tested
 			return nil, ctx.Err()
 		}
 		return quick(ctx, at)

@@ -37,7 +37,7 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 		if err := s.standBehind(ctx, view, t); err != nil {
 			return err
 		}
-		if !source.Slept(ctx, standbyPoll) {
+		if !source.Sleep(ctx, standbyPoll) {
 			return ctx.Err()
 		}
 	}

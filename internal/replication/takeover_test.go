@@ -62,7 +62,7 @@ func (b *bench) takeover(c *source.Config, o *otherTool) *takeover.Takeover {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(pool.Close)
-	stream, id, err := replicationslot.MeetServer(await.Context(b.t), pool, c)
+	stream, id, err := replicationslot.Connect(await.Context(b.t), pool, c)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ package publication
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -45,7 +46,7 @@ func RenewSlotHint(c *source.Config) string {
 func CreateSQL(c *source.Config) string {
 	tables := ""
 	if len(c.Tables) > 0 {
-		tables = "FOR TABLE " + c.TableNames() + " "
+		tables = "FOR TABLE " + strings.Join(c.QuotedTables(), ", ") + " "
 	}
 	return fmt.Sprintf("CREATE PUBLICATION %s %sWITH (publish = 'insert', publish_via_partition_root = true)", source.QuoteName(c.Publication), tables)
 }

@@ -23,7 +23,7 @@ func (se *Session) grace(draining context.Context) (context.Context, context.Can
 	go func() {
 		select {
 		case <-se.shutdown:
-			source.Slept(ctx, shutdownPatience)
+			source.Sleep(ctx, shutdownPatience)
 			cancel()
 		case <-ctx.Done():
 		}
@@ -145,7 +145,7 @@ func (se *Session) reportFinally(draining context.Context) error {
 		if view.ConfirmedFlush >= want {
 			return nil
 		}
-		if !source.Slept(ctx, 10*time.Millisecond) {
+		if !source.Sleep(ctx, 10*time.Millisecond) {
 			return fmt.Errorf("slot %q is at %s, not yet at %s: %w", se.Cfg.Slot, view.ConfirmedFlush, want, ctx.Err())
 		}
 	}
@@ -184,7 +184,7 @@ func (se *Session) flushReport() {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	for want := se.t.Line.Watermark().LSN; uint64(want) > se.t.Reported.Load() && uint64(want) <= se.t.FlushLimit.Load(); {
-		if !source.Slept(ctx, time.Millisecond) {
+		if !source.Sleep(ctx, time.Millisecond) {
 			return
 		}
 	}

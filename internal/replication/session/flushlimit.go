@@ -84,9 +84,9 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 		if uint64(se.t.Line.Watermark().LSN) <= se.t.FlushLimit.Load() {
 			continue
 		}
-		source.Tell(se.Cfg.Hooks.FlushLimit, true)
+		source.AtWork(se.Cfg.Hooks.FlushLimit, true)
 		err := RaiseFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good())
-		source.Tell(se.Cfg.Hooks.FlushLimit, false)
+		source.AtWork(se.Cfg.Hooks.FlushLimit, false)
 		var stop *event.Stop
 		switch {
 		case err == nil:
@@ -107,7 +107,7 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 		if said != "" && !se.final.Load() {
 			gap = flushLimitRetry
 		}
-		if (err != nil || !se.final.Load()) && !source.Slept(ctx, gap) {
+		if (err != nil || !se.final.Load()) && !source.Sleep(ctx, gap) {
 			return nil
 		}
 	}

@@ -28,11 +28,11 @@ const (
 // ends the relay with the gap since the last good one.
 func (se *Session) monitor(ctx context.Context) error {
 	next, said, missed := monitorFirst, "", 0
-	for source.Slept(ctx, next) {
+	for source.Sleep(ctx, next) {
 		next = monitorEvery
-		source.Tell(se.Cfg.Hooks.Monitor, true)
+		source.AtWork(se.Cfg.Hooks.Monitor, true)
 		err := se.check(ctx)
-		source.Tell(se.Cfg.Hooks.Monitor, false)
+		source.AtWork(se.Cfg.Hooks.Monitor, false)
 		var stop *event.Stop
 		switch {
 		case err == nil:

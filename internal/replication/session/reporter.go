@@ -97,7 +97,7 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 		return nil
 	}
 	if gap := reportGap - time.Since(r.written); gap > 0 {
-		if !source.Slept(ctx, gap) {
+		if !source.Sleep(ctx, gap) {
 			return nil // the session is over
 		}
 	}

@@ -20,7 +20,7 @@ func (se *Session) watchShutdown(ctx context.Context) error {
 			close(se.shutdown)
 			return nil
 		}
-		if !source.Slept(ctx, 200*time.Millisecond) {
+		if !source.Sleep(ctx, 200*time.Millisecond) {
 			return nil
 		}
 	}

@@ -187,7 +187,7 @@ func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error 
 	}
 	switch {
 	case view == nil && rec != nil && rec.State == slot.StateReady:
-		return slot.Gone(c, rec)
+		return slot.Missing(c, rec)
 	case view == nil:
 		return missing("slot", c.Slot)
 	case !there:

@@ -25,7 +25,7 @@ func (b earlierRows) refuse(c *source.Config) error {
 	return &event.Stop{
 		Code: event.ExitUsage, Reason: "backfill",
 		What: fmt.Sprintf("the outbox (%s) already has %d rows, newest %s: a new slot sends only what is committed from now on",
-			source.NamedIn(c.Tables), b.rows, b.newest),
+			c.TableNames(), b.rows, b.newest),
 		Fix: "run `cdc-relay init --no-backfill` to create the slot and leave these rows unsent, or empty the table",
 	}
 }

@@ -29,7 +29,7 @@ func LockCreation(ctx context.Context, conn *pgxpool.Conn, c *source.Config) err
 			c.Log.Info("waiting for another relay that prepares the slot", zap.String("slot", c.Slot))
 			said = true
 		}
-		if !source.Slept(ctx, 100*time.Millisecond) {
+		if !source.Sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()
 		}
 	}

@@ -29,7 +29,7 @@ import (
 // Each step but the creation itself, which may take long, is bounded: a server may stop answering
 // in the middle.
 func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) ([]decode.Table, error) {
-	stream, id, err := MeetServer(ctx, pool, c)
+	stream, id, err := Connect(ctx, pool, c)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +61,10 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) ([]decod
 	return tables, settleSlot(ctx, pool, stream, c, id, rec, view)
 }
 
-// MeetServer checks what every slot needs, brings the schema up to date and opens the replication
+// Connect checks what every slot needs, brings the schema up to date and opens the replication
 // connection.
-func MeetServer(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn.PgConn, Identity, error) {
-	ctx, cancel := context.WithTimeout(ctx, meetTimeout)
+func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn.PgConn, Identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := RefuseSyncStandby(ctx, pool, c); err != nil {
 		return nil, Identity{}, err
@@ -84,11 +84,11 @@ func MeetServer(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgc
 		source.CloseStream(stream)
 		return nil, Identity{}, err
 	}
-	c.Primary.Meet(source.ServerOf(stream).Server)
+	c.Primary.Set(source.ServerOf(stream).Server)
 	return stream, id, nil
 }
 
-const meetTimeout = time.Minute
+const connectTimeout = time.Minute
 
 // AcquireConn takes a connection from the pool, which the caller releases, and waits for one for
 // source.AnswerTimeout at most.
@@ -117,7 +117,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec.State == StateTakeover:
 		return TakeoverUnfinished(c, rec)
 	case view == nil:
-		return Gone(c, rec)
+		return Missing(c, rec)
 	}
 	if err := CheckIdentity(c, rec, view, id); err != nil {
 		return err
@@ -126,9 +126,9 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	return err
 }
 
-// Gone is the finding (exit 3) for a slot that the record has as ready and the server does not
+// Missing is the finding (exit 3) for a slot that the record has as ready and the server does not
 // have.
-func Gone(c *source.Config, rec *Record) *event.Stop {
+func Missing(c *source.Config, rec *Record) *event.Stop {
 	return source.SlotLost(c, fmt.Sprintf("slot %q no longer exists; what was committed after %s and not delivered before is only in the outbox table",
 		c.Slot, rec.Reported), "find and re-send what is missing"+source.AdoptHint(c)+source.NewSlotHint(c))
 }

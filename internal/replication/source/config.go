@@ -85,8 +85,8 @@ type Hooks struct {
 	Monitor, FlushLimit func(atWork bool)
 }
 
-// Tell calls one of those.
-func Tell(hook func(atWork bool), atWork bool) {
+// AtWork calls one of those.
+func AtWork(hook func(atWork bool), atWork bool) {
 	if hook != nil {
 		hook(atWork)
 	}

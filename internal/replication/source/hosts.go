@@ -20,27 +20,15 @@ import (
 // errStandby is the answer of a server that can only be read.
 var errStandby = errors.New("this server is a read-only standby")
 
-// onlyPrimary has every attempt to connect go on to the next host when this one is a standby, in
-// addition to what target_session_attrs asks for. One that is not preferred is checked too: it is
-// used if there is no better one.
+// onlyPrimary has every attempt to connect go on to the next host when this one is a standby, or is
+// not accepted. It replaces what target_session_attrs asks for.
 func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
-	asked := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		var rank error
-		if asked != nil {
-			rank = asked(ctx, conn)
-		}
-		if other := (*pgconn.NotPreferredError)(nil); rank != nil && !errors.As(rank, &other) {
-			return rank
-		}
-		id, err := whichServer(ctx, conn)
-		if err == nil && accept != nil {
-			err = accept(id)
-		}
+		now, err := whichServer(ctx, conn)
 		if err != nil {
 			return err
 		}
-		return rank
+		return accept(now)
 	}
 }
 
@@ -115,15 +103,15 @@ func AskText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, erro
 // be settled in the other. The slot is not there, or not where it was, so this is as final as when
 // the stream itself comes there.
 //
-// It also refuses another lifetime of the same server, until the stream has met it and the previous
-// line has ended. Its storage may have been rolled back: what the line still has to write is about
+// It also refuses another lifetime of the same server, until the stream has connected to it and the
+// previous line has ended. Its storage may have been rolled back: what the line still has to write is about
 // events that are not in that database. Such a row would have the position of another event, which
 // would then count as deferred already, and never be sent.
 func (c *Config) sameServer(now ServerPosition) error {
 	if c.Primary == nil {
 		return nil
 	}
-	at := c.Primary.Met.Load()
+	at := c.Primary.Server.Load()
 	if at == nil {
 		return nil
 	}

@@ -25,8 +25,14 @@ func (c *Config) ApplicationName() string {
 	return name[:min(len(name), nameLimit)]
 }
 
-// TableNames is the configured tables as SQL, comma separated.
-func (c *Config) TableNames() string { return strings.Join(c.QuotedTables(), ", ") }
+// TableNames lists the configured tables for people.
+func (c *Config) TableNames() string {
+	names := make([]string, len(c.Tables))
+	for i, t := range c.Tables {
+		names[i] = t.String()
+	}
+	return strings.Join(names, ", ")
+}
 
 // QuotedTables returns the configured tables as QuoteTable writes them, in the configured order.
 func (c *Config) QuotedTables() []string {
@@ -39,7 +45,7 @@ func (c *Config) QuotedTables() []string {
 
 // Relayed are the log fields for what is relayed.
 func (c *Config) Relayed() []zap.Field {
-	fields := []zap.Field{zap.String("tables", NamedIn(c.Tables))}
+	fields := []zap.Field{zap.String("tables", c.TableNames())}
 	if c.Messages.Prefix != "" {
 		fields = append(fields, zap.String("message_prefix", c.Messages.Prefix))
 	}
@@ -54,15 +60,6 @@ func QuoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // QuoteText returns s as an SQL string literal, for a server with standard_conforming_strings on.
 func QuoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-
-// NamedIn lists table names for log lines.
-func NamedIn(tables []decode.Table) string {
-	names := make([]string, len(tables))
-	for i, t := range tables {
-		names[i] = t.Schema + "." + t.Name
-	}
-	return strings.Join(names, ", ")
-}
 
 // BytesText writes n bytes as a whole number of B, KiB, MiB or GiB for people, rounded down; below
 // 10 of a unit it uses the next smaller one.

@@ -27,34 +27,34 @@ type ServerPosition struct {
 // Primary is the server that the stream reads, as of the last connection. It is nil for commands:
 // they have no stream.
 type Primary struct {
-	Met     atomic.Pointer[Server]
+	Server  atomic.Pointer[Server]
 	Changed func() // called when it is another server than before, also the first time
 	// Wal is the highest position of which this process knows that it was durable there: received
 	// or reported.
 	Wal atomic.Uint64
 }
 
-// Meet sets the server that the pool's new connections are compared with. Existing ones may lead to
+// Set sets the server that the pool's new connections are compared with. Existing ones may lead to
 // another server: the stream's first choice may have been down when they were made.
-func (h *Primary) Meet(id Server) {
-	if h == nil {
+func (p *Primary) Set(now Server) {
+	if p == nil {
 		return
 	}
-	if old := h.Met.Swap(&id); h.Changed != nil && (old == nil || *old != id) {
-		h.Changed()
+	if old := p.Server.Swap(&now); p.Changed != nil && (old == nil || *old != now) {
+		p.Changed()
 	}
 }
 
 // Still returns an error if a connection leads to another server, or another lifetime of it, than
-// the one that was met.
-func (h *Primary) Still(id Server) error {
-	if at := h.Met.Load(); at == nil || *at != id {
+// the one that was set.
+func (p *Primary) Still(now Server) error {
+	if at := p.Server.Load(); at == nil || *at != now {
 		return errRestarted
 	}
 	return nil
 }
 
 // Forget lets the pool use any server: no stream is reading.
-func (h *Primary) Forget() { h.Met.Store(nil) }
+func (p *Primary) Forget() { p.Server.Store(nil) }
 
 var errRestarted = errors.New("the server was restarted: the relay checks it over the replication connection first")

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Slept waits for d; false means that ctx was done before.
-func Slept(ctx context.Context, d time.Duration) bool {
+// Sleep waits for d; false means that ctx was done before.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

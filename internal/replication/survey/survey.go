@@ -31,7 +31,7 @@ const (
 func Run(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Status, tables []string) {
 	v := surveyor{pool: pool, c: c, seen: seen, tables: tables}
 	said, next := "", surveyFirst
-	for source.Slept(ctx, next) {
+	for source.Sleep(ctx, next) {
 		err := v.round(ctx)
 		if err == nil {
 			said, next = "", surveyEvery

@@ -21,7 +21,7 @@ import (
 
 // begin makes sure that our slot exists. Its record in state takeover keeps relays from using it.
 func (m *Takeover) begin(ctx context.Context) error {
-	stream, id, err := slot.MeetServer(ctx, m.Pool, m.C)
+	stream, id, err := slot.Connect(ctx, m.Pool, m.C)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (m *Takeover) begin(ctx context.Context) error {
 			return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q is being created by a run that has ended: its backend waits for the transactions that were open then", m.C.Slot),
 				"let them end, or end them (SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start); then run this again")
 		}
-		if !source.Slept(ctx, takeoverPoll) {
+		if !source.Sleep(ctx, takeoverPoll) {
 			return ctx.Err()
 		}
 	}

@@ -47,13 +47,9 @@ func (m *Takeover) refuse(rec *slot.Record, theirs *slot.View) error {
 func (m *Takeover) alone(ctx context.Context, db source.Querier) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	var tables []string
-	for _, t := range m.C.Tables {
-		tables = append(tables, source.QuoteTable(t))
-	}
 	var other string
 	err := db.QueryRow(ctx, `SELECT slot FROM cdc_relay.slots WHERE slot <> $1 AND took_from = $2 AND sends->'tables' ?| $3::text[] ORDER BY slot LIMIT 1`,
-		m.C.Slot, m.Opt.From, tables).Scan(&other)
+		m.C.Slot, m.Opt.From, m.C.QuotedTables()).Scan(&other)
 	if source.IsNoRows(err) {
 		return nil
 	}

@@ -54,10 +54,7 @@ func Run(ctx context.Context, c source.Config, opt Options) (State, error) {
 	defer source.ClosePool(pool)
 	m.Pool = pool
 	if err := m.begin(ctx); err != nil {
-		if stop := source.FatalConnect(&c, err, false, time.Time{}); stop != nil {
-			return m.state, stop
-		}
-		return m.state, err
+		return m.state, source.OrFatal(&c, err)
 	}
 	if err := m.overlap(ctx); err != nil || !opt.Drop {
 		return m.state, err
@@ -88,7 +85,7 @@ func (m *Takeover) overlap(ctx context.Context) error {
 		if m.state.Complete {
 			return nil
 		}
-		if last || !source.Slept(waiting, takeoverPoll) && ctx.Err() != nil {
+		if last || !source.Sleep(waiting, takeoverPoll) && ctx.Err() != nil {
 			return m.unfinished()
 		}
 	}

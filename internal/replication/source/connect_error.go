@@ -1,4 +1,5 @@
-// Classifies failed connections: whether the relay ends or waits, and the fix.
+// The errors of failed connections: their text for the log, whether the relay ends or waits, and the
+// fix.
 
 package source
 
@@ -7,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,39 +104,26 @@ func FatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 	if stop, ok := errors.AsType[*event.Stop](err); ok {
 		return stop
 	}
+	stop := func(reason, what, fix string) error {
+		return &event.Stop{Code: event.ExitFailure, Reason: reason, What: what, Fix: fix, Err: err}
+	}
 	var atConnect *pgconn.ConnectError
 	switch code := SQLState(err); {
 	case code == "28P01" || code == "28000":
 		if time.Since(since) < passwordPatience {
 			return nil
 		}
-		return &event.Stop{
-			Code: event.ExitFailure, Reason: "login", Err: err,
-			What: refusedLogin(since),
-			Fix:  "correct source.url, its certificate (sslcert) and source.password, or pg_hba.conf (it needs a line for the role and the database itself, and for replication=database connections of the same database)",
-		}
+		return stop("login", refusedLogin(since),
+			"correct source.url, its certificate (sslcert) and source.password, or pg_hba.conf (it needs a line for the role and the database itself, and for replication=database connections of the same database)")
 	case code == "42501" && errors.As(err, &atConnect):
-		return &event.Stop{
-			Code: event.ExitFailure, Reason: "rights", Err: err,
-			What: "this role may not replicate, or may not connect to this database",
-			Fix:  fmt.Sprintf("ALTER ROLE %[1]s REPLICATION; GRANT CONNECT ON DATABASE %[2]s TO %[1]s", QuoteName(atConnect.Config.User), QuoteName(atConnect.Config.Database)),
-		}
+		return stop("rights", "this role may not replicate, or may not connect to this database",
+			fmt.Sprintf("ALTER ROLE %[1]s REPLICATION; GRANT CONNECT ON DATABASE %[2]s TO %[1]s", QuoteName(atConnect.Config.User), QuoteName(atConnect.Config.Database)))
 	case code == "42501":
-		return &event.Stop{
-			Code: event.ExitFailure, Reason: "rights", Err: err,
-			What: "this role lacks a privilege", Fix: InitHint(c.Role()),
-		}
+		return stop("rights", "this role lacks a privilege", InitHint(c.Role()))
 	case code == "53300":
-		return &event.Stop{
-			Code: event.ExitFailure, Reason: "no_sender", Err: err,
-			What: "the server has no free walsender or connection",
-			Fix:  "raise max_wal_senders (or max_connections) and restart the server",
-		}
+		return stop("no_sender", "the server has no free walsender or connection", "raise max_wal_senders (or max_connections) and restart the server")
 	case code == "3D000":
-		return &event.Stop{
-			Code: event.ExitFailure, Reason: "database", Err: err,
-			What: "the database does not exist", Fix: "correct source.url",
-		}
+		return stop("database", "the database does not exist", "correct source.url")
 	}
 	return nil
 }
@@ -157,3 +147,25 @@ func refusedLogin(since time.Time) string {
 
 // passwordPatience is how long a relay that never connected tries a login that is refused.
 const passwordPatience = 60 * time.Second
+
+// OneLine puts an error in one line. pgconn's has a line for each address that was tried, twice the
+// same when it was tried with and without TLS.
+func OneLine(err error) error { return oneLineError{err} }
+
+type oneLineError struct{ error }
+
+func (e oneLineError) Error() string {
+	lines := strings.Split(e.error.Error(), "\n\t")
+	return strings.TrimSpace(lines[0] + " " + strings.Join(slices.Compact(lines[1:]), "; "))
+}
+
+// Unwrap is the error with its lines.
+func (e oneLineError) Unwrap() error { return e.error }
+
+// StableText removes from an error text what differs between tries with the same cause: the local
+// address in errors of package net, the current time in the error about an expired certificate, and
+// whether a TLS alert arrived during a write or a read.
+func StableText(text string) string { return unsteady.ReplaceAllString(text, "$1$2") }
+
+var unsteady = regexp.MustCompile(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is |` +
+	`\bfailed to (?:write startup message: write failed|receive message): (remote error: tls: )`)
