@@ -58,7 +58,7 @@ func tearDown(ctx context.Context, rc source.Config, force bool) error {
 	for {
 		err := setup.Teardown(ctx, rc, force)
 		var stop *event.Stop
-		if !errors.As(err, &stop) || stop.Reason != "slot_held" {
+		if !errors.As(err, &stop) || stop.Reason != "slot_active" {
 			return err
 		}
 		select {

@@ -55,7 +55,7 @@ func (s *Stream) acquire(ctx context.Context, t **session.Term) (*session.Sessio
 	}
 	if err != nil {
 		source.CloseStream(conn)
-		return nil, s.nameGap(ctx, err)
+		return nil, err
 	}
 	hijacked, err := conn.Hijack()
 	if err != nil {
@@ -80,7 +80,7 @@ type opening struct {
 // configuration.
 func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id slot.Identity) (o opening, _ error) {
 	c := s.cfg
-	rec, view, err := s.recordAndSlot(ctx)
+	rec, view, err := slot.ReadBoth(ctx, s.pool, c.Slot)
 	if err != nil {
 		return o, err
 	}
@@ -224,13 +224,4 @@ func reassure(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at 
 		cancel()
 		writing.Wait()
 	}
-}
-
-func (s *Stream) recordAndSlot(ctx context.Context) (*slot.Record, *slot.View, error) {
-	rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
-	if err != nil {
-		return nil, nil, err
-	}
-	view, err := slot.Read(ctx, s.pool, s.cfg.Slot)
-	return rec, view, err
 }

@@ -228,7 +228,7 @@ func TestSlotLostBeforeTheEpochIsRaised(t *testing.T) {
 	newLine := b.cfg.NewLine
 	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
 		view, err := slot.Read(ctx, at.Pool, b.cfg.Slot)
-		if err != nil || view.ActivePID == 0 {
+		if err != nil || !view.Active() {
 			t.Errorf("a line is made, and nobody holds the slot: %v", err)
 		}
 		return newLine(ctx, at)

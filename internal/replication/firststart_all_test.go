@@ -17,28 +17,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// The id has another of its names here, and the newest row has none: the question is asked all the
-// same.
-func TestFirstStartNamesTheNewestRow(t *testing.T) {
-	t.Parallel()
-	for newest, sql := range map[string]string{
-		"the last": `INSERT INTO outbox VALUES ('first', '{}'), ('the last', '{}')`,
-		"NULL":     `INSERT INTO outbox VALUES ('first', '{}'), (NULL, '{}')`,
-	} {
-		t.Run(newest, func(t *testing.T) {
-			b := shared(t)
-			b.exec(`DROP TABLE outbox`)
-			b.exec(`CREATE TABLE outbox (event_id text, payload jsonb)`)
-			b.exec(sql)
-			b.cfg.Tables[0].Mapping.ID.Any = []string{"id", "event_id", "payload"}
-			stop := replicationtest.WantStop(t, b.run().wait(), event.ExitUsage, "backfill")
-			if !strings.Contains(stop.What, "2 rows, newest "+newest+":") {
-				t.Errorf("the row is not named: %s", stop.What)
-			}
-		})
-	}
-}
-
 // An unfinished creation of ours is no right to a slot of that name in another database of the
 // cluster.
 func TestUnfinishedCreationLeavesTheSlotOfAnotherDatabase(t *testing.T) {

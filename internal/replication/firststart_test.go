@@ -54,8 +54,8 @@ func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := replicationtest.WantStop(t, r.wait(), event.ExitUsage, "backfill")
-	if !strings.Contains(stop.What, "1 rows, newest open") {
-		t.Errorf("the row is not named: %s", stop.What)
+	if !strings.Contains(stop.What, "already has 1 rows") {
+		t.Errorf("the rows are not counted: %s", stop.What)
 	}
 	if v, err := slot.Read(await.Context(t), b.conn, b.cfg.Slot); err != nil || v != nil {
 		t.Errorf("the slot was left behind: %v %v", v, err)
@@ -75,7 +75,7 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 	b.insert("after")
 	r.waitSeen("after")
 	left := b.logs.FilterMessageSnippet("before the slot was created are not sent").All()
-	if len(left) != 1 || left[0].ContextMap()["rows"] != int64(1) || left[0].ContextMap()["newest"] != "open" {
+	if len(left) != 1 || left[0].ContextMap()["rows"] != int64(1) {
 		t.Errorf("log: %v", left)
 	}
 	if err := r.end(); err != nil {

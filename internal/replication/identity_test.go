@@ -193,7 +193,7 @@ func TestSlotHeldByAnotherProgram(t *testing.T) {
 	b.settledRun("a").endClean()
 	b.waitFree()
 	b.hold("billing export")
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_held")
+	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_active")
 	if !strings.Contains(stop.What, `"billing export"`) {
 		t.Errorf("the holder is not named: %s", stop.What)
 	}

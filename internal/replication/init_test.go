@@ -164,7 +164,7 @@ func TestTeardown(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	teardown := func() error { return setup.Teardown(await.Context(t), b.cfg, false) }
-	replicationtest.WantStop(t, teardown(), event.ExitFailure, "slot_held")
+	replicationtest.WantStop(t, teardown(), event.ExitFailure, "slot_active")
 	r.endClean()
 	b.waitFree()
 	for range 2 { // there is nothing left the second time

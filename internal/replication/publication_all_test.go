@@ -46,7 +46,7 @@ func TestCheckThatFails(t *testing.T) {
 	r.waitChecked() // the slot's part of it
 	await.Until(t, "a line", func() bool { return b.logs.FilterMessageSnippet("cannot check publication and tables").Len() > 0 })
 	r.waitChecked()
-	if lines := b.logs.FilterMessageSnippet("cannot check publication and tables").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["why"]), "slots") {
+	if lines := b.logs.FilterMessageSnippet("cannot check publication and tables").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["reason"]), "slots") {
 		t.Errorf("lines: %v", lines)
 	}
 	b.exec(`GRANT SELECT ON cdc_relay.slots TO ` + role)

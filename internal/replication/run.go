@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // Run relays until reading is done, then finishes what was read (until draining is done or the
@@ -33,9 +34,7 @@ func (s *Stream) Run(reading, draining context.Context) error {
 	for {
 		err := s.Meet(reading, &t)
 		if err == nil && !prepared {
-			_, err = slot.Prepare(reading, s.pool, s.cfg)
-			err = s.nameGap(reading, err)
-			if err == nil {
+			if err = slot.Prepare(reading, s.pool, s.cfg); err == nil {
 				prepared, s.everConnected = true, true
 				wait.reset()
 			}
@@ -50,7 +49,7 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			prepared = false
 			t.End()
 			t = nil
-			s.status.Waiting(err.Error()) // the reporter has ended
+			s.status.Enter(survey.Waiting, err.Error()) // the reporter has ended
 			continue
 		case errors.Is(err, errTaken):
 			source.Sleep(reading, standbyPoll) // it may be free again at once, and taken again
@@ -71,9 +70,9 @@ func (s *Stream) session(reading, draining context.Context, t **session.Term, wa
 	if err != nil {
 		return err
 	}
-	s.Streaming(*t)
+	s.streaming(*t)
 	began := time.Now()
-	err = s.nameGap(context.WithoutCancel(reading), se.Run(reading, draining))
+	err = se.Run(reading, draining)
 	s.keep(*t, se.Received.Load())
 	if time.Since(began) > steady {
 		wait.reset()
@@ -83,14 +82,14 @@ func (s *Stream) session(reading, draining context.Context, t **session.Term, wa
 	return err
 }
 
-// Streaming says that a session of t begins.
-func (s *Stream) Streaming(t *session.Term) {
+// streaming says that a session of t begins.
+func (s *Stream) streaming(t *session.Term) {
 	s.sessions++
 	s.said = ""
 	if s.sessions > 1 && s.cfg.Hooks.Reconnect != nil {
 		s.cfg.Hooks.Reconnect()
 	}
-	s.status.Streaming()
+	s.status.Enter(survey.Streaming, "")
 	s.cfg.Log.Info("streaming", zap.String("slot", s.cfg.Slot), zap.Int64("epoch", t.Epoch))
 }
 
@@ -109,7 +108,7 @@ func (s *Stream) stoppedWithoutSession(t *session.Term) error {
 func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again bool, _ error) {
 	var stop *event.Stop
 	if errors.As(err, &stop) {
-		return false, err
+		return false, s.nameGap(context.WithoutCancel(reading), err)
 	}
 	if reading.Err() != nil {
 		return false, nil //nolint:nilerr // whatever it was, the relay is to stop

@@ -1,5 +1,5 @@
-// Standing by: a relay waits while another one holds the slot, and shows who leads. Any other
-// holder is an error.
+// Standing by: a relay waits while another one reads the slot, and shows who leads. Any other
+// program that reads it is an error.
 
 package replication
 
@@ -11,26 +11,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"go.uber.org/zap"
 )
 
 const standbyPoll = 250 * time.Millisecond // how often a standby asks whether the slot is free
 
-// standBy returns when nobody holds the slot. Only another cdc-relay is waited for: any other
-// holder reads rows that we then never see.
+// standBy returns when nobody reads the slot. Only another cdc-relay is waited for: any other
+// program reads rows that we then never see.
 func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
-	foreign := 0
+	others := 0
 	for {
 		view, err := slot.Read(ctx, s.pool, s.cfg.Slot)
 		if err != nil {
 			return err
 		}
-		if view == nil || view.ActivePID == 0 {
+		if view == nil || !view.Active() {
 			return nil // a missing slot is start's to explain
 		}
-		if !view.HeldByRelay() && view.Holder+view.HolderUser != "" {
-			// Checked twice: a holder that is about to leave has no name for a moment.
-			if foreign++; foreign > 1 {
+		if !view.ReadByRelay() && view.Holder+view.HolderUser != "" {
+			// Checked twice: a program that is about to leave has no name for a moment.
+			if others++; others > 1 {
 				return slot.InUse(s.cfg, view)
 			}
 		}
@@ -44,47 +45,29 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 }
 
 // standBehind distinguishes our own lost session, which its walsender has not noticed yet, from
-// another relay that leads. In the second case it discards what is in memory: the other relay reads
-// it again.
+// another relay that leads. In the second case it discards what is in memory, since the other relay
+// reads it again, and shows who leads.
 func (s *Stream) standBehind(ctx context.Context, view *slot.View, t **session.Term) error {
-	if *t == nil {
-		return s.standingBy(ctx, view)
-	}
 	rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
 	if err != nil {
 		return err
 	}
-	if rec != nil && (*t).Continues(rec) {
-		s.wait("the walsender of our lost session still holds the slot")
+	if *t != nil && rec != nil && (*t).Continues(rec) {
+		s.wait("the slot is still active for our lost session")
 		return nil
 	}
 	(*t).End()
 	*t = nil
-	return s.standingBy(ctx, view)
-}
-
-// namedEvery is how often a standby asks for the leader's name: a new leader holds the slot for a
-// moment before it writes its own.
-const namedEvery = time.Second
-
-// standingBy shows who holds the slot. All relays of a slot have the same name in PostgreSQL, so
-// the leader's own name is added.
-func (s *Stream) standingBy(ctx context.Context, view *slot.View) error {
-	if h := &s.holder; h.pid != view.ActivePID || time.Since(h.asked) >= namedEvery {
-		rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
-		if err != nil {
-			return err
-		}
-		*h = holder{pid: view.ActivePID, asked: time.Now()}
-		if rec != nil && rec.Leader != "" {
-			h.name = rec.Leader + ", "
-		}
+	s.status.Slot(view)
+	leader := "" // all relays of a slot have the same name in PostgreSQL, so its own name is added
+	if rec != nil && rec.Leader != "" {
+		leader = rec.Leader + ", "
 	}
-	s.status.Standby(view, fmt.Sprintf("%s (%sbackend %d)", view.Holder, s.holder.name, view.ActivePID))
-	why := fmt.Sprintf("slot %q is held by %s (pid %d)", s.cfg.Slot, view.Holder, view.ActivePID)
-	if s.said != why {
-		s.said = why
-		s.cfg.Log.Info("standing by", zap.String("why", why))
+	s.status.Enter(survey.Standby, fmt.Sprintf("slot is active for %s (%sbackend %d)", view.Holder, leader, view.ActivePID))
+	why := slot.InUse(s.cfg, view)
+	if s.said != why.Error() {
+		s.said = why.Error()
+		s.cfg.Log.Info("standing by", zap.NamedError("reason", why))
 	}
 	return nil
 }

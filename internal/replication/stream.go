@@ -32,7 +32,6 @@ type Stream struct {
 	everConnected bool
 	sessions      int
 	said          string  // the last reason for waiting that was logged
-	holder        holder  // of the slot, while we stand by
 	durable       durable // what the database certainly has, as of the last session
 }
 
@@ -73,18 +72,11 @@ func (s *Stream) Close() { source.ClosePool(s.pool) }
 
 // wait shows and logs why the relay is not streaming; the same reason is logged once.
 func (s *Stream) wait(why string) {
-	s.status.Waiting(why)
+	s.status.Enter(survey.Waiting, why)
 	if why != s.said {
-		s.cfg.Log.Warn("waiting for PostgreSQL", zap.String("why", why), zap.String("slot", s.cfg.Slot))
+		s.cfg.Log.Warn("waiting for PostgreSQL", zap.String("reason", why), zap.String("slot", s.cfg.Slot))
 		s.said = why
 	}
 }
 
 var errPrepareAgain = errors.New("the slot's record changed: prepare again")
-
-// holder is the relay that holds the slot, by the name that it has written down.
-type holder struct {
-	pid   int32 // of its walsender
-	name  string
-	asked time.Time
-}

@@ -69,7 +69,7 @@ func TestOtherSlots(t *testing.T) {
 		"read": "test_decoding active=true", "stalled": "pgoutput active=false", "follows": "test_decoding active=false",
 	} {
 		s := r.other(name)
-		if got := fmt.Sprintf("%s active=%t", s.Plugin, s.Active); got != want || s.Database != database || s.WALStatus != "reserved" || s.Restart == 0 || s.Current < s.ConfirmedFlush {
+		if got := fmt.Sprintf("%s active=%t", s.Plugin, s.Active()); got != want || s.Database != database || s.WALStatus != "reserved" || s.Restart == 0 || s.Current < s.ConfirmedFlush {
 			t.Errorf("%s is told as %s, %+v, want %s", name, got, s, want)
 		}
 	}
@@ -224,7 +224,7 @@ func (b *bench) runBeside() *running {
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_x")
 	r := b.run()
 	r.waitPhase(survey.Streaming)
-	await.Until(b.t, "both slots to be seen", func() bool { return r.s.Snapshot().Slot.Active && r.other(b.cfg.Slot+"_x") != nil })
+	await.Until(b.t, "both slots to be seen", func() bool { return r.s.Snapshot().Slot.Active() && r.other(b.cfg.Slot+"_x") != nil })
 	return r
 }
 
@@ -235,7 +235,9 @@ func (r *running) tellsOfSlots() {
 	if err != nil {
 		r.b.t.Fatal(err)
 	}
-	keeps := func(s *survey.Slot) bool { return s != nil && !s.Active && s.Current >= written && s.Restart < written }
+	keeps := func(s *survey.Slot) bool {
+		return s != nil && !s.Active() && s.Current >= written && s.Restart < written
+	}
 	await.Until(r.b.t, "both slots to be told as they are, read by nobody", func() bool {
 		own := r.s.Snapshot().Slot
 		return keeps(&own) && keeps(r.other(r.b.cfg.Slot+"_x"))
@@ -251,7 +253,7 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 	pid := b.text(`SELECT active_pid::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
 	says := func(name string) {
 		t.Helper()
-		want := fmt.Sprintf("slot is held by cdc-relay/%s (%s, backend %s)", b.cfg.Slot, name, pid)
+		want := fmt.Sprintf("slot is active for cdc-relay/%s (%s, backend %s)", b.cfg.Slot, name, pid)
 		await.Until(t, want, func() bool { return standby.s.Snapshot().Why == want }, func() any { return standby.s.Snapshot() })
 	}
 	says(leaderName())

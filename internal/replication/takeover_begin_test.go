@@ -1,7 +1,6 @@
 package replication
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
@@ -60,7 +60,7 @@ func TestTwoTakeoversBeginTogether(t *testing.T) {
 		var running sync.WaitGroup
 		for i, m := range both {
 			running.Go(func() {
-				errs[i] = m.Locked(await.Context(t), func(ctx context.Context) error { return m.Mark(ctx) })
+				errs[i] = slot.Locked(await.Context(t), m.Pool, m.C, m.Mark)
 			})
 		}
 		running.Wait()

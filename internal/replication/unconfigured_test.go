@@ -66,7 +66,7 @@ func TestRollout(t *testing.T) {
 	if after := b.sends(); after != before || b.logs.FilterMessageSnippet("table added").Len() != 0 {
 		t.Errorf("a standby changed what is remembered from %s to %s", before, after)
 	}
-	if why := fmt.Sprint(warned()[0].ContextMap()["why"]); len(warned()) != 1 || !strings.Contains(why, "public.outbox2") {
+	if why := fmt.Sprint(warned()[0].ContextMap()["reason"]); len(warned()) != 1 || !strings.Contains(why, "public.outbox2") {
 		t.Errorf("warned of %s beforehand", why)
 	}
 	b.wantFinding("not configured", "lists table public.outbox2", "source.tables")

@@ -163,13 +163,13 @@ func TestStandby(t *testing.T) {
 	b := withBroker(t)
 	leader := b.start()
 	standby := runner.Start(t, b.binary, b.yaml())
-	s := state(t, standby, "standby", "held by cdc-relay/"+b.slot)
+	s := state(t, standby, "standby", "active for cdc-relay/"+b.slot)
 	if s.Role != "standby" {
 		t.Errorf("its role is %q", s.Role)
 	}
 	for _, why := range []string{
 		answers(t, standby, "/readyz", 200, `"role":"standby"`),
-		answers(t, standby, "/readyz?role=leader", 503, "standby: slot is held by"),
+		answers(t, standby, "/readyz?role=leader", 503, "standby: slot is active for"),
 		answers(t, standby, "/healthz", 200),
 		answers(t, leader, "/readyz?role=leader", 200, `"role":"leader"`),
 		answers(t, leader, "/readyz?role=follower", 400, "role is leader"),
@@ -180,7 +180,7 @@ func TestStandby(t *testing.T) {
 			t.Error(why)
 		}
 	}
-	if out := b.ok("status", "--admin", standby.Admin()); !strings.Contains(out, "state      standby: slot is held by") {
+	if out := b.ok("status", "--admin", standby.Admin()); !strings.Contains(out, "state      standby: slot is active for") {
 		t.Errorf("status says %s", out)
 	}
 	b.insert(1)

@@ -24,7 +24,7 @@ func TestInitRunTeardown(t *testing.T) {
 	relay := r.start()
 	r.insert(2)
 	eventually(t, func() string { return wantLines(relay, 2) })
-	r.refused(1, "teardown --yes", r.slot, "held by", "cdc-relay/"+r.slot, "stop it first")
+	r.refused(1, "teardown --yes", r.slot, "active for", "cdc-relay/"+r.slot, "stop it first")
 	r.refused(2, "teardown", "drops the slot", "--yes")
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)

@@ -68,7 +68,7 @@ func TestSlotThatIsNotOurs(t *testing.T) {
 		r := newRig(t)
 		r.ok("init")
 		conn := hold(t, r.db, r.slot, "other-program")
-		r.refused(3, "run", r.slot, `held by "other-program"`, "not a cdc-relay", "stop that program")
+		r.refused(3, "run", r.slot, `active for "other-program"`, "not a cdc-relay", "stop that program")
 		r.refused(1, "teardown --yes", r.slot, "other-program", "stop it first")
 		must(t, conn.Close(await.Context(t)))
 		r.released()

@@ -118,7 +118,7 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 	}
 	v.LastLeader, v.RecordState = known.Leader, known.State
 	if s := known.Slot; s != nil {
-		v.SlotExists, v.SlotActive, v.Holder = true, s.Active, s.Holder
+		v.SlotExists, v.SlotActive, v.Holder = true, s.Active(), s.Holder
 		v.Confirmed, v.WALStatus, v.SafeWALBytes = s.ConfirmedFlush.String(), s.WALStatus, s.SafeWALBytes
 		slot := wiring.SlotSnapshot(s.Name, *s)
 		v.LagBytes, v.RetainedBytes = slot.LagBytes(), slot.RetainedBytes()

@@ -70,7 +70,7 @@ func (k *checker) Slot(ctx context.Context, rec *slot.Record) {
 		case err != nil:
 		case rec != nil:
 			err = slot.CheckRecordedPosition(ctx, k.pool, k.c, view)
-		case view.ActivePID != 0 && !view.HeldByRelay():
+		case view.Active() && !view.ReadByRelay():
 			err = slot.InUse(k.c, view)
 		}
 		detail := fmt.Sprintf("%s at %s, %s behind, wal_status %s", k.c.Slot, view.ConfirmedFlush,
@@ -93,7 +93,7 @@ func (k *checker) tookOver(ctx context.Context, rec *slot.Record) {
 	old, err := slot.Read(ctx, k.pool, rec.TookFrom)
 	switch {
 	case k.cannotAsk(name, err) || old == nil:
-	case old.ActivePID != 0:
+	case old.Active():
 		k.warn(name, fmt.Sprintf("slot %s, which %s replaced, is in use again by %s: the relay sends the same events", rec.TookFrom, k.c.Slot, old.HolderName()), "stop that program")
 	default:
 		k.warn(name, fmt.Sprintf("slot %s, which %s replaced, still exists and retains WAL: the server has written %s since", rec.TookFrom, k.c.Slot, source.BytesText(uint64(old.Current)-uint64(old.Restart))),

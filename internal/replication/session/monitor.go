@@ -48,7 +48,7 @@ func (se *Session) monitor(ctx context.Context) error {
 			continue
 		}
 		said = why
-		se.Cfg.Log.Warn("cannot check publication and tables: rows that are no longer sent would be missed", zap.String("why", why))
+		se.Cfg.Log.Warn("cannot check publication and tables: rows that are no longer sent would be missed", zap.String("reason", why))
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func (se *Session) warnOfOthers(ctx context.Context, sent publication.State) err
 	for _, stop := range b.Stops {
 		if !se.WarnedOf[stop.What] {
 			se.WarnedOf[stop.What] = true
-			se.Cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("why", stop.What), zap.String("fix", stop.Fix))
+			se.Cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("reason", stop.What), zap.String("fix", stop.Fix))
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // Run streams until the session ends, for whatever reason, and leaves nothing running.
@@ -71,7 +72,7 @@ func stopAmong(err error, failed <-chan error) error {
 func (se *Session) attend(reading, draining context.Context, readerDone <-chan error, failed <-chan error, cutReading func()) error {
 	select {
 	case <-reading.Done():
-		se.Status.Stopping()
+		se.Status.Enter(survey.Stopping, "finishing what was read")
 		ctx, cancel := se.grace(draining)
 		defer cancel()
 		err := se.stopReading(ctx, readerDone, cutReading)

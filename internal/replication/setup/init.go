@@ -102,7 +102,7 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	case !c.Create:
 		err = findNamed(ctx, pool, &c)
 	default:
-		_, err = slot.Prepare(ctx, pool, &c)
+		err = slot.Prepare(ctx, pool, &c)
 	}
 	if err != nil {
 		return source.OrFatal(&c, err)
@@ -171,11 +171,7 @@ func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error 
 	if err != nil {
 		return err
 	}
-	rec, err := slot.ReadRecord(ctx, pool, c.Slot)
-	if err != nil {
-		return err
-	}
-	view, err := slot.Read(ctx, pool, c.Slot)
+	rec, view, err := slot.ReadBoth(ctx, pool, c.Slot)
 	if err != nil {
 		return err
 	}

@@ -85,12 +85,12 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 	case rec == nil:
 		return source.ForeignSlot(c, why+": it is not ours to drop")
 	case why != "":
-		c.Log.Warn("slot kept: it is not ours", zap.String("slot", c.Slot), zap.String("why", why))
+		c.Log.Warn("slot kept: it is not ours", zap.String("slot", c.Slot), zap.String("reason", why))
 		return undelivered()
-	case view.ActivePID != 0:
+	case view.Active():
 		return &event.Stop{
-			Code: event.ExitFailure, Reason: "slot_held",
-			What: fmt.Sprintf("slot %q is held by %q (pid %d)", c.Slot, view.Holder, view.ActivePID), Fix: "stop it first",
+			Code: event.ExitFailure, Reason: "slot_active",
+			What: fmt.Sprintf("slot %q is active for %q (pid %d)", c.Slot, view.Holder, view.ActivePID), Fix: "stop it first",
 		}
 	}
 	if err := undelivered(); err != nil {

@@ -21,7 +21,7 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	if err := CheckIdentity(c, nil, view, id); err != nil {
 		return err
 	}
-	if view.ActivePID != 0 {
+	if view.Active() {
 		return InUse(c, view)
 	}
 	if err := publication.Ensure(ctx, pool, c); err != nil {

@@ -1,5 +1,5 @@
-// The rows that were in the outbox before the slot was created: it does not send them, so they are
-// counted, and an operator has to accept that.
+// What a new slot leaves unsent, which an operator has to accept: the rows that are in the outbox
+// already, and what waits in another relay's slot that nobody reads.
 
 package slot
 
@@ -9,30 +9,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// earlierRows are the rows that were visible in the slot's snapshot and are not sent by it.
-type earlierRows struct {
-	rows   int64
-	newest string // the id of the row that lies last in the table, for people
-}
-
-func (b earlierRows) refuse(c *source.Config) error {
-	return &event.Stop{
-		Code: event.ExitUsage, Reason: "backfill",
-		What: fmt.Sprintf("the outbox (%s) already has %d rows, newest %s: a new slot sends only what is committed from now on",
-			c.TableNames(), b.rows, b.newest),
-		Fix: "run `cdc-relay init --no-backfill` to create the slot and leave these rows unsent, or empty the table",
-	}
-}
-
-func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (earlierRows, error) {
-	var b earlierRows
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+// countInSnapshot counts the rows that were visible in the slot's snapshot and are not sent by it.
+func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (count int64, err error) {
+	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
 			return err
 		}
@@ -44,21 +29,14 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 			if err := tx.QueryRow(ctx, "SELECT count(*) FROM "+source.QuoteTable(t)).Scan(&rows); err != nil {
 				return err
 			}
-			if rows == 0 {
-				continue
-			}
-			b.rows += rows
-			var err error
-			if b.newest, err = newestID(ctx, tx, t); err != nil {
-				return err
-			}
+			count += rows
 		}
 		return nil
 	})
 	if err != nil {
-		return b, fmt.Errorf("count rows in the outbox: %w", err)
+		return 0, fmt.Errorf("count rows in the outbox: %w", err)
 	}
-	return b, nil
+	return count, nil
 }
 
 // CheckReadable checks in advance the rights that countInSnapshot needs, while there is no slot yet
@@ -93,16 +71,40 @@ func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) erro
 	return nil
 }
 
-// newestID is the id of the row that lies last in t, which has rows: about the newest.
-func newestID(ctx context.Context, tx pgx.Tx, t decode.Table) (string, error) {
-	var column string
-	err := tx.QueryRow(ctx, `SELECT attname::text FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped
-		AND attname = ANY ($2) ORDER BY array_position($2::text[], attname::text) LIMIT 1`, t.OID, t.Mapping.ID.Any).Scan(&column)
-	if err != nil {
-		return "", fmt.Errorf("find the id of %s.%s: %w", t.Schema, t.Name, err)
+// refuseAbandoned checks, before a new slot is created, for slots of other relays that read the
+// same tables and are not active: source.slot may have been renamed, and then nobody reads what
+// waits in the old slot, or in the retry table under its name. The tables may not show it: an
+// application may delete its rows at once.
+func refuseAbandoned(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var name string
+	var behind *int64
+	var waiting int64
+	err := pool.QueryRow(ctx, `SELECT s.slot, pg_wal_lsn_diff(pg_current_wal_lsn(), r.confirmed_flush_lsn)::bigint,
+			(SELECT count(*) FROM cdc_relay.retry w WHERE w.slot = s.slot)
+		FROM cdc_relay.slots s LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
+		WHERE s.slot <> $1 AND s.state IN ('ready', 'adopt') AND s.leader <> '' AND r.active_pid IS NULL AND s.sends->'tables' ?| $2::text[]
+			AND (r.slot_name IS NOT NULL OR EXISTS (SELECT FROM cdc_relay.retry w WHERE w.slot = s.slot))
+		ORDER BY s.changed_at DESC LIMIT 1`, c.Slot, c.QuotedTables()).Scan(&name, &behind, &waiting)
+	if source.IsNoRows(err) {
+		return nil
 	}
-	var id string
-	err = tx.QueryRow(ctx, fmt.Sprintf("SELECT coalesce(left(t.%s::text, 100), 'NULL') FROM %s t ORDER BY t.ctid DESC LIMIT 1",
-		source.QuoteName(column), source.QuoteTable(t))).Scan(&id)
-	return id, err
+	if err != nil {
+		return fmt.Errorf("read cdc_relay.slots: %w", err)
+	}
+	what := fmt.Sprintf("slot %q of a relay reads the same tables, and nobody holds it", name)
+	if behind != nil {
+		what += fmt.Sprintf("; it is %s of WAL behind", source.BytesText(uint64(max(*behind, 0))))
+	}
+	what += fmt.Sprintf("; %d events wait in the retry table under its name", waiting)
+	if c.NoBackfill {
+		c.Log.Warn("creating a new slot although nobody reads the old one", zap.String("slot", c.Slot), zap.String("reason", what))
+		return nil
+	}
+	return &event.Stop{
+		Code: event.ExitUsage, Reason: "backfill",
+		What: fmt.Sprintf("%s. The new slot %q would send only what is committed from now on", what, c.Slot),
+		Fix:  fmt.Sprintf("if source.slot was renamed, set it back to %s; if that slot belongs to another relay, start that one first; if nobody needs it, run `cdc-relay teardown --yes` with its name; or create the new slot with `cdc-relay init --no-backfill`", name),
+	}
 }

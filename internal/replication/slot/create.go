@@ -76,18 +76,22 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return fmt.Errorf("create slot %q: consistent point: %w", c.Slot, err)
 	}
 	stopNotice = NoticeLongWait(c, "counting the rows already in the outbox, which the new slot does not send: this is done once and takes long for a large table")
-	behind, err := countInSnapshot(ctx, pool, c, res.SnapshotName)
+	rows, err := countInSnapshot(ctx, pool, c, res.SnapshotName)
 	stopNotice()
 	if err != nil {
 		undoFailed(ctx, pool, stream, c)
 		return err
 	}
-	if ask && behind.rows > 0 && !c.NoBackfill {
-		return errors.Join(behind.refuse(c), undoCreation(ctx, pool, stream, c))
+	if ask && rows > 0 && !c.NoBackfill {
+		stop := &event.Stop{
+			Code: event.ExitUsage, Reason: "backfill",
+			What: fmt.Sprintf("the outbox (%s) already has %d rows: a new slot sends only what is committed from now on", c.TableNames(), rows),
+			Fix:  "run `cdc-relay init --no-backfill` to create the slot and leave these rows unsent, or empty the table",
+		}
+		return errors.Join(stop, undoCreation(ctx, pool, stream, c))
 	}
-	if behind.rows > 0 {
-		c.Log.Warn("rows that were in the outbox before the slot was created are not sent",
-			zap.Int64("rows", behind.rows), zap.String("newest", behind.newest), zap.String("slot", c.Slot))
+	if rows > 0 {
+		c.Log.Warn("rows that were in the outbox before the slot was created are not sent", zap.Int64("rows", rows), zap.String("slot", c.Slot))
 	}
 	sent = sent.KeepForeign(was).After(was)
 	if err := makeReady(ctx, pool, c, id, sent, at); err != nil {
@@ -134,7 +138,7 @@ func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, i
 	if view == nil {
 		return nil
 	}
-	if view.Database == id.Database && view.ActivePID != 0 {
+	if view.Database == id.Database && view.Active() {
 		return InUse(c, view)
 	}
 	if why := view.Foreign(id.Database); why != "" {

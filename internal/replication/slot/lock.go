@@ -13,26 +13,38 @@ import (
 	"go.uber.org/zap"
 )
 
-// LockCreation waits for the advisory lock under which this slot is created, with one log line when
-// it must wait.
-func LockCreation(ctx context.Context, conn *pgxpool.Conn, c *source.Config) error {
-	said := false
-	for {
+// Locked calls do under the advisory lock on the slot's creation, which a session of the pool
+// holds. It logs one line when it must wait.
+func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(context.Context) error) error {
+	conn, err := acquireConn(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	for waited := false; ; waited = true {
 		got, err := tryCreationLock(ctx, conn, c)
 		if err != nil {
 			return fmt.Errorf("lock the creation of slot %q: %w", c.Slot, err)
 		}
 		if got {
-			return nil
+			break
 		}
-		if !said {
+		if !waited {
 			c.Log.Info("waiting for another relay that prepares the slot", zap.String("slot", c.Slot))
-			said = true
 		}
 		if !source.Sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()
 		}
 	}
+	defer unlockCreation(conn, c)
+	return do(ctx)
+}
+
+// acquireConn waits for a connection for source.AnswerTimeout at most.
+func acquireConn(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	return pool.Acquire(ctx)
 }
 
 func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *source.Config) (got bool, err error) {
@@ -46,12 +58,12 @@ func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *source.Config) 
 // of its name.
 const CreationLock = 0x63646372
 
-// UnlockCreation releases the lock of LockCreation, and closes conn if that fails or takes 2 s.
-func UnlockCreation(conn *pgxpool.Conn, c *source.Config) {
+// unlockCreation releases the lock, and closes conn if that fails or takes 2 s: a session that
+// keeps the lock would keep every other relay out.
+func unlockCreation(conn *pgxpool.Conn, c *source.Config) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_unlock($1, hashtext($2))`, CreationLock, c.Slot); err != nil {
-		// A session that keeps the lock would keep every other relay out: end it.
 		c.Log.Debug("unlock failed, closing the session", zap.Error(err))
 		_ = conn.Conn().Close(ctx)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
@@ -19,46 +18,34 @@ import (
 )
 
 // Prepare makes sure that publication and slot exist and are ours, creating them on the first
-// start, and returns the tables as the catalogue knows them. `init` calls it, and `run` does before
-// it acquires the slot.
+// start, and fills in the OIDs of the tables. `init` calls it, and `run` does before it acquires the
+// slot.
 //
-// Creation happens under an advisory lock of the session, which a crash releases: a record in state
+// Creation happens under an advisory lock of a session, which a crash releases: a record in state
 // creating while the lock is free was left by a crash, and its slot may have rows before it that
 // were never counted; it is created again.
 //
 // Each step but the creation itself, which may take long, is bounded: a server may stop answering
 // in the middle.
-func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) ([]decode.Table, error) {
+func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	stream, id, err := Connect(ctx, pool, c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer source.CloseStream(stream)
-	lock, err := AcquireConn(ctx, pool)
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Release()
-	if err := LockCreation(ctx, lock, c); err != nil {
-		return nil, err
-	}
-	defer UnlockCreation(lock, c)
-
-	rec, err := ReadRecord(ctx, pool, c.Slot)
-	if err != nil {
-		return nil, err
-	}
-	view, err := Read(ctx, pool, c.Slot)
-	if err != nil {
-		return nil, err
-	}
-	first := rec == nil && view == nil || rec != nil && rec.State == StateCreating
-	tables, err := publication.FindTables(ctx, pool, c, first)
-	if err != nil {
-		return nil, err
-	}
-	c.Tables = tables
-	return tables, settleSlot(ctx, pool, stream, c, id, rec, view)
+	return Locked(ctx, pool, c, func(ctx context.Context) error {
+		rec, view, err := ReadBoth(ctx, pool, c.Slot)
+		if err != nil {
+			return err
+		}
+		first := rec == nil && view == nil || rec != nil && rec.State == StateCreating
+		tables, err := publication.FindTables(ctx, pool, c, first)
+		if err != nil {
+			return err
+		}
+		c.Tables = tables
+		return settleSlot(ctx, pool, stream, c, id, rec, view)
+	})
 }
 
 // Connect checks what every slot needs, brings the schema up to date and opens the replication
@@ -89,14 +76,6 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 }
 
 const connectTimeout = time.Minute
-
-// AcquireConn takes a connection from the pool, which the caller releases, and waits for one for
-// source.AnswerTimeout at most.
-func AcquireConn(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	return pool.Acquire(ctx)
-}
 
 // settleSlot brings the slot into state ready or returns why it cannot: the table of all cases.
 func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, rec *Record, view *View) error {
@@ -147,7 +126,7 @@ func UnknownSlot(c *source.Config, view *View, id Identity) error {
 	}
 	what := "exists, but no relay has used it"
 	if holder := view.HolderName(); holder != "" {
-		what += "; it is held by " + holder
+		what += "; it is active for " + holder
 	}
 	stop := source.ForeignSlot(c, what)
 	stop.Fix += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden; then accept the slot as it is: %s",

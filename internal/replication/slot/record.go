@@ -1,5 +1,5 @@
-// The record of a slot, as it is read: what the relay remembers of it in cdc_relay.slots and
-// cdc_relay.progress.
+// The record of a slot: what the relay remembers of it in cdc_relay.slots and cdc_relay.progress,
+// and how that is written when the slot is created, adopted or forgotten.
 
 package slot
 
@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Record is our row of cdc_relay.slots with the numbers of cdc_relay.progress: what we remember of
@@ -65,4 +66,83 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 		return nil, fmt.Errorf("read cdc_relay.slots: %w", err)
 	}
 	return &r, nil
+}
+
+// ReadBoth reads our record of a slot, then the slot; each is nil if it does not exist.
+func ReadBoth(ctx context.Context, q source.Querier, slot string) (*Record, *View, error) {
+	rec, err := ReadRecord(ctx, q, slot)
+	if err != nil {
+		return nil, nil, err
+	}
+	view, err := Read(ctx, q, slot)
+	return rec, view, err
+}
+
+// BeginCreating durably marks the slot as not to be used yet, before it exists: a slot found in
+// this state without the creator's advisory lock was left by a crash and is re-created.
+func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	_, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
+		VALUES ($1, $2, $3, $4, 'creating', 1)
+		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
+			publication = excluded.publication, state = 'creating', changed_at = now(),
+			sends = CASE WHEN slots.system_id = excluded.system_id THEN slots.sends ELSE '{}' END`,
+		c.Slot, id.SystemID, id.Timeline, c.Publication)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	return nil
+}
+
+// NextIncarnation is above that of the slot's record and of every event that waits under the slot's
+// name: those are sent first, by incarnation and position, even if the record was lost in between.
+const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),
+	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
+
+// makeReady records a slot that may be used from now on: created, or adopted as it stands, at
+// position at. Its incarnation is a new one. What the publication sends was read before a new slot
+// was created: what changed since differs.
+func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
+			VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
+			ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
+				publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation,
+				epoch = slots.epoch + 1, changed_at = now()`,
+			c.Slot, id.SystemID, id.Timeline, c.Publication, now)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ($1, $2, $2, $2)
+			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now()`, c.Slot, at)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	return nil
+}
+
+// Forget removes our rows of a slot that does not or no longer exist.
+func Forget(ctx context.Context, q source.Querier, slot string) error {
+	if _, err := q.Exec(ctx, `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
+		DELETE FROM cdc_relay.slots WHERE slot = $1`, slot); err != nil {
+		return fmt.Errorf("delete from cdc_relay.slots: %w", err)
+	}
+	return nil
+}
+
+// forgetUnmade undoes BeginCreating. The record of a slot that was in use before stays, with the
+// operator's acceptance of its loss: it has the incarnation, and other relays' teardown must see
+// that the schema is still needed.
+func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	_, err := pool.Exec(ctx, `WITH used AS (UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now()
+			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) RETURNING slot)
+		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress)`, c.Slot)
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -46,9 +47,12 @@ func (v *View) Foreign(database string) string {
 // creation waits for open transactions.
 func (v *View) Made() bool { return v.ConfirmedFlush != 0 }
 
-// HeldByRelay reports whether the holder's application_name is that of a relay, this one or
+// Active reports whether a walsender reads the slot.
+func (v View) Active() bool { return v.ActivePID != 0 }
+
+// ReadByRelay reports whether the holder's application_name is that of a relay, this one or
 // another.
-func (v *View) HeldByRelay() bool { return strings.HasPrefix(v.Holder, source.ApplicationPrefix) }
+func (v *View) ReadByRelay() bool { return strings.HasPrefix(v.Holder, source.ApplicationPrefix) }
 
 // Columns and Tables are the SELECT and FROM lists that a View is read with. to_jsonb makes one
 // statement serve PostgreSQL 14 to 18.
@@ -89,10 +93,39 @@ func Read(ctx context.Context, q source.Querier, slot string) (*View, error) {
 // HolderName describes who holds the slot; "" if nobody does.
 func (v *View) HolderName() string {
 	switch {
-	case v.ActivePID == 0:
+	case !v.Active():
 		return ""
 	case v.Holder == "":
 		return fmt.Sprintf("pid %d", v.ActivePID)
 	}
 	return fmt.Sprintf("%q (pid %d)", v.Holder, v.ActivePID)
 }
+
+// InUse is the error for a slot that must be free and is not. The relay waits for a walsender of a
+// relay, which may not have noticed yet that its client died; another program's is the operator's
+// to end.
+func InUse(c *source.Config, view *View) error {
+	if view.ReadByRelay() {
+		return fmt.Errorf("slot %q is active for %s (pid %d)", c.Slot, view.Holder, view.ActivePID)
+	}
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "slot_active",
+		What: fmt.Sprintf("slot %q is active for %q (role %s, pid %d), which is not a cdc-relay", c.Slot, view.Holder, view.HolderUser, view.ActivePID),
+		Fix:  "stop that program, or choose another source.slot",
+	}
+}
+
+// ReadActive is the slot's row while our walsender pid reads it.
+func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uint32) (*View, error) {
+	view, err := Read(ctx, q, c.Slot)
+	if err != nil {
+		return nil, err
+	}
+	if view == nil || view.ActivePID != int32(pid) {
+		return nil, ErrNotActive
+	}
+	return view, nil
+}
+
+// ErrNotActive says that the slot is gone, or that another session or none reads it.
+var ErrNotActive = errors.New("the slot is no longer active for this session")

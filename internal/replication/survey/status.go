@@ -3,11 +3,13 @@
 package survey
 
 import (
+	"context"
 	"sync"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
-	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Phase is what the stream is doing, in one word.
@@ -37,20 +39,8 @@ type Snapshot struct {
 
 // Slot is what pg_replication_slots said last, at the time Checked.
 type Slot struct {
-	Checked        time.Time // zero: not yet
-	Name           string
-	Plugin         string
-	Database       string
-	Invalidation   string // PG17+: why the server gave it up
-	ConfirmedFlush pglogrepl.LSN
-	Restart        pglogrepl.LSN
-	Current        pglogrepl.LSN // the server's write position at that time
-	WALStatus      string
-	SafeWALBytes   *int64 // nil: unlimited
-	SpilledBytes   int64
-	Active         bool
-	Holder         string
-
+	slot.View
+	Checked time.Time // zero: not yet
 	// BehindSince is when WAL after ConfirmedFlush was seen first, by walTimes; zero: there is
 	// none. Of OtherSlots alone.
 	BehindSince time.Time
@@ -73,51 +63,24 @@ func (s *Status) Snapshot() Snapshot {
 	return snap
 }
 
-func (s *Status) phase(p Phase, why string) {
+// Enter sets the phase, and why PostgreSQL is waited for, or who leads.
+func (s *Status) Enter(p Phase, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.snap.Phase != p {
 		s.snap.Phase, s.snap.Since = p, time.Now()
 	}
 	s.snap.Why = why
 }
 
-// Waiting sets the phase Waiting and why PostgreSQL is waited for.
-func (s *Status) Waiting(why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.phase(Waiting, why)
-}
-
-// Standby sets the phase Standby, the slot as v shows it, and who holds it.
-func (s *Status) Standby(v *slot.View, holder string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.phase(Standby, "slot is held by "+holder)
-	s.snap.Slot = publicSlot(v)
-}
-
-// Streaming sets the phase Streaming, which needs no reason.
-func (s *Status) Streaming() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.phase(Streaming, "")
-}
-
-// Stopping sets the phase Stopping, in which what was read is still delivered.
-func (s *Status) Stopping() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.phase(Stopping, "finishing what was read")
-}
-
 // Slot sets the slot; nil: it does not exist.
 func (s *Status) Slot(v *slot.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v == nil {
-		s.snap.Slot = Slot{}
-		return
+	s.snap.Slot = Slot{}
+	if v != nil {
+		s.snap.Slot = Slot{View: *v, Checked: time.Now()}
 	}
-	s.snap.Slot = publicSlot(v)
 }
 
 func (s *Status) others(slots []Slot, total int) {
@@ -132,11 +95,32 @@ func (s *Status) setTableBytes(tableBytes *int64) {
 	s.snap.TableBytes = tableBytes
 }
 
-// publicSlot is what the outside sees of a slot.
-func publicSlot(v *slot.View) Slot {
-	return Slot{
-		Name: v.Name, Plugin: v.Plugin, Database: v.Database, Invalidation: v.Invalidation,
-		Checked: time.Now(), ConfirmedFlush: v.ConfirmedFlush, Restart: v.Restart, Current: v.Current, WALStatus: v.WALStatus,
-		SafeWALBytes: v.SafeWALBytes, SpilledBytes: v.SpilledBytes, Active: v.ActivePID != 0, Holder: v.Holder,
+// Relay is what the database knows about a relay; status shows it if the relay itself does not
+// answer.
+type Relay struct {
+	Slot     *Slot  // nil: no such slot
+	Leader   string // as the last leader named itself; "" when no relay ever led
+	State    string // of the slot's row in cdc_relay.slots; "" when there is none
+	SystemID string // likewise
+}
+
+// ReadRelay reads what the database knows about the relay of a slot.
+func ReadRelay(ctx context.Context, pool *pgxpool.Pool, name string) (Relay, error) {
+	view, err := slot.Read(ctx, pool, name)
+	if err != nil {
+		return Relay{}, err
 	}
+	var v Relay
+	if view != nil {
+		v.Slot = &Slot{View: *view, Checked: time.Now()}
+	}
+	version, err := schema.Version(ctx, pool)
+	if err != nil || version == 0 {
+		return v, err
+	}
+	rec, err := slot.ReadRecord(ctx, pool, name)
+	if rec != nil {
+		v.Leader, v.State, v.SystemID = rec.Leader, rec.State, rec.SystemID
+	}
+	return v, err
 }

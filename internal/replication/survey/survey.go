@@ -40,7 +40,7 @@ func Run(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Status
 		next = min(2*next, surveyAfter)
 		if why := source.StableText(err.Error()); why != said && ctx.Err() == nil && !source.IsGoingAway(err) {
 			said = why
-			c.Log.Warn("cannot read slots and table sizes: their metrics are missing", zap.String("why", why))
+			c.Log.Warn("cannot read slots and table sizes: their metrics are missing", zap.String("reason", why))
 		}
 	}
 }
@@ -108,19 +108,17 @@ func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *w
 		if v.Name == "" {
 			continue
 		}
-		other := publicSlot(&v)
-		other.Checked, other.BehindSince = now, times.passed(v.ConfirmedFlush)
-		slots = append(slots, other)
+		slots = append(slots, Slot{View: v, Checked: now, BehindSince: times.passed(v.ConfirmedFlush)})
 	}
 	return slots, total, nil
 }
 
 // TableBytes is the size of tables with their indexes and TOAST tables and all their partitions. It
 // does not wait for a lock: its connection is one of few.
-func TableBytes(ctx context.Context, q txBeginner, tables []string) (bytes *int64, err error) {
+func TableBytes(ctx context.Context, pool *pgxpool.Pool, tables []string) (bytes *int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, q, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '100ms'"); err != nil {
 			return err
 		}
@@ -133,8 +131,4 @@ func TableBytes(ctx context.Context, q txBeginner, tables []string) (bytes *int6
 		return nil, fmt.Errorf("read the size of the outbox tables: %w", err)
 	}
 	return bytes, nil
-}
-
-type txBeginner interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
 }

@@ -28,7 +28,7 @@ func (m *Takeover) begin(ctx context.Context) error {
 	defer source.CloseStream(stream)
 	m.ID = id
 	for since := time.Now(); ; {
-		err := m.Locked(ctx, func(ctx context.Context) error { return m.prepare(ctx, stream) })
+		err := slot.Locked(ctx, m.Pool, m.C, func(ctx context.Context) error { return m.prepare(ctx, stream) })
 		if !errors.Is(err, errBeingMade) {
 			return err
 		}
@@ -61,7 +61,7 @@ func (m *Takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 	if m.completed(rec) {
 		return nil
 	}
-	if ours != nil && (!ours.Made() || rec != nil && ours.ActivePID != 0) {
+	if ours != nil && (!ours.Made() || rec != nil && ours.Active()) {
 		return errBeingMade
 	}
 	other, err := slot.ReadRecord(ctx, m.Pool, m.Opt.From)

@@ -119,7 +119,7 @@ func (m *Takeover) start() string {
 func (m *Takeover) unfinished() *event.Stop {
 	s := m.state
 	again := "; then run this again"
-	what := fmt.Sprintf("not complete: slot %q is held by %s and has passed the start of slot %q, %s", s.From, s.Holder, s.Slot, s.Start)
+	what := fmt.Sprintf("not complete: slot %q is active for %s and has passed the start of slot %q, %s", s.From, s.Holder, s.Slot, s.Start)
 	fix := "stop that program" + again
 	switch {
 	case !s.Passed && s.Active:

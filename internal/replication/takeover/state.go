@@ -66,26 +66,9 @@ func (m *Takeover) Validate() error {
 	return nil
 }
 
-// Locked calls do under the lock on our slot's creation.
-func (m *Takeover) Locked(ctx context.Context, do func(context.Context) error) error {
-	lock, err := slot.AcquireConn(ctx, m.Pool)
-	if err != nil {
-		return err
-	}
-	defer lock.Release()
-	if err := slot.LockCreation(ctx, lock, m.C); err != nil {
-		return err
-	}
-	defer slot.UnlockCreation(lock, m.C)
-	return do(ctx)
-}
-
 // read reads our record, our slot and the other one.
 func (m *Takeover) read(ctx context.Context) (rec *slot.Record, ours, theirs *slot.View, err error) {
-	if rec, err = slot.ReadRecord(ctx, m.Pool, m.C.Slot); err != nil {
-		return nil, nil, nil, err
-	}
-	if ours, err = slot.Read(ctx, m.Pool, m.C.Slot); err != nil {
+	if rec, ours, err = slot.ReadBoth(ctx, m.Pool, m.C.Slot); err != nil {
 		return nil, nil, nil, err
 	}
 	theirs, err = slot.Read(ctx, m.Pool, m.Opt.From)

@@ -72,7 +72,7 @@ func (m *Takeover) overlap(ctx context.Context) error {
 	var reported State
 	for {
 		last := waiting.Err() != nil && ctx.Err() == nil
-		if err := m.Locked(ctx, func(ctx context.Context) error { return m.step(ctx, last) }); err != nil {
+		if err := slot.Locked(ctx, m.Pool, m.C, func(ctx context.Context) error { return m.step(ctx, last) }); err != nil {
 			return err
 		}
 		// The position alone is not reported: it moves all the time.
@@ -110,7 +110,7 @@ func (m *Takeover) step(ctx context.Context, last bool) error {
 	}
 	if theirs != nil {
 		m.state.Plugin, m.state.Confirmed = theirs.Plugin, theirs.ConfirmedFlush
-		m.state.Active, m.state.Holder = theirs.ActivePID != 0, theirs.HolderName()
+		m.state.Active, m.state.Holder = theirs.Active(), theirs.HolderName()
 	}
 	if m.completed(rec) {
 		m.state.Passed, m.state.Complete, m.state.Confirmed = true, true, rec.TookUntil
@@ -123,7 +123,7 @@ func (m *Takeover) step(ctx context.Context, last bool) error {
 		return err
 	}
 	// its position S is not known yet, so nothing can have reached it
-	if !ours.Made() || ours.ActivePID != 0 {
+	if !ours.Made() || ours.Active() {
 		if last {
 			return errBeingMade
 		}
@@ -192,7 +192,7 @@ func (m *Takeover) drop(ctx context.Context) error {
 		m.state.Dropped = true
 		return nil
 	}
-	if theirs.ActivePID != 0 {
+	if theirs.Active() {
 		return m.inUseAgain(theirs)
 	}
 	if err := m.refuseDrop(ctx, theirs); err != nil {
