@@ -72,7 +72,7 @@ func (k *checker) objects(ctx context.Context) {
 			return
 		}
 	}
-	if rec != nil && version >= schema.RetryTablesVersion {
+	if rec != nil {
 		k.retryTable(ctx, rec.SystemID)
 	}
 	k.messages(ctx)
@@ -81,5 +81,5 @@ func (k *checker) objects(ctx context.Context) {
 		return
 	}
 	k.c.Tables = tables
-	k.Slot(ctx, rec)
+	k.slot(ctx, rec)
 }

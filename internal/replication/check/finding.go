@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -32,11 +33,9 @@ type checker struct {
 	pool *pgxpool.Pool
 	list []Finding
 
-	user, database string // once reached
+	user, database string        // once reached
+	id             slot.Identity // of the replication connection; zero: there is none
 }
-
-// roleName is the relay's role as SQL.
-func (k *checker) roleName() string { return source.QuoteName(k.user) }
 
 func (k *checker) add(name, good string, err error) bool {
 	f := Finding{Name: name, Level: LevelOK, Detail: good}
@@ -64,7 +63,7 @@ func (k *checker) cannotAsk(name string, err error) bool {
 	}
 	fix := ""
 	if source.SQLState(err) == "42501" {
-		fix = "GRANT pg_monitor TO " + k.roleName()
+		fix = "GRANT pg_monitor TO " + source.QuoteName(k.user)
 	}
 	k.warn(name, "cannot be checked: "+source.OneLine(err).Error(), fix)
 	return true

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-func (k *checker) Slot(ctx context.Context, rec *slot.Record) {
+func (k *checker) slot(ctx context.Context, rec *slot.Record) {
 	view, err := slot.Read(ctx, k.pool, k.c.Slot)
 	if err != nil {
 		k.add("slot", "", err)
@@ -44,43 +44,42 @@ func (k *checker) Slot(ctx context.Context, rec *slot.Record) {
 	case view == nil:
 		k.add("slot", "", source.SlotLost(k.c, fmt.Sprintf("slot %q no longer exists", k.c.Slot), "find and re-send what is missing"+source.AdoptHint(k.c)))
 	default:
-		id := slot.Identity{Database: view.Database}
-		if rec != nil {
-			id.SystemID, id.Timeline = rec.SystemID, rec.Timeline
-		}
-		if conn, connErr := source.ConnectStream(ctx, k.c); connErr == nil {
-			if real, idErr := slot.Identify(ctx, conn); idErr == nil {
-				id = real
-			}
-			source.CloseStream(conn)
-		}
-		// the next start uses it as it is
-		accepted := rec != nil && rec.State == slot.StateAdopt
-		if accepted {
-			rec = nil
-		}
-		var err error
-		switch {
-		case rec == nil && !accepted:
-			err = slot.UnknownSlot(k.c, view, id)
-		default:
-			err = slot.CheckIdentity(k.c, rec, view, id)
-		}
-		switch {
-		case err != nil:
-		case rec != nil:
-			err = slot.CheckRecordedPosition(ctx, k.pool, k.c, view)
-		case view.Active() && !view.ReadByRelay():
-			err = slot.InUse(k.c, view)
-		}
+		accepted := rec != nil && rec.State == slot.StateAdopt // the next start uses it as it is
 		detail := fmt.Sprintf("%s at %s, %s behind, wal_status %s", k.c.Slot, view.ConfirmedFlush,
 			source.BytesText(uint64(view.Current)-uint64(view.ConfirmedFlush)), view.WALStatus)
 		if accepted {
 			detail += "; accepted as it is: what was committed before that is not sent"
 		}
-		k.add("slot", detail, err)
-		k.tookOver(ctx, rec)
+		k.add("slot", detail, k.usable(ctx, rec, view, accepted))
+		if !accepted {
+			k.tookOver(ctx, rec)
+		}
 	}
+}
+
+// usable is why the next start refuses the slot; nil: it does not.
+func (k *checker) usable(ctx context.Context, rec *slot.Record, view *slot.View, accepted bool) error {
+	id := k.id
+	if id.SystemID == "" { // that it is not known is a finding of its own
+		id.Database = view.Database
+		if rec != nil {
+			id.SystemID, id.Timeline = rec.SystemID, rec.Timeline
+		}
+	}
+	if rec == nil {
+		return slot.UnknownSlot(k.c, view, id)
+	}
+	if accepted {
+		err := slot.CheckIdentity(k.c, nil, view, id)
+		if err == nil && view.Active() && !view.ReadByRelay() {
+			return slot.InUse(k.c, view)
+		}
+		return err
+	}
+	if err := slot.CheckIdentity(k.c, rec, view, id); err != nil {
+		return err
+	}
+	return slot.CheckRecordedPosition(ctx, k.pool, k.c, view)
 }
 
 // tookOver reports about the slot that ours replaced: a program may read it again, or it may be

@@ -21,13 +21,7 @@ func Stop(c *source.Config, what, fix string) *event.Stop {
 }
 
 // Missing is the finding (exit 3) for a publication that does not exist; its fix is RemakeHint.
-func Missing(c *source.Config) *event.Stop {
-	return &event.Stop{
-		Code: event.ExitOperator, Reason: "publication",
-		What: fmt.Sprintf("publication %q does not exist", c.Publication),
-		Fix:  RemakeHint(c),
-	}
-}
+func Missing(c *source.Config) *event.Stop { return Stop(c, "does not exist", RemakeHint(c)) }
 
 // RemakeHint needs a new slot: the old one decodes with the catalogue of the time of each
 // row, in which the publication is missing, and fails there for ever (PostgreSQL 14 to 17).

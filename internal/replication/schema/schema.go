@@ -181,6 +181,3 @@ func needInit(pool *pgxpool.Pool, cause error) error {
 		Err:  cause,
 	}
 }
-
-// RetryTablesVersion is the migration that creates the retry tables.
-const RetryTablesVersion = 2

@@ -5,7 +5,6 @@ package session
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +21,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 )
+
+// reading is the reader's own state between two messages.
+type reading struct {
+	*Session
+	// one per session, not per message: a context per row costs more than the row
+	ctx context.Context
+	msg decode.Message
+	xid uint32 // of the transaction that is read
+}
 
 // read is the reader: it owns reads of the connection, and all calls of the line's reading side.
 // ctx ends its waits for room in the in-flight budget only; Receive is ended by the connection's
@@ -87,17 +95,28 @@ func (r *reading) message(msg pgproto3.BackendMessage) error {
 }
 
 func (r *reading) copyData(data []byte) error {
-	switch {
-	case len(data) >= xlogHeader && data[0] == 'w':
-		if err := r.decoder.Decode(data[xlogHeader:], &r.msg); err != nil {
+	if len(data) == 0 {
+		return errors.New("empty replication message")
+	}
+	switch data[0] {
+	case pglogrepl.XLogDataByteID: // its two positions mean nothing in logical mode
+		xlog, err := pglogrepl.ParseXLogData(data[1:])
+		if err != nil {
+			return fmt.Errorf("decode: %w", err)
+		}
+		if err := r.decoder.Decode(xlog.WALData, &r.msg); err != nil {
 			return fmt.Errorf("decode: %w", err)
 		}
 		if r.msg.Kind == decode.Begin {
-			r.coalescer.late = sentAt(data).Sub(r.msg.CommitTime)
+			r.coalescer.late = xlog.ServerTime.Sub(r.msg.CommitTime)
 		}
 		return r.frame()
-	case len(data) >= keepaliveSize && data[0] == 'k':
-		if err := r.keepalive(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])), data[17] != 0); err != nil {
+	case pglogrepl.PrimaryKeepaliveMessageByteID:
+		keepalive, err := pglogrepl.ParsePrimaryKeepaliveMessage(data[1:])
+		if err != nil {
+			return fmt.Errorf("decode: %w", err)
+		}
+		if err := r.keepalive(keepalive.ServerWALEnd, keepalive.ReplyRequested); err != nil {
 			return err
 		}
 		if r.stopping.Load() && !r.inTx.Load() {
@@ -105,7 +124,7 @@ func (r *reading) copyData(data []byte) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("unknown replication message of %d bytes", len(data))
+	return fmt.Errorf("unknown replication message %q", data[0])
 }
 
 func (r *reading) frame() error {
@@ -156,6 +175,22 @@ func (r *reading) event(ev *event.Event) error {
 	}
 	r.admitted++
 	return nil
+}
+
+// shaped completes the shape of a table that the stream has described, and gives it back to the
+// decoder. NOT NULL and defaults are those that the columns have now, as with Debezium, which may
+// be newer than the rows: a column that no longer exists counts as optional and without default.
+// Types are resolved by their OID in the frame, so a column that was altered, renamed or dropped
+// since does not change earlier rows.
+func (r *reading) shaped(shape *event.Shape, oid uint32) error {
+	r.t.Line.Wake(true) // what was read need not wait for the catalogue
+	if err := publication.CompleteShape(r.ctx, r.Pool, shape, oid); err != nil {
+		if r.ctx.Err() != nil {
+			return errReadCut
+		}
+		return err
+	}
+	return r.decoder.Shaped(oid, shape)
 }
 
 // keepalive is a commit without events when it comes outside a transaction: everything up to it

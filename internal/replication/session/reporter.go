@@ -133,6 +133,9 @@ const (
 	idleRaiseBytes = 16 << 20
 )
 
+// postgresEpoch is 2000-01-01 UTC in microseconds of the Unix epoch.
+const postgresEpoch = 946684800 * 1_000_000
+
 // write sends a standby status update:
 // https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-STANDBY-STATUS-UPDATE
 func (r *reporter) write() error {

@@ -58,7 +58,7 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 		return err
 	}
 	undelivered := func() error {
-		if have < schema.RetryTablesVersion || force {
+		if have == 0 || force {
 			return nil
 		}
 		return refuseUndelivered(ctx, pool, c.Slot)
@@ -103,6 +103,25 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 	return nil
 }
 
+// refuseUndelivered keeps teardown from dropping the only copies of events: deferred events and
+// open dead letters.
+func refuseUndelivered(ctx context.Context, q source.Querier, slot string) error {
+	var deferred, open int64
+	err := q.QueryRow(ctx, `SELECT (SELECT count(*) FROM cdc_relay.retry WHERE slot = $1),
+		(SELECT count(*) FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open')`, slot).Scan(&deferred, &open)
+	if err != nil {
+		return fmt.Errorf("read cdc_relay.retry: %w", err)
+	}
+	if deferred+open == 0 {
+		return nil
+	}
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "undelivered",
+		What: fmt.Sprintf("%d events are deferred and %d dead letters are open: teardown would delete the relay's copies of them", deferred, open),
+		Fix:  "list them with `cdc-relay deferred list` and `cdc-relay dead-letters list`, or use --force",
+	}
+}
+
 // dropOurPublication drops the publication if a relay created it and no other relay slot uses it.
 func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, readers int) error {
 	var comment string
@@ -131,12 +150,12 @@ func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, reader
 // is the version of the schema cdc_relay, 0 if it does not exist.
 func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) error {
 	var slots, readers int // that are left, and of them those read with the same publication
-	if have >= schema.RetryTablesVersion {
-		if err := forgetRetryTable(ctx, tx, c.Slot); err != nil {
-			return err
-		}
-	}
 	if have > 0 {
+		for _, table := range []string{"retry", "dead_letter", "request", "bulk", "audit"} {
+			if _, err := tx.Exec(ctx, "DELETE FROM cdc_relay."+table+" WHERE slot = $1", c.Slot); err != nil {
+				return fmt.Errorf("delete from cdc_relay.%s: %w", table, err)
+			}
+		}
 		if err := slot.Forget(ctx, tx, c.Slot); err != nil {
 			return err
 		}
@@ -152,15 +171,13 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) err
 	if have == 0 || slots > 0 {
 		return nil
 	}
-	if have >= schema.RetryTablesVersion {
-		var others int
-		if err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM cdc_relay.retry) + (SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open')`).Scan(&others); err != nil {
-			return fmt.Errorf("count what other slots have in schema cdc_relay: %w", err)
-		}
-		if others > 0 {
-			c.Log.Warn("schema cdc_relay kept: it has deferred events or open dead letters of other slots", zap.Int("rows", others))
-			return nil
-		}
+	var others int
+	if err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM cdc_relay.retry) + (SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open')`).Scan(&others); err != nil {
+		return fmt.Errorf("count what other slots have in schema cdc_relay: %w", err)
+	}
+	if others > 0 {
+		c.Log.Warn("schema cdc_relay kept: it has deferred events or open dead letters of other slots", zap.Int("rows", others))
+		return nil
 	}
 	if _, err := tx.Exec(ctx, `DROP SCHEMA cdc_relay CASCADE`); err != nil {
 		return fmt.Errorf("drop schema cdc_relay: %w", err)
