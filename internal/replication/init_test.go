@@ -76,6 +76,16 @@ func TestUpgrade(t *testing.T) {
 	b.goesOn("a")
 }
 
+// A schema of another version of the relay, whose number is the same, ends the relay.
+func TestSchemaOfAnotherVersion(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	b.exec(`ALTER TABLE cdc_relay.progress RENAME good TO checked`)
+	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "schema")
+	b.exec(`ALTER TABLE cdc_relay.progress RENAME checked TO good`)
+	b.goesOn("b")
+}
+
 // downgrade makes the schema that of the first version.
 func (b *bench) downgrade() {
 	b.t.Helper()

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -112,6 +113,9 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	}
 	if reading.Err() != nil {
 		return false, nil //nolint:nilerr // whatever it was, the relay is to stop
+	}
+	if stop := schema.Misfit(err); stop != nil {
+		return false, stop
 	}
 	if stop := source.FatalConnect(s.cfg, err, s.everConnected, s.started); stop != nil {
 		return false, stop

@@ -111,7 +111,7 @@ func unquoted(table string) string {
 
 // Stop names the table and both ways to go on.
 func (s scope) Stop(c *source.Config, name string, oid uint32) *event.Stop {
-	var what string
+	var what, partition string
 	ignore := oid
 	switch {
 	case s.Left != "":
@@ -133,10 +133,13 @@ func (s scope) Stop(c *source.Config, name string, oid uint32) *event.Stop {
 	default:
 		what = fmt.Sprintf("publication %q sent rows of table %s (OID %d) when they were committed; it is not in source.tables, and no longer in the publication",
 			c.Publication, name, oid)
+		for _, t := range c.Tables {
+			partition += fmt.Sprintf("; if it was a partition of %s: %s", t, FormerTableSQL(c, &t, oid))
+		}
 	}
 	return leftOutStop(what+": the relay stops before its first row, which stays in the slot",
-		fmt.Sprintf("if its rows are events: add %s to source.tables (and to the publication, if it was removed from it) and start the relay again (a standby with that configuration becomes the leader by itself); if they are not: %s",
-			name, IgnoreTableSQL(c, name, ignore)))
+		fmt.Sprintf("if its rows are events: add %s to source.tables (and to the publication, if it was removed from it) and start the relay again (a standby with that configuration becomes the leader by itself)%s; if they are not: %s",
+			name, partition, IgnoreTableSQL(c, name, ignore)))
 }
 
 // PrefixLeftOut is the Stop for messages that the slot has relayed and whose prefix is no longer
@@ -164,7 +167,7 @@ func IgnoreTableSQL(c *source.Config, name string, oid uint32) string {
 }
 
 // FormerTableSQL is the statement by which an operator declares that the rows of a table that had
-// the name of t are events.
+// the name of t, or was a partition of it, are events.
 func FormerTableSQL(c *source.Config, t *decode.Table, oid uint32) string {
 	return formerSQL(c, t, fmt.Sprintf("'%d'", oid))
 }

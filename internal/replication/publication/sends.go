@@ -123,6 +123,12 @@ func (t Table) with(oids ...uint32) Table {
 	return t
 }
 
+// Accepts reports whether the rows of a table that is none of tables are those of one of them,
+// because it is a former one.
+func (s State) Accepts(tables []decode.Table, oid uint32) bool {
+	return slices.ContainsFunc(s.Ours(tables), func(t decode.Table) bool { return slices.Contains(t.Former, oid) })
+}
+
 // Ours are the configured tables with every OID by which their rows may come.
 func (s State) Ours(tables []decode.Table) []decode.Table {
 	tables = slices.Clone(tables)

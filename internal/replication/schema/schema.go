@@ -4,9 +4,8 @@ package schema
 
 import (
 	"context"
-	"embed"
+	_ "embed"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -16,36 +15,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-//go:embed migrations/*.sql
-var migrations embed.FS
+//go:embed migrations/001_slots.sql
+var slotsSQL string
 
-// Migration is one embedded step of the schema cdc_relay. Steps only add what the version before
-// them can ignore, so that two neighbouring versions of the relay run side by side.
-type Migration struct {
-	Version int
-	SQL     string
-}
+//go:embed migrations/002_retry.sql
+var retrySQL string
 
-// Migrations returns the embedded steps in ascending order of their versions.
-func Migrations() ([]Migration, error) {
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	list := make([]Migration, 0, len(names))
-	for _, name := range names {
-		body, err := migrations.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		var version int
-		if _, err := fmt.Sscanf(strings.TrimPrefix(name, "migrations/"), "%03d_", &version); err != nil {
-			return nil, fmt.Errorf("migration %s: %w", name, err)
-		}
-		list = append(list, Migration{version, string(body)})
-	}
-	return list, nil
-}
+//go:embed migrations/003_takeover.sql
+var takeoverSQL string
+
+// Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
+// the version before them can ignore, so that two neighbouring versions of the relay run side by
+// side.
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL}
 
 const Bootstrap = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
 CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
@@ -58,15 +40,11 @@ const schemaLock = 0x6364635f726c6179
 // Ensure brings the schema cdc_relay up to this version. A role that may not gets a Stop with the
 // init line.
 func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
-	list, err := Migrations()
-	if err != nil {
-		return err
-	}
 	have, err := Version(ctx, pool)
 	if err != nil {
 		return err
 	}
-	if have >= list[len(list)-1].Version {
+	if have >= len(Migrations) {
 		return CheckRights(ctx, pool)
 	}
 	if !c.Create {
@@ -79,7 +57,7 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 		if _, err := tx.Exec(ctx, Bootstrap); err != nil {
 			return err
 		}
-		return migrate(ctx, tx, list)
+		return migrate(ctx, tx)
 	})
 	if source.SQLState(err) == "42501" {
 		return needInit(pool, err)
@@ -90,19 +68,16 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	return nil
 }
 
-func migrate(ctx context.Context, tx pgx.Tx, list []Migration) error {
+func migrate(ctx context.Context, tx pgx.Tx) error {
 	var have int
 	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil {
 		return err
 	}
-	for _, m := range list {
-		if m.Version <= have {
-			continue
+	for version := have + 1; version <= len(Migrations); version++ {
+		if _, err := tx.Exec(ctx, Migrations[version-1]); err != nil {
+			return fmt.Errorf("migration %d: %w", version, err)
 		}
-		if _, err := tx.Exec(ctx, m.SQL); err != nil {
-			return fmt.Errorf("migration %d: %w", m.Version, err)
-		}
-		if _, err := tx.Exec(ctx, `INSERT INTO cdc_relay.migration (version) VALUES ($1)`, m.Version); err != nil {
+		if _, err := tx.Exec(ctx, `INSERT INTO cdc_relay.migration (version) VALUES ($1)`, version); err != nil {
 			return err
 		}
 	}
@@ -180,4 +155,18 @@ func needInit(pool *pgxpool.Pool, cause error) error {
 		Fix:  source.InitHint(pool.Config().ConnConfig.User),
 		Err:  cause,
 	}
+}
+
+// Misfit returns a Stop for an error about a table or column that the schema does not have: it is
+// that of another version of the relay, or somebody changed it. nil: err is about something else.
+func Misfit(err error) error {
+	switch source.SQLState(err) {
+	case "42703", "42P01": // undefined column, undefined table
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "schema", Err: err,
+			What: "schema cdc_relay does not fit this version of the relay",
+			Fix:  "run the version that created it; or let that version deliver everything, then `cdc-relay teardown --yes` and start this one",
+		}
+	}
+	return nil
 }

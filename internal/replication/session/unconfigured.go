@@ -5,6 +5,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -38,6 +39,8 @@ func (r *reading) Foreign(name string, oid uint32, reason string) error {
 		switch {
 		case lookErr != nil:
 			err = lookErr
+		case rec != nil && rec.Epoch == r.t.Epoch && rec.Sends.Accepts(r.Cfg.Tables, oid):
+			return errAccepted
 		case rec != nil && rec.Epoch == r.t.Epoch:
 			r.sent = rec.Sends
 			err = r.LeftOut(name, oid)
@@ -81,6 +84,9 @@ func (r *reading) replaced(t *decode.Table, oid uint32) error {
 		return err
 	}
 	rec, err := slot.ReadRecord(r.ctx, r.Pool, r.Cfg.Slot)
+	if err == nil && rec != nil && rec.Sends.Accepts(r.Cfg.Tables, oid) {
+		return errAccepted
+	}
 	if err == nil {
 		_, err = slot.CheckPublication(r.ctx, r.Pool, r.Cfg, rec)
 	}
@@ -102,6 +108,10 @@ func (r *reading) replaced(t *decode.Table, oid uint32) error {
 		Fix:  fmt.Sprintf("if its rows are events: %s; if they are not: %s", publication.FormerTableSQL(r.Cfg, t, oid), publication.IgnoreTableSQL(r.Cfg, t.String(), oid)),
 	}
 }
+
+// errAccepted ends a session whose decoder does not know yet that rows of a former table are ours:
+// the next one reads them.
+var errAccepted = errors.New("an operator has accepted the rows of a former table: reading them again as those of the outbox")
 
 // refuseInvisible is an error while the catalogue does not show the transaction that is read: a
 // commit is sent a moment before it becomes visible, and long before while it waits for a

@@ -24,12 +24,8 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 		}
 	}
 	b.WriteString(schema.Bootstrap + "\n")
-	list, err := schema.Migrations()
-	if err != nil {
-		return err
-	}
-	for _, m := range list {
-		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", m.SQL, m.Version)
+	for i, sql := range schema.Migrations {
+		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", sql, i+1)
 	}
 	if opt.Role != "" {
 		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", source.QuoteName(opt.Role), strings.Join(grantSQL(&c, opt.Role), ";\n"))
@@ -47,6 +43,6 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 			"SELECT slot_name, '', 0, %[2]s, 'adopt', 0 FROM pg_replication_slots\n"+
 			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\n", source.QuoteText(c.Slot), source.QuoteText(c.Publication))
 	}
-	_, err = io.WriteString(w, b.String())
+	_, err := io.WriteString(w, b.String())
 	return err
 }
