@@ -5,7 +5,7 @@
 // that this process remembers: it would take them for repeats, and its reports would lie beyond the
 // end of the WAL. Two rules keep that from happening.
 //
-// What is remembered of the stream belongs to one lifetime of the postmaster (Meet). After a
+// What is remembered of the stream belongs to one lifetime of the postmaster (checkServer). After a
 // restart it is discarded, and what follows the last position that is certain is read again. That
 // repeats some events and skips none.
 //
@@ -31,9 +31,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// Meet asks whether the server is the one that was left, before anything else is done with it. If
-// it is not, the line ends before the pool may work on it. The first server is met by prepare.
-func (s *Stream) Meet(ctx context.Context, t **session.Term) error {
+// checkServer asks whether the server is the one that was left, before anything else is done with
+// it. If it is not, the line ends before the pool may work on it. Prepare checks the first server.
+func (s *Stream) checkServer(ctx context.Context, t **session.Term) error {
 	at := s.cfg.Primary.Server.Load()
 	if at == nil {
 		return nil
@@ -49,8 +49,8 @@ func (s *Stream) Meet(ctx context.Context, t **session.Term) error {
 	if err := s.cfg.Elsewhere(*at, now); err != nil {
 		return err
 	}
-	if short := s.cfg.LowerWAL(now); short != nil {
-		return s.cfg.RolledBack(short.Why, s.limitOn(ctx, conn), max(short.To, s.durable.flushLimit))
+	if why, had := s.cfg.LowerWAL(now); why != "" {
+		return s.cfg.RolledBack(why, s.limitOn(ctx, conn), max(had, s.durable.flushLimit))
 	}
 	if *t != nil && *at != now.Server {
 		s.cfg.Log.Warn("server restarted: reading the slot again from its position; nothing is lost, some events may be sent twice",

@@ -1,11 +1,12 @@
-// The loop of the relay: session after session until it is asked to stop, with a growing pause
-// after each failure (backoff).
+// The loop of the relay: session after session until it is asked to stop or cannot go on, with a
+// growing pause after each failure (backoff).
 
 package replication
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -33,7 +34,7 @@ func (s *Stream) Run(reading, draining context.Context) error {
 	prepared := false
 	wait := backoff{min: 100 * time.Millisecond, max: 5 * time.Second}
 	for {
-		err := s.Meet(reading, &t)
+		err := s.checkServer(reading, &t)
 		if err == nil && !prepared {
 			if err = slot.Prepare(reading, s.pool, s.cfg); err == nil {
 				prepared, s.everConnected = true, true
@@ -126,6 +127,35 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	}
 	s.wait(why)
 	return source.Sleep(reading, wait.next()), nil
+}
+
+// nameGap adds the range of positions to a failed check of publication or tables: rows committed in
+// it may never have been sent. It begins at the last successful check: the one of this process, or
+// else the last one that a relay recorded.
+func (s *Stream) nameGap(ctx context.Context, err error) error {
+	var stop *event.Stop
+	if !errors.As(err, &stop) || stop.Code != event.ExitOperator || stop.Reason != "publication" && stop.Reason != "table" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	view, readErr := slot.Read(ctx, s.pool, s.cfg.Slot)
+	if readErr != nil || view == nil {
+		return err
+	}
+	from := s.common.Good()
+	if from == 0 {
+		rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
+		if err == nil && rec != nil {
+			from = rec.Good
+		}
+	}
+	if from == 0 {
+		from = view.ConfirmedFlush
+	}
+	named := *stop
+	named.What += fmt.Sprintf("; rows committed between %s and %s may be missing", from, view.Current)
+	return &named
 }
 
 // steady is how long a session must last to reset the backoff.

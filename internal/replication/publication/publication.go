@@ -4,7 +4,6 @@ package publication
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -77,7 +76,7 @@ func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (
 	var inserts, viaRoot, bySchema bool
 	err := q.QueryRow(ctx, `SELECT oid, xmin::text, pubinsert, pubviaroot, to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL
 		FROM pg_publication WHERE pubname = $1`, c.Publication).Scan(&now.Publication, &now.Version, &inserts, &viaRoot, &bySchema)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if source.IsNoRows(err) {
 		return now, Missing(c)
 	}
 	if err != nil {

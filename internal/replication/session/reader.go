@@ -157,7 +157,7 @@ func (r *reading) frame() error {
 	case decode.Replaced:
 		return r.replaced(r.msg.Table, r.msg.OID)
 	case decode.Foreign:
-		return r.Foreign(r.msg.Name, r.msg.OID, r.msg.Reason)
+		return r.notConfigured(r.msg.Name, r.msg.OID, r.msg.Reason)
 	case decode.Other:
 	}
 	if r.msg.Shape != nil {

@@ -18,20 +18,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Foreign decides about the first row, in this session, of a table that is not configured, or about
+// notConfigured decides about the first row, in this session, of a table that is not configured, or about
 // a message of a prefix that was relayed before. nil: it is not ours, and is counted and skipped.
 //
 // A row must not be skipped if somebody meant it to be relayed. During a rolling deployment the
 // leader still has the old configuration while the table is in the publication already; after its
 // rollback the other way round. The leader cannot know who is right, so it stops before the row.
 // Its transaction stays in the slot, for a relay that knows the table.
-func (r *reading) Foreign(name string, oid uint32, reason string) error {
+func (r *reading) notConfigured(name string, oid uint32, reason string) error {
 	if oid == 0 && !slices.Contains(r.sent.Prefixes, name) { // an operator ignores it
 		r.skipped(reason)
 		return nil
 	}
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
-	err := r.LeftOut(name, oid)
+	err := r.refusal(name, oid)
 	if err != nil { // an operator may have declared it ignored meanwhile: the log has warned
 		// Only the row of our own term counts, whatever its state. A row that is gone, or another
 		// leader's, proves nothing: the Stop stays.
@@ -43,7 +43,7 @@ func (r *reading) Foreign(name string, oid uint32, reason string) error {
 			return errAccepted
 		case rec != nil && rec.Epoch == r.t.Epoch:
 			r.sent = rec.Sends
-			err = r.LeftOut(name, oid)
+			err = r.refusal(name, oid)
 		}
 	}
 	if err == nil {
@@ -56,9 +56,9 @@ func (r *reading) Foreign(name string, oid uint32, reason string) error {
 	return err
 }
 
-// LeftOut returns a Stop for a row or message that may not be skipped, according to the slot's
+// refusal returns a Stop for a row or message that may not be skipped, according to the slot's
 // record.
-func (r *reading) LeftOut(name string, oid uint32) error {
+func (r *reading) refusal(name string, oid uint32) error {
 	if oid == 0 {
 		if !slices.Contains(r.sent.Prefixes, name) {
 			return nil

@@ -76,7 +76,7 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 	if err := pool.QueryRow(ctx, `SELECT current_database()`).Scan(&database); err != nil {
 		return fmt.Errorf("read current_database: %w", err)
 	}
-	why := view.Foreign(database)
+	why := view.NotOurs(database)
 	switch {
 	case rec == nil && why == "":
 		stop := source.ForeignSlot(c, "has no row in cdc_relay.slots, so no relay has used it: it is not ours to drop")

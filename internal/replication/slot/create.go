@@ -127,7 +127,7 @@ func CreateFailed(c *source.Config, err error) error {
 func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, err error) error {
 	view, readErr := Read(ctx, pool, c.Slot)
 	if readErr == nil && view != nil && view.Database != id.Database {
-		return errors.Join(source.ForeignSlot(c, view.Foreign(id.Database)), forgetUnmade(ctx, pool, c))
+		return errors.Join(source.ForeignSlot(c, view.NotOurs(id.Database)), forgetUnmade(ctx, pool, c))
 	}
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
@@ -141,7 +141,7 @@ func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, i
 	if view.Database == id.Database && view.Active() {
 		return InUse(c, view)
 	}
-	if why := view.Foreign(id.Database); why != "" {
+	if why := view.NotOurs(id.Database); why != "" {
 		return source.ForeignSlot(c, why)
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)

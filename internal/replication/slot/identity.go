@@ -30,7 +30,7 @@ func Identify(ctx context.Context, conn *pgconn.PgConn) (Identity, error) {
 // CheckIdentity compares record, slot and cluster: is this still the slot we know (I7)? Positions
 // are compared separately, by CheckPosition, while the slot is held.
 func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error {
-	why := view.Foreign(id.Database)
+	why := view.NotOurs(id.Database)
 	switch {
 	case why != "" && view.Type == "logical" && view.Database == id.Database:
 		stop := source.ForeignSlot(c, why)
@@ -38,7 +38,7 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 		return stop
 	case why != "":
 		return source.ForeignSlot(c, why)
-	case view.WALStatus == "lost" || view.Invalidation != "":
+	case view.Invalidated():
 		return source.SlotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not yet delivered cannot be read from it",
 			c.Slot, view.WALStatus, view.Invalidation, rec.reported()),
 			fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))+source.AdoptHint(c)+source.NewSlotHint(c))

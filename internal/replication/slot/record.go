@@ -5,7 +5,6 @@ package slot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
@@ -59,7 +58,7 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
 		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.TookFrom, &r.TookUntil)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if source.IsNoRows(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 )
 
 // View is the slot's row of pg_replication_slots with the server's current position.
@@ -30,9 +29,9 @@ type View struct {
 	SpilledBytes       int64
 }
 
-// Foreign returns why the slot cannot belong to a relay of this database, "" if it can: slot names
+// NotOurs returns why the slot cannot belong to a relay of this database, "" if it can: slot names
 // are shared by the whole cluster.
-func (v *View) Foreign(database string) string {
+func (v *View) NotOurs(database string) string {
 	switch {
 	case v.Type != "logical" || v.Plugin != "pgoutput":
 		return fmt.Sprintf("is a %s slot of plugin %q, not pgoutput", v.Type, v.Plugin)
@@ -49,6 +48,9 @@ func (v *View) Made() bool { return v.ConfirmedFlush != 0 }
 
 // Active reports whether a walsender reads the slot.
 func (v View) Active() bool { return v.ActivePID != 0 }
+
+// Invalidated reports whether the server has removed WAL that the slot would need.
+func (v *View) Invalidated() bool { return v.WALStatus == "lost" || v.Invalidation != "" }
 
 // ReadByRelay reports whether the holder's application_name is that of a relay, this one or
 // another.
@@ -81,7 +83,7 @@ func Read(ctx context.Context, q source.Querier, slot string) (*View, error) {
 	defer cancel()
 	var v View
 	err := q.QueryRow(ctx, "SELECT "+Columns+" FROM "+Tables+" WHERE s.slot_name = $1", slot).Scan(v.Fields()...)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if source.IsNoRows(err) {
 		return nil, nil
 	}
 	if err != nil {

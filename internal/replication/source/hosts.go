@@ -121,8 +121,8 @@ func (c *Config) sameServer(now ServerPosition) error {
 	if at.Started != now.Started {
 		return errRestarted
 	}
-	if short := c.LowerWAL(now); short != nil {
-		return c.RolledBack(short.Why, now.WAL, short.To)
+	if why, had := c.LowerWAL(now); why != "" {
+		return c.RolledBack(why, now.WAL, had)
 	}
 	return nil
 }
@@ -141,22 +141,15 @@ func (c *Config) Elsewhere(at Server, now ServerPosition) error {
 	return nil
 }
 
-// shortfall is why a server cannot be the previous one, and the position up to which its WAL was
-// known.
-type shortfall struct {
-	Why string
-	To  pglogrepl.LSN
-}
-
-// LowerWAL returns a shortfall for a server that has less WAL than this process has received or
-// reported. WAL is durable before the walsender sends it, so a crash of the server loses none of
-// it.
-func (c *Config) LowerWAL(now ServerPosition) *shortfall {
-	had := pglogrepl.LSN(c.Primary.Wal.Load())
-	if now.WAL >= had {
-		return nil
+// LowerWAL returns why a server cannot be the previous one if it has less WAL than this process has
+// received or reported, and how much that was. WAL is durable before the walsender sends it, so a
+// crash of the server loses none of it.
+func (c *Config) LowerWAL(now ServerPosition) (why string, had pglogrepl.LSN) {
+	had = pglogrepl.LSN(c.Primary.Wal.Load())
+	if now.WAL < had {
+		why = fmt.Sprintf("its WAL ends at %s, and this relay had received it up to %s", now.WAL, had)
 	}
-	return &shortfall{fmt.Sprintf("its WAL ends at %s, and this relay had received it up to %s", now.WAL, had), had}
+	return why, had
 }
 
 // RolledBack is the Stop that names the interval that the database has lost. Starting again is

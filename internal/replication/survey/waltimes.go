@@ -12,9 +12,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// walTimes records positions of the server's WAL over time, so that the lag of another program's
-// slot, whose commits we do not see, can be given in seconds. It keeps at most maxWALTimes entries
-// and thins out old ones, so it covers the whole time since it began.
+// walTimes keeps at most maxWALTimes entries and thins out old ones, so it covers the whole time
+// since it began.
 type walTimes struct {
 	segment uint64    // size in bytes of a file of WAL
 	seen    []walTime // the oldest first, by time and by position
@@ -25,9 +24,7 @@ type walTime struct {
 	lsn pglogrepl.LSN
 }
 
-const (
-	maxWALTimes = 1024
-)
+const maxWALTimes = 1024
 
 // add records that the WAL is at lsn. A lower position, of another timeline, clears the record.
 func (w *walTimes) add(at time.Time, lsn pglogrepl.LSN) {

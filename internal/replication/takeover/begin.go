@@ -69,7 +69,8 @@ func (m *Takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
 		return err
 	}
 	if other != nil {
-		return m.relays()
+		return source.TakeoverStop(event.ExitUsage, fmt.Sprintf("slot %q is used by a relay: its deferred events would be left behind", m.Opt.From),
+			"name a slot of another program")
 	}
 	if m.C.Tables, err = publication.FindTables(ctx, m.Pool, m.C, rec == nil); err != nil {
 		return err

@@ -84,10 +84,6 @@ func (m *Takeover) refuseDrop(ctx context.Context, theirs *slot.View) error {
 		fmt.Sprintf("if nobody needs it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(m.Opt.From)))
 }
 
-func (m *Takeover) relays() *event.Stop {
-	return source.TakeoverStop(event.ExitUsage, fmt.Sprintf("slot %q is used by a relay: its deferred events would be left behind", m.Opt.From), "name a slot of another program")
-}
-
 // gap is the Stop of a takeover in which rows may be missing: the other slot will never reach our
 // start.
 func (m *Takeover) gap(why string, from pglogrepl.LSN) *event.Stop {

@@ -79,8 +79,6 @@ func (m *Takeover) completed(rec *slot.Record) bool {
 	return rec != nil && rec.State == slot.StateReady && rec.TookFrom == m.Opt.From && rec.TookUntil != 0
 }
 
-func lost(v *slot.View) bool { return v.WALStatus == "lost" || v.Invalidation != "" }
-
 // OtherSlots are the names of the database's logical slots but ours.
 func OtherSlots(ctx context.Context, c source.Config) ([]string, error) {
 	pool, err := source.Connect(ctx, c)

@@ -91,12 +91,9 @@ func (m *Takeover) overlap(ctx context.Context) error {
 	}
 }
 
-const (
-
-	// freeFor is how long the other slot must have had no holder, if there is time: a program that
-	// has only lost its connection is back by then, and would run in parallel with us.
-	freeFor = 3 * time.Second
-)
+// freeFor is how long the other slot must not have been active, if there is time: a program that
+// has only lost its connection is back by then, and would run in parallel with us.
+const freeFor = 3 * time.Second
 
 // step reads the positions of the two slots, and completes the takeover if possible. last: there is
 // no later step.
@@ -132,7 +129,7 @@ func (m *Takeover) step(ctx context.Context, last bool) error {
 	m.state.Start = ours.ConfirmedFlush // nobody has read it yet, so this is its start
 	m.state.Passed = theirs.ConfirmedFlush >= ours.ConfirmedFlush
 	switch {
-	case !m.state.Passed && lost(theirs):
+	case !m.state.Passed && theirs.Invalidated():
 		return m.gap(fmt.Sprintf("was invalidated by the server (wal_status %s %s)", theirs.WALStatus, theirs.Invalidation), theirs.ConfirmedFlush)
 	case theirs.ConfirmedFlush > theirs.Current:
 		return m.beyond(theirs)
