@@ -132,15 +132,15 @@ func (k *checker) missing(name, detail string) {
 
 // otherTables reports what the publication sends in addition to the configured tables.
 func (k *checker) otherTables(ctx context.Context, sent publication.State) {
-	b, err := sent.ReadOthers(ctx, k.pool, k.c)
+	foreign, stops, err := sent.ReadOthers(ctx, k.pool, k.c)
 	if err != nil {
 		k.add("other tables", "", err)
 		return
 	}
-	if len(b.Foreign) > 0 {
-		k.add("other tables", "listed by the publication and not relayed: "+strings.Join(b.Foreign, ", "), nil)
+	if len(foreign) > 0 {
+		k.add("other tables", "listed by the publication and not relayed: "+strings.Join(foreign, ", "), nil)
 	}
-	for _, stop := range b.Stops {
+	for _, stop := range stops {
 		k.add("not configured", "", stop)
 	}
 }

@@ -15,50 +15,44 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// others is what is not configured but may be sent.
-type others struct {
-	Foreign []string // listed tables whose rows are skipped, as schema.name
-	// the Stop at the first row, or message, of each of the others
-	Stops []*event.Stop
-}
-
-// ReadOthers reads the listed tables, and those that the slot has relayed and still gets.
-func (s State) ReadOthers(ctx context.Context, q source.Querier, c *source.Config) (b others, err error) {
+// ReadOthers reads what is not configured but may be sent: the names of listed tables whose rows are
+// skipped, and the Stop at the first row, or message, of each listed table, and of each table and
+// prefix that the slot has relayed and still gets.
+func (s State) ReadOthers(ctx context.Context, q source.Querier, c *source.Config) (foreign []string, stops []*event.Stop, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	rows, err := q.Query(ctx, `SELECT r.prrelid, n.nspname || '.' || c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
 		JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE p.pubname = $1 AND r.prrelid <> ALL ($2::oid[]) AND NOT `+partOf("r.prrelid", "$2::oid[]")+` ORDER BY 2`, c.Publication, s.configured(c))
 	if err != nil {
-		return b, fmt.Errorf("read pg_publication_rel: %w", err)
+		return nil, nil, fmt.Errorf("read pg_publication_rel: %w", err)
 	}
 	var oid uint32
 	var name string
 	_, err = pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
 		if slices.Contains(s.Foreign, oid) {
-			b.Foreign = append(b.Foreign, name)
+			foreign = append(foreign, name)
 			return nil
 		}
 		of := scope{listed: name, listOID: oid}
 		of.Left, of.LeftOID = s.LeftOut(c, name, []uint32{oid})
-		b.Stops = append(b.Stops, of.Stop(c, name, oid))
+		stops = append(stops, of.Stop(c, name, oid))
 		return nil
 	})
 	if err != nil {
-		return b, fmt.Errorf("read pg_publication_rel: %w", err)
+		return nil, nil, fmt.Errorf("read pg_publication_rel: %w", err)
 	}
-	if err := s.unlisted(ctx, q, c, &b); err != nil {
-		return b, err
-	}
+	unlisted, err := s.unlisted(ctx, q, c)
+	stops = append(stops, unlisted...)
 	for _, prefix := range s.DroppedPrefixes(c) {
-		b.Stops = append(b.Stops, PrefixLeftOut(c, prefix))
+		stops = append(stops, PrefixLeftOut(c, prefix))
 	}
-	return b, nil
+	return foreign, stops, err
 }
 
-// unlisted adds the tables that the slot has relayed, that are no longer configured, and that
-// the publication has with all tables or their schema.
-func (s State) unlisted(ctx context.Context, q source.Querier, c *source.Config, b *others) error {
+// unlisted are the Stops for the tables that the slot has relayed, that are no longer configured,
+// and that the publication has with all tables or their schema.
+func (s State) unlisted(ctx context.Context, q source.Querier, c *source.Config) (stops []*event.Stop, err error) {
 	configured := c.QuotedTables()
 	for quoted, t := range s.Tables {
 		if slices.Contains(configured, quoted) {
@@ -66,18 +60,18 @@ func (s State) unlisted(ctx context.Context, q source.Querier, c *source.Config,
 		}
 		var there bool
 		if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)`, t.OID).Scan(&there); err != nil {
-			return fmt.Errorf("read pg_class: %w", err)
+			return nil, fmt.Errorf("read pg_class: %w", err)
 		}
 		of, err := s.ScopeOf(ctx, q, c, t.OID, unquoted(quoted))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if there && !of.ignored && of.listed == "" && (of.all || of.schema) {
 			of.Left, of.LeftOID = unquoted(quoted), t.OID
-			b.Stops = append(b.Stops, of.Stop(c, of.Left, t.OID))
+			stops = append(stops, of.Stop(c, of.Left, t.OID))
 		}
 	}
-	return nil
+	return stops, nil
 }
 
 // configured are the OIDs of the configured tables, as they are remembered.
@@ -93,9 +87,9 @@ func (s State) configured(c *source.Config) []uint32 {
 
 // LogForeign logs once, when a slot is first used, whose rows are skipped.
 func (s State) LogForeign(ctx context.Context, q source.Querier, c *source.Config) {
-	b, err := s.ReadOthers(ctx, q, c)
-	if err == nil && len(b.Foreign) > 0 {
+	foreign, _, err := s.ReadOthers(ctx, q, c)
+	if err == nil && len(foreign) > 0 {
 		c.Log.Info("the publication lists other tables too: their rows are not relayed",
-			zap.String("tables", strings.Join(b.Foreign, ", ")), zap.String("publication", c.Publication), zap.String("slot", c.Slot))
+			zap.String("tables", strings.Join(foreign, ", ")), zap.String("publication", c.Publication), zap.String("slot", c.Slot))
 	}
 }

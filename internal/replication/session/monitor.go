@@ -114,11 +114,11 @@ func (se *Session) disarm(ctx context.Context, rec *slot.Record) error {
 // warnOfOthers logs in advance, once each, the tables and prefixes that the relay will stop at, so
 // that there is time to configure them.
 func (se *Session) warnOfOthers(ctx context.Context, sent publication.State) error {
-	b, err := sent.ReadOthers(ctx, se.Pool, se.Cfg)
+	_, stops, err := sent.ReadOthers(ctx, se.Pool, se.Cfg)
 	if err != nil {
 		return err
 	}
-	for _, stop := range b.Stops {
+	for _, stop := range stops {
 		if !se.WarnedOf[stop.What] {
 			se.WarnedOf[stop.What] = true
 			se.Cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("reason", stop.What), zap.String("fix", stop.Fix))

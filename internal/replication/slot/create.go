@@ -63,12 +63,10 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501":
 		// no free slot, no right: certainly not created
 		return errors.Join(CreateFailed(c, err), forgetUnmade(ctx, pool, c))
-	case source.SQLState(err) == "42710": // duplicate_object
-		return nameTaken(ctx, pool, c, id, err)
 	case err != nil:
-		// The server may have created it all the same (the answer was lost, or another relay's
-		// attempt came late), with earlier rows that were never counted. The record stays in state
-		// creating, so that the slot is not mistaken for one made by hand.
+		// The server may have created it all the same, or before (the answer was lost, or another
+		// relay's attempt came late), with earlier rows that were never counted. The record stays in
+		// state creating, so that the slot is not mistaken for one made by hand.
 		return fmt.Errorf("create slot %q: %w", c.Slot, err)
 	}
 	at, err := pglogrepl.ParseLSN(res.ConsistentPoint)
@@ -117,17 +115,6 @@ func CreateFailed(c *source.Config, err error) error {
 			Code: event.ExitFailure, Reason: "rights", Err: err,
 			What: "this role may not create a replication slot", Fix: "ALTER ROLE " + source.QuoteName(c.Role()) + " REPLICATION",
 		}
-	}
-	return fmt.Errorf("create slot %q: %w", c.Slot, err)
-}
-
-// nameTaken handles a slot that was created since the check. One of another database is an error.
-// One of this database may be our own, of an attempt whose answer was lost: the record stays in
-// state creating, so that the slot is created again and not mistaken for one made by hand.
-func nameTaken(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, err error) error {
-	view, readErr := Read(ctx, pool, c.Slot)
-	if readErr == nil && view != nil && view.Database != id.Database {
-		return errors.Join(source.ForeignSlot(c, view.NotOurs(id.Database)), forgetUnmade(ctx, pool, c))
 	}
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }

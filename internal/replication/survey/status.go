@@ -65,34 +65,27 @@ func (s *Status) Snapshot() Snapshot {
 
 // Enter sets the phase, and why PostgreSQL is waited for, or who leads.
 func (s *Status) Enter(p Phase, why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.snap.Phase != p {
-		s.snap.Phase, s.snap.Since = p, time.Now()
-	}
-	s.snap.Why = why
+	s.update(func(snap *Snapshot) {
+		if snap.Phase != p {
+			snap.Phase, snap.Since = p, time.Now()
+		}
+		snap.Why = why
+	})
 }
 
 // Slot sets the slot; nil: it does not exist.
 func (s *Status) Slot(v *slot.View) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.snap.Slot = Slot{}
+	var now Slot
 	if v != nil {
-		s.snap.Slot = Slot{View: *v, Checked: time.Now()}
+		now = Slot{View: *v, Checked: time.Now()}
 	}
+	s.update(func(snap *Snapshot) { snap.Slot = now })
 }
 
-func (s *Status) others(slots []Slot, total int) {
+func (s *Status) update(change func(*Snapshot)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.snap.OtherSlots, s.snap.OtherTotal = slots, total
-}
-
-func (s *Status) setTableBytes(tableBytes *int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.snap.TableBytes = tableBytes
+	change(&s.snap)
 }
 
 // Relay is what the database knows about a relay; status shows it if the relay itself does not

@@ -65,7 +65,7 @@ func (v *surveyor) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.seen.others(slots, total)
+	v.seen.update(func(snap *Snapshot) { snap.OtherSlots, snap.OtherTotal = slots, total })
 	if len(v.tables) == 0 || time.Since(v.measured) < measureEvery {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (v *surveyor) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.seen.setTableBytes(bytes)
+	v.seen.update(func(snap *Snapshot) { snap.TableBytes = bytes })
 	return nil
 }
 
