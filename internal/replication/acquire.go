@@ -41,15 +41,8 @@ func (s *Stream) acquire(ctx context.Context, t **session.Term) (*session.Sessio
 	if err != nil {
 		return nil, err
 	}
-	var o opening
-	id, err := slot.Identify(ctx, conn)
-	if err == nil {
-		err = s.cfg.Primary.Still(source.ServerOf(conn).Server)
-	}
-	if err == nil {
-		o, err = s.start(ctx, conn, id)
-	}
 	var view *slot.View
+	o, err := s.start(ctx, conn)
 	if err == nil {
 		view, err = s.lead(ctx, patient, conn, t, o)
 	}
@@ -78,8 +71,15 @@ type opening struct {
 // start makes all checks that do not need the slot, then sends START_REPLICATION. Proto 1 and
 // messages are always asked for, so that an event's index in its transaction never depends on the
 // configuration.
-func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn, id slot.Identity) (o opening, _ error) {
+func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ error) {
 	c := s.cfg
+	id, err := slot.Identify(ctx, conn)
+	if err != nil {
+		return o, err
+	}
+	if err := c.Primary.Still(source.ServerOf(conn).Server); err != nil {
+		return o, err
+	}
 	rec, view, err := slot.ReadBoth(ctx, s.pool, c.Slot)
 	if err != nil {
 		return o, err

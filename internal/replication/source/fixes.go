@@ -69,17 +69,7 @@ func ForeignSlot(c *Config, what string) *event.Stop {
 // InitHint is the command that gives a role what it needs. It creates no slot: the first start or a
 // takeover does that.
 func InitHint(role string) string {
-	return fmt.Sprintf("run `cdc-relay init --no-slot --url <URL of a role that may create it> --role %s`", shellWord(role))
-}
-
-// shellWord quotes a name for a shell if necessary.
-func shellWord(name string) string {
-	if !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
-	}) {
-		return name
-	}
-	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	return "run `cdc-relay init --no-slot --url <URL of a role that may create it> --role '" + strings.ReplaceAll(role, "'", `'\''`) + "'`"
 }
 
 // TakeoverStop is a Stop of the takeover with this exit code; its reason is usage for
