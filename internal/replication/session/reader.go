@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
+	"regexp"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -248,21 +246,5 @@ const (
 // names reports whether message contains name as a separate word, in whatever quotes the language
 // uses.
 func names(message, name string) bool {
-	for from := 0; ; {
-		at := strings.Index(message[from:], name)
-		if at < 0 || name == "" {
-			return false
-		}
-		at += from
-		last, _ := utf8.DecodeLastRuneInString(message[:at])
-		next, _ := utf8.DecodeRuneInString(message[at+len(name):])
-		if !inWord(last) && !inWord(next) {
-			return true
-		}
-		from = at + len(name)
-	}
-}
-
-func inWord(r rune) bool {
-	return r == '_' || r == '$' || r != utf8.RuneError && unicode.In(r, unicode.L, unicode.Nd)
+	return regexp.MustCompile(`(?:^|[^\pL\p{Nd}_$])` + regexp.QuoteMeta(name) + `(?:[^\pL\p{Nd}_$]|$)`).MatchString(message)
 }
