@@ -158,7 +158,8 @@ func tableMissing(c *source.Config, t decode.Table, firstStart bool) *event.Stop
 }
 
 // CompleteShape fills in, in the columns of shape, what a Relation frame does not have and the
-// catalogue has of the table with that OID: NOT NULL, defaults, base types of domains. It waits for the answer for source.AnswerTimeout at most.
+// catalogue has of the table with that OID: NOT NULL, defaults, base types of domains. It waits
+// for the answer for source.AnswerTimeout at most.
 func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

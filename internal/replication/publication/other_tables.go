@@ -15,9 +15,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// ReadOthers reads what is not configured but may be sent: the names of listed tables whose rows are
-// skipped, and the Stop at the first row, or message, of each listed table, and of each table and
-// prefix that the slot has relayed and still gets.
+// ReadOthers reads what is not configured but may be sent: the names of listed tables whose rows
+// are skipped, and the Stop at the first row, or message, of each listed table, and of each table
+// and prefix that the slot has relayed and still gets.
 func (s State) ReadOthers(ctx context.Context, q source.Querier, c *source.Config) (foreign []string, stops []*event.Stop, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

@@ -18,8 +18,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// notConfigured decides about the first row, in this session, of a table that is not configured, or about
-// a message of a prefix that was relayed before. nil: it is not ours, and is counted and skipped.
+// notConfigured decides about the first row, in this session, of a table that is not configured,
+// or about a message of a prefix that was relayed before. nil: it is not ours, and is counted and
+// skipped.
 //
 // A row must not be skipped if somebody meant it to be relayed. During a rolling deployment the
 // leader still has the old configuration while the table is in the publication already; after its

@@ -65,8 +65,8 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return errors.Join(CreateFailed(c, err), forgetUnmade(ctx, pool, c))
 	case err != nil:
 		// The server may have created it all the same, or before (the answer was lost, or another
-		// relay's attempt came late), with earlier rows that were never counted. The record stays in
-		// state creating, so that the slot is not mistaken for one made by hand.
+		// relay's attempt came late), with earlier rows that were never counted. The record stays
+		// in state creating, so that the slot is not mistaken for one made by hand.
 		return fmt.Errorf("create slot %q: %w", c.Slot, err)
 	}
 	at, err := pglogrepl.ParseLSN(res.ConsistentPoint)

@@ -18,8 +18,8 @@ import (
 )
 
 // Prepare makes sure that publication and slot exist and are ours, creating them on the first
-// start, and fills in the OIDs of the tables. `init` calls it, and `run` does before it acquires the
-// slot.
+// start, and fills in the OIDs of the tables. `init` calls it, and `run` does before it acquires
+// the slot.
 //
 // Creation happens under an advisory lock of a session, which a crash releases: a record in state
 // creating while the lock is free was left by a crash, and its slot may have rows before it that

@@ -1,5 +1,5 @@
-// The errors of failed connections: their text for the log, whether the relay ends or waits, and the
-// fix.
+// The errors of failed connections: their text for the log, whether the relay ends or waits, and
+// the fix.
 
 package source
 

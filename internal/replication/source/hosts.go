@@ -103,10 +103,10 @@ func AskText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, erro
 // be settled in the other. The slot is not there, or not where it was, so this is as final as when
 // the stream itself comes there.
 //
-// It also refuses another lifetime of the same server, until the stream has connected to it and the
-// previous line has ended. Its storage may have been rolled back: what the line still has to write is about
-// events that are not in that database. Such a row would have the position of another event, which
-// would then count as deferred already, and never be sent.
+// It also refuses another lifetime of the same server, until the stream has connected to it and
+// the previous line has ended. Its storage may have been rolled back: what the line still has to
+// write is about events that are not in that database. Such a row would have the position of
+// another event, which would then count as deferred already, and never be sent.
 func (c *Config) sameServer(now ServerPosition) error {
 	if c.Primary == nil {
 		return nil
