@@ -105,13 +105,15 @@ func TestSlotWithRowsOfPartitions(t *testing.T) {
 				}
 				events, ignore, _ := strings.Cut(stop.Fix, "; if they are not: ")
 				if name == "dropped" {
-					b.runFix(&event.Stop{Fix: events})
-				} else {
-					b.runFix(&event.Stop{Fix: ignore})
-					want = want[1:]
+					ignore = events
 				}
+				b.runFix(&event.Stop{Fix: ignore})
+				want = want[1:]
 			}
 			b.runFix(replicationtest.WantStop(t, b.run().endsBefore("as well"), event.ExitOperator, publication.NotConfigured))
+			if sent := slices.Contains(b.current().Seen(), "waits"); sent != (name == "dropped") {
+				t.Errorf("sent the row of the former partition: %t", sent)
+			}
 			r := b.run()
 			r.waitSeen(want...)
 			r.endClean()
