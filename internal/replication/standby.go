@@ -64,10 +64,10 @@ func (s *Stream) standBehind(ctx context.Context, view *slot.View, t **session.T
 		leader = rec.Leader + ", "
 	}
 	s.status.Enter(survey.Standby, fmt.Sprintf("slot is active for %s (%sbackend %d)", view.Holder, leader, view.ActivePID))
-	why := slot.InUse(s.cfg, view)
-	if s.said != why.Error() {
-		s.said = why.Error()
-		s.cfg.Log.Info("standing by", zap.NamedError("reason", why))
+	why := fmt.Sprintf("slot %q is active for %s (pid %d)", s.cfg.Slot, view.Holder, view.ActivePID)
+	if s.said != why {
+		s.said = why
+		s.cfg.Log.Info("standing by", zap.String("reason", why))
 	}
 	return nil
 }

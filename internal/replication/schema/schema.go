@@ -157,16 +157,17 @@ func needInit(pool *pgxpool.Pool, cause error) error {
 	}
 }
 
-// Misfit returns a Stop for an error about a table or column that the schema does not have: it is
-// that of another version of the relay, or somebody changed it. nil: err is about something else.
+// Misfit returns a Stop for an error about a table of ours, or about any column, that does not
+// exist: the schema is that of another version of the relay, or somebody changed it. nil: err is
+// about something else.
 func Misfit(err error) error {
-	switch source.SQLState(err) {
-	case "42703", "42P01": // undefined column, undefined table
-		return &event.Stop{
-			Code: event.ExitFailure, Reason: "schema", Err: err,
-			What: "schema cdc_relay does not fit this version of the relay",
-			Fix:  "run the version that created it; or let that version deliver everything, then `cdc-relay teardown --yes` and start this one",
-		}
+	code := source.SQLState(err)
+	if code != "42703" && (code != "42P01" || !strings.Contains(err.Error(), "cdc_relay.")) { // undefined column, table
+		return nil
 	}
-	return nil
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "schema", Err: err,
+		What: "schema cdc_relay does not fit this version of the relay",
+		Fix:  "run the version that created it; or let that version deliver everything, then `cdc-relay teardown --yes` and start this one",
+	}
 }
