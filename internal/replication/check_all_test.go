@@ -4,50 +4,61 @@ package replication
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Each setting of the server that hurts is a line with a fix, which works as it stands.
-func TestCheckOfTheServersSettings(t *testing.T) {
+// Each setting of the server that hurts stops a relay with the fix, and is a line of check with a
+// fix that works as it stands.
+func TestServerThatIsNotPrepared(t *testing.T) {
 	t.Parallel()
 	p := ownServer(t, map[string]string{
 		"wal_level": "replica", "max_wal_senders": "2", "max_replication_slots": "1", "synchronous_standby_names": "",
 	})
 	b := newBench(t, p.URL("shop"))
-	f := b.finding("wal_level")
-	if f.Level != check.LevelFail || !strings.Contains(f.Detail, "replica") {
-		t.Errorf("%+v", f)
-	}
-	b.fixed(p, f)
-	if _, err := b.conn.Exec(await.Context(t), `SELECT pg_create_physical_replication_slot('another')`); err != nil {
-		t.Fatal(err)
-	}
-	f = b.wantLine(check.LevelFail, "replication slots", "1 of 1 used by others")
+	b.wantStop(b.run().wait(), event.ExitFailure, "wal_level", "ALTER SYSTEM SET wal_level = logical")
+	b.fixed(p, b.wantLine(check.LevelFail, "wal_level", "replica"))
+	b.exec(`SELECT pg_create_physical_replication_slot('another')`)
+	b.wantStop(b.run().wait(), event.ExitFailure, "no_slot", "max_replication_slots")
+	f := b.wantLine(check.LevelFail, "replication slots", "1 of 1 used by others")
 	f.Fix, _, _ = strings.Cut(f.Fix, ";") // the rest is another way
 	b.fixed(p, f)
-	b.waitNoWalsender() // of the checks before
+
+	b.waitNoWalsender() // of the relays and checks before
 	stranger := b.cfg
 	stranger.Slot = "stranger"
-	conn, err := source.ConnectStream(await.Context(t), &stranger)
-	if err != nil {
-		t.Fatal(err)
+	var conns [2]*pgconn.PgConn
+	for i := range conns {
+		if i == 1 {
+			f = b.wantLine(check.LevelWarn, "wal senders", "1 of 2 used by others")
+			b.waitWalsenders(1)
+		}
+		conn, err := source.ConnectStream(await.Context(t), &stranger)
+		await.Must(t, err)
+		_, err = slot.Identify(await.Context(t), conn)
+		await.Must(t, err)
+		conns[i] = conn
 	}
-	if _, err := slot.Identify(await.Context(t), conn); err != nil {
-		t.Fatal(err)
+	b.wantStop(b.run().wait(), event.ExitFailure, "no_sender", "max_wal_senders")
+	for _, conn := range conns {
+		source.CloseStream(conn)
 	}
-	f = b.wantLine(check.LevelWarn, "wal senders", "1 of 2 used by others")
-	source.CloseStream(conn)
 	b.fixed(p, f)
+	b.goesOn("a")
 	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
 	b.exec(`SELECT pg_reload_conf()`)
 	await.Until(t, "the server to know it", func() bool { return b.finding("synchronous standby").Level == check.LevelFail })
@@ -77,8 +88,7 @@ func TestCheckOfTheRole(t *testing.T) {
 }
 
 // A pooler in between is found however it is configured: as it comes, it refuses the relay's
-// settings; configured to ignore them, it drops them; and its sessions are not those of the backend
-// that answers.
+// settings; configured to ignore them, it drops them; and it knows no replication.
 func TestCheckFindsAPooler(t *testing.T) {
 	t.Parallel()
 	p := servers.OwnPostgres(t)
@@ -92,17 +102,13 @@ func TestCheckFindsAPooler(t *testing.T) {
 		lines       []string
 		line, words string
 	}{
-		"as it comes":          {nil, "postgres", "startup parameter"},
-		"that ignores them":    {[]string{"ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "drops settings"},
-		"by transaction":       {[]string{"pool_mode = transaction", "ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "drops settings"},
-		"that ignores all":     {[]string{"ignore_startup_parameters = replication,wal_sender_timeout," + strings.Join(all, ",")}, "replication connection", "IDENTIFY_SYSTEM"},
-		"no stream through it": {[]string{"ignore_startup_parameters = wal_sender_timeout," + strings.Join(all, ",")}, "replication connection", "replication"},
+		"as it comes":       {nil, "postgres", "startup parameter"},
+		"that ignores them": {[]string{"ignore_startup_parameters = " + strings.Join(all, ",")}, "connection pooler", "drops settings"},
+		"that ignores all":  {[]string{"ignore_startup_parameters = replication,wal_sender_timeout," + strings.Join(all, ",")}, "replication connection", "IDENTIFY_SYSTEM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pooler, err := pgserver.StartPgBouncer(await.Context(t), p, c.lines...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			await.Must(t, err)
 			t.Cleanup(func() { pooler.Close() })
 			through := newBench(t, b.url)
 			through.cfg.Slot, through.cfg.URL = b.cfg.Slot, pooler.URL(b.text(`SELECT current_database()`))
@@ -142,4 +148,41 @@ func TestCheckAsARoleThatMayNotAsk(t *testing.T) {
 	b.cfg.URL = as(b.url)
 	b.wantLine(check.LevelOK, "slot")
 	b.goesOn("a")
+}
+
+// The server converts rows to UTF-8, and does not convert messages: check says so, and what is not
+// UTF-8 is a fault, not another text.
+func TestMessagesOfAnotherEncoding(t *testing.T) {
+	t.Parallel()
+	server := servers.OwnPostgres(t)
+	ctx := await.Context(t)
+	name := fmt.Sprintf("latin%d", time.Now().UnixNano())
+	admin, err := pgx.Connect(ctx, server.URL("postgres"))
+	await.Must(t, err)
+	defer admin.Close(ctx)
+	if _, err := admin.Exec(ctx, `CREATE DATABASE `+name+` TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.DropDatabase(await.Context(t), name); err != nil {
+			t.Error(err)
+		}
+	})
+	b := newBench(t, server.URL(name))
+	b.relayMessages()
+	if f := b.wantLine(check.LevelWarn, "messages", "LATIN1"); !strings.Contains(f.Fix, "convert_to") {
+		t.Error(f)
+	}
+	r := b.streaming()
+	// this connection's, whose text the server converts to the database's
+	b.exec(`SET client_encoding = 'UTF8'`)
+	const text = `{"id": "café", "key": "1", "payload": {}}`
+	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '` + text + `')`)
+	b.exec(`SELECT pg_logical_emit_message(true, 'orders', convert_to('` + text + `', 'UTF8'))`)
+	r.waitSeen("café")
+	r.endClean()
+	first := b.current().All()[0]
+	if want := fmt.Sprintf(`{"message:hex":"%x"}`, strings.ReplaceAll(text, "é", "\xe9")); first.Raw != want || !strings.Contains(first.Fault, "convert_to") {
+		t.Errorf("got %+v, want raw %s", first, want)
+	}
 }

@@ -21,9 +21,7 @@ import (
 func (b *bench) finding(name string) check.Finding {
 	b.t.Helper()
 	list, err := check.Run(await.Context(b.t), b.cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	await.Must(b.t, err)
 	i := slices.IndexFunc(list, func(f check.Finding) bool { return f.Name == name })
 	if i < 0 {
 		b.t.Fatalf("there is no line %q in %+v", name, list)
@@ -60,9 +58,7 @@ func (b *bench) fixed(p *pgserver.Postgres, f check.Finding) {
 		if _, err := p.Stop("fast"); err != nil {
 			b.t.Fatal(err)
 		}
-		if err := p.Start(await.Context(b.t)); err != nil {
-			b.t.Fatal(err)
-		}
+		await.Must(b.t, p.Start(await.Context(b.t)))
 		b.reconnect()
 	}
 	// a setting that is reloaded is in force a moment later
@@ -102,13 +98,9 @@ func TestCheckOfAConnectionThatFails(t *testing.T) {
 	}
 
 	u, err := url.Parse(b.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	gone.Close()
 	u.Host = gone.Addr().String()
 	b.cfg.URL = u.String()

@@ -11,7 +11,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
@@ -19,13 +18,9 @@ import (
 func ownServer(t *testing.T, settings map[string]string) *pgserver.Postgres {
 	t.Helper()
 	p, err := pgserver.Start(await.Context(t), pgserver.Options{Settings: settings, NoFsync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	t.Cleanup(func() { p.Close() })
-	if err := p.CreateDatabase(await.Context(t), "shop"); err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, p.CreateDatabase(await.Context(t), "shop"))
 	return p
 }
 
@@ -47,9 +42,7 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 			stopped <- err
 		}()
 		await.Until(t, "the server to stop", func() bool { return len(stopped) > 0 })
-		if err := <-stopped; err != nil {
-			t.Fatal(err)
-		}
+		await.Must(t, <-stopped)
 		var said []int64
 		for _, line := range b.logs.FilterMessageSnippet("released the slot").All() {
 			said = append(said, line.ContextMap()["unsettled"].(int64))
@@ -60,9 +53,7 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	}
 	starts := func() {
 		t.Helper()
-		if err := p.Start(await.Context(t)); err != nil {
-			t.Fatal(err)
-		}
+		await.Must(t, p.Start(await.Context(t)))
 		r.waitPhase(survey.Streaming)
 		b.reconnect()
 	}
@@ -82,7 +73,7 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	r.stop()
 	r.waitPhase(survey.Stopping)
 	stops(0, 1)
-	replicationtest.WantStop(t, r.wait(), event.ExitCut, "cut") // events were not confirmed
+	b.wantStop(r.wait(), event.ExitCut, "cut") // events were not confirmed
 }
 
 // A raise of the flush limit is a commit. Under a publication FOR ALL TABLES that commit comes back
@@ -90,25 +81,17 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 func TestIdleRelayHardlyWrites(t *testing.T) {
 	b := alone(t) // what other databases write moves the slot too
 	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
-	r := b.run()
-	r.waitPhase(survey.Streaming)
-	b.insert("a")
-	r.waitSeen("a")
-	await.Until(t, "the event to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
+	r := b.settledRun("a")
 	b.exec(`SELECT pg_create_logical_replication_slot('watch', 'test_decoding')`)
-	idle := time.NewTimer(15 * time.Second) // the time itself is what is tested
+	idle := time.NewTimer(3 * time.Second) // the time itself is what is tested
 	<-idle.C
 	var wrote int
-	if err := b.conn.QueryRow(await.Context(t), `SELECT count(*) FROM pg_logical_slot_get_changes('watch', NULL, NULL)
-		WHERE data LIKE 'table cdc_relay.%'`).Scan(&wrote); err != nil {
-		t.Fatal(err)
-	}
+	b.scan(&wrote, `SELECT count(*) FROM pg_logical_slot_get_changes('watch', NULL, NULL)
+		WHERE data LIKE 'table cdc_relay.%'`)
 	if wrote > 1 {
-		t.Errorf("%d rows of ours were written in 15 idle seconds", wrote)
+		t.Errorf("%d rows of ours were written in three idle seconds", wrote)
 	}
-	if err := r.end(); err != nil {
-		t.Fatal(err)
-	}
+	r.endClean()
 }
 
 // A relay is no standby that commits wait for. The setting may also change under a running one: its
@@ -118,15 +101,14 @@ func TestRelayThatBecomesASynchronousStandbyStops(t *testing.T) {
 	b.exec(`ALTER SYSTEM SET synchronous_commit = 'local'`) // for the test's own commits
 	b.exec(`SELECT pg_reload_conf()`)
 	await.Until(t, "the setting to be in force", func() bool { return b.text(`SHOW synchronous_commit`) == "local" })
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
 	b.exec(`SELECT pg_reload_conf()`)
-	replicationtest.WantStop(t, r.wait(), event.ExitFailure, "sync_standby")
+	b.wantStop(r.wait(), event.ExitFailure, "sync_standby")
 
 	names := fmt.Sprintf(`FIRST 2 ("cdc-relay/%s", a)`, b.cfg.Slot)
 	b.exec(`ALTER SYSTEM SET synchronous_standby_names = '` + names + `'`)
 	b.exec(`SELECT pg_reload_conf()`)
 	await.Until(t, "the names to be in force", func() bool { return b.text(`SHOW synchronous_standby_names`) == names })
-	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "sync_standby")
+	b.wantStop(b.run().wait(), event.ExitFailure, "sync_standby")
 }

@@ -1,37 +1,34 @@
 package replication
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // poolOf is a pool whose connections are compared with home.
 func (b *bench) poolOf(at *source.Primary) *pgxpool.Pool {
 	b.t.Helper()
 	b.cfg.Primary = at
-	pool, err := source.ConnectPool(&b.cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(pool.Close)
+	pool := b.pool()
 	return pool
 }
 
-// A primary that is taken for want of the standby that source.url prefers is compared as well.
-func TestPoolStaysOnTheServerOfTheStreamAlsoIfItPrefersAStandby(t *testing.T) {
+// A primary that was cut off and the one that was promoted in its place can both be written to: the
+// pool goes where the stream reads. A primary that is taken for want of the standby that source.url
+// prefers is compared as well.
+func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	b := shared(t)
 	b.cfg.URL += "&target_session_attrs=prefer-standby"
 	stream, err := source.ConnectStream(await.Context(t), &b.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	defer source.CloseStream(stream)
 	here := source.ServerOf(stream).Server
 	if id, err := slot.Identify(await.Context(t), stream); err != nil || here.SystemID != id.SystemID || here.Timeline != id.Timeline {
@@ -55,7 +52,7 @@ func TestPoolStaysOnTheServerOfTheStreamAlsoIfItPrefersAStandby(t *testing.T) {
 			t.Errorf("met %+v: %v", c.at, err)
 		}
 		if c.reason != "" {
-			replicationtest.WantStop(t, err, event.ExitOperator, c.reason)
+			b.wantStop(err, event.ExitOperator, c.reason)
 		}
 	}
 }
@@ -68,16 +65,12 @@ func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 	at.Changed = pool.Reset
 	backend := func() (pid int32) {
 		t.Helper()
-		if err := pool.QueryRow(await.Context(t), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
-			t.Fatal(err)
-		}
+		await.Must(t, pool.QueryRow(await.Context(t), `SELECT pg_backend_pid()`).Scan(&pid))
 		return pid
 	}
 	before := backend()
 	stream, _, err := slot.Connect(await.Context(t), pool, &b.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	source.CloseStream(stream)
 	if backend() == before {
 		t.Error("a connection from before is used")
@@ -93,4 +86,30 @@ func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 			t.Errorf("with %+v it has moved %d times, want %d", c.id, moved, c.want)
 		}
 	}
+}
+
+// waits counts the lines that say the relay waits.
+func (b *bench) waits() int { return b.logs.FilterMessageSnippet("waiting for PostgreSQL").Len() }
+
+func TestServerThatRefusesConnections(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	var asked atomic.Int32 // the password is asked for at every connect
+	b.cfg.Password = func() (string, error) { asked.Add(1); return "", nil }
+	p.Cut()
+	stopped := b.run()
+	stopped.waitPhase(survey.Waiting)
+	stopped.endClean() // it has read nothing
+	asked.Store(0)
+	r := b.run()
+	await.Until(t, "some attempts", func() bool { return asked.Load() > 5 })
+	if p := r.s.Snapshot().Phase; p != survey.Waiting {
+		t.Errorf("phase %s", p)
+	}
+	if n := b.waits(); n != 2 {
+		t.Errorf("%d lines for one reason in two runs", n)
+	}
+	await.Must(t, p.Restore())
+	r.waitPhase(survey.Streaming)
+	r.endClean()
 }

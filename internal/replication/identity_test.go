@@ -1,42 +1,18 @@
 package replication
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
-
-// settledRun starts a relay, relays one event, and returns once that is reported.
-func (b *bench) settledRun(id string) *running {
-	b.t.Helper()
-	r := b.run()
-	r.waitPhase(survey.Streaming)
-	b.insert(id)
-	r.waitSeen(id)
-	await.Until(b.t, "event "+id+" to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
-	return r
-}
-
-// goesOn starts a relay after the operator's fix, and wants it to relay what is committed from then
-// on.
-func (b *bench) goesOn(id string) {
-	b.t.Helper()
-	r := b.settledRun(id)
-	r.endClean()
-}
 
 func (b *bench) dropSlot() {
 	b.t.Helper()
@@ -60,29 +36,29 @@ func (b *bench) createSlotElsewhere() *bench {
 
 func TestSlotDroppedWhileDown(t *testing.T) {
 	b := shared(t)
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	b.dropSlot()
 	b.insert("lost")
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_lost")
-	if !strings.Contains(stop.What, b.cfg.Slot) {
-		t.Errorf("the slot is not named: %s", stop.What)
-	}
+	stop := b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", b.cfg.Slot)
 	// and again: nothing was made in its place
-	replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_lost")
+	b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost")
 	b.runFix(stop)
 	b.goesOn("b")
 	if slices.Contains(b.current().Seen(), "lost") {
 		t.Error("a new slot cannot have it")
 	}
-	if n := b.logs.FilterMessageSnippet("before the slot was created are not sent").Len(); n != 1 {
-		t.Errorf("rows left behind were named %d times", n)
-	}
+	b.wantLogged("before the slot was created are not sent")
 }
 
 // A slot that was dropped and created again looks as before. What was committed in between is not
 // in it.
 func TestSlotRecreated(t *testing.T) {
-	slotRecreated(t, map[string]func(b *bench, r *running, p *netproxy.Proxy) error{
+	each(t, map[string]func(b *bench, r *running, p *netproxy.Proxy) error{
+		"after a clean stop": func(b *bench, r *running, _ *netproxy.Proxy) error {
+			r.endClean()
+			b.recreate()
+			return b.run().wait()
+		},
 		"after a kill": func(b *bench, r *running, p *netproxy.Proxy) error {
 			r.crash(p)
 			b.recreate()
@@ -91,11 +67,25 @@ func TestSlotRecreated(t *testing.T) {
 		"while its stream is cut": func(b *bench, r *running, p *netproxy.Proxy) error {
 			p.Cut()
 			b.recreate()
-			if err := p.Restore(); err != nil {
-				b.t.Fatal(err)
-			}
+			await.Must(b.t, p.Restore())
 			return r.wait()
 		},
+	}, func(t *testing.T, b *bench, happen func(b *bench, r *running, p *netproxy.Proxy) error) {
+		p := b.through()
+		r := b.settledRun("a")
+		before := b.confirmedFlush()
+		stop := b.wantStop(happen(b, r, p), event.ExitOperator, "slot_moved")
+		after := b.confirmedFlush()
+		if !strings.Contains(stop.What, "rows committed between") || !strings.Contains(stop.What, after.String()) {
+			t.Errorf("the range (%s to %s) is not named: %s", before, after, stop.What)
+		}
+		b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved")
+		b.wantStop(setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, "slot_moved")
+		b.runFix(stop)
+		b.goesOn("b")
+		if slices.Contains(b.current().Seen(), "lost") {
+			t.Error("the slot began after it")
+		}
 	})
 }
 
@@ -107,42 +97,18 @@ func (b *bench) recreate() {
 	b.createSlot("pgoutput")
 }
 
-func slotRecreated(t *testing.T, cases map[string]func(b *bench, r *running, p *netproxy.Proxy) error) {
-	t.Parallel()
-	for name, happen := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := shared(t)
-			p := b.through()
-			r := b.settledRun("a")
-			before := b.confirmedFlush()
-			stop := replicationtest.WantStop(t, happen(b, r, p), event.ExitOperator, "slot_moved")
-			after := b.confirmedFlush()
-			if !strings.Contains(stop.What, "rows committed between") || !strings.Contains(stop.What, after.String()) {
-				t.Errorf("the range (%s to %s) is not named: %s", before, after, stop.What)
-			}
-			replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_moved")
-			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, "slot_moved")
-			b.runFix(stop)
-			b.goesOn("b")
-			if slices.Contains(b.current().Seen(), "lost") {
-				t.Error("the slot began after it")
-			}
-		})
-	}
-}
-
 // A clean stop leaves the flush limit where the slot is, so that the smallest move by another hand
 // is seen.
 func TestSlotMovedByHandAfterACleanStop(t *testing.T) {
 	b := shared(t)
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	if at, flushLimit := b.confirmedFlush().String(), b.text(`SELECT max_flush_lsn::text FROM cdc_relay.progress`); at != flushLimit {
 		t.Errorf("the slot is at %s, the flush limit at %s", at, flushLimit)
 	}
 	b.insert("skipped")
 	b.waitFree()
 	b.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, b.cfg.Slot)
-	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_moved"))
+	b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved"))
 	b.goesOn("b")
 }
 
@@ -158,45 +124,24 @@ func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
 	b.waitFree()
 	b.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = pg_current_wal_insert_lsn()`)
 	b.exec(`SELECT pg_replication_slot_advance($1, (SELECT max_flush_lsn FROM cdc_relay.progress))`, b.cfg.Slot)
-	if err := p.Restore(); err != nil {
-		t.Fatal(err)
-	}
-	replicationtest.WantStop(t, r.wait(), event.ExitOperator, "slot_moved")
+	await.Must(t, p.Restore())
+	b.wantStop(r.wait(), event.ExitOperator, "slot_moved")
 }
 
 // hold reads the slot as a program of that name does.
 func (b *bench) hold(application string) *pgconn.PgConn {
 	b.t.Helper()
-	ctx := await.Context(b.t)
-	cfg, err := pgconn.ParseConfig(b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	cfg.RuntimeParams["replication"] = "database"
-	cfg.RuntimeParams["application_name"] = application
-	conn, err := pgconn.ConnectConfig(ctx, cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { conn.Close(context.Background()) })
-	err = pglogrepl.StartReplication(ctx, conn, b.cfg.Slot, 0, pglogrepl.StartReplicationOptions{
-		PluginArgs: []string{"proto_version '1'", fmt.Sprintf("publication_names '%s'", b.cfg.Publication)},
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	conn, err := b.replicate(b.cfg.Slot, application, "proto_version '1'", "publication_names '"+b.cfg.Publication+"'")
+	await.Must(b.t, err)
 	return conn
 }
 
 func TestSlotHeldByAnotherProgram(t *testing.T) {
 	b := shared(t)
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	b.waitFree()
 	b.hold("billing export")
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_active")
-	if !strings.Contains(stop.What, `"billing export"`) {
-		t.Errorf("the holder is not named: %s", stop.What)
-	}
+	b.wantStop(b.run().wait(), event.ExitOperator, "slot_active", `"billing export"`)
 }
 
 // invalidate writes so much that the slot is lost on a server that keeps little.
@@ -229,10 +174,7 @@ func TestSlotInvalidatedByTheServer(t *testing.T) {
 			if stopFirst {
 				r = b.run()
 			}
-			stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "slot_lost")
-			if !strings.Contains(stop.What, "invalidated") {
-				t.Errorf("what happened is not said: %s", stop.What)
-			}
+			stop := b.wantStop(r.wait(), event.ExitOperator, "slot_lost", "invalidated")
 			b.runFix(stop)
 			b.goesOn("b")
 		})
@@ -241,17 +183,14 @@ func TestSlotInvalidatedByTheServer(t *testing.T) {
 
 func TestAnotherPublicationSystemOrTimeline(t *testing.T) {
 	b := shared(t)
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	b.exec(`CREATE PUBLICATION second FOR TABLE outbox WITH (publish = 'insert')`)
 	b.cfg.Publication = "second"
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_moved")
-	if !strings.Contains(stop.What, `"p"`) || !strings.Contains(stop.What, `"second"`) {
-		t.Errorf("the publications are not named: %s", stop.What)
-	}
+	b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved", `"p"`, `"second"`)
 	b.cfg.Publication = "p"
 	for _, other := range []string{`system_id = '42'`, `timeline = timeline + 1`} {
 		b.exec(`UPDATE cdc_relay.slots SET ` + other)
-		stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_moved")
+		stop := b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved")
 		b.runFix(stop)
 		b.goesOn("after " + other)
 	}

@@ -4,13 +4,11 @@ package replication
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
@@ -23,7 +21,7 @@ func TestRoleThatMayNotDefer(t *testing.T) {
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	for _, on := range []string{"DELETE ON cdc_relay.retry", "INSERT ON cdc_relay.dead_letter", "INSERT ON cdc_relay.audit", "USAGE ON SEQUENCE cdc_relay.row_number"} {
 		b.exec(`REVOKE ` + on + ` FROM ` + role)
-		replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "schema")
+		b.wantStop(b.run().wait(), event.ExitFailure, "schema")
 		b.exec(`GRANT ` + on + ` TO ` + role)
 	}
 	b.goesOn("a")
@@ -38,12 +36,8 @@ func TestStandbyUpgrades(t *testing.T) {
 	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
 	standby := b.another().run()
 	standby.waitPhase(survey.Standby)
-	if got := b.text(`SELECT max(version)::text || ' ' || (to_regclass('cdc_relay.retry') IS NOT NULL) FROM cdc_relay.migration`); got != "3 true" {
-		t.Errorf("version and table are %s, want 3 true", got)
-	}
-	if got := b.text(`SELECT epoch::text FROM cdc_relay.slots`); got != epoch {
-		t.Errorf("the epoch is %s, want %s", got, epoch)
-	}
+	b.wantText("3 true", `SELECT max(version)::text || ' ' || (to_regclass('cdc_relay.retry') IS NOT NULL) FROM cdc_relay.migration`)
+	b.wantText(epoch, `SELECT epoch::text FROM cdc_relay.slots`)
 	b.insert("b")
 	leader.waitSeen("b")
 	leader.endClean()
@@ -58,10 +52,7 @@ func TestRoleThatMayNotReplicate(t *testing.T) {
 	b.exec(`ALTER ROLE ` + role + ` REPLICATION`)
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.exec(`ALTER ROLE ` + role + ` NOREPLICATION`)
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "rights")
-	if !strings.Contains(stop.Fix, "REPLICATION") {
-		t.Errorf("the fix is not named: %s", stop.Fix)
-	}
+	b.wantStop(b.run().wait(), event.ExitFailure, "rights", "REPLICATION")
 }
 
 // A right on the outbox is missing at the first start: that is said, and nothing is left half made
@@ -72,50 +63,40 @@ func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	ddl := b.cfg
 	ddl.URL = owner
 	pool, err := source.ConnectPool(&ddl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	defer pool.Close()
-	if err := setup.CreateObjects(await.Context(t), pool, &ddl, setup.InitOptions{Role: role}); err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, setup.CreateObjects(await.Context(t), pool, &ddl, setup.InitOptions{Role: role}))
 	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
 	b.insert("before")
 	nothingLeft := func() {
 		t.Helper()
 		b.waitNoWalsender()
-		if got, rows := b.count(), b.text(`SELECT count(*)::text FROM cdc_relay.slots`); got != "0 slots, 1 publications, 1 schemas" || rows != "0" {
-			t.Errorf("%s, %s rows about slots", got, rows)
-		}
+		b.wantCount("0 slots, 1 publications, 1 schemas")
+		b.wantText("0", `SELECT count(*)::text FROM cdc_relay.slots`)
 	}
 	for range 2 {
-		stop := replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "rights")
-		if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.Fix, `GRANT SELECT ON "public"."outbox" TO "`+role+`"`) {
-			t.Errorf("table and fix are not named: %s; %s", stop.What, stop.Fix)
-		}
+		b.wantStop(b.run().wait(), event.ExitFailure, "rights", "public.outbox", `GRANT SELECT ON "public"."outbox" TO "`+role+`"`)
 		nothingLeft()
 	}
 	b.wantFinding("rights", "may not read table public.outbox", "GRANT SELECT")
 	b.exec(`GRANT SELECT ON outbox TO ` + role)
 	b.exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`)
 	b.exec(`CREATE POLICY everything ON outbox USING (true)`)
-	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "rights")
+	b.wantStop(b.run().wait(), event.ExitFailure, "rights")
 	nothingLeft()
 	b.wantFinding("rights", "row level security", "BYPASSRLS")
 	b.exec(`ALTER ROLE ` + role + ` BYPASSRLS`)
-	replicationtest.WantStop(t, b.run().wait(), event.ExitUsage, "backfill")
+	b.wantStop(b.run().wait(), event.ExitUsage, "backfill")
 	nothingLeft()
 
 	// The right is taken away between the question and the count: the slot that was made by then
 	// does not stay.
-	tx, _ := b.openInsert("open")
+	commit := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
 	b.exec(`REVOKE SELECT ON outbox FROM ` + role)
-	if err := tx.Commit(await.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	replicationtest.WantStop(t, r.wait(), event.ExitFailure, "rights")
+	commit()
+	b.wantStop(r.wait(), event.ExitFailure, "rights")
 	nothingLeft()
 }
 
@@ -133,7 +114,7 @@ func TestTeardownUnderAStandby(t *testing.T) {
 	if err := first.end(); err != nil && !(errors.As(err, &stop) && stop.Reason == "fenced") {
 		t.Fatal(err)
 	}
-	replicationtest.WantStop(t, second.wait(), event.ExitOperator, "slot_lost")
+	b.wantStop(second.wait(), event.ExitOperator, "slot_lost")
 }
 
 // A publication that somebody else made may have other readers.
@@ -142,36 +123,9 @@ func TestTeardownKeepsAPublicationThatNoRelayMade(t *testing.T) {
 	b.exec(publication.CreateSQL(&b.cfg))
 	b.goesOn("a")
 	b.waitNoWalsender()
-	if err := setup.Teardown(await.Context(t), b.cfg, false); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.count(); got != "0 slots, 1 publications, 0 schemas" {
-		t.Error(got)
-	}
-	if b.logs.FilterMessageSnippet("publication kept: it was not created by a relay").Len() != 1 {
-		t.Error("it is not said that the publication was kept")
-	}
-}
-
-func TestTeardownKeepsWhatOthersNeed(t *testing.T) {
-	b := shared(t)
-	b.settledRun("a").endClean()
-	other := b.another()
-	other.cfg.Slot += "_other"
-	other.cfg.NoBackfill = true
-	other.settledRun("b").endClean()
-	b.waitNoWalsender()
-	if err := setup.Teardown(await.Context(t), b.cfg, false); err != nil {
-		t.Fatal(err)
-	}
-	other.goesOn("c")
-	other.waitNoWalsender()
-	if err := setup.Teardown(await.Context(t), other.cfg, false); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
-		t.Error(got)
-	}
+	await.Must(t, setup.Teardown(await.Context(t), b.cfg, false))
+	b.wantCount("0 slots, 1 publications, 0 schemas")
+	b.wantLogged("publication kept: it was not created by a relay")
 }
 
 // Names of slots are the whole cluster's, and one that no relay has used is somebody else's.
@@ -186,25 +140,17 @@ func TestTeardownLeavesForeignSlots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
 			make(b)
-			replicationtest.WantStop(t, teardown(b), event.ExitOperator, "slot_foreign")
-			if got := b.count(); got != "1 slots, 0 publications, 0 schemas" {
-				t.Error(got)
-			}
+			b.wantStop(teardown(b), event.ExitOperator, "slot_foreign")
+			b.wantCount("1 slots, 0 publications, 0 schemas")
 		})
 	}
 	t.Run("another database, in the place of ours", func(t *testing.T) {
 		b := shared(t)
-		b.settledRun("a").endClean()
+		b.goesOn("a")
 		b.dropSlot()
 		b.createSlotElsewhere()
-		if err := teardown(b); err != nil {
-			t.Fatal(err)
-		}
-		if got := b.count(); got != "1 slots, 0 publications, 0 schemas" {
-			t.Error(got)
-		}
-		if b.logs.FilterMessageSnippet("slot kept").Len() != 1 {
-			t.Error("it is not said that the slot was kept")
-		}
+		await.Must(t, teardown(b))
+		b.wantCount("1 slots, 0 publications, 0 schemas")
+		b.wantLogged("slot kept")
 	})
 }

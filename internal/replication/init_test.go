@@ -2,6 +2,7 @@ package replication
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -10,7 +11,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
@@ -28,34 +28,27 @@ func asRole(t *testing.T, attributes string) (b *bench, role, owner string) {
 func (b *bench) init(opt setup.InitOptions) {
 	b.t.Helper()
 	// as long as a slot takes that waits for other tests
-	if err := setup.Init(await.Context(b.t), b.cfg, opt); err != nil {
-		b.t.Fatal(err)
-	}
+	await.Must(b.t, setup.Init(await.Context(b.t), b.cfg, opt))
 }
 
-// count is how many slots, publications and schemas of ours there are.
-func (b *bench) count() string {
+// wantCount compares how many slots, publications and schemas of ours there are.
+func (b *bench) wantCount(want string) {
 	b.t.Helper()
-	return b.text(`SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1) || ' slots, '
+	b.wantText(want, `SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1) || ' slots, '
 		|| (SELECT count(*) FROM pg_publication) || ' publications, '
 		|| (SELECT count(*) FROM pg_namespace WHERE nspname = 'cdc_relay') || ' schemas'`, b.cfg.Slot)
 }
 
 func TestSmallestRole(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "schema")
-	if !strings.Contains(stop.Fix, "cdc-relay init --no-slot --url") || !strings.Contains(stop.Fix, "--role") {
-		t.Errorf("the fix is not to be copied: %s", stop.Fix)
-	}
+	b.wantStop(b.run().wait(), event.ExitFailure, "schema", "cdc-relay init --no-slot --url", "--role")
 	for range 2 { // it may be run any number of times
 		b.init(setup.InitOptions{URL: owner, Role: role})
 	}
 	b.goesOn("a")
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.goesOn("b")
-	if got := b.count(); got != "1 slots, 1 publications, 1 schemas" {
-		t.Error(got)
-	}
+	b.wantCount("1 slots, 1 publications, 1 schemas")
 	// The role that may do little can still be stood by behind, and take over.
 	first := b.settledRun("c")
 	second := b.another().run()
@@ -71,7 +64,7 @@ func TestUpgrade(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.downgrade()
-	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "schema")
+	b.wantStop(b.run().wait(), event.ExitFailure, "schema")
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.goesOn("a")
 }
@@ -81,7 +74,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	b := shared(t)
 	b.settledRun("a").endClean()
 	b.exec(`ALTER TABLE cdc_relay.progress RENAME good TO checked`)
-	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "schema")
+	b.wantStop(b.run().wait(), event.ExitFailure, "schema")
 	b.exec(`ALTER TABLE cdc_relay.progress RENAME checked TO good`)
 	b.goesOn("b")
 }
@@ -104,9 +97,7 @@ func (b *bench) downgrade() {
 func (b *bench) wantFinding(name, words, fix string) {
 	b.t.Helper()
 	list, err := check.Run(await.Context(b.t), b.cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	await.Must(b.t, err)
 	if !slices.ContainsFunc(list, func(f check.Finding) bool {
 		return f.Name == name && f.Level == check.LevelFail && strings.Contains(f.Detail, words) && strings.Contains(f.Fix, fix)
 	}) {
@@ -117,8 +108,13 @@ func (b *bench) wantFinding(name, words, fix string) {
 // waitNoWalsender returns when the walsenders of this database have ended.
 func (b *bench) waitNoWalsender() {
 	b.t.Helper()
+	b.waitWalsenders(0)
+}
+
+func (b *bench) waitWalsenders(n int) {
+	b.t.Helper()
 	await.Until(b.t, "walsenders to end", func() bool {
-		return b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE backend_type = 'walsender' AND datname = current_database()`) == "0"
+		return b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE backend_type = 'walsender' AND datname = current_database()`) == strconv.Itoa(n)
 	})
 }
 
@@ -132,8 +128,7 @@ func TestInitMakesTheOutboxTable(t *testing.T) {
 	}
 	b.init(setup.InitOptions{OutboxTable: true})
 	b.init(setup.InitOptions{OutboxTable: true})
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	b.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('8f2d3c1a-0000-4000-8000-000000000001', 'order', '1', 'placed')`)
 	r.waitSeen("8f2d3c1a-0000-4000-8000-000000000001")
 	r.endClean()
@@ -144,19 +139,15 @@ func TestInitRefusesRowsThatNobodyAskedAbout(t *testing.T) {
 	b := shared(t)
 	b.insert("before")
 	err := setup.Init(await.Context(t), b.cfg, setup.InitOptions{})
-	replicationtest.WantStop(t, err, event.ExitUsage, "backfill")
-	if got := b.count(); got != "0 slots, 1 publications, 1 schemas" {
-		t.Error(got)
-	}
+	b.wantStop(err, event.ExitUsage, "backfill")
+	b.wantCount("0 slots, 1 publications, 1 schemas")
 }
 
 // The SQL that init prints does what init does, for a role that may nothing else.
 func TestPrintedInitIsEnough(t *testing.T) {
 	b, role, _ := asRole(t, "")
 	var sql strings.Builder
-	if err := setup.PrintInit(&sql, b.cfg, setup.InitOptions{OutboxTable: true, Role: role}); err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, setup.PrintInit(&sql, b.cfg, setup.InitOptions{OutboxTable: true, Role: role}))
 	// psql sends statement by statement; one message is one transaction, in which a slot must come
 	// first.
 	objects, slot, found := strings.Cut(sql.String(), "-- A slot created by hand")
@@ -174,50 +165,42 @@ func TestTeardown(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	teardown := func() error { return setup.Teardown(await.Context(t), b.cfg, false) }
-	replicationtest.WantStop(t, teardown(), event.ExitFailure, "slot_active")
+	b.wantStop(teardown(), event.ExitFailure, "slot_active")
 	r.endClean()
 	b.waitFree()
 	for range 2 { // there is nothing left the second time
-		if err := teardown(); err != nil {
-			t.Fatal(err)
-		}
-		if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
-			t.Error(got)
-		}
+		await.Must(t, teardown())
+		b.wantCount("0 slots, 0 publications, 0 schemas")
 	}
 	b.exec(`TRUNCATE outbox`)
 	b.goesOn("b")
 }
 
 // Rows of the retry table are the only copy of their events when the outbox was emptied: teardown
-// asks for --force before it drops them, check names those that nobody sends, and another slot's
-// stay.
+// asks for --force before it drops them, check names those that nobody sends, and what another
+// slot's relay needs stays.
 func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 	b := shared(t)
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	other := b.another()
 	other.cfg.Slot += "_other"
 	other.cfg.NoBackfill = true
-	other.settledRun("b").endClean()
+	other.goesOn("b")
 	b.waitNoWalsender()
 	for i, slot := range []string{b.cfg.Slot, other.cfg.Slot} {
 		b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered,
 			attempts, bytes, class, reason, error, destination, commit_time, event_time, payload_kind)
 			VALUES ($1, '4711', 1, '0/1', 0, $2, 1, 1, 1, 1, true, true, 0, 0, '', '', '', '', now(), now(), 0)`, slot, i)
 	}
-	found, err := check.Run(await.Context(t), b.cfg)
-	if err != nil || !slices.ContainsFunc(found, func(f check.Finding) bool {
-		return f.Name == "deferred events" && f.Level == check.LevelWarn && strings.Contains(f.Detail, "system 4711 (1 deferred, 0 dead letters)")
-	}) {
-		t.Errorf("check does not name the rows of another system: %+v, %v", found, err)
-	}
+	b.wantLine(check.LevelWarn, "deferred events", "system 4711 (1 deferred, 0 dead letters)")
 	teardown := func(force bool) error { return setup.Teardown(await.Context(t), b.cfg, force) }
-	replicationtest.WantStop(t, teardown(false), event.ExitFailure, "undelivered")
-	if err := teardown(true); err != nil {
-		t.Fatal(err)
+	b.wantStop(teardown(false), event.ExitFailure, "undelivered")
+	await.Must(t, teardown(true))
+	if left := b.text(`SELECT string_agg(slot, ' ') FROM cdc_relay.retry`); left != other.cfg.Slot {
+		t.Errorf("rows of %q are left", left)
 	}
-	var left string
-	if err := b.conn.QueryRow(await.Context(t), `SELECT string_agg(slot, ' ') FROM cdc_relay.retry`).Scan(&left); err != nil || left != other.cfg.Slot {
-		t.Errorf("rows of %q are left, %v", left, err)
-	}
+	other.goesOn("c")
+	other.waitNoWalsender()
+	await.Must(t, setup.Teardown(await.Context(t), other.cfg, true))
+	b.wantCount("0 slots, 0 publications, 0 schemas")
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
@@ -26,23 +25,22 @@ func TestAcceptedWhileARelayLeads(t *testing.T) {
 	r := b.settledRun("a")
 	standby := b.another()
 	standby.cfg.Publication = "p2"
-	standby.runFix(replicationtest.WantStop(t, standby.run().wait(), event.ExitOperator, "slot_moved"))
+	standby.runFix(b.wantStop(standby.run().wait(), event.ExitOperator, "slot_moved"))
 	await.Until(t, "the leader to take it back", func() bool {
 		return b.text(`SELECT state FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot) == slot.StateReady
 	})
-	if b.logs.FilterMessageSnippet("there is nothing to accept").Len() == 0 {
-		t.Error("nothing is said of it")
-	}
+	await.Until(t, "the line about it", func() bool { return b.logs.FilterMessageSnippet("there is nothing to accept").Len() > 0 })
 	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
 	b.exec(`ALTER PUBLICATION p SET (publish = '')`)
 	b.insert("hidden")
 	b.exec(`ALTER PUBLICATION p SET (publish = 'insert')`)
-	replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
+	b.wantStop(r.wait(), event.ExitOperator, "publication")
 }
 
 // PostgreSQL does not let an unlogged table into a publication, but a partition of one that is
 // there it does. Rows that go to it, or to a foreign table, are in no WAL.
 func TestPartitionThatIsNotLogged(t *testing.T) {
+	t.Parallel()
 	for name, late := range map[string]bool{"before the start": false, "while it runs": true} {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
@@ -58,10 +56,7 @@ func TestPartitionThatIsNotLogged(t *testing.T) {
 			if !late {
 				r = b.run()
 			}
-			stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "table")
-			if !strings.Contains(stop.What, "public.outbox_x (UNLOGGED)") {
-				t.Error(stop)
-			}
+			b.wantStop(r.wait(), event.ExitOperator, "table", "public.outbox_x (UNLOGGED)")
 			b.exec(`ALTER TABLE outbox_x SET LOGGED`)
 			b.goesOn("b")
 		})
@@ -71,9 +66,7 @@ func TestPartitionThatIsNotLogged(t *testing.T) {
 func TestPartitionThatIsAForeignTable(t *testing.T) {
 	b := shared(t)
 	u, err := url.Parse(b.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	for _, sql := range []string{
 		`DROP TABLE outbox`, `CREATE TABLE outbox (id text, payload jsonb) PARTITION BY LIST (id)`, `CREATE TABLE archive (id text, payload jsonb)`,
 		`CREATE EXTENSION postgres_fdw`,
@@ -83,9 +76,7 @@ func TestPartitionThatIsAForeignTable(t *testing.T) {
 	} {
 		b.exec(sql)
 	}
-	if stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table"); !strings.Contains(stop.What, "public.outbox_x (a foreign table)") {
-		t.Error(stop)
-	}
+	b.wantStop(b.run().wait(), event.ExitOperator, "table", "public.outbox_x (a foreign table)")
 }
 
 // The relay's own tables are made UNLOGGED, to spare WAL: a crash would empty them after the slot
@@ -94,8 +85,8 @@ func TestRetryTableThatIsNotLogged(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	b.exec(`ALTER TABLE cdc_relay.retry SET UNLOGGED`)
-	stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "schema")
-	replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "schema")
+	stop := b.wantStop(r.wait(), event.ExitOperator, "schema")
+	b.wantStop(b.run().wait(), event.ExitOperator, "schema")
 	b.wantFinding("schema", "UNLOGGED (retry)", "SET LOGGED")
 	for _, sql := range strings.Split(stop.Fix, "; ")[:1] {
 		b.exec(sql)
@@ -108,7 +99,7 @@ func TestRetryTableThatIsNotLogged(t *testing.T) {
 // teardown leaves the schema to it.
 func TestAcceptedLossWhoseSlotCannotBeMade(t *testing.T) {
 	b := alone(t)
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
 	b.goesOn("b")
 	b.deferRow()
@@ -127,10 +118,8 @@ func TestAcceptedLossWhoseSlotCannotBeMade(t *testing.T) {
 	t.Cleanup(func() {
 		b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE 'full\_%'`)
 	})
-	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "no_slot")
-	if err := setup.Teardown(await.Context(t), other.cfg, false); err != nil {
-		t.Fatal(err)
-	}
+	b.wantStop(b.run().wait(), event.ExitFailure, "no_slot")
+	await.Must(t, setup.Teardown(await.Context(t), other.cfg, false))
 	b.exec(`DELETE FROM outbox`)
 	r := b.run() // in the room that the teardown made
 	r.waitPhase(survey.Streaming)
@@ -154,14 +143,10 @@ func TestIncarnationGoesOnWithoutTheSlotsRow(t *testing.T) {
 	other.cfg.Slot += "_b"
 	other.cfg.NoBackfill = true
 	other.goesOn("x")
-	if err := setup.Teardown(await.Context(t), other.cfg, false); err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, setup.Teardown(await.Context(t), other.cfg, false))
 	b.accept()
 	b.goesOn("b")
-	if n := b.text(`SELECT incarnation::text FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot); n != "8" {
-		t.Errorf("incarnation %s, and an event of incarnation 7 waits", n)
-	}
+	b.wantText("8", `SELECT incarnation::text FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
 }
 
 // deferRow is an event in the retry table, of the slot's incarnation.
@@ -177,25 +162,18 @@ func (b *bench) deferRow() {
 // do not show it where rows are deleted at once.
 func TestSlotRenamedInTheConfiguration(t *testing.T) {
 	b := shared(t)
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	b.insert("waits")
 	b.exec(`DELETE FROM outbox`)
 	old := b.cfg.Slot
 	b.cfg.Slot += "_v2"
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitUsage, "backfill")
-	if !strings.Contains(stop.What, old) {
-		t.Error(stop)
-	}
+	b.wantStop(b.run().wait(), event.ExitUsage, "backfill", old)
 	b.cfg.Slot = old
-	r := b.run()
-	r.waitSeen("waits")
-	r.endClean()
+	b.delivers("waits")
 	b.cfg.Slot += "_v2" // another relay, next to one that is stopped
 	b.cfg.NoBackfill = true
 	b.goesOn("b")
-	if b.logs.FilterMessageSnippet("although nobody reads the old one").Len() != 1 {
-		t.Error("the old slot is not named")
-	}
+	b.wantLogged("although nobody reads the old one")
 }
 
 // A table joins the publication while a transaction is open that has inserted into it. PostgreSQL
@@ -203,23 +181,13 @@ func TestSlotRenamedInTheConfiguration(t *testing.T) {
 func TestTableAddedUnderAnOpenTransaction(t *testing.T) {
 	b := shared(t)
 	b.makeTable("outbox2")
-	b.settledRun("a").endClean()
-	ctx := await.Context(t)
-	app := b.connect()
-	for _, sql := range []string{`BEGIN`, `INSERT INTO outbox2 VALUES ('early', '{}')`} {
-		if _, err := app.Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.goesOn("a")
+	commit := b.begin(`INSERT INTO outbox2 VALUES ('early', '{}')`)
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	two := b.alsoOf("outbox2")
 	r := two.settledRun("b")
-	if b.logs.FilterMessageSnippet("are still open").Len() != 1 {
-		t.Errorf("it is not said: %v", b.logs.All())
-	}
-	if _, err := app.Exec(ctx, `COMMIT`); err != nil {
-		t.Fatal(err)
-	}
+	b.wantLogged("are still open")
+	commit()
 	b.insertInto("outbox2", "late")
 	r.waitSeen("late")
 	if slices.Contains(two.current().Seen(), "early") {

@@ -15,7 +15,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // relayMessages configures the prefix, and keys for what is in the table.
@@ -55,8 +54,7 @@ func TestMessages(t *testing.T) {
 	b := shared(t)
 	b.relayMessages()
 	skipped := b.counting()
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	b.exec(`BEGIN; ` + message("a", "1") + `INSERT INTO outbox VALUES ('b', '1'); SELECT pg_logical_emit_message(true, 'others', 'x');
 		SAVEPOINT s; ` + message("undone", "1") + `ROLLBACK TO s; ` + message("c", "1") + ` INSERT INTO outbox VALUES ('d', '1'); COMMIT`)
 	b.exec(`BEGIN; ` + message("never", "1") + ` SELECT pg_logical_emit_message(false, 'orders', '{"id": "plain", "key": "1", "payload": 1}'); ROLLBACK`)
@@ -64,9 +62,7 @@ func TestMessages(t *testing.T) {
 	b.exec(message("e", "1"))
 	r.waitSeen("e")
 	r.endClean()
-	if got := strings.Join(b.current().Seen(), " "); got != "a b c d e" {
-		t.Errorf("events %s, want a b c d e", got)
-	}
+	b.wantSeen("a", "b", "c", "d", "e")
 	events := b.current().All()
 	for i, want := range []uint32{0, 1, 3, 4, 0} {
 		if ev := events[i]; ev.Position.Index != want || ev.Key != "1" || ev.Fault != "" {
@@ -80,16 +76,13 @@ func TestMessages(t *testing.T) {
 		t.Errorf("counted %d that are not transactional, %d of another prefix; want 2 and 1", skipped(decode.NonTransactional), skipped("message"))
 	}
 
-	r = b.run()
-	r.waitPhase(survey.Streaming)
+	r = b.streaming()
 	b.exec(message("f", "1"))
 	r.waitSeen("f")
 	b.exec(`SELECT pg_logical_emit_message(false, 'orders', '{}')`)
 	await.Until(t, "it to be counted", func() bool { return skipped(decode.NonTransactional) == 3 })
 	r.endClean()
-	if got := strings.Join(b.current().Seen(), " "); got != "f" {
-		t.Errorf("after a restart: events %s, want f alone", got)
-	}
+	b.wantSeen("f")
 	warned := b.logs.FilterMessageSnippet("not transactional").All()
 	if len(warned) != 2 || !strings.Contains(fmt.Sprint(warned[0].ContextMap()["fix"]), "pg_logical_emit_message(true, 'orders'") {
 		t.Errorf("warned %v, want once in each of two processes", warned)
@@ -100,8 +93,7 @@ func TestMessages(t *testing.T) {
 func TestMessageThatCannotBeRead(t *testing.T) {
 	b := shared(t)
 	b.relayMessages()
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', 'no JSON')`)
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '\xff00'::bytea)`)
 	b.exec(`SELECT pg_logical_emit_message(true, 'orders', '{"id": "half", "payload": {}}')`)
@@ -131,15 +123,12 @@ func TestMessagesAlone(t *testing.T) {
 	if err != nil || slices.ContainsFunc(list, func(f check.Finding) bool { return f.Level == check.LevelFail || f.Name == "tables" }) {
 		t.Errorf("check before the first start: %+v, %v", list, err)
 	}
-	replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{OutboxTable: true}), event.ExitUsage, "config")
+	b.wantStop(setup.Init(await.Context(t), b.cfg, setup.InitOptions{OutboxTable: true}), event.ExitUsage, "config")
 	for range 2 {
 		b.init(setup.InitOptions{})
 	}
-	if n := b.text(`SELECT count(*)::text FROM pg_publication_tables WHERE pubname = 'p'`); n != "0" {
-		t.Errorf("the publication has %s tables", n)
-	}
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	b.wantText("0", `SELECT count(*)::text FROM pg_publication_tables WHERE pubname = 'p'`)
+	r := b.streaming()
 	b.exec(`BEGIN; INSERT INTO outbox VALUES ('row', '{}'); ` + message("a", "1") + ` UPDATE outbox SET payload = '[]'; COMMIT`)
 	r.waitSeen("a")
 	// What an alteration hides is no message.
@@ -149,32 +138,23 @@ func TestMessagesAlone(t *testing.T) {
 	r.waitSeen("b")
 	await.Until(t, "all to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
 	r.endClean()
-	if got := strings.Join(b.current().Seen(), " "); got != "a b" {
-		t.Errorf("events %s, want a b", got)
-	}
+	b.wantSeen("a", "b")
 	list, err = check.Run(await.Context(t), b.cfg)
 	if err != nil || slices.ContainsFunc(list, func(f check.Finding) bool { return f.Level != check.LevelOK && f.Name != "wal senders" }) ||
 		!slices.ContainsFunc(list, func(f check.Finding) bool { return f.Name == "messages" && strings.Contains(f.Detail, `"orders"`) }) {
 		t.Errorf("check beside the slot: %+v, %v", list, err)
 	}
 
-	r = b.run()
-	r.waitPhase(survey.Streaming)
+	r = b.streaming()
 	b.exec(message("c", "1"))
 	r.waitSeen("c")
-	if got := strings.Join(b.current().Seen(), " "); got != "c" {
-		t.Errorf("after a restart: events %s, want c alone", got)
-	}
+	b.wantSeen("c")
 	// before PostgreSQL 18 the next row of any table would end the slot
 	b.exec(`DROP PUBLICATION p`)
-	replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
+	b.wantStop(r.wait(), event.ExitOperator, "publication")
 	b.waitNoWalsender()
-	if err := setup.Teardown(await.Context(t), b.cfg, false); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.count(); got != "0 slots, 0 publications, 0 schemas" {
-		t.Error(got)
-	}
+	await.Must(t, setup.Teardown(await.Context(t), b.cfg, false))
+	b.wantCount("0 slots, 0 publications, 0 schemas")
 }
 
 // What a relay reads again after a crash has the positions that it had, also when the prefix was
@@ -182,8 +162,7 @@ func TestMessagesAlone(t *testing.T) {
 func TestPrefixConfiguredLater(t *testing.T) {
 	b := shared(t)
 	b.held = true
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	b.exec(`BEGIN; ` + message("a", "1") + `INSERT INTO outbox VALUES ('b', '1'); ` + message("c", "1") + `INSERT INTO outbox VALUES ('d', '1'); COMMIT`)
 	r.waitSeen("b", "d")
 	rows := b.current().All()
@@ -193,9 +172,7 @@ func TestPrefixConfiguredLater(t *testing.T) {
 	}
 	b.held = false
 	b.relayMessages()
-	r = b.run()
-	r.waitSeen("a", "b", "c", "d")
-	r.endClean()
+	b.delivers("a", "b", "c", "d")
 	both := b.current().All()
 	if len(both) != 4 || both[1].Position != rows[0].Position || both[3].Position != rows[1].Position ||
 		both[0].Position.Index != 0 || both[2].Position.Index != 2 {

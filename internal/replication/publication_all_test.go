@@ -4,15 +4,21 @@ package replication
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // The schema's membership is one that can be interrupted too.
@@ -25,7 +31,7 @@ func TestSchemaTakenOutAndPutBack(t *testing.T) {
 	b.exec(`DROP TABLE outbox`)
 	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`)
 	b.insert("b")
-	b.runFix(replicationtest.WantStop(t, r.wait(), event.ExitOperator, "table_replaced"))
+	b.runFix(b.wantStop(r.wait(), event.ExitOperator, "table_replaced"))
 	r = b.run()
 	r.waitSeen("b")
 	r.waitChecked()
@@ -33,7 +39,7 @@ func TestSchemaTakenOutAndPutBack(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p DROP TABLES IN SCHEMA public`)
 	b.insert("lost")
 	b.exec(`ALTER PUBLICATION p ADD TABLES IN SCHEMA public`)
-	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"))
+	b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "publication"))
 	b.goesOn("c")
 }
 
@@ -53,95 +59,27 @@ func TestCheckThatFails(t *testing.T) {
 	r.endClean()
 }
 
-// A table configured later is remembered from then on, with one line, and one that is not
-// configured any more is not asked about.
-func TestTableConfiguredLater(t *testing.T) {
-	b := shared(t)
-	b.exec(`CREATE TABLE second (id text PRIMARY KEY, payload jsonb)`)
-	b.exec(`CREATE PUBLICATION p FOR TABLE outbox, second`)
-	b.goesOn("a")
-	both, first := b.cfg, b.cfg.Tables
-	second := first[0]
-	second.Name, second.OID = "second", 0
-	both.Tables = []decode.Table{first[0], second}
-	b.cfg.Tables = both.Tables
-	b.goesOn("b")
-	b.goesOn("c")
-	if n := b.logs.FilterMessageSnippet("table added").Len(); n != 1 {
-		t.Errorf("added %d times", n)
-	}
-	b.exec(`ALTER PUBLICATION p DROP TABLE second`)
-	b.cfg.Tables = first
-	b.goesOn("d")
-	b.exec(`ALTER PUBLICATION p ADD TABLE second`)
-	b.cfg.Tables = both.Tables
-	replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication")
-}
-
 func TestChangesThatHideNothing(t *testing.T) {
 	t.Parallel()
-	t.Run("renamed", func(t *testing.T) {
-		b := shared(t)
-		r := b.settledRun("a")
-		b.exec(`ALTER TABLE outbox RENAME TO outgoing`)
-		b.exec(`INSERT INTO outgoing VALUES ('b', '{}')`)
-		r.waitSeen("b")
-		r.waitChecked()
-		r.endClean()
-	})
-	t.Run("renamed, a view in its place", func(t *testing.T) {
-		b := shared(t)
-		r := b.settledRun("a")
-		b.exec(`ALTER TABLE outbox RENAME TO outgoing`)
-		b.exec(`CREATE VIEW outbox AS SELECT * FROM outgoing`)
-		b.insert("b")
-		r.waitSeen("b")
-		r.waitChecked()
-		r.endClean()
-	})
-	t.Run("the same tables set again", func(t *testing.T) {
-		b := shared(t)
-		r := b.settledRun("a")
-		b.exec(`ALTER PUBLICATION p SET TABLE outbox`)
-		r.waitChecked()
-		r.endClean()
-		b.goesOn("b")
-	})
-}
-
-func TestPublicationThatDoesNotFitAtTheFirstStart(t *testing.T) {
-	t.Parallel()
-	for name, sql := range map[string]string{
-		"without inserts":   `CREATE PUBLICATION p FOR TABLE outbox WITH (publish = 'update')`,
-		"without the table": `CREATE PUBLICATION p`,
+	for name, change := range map[string]string{
+		"renamed":                      `ALTER TABLE outbox RENAME TO outgoing; INSERT INTO outgoing VALUES ('b', '{}')`,
+		"renamed, a view in its place": `ALTER TABLE outbox RENAME TO outgoing; CREATE VIEW outbox AS SELECT * FROM outgoing; INSERT INTO outbox VALUES ('b', '{}')`,
+		"the publication as it was": `CREATE TABLE second (t text); ALTER PUBLICATION p SET TABLE outbox; ALTER PUBLICATION p ADD TABLE second;
+			ALTER PUBLICATION p DROP TABLE second; COMMENT ON PUBLICATION p IS 'ours'; VACUUM (FREEZE) pg_publication;
+			VACUUM (FULL, FREEZE) pg_publication; INSERT INTO outbox VALUES ('b', '{}')`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
-			b.exec(sql)
-			b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"))
-			b.goesOn("a")
+			r := b.settledRun("a")
+			b.changed(strings.Split(change, ";")...)
+			r.waitSeen("b")
+			r.waitChecked()
+			r.endClean()
+			if name == "the publication as it was" {
+				b.goesOn("c")
+			}
 		})
 	}
-}
-
-// What helps when a column was renamed under the relay: both names, since the rows in the WAL have
-// the new one for ever.
-func TestColumnRenamedWhileRunning(t *testing.T) {
-	b := shared(t)
-	r := b.settledRun("a")
-	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
-	b.insert("b")
-	stop := replicationtest.WantStop(t, r.wait(), event.ExitMapping, "mapping")
-	if !strings.Contains(stop.Fix, "`payload: [payload, body]`") {
-		t.Errorf("the fix is another: %s", stop.Fix)
-	}
-	b.exec(`ALTER TABLE outbox RENAME body TO payload`)
-	b.insert("c")
-	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
-	b.cfg.Tables[0].Mapping.Payload.Any = []string{"payload", "body"}
-	r = b.run()
-	r.waitSeen("b", "c")
-	r.endClean()
 }
 
 // Under a profile a column has one name. What the fix says, and docs/operations.md: the rows of
@@ -151,15 +89,15 @@ func TestColumnRenamedUnderAProfile(t *testing.T) {
 	b := shared(t)
 	mapping := &b.cfg.Tables[0].Mapping
 	mapping.Compat = true
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	b.insert("b")
 	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
 	b.insert("c")
 	// the table does not have the old name
-	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
+	b.wantStop(b.run().wait(), event.ExitMapping, "mapping")
 	mapping.Payload.Any = []string{"body"}
 	// the first row does not have the new one
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
+	stop := b.wantStop(b.run().wait(), event.ExitMapping, "mapping")
 	if !strings.Contains(stop.Fix, "sink.compat.options") || strings.Contains(stop.Fix, "outbox:") || !strings.Contains(stop.What, "columns there: id, payload") {
 		t.Errorf("%s; the fix: %s", stop.What, stop.Fix)
 	}
@@ -167,41 +105,218 @@ func TestColumnRenamedUnderAProfile(t *testing.T) {
 	mapping.Payload.Any = []string{"payload"}
 	r := b.run()
 	// at the first row with the new name
-	replicationtest.WantStop(t, r.wait(), event.ExitMapping, "mapping")
-	if seen := b.current().Seen(); !slices.Equal(seen, []string{"b"}) {
-		t.Errorf("passed: %v", seen)
-	}
+	b.wantStop(r.wait(), event.ExitMapping, "mapping")
+	b.wantSeen("b")
 	b.exec(`ALTER TABLE outbox RENAME payload TO body`)
 	mapping.Payload.Any = []string{"body"}
-	r = b.run()
-	r.waitSeen("c")
-	r.endClean()
+	b.delivers("c")
 }
 
 func TestTableMissing(t *testing.T) {
 	b := shared(t)
 	b.exec(`DROP TABLE outbox`)
-	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "table")
+	b.wantStop(b.run().wait(), event.ExitMapping, "table")
 	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY)`)
-	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
+	b.wantStop(b.run().wait(), event.ExitMapping, "mapping")
 	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
 	b.goesOn("a")
 }
 
-func TestMoreChangesThatHideRows(t *testing.T) {
-	changesThatHideRows(t, map[string]hidingChange{
+// What happens to publication and tables while the relay runs ends it, and names from where rows
+// may be missing.
+func TestChangesThatHideRows(t *testing.T) {
+	each(t, map[string]struct{ change, reason, fix string }{
 		"publication dropped, no row since":    {`DROP PUBLICATION p`, "publication", ""},
+		"publication re-created":               {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}'); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION IF EXISTS p"},
 		"publication re-created, no row since": {`DROP PUBLICATION p; SELECT pg_logical_emit_message(false, '', ''); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION IF EXISTS p"},
-		"table taken out":                      {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
-		"table re-created":                     {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
-		"table re-created and added": {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}');
-			ALTER PUBLICATION p ADD TABLE outbox`, "table", ""},
+		"table taken out and put back":         {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication", ""},
+		"table re-created and added":           {`DROP TABLE outbox; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", ""},
+		"another table took the name":          {`ALTER TABLE outbox RENAME TO old; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
+		"inserts taken out":                    {`ALTER PUBLICATION p SET (publish = 'delete'); INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
+	}, func(t *testing.T, b *bench, c struct{ change, reason, fix string }) {
+		r := b.settledRun("a")
+		before, after := b.changed(strings.Split(c.change, ";")...)
+		stop := b.wantStop(r.wait(), event.ExitOperator, c.reason)
+		b.wantGap(stop, before, after)
+		b.waitFree()
+		if c.fix != "" { // what stands in the way of running the printed statements as they are
+			b.exec(c.fix)
+		}
+		if strings.Contains(stop.Fix, "ADD TABLE") && b.text(`SELECT count(*)::text FROM pg_publication_rel WHERE prrelid = 'outbox'::regclass`) == "1" {
+			// the relay checked before it was put back
+			b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
+		}
+		b.runFix(stop)
+		b.goesOn("b")
 	})
 }
 
-func TestMoreThatWasMadeAgainWhileDown(t *testing.T) {
-	recreatedWhileDown(t, map[string]unseenChange{
-		"publication":  {`DROP PUBLICATION p; SELECT pg_current_wal_lsn(); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "created again"},
-		"table, added": {`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", "created again"},
+// Before PostgreSQL 18 a generated column is never sent, from it on when the publication says so.
+func TestGeneratedColumn(t *testing.T) {
+	each(t, map[string]func(m *decode.Mapping){
+		"required": func(m *decode.Mapping) { m.Payload = decode.Names{Any: []string{"body"}} },
+		"optional": func(m *decode.Mapping) { m.Type = decode.Names{Any: []string{"body"}, Optional: true} },
+	}, func(t *testing.T, b *bench, mapped func(m *decode.Mapping)) {
+		b.exec(`ALTER TABLE outbox ADD COLUMN body text GENERATED ALWAYS AS (upper(id)) STORED`)
+		b.goesOn("ordinary") // one that is not mapped is no matter
+		mapped(&b.cfg.Tables[0].Mapping)
+		b.wantFinding("tables", "body is a generated column", "another column")
+		for range 2 {
+			b.wantStop(b.run().wait(), event.ExitMapping, "mapping", "body is a generated column")
+		}
+		b.wantStop(setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitMapping, "mapping")
+		if b.version() >= "180000" {
+			b.exec(`ALTER PUBLICATION p SET (publish_generated_columns = stored)`)
+			// as the fix says
+			b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
+		} else {
+			b.exec(`ALTER TABLE outbox ALTER COLUMN body DROP EXPRESSION`)
+		}
+		b.goesOn("b")
 	})
+}
+
+// The rows of a table that inherits from ours are sent under its own name.
+func TestTableThatIsInheritedFrom(t *testing.T) {
+	b := shared(t)
+	b.exec(`CREATE TABLE heir () INHERITS (outbox)`)
+	b.exec(`CREATE TABLE "heir's heir" () INHERITS (heir)`)
+	stop := b.wantStop(b.run().wait(), event.ExitOperator, "table", "public.heir, public.heir's heir", "source.tables")
+	b.wantCount("0 slots, 1 publications, 1 schemas")
+	b.wantFinding("publication", "public.heir", "NO INHERIT")
+	heir := b.cfg.Tables[0]
+	heir.Name, heir.OID = "heir", 0
+	b.cfg.Tables = append(b.cfg.Tables, heir)
+	b.exec(`ALTER TABLE "heir's heir" NO INHERIT heir`)
+	r := b.settledRun("a")
+	b.exec(`INSERT INTO heir VALUES ('of the heir', '{}')`)
+	r.waitSeen("of the heir")
+	before, after := b.changed(`CREATE TABLE late () INHERITS (outbox)`)
+	stop = b.wantStop(r.wait(), event.ExitOperator, "table")
+	b.wantGap(stop, before, after)
+	b.exec(`ALTER TABLE late NO INHERIT outbox`)
+	b.goesOn("b")
+}
+
+// What a role's settings say about formats, durability and time-outs is not for the relay.
+func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
+	t.Parallel()
+	role, as := newRole(t, "SUPERUSER")
+	b := newBench(t, servers.OwnPostgres(t).Database(t))
+	database := b.text(`SELECT current_database()`)
+	for _, setting := range []string{
+		"bytea_output = escape", "datestyle = 'German'", "timezone = 'Asia/Tokyo'", "intervalstyle = iso_8601", "extra_float_digits = -15",
+		"client_encoding = latin1", "synchronous_commit = off", "default_transaction_read_only = on", "search_path = nowhere",
+		"statement_timeout = 1", "lock_timeout = 1", "idle_session_timeout = 1", "idle_in_transaction_session_timeout = 1",
+		"client_min_messages = error", "standard_conforming_strings = off", "default_transaction_isolation = serializable",
+	} {
+		// other tests' checks see those for all databases
+		b.exec("ALTER ROLE " + role + " IN DATABASE " + database + " SET " + setting)
+	}
+	b.exec(`DROP TABLE outbox`)
+	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload bytea, at timestamptz, for_how_long interval, ratio float8)`)
+	b.cfg.URL = as(b.url)
+	b.cfg.Tables[0].Mapping.Payload = decode.Names{Any: []string{"payload"}}
+	b.cfg.Columns = []string{"at", "for_how_long", "ratio"}
+	b.cfg.Publication = `back\slash "and" 'quotes'`
+	commit := b.begin(`SELECT txid_current()`)
+	r := b.run()
+	b.waitCreating() // which takes longer than any of those time-outs
+	commit()
+	r.waitPhase(survey.Streaming)
+	if n := b.waits(); n > 0 {
+		t.Errorf("waited %d times, for nothing", n)
+	}
+	b.exec(`INSERT INTO outbox VALUES ('grün €', '\x00ff5c27', '2026-11-20 12:30:00+00', '1 day 02:00', 0.1)`)
+	r.waitSeen("grün €")
+	got := b.current().Events[0]
+	if got.Payload != "\x00\xff\\'" {
+		t.Errorf("payload %q", got.Payload)
+	}
+	if want := []string{"2026-11-20 12:30:00+00", "1 day 02:00:00", "0.1"}; !slices.Equal(got.Columns, want) {
+		t.Errorf("columns %q, want %q", got.Columns, want)
+	}
+	r.waitChecked()
+	r.endClean()
+	if n := r.sessions(); n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+	for name, want := range map[string]string{"synchronous_commit": "on", "default_transaction_read_only": "off", "search_path": "pg_catalog", "client_min_messages": "warning"} {
+		pool, err := source.ConnectPool(&b.cfg)
+		await.Must(t, err)
+		var got string
+		if err := pool.QueryRow(await.Context(t), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %s in the pool (%v)", name, got, err)
+		}
+		pool.Close()
+	}
+}
+
+// Rows keep the types that they were written with, whatever has become of their columns until they
+// are read.
+func TestShapeOfRowsBeforeAnAlteration(t *testing.T) {
+	t.Parallel()
+	for name, alter := range map[string]string{
+		"as it was": `SELECT 1`,
+		"altered":   `ALTER TABLE outbox ALTER mood TYPE text, ALTER price TYPE text`,
+		"renamed":   `ALTER TABLE outbox RENAME mood TO m; ALTER TABLE outbox RENAME price TO p`,
+		"dropped":   `ALTER TABLE outbox DROP mood, DROP price`,
+		"no table":  `DROP TABLE outbox`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`CREATE TYPE moods AS ENUM ('sad', 'happy')`)
+			b.exec(`CREATE DOMAIN amount AS numeric(9, 2)`)
+			b.exec(`CREATE DOMAIN prices AS amount CHECK (VALUE > 0)`)
+			b.exec(`ALTER TABLE outbox ADD mood moods, ADD price prices, ADD size varchar(7) NOT NULL DEFAULT 'xs'`)
+			shape := &event.Shape{Schema: "public", Table: "outbox"}
+			var oid uint32
+			await.Must(t, b.conn.QueryRow(await.Context(t), `SELECT 'outbox'::regclass::oid`).Scan(&oid))
+			for _, column := range []string{"mood", "price", "size"} {
+				c := event.ColumnShape{Name: column}
+				err := b.conn.QueryRow(await.Context(t), `SELECT atttypid, atttypmod FROM pg_attribute WHERE attrelid = $1 AND attname = $2`, oid, column).
+					Scan(&c.TypeOID, &c.Typmod)
+				await.Must(t, err)
+				shape.Columns = append(shape.Columns, c)
+			}
+			moods := shape.Columns[0].TypeOID
+			if _, err := b.conn.Exec(await.Context(t), alter); err != nil {
+				t.Fatal(err)
+			}
+			await.Must(t, publication.CompleteShape(await.Context(t), b.conn, shape, oid))
+			size := event.ColumnShape{Name: "size", TypeOID: pgtype.VarcharOID, Typmod: 7 + 4}
+			if name != "no table" {
+				extraSmall := "'xs'::character varying"
+				size.NotNull, size.Default = true, &extraSmall
+			}
+			want := []event.ColumnShape{
+				{Name: "mood", TypeOID: moods, Typmod: -1, Labels: []string{"sad", "happy"}},
+				{Name: "price", TypeOID: pgtype.NumericOID, Typmod: 9<<16 | 2 + 4},
+				size,
+			}
+			if !reflect.DeepEqual(shape.Columns, want) {
+				t.Errorf("%+v, want %+v", shape.Columns, want)
+			}
+		})
+	}
+}
+
+// A publication that is missing where a row is decoded is told by the server itself, and heard at
+// once: an error before PostgreSQL 18, a warning from it on. (Without a row the next check finds it
+// out.)
+func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("a")
+	started := r.s.common.Good()
+	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.common.Good() > started })
+	b.exec(`DROP PUBLICATION p`)
+	b.insert("lost")
+	stop := b.wantStop(r.wait(), event.ExitOperator, "publication")
+	says := "was dropped"
+	if b.version() >= "180000" {
+		says = "is no longer used by the server"
+	}
+	if !strings.Contains(stop.What, says) {
+		t.Errorf("%q is not said: %s", says, stop.What)
+	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
@@ -47,94 +47,30 @@ func (b *bench) wantGap(stop *event.Stop, before, after string) {
 	}
 }
 
-// What happens to publication and tables while the relay runs ends it, and names from where rows
-// may be missing.
-func TestChangesThatHideRows(t *testing.T) {
-	changesThatHideRows(t, map[string]hidingChange{
-		"publication dropped":    {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
-		"publication re-created": {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}'); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "DROP PUBLICATION IF EXISTS p"},
-		"table taken out and put back": {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}');
-			ALTER PUBLICATION p ADD TABLE outbox`, "publication", ""},
-		"another table took the name": {`ALTER TABLE outbox RENAME TO old; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
-		"inserts taken out":           {`ALTER PUBLICATION p SET (publish = 'delete'); INSERT INTO outbox VALUES ('lost', '{}')`, "publication", ""},
-	})
-}
-
-type hidingChange struct{ change, reason, fix string }
-
-func changesThatHideRows(t *testing.T, changes map[string]hidingChange) {
-	t.Parallel()
-	for name, c := range changes {
-		t.Run(name, func(t *testing.T) {
-			b := shared(t)
-			r := b.settledRun("a")
-			before, after := b.changed(strings.Split(c.change, ";")...)
-			stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, c.reason)
-			b.wantGap(stop, before, after)
-			b.waitFree()
-			if c.fix != "" { // what stands in the way of running the printed statements as they are
-				b.exec(c.fix)
-			}
-			if strings.Contains(stop.Fix, "ADD TABLE") && b.text(`SELECT count(*)::text FROM pg_publication_rel WHERE prrelid = 'outbox'::regclass`) == "1" {
-				// the relay checked before it was put back
-				b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
-			}
-			b.runFix(stop)
-			b.goesOn("b")
-		})
-	}
-}
-
-func TestChangesThatHideRowsWhileDown(t *testing.T) {
-	b := shared(t)
-	b.settledRun("a").endClean()
-	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
-	b.insert("lost")
-	changed := b.text(`SELECT pg_current_wal_lsn()::text`)
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication")
-	b.wantGap(stop, changed, changed)
-	b.runFix(stop)
-	b.goesOn("b")
-	b.exec(`DROP TABLE outbox`)
-	changed = b.text(`SELECT pg_current_wal_lsn()::text`)
-	b.wantGap(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table"), changed, changed)
-}
-
 // The same changes while no relay runs: what is found at the next start looks as before by its
 // name.
 func TestWhatWasMadeAgainWhileDown(t *testing.T) {
-	recreatedWhileDown(t, map[string]unseenChange{
-		"membership": {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication", "put back"},
-		"name": {`ALTER TABLE outbox RENAME TO old; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); INSERT INTO outbox VALUES ('lost', '{}');
-			ALTER PUBLICATION p ADD TABLE outbox`, "table", "took its name"},
+	each(t, map[string]struct{ change, reason, says string }{
+		"taken out":    {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", "ADD TABLE"},
+		"membership":   {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication", "put back"},
+		"name":         {`ALTER TABLE outbox RENAME TO old; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", "took its name"},
+		"publication":  {`DROP PUBLICATION p; SELECT pg_current_wal_lsn(); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "created again"},
+		"table, added": {`DROP TABLE outbox; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", "created again"},
+	}, func(t *testing.T, b *bench, c struct{ change, reason, says string }) {
+		b.goesOn("a")
+		changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+		for sql := range strings.SplitSeq(c.change, ";") {
+			b.exec(sql)
+		}
+		var stop *event.Stop
+		for range 2 { // it is not taken for granted the second time
+			stop = b.wantStop(b.run().wait(), event.ExitOperator, c.reason, c.says)
+			b.wantGap(stop, changed, changed)
+		}
+		b.wantStop(setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, c.reason)
+		b.runFix(stop)
+		b.goesOn("b")
 	})
-}
-
-type unseenChange struct{ change, reason, says string }
-
-func recreatedWhileDown(t *testing.T, changes map[string]unseenChange) {
-	t.Parallel()
-	for name, c := range changes {
-		t.Run(name, func(t *testing.T) {
-			b := shared(t)
-			b.settledRun("a").endClean()
-			changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
-			for sql := range strings.SplitSeq(c.change, ";") {
-				b.exec(sql)
-			}
-			var stop *event.Stop
-			for range 2 { // it is not taken for granted the second time
-				stop = replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, c.reason)
-				if !strings.Contains(stop.What, c.says) {
-					t.Errorf("%q is not said: %s", c.says, stop.What)
-				}
-				b.wantGap(stop, changed, changed)
-			}
-			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, c.reason)
-			b.runFix(stop)
-			b.goesOn("b")
-		})
-	}
 }
 
 // version is the server's number, as in 150004.
@@ -167,11 +103,7 @@ func TestRowFilter(t *testing.T) {
 	}
 	wantFilter := func(err error) *event.Stop {
 		t.Helper()
-		stop := replicationtest.WantStop(t, err, event.ExitOperator, "publication")
-		if !strings.Contains(stop.What, "id <> 'hidden'") {
-			t.Errorf("the filter is not named: %s", stop.What)
-		}
-		return stop
+		return b.wantStop(err, event.ExitOperator, "publication", "id <> 'hidden'")
 	}
 	stop := wantFilter(b.run().wait())
 	if strings.Contains(stop.Fix, "adopt") {
@@ -191,10 +123,6 @@ func TestRowFilter(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`)
 	b.runFix(wantFilter(b.run().wait()))
 	b.goesOn("c")
-	b.exec(`ALTER PUBLICATION p SET TABLE outbox WHERE (id <> 'hidden')`) // there and away again
-	b.exec(`ALTER PUBLICATION p SET TABLE outbox`)
-	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"))
-	b.goesOn("d")
 }
 
 // A column list is refused when it hides a mapped column, an optional one and one of several names
@@ -209,11 +137,7 @@ func TestColumnList(t *testing.T) {
 	}
 	wantList := func(err error, column string) *event.Stop {
 		t.Helper()
-		stop := replicationtest.WantStop(t, err, event.ExitOperator, "publication")
-		if !strings.Contains(stop.What, "column list is without "+column) {
-			t.Errorf("column %s and the list are not named: %s", column, stop.What)
-		}
-		return stop
+		return b.wantStop(err, event.ExitOperator, "publication", "column list is without "+column)
 	}
 	wantList(b.run().wait(), "payload, traceparent")
 	b.wantFinding("publication", "column list is without payload", "ADD TABLE")
@@ -232,85 +156,6 @@ func TestColumnList(t *testing.T) {
 	b.exec(`ALTER TABLE outbox ADD COLUMN body jsonb`)
 	b.runFix(wantList(b.run().wait(), "body"))
 	b.goesOn("d")
-}
-
-// Before PostgreSQL 18 a generated column is never sent, from it on when the publication says so.
-func TestGeneratedColumn(t *testing.T) {
-	t.Parallel()
-	for name, mapped := range map[string]func(m *decode.Mapping){
-		"required": func(m *decode.Mapping) { m.Payload = decode.Names{Any: []string{"body"}} },
-		"optional": func(m *decode.Mapping) { m.Type = decode.Names{Any: []string{"body"}, Optional: true} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := shared(t)
-			b.exec(`ALTER TABLE outbox ADD COLUMN body text GENERATED ALWAYS AS (upper(id)) STORED`)
-			b.goesOn("ordinary") // one that is not mapped is no matter
-			mapped(&b.cfg.Tables[0].Mapping)
-			b.wantFinding("tables", "body is a generated column", "another column")
-			for range 2 {
-				stop := replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
-				if !strings.Contains(stop.What, "body is a generated column") {
-					t.Errorf("the column is not named: %s", stop.What)
-				}
-			}
-			replicationtest.WantStop(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitMapping, "mapping")
-			if b.version() >= "180000" {
-				b.exec(`ALTER PUBLICATION p SET (publish_generated_columns = stored)`)
-				// as the fix says
-				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
-			} else {
-				b.exec(`ALTER TABLE outbox ALTER COLUMN body DROP EXPRESSION`)
-			}
-			b.goesOn("b")
-		})
-	}
-}
-
-// The rows of a table that inherits from ours are sent under its own name.
-func TestTableThatIsInheritedFrom(t *testing.T) {
-	b := shared(t)
-	b.exec(`CREATE TABLE heir () INHERITS (outbox)`)
-	b.exec(`CREATE TABLE "heir's heir" () INHERITS (heir)`)
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table")
-	if !strings.Contains(stop.What, "public.heir, public.heir's heir") || !strings.Contains(stop.Fix, "source.tables") {
-		t.Errorf("the tables and the fix are not named: %s; %s", stop.What, stop.Fix)
-	}
-	if got := b.count(); got != "0 slots, 1 publications, 1 schemas" {
-		t.Error(got)
-	}
-	b.wantFinding("publication", "public.heir", "NO INHERIT")
-	heir := b.cfg.Tables[0]
-	heir.Name, heir.OID = "heir", 0
-	b.cfg.Tables = append(b.cfg.Tables, heir)
-	b.exec(`ALTER TABLE "heir's heir" NO INHERIT heir`)
-	r := b.settledRun("a")
-	b.exec(`INSERT INTO heir VALUES ('of the heir', '{}')`)
-	r.waitSeen("of the heir")
-	before, after := b.changed(`CREATE TABLE late () INHERITS (outbox)`)
-	stop = replicationtest.WantStop(t, r.wait(), event.ExitOperator, "table")
-	b.wantGap(stop, before, after)
-	b.exec(`ALTER TABLE late NO INHERIT outbox`)
-	b.goesOn("b")
-}
-
-// A publication that is missing where a row is decoded is told by the server itself, and heard at
-// once: an error before PostgreSQL 18, a warning from it on. (Without a row the next check finds it
-// out.)
-func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
-	b := shared(t)
-	r := b.settledRun("a")
-	started := r.s.common.Good()
-	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.common.Good() > started })
-	b.exec(`DROP PUBLICATION p`)
-	b.insert("lost")
-	stop := replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
-	says := "was dropped"
-	if b.version() >= "180000" {
-		says = "is no longer used by the server"
-	}
-	if !strings.Contains(stop.What, says) {
-		t.Errorf("%q is not said: %s", says, stop.What)
-	}
 }
 
 // The relay was killed between the loss and its next check: the gap begins at the last good check,
@@ -337,7 +182,7 @@ func TestGapAcrossARestart(t *testing.T) {
 	if good := b.text(`SELECT good::text FROM cdc_relay.progress`); good != checked.String() {
 		t.Errorf("the last good check was at %s, written down is %s", checked, good)
 	}
-	b.wantGap(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"), changed, changed)
+	b.wantGap(b.wantStop(b.run().wait(), event.ExitOperator, "publication"), changed, changed)
 }
 
 // waitChecked returns after the monitor has made a whole check of what is there now.
@@ -359,15 +204,14 @@ func TestPartitionedTable(t *testing.T) {
 	b.exec(`CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 0)`)
 	b.exec(`CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 1)`)
 	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
-	b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "publication"))
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "publication"))
+	r := b.streaming()
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		b.insert(id)
 	}
 	r.waitSeen("a", "b", "c", "d", "e")
 	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = false)`)
-	replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
+	b.wantStop(r.wait(), event.ExitOperator, "publication")
 }
 
 // The mapping no longer fits: no row of the new shape passes, neither now nor at the next start,
@@ -377,20 +221,12 @@ func TestColumnDroppedWhileRunning(t *testing.T) {
 	r := b.settledRun("a")
 	b.exec(`ALTER TABLE outbox DROP COLUMN payload`)
 	b.exec(`INSERT INTO outbox VALUES ('b')`)
-	stop := replicationtest.WantStop(t, r.wait(), event.ExitMapping, "mapping")
-	if !strings.Contains(stop.What, "public.outbox") || !strings.Contains(stop.What, `"payload"`) {
-		t.Errorf("table and column are not named: %s", stop.What)
-	}
-	if seen := b.current().Seen(); !slices.Equal(seen, []string{"a"}) {
-		t.Errorf("passed: %v", seen)
-	}
-	replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
+	b.wantStop(r.wait(), event.ExitMapping, "mapping", "public.outbox", `"payload"`)
+	b.wantSeen("a")
+	b.wantStop(b.run().wait(), event.ExitMapping, "mapping")
 	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
 	// The row that was committed without the column is still to come, and still does not fit.
-	stop = replicationtest.WantStop(t, b.run().wait(), event.ExitMapping, "mapping")
-	if !strings.Contains(stop.Fix, "changing the table back is not enough") {
-		t.Errorf("the fix is another: %s", stop.Fix)
-	}
+	b.wantStop(b.run().wait(), event.ExitMapping, "mapping", "changing the table back is not enough")
 	// The last resort of docs/operations.md.
 	b.waitFree()
 	b.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, b.cfg.Slot)
@@ -405,9 +241,7 @@ func newRole(t *testing.T, attributes string) (role string, as func(url string) 
 	exec := func(sql string) {
 		ctx := context.Background()
 		conn, err := pgx.Connect(ctx, servers.OwnPostgres(t).URL("postgres"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		await.Must(t, err)
 		defer conn.Close(ctx)
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
@@ -418,74 +252,118 @@ func newRole(t *testing.T, attributes string) (role string, as func(url string) 
 	t.Cleanup(func() { exec("DROP ROLE " + role) })
 	return role, func(text string) string {
 		u, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		await.Must(t, err)
 		u.User = url.User(role)
 		return u.String()
 	}
 }
 
-// What a role's settings say about formats, durability and time-outs is not for the relay.
-func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
+func TestPublicationAlteredThereAndBack(t *testing.T) {
 	t.Parallel()
-	role, as := newRole(t, "SUPERUSER")
-	b := newBench(t, servers.OwnPostgres(t).Database(t))
-	database := b.text(`SELECT current_database()`)
-	for _, setting := range []string{
-		"bytea_output = escape", "datestyle = 'German'", "timezone = 'Asia/Tokyo'", "intervalstyle = iso_8601", "extra_float_digits = -15",
-		"client_encoding = latin1", "synchronous_commit = off", "default_transaction_read_only = on", "search_path = nowhere",
-		"statement_timeout = 1", "lock_timeout = 1", "idle_session_timeout = 1", "idle_in_transaction_session_timeout = 1",
-		"client_min_messages = error", "standard_conforming_strings = off", "default_transaction_isolation = serializable",
+	for name, change := range map[string][2]string{
+		"inserts": {`ALTER PUBLICATION p SET (publish = 'delete')`, `ALTER PUBLICATION p SET (publish = 'insert')`},
+		"name":    {`ALTER PUBLICATION p RENAME TO q`, `ALTER PUBLICATION q RENAME TO p`},
+		"partition root": {
+			`ALTER PUBLICATION p SET (publish_via_partition_root = false)`,
+			`ALTER PUBLICATION p SET (publish_via_partition_root = true)`,
+		},
 	} {
-		// other tests' checks see those for all databases
-		b.exec("ALTER ROLE " + role + " IN DATABASE " + database + " SET " + setting)
+		t.Run(name, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`DROP TABLE outbox`)
+			b.exec(`CREATE TABLE outbox (id text, payload jsonb) PARTITION BY HASH (id)`)
+			b.exec(`CREATE TABLE leaf PARTITION OF outbox FOR VALUES WITH (MODULUS 1, REMAINDER 0)`)
+			b.goesOn("a")
+			changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+			b.exec(change[0])
+			if name != "name" { // where the publication is missing the row ends the slot
+				b.insert("lost")
+			}
+			b.exec(change[1])
+			var stop *event.Stop
+			for range 2 { // it is not taken for granted the second time
+				stop = b.wantStop(b.run().wait(), event.ExitOperator, "publication")
+				b.wantGap(stop, changed, changed)
+				if !strings.Contains(stop.What, "was altered") {
+					t.Errorf("it is not said what happened: %s", stop.What)
+				}
+			}
+			b.wantFinding("publication", "was altered", "adopt")
+			b.runFix(stop)
+			// what was committed meanwhile came under the partition's name
+			if name == "partition root" {
+				b.runFix(b.wantStop(b.run().endsBefore("lost"), event.ExitOperator, publication.NotConfigured))
+			}
+			r := b.settledRun("b")
+			// at once: a relay that checks in between reports another fix
+			b.exec(change[0] + `; ` + change[1])
+			b.runFix(b.wantStop(r.wait(), event.ExitOperator, "publication"))
+			b.goesOn("c")
+		})
 	}
+}
+
+// A column is replaced as docs/postgresql.md says: the new one is added, old and new versions of
+// the application write for a time, each its own, and in the end the old one is dropped. Every
+// event has its key and its payload, whoever wrote it.
+func TestColumnReplacedDuringARollout(t *testing.T) {
+	b := shared(t)
 	b.exec(`DROP TABLE outbox`)
-	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload bytea, at timestamptz, for_how_long interval, ratio float8)`)
-	b.cfg.URL = as(b.url)
-	b.cfg.Tables[0].Mapping.Payload = decode.Names{Any: []string{"payload"}}
-	b.cfg.Columns = []string{"at", "for_how_long", "ratio"}
-	b.cfg.Publication = `back\slash "and" 'quotes'`
-	tx, err := b.connect().Begin(await.Context(t))
-	if err != nil {
-		t.Fatal(err)
+	b.exec(`CREATE TABLE outbox (id text PRIMARY KEY, aggregateid text, payload jsonb)`)
+	mapping := &b.cfg.Tables[0].Mapping
+	mapping.Key = decode.Names{Any: []string{"customer_id", "aggregateid"}}
+	mapping.Payload = decode.Names{Any: []string{"body", "payload"}}
+	r := b.streaming()
+	b.exec(`INSERT INTO outbox VALUES ('before', '42', '{"n": 1}')`)
+	b.exec(`ALTER TABLE outbox ADD COLUMN customer_id bigint, ADD COLUMN body bytea`)
+	b.exec(`INSERT INTO outbox (id, aggregateid, payload) VALUES ('old version', '42', '{"n": 2}')`)
+	b.exec(`INSERT INTO outbox (id, customer_id, body) VALUES ('new version', 42, '{"n":3}')`)
+	b.exec(`INSERT INTO outbox (id, aggregateid, payload, customer_id, body) VALUES ('both', '42', '{"n": 4}', 42, '{"n":4}')`)
+	b.exec(`ALTER TABLE outbox DROP COLUMN aggregateid, DROP COLUMN payload`)
+	b.exec(`INSERT INTO outbox (id, customer_id, body) VALUES ('after', 42, '{"n":5}')`)
+	r.waitSeen("after")
+	var got []string
+	for _, e := range b.current().Events {
+		got = append(got, e.Id+": "+e.Key+" "+e.Payload+e.Fault)
 	}
-	if _, err := tx.Exec(await.Context(t), `SELECT txid_current()`); err != nil {
-		t.Fatal(err)
+	if want := []string{
+		`before: 42 {"n": 1}`, `old version: 42 {"n": 2}`, `new version: 42 {"n":3}`, `both: 42 {"n":4}`, `after: 42 {"n":5}`,
+	}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	r := b.run()
-	b.waitCreating() // which takes longer than any of those time-outs
-	if err := tx.Commit(await.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	r.waitPhase(survey.Streaming)
-	if n := b.waits(); n > 0 {
-		t.Errorf("waited %d times, for nothing", n)
-	}
-	b.exec(`INSERT INTO outbox VALUES ('grün €', '\x00ff5c27', '2026-11-20 12:30:00+00', '1 day 02:00', 0.1)`)
-	r.waitSeen("grün €")
-	got := b.current().Events[0]
-	if got.Payload != "\x00\xff\\'" {
-		t.Errorf("payload %q", got.Payload)
-	}
-	if want := []string{"2026-11-20 12:30:00+00", "1 day 02:00:00", "0.1"}; !slices.Equal(got.Columns, want) {
-		t.Errorf("columns %q, want %q", got.Columns, want)
-	}
-	r.waitChecked()
 	r.endClean()
-	if n := r.sessions(); n != 1 {
-		t.Errorf("%d sessions", n)
+}
+
+// A column that is used by default, where the table has it, is renamed under the relay. It stops
+// before the first row without it, and what came before is settled and reported: so the next start
+// goes on, with the new name too or without the column.
+func TestDefaultColumnRenamedWhileRunning(t *testing.T) {
+	type rename struct {
+		headers decode.Names
+		sent    string
 	}
-	for name, want := range map[string]string{"synchronous_commit": "on", "default_transaction_read_only": "off", "search_path": "pg_catalog", "client_min_messages": "warning"} {
-		pool, err := source.ConnectPool(&b.cfg)
-		if err != nil {
-			t.Fatal(err)
+	each(t, map[string]rename{
+		"both names":         {decode.Names{Any: []string{"headers", "message_headers"}}, `{"tenant": "c"}`},
+		"without the column": {decode.Names{Any: []string{"headers"}, Optional: true}, ""},
+	}, func(t *testing.T, b *bench, want rename) {
+		b.exec(`ALTER TABLE outbox ADD COLUMN headers jsonb`)
+		headers := &b.cfg.Tables[0].Mapping.Headers
+		*headers = decode.Names{Any: []string{"headers"}, Optional: true}
+		r := b.settledRun("a")
+		b.exec(`INSERT INTO outbox VALUES ('b', '{}', '{"tenant": "b"}')`)
+		r.waitSeen("b")
+		b.exec(`ALTER TABLE outbox RENAME headers TO message_headers`)
+		b.exec(`INSERT INTO outbox VALUES ('c', '{}', '{"tenant": "c"}')`)
+		b.wantStop(r.wait(), event.ExitMapping, "mapping", `headers_column: column "headers" is gone`, "`headers_column: [headers, ...]`")
+		if events := b.current().Events; len(events) != 2 || events[1].Headers != `{"tenant": "b"}` {
+			t.Errorf("passed: %+v", events)
 		}
-		var got string
-		if err := pool.QueryRow(await.Context(t), `SELECT current_setting($1)`, name).Scan(&got); err != nil || got != want {
-			t.Errorf("%s is %s in the pool (%v)", name, got, err)
+		*headers = want.headers
+		r = b.run()
+		r.waitSeen("c")
+		if events := b.current().Events; len(events) != 1 || events[0].Headers != want.sent {
+			t.Errorf("passed: %+v, want c alone with the headers %s", events, want.sent)
 		}
-		pool.Close()
-	}
+		r.endClean()
+	})
 }

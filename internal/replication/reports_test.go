@@ -13,16 +13,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // adjacent commits two transactions, each with one event, whose commit records follow each other in
 // the WAL without a byte between them, and returns their ids. The relay runs, and has both.
 func (b *bench) adjacent(r *running) (first, second string) {
 	b.t.Helper()
+	conns := [2]*pgx.Conn{b.connect(), b.connect()}
 	for try := range 200 {
 		first, second = fmt.Sprintf("first %d", try), fmt.Sprintf("second %d", try)
-		b.commitBoth(first, second)
+		b.commitBoth(conns, first, second)
 		r.waitSeen(first, second)
 		var txs []replicationtest.Transaction
 		await.Until(b.t, "both transactions", func() bool {
@@ -39,19 +39,15 @@ func (b *bench) adjacent(r *running) (first, second string) {
 
 // commitBoth inserts two rows, each in a transaction of its own, and commits these one right after
 // the other.
-func (b *bench) commitBoth(first, second string) {
+func (b *bench) commitBoth(conns [2]*pgx.Conn, ids ...string) {
 	b.t.Helper()
-	one, firstConn := b.openInsert(first)
-	two, secondConn := b.openInsert(second)
-	for _, tx := range []pgx.Tx{one, two} {
-		if err := tx.Commit(await.Context(b.t)); err != nil {
-			b.t.Fatal(err)
-		}
+	for i, id := range ids {
+		_, err := conns[i].Exec(await.Context(b.t), `BEGIN; INSERT INTO outbox VALUES ('`+id+`', '{}')`)
+		await.Must(b.t, err)
 	}
-	for _, conn := range []*pgx.Conn{firstConn, secondConn} { // there may be many tries
-		if err := conn.Close(await.Context(b.t)); err != nil {
-			b.t.Fatal(err)
-		}
+	for i := range ids {
+		_, err := conns[i].Exec(await.Context(b.t), `COMMIT`)
+		await.Must(b.t, err)
 	}
 }
 
@@ -61,15 +57,14 @@ func (b *bench) commitBoth(first, second string) {
 func TestStopBetweenCommitsThatAreAdjacent(t *testing.T) {
 	b := alone(t)
 	b.held = true
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	first, second := b.adjacent(r)
 	txs := b.current().Transactions()
 	between := txs[len(txs)-2].End
 	b.current().Settle(len(txs) - 1)
 	await.Until(t, "the first one to be reported", func() bool { return b.confirmedFlush() >= between })
 	r.cut()
-	replicationtest.WantStop(t, r.end(), event.ExitCut, "cut")
+	b.wantStop(r.end(), event.ExitCut, "cut")
 	if at := b.confirmedFlush(); at != between {
 		t.Errorf("the slot is at %s, the first one ended at %s", at, between)
 	}
@@ -114,8 +109,7 @@ func TestFlushNeverPassesWhatIsSettled(t *testing.T) {
 	b := shared(t)
 	b.held = true
 	b.exec(`CREATE TABLE other (t text)`)
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	line := b.current()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

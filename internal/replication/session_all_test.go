@@ -4,10 +4,15 @@ package replication
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // A row that takes longer than wal_sender_timeout to arrive is no silence: taken for one, it would
@@ -36,13 +41,92 @@ func TestLineThatTakesItsTime(t *testing.T) {
 	quick, made := b.cfg.NewLine, 0
 	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
 		made++
-		if !source.Sleep(ctx, 2*b.cfg.WALSenderTimeout) { // the time itself is what is tested
+		if !source.Sleep(ctx, 3*b.cfg.WALSenderTimeout/2) { // the time itself is what is tested
 			return nil, ctx.Err()
 		}
 		return quick(ctx, at)
 	}
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	if made != 1 {
 		t.Errorf("%d lines were made, want 1", made)
+	}
+}
+
+// A leader that is fenced while it stops no longer has lanes to wait for, and says why.
+func TestFencedDuringAStop(t *testing.T) {
+	b := shared(t)
+	b.cfg.Grace = time.Hour // the test would not end
+	r := b.settledRun("a")
+	line := b.current()
+	line.Hold()
+	b.insert("b")
+	r.waitSeen("b")
+	r.stop()
+	r.waitPhase(survey.Stopping)
+	line.Failed <- session.Fenced(&b.cfg, 1)
+	b.wantStop(r.wait(), event.ExitFailure, "fenced")
+	b.delivers("b")
+}
+
+// The second signal skips what the first one waits for: the end of a transaction, and the broker.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	each(t, map[string]func(b *bench, r *running){
+		"inside a transaction": func(b *bench, r *running) {
+			b.t.Cleanup(b.current().Block())
+			b.exec(`INSERT INTO outbox SELECT 'n' || n, '{}' FROM generate_series(1, 5000) n`)
+			r.waitSeen("n1")
+		},
+		"while the broker is dead": func(*bench, *running) {},
+	}, func(t *testing.T, b *bench, prepare func(b *bench, r *running)) {
+		b.cfg.Grace = time.Hour // the test would not end
+		r := b.settledRun("a")
+		b.current().Hold()
+		b.insert("b")
+		r.waitSeen("b")
+		prepare(b, r)
+		r.stop()
+		r.waitPhase(survey.Stopping)
+		r.cut()
+		b.wantStop(r.wait(), event.ExitCut, "cut")
+		b.delivers("b")
+	})
+}
+
+// The drain takes longer than wal_sender_timeout, in which nobody reads. What is settled at its end
+// is reported.
+func TestLongDrainIsStillACleanStop(t *testing.T) {
+	b := shared(t)
+	b.cfg.WALSenderTimeout, b.cfg.Grace = 5*time.Second, time.Hour
+	r := b.settledRun("a")
+	line := b.current()
+	line.Hold()
+	b.insert("b")
+	r.waitSeen("b")
+	r.stop()
+	r.waitPhase(survey.Stopping)
+	drain := time.NewTimer(3 * b.cfg.WALSenderTimeout / 2) // the time itself is what is tested
+	<-drain.C
+	line.Settle(2)
+	await.Must(t, r.wait())
+	b.goesOn("c")
+	b.wantSeen("c")
+}
+
+// The monitor and the flush limit are at work while the database keeps them waiting, here by a
+// lock, and at rest when it has answered, whatever the answer was, and when the session is over.
+func TestLoopsTellThatTheyAreAtWork(t *testing.T) {
+	b := shared(t)
+	var monitor, flushLimit atomic.Bool
+	b.cfg.Hooks.Monitor, b.cfg.Hooks.FlushLimit = monitor.Store, flushLimit.Store
+	r := b.settledRun("a")
+	r.waitChecked()
+	unlock := b.begin(`LOCK TABLE cdc_relay.slots IN ACCESS EXCLUSIVE MODE`)
+	b.insert("b")
+	await.Until(t, "both to wait for the lock", func() bool { return monitor.Load() && flushLimit.Load() })
+	unlock()
+	await.Until(t, "both to be at rest", func() bool { return !monitor.Load() && !flushLimit.Load() })
+	r.endClean()
+	if monitor.Load() || flushLimit.Load() {
+		t.Error("at work after the end")
 	}
 }

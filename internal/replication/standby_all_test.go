@@ -3,16 +3,15 @@
 package replication
 
 import (
-	"fmt"
+	"context"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
@@ -27,9 +26,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	if why := r.s.Snapshot().Why; strings.Contains(why, "->") {
 		t.Errorf("a reason that is another one each time: %s", why)
 	}
-	if err := p.Restore(); err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, p.Restore())
 	r.waitPhase(survey.Streaming)
 	r.endClean()
 	if n := b.waits(); n != 1 {
@@ -48,9 +45,7 @@ func TestServerThatGoesSilentWhilePreparing(t *testing.T) {
 	p.Stall()
 	r.waitPhase(survey.Waiting)
 	p.Reset()
-	if err := p.Restore(); err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, p.Restore())
 	b.exec(`SELECT pg_advisory_unlock($1, hashtext($2))`, slot.CreationLock, b.cfg.Slot)
 	r.waitPhase(survey.Streaming)
 	r.endClean()
@@ -67,81 +62,35 @@ func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
 	p.Stall()
 	first.endClean()
 	p.Reset()
-	if err := p.Restore(); err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, p.Restore())
 	b.insert("b")
 	r.waitSeen("b")
 	r.endClean()
-}
-
-// What a server must have is said in one line, with the fix.
-func TestServerThatIsNotPrepared(t *testing.T) {
-	t.Parallel()
-	p := ownServer(t, map[string]string{"wal_level": "replica", "max_replication_slots": "1", "max_wal_senders": "1"})
-	b := newBench(t, p.URL("shop"))
-	want := func(reason, fix string) {
-		t.Helper()
-		stop := replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, reason)
-		if !strings.Contains(stop.Fix, fix) {
-			t.Errorf("the fix does not say %s: %s", fix, stop.Fix)
-		}
-	}
-	want("wal_level", "ALTER SYSTEM SET wal_level = logical")
-	b.exec(`ALTER SYSTEM SET wal_level = logical`)
-	if _, err := p.Stop("fast"); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(await.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	b.reconnect()
-	b.exec(`SELECT pg_create_physical_replication_slot('standby')`)
-	want("no_slot", "max_replication_slots")
-	b.exec(`SELECT pg_drop_replication_slot('standby')`)
-	b.waitNoWalsender() // of the relay before
-	conn, err := source.ConnectStream(await.Context(t), &b.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want("no_sender", "max_wal_senders")
-	source.CloseStream(conn)
-	await.Until(t, "the walsender to be free", func() bool { return b.text(`SELECT count(*)::text FROM pg_stat_replication`) == "0" })
-	b.goesOn("a")
 }
 
 func TestDatabaseThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, servers.OwnPostgres(t).Database(t))
 	b.cfg.URL = servers.OwnPostgres(t).URL("nowhere")
-	replicationtest.WantStop(t, b.run().wait(), event.ExitFailure, "database")
+	b.wantStop(b.run().wait(), event.ExitFailure, "database")
 }
 
-// A leader that was cut off without a sign is given up by source.wal_sender_timeout, which its
-// session asks for, though the server's own says never, or in an hour: nobody else can end its hold
-// on the slot.
-func TestSilentLeaderWhateverTheServersTimeout(t *testing.T) {
-	t.Parallel()
-	p := servers.QuietPostgres(t)
-	for _, own := range []string{"0", "1h"} {
-		t.Run(own, func(t *testing.T) {
-			b := newBench(t, p.Database(t))
-			b.exec(fmt.Sprintf(`ALTER SYSTEM SET wal_sender_timeout = '%s'`, own))
-			b.exec(`SELECT pg_reload_conf()`)
-			await.Until(t, "the server's own wal_sender_timeout to be "+own, func() bool { return b.text(`SHOW wal_sender_timeout`) == own })
-			b.cfg.WALSenderTimeout = 4 * time.Second
-			standby := b.another()
-			silent := b.through()
-			b.settledRun("a")
-			second := standby.run()
-			second.waitPhase(survey.Standby)
-			// and with the bytes the end of the connection, when the leader has given it up
-			silent.Hold(netproxy.Up)
-			silent.Hold(netproxy.Down)
-			second.waitPhase(survey.Streaming)
-			b.insert("b")
-			second.waitSeen("b")
-			second.endClean()
-		})
+// A former leader's statement was stopped in its middle and keeps the row that carries the epoch.
+// It is ended.
+func TestTakeoverEndsAStatementOfAFormerLeader(t *testing.T) {
+	b := shared(t)
+	b.goesOn("a")
+	former := b.cfg
+	pool, err := source.ConnectPool(&former)
+	await.Must(t, err)
+	defer pool.Close()
+	tx, err := pool.BeginTx(await.Context(t), pgx.TxOptions{})
+	await.Must(t, err)
+	defer tx.Rollback(context.Background())
+	_, err = tx.Exec(await.Context(t), `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR SHARE`, b.cfg.Slot)
+	await.Must(t, err)
+	b.goesOn("b")
+	if _, err := tx.Exec(await.Context(t), `SELECT 1`); source.SQLState(err) != "57P01" {
+		t.Errorf("the session that kept the row: %v", err)
 	}
 }

@@ -7,12 +7,15 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -21,7 +24,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
@@ -92,9 +97,7 @@ func newBench(t *testing.T, url string) *bench {
 func (b *bench) connect() *pgx.Conn {
 	b.t.Helper()
 	conn, err := pgx.Connect(await.Context(b.t), b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	await.Must(b.t, err)
 	b.t.Cleanup(func() { conn.Close(context.Background()) })
 	return conn
 }
@@ -112,27 +115,61 @@ func (b *bench) insert(id string) { b.t.Helper(); b.exec(`INSERT INTO outbox VAL
 func (b *bench) through() *netproxy.Proxy {
 	b.t.Helper()
 	u, err := url.Parse(b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	await.Must(b.t, err)
 	p, err := netproxy.Start(u.Host)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	await.Must(b.t, err)
 	b.t.Cleanup(p.Close)
 	u.Host = p.Addr()
 	b.cfg.URL = u.String()
 	return p
 }
 
-// text is the result of a query for one text.
-func (b *bench) text(sql string, args ...any) string {
+// pool is the relay's own kind of connections, until the test ends.
+func (b *bench) pool() *pgxpool.Pool {
 	b.t.Helper()
-	var s string
-	if err := b.conn.QueryRow(await.Context(b.t), sql, args...).Scan(&s); err != nil {
+	pool, err := source.ConnectPool(&b.cfg)
+	await.Must(b.t, err)
+	b.t.Cleanup(pool.Close)
+	return pool
+}
+
+// scan is the result of a query for one value.
+func (b *bench) scan(into any, sql string, args ...any) {
+	b.t.Helper()
+	if err := b.conn.QueryRow(await.Context(b.t), sql, args...).Scan(into); err != nil {
 		b.t.Fatalf("%s: %v", sql, err)
 	}
+}
+
+// text is the result of a query for one text.
+func (b *bench) text(sql string, args ...any) (s string) {
+	b.t.Helper()
+	b.scan(&s, sql, args...)
 	return s
+}
+
+// wantText compares the result of a query for one text.
+func (b *bench) wantText(want, sql string, args ...any) {
+	b.t.Helper()
+	if got := b.text(sql, args...); got != want {
+		b.t.Errorf("%s: %q, want %q", sql, got, want)
+	}
+}
+
+// wantLogged wants a line once.
+func (b *bench) wantLogged(snippet string) {
+	b.t.Helper()
+	if n := b.logs.FilterMessageSnippet(snippet).Len(); n != 1 {
+		b.t.Errorf("%d lines of the log say %q, want one", n, snippet)
+	}
+}
+
+// wantRemembered wants what is remembered of the slot to be as before.
+func (b *bench) wantRemembered(before string) {
+	b.t.Helper()
+	if after := b.remembered(); after != before {
+		b.t.Errorf("it was changed from %s to %s", before, after)
+	}
 }
 
 // remembered is everything of ours about the slot, in one text.
@@ -186,9 +223,7 @@ type running struct {
 func (b *bench) run() *running {
 	b.t.Helper()
 	s, err := New(b.cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	await.Must(b.t, err)
 	b.mu.Lock()
 	b.line = nil // what is asked of the line from now on is asked of the new one
 	b.mu.Unlock()
@@ -222,6 +257,34 @@ func (b *bench) run() *running {
 	return r
 }
 
+// streaming is a run that leads and streams.
+func (b *bench) streaming() *running {
+	b.t.Helper()
+	r := b.run()
+	r.waitPhase(survey.Streaming)
+	return r
+}
+
+// wantStop is replicationtest.WantStop, and wants each of these texts in what the stop says.
+func (b *bench) wantStop(err error, code int, reason string, texts ...string) *event.Stop {
+	b.t.Helper()
+	stop := replicationtest.WantStop(b.t, err, code, reason)
+	for _, text := range texts {
+		if !strings.Contains(stop.Error(), text) {
+			b.t.Errorf("the stop does not say %q: %s", text, stop)
+		}
+	}
+	return stop
+}
+
+// wantSeen wants exactly these events to have come to the newest line, in this order.
+func (b *bench) wantSeen(ids ...string) {
+	b.t.Helper()
+	if seen := b.current().Seen(); !slices.Equal(seen, ids) {
+		b.t.Errorf("events %q, want %q", seen, ids)
+	}
+}
+
 // sessions is how many sessions all runs have had.
 func (b *bench) sessions() int { return b.logs.FilterMessage("streaming").Len() }
 
@@ -238,9 +301,7 @@ func (r *running) end() error {
 // endClean stops the stream and wants that to be a clean stop.
 func (r *running) endClean() {
 	r.b.t.Helper()
-	if err := r.end(); err != nil {
-		r.b.t.Fatal(err)
-	}
+	await.Must(r.b.t, r.end())
 }
 
 // crash ends the stream as a SIGKILL would, as far as the server can see: its connections, all of
@@ -252,9 +313,7 @@ func (r *running) crash(p *netproxy.Proxy) {
 	r.stop()
 	r.cut()
 	_ = r.wait()
-	if err := p.Restore(); err != nil {
-		r.b.t.Fatal(err)
-	}
+	await.Must(r.b.t, p.Restore())
 }
 
 func (r *running) wait() error {
@@ -304,4 +363,96 @@ func (b *bench) confirmedFlush() pglogrepl.LSN {
 		b.t.Fatalf("slot: %v %v", v, err)
 	}
 	return v.ConfirmedFlush
+}
+
+// begin runs a statement in a transaction on a connection of its own, and leaves it open. commit
+// commits it.
+func (b *bench) begin(sql string, args ...any) (commit func()) {
+	b.t.Helper()
+	ctx := await.Context(b.t)
+	conn := b.connect()
+	tx, err := conn.Begin(ctx)
+	await.Must(b.t, err)
+	_, err = tx.Exec(ctx, sql, args...)
+	await.Must(b.t, err)
+	return func() {
+		b.t.Helper()
+		await.Must(b.t, tx.Commit(ctx))
+	}
+}
+
+// lockWaits is how many backends of the database wait for a lock.
+func (b *bench) lockWaits() (n int) {
+	b.t.Helper()
+	b.scan(&n, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	return n
+}
+
+// withSchema is a pool on a database that has the schema.
+func (b *bench) withSchema() *pgxpool.Pool {
+	b.t.Helper()
+	pool := b.pool()
+	await.Must(b.t, schema.Ensure(await.Context(b.t), pool, &b.cfg))
+	return pool
+}
+
+// prepared is withSchema, and finds the tables of the configuration.
+func (b *bench) prepared() *pgxpool.Pool {
+	b.t.Helper()
+	pool := b.withSchema()
+	var err error
+	b.cfg.Tables, err = publication.FindTables(await.Context(b.t), pool, &b.cfg, true)
+	await.Must(b.t, err)
+	return pool
+}
+
+// reconnect is for after a restart of the server.
+func (b *bench) reconnect() { b.conn = b.connect() }
+
+// each runs a test on a bench of its own for each of the cases, in parallel.
+func each[C any](t *testing.T, cases map[string]C, test func(*testing.T, *bench, C)) {
+	t.Helper()
+	t.Parallel()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) { test(t, shared(t), c) })
+	}
+}
+
+// replicate begins to read a slot under the name of another program, until the test ends. The
+// server does not mind its silence.
+func (b *bench) replicate(slot, application string, pluginArgs ...string) (*pgconn.PgConn, error) {
+	b.t.Helper()
+	cfg, err := pgconn.ParseConfig(b.url)
+	await.Must(b.t, err)
+	cfg.RuntimeParams["replication"] = "database"
+	cfg.RuntimeParams["application_name"] = application
+	cfg.RuntimeParams["wal_sender_timeout"] = "0"
+	conn, err := pgconn.ConnectConfig(await.Context(b.t), cfg)
+	await.Must(b.t, err)
+	b.t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn, pglogrepl.StartReplication(await.Context(b.t), conn, slot, 0, pglogrepl.StartReplicationOptions{PluginArgs: pluginArgs})
+}
+
+// settledRun starts a relay, relays one event, and returns once that is reported.
+func (b *bench) settledRun(id string) *running {
+	b.t.Helper()
+	r := b.streaming()
+	b.insert(id)
+	r.waitSeen(id)
+	await.Until(b.t, "event "+id+" to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
+	return r
+}
+
+// goesOn starts a relay, wants it to relay what is committed from then on, and stops it.
+func (b *bench) goesOn(id string) {
+	b.t.Helper()
+	b.settledRun(id).endClean()
+}
+
+// delivers starts a relay, waits for these events, and stops it.
+func (b *bench) delivers(ids ...string) {
+	b.t.Helper()
+	r := b.run()
+	r.waitSeen(ids...)
+	r.endClean()
 }

@@ -3,20 +3,16 @@
 package replication
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
@@ -52,18 +48,16 @@ func TestOtherSlots(t *testing.T) {
 	elsewhere.exec(`SELECT pg_create_logical_replication_slot('stalled', 'pgoutput')`)
 	elsewhere.exec(`SELECT pg_create_logical_replication_slot('follows', 'test_decoding')`)
 	elsewhere.exec(`SELECT pg_create_physical_replication_slot('physical')`)
-	reader := readSilently(t, elsewhere.url, "read")
+	reader, err := elsewhere.replicate("read", "reader")
+	await.Must(t, err)
 
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	await.Until(t, "the slots to be seen", func() bool { return r.other("read") != nil })
 	elsewhere.exec(`CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 100)`)
 
-	await.Until(t, "two to be behind", func() bool { return behind(*r.other("read")) > 0 && behind(*r.other("stalled")) > 0 })
-	read, stalled := *r.other("read"), *r.other("stalled")
-	await.Until(t, "these to be further behind, though nothing is written, and the one that follows not to be", func() bool {
+	await.Until(t, "two to be behind, though nothing more is written, and the one that follows not to be", func() bool {
 		elsewhere.exec(`SELECT pg_replication_slot_advance('follows', pg_current_wal_lsn())`)
-		return behind(*r.other("read")) > behind(read) && behind(*r.other("stalled")) > behind(stalled) && behind(*r.other("follows")) == 0
+		return behind(*r.other("read")) > 0 && behind(*r.other("stalled")) > 0 && behind(*r.other("follows")) == 0
 	})
 	for name, want := range map[string]string{
 		"read": "test_decoding active=true", "stalled": "pgoutput active=false", "follows": "test_decoding active=false",
@@ -76,68 +70,24 @@ func TestOtherSlots(t *testing.T) {
 	if snap := r.s.Snapshot(); snap.OtherTotal != 3 || len(snap.OtherSlots) != 3 {
 		t.Errorf("it sees %d slots of %d, want the 3 logical ones that are not ours: %+v", len(snap.OtherSlots), snap.OtherTotal, snap.OtherSlots)
 	}
-	await.Until(t, "the one that is read to be there, once it confirms", func() bool {
-		at, err := pglogrepl.ParseLSN(elsewhere.text(`SELECT pg_current_wal_lsn()::text`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		reader(at)
-		return behind(*r.other("read")) == 0
-	})
 
-	// Of very many those are shown that keep the most.
+	// The one that is read is there once it confirms. Of very many those are shown that keep the
+	// most.
 	for first := 1; first <= 100; first += 10 {
 		elsewhere.exec(`SELECT pg_create_logical_replication_slot('many_' || i, 'test_decoding') FROM generate_series($1::int, $1 + 9) i`, first)
 	}
-	await.Until(t, "all to be seen", func() bool { return r.s.Snapshot().OtherTotal == 103 })
+	await.Until(t, "all to be seen, and one that was read and has confirmed", func() bool {
+		at, err := pglogrepl.ParseLSN(elsewhere.text(`SELECT pg_current_wal_lsn()::text`))
+		await.Must(t, err)
+		await.Must(t, pglogrepl.SendStandbyStatusUpdate(await.Context(t), reader, pglogrepl.StandbyStatusUpdate{WALWritePosition: at}))
+		read := r.other("read")
+		return r.s.Snapshot().OtherTotal == 103 && (read == nil || behind(*read) == 0)
+	})
 	if n := len(r.s.Snapshot().OtherSlots); n != survey.MaxOtherSlots || r.other("stalled") == nil {
 		t.Errorf("of 103 slots %d are shown, want %d: the one that is stalled is among them: %t", n, survey.MaxOtherSlots, r.other("stalled") != nil)
 	}
-	elsewhere.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE 'many%' OR slot_name = 'stalled'`)
-	await.Until(t, "what was dropped to be gone", func() bool { return r.s.Snapshot().OtherTotal == 2 && r.other("stalled") == nil })
 	r.endClean()
 	elsewhere.exec(`SELECT pg_drop_replication_slot('physical')`)
-}
-
-// readSilently holds a slot, and confirms what the test says, until the test ends.
-func readSilently(t *testing.T, url, slot string) (confirm func(pglogrepl.LSN)) {
-	t.Helper()
-	cfg, err := pgconn.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.RuntimeParams["replication"] = "database"
-	cfg.RuntimeParams["wal_sender_timeout"] = "0" // it answers nothing
-	conn, err := pgconn.ConnectConfig(await.Context(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	if err := pglogrepl.StartReplication(await.Context(t), conn, slot, 0, pglogrepl.StartReplicationOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	return func(at pglogrepl.LSN) {
-		if err := pglogrepl.SendStandbyStatusUpdate(await.Context(t), conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: at}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// A standby sees the other slots too: it may be the only relay that answers.
-func TestStandbySeesOtherSlots(t *testing.T) {
-	b := shared(t)
-	first := b.settledRun("a")
-	second := b.another()
-	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_x")
-	r := second.run()
-	r.waitPhase(survey.Standby)
-	await.Until(t, "the other slot to be seen", func() bool { return r.other(b.cfg.Slot+"_x") != nil })
-	await.Until(t, "the table to be measured", func() bool { return r.s.Snapshot().TableBytes != nil })
-	if r.other(b.cfg.Slot) != nil {
-		t.Error("its own slot is among the others")
-	}
-	r.endClean()
-	first.endClean()
 }
 
 // The size of the tables is that of all their parts, and is not waited for while somebody alters
@@ -150,17 +100,11 @@ func TestTableBytes(t *testing.T) {
 		CREATE TABLE higher PARTITION OF high FOR VALUES FROM (100) TO (1000);
 		INSERT INTO parts SELECT i, repeat(md5(i::text), 1000) FROM generate_series(0, 199) i;
 		CREATE SCHEMA "Odd"; CREATE TABLE "Odd"."a.b" (t text); INSERT INTO "Odd"."a.b" VALUES ('x')`)
-	pool, err := source.ConnectPool(&b.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	pool := b.pool()
 	size := func(tables ...string) int64 {
 		t.Helper()
 		bytes, err := survey.TableBytes(await.Context(t), pool, tables)
-		if err != nil {
-			t.Fatal(err)
-		}
+		await.Must(t, err)
 		if bytes == nil {
 			return -1
 		}
@@ -169,9 +113,7 @@ func TestTableBytes(t *testing.T) {
 	// Autovacuum may add to a table between two questions.
 	await.Until(t, "the sizes to be those of all parts", func() bool {
 		var parts, odd int64
-		if err := b.conn.QueryRow(await.Context(t), `SELECT pg_total_relation_size('low') + pg_total_relation_size('higher'), pg_total_relation_size('"Odd"."a.b"')`).Scan(&parts, &odd); err != nil {
-			t.Fatal(err)
-		}
+		await.Must(t, b.conn.QueryRow(await.Context(t), `SELECT pg_total_relation_size('low') + pg_total_relation_size('higher'), pg_total_relation_size('"Odd"."a.b"')`).Scan(&parts, &odd))
 		if parts < 100_000 || odd == 0 {
 			t.Fatalf("the parts have %d bytes, the other table %d", parts, odd)
 		}
@@ -180,14 +122,8 @@ func TestTableBytes(t *testing.T) {
 	if got := size(`"public"."nowhere"`); got != -1 {
 		t.Errorf("a table that is not there has %d bytes", got)
 	}
-	tx, err := b.conn.BeginTx(await.Context(t), pgx.TxOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(await.Context(t), `LOCK TABLE higher`); err != nil {
-		t.Fatal(err)
-	}
+	unlock := b.begin(`LOCK TABLE higher`)
+	defer unlock()
 	if _, err := survey.TableBytes(await.Context(t), pool, []string{`"public"."parts"`}); source.SQLState(err) != "55P03" {
 		t.Errorf("a table that is locked: %v", err)
 	}
@@ -197,6 +133,7 @@ func TestTableBytes(t *testing.T) {
 // more, and one that has stopped and stays up to say so, go on telling how the slots stand, theirs
 // and those of others.
 func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
+	t.Parallel()
 	t.Run("waiting", func(t *testing.T) {
 		b, role, owner := asRole(t, "REPLICATION")
 		b.init(setup.InitOptions{URL: owner, Role: role})
@@ -211,7 +148,7 @@ func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
 		b.stays = true
 		r := b.runBeside()
 		b.exec(`DROP PUBLICATION p`)
-		replicationtest.WantStop(t, r.wait(), event.ExitOperator, "publication")
+		b.wantStop(r.wait(), event.ExitOperator, "publication")
 		r.tellsOfSlots()
 		b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
 		await.Until(t, "nothing to be said of a slot that is gone", func() bool { return r.s.Snapshot().Slot == survey.Slot{} })
@@ -222,8 +159,7 @@ func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
 func (b *bench) runBeside() *running {
 	b.t.Helper()
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_x")
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	await.Until(b.t, "both slots to be seen", func() bool { return r.s.Snapshot().Slot.Active() && r.other(b.cfg.Slot+"_x") != nil })
 	return r
 }
@@ -232,9 +168,7 @@ func (b *bench) runBeside() *running {
 func (r *running) tellsOfSlots() {
 	r.b.t.Helper()
 	written, err := pglogrepl.ParseLSN(r.b.text(`SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))::text`))
-	if err != nil {
-		r.b.t.Fatal(err)
-	}
+	await.Must(r.b.t, err)
 	keeps := func(s *survey.Slot) bool {
 		return s != nil && !s.Active() && s.Current >= written && s.Restart < written
 	}
@@ -244,7 +178,8 @@ func (r *running) tellsOfSlots() {
 	}, func() any { return r.s.Snapshot() })
 }
 
-// All relays of a slot have one name for PostgreSQL: a standby says which of them leads.
+// All relays of a slot have one name for PostgreSQL: a standby says which of them leads. It sees
+// the other slots too: it may be the only relay that answers.
 func TestStandbyNamesTheLeader(t *testing.T) {
 	b := shared(t)
 	leader := b.settledRun("a")
@@ -260,6 +195,12 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 	// A leader writes its name after it has got the slot.
 	b.exec(`UPDATE cdc_relay.slots SET leader = 'vm-3 pid 26170'`)
 	says("vm-3 pid 26170")
+	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_x")
+	await.Until(t, "the other slot to be seen", func() bool { return standby.other(b.cfg.Slot+"_x") != nil })
+	await.Until(t, "the table to be measured", func() bool { return standby.s.Snapshot().TableBytes != nil })
+	if standby.other(b.cfg.Slot) != nil {
+		t.Error("its own slot is among the others")
+	}
 	standby.endClean()
 	leader.endClean()
 }

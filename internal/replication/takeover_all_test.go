@@ -4,34 +4,45 @@ package replication
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 )
 
 func TestTakeoverIsRefused(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
+	type refusal struct {
 		prepare func(b *bench, o *otherTool)
 		code    int
 		words   string
-	}{
+	}
+	each(t, map[string]refusal{
 		"its own slot":      {func(b *bench, o *otherTool) { o.slot = b.cfg.Slot }, event.ExitUsage, "choose another source.slot"},
 		"no such slot":      {func(b *bench, o *otherTool) { o.slot = "none" }, event.ExitUsage, "does not exist"},
-		"a relay's already": {func(b *bench, o *otherTool) { b.settledRun("a").endClean() }, event.ExitUsage, "is already used by a relay"},
+		"a relay's already": {func(b *bench, o *otherTool) { b.goesOn("a") }, event.ExitUsage, "is already used by a relay"},
 		"another's place": {func(b *bench, o *otherTool) {
-			_, _ = b.now(o)
+			_ = b.now(o)
 			o.slot += "2"
 			b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, o.slot)
 		}, event.ExitUsage, "replaces slot"},
+		"taken by another relay": {func(b *bench, o *otherTool) {
+			_ = b.now(o)
+			b.cfg.Slot += "_second"
+		}, event.ExitUsage, "already"},
 		"from a relay": {func(b *bench, o *otherTool) {
-			b.settledRun("a").endClean()
+			b.goesOn("a")
 			o.slot = b.cfg.Slot
 			b.cfg.Slot += "_second"
 		}, event.ExitUsage, "its deferred events"},
 		"a position beyond the WAL": {func(b *bench, o *otherTool) {
-			_, _ = b.now(o)
+			_ = b.now(o)
 			o.start()
 			o.confirmTo(0xFFFFFFF000000000)
 			o.kill()
@@ -48,7 +59,7 @@ func TestTakeoverIsRefused(t *testing.T) {
 		}, event.ExitOperator, "belongs to database"},
 		"an altered publication": {func(b *bench, o *otherTool) {
 			o.start()
-			_, _ = b.now(o)
+			_ = b.now(o)
 			b.exec(`ALTER PUBLICATION p SET (publish = '')`)
 			b.insert("hidden")
 			b.exec(`ALTER PUBLICATION p SET (publish = 'insert')`)
@@ -57,38 +68,212 @@ func TestTakeoverIsRefused(t *testing.T) {
 			o.kill()
 			b.waitNoWalsenderOf(o.slot)
 		}, event.ExitOperator, "was altered"},
+	}, func(t *testing.T, b *bench, test refusal) {
+		o := b.newTool()
+		test.prepare(b, o)
+		err := b.now(o)
+		var stop *event.Stop
+		if !errors.As(err, &stop) || stop.Code != test.code || !strings.Contains(stop.What+stop.Fix, test.words) {
+			t.Errorf("got %v, want code %d with %q", err, test.code, test.words)
+		}
+	})
+}
+
+func TestTakeoverAsksForThePublicationFirst(t *testing.T) {
+	b := shared(t)
+	// the schema is there after that
+	b.wantStop(b.now(&otherTool{b: b, slot: "nobodys"}), event.ExitUsage, "usage")
+	o := b.newTool()
+	b.cfg.Create = false
+	b.exec(`CREATE PUBLICATION p`)
+	b.runFix(b.wantStop(b.now(o), event.ExitOperator, "publication"))
+	b.wantStop(b.now(o), event.ExitOperator, "takeover") // begun
+}
+
+// Debezium has just started for the first time: its publication and its slot are new, and there is
+// an older slot on the server, which holds back the catalog_xmin of every newer one. The relay
+// replaces it at once, with a publication of its own or with Debezium's, whatever that has: all
+// tables or some, all operations, tables that are nobody's here, among them those of heartbeats and
+// signals. Rows come in their order, also those that were deleted in the transaction that inserted
+// them.
+func TestSlotOfDebezium(t *testing.T) {
+	t.Parallel()
+	const filtered = `FOR TABLE outbox, debezium_heartbeat, debezium_signal, orders`
+	for name, c := range map[string]struct{ publication, readWith string }{
+		"all_tables":            {`FOR ALL TABLES`, dbzPublication},
+		"all_tables, by root":   {`FOR ALL TABLES WITH (publish_via_partition_root = true, publish = 'insert, update, delete')`, dbzPublication},
+		"filtered":              {filtered, dbzPublication},
+		"filtered, read with p": {filtered, "p"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := shared(t)
-			o := b.newTool()
-			test.prepare(b, o)
-			_, err := b.now(o)
-			var stop *event.Stop
-			if !errors.As(err, &stop) || stop.Code != test.code || !strings.Contains(stop.What+stop.Fix, test.words) {
-				t.Errorf("got %v, want code %d with %q", err, test.code, test.words)
+			b.cfg.Publication = c.readWith
+			b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_older")
+			b.exec(`CREATE TABLE debezium_heartbeat (id int PRIMARY KEY, at timestamptz)`)
+			b.exec(`CREATE TABLE debezium_signal (id text PRIMARY KEY, type text, data text)`)
+			b.exec(`CREATE TABLE orders (id int PRIMARY KEY, state text)`)
+			b.insert("before")
+			b.exec(`CREATE PUBLICATION ` + dbzPublication + ` ` + c.publication)
+			o := b.newToolOf(dbzPublication)
+			k, _ := b.takePassed(o)
+			twice := b.busy("1")
+			o.waitSeen(twice[len(twice)-1])
+			o.kill()
+			want := append(twice, b.busy("2")...)
+			k.waitComplete()
+			b.delivers(want...)
+			b.wantSeen(want...)
+			if all, _ := o.seen(); !slices.Equal(all, append([]string{"both"}, twice...)) {
+				t.Errorf("Debezium has published %v", all)
 			}
+			b.goesOn("later")
 		})
 	}
 }
 
-func TestTakeoverUnderLoadInGoodOrder(t *testing.T) { takeoverUnderLoad(t, true) }
+func (b *bench) busy(round string) []string {
+	b.t.Helper()
+	id := func(name string) string { return name + round }
+	for _, transaction := range [][]string{
+		{`INSERT INTO outbox VALUES ('` + id("plain") + `', '{}')`},
+		{`INSERT INTO outbox VALUES ('` + id("gone") + `', '{}')`, `DELETE FROM outbox WHERE id = '` + id("gone") + `'`},
+		{
+			`INSERT INTO debezium_heartbeat VALUES (1, now()) ON CONFLICT (id) DO UPDATE SET at = now()`,
+			`INSERT INTO outbox VALUES ('` + id("among") + `', '{}')`,
+			`INSERT INTO debezium_signal VALUES (` + round + `, 'log', '{}')`,
+			`INSERT INTO orders VALUES (` + round + `, 'new')`,
+			`UPDATE outbox SET payload = '[]' WHERE id = '` + id("plain") + `'`,
+		},
+		{`UPDATE orders SET state = 'paid'`, `DELETE FROM orders`},
+		{`TRUNCATE orders`},
+		{`INSERT INTO outbox VALUES ('` + id("last") + `', '{}')`},
+	} {
+		b.exec(`BEGIN`)
+		for _, sql := range transaction {
+			b.exec(sql)
+		}
+		b.exec(`COMMIT`)
+	}
+	return []string{id("plain"), id("gone"), id("among"), id("last")}
+}
 
-func TestTakeoverAfterACrashAtMoreSteps(t *testing.T) {
-	takeoverAfterACrash(t, map[string]func(b *bench, o *otherTool){
+// The other program has confirmed up to the end of a commit, at which the next one begins: that one
+// is sent, and no other. A server of its own: what other tests write comes between.
+func TestTakeoverBetweenCommitsThatAreAdjacent(t *testing.T) {
+	b := alone(t)
+	o := b.newTool()
+	k, _ := b.takePassed(o)
+	second, between := b.adjacentUnread(o)
+	o.confirmTo(between)
+	o.kill()
+	if s := k.waitComplete(); s.Confirmed != between {
+		t.Errorf("it goes on from %s, want %s", s.Confirmed, between)
+	}
+	b.insert("after")
+	b.delivers("after")
+	b.wantSeen(second, "after")
+}
+
+// adjacentUnread is adjacent without a relay: it returns the second id and the position between the
+// two commits.
+func (b *bench) adjacentUnread(o *otherTool) (second string, between pglogrepl.LSN) {
+	b.t.Helper()
+	conns := [2]*pgx.Conn{b.connect(), b.connect()}
+	for try := range 200 {
+		second = fmt.Sprintf("second %d", try)
+		b.commitBoth(conns, fmt.Sprintf("first %d", try), second)
+		o.waitSeen(second)
+		o.mu.Lock()
+		last := o.commits[len(o.commits)-2:]
+		o.mu.Unlock()
+		if last[0].TransactionEndLSN == last[1].CommitLSN {
+			return second, last[1].CommitLSN
+		}
+	}
+	b.t.Fatal("no two commits were adjacent")
+	return "", 0
+}
+
+// A run of the command may end anywhere; the next one goes on from there.
+func TestTakeoverAfterACrashAtEachStep(t *testing.T) {
+	each(t, map[string]func(b *bench, o *otherTool){
+		"before its slot": func(b *bench, o *otherTool) { b.begun(o) },
+		"while its slot is being made": func(b *bench, o *otherTool) {
+			p := b.through()
+			commit := b.openInsert("open")
+			k := b.take(o, asLongAsItTakes)
+			b.waitCreating()
+			p.Cut()
+			k.stop()
+			_, _ = k.wait()
+			await.Must(b.t, p.Restore())
+			commit()
+			b.waitNoWalsenderOf(b.cfg.Slot)
+		},
 		"after its slot, made by an attempt without an answer": func(b *bench, o *otherTool) {
 			b.begun(o)
 			b.createSlot("pgoutput")
 		},
-		"while it waits": func(b *bench, o *otherTool) {
-			p := b.through()
-			k := b.take(o, asLongAsItTakes)
-			k.waitTold("that the other slot is below", overlapping)
-			p.Cut()
-			k.stop()
-			_, _ = k.wait()
-			if err := p.Restore(); err != nil {
-				b.t.Fatal(err)
-			}
-		},
+	}, func(t *testing.T, b *bench, crash func(b *bench, o *otherTool)) {
+		o := b.newTool()
+		b.insert("theirs")
+		crash(b, o)
+		b.wantStop(b.run().wait(), event.ExitOperator, "takeover")
+		k, _ := b.takePassed(o)
+		b.insert("twice")
+		o.waitSeen("twice")
+		o.kill()
+		k.waitComplete()
+		b.goesOn("after")
+		b.wantSeen("twice", "after")
+		if all, _ := o.seen(); !slices.Contains(all, "theirs") {
+			t.Errorf("published: %v", all)
+		}
 	})
+}
+
+// begun does the first steps of a run, and no more.
+func (b *bench) begun(o *otherTool) {
+	b.t.Helper()
+	ctx := await.Context(b.t)
+	m := b.takeover(&b.cfg, o)
+	var err error
+	if b.cfg.Tables, err = publication.FindTables(ctx, m.Pool, &b.cfg, true); err != nil {
+		b.t.Fatal(err)
+	}
+	await.Must(b.t, m.Mark(ctx))
+}
+
+// A run that was killed while its slot was being created: its backend goes on waiting for a
+// transaction that is open, and the slot is there and has no position yet. Nothing has passed that;
+// a run that took it for one would lose what is committed until it has.
+func TestTakeoverWhoseSlotIsStillBeingCreated(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	commit := b.openInsert("open")
+	first := b.take(o, asLongAsItTakes)
+	b.waitCreating() // a cancellation before that would be for nothing
+	first.stop()
+	if _, err := first.wait(); err == nil {
+		t.Fatal("it was stopped, and says nothing of it")
+	}
+	b.waitNoWalsender()
+	ours := &otherTool{b: b, slot: b.cfg.Slot}
+	if ours.exists() {
+		t.Fatal("its slot is still there")
+	}
+	backend, left := b.connect(), make(chan error, 1)
+	go func() {
+		_, err := backend.Exec(await.Context(t), `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
+		left <- err
+	}()
+	await.Until(t, "the slot without a position", ours.exists)
+	b.insert("between")
+	b.wantStop(b.now(o), event.ExitOperator, "takeover", "is being created")
+	k := b.take(o, asLongAsItTakes)
+	commit()
+	await.Must(t, <-left)
+	if s := k.waitTold("that the other slot is below", overlapping); s.Start != b.confirmedFlush() {
+		t.Errorf("%+v", s)
+	}
 }

@@ -18,10 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
-	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
@@ -75,7 +73,7 @@ func TestRollout(t *testing.T) {
 	at := b.confirmedFlush()
 	b.exec(`BEGIN; INSERT INTO outbox VALUES ('c', '{}'); INSERT INTO outbox2 VALUES ('d', '{}'); COMMIT`)
 	b.insert("after")
-	stop := replicationtest.WantStop(t, old.endsBefore("after"), event.ExitOperator, publication.NotConfigured)
+	stop := b.wantStop(old.endsBefore("after"), event.ExitOperator, publication.NotConfigured)
 	for _, want := range []string{"public.outbox2", "source.tables"} {
 		if !strings.Contains(stop.Error(), want) {
 			t.Errorf("%q is not in: %v", want, stop)
@@ -85,9 +83,7 @@ func TestRollout(t *testing.T) {
 	b.insertInto("outbox2", "e")
 	standby.waitSeen("e")
 	standby.endClean()
-	if got := strings.Join(next.current().Seen(), " "); got != "c d after e" {
-		t.Errorf("the standby has %s, want c d after e: what the leader had read was delivered before it stopped", got)
-	}
+	next.wantSeen("c", "d", "after", "e")
 	added := b.logs.FilterMessageSnippet("table added").All()
 	if len(added) != 1 || announced(t, added[0]) < at {
 		t.Errorf("announced %v, want once, from a position after %s", added, at)
@@ -98,9 +94,7 @@ func TestRollout(t *testing.T) {
 func announced(t *testing.T, line observer.LoggedEntry) pglogrepl.LSN {
 	t.Helper()
 	at, err := pglogrepl.ParseLSN(fmt.Sprint(line.ContextMap()["lsn"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	return at
 }
 
@@ -109,10 +103,9 @@ func TestIgnoredWhileARelayLeads(t *testing.T) {
 	b := shared(t)
 	b.makeTable("outbox2")
 	b.relayMessages()
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	b.cfg.Messages = decode.Messages{}
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	warned := func() []observer.LoggedEntry { return b.logs.FilterMessageSnippet("will stop at the next row").All() }
 	await.Until(t, "two warnings", func() bool { return len(warned()) == 2 })
@@ -125,82 +118,67 @@ func TestIgnoredWhileARelayLeads(t *testing.T) {
 	b.insert("b")
 	r.waitSeen("b")
 	r.endClean()
-	if got := strings.Join(b.current().Seen(), " "); got != "b" {
-		t.Errorf("events %s, want b", got)
-	}
+	b.wantSeen("b")
 }
 
 // What the slot's row does not say is no word of an operator: a row that says adopt, or is gone,
 // has nothing passed over.
 func TestLeftOutTableWhoseRecordChanges(t *testing.T) {
-	for name, change := range map[string]string{
+	each(t, map[string]string{
 		"adopt": `UPDATE cdc_relay.slots SET state = 'adopt'`,
 		"gone":  `DELETE FROM cdc_relay.slots`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := shared(t)
-			b.makeTable("outbox2")
-			b.exec(`CREATE PUBLICATION p FOR ALL TABLES WITH (publish = 'insert')`)
-			b.alsoOf("outbox2").goesOn("a")
-			r := b.settledRun("b")
-			b.exec(change)
-			b.insertInto("outbox2", "c")
-			b.insert("after")
-			replicationtest.WantStop(t, r.endsBefore("after"), event.ExitOperator, publication.NotConfigured)
-		})
-	}
+	}, func(t *testing.T, b *bench, change string) {
+		b.makeTable("outbox2")
+		b.exec(`CREATE PUBLICATION p FOR ALL TABLES WITH (publish = 'insert')`)
+		b.alsoOf("outbox2").goesOn("a")
+		r := b.settledRun("b")
+		b.exec(change)
+		b.insertInto("outbox2", "c")
+		b.insert("after")
+		b.wantStop(r.endsBefore("after"), event.ExitOperator, publication.NotConfigured)
+	})
 }
 
 // The rollout is rolled back. The relay without the table leads again and goes on, up to the
 // table's next row. Then the newer configuration delivers that, or an operator says that it is not
 // an event, and it is passed over from then on.
 func TestRolloutIsRolledBack(t *testing.T) {
-	for name, sql := range map[string]string{
+	each(t, map[string]string{
 		"listed":     `CREATE PUBLICATION p FOR TABLE outbox, outbox2 WITH (publish = 'insert')`,
 		"all tables": `CREATE PUBLICATION p FOR ALL TABLES WITH (publish = 'insert')`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := shared(t)
-			b.makeTable("outbox2")
-			b.exec(sql)
-			next := b.alsoOf("outbox2")
-			r := next.settledRun("a")
-			b.insertInto("outbox2", "b")
-			r.waitSeen("b")
-			r.endClean()
+	}, func(t *testing.T, b *bench, sql string) {
+		b.makeTable("outbox2")
+		b.exec(sql)
+		next := b.alsoOf("outbox2")
+		r := next.settledRun("a")
+		b.insertInto("outbox2", "b")
+		r.waitSeen("b")
+		r.endClean()
 
-			b.settledRun("c").endClean()
-			b.wantFinding("not configured", "has relayed table public.outbox2", "source.tables")
-			b.insertInto("outbox2", "d")
-			b.insert("e")
-			for range 2 {
-				replicationtest.WantStop(t, b.run().endsBefore("e"), event.ExitOperator, publication.NotConfigured)
-			}
-			r = next.run()
-			r.waitSeen("d", "e")
-			r.endClean()
+		b.goesOn("c")
+		b.wantFinding("not configured", "has relayed table public.outbox2", "source.tables")
+		b.insertInto("outbox2", "d")
+		b.insert("e")
+		for range 2 {
+			b.wantStop(b.run().endsBefore("e"), event.ExitOperator, publication.NotConfigured)
+		}
+		next.delivers("d", "e")
 
-			b.insertInto("outbox2", "skipped")
-			stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, publication.NotConfigured)
-			if !strings.Contains(stop.What, "has relayed table public.outbox2") {
-				t.Error(stop)
-			}
-			b.runFix(stop)
-			b.insert("f")
-			b.goesOn("g")
-			if got := strings.Join(b.current().Seen(), " "); got != "f g" {
-				t.Errorf("events %s, want f g", got)
-			}
-			if got := b.text(`SELECT who || ' ' || action || ' ' || result FROM cdc_relay.audit WHERE slot = $1`, b.cfg.Slot); !strings.Contains(got, "ignore_table") ||
-				!strings.Contains(got, "public.outbox2") {
-				t.Errorf("the audit has %s", got)
-			}
-			// Configured again, it is an event again, and the word about it is spent.
-			next.goesOn("h")
-			b.insertInto("outbox2", "i")
-			replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, publication.NotConfigured)
-		})
-	}
+		b.insertInto("outbox2", "skipped")
+		stop := b.wantStop(b.run().wait(), event.ExitOperator, publication.NotConfigured, "has relayed table public.outbox2")
+		b.runFix(stop)
+		b.insert("f")
+		b.goesOn("g")
+		b.wantSeen("f", "g")
+		if got := b.text(`SELECT who || ' ' || action || ' ' || result FROM cdc_relay.audit WHERE slot = $1`, b.cfg.Slot); !strings.Contains(got, "ignore_table") ||
+			!strings.Contains(got, "public.outbox2") {
+			t.Errorf("the audit has %s", got)
+		}
+		// Configured again, it is an event again, and the word about it is spent.
+		next.goesOn("h")
+		b.insertInto("outbox2", "i")
+		b.wantStop(b.run().wait(), event.ExitOperator, publication.NotConfigured)
+	})
 }
 
 // A mistake in the new configuration: it names a table that is not sent, or no longer names the one
@@ -211,7 +189,7 @@ func TestTypoInARollout(t *testing.T) {
 	wrong := b.alsoOf("outbox2") // not in the publication
 	r := b.settledRun("a")
 	before := b.sends()
-	replicationtest.WantStop(t, wrong.run().wait(), event.ExitOperator, "publication")
+	b.wantStop(wrong.run().wait(), event.ExitOperator, "publication")
 	b.insert("b")
 	r.waitSeen("b")
 	if after := b.sends(); after != before {
@@ -222,10 +200,8 @@ func TestTypoInARollout(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	wrong.cfg.Tables = wrong.cfg.Tables[1:]
 	b.insert("c")
-	replicationtest.WantStop(t, wrong.run().endsBefore("none"), event.ExitOperator, publication.NotConfigured)
-	r = b.run()
-	r.waitSeen("c")
-	r.endClean()
+	b.wantStop(wrong.run().endsBefore("none"), event.ExitOperator, publication.NotConfigured)
+	b.delivers("c")
 }
 
 // A publication that listed other tables when the slot was first used keeps them to itself: their
@@ -241,8 +217,7 @@ func TestPublicationSharedWithAnotherProgram(t *testing.T) {
 	b.wantLine(check.LevelOK, "other tables", "public.theirs")
 	b.init(setup.InitOptions{})
 	for _, id := range []string{"a", "b"} {
-		r := b.run()
-		r.waitPhase(survey.Streaming)
+		r := b.streaming()
 		b.insertInto("theirs", "their "+id)
 		b.insertInto("parted", "x")
 		b.insert(id)
@@ -260,17 +235,17 @@ func TestPublicationSharedWithAnotherProgram(t *testing.T) {
 	b.wantLine(check.LevelOK, "other tables", "public.parted, public.theirs")
 	b.insertInto("parted", "x")
 	b.exec(`DROP TABLE parted_x`) // their housekeeping, before the relay comes to the row
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	b.exec(`ALTER PUBLICATION p ADD TABLE later`)
 	b.insertInto("later", "c")
-	b.runFix(replicationtest.WantStop(t, r.wait(), event.ExitOperator, publication.NotConfigured))
+	b.runFix(b.wantStop(r.wait(), event.ExitOperator, publication.NotConfigured))
 	b.goesOn("d")
 }
 
 // A publication of all tables, or of a schema, sends what nobody asked for: those rows are passed
 // over, whenever their table came. A table that is listed as well is not one of them.
 func TestForeignTablesOfAWidePublication(t *testing.T) {
+	t.Parallel()
 	for name, sql := range map[string]string{
 		"all tables": `CREATE PUBLICATION p FOR ALL TABLES`,
 		"schema":     `CREATE PUBLICATION p FOR TABLES IN SCHEMA public`,
@@ -292,7 +267,7 @@ func TestForeignTablesOfAWidePublication(t *testing.T) {
 			if name == "schema" {
 				b.exec(`ALTER PUBLICATION p ADD TABLE theirs`)
 				b.insertInto("theirs", "again")
-				replicationtest.WantStop(t, r.wait(), event.ExitOperator, publication.NotConfigured)
+				b.wantStop(r.wait(), event.ExitOperator, publication.NotConfigured)
 				return
 			}
 			r.endClean()
@@ -305,11 +280,11 @@ func TestForeignTablesOfAWidePublication(t *testing.T) {
 func TestRowsOfATableThatWasListed(t *testing.T) {
 	b := shared(t)
 	b.makeTable("outbox2")
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	b.insertInto("outbox2", "b")
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox2`)
-	stop := replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, publication.NotConfigured)
+	stop := b.wantStop(b.run().wait(), event.ExitOperator, publication.NotConfigured)
 	_, ignore, _ := strings.Cut(stop.Fix, "; if they are not: ")
 	b.runFix(&event.Stop{Fix: ignore})
 	b.goesOn("c")
@@ -321,11 +296,10 @@ func TestRowsOfATableThatWasListed(t *testing.T) {
 func TestPrefixLeavesTheConfiguration(t *testing.T) {
 	b := shared(t)
 	without := b.another()
-	b.settledRun("a").endClean()
+	b.goesOn("a")
 	before := b.confirmedFlush()
 	b.relayMessages()
-	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r := b.streaming()
 	added := b.logs.FilterMessageSnippet("message prefix added").All()
 	if len(added) != 1 || added[0].ContextMap()["message_prefix"] != "orders" || announced(t, added[0]) != before {
 		t.Errorf("announced %v, want orders from %s", added, before)
@@ -334,15 +308,13 @@ func TestPrefixLeavesTheConfiguration(t *testing.T) {
 	r.waitSeen("b")
 	r.endClean()
 
-	without.settledRun("c").endClean()
+	without.goesOn("c")
 	without.wantFinding("not configured", `prefix "orders"`, "source.message_prefix")
 	b.exec(message("d", "1"))
-	replicationtest.WantStop(t, without.run().wait(), event.ExitOperator, publication.NotConfigured)
-	r = b.run()
-	r.waitSeen("d")
-	r.endClean()
+	b.wantStop(without.run().wait(), event.ExitOperator, publication.NotConfigured)
+	b.delivers("d")
 	b.exec(message("skipped", "1"))
-	without.runFix(replicationtest.WantStop(t, without.run().wait(), event.ExitOperator, publication.NotConfigured))
+	without.runFix(b.wantStop(without.run().wait(), event.ExitOperator, publication.NotConfigured))
 	without.goesOn("e")
 	if got := without.current().Seen(); slices.Contains(got, "skipped") {
 		t.Errorf("events %v", got)
@@ -352,17 +324,11 @@ func TestPrefixLeavesTheConfiguration(t *testing.T) {
 // What another leader wrote between the check and the write is not overwritten.
 func TestOnlyTheLeaderRemembers(t *testing.T) {
 	b := shared(t)
-	b.settledRun("a").endClean()
-	pool, err := source.ConnectPool(&b.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	b.goesOn("a")
+	pool := b.pool()
 	ctx := await.Context(t)
 	rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	before := b.sends()
 	next := rec.Remembered()
 	next.Prefixes = []string{"new"}

@@ -9,25 +9,20 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 // What is refused for a reason that may pass is tried again, and not for ever.
 
-// spoilt is in messages that a broker of either kind refuses as they are, and for which it does not
-// say why: RabbitMQ gives the header CC a meaning of its own, and what Kafka gets does not fit its
-// checksum.
+// spoilt is in messages that Kafka refuses without saying why: the way there spoils them, so that
+// they do not fit their checksum.
 const spoilt = "spoilt"
 
-// ailing inserts an event that the broker refuses, for a fault that may pass. On Kafka the way
-// there must spoil it.
+// ailing inserts an event that the broker refuses, for a fault that may pass. The way there must
+// spoil it.
 func ailing(s *stand.Stand, key string, seq int) (id string) {
 	s.T.Helper()
-	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers)
-		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'who', $4::text), jsonb_build_object('CC', $3::text, 'who', $5::text)) RETURNING id::text`,
-		key, seq, spoilt, sentinel.SentinelPayload, sentinel.SentinelHeader)
-	return id
+	return insert(s, row{key: key, seq: seq, cc: spoilt})
 }
 
 // beside is another key whose events go to the same partition.
@@ -46,11 +41,8 @@ func TestAttemptsAreSpent(t *testing.T) {
 	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
 		const most = 3
 		s.Retry = fmt.Sprintf("backoff: 50ms, max_backoff: 100ms, max_attempts: %d", most)
-		if s.Kafka != nil {
-			s.Broker.Spoil([]byte(spoilt))
-		}
-		s.WatchFlush()
-		r := s.Start()
+		s.Broker.Spoil([]byte(spoilt))
+		r := s.StartWatched()
 		bad := ailing(s, "a", 1)
 		behind := event(s, "a", 2, load.Kind{})
 		s.AwaitRows(checker.Deferred, 2)
@@ -59,7 +51,7 @@ func TestAttemptsAreSpent(t *testing.T) {
 				FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $2`, most, bad)
 			return spent
 		})
-		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 || s.RowsIn(checker.Open) > 0 {
+		if n := s.Metric(r, "outbox_retry_exhaustions_total"); n != 0 || s.RowsIn(checker.Open) > 0 {
 			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.RowsIn(checker.Open))
 		}
 		passes := event(s, beside("a"), 1, load.Kind{})
@@ -76,15 +68,15 @@ func TestAttemptsAreSpent(t *testing.T) {
 			s.T.Errorf("it died of %s, %s after %g attempts", class, reason, attempts)
 		}
 		s.Until("the metrics to tell of one event that was given up", func() bool {
-			return metric(s, r, "outbox_retry_exhaustions_total") == 1 && metric(s, r, "outbox_dead_letters") == 1 &&
-				metric(s, r, "outbox_deferred_events") == 0
+			return s.Metric(r, "outbox_retry_exhaustions_total") == 1 && s.Metric(r, "outbox_dead_letters") == 1 &&
+				s.Metric(r, "outbox_deferred_events") == 0
 		})
 		// Each refusal is counted as such, and all but the first are attempts to publish what was
 		// deferred; so is the event behind it.
-		if n := metric(s, r, `outbox_rejections_total{class="transient",reason="broker_exception"}`); n != attempts {
+		if n := s.Metric(r, `outbox_rejections_total{class="transient",reason="broker_exception"}`); n != attempts {
 			s.T.Errorf("%g rejections are counted, want %g", n, attempts)
 		}
-		if n := metric(s, r, "outbox_retries_total"); n != attempts {
+		if n := s.Metric(r, "outbox_retries_total"); n != attempts {
 			s.T.Errorf("%g attempts to publish deferred events are counted, want %g", n, attempts)
 		}
 		stopped(s, r, 0)
@@ -96,8 +88,7 @@ func TestAttemptsAreSpent(t *testing.T) {
 func TestDestinationRefusesForTooLong(t *testing.T) {
 	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
 		s.Retry = "backoff: 50ms, max_backoff: 100ms, max_attempts: 1, destination_max_age: 1s"
-		s.WatchFlush()
-		r := s.Start()
+		r := s.StartWatched()
 		dead := []string{event(s, "a", 1, s.ToLater(1, 0)), event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 1, s.ToLater(1, 0))}
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, load.Kind{})}))
 		s.AwaitRows(checker.Open, len(dead))
@@ -114,9 +105,9 @@ func TestDestinationRefusesForTooLong(t *testing.T) {
 			s.T.Errorf("dead are %v, want %v", v.Dead, dead)
 		}
 		s.Until("the metrics to tell of the dead letters", func() bool {
-			return metric(s, r, "outbox_dead_letters") == 3 && metric(s, r, "outbox_deferred_events") == 0
+			return s.Metric(r, "outbox_dead_letters") == 3 && s.Metric(r, "outbox_deferred_events") == 0
 		})
-		if n := metric(s, r, "outbox_retry_exhaustions_total"); n != 0 {
+		if n := s.Metric(r, "outbox_retry_exhaustions_total"); n != 0 {
 			s.T.Errorf("%g events are said to have spent their attempts", n)
 		}
 		s.MakeLater()

@@ -5,25 +5,17 @@ package fault
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
 func init() {
 	ofOneRabbitMQ = append(ofOneRabbitMQ,
+		// A broker that stops in order forgets nothing.
 		ofOne[*rabbitserver.Rabbit]{"RestartedUnderLoad", func(t *testing.T, rmq *rabbitserver.Rabbit) {
-			restartedUnderLoad(t, stand.OnRabbitMQ(rmq), "commit", "none")
+			goesUnderLoad(t, stand.OnRabbitMQ(rmq), func(s stand.Server) error { return s.Stop(t.Context()) }, budget, "commit", "none")
 		}},
 		ofOne[*rabbitserver.Rabbit]{"MemoryAlarm", memoryAlarm})
-}
-
-// The same of a Kafka of one node, as part of TestBroker does on RabbitMQ.
-func TestKafkaBroker(t *testing.T) {
-	stand.Parallel(t)
-	server := stand.OnKafka(stand.OwnKafka(t, kafkaserver.Options{}), stand.Topics{})
-	t.Run("RestartedUnderLoad", func(t *testing.T) { restartedUnderLoad(t, server, "key", "commit") })
-	t.Run("KilledUnderLoad", func(t *testing.T) { killedUnderLoad(t, server, "pipelined", "none") })
 }
 
 // memoryAlarm: while the broker blocks its publishers, for longer than confirm_timeout, the relay
@@ -43,22 +35,4 @@ func memoryAlarm(t *testing.T, rmq *rabbitserver.Rabbit) {
 	s.More(100)
 	stop()
 	s.Check(0)
-}
-
-// A broker that stops in order forgets nothing: what arrives twice was in the in-flight budget when
-// it went.
-func restartedUnderLoad(t *testing.T, server stand.Server, orderings ...string) {
-	t.Helper()
-	stands, stop := underLoad(t, server, orderings)
-	s := stands[0]
-	s.Must(server.Stop(s.Context()))
-	s.Must(server.Start(s.Context()))
-	for _, s := range stands {
-		s.More(50)
-	}
-	stop()
-	for _, s := range stands {
-		t.Log(s.Ordering)
-		s.Check(s.Repeats(budget))
-	}
 }

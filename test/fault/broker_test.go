@@ -13,9 +13,10 @@ import (
 // ofOneRabbitMQ are the tests that stop, kill or reconfigure a RabbitMQ. More are in
 // broker_all_test.go.
 var ofOneRabbitMQ = []ofOne[*rabbitserver.Rabbit]{
-	{"TooLargeAmongSmall", func(t *testing.T, rmq *rabbitserver.Rabbit) { tooLargeAmongSmall(poisonedOnRabbitMQ(t, rmq)) }},
+	{"TooLargeAmongSmall", tooLargeAmongSmall},
 	{"KilledUnderLoad", func(t *testing.T, rmq *rabbitserver.Rabbit) {
-		killedUnderLoad(t, stand.OnRabbitMQReading(rmq, consumers.ConsumerOptions{Quorum: true, Prefetch: prefetch}), "key", "commit", "pipelined")
+		server := stand.OnRabbitMQReading(rmq, consumers.ConsumerOptions{Quorum: true, Prefetch: prefetch})
+		goesUnderLoad(t, server, stand.Server.Kill, budget+prefetch, "key", "commit", "pipelined")
 	}},
 }
 
@@ -31,9 +32,7 @@ func TestBroker(t *testing.T) {
 	t.Run("RabbitMQ", func(t *testing.T) {
 		stand.Parallel(t)
 		rmq, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{Config: map[string]string{"max_message_size": fmt.Sprint(limit)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		await.Must(t, err)
 		t.Cleanup(func() {
 			if err := rmq.Close(); err != nil {
 				t.Error(err)
@@ -47,47 +46,37 @@ func TestBroker(t *testing.T) {
 
 const budget, prefetch = 60, 40
 
-// underLoad are stands with a relay under load, one for each ordering. More has arrived at each
-// than may arrive twice.
-func underLoad(t *testing.T, server stand.Server, orderings []string) (stands []*stand.Stand, stop func()) {
+// A broker goes and comes back under load, at a relay for each ordering: what arrives twice was in
+// the in-flight budget when it went, or the broker has forgotten that it was taken. More than that
+// has arrived before, so a relay that began again would be seen.
+//
+// A RabbitMQ that is killed may forget which messages were taken; a quorum queue writes it down,
+// and gives again at most what it had given out and not seen acknowledged. A Kafka that is killed
+// finds its producers' numbers in its log.
+func goesUnderLoad(t *testing.T, server stand.Server, end func(stand.Server) error, bound int, orderings ...string) {
 	t.Helper()
+	var stands []*stand.Stand
 	var stops []func()
 	for _, ordering := range orderings {
 		s := stand.New(t, server)
 		s.Ordering, s.Delivery = ordering, fmt.Sprintf("max_in_flight: %d, confirm_timeout: 10s", budget)
-		s.WatchFlush()
-		s.Start()
+		s.StartWatched()
 		stops = append(stops, s.Load(100))
 		stands = append(stands, s)
 	}
 	for _, s := range stands {
 		s.Must(s.Consumer.WaitCount(s.Context(), 2*(budget+prefetch)))
 	}
-	return stands, func() {
-		t.Helper()
-		for _, stop := range stops {
-			stop()
-		}
-	}
-}
-
-// A RabbitMQ that is killed may forget which messages were taken; a quorum queue writes it down,
-// and gives again at most what it had given out and not seen acknowledged. Beside the in-flight
-// budget that is all that may arrive twice, and more than so many had arrived: a relay that began
-// again, or a queue that forgot, would be seen. A Kafka that is killed finds its producers' numbers
-// in its log.
-func killedUnderLoad(t *testing.T, server stand.Server, orderings ...string) {
-	t.Helper()
-	stands, stop := underLoad(t, server, orderings)
-	s := stands[0]
-	s.Must(server.Kill())
-	s.Must(server.Start(s.Context()))
+	await.Must(t, end(server))
+	await.Must(t, server.Start(t.Context()))
 	for _, s := range stands {
 		s.More(50)
 	}
-	stop()
+	for _, stop := range stops {
+		stop()
+	}
 	for _, s := range stands {
 		t.Log(s.Ordering)
-		s.Check(s.Repeats(budget + prefetch))
+		s.Check(s.Repeats(bound))
 	}
 }

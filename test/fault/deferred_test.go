@@ -42,8 +42,7 @@ func TestUnroutableEventIsDeferred(t *testing.T) {
 	s.Write(300)
 	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()))
 	s.Until("the slot to go on", func() bool { return s.Flush() > before })
-	code, body, err := r.Get(s.Context(), "/readyz")
-	s.Must(err)
+	code, body := s.Readyz(r)
 	if code != 200 || !strings.Contains(body, "orphan.placed") || !strings.Contains(body, "NO_ROUTE") {
 		t.Errorf("/readyz is %d: %s", code, body)
 	}
@@ -60,8 +59,7 @@ func TestUnroutableEventIsDeferred(t *testing.T) {
 func TestDeferredEventSurvivesAStop(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true}))
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	s.Write(30)
 	deferredFor(s, "no_topic")
 	s.AwaitRows(checker.Deferred, s.Committed())
@@ -84,7 +82,7 @@ func TestDeferredEventSurvivesAStop(t *testing.T) {
 func aged(s *stand.Stand, r *runner.Relay, name string, d time.Duration) {
 	s.T.Helper()
 	s.Until(fmt.Sprintf("%s to be %s", name, d), func() bool {
-		value := metric(s, r, name)
+		value := s.Metric(r, name)
 		return value >= d.Seconds() && value < (d+time.Hour).Seconds()
 	})
 }
@@ -125,8 +123,8 @@ func fixed(s *stand.Stand, r *runner.Relay) {
 	s.T.Helper()
 	s.Until("nothing to be paused, held or deferred", func() bool {
 		st := status(s, r)
-		return st.Deferred.Events == 0 && st.Deferred.WaitingKeys == 0 && len(st.Broker.Paused) == 0 && metric(s, r, "outbox_destinations_paused") == 0 &&
-			metric(s, r, "outbox_deferred_events") == 0 && metric(s, r, "outbox_deferred_oldest_age_seconds") == 0
+		return st.Deferred.Events == 0 && st.Deferred.WaitingKeys == 0 && len(st.Broker.Paused) == 0 && s.Metric(r, "outbox_destinations_paused") == 0 &&
+			s.Metric(r, "outbox_deferred_events") == 0 && s.Metric(r, "outbox_deferred_oldest_age_seconds") == 0
 	})
 }
 

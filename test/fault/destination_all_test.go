@@ -3,11 +3,8 @@
 package fault
 
 import (
-	"testing"
-
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -44,25 +41,5 @@ func init() {
 			breaks: func(*stand.Stand) {}, // nobody reads it
 			fix:    func(s *stand.Stand) { s.Also("full") },
 		},
-		topicDeleted,
 	}...)
-}
-
-// A topic is deleted when all that is in it was read. On Kafka nothing is sent twice to a topic
-// that lives.
-var topicDeleted = broken{
-	name: "Kafka/topic deleted", reason: "no_topic",
-	place: func(t *testing.T) stand.Place {
-		return stand.SharedKafkaWith(t, stand.Topics{More: []string{"healthy"}})
-	},
-	breaks: func(s *stand.Stand) {
-		s.Broker.Hold(netproxy.Up) // nothing more gets there unread
-		s.Must(s.Broker.WaitHeld(s.Context(), netproxy.Up, 200))
-		s.Must(s.Consumer.Drain(s.Context()))
-		s.Must(s.Kafka.Cluster.DeleteTopic(s.Context(), s.Kafka.Topic("order")))
-		s.Broker.Release(netproxy.Up)
-	},
-	fix: func(s *stand.Stand) {
-		s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 5, 1, nil))
-	},
 }

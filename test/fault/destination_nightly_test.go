@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
@@ -18,9 +19,7 @@ import (
 func TestQuorumQueueWithoutMajority(t *testing.T) {
 	stand.Parallel(t)
 	cluster, err := rabbitserver.StartRabbitCluster(t.Context(), 2, rabbitserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Close(); err != nil {
 			t.Error(err)

@@ -77,8 +77,7 @@ func (b broken) meet(t *testing.T) {
 	if b.set != nil {
 		b.set(s)
 	}
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(200)
 	s.MoreOf(other(s), 30)
 	b.breaks(s)
@@ -87,13 +86,13 @@ func (b broken) meet(t *testing.T) {
 	before := s.Flush()
 	s.Until("the slot to go on", func() bool { return s.Flush() > before })
 	s.Ready(r)
-	if n := metric(s, r, fmt.Sprintf(`outbox_rejections_total{class="destination",reason=%q}`, b.reason)); n == 0 {
+	if n := s.Metric(r, fmt.Sprintf(`outbox_rejections_total{class="destination",reason=%q}`, b.reason)); n == 0 {
 		t.Errorf("no rejection is counted for the reason %s", b.reason)
 	}
-	if n := metric(s, r, "outbox_destinations_paused"); n < 1 {
+	if n := s.Metric(r, "outbox_destinations_paused"); n < 1 {
 		t.Errorf("%g destinations are paused", n)
 	}
-	s.Until("the metrics to tell of what the table has", func() bool { return metric(s, r, "outbox_deferred_events") >= 50 })
+	s.Until("the metrics to tell of what the table has", func() bool { return s.Metric(r, "outbox_deferred_events") >= 50 })
 	b.fix(s)
 	s.AwaitEmpty() // under load
 	s.MoreOf(other(s), 10)
@@ -104,7 +103,7 @@ func (b broken) meet(t *testing.T) {
 	}
 	s.Check(bound)
 	s.Until("nothing to be paused or deferred by the metrics", func() bool {
-		return metric(s, r, "outbox_destinations_paused") == 0 && metric(s, r, "outbox_deferred_events") == 0
+		return s.Metric(r, "outbox_destinations_paused") == 0 && s.Metric(r, "outbox_deferred_events") == 0
 	})
 	stopped(s, r, 0)
 }
@@ -118,13 +117,9 @@ func TestLaterEventsWaitBehindADeferredEvent(t *testing.T) {
 	s.MakeExchange(healthy)
 	s.Bind(orders, "order.placed")
 	s.Unbind(orders, "#")
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	insert := func(key string, seq int, exchange, routingKey string) (id string) {
-		s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, destination, routing_key)
-			VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int), $3, $4) RETURNING id::text`,
-			key, seq, exchange, routingKey)
-		return id
+		return event(s, key, seq, load.Kind{Destination: exchange, RoutingKey: routingKey})
 	}
 	first := insert("a", 1, orders, "order.lost")
 	s.AwaitRows(checker.Deferred, 1)

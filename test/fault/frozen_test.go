@@ -4,7 +4,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -31,34 +30,6 @@ func TestFrozenWithAStandby(t *testing.T) {
 		s.More(50)
 		stop()
 		s.Check(bound)
-	})
-}
-
-// Two relays that both find no slot: one makes it and leads, the other stands by.
-func TestTwoRelaysStartWithoutASlot(t *testing.T) {
-	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
-		s.WatchFlush()
-		a, b := s.Launch(), s.Launch()
-		s.Ready(a)
-		s.Ready(b)
-		leaders := 0
-		// both may stand by while the one that holds the slot is about to lead
-		s.Until("one to lead", func() bool {
-			leaders = 0
-			for _, r := range []*runner.Relay{a, b} {
-				code, _, err := r.Get(s.Context(), "/readyz?role=leader")
-				s.Must(err)
-				if code == 200 {
-					leaders++
-				}
-			}
-			return leaders > 0
-		})
-		if leaders != 1 {
-			s.T.Errorf("%d of two relays lead", leaders)
-		}
-		s.Write(100)
-		s.Check(0)
 	})
 }
 

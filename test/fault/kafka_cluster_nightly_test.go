@@ -19,60 +19,9 @@ func TestKafkaCluster(t *testing.T) {
 	stand.Parallel(t)
 	cluster := stand.OwnKafka(t, kafkaserver.Options{Nodes: 3, Authorizer: true})
 	t.Run("RightTakenAway", func(t *testing.T) { rightTakenAway(t, cluster) })
-	t.Run("LeadersMovedUnderLoad", func(t *testing.T) { leadersMoved(t, cluster) })
-	t.Run("BrokerOfThreeKilled", func(t *testing.T) { brokerOfThreeKilled(t, cluster) })
 	t.Run("TooFewReplicas", func(t *testing.T) { tooFewReplicas(t, cluster) })
 	t.Run("NoLeader", func(t *testing.T) { noLeader(t, cluster) })
 	t.Run("BrokerOfThreeFrozen", func(t *testing.T) { brokerOfThreeFrozen(t, cluster) })
-}
-
-// Leaders move from broker to broker; the old ones say so, and the new ones get the same bytes.
-func leadersMoved(t *testing.T, cluster *kafkaserver.Kafka) {
-	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
-	topic := s.Kafka.Topic("order")
-	s.WatchFlush()
-	r := s.Start()
-	stop := s.Load(400)
-	s.More(100)
-	for move := range 9 {
-		partition := move % 3
-		replicas, _, err := cluster.Replicas(s.Context(), topic, partition)
-		s.Must(err)
-		s.Must(cluster.MoveLeader(s.Context(), topic, partition, replicas[1]))
-		s.More(20)
-	}
-	s.Leads(s.Ready(r))
-	stop()
-	s.Check(0)
-}
-
-// The leader of a partition is killed, and comes back.
-func brokerOfThreeKilled(t *testing.T, cluster *kafkaserver.Kafka) {
-	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
-	topic := s.Kafka.Topic("order")
-	s.Must(cluster.WaitInSync(s.Context(), topic))
-	s.WatchFlush()
-	r := s.Start()
-	stop := s.Load(300)
-	for range 2 {
-		s.More(100)
-		leader, err := cluster.Leader(s.Context(), topic, 0)
-		s.Must(err)
-		s.Must(cluster.KillNode(leader))
-		s.Until("another leader", func() bool {
-			now, err := cluster.Leader(s.Context(), topic, 0)
-			s.Must(err)
-			return now != 0 && now != leader
-		})
-		s.More(300)
-		s.Ready(r)
-		s.Must(cluster.StartNode(s.Context(), leader))
-		s.Must(cluster.WaitInSync(s.Context(), topic))
-	}
-	s.More(100)
-	s.Leads(s.Ready(r))
-	stop()
-	s.Check(0)
 }
 
 // Partitions that have fewer replicas in sync than min.insync.replicas are paused, and named, and
@@ -83,8 +32,7 @@ func tooFewReplicas(t *testing.T, cluster *kafkaserver.Kafka) {
 	s.Delivery = "confirm_timeout: 2s"
 	topic := s.Kafka.Topic("order")
 	s.Must(cluster.WaitInSync(s.Context(), topic))
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(200)
 	s.More(100)
 	const victim = 1
@@ -105,8 +53,7 @@ func tooFewReplicas(t *testing.T, cluster *kafkaserver.Kafka) {
 		t.Errorf("paused is %+v, want the partition and the broker's words", paused)
 	}
 	s.AwaitRows(checker.Deferred, 30)
-	code, body, err := r.Get(s.Context(), "/readyz")
-	s.Must(err)
+	code, body := s.Readyz(r)
 	if code != 200 || !strings.Contains(body, topic) || !strings.Contains(body, "partition") {
 		t.Errorf("/readyz is %d: %s", code, body)
 	}
@@ -130,8 +77,7 @@ func noLeader(t *testing.T, cluster *kafkaserver.Kafka) {
 	topic := s.Kafka.Topic("alone")
 	s.Must(cluster.CreateTopic(s.Context(), topic, 1, 1, nil))
 	s.Must(cluster.WaitInSync(s.Context(), s.Kafka.Topic("order")))
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	insert := func(key string) (id string) {
 		s.SQL(stand.Insert("outbox", "alone", key))
 		s.Query([]any{&id}, `SELECT id FROM outbox WHERE aggregateid = $1`, key)
@@ -156,12 +102,11 @@ func noLeader(t *testing.T, cluster *kafkaserver.Kafka) {
 	}
 	s.Fresh(100)
 	s.Until("a relay that is ready and names the partition and the reason", func() bool {
-		code, body, err := r.Get(s.Context(), "/readyz")
-		s.Must(err)
+		code, body := s.Readyz(r)
 		return code == 200 && strings.Contains(body, topic) && strings.Contains(body, "no_leader")
 	})
 	s.Until("the metrics to tell of one partition that is paused, for want of a leader", func() bool {
-		return metric(s, r, `outbox_rejections_total{class="destination",reason="no_leader"}`) > 0 && metric(s, r, "outbox_destinations_paused") == 1
+		return s.Metric(r, `outbox_rejections_total{class="destination",reason="no_leader"}`) > 0 && s.Metric(r, "outbox_destinations_paused") == 1
 	})
 	s.Must(r.WaitLog(s.Context(), topic))
 	s.Must(r.WaitLog(s.Context(), "no_leader"))
@@ -180,8 +125,7 @@ func rightTakenAway(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{More: []string{"ledger"}}))
 	topic := s.Kafka.Topic("order")
 	s.Must(cluster.CreateTopic(s.Context(), s.Kafka.Topic("ledger"), 3, 1, nil))
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(200)
 	s.More(100)
 	s.Must(cluster.Deny(s.Context(), topic, "User:ANONYMOUS"))
@@ -225,14 +169,13 @@ func brokerOfThreeFrozen(t *testing.T, cluster *kafkaserver.Kafka) {
 	if led < 0 || followed < 0 {
 		t.Fatalf("broker %d leads partition %d and follows in %d, want one of each", victim, led, followed)
 	}
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(300)
 	s.More(100)
 
 	s.Must(cluster.FreezeNode(victim))
 	s.Until("an event to wait for longer than confirm_timeout", func() bool {
-		return metric(s, r, "outbox_oldest_unsettled_seconds") > 0.7
+		return s.Metric(r, "outbox_oldest_unsettled_seconds") > 0.7
 	})
 	s.Must(cluster.ThawNode(victim))
 	s.Must(cluster.WaitInSync(s.Context(), topic))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -21,12 +22,10 @@ func TestKafkaQuota(t *testing.T) {
 		s.Must(s.Kafka.Cluster.SetProducerQuota(s.Context(), "cdc-relay/"+s.Slot, bytesPerSecond))
 	}
 	quota(700)
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(100)
 	late := func() bool {
-		code, body, err := r.Get(s.Context(), "/readyz")
-		s.Must(err)
+		code, body := s.Readyz(r)
 		st := status(s, r)
 		if code != 200 || st.Deferred.Events > 0 || !slices.Contains([]string{"idle", "streaming", "catching up"}, st.State) {
 			t.Fatalf("the relay is %s with %d deferred, /readyz is %d: %s", st.State, st.Deferred.Events, code, body)
@@ -38,7 +37,14 @@ func TestKafkaQuota(t *testing.T) {
 	s.Until("the relay to have caught up", func() bool { return !late() })
 	stop()
 	s.Check(0)
-	if n := metric(s, r, "outbox_sink_reconnects_total"); n != 0 {
+	if n := s.Metric(r, "outbox_sink_reconnects_total"); n != 0 {
 		t.Errorf("%v connections were given up", n)
 	}
+}
+
+// A Kafka of one node is killed, and finds its producers' numbers in its log.
+func TestKafkaBrokerKilledUnderLoad(t *testing.T) {
+	stand.Parallel(t)
+	server := stand.OnKafka(stand.OwnKafka(t, kafkaserver.Options{}), stand.Topics{})
+	goesUnderLoad(t, server, stand.Server.Kill, budget, "pipelined", "none")
 }

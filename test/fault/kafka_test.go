@@ -21,8 +21,7 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	stand.Parallel(t)
 	const partitions, refused = 8, 5
 	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Partitions: partitions}))
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	var keys [partitions]string // one of each partition
 	for i, found := 0, 0; found < partitions; i++ {
 		if key := fmt.Sprint("key-", i); keys[stand.JavaPartition(key, partitions)] == "" {
@@ -78,8 +77,7 @@ func TestKafkaPartitionsAdded(t *testing.T) {
 	counts := []int{3, 5, 8, 13}
 	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Partitions: counts[0]}))
 	topic, cluster := s.Kafka.Topic("order"), s.Kafka.Cluster
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(400)
 	s.More(100)
 	for _, count := range counts[1:] {
@@ -106,8 +104,7 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true, More: []string{"ledger"}}))
 	topic := s.Kafka.Topic("order")
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("ledger"), 3, 1, nil))
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(200)
 	paused := pausedFor(s, r, "no_topic")
 	if paused.Destination != `topic "`+topic+`"` || paused.Words == "" {
@@ -115,13 +112,12 @@ func TestKafkaTopicUnknownThenCreated(t *testing.T) {
 	}
 	s.AwaitRows(checker.Deferred, 50)
 	ledgerFlows(s)
-	code, body, err := r.Get(s.Context(), "/readyz")
-	s.Must(err)
+	code, body := s.Readyz(r)
 	if code != 200 || !strings.Contains(body, topic) {
 		t.Errorf("/readyz is %d: %s", code, body)
 	}
 	s.Until("a second attempt, and the topic as the one paused destination", func() bool {
-		return metric(s, r, `outbox_rejections_total{class="destination",reason="no_topic"}`) >= 2 && metric(s, r, "outbox_destinations_paused") == 1
+		return s.Metric(r, `outbox_rejections_total{class="destination",reason="no_topic"}`) >= 2 && s.Metric(r, "outbox_destinations_paused") == 1
 	})
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), topic, 5, 1, nil))
 	s.More(100)

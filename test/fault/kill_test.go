@@ -10,80 +10,65 @@ import (
 // SIGKILL in each of the three states that a proxy can hold. Twenty seeds of it under running load
 // are in test/long.
 
-func TestKilledBeforeTheEventIsSent(t *testing.T) { stand.KindRabbitMQ.On(t, killedUnsent) }
-
-func killedUnsent(s *stand.Stand) {
-	s.T.Helper()
-	if s.RabbitMQ != nil {
-		// its channel is open before the hold: a lane that waits for one could not go wrong
-		s.Delivery = "lanes: 1"
-	}
-	s.WatchFlush()
-	r := s.Start()
-	s.Write(30)
-	s.Arrived()
-	s.KillUnsent(r, func() { s.Write(30) })
-	bound := s.Unreported()
-	s.Start()
-	s.Check(bound)
+func TestKilledBeforeTheEventIsSent(t *testing.T) {
+	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
+		if s.RabbitMQ != nil {
+			// its channel is open before the hold: a lane that waits for one could not go wrong
+			s.Delivery = "lanes: 1"
+		}
+		r := s.StartWatched()
+		s.Deliver(30)
+		s.KillUnsent(r, func() { s.Write(30) })
+		bound := s.Unreported()
+		s.Start()
+		s.Check(bound)
+	})
 }
 
-func TestKilledBeforeTheConfirmArrives(t *testing.T) { stand.KindKafka.On(t, killedUnconfirmed) }
-
-func killedUnconfirmed(s *stand.Stand) {
-	s.T.Helper()
-	s.WatchFlush()
-	r := s.Start()
-	s.Write(30)
-	s.Arrived()
-	s.KillUnconfirmed(r, func() { s.Write(30) })
-	bound := s.Unreported()
-	s.Start()
-	if v := s.Check(bound); v.Duplicates == 0 {
-		s.T.Error("nothing was sent twice: the state was not the one that is tested")
-	}
+func TestKilledBeforeTheConfirmArrives(t *testing.T) {
+	stand.KindKafka.On(t, func(s *stand.Stand) {
+		r := s.StartWatched()
+		s.Deliver(30)
+		s.KillUnconfirmed(r, func() { s.Write(30) })
+		bound := s.Unreported()
+		s.Start()
+		if v := s.Check(bound); v.Duplicates == 0 {
+			s.T.Error("nothing was sent twice: the state was not the one that is tested")
+		}
+	})
 }
 
-func TestKilledBeforeTheReportIsSent(t *testing.T) { stand.KindRabbitMQ.On(t, killedUnreported) }
-
-func killedUnreported(s *stand.Stand) {
-	s.T.Helper()
-	// the server is not to end the session while its reports are held: nothing more would be read
-	s.Timeout = "60s"
-	s.WatchFlush()
-	r := s.Start()
-	s.Write(30)
-	s.Arrived()
-	s.KillUnreported(r, func() { s.Write(30) })
-	bound := s.Unreported()
-	s.Start()
-	if v := s.Check(bound); v.Duplicates == 0 {
-		s.T.Error("nothing was sent twice: the state was not the one that is tested")
-	}
+func TestKilledBeforeTheReportIsSent(t *testing.T) {
+	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
+		// or the server would end the session while its reports are held
+		s.Timeout = "60s"
+		r := s.StartWatched()
+		s.Deliver(30)
+		s.KillUnreported(r, func() { s.Write(30) })
+		bound := s.Unreported()
+		s.Start()
+		if v := s.Check(bound); v.Duplicates == 0 {
+			s.T.Error("nothing was sent twice: the state was not the one that is tested")
+		}
+	})
 }
 
 // A report that was written before its sender's death may arrive after it: the slot moves while
 // nobody is there.
 func TestKilledWhileTheReportIsUnderWay(t *testing.T) {
-	stand.KindKafka.On(t, killedWhileTheReportIsUnderWay)
-}
-
-func killedWhileTheReportIsUnderWay(s *stand.Stand) {
-	s.T.Helper()
-	// the server is not to end the session while its reports are held: nothing more would be read
-	s.Timeout = "60s"
-	s.WatchFlush()
-	r := s.Start()
-	s.Write(30)
-	s.Arrived()
-	s.Postgres.Hold(netproxy.Up)
-	s.Write(30)
-	s.Arrived()
-	s.Must(s.Postgres.WaitHeld(s.Context(), netproxy.Up, 39))
-	s.Must(r.Kill())
-	s.Postgres.Release(netproxy.Up)
-	bound := s.Unreported()
-	s.Start()
-	s.Write(30)
-	s.Check(bound)
+	stand.KindKafka.On(t, func(s *stand.Stand) {
+		// or the server would end the session while its reports are held
+		s.Timeout = "60s"
+		r := s.StartWatched()
+		s.Deliver(30)
+		s.Postgres.Hold(netproxy.Up)
+		s.Deliver(30)
+		s.Must(s.Postgres.WaitHeld(s.Context(), netproxy.Up, 39))
+		s.Must(r.Kill())
+		s.Postgres.Release(netproxy.Up)
+		bound := s.Unreported()
+		s.Start()
+		s.Write(30)
+		s.Check(bound)
+	})
 }

@@ -3,8 +3,6 @@
 package fault
 
 import (
-	"maps"
-
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -15,7 +13,7 @@ func init() {
 	trickling := fault{"Trickling", func(_ *stand.Stand, p *netproxy.Proxy) { p.Trickle(20_000) }, goesOn, false, ""}
 	toTheBroker = append(toTheBroker, faultOn{stalled, stand.KindRabbitMQ}, faultOn{stalled, stand.KindKafka}, faultOn{trickling, stand.KindKafka})
 	toPostgres = append(toPostgres, faultOn{reset, stand.KindKafka}, faultOn{stalled, stand.KindRabbitMQ})
-	maps.Copy(lostOver, map[string]stand.Kind{"pipelined": stand.KindRabbitMQ, "commit": stand.KindKafka, "none": stand.KindKafka})
+	lostOver["pipelined"], lostOver["commit"] = stand.KindRabbitMQ, stand.KindKafka
 }
 
 func goesOn(s *stand.Stand, _ *runner.Relay, _ string) {

@@ -59,7 +59,7 @@ func TestWayToTheBroker(t *testing.T) {
 				s.Delivery = f.delivery
 				r := f.meet(s, s.Broker, "broker down")
 				s.Check(s.Repeats(s.Keys))
-				if f.ends && metric(s, r, "outbox_sink_reconnects_total") == 0 {
+				if f.ends && s.Metric(r, "outbox_sink_reconnects_total") == 0 {
 					s.T.Error("no connection was counted that was made again")
 				}
 			})
@@ -83,8 +83,7 @@ func TestWayToPostgres(t *testing.T) {
 // meet has a relay under load meet the fault on a way, and get over it.
 func (f fault) meet(s *stand.Stand, way *netproxy.Proxy, why string) *runner.Relay {
 	s.T.Helper()
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(200)
 	s.More(50)
 	f.begin(s, way)
@@ -110,8 +109,7 @@ func TestOrderOverLostConnections(t *testing.T) {
 		t.Run(ordering, func(t *testing.T) {
 			kind.On(t, func(s *stand.Stand) {
 				s.Ordering, s.Delivery, s.Keys = ordering, "max_in_flight: 100", 3
-				s.WatchFlush()
-				r := s.Start()
+				r := s.StartWatched()
 				stop := s.Load(400)
 				const losses = 3
 				// each of a connection that works: a login under way is too few bytes

@@ -23,14 +23,11 @@ import (
 // person inserts a row all of which is personal.
 func person(s *stand.Stand, n int, kind load.Kind) {
 	s.T.Helper()
-	s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination, routing_key)
-		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('who', $2::text, 'fill', repeat('x', $3)), jsonb_build_object('who', $4::text),
-			coalesce(nullif($5, ''), $6), coalesce(nullif($7, ''), 'order.placed'))`,
-		fmt.Sprint(n, " ", sentinel.SentinelKey), sentinel.SentinelPayload, kind.Payload, sentinel.SentinelHeader, kind.Destination, s.Usual(), kind.RoutingKey)
+	insert(s, row{Kind: kind, key: fmt.Sprint(n, " ", sentinel.SentinelKey), seq: 1})
 }
 
 func TestNoPersonalData(t *testing.T) {
-	stand.OnEachRouted(t, func(s *stand.Stand) {
+	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
 		s.Retry = "backoff: 50ms, max_backoff: 200ms"
 		s.SQL(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER id DROP NOT NULL`)
 		c := traced(s)
@@ -51,7 +48,7 @@ func TestNoPersonalData(t *testing.T) {
 		s.SQL(`CREATE TRIGGER quotes BEFORE INSERT ON cdc_relay.retry FOR EACH ROW WHEN (convert_from(NEW.key, 'UTF8') LIKE '4 %') EXECUTE FUNCTION quotes()`)
 		person(s, 3, s.ToLater(1, 0))
 		person(s, 4, s.ToLater(1, 0))
-		s.Until("rows to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 2 })
+		s.Until("rows to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 2 })
 		s.Must(r.WaitLog(s.Context(), "invalid input syntax for type integer: … (SQLSTATE 22P02)"))
 		s.Must(r.WaitLog(s.Context(), "… (SQLSTATE 23514), function "))
 		operated(s, "status", "--admin", r.Admin())
@@ -73,7 +70,7 @@ func TestNoPersonalData(t *testing.T) {
 		// The ends: a table that does not fit any more, and a slot that was dropped.
 		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT numbers`)
 		s.SQL(`DROP FUNCTION quotes() CASCADE`)
-		s.Until("nothing to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 0 })
+		s.Until("nothing to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 0 })
 		s.SQL(`ALTER TABLE outbox RENAME COLUMN payload TO body`)
 		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, body) VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('who', $2::text))`,
 			sentinel.SentinelKey, sentinel.SentinelPayload)

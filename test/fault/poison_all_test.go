@@ -15,55 +15,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// On RabbitMQ, where a message that is too large costs its channel, this is part of TestBroker.
-func TestTooLargeAmongSmall(t *testing.T) { onPoisonedKafka(t, tooLargeAmongSmall) }
-
 // All events of one key of a thousand are poison, under load: the other keys do not notice, nor
 // does the slot, and nothing is deferred in the end.
 func TestOnePoisonKeyAmongAThousand(t *testing.T) {
-	onPoisonedKafka(t, func(p poisoned) {
-		p.Keys = 1000
-		p.Kinds = []load.Kind{{Share: 1, Keys: 1, Payload: tooLarge}}
-		p.WatchFlush()
-		r := p.Start()
-		stop := p.Load(500)
-		p.More(1500)
-		stop()
-		ids := p.deadLetters()
-		if len(ids) == 0 {
-			p.T.Fatal("the key has no events")
-		}
-		for _, id := range ids {
-			p.Must(r.WaitLog(p.Context(), id)) // it is told when the dead letter is there
-		}
-		p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(p.Keys / 10), MaxDead: len(ids)})
-		p.Reported()
-		stopped(p.Stand, r, 0)
-	})
-}
-
-// The same with on_dead_letter: block. What follows a poison event of its key waits, under load,
-// until it is replayed: then everything comes in order, the dead letters in their turn.
-func TestTooLargeHoldsItsKey(t *testing.T) {
-	onPoisonedKafka(t, func(p poisoned) {
-		p.Keys = 50
-		p.DeadLetters = "on_dead_letter: block"
-		p.Kinds = []load.Kind{{Share: 0.05, Payload: tooLarge}}
-		p.WatchFlush()
-		r := p.Start()
-		stop := p.Load(200)
-		p.AwaitRows(checker.Open, 10)
-		p.AwaitRows(checker.Deferred, 50)
-		stop()
-		p.antidote()
-		// each gives way to what it held, poison too
-		p.Until("all dead letters to be replayed", func() bool {
-			operated(p.Stand, "dead-letters", "replay", "--all", "--reason", "the limit was raised")
-			return p.RowsIn(checker.Open) == 0 && p.RowsIn(checker.Deferred) == 0
-		})
-		p.CheckHistory(checker.History{MaxDuplicates: p.Repeats(p.Keys), Block: true})
-		stopped(p.Stand, r, 0)
-	})
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Configs: map[string]string{"max.message.bytes": fmt.Sprint(limit)}}))
+	s.Keys = 1000
+	s.Kinds = []load.Kind{{Share: 1, Keys: 1, Payload: tooLarge}}
+	r := s.StartWatched()
+	stop := s.Load(500)
+	s.More(1500)
+	stop()
+	ids := tooLargeAreDead(s)
+	if len(ids) == 0 {
+		s.T.Fatal("the key has no events")
+	}
+	for _, id := range ids {
+		s.Must(r.WaitLog(s.Context(), id)) // it is told when the dead letter is there
+	}
+	s.CheckHistory(checker.History{MaxDuplicates: s.Repeats(s.Keys / 10), MaxDead: len(ids)})
+	s.Reported()
+	stopped(s, r, 0)
 }
 
 // What is deferred is stored byte for byte: NUL bytes, keys that no index takes, headers that jsonb
@@ -111,8 +83,7 @@ func TestExtremeEventsAreDeferred(t *testing.T) {
 func extremeEventsAreDeferred(s *stand.Stand, long, deadly int, bodies func(n int) map[string][]byte) {
 	s.T.Helper()
 	s.SQL(strings.Replace(binaryOutbox, "jsonb", "json", 1))
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	deferred := map[string][]byte{
 		"NUL":                         {0, 'a', 0, 0xff, 0},
 		"a key of 128 KB":             []byte("x"),

@@ -14,9 +14,6 @@ import (
 
 func init() {
 	ofOnePostgres = append(ofOnePostgres,
-		ofOne[*pgserver.Postgres]{"StopsImmediately", func(t *testing.T, pg *pgserver.Postgres) {
-			postgresStops{mode: "immediate"}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
-		}},
 		ofOne[*pgserver.Postgres]{"StopsFastWithTheBrokerAway", func(t *testing.T, pg *pgserver.Postgres) {
 			postgresStops{mode: "fast", brokerAway: true, says: `"unsettled":[1-9]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
 		}},
@@ -28,8 +25,7 @@ func init() {
 func purgedDeadLetterStaysAwayAfterACrash(t *testing.T, pg *pgserver.Postgres) {
 	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
 	s.Route()
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	s.SQL(`CHECKPOINT`)
 	dead := event(s, "a", 1, s.Poison(1, 0))
 	s.AwaitRows(checker.Open, 1)

@@ -16,6 +16,7 @@ var ofOnePostgres = []ofOne[*pgserver.Postgres]{
 	{"StopsFast", func(t *testing.T, pg *pgserver.Postgres) {
 		postgresStops{mode: "fast", says: `"unsettled":0[,}]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
 	}},
+	{"RolledBackUnderALivingRelay", rolledBackUnderALivingRelay},
 	{"StopsImmediatelyWithTheBrokerAway", func(t *testing.T, pg *pgserver.Postgres) {
 		postgresStops{mode: "immediate", brokerAway: true}.meet(stand.On(t, pg, stand.SharedKafka(t)), pg)
 	}},
@@ -25,9 +26,7 @@ var ofOnePostgres = []ofOne[*pgserver.Postgres]{
 func TestPostgres(t *testing.T) {
 	stand.Parallel(t)
 	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	t.Cleanup(func() {
 		if err := pg.Close(); err != nil {
 			t.Error(err)
@@ -52,8 +51,7 @@ type postgresStops struct {
 // it stops at all is the relay's doing: it lets go when all is confirmed, or soon without that.
 func (c postgresStops) meet(s *stand.Stand, pg *pgserver.Postgres) {
 	s.T.Helper()
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(100)
 	s.More(50)
 	if c.brokerAway {

@@ -19,8 +19,7 @@ import (
 func TestRowThatPostgreSQLRefuses(t *testing.T) {
 	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
 		s.Retry = "backoff: 50ms, max_backoff: 200ms"
-		s.WatchFlush()
-		r := s.Start()
+		r := s.StartWatched()
 		s.SQL(`ALTER TABLE cdc_relay.retry ADD CONSTRAINT nobody_called_refused CHECK (key IS DISTINCT FROM 'refused')`)
 		// In one statement: they are deferred in one INSERT, too, which fails over one of them.
 		var refused string
@@ -44,7 +43,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 		}
 		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT nobody_called_refused`)
 		s.AwaitRows(checker.Deferred, 9)
-		s.Until("nothing to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 0 })
+		s.Until("nothing to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 0 })
 		if said := operated(s, "status", "--admin", r.Admin()); strings.Contains(said.Stdout, "refused ") {
 			s.T.Errorf("the status still tells of a refused row: %s", said.Stdout)
 		}
@@ -59,7 +58,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 // behind it.
 func told(s *stand.Stand, r *runner.Relay, id string) {
 	s.T.Helper()
-	s.Until("a row to be refused", func() bool { return metric(s, r, "outbox_refused_rows") == 1 })
+	s.Until("a row to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 1 })
 	s.Until("two events behind it", func() bool {
 		var said struct {
 			Deferred struct {

@@ -33,15 +33,30 @@ func number(s *stand.Stand, id string) string {
 	return fmt.Sprint(n)
 }
 
-// event inserts one row on a stand that routes, and returns its id.
+// row is one row on a stand that routes.
+type row struct {
+	load.Kind
+	key         string
+	seq         int
+	cc          string // its header CC
+	traceparent string
+}
+
+// insert inserts a row, and returns its id.
+func insert(s *stand.Stand, r row) (id string) {
+	s.T.Helper()
+	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, traceparent, destination, routing_key)
+		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'fill', repeat('x', $3), 'who', $4::text),
+			jsonb_strip_nulls(jsonb_build_object('who', $5::text, 'CC', nullif($6::text, ''))), nullif($7, ''),
+			coalesce(nullif($8, ''), $9), coalesce(nullif($10, ''), 'order.placed')) RETURNING id::text`,
+		r.key, r.seq, r.Payload, sentinel.SentinelPayload, sentinel.SentinelHeader, r.cc, r.traceparent, r.Destination, s.Usual(), r.RoutingKey)
+	return id
+}
+
+// event inserts a row of a kind, and returns its id.
 func event(s *stand.Stand, key string, seq int, kind load.Kind) (id string) {
 	s.T.Helper()
-	s.Query([]any{&id}, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers, destination, routing_key)
-		VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'fill', repeat('x', $3), 'who', $7::text),
-			jsonb_build_object('who', $8::text), coalesce(nullif($4, ''), $6), coalesce(nullif($5, ''), 'order.placed')) RETURNING id::text`,
-		key, seq, kind.Payload, kind.Destination, kind.RoutingKey, s.Usual(),
-		sentinel.SentinelPayload, sentinel.SentinelHeader)
-	return id
+	return insert(s, row{Kind: kind, key: key, seq: seq})
 }
 
 // A dead letter that holds its key (on_dead_letter: block) is replayed: it arrives first, then what
@@ -49,8 +64,7 @@ func event(s *stand.Stand, key string, seq int, kind load.Kind) (id string) {
 func TestReplayOfAKeyWithDeferredEventsBehind(t *testing.T) {
 	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
 		s.DeadLetters = "on_dead_letter: block"
-		s.WatchFlush()
-		r := s.Start()
+		r := s.StartWatched()
 		dead := event(s, "a", 1, s.Poison(1, 0))
 		s.AwaitRows(checker.Open, 1)
 		behind := []string{event(s, "a", 2, load.Kind{}), event(s, "a", 3, load.Kind{})}

@@ -16,7 +16,7 @@ import (
 const otherRow = "11111111-1111-1111-1111-111111111111"
 
 // Between the crash and the next start the configuration changes: another table of the publication
-// before ours, logical messages as events, another number of lanes, another ordering. What is
+// before ours, logical messages as events, another ordering. What is
 // deferred or dead is known by its position all the same: it is not sent again.
 func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 	t.Parallel()
@@ -32,8 +32,6 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 			s.Source = "message_prefix: ours"
 			s.Messages = []checker.Row{{ID: "of a message", Aggregate: "order", Key: "m", Seq: 1, ExchangeOrTopic: s.Usual()}}
 		}},
-		// on Kafka they are the partitions
-		"lanes": {stand.KindRabbitMQ, func(s *stand.Stand) { s.Delivery = "lanes: 3" }},
 		"order": {stand.KindKafka, func(s *stand.Stand) { s.Ordering = "pipelined" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,8 +42,7 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 				// other one, whoever's they are.
 				s.SQL(fmt.Sprintf(`CREATE PUBLICATION %s FOR TABLE outbox, other_outbox WITH (publish = 'insert', publish_via_partition_root = true)`, s.Slot))
 				r := s.Start()
-				s.Write(30)
-				s.Arrived()
+				s.Deliver(30)
 				s.Reported()
 				let := unreported(s)
 				// One transaction with all of it: the indexes of its events are counted over
@@ -87,8 +84,7 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 // never touched, they hold nobody, and `check` names them.
 func TestRowsOfAForeignSystem(t *testing.T) {
 	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
-		s.WatchFlush()
-		r := s.Start()
+		r := s.StartWatched()
 		deferred := event(s, "a", 1, s.ToLater(1, 0))
 		dead := event(s, "b", 1, s.Poison(1, 0))
 		s.AwaitRows(checker.Deferred, 1)

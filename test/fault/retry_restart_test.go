@@ -35,10 +35,8 @@ func unreported(s *stand.Stand) (let func()) {
 // crashes: e1 is read again, and is not published, nor does it hold e2.
 func TestDeadIsNotPublishedAfterACrash(t *testing.T) {
 	stand.KindKafka.OnRouted(t, func(s *stand.Stand) {
-		s.WatchFlush()
-		r := s.Start()
-		s.Write(30)
-		s.Arrived()
+		r := s.StartWatched()
+		s.Deliver(30)
 		s.Reported()
 		let := unreported(s)
 		e1 := event(s, "a", 1, s.Poison(1, 0))
@@ -73,8 +71,7 @@ func TestConnectionOfTheRetryTableLost(t *testing.T) {
 	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
 		s.Retry = "backoff: 100ms, max_backoff: 1s"
 		s.Kinds = []load.Kind{s.ToLater(0.5, 0), s.Poison(0.05, 0)}
-		s.WatchFlush()
-		r := s.Start()
+		r := s.StartWatched()
 		s.RefuseLater()
 		stop := s.Load(300)
 		lose := func() {

@@ -15,41 +15,40 @@ import (
 // A rolling deployment as deploy/kubernetes has it, by a controller that does what Kubernetes'
 // does: with the new configuration, which has one table more, and rows of it all the time. None is
 // passed over by an old pod that leads.
-func TestRollout(t *testing.T) { stand.KindRabbitMQ.On(t, rollout) }
+func TestRollout(t *testing.T) {
+	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
+		d := shippedDeployment(s)
+		s.SQL(`CREATE TABLE outbox2 (LIKE outbox INCLUDING ALL)`)
+		d.scale(2)
+		old := slices.Clone(d.pods)
+		s.Deliver(10)
+		s.SQL(`ALTER PUBLICATION ` + s.Slot + ` ADD TABLE outbox2`)
+		s.Source = "tables: [public.outbox, public.outbox2]"
 
-func rollout(s *stand.Stand) {
-	d := shippedDeployment(s)
-	s.SQL(`CREATE TABLE outbox2 (LIKE outbox INCLUDING ALL)`)
-	d.scale(2)
-	old := slices.Clone(d.pods)
-	s.Write(10)
-	s.Arrived()
-	s.SQL(`ALTER PUBLICATION ` + s.Slot + ` ADD TABLE outbox2`)
-	s.Source = "tables: [public.outbox, public.outbox2]"
-
-	var ids []string
-	write := func() {
-		var id string
-		s.Query([]any{&id}, stand.InsertReturning("outbox2", "order", "k"+strconv.Itoa(len(ids))))
-		ids = append(ids, id)
-	}
-	d.start() // maxSurge 1: it is ready, and stands by
-	write()
-	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
-	// it led; the other old pod did after it, or a new one came first
-	s.Unready(old[0], "public.outbox2")
-	for _, pod := range old {
-		d.remove(pod)
-		write()
-		if len(d.pods) < d.replicas {
-			d.start()
+		var ids []string
+		write := func() {
+			var id string
+			s.Query([]any{&id}, stand.InsertReturning("outbox2", "order", "k"+strconv.Itoa(len(ids))))
+			ids = append(ids, id)
 		}
+		d.start() // maxSurge 1: it is ready, and stands by
 		write()
-	}
-	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
-	for _, pod := range d.pods {
-		s.Ready(pod)
-	}
+		s.Must(s.Consumer.WaitIDs(s.Context(), ids))
+		// it led; the other old pod did after it, or a new one came first
+		s.Unready(old[0], "public.outbox2")
+		for _, pod := range old {
+			d.remove(pod)
+			write()
+			if len(d.pods) < d.replicas {
+				d.start()
+			}
+			write()
+		}
+		s.Must(s.Consumer.WaitIDs(s.Context(), ids))
+		for _, pod := range d.pods {
+			s.Ready(pod)
+		}
+	})
 }
 
 // deployment is Kubernetes' controller, as far as a rollout needs it.

@@ -47,18 +47,12 @@ func status(s *stand.Stand, r *runner.Relay) (st apiStatus) {
 	return st
 }
 
-// metric is the value of a metric, by its name and labels; one that has not been counted yet is 0.
-func metric(s *stand.Stand, r *runner.Relay, name string) float64 {
-	s.T.Helper()
-	return s.Metric(r, name)
-}
-
 // counted waits until a number of the retry table or of dead letters is n. A count that is under
 // way when rows come or go may have them twice or not at all, until the next one: ten seconds
 // later, or fifty times as late as the count took.
 func counted(s *stand.Stand, r *runner.Relay, name string, n int) {
 	s.T.Helper()
-	s.Until(fmt.Sprintf("%s to be %d", name, n), func() bool { return metric(s, r, name) == float64(n) })
+	s.Until(fmt.Sprintf("%s to be %d", name, n), func() bool { return s.Metric(r, name) == float64(n) })
 }
 
 // inFlight waits until the relay has so many events that are not confirmed.

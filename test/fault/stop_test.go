@@ -9,8 +9,7 @@ import (
 // A clean stop repeats nothing and misses nothing, under load, again and again.
 func TestCleanStopUnderLoad(t *testing.T) {
 	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
-		s.WatchFlush()
-		r := s.Start()
+		r := s.StartWatched()
 		stop := s.Load(200)
 		for range 3 {
 			s.More(50)
@@ -28,10 +27,8 @@ func TestCleanStopUnderLoad(t *testing.T) {
 func TestStopWithADeadBroker(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
 		s.Delivery = "shutdown_grace: 2s"
-		s.WatchFlush()
-		r := s.Start()
-		s.Write(30)
-		s.Arrived()
+		r := s.StartWatched()
+		s.Deliver(30)
 		s.Broker.Cut()
 		s.Write(30)
 		s.Unready(r, "broker down")

@@ -11,33 +11,6 @@ import (
 
 // One transaction of many rows, interrupted in the middle.
 
-// A stop that comes inside the transaction waits for its end for half the grace period, then leaves
-// it: the next start has all of it again, and nothing else.
-func TestStopInsideATransaction(t *testing.T) {
-	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
-		s.WatchFlush()
-		s.Delivery = "max_in_flight: 200, shutdown_grace: 8s"
-		r := s.Start()
-		s.Write(30)
-		s.Arrived()
-		s.Broker.Trickle(50_000)
-		before, _ := s.Consumer.Count()
-		s.SQL(insertMany, manyRows)
-		s.More(100)
-		s.Broker.Trickle(100_000)
-		stopped(s, r, 0)
-		s.Must(s.Consumer.Drain(s.Context()))
-		after, _ := s.Consumer.Count()
-		s.T.Logf("%d of %d had arrived", after-before, manyRows)
-		if after-before >= manyRows {
-			s.T.Fatal("all had arrived: the stop was not inside the transaction")
-		}
-		s.Broker.Trickle(0)
-		s.Start()
-		s.Check(after - before)
-	})
-}
-
 // With a broker that is gone the in-flight budget is full and nothing is read. The session with the
 // server lives all the same: reports flow, the server does not give it up.
 func TestFullBudgetKeepsTheSession(t *testing.T) {
@@ -45,8 +18,7 @@ func TestFullBudgetKeepsTheSession(t *testing.T) {
 		s.WatchFlush()
 		s.Delivery = "max_in_flight: 50"
 		r := s.Start()
-		s.Write(30)
-		s.Arrived()
+		s.Deliver(30)
 		session := s.Walsender()
 		s.Broker.Cut()
 		s.Write(300)

@@ -19,8 +19,7 @@ func TestUndecodable(t *testing.T) {
 		const bad, lacks = "lacks a type", `{"id": "lacks a type", "aggregatetype": "order", "aggregateid": "m",   "payload": {"seq": 1}}`
 		s.Source = "message_prefix: ours"
 		s.SQL(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER id DROP NOT NULL`)
-		s.WatchFlush()
-		r := s.Start()
+		r := s.StartWatched()
 		s.SQL(fmt.Sprintf(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (NULL, 'order', 'a', 'placed', '{"seq": 1}'),
 				(gen_random_uuid(), 'order', 'a', 'placed', '{"seq": 2}');
 			SELECT pg_logical_emit_message(true, 'ours', '%s');
@@ -42,7 +41,7 @@ func TestUndecodable(t *testing.T) {
 			s.T.Errorf("the dead letters have of the row %q, of the message %q", row, message)
 		}
 		s.Until("the slot to go on", func() bool { return s.Flush() > commit })
-		if n := metric(s, r, `outbox_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
+		if n := s.Metric(r, `outbox_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
 			s.T.Errorf("%g rejections are counted, want 2", n)
 		}
 		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.RowsIn(checker.Open) != 2 {

@@ -21,13 +21,9 @@ import (
 // not there, longer than that.
 func TestWrongPostgresCertificate(t *testing.T) {
 	certs, err := testcerts.NewCertificates()
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	pg, err := pgserver.Start(await.Context(t), pgserver.Options{Certs: certs, HBA: []string{"hostssl all certified 127.0.0.1/32 cert"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	t.Cleanup(func() { closed(t, pg) })
 	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
 	s.SQL("CREATE ROLE certified SUPERUSER LOGIN")

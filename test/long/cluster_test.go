@@ -99,8 +99,7 @@ func outOfReachPaused(s *stand.Stand, r *runner.Relay, partition int) {
 		return len(status.Broker.Paused) > 0
 	})
 	s.AwaitRows(checker.Deferred, 20)
-	code, body, err := r.Get(s.Context(), "/readyz")
-	s.Must(err)
+	code, body := s.Readyz(r)
 	if code != 503 || !strings.Contains(body, "broker down") || !strings.Contains(body, topic) || !strings.Contains(body, "no_leader") {
 		s.T.Errorf("/readyz is %d: %s", code, body)
 	}
@@ -121,8 +120,7 @@ func restartedInTurn(t *testing.T, cluster *kafkaserver.Kafka) {
 	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Partitions: 12, Replicas: 3, Configs: map[string]string{"min.insync.replicas": "2"}}))
 	topic := s.Kafka.Topic("order")
 	s.Must(cluster.WaitInSync(s.Context(), topic))
-	s.WatchFlush()
-	r := s.Start()
+	r := s.StartWatched()
 	stop := s.Load(300)
 	s.More(100)
 	for node := 1; node <= 3; node++ {

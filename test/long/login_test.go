@@ -37,9 +37,7 @@ type login struct {
 
 func TestWrongRabbitMQPassword(t *testing.T) {
 	rmq, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	t.Cleanup(func() { closed(t, rmq) })
 	tests(t, func(t *testing.T) login {
 		s := stand.New(t, stand.OnRabbitMQ(rmq))
@@ -83,21 +81,15 @@ func cut(s *stand.Stand, way *netproxy.Proxy) func() {
 
 func TestWrongPostgresPassword(t *testing.T) {
 	hba, err := os.CreateTemp("", "pg_hba") //nolint:usetesting // t.TempDir is root's alone, and the server runs as another user
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	t.Cleanup(func() { os.Remove(hba.Name()) })
 	_, err = hba.WriteString("host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n") //nolint:dupword // database and user
 	if err == nil {
 		err = hba.Chmod(0o644) // the server runs as another user
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	pg, err := pgserver.Start(await.Context(t), pgserver.Options{Settings: map[string]string{"hba_file": hba.Name()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	t.Cleanup(func() { closed(t, pg) })
 	tests(t, func(t *testing.T) login {
 		s := stand.On(t, pg, stand.SharedRabbitMQ(t))

@@ -20,10 +20,8 @@ func TestKafkaPartitionsAddedInPeace(t *testing.T) {
 	stand.Parallel(t)
 	const before, after = 3, 8
 	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Partitions: before}))
-	s.WatchFlush()
-	r := s.Start()
-	s.Write(100)
-	s.Arrived()
+	r := s.StartWatched()
+	s.Deliver(100)
 	s.Must(s.Kafka.Cluster.AddPartitions(s.Context(), s.Kafka.Topic("order"), after))
 	s.Broker.Hold(netproxy.Up) // an idle relay sends a broker nothing but this question
 	s.Must(s.Broker.WaitHeld(s.Context(), netproxy.Up, 1))

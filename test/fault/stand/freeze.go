@@ -30,7 +30,6 @@ func (w Work) Freeze(s *Stand, in state) {
 	c.Must(c.relay.Freeze())
 	c.Until("a standby that takes over", func() bool { return c.epoch() > epoch })
 	leave()
-	c.Broker.Delay(0)
 	c.Leads(standby)
 	bound := c.Since(flush)
 	c.fix()

@@ -55,9 +55,7 @@ func SharedKafkaWith(t testing.TB, topics Topics) Place {
 func OwnKafka(t testing.TB, opt kafkaserver.Options) *kafkaserver.Kafka {
 	t.Helper()
 	cluster, err := kafkaserver.Start(await.Context(t), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Close(); err != nil {
 			t.Error(err)
@@ -111,9 +109,7 @@ func (k *Kafka) Topic(aggregate string) string { return k.Prefix + "." + aggrega
 func (k *Kafka) Records(aggregate string) []kafkaserver.Record {
 	k.t.Helper()
 	records, err := k.Cluster.Records(context.Background(), k.Topic(aggregate))
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	await.Must(k.t, err)
 	return records
 }
 
@@ -121,8 +117,6 @@ func (k *Kafka) Records(aggregate string) []kafkaserver.Record {
 func (k *Kafka) Ends(aggregate string) map[int]int64 {
 	k.t.Helper()
 	ends, err := k.Cluster.EndOffsets(context.Background(), k.Topic(aggregate))
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	await.Must(k.t, err)
 	return ends
 }

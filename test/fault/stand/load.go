@@ -94,6 +94,13 @@ func (s *Stand) Arrived() {
 	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()))
 }
 
+// Deliver is Write and Arrived.
+func (s *Stand) Deliver(n int) {
+	s.T.Helper()
+	s.Write(n)
+	s.Arrived()
+}
+
 // More waits until n more rows than now have arrived, and returns how many have.
 func (s *Stand) More(n int) int {
 	s.T.Helper()

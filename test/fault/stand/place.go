@@ -37,15 +37,6 @@ var (
 	Kinds        = []Kind{KindRabbitMQ, KindKafka}
 )
 
-// OnEach runs a test on each kind of broker, parallel to others.
-func OnEach(t *testing.T, test func(*Stand)) {
-	t.Helper()
-	t.Parallel()
-	for _, kind := range Kinds {
-		kind.run(t, test)
-	}
-}
-
 // On runs a test on the kind of broker, parallel to others.
 func (k Kind) On(t *testing.T, test func(*Stand)) {
 	t.Helper()

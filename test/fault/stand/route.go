@@ -25,15 +25,6 @@ func Routed(t *testing.T, kind Kind) *Stand {
 	return s
 }
 
-// OnEachRouted is OnEach with stands that route.
-func OnEachRouted(t *testing.T, test func(*Stand)) {
-	t.Helper()
-	t.Parallel()
-	for _, kind := range Kinds {
-		kind.runRouted(t, test)
-	}
-}
-
 const (
 	later    = "later"
 	smallest = "10000" // bytes of a message of Kafka

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 type session struct {
@@ -48,9 +50,7 @@ func (s *Stand) onDatabase(do func(context.Context, *pgx.Conn) error) {
 	if err == nil {
 		err = do(s.ctx, conn)
 	}
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	await.Must(s.T, err)
 }
 
 // SQL runs statements on the database; several, without arguments, are one transaction.
@@ -77,7 +77,5 @@ func SQLOn(t *testing.T, db, sql string, args ...any) {
 		defer conn.Close(ctx)
 		_, err = conn.Exec(ctx, sql, args...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	await.Must(t, err)
 }

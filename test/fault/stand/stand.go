@@ -160,6 +160,21 @@ func (s *Stand) Start() *runner.Relay {
 	return s.Ready(s.Launch())
 }
 
+// StartWatched is WatchFlush and Start.
+func (s *Stand) StartWatched() *runner.Relay {
+	s.T.Helper()
+	s.WatchFlush()
+	return s.Start()
+}
+
+// Readyz is what a relay answers there.
+func (s *Stand) Readyz(r *runner.Relay) (code int, body string) {
+	s.T.Helper()
+	code, body, err := r.Get(s.Context(), "/readyz")
+	s.Must(err)
+	return code, body
+}
+
 // Command runs a command of the relay with the stand's configuration, beside the proxies.
 func (s *Stand) Command(args ...string) runner.Result {
 	s.T.Helper()
@@ -245,9 +260,7 @@ func (s *Stand) Exits(r *runner.Relay, code int, words ...string) {
 // Must ends the test on an error.
 func (s *Stand) Must(err error) {
 	s.T.Helper()
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	await.Must(s.T, err)
 }
 
 // Context is for the calls of the test. It has no deadline.

@@ -59,7 +59,7 @@ func (w Work) over(c *crash) bool { return w.done != nil && w.done(c) }
 // inside has a statement of the relay stand at a stop.
 func (c *crash) inside(w Work, at Stop) (release func()) {
 	c.T.Helper()
-	if w.busy != nil && (w.middle || c.random.IntN(2) == 0) {
+	if w.busy != nil && c.random.IntN(2) == 0 {
 		w.run(c)
 		release = c.Hold(at)
 	} else {

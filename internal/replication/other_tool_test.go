@@ -2,9 +2,7 @@ package replication
 
 import (
 	"context"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,18 +14,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// otherTool is a program that reads a slot of test_decoding, or of pgoutput with a publication,
-// "publishes" what it reads, and confirms it only now and then, as Debezium does. Started again, it
-// goes on where the server says.
+// otherTool is a program that reads a slot of pgoutput with a publication of its own, "publishes"
+// what it reads, and confirms it only now and then, as Debezium does. Started again, it goes on
+// where the server says.
 type otherTool struct {
-	b    *bench
-	slot string
-	// publication, with which it reads a slot of pgoutput; "": its slot is of test_decoding.
+	b           *bench
+	slot        string
 	publication string
 	table       uint32 // the outbox, as pgoutput has described it
 
 	mu        sync.Mutex
-	published []string      // ids, in order, over all its runs
+	published []string // ids, in order, over all its runs
+	commits   []*pglogrepl.CommitMessage
 	open      []string      // of the open transaction
 	end       pglogrepl.LSN // of the newest transaction that is published
 	known     int           // of published the first ones are confirmed
@@ -46,21 +44,20 @@ type ask struct {
 	done chan struct{}
 }
 
-// newTool makes the slot.
+// newTool makes publication and slot.
 func (b *bench) newTool() *otherTool {
 	b.t.Helper()
-	o := &otherTool{b: b, slot: b.cfg.Slot + "_other"}
-	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, o.slot)
-	return o
+	b.exec(`CREATE PUBLICATION theirs FOR TABLE outbox`)
+	return b.newToolOf("theirs")
 }
 
 // dbzPublication is the name that Debezium gives its publication.
 const dbzPublication = "dbz_publication"
 
-// newDebezium makes the slot as Debezium does, of pgoutput. Its publication must be there.
-func (b *bench) newDebezium() *otherTool {
+// newToolOf makes the slot. The publication must be there.
+func (b *bench) newToolOf(publication string) *otherTool {
 	b.t.Helper()
-	o := &otherTool{b: b, slot: b.cfg.Slot + "_dbz", publication: dbzPublication}
+	o := &otherTool{b: b, slot: b.cfg.Slot + "_other", publication: publication}
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, o.slot)
 	return o
 }
@@ -71,23 +68,10 @@ const toolName = "another program"
 func (o *otherTool) start() {
 	t := o.b.t
 	t.Helper()
-	cfg, err := pgconn.ParseConfig(o.b.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.RuntimeParams["replication"] = "database"
-	cfg.RuntimeParams["application_name"] = toolName
 	o.confirmed = o.at()
 	await.Until(t, "the slot of the other program to be free", func() bool {
-		if o.conn, err = pgconn.ConnectConfig(await.Context(t), cfg); err != nil {
-			t.Fatal(err)
-		}
-		var opt pglogrepl.StartReplicationOptions
-		if o.publication != "" {
-			opt.PluginArgs = []string{"proto_version '1'", "publication_names '" + o.publication + "'"}
-		}
-		err = pglogrepl.StartReplication(await.Context(t), o.conn, o.slot, 0, opt)
-		if err != nil {
+		var err error
+		if o.conn, err = o.b.replicate(o.slot, toolName, "proto_version '1'", "publication_names '"+o.publication+"'"); err != nil {
 			source.CloseStream(o.conn)
 		}
 		return err == nil
@@ -129,8 +113,6 @@ func (o *otherTool) report() {
 	_ = pglogrepl.SendStandbyStatusUpdate(context.Background(), o.conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: max(o.confirmed, 1)})
 }
 
-var insertedID = regexp.MustCompile(`^table public\.outbox: INSERT: id\[text\]:'([^']*)'`)
-
 func (o *otherTool) message(data []byte) {
 	if data[0] != pglogrepl.XLogDataByteID {
 		o.report()
@@ -140,28 +122,12 @@ func (o *otherTool) message(data []byte) {
 	if err != nil {
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.publication != "" {
-		o.pgoutput(x.WALData)
-		return
-	}
-	text := string(x.WALData)
-	if id := insertedID.FindStringSubmatch(text); id != nil {
-		o.open = append(o.open, id[1])
-	}
-	if strings.HasPrefix(text, "COMMIT") {
-		o.published = append(o.published, o.open...)
-		o.open, o.end = nil, x.WALStart // of a commit it is the end of its record
-	}
-}
-
-// pgoutput reads one message of that plugin.
-func (o *otherTool) pgoutput(data []byte) {
-	m, err := pglogrepl.Parse(data)
+	m, err := pglogrepl.Parse(x.WALData)
 	if err != nil {
 		return
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	switch m := m.(type) {
 	case *pglogrepl.RelationMessage:
 		if m.RelationName == "outbox" {
@@ -173,6 +139,7 @@ func (o *otherTool) pgoutput(data []byte) {
 		}
 	case *pglogrepl.CommitMessage:
 		o.published = append(o.published, o.open...)
+		o.commits = append(o.commits, m)
 		o.open, o.end = nil, m.TransactionEndLSN
 	}
 }
@@ -210,9 +177,7 @@ func (o *otherTool) confirmTo(lsn pglogrepl.LSN) {
 func (o *otherTool) at() pglogrepl.LSN {
 	o.b.t.Helper()
 	at, err := pglogrepl.ParseLSN(o.b.text(`SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, o.slot))
-	if err != nil {
-		o.b.t.Fatal(err)
-	}
+	await.Must(o.b.t, err)
 	return at
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 )
 
 const remadeOutbox = `CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb)`
@@ -39,18 +38,16 @@ func TestTableReplacedWhileRunning(t *testing.T) {
 			b.exec(remadeOutbox)
 			b.insert("of the new one")
 			b.exec(`COMMIT`)
-			replicationtest.WantStop(t, r.endsBefore("of the new one"), event.ExitOperator, "table_replaced")
+			b.wantStop(r.endsBefore("of the new one"), event.ExitOperator, "table_replaced")
 			// The next start: a commit may be sent a moment before the catalogue shows it, and then
 			// the stream's own Stop offers two fixes.
-			stop := replicationtest.WantStop(t, b.run().endsBefore("of the new one"), event.ExitOperator, "table_replaced")
+			stop := b.wantStop(b.run().endsBefore("of the new one"), event.ExitOperator, "table_replaced")
 			b.runFix(stop)
 			if keep {
 				b.exec(`INSERT INTO old VALUES ('later', '{}')`)
 				want = append(want, "later")
 			}
-			r = b.run()
-			r.waitSeen(want...)
-			r.endClean()
+			b.delivers(want...)
 		})
 	}
 }
@@ -62,17 +59,17 @@ func TestTableThatHadTheNameForAWhile(t *testing.T) {
 	for name, events := range map[string]bool{"events": true, "no events": false} {
 		t.Run(name, func(t *testing.T) {
 			b := ofAllTables(t)
-			b.settledRun("a").endClean()
+			b.goesOn("a")
 			b.exec(`DROP TABLE outbox`)
 			b.exec(remadeOutbox)
 			b.insert("between")
 			b.exec(`DROP TABLE outbox`)
 			b.exec(remadeOutbox)
 			b.insert("last")
-			b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table_replaced"))
+			b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "table_replaced"))
 			var stop *event.Stop
 			for range 2 {
-				stop = replicationtest.WantStop(t, b.run().endsBefore("between"), event.ExitOperator, "table_replaced")
+				stop = b.wantStop(b.run().endsBefore("between"), event.ExitOperator, "table_replaced")
 			}
 			yes, no, found := strings.Cut(stop.Fix, "; if they are not: ")
 			if !found {
@@ -82,9 +79,7 @@ func TestTableThatHadTheNameForAWhile(t *testing.T) {
 				yes = no
 			}
 			b.runFix(&event.Stop{Fix: yes})
-			r := b.run()
-			r.waitSeen("last")
-			r.endClean()
+			b.delivers("last")
 			if slices.Contains(b.current().Seen(), "between") != events {
 				t.Errorf("sent %v", b.current().Seen())
 			}
@@ -97,9 +92,9 @@ func TestTableThatLostItsNameWhileDown(t *testing.T) {
 	t.Parallel()
 	t.Run("of all tables, adopted", func(t *testing.T) {
 		b := ofAllTables(t)
-		b.settledRun("a").endClean()
+		b.goesOn("a")
 		b.renameAndRemake()
-		b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table_replaced"))
+		b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "table_replaced"))
 		r := b.run()
 		r.waitSeen("of the old one", "of the new one")
 		r.waitChecked()
@@ -107,9 +102,9 @@ func TestTableThatLostItsNameWhileDown(t *testing.T) {
 	})
 	t.Run("adopted", func(t *testing.T) {
 		b := shared(t)
-		b.settledRun("a").endClean()
+		b.goesOn("a")
 		b.renameAndRemake()
-		b.runFix(replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "table"))
+		b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "table"))
 		r := b.run()
 		r.waitSeen("of the old one")
 		b.insert("b")
@@ -118,7 +113,7 @@ func TestTableThatLostItsNameWhileDown(t *testing.T) {
 	})
 	t.Run("adopted in another system", func(t *testing.T) {
 		b := shared(t)
-		b.settledRun("a").endClean()
+		b.goesOn("a")
 		b.renameAndRemake()
 		b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
 		b.exec(`UPDATE cdc_relay.slots SET system_id = '1', state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
@@ -150,9 +145,7 @@ func TestSlotWithRowsOfARenamedTable(t *testing.T) {
 	b.exec(`INSERT INTO events_to_send VALUES ('old name', '{}')`)
 	b.exec(`ALTER TABLE events_to_send RENAME TO outbox`)
 	b.insert("new name")
-	r := b.run()
-	r.waitSeen("old name", "new name")
-	r.endClean()
+	b.delivers("old name", "new name")
 }
 
 func (r *running) endsBefore(id string) error {
@@ -190,9 +183,7 @@ func TestListedTableTakesTheName(t *testing.T) {
 	b.exec(`ALTER TABLE outbox_new RENAME TO outbox`)
 	b.insert("c")
 	b.exec(`COMMIT`)
-	replicationtest.WantStop(t, r.endsBefore("c"), event.ExitOperator, "table")
-	b.runFix(replicationtest.WantStop(t, b.run().endsBefore("c"), event.ExitOperator, "table"))
-	r = b.run()
-	r.waitSeen("c")
-	r.endClean()
+	b.wantStop(r.endsBefore("c"), event.ExitOperator, "table")
+	b.runFix(b.wantStop(b.run().endsBefore("c"), event.ExitOperator, "table"))
+	b.delivers("c")
 }

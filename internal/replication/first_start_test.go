@@ -1,34 +1,20 @@
 package replication
 
 import (
-	"strings"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
-	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
-	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // openInsert inserts a row and leaves its transaction open.
-func (b *bench) openInsert(id string) (pgx.Tx, *pgx.Conn) {
+func (b *bench) openInsert(id string) (commit func()) {
 	b.t.Helper()
-	ctx := await.Context(b.t)
-	other := b.connect()
-	tx, err := other.Begin(ctx)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if _, err := tx.Exec(ctx, `INSERT INTO outbox VALUES ($1, '{}')`, id); err != nil {
-		b.t.Fatal(err)
-	}
-	return tx, other
+	return b.begin(`INSERT INTO outbox VALUES ($1, '{}')`, id)
 }
 
 // waitCreating returns once the creation of the slot has begun, which then waits for the open
@@ -36,85 +22,49 @@ func (b *bench) openInsert(id string) (pgx.Tx, *pgx.Conn) {
 func (b *bench) waitCreating() {
 	b.t.Helper()
 	await.Until(b.t, "CREATE_REPLICATION_SLOT to wait for the open transaction", func() bool {
-		var n int
-		if err := b.conn.QueryRow(await.Context(b.t), `SELECT count(*) FROM pg_stat_activity
-			WHERE backend_type = 'walsender' AND datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
-			b.t.Fatal(err)
-		}
-		return n > 0
+		return b.text(`SELECT count(*)::text FROM pg_stat_activity
+			WHERE backend_type = 'walsender' AND datname = current_database() AND wait_event_type = 'Lock'`) != "0"
 	})
 }
 
 func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
 	b := shared(t)
-	tx, _ := b.openInsert("open")
+	commit := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
-	if err := tx.Commit(await.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	stop := replicationtest.WantStop(t, r.wait(), event.ExitUsage, "backfill")
-	if !strings.Contains(stop.What, "already has 1 rows") {
-		t.Errorf("the rows are not counted: %s", stop.What)
-	}
+	commit()
+	b.wantStop(r.wait(), event.ExitUsage, "backfill", "already has 1 rows")
 	if v, err := slot.Read(await.Context(t), b.conn, b.cfg.Slot); err != nil || v != nil {
 		t.Errorf("the slot was left behind: %v %v", v, err)
 	}
 }
 
+// What is committed after the slot was made is delivered, also when its transaction is slow.
 func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 	b := shared(t)
 	b.cfg.NoBackfill = true
-	tx, _ := b.openInsert("open")
+	commit := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
-	if err := tx.Commit(await.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	commit()
 	r.waitPhase(survey.Streaming)
-	b.insert("after")
-	r.waitSeen("after")
+	commit = b.openInsert("slow")
+	b.insert("fast")
+	r.waitSeen("fast")
+	commit()
+	r.waitSeen("slow")
 	left := b.logs.FilterMessageSnippet("before the slot was created are not sent").All()
 	if len(left) != 1 || left[0].ContextMap()["rows"] != int64(1) {
 		t.Errorf("log: %v", left)
 	}
-	if err := r.end(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestFirstStartDeliversWhatCommitsAfterTheSlot(t *testing.T) {
-	b := shared(t)
-	r := b.run()
-	r.waitPhase(survey.Streaming)
-	tx, _ := b.openInsert("slow") // open while the relay runs, committed later
-	b.insert("fast")
-	r.waitSeen("fast")
-	if err := tx.Commit(await.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	r.waitSeen("slow")
-	if err := r.end(); err != nil {
-		t.Fatal(err)
-	}
+	r.endClean()
 }
 
 // unfinished is what a crash leaves behind in our tables before, or just after, the slot is
 // created.
 func (b *bench) unfinished() {
 	b.t.Helper()
-	ctx := await.Context(b.t)
-	pool, err := source.ConnectPool(&b.cfg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer pool.Close()
-	if err := schema.Ensure(ctx, pool, &b.cfg); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := slot.BeginCreating(ctx, pool, &b.cfg, slot.Identity{SystemID: "1", Timeline: 1, Database: "x"}); err != nil {
-		b.t.Fatal(err)
-	}
+	await.Must(b.t, slot.BeginCreating(await.Context(b.t), b.withSchema(), &b.cfg, slot.Identity{SystemID: "1", Timeline: 1, Database: "x"}))
 }
 
 func TestUnfinishedCreationIsMadeAgain(t *testing.T) {
@@ -123,39 +73,22 @@ func TestUnfinishedCreationIsMadeAgain(t *testing.T) {
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
 	b.insert("asked for by nobody")
 	r := b.run()
-	replicationtest.WantStop(t, r.wait(), event.ExitUsage, "backfill")
+	b.wantStop(r.wait(), event.ExitUsage, "backfill")
 }
 
 // Somebody else takes the name between our check and CREATE_REPLICATION_SLOT.
 func TestNameTakenBeforeTheCreation(t *testing.T) {
 	t.Parallel()
 	create := func(b *bench) (*slot.Record, error) {
-		ctx := await.Context(b.t)
-		pool, err := source.ConnectPool(&b.cfg)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		defer pool.Close()
-		if err := schema.Ensure(ctx, pool, &b.cfg); err != nil {
-			b.t.Fatal(err)
-		}
-		if b.cfg.Tables, err = publication.FindTables(ctx, pool, &b.cfg, true); err != nil {
-			b.t.Fatal(err)
-		}
+		ctx, pool := await.Context(b.t), b.prepared()
 		stream, err := source.ConnectStream(ctx, &b.cfg)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		await.Must(b.t, err)
 		defer source.CloseStream(stream)
 		id, err := slot.Identify(ctx, stream)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		await.Must(b.t, err)
 		created := slot.CreateSlot(ctx, pool, stream, &b.cfg, id, publication.State{}, true)
 		rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		await.Must(b.t, err)
 		return rec, created
 	}
 	t.Run("another database's", func(t *testing.T) {
@@ -164,7 +97,7 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 		if _, err := create(b); source.SQLState(err) != "42710" {
 			t.Error(err)
 		}
-		replicationtest.WantStop(t, b.run().wait(), event.ExitOperator, "slot_foreign")
+		b.wantStop(b.run().wait(), event.ExitOperator, "slot_foreign")
 	})
 	// It may be our own, of an attempt whose answer was lost: nobody has asked about the rows
 	// before it.
@@ -176,7 +109,7 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 		if source.SQLState(err) != "42710" || rec == nil || rec.State != slot.StateCreating {
 			t.Errorf("record %+v, error %v", rec, err)
 		}
-		replicationtest.WantStop(t, b.run().wait(), event.ExitUsage, "backfill")
+		b.wantStop(b.run().wait(), event.ExitUsage, "backfill")
 	})
 }
 
@@ -186,15 +119,13 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 func TestFirstStartLosesItsConnection(t *testing.T) {
 	b := shared(t)
 	p := b.through()
-	tx, _ := b.openInsert("open")
+	commit := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
 	p.Reset()
 	await.Until(t, "the relay to have noticed", func() bool { return r.s.Snapshot().Phase == survey.Waiting })
-	if err := tx.Commit(await.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	replicationtest.WantStop(t, r.wait(), event.ExitUsage, "backfill")
+	commit()
+	b.wantStop(r.wait(), event.ExitUsage, "backfill")
 }
 
 // The same, when it was the relay that died, and another one is started while the server is still
@@ -202,7 +133,7 @@ func TestFirstStartLosesItsConnection(t *testing.T) {
 func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 	b := shared(t)
 	p := b.through()
-	tx, _ := b.openInsert("open")
+	commit := b.openInsert("open")
 	r := b.run()
 	b.waitCreating()
 	r.crash(p)
@@ -212,10 +143,8 @@ func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 	// For the server to be done with it; or, when the client's request to cancel it still came
 	// through, for its own creation.
 	await.Until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == survey.Waiting || creating() > before })
-	if err := tx.Commit(await.Context(t)); err != nil {
-		t.Fatal(err)
-	}
-	replicationtest.WantStop(t, next.wait(), event.ExitUsage, "backfill")
+	commit()
+	b.wantStop(next.wait(), event.ExitUsage, "backfill")
 }
 
 func TestTwoFirstStartsMakeOneSlot(t *testing.T) {
@@ -231,18 +160,10 @@ func TestTwoFirstStartsMakeOneSlot(t *testing.T) {
 	}
 	b.insert("a")
 	leader.waitSeen("a")
-	if err := leader.end(); err != nil {
-		t.Fatal(err)
-	}
+	leader.endClean()
 	standby.waitPhase(survey.Streaming)
 	b.insert("b")
 	standby.waitSeen("b")
-	for _, id := range b.current().Seen() {
-		if id == "a" {
-			t.Error("a clean stop repeats nothing")
-		}
-	}
-	if err := standby.end(); err != nil {
-		t.Fatal(err)
-	}
+	b.wantSeen("b") // a clean stop repeats nothing
+	standby.endClean()
 }
