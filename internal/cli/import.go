@@ -43,9 +43,8 @@ func newImportDebezium() *cobra.Command {
 		Short: "Create cdc-relay.yaml from a Debezium outbox connector or Debezium Server",
 		Long: `Reads a Debezium configuration and writes one for the relay that publishes the same records. For
 Kafka Connect, pass the connector's JSON or .properties, and the worker's file with
---worker-config. For Debezium Server, pass application.properties, application.yaml, an env file, a
-compose file or a DebeziumServer resource of Kubernetes. Several FILEs are layers of one
-configuration, in the order of Quarkus: properties, YAML, environment. "-" is stdin.
+--worker-config. For Debezium Server, pass application.properties and an env file. Several FILEs are
+layers of one configuration, in the order of Quarkus: properties, environment. "-" is stdin.
 
 A report gives a verdict on each property: honoured, mapped, superseded or cannot. If one is
 "cannot", nothing is written and the exit code is 2, unless --force. The command connects to
@@ -65,7 +64,7 @@ docs/import.md explains each verdict.`,
 		},
 	}
 	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write; it must not exist (default stdout)")
-	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties or env file (- for stdin)")
+	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties (- for stdin)")
 	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration even if some of it cannot be carried over")
 	cmd.Flags().BoolVar(&opt.json, "json", false, "report as JSON")
 	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {
@@ -89,9 +88,6 @@ func importDebezium(args []string, opt importOptions, stdin io.Reader, stdout, s
 	files, worker, err := readImport(args, opt.worker, stdin)
 	if err != nil {
 		return importError("read what to import", err, "")
-	}
-	if _, err := os.Lstat(opt.out); opt.out != "" && err == nil {
-		return importError(opt.out+" exists", errors.New("nothing is overwritten"), "remove it, or name another file")
 	}
 	result, err := importer.Import(files, worker)
 	if err != nil {

@@ -170,8 +170,8 @@ func (l *loader) replaced() {
 		}
 		l.faultAt(key, errors.New(text))
 	}
-	if tables, ok := l.written["source.tables"]; ok && tables.value.Kind == document.List {
-		for i, item := range tables.value.Items {
+	if tables, ok := l.written["source.tables"]; ok && tables.Kind == document.List {
+		for i, item := range tables.Items {
 			for _, e := range item.Entries {
 				if e.Name != "name" && e.Value.Kind != document.Null {
 					l.fault(e.Where, fmt.Sprintf("source.tables[%d].%s", i, e.Name), "has no effect with sink.compat, whose options name the columns of all tables")

@@ -1,9 +1,6 @@
 package config
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -39,39 +36,6 @@ func TestCompat(t *testing.T) {
 	}
 	if c := mustLoad(t, compatSource+"sink: {stdout: {}, compat: {profile: debezium-server}}\ndelivery: {ordering: key}\n"); c.Delivery.Ordering != OrderingKey {
 		t.Errorf("the ordering that is written is not kept: it is %s", c.Delivery.Ordering)
-	}
-}
-
-// What is printed of a profile loads again, and means the same.
-func TestCompatIsPrinted(t *testing.T) {
-	content := compatSource + `sink:
-  rabbitmq: {url: amqp://mq/}
-  compat:
-    profile: debezium-server
-    options: {route.topic.regex: "(?<kind>[a-z]+)-.*", route.topic.replacement: "a.$${kind}", sink.rabbitmq.null.value: "no value: none"}
-`
-	c := mustLoad(t, content)
-	var printed bytes.Buffer
-	if err := c.Print(&printed); err != nil {
-		t.Fatal(err)
-	}
-	for _, hidden := range []string{"outbox:", "routing_key: \"{", "message_prefix", "declare"} {
-		if strings.Contains(printed.String(), hidden) {
-			t.Errorf("%q is printed, which a profile takes the place of:\n%s", hidden, &printed)
-		}
-	}
-	path := filepath.Join(t.TempDir(), "printed.yaml")
-	if err := os.WriteFile(path, printed.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again, err := Load(path, nil)
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, &printed)
-	}
-	for i := range again.Sink.Compat.Options {
-		if was, is := c.Sink.Compat.Options[i], again.Sink.Compat.Options[i]; was.Name != is.Name || was.Value != is.Value {
-			t.Errorf("option %+v comes back as %+v", was, is)
-		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -22,7 +23,7 @@ type Config struct {
 	Admin       Admin
 	Log         Log
 
-	wrote map[string]assignment // by path: the values that the file or the environment gave
+	wrote map[string]*document.Node // by path: the values that the file or the environment gave
 }
 
 // Source is the PostgreSQL database, its slot and its publication.
@@ -99,14 +100,18 @@ func (r *RabbitMQ) Credentials() func() (user, password string, err error) {
 	if r.userInURL {
 		return nil
 	}
-	return func() (user, password string, err error) {
-		if user, err = r.Username.Read(); err != nil {
-			return "", "", fmt.Errorf("read sink.rabbitmq.username: %w", err)
+	return credentials("sink.rabbitmq.", r.Username, r.Password)
+}
+
+func credentials(section string, username, password Secret) func() (user, pass string, err error) {
+	return func() (user, pass string, err error) {
+		if user, err = username.Read(); err != nil {
+			return "", "", fmt.Errorf("read %susername: %w", section, err)
 		}
-		if password, err = r.Password.Read(); err != nil {
-			return "", "", fmt.Errorf("read sink.rabbitmq.password: %w", err)
+		if pass, err = password.Read(); err != nil {
+			return "", "", fmt.Errorf("read %spassword: %w", section, err)
 		}
-		return user, password, nil
+		return user, pass, nil
 	}
 }
 

@@ -131,16 +131,13 @@ func TestAddressesInFlowStyle(t *testing.T) {
 	}
 }
 
-func TestNoConfigurationAtAll(t *testing.T) {
+// Without a key in a file or variable there is no configuration: what is said names the file, if
+// any, and shows the least one.
+func TestNoConfiguration(t *testing.T) {
 	_, err := Load("", []string{"PATH=/bin", "CDC_RELAY_CONFIG=", "CDC_RELAY_TEST_POSTGRES=x"})
-	got := strings.Join(faultsOf(t, err), "\n")
-	if !strings.Contains(got, "there is no configuration") || !strings.Contains(got, Minimal) {
+	if got := faultsOf(t, err)[0]; !strings.HasPrefix(got, "there is no configuration: no file") || !strings.Contains(got, Minimal) {
 		t.Errorf("got %q, want the two lines to begin with", got)
 	}
-}
-
-// A file without a key is no configuration either: what is said names it.
-func TestFileThatSetsNothing(t *testing.T) {
 	for _, content := range []string{"", "# nothing\n", "---\n", "source:\nsink:\n"} {
 		_, err := load(t, content)
 		if got := faultsOf(t, err)[0]; !strings.HasPrefix(got, "there is no configuration: relay.yaml sets nothing") || !strings.Contains(got, Minimal) {
@@ -150,10 +147,7 @@ func TestFileThatSetsNothing(t *testing.T) {
 	if _, err := load(t, "", "CDC_RELAY_SINK__STDOUT={}", "PGHOST=h"); err != nil {
 		t.Errorf("with variables: %v", err)
 	}
-}
-
-func TestNamedFileMustExist(t *testing.T) {
-	_, err := Load("/nonexistent/relay.yaml", nil)
+	_, err = Load("/nonexistent/relay.yaml", nil)
 	if got := faultsOf(t, err)[0]; !strings.Contains(got, "/nonexistent/relay.yaml") {
 		t.Errorf("got %q, want the file's name", got)
 	}
@@ -232,8 +226,7 @@ func TestKeyWithoutValue(t *testing.T) {
 }
 
 func TestWrittenColumns(t *testing.T) {
-	c := mustLoad(t, base+"outbox: {traceparent: traceparent, headers_column: \"\"}\n")
-	o := c.Source.Tables[0].Outbox
+	o := mustLoad(t, base+"outbox: {traceparent: traceparent, headers_column: \"\"}\n").Outbox
 	if !o.Traceparent.Written {
 		t.Error("traceparent is written, though with its default: the table must have it")
 	}
@@ -397,26 +390,36 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// What print writes is YAML of known keys and values in their ranges: reading it finds the replaced
-// secrets at most.
-func TestPrintedIsReadable(t *testing.T) {
-	c, err := Load("", []string{"CDC_RELAY_SINK__RABBITMQ__EXCHANGE=$$true #{aggregate}", "PGHOST=/run/postgresql", "CDC_RELAY_OUTBOX__KEY=a b,\"c\""})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var printed bytes.Buffer
-	if err := c.Print(&printed); err != nil {
-		t.Fatal(err)
-	}
-	again := mustLoad(t, printed.String(), "PGHOST=/run/postgresql")
-	if got := again.Sink.RabbitMQ.Exchange.String(); got != "$true #{aggregate}" {
-		t.Errorf("exchange is %q", got)
-	}
-	if got := again.Outbox.Key.Names; !reflect.DeepEqual(got, []string{"a b", `"c"`}) {
-		t.Errorf("key is %q", got)
-	}
-	if again.Delivery != c.Delivery {
-		t.Errorf("delivery is %+v", again.Delivery)
+// What print writes is a configuration that means the same, without the secrets, and without what
+// Load would refuse together with it.
+func TestPrintedLoadsAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		content string
+		without []string
+	}{
+		"user in the address": {"sink: {rabbitmq: {url: amqp://u:topsecret@h}}", []string{"guest"}},
+		"texts to quote":      {"sink: {rabbitmq: {url: amqp://u@mq/, exchange: '$$true #{aggregate}'}}\noutbox: {key: ['a b', '\"c\"']}", nil},
+		"kafka":               {"sink: {kafka: {}}", []string{"lanes", "rabbitmq"}},
+		"login of kafka": {
+			"sink: {kafka: {brokers: [a, '[::1]'], topic: events, tls: {enabled: true, ca: /c}, sasl: {mechanism: plain, username: topsecret, password: topsecret}}}",
+			[]string{"lanes", "rabbitmq"},
+		},
+		"profile": {
+			`sink: {rabbitmq: {url: amqp://u@mq/}, compat: {profile: debezium-server, options: {route.topic.regex: "(?<kind>[a-z]+)-.*", route.topic.replacement: "a.$${kind}", sink.rabbitmq.null.value: "no value: none"}}}`,
+			[]string{"outbox:", "routing_key: \"{", "message_prefix", "declare"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := printed(t, mustLoad(t, "source: {url: postgres://h/d}\n"+c.content+"\n"))
+			for _, hidden := range append(c.without, "topsecret") {
+				if strings.Contains(text, hidden) {
+					t.Errorf("%q is printed:\n%s", hidden, text)
+				}
+			}
+			if again := printed(t, mustLoad(t, text)); again != text {
+				t.Errorf("printed\n%s\nand loaded again\n%s", text, again)
+			}
+		})
 	}
 }
 
@@ -438,14 +441,22 @@ func TestSizesAndDurations(t *testing.T) {
 	}
 }
 
+// The examples are valid, also to an editor.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil || len(files) < 9 {
 		t.Fatalf("found examples %v, %v; want at least nine", files, err)
 	}
-	for _, file := range files {
+	for _, file := range append(files, "testdata/print.yaml") {
 		if _, err := Load(file, []string{"CONFLUENT_API_KEY=k", "CONFLUENT_API_SECRET=s", "RELAY_KAFKA_PASSWORD=p"}); err != nil {
 			t.Errorf("%v", err)
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schemaTakes(t, string(content)); err != nil {
+			t.Errorf("%s: %v", file, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,10 +59,8 @@ func templated(path string, at func(*Config) *sink.Template) field {
 // choice is one of some values; a first one of "" stands for none of them, and is not named.
 func choice(path string, at func(*Config) *string, values ...string) field {
 	return scalarField(path, oneOf(values), at, func(s string) (string, error) {
-		for _, value := range values {
-			if s == value {
-				return s, nil
-			}
+		if slices.Contains(values, s) {
+			return s, nil
 		}
 		return "", fmt.Errorf("is %q, want one of %s", s, strings.TrimPrefix(strings.Join(values, ", "), ", "))
 	}, quote)

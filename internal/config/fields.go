@@ -89,10 +89,3 @@ var outboxFields = []field{
 	outboxHeaders("outbox.headers"),
 	column("outbox.headers_column", func(o *Outbox) *Column { return &o.HeadersColumn }),
 }
-
-// notYet are the keys and sections that this version does not have yet. Each is an error that says
-// so, whatever its value, because a setting that is accepted and does nothing misleads.
-var notYet = []string{
-	"source.failover",
-	"guard", "retention",
-}

@@ -41,15 +41,7 @@ func (k *Kafka) Credentials() func() (user, password string, err error) {
 	if k.SASL.Mechanism == "" {
 		return nil
 	}
-	return func() (user, password string, err error) {
-		if user, err = k.SASL.Username.Read(); err != nil {
-			return "", "", fmt.Errorf("read sink.kafka.sasl.username: %w", err)
-		}
-		if password, err = k.SASL.Password.Read(); err != nil {
-			return "", "", fmt.Errorf("read sink.kafka.sasl.password: %w", err)
-		}
-		return user, password, nil
-	}
+	return credentials("sink.kafka.sasl.", k.SASL.Username, k.SASL.Password)
 }
 
 func defaultKafka() *Kafka {
@@ -125,8 +117,10 @@ func (l *loader) validateKafka() {
 	if l.cfg.Sink.Compat.Profile == "" {
 		l.faultAt(section+"topic", checkTopic(k.Topic))
 	}
-	l.validateKafkaTLS(section+"tls.", &k.TLS)
-
+	if !k.TLS.Enabled && !l.isFaulty(section+"tls.enabled") {
+		l.withoutTLS(section+"tls.", &k.TLS.TLS, "has no effect without tls.enabled: true")
+	}
+	l.validateKey(section+"tls.key", &k.TLS.TLS)
 	l.validateSASL(section+"sasl.", &k.SASL)
 	if _, written := l.written["delivery.lanes"]; written {
 		l.faultAt("delivery.lanes", errors.New("has no effect with sink.kafka, where each partition of a topic is a lane; leave it out"))
@@ -149,21 +143,6 @@ func (l *loader) validateSASL(section string, s *SASL) {
 		case !login && part.value.IsSet():
 			l.faultAt(part.key, errors.New("has no effect without sasl.mechanism: plain, scram-sha-256 or scram-sha-512"))
 		}
-	}
-}
-
-// validateKafkaTLS refuses settings that look like TLS and leave it off: the password would cross
-// the network in the clear.
-func (l *loader) validateKafkaTLS(section string, t *KafkaTLS) {
-	if !t.Enabled && !l.isFaulty(section+"enabled") {
-		for _, part := range []struct{ key, value string }{{"ca", t.CA}, {"cert", t.Cert}, {"key", t.Key}, {"server_name", t.ServerName}} {
-			if part.value != "" {
-				l.faultAt(section+part.key, errors.New("has no effect without tls.enabled: true"))
-			}
-		}
-	}
-	if t.Key != "" && t.Cert == "" {
-		l.faultAt(section+"key", errors.New("is the key of no certificate: tls.cert is not set"))
 	}
 }
 

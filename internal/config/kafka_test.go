@@ -1,11 +1,7 @@
 package config
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -36,76 +32,6 @@ func TestKafkaBrokers(t *testing.T) {
 		c := mustLoad(t, "source: {url: postgres://h/d}\nsink: {kafka: {brokers: "+written+"}}\n", "BROKERS=x,y:2")
 		if got := fmt.Sprint(c.Sink.Kafka.Brokers); got != want {
 			t.Errorf("%s is %s, want %s", written, got, want)
-		}
-	}
-}
-
-func TestKafkaFromTheEnvironmentAlone(t *testing.T) {
-	c, err := Load("", []string{
-		"CDC_RELAY_SOURCE__URL=postgres://relay@db/shop",
-		"CDC_RELAY_SINK__KAFKA__BROKERS=a:1,b",
-		"CDC_RELAY_SINK__KAFKA__TOPIC=events",
-		"CDC_RELAY_SINK__KAFKA__COMPRESSION=zstd",
-		"CDC_RELAY_SINK__KAFKA__TLS__ENABLED=true",
-		"CDC_RELAY_SINK__KAFKA__TLS__CA=/ca.pem",
-		"CDC_RELAY_SINK__KAFKA__SASL__MECHANISM=scram-sha-512",
-		"CDC_RELAY_SINK__KAFKA__SASL__USERNAME=relay",
-		"CDC_RELAY_SINK__KAFKA__SASL__PASSWORD=pa,ss",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := c.Sink.Kafka
-	user, password, err := k.Credentials()()
-	if got := fmt.Sprintln(k.Brokers, k.Topic, k.Compression, k.TLS.Enabled, k.TLS.CA, k.SASL.Mechanism, user, password, err); got != "[a:1 b:9092] events zstd true /ca.pem scram-sha-512 relay pa,ss <nil>\n" {
-		t.Errorf("got %s", got)
-	}
-}
-
-// A rotated password is taken up, and a file that is gone is named.
-func TestKafkaCredentialsAreReadAgain(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "password")
-	write := func(content string) {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("old\n")
-	c := mustLoad(t, "source: {url: postgres://h/d}\nsink: {kafka: {sasl: {mechanism: plain, username: u, password: \"${file:"+file+"}\"}}}\n")
-	read := c.Sink.Kafka.Credentials()
-	write("new\n")
-	if user, password, err := read(); user != "u" || password != "new" || err != nil {
-		t.Errorf("got %s, %s, %v; want the file's present content", user, password, err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := read(); err == nil || !strings.Contains(err.Error(), "sink.kafka.sasl.password") || !strings.Contains(err.Error(), file) {
-		t.Errorf("got %v, want an error that names the key and the file", err)
-	}
-}
-
-// What is printed hides the login, leaves out what Load would refuse together with it, and is a
-// configuration again.
-func TestKafkaIsPrinted(t *testing.T) {
-	for _, content := range []string{
-		kafkaBase,
-		"source: {url: postgres://h/d}\nsink: {kafka: {brokers: [a, \"[::1]\"], topic: events, tls: {enabled: true, ca: /c}, sasl: {mechanism: plain, username: topsecret, password: topsecret}}}\n",
-	} {
-		c := mustLoad(t, content)
-		var printed bytes.Buffer
-		if err := c.Print(&printed); err != nil {
-			t.Fatal(err)
-		}
-		if text := printed.String(); strings.Contains(text, "topsecret") || strings.Contains(text, "lanes") || strings.Contains(text, "rabbitmq") {
-			t.Errorf("printed\n%s", text)
-		}
-		if text := fmt.Sprintf("%#v", *c.Sink.Kafka); strings.Contains(text, "topsecret") {
-			t.Errorf("%%#v shows a secret: %s", text)
-		}
-		again := mustLoad(t, printed.String()).Sink.Kafka
-		if got, want := fmt.Sprint(again.Brokers, again.Topic, again.TLS), fmt.Sprint(c.Sink.Kafka.Brokers, c.Sink.Kafka.Topic, c.Sink.Kafka.TLS); got != want {
-			t.Errorf("read again it is %s, want %s", got, want)
 		}
 	}
 }

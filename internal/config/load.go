@@ -58,7 +58,7 @@ func Load(path string, environ []string) (*Config, error) {
 }
 
 func newLoader(environ []string) *loader {
-	l := &loader{cfg: Default(), env: variables(environ), written: map[string]assignment{}}
+	l := &loader{cfg: Default(), env: variables(environ), written: map[string]*document.Node{}}
 	l.cfg.Sink = Sink{RabbitMQ: defaultRabbitMQ(), Kafka: defaultKafka(), Stdout: &Stdout{}}
 	l.outbox, l.cfg.wrote = &l.cfg.Outbox, l.written
 	return l
@@ -94,15 +94,13 @@ func (l *loader) section(path string, n *document.Node) {
 }
 
 func (l *loader) key(path string, e document.Entry) {
-	if parent, _, _ := cutLast(path); parent == "sink" && (isSection(path) || isField(path) || isNotYet(path)) {
+	if parent, _, _ := cutLast(path); parent == "sink" && (isSection(path) || isField(path)) {
 		l.mention(path, e.Where)
 	}
 	switch {
-	case isNotYet(path):
-		l.fault(e.Where, path, "is not in this version")
 	case isField(path):
 		if e.Value.Kind != document.Null {
-			l.written[path] = assignment{path: path, value: e.Value}
+			l.written[path] = e.Value
 		}
 	case isSection(path):
 		l.section(path, e.Value)
@@ -140,23 +138,18 @@ func (l *loader) variable(name string) {
 		l.mention(strings.Join(strings.SplitN(path, ".", 3)[:2], "."), where)
 	}
 	switch {
-	case known && isNotYet(path):
-		l.fault(where, "", "is not in this version")
-	case known && isField(path):
-		value := document.FromVariable(name, l.env[name], fieldOf(path).kind)
-		switch path {
-		case "sink.rabbitmq.url":
-			value = document.AddressesFromVariable(name, l.env[name])
-		case "sink.compat.options":
-			value = optionsFromVariable(name, l.env[name])
-		}
-		l.written[path] = assignment{path: path, value: value}
-	default:
+	case !known || !isField(path):
 		text := "unknown override: there is no key " + path
 		if near := nearest(name, knownVariables()); near != "" {
 			text = "unknown override; the nearest known one is " + near
 		}
 		l.fault(where, "", text)
+	case path == "sink.rabbitmq.url":
+		l.written[path] = document.AddressesFromVariable(name, l.env[name])
+	case path == "sink.compat.options":
+		l.written[path] = optionsFromVariable(name, l.env[name])
+	default:
+		l.written[path] = document.FromVariable(name, l.env[name], fieldOf(path).kind)
 	}
 }
 
@@ -174,13 +167,13 @@ func (l *loader) mention(path string, where document.Place) {
 // of the outbox section.
 func (l *loader) assign() {
 	for _, f := range fields {
-		if a, ok := l.written[f.path]; ok && f.path != "source.tables" {
-			f.set(l, a.path, a.value)
+		if n, ok := l.written[f.path]; ok && f.path != "source.tables" {
+			f.set(l, f.path, n)
 		}
 	}
 	l.compat()
-	if a, ok := l.written["source.tables"]; ok {
-		l.tables(a.path, a.value)
+	if n, ok := l.written["source.tables"]; ok {
+		l.tables("source.tables", n)
 		return
 	}
 	l.cfg.Source.Tables = []Table{{Schema: "public", Name: "outbox", Outbox: l.cfg.Outbox}}

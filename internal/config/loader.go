@@ -15,20 +15,15 @@ import (
 // loader gathers what the file and the variables say, gives it to the fields, and collects the
 // faults.
 type loader struct {
-	cfg     *Config
-	outbox  *Outbox // the one that outbox keys are read into: the section's, or a table's
-	env     map[string]string
-	written map[string]assignment // by the path of the field
-	sinks   []mention             // of the file, then of variables, each once
+	cfg    *Config
+	outbox *Outbox // the one that outbox keys are read into: the section's, or a table's
+	env    map[string]string
+	// by path: the value that a key has in the end, before it is read
+	written map[string]*document.Node
+	sinks   []mention // of the file, then of variables, each once
 	faults  document.Faults
 
 	wrongSink bool // the file names a sink that does not exist, which is a fault already
-}
-
-// assignment is the value that a key has in the end, before it is read.
-type assignment struct {
-	path  string // as written: that of the field, or of its alias
-	value *document.Node
 }
 
 type mention struct {
@@ -42,8 +37,8 @@ func (l *loader) fault(where document.Place, key, what string) {
 
 // placeOf is where the value of a key was written, nowhere for a default.
 func (l *loader) placeOf(path string) document.Place {
-	if a, ok := l.written[path]; ok {
-		return a.value.Where
+	if n, ok := l.written[path]; ok {
+		return n.Where
 	}
 	return document.Place{}
 }
@@ -55,16 +50,11 @@ func (l *loader) isFaulty(path string) bool {
 	return where != (document.Place{}) && slices.ContainsFunc(l.faults, func(f *document.Fault) bool { return f.Where == where })
 }
 
-// faultAt reports err about the key at path, under the name that was written for it.
+// faultAt reports err, if it is one, about the key at path.
 func (l *loader) faultAt(path string, err error) {
-	if err == nil {
-		return
+	if err != nil {
+		l.fault(l.placeOf(path), path, err.Error())
 	}
-	written := path
-	if a, ok := l.written[path]; ok {
-		written = a.path
-	}
-	l.fault(l.placeOf(path), written, err.Error())
 }
 
 // scalar is the text of a single value, references replaced; false after a fault.
@@ -202,5 +192,21 @@ func (l *loader) validateUses(path string, t sink.Template, o Outbox, what strin
 			where = l.placeOf("outbox." + part) // the template is the default, so that was written
 		}
 		l.fault(where, path, fmt.Sprintf("%q uses {%s}, but no %s is mapped to it; map one in the outbox section, or write the template without it", t, part, what))
+	}
+}
+
+// withoutTLS refuses settings that look like TLS and leave it off: the password would cross the
+// network in the clear.
+func (l *loader) withoutTLS(section string, t *TLS, why string) {
+	for key, value := range map[string]string{"ca": t.CA, "cert": t.Cert, "key": t.Key, "server_name": t.ServerName} {
+		if value != "" {
+			l.faultAt(section+key, errors.New(why))
+		}
+	}
+}
+
+func (l *loader) validateKey(path string, t *TLS) {
+	if t.Key != "" && t.Cert == "" {
+		l.faultAt(path, errors.New("is the key of no certificate: tls.cert is not set"))
 	}
 }

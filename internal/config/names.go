@@ -23,10 +23,6 @@ func isSection(path string) bool {
 	return slices.ContainsFunc(fields, func(f field) bool { return strings.HasPrefix(f.path, path+".") })
 }
 
-func isNotYet(path string) bool {
-	return slices.ContainsFunc(notYet, func(key string) bool { return path == key || strings.HasPrefix(path, key+".") })
-}
-
 // variableOf is the name of the variable that overrides the key at path.
 func variableOf(path string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "__"))

@@ -35,8 +35,9 @@ func (c *Config) Print(w io.Writer) error {
 // applies is false for keys of a sink that is not configured, and for those that Load refuses
 // together with others: a user name with addresses that carry one, lanes with partitions.
 func (c *Config) applies(path string) bool {
+	_, replaced := replacedByOptions[path]
 	switch {
-	case c.Sink.Compat.Profile != "" && isReplacedByOptions(path):
+	case c.Sink.Compat.Profile != "" && replaced:
 		return false
 	case path == "sink.stdout":
 		return c.Sink.Stdout != nil
@@ -52,12 +53,6 @@ func (c *Config) applies(path string) bool {
 	return true
 }
 
-// isReplacedByOptions is true for keys that a profile's options take the place of.
-func isReplacedByOptions(path string) bool {
-	_, ok := replacedByOptions[path]
-	return ok
-}
-
 // openSection writes the headings of the sections that are not open yet.
 func openSection(out *bytes.Buffer, open, want []string) []string {
 	same := 0
@@ -71,14 +66,14 @@ func openSection(out *bytes.Buffer, open, want []string) []string {
 }
 
 func (c *Config) origin(path string) string {
-	a, written := c.wrote[path]
+	n, written := c.wrote[path]
 	switch {
 	case !written:
 		return "default"
-	case a.value.Where.Variable != "":
-		return a.value.Where.Variable
+	case n.Where.Variable != "":
+		return n.Where.Variable
 	}
-	return fmt.Sprintf("%s:%d", a.value.Where.File, a.value.Where.Line)
+	return fmt.Sprintf("%s:%d", n.Where.File, n.Where.Line)
 }
 
 // quote writes text as a YAML scalar on one line that Load reads back as it is.

@@ -65,7 +65,7 @@ func (l *loader) table(path string, n *document.Node) {
 // override reads one key of a table's entry over its copy of the outbox section.
 func (l *loader) override(into *Outbox, path string, e document.Entry) {
 	if e.Name == "headers" {
-		l.fault(e.Where, join(path, e.Name), "is not in this version for one table; outbox.headers are the same for all")
+		l.fault(e.Where, join(path, e.Name), "cannot be set for one table; outbox.headers are the same for all")
 		return
 	}
 	i := slices.IndexFunc(outboxFields, func(f field) bool { return f.path == join("outbox", e.Name) })

@@ -86,14 +86,10 @@ func (l *loader) validateRabbitMQ() {
 	case users > 0 && users < len(r.URLs):
 		l.faultAt(urls, errors.New("has a user in some addresses and not in others; in all, or none and username and password"))
 	}
-	for key, value := range map[string]string{"ca": r.TLS.CA, "cert": r.TLS.Cert, "key": r.TLS.Key, "server_name": r.TLS.ServerName} {
-		if value != "" && plaintext {
-			l.faultAt("sink.rabbitmq.tls."+key, errors.New("has no effect on an amqp:// address; write amqps://"))
-		}
+	if plaintext {
+		l.withoutTLS("sink.rabbitmq.tls.", &r.TLS, "has no effect on an amqp:// address; write amqps://")
 	}
-	if r.TLS.Key != "" && r.TLS.Cert == "" {
-		l.faultAt("sink.rabbitmq.tls.key", errors.New("is the key of no certificate: tls.cert is not set"))
-	}
+	l.validateKey("sink.rabbitmq.tls.key", &r.TLS)
 	l.validateTemplate("sink.rabbitmq.exchange", r.Exchange)
 	l.validateTemplate("sink.rabbitmq.routing_key", r.RoutingKey)
 	switch exchange, constant := r.Exchange.Constant(); {

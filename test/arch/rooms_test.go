@@ -24,7 +24,7 @@ const maxFiles = 15
 
 // larger are the folders that hold more. In retry and relay the files of the order machine go to a
 // folder of their own once it is one type.
-var larger = map[string]int{"retry": 21, "relay": 18, "migrate/importer/rules": 16}
+var larger = map[string]int{"retry": 21, "relay": 18}
 
 // circles are the packages whose files still call each other in a circle, and how many arrows lie
 // on one: only packages that are not in the binary. A number may only fall.

@@ -3,35 +3,10 @@
 package cli
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"testing"
 )
-
-// Two exchanges to which the same is sent are the same, whatever the order of headers, and in
-// whatever order other routing keys come.
-func TestCompareEqualExchanges(t *testing.T) {
-	t.Parallel()
-	c := startComparing(t, "--json", "--lag", "2s", "--count", "303")
-	for i := range 300 {
-		both := message(fmt.Sprint("e", i), fmt.Sprint(i), "eventType", `"created"`)
-		c.send(c.theirs, "order", both)
-		c.send(c.ours, "order", both)
-	}
-	c.send(c.theirs, "order", message("e0", "0", "eventType", `"created"`)) // once more
-	large := message("large", strings.Repeat("x", 3<<20))
-	typed := message("typed", "null")
-	typed.Headers["number"], typed.Headers["bytes"], typed.Headers["null"] = int64(4), []byte("b"), nil
-	c.send(c.theirs, "a", large, message("b", ""))
-	c.send(c.theirs, "b", typed)
-	c.send(c.ours, "b", typed)
-	c.send(c.ours, "a", large, message("b", ""))
-	got := c.result(0)
-	if got.Compared != 303 || got.Equal != 303 || got.Theirs.Duplicates != 1 || got.Ours.Messages != 303 {
-		t.Errorf("%+v", got)
-	}
-}
 
 // By a header with the key, the order of each key is compared and not that of the routing key.
 // Stopped by a signal it tells what was found, and nothing of what was on its way.

@@ -100,20 +100,23 @@ func (c *comparing) result(code int) (out compareResult) {
 	return out
 }
 
-// Each kind of difference between two exchanges is found.
+// Each kind of difference between two exchanges is found. A message that came twice is none,
+// whatever the order and the types of its headers.
 func TestCompareExchanges(t *testing.T) {
 	t.Parallel()
 	c := startComparing(t, "--json", "--lag", "2s", "--count", "10")
+	fine := message("fine", strings.Repeat("x", 3<<20))
+	fine.Headers["number"], fine.Headers["bytes"], fine.Headers["null"] = int64(4), []byte("b"), nil
 	plain := message("format", "v")
 	plain.Headers["id"] = "format" // another format of the id: paired all the same
 	property := message("property", "v")
 	property.ContentType = "application/json"
 	typed := message("typed", "v")
 	typed.Headers["h"] = []byte("x")
-	c.send(c.theirs, "k", message("fine", "v"), message("value", "abc"), message("header", "v", "h", "x"), message("typed", "v", "h", "x"), message("more", "v"),
+	c.send(c.theirs, "k", fine, fine, message("value", "abc"), message("header", "v", "h", "x"), message("typed", "v", "h", "x"), message("more", "v"),
 		message("format", "v"), message("property", "v"), message("lost", "v"), message("first", "v"), message("second", "v"))
 	c.send(c.theirs, "k1", message("routed", "v"))
-	c.send(c.ours, "k", message("fine", "v"), message("value", "abd"), message("header", "v", "h", "y"), typed, message("more", "v", "h", "x"), plain, property,
+	c.send(c.ours, "k", fine, message("value", "abd"), message("header", "v", "h", "y"), typed, message("more", "v", "h", "x"), plain, property,
 		message("second", "v"), message("new", "v"), message("first", "v"))
 	c.send(c.ours, "k2", message("routed", "v"))
 	got := c.result(1)
@@ -127,8 +130,8 @@ func TestCompareExchanges(t *testing.T) {
 		differ[i] = "first order"
 		slices.Sort(differ)
 	}
-	if !slices.Equal(differ, want) || got.Compared != 10 {
-		t.Errorf("%q, want %q", differ, want)
+	if !slices.Equal(differ, want) || got.Compared != 10 || got.Duplicates != [2]int64{1, 0} {
+		t.Errorf("%q, want %q, %+v", differ, want, got)
 	}
 }
 

@@ -50,7 +50,7 @@ func (m *mutual) compares(t *testing.T) {
 		words  []string
 	}{
 		{config(m.password, m.certs.CA), []string{"no event was compared"}},
-		{config("wrong", m.certs.CA), []string{"open theirs", "connect to " + m.mq.TLSAddr()}},
+		{config("wrong", m.certs.CA), []string{"open theirs", "log in to " + m.mq.TLSAddr()}},
 		{config(m.password, m.certs.StrangerCA), []string{"open theirs", "certificate signed by unknown authority"}},
 	} {
 		res, err := runner.RunCommand(await.Context(t), runner.Build(t), c.config, "compare", "debezium", "--theirs", "amq.topic", "--ours", "amq.fanout", "--for", "1s", "--lag", "1s")

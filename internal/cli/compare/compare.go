@@ -83,7 +83,7 @@ differences, and when nothing could be compared.`,
 
 // run opens both sides, compares them and reports the differences.
 func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.Writer) error {
-	r := &comparison{f: f, out: out, line: output.Progress{W: errs}}
+	r := &comparison{f: f, out: out, shown: []compare.Difference{}, notes: []string{}, line: output.Progress{W: errs}}
 	open := openRabbitSide
 	if f.onKafka(c) {
 		open = openKafkaSide

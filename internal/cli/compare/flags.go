@@ -5,6 +5,7 @@ package compare
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,9 +88,9 @@ func (f *compareFlags) validate(c *config.Config) error {
 		switch {
 		case name == "" || f.ours[i] == "":
 			return command.UsageError("--theirs and --ours: a topic or exchange needs a name; the default exchange cannot be bound to")
-		case contains(f.ours, name):
+		case slices.Contains(f.ours, name):
 			return command.UsageError(fmt.Sprintf("%q is in both --theirs and --ours", name))
-		case contains(f.theirs[:i], name) || contains(f.ours[:i], f.ours[i]):
+		case slices.Contains(f.theirs[:i], name) || slices.Contains(f.ours[:i], f.ours[i]):
 			return command.UsageError(fmt.Sprintf("--theirs %s --ours %s: one of the two is in another pair already", name, f.ours[i]))
 		}
 	}
@@ -100,15 +101,6 @@ func (f *compareFlags) validate(c *config.Config) error {
 		f.period = time.Minute
 	}
 	return nil
-}
-
-func contains(list []string, name string) bool {
-	for _, s := range list {
-		if s == name {
-			return true
-		}
-	}
-	return false
 }
 
 func (f *compareFlags) onKafka(c *config.Config) bool {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -162,42 +163,30 @@ func (s *kafkaSide) offsets(ctx context.Context, topic string, n int, from strin
 // read has a goroutine for each partition.
 func (s *kafkaSide) read(ctx context.Context, messages chan<- compare.Message, caughtUp chan<- struct{}) error {
 	group, ctx := errgroup.WithContext(ctx)
-	behind := make(chan struct{})
-	n := 0
+	var behind sync.WaitGroup // partitions that are not read to their end
 	for topic, parts := range s.parts {
 		for p, part := range parts {
-			n++
-			group.Go(func() error { return s.follow(ctx, topic, p, part, messages, behind) })
+			behind.Add(1)
+			group.Go(func() error { return s.follow(ctx, topic, p, part, messages, sync.OnceFunc(behind.Done)) })
 		}
 	}
-	group.Go(func() error {
-		for range n {
-			select {
-			case <-behind:
-			case <-ctx.Done():
-				return nil
-			}
-		}
+	go func() {
+		behind.Wait()
 		close(caughtUp)
-		return nil
-	})
-	err := group.Wait()
-	if errors.Is(err, context.Canceled) {
-		return nil
+	}()
+	if err := group.Wait(); !errors.Is(err, context.Canceled) {
+		return err
 	}
-	return err
+	return nil
 }
 
-// follow reads one partition. An error is tried again for a while: leaders move.
-func (s *kafkaSide) follow(ctx context.Context, topic, partition int, part kafkaPart, messages chan<- compare.Message, behind chan<- struct{}) error {
-	reached := false
+// follow reads one partition, and calls caughtUp at what was its end. An error is tried again for a
+// while: leaders move.
+func (s *kafkaSide) follow(ctx context.Context, topic, partition int, part kafkaPart, messages chan<- compare.Message, caughtUp func()) error {
+	defer caughtUp()
 	for well := time.Now(); ; {
-		if !reached && part.next >= part.end {
-			reached = true
-			select {
-			case behind <- struct{}{}:
-			case <-ctx.Done():
-			}
+		if part.next >= part.end {
+			caughtUp()
 		}
 		err := s.fetch(ctx, topic, partition, &part, messages)
 		switch {

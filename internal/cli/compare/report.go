@@ -22,7 +22,7 @@ func (r *comparison) found(d compare.Difference) {
 		return
 	}
 	r.line.Clear()
-	fmt.Fprintf(r.out, "%s %s\n", output.Clean(d.ID), d.Words())
+	fmt.Fprintf(r.out, "%s %s\n", output.Clean(d.ID), d)
 	for side, where := range d.Where {
 		if where != "" {
 			fmt.Fprintf(r.out, "    %-6s %s\n", compare.Side(side), output.Clean(where))
@@ -50,7 +50,7 @@ func (r *comparison) report(interrupted bool, failure error) error {
 	r.line.Clear()
 	r.matcher.Finish(interrupted || failure != nil)
 	if r.f.json {
-		if err := output.JSON(r.out, r.summary(interrupted)); err != nil {
+		if err := output.JSON(r.out, summary{r.matcher.Counts, r.shown, r.notes, interrupted}); err != nil {
 			return err
 		}
 	} else if _, err := fmt.Fprint(r.out, r.text(interrupted)); err != nil {
@@ -122,36 +122,12 @@ func (r *comparison) text(interrupted bool) string {
 	return b.String()
 }
 
-// compareSummary is what --json prints.
-type compareSummary struct {
-	Compared    int64                  `json:"compared"`
-	Equal       int64                  `json:"equal"`
-	Differences map[compare.Kind]int64 `json:"differences"`
-	First       []compare.Difference   `json:"first"`
-	LeftOut     compare.LeftOut        `json:"left_out"`
-	Theirs      compareSide            `json:"theirs"`
-	Ours        compareSide            `json:"ours"`
-	Notes       []string               `json:"notes"`
-	Interrupted bool                   `json:"interrupted"`
-}
-
-type compareSide struct {
-	Messages   int64 `json:"messages"`
-	Duplicates int64 `json:"duplicates"`
-	NoID       int64 `json:"without_id"`
-	NotCounted int64 `json:"not_counted"`
-	GivenUp    int64 `json:"given_up"`
-}
-
-func (r *comparison) summary(interrupted bool) compareSummary {
-	m := r.matcher
-	of := func(side compare.Side) compareSide {
-		return compareSide{m.Events[side], m.Duplicates[side], m.NoID[side], m.AtTheEdge[side], m.GivenUp[side]}
-	}
-	return compareSummary{
-		Compared: m.Compared, Equal: m.Equal, Differences: m.Differences, First: append([]compare.Difference{}, r.shown...), LeftOut: m.LeftOut,
-		Theirs: of(compare.Theirs), Ours: of(compare.Ours), Notes: append([]string{}, r.notes...), Interrupted: interrupted,
-	}
+// summary is what --json prints. Pairs of numbers are theirs and ours.
+type summary struct {
+	compare.Counts
+	First       []compare.Difference `json:"first"`
+	Notes       []string             `json:"notes"`
+	Interrupted bool                 `json:"interrupted"`
 }
 
 // samePartitions reports whether partitions are comparable, and notes where they are not.

@@ -47,15 +47,6 @@ func (fs Faults) Error() string {
 	return strings.Join(lines, "\n  ")
 }
 
-// Unwrap gives each fault to errors.As.
-func (fs Faults) Unwrap() []error {
-	errs := make([]error, len(fs))
-	for i, f := range fs {
-		errs[i] = f
-	}
-	return errs
-}
-
 // Stop sorts the faults and wraps them with exit code 2; no faults are no error.
 func (fs Faults) Stop() error {
 	if len(fs) == 0 {

@@ -33,68 +33,47 @@ var Kinds = []Kind{
 	KindMissing, KindTopic, KindPartition, KindRoutingKey, KindKey, KindValue, KindHeader, KindHeaderOrder, KindProperty, KindTime, KindOrder, KindNoID,
 }
 
-// Difference is one thing that is not the same. Arrays are by Side.
+// Difference is one thing that is not the same.
 type Difference struct {
 	Kind  Kind      `json:"kind"`
 	ID    string    `json:"id"`
-	Where [2]string `json:"where"`          // "" on a side that has it not
+	Where [2]string `json:"where"`          // by Side; "" on a side that has it not
 	Name  string    `json:"name,omitempty"` // of a header or property
 	Only  string    `json:"only,omitempty"` // the side that alone has it
-	// in theirs, from 0, the first that differs; -1: nothing of bytes
-	Byte     int        `json:"byte"`
-	Lengths  *[2]int    `json:"lengths,omitempty"`  // -1: null
-	Excerpts *[2]string `json:"excerpts,omitempty"` // around that byte; Go's quoting
-	Numbers  *[2]int64  `json:"numbers,omitempty"`  // partitions, or times in milliseconds
-	Types    *[2]string `json:"types,omitempty"`
-	Orders   *[2]string `json:"orders,omitempty"`
-	Before   string     `json:"before,omitempty"` // the id of an event of the same key ...
-	// ... before which it comes on this side, and after it on the other
-	First string `json:"first,omitempty"`
+	Text  string    `json:"text"`           // what differs, in words
 }
 
-// Words are the difference for a person, without the id.
-func (d Difference) Words() string {
+// String is the difference for a person, without the id.
+func (d Difference) String() string {
 	what := string(d.Kind)
 	if d.Name != "" {
 		what += " " + strconv.Quote(d.Name)
 	}
-	switch {
-	case d.Kind == KindMissing:
-		return "only in " + d.Only
-	case d.Kind == KindNoID:
-		return "a message without an id"
-	case d.Kind == KindTopic:
-		return "in topics that do not belong together"
-	case d.Kind == KindOrder:
-		return fmt.Sprintf("order: in %s it comes before %q of the same key, on the other side after it", d.First, d.Before)
-	case d.Kind == KindTime:
-		return fmt.Sprintf("time: theirs %s, ours %s", stamp(d.Numbers[0]), stamp(d.Numbers[1]))
-	case d.Numbers != nil:
-		return fmt.Sprintf("%s: theirs %d, ours %d", what, d.Numbers[0], d.Numbers[1])
-	case d.Orders != nil:
-		return fmt.Sprintf("%s: theirs %s; ours %s", what, d.Orders[0], d.Orders[1])
-	case d.Only != "":
-		return fmt.Sprintf("%s: only in %s", what, d.Only)
-	case d.Types != nil:
-		return fmt.Sprintf("%s: theirs is of type %s, ours of type %s", what, d.Types[0], d.Types[1])
+	return what + ": " + d.Text
+}
+
+// bytesText tells how two texts differ, and shows excerpts of them if it may.
+func bytesText(theirs, ours []byte, excerpts bool) (text string) {
+	at := 0
+	for at < len(theirs) && at < len(ours) && theirs[at] == ours[at] {
+		at++
 	}
-	text := what + ": "
-	if theirs, ours := d.Lengths[0], d.Lengths[1]; theirs < 0 || ours < 0 {
-		text += fmt.Sprintf("theirs %s, ours %s", bytesOrNull(theirs), bytesOrNull(ours))
+	if theirs == nil || ours == nil {
+		text = "theirs " + bytesOrNull(theirs) + ", ours " + bytesOrNull(ours)
 	} else {
-		text += fmt.Sprintf("differs from byte %d on (theirs %d bytes, ours %d)", d.Byte, theirs, ours)
+		text = fmt.Sprintf("differs from byte %d on (theirs %d bytes, ours %d)", at, len(theirs), len(ours))
 	}
-	if d.Excerpts != nil {
-		text += fmt.Sprintf("\n    theirs %s\n    ours   %s", d.Excerpts[0], d.Excerpts[1])
+	if excerpts {
+		text += fmt.Sprintf("\n    theirs %s\n    ours   %s", excerpt(theirs, at), excerpt(ours, at))
 	}
 	return text
 }
 
-func bytesOrNull(n int) string {
-	if n < 0 {
+func bytesOrNull(b []byte) string {
+	if b == nil {
 		return "is null"
 	}
-	return fmt.Sprintf("has %d bytes", n)
+	return fmt.Sprintf("has %d bytes", len(b))
 }
 
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }

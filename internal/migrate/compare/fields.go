@@ -4,6 +4,7 @@ package compare
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -17,89 +18,51 @@ func (x *Matcher) compare(pair [2]*pending) bool {
 	before := x.Total()
 	theirs, ours := &pair[Theirs].m, &pair[Ours].m
 	if theirs.ExchangeOrTopic != ours.ExchangeOrTopic {
-		x.differ(pair, Difference{Kind: KindTopic, Byte: -1})
+		x.differ(pair, Difference{Kind: KindTopic, Text: "in topics that do not belong together"})
 	}
-	x.partition(pair)
-	x.bytesOf(pair, Difference{Kind: KindRoutingKey}, []byte(theirs.RoutingKey), []byte(ours.RoutingKey))
-	x.bytesOf(pair, Difference{Kind: KindKey}, theirs.Key, ours.Key)
-	x.value(pair)
-	x.headers(pair)
-	x.named(pair, KindProperty, theirs.Properties, ours.Properties)
-	if theirs.Time != ours.Time {
-		if x.opt.Times {
-			x.differ(pair, Difference{Kind: KindTime, Byte: -1, Numbers: &[2]int64{theirs.Time, ours.Time}})
-		} else {
-			x.LeftOut.Times++
-		}
-	}
-	return x.Total() > before
-}
-
-func (x *Matcher) partition(pair [2]*pending) {
-	theirs, ours := &pair[Theirs].m, &pair[Ours].m
 	switch {
 	case !x.opt.Partitions || theirs.Partition == ours.Partition:
 	case theirs.Key == nil && ours.Key == nil && !x.opt.Strict:
 		x.LeftOut.Partitions++
 	default:
-		x.differ(pair, Difference{Kind: KindPartition, Byte: -1, Numbers: &[2]int64{int64(theirs.Partition), int64(ours.Partition)}})
+		x.differ(pair, Difference{Kind: KindPartition, Text: fmt.Sprintf("theirs %d, ours %d", theirs.Partition, ours.Partition)})
 	}
+	x.bytesOf(pair, Difference{Kind: KindRoutingKey}, []byte(theirs.RoutingKey), []byte(ours.RoutingKey))
+	x.bytesOf(pair, Difference{Kind: KindKey}, theirs.Key, ours.Key)
+	x.value(pair)
+	x.headers(pair)
+	x.named(pair, KindProperty, theirs.Properties, ours.Properties)
+	switch {
+	case theirs.Time == ours.Time:
+	case x.opt.Times:
+		x.differ(pair, Difference{Kind: KindTime, Text: fmt.Sprintf("theirs %s, ours %s", stamp(theirs.Time), stamp(ours.Time))})
+	default:
+		x.LeftOut.Times++
+	}
+	return x.Total() > before
 }
 
 // bytesOf reports when two texts differ; null is not empty.
 func (x *Matcher) bytesOf(pair [2]*pending, d Difference, theirs, ours []byte) {
-	if (theirs == nil) == (ours == nil) && bytes.Equal(theirs, ours) {
-		return
+	if (theirs == nil) != (ours == nil) || !bytes.Equal(theirs, ours) {
+		d.Text = bytesText(theirs, ours, x.opt.Excerpts)
+		x.differ(pair, d)
 	}
-	at := common(theirs, ours)
-	x.bytesAt(pair, d, theirs, ours, [2]int{at, at})
 }
 
-func (x *Matcher) bytesAt(pair [2]*pending, d Difference, theirs, ours []byte, at [2]int) {
-	d.Byte = at[Theirs]
-	d.Lengths = &[2]int{length(theirs), length(ours)}
-	if x.opt.Excerpts {
-		d.Excerpts = &[2]string{excerpt(theirs, at[Theirs]), excerpt(ours, at[Ours])}
-	}
-	x.differ(pair, d)
-}
-
-// length is -1 for null.
-func length(b []byte) int {
-	if b == nil {
-		return -1
-	}
-	return len(b)
-}
-
-// common is how many bytes two texts have in common at their beginnings.
-func common(a, b []byte) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
-}
-
+// value compares the values. Names of their schemas that differ are counted, and theirs is put into
+// ours.
 func (x *Matcher) value(pair [2]*pending) {
 	theirs, ours := pair[Theirs].m.Value, pair[Ours].m.Value
-	if x.opt.Strict || theirs == nil || ours == nil || bytes.Equal(theirs, ours) {
-		x.bytesOf(pair, Difference{Kind: KindValue}, theirs, ours)
-		return
+	if !x.opt.Strict {
+		t, tok := valueSchemaName(theirs)
+		o, ook := valueSchemaName(ours)
+		if tok && ook && !bytes.Equal(theirs[t.from:t.to], ours[o.from:o.to]) {
+			x.LeftOut.SchemaNames++
+			ours = slices.Concat(ours[:o.from], theirs[t.from:t.to], ours[o.to:])
+		}
 	}
-	t, tok := valueSchemaName(theirs)
-	o, ook := valueSchemaName(ours)
-	if !tok || !ook || bytes.Equal(theirs[t.from:t.to], ours[o.from:o.to]) {
-		x.bytesOf(pair, Difference{Kind: KindValue}, theirs, ours)
-		return
-	}
-	x.LeftOut.SchemaNames++
-	without := [2][]byte{t.cut(theirs), o.cut(ours)}
-	if at := common(without[Theirs], without[Ours]); at < len(without[Theirs]) || at < len(without[Ours]) {
-		x.bytesAt(pair, Difference{Kind: KindValue}, theirs, ours, [2]int{t.uncut(at), o.uncut(at)})
-	}
+	x.bytesOf(pair, Difference{Kind: KindValue}, theirs, ours)
 }
 
 func (x *Matcher) headers(pair [2]*pending) {
@@ -134,34 +97,28 @@ func one(yes bool) int64 {
 
 // named compares headers or properties by name; the second of a name is compared with the second.
 func (x *Matcher) named(pair [2]*pending, kind Kind, theirs, ours []Header) {
-	taken := make([]bool, len(ours))
+	rest := slices.Clone(ours)
 	for _, t := range theirs {
-		i := slices.IndexFunc(ours, func(o Header) bool { return o.Name == t.Name })
-		for i >= 0 && taken[i] {
-			next := slices.IndexFunc(ours[i+1:], func(o Header) bool { return o.Name == t.Name })
-			if next < 0 {
-				i = -1
-			} else {
-				i += 1 + next
-			}
-		}
+		i := slices.IndexFunc(rest, func(o Header) bool { return o.Name == t.Name })
 		if i < 0 {
-			x.differ(pair, Difference{Kind: kind, Name: t.Name, Only: Theirs.String(), Byte: -1})
+			x.only(pair, kind, t.Name, Theirs)
 			continue
 		}
-		taken[i] = true
-		o := ours[i]
+		o := rest[i]
+		rest = slices.Delete(rest, i, i+1)
 		if t.Kind != o.Kind {
-			x.differ(pair, Difference{Kind: kind, Name: t.Name, Types: &[2]string{t.Kind, o.Kind}, Byte: -1})
+			x.differ(pair, Difference{Kind: kind, Name: t.Name, Text: fmt.Sprintf("theirs is of type %s, ours of type %s", t.Kind, o.Kind)})
 			continue
 		}
 		x.bytesOf(pair, Difference{Kind: kind, Name: t.Name}, t.Value, o.Value)
 	}
-	for i, o := range ours {
-		if !taken[i] {
-			x.differ(pair, Difference{Kind: kind, Name: o.Name, Only: Ours.String(), Byte: -1})
-		}
+	for _, o := range rest {
+		x.only(pair, kind, o.Name, Ours)
 	}
+}
+
+func (x *Matcher) only(pair [2]*pending, kind Kind, name string, side Side) {
+	x.differ(pair, Difference{Kind: kind, Name: name, Only: side.String(), Text: "only in " + side.String()})
 }
 
 // headerOrder compares the order of the names that both have.
@@ -175,7 +132,7 @@ func (x *Matcher) headerOrder(pair [2]*pending, lists [2][]Header) {
 		}
 	}
 	if !slices.Equal(names[Theirs], names[Ours]) {
-		x.differ(pair, Difference{Kind: KindHeaderOrder, Orders: &[2]string{strings.Join(names[Theirs], ", "), strings.Join(names[Ours], ", ")}, Byte: -1})
+		x.differ(pair, Difference{Kind: KindHeaderOrder, Text: fmt.Sprintf("theirs %s; ours %s", strings.Join(names[Theirs], ", "), strings.Join(names[Ours], ", "))})
 	}
 }
 

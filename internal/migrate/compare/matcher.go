@@ -2,11 +2,14 @@
 
 package compare
 
-import "container/list"
+import (
+	"container/list"
+	"fmt"
+)
 
 // New makes a matcher; report is called with each difference as it is found.
 func New(opt Options, report func(Difference)) *Matcher {
-	x := &Matcher{opt: opt, report: report, seen: newSeen(max(opt.Remember, 1)), orders: orders{}}
+	x := &Matcher{opt: opt, report: report, seen: newSeen(opt.Remember), orders: orders{}}
 	x.Counts.Differences = map[Kind]int64{}
 	for side := range x.waiting {
 		x.waiting[side] = map[string]*list.Element{}
@@ -45,7 +48,7 @@ func (x *Matcher) Add(side Side, m Message) {
 func (x *Matcher) noID(side Side, m *Message) {
 	x.NoID[side]++
 	if x.opt.Strict {
-		d := Difference{Kind: KindNoID, Byte: -1}
+		d := Difference{Kind: KindNoID, Text: "it cannot be paired"}
 		d.Where[side] = m.Where
 		x.found(d)
 	}
@@ -80,7 +83,7 @@ func (x *Matcher) pair(side Side, now, waited *pending) {
 		// a difference already, and two numbers that say nothing of each other
 		x.orders.gone(waited.group)
 	} else if before, first, swapped := x.orders.pair(now.group, now.id, [2]int64{pair[Theirs].number, pair[Ours].number}); swapped && !now.group.unordered {
-		x.differ(pair, Difference{Kind: KindOrder, Before: before, First: first.String(), Byte: -1})
+		x.differ(pair, Difference{Kind: KindOrder, Text: fmt.Sprintf("in %s it comes before %q of the same key, on the other side after it", first, before)})
 		differs = true
 	}
 	if !differs {
@@ -128,7 +131,7 @@ func (x *Matcher) Finish(cut bool) {
 }
 
 func (x *Matcher) alone(side Side, h *pending) {
-	d := Difference{Kind: KindMissing, ID: h.id, Only: side.String(), Byte: -1}
+	d := Difference{Kind: KindMissing, ID: h.id, Only: side.String(), Text: "only in " + side.String()}
 	d.Where[side] = h.m.Where
 	x.found(d)
 }

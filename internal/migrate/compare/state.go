@@ -37,16 +37,17 @@ type Matcher struct {
 
 // Counts are what has been found so far. Arrays are by Side.
 type Counts struct {
-	Events     [2]int64 // messages with an id, repetitions and all
-	Duplicates [2]int64
-	NoID       [2]int64 // messages without an id; they are not compared
+	Compared    int64          `json:"compared"` // pairs
+	Equal       int64          `json:"equal"`
+	Differences map[Kind]int64 `json:"differences"`
+	LeftOut     LeftOut        `json:"left_out"`
+	Events      [2]int64       `json:"messages"` // with an id, repetitions and all
+	Duplicates  [2]int64       `json:"duplicates"`
+	NoID        [2]int64       `json:"without_id"` // they are not compared
 	// without a counterpart, which may have come before the beginning or after the end
-	AtTheEdge [2]int64
-	GivenUp   [2]int64 // of those without a counterpart, the ones that were not held any longer
-
-	Compared, Equal int64 // pairs
-	Differences     map[Kind]int64
-	LeftOut         LeftOut
+	AtTheEdge [2]int64 `json:"not_counted"`
+	// of those without a counterpart, the ones that were not held any longer
+	GivenUp [2]int64 `json:"given_up"`
 }
 
 // LeftOut counts pairs in which something differs, or may differ, that is left out.

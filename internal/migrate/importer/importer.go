@@ -15,12 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
 )
 
-// Result is what the files become.
-type Result struct {
-	Profile string // of sink.compat
-	Entries []output.Entry
-	doc     output.Document
-}
+// Result is what the files become: verdicts in Entries, and the configuration.
+type Result struct{ *rules.Builder }
 
 // Count is how many entries have the verdict.
 func (r *Result) Count(v output.Verdict) int {
@@ -60,27 +56,14 @@ func Import(files []read.Input, worker *read.Input) (*Result, error) {
 	if worker != nil {
 		names = append(names, worker.Name)
 	}
-	r := &Result{Profile: b.Profile, Entries: b.Entries, doc: b.Doc}
-	r.doc.Heading = r.heading(names, b.Next())
-	return r, nil
-}
-
-// HasSecrets is true when a password would stand in what Write writes.
-func (r *Result) HasSecrets() bool { return r.doc.Secrets }
-
-// Write writes the configuration. public leaves out passwords: a variable stands in their place.
-func (r *Result) Write(w io.Writer, public bool) error { return r.doc.Write(w, public) }
-
-// heading is what stands above the configuration: what it was made of, and what it lacks.
-func (r *Result) heading(files []string, next string) []string {
-	lines := []string{
-		"Made by cdc-relay import debezium of " + strings.Join(files, ", ") + ".",
-		next,
-	}
-	for _, e := range r.Entries {
+	b.Doc.Heading = []string{"Made by cdc-relay import debezium of " + strings.Join(names, ", ") + ".", b.Next()}
+	for _, e := range b.Entries {
 		if e.Verdict == output.Cannot {
-			lines = append(lines, "CANNOT: "+e.Line())
+			b.Doc.Heading = append(b.Doc.Heading, "CANNOT: "+e.Line())
 		}
 	}
-	return lines
+	return &Result{b}, nil
 }
+
+// Write writes the configuration. public leaves out passwords: a variable stands in their place.
+func (r *Result) Write(w io.Writer, public bool) error { return r.Doc.Write(w, public) }

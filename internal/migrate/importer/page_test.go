@@ -33,5 +33,3 @@ func TestPage(t *testing.T) {
 		t.Errorf("%s is not what the rules say; write it again: go test ./internal/migrate/importer -run TestPage -rewrite", page)
 	}
 }
-
-// Each key of ours that a rule names exists.

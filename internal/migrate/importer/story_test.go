@@ -16,7 +16,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/rules"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
 )
 
 // What each property becomes. A case is some properties over a base that imports without a word of
@@ -29,8 +28,10 @@ func TestVerdicts(t *testing.T) {
 			before, base := imported(t, d, nil)
 			b, after := imported(t, d, strings.Split(d.Input, "\n"))
 			for _, p := range b.Props {
-				for _, pattern := range patterns(b, p) {
-					met[pattern] = true
+				if r := b.Rule(p.Name); r != nil {
+					for _, pattern := range r.Names {
+						met[r.Only+" "+pattern] = met[r.Only+" "+pattern] || rules.Fits(pattern, p.Name)
+					}
 				}
 			}
 			return changes(before, b, base, after)
@@ -43,21 +44,6 @@ func TestVerdicts(t *testing.T) {
 			}
 		}
 	}
-}
-
-// patterns are those of the rule that decided about the property.
-func patterns(b *rules.Builder, p *settings.Property) []string {
-	r := b.Rule(p.Name)
-	if r == nil {
-		return nil
-	}
-	var fit []string
-	for _, pattern := range r.Names {
-		if rules.Fits(pattern, p.Name) {
-			fit = append(fit, r.Only+" "+pattern)
-		}
-	}
-	return fit
 }
 
 // imported is a base with the lines over it: NAME=VALUE sets a property, -NAME takes one away. The
@@ -102,35 +88,14 @@ func imported(t *testing.T, d *datadriven.TestData, lines []string) (*rules.Buil
 	if worker != "" {
 		shared = &read.Input{Name: "w.properties", Content: []byte(worker)}
 	}
-	b, r := build(t, files, shared)
-	if r.Count(output.Cannot) == 0 {
-		loads(t, r)
-	}
-	return b, yamlLines(t, r)
-}
-
-// build is Import that shows its builder.
-func build(t *testing.T, files []read.Input, worker *read.Input) (*rules.Builder, *Result) {
-	t.Helper()
-	layers := make([]read.File, len(files))
-	for i, f := range files {
-		var err error
-		if layers[i], err = read.Layer(f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := settings.New(rules.Names())
-	if err := s.Load(layers, worker); err != nil {
-		t.Fatal(err)
-	}
-	kept := slices.Clone(s.Props)
-	b := rules.Apply(s)
-	b.Props = kept // with those that were taken out
-	r, err := Import(files, worker)
+	r, err := Import(files, shared)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b, r
+	if r.Count(output.Cannot) == 0 {
+		loads(t, r)
+	}
+	return r.Builder, yamlLines(t, r)
 }
 
 // yamlLines are the lines of the configuration without their comments.

@@ -14,7 +14,6 @@ import (
 type Document struct {
 	Lines   []docLine
 	Heading []string
-	Secrets bool // a password stands in it as it is
 }
 
 type docLine struct {
@@ -45,7 +44,7 @@ func (d *Document) Option(name, scalar, comment string) {
 func (d *Document) Secret(path string, v Value, variable, comment string) {
 	l := docLine{Path: strings.Split(path, "."), Scalar: Quote(v.Written()), comment: comment}
 	if !v.OnlyReferences() {
-		d.Secrets, l.public = true, Quote("${"+variable+"}")
+		l.public = Quote("${" + variable + "}")
 		if own, ok := v.withoutDefaults(); ok { // the deployment sets these already
 			l.public = Quote(own)
 		}

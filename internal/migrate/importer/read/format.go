@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// Wrapping begins a line of what another tool reads, a resource of Kubernetes or a compose file.
-var Wrapping = regexp.MustCompile(`(?m)^(apiVersion|kind|services):`)
+// yaml begins a line of a resource of Kubernetes, of a compose file or of application.yaml.
+var yaml = regexp.MustCompile(`(?m)^(apiVersion|kind|services|debezium):`)
 
-// Layer takes the form from the content, and from the name only where YAML and .properties look
-// alike.
+// Layer takes the form from the content, and from the name only where an environment and
+// .properties look alike.
 func Layer(f Input) (File, error) {
 	content := bytes.TrimPrefix(f.Content, []byte("\xef\xbb\xbf"))
 	ext := strings.ToLower(path.Ext(f.Name))
-	if bytes.ContainsRune(content, 0) || ext != ".properties" && !utf8.Valid(content) {
+	if bytes.ContainsRune(content, 0) || !utf8.Valid(content) {
 		return File{}, errors.New("is not text in UTF-8")
 	}
 	trimmed := bytes.TrimSpace(content)
@@ -27,10 +27,10 @@ func Layer(f Input) (File, error) {
 		return File{}, errors.New("is empty")
 	case trimmed[0] == '{' || trimmed[0] == '[':
 		return readJSON(f.Name, trimmed)
-	case ext == ".yaml" || ext == ".yml" || ext != ".properties" && Wrapping.Match(content):
-		return readYAML(f.Name, content)
-	case ext != ".properties" && IsEnvironment(content):
-		return ReadEnvironment(f.Name, content)
+	case ext == ".yaml" || ext == ".yml" || ext != ".properties" && yaml.Match(content):
+		return File{}, errWrapped
+	case ext != ".properties" && isEnvironment(content):
+		return readEnvironment(f.Name, content), nil
 	}
 	return readProperties(f.Name, content)
 }

@@ -3,10 +3,8 @@
 package read
 
 import (
-	"fmt"
+	"errors"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // Input is one file: its name, as it is shown, and what is in it.
@@ -21,13 +19,8 @@ type form int
 const (
 	Connect    form = iota // one connector of Kafka Connect, as JSON or .properties
 	Properties             // Debezium Server's application.properties
-	YAML                   // its application.yaml
 	Environment
 )
-
-func (f form) String() string {
-	return [...]string{"a Kafka Connect connector", "Debezium Server properties", "Debezium Server YAML", "an environment"}[f]
-}
 
 // File is what one file says, in its order.
 type File struct {
@@ -39,14 +32,12 @@ type File struct {
 // Pair is a name and the text that a file sets it to.
 type Pair struct{ Name, Text string }
 
-// Get is the last value of a name, as in every form.
-func (l File) Get(name string) (string, bool) {
-	for _, p := range slices.Backward(l.Pairs) {
-		if p.Name == name {
-			return p.Text, true
-		}
-	}
-	return "", false
+var errWrapped = errors.New("is YAML, or of Kubernetes or Compose, which import does not read; give application.properties (with the names of application.yaml joined by dots) " +
+	"and the environment of the container (kubectl exec POD -- env, docker compose exec SERVICE env); of a connector, its configuration as JSON")
+
+// Has is true when the file sets a name.
+func (l File) Has(name string) bool {
+	return slices.ContainsFunc(l.Pairs, func(p Pair) bool { return p.Name == name })
 }
 
 // Unique drops all but the last of pairs with one name, and gives the names of those dropped.
@@ -60,25 +51,4 @@ func (l File) Unique() (kept []Pair, dropped []string) {
 		kept = append(kept, p)
 	}
 	return kept, dropped
-}
-
-// CutProfile splits %dev.debezium.sink.type.
-func CutProfile(name string) (profile, rest string, ok bool) {
-	if !strings.HasPrefix(name, "%") {
-		return "", name, false
-	}
-	return strings.Cut(name[1:], ".")
-}
-
-func afterProfile(name string) string {
-	_, rest, _ := CutProfile(name)
-	return rest
-}
-
-// yamlText is a scalar of YAML as text.
-func yamlText(v any) string {
-	if f, ok := v.(float64); ok {
-		return strconv.FormatFloat(f, 'f', -1, 64)
-	}
-	return fmt.Sprint(v)
 }

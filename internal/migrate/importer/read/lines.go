@@ -5,17 +5,17 @@ package read
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/magiconair/properties"
 )
 
 var assignment = regexp.MustCompile(`^\s*(export\s+)?[A-Za-z_][A-Za-z0-9_]*=`)
 
-// IsEnvironment is true when the first assignment of the file looks like one of a shell and has no
+// isEnvironment is true when the first assignment of the file looks like one of a shell and has no
 // dot in its name.
-func IsEnvironment(content []byte) bool {
+func isEnvironment(content []byte) bool {
 	for line := range strings.Lines(string(content)) {
 		if text := strings.TrimSpace(line); text != "" && text[0] != '#' {
 			return assignment.MatchString(text)
@@ -25,53 +25,45 @@ func IsEnvironment(content []byte) bool {
 }
 
 // readProperties reads a .properties file: Debezium Server's, when a name begins as its names do,
-// else a connector's of Connect standalone. Java reads the first as UTF-8, the second as Latin 1.
+// else a connector's of Connect standalone.
 func readProperties(name string, content []byte) (File, error) {
-	pairs, err := ParseProperties(content, properties.UTF8)
+	l, err := Worker(Input{Name: name, Content: content})
+	switch {
+	case err != nil:
+		return File{}, err
+	case slices.ContainsFunc(l.Pairs, func(p Pair) bool {
+		return strings.HasPrefix(p.Name, "debezium.") || strings.HasPrefix(p.Name, "quarkus.")
+	}):
+		l.Form = Properties
+		return l, nil
+	case l.Has("connector.class"):
+		return l, nil
+	case l.Has("bootstrap.servers"):
+		return File{}, errors.New("is the configuration of a Connect worker; give it with --worker-config beside the connector's file")
+	}
+	return File{}, errors.New("has neither connector.class nor a name that begins with debezium.: it configures no Debezium")
+}
+
+// Worker reads a .properties file of Kafka Connect, and leaves references as they are. Its error
+// quotes nothing of the file.
+func Worker(f Input) (File, error) {
+	l := File{Form: Connect, File: f.Name}
+	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
+	read, err := loader.LoadBytes(f.Content)
 	if err != nil {
-		return File{}, err
+		// the library quotes the line, which may hold a password
+		return l, errors.New("is not a .properties file")
 	}
-	for _, p := range pairs {
-		if bare := afterProfile(p.Name); strings.HasPrefix(bare, "debezium.") || strings.HasPrefix(bare, "quarkus.") {
-			if !utf8.Valid(content) {
-				return File{}, errors.New("is not UTF-8")
-			}
-			return File{Form: Properties, File: name, Pairs: pairs}, nil
-		}
-	}
-	if pairs, err = ParseProperties(content, properties.ISO_8859_1); err != nil {
-		return File{}, err
-	}
-	l := File{Form: Connect, File: name, Pairs: pairs}
-	if _, ok := l.Get("connector.class"); !ok {
-		if _, worker := l.Get("bootstrap.servers"); worker {
-			return File{}, errors.New("is the configuration of a Connect worker; give it with --worker-config beside the connector's file")
-		}
-		return File{}, errors.New("has neither connector.class nor a name that begins with debezium.: it configures no Debezium")
+	for _, key := range read.Keys() {
+		text, _ := read.Get(key)
+		l.Pairs = append(l.Pairs, Pair{Name: key, Text: text})
 	}
 	return l, nil
 }
 
-// ParseProperties reads a .properties file and leaves references as they are. Its error quotes
-// nothing of the file.
-func ParseProperties(content []byte, encoding properties.Encoding) ([]Pair, error) {
-	loader := properties.Loader{Encoding: encoding, DisableExpansion: true}
-	read, err := loader.LoadBytes(content)
-	if err != nil {
-		// the library quotes the line, which may hold a password
-		return nil, errors.New("is not a .properties file")
-	}
-	var pairs []Pair
-	for _, key := range read.Keys() {
-		text, _ := read.Get(key)
-		pairs = append(pairs, Pair{Name: key, Text: text})
-	}
-	return pairs, nil
-}
-
-// ReadEnvironment reads NAME=value lines as `env`, an env file of Docker or Compose, and `export`
+// readEnvironment reads NAME=value lines as `env`, an env file of Docker or Compose, and `export`
 // in a shell have them.
-func ReadEnvironment(name string, content []byte) (File, error) {
+func readEnvironment(name string, content []byte) File {
 	l := File{Form: Environment, File: name}
 	for line := range strings.Lines(string(content)) {
 		text := strings.TrimSpace(line)
@@ -81,7 +73,7 @@ func ReadEnvironment(name string, content []byte) (File, error) {
 		variable, value, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(text, "export ")), "=")
 		l.Pairs = append(l.Pairs, Pair{Name: variable, Text: unquote(value)})
 	}
-	return l, nil
+	return l
 }
 
 func unquote(s string) string {
@@ -90,3 +82,21 @@ func unquote(s string) string {
 	}
 	return s
 }
+
+var notOfName = regexp.MustCompile(`[^A-Z0-9]`)
+
+// variablePrefixes begin the variables that are properties. Others begin with DEBEZIUM_ too: the
+// image has DEBEZIUM_VERSION, its start script reads DEBEZIUM_OPTS, and Kubernetes puts
+// DEBEZIUM_SERVICE_HOST, DEBEZIUM_PORT and more into each container next to a service of this name.
+var variablePrefixes = []string{
+	"DEBEZIUM_SOURCE_", "DEBEZIUM_SINK_", "DEBEZIUM_FORMAT_", "DEBEZIUM_TRANSFORMS", "DEBEZIUM_PREDICATES", "DEBEZIUM_API_", "QUARKUS_",
+}
+
+// IsPropertyVariable is true of a variable that is a property of Debezium Server's.
+func IsPropertyVariable(name string) bool {
+	upper := VariableOf(name)
+	return slices.ContainsFunc(variablePrefixes, func(prefix string) bool { return strings.HasPrefix(upper, prefix) })
+}
+
+// VariableOf is a property's name as a variable's.
+func VariableOf(name string) string { return notOfName.ReplaceAllString(strings.ToUpper(name), "_") }

@@ -21,7 +21,7 @@ func Apply(s *settings.Settings) *Builder {
 		case p.Fault != "" && (r == nil || r.verdict != output.Superseded || r.take != nil):
 			b.Cannot(p, p.Fault)
 		case r == nil:
-			b.Cannot(p, "is not known to this importer: if Debezium ignores it, so may you, with --force")
+			b.Cannot(p, unknownProperty)
 		case r.take != nil:
 			r.take(b, p)
 		case r.verdict == output.Honoured || r.verdict == output.Mapped:

@@ -38,6 +38,22 @@ func origins(from []*settings.Property) string {
 	return strings.Join(files, ", ") + ": " + strings.Join(all, ", ")
 }
 
+// entry is the verdict that was given on a property; nil for none.
+func (b *Builder) entry(p *settings.Property) *output.Entry {
+	i := slices.IndexFunc(b.Entries, func(e output.Entry) bool { return e.Property == p.Written && e.File == p.File })
+	if i < 0 {
+		return nil
+	}
+	return &b.Entries[i]
+}
+
+// warnLater adds a warning to the verdict on a property.
+func (b *Builder) warnLater(p *settings.Property, why string) {
+	if e := b.entry(p); e != nil && e.Verdict != output.Cannot {
+		e.Why, e.Warning = why, true
+	}
+}
+
 const compatOptions = "sink.compat.options"
 
 func firstOf(s string, _ bool) string { return s }

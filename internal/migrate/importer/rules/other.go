@@ -16,14 +16,14 @@ func timingRules() []rule {
 	return []rule{
 		superseded("the relay waits for nothing: an event is sent when its commit arrives", "poll.interval.ms", "poll.dispatch.interval.ms", "max.batch.size", "query.fetch.size"),
 		when(mapped("delivery.max_in_flight", "events in flight, 1 to 10,000,000", "max.queue.size"), func(b *Builder, p *settings.Property) {
-			b.takeNumber(p, "delivery.max_in_flight", 1, 10_000_000)
+			b.takeNumber(p, "delivery.max_in_flight", 1, 10_000_000, "")
 		}),
 		when(mapped("delivery.max_in_flight_bytes", "64 KiB to 64 GiB; 0, no bound: superseded, the relay is always bounded", "max.queue.size.in.bytes"), func(b *Builder, p *settings.Property) {
 			if b.Is(p.Name, "", "0") {
 				b.Say(p, output.Superseded, "", "the relay is always bounded, by delivery.max_in_flight_bytes")
 				return
 			}
-			b.takeNumber(p, "delivery.max_in_flight_bytes", 64<<10, 64<<30)
+			b.takeNumber(p, "delivery.max_in_flight_bytes", 64<<10, 64<<30, "")
 		}),
 		superseded("PostgreSQL and the broker are waited for as long as it takes", "errors.max.retries", "errors.retry.delay.initial.ms", "errors.retry.delay.max.ms", "errors.retry.timeout", "retriable.restart.connector.wait.ms"),
 		oneOf(mapped("dead_letters", "a record that cannot be made or sent becomes a dead letter: `none` stops the connector for it, `all` drops it", "errors.tolerance"), "", map[string]string{
@@ -37,34 +37,18 @@ func timingRules() []rule {
 	}
 }
 
-// takeNumber writes a whole number.
-func (b *Builder) takeNumber(p *settings.Property, path string, low, high int) {
+// takeNumber writes a whole number with its unit.
+func (b *Builder) takeNumber(p *settings.Property, path string, low, high int, unit string) {
 	text, ok := p.Value.Plain()
 	n, err := strconv.Atoi(strings.TrimSpace(text))
 	switch {
 	case !ok:
-		b.Set(path, output.Quote(p.Value.Written()), p)
+		b.Set(path, output.Quote(p.Value.Written()+unit), p)
 	case err != nil || n < low || n > high:
 		b.Cannot(p, fmt.Sprintf("is no number from %d to %d", low, high))
 		return
 	default:
-		b.Set(path, strconv.Itoa(n), p)
-	}
-	b.Say(p, output.Mapped, path, "")
-}
-
-// takeMilliseconds writes a duration.
-func (b *Builder) takeMilliseconds(p *settings.Property, path string, low, high int) {
-	text, ok := p.Value.Plain()
-	n, err := strconv.Atoi(strings.TrimSpace(text))
-	switch {
-	case !ok:
-		b.Set(path, output.Quote(p.Value.Written()+"ms"), p)
-	case err != nil || n < low || n > high:
-		b.Cannot(p, fmt.Sprintf("is no number of milliseconds from %d to %d", low, high))
-		return
-	default:
-		b.Set(path, strconv.Itoa(n)+"ms", p)
+		b.Set(path, strconv.Itoa(n)+unit, p)
 	}
 	b.Say(p, output.Mapped, path, "")
 }

@@ -54,7 +54,7 @@ func producerRules() []rule {
 			b.Say(p, output.Superseded, "", "a broker that does not answer within delivery.confirm_timeout is asked again, for ever")
 			return
 		}
-		b.takeMilliseconds(p, "delivery.confirm_timeout", 100, 3_600_000)
+		b.takeNumber(p, "delivery.confirm_timeout", 100, 3_600_000, "ms")
 	})))
 }
 

@@ -25,15 +25,16 @@ func rabbit(names ...string) []string {
 func rabbitRules() []rule {
 	const urls = "sink.rabbitmq.url"
 	return only(debezium.Server,
-		honoured(urls, "", rabbit("connection.uri", "connection.host", "connection.port", "connection.virtual.host")...),
-		honoured("sink.rabbitmq.username", "", rabbit("connection.username")...),
-		when(honoured("sink.rabbitmq.password", "as database.password", rabbit("connection.password")...), func(b *Builder, p *settings.Property) {
-			if p.Value.OnlyReferences() {
-				b.Say(p, output.Honoured, "sink.rabbitmq.password", "")
+		when(honoured(urls, "an address, amqp:// or amqps://, without the other parts of a connection beside it", rabbit("connection.uri")...), func(b *Builder, p *settings.Property) {
+			if text, known := p.Value.Plain(); known && !strings.HasPrefix(text, "amqp://") && !strings.HasPrefix(text, "amqps://") {
+				b.Cannot(p, "is no amqp:// or amqps:// address")
 				return
 			}
-			b.Warn(p, output.Honoured, "sink.rabbitmq.password", passwordWarning)
+			b.takeSecret(p, urls)
 		}),
+		honoured(urls, "", rabbit("connection.host", "connection.port", "connection.virtual.host")...),
+		honoured("sink.rabbitmq.username", "", rabbit("connection.username")...),
+		when(honoured("sink.rabbitmq.password", "as database.password", rabbit("connection.password")...), func(b *Builder, p *settings.Property) { b.takeSecret(p, "sink.rabbitmq.password") }),
 		when(mapped(urls, "amqps://. Debezium verifies no certificate by default; the relay always does: sink.rabbitmq.tls.ca", rabbit("connection.ssl.enabled")...), (*Builder).takeSSL),
 		superseded("the certificate and the name in it are always verified", rabbit("connection.ssl.validate.server.certificate", "connection.ssl.verify.hostname", "connection.ssl.algorithm")...),
 		when(rule{verdict: output.Cannot, target: "sink.rabbitmq.tls", why: "a store of Java's: PEM has to be made of it, with the line that the report has", Names: rabbit("connection.ssl.key.store", "connection.ssl.trust.store")}, func(b *Builder, p *settings.Property) {
@@ -47,7 +48,7 @@ func rabbitRules() []rule {
 		superseded("of autoCreateRoutingKey", rabbit("routingKeyDurable")...),
 		superseded("Debezium warns and ignores it; routingKey.source is what counts", rabbit("routingKeyFromTopicName")...),
 		when(mapped("delivery.confirm_timeout", "milliseconds", rabbit("ackTimeout")...), func(b *Builder, p *settings.Property) {
-			b.takeMilliseconds(p, "delivery.confirm_timeout", 100, 3_600_000)
+			b.takeNumber(p, "delivery.confirm_timeout", 100, 3_600_000, "ms")
 		}),
 	)
 }
@@ -76,52 +77,29 @@ func (b *Builder) takeQueues(p *settings.Property) {
 
 // rabbitmq writes the section sink.rabbitmq.
 func (b *Builder) rabbitmq() {
-	uri := b.Get(rabbitPrefix + "connection.uri")
-	whole := uri != nil && uri.Value.IsReference() // with what it stands for, a password perhaps
-	address, user, password, from, ok := b.broker(whole)
-	switch {
-	case !ok:
-		return
-	case whole:
+	connection := func(name string) *settings.Property { return b.Get(rabbitPrefix + "connection." + name) }
+	if uri := connection("uri"); uri != nil {
+		for _, name := range []string{"host", "port", "virtual.host", "username", "password", "ssl.enabled"} {
+			if p := connection(name); p != nil {
+				b.reverse(p, "is given beside connection.uri; write it into the uri, or all parts without the uri")
+			}
+		}
 		b.Doc.Secret("sink.rabbitmq.url", uri.Value, "RABBITMQ_URL", origins([]*settings.Property{uri}))
-	default:
-		b.Set("sink.rabbitmq.url", output.Quote(address), from...)
+		return
 	}
-	if user != nil {
+	address, from := b.broker(connection)
+	b.Set("sink.rabbitmq.url", output.Quote(address), from...)
+	if user := connection("username"); user != nil {
 		b.Set("sink.rabbitmq.username", output.Quote(user.Value.Resolved()), user)
 	}
-	if password != nil {
+	if password := connection("password"); password != nil {
 		b.Doc.Secret("sink.rabbitmq.password", password.Value, "RABBITMQ_PASSWORD", origins([]*settings.Property{password}))
 	}
 }
 
-// broker gathers the address of the broker. The uri, which Java's client reads first, is overridden
-// by what else is set.
-func (b *Builder) broker(whole bool) (address string, user, password *settings.Property, from []*settings.Property, ok bool) {
-	connection := func(name string) *settings.Property { return b.Get(rabbitPrefix + "connection." + name) }
-	user, password = connection("username"), connection("password")
-	host, port, path, scheme := "localhost", "", "", "amqp"
-	if uri := connection("uri"); uri != nil && !whole {
-		text, known := uri.Value.Plain()
-		u, err := url.Parse(text)
-		switch {
-		case !known:
-			b.reverse(uri, "has references inside: set connection.host, connection.port, connection.virtual.host, connection.username and connection.password in its place")
-			return "", nil, nil, nil, false
-		case err != nil || u.Scheme != "amqp" && u.Scheme != "amqps":
-			b.reverse(uri, "is no amqp:// or amqps:// address that can be read")
-			return "", nil, nil, nil, false
-		}
-		scheme, host, port, path = u.Scheme, u.Hostname(), u.Port(), strings.TrimPrefix(u.EscapedPath(), "/")
-		from = append(from, uri)
-		if u.User != nil && user == nil {
-			user = &settings.Property{Written: uri.Written, File: uri.File, Value: output.Literal(u.User.Username())}
-		}
-		if text, set := u.User.Password(); set && password == nil {
-			password = &settings.Property{Written: uri.Written, File: uri.File, Value: output.Literal(text)}
-			b.warnLater(uri)
-		}
-	}
+// broker makes the address of its parts.
+func (b *Builder) broker(connection func(name string) *settings.Property) (address string, from []*settings.Property) {
+	host, port, path, scheme := "localhost", "5672", "", "amqp"
 	if p := connection("host"); p != nil {
 		host, from = p.Value.Resolved(), append(from, p)
 	}
@@ -134,27 +112,15 @@ func (b *Builder) broker(whole bool) (address string, user, password *settings.P
 		}
 	}
 	if p := connection("ssl.enabled"); p != nil && b.IsOn(p.Name, false) {
-		scheme, from = "amqps", append(from, p)
+		scheme, port, from = "amqps", "5671", append(from, p)
 	}
 	if p := connection("port"); p != nil {
 		port, from = p.Value.Resolved(), append(from, p)
-	}
-	if port == "" {
-		port = map[string]string{"amqp": "5672", "amqps": "5671"}[scheme]
 	}
 	if strings.ContainsAny(host, "${}") {
 		host += ":" + port
 	} else {
 		host = net.JoinHostPort(strings.Trim(host, "[]"), port)
 	}
-	return scheme + "://" + host + "/" + path, user, password, from, true
-}
-
-// warnLater warns of the password in an address.
-func (b *Builder) warnLater(p *settings.Property) {
-	for i := range b.Entries {
-		if e := &b.Entries[i]; e.Property == p.Written && e.File == p.File {
-			e.Why, e.Warning = passwordWarning, true
-		}
-	}
+	return scheme + "://" + host + "/" + path, from
 }

@@ -10,9 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
 )
 
-const (
-	mongoRouter = "io.debezium.connector.mongodb.transforms.outbox.MongoEventRouter"
-)
+const mongoRouter = "io.debezium.connector.mongodb.transforms.outbox.MongoEventRouter"
 
 // routerOptions are the Event Router's that go into sink.compat.options under their own names.
 var routerOptions = []string{
@@ -81,12 +79,8 @@ func (b *Builder) takeTransform(p *settings.Property) {
 	if t := b.ByName["transforms."+alias+".type"]; t != nil {
 		class = firstOf(t.Value.Plain())
 	}
-	listed := false
-	for _, other := range b.Transforms {
-		listed = listed || other == alias
-	}
 	switch {
-	case !listed:
+	case !slices.Contains(b.Transforms, alias):
 		b.Say(p, output.Superseded, "", "transforms does not list "+alias)
 	case option == "type" && class == settings.EventRouter:
 		b.Cannot(p, "is a second Outbox Event Router")
@@ -150,29 +144,4 @@ func (b *Builder) takePredicate(p *settings.Property) {
 	default:
 		b.Cannot(p, "the predicate "+class+" does not exist here")
 	}
-}
-
-// usedColumns are the columns that the Event Router reads.
-func (b *Builder) usedColumns() []string {
-	var columns []string
-	add := func(name string) {
-		if name = strings.TrimSpace(name); name != "" && !slices.Contains(columns, name) {
-			columns = append(columns, name)
-		}
-	}
-	for _, c := range []struct{ option, byDefault string }{
-		{"table.field.event.id", "id"},
-		{"table.field.event.key", "aggregateid"},
-		{"route.by.field", "aggregatetype"},
-		{"table.field.event.payload", "payload"},
-		{"table.field.event.timestamp", ""},
-		{"table.field.event.schema.version", ""},
-	} {
-		add(firstOf(b.Plain("router."+c.option, c.byDefault)))
-	}
-	for _, placed := range settings.SplitList(firstOf(b.Plain("router.table.fields.additional.placement", ""))) {
-		column, _, _ := strings.Cut(placed, ":")
-		add(column)
-	}
-	return columns
 }

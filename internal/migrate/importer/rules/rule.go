@@ -5,6 +5,7 @@ package rules
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -25,25 +26,10 @@ type rule struct {
 	take    func(b *Builder, p *settings.Property) // nil: the verdict is always this one
 }
 
-// Fits compares a name with a pattern in which * is any text that is not empty.
+// Fits compares a name with a pattern in which * is any text.
 func Fits(pattern, name string) bool {
-	before, after, star := strings.Cut(pattern, "*")
-	if !star {
-		return pattern == name
-	}
-	rest, ok := strings.CutPrefix(name, before)
-	if !ok {
-		return false
-	}
-	if after == "" {
-		return rest != ""
-	}
-	for i := 1; i <= len(rest); i++ {
-		if Fits(after, rest[i:]) {
-			return true
-		}
-	}
-	return false
+	fits, err := path.Match(pattern, name)
+	return err == nil && fits
 }
 
 // superseded is a rule for properties that need nothing.
@@ -79,13 +65,7 @@ func warned(r rule) rule {
 
 // unlessOn is superseded while the property is not true, and cannot when it is.
 func unlessOn(off, on string, names ...string) rule {
-	return when(rule{Names: names, verdict: output.Superseded, why: off + "; true: cannot, " + on}, func(b *Builder, p *settings.Property) {
-		if b.Is(p.Name, "", "false") {
-			b.Say(p, output.Superseded, "", off)
-			return
-		}
-		b.Cannot(p, on)
-	})
+	return oneOf(superseded(off+"; true: cannot, "+on, names...), on, map[string]string{"false": off})
 }
 
 // oneOf gives a verdict for each value, and cannot for others, with a word on why there are no
@@ -110,7 +90,10 @@ func oneOf(r rule, noOthers string, values map[string]string) rule {
 	})
 }
 
-const noClasses = "there are no Java classes here"
+const (
+	noClasses       = "there are no Java classes here"
+	unknownProperty = "is not known to this importer; if Debezium ignores it too, use --force"
+)
 
 // only is rules that one profile has.
 func only(profile string, list ...rule) []rule {

@@ -33,10 +33,9 @@ func serverRules() []rule {
 				b.Cannot(p, "is of a sink that does not exist here")
 				return
 			}
-			b.Cannot(p, "is not known to this importer: if Debezium ignores it, so may you, with --force")
+			b.Cannot(p, unknownProperty)
 		}),
 		superseded("the relay has its own metrics and health", "debezium.api.*", "quarkus.*"),
-		superseded("of a DebeziumServer resource: what runs it, not what it sends", "other.spec.*"),
 		superseded("not Debezium's; references to them are followed", "other.*"),
 	)
 }
@@ -48,30 +47,21 @@ func connectRules() []rule {
 				b.Say(p, output.Superseded, "", "nothing was exactly once: the worker does not have it enabled")
 				return
 			}
-			b.Cannot(p, "nothing is exactly once here: at least once, and each event has its id")
+			b.Cannot(p, noExactlyOnce)
 		}),
 		impossible("nothing is exactly once here", "transaction.boundary", "transaction.boundary.interval.ms"),
-		when(superseded("false; true is the default: cannot where topics have groups, they are not created", "topic.creation.enable"), func(b *Builder, p *settings.Property) {
-			if b.Is(p.Name, "", "false") {
-				b.Say(p, output.Superseded, "", "topics are not created")
-				return
-			}
-			b.Cannot(p, createTopics)
-		}),
+		oneOf(superseded("false; true is the default: cannot where topics have groups, they are not created", "topic.creation.enable"), createTopics, map[string]string{"false": "topics are not created"}),
 		impossible(createTopics, "topic.creation.*"),
 		superseded("a matter of Connect's", "config.action.reload"),
-		when(impossible("disabled, preparing; enabled: cannot, nothing is exactly once here", "worker.exactly.once.source.support"), func(b *Builder, p *settings.Property) {
-			if b.Is(p.Name, "", "enabled") {
-				b.Cannot(p, "nothing is exactly once here: at least once, and each event has its id")
-				return
-			}
-			b.Say(p, output.Superseded, "", "nothing is exactly once here, and nothing was")
-		}),
+		oneOf(superseded("disabled, preparing; enabled: cannot, nothing is exactly once here", "worker.exactly.once.source.support"), noExactlyOnce,
+			map[string]string{"disabled": "nothing is exactly once here, and nothing was", "preparing": "nothing is exactly once here, and nothing was"}),
 		superseded("of the worker: the relay needs none", "worker.*"),
 	), []rule{
 		superseded("its references to files and variables are followed; others: cannot, where they are used", "config.providers", "config.providers.*"),
 	})
 }
+
+const noExactlyOnce = "nothing is exactly once here: at least once, and each event has its id"
 
 const createTopics = "the relay creates no topics, and has no broker create them: make them beforehand; until then their events wait"
 

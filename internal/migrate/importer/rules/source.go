@@ -12,27 +12,27 @@ import (
 const PostgresClass = "io.debezium.connector.postgresql.PostgresConnector"
 
 func databaseRules() []rule {
-	const url = "source.url"
 	return []rule{
-		when(honoured("", "PostgreSQL's alone; the connectors of other databases and of MongoDB: cannot", "connector.class"), func(b *Builder, p *settings.Property) {
-			switch class, _ := p.Value.Plain(); strings.TrimSpace(class) {
-			case PostgresClass, "PostgresConnector", "Postgres":
-				b.Say(p, output.Honoured, "source", "")
-			default:
-				b.Cannot(p, "is another connector; this relay reads PostgreSQL")
-			}
-		}),
+		oneOf(honoured("source", "PostgreSQL's alone; the connectors of other databases and of MongoDB: cannot", "connector.class"), "this relay reads PostgreSQL",
+			map[string]string{PostgresClass: "", "PostgresConnector": "", "Postgres": ""}),
 		superseded("the relay is named by its slot", "name"),
 		superseded("one slot has one reader, here as there", "tasks.max", "tasks.max.enforce"),
-		honoured(url, "", "database.hostname", "database.port", "database.user", "database.dbname"),
-		when(honoured("source.password", "a reference stays one; a password that stands in the file is copied to a file of mode 0600 (`-o`), and not to stdout", "database.password"), (*Builder).takePassword),
-		oneOf(honoured(url, "disable, allow, prefer, require, verify-ca and verify-full", "database.sslmode"), "",
+		when(honoured(sourceURL, "one host; several: cannot", "database.hostname"), func(b *Builder, p *settings.Property) {
+			if text, _ := p.Value.Plain(); strings.Contains(text, ",") {
+				b.Cannot(p, "names several hosts; write one here, and all of them to source.url afterwards")
+				return
+			}
+			b.Say(p, output.Honoured, sourceURL, "")
+		}),
+		honoured(sourceURL, "", "database.port", "database.user", "database.dbname"),
+		when(honoured("source.password", "a reference stays one; a password that stands in the file is copied to a file of mode 0600 (`-o`), and not to stdout", "database.password"), func(b *Builder, p *settings.Property) { b.takeSecret(p, "source.password") }),
+		oneOf(honoured(sourceURL, "disable, allow, prefer, require, verify-ca and verify-full", "database.sslmode"), "",
 			map[string]string{"disable": "", "allow": "", "prefer": "", "require": "", "verify-ca": "", "verify-full": ""}),
-		honoured(url, "a PEM file in both", "database.sslcert", "database.sslrootcert"),
-		when(honoured(url, "a PEM file; PKCS#8 in DER (.pk8, .der), which the Java driver takes, and PKCS#12 (.p12, .pfx): cannot, with the line that converts it", "database.sslkey"), (*Builder).takeKey),
-		when(honoured(url, "the password of the key", "database.sslpassword"), func(b *Builder, p *settings.Property) {
+		honoured(sourceURL, "a PEM file in both", "database.sslcert", "database.sslrootcert"),
+		when(honoured(sourceURL, "a PEM file; PKCS#8 in DER (.pk8, .der), which the Java driver takes, and PKCS#12 (.p12, .pfx): cannot, with the line that converts it", "database.sslkey"), (*Builder).takeKey),
+		when(honoured(sourceURL, "the password of the key", "database.sslpassword"), func(b *Builder, p *settings.Property) {
 			if p.Value.OnlyReferences() {
-				b.Say(p, output.Honoured, url, "")
+				b.Say(p, output.Honoured, sourceURL, "")
 				return
 			}
 			b.Cannot(p, "is a password in an address that is shown; decrypt the key (openssl pkey -in KEY -out KEY.pem), or write a reference")
@@ -40,7 +40,7 @@ func databaseRules() []rule {
 		oneOf(superseded("org.postgresql.ssl.LibPQFactory is what the relay does; another class: cannot, there are no Java classes here", "database.sslfactory"), noClasses,
 			map[string]string{"org.postgresql.ssl.LibPQFactory": "certificates are read as libpq does", "": ""}),
 		superseded("the relay's connections keep themselves alive", "database.tcpKeepAlive", "database.tcpkeepalive"),
-		when(mapped(url, "SET name = value becomes a parameter of the connection; any other statement: cannot", "database.initial.statements"), (*Builder).takeStatements),
+		impossible("the relay sends no statements of its own at the start of a connection; ALTER ROLE … SET does the same for the role", "database.initial.statements"),
 		superseded("every question to the database has its own bound", "database.query.timeout.ms", "connection.validation.timeout.ms", "database.connection.timeout.ms"),
 		impossible(noClasses, "database.connection.factory.class"),
 	}
@@ -67,33 +67,21 @@ func slotRules() []rule {
 		superseded("the relay reports its position whenever it moves", "status.update.interval.ms", "xmin.fetch.interval.ms", "lsn.flush.timeout.ms", "lsn.flush.timeout.action"),
 		oneOf(superseded("the slot moves behind the broker's confirms; manual: cannot, nobody else may move it", "lsn.flush.mode"), "nobody else may move the slot",
 			map[string]string{"connector": "the slot moves behind the broker's confirms", "connector_and_driver": "the slot moves behind the broker's confirms and while nothing happens"}),
-		when(superseded("true as lsn.flush.mode connector; false: cannot, as manual", "flush.lsn.source"), func(b *Builder, p *settings.Property) {
-			if b.Is(p.Name, "", "true") {
-				b.Say(p, output.Superseded, "", "the slot moves behind the broker's confirms")
-				return
-			}
-			b.Cannot(p, "the slot is moved by somebody else, and nobody else may move the relay's")
-		}),
+		oneOf(superseded("true as lsn.flush.mode connector; false: cannot, as manual", "flush.lsn.source"), "nobody else may move the slot",
+			map[string]string{"true": "the slot moves behind the broker's confirms"}),
 		superseded("the slot is the only offset", "offset.mismatch.strategy", "offset.storage", "offset.storage.*", "offset.commit.policy", "offset.flush.timeout.ms", "offsets.storage.topic"),
-		when(superseded("the slot is the only offset; what Debezium sent within this time before it was stopped hard may arrive twice", "offset.flush.interval.ms"), func(b *Builder, p *settings.Property) {
-			b.Say(p, output.Superseded, "", "the slot is the only offset; what Debezium sent within this time before it was stopped hard may arrive twice")
-		}),
+		superseded("the slot is the only offset; what Debezium sent within this time before it was stopped hard may arrive twice", "offset.flush.interval.ms"),
 		superseded("these bound how Debezium connects and reads", "schema.refresh.mode", "streaming.delay.ms", "executor.shutdown.timeout.ms", "read.only"),
 	}
 }
 
 func snapshotRules() []rule {
 	return []rule{
-		when(superseded("no_data and never: the relay streams; initial (the default): moot, the slot exists and goes on; any other mode: cannot, rows that were there before the slot are not read", "snapshot.mode"), func(b *Builder, p *settings.Property) {
-			switch mode, _ := p.Value.Plain(); strings.ToLower(strings.TrimSpace(mode)) {
-			case "no_data", "never":
-				b.Say(p, output.Honoured, "", "the relay streams from the slot")
-			case "initial":
-				b.Say(p, output.Superseded, "", "the snapshot was made when the slot was; the relay goes on from the slot")
-			default:
-				b.Cannot(p, "the relay reads no rows that were there before the slot; set it to no_data there first")
-			}
-		}),
+		oneOf(superseded("no_data and never: the relay streams; initial (the default): moot, the slot exists and goes on; any other mode: cannot, rows that were there before the slot are not read", "snapshot.mode"),
+			"the relay reads no rows that were there before the slot; set it to no_data there first", map[string]string{
+				"no_data": "the relay streams from the slot", "never": "the relay streams from the slot",
+				"initial": "the snapshot was made when the slot was; the relay goes on from the slot",
+			}),
 		superseded("there is no snapshot", "snapshot.*", "legacy.snapshot.max.threads", "incremental.snapshot.*"),
 	}
 }
@@ -112,8 +100,14 @@ func (b *Builder) source() {
 	if b.ByName["connector.class"] == nil {
 		b.Absent(output.Cannot, "connector.class", "", "it says which connector this is")
 	}
-	if b.pgoutput() { // else the publication is the relay's own, by its default
-		b.named("source.publication", "publication.name", "dbz_publication")
+	const publication, byDefault = "source.publication", "dbz_publication"
+	switch p := b.Get("publication.name"); {
+	case !b.pgoutput(): // the publication is the relay's own, by its default
+	case p != nil:
+		b.Set(publication, output.Quote(p.Value.Resolved()), p)
+	default:
+		b.Doc.Set(publication, byDefault, "Debezium's default")
+		b.Absent(output.Honoured, "publication.name", publication, "Debezium's default, "+byDefault)
 	}
 	b.Doc.Set("source.create", "false", "takeover makes the slot: a missing one is a mistake, not a start from now")
 	if b.ByName["snapshot.mode"] == nil {
@@ -127,14 +121,4 @@ func (b *Builder) pgoutput() bool { return b.Is("plugin.name", "decoderbufs", "p
 func (b *Builder) slot() string {
 	name, _ := b.Plain("slot.name", "debezium")
 	return name
-}
-
-// named writes a name that has a default in Debezium.
-func (b *Builder) named(path, name, byDefault string) {
-	if p := b.Get(name); p != nil {
-		b.Set(path, output.Quote(p.Value.Resolved()), p)
-		return
-	}
-	b.Doc.Set(path, byDefault, "Debezium's default")
-	b.Absent(output.Honoured, name, path, "Debezium's default, "+byDefault)
 }

@@ -16,7 +16,7 @@ import (
 
 func tableRules() []rule {
 	return []rule{
-		honoured("source.tables", "must come down to names of tables: `public.outbox`, `a\\.(b|c)`, spelled as in the catalogue: upper and lower case are the same to Debezium alone. Other patterns: cannot, name the tables", "table.include.list"),
+		honoured("source.tables", "names of tables, `public.outbox` or `public\\.outbox`, spelled as in the catalogue: upper and lower case are the same to Debezium alone. Patterns: cannot, name the tables", "table.include.list"),
 		when(superseded("moot beside table.include.list; alone: cannot, it does not say which table is the outbox", "table.exclude.list", "schema.include.list", "schema.exclude.list", "table.whitelist", "table.blacklist"),
 			func(b *Builder, p *settings.Property) {
 				if b.ByName["table.include.list"] != nil {
@@ -26,8 +26,7 @@ func tableRules() []rule {
 				b.Cannot(p, "does not say which table is the outbox; set table.include.list")
 			}),
 		superseded("the tables are named", "table.ignore.builtin", "database.include.list", "database.exclude.list"),
-		when(superseded("moot while the columns that the Event Router uses are left; else: cannot", "column.include.list", "column.exclude.list"), (*Builder).takeColumns),
-		when(superseded("moot while it fits no column that the Event Router uses; else: cannot, bytes are relayed as they are", "column.mask.*", "column.truncate.*"), (*Builder).takeColumns),
+		impossible("columns are sent as they are; leave it out if it touches none that the Event Router uses", "column.include.list", "column.exclude.list", "column.mask.*", "column.truncate.*"),
 		superseded("the Event Router makes the key", "message.key.columns"),
 		when(superseded("shows only in the schemas of JsonConverter; where keys, values or headers (Debezium Server's, by default) have them: cannot", "column.propagate.source.type", "datatype.propagate.source.type", "include.schema.comments"), (*Builder).takeSchemaOnly),
 		superseded("the outbox has no UPDATE to compare", "skip.messages.without.change"),
@@ -62,37 +61,21 @@ func (b *Builder) tables() {
 		quoted[i] = output.Quote(name)
 	}
 	b.Set("source.tables", "["+strings.Join(quoted, ", ")+"]", p, b.ByName["signal.data.collection"], b.predicate())
-	b.spelled(p, names)
+	if joined := strings.Join(names, ", "); joined != strings.ToLower(joined) {
+		b.warnLater(p, "to Debezium upper and lower case are the same, to the relay they are not: these have to be the catalogue's names: "+joined)
+	}
 	if len(past) > 0 {
 		b.reverse(p, "names "+strings.Join(past, ", ")+", past the Event Router by its predicate: Debezium sends each change there as it is. The relay does not, "+
 			"and moves the slot past them: first give these tables a connector, slot and publication of their own")
 	}
 }
 
-// spelled warns of names that Debezium, to which upper and lower case are the same, may have found
-// under another spelling.
-func (b *Builder) spelled(p *settings.Property, names []string) {
-	patterns := settings.SplitList(firstOf(p.Value.Plain()))
-	if !slices.ContainsFunc(patterns, folds) && !slices.ContainsFunc(names, func(n string) bool { return n != strings.ToLower(n) }) {
-		return
-	}
-	for i := range b.Entries {
-		if e := &b.Entries[i]; e.Property == p.Written && e.File == p.File && e.Verdict == output.Honoured {
-			e.Warning = true
-			e.Why = "to Debezium upper and lower case are the same, to the relay they are not: these have to be the catalogue's names: " + strings.Join(names, ", ")
-			return
-		}
-	}
-}
-
 // reverse turns the verdict on a property, which its rule gave, into cannot.
 func (b *Builder) reverse(p *settings.Property, why string) {
-	for i := range b.Entries {
-		if e := &b.Entries[i]; e.Property == p.Written && e.File == p.File && e.Verdict != output.Cannot {
-			*e = output.Entry{Verdict: output.Cannot, Property: p.Written, File: p.File, Why: why}
-			p.Refused = true
-			return
-		}
+	if e := b.entry(p); e != nil && e.Verdict != output.Cannot {
+		*e = output.Entry{Verdict: output.Cannot, Property: p.Written, File: p.File, Why: why}
+		p.Refused = true
+		return
 	}
 	b.Cannot(p, why)
 }
@@ -105,17 +88,14 @@ func (b *Builder) tableNames(p *settings.Property) (names, past []string, err er
 		return nil, nil, errors.New("names tables by a reference; write them")
 	}
 	for _, pattern := range settings.SplitList(text) {
-		found, err := finite(pattern)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%q %w; write the names of the tables", pattern, err)
-		}
-		for _, name := range found {
-			if strings.Count(name, ".") != 1 {
-				return nil, nil, fmt.Errorf("%q is no schema.table", name)
-			}
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+		name := strings.ReplaceAll(pattern, `\.`, ".")
+		switch {
+		case regexp.QuoteMeta(name) != strings.ReplaceAll(name, ".", `\.`):
+			return nil, nil, fmt.Errorf("%q is a pattern; write the names of the tables", pattern)
+		case strings.Count(name, ".") != 1:
+			return nil, nil, fmt.Errorf("%q is no schema.table", name)
+		case !slices.Contains(names, name):
+			names = append(names, name)
 		}
 	}
 	names, past, err = b.filtered(names)
@@ -165,55 +145,6 @@ func (b *Builder) heartbeat(table string) bool {
 	return regexp.MustCompile(`(?i)(^|[\s".])` + regexp.QuoteMeta(bare) + `($|[\s"(;])`).MatchString(query)
 }
 
-// takeColumns checks whether a list of patterns touches what the Event Router uses.
-func (b *Builder) takeColumns(p *settings.Property) {
-	text, ok := p.Value.Plain()
-	names, err := b.columnNames()
-	if !ok || err != nil {
-		b.Cannot(p, "cannot be compared with the columns of the outbox")
-		return
-	}
-	for _, name := range names {
-		hit := false
-		for _, pattern := range settings.SplitList(text) {
-			re, err := regex.Compile("(?i)" + pattern)
-			if err != nil {
-				b.Cannot(p, err.Error())
-				return
-			}
-			hit = hit || matches(re, name)
-		}
-		switch include := p.Name == "column.include.list"; {
-		case hit != include && include:
-			b.Cannot(p, "leaves out "+name+", which the Event Router needs")
-			return
-		case hit != include:
-			b.Cannot(p, "changes "+name+", whose bytes the relay sends as they are")
-			return
-		}
-	}
-	b.Say(p, output.Superseded, "", "touches no column that is sent")
-}
-
-// columnNames are the columns that make up events, with schema and table.
-func (b *Builder) columnNames() ([]string, error) {
-	list := b.Get("table.include.list")
-	if list == nil {
-		return nil, errors.New("no tables")
-	}
-	tables, _, err := b.tableNames(list)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, table := range tables {
-		for _, column := range b.usedColumns() {
-			names = append(names, table+"."+column)
-		}
-	}
-	return names, nil
-}
-
 func (b *Builder) takeSchemaOnly(p *settings.Property) {
 	switch {
 	case p.Name == "include.schema.comments" && b.Is(p.Name, "", "false"):
@@ -223,4 +154,11 @@ func (b *Builder) takeSchemaOnly(p *settings.Property) {
 	default:
 		b.Say(p, output.Superseded, "", "records carry no schemas")
 	}
+}
+
+// matches is Java's matches: the whole text.
+func matches(re *regexp.Regexp, text string) bool {
+	re.Longest()
+	at := re.FindStringIndex(text)
+	return at != nil && at[0] == 0 && at[1] == len(text)
 }

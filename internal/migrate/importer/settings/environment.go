@@ -15,29 +15,27 @@ import (
 // environment takes Debezium's variables of one layer; the others go to variables, for references
 // to them.
 func (set *Settings) environment(l read.File, below []setting, variables map[string]string) []setting {
-	pairs, dropped := l.Unique()
-	for _, name := range dropped {
-		set.note(output.Superseded, name, l.File, "", "given again further down")
-	}
-	names := variableNames(set.known, pairs, below)
+	all := set.once(l)
+	names := variableNames(set.known, all, below)
 	var out []setting
 	var others []string
-	for _, p := range pairs {
-		variables[p.Name] = p.Text
-		upper := strings.ToUpper(p.Name)
-		if !read.IsPropertyVariable(p.Name) {
-			others = append(others, p.Name)
+	for _, s := range all {
+		variables[s.name] = s.text
+		upper := strings.ToUpper(s.name)
+		if !read.IsPropertyVariable(s.name) {
+			others = append(others, s.name)
 			continue
 		}
 		name, known := names[upper]
 		switch {
-		case strings.Contains(p.Name, "."):
+		case strings.Contains(s.name, "."):
 			// not of a shell; Compose and Kubernetes make them, and Quarkus looks for them first
-			name = p.Name
+			name = s.name
 		case !known:
 			name = strings.ToLower(strings.ReplaceAll(upper, "_", "."))
 		}
-		out = append(out, setting{name: afterQuarkus(name), written: p.Name, file: l.File, text: p.Text})
+		s.name = afterQuarkus(name)
+		out = append(out, s)
 	}
 	if len(others) > 0 {
 		slices.Sort(others)
@@ -48,7 +46,7 @@ func (set *Settings) environment(l read.File, below []setting, variables map[str
 
 // variableNames are the properties by the names of their variables: those that a file below has,
 // and those that the rules know.
-func variableNames(known []string, pairs []read.Pair, below []setting) map[string]string {
+func variableNames(known []string, variables, below []setting) map[string]string {
 	names := map[string]string{}
 	transforms, predicates := "", ""
 	for _, s := range below {
@@ -60,12 +58,12 @@ func variableNames(known []string, pairs []read.Pair, below []setting) map[strin
 			predicates = s.text
 		}
 	}
-	for _, p := range pairs {
-		switch read.VariableOf(p.Name) {
+	for _, s := range variables {
+		switch read.VariableOf(s.name) {
 		case "DEBEZIUM_TRANSFORMS":
-			transforms = p.Text
+			transforms = s.text
 		case "DEBEZIUM_PREDICATES":
-			predicates = p.Text
+			predicates = s.text
 		}
 	}
 	add := func(name string) {

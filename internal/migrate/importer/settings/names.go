@@ -56,3 +56,14 @@ func inFile(file, same string) string {
 	}
 	return " in " + file
 }
+
+// SplitList splits at commas and trims, as Connect does.
+func SplitList(s string) []string {
+	var items []string
+	for item := range strings.SplitSeq(s, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
+	}
+	return items
+}

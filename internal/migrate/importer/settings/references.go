@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
@@ -17,17 +18,10 @@ import (
 type lookup struct {
 	settings  map[string]setting
 	variables map[string]string
-	depth     int
-	// how many more references one value may follow: a few names can be made to double without end
-	left *int
+	following []string // the settings whose references lead here
 }
 
 var variable = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
-
-const (
-	maxDepth      = 8
-	maxReferences = 1000
-)
 
 // expandQuarkus reads a value of Debezium Server's. $$ is a dollar sign, and so is \$; one before
 // anything but { stands for itself.
@@ -81,13 +75,12 @@ func closing(s string) int {
 
 func (in lookup) resolve(reference string) (output.Value, error) {
 	name, fallback, hasDefault := strings.Cut(reference, ":")
-	if *in.left--; in.depth >= maxDepth || *in.left < 0 {
+	if slices.Contains(in.following, name) {
 		return nil, fmt.Errorf("${%s} leads back to itself", name)
 	}
-	deeper := in
-	deeper.depth++
 	if s, ok := in.settings[name]; ok && s.text != "" {
-		return expandQuarkus(s.text, deeper)
+		in.following = append(slices.Clone(in.following), name)
+		return expandQuarkus(s.text, in)
 	}
 	known, isKnown := in.variables[name]
 	if !isKnown {
@@ -106,7 +99,7 @@ func (in lookup) resolve(reference string) (output.Value, error) {
 	case variable.MatchString(name):
 		return output.Value{{Ref: name}}, nil
 	case hasDefault:
-		return expandQuarkus(fallback, deeper)
+		return expandQuarkus(fallback, in)
 	}
 	return nil, fmt.Errorf("${%s} is a reference to Quarkus, and no FILE says what it stands for; what is meant for Debezium itself is written $${%s} there", name, name)
 }
@@ -115,8 +108,8 @@ func (in lookup) resolve(reference string) (output.Value, error) {
 // stays text.
 var providerReference = regexp.MustCompile(`\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}`)
 
-// expandProviders reads the references of v's text to providers. classes are the worker's, by name.
-func expandProviders(v output.Value, classes map[string]string) (output.Value, error) {
+// expandProviders reads the references of v's text to providers.
+func expandProviders(v output.Value) (output.Value, error) {
 	var out output.Value
 	for _, p := range v {
 		if p.Ref != "" {
@@ -124,45 +117,28 @@ func expandProviders(v output.Value, classes map[string]string) (output.Value, e
 			continue
 		}
 		text := p.Text
-		for {
-			at := providerReference.FindStringSubmatchIndex(text)
-			if at == nil {
-				break
-			}
-			group := func(i int) string {
-				if at[2*i] < 0 {
-					return ""
-				}
-				return text[at[2*i]:at[2*i+1]]
-			}
-			ref, err := providerFile(group(1), group(2), group(3), classes)
+		for m := providerReference.FindStringSubmatch(text); m != nil; m = providerReference.FindStringSubmatch(text) {
+			ref, err := providerFile(m[1], m[2], m[3])
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, output.Part{Text: text[:at[0]]}, output.Part{Ref: ref})
-			text = text[at[1]:]
+			before, after, _ := strings.Cut(text, m[0])
+			out = append(out, output.Part{Text: before}, output.Part{Ref: ref})
+			text = after
 		}
 		out = append(out, output.Part{Text: text})
 	}
 	return out.Joined(), nil
 }
 
-// The providers that come with Kafka, under the names that they usually have.
-var usualProviders = map[string]string{
-	"file": "FileConfigProvider", "env": "EnvVarConfigProvider", "directory": "DirectoryConfigProvider", "dir": "DirectoryConfigProvider",
-}
-
-func providerFile(provider, path, key string, classes map[string]string) (string, error) {
-	class, ok := classes[provider]
-	if !ok {
-		class = usualProviders[provider]
-	}
-	switch class[strings.LastIndexByte(class, '.')+1:] {
-	case "FileConfigProvider":
+// providerFile knows the providers that come with Kafka, under the names that they usually have.
+func providerFile(provider, path, key string) (string, error) {
+	switch provider {
+	case "file":
 		return "file:" + path + ":" + key, nil
-	case "DirectoryConfigProvider":
+	case "directory", "dir":
 		return "file:" + strings.TrimSuffix(path, "/") + "/" + key, nil
-	case "EnvVarConfigProvider":
+	case "env":
 		if !variable.MatchString(strings.ToUpper(key)) {
 			return "", fmt.Errorf("${%s:%s} names no variable", provider, key)
 		}

@@ -7,10 +7,27 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 )
 
 // EventRouter is the class of the Outbox Event Router.
 const EventRouter = "io.debezium.transforms.outbox.EventRouter"
+
+// Property is one setting of the input.
+type Property struct {
+	// as the rules know it: without the prefixes of Debezium Server and of Connect's producer
+	Name    string
+	Written string // as it stands in its file
+	File    string
+	Value   output.Value
+	Fault   string // why its value cannot be read: "" when it can
+	Refused bool   // the verdict is cannot: nothing is made of it
+}
+
+// setting is a property under its full name, before its value is read.
+type setting struct {
+	name, written, file, text string
+}
 
 // Settings is one list of properties, by what name they came, and the verdicts that were given on
 // them.
@@ -20,15 +37,14 @@ type Settings struct {
 	ByName     map[string]*Property
 	Router     string // the name of the Outbox Event Router among the transforms; "" for none
 	Transforms []string
-	providers  map[string]string // classes of Connect's configuration providers
-	Worker     bool              // the worker's file was given
+	Worker     bool // the worker's file was given
 	Entries    []output.Entry
 	known      []string // names of properties that the rules have
 }
 
 // New makes settings without properties. The names are those that the rules have.
 func New(known []string) *Settings {
-	return &Settings{known: known, ByName: map[string]*Property{}, providers: map[string]string{}}
+	return &Settings{known: known, ByName: map[string]*Property{}}
 }
 
 // Connect reports whether the settings are those of Debezium in Kafka Connect.
@@ -39,7 +55,6 @@ func (set *Settings) Connect() bool { return set.Profile == debezium.Connect }
 func (set *Settings) add(p *Property) {
 	if first, twice := set.ByName[p.Name]; twice {
 		set.note(output.Superseded, p.Written, p.File, "", "overridden by "+first.Written+inFile(first.File, p.File))
-		set.Entries[len(set.Entries)-1].Warning = strings.HasSuffix(first.Written, imageDefault)
 		return
 	}
 	set.Props = append(set.Props, p)
@@ -132,4 +147,16 @@ func (set *Settings) canonical(name string) string {
 		return "router." + option
 	}
 	return name
+}
+
+// once takes the settings of a file; of those with one name the last.
+func (set *Settings) once(l read.File) (all []setting) {
+	pairs, dropped := l.Unique()
+	for _, name := range dropped {
+		set.note(output.Superseded, name, l.File, "", "given again further down")
+	}
+	for _, p := range pairs {
+		all = append(all, setting{name: p.Name, written: p.Name, file: l.File, text: p.Text})
+	}
+	return all
 }

@@ -5,7 +5,6 @@ package compare
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 )
 
 // span is a part of a value.
@@ -40,15 +39,4 @@ func valueSchemaName(value []byte) (span, bool) {
 		}
 	}
 	return span{}, false
-}
-
-// cut is the value without the span.
-func (s span) cut(value []byte) []byte { return slices.Concat(value[:s.from], value[s.to:]) }
-
-// uncut is where a byte of the cut value stands in the whole one.
-func (s span) uncut(at int) int {
-	if at < s.from {
-		return at
-	}
-	return at + s.to - s.from
 }
