@@ -161,8 +161,9 @@ func needInit(pool *pgxpool.Pool, cause error) error {
 // exist: the schema is that of another version of the relay, or somebody changed it. nil: err is
 // about something else.
 func Misfit(err error) error {
+	const noColumn, noTable = "42703", "42P01"
 	code := source.SQLState(err)
-	if code != "42703" && (code != "42P01" || !strings.Contains(err.Error(), "cdc_relay.")) { // undefined column, table
+	if code != noColumn && (code != noTable || !strings.Contains(err.Error(), "cdc_relay.")) {
 		return nil
 	}
 	return &event.Stop{
