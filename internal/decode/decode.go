@@ -111,8 +111,6 @@ type Decoder struct {
 	event   event.Event
 	columns [][]byte
 	binary  []byte // a bytea payload
-	texts   []byte // of strings with escapes
-	raw     []byte // Event.Raw
 }
 
 // New makes a decoder for the start of a session.
@@ -234,7 +232,7 @@ func (d *Decoder) end(f *frame, msg *Message) error {
 	return nil
 }
 
-// release drops references to the last row's frame and to large buffers at the end of a
+// release drops references to the last row's frame and to a large buffer at the end of a
 // transaction, so that an idle relay keeps neither.
 func (d *Decoder) release() {
 	clear(d.values)
@@ -243,5 +241,5 @@ func (d *Decoder) release() {
 	}
 	clear(d.columns)
 	d.event = event.Event{}
-	d.binary, d.texts, d.raw = reuse(d.binary), reuse(d.texts), reuse(d.raw)
+	d.binary = reuse(d.binary)
 }

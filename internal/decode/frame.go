@@ -34,57 +34,24 @@ func (f *frame) end() error {
 	return f.err
 }
 
-func (f *frame) byte() byte {
-	if len(f.rest) < 1 {
+// take reads n bytes, or up to 8 zeroes.
+func (f *frame) take(n uint64) []byte {
+	if uint64(len(f.rest)) < n {
 		f.fail(errShort)
-		return 0
+		return make([]byte, min(n, 8))
 	}
-	v := f.rest[0]
-	f.rest = f.rest[1:]
+	v := f.rest[:n:n]
+	f.rest = f.rest[n:]
 	return v
 }
 
-func (f *frame) uint16() uint16 {
-	if len(f.rest) < 2 {
-		f.fail(errShort)
-		return 0
-	}
-	v := binary.BigEndian.Uint16(f.rest)
-	f.rest = f.rest[2:]
-	return v
-}
-
-func (f *frame) uint32() uint32 {
-	if len(f.rest) < 4 {
-		f.fail(errShort)
-		return 0
-	}
-	v := binary.BigEndian.Uint32(f.rest)
-	f.rest = f.rest[4:]
-	return v
-}
-
-func (f *frame) uint64() uint64 {
-	if len(f.rest) < 8 {
-		f.fail(errShort)
-		return 0
-	}
-	v := binary.BigEndian.Uint64(f.rest)
-	f.rest = f.rest[8:]
-	return v
-}
+func (f *frame) byte() byte     { return f.take(1)[0] }
+func (f *frame) uint16() uint16 { return binary.BigEndian.Uint16(f.take(2)) }
+func (f *frame) uint32() uint32 { return binary.BigEndian.Uint32(f.take(4)) }
+func (f *frame) uint64() uint64 { return binary.BigEndian.Uint64(f.take(8)) }
 
 // bytes reads a length and as many bytes.
-func (f *frame) bytes() []byte {
-	size := uint64(f.uint32())
-	if uint64(len(f.rest)) < size {
-		f.fail(errShort)
-		return nil
-	}
-	v := f.rest[:size:size]
-	f.rest = f.rest[size:]
-	return v
-}
+func (f *frame) bytes() []byte { return f.take(uint64(f.uint32())) }
 
 // string reads up to a zero byte, which it passes.
 func (f *frame) string() []byte {
@@ -122,35 +89,19 @@ func (f *frame) tuple(values []value) {
 	if n := int(f.uint16()); f.err == nil && n != len(values) {
 		f.fail(fmt.Errorf("tuple has %d columns, its relation %d", n, len(values)))
 	}
-	b := f.rest
 	for i := range values {
-		if len(b) < 1 {
-			f.fail(errShort)
-			return
-		}
-		kind := b[0]
-		b = b[1:]
+		kind := f.byte()
 		var data []byte
 		switch kind {
 		case 't', 'b':
-			if len(b) < 4 {
-				f.fail(errShort)
-				return
-			}
-			size := uint64(binary.BigEndian.Uint32(b))
-			b = b[4:]
-			if uint64(len(b)) < size {
-				f.fail(errShort)
-				return
-			}
-			data = b[:size:size]
-			b = b[size:]
+			data = f.bytes()
 		case 'n', 'u':
 		default:
 			f.fail(fmt.Errorf("column %d is of the unknown kind %q", i, kind))
+		}
+		if f.err != nil {
 			return
 		}
 		values[i] = value{data, kind}
 	}
-	f.rest = b
 }

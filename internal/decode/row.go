@@ -77,8 +77,7 @@ func (d *Decoder) row(rel *relation, pos event.Position) {
 	ev.Columns = d.columns
 
 	if ev.Fault != nil {
-		d.raw = appendRow(reuse(d.raw), rel.names, d.values)
-		ev.Raw = d.raw
+		ev.Raw = rawRow(rel.names, d.values)
 	}
 	order(ev)
 }

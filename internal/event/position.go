@@ -27,7 +27,6 @@ func (p Position) String() string {
 
 // Append appends the text of String to b.
 func (p Position) Append(b []byte) []byte {
-	const hexDigits = "0123456789abcdef"
 	for shift := 60; shift >= 0; shift -= 4 {
 		b = append(b, hexDigits[(uint64(p.Commit)>>shift)&15])
 	}

@@ -1,14 +1,52 @@
-// The shape of a table's columns: what a record's bytes depend on beyond the values of the row.
+// The shape of a table: what a record's bytes depend on beyond the values of the row. It travels
+// with each event as one of its extra columns, into the retry table too.
 
 package event
 
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// ShapeColumn is the name of an extra column that no table has: its value is the Shape of the table
+// that the row is of. A name with a dot is possible in PostgreSQL, but decode never looks for this
+// one among a table's columns.
+const ShapeColumn = "cdc_relay.shape"
+
+// Shape is a table as a record depends on it. A row that waits in the retry table keeps the shape
+// of its time, so that it is the same record weeks later, whatever became of the table.
+type Shape struct {
+	Schema  string        `json:"schema"`
+	Table   string        `json:"table"`
+	Columns []ColumnShape `json:"columns"` // those that an event is made of
+}
+
 // ColumnShape is one column of a table as the catalogue knows it.
 type ColumnShape struct {
-	Name    string
-	TypeOID uint32
-	Typmod  int32 // -1: none
-	NotNull bool
-	Default *string  // the default's expression as pg_get_expr prints it; nil: none
-	Labels  []string // of an enum, in their order; nil: it is none
-	Type    string   // the type's name, where its OID alone would tell nobody which it is
+	Name    string   `json:"name"`
+	TypeOID uint32   `json:"oid"`
+	Typmod  int32    `json:"mod"` // -1: none
+	NotNull bool     `json:"not_null,omitzero"`
+	Default *string  `json:"default,omitzero"` // its expression as pg_get_expr prints it; nil: none
+	Labels  []string `json:"labels,omitzero"`  // of an enum, in their order; nil: it is none
+	// the type's name, where its OID alone would tell nobody which it is
+	Type string `json:"type,omitzero"`
+}
+
+// AppendShape appends a shape as JSON.
+func AppendShape(b []byte, s *Shape) []byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings and numbers can always be written
+	}
+	return append(b, text...)
+}
+
+// ParseShape reads what AppendShape has written.
+func ParseShape(b []byte) (*Shape, error) {
+	s := new(Shape)
+	if err := json.Unmarshal(b, s); err != nil {
+		return nil, fmt.Errorf("not a table shape in this relay's format: %w", err)
+	}
+	return s, nil
 }

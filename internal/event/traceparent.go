@@ -3,7 +3,11 @@
 
 package event
 
-import "encoding/hex"
+import (
+	"bytes"
+	"encoding/hex"
+	"strings"
+)
 
 // TraceContext is what a traceparent says (W3C Trace Context, version 00): which trace, which span
 // of it, whether it is recorded.
@@ -45,32 +49,16 @@ func IsUnsampled(b []byte) bool {
 	if len(b) != traceparentSize || b[0] != '0' || b[1] != '0' || b[2] != '-' || b[35] != '-' || b[52] != '-' {
 		return false
 	}
-	flags := digits[b[54]]
-	return digits[b[53]]|flags < 16 && flags&TraceSampled == 0
+	high, low := strings.IndexByte(hexDigits, b[53]), strings.IndexByte(hexDigits, b[54])
+	return high >= 0 && low >= 0 && low&TraceSampled == 0
 }
 
-// digits are the values of hexadecimal digits, capitals not among them, with 16 for all other
-// bytes.
-var digits = func() (table [256]byte) {
-	for i := range table {
-		table[i] = 16
-	}
-	for i, c := range []byte("0123456789abcdef") {
-		table[c] = byte(i)
-	}
-	return table
-}()
+const hexDigits = "0123456789abcdef"
 
-// lowerHex decodes twice as many digits as to has bytes. (encoding/hex takes capitals, and twice as
-// long.)
+// lowerHex decodes twice as many digits as to has bytes. (encoding/hex takes capitals, too.)
 func lowerHex(to, from []byte) bool {
-	var bad byte
-	for i := range to {
-		high, low := digits[from[2*i]], digits[from[2*i+1]]
-		bad |= high | low
-		to[i] = high<<4 | low
-	}
-	return bad < 16
+	_, err := hex.Decode(to, from)
+	return err == nil && !bytes.ContainsAny(from, "ABCDEF")
 }
 
 // Append appends the traceparent's text.

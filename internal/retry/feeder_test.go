@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -313,52 +312,32 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// What passed at the destination while an event waited unsent says nothing about it: only what
-// passes after its first attempt.
+// What passed at the destination while an event waited, unsent or refused by its destination, says
+// nothing about it: only what passes after its first attempt.
 func TestAttemptsOfOneThatWaited(t *testing.T) {
-	inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: 2}, func(f *fixture) {
-		f.line.shut("x/a")
-		f.start()
-		f.deferRow(nil, "1 k x/a")
-		f.settle()
-		passes := func() { f.line.set(func() { f.line.confirmed[placeOf("x/a").Dest] = time.Now() }) }
-		passes()
-		f.settle()
-		f.line.fix("x/a")
-		f.answers(map[string]*sink.Fault{"1": transient})
-		f.line.set(func() { clear(f.line.paused) })
-		signal(f.line.changed)
-		f.pass(10 * time.Second)
-		f.equal("table", f.table(), "1")
-		if n := f.row("1").Attempts; n < 2 {
-			t.Errorf("%d attempts", n)
+	for _, why := range []*sink.Fault{nil, itsRoute} {
+		for attempts := 1; attempts <= 2; attempts++ {
+			inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: attempts}, func(f *fixture) {
+				f.line.shut("x/a")
+				f.start()
+				f.deferRow(why, "1 k x/a")
+				f.settle()
+				passes := func() { f.line.set(func() { f.line.confirmed[placeOf("x/a").Dest] = time.Now() }) }
+				passes()
+				f.settle()
+				f.line.fix("x/a")
+				f.answers(map[string]*sink.Fault{"1": transient})
+				f.endPauses()
+				f.pass(10 * time.Second)
+				f.equal("dead_letters", f.deadLetters(), "")
+				if n := f.row("1").Attempts; n < 2 {
+					t.Errorf("%d attempts", n)
+				}
+				passes()
+				f.pass(2 * time.Second)
+				f.equal("dead_letters", f.deadLetters(), "1:open")
+			})
 		}
-		passes()
-		f.pass(2 * time.Second)
-		f.equal("dead_letters", f.deadLetters(), "1:open")
-	})
-}
-
-// Nor is what its destination refused an attempt of the event.
-func TestAttemptsOfOneWhoseDestinationRefused(t *testing.T) {
-	for attempts := 1; attempts <= 2; attempts++ {
-		inBubble(t, Config{Backoff: time.Second, MaxBackoff: time.Second, MaxAttempts: attempts}, func(f *fixture) {
-			f.line.shut("x/a")
-			f.start()
-			f.deferRow(itsRoute, "1 k x/a")
-			f.settle()
-			passes := func() { f.line.set(func() { f.line.confirmed[placeOf("x/a").Dest] = time.Now() }) }
-			passes()
-			f.settle()
-			f.line.fix("x/a")
-			f.answers(map[string]*sink.Fault{"1": transient})
-			f.endPauses()
-			f.pass(10 * time.Second)
-			f.equal("dead_letters", f.deadLetters(), "")
-			passes()
-			f.pass(2 * time.Second)
-			f.equal("dead_letters", f.deadLetters(), "1:open")
-		})
 	}
 }
 
@@ -471,66 +450,45 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// A backlog of rows that are too old does not leave one by one with the probes.
+// A backlog of rows that are too old does not leave one by one with the probes. Neither keys with
+// many rows, of which only the first may become a dead letter, nor young rows for another routing
+// key, which are looked through before, keep other rows from it.
 func TestAgeOfMany(t *testing.T) {
-	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute}, func(f *fixture) {
-		f.line.shut("x/a")
-		f.start()
-		var specs []string
-		for i := range 1000 {
-			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i))
-		}
-		f.deferRow(itsRoute, specs...)
-		f.pass(11 * time.Minute)
-		if n := len(f.db.DeadLetters(slot)); n != 1000 {
-			t.Errorf("%d dead letters", n)
-		}
-	})
-}
-
-// Keys with many rows, of which only the first may become a dead letter, do not keep other keys'
-// rows from it.
-func TestAgeBehindHeldKeys(t *testing.T) {
-	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute, Block: true}, func(f *fixture) {
-		f.line.shut("x/a")
-		f.start()
-		var specs []string
-		for i := range 2*pageRows + 100 {
-			specs = append(specs, fmt.Sprintf("%04d k%d x/a", i, i%10))
-		}
-		for i := range 30 {
-			specs = append(specs, fmt.Sprintf("behind%02d other%d x/a", i, i))
-		}
-		f.deferRow(itsRoute, specs...)
-		f.pass(11 * time.Minute)
-		if n := len(f.db.DeadLetters(slot)); n != 40 {
-			t.Errorf("%d dead letters", n)
-		}
-	})
-}
-
-// Nor do young rows for another routing key of an exchange that is paused, whose rows are looked
-// through before.
-func TestAgeOfAnExchange(t *testing.T) {
 	first, last := "x/a", "x/b"
 	if int64(placeOf(first).Dest) > int64(placeOf(last).Dest) {
 		first, last = last, first
 	}
-	inBubble(t, Config{DestinationMaxAge: 10 * time.Minute}, func(f *fixture) {
-		f.line.shut("x")
-		f.start()
-		var specs []string
-		for i := range 2 * pageRows {
-			specs = append(specs, fmt.Sprintf("%04d k%d %s", i, i, last))
-		}
-		f.deferRow(itsExchangeOrTopic, specs...)
-		f.pass(9 * time.Minute)
-		f.deferRow(nil, "young j "+first)
-		f.pass(3 * time.Minute)
-		if n := len(f.db.DeadLetters(slot)); n != len(specs) {
-			t.Errorf("%d dead letters", n)
-		}
-	})
+	for _, c := range []struct {
+		name, paused string
+		hold         bool
+		keys, others int // of 2*pageRows rows, and of rows behind them
+		want         int
+	}{
+		{"many keys", last, false, 2 * pageRows, 0, 2 * pageRows},
+		{"behind keys with many rows", last, true, 10, 30, 40},
+		{"of an exchange", "x", false, 2 * pageRows, 0, 2 * pageRows},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, Config{DestinationMaxAge: 10 * time.Minute, Block: c.hold}, func(f *fixture) {
+				f.line.shut(c.paused)
+				f.start()
+				var specs []string
+				for i := range 2 * pageRows {
+					specs = append(specs, fmt.Sprintf("%04d k%d %s", i, i%c.keys, last))
+				}
+				for i := range c.others {
+					specs = append(specs, fmt.Sprintf("behind%02d other%d %s", i, i, last))
+				}
+				f.deferRow(f.line.broken[c.paused], specs...)
+				f.pass(9 * time.Minute)
+				f.deferRow(nil, "young j "+first)
+				f.pass(3 * time.Minute)
+				if n := len(f.db.DeadLetters(slot)); n != c.want {
+					t.Errorf("%d dead letters, want %d", n, c.want)
+				}
+			})
+		})
+	}
 }
 
 // A row that is due while its destination is paused leaves the list of those that are due, and is
@@ -617,68 +575,6 @@ func TestBudget(t *testing.T) {
 		if n := f.s.Snapshot().InFlight; n != 0 {
 			t.Errorf("%d in flight", n)
 		}
-	})
-}
-
-// The budget of bytes, but for one row.
-func TestBudgetOfBytes(t *testing.T) {
-	inBubble(t, Config{}, func(f *fixture) {
-		f.line.shut("x")
-		f.start()
-		f.sizes = map[string]int{}
-		var specs []string
-		for i := range 40 {
-			id := fmt.Sprintf("%02d", i)
-			f.sizes[id] = 1 << 20
-			specs = append(specs, fmt.Sprintf("%s k%d x/a", id, i%20))
-		}
-		f.deferRow(nil, specs...)
-		f.settle()
-		f.line.fix("x")
-		f.line.set(func() { f.line.keep = true })
-		for range 5 {
-			f.pass(time.Second)
-			if n, _ := f.line.inLanes(); n == 1 {
-				f.line.release(0) // the probe
-			}
-		}
-		if n, _ := f.line.inLanes(); n < 6 || n > 9 {
-			t.Errorf("%d rows of 1 MiB in the lanes", n)
-		}
-		f.line.set(func() { f.line.keep = false })
-		f.line.release(0)
-		f.pass(10 * time.Second)
-		f.equal("table", f.table(), "")
-	})
-}
-
-// Probes have no budget of bytes of their own: many destinations may be paused, and each first row
-// be large.
-func TestBudgetOfProbes(t *testing.T) {
-	inBubble(t, Config{}, func(f *fixture) {
-		f.start()
-		f.sizes = map[string]int{}
-		var specs []string
-		for i := range 40 {
-			id := fmt.Sprintf("%02d", i)
-			f.sizes[id] = 1 << 20
-			specs = append(specs, fmt.Sprintf("%s k%d x/a%d", id, i, i))
-			f.line.shut(fmt.Sprintf("x/a%d", i))
-		}
-		f.deferRow(nil, specs...)
-		f.settle()
-		f.line.set(func() { f.line.keep = true })
-		f.pass(30 * time.Second)
-		if n, _ := f.line.inLanes(); n < 6 || n > 9 {
-			t.Errorf("%d probes of 1 MiB in the lanes", n)
-		}
-		for i := range 40 {
-			f.line.fix(fmt.Sprintf("x/a%d", i))
-		}
-		f.line.set(func() { f.line.keep = false })
-		f.line.release(0)
-		f.pass(time.Minute)
-		f.equal("table", f.table(), "")
 	})
 }
 
@@ -968,31 +864,6 @@ func TestLongGroupGoesOn(t *testing.T) {
 	})
 }
 
-// An ordering group that is counted with its exchange or topic leaves a count behind when it is
-// gone. If nothing of the exchange or topic may go, its lane is notified.
-func TestNotNowOfAExchangeOrTopic(t *testing.T) {
-	inBubble(t, Config{}, func(f *fixture) {
-		f.line.shut("x/a")
-		f.line.shut("x/b")
-		f.start()
-		f.deferRow(itsRoute, "1 k x/a", "2 j x/b")
-		f.line.set(func() {
-			for group := range f.line.counts {
-				f.line.counts[group] = 2 // as if counted together
-			}
-		})
-		f.settle()
-		f.line.said()
-		f.line.fix("x/a")
-		f.pass(3 * time.Second)
-		log := f.line.said()
-		if !strings.Contains(log, "not now k@x") {
-			t.Errorf("log:\n%s", log)
-		}
-		f.equal("table", f.table(), "2")
-	})
-}
-
 // An event without an order is not counted with its exchange or topic: the lane is notified
 // although one is in flight.
 func TestNotNowOfAExchangeOrTopicBesideOneInNoOrder(t *testing.T) {
@@ -1170,36 +1041,6 @@ func TestStopFeedingWhileReading(t *testing.T) {
 		if err := f.s.WaitIdle(f.t.Context()); err != nil {
 			t.Error(err)
 		}
-	})
-}
-
-// Statements that fail are made again; nothing is lost.
-func TestStatementsFail(t *testing.T) {
-	inBubble(t, Config{}, func(f *fixture) {
-		f.line.shut("x")
-		f.start()
-		f.deferRow(nil, "1 k x/a", "2 k x/a", "3 j x/b")
-		f.settle()
-		f.line.fix("x")
-		var n atomic.Int64
-		f.store.set(func() {
-			f.store.fault = func(string) (error, bool) { return errLost, n.Add(1)%4 == 0 }
-		})
-		f.pass(time.Minute)
-		f.store.set(func() {
-			f.store.fault = func(string) (error, bool) {
-				if n := n.Add(1); n%3 > 0 {
-					return errLost, n%3 == 1
-				}
-				return nil, false
-			}
-		})
-		f.pass(2 * time.Minute)
-		f.store.set(func() { f.store.fault = nil })
-		f.pass(15 * time.Second)
-		f.equal("table", f.table(), "")
-		inOrder(t, f.line.sentIDs(), "1 2")
-		inOrder(t, f.line.sentIDs(), "3")
 	})
 }
 

@@ -75,29 +75,6 @@ func TestProbeBesideAGroupInFlight(t *testing.T) {
 	})
 }
 
-// Nor does the search for a probe find such an ordering group.
-func TestNoSearchFindsAGroupInFlight(t *testing.T) {
-	inBubble(t, Config{}, func(f *fixture) {
-		f.start()
-		f.refuse("delivered 1")
-		f.deferRow(nil, "1 k x/a")
-		f.settle()
-		f.line.shut("x")
-		f.deferRow(itsExchangeOrTopic, "2 j x/b")
-		f.settle()
-		// nothing is left that the destination may be probed with
-		f.Ask(store.DeadLetter, "2")
-		f.pass(time.Minute)
-		f.equal("table", f.table(), "1")
-		if log := f.line.said(); strings.Count(log, "offer 1") != 1 {
-			t.Errorf("log:\n%s", log)
-		}
-		f.accept()
-		f.pass(10 * time.Second)
-		f.equal("table", f.table(), "")
-	})
-}
-
 // A row that becomes too old while it is with a lane is what the lane says it is.
 func TestNoAgeOfAGroupInFlight(t *testing.T) {
 	inBubble(t, Config{DestinationMaxAge: time.Hour}, func(f *fixture) {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"unicode"
 	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // NameMode is schema.name.adjustment.mode or field.name.adjustment.mode.
@@ -34,7 +33,7 @@ func (m NameMode) adjust(name string, dot bool) string {
 		return name
 	}
 	var out []byte
-	for i, unit := range units(name) {
+	for i, unit := range utf16.Encode([]rune(name)) {
 		alphabetic := unit >= 'a' && unit <= 'z' || unit >= 'A' && unit <= 'Z' || unit == '_' && m == NamesAvro
 		digit := unit >= '0' && unit <= '9'
 		switch {
@@ -54,18 +53,4 @@ func (m NameMode) adjust(name string, dot bool) string {
 		}
 	}
 	return string(out)
-}
-
-// units is the name in UTF-16, in which a surrogate that stands alone is one unit, too.
-func units(name string) []uint16 {
-	var all []uint16
-	for len(name) > 0 {
-		if unit, alone := Surrogate(name); alone {
-			all, name = append(all, unit), name[3:]
-			continue
-		}
-		r, size := utf8.DecodeRuneInString(name)
-		all, name = utf16.AppendRune(all, r), name[size:]
-	}
-	return all
 }

@@ -2,16 +2,11 @@ package postgres
 
 import (
 	"fmt"
-	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // memoryWorld is a Database seen as a world.
@@ -42,35 +37,3 @@ func (w *memoryWorld) audit(n int64) (list []string) {
 }
 
 func (w *memoryWorld) where(n int64) string { return w.db.Where(n) }
-
-// In a bubble time is the bubble's: a store in memory knows no other.
-func TestMemoryInABubble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &memoryWorld{memorytest.NewDatabase()}
-		b := newBench(t, w)
-		row := b.row("k", 1, 1)
-		row.NextAttempt = time.Now().Add(time.Hour)
-		b.deferRow(row)
-		_, next, err := b.Due(await.Context(t), 1)
-		b.must(err)
-		equal(t, "next", next, time.Hour)
-		time.Sleep(next) //nolint:forbidigo // the bubble's time
-		groups, _, err := b.Due(await.Context(t), 1)
-		b.must(err)
-		equal(t, "due", groups, []uint64{row.Group})
-		equal(t, "age", time.Since(b.runs(all, row.Group)[0].Rows[0].DeferredAt), time.Hour)
-
-		// A bare position goes once the slot has saved a position behind it.
-		deadLetter := b.deadLetter("l")
-		b.answer(b.Ask(b.c, store.Purge, deadLetter.N, event.Route{}), true, sink.Outcome{})
-		for _, saved := range []struct {
-			at   event.Position
-			want string
-		}{{deadLetter.Event.Position, "purged"}, {event.Position{Commit: deadLetter.Event.Position.Commit + 1}, ""}} {
-			w.db.Save(b.c.Slot, saved.at.Commit)
-			_, err := b.Expire(await.Context(t), 0, 10)
-			b.must(err)
-			b.wantWhere(saved.want, deadLetter)
-		}
-	})
-}

@@ -18,6 +18,7 @@ const (
 	NumericNaN       Difference = "numeric-nan"
 	NoRecord         Difference = "no-record"
 	RefusedTable     Difference = "refused-table"
+	HalfSurrogate    Difference = "half-surrogate"
 	Update           Difference = "update"
 )
 

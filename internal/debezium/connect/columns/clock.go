@@ -6,6 +6,7 @@ package columns
 import (
 	"math"
 	"strconv"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 )
@@ -53,8 +54,11 @@ func parseTimestamp(text []byte) (at instant, ok bool) {
 }
 
 func instantOf(micros int64) instant {
-	days := floorDiv(micros, microsPerDay)
-	return instant{days: days, micros: micros - days*microsPerDay}
+	days, rest := micros/microsPerDay, micros%microsPerDay
+	if rest < 0 {
+		days, rest = days-1, rest+microsPerDay
+	}
+	return instant{days: days, micros: rest}
 }
 
 func (at instant) millis() int64 { return at.days*connect.MillisPerDay + at.micros/1000 }
@@ -107,7 +111,7 @@ func parseDays(text []byte, bc bool) (days int64, rest []byte, ok bool) {
 	if bc {
 		year = 1 - year
 	}
-	return daysOf(int64(year), int64(month), int64(day)), text[n+6:], true
+	return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).Unix() / (24 * 60 * 60), text[n+6:], true
 }
 
 // parseClock reads "12:25", "12:25:01" or "12:25:01.5" at the beginning of text.
@@ -168,84 +172,34 @@ func pair(text []byte) int {
 	return 10*int(tens) + int(ones)
 }
 
-// daysOf counts the days from 1970-01-01 in the calendar of today, backwards too: 400 years are
-// 146,097 days, and a year is counted from March, so that the day that comes and goes is its last.
-func daysOf(year, month, day int64) int64 {
-	if month <= 2 {
-		year--
-		month += 12
-	}
-	era := floorDiv(year, 400)
-	ofEra := year - era*400
-	ofYear := (153*(month-3)+2)/5 + day - 1
-	return era*146097 + ofEra*365 + ofEra/4 - ofEra/100 + ofYear - 719468
-}
-
-// dateOf is daysOf backwards.
-func dateOf(days int64) (year, month, day int64) {
-	days += 719468
-	era := floorDiv(days, 146097)
-	ofEra := days - era*146097
-	year = (ofEra - ofEra/1460 + ofEra/36524 - ofEra/146096) / 365
-	ofYear := ofEra - (365*year + year/4 - year/100)
-	month = (5*ofYear + 2) / 153
-	day = ofYear - (153*month+2)/5 + 1
-	month += 3
-	year += era * 400
-	if month > 12 {
-		month -= 12
-		year++
-	}
-	return year, month, day
-}
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b != 0 && (a < 0) != (b < 0) {
-		q--
-	}
-	return q
-}
+// dateOf is the day that lies so many days after 1970-01-01.
+func dateOf(days int64) time.Time { return time.Unix(days*24*60*60, 0).UTC() }
 
 // appendDate is ISO_LOCAL_DATE: a year of four digits, with a sign when it has more or lies before
 // the year 0.
 func appendDate(dst []byte, days int64) []byte {
-	year, month, day := dateOf(days)
+	at := dateOf(days)
+	year := at.Year()
 	if year < 0 {
 		dst = append(dst, '-')
 		year = -year
 	} else if year > 9999 {
 		dst = append(dst, '+')
 	}
-	if year < 1000 {
-		dst = append(dst, '0', byte('0'+year/100))
-		dst = appendPair(dst, year%100)
-	} else {
-		dst = strconv.AppendInt(dst, year, 10)
+	for unit := 1000; year < unit && unit > 1; unit /= 10 {
+		dst = append(dst, '0')
 	}
-	dst = appendPair(append(dst, '-'), month)
-	return appendPair(append(dst, '-'), day)
+	return at.AppendFormat(strconv.AppendInt(dst, int64(year), 10), "-01-02")
 }
 
 // appendClock is ISO_LOCAL_TIME: hours, minutes and seconds, and a fraction of that many digits; of
 // as many as it has for 0.
 func appendClock(dst []byte, micros int64, digits int) []byte {
-	seconds, fraction := micros/1_000_000, micros%1_000_000
-	dst = appendPair(dst, seconds/3600)
-	dst = appendPair(append(dst, ':'), seconds/60%60)
-	dst = appendPair(append(dst, ':'), seconds%60)
-	if digits == 0 && fraction == 0 {
-		return dst
+	layout := "15:04:05.999999"
+	if digits > 0 {
+		layout = "15:04:05.000000"[:len("15:04:05.")+digits]
 	}
-	dst = append(dst, '.')
-	for unit, n := int64(100_000), 0; unit > 0; unit, n = unit/10, n+1 {
-		if digits == 0 && fraction == 0 || digits > 0 && n == digits {
-			break
-		}
-		dst = append(dst, byte('0'+fraction/unit))
-		fraction %= unit
-	}
-	return dst
+	return time.UnixMicro(micros).UTC().AppendFormat(dst, layout)
 }
 
 // appendTimestamp is ISO_OFFSET_DATE_TIME in UTC.
@@ -253,5 +207,3 @@ func appendTimestamp(dst []byte, at instant, digits int) []byte {
 	dst = append(appendDate(dst, at.days), 'T')
 	return append(appendClock(dst, at.micros, digits), 'Z')
 }
-
-func appendPair(dst []byte, n int64) []byte { return append(dst, byte('0'+n/10), byte('0'+n%10)) }

@@ -4,7 +4,6 @@ import (
 	"math/big"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/javatext"
 	"pgregory.net/rapid"
@@ -37,21 +36,6 @@ func TestDecimalsComeBack(t *testing.T) {
 		r, ok := new(big.Rat).SetString(string(javatext.AppendDecimal(nil, v)))
 		if same, _ := new(big.Rat).SetString(text); !ok || r.Cmp(same) != 0 {
 			t.Fatalf("%s is written %s", text, javatext.AppendDecimal(nil, v))
-		}
-	})
-}
-
-// Dates against package time, and the calendar backwards.
-func TestTheCalendar(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		days := rapid.Int64Range(-1_000_000_000, 1_000_000_000).Draw(t, "days")
-		year, month, day := dateOf(days)
-		if back := daysOf(year, month, day); back != days {
-			t.Fatalf("day %d is %d-%d-%d, which is day %d", days, year, month, day, back)
-		}
-		at := time.Unix(days*24*60*60, 0).UTC()
-		if int64(at.Year()) != year || int64(at.Month()) != month || int64(at.Day()) != day {
-			t.Fatalf("day %d is %d-%d-%d, want %v", days, year, month, day, at)
 		}
 	})
 }

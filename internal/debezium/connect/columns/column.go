@@ -142,5 +142,5 @@ func digits(typmod int32) int {
 	if typmod < 0 {
 		return 6
 	}
-	return int(typmod)
+	return int(min(typmod, 6))
 }

@@ -3,9 +3,11 @@
 package columns
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/javatext"
@@ -67,66 +69,21 @@ func fixedScale(scale int) reader {
 		if _, name := special(text); name != "" {
 			return connect.Value{}, scratch, errSpecial
 		}
-		whole, missing, ok := rescale(text, scale)
-		if !ok {
+		whole, fraction, _ := strings.Cut(string(text), ".")
+		kept := fraction[:min(scale, len(fraction))]
+		if strings.Trim(fraction[len(kept):], "0") != "" {
 			return connect.Value{}, scratch, errNotIts
 		}
-		if missing == 0 && len(whole) == len(text) {
-			return parseDecimal(scratch, text)
-		}
-		padded := append([]byte(nil), whole...)
-		for range missing {
-			padded = append(padded, '0')
-		}
-		return parseDecimal(scratch, padded)
+		return parseDecimal(scratch, []byte(whole+"."+kept+strings.Repeat("0", scale-len(kept))))
 	}
-}
-
-// rescale cuts zeros off the end of text's fraction until it has scale digits, or says how many
-// zeros are missing. When a point is missing as well it is part of the text that is returned.
-func rescale(text []byte, scale int) (cut []byte, missing int, ok bool) {
-	point := len(text)
-	for i, c := range text {
-		if c == '.' {
-			point = i
-		}
-	}
-	have := max(len(text)-point-1, 0)
-	for have > scale {
-		if text[len(text)-1] != '0' {
-			return nil, 0, false
-		}
-		text = text[:len(text)-1]
-		have--
-	}
-	if have < scale && point == len(text) {
-		return append(append([]byte(nil), text...), '.'), scale, true
-	}
-	return text, scale - have, true
 }
 
 func readVariableScale(scratch, text []byte) (connect.Value, []byte, error) {
 	if _, name := special(text); name != "" {
 		return connect.Value{}, scratch, errSpecial
 	}
-	// BigDecimal.stripTrailingZeros, and no scale below 0
-	for point := false; len(text) > 1; {
-		if !point {
-			for _, c := range text {
-				point = point || c == '.'
-			}
-			if !point {
-				break
-			}
-		}
-		last := text[len(text)-1]
-		if last != '0' && last != '.' {
-			break
-		}
-		text = text[:len(text)-1]
-		if last == '.' {
-			break
-		}
+	if bytes.IndexByte(text, '.') >= 0 { // BigDecimal.stripTrailingZeros, and no scale below 0
+		text = bytes.TrimSuffix(bytes.TrimRight(text, "0"), []byte("."))
 	}
 	v, scratch, err := parseDecimal(scratch, text)
 	if err != nil {

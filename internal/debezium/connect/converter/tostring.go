@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/javatext"
@@ -59,9 +58,7 @@ func appendListString(dst []byte, schema *connect.Schema, v connect.Value) (_ []
 		if i > 0 {
 			dst = append(dst, ", "...)
 		}
-		if item.Kind == connect.Text {
-			dst = appendEncodable(dst, item.Data)
-		} else if dst, err = appendString(dst, schema.Items, item); err != nil {
+		if dst, err = appendString(dst, schema.Items, item); err != nil {
 			return dst, err
 		}
 	}
@@ -87,32 +84,12 @@ func appendRecordString(dst []byte, schema *connect.Schema, v connect.Value) (_ 
 		if err := misfit(schema.Fields[i].Schema, item); err != nil {
 			return dst, err
 		}
-		dst = appendEncodable(dst, []byte(schema.Fields[i].Name))
-		dst = append(dst, '=')
-		if item.Kind == connect.Text {
-			dst = appendEncodable(dst, item.Data)
-		} else if dst, err = appendString(dst, schema.Fields[i].Schema, item); err != nil {
+		dst = append(append(dst, schema.Fields[i].Name...), '=')
+		if dst, err = appendString(dst, schema.Fields[i].Schema, item); err != nil {
 			return dst, err
 		}
 	}
 	return append(dst, '}'), nil
-}
-
-// appendEncodable appends a text of an expanded payload, in which surrogates may stand alone: Java
-// encodes those as "?".
-func appendEncodable(dst, text []byte) []byte {
-	if utf8.Valid(text) {
-		return append(dst, text...)
-	}
-	for i := 0; i < len(text); i++ {
-		if _, ok := connect.Surrogate(string(text[i:min(i+3, len(text))])); ok {
-			dst = append(dst, '?')
-			i += 2
-			continue
-		}
-		dst = append(dst, text[i])
-	}
-	return dst
 }
 
 // misfit says whether a value is not of its schema's type where that can happen: after an expansion

@@ -31,27 +31,22 @@ type Expander struct {
 // 64 bits, an array at the top, an array of arrays that differ), and goes on with the new schema
 // and the old text. StringConverter then sends the text; every other converter fails, and so does
 // an envelope. Append of this package says the same.
-//
-// Ragged: objects of one array have different fields. Debezium merges their schemas in the order of
-// a hash set, which is another one in each JVM: its order of fields cannot be met, ours is that of
-// the document.
 type Expansion struct {
 	Schema    *connect.Schema
 	Value     connect.Value
 	Unchanged bool
-	Ragged    bool
 }
 
 // Expand expands a payload that is not NULL.
 //
 // The error is for a payload of more than 1,048,576 members, or one that merged schemas would swell
-// to that: it costs too much.
+// to that, because it costs too much; and for half a surrogate pair, which has no UTF-8.
 func (e *Expander) Expand(text []byte) (Expansion, error) {
 	if len(text) == 0 || text[0] != '{' && text[0] != '[' {
 		return Expansion{Unchanged: true}, nil
 	}
 	document, err := parseNode(text)
-	if errors.Is(err, errMembers) {
+	if errors.Is(err, errMembers) || errors.Is(err, errSurrogate) {
 		return Expansion{}, err
 	}
 	if err != nil {
@@ -68,7 +63,7 @@ func (e *Expander) Expand(text []byte) (Expansion, error) {
 			return Expansion{}, errMembers
 		}
 		if ok {
-			return Expansion{Schema: schema, Value: v, Ragged: x.ragged}, nil
+			return Expansion{Schema: schema, Value: v}, nil
 		}
 	}
 	return Expansion{Schema: schema, Value: connect.TextValue(text)}, nil
@@ -77,7 +72,6 @@ func (e *Expander) Expand(text []byte) (Expansion, error) {
 // expansion is one call of Expand.
 type expansion struct {
 	*Expander
-	ragged  bool
 	members int
 }
 
@@ -252,7 +246,7 @@ func (x *expansion) items(key string, array *node) (*connect.Schema, error) {
 			shapes = append(shapes, s)
 		}
 	}
-	x.merge(merged, shapes)
+	merge(merged, shapes)
 	return merged, nil
 }
 
@@ -283,8 +277,9 @@ func kindOfSchema(k nodeKind) nodeKind {
 
 // merge is mergeSchema: the fields of all, each with the schema that it has first, unless that is
 // the bytes of a null. What was merged of different shapes is not optional any more
-// (SchemaUtil.copySchemaBasics forgets that).
-func (x *expansion) merge(merged *connect.Schema, shapes []*connect.Schema) {
+// (SchemaUtil.copySchemaBasics forgets that). Debezium merges in the order of a hash set, which is
+// another one in each JVM: its order of fields cannot be met, ours is that of the document.
+func merge(merged *connect.Schema, shapes []*connect.Schema) {
 	places := map[string]int{}
 	for _, s := range shapes {
 		merged.Optional = merged.Optional && s.Equal(shapes[0])
@@ -296,14 +291,6 @@ func (x *expansion) merge(merged *connect.Schema, shapes []*connect.Schema) {
 			} else if merged.Fields[at].Schema.Type == connect.Bytes {
 				merged.Fields[at] = f
 			}
-		}
-	}
-	// In whatever order they are merged, the result is this one when the fields of each are the
-	// first of all of them.
-	for _, s := range shapes {
-		for i, f := range s.Fields {
-			known := merged.Fields[i]
-			x.ragged = x.ragged || f.Name != known.Name || !f.Schema.Equal(known.Schema) && f.Schema.Type != connect.Bytes
 		}
 	}
 }

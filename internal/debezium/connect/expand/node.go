@@ -3,8 +3,12 @@
 package expand
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 )
@@ -43,174 +47,129 @@ const (
 const maxMembers = 1 << 20
 
 var (
-	errMembers = errors.New("a payload of more than 1,048,576 members is not expanded")
-	errNotJSON = errors.New("not JSON that Jackson reads")
+	errMembers   = errors.New("a payload of more than 1,048,576 members is not expanded")
+	errSurrogate = errors.New("a payload with half a surrogate pair is not expanded")
+	errNotJSON   = errors.New("not JSON that Jackson reads")
 )
+
+// pairedEscapes are the escapes of JSON, of which those of surrogates stand in pairs.
+var pairedEscapes = regexp.MustCompile(`(?i)\\([^u]|u[0-9a-ce-f]...|ud[0-7]..|ud[89ab]..\\ud[c-f]..)`)
 
 // parseNode reads the object or array that text begins with. Whatever follows it is not looked at:
 // FAIL_ON_TRAILING_TOKENS is off. A name that comes twice keeps its first place and its last value.
 func parseNode(text []byte) (node, error) {
-	p := nodeParser{text: text}
-	n := p.value(0)
+	p := nodeParser{Decoder: json.NewDecoder(bytes.NewReader(text))}
+	p.UseNumber()
+	n, err := p.value(0)
 	switch {
-	case p.members > maxMembers:
-		return node{}, errMembers
-	case p.failed:
+	case errors.Is(err, errMembers):
+		return node{}, err
+	case err != nil:
 		return node{}, errNotJSON
+	}
+	read := text[:p.InputOffset()]
+	if bytes.Contains(read, []byte(`\u`)) && bytes.IndexByte(pairedEscapes.ReplaceAll(read, nil), '\\') >= 0 {
+		return node{}, errSurrogate // encoding/json has read U+FFFD
 	}
 	return n, nil
 }
 
-func (p *nodeParser) fail() node {
-	p.failed = true
-	return node{}
+type nodeParser struct {
+	*json.Decoder
+	members int
 }
 
-func (p *nodeParser) value(depth int) node {
+func (p *nodeParser) value(depth int) (node, error) {
 	if p.members++; p.members > maxMembers {
-		return p.fail()
+		return node{}, errMembers
 	}
-	switch c := p.peek(); {
-	case c == '{' || c == '[':
+	token, err := p.Token()
+	if err != nil {
+		return node{}, err
+	}
+	switch v := token.(type) {
+	case json.Delim:
 		if depth == connect.MaxDepth {
-			return p.fail()
+			return node{}, errNotJSON
 		}
-		p.at++
-		if c == '{' {
+		if v == '{' {
 			return p.object(depth + 1)
 		}
 		return p.array(depth + 1)
-	case c == '"':
-		return node{kind: stringNode, text: p.string()}
-	case c == '-' || c >= '0' && c <= '9':
-		return p.number()
-	case p.word("true"):
-		return node{kind: boolNode, int: 1}
-	case p.word("false"):
-		return node{kind: boolNode}
-	case p.word("null"):
-		return node{}
+	case string:
+		return node{kind: stringNode, text: []byte(v)}, nil
+	case json.Number:
+		return number(string(v))
+	case bool:
+		if v {
+			return node{kind: boolNode, int: 1}, nil
+		}
+		return node{kind: boolNode}, nil
 	default:
-		return p.fail()
+		return node{}, nil
 	}
 }
 
-func (p *nodeParser) array(depth int) node {
+func (p *nodeParser) array(depth int) (node, error) {
 	n := node{kind: arrayNode}
-	if p.peek() == ']' {
-		p.at++
-		return n
-	}
-	for !p.failed {
-		n.items = append(n.items, p.value(depth))
-		if p.more(']') {
-			return n
+	for p.More() {
+		item, err := p.value(depth)
+		if err != nil {
+			return n, err
 		}
+		n.items = append(n.items, item)
 	}
-	return n
+	_, err := p.Token()
+	return n, err
 }
 
-func (p *nodeParser) object(depth int) node {
+func (p *nodeParser) object(depth int) (node, error) {
 	n := node{kind: objectNode}
-	if p.peek() == '}' {
-		p.at++
-		return n
-	}
 	places := map[string]int{}
-	for !p.failed {
-		if p.peek() != '"' {
-			return p.fail()
+	for p.More() {
+		token, err := p.Token()
+		if err != nil {
+			return n, err
 		}
-		name := string(p.string())
-		if p.peek() != ':' || len(name) > maxName {
-			return p.fail()
+		name := token.(string) //nolint:forcetypeassert // a Decoder gives no other
+		if len(name) > maxName {
+			return n, errNotJSON
 		}
-		p.at++
-		item := p.value(depth)
+		item, err := p.value(depth)
+		if err != nil {
+			return n, err
+		}
 		if place, twice := places[name]; twice {
 			n.items[place] = item
 		} else {
 			places[name] = len(n.items)
 			n.names, n.items = append(n.names, name), append(n.items, item)
 		}
-		if p.more('}') {
-			return n
-		}
 	}
-	return n
+	_, err := p.Token()
+	return n, err
 }
 
-// more takes the comma before the next member, or the end of them.
-func (p *nodeParser) more(end byte) (ended bool) {
-	switch p.peek() {
-	case end:
-		p.at++
-		return true
-	case ',':
-		p.at++
-		return false
-	default:
-		p.failed = true
-		return true
+func number(text string) (node, error) {
+	if len(strings.Join(strings.FieldsFunc(text, notDigit), "")) > maxDigits {
+		return node{}, errNotJSON
 	}
-}
-
-func (p *nodeParser) digits() int {
-	start := p.at
-	for p.at < len(p.text) && p.text[p.at]-'0' <= 9 {
-		p.at++
-	}
-	return p.at - start
-}
-
-func (p *nodeParser) number() node {
-	start := p.at
-	if p.text[p.at] == '-' {
-		p.at++
-	}
-	zero := p.at < len(p.text) && p.text[p.at] == '0'
-	count := p.digits()
-	if count == 0 || zero && count > 1 {
-		return p.fail()
-	}
-	double := false
-	if p.at < len(p.text) && p.text[p.at] == '.' {
-		p.at++
-		n := p.digits()
-		if n == 0 {
-			return p.fail()
-		}
-		double, count = true, count+n
-	}
-	if p.at < len(p.text) && p.text[p.at]|0x20 == 'e' {
-		p.at++
-		if p.at < len(p.text) && (p.text[p.at] == '+' || p.text[p.at] == '-') {
-			p.at++
-		}
-		n := p.digits()
-		if n == 0 {
-			return p.fail()
-		}
-		double, count = true, count+n
-	}
-	if count > maxDigits {
-		return p.fail()
-	}
-	text := string(p.text[start:p.at])
-	if double {
+	if strings.ContainsAny(text, ".eE") {
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil && !errors.Is(err, strconv.ErrRange) { // infinity, as Java has it
-			return p.fail()
+			return node{}, err
 		}
-		return node{kind: doubleNode, double: f}
+		return node{kind: doubleNode, double: f}, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case err != nil:
-		return node{kind: bigNode}
+		return node{kind: bigNode}, nil
 	case n == int64(int32(n)):
-		return node{kind: intNode, int: n}
+		return node{kind: intNode, int: n}, nil
 	default:
-		return node{kind: longNode, int: n}
+		return node{kind: longNode, int: n}, nil
 	}
 }
+
+func notDigit(r rune) bool { return r < '0' || r > '9' }

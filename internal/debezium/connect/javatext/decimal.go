@@ -10,17 +10,6 @@ import (
 
 // Unscaled is the value's unscaled integer as decimal digits with a sign.
 func Unscaled(dst []byte, v connect.Value) []byte {
-	if len(v.Data) <= 8 {
-		n := int64(0)
-		for i, b := range v.Data {
-			if i == 0 {
-				n = int64(int8(b))
-				continue
-			}
-			n = n<<8 | int64(b)
-		}
-		return strconv.AppendInt(dst, n, 10)
-	}
 	n := new(big.Int).SetBytes(v.Data)
 	if v.Data[0] >= 0x80 {
 		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(v.Data))))

@@ -2,11 +2,7 @@
 
 package javatext
 
-import (
-	"unicode/utf8"
-
-	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
-)
+import "unicode/utf8"
 
 const upperHex = "0123456789ABCDEF"
 
@@ -15,9 +11,7 @@ const upperHex = "0123456789ABCDEF"
 // everything else of the BMP as it is: no escape for "/", "<", "&", DEL or U+2028. A character
 // beyond the BMP becomes the escapes of its two surrogates, as seen on 3.6.1.
 //
-// A surrogate without its other half, which only the expansion of a json payload can bring here
-// (three bytes ED A0..BF), is escaped, too. Bytes that are not UTF-8 become U+FFFD, as Java reads
-// them.
+// Bytes that are not UTF-8 become U+FFFD, as Java reads them.
 func AppendQuoted[T string | []byte](dst []byte, s T) []byte {
 	dst = append(dst, '"')
 	start := 0
@@ -43,15 +37,8 @@ func AppendQuoted[T string | []byte](dst []byte, s T) []byte {
 			i += size
 			start = i
 		case r == utf8.RuneError && size <= 1:
-			dst = append(dst, s[start:i]...)
-			if unit, ok := connect.Surrogate(string(s[i:min(i+3, len(s))])); ok {
-				dst = appendUnicode(dst, unit)
-				size = 3
-			} else {
-				dst = utf8.AppendRune(dst, utf8.RuneError)
-				size = 1
-			}
-			i += size
+			dst = utf8.AppendRune(append(dst, s[start:i]...), utf8.RuneError)
+			i++
 			start = i
 		default:
 			i += size
