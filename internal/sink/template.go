@@ -22,21 +22,15 @@ type Template struct {
 
 // part is one literal or one placeholder.
 type part struct {
-	kind    partKind
-	literal string // kind literal: the text; kind column: the column's name
-	index   int    // kind column: its place in Event.Columns, -1 until Bind
+	name   string // of the placeholder: one of mapped, or column; "" for a literal
+	text   string // a literal's text, a column's name
+	column int    // the column's place in Event.Columns, -1 until Bind
 }
 
-type partKind uint8
+const column = "column"
 
-const (
-	literal partKind = iota
-	aggregate
-	key
-	eventType
-	id
-	column
-)
+// mapped are the placeholders for columns of the mapping.
+var mapped = []string{"aggregate", "key", "type", "id"}
 
 // ParseTemplate reads a template: text with the placeholders {aggregate}, {key}, {type}, {id} and
 // {column:NAME}. There is no escape for braces. A template that names columns must be bound before
@@ -49,14 +43,14 @@ func ParseTemplate(s string) (Template, error) {
 	for rest := s; rest != ""; {
 		open := strings.IndexAny(rest, "{}")
 		if open < 0 {
-			t.parts = append(t.parts, part{literal: rest})
+			t.parts = append(t.parts, part{text: rest})
 			break
 		}
 		if rest[open] == '}' {
 			return Template{}, fmt.Errorf("parse template %q: a } without its {; allowed are %s", s, allowed)
 		}
 		if open > 0 {
-			t.parts = append(t.parts, part{literal: rest[:open]})
+			t.parts = append(t.parts, part{text: rest[:open]})
 		}
 		end := strings.IndexAny(rest[open+1:], "{}")
 		if end < 0 || rest[open+1+end] == '{' {
@@ -74,18 +68,11 @@ func ParseTemplate(s string) (Template, error) {
 
 // parsePlaceholder parses the text between the braces.
 func parsePlaceholder(name string) (part, error) {
-	switch name {
-	case "aggregate":
-		return part{kind: aggregate}, nil
-	case "key":
-		return part{kind: key}, nil
-	case "type":
-		return part{kind: eventType}, nil
-	case "id":
-		return part{kind: id}, nil
+	if slices.Contains(mapped, name) {
+		return part{name: name}, nil
 	}
 	if col, ok := strings.CutPrefix(name, "column:"); ok && col != "" {
-		return part{kind: column, literal: col, index: -1}, nil
+		return part{name: column, text: col, column: -1}, nil
 	}
 	return part{}, fmt.Errorf("unknown placeholder {%s}; allowed are %s", name, allowed)
 }
@@ -100,8 +87,8 @@ func (t Template) Constant() (string, bool) { return t.text, len(t.parts) == 0 }
 func (t Template) Columns() []string {
 	var names []string
 	for _, p := range t.parts {
-		if p.kind == column && !slices.Contains(names, p.literal) {
-			names = append(names, p.literal)
+		if p.name == column && !slices.Contains(names, p.text) {
+			names = append(names, p.text)
 		}
 	}
 	return names
@@ -111,9 +98,8 @@ func (t Template) Columns() []string {
 func (t Template) Uses() []string {
 	var names []string
 	for _, p := range t.parts {
-		name := map[partKind]string{aggregate: "aggregate", key: "key", eventType: "type", id: "id"}[p.kind]
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
+		if slices.Contains(mapped, p.name) && !slices.Contains(names, p.name) {
+			names = append(names, p.name)
 		}
 	}
 	return names
@@ -124,11 +110,11 @@ func (t Template) Uses() []string {
 func (t Template) Bind(columns []string) (Template, error) {
 	t.parts = slices.Clone(t.parts)
 	for i, p := range t.parts {
-		if p.kind != column {
+		if p.name != column {
 			continue
 		}
-		if t.parts[i].index = slices.Index(columns, p.literal); t.parts[i].index < 0 {
-			return Template{}, fmt.Errorf("bind template %q: column %q is not read", t.text, p.literal)
+		if t.parts[i].column = slices.Index(columns, p.text); t.parts[i].column < 0 {
+			return Template{}, fmt.Errorf("bind template %q: column %q is not read", t.text, p.text)
 		}
 	}
 	return t, nil
@@ -142,8 +128,8 @@ func (t Template) Append(dst []byte, ev *event.Event) (value []byte, ok bool) {
 	}
 	for i := range t.parts {
 		p := &t.parts[i]
-		if p.kind == literal {
-			dst = append(dst, p.literal...)
+		if p.name == "" {
+			dst = append(dst, p.text...)
 			continue
 		}
 		v := p.of(ev)
@@ -157,19 +143,18 @@ func (t Template) Append(dst []byte, ev *event.Event) (value []byte, ok bool) {
 
 // of is the placeholder's value in ev; nil is NULL.
 func (p *part) of(ev *event.Event) []byte {
-	switch p.kind {
-	case aggregate:
+	switch p.name {
+	case "aggregate":
 		return ev.Aggregate
-	case key:
+	case "key":
 		return ev.Key
-	case eventType:
+	case "type":
 		return ev.Type
-	case id:
+	case "id":
 		return ev.ID
-	default:
-		if p.index < 0 || p.index >= len(ev.Columns) {
-			return nil // never bound: refused as NULL rather than sent to a wrong place
-		}
-		return ev.Columns[p.index]
 	}
+	if p.column < 0 || p.column >= len(ev.Columns) {
+		return nil // never bound: refused as NULL rather than sent to a wrong place
+	}
+	return ev.Columns[p.column]
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
@@ -45,10 +46,10 @@ var rabbitDriver = Driver{
 func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, error) {
 	r := c.Sink.RabbitMQ
 	out := rabbit.Config{
-		Lanes: c.Delivery.Lanes, Declare: r.Declare,
-		Pipelined:      c.Delivery.Ordering != config.OrderingKey,
-		ConfirmTimeout: c.Delivery.ConfirmTimeout, ConnectionName: "cdc-relay/" + c.Source.Slot,
-		Log: log, TLS: BrokerTLS("sink.rabbitmq.tls", r.TLS),
+		Dialer: conn.Dialer{
+			ConfirmTimeout: c.Delivery.ConfirmTimeout, ConnectionName: "cdc-relay/" + c.Source.Slot, TLS: BrokerTLS("sink.rabbitmq.tls", r.TLS),
+		},
+		Lanes: c.Delivery.Lanes, Declare: r.Declare, Log: log,
 	}
 	if c.Delivery.Ordering == config.OrderingCommit {
 		out.Lanes = 1
@@ -61,9 +62,9 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 		out.URLs = append(out.URLs, url)
 	}
 	out.Credentials = r.Credentials() // nil: the addresses carry them
+	out.Exchange, out.RoutingKey = r.Exchange, r.RoutingKey
 	if records := c.Sink.Compat.Records(); records != nil {
 		out.Profile, out.Columns = records, records.Columns().Extra
-		out.Exchange, out.RoutingKey = r.Exchange, r.RoutingKey
 		return out, out.Columns, nil
 	}
 	for _, h := range c.Outbox.Headers {
@@ -81,12 +82,7 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 		}
 	}
 	out.Columns = columnsFor(c, r.Properties, r.Exchange, r.RoutingKey)
-	var err error
-	if out.Exchange, err = r.Exchange.Bind(out.Columns); err != nil {
-		return out, nil, err
-	}
-	out.RoutingKey, err = r.RoutingKey.Bind(out.Columns)
-	return out, out.Columns, err
+	return out, out.Columns, nil
 }
 
 // openRabbit makes the sink, with its metrics.
@@ -96,9 +92,7 @@ func openRabbit(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Tra
 		return nil, nil, err
 	}
 	cfg.Traceparent = trace
-	cfg.Hooks = rabbit.Hooks{
-		Connected: func(_ int, again bool) { m.SinkConnected(again) }, ChannelOpen: m.ChannelOpened, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
-	}
+	cfg.Connected, cfg.ChannelOpen, cfg.Confirms, cfg.HeaderDropped = m.SinkConnected, m.ChannelOpened, m.Confirms, m.HeaderDropped
 	out, err := rabbit.New(cfg)
 	if err != nil {
 		return nil, nil, ConfigError("sink.rabbitmq", err)

@@ -190,10 +190,10 @@ func (m *Metrics) MirrorFailed(deadLetters int) { m.mirrorFailed.Add(float64(dea
 func (m *Metrics) Skipped(reason string) { m.skipped.inc(labels{reason}) }
 
 // HeaderDropped counts a key of the headers column that may not be sent;
-// rabbit.Hooks.HeaderDropped.
+// rabbit.Config.HeaderDropped.
 func (m *Metrics) HeaderDropped(name string) { m.headersDropped.inc(labels{name}) }
 
-// Confirms counts the answers of one call; rabbit.Hooks.Confirms.
+// Confirms counts the answers of one call; rabbit.Config.Confirms.
 func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {
 	m.acks.Add(float64(acks))
 	m.nacks.Add(float64(nacks))
@@ -201,7 +201,7 @@ func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {
 	m.timeouts.Add(float64(timeouts))
 }
 
-// ChannelOpened counts a channel to the broker; rabbit.Hooks.ChannelOpen.
+// ChannelOpened counts a channel to the broker; rabbit.Config.ChannelOpen.
 func (m *Metrics) ChannelOpened() { m.channelOpens.Inc() }
 
 // SinkConnected counts a connection to the broker that is up, when it had been up before.

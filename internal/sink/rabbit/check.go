@@ -25,7 +25,7 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 	}
 	var found, exchange []sink.Finding
 	for _, url := range s.cfg.URLs {
-		sess, err := s.dialer.DialOne(ctx, url)
+		sess, err := s.cfg.DialOne(ctx, url, nil)
 		if err != nil {
 			// two clusters are a fault, even when both answer
 			warn := !errors.Is(err, errOtherCluster)
@@ -33,7 +33,6 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 			continue
 		}
 		found = append(found, sink.Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s at %s", sess.Product(), sess.Address)})
-		sess.Follow()
 		if doubt := s.doubt(sess); doubt != "" {
 			found = append(found, sink.Finding{Name: "broker", Warn: true, Detail: doubt, Fix: fixDoubt})
 		}
@@ -56,11 +55,11 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	}
 	f := sink.Finding{Name: message.Exchange(name)}
 	// a template's text will do: topic rights are not checked then
-	routingKey, _ := s.cfg.RoutingKey.Constant()
-	ex, err := probe(ctx, sess, name, routingKey, nil)
+	routingKey, oneKey := s.cfg.RoutingKey.Constant()
+	ex, err := probe(ctx, sess, name, routingKey)
 	switch {
 	case err != nil:
-		f.Detail, f.Fix = "no answer: "+conn.ErrorText(err), fixSilence(sess)
+		f.Detail, f.Fix = "no answer: "+conn.ErrorText(err), "check the log of the broker at "+sess.Address+" for why it hung up or did not answer"
 	case ex == nil:
 		f.OK, f.Detail = true, "exists, and this user may publish to it"
 	case ex.Code == amqp.NotFound && s.cfg.Declare:
@@ -68,7 +67,7 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	case ex.Code == amqp.NotFound:
 		f.Detail = brokerText(ex)
 		f.Fix = fmt.Sprintf("declare it, for example: rabbitmqadmin declare exchange name=%s type=topic durable=true; or set sink.rabbitmq.declare: true", name)
-	case topicRight(ex) && !isConstant(s.cfg.RoutingKey.Constant()):
+	case topicRight(ex) && !oneKey:
 		f.OK, f.Detail = true, "exists; this user may publish to some routing keys only"
 	case ex.Code == amqp.AccessRefused:
 		f.Detail = brokerText(ex)
@@ -79,7 +78,45 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	return f
 }
 
-func isConstant(_ string, constant bool) bool { return constant }
+// probeMark is neither a number of milliseconds nor a user's name.
+const probeMark = "cdc-relay-probe"
+
+// probe asks how the broker would take a message for exchange and routing key, without publishing
+// one. ex is nil when it would be taken (it may still be unroutable), else the exception.
+//
+// The probe is a message that the broker examines and can never route: RabbitMQ checks the right to
+// write, the exchange and the right to the topic before it refuses an expiration that is not a
+// number, or a user_id that is not the sender's. (A passive declare does not show the right to
+// write.)
+func probe(ctx context.Context, s *conn.Session, exchange, routingKey string) (ex *amqp.Error, err error) {
+	closes := make(chan *amqp.Error, 1)
+	err = s.ThrowAway(ctx, func(ch *amqp.Channel) error {
+		ch.NotifyClose(closes)
+		if err := ch.Confirm(false); err != nil {
+			return err
+		}
+		answered, err := ch.PublishWithDeferredConfirm(exchange, routingKey, false, false, amqp.Publishing{
+			Expiration: probeMark, UserId: probeMark,
+		})
+		if err != nil {
+			return err
+		}
+		// for the exception; a broker that ignores these properties confirms
+		answered.Wait()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	ex = <-closes // closed without a value when ThrowAway itself closed the channel
+	switch {
+	case ex == nil, ex.Code == amqp.PreconditionFailed:
+		return nil, nil
+	case scopeOf(ex) != channelScope:
+		return nil, conn.ErrGone
+	}
+	return ex, nil
+}
 
 // fixDial returns the fix for a connection that cannot be made.
 func fixDial(err error) string {
@@ -92,9 +129,4 @@ func fixDial(err error) string {
 		return "check sink.rabbitmq.url, that the broker runs, and that no firewall is in between"
 	}
 	return "check sink.rabbitmq"
-}
-
-// fixSilence returns the fix for a broker that accepted the login and did not answer then.
-func fixSilence(s *conn.Session) string {
-	return "check the log of the broker at " + s.Address + " for why it hung up or did not answer"
 }

@@ -3,12 +3,10 @@
 package rabbit
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"go.uber.org/zap"
 )
 
 // cluster is the first cluster that the sink connected to: the name that a broker sent, and its
@@ -25,16 +23,15 @@ type cluster struct{ name, addr string }
 // own, as NODE@HOST (measured on 3.10; early versions sent the first node's from all). Two of those
 // may be nodes of one cluster, so both are taken; see doubt. A broker that sends no name (another
 // product, or an early version) is taken, too.
-func (s *Sink) admit(sess *conn.Session) error {
-	name := sess.ClusterName()
-	if name == "" || s.cluster.CompareAndSwap(nil, &cluster{name, sess.Address}) {
+func (s *Sink) admit(name, addr string) error {
+	if name == "" || s.cluster.CompareAndSwap(nil, &cluster{name, addr}) {
 		return nil
 	}
 	began := s.cluster.Load()
 	if began.name == name || isNode(began.name) && isNode(name) {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is of cluster %s, the relay has begun with %s at %s", errOtherCluster, sess.Address, name, began.name, began.addr)
+	return fmt.Errorf("%w: %s is of cluster %s, the relay has begun with %s at %s", errOtherCluster, addr, name, began.name, began.addr)
 }
 
 // isNode reports whether a cluster's name is only that of the node which has sent it.
@@ -52,21 +49,3 @@ func (s *Sink) doubt(sess *conn.Session) string {
 }
 
 const fixDoubt = "if they are one, name it: rabbitmqctl set_cluster_name NAME, then restart the relay; if not, let every address in sink.rabbitmq.url lead to one of them"
-
-// logDoubts logs what the sink's state does not show: a connection to a cluster in doubt, and an
-// address that was skipped because it leads to another cluster, while the next one serves. Each
-// line is logged once.
-func (s *Sink) logDoubts(sess *conn.Session, failures []error) {
-	if doubt := s.doubt(sess); doubt != "" && s.doubtLogged.CompareAndSwap(false, true) {
-		s.cfg.Log.Warn("broker has no cluster name", zap.String("reason", doubt+"; "+fixDoubt))
-	}
-	for _, err := range failures {
-		if !errors.Is(err, errOtherCluster) {
-			continue
-		}
-		reason := explain(err)
-		if _, again := s.addressesLogged.LoadOrStore(reason, nil); !again {
-			s.cfg.Log.Warn("broker address skipped: it leads to another cluster", zap.String("reason", reason))
-		}
-	}
-}

@@ -17,10 +17,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // A dead address of a cluster is skipped, whichever is tried first.
@@ -71,8 +71,10 @@ func TestLoginIsAskedAgain(t *testing.T) {
 	logs, lines := observer.New(zap.InfoLevel)
 	cfg.Log = zap.New(logs)
 	s := start(t, cfg)
-	await.Until(t, "several refusals", func() bool { _, why := s.Up(); return strings.Contains(why, "password not allowed") })
-	wantFinding(t, Check(b.ctx, cfg), "broker", false, "password not allowed", "username and password")
+	await.Until(t, "a refusal", func() bool {
+		_, why := s.Up()
+		return strings.Contains(why, "password not allowed") && strings.Contains(why, "username and password")
+	})
 	password.Store(right)
 	wantConfirmed(t, s.send(newEvent("k", "created")))
 	await.Until(t, "log lines", func() bool { return lines.FilterMessage("broker connected").Len() == 1 })
@@ -140,9 +142,8 @@ func TestCheckWithoutAnAnswer(t *testing.T) {
 	b := newBroker(t)
 	s, err := New(b.config())
 	b.must(err)
-	sess, err := s.dialer.DialOne(b.ctx, b.url)
+	sess, err := s.cfg.DialOne(b.ctx, b.url, nil)
 	b.must(err)
-	sess.Follow()
 	sess.Close(conn.CloseTimeout)
 	wantFinding(t, []sink.Finding{s.checkExchange(b.ctx, sess)}, `exchange "events"`, false, "no answer", "log of the broker at "+sess.Address)
 }
@@ -165,28 +166,6 @@ func TestProbePublishesNothing(t *testing.T) {
 	// A message after the probes shows that they would have been seen.
 	b.must(b.ch.Publish("fan", "", false, false, amqp.Publishing{}))
 	b.take("fan", 1)
-}
-
-func TestConfigurationFaults(t *testing.T) {
-	_, err := New(Config{
-		URLs: []string{"http://user:topsecret@x/", "amqp://ok/"}, Connections: -1, Lanes: 1,
-		Headers: []message.HeaderColumn{{Name: "cdc_position", Column: "c"}},
-	})
-	if err == nil {
-		t.Fatal("accepted")
-	}
-	for _, want := range []string{"broker URL 1 of 2", "-1 connections", `header "cdc_position" is the relay's own`} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not in %v", want, err)
-		}
-	}
-	if strings.Contains(err.Error(), "topsecret") {
-		t.Error("the error shows a password")
-	}
-	cfg := Config{URLs: []string{"amqp://ok/"}, Connections: 1, Lanes: 1, Headers: []message.HeaderColumn{{Name: "h", Column: "nope"}}}
-	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), `column "nope" is not read`) {
-		t.Errorf("got %v", err)
-	}
 }
 
 // A node that stops says so (320); it accuses nobody, and what was in flight is in doubt.
@@ -223,16 +202,6 @@ func TestConnectionForced(t *testing.T) {
 	wantConfirmed(t, s.send(newEvent("k", "created")))
 }
 
-func startProxy(t testing.TB, target string) *netproxy.Proxy {
-	t.Helper()
-	p, err := netproxy.Start(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
-}
-
 // A broker that does not answer the handshake is left after its timeout's context; here the
 // caller's ends first.
 func TestRunEndsInsideAHandshake(t *testing.T) {
@@ -253,4 +222,67 @@ func TestRunEndsInsideAHandshake(t *testing.T) {
 	if err := s.Publish(ctx, 0, events(1, "created"), make([]sink.Outcome, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Publish: %v", err)
 	}
+}
+
+// A virtual host that is deleted takes the connection with it, and accuses nobody: it is waited
+// for, as the broker is.
+func TestVirtualHostDeleted(t *testing.T) {
+	real := servers.SharedRabbitMQ(t)
+	b := connect(t, real, real.VHost(t))
+	b.exchange("events", nil)
+	s := start(t, b.config())
+	wantConfirmed(t, s.send(newEvent("k", "created")))
+	b.must(real.DropVHost(b.ctx, b.url))
+	done := make(chan sink.Outcome, 1)
+	go func() {
+		for {
+			outcomes, err := s.try(newEvent("k", "created"))
+			if err == nil {
+				done <- outcomes[0]
+				return
+			}
+		}
+	}()
+	await.Until(t, "the login is refused", func() bool { up, why := s.Up(); return !up && strings.Contains(why, "virtual host") })
+	select {
+	case o := <-done:
+		t.Fatalf("without a virtual host: %+v", o)
+	default:
+	}
+	b.must(real.RestoreVHost(b.ctx, b.url))
+	again := connect(t, real, b.url)
+	again.exchange("events", nil)
+	// it may have come before the exchange
+	if o := <-done; o.State != sink.Confirmed && (o.Fault == nil || o.Fault.Reason != sink.NoExchange) {
+		t.Errorf("got %+v", o)
+	}
+	await.Until(t, "all is well", func() bool { return s.send(newEvent("k", "created"))[0].State == sink.Confirmed })
+}
+
+// slowBroker is a confirm timeout that a broker on a loaded machine keeps: it has half of it to
+// answer a question.
+const slowBroker = 4 * time.Second
+
+// When nothing on the connection is confirmed nobody is accused: the connection is given up, and
+// the event in doubt.
+func TestNothingConfirmed(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	proxy := startProxy(t, b.real.Addr())
+	cfg := b.config()
+	cfg.URLs, cfg.ConfirmTimeout = []string{b.through(proxy)}, slowBroker
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(newEvent("k", "created")))
+	proxy.Hold(netproxy.Down)
+	outcomes, err := s.try(events(5, "created")...)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, o := range outcomes {
+		if o.State != sink.Unknown {
+			t.Errorf("%s %v", o.State, o.Fault)
+		}
+	}
+	proxy.Release(netproxy.Down)
+	wantConfirmed(t, s.send(newEvent("k", "created")))
 }

@@ -17,33 +17,25 @@ import (
 )
 
 // newLink makes one of the sink's connections.
-func (s *Sink) newLink(index int) *conn.Link {
-	return &conn.Link{
-		Connect: s.Dial, OnChanged: s.logState, Up: make(chan struct{}), Why: notConnected,
-		OnConnected: func(ctx context.Context, sess *conn.Session, again bool) { s.opened(ctx, sess, index, again) },
-		OnFailed:    func(err error) (string, error) { return explain(err), s.refused(err) },
-	}
+func (s *Sink) newLink() *conn.Link {
+	l := conn.NewLink(notConnected)
+	l.Connect, l.OnConnected, l.OnChanged = s.cfg.Dial, s.opened, s.logState
+	l.OnFailed = func(err error) (string, error) { return explain(err), s.refused(err) }
+	return l
 }
 
 const notConnected = "not connected yet"
 
-// Dial opens a connection to one of the addresses. onBlocked, which may be nil, is called when its
-// broker blocks or unblocks.
-func (s *Sink) Dial(ctx context.Context, onBlocked func(bool)) (*conn.Session, error) {
-	sess, failures, err := s.dialer.Dial(ctx, onBlocked)
-	if err == nil {
-		s.logDoubts(sess, failures)
-	}
-	return sess, err
-}
-
 // opened prepares a new connection.
-func (s *Sink) opened(ctx context.Context, sess *conn.Session, index int, again bool) {
+func (s *Sink) opened(ctx context.Context, sess *conn.Session, again bool) {
 	s.limits.Negotiated(sess.FrameMax())
 	s.declare(ctx, sess)
 	s.connected.Store(true)
-	if h := s.cfg.Hooks.Connected; h != nil {
-		h(index, again)
+	if doubt := s.doubt(sess); doubt != "" {
+		s.cfg.Log.Warn("broker has no cluster name", zap.String("reason", doubt+"; "+fixDoubt))
+	}
+	if h := s.cfg.Connected; h != nil {
+		h(again)
 	}
 }
 

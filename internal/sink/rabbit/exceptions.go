@@ -4,63 +4,80 @@ package rabbit
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
+	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// channelException finds the culprit of a closed channel. An exception that names its exchange, or
-// the size it refuses, identifies them: those events are rejected and the others go together. After
-// any other exception what was in flight is sent one by one. So it is after a size refused on a
-// channel with an older limit than a probe has found.
-func (l *lane) channelException(ch *conn.Channel, ex *amqp.Error) {
-	outdated := sizeLimit(ex) > 0 && ch.Opened.UnixNano() < l.sink.paused.raised.Load()
-	alone, rejected := l.alone(), 0
-	for _, s := range l.sent {
-		if l.outcomes[s.index].State != sink.Unknown {
+// channelException finds the culprits of a closed channel. An exception that names an exchange, a
+// routing key or a size identifies them: those events are rejected, sent or not, and the others go
+// together. After any other exception what was in flight is sent one by one.
+//
+// A size counts only when the event was alone, on a channel that was opened for it: a channel keeps
+// the limit of the time when it was opened, and the limit may have been raised since.
+func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.Error) {
+	if l.sink.cfg.Declare && ex.Code == amqp.NotFound {
+		l.sink.declare(ctx, ch.Session) // the next attempt finds it
+	}
+	limit := sizeLimit(ex)
+	if limit > 0 {
+		l.sink.culprits.setLimit(limit)
+	}
+	alone, found := l.alone(), false
+	for _, i := range l.todo {
+		switch l.outcomes[i].State {
+		case sink.Confirmed, sink.Rejected:
+			continue
+		case sink.Unsent:
+			if l.isBehindRejected(i) {
+				continue
+			}
+		case sink.Unknown:
+		}
+		at, size := l.where(i)
+		if !concerns(ex, at, size) && !(alone && i == l.sent[0].index) {
 			continue
 		}
-		ev := l.events[s.index]
-		if _, ok := l.message.Destination(ev); !ok {
-			continue // cannot be: it was sent
+		found = true
+		if limit == 0 || alone {
+			l.accuse(i, ex, at, size)
 		}
-		m := &l.message
-		if outdated || !alone && !concerns(ex, m.Exchange, len(ev.Payload)) {
-			continue
-		}
-		fault := refusal(m, ex, len(ev.Payload))
-		l.sink.paused.pause(ex, fault, m.Exchange, m.RoutingKey)
-		l.reject(s.index, fault)
-		if fault.Class == sink.Transient {
-			l.sink.fatalEvents.add(ev.Position, false)
-		}
-		rejected++
 	}
 	l.suspects = 0
-	if rejected == 0 {
+	if !found {
 		l.suspects = len(l.events) // planNextRound lowers it to what is in doubt
 	}
 	l.planNextRound()
 }
 
-// concerns reports whether the exception alone shows that a message to exchange with a body of size
-// bytes is refused.
-func concerns(ex *amqp.Error, exchange string, size int) bool {
-	switch ex.Code {
-	case amqp.NotFound, amqp.AccessRefused:
-		return !topicRight(ex) && names(ex, exchange)
-	case amqp.PreconditionFailed:
-		if limit := sizeLimit(ex); limit > 0 {
-			return size > limit
-		}
-		return names(ex, exchange)
+// accuse rejects an event over which a channel was closed, and remembers what the exception blames.
+func (l *lane) accuse(i int, ex *amqp.Error, at pair, size int) {
+	fault := refusal(&l.message, ex, size)
+	switch {
+	case fault.Class == sink.Transient:
+		l.sink.culprits.add(culprit{event: l.events[i].Position}, false)
+	case fault.Class == sink.Destination && fault.Whole:
+		l.sink.culprits.add(culprit{whole: true, pair: pair{exchange: at.exchange}}, false)
+	case fault.Class == sink.Destination:
+		l.sink.culprits.add(culprit{pair: at}, false)
 	}
-	return false
+	l.reject(i, fault)
+}
+
+// concerns reports whether the exception alone shows that a message to a destination with a body of
+// size bytes is refused.
+func concerns(ex *amqp.Error, at pair, size int) bool {
+	limit := sizeLimit(ex)
+	switch {
+	case limit > 0:
+		return size > limit
+	case topicRight(ex):
+		return strings.Contains(ex.Reason, "access to topic '"+at.routingKey+"' in exchange '"+at.exchange+"'")
+	}
+	return (ex.Code == amqp.NotFound || ex.Code == amqp.AccessRefused || ex.Code == amqp.PreconditionFailed) && names(ex, at.exchange)
 }
 
 // connectionException rejects an event over which its private connection was closed, and otherwise
@@ -68,15 +85,11 @@ func concerns(ex *amqp.Error, exchange string, size int) bool {
 // whose events are not to suffer.
 func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 	if l.alone() && l.seeking {
-		for _, s := range l.sent {
-			if l.outcomes[s.index].State == sink.Unknown {
-				l.reject(s.index, &sink.Fault{
-					Class: sink.Transient, Reason: sink.BrokerException,
-					Destination: l.Destination(s.index), Text: brokerText(ex),
-				})
-				l.sink.fatalEvents.add(l.events[s.index].Position, true)
-			}
-		}
+		i := l.sent[0].index
+		l.reject(i, &sink.Fault{
+			Class: sink.Transient, Reason: sink.BrokerException, Destination: l.destination(i), Text: brokerText(ex),
+		})
+		l.sink.culprits.add(culprit{event: l.events[i].Position}, true)
 		l.suspects = 0
 		l.planNextRound()
 		return nil
@@ -92,17 +105,18 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 // alone reports whether this round carries a single suspect.
 func (l *lane) alone() bool { return l.suspects > 0 && len(l.sent) == 1 }
 
-// batch is what the next round sends: all that is left, or one suspect. An event that has closed a
-// channel or a connection before goes alone, so that a retry does not affect others.
+// batch is what the next round sends: all that is left, or one suspect. An event of a known culprit
+// goes alone, so that it does not affect others.
 func (l *lane) batch(ctx context.Context) ([]int, error) {
 	if l.suspects > 0 {
 		return l.todo[:1], nil
 	}
-	if l.sink.fatalEvents.count.Load() == 0 {
+	if l.sink.culprits.count.Load() == 0 {
 		return l.todo, nil
 	}
 	for n, i := range l.todo {
-		private, known := l.sink.fatalEvents.find(l.events[i].Position)
+		at, size := l.where(i)
+		known, private, large := l.sink.culprits.find(l.events[i].Position, at, size)
 		if !known {
 			continue
 		}
@@ -114,44 +128,11 @@ func (l *lane) batch(ctx context.Context) ([]int, error) {
 				return nil, err
 			}
 		}
+		if large {
+			l.dropChannel() // a new one has today's limit
+		}
 		l.suspects = 1
 		return l.todo[:1], nil
 	}
 	return l.todo, nil
-}
-
-// maxFatalEvents bounds the remembered events that were found by a search; beyond it they are
-// searched for again.
-const maxFatalEvents = 1024
-
-// fatalEvents are the positions of events over which a channel or, private, a connection was
-// closed.
-type fatalEvents struct {
-	count   atomic.Int32
-	mu      sync.Mutex
-	private map[event.Position]bool
-}
-
-func (k *fatalEvents) add(pos event.Position, private bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.private == nil || len(k.private) >= maxFatalEvents {
-		k.private = map[event.Position]bool{}
-	}
-	k.private[pos] = private
-	k.count.Store(int32(len(k.private)))
-}
-
-func (k *fatalEvents) find(pos event.Position) (private, known bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	private, known = k.private[pos]
-	return private, known
-}
-
-func (k *fatalEvents) remove(pos event.Position) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.private, pos)
-	k.count.Store(int32(len(k.private)))
 }

@@ -14,10 +14,7 @@ func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
 	b.exchange("events", nil)
 	s := start(t, b.config())
 	wantConfirmed(t, s.send(events(1, "created")...))
-	s.links[0].Mu.Lock()
-	sess := s.links[0].Sess
-	s.links[0].Mu.Unlock()
-	sess.Wire.Frozen.Store(true)
+	s.firstSession().Wire.Frozen.Store(true)
 	all := events(2, "created")
 	for _, ev := range all {
 		ev.Hash = 0 // lane 0, whose connection it is
@@ -34,22 +31,5 @@ func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
 	clear(outcomes)
 	if err := s.Publish(b.ctx, 0, all, outcomes); err != nil || outcomes[0].State != sink.Confirmed {
 		t.Errorf("on a new connection: %v, %v", outcomes, err)
-	}
-}
-
-// What a call leaves in the lane must not keep the events' memory, which is the caller's again.
-func TestCallLeavesNothingInItsLane(t *testing.T) {
-	b := newBroker(t)
-	b.exchange("events", nil)
-	s := start(t, b.config())
-	ev := events(1, "created")
-	wantConfirmed(t, s.send(ev...))
-	place, _ := s.Place(ev[0])
-	m := &s.lanes[place.Lane].message
-	if m.Pub.Body != nil || m.Pub.MessageId != "" || len(m.Pub.Headers) != 0 || m.Exchange != "" || m.RoutingKey != "" {
-		t.Errorf("left: %+v", *m)
-	}
-	if m.Pub.Headers == nil {
-		t.Error("the table is not used again")
 	}
 }

@@ -38,7 +38,7 @@ type lane struct {
 	timer   *time.Timer
 	call
 	// destinations that were unconfirmed past the timeout the last time they were tried
-	unconfirmed map[pairKey]struct{}
+	unconfirmed map[pair]struct{}
 }
 
 // call is the state of the present publish call.
@@ -49,8 +49,8 @@ type call struct {
 	todo  []int
 	sent  []sent // this round's
 	round conn.Round
-	// pipelined: of ordering groups with a rejected event the first such; what is behind it is not
-	// sent
+	// of ordering groups with a rejected event the first such: what is behind it in a pipelined
+	// call is not sent
 	firstRejected map[uint64]int
 	suspects      int           // how many at the head of todo go one by one
 	seeking       bool          // they use a private connection; Sink.private is taken
@@ -65,7 +65,7 @@ type sent struct {
 	answered, acked bool // as readAnswers found it
 }
 
-// stats counts a call's answers for Hooks.Confirms.
+// stats counts a call's answers for Config.Confirms.
 type stats struct{ acks, nacks, returned, timeouts int }
 
 func newLane(s *Sink, l *conn.Link) *lane {
@@ -115,8 +115,8 @@ func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 // finish releases the call's events and the private connection.
 func (l *lane) finish() {
 	l.leavePrivate()
-	if t := l.stats; t != (stats{}) && l.sink.cfg.Hooks.Confirms != nil {
-		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, t.returned, t.timeouts)
+	if t := l.stats; t != (stats{}) && l.sink.cfg.Confirms != nil {
+		l.sink.cfg.Confirms(t.acks, t.nacks, t.returned, t.timeouts)
 	}
 	clear(l.sent[:cap(l.sent)])
 	l.message.Forget()
@@ -160,7 +160,7 @@ func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 		}
 		fault := m.Build(l.events[i])
 		if fault == nil {
-			fault = l.sink.checkPaused(ctx, ch.Session, m)
+			fault = l.sink.unconfirmed.check(m.Exchange, m.RoutingKey)
 		}
 		if fault != nil {
 			l.reject(i, fault)

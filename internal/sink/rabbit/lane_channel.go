@@ -13,7 +13,7 @@ import (
 // open returns the channel for the next round, once there is one and the broker takes messages.
 func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 	for {
-		sess, err := l.Session(ctx)
+		sess, err := l.session(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -34,7 +34,7 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 		if err == nil {
 			l.ch = ch
 			l.sink.channels.Add(1)
-			if h := l.sink.cfg.Hooks.ChannelOpen; h != nil {
+			if h := l.sink.cfg.ChannelOpen; h != nil {
 				h()
 			}
 			return ch, nil
@@ -51,8 +51,8 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 	}
 }
 
-// Session is the private one while suspects are tried, else the link's.
-func (l *lane) Session(ctx context.Context) (*conn.Session, error) {
+// session is the private one while suspects are tried, else the link's.
+func (l *lane) session(ctx context.Context) (*conn.Session, error) {
 	if !l.seeking {
 		return l.link.Session(ctx)
 	}
@@ -60,7 +60,7 @@ func (l *lane) Session(ctx context.Context) (*conn.Session, error) {
 		return l.private, nil
 	}
 	l.closePrivate()
-	sess, err := l.sink.Dial(ctx, nil)
+	sess, err := l.sink.cfg.Dial(ctx, nil)
 	if err != nil {
 		return nil, errors.New(conn.ErrorText(err))
 	}

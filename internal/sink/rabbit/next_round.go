@@ -9,13 +9,11 @@ import (
 // reject settles an event as refused.
 func (l *lane) reject(i int, fault *sink.Fault) {
 	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
-	if l.sink.cfg.Pipelined {
-		if l.firstRejected == nil {
-			l.firstRejected = map[uint64]int{}
-		}
-		if first, ok := l.firstRejected[l.group(i)]; !ok || i < first {
-			l.firstRejected[l.group(i)] = i
-		}
+	if l.firstRejected == nil {
+		l.firstRejected = map[uint64]int{}
+	}
+	if first, ok := l.firstRejected[l.group(i)]; !ok || i < first {
+		l.firstRejected[l.group(i)] = i
 	}
 }
 
@@ -63,8 +61,24 @@ func (l *lane) planNextRound() {
 	}
 }
 
-// Destination names where an event goes; the caller owns the string.
-func (l *lane) Destination(i int) string {
+// where is where an event of the call goes, and the size of its body, which a profile makes of more
+// than the payload; good until the lane's next message. An event without a destination has none.
+func (l *lane) where(i int) (at pair, size int) {
+	ev, m := l.events[i], &l.message
+	if m.Layout.Profiled(ev) {
+		if m.Build(ev) != nil {
+			return pair{}, 0
+		}
+		return pair{m.Exchange, m.RoutingKey}, len(m.Pub.Body)
+	}
+	if _, ok := m.Destination(ev); !ok {
+		return pair{}, 0
+	}
+	return pair{m.Exchange, m.RoutingKey}, len(ev.Payload)
+}
+
+// destination names where an event goes; the caller owns the string.
+func (l *lane) destination(i int) string {
 	if _, ok := l.message.Destination(l.events[i]); !ok {
 		return ""
 	}

@@ -28,7 +28,8 @@ func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 	proxy.Hold(netproxy.Down)
 	l.send(b.ctx, ch, l.todo)
 	l.readAnswers()
-	returned := l.returned(ch)
+	returned, err := l.returned(ch)
+	b.must(err)
 	proxy.Release(netproxy.Down)
 	<-l.sent[0].answer.Done()
 	l.decide(ch, returned)
@@ -47,7 +48,7 @@ func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {
 	b.exchange("events", nil)
 	proxy := startProxy(t, b.real.Addr())
 	cfg := byKey(b)
-	cfg.URLs, cfg.Pipelined = []string{b.through(proxy)}, true
+	cfg.URLs = []string{b.through(proxy)}
 	s := start(t, cfg)
 	wantConfirmed(t, s.send(newEvent("events", "t"))) // the channel is open
 	call := []*event.Event{newEvent("nowhere", "t"), newEvent("events", "t"), invalidEvent("events"), newEvent("events", "t")}

@@ -66,9 +66,12 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 // no outcome, and its message is in doubt.
 func (l *lane) resolve(ch *conn.Channel) {
 	l.readAnswers()
-	returned := l.returned(ch)
-	if ch.Session.Wire.WasFrozen(time.Now()) {
-		ch.Session.Kill(conn.ErrFrozen)
+	returned, err := l.returned(ch)
+	if err == nil && ch.Session.Wire.WasFrozen(time.Now()) {
+		err = conn.ErrFrozen
+	}
+	if err != nil {
+		ch.Session.Kill(err)
 		return // all of the round is in doubt
 	}
 	l.decide(ch, returned)
@@ -104,7 +107,7 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 		case ch.Usable():
 			l.stats.nacks++
 			l.reject(s.index, &sink.Fault{
-				Class: sink.Destination, Reason: sink.Nacked, Destination: l.Destination(s.index),
+				Class: sink.Destination, Reason: sink.Nacked, Destination: l.destination(s.index),
 				Text: "the broker answered with a nack: a queue is full or has died",
 			})
 		}
@@ -116,8 +119,9 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	if confirmed > 0 && len(l.unconfirmed) > 0 {
 		l.forgetUnconfirmed()
 	}
-	if confirmed > 0 && l.alone() {
-		l.sink.fatalEvents.remove(l.events[l.sent[0].index].Position)
+	if l.alone() && l.answeredAll() {
+		at, size := l.where(l.sent[0].index)
+		l.sink.culprits.forget(l.events[l.sent[0].index].Position, at, size)
 	}
 }
 
@@ -152,7 +156,7 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error
 	l.dropChannel()
 	switch scopeOf(ex) {
 	case channelScope:
-		l.channelException(ch, ex)
+		l.channelException(ctx, ch, ex)
 		return nil
 	case connectionScope:
 		return l.connectionException(ctx, ex)

@@ -39,7 +39,7 @@ func TestMessage(t *testing.T) {
 	cfg.Traceparent = func(ev *event.Event, buf []byte) []byte {
 		return append(append(buf, "span of "...), ev.Traceparent[3:9]...)
 	}
-	cfg.Hooks.HeaderDropped = func(name string) { dropped = append(dropped, name) }
+	cfg.HeaderDropped = func(name string) { dropped = append(dropped, name) }
 	s := start(t, cfg)
 
 	ev := newEvent("42", "created")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +20,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 func TestMain(m *testing.M) { servers.Main(m) }
@@ -132,8 +135,9 @@ func (b *broker) depth(queue string) int {
 // config publishes every event to the exchange "events" with its type as routing key.
 func (b *broker) config() Config {
 	return Config{
-		URLs: []string{b.url}, Exchange: tpl(b.t, "events"), RoutingKey: tpl(b.t, "{type}"),
-		Connections: 1, Lanes: 4, ConfirmTimeout: 20 * time.Second, Log: zaptest.NewLogger(b.t),
+		Dialer:      conn.Dialer{URLs: []string{b.url}, ConfirmTimeout: 20 * time.Second},
+		Config:      message.Config{Exchange: tpl(b.t, "events"), RoutingKey: tpl(b.t, "{type}")},
+		Connections: 1, Lanes: 4, Log: zaptest.NewLogger(b.t),
 	}
 }
 
@@ -252,4 +256,35 @@ func through(t testing.TB, p *netproxy.Proxy, address string) string {
 	}
 	u.Host = p.Addr()
 	return u.String()
+}
+
+// wantFinding wants a finding of this name and result, whose texts contain these.
+func wantFinding(t *testing.T, found []sink.Finding, name string, ok bool, detail, fix string) {
+	t.Helper()
+	for _, f := range found {
+		if f.Name == name && f.OK == ok && strings.Contains(f.Detail, detail) && strings.Contains(f.Fix, fix) {
+			return
+		}
+	}
+	t.Errorf("no finding %q, ok %v, %q, %q among %+v", name, ok, detail, fix, found)
+}
+
+func startProxy(t testing.TB, target string) *netproxy.Proxy {
+	t.Helper()
+	p, err := netproxy.Start(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// firstSession is the first connection, once there is one.
+func (r *running) firstSession() *conn.Session {
+	r.t.Helper()
+	sess, err := r.links[0].Session(await.Context(r.t))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return sess
 }

@@ -16,7 +16,7 @@ import (
 func made(t testing.TB, exchange, routingKey string) *Sink {
 	t.Helper()
 	s, err := New(Config{
-		URLs: []string{"amqp://localhost/"}, Exchange: tpl(t, exchange), RoutingKey: tpl(t, routingKey), Connections: 1, Lanes: 8,
+		Config: message.Config{Exchange: tpl(t, exchange), RoutingKey: tpl(t, routingKey)}, Lanes: 8,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,12 +3,14 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -24,17 +26,13 @@ type Sink struct {
 	cfg         Config
 	layout      message.Layout // how an event becomes a message
 	limits      message.Limits
-	dialer      conn.Dialer
 	links       []*conn.Link
 	lanes       []*lane
-	paused      pausedDestinations
 	unconfirmed unconfirmed
-	fatalEvents fatalEvents
+	culprits    culprits
 	private     chan struct{} // taken by the one lane that may have a private connection
 
-	cluster         atomic.Pointer[cluster] // nil: no broker has sent its name yet
-	doubtLogged     atomic.Bool             // logDoubts has logged a doubt
-	addressesLogged sync.Map                // the addresses that logDoubts has logged
+	cluster atomic.Pointer[cluster] // nil: no broker has sent its name yet
 
 	connected    atomic.Bool  // a connection was made at least once
 	refusedSince atomic.Int64 // since when the login is refused, Unix nanoseconds; 0: it is not
@@ -47,29 +45,20 @@ type Sink struct {
 
 var _ sink.Sink = (*Sink)(nil)
 
-// New checks the configuration. Nothing is connected before Run.
+// New makes the sink. Nothing is connected before Run.
 func New(cfg Config) (*Sink, error) {
-	cfg.URLs, cfg.Columns, cfg.Headers = slices.Clone(cfg.URLs), slices.Clone(cfg.Columns), slices.Clone(cfg.Headers)
-	cfg.defaults()
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
-	}
-	layout, err := message.NewLayout(cfg.messages())
+	cfg.Connections = cmp.Or(cfg.Connections, defaultConnections)
+	cfg.LoginTimeout = cmp.Or(cfg.LoginTimeout, time.Minute)
+	layout, err := message.NewLayout(&cfg.Config)
 	if err != nil {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
-	s := &Sink{
-		cfg: cfg, layout: layout, private: make(chan struct{}, 1),
-		logged: notConnected,
-	}
-	s.dialer = conn.Dialer{
-		URLs: cfg.URLs, Credentials: cfg.Credentials, TLS: cfg.TLS, Name: cfg.ConnectionName, Patience: cfg.ConfirmTimeout,
-		Admit: s.admit,
-	}
+	s := &Sink{cfg: cfg, layout: layout, private: make(chan struct{}, 1), logged: notConnected}
+	s.cfg.Admit = s.admit
 	s.unconfirmed.closed = func() { s.channels.Add(-1) }
 	s.limits.Negotiated(conn.FrameSize)
-	for i := range min(cfg.Connections, cfg.Lanes) { // more would carry nothing
-		s.links = append(s.links, s.newLink(i))
+	for range min(cfg.Connections, cfg.Lanes) { // more would carry nothing
+		s.links = append(s.links, s.newLink())
 	}
 	for i := range cfg.Lanes {
 		s.lanes = append(s.lanes, newLane(s, s.links[i%len(s.links)]))
@@ -125,7 +114,7 @@ type Stats struct {
 // Stats returns a snapshot of the sink.
 func (s *Sink) Stats() Stats {
 	st := Stats{
-		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: append(s.paused.list(), s.unconfirmed.list()...),
+		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: s.unconfirmed.list(),
 	}
 	slices.SortFunc(st.Paused, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
 	for _, l := range s.links {

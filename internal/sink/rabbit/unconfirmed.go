@@ -5,7 +5,6 @@ package rabbit
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,22 +31,7 @@ type unconfirmed struct {
 	closed func()       // called when a kept channel is released
 	count  atomic.Int32 // zero spares the lanes the lock
 	mu     sync.Mutex
-	by     map[pairKey]*missing
-}
-
-type pairKey struct{ exchange, routingKey string }
-
-// clone owns its strings, which may alias an event.
-func (p pairKey) clone() pairKey {
-	return pairKey{strings.Clone(p.exchange), strings.Clone(p.routingKey)}
-}
-
-// pairOf is where an event of the call goes; good until the lane's next message.
-func (l *lane) pairOf(i int) pairKey {
-	if _, ok := l.message.Destination(l.events[i]); !ok {
-		return pairKey{}
-	}
-	return pairKey{l.message.Exchange, l.message.RoutingKey}
+	by     map[pair]*missing
 }
 
 // missing is an answer that has not come.
@@ -71,7 +55,7 @@ func (m *missing) over(now time.Time) bool {
 
 // add has a pair wait for an answer. It is false when the channel need not be kept for that:
 // another answer is waited for, or there are too many.
-func (s *unconfirmed) add(at pairKey, m *missing) bool {
+func (s *unconfirmed) add(at pair, m *missing) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if was := s.by[at]; was != nil {
@@ -85,7 +69,7 @@ func (s *unconfirmed) add(at pairKey, m *missing) bool {
 		return false
 	}
 	if s.by == nil {
-		s.by = map[pairKey]*missing{}
+		s.by = map[pair]*missing{}
 	}
 	s.by[at.clone()] = m
 	s.count.Store(int32(len(s.by)))
@@ -99,7 +83,7 @@ func (s *unconfirmed) check(exchange, routingKey string) *sink.Fault {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := pairKey{exchange, routingKey}
+	at := pair{exchange, routingKey}
 	switch m := s.by[at]; {
 	case m == nil:
 		return nil
@@ -111,7 +95,7 @@ func (s *unconfirmed) check(exchange, routingKey string) *sink.Fault {
 }
 
 // drop forgets a pair, and closes its channel unless others wait there, too.
-func (s *unconfirmed) drop(at pairKey) {
+func (s *unconfirmed) drop(at pair) {
 	m := s.by[at]
 	delete(s.by, at)
 	s.count.Store(int32(len(s.by)))
@@ -122,6 +106,14 @@ func (s *unconfirmed) drop(at pairKey) {
 	}
 	m.channel.Abandon()
 	s.closed()
+}
+
+// Paused is a destination whose events are rejected unsent.
+type Paused struct {
+	Destination string
+	Reason      sink.Reason
+	Text        string
+	Since       time.Time
 }
 
 // list returns the pairs that wait for their answer.
@@ -143,7 +135,7 @@ func (s *unconfirmed) list() (out []Paused) {
 // Unknown, which is an error. The channel is kept for the answers that are waited for.
 func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 	if l.unconfirmed == nil {
-		l.unconfirmed = map[pairKey]struct{}{}
+		l.unconfirmed = map[pair]struct{}{}
 	}
 	doubt, kept := false, false
 	for _, s := range l.sent {
@@ -151,7 +143,7 @@ func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 			continue
 		}
 		l.stats.timeouts++
-		dest := l.pairOf(s.index)
+		dest, _ := l.where(s.index)
 		if _, again := l.unconfirmed[dest]; again {
 			fault := &sink.Fault{
 				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.message.Going(),
@@ -187,7 +179,8 @@ func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 func (l *lane) forgetUnconfirmed() {
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State == sink.Confirmed {
-			delete(l.unconfirmed, l.pairOf(s.index))
+			at, _ := l.where(s.index)
+			delete(l.unconfirmed, at)
 		}
 	}
 	if len(l.unconfirmed) == 0 {

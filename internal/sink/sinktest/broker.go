@@ -40,9 +40,6 @@ var (
 	faulty       = []Kind{EventTooLarge, EventInvalid, EventUndecodable}
 )
 
-// Every is for a broker that fails in every way.
-func Every(Kind) bool { return true }
-
 // Broker is a broker under test with a sink that is running on it. The suite calls its methods from
 // one goroutine. Failures of the test bed itself end the test.
 type Broker interface {

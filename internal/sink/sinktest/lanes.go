@@ -25,6 +25,10 @@ type lanes struct {
 	errs     int
 }
 
+func newLanes(t *testing.T, b Broker) *lanes {
+	return &lanes{t: t, sink: b.Sink(), rejected: map[string]*sink.Fault{}}
+}
+
 // publish returns when every event is confirmed or rejected, or ctx is done.
 func (l *lanes) publish(ctx context.Context, events []*event.Event) error {
 	byLane := map[int][]*event.Event{}

@@ -103,7 +103,7 @@ func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, 
 				good = append(good, call[i])
 				continue
 			}
-			if o.State != sink.Rejected || o.Fault.Text == "" || !oneOf(o.Fault.Class, classes) {
+			if o.State != sink.Rejected || o.Fault.Text == "" || !slices.Contains(classes, o.Fault.Class) {
 				t.Fatalf("event with %s: %s %v, want rejected, %v", kind, o.State, o.Fault, classes)
 			}
 			if o.Fault.Class == sink.Destination && o.Fault.Destination == "" {
@@ -127,7 +127,7 @@ func testWaits(t *testing.T, b Broker, kind Kind) {
 	b.Break(kind)
 	second := some(b, 200)
 	ctx := t.Context()
-	l := &lanes{t: t, sink: b.Sink(), rejected: map[string]*sink.Fault{}}
+	l := newLanes(t, b)
 	done := make(chan error, 1)
 	go func() { done <- l.publish(ctx, second) }()
 	if kind == AnswersLost {
@@ -217,7 +217,7 @@ func testStop(t *testing.T, b Broker, kind Kind) {
 	ctx, cancel := context.WithCancel(t.Context())
 	published := make(chan error, 1)
 	events := some(b, 100)
-	l := &lanes{t: t, sink: b.Sink(), rejected: map[string]*sink.Fault{}}
+	l := newLanes(t, b)
 	go func() { published <- l.publish(ctx, events) }()
 	stopped := make(chan error, 1)
 	go func() { stopped <- b.Stop() }()

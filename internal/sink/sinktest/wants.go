@@ -4,7 +4,6 @@ package sinktest
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
@@ -15,7 +14,7 @@ import (
 // drive publishes events as lanes do and wants all of them answered.
 func drive(t *testing.T, b Broker, events []*event.Event) *lanes {
 	t.Helper()
-	l := &lanes{t: t, sink: b.Sink(), rejected: map[string]*sink.Fault{}}
+	l := newLanes(t, b)
 	if err := l.publish(t.Context(), events); err != nil {
 		t.Fatalf("publish %d events: %v", len(events), err)
 	}
@@ -119,5 +118,3 @@ func placeOf(t *testing.T, s sink.Sink, ev *event.Event) sink.Place {
 	}
 	return p
 }
-
-func oneOf(class sink.Class, classes []sink.Class) bool { return slices.Contains(classes, class) }

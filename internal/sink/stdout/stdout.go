@@ -22,28 +22,14 @@ import (
 // Sink writes one line per event. It has one lane, so lines are in commit order.
 type Sink struct {
 	out    io.Writer
-	writes chan write // to the one goroutine that writes
 	trace  func(ev *event.Event, buf []byte) []byte
 	router *debezium.Router       // nil: the lines are the relay's own
+	turn   chan struct{}          // taken by the write under way, which may outlive its Publish
+	closed chan error             // a write to a pipe whose reader has gone
 	why    atomic.Pointer[string] // the last write's error; nil when it had none
 }
 
-// write is one line to be written. The writer keeps the line: a Publish that has given up must not
-// touch it again.
-type write struct {
-	line []byte
-	done chan<- error // has room, so that the writer never waits for a Publish that has given up
-}
-
 var _ sink.Sink = (*Sink)(nil)
-
-// name is how the one destination is called where a row of the retry table names it.
-const name = "stdout"
-
-var (
-	exchangeOrTopic = sink.ExchangeOrTopicOf([]byte(name))
-	dest            = sink.DestOfPair(exchangeOrTopic, nil)
-)
 
 // New returns a sink that writes to out. A Write must not keep its argument. traceparent says what
 // a line has as its traceparent, nil: nothing; without that function it is the row's.
@@ -51,7 +37,7 @@ func New(out io.Writer, traceparent func(ev *event.Event, buf []byte) []byte) *S
 	if traceparent == nil {
 		traceparent = func(ev *event.Event, _ []byte) []byte { return ev.Traceparent }
 	}
-	return &Sink{out: out, writes: make(chan write), trace: traceparent}
+	return &Sink{out: out, trace: traceparent, turn: make(chan struct{}, 1), closed: make(chan error, 1)}
 }
 
 // NewRecords is New for the records that a profile makes.
@@ -79,11 +65,9 @@ type line struct {
 
 // Place has one lane and one destination, unless the event was deferred under another sink.
 func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) {
-	if ev.Route == nil {
-		return sink.Place{ExchangeOrTopic: exchangeOrTopic, Dest: dest}, true
-	}
-	p.ExchangeOrTopic = sink.ExchangeOrTopicOf(ev.Route.Name)
-	p.Dest = sink.DestOfPair(p.ExchangeOrTopic, ev.Route.RoutingKey)
+	to := s.Route(ev)
+	p.ExchangeOrTopic = sink.ExchangeOrTopicOf(to.Name)
+	p.Dest = sink.DestOfPair(p.ExchangeOrTopic, to.RoutingKey)
 	return p, true
 }
 
@@ -92,35 +76,18 @@ func (s *Sink) Route(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
-	return event.Route{Name: []byte(name)}
+	return event.Route{Name: []byte("stdout")}
 }
 
 // Changed is nil: Place always answers.
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
-// Run writes until ctx is done. A Write that blocks then, as on a full pipe that nobody reads, is
+// Run waits until ctx is done. A write that blocks then, as on a full pipe that nobody reads, is
 // left behind: it cannot be broken off, and it ends with the process. A pipe whose reader has gone
 // is a Stop: nobody will read it again.
 func (s *Sink) Run(ctx context.Context) error {
-	closed := make(chan error, 1)
-	go func() {
-		for {
-			select {
-			case w := <-s.writes:
-				_, err := s.out.Write(w.line)
-				s.note(err)
-				w.done <- err
-				if errors.Is(err, syscall.EPIPE) {
-					closed <- err
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
 	select {
-	case err := <-closed:
+	case err := <-s.closed:
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "stdout_closed", What: "stdout was closed",
 			Fix: "what was not written is sent at the next start", Err: err,
@@ -139,17 +106,6 @@ func (s *Sink) Up() (ok bool, why string) {
 	return true, ""
 }
 
-// note keeps how a write ended for Up.
-func (s *Sink) note(err error) {
-	switch {
-	case err != nil:
-		why := err.Error()
-		s.why.Store(&why)
-	case s.why.Load() != nil:
-		s.why.Store(nil)
-	}
-}
-
 // Publish writes the events in order, each in one Write. A write that fails is unavailable: the
 // event is Unknown, since a part of its line may have been written, and what follows is Unsent. So
 // it is with a write that has not ended when ctx is done; a later call's lines are written after
@@ -158,7 +114,6 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 	for i := range outcomes {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}
 	}
-	done := make(chan error, 1)
 	for i, ev := range events {
 		if behindRejected(events[:i], outcomes[:i], ev.Hash) {
 			continue
@@ -172,7 +127,7 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 			outcomes[i] = rejected(sink.Invalid, err.Error())
 			continue
 		}
-		if err := s.write(ctx, write{text, done}, done); err != nil {
+		if err := s.write(ctx, text); err != nil {
 			outcomes[i].State = sink.Unknown
 			return fmt.Errorf("write event: %w", err)
 		}
@@ -191,21 +146,45 @@ func behindRejected(earlier []*event.Event, outcomes []sink.Outcome, hash uint64
 	return false
 }
 
-// write hands a line to the writer and waits for its end, or for ctx's.
-func (s *Sink) write(ctx context.Context, w write, done <-chan error) error {
+// write writes a line in its turn and waits for the end of that, or of ctx. The line is not touched
+// again: the write may still be under way.
+func (s *Sink) write(ctx context.Context, line []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err // select would choose at random
 	}
 	select {
-	case s.writes <- w:
+	case s.turn <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.out.Write(line)
+		s.note(err)
+		<-s.turn
+		done <- err
+	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// note keeps how a write ended for Up, and for Run when no other can succeed.
+func (s *Sink) note(err error) {
+	if err == nil {
+		s.why.Store(nil)
+		return
+	}
+	why := err.Error()
+	s.why.Store(&why)
+	if errors.Is(err, syscall.EPIPE) {
+		select {
+		case s.closed <- err:
+		default: // known already
+		}
 	}
 }
 
@@ -217,7 +196,11 @@ func rejected(reason sink.Reason, detail string) sink.Outcome {
 // a line needs, and nothing else: < > & stay as they are.
 func (s *Sink) encode(ev *event.Event) ([]byte, error) {
 	if s.router != nil && !ev.Copy {
-		return s.render(ev)
+		rec, err := recordOf(s.router, ev)
+		if err != nil {
+			return nil, err
+		}
+		return encodeLine(rec)
 	}
 	l := line{
 		ID: text(ev.ID), Type: text(ev.Type), Aggregate: text(ev.Aggregate), Key: text(ev.Key),
@@ -232,13 +215,20 @@ func (s *Sink) encode(ev *event.Event) ([]byte, error) {
 	default:
 		l.Payload, l.Base64 = base64.StdEncoding.EncodeToString(ev.Payload), true
 	}
+	text, err := encodeLine(l)
+	if err != nil {
+		return nil, errors.New("the payload or headers column is not valid JSON")
+	}
+	return text, nil
+}
+
+// encodeLine is v as one line of JSON.
+func encodeLine(v any) ([]byte, error) {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text) // ends the line
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(l); err != nil {
-		return nil, errors.New("the payload or headers column is not valid JSON")
-	}
-	return text.Bytes(), nil
+	err := enc.Encode(v)
+	return text.Bytes(), err
 }
 
 // text is a column's text, nil for NULL.

@@ -159,19 +159,6 @@ func TestReaderGone(t *testing.T) {
 	}
 }
 
-func TestCancelled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	outcomes := make([]sink.Outcome, 1)
-	err := New(&failing{n: 9}, nil).Publish(ctx, 0, []*event.Event{{ID: []byte("1")}}, outcomes)
-	if !errors.Is(err, context.Canceled) || outcomes[0].State != sink.Unknown {
-		t.Errorf("got %v, %s", err, outcomes[0].State)
-	}
-	if err := New(nil, nil).Run(ctx); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestTraceparentOfALine is the row's, or what the relay says; no member when there is none.
 func TestTraceparentOfALine(t *testing.T) {
 	row := &event.Event{ID: []byte("1"), Traceparent: []byte("the row's")}

@@ -1,4 +1,4 @@
-// A channel in confirm mode, and questions to the broker on channels of their own.
+// Channels: those in confirm mode, and those for one question to the broker.
 
 package conn
 
@@ -18,7 +18,6 @@ import (
 type Channel struct {
 	Session *Session
 	AMQP    *amqp.Channel
-	Opened  time.Time
 	// Returns has room for the most a call can have returned: amqp091 drops a return that finds it
 	// full for 5 s. The broker sends a message's return before its confirm, and amqp091's reader
 	// hands both on in order, so once a confirm is seen the return is in here.
@@ -28,7 +27,7 @@ type Channel struct {
 
 // OpenChannel opens a channel in confirm mode.
 func (s *Session) OpenChannel(ctx context.Context) (*Channel, error) {
-	c := &Channel{Session: s, Opened: time.Now(), Returns: make(chan amqp.Return, sink.MaxCallEvents), closes: make(chan *amqp.Error, 1)}
+	c := &Channel{Session: s, Returns: make(chan amqp.Return, sink.MaxCallEvents), closes: make(chan *amqp.Error, 1)}
 	err := s.rpc(ctx, func() (err error) {
 		if c.AMQP, err = s.amqp.Channel(); err != nil {
 			return fmt.Errorf("open channel: %w", err)
@@ -93,4 +92,55 @@ func (c *Channel) Ready(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// ThrowAway runs f on a channel that is closed afterwards. f's error is returned; so is ctx's, or
+// that of a connection that does not answer, and f then ends with the connection.
+func (s *Session) ThrowAway(ctx context.Context, f func(*amqp.Channel) error) error {
+	return s.rpc(ctx, func() error {
+		ch, err := s.amqp.Channel()
+		if err != nil {
+			return fmt.Errorf("open channel: %w", err)
+		}
+		defer ch.Close() //nolint:errcheck // nothing depends on it
+		return f(ch)
+	}, func() {})
+}
+
+// rpc runs f, which asks the broker something. amqp091's calls know no context and wait for ever,
+// so f has a goroutine, which ends with the connection at the latest. A broker that does not answer
+// within the confirm timeout has lost the connection, unless it blocks: then it does not read
+// either. undo is called when f succeeded after the caller stopped waiting.
+func (s *Session) rpc(ctx context.Context, f func() error, undo func()) error {
+	done := make(chan error)
+	started := s.Spawn(func() {
+		err := f()
+		select {
+		case done <- err:
+		case <-ctx.Done():
+			if err == nil {
+				undo()
+			}
+		case <-s.Gone:
+		}
+	})
+	if !started {
+		return ErrGone
+	}
+	tick := time.NewTicker(s.limit)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.Gone:
+			return ErrGone
+		case <-tick.C:
+			if !s.blocked.Load() {
+				s.Kill(fmt.Errorf("broker has not answered for %s", s.limit))
+			}
+		}
+	}
 }

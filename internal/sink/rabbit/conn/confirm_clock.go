@@ -60,13 +60,8 @@ func (s *Session) Ask() {
 	if err != nil {
 		return
 	}
-	s.heard(time.Now(), rounds)
+	s.Confirmed(time.Now(), Round{Began: rounds})
 	_ = ch.Close() //nolint:errcheck // an error says that the connection has ended
-}
-
-// heard records that the broker has answered what was asked when so many rounds had been written.
-func (s *Session) heard(now time.Time, rounds uint64) {
-	s.Confirmed(now, Round{Began: rounds})
 }
 
 // Tick checks the clock after so many answers; last says whether the last message is among them.

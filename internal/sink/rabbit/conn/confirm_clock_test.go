@@ -40,12 +40,12 @@ func TestConfirmClock(t *testing.T) {
 		}
 		tick(t, &c, 5, 0, false, Answered)
 		tick(t, &c, 6, 0, false, Answered)
-		s.heard(at(6), 7)
+		s.Confirmed(at(6), Round{Began: 7})
 		tick(t, &c, 7, 0, false, Answered)
 		tick(t, &c, 11, 0, false, Answered)
-		s.heard(at(11), 7)
+		s.Confirmed(at(11), Round{Began: 7})
 		tick(t, &c, 16, 0, false, Answered)
-		s.heard(at(16), 7)
+		s.Confirmed(at(16), Round{Began: 7})
 		tick(t, &c, 17, 0, false, Late)
 		if asked != 3 {
 			t.Errorf("it is asked %d times, want 3", asked)
@@ -54,7 +54,7 @@ func TestConfirmClock(t *testing.T) {
 	t.Run("the broker answers once, and then no more: dead", func(t *testing.T) {
 		s, c := fresh(t)
 		tick(t, &c, 5, 0, false, Answered)
-		s.heard(at(6), 7)
+		s.Confirmed(at(6), Round{Began: 7})
 		tick(t, &c, 6, 0, false, Answered)
 		tick(t, &c, 15, 0, false, Answered)
 		tick(t, &c, 16, 0, false, Dead)
@@ -62,7 +62,7 @@ func TestConfirmClock(t *testing.T) {
 	t.Run("what was written after the question is not read with the answer", func(t *testing.T) {
 		s, c := fresh(t)
 		tick(t, &c, 5, 0, false, Answered)
-		s.heard(at(6), 6)
+		s.Confirmed(at(6), Round{Began: 6})
 		tick(t, &c, 6, 0, false, Answered)
 		tick(t, &c, 16, 0, false, Dead)
 	})
@@ -87,7 +87,7 @@ func TestConfirmClock(t *testing.T) {
 		s, c := fresh(t)
 		tick(t, &c, 1, 1, true, Answered)
 		tick(t, &c, 10, 1, true, Answered)
-		s.heard(at(10), 7)
+		s.Confirmed(at(10), Round{Began: 7})
 		tick(t, &c, 11, 1, true, Late)
 	})
 	t.Run("answers come in: no hurry", func(t *testing.T) {

@@ -21,45 +21,46 @@ import (
 
 // Dialer opens connections to one of several addresses.
 type Dialer struct {
-	// URLs are tried in turn from a random one.
+	// URLs are amqp:// or amqps:// addresses of one cluster, tried in turn from a random one. User
+	// and password in them are used when Credentials is nil.
 	URLs []string
-	// Credentials is asked at every connect; nil: the URL's.
+	// Credentials is asked at every connect, so that a changed secret is picked up.
 	Credentials func() (user, password string, err error)
-	// TLS is asked at every connect to an amqps address; nil means the system's roots.
+	// TLS is asked at every connect to an amqps address. An empty ServerName becomes the address's
+	// host.
 	TLS func() (*tls.Config, error)
-	// Name is shown by the broker's management.
-	Name string
-	// Patience is how long a broker may take to answer or to read.
-	Patience time.Duration
-	// Admit refuses an open connection by an error.
-	Admit func(*Session) error
+	// ConnectionName is shown by the broker's management.
+	ConnectionName string
+	// ConfirmTimeout is how long the broker may take to confirm, to answer or to read, while the
+	// connection is up and not blocked.
+	ConfirmTimeout time.Duration
+	// Admit refuses a broker by an error, for the name of its cluster.
+	Admit func(cluster, address string) error
 }
 
-// Dial returns a session with the first address that accepts one, and the errors of the addresses
-// before it; or all errors. onBlocked, which may be nil, is called when its broker blocks or
-// unblocks.
-func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (opened *Session, failures []error, err error) {
+// Dial returns a session with the first address that accepts one, or all errors. onBlocked, which
+// may be nil, is called when its broker blocks or unblocks.
+func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (*Session, error) {
+	var failures []error
 	first := rand.IntN(len(d.URLs))
 	for i := range d.URLs {
-		sess, err := d.DialOne(ctx, d.URLs[(first+i)%len(d.URLs)])
+		sess, err := d.DialOne(ctx, d.URLs[(first+i)%len(d.URLs)], onBlocked)
 		if err == nil {
-			sess.onBlocked = onBlocked
-			sess.Follow()
-			return sess, failures, nil
+			return sess, nil
 		}
 		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+			return nil, ctx.Err()
 		}
 		failures = append(failures, err)
 	}
-	return nil, nil, errors.Join(failures...)
+	return nil, errors.Join(failures...)
 }
 
 // ErrSilent is the error of an address that accepts connections and does not speak AMQP.
 var ErrSilent = fmt.Errorf("no answer within %s", HandshakeTimeout)
 
-// DialOne opens a connection to one address; watch is not started yet.
-func (d *Dialer) DialOne(ctx context.Context, url string) (*Session, error) {
+// DialOne opens a connection to one address.
+func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) (*Session, error) {
 	uri, err := amqp.ParseURI(url)
 	if err != nil {
 		return nil, errors.New("parse broker URL") // its own text may quote the password
@@ -84,7 +85,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string) (*Session, error) {
 			return nil, fmt.Errorf("connect to %s: %w", addr, err)
 		}
 	}
-	sess, err := open(ctx, newWire(conn, raw, readSilence), cfg)
+	sess, err := open(ctx, newWire(conn, raw, readSilence), cfg, addr, d.ConfirmTimeout, onBlocked)
 	if err != nil {
 		if secure, is := conn.(*sink.TLSConn); is {
 			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only its text
@@ -95,9 +96,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string) (*Session, error) {
 		}
 		return nil, fmt.Errorf("log in to %s: %w", addr, err)
 	}
-	sess.Address, sess.limit = addr, d.Patience
-	if err := d.Admit(sess); err != nil {
-		sess.Follow()
+	if err := d.Admit(sess.ClusterName(), addr); err != nil {
 		sess.Close(PrivateClose)
 		return nil, err
 	}
@@ -128,19 +127,15 @@ func (d *Dialer) amqpConfig(uri amqp.URI) (amqp.Config, error) {
 		}
 	}
 	cfg.Properties["product"] = "cdc-relay"
-	cfg.Properties.SetClientConnectionName(d.Name)
+	cfg.Properties.SetClientConnectionName(d.ConnectionName)
 	return cfg, nil
 }
 
 // secure does the TLS handshake.
 func (d *Dialer) secure(ctx context.Context, raw net.Conn, host string) (net.Conn, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if d.TLS != nil {
-		given, err := d.TLS()
-		if err != nil {
-			return nil, fmt.Errorf("read TLS settings: %w", err)
-		}
-		cfg = given.Clone()
+	cfg, err := d.TLS()
+	if err != nil {
+		return nil, fmt.Errorf("read TLS settings: %w", err)
 	}
 	if cfg.ServerName == "" {
 		cfg.ServerName = host

@@ -28,18 +28,21 @@ type Link struct {
 	// OnChanged is called when the link's state has changed.
 	OnChanged func()
 
-	Mu   sync.Mutex
-	Sess *Session      // nil: no session
-	Up   chan struct{} // closed when sess appears; re-created when it goes
-	Why  string        // why it is away, or "blocked…"; "" when all is well
+	mu   sync.Mutex
+	sess *Session      // nil: no session
+	up   chan struct{} // closed when sess appears; re-created when it goes
+	why  string        // why it is away, or "blocked…"; "" when all is well
 }
+
+// NewLink makes a link that is not connected, and is why.
+func NewLink(why string) *Link { return &Link{up: make(chan struct{}), why: why} }
 
 // Session waits until the connection is up.
 func (l *Link) Session(ctx context.Context) (*Session, error) {
 	for {
-		l.Mu.Lock()
-		sess, up := l.Sess, l.Up
-		l.Mu.Unlock()
+		l.mu.Lock()
+		sess, up := l.sess, l.up
+		l.mu.Unlock()
 		if sess != nil && sess.Alive() {
 			return sess, nil
 		}
@@ -62,10 +65,10 @@ func (l *Link) Session(ctx context.Context) (*Session, error) {
 
 // drop takes sess out of use; nothing happens when it is out already.
 func (l *Link) drop(sess *Session) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	if l.Sess == sess {
-		l.Sess, l.Up = nil, make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sess == sess {
+		l.sess, l.up = nil, make(chan struct{})
 	}
 }
 
@@ -112,10 +115,10 @@ func Longer(d time.Duration) time.Duration {
 // serve offers sess to the lanes until it ends or ctx is done.
 func (l *Link) serve(ctx context.Context, sess *Session, again bool) {
 	l.OnConnected(ctx, sess, again)
-	l.Mu.Lock()
-	l.Sess, l.Why = sess, ""
-	close(l.Up)
-	l.Mu.Unlock()
+	l.mu.Lock()
+	l.sess, l.why = sess, ""
+	close(l.up)
+	l.mu.Unlock()
 	l.OnChanged()
 
 	select {
@@ -131,16 +134,16 @@ func (l *Link) serve(ctx context.Context, sess *Session, again bool) {
 
 // State returns why the connection is down; "" when it is up. up says that there is a session.
 func (l *Link) State() (why string, up bool) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	return l.Why, l.Sess != nil && l.Sess.Alive()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.why, l.sess != nil && l.sess.Alive()
 }
 
 // note records why the connection is away ("": it is up) and has the sink log what changed.
 func (l *Link) note(why string) {
-	l.Mu.Lock()
-	l.Why = why
-	l.Mu.Unlock()
+	l.mu.Lock()
+	l.why = why
+	l.mu.Unlock()
 	l.OnChanged()
 }
 

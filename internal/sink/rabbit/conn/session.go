@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,17 +62,18 @@ type Session struct {
 	read atomic.Uint64
 }
 
-// open does the AMQP handshake on w and starts the session's goroutines.
-func open(ctx context.Context, w *wire, cfg amqp.Config) (*Session, error) {
+// open does the AMQP handshake on w and starts the session's goroutines. A broker may take as long
+// as limit to answer or to read.
+func open(ctx context.Context, w *wire, cfg amqp.Config, address string, limit time.Duration, onBlocked func(bool)) (*Session, error) {
 	s := &Session{
-		Wire: w, Gone: make(chan struct{}),
+		Wire: w, Address: address, limit: limit, onBlocked: onBlocked, Gone: make(chan struct{}),
 		closes: make(chan *amqp.Error, 1), blocks: make(chan amqp.Blocking, 8),
 	}
 	s.work.Go(w.run)
 	// amqp091's handshake knows no context: ending the wire ends it.
 	stop := context.AfterFunc(ctx, func() { w.fail(ctx.Err()) })
 	defer stop()
-	conn, err := amqp.Open(line{w}, cfg)
+	conn, err := amqp.Open(w, cfg)
 	if err != nil {
 		w.fail(err)
 		s.work.Wait()
@@ -81,6 +83,7 @@ func open(ctx context.Context, w *wire, cfg amqp.Config) (*Session, error) {
 	conn.NotifyClose(s.closes)
 	conn.NotifyBlocked(s.blocks)
 	s.lastUnblock.Store(time.Now().UnixNano())
+	s.work.Go(s.watch)
 	return s, nil
 }
 
@@ -219,5 +222,17 @@ func (s *Session) Spawn(f func()) bool {
 	return true
 }
 
-// Follow starts watch.
-func (s *Session) Follow() { s.work.Go(s.watch) }
+// ErrGone says that the connection has ended.
+var ErrGone = errors.New("connection lost")
+
+// ErrFrozen ends a connection over which an answer may have been missed.
+var ErrFrozen = errors.New("the process was suspended for seconds: answers of the broker may have been missed")
+
+// ephemeral is what differs at every connect in an error's text: the local end of a socket, and the
+// time in the error of an expired certificate.
+var ephemeral = regexp.MustCompile(`[^ ]+:\d+->|current time \S+ is `)
+
+// ErrorText is err in one line that is the same whenever the cause is.
+func ErrorText(err error) string {
+	return ephemeral.ReplaceAllString(err.Error(), "")
+}

@@ -29,23 +29,24 @@ const closeFlush = time.Second
 // reason.
 var ErrWireClosed = errors.New("connection closed")
 
-// wire is a net.Conn whose writes are gathered: Write appends to a buffer and returns, one flusher
-// goroutine writes whatever has accumulated. amqp091 flushes once per message, which costs a system
-// call (and a TLS record) each; here an idle connection still sends at once, and a busy one sends
-// hundreds of messages per call. It is legitimate because nothing counts as delivered before its
-// confirm: a late write error is a lost connection.
+// wire is a connection whose writes are gathered: Write appends to a buffer and returns, one
+// flusher goroutine writes whatever has accumulated. amqp091 flushes once per message, which costs
+// a system call (and a TLS record) each; here an idle connection still sends at once, and a busy
+// one sends hundreds of messages per call. It is legitimate because nothing counts as delivered
+// before its confirm: a late write error is a lost connection.
 //
 // Write never blocks, so amqp091's locks are never held by a broker that does not read: heartbeats
 // go on, and Close and every publisher return. Back-pressure is waitRoom, which the publishers call
 // first.
 //
 // Reads carry a deadline of their own, since amqp091's goroutine that renews it is the one that
-// writes heartbeats.
+// writes heartbeats. There is no SetReadDeadline, for which amqp091 would wake that goroutine after
+// each frame that it reads.
 type wire struct {
-	net.Conn               // the socket, or TLS over it
-	raw      net.Conn      // the socket itself: closing it never waits for a TLS alert
-	silence  time.Duration // a read that waits longer than this is a dead peer
-	until    atomic.Int64  // the deadline of a handshake or close in Unix nanoseconds, 0 for none
+	conn    net.Conn      // the socket, or TLS over it
+	raw     net.Conn      // the socket itself: closing it never waits for a TLS alert
+	silence time.Duration // a read that waits longer than this is a dead peer
+	until   atomic.Int64  // the deadline of a handshake or close in Unix nanoseconds, 0 for none
 
 	mu      sync.Mutex
 	cond    sync.Cond // the flusher waits here for pending or closing
@@ -68,13 +69,13 @@ type wire struct {
 
 // newWire wraps conn, of which raw is the socket. run must be started for anything to be written.
 func newWire(conn, raw net.Conn, silence time.Duration) *wire {
-	w := &wire{Conn: conn, raw: raw, silence: silence, pause: directAfter, done: make(chan struct{})}
+	w := &wire{conn: conn, raw: raw, silence: silence, pause: directAfter, done: make(chan struct{})}
 	w.cond.L = &w.mu
 	w.direct.on(conn, raw)
 	return w
 }
 
-// Write buffers p, or what an idle socket does not take at once of it. The error is errWireClosed,
+// Write buffers p, or what an idle socket does not take at once of it. The error is ErrWireClosed,
 // whatever the cause: nobody takes it for a fault of what was written.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
@@ -108,7 +109,7 @@ func (w *wire) run() {
 	for {
 		batch, ok := w.take(spare)
 		if !ok {
-			_ = w.Conn.Close() // after fail it is closed already
+			_ = w.conn.Close() // after fail it is closed already
 			return
 		}
 		if err := w.flush(batch); err != nil {
@@ -128,7 +129,7 @@ func (w *wire) flush(batch []byte) error {
 	defer w.writing.Store(0)
 	for piece := range slices.Chunk(batch, wirePiece) {
 		w.writing.Store(time.Now().UnixNano())
-		if _, err := w.Conn.Write(piece); err != nil {
+		if _, err := w.conn.Write(piece); err != nil {
 			return err
 		}
 		w.wrote.Store(time.Now().UnixNano())
@@ -243,7 +244,7 @@ func (w *wire) Close() error {
 const returnPatience = 4 * time.Second
 
 // WasFrozen reports whether something that was read may have been dropped on its way to us. Then no
-// answer that came over the wire can no longer be trusted.
+// answer that came over the wire can be trusted.
 func (w *wire) WasFrozen(now time.Time) bool {
 	since := w.working.Load()
 	return w.Frozen.Load() || since != 0 && now.UnixNano()-since > int64(returnPatience)
@@ -259,7 +260,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	if err := w.allowRead(now.Add(w.silence)); err != nil {
 		return 0, err
 	}
-	n, err := w.Conn.Read(p)
+	n, err := w.conn.Read(p)
 	w.working.Store(time.Now().UnixNano())
 	return n, err
 }
@@ -290,13 +291,3 @@ func (w *wire) SetDeadline(t time.Time) error {
 	w.until.Store(t.UnixNano())
 	return w.raw.SetReadDeadline(t)
 }
-
-// line is the wire as amqp091 has it: without SetReadDeadline, for which it would wake its
-// heartbeater after each frame that it reads. Read sets its own; a flusher that stalls is ended by
-// fail.
-type line struct{ w *wire }
-
-func (l line) Read(p []byte) (int, error)    { return l.w.Read(p) }
-func (l line) Write(p []byte) (int, error)   { return l.w.Write(p) }
-func (l line) Close() error                  { return l.w.Close() }
-func (l line) SetDeadline(t time.Time) error { return l.w.SetDeadline(t) }

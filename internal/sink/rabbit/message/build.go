@@ -44,7 +44,6 @@ func (m *Message) Build(ev *event.Event) *sink.Fault {
 	if field, ok := m.Destination(ev); !ok {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: field + " has a NULL in its template"}
 	}
-	m.Replay = ev.Replay
 	p := &m.Pub
 	p.ContentType = ev.PayloadKind.ContentType()
 	p.DeliveryMode = amqp.Persistent

@@ -40,7 +40,6 @@ func (m *Message) render(ev *event.Event) *sink.Fault {
 			return &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: field + " has no value"}
 		}
 	}
-	m.Replay = ev.Replay
 	headers := m.Pub.Headers
 	clear(headers)
 	m.Pub = amqp.Publishing{Headers: headers, DeliveryMode: amqp.Persistent, Body: rec.Value}

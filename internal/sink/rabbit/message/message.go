@@ -20,7 +20,6 @@ type Message struct {
 	Exchange   string
 	RoutingKey string
 	Pub        amqp.Publishing
-	Replay     bool
 	Copy       bool // of a dead letter
 	TableSize  int  // encoded size of pub.Headers, at most
 	buf        []byte

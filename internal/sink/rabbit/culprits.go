@@ -1,0 +1,94 @@
+// What the broker has closed a channel or a connection over.
+
+package rabbit
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+)
+
+// maxCulprits bounds what is remembered; beyond it culprits are found again by sending.
+const maxCulprits = 1024
+
+// culprits are the events, the destinations and the size over which the broker has closed a channel
+// or a connection. An event that belongs to one is sent alone, so that it closes nothing under
+// others: see lane.batch. Any answer to it other than an exception ends that.
+type culprits struct {
+	count atomic.Int32 // zero spares the lanes the lock
+	mu    sync.Mutex
+	known map[culprit]bool // true: it closes connections, so it is sent on a private one
+	limit int              // the body's size that the broker named last; 0: none
+}
+
+// culprit is an event, an exchange (whole), or a pair of exchange and routing key.
+type culprit struct {
+	event event.Position
+	whole bool
+	pair
+}
+
+// pair is an exchange and a routing key.
+type pair struct{ exchange, routingKey string }
+
+// clone owns its strings, which may alias an event.
+func (p pair) clone() pair {
+	return pair{strings.Clone(p.exchange), strings.Clone(p.routingKey)}
+}
+
+// candidates are the culprits that an event may belong to.
+func candidates(pos event.Position, at pair) [3]culprit {
+	return [3]culprit{{event: pos}, {whole: true, pair: pair{exchange: at.exchange}}, {pair: at}}
+}
+
+// find reports whether an event belongs to a culprit; private says that it closes connections, and
+// large that its body is over the limit.
+func (c *culprits) find(pos event.Position, at pair, size int) (known, private, large bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	large = c.limit > 0 && size > c.limit
+	known = large
+	for _, k := range candidates(pos, at) {
+		closes, is := c.known[k]
+		known, private = known || is, private || closes
+	}
+	return known, private, large
+}
+
+func (c *culprits) add(k culprit, private bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= maxCulprits {
+		c.known = map[culprit]bool{}
+	}
+	k.pair = k.pair.clone()
+	c.known[k] = private
+	c.counted()
+}
+
+func (c *culprits) setLimit(bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limit = bytes
+	c.counted()
+}
+
+// forget ends what is known of an event and of where it went.
+func (c *culprits) forget(pos event.Position, at pair, size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range candidates(pos, at) {
+		delete(c.known, k)
+	}
+	if size > c.limit {
+		c.limit = 0
+	}
+	c.counted()
+}
+
+// counted updates count.
+func (c *culprits) counted() {
+	c.count.Store(int32(len(c.known) + min(c.limit, 1)))
+}
