@@ -11,7 +11,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
 // ending is why the stream has ended for good, while the process stays up to report it.
@@ -29,7 +28,7 @@ func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) {
 		return
 	}
 	v.ended.Store(&ending{stop, time.Now()})
-	wiring.Unsampled(log).Error("relaying has ended, process stays up to report it", zap.Error(err))
+	log.Error("relaying has ended, process stays up to report it", zap.Error(err))
 	<-ctx.Done()
 }
 

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -14,10 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // operators are the leader's tasks other than relaying and retries: bulk jobs, the purge by age and
@@ -32,38 +29,17 @@ type operators struct {
 func newOperators(c *config.Config, v *process, columns []string, t source.Term, rows store.Store, log *zap.Logger) *operators {
 	o := &operators{done: make(chan struct{}), copies: relay.NewCopies(v.sink)}
 	o.leader = dlq.NewLeader(dlq.LeaderConfig{
-		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log, Working: v.watchdog.jobs.Work,
+		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log,
 		Expire: func(ctx context.Context) (int, error) { return rows.Expire(ctx, c.DeadLetters.Keep, expireRows) },
 	})
 	if m := c.DeadLetters.Mirror; m.IsSet() {
 		o.mirror = dlq.NewMirror(dlq.MirrorConfig{
 			Store: &dlq.MirrorPostgres{DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch},
 			Route: mirrorRoute(m), Columns: len(columns),
-			Publish: o.copies.Publish, Mirrored: v.metrics.Mirrored, Failed: v.metrics.MirrorFailed, Log: log, Working: v.watchdog.mirror.Work,
+			Publish: o.copies.Publish, Mirrored: v.metrics.Mirrored, Failed: v.metrics.MirrorFailed, Log: log,
 		})
 	}
 	return o
-}
-
-// hooks are the hooks of the line that count metrics. They leave out the mirror's copies, which are
-// counted on their own.
-func (o *operators) hooks(m *metrics.Metrics) relay.Hooks {
-	h := relay.Hooks{Confirmed: m.Confirmed, Rejected: m.Rejected, Failed: m.Failed, Unavailable: m.Unavailable}
-	if o.mirror == nil {
-		return h
-	}
-	h.Confirmed = func(lane int, events []*event.Event, at time.Time) {
-		if slices.ContainsFunc(events, o.mirror.IsMirrored) {
-			events = slices.DeleteFunc(slices.Clone(events), o.mirror.IsMirrored)
-		}
-		m.Confirmed(lane, events, at)
-	}
-	h.Rejected = func(ev *event.Event, f *sink.Fault, attempt int) {
-		if !o.mirror.IsMirrored(ev) {
-			m.Rejected(ev, f, attempt)
-		}
-	}
-	return h
 }
 
 // expireRows is how many rows a purge by age changes at once.

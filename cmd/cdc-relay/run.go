@@ -46,10 +46,10 @@ While PostgreSQL or the broker cannot be reached, it waits and tries again.`,
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
 			defer stop()
 			if err := run(reading, draining, c, g.Build, log, holdOnFatal); err != nil {
-				wiring.Unsampled(log).Error("stopped", zap.Error(err), zap.Int("exit", command.ExitCode(err, true)))
+				log.Error("stopped", zap.Error(err), zap.Int("exit", command.ExitCode(err, true)))
 				return command.Logged{Err: err}
 			}
-			wiring.Unsampled(log).Info("stopped")
+			log.Info("stopped")
 			return nil
 		},
 	}
@@ -108,7 +108,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	if err != nil {
 		return err
 	}
-	v.check = wiring.CheckForAdmin(c, rc)
+	v.check = func(ctx context.Context) (any, error) { return wiring.Check(ctx, c, rc, zap.NewNop()) }
 	rc.Hooks = source.Hooks{
 		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,
 		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, FlushLimit: v.watchdog.flushLimit.Work,

@@ -37,7 +37,7 @@ type process struct {
 	reporter *ops.Heartbeat
 	watchdog watchdog
 
-	check  func(context.Context) ([]ops.Finding, error)
+	check  func(context.Context) (any, error)
 	sink   sink.Sink
 	tracer *tracing.Tracer // nil: events are not traced
 	stream *replication.Stream

@@ -23,8 +23,6 @@ import (
 const (
 	stateInterval = time.Second      // between two reports of the state
 	stopMargin    = 15 * time.Second // beyond the grace: what comes after it, on a slow machine
-	// how long the end waits for a service manager that does not read
-	notifyTimeout = 5 * time.Second
 )
 
 // systemd reports to the service manager what the relay does, for Type=notify and WatchdogSec.
@@ -63,20 +61,6 @@ func (s *systemd) Run(ctx, reading context.Context) error {
 	if err != nil {
 		s.log.Warn("feed watchdog failed", zap.Error(err))
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.loop(ctx, reading, watchdog)
-	}()
-	<-ctx.Done()
-	select {
-	case <-done:
-	case <-time.After(notifyTimeout):
-	}
-	return nil
-}
-
-func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 	s.notify(daemon.SdNotifyReady, s.state())
 	tick := time.NewTicker(stateInterval)
 	defer tick.Stop()
@@ -95,7 +79,7 @@ func (s *systemd) loop(ctx, reading context.Context, watchdog time.Duration) {
 				s.notify(daemon.SdNotifyStopping)
 			}
 			s.notify(s.state())
-			return
+			return nil
 		case <-stop:
 			stop = nil
 			s.notify(daemon.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (s.grace+stopMargin).Microseconds()), s.state())

@@ -154,30 +154,3 @@ func drain(t *testing.T, conn *net.UnixConn) (fed int) {
 		}
 	}
 }
-
-// A service manager that does not read its messages does not keep the relay from ending.
-func TestServiceManagerThatDoesNotListen(t *testing.T) {
-	conn := listener(t)
-	full, err := net.DialUnix("unixgram", nil, conn.LocalAddr().(*net.UnixAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
-	for err == nil {
-		if err = full.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err == nil {
-			_, err = full.Write([]byte("from another"))
-		}
-	}
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatal(err)
-	}
-	s := &systemd{log: zap.NewNop(), status: func() ops.Status { return ops.Status{State: ops.StateIdle} }}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, ctx) }()
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	conn.Close() // ends the message that hangs
-}

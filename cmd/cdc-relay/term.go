@@ -38,7 +38,7 @@ func newTerm(ctx context.Context, c *config.Config, v *process, columns []string
 	l := &term{retryTable: retries, operators: work, Line: relay.New(relay.Config{
 		Ordering: wiring.Ordering(c), MaxInFlight: c.Delivery.MaxInFlight, MaxInFlightBytes: c.Delivery.MaxInFlightBytes,
 		Start: t.Start, Sink: v.sink, RetryTable: work.copies.Before(retries), Block: blocksOnDeadLetter(c), Log: log,
-		Hooks: v.traced(work.hooks(v.metrics)),
+		Hooks: v.traced(relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Failed: v.metrics.Failed, Unavailable: v.metrics.Unavailable}),
 	})}
 	work.copies.Through(l.Line)
 	if err := retries.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -37,12 +36,9 @@ func (v *process) trace(t *tracing.Tracer) {
 	if t != nil {
 		t.SendsTo(func(ev *event.Event) tracing.Destination { return wiring.Destination(v.sink, ev) })
 	}
-	v.metrics.WatchSpans(func() (out metrics.Spans) {
-		if t != nil {
-			s := t.Stats()
-			out = metrics.Spans{Exported: s.Exported, Failed: s.Failed, Dropped: s.Dropped}
-		}
-		return out
+	v.metrics.WatchSpans(func() (exported, failed, dropped uint64) {
+		s := t.Stats()
+		return s.Exported, s.Failed, s.Dropped
 	})
 }
 

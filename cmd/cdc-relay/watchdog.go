@@ -10,11 +10,11 @@ import (
 
 // watchdog has a heartbeat for each loop that /healthz watches in addition to the reporter. They
 // only query the database, each query with a timeout on our side, so whatever the database does
-// they make progress. The reader and the lanes are not among them: the reader waits for room in the
-// in-flight budget and a lane for the broker, without a bound, so waiting does not mean that they
-// are stuck.
+// they make progress. Operators' jobs and the mirror are not among them, because no event waits for
+// them. Neither are the reader and the lanes: the reader waits for room in the in-flight budget and
+// a lane for the broker, without a bound, so waiting does not mean that they are stuck.
 type watchdog struct {
-	monitor, flushLimit, writer, feeder, stats, jobs, mirror *ops.Heartbeat
+	monitor, flushLimit, writer, feeder, stats *ops.Heartbeat
 }
 
 // watchdogTimeout is how long a loop may take for one piece of work: a few statements of at most
@@ -29,11 +29,9 @@ func newWatchdog(bound time.Duration) watchdog {
 		writer:     ops.NewWork("the writer of deferred events", bound),
 		feeder:     ops.NewWork("the feeder of deferred events", bound),
 		stats:      ops.NewWork("the count of deferred events", bound),
-		jobs:       ops.NewWork("operators' jobs and the purge by age", bound),
-		mirror:     ops.NewWork("the mirror of dead letters", bound),
 	}
 }
 
 func (w *watchdog) all() []*ops.Heartbeat {
-	return []*ops.Heartbeat{w.monitor, w.flushLimit, w.writer, w.feeder, w.stats, w.jobs, w.mirror}
+	return []*ops.Heartbeat{w.monitor, w.flushLimit, w.writer, w.feeder, w.stats}
 }

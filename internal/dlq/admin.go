@@ -31,8 +31,8 @@ type Admin struct {
 // New makes an Admin for the rows of a slot.
 func New(db Querier, slot string) *Admin { return &Admin{db: db, slot: slot} }
 
-// By is who requests something, and why: both go into the audit.
-type By struct {
+// Requester is who requests something, and why: both go into the audit.
+type Requester struct {
 	Who string // database role and OS user, or the token's name
 	Why string
 }
@@ -53,14 +53,14 @@ func (e *NoSlot) Error() string {
 
 // Check returns nil when the tables exist and know the slot, or know no slot yet. Without it the
 // lists of a mistyped slot would be empty, which looks like good news.
-func (d *Admin) Check(ctx context.Context) error {
+func (a *Admin) Check(ctx context.Context) error {
 	var known []string
-	err := d.db.QueryRow(ctx, `SELECT coalesce(array_agg(slot ORDER BY slot), '{}') FROM cdc_relay.slots`).Scan(&known)
+	err := a.db.QueryRow(ctx, `SELECT coalesce(array_agg(slot ORDER BY slot), '{}') FROM cdc_relay.slots`).Scan(&known)
 	switch {
 	case err != nil:
 		return explain("read cdc_relay.slots", err)
-	case len(known) > 0 && !slices.Contains(known, d.slot):
-		return &NoSlot{d.slot, known}
+	case len(known) > 0 && !slices.Contains(known, a.slot):
+		return &NoSlot{a.slot, known}
 	}
 	return nil
 }
@@ -97,9 +97,9 @@ func explain(what string, err error) error {
 }
 
 // Runs reports whether a relay uses the slot, so that requests will be carried out soon.
-func (d *Admin) Runs(ctx context.Context) (bool, error) {
+func (a *Admin) Runs(ctx context.Context) (bool, error) {
 	var active bool
-	err := d.db.QueryRow(ctx, `SELECT coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false)`, d.slot).Scan(&active)
+	err := a.db.QueryRow(ctx, `SELECT coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false)`, a.slot).Scan(&active)
 	if err != nil {
 		return false, explain("read pg_replication_slots", err)
 	}

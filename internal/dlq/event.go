@@ -57,10 +57,10 @@ const lately = 5 * time.Second
 
 // Event returns where the event with an id is: in the retry table or the dead letters, in flight,
 // or settled.
-func (d *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Relay) (*Event, error) {
+func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Relay) (*Event, error) {
 	e := &Event{ID: id, Rows: []Row{}}
-	for _, of := range []Of{Deferred, DeadLetters} {
-		page, err := d.List(ctx, of, Filter{ID: &id}, "", maxRows)
+	for _, of := range []*Table{Deferred, DeadLetters} {
+		page, err := a.List(ctx, of, Filter{ID: []byte(id)}, "", maxRows)
 		if err != nil {
 			return nil, err
 		}
@@ -71,9 +71,9 @@ func (d *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Rel
 		return e, nil
 	}
 	e.State = EventNotHeld
-	e.Why = "no outbox table, deferred row or dead letter has this id: the event was delivered and its row deleted, or it was never committed"
+	e.Why = "no outbox table, Deferred row or dead letter has this id: the event was delivered and its row deleted, or it was never committed"
 	for _, t := range tables {
-		if found, err := d.committed(ctx, e, t, relay); err != nil {
+		if found, err := a.committed(ctx, e, t, relay); err != nil {
 			return e, err
 		} else if found {
 			break
@@ -106,10 +106,10 @@ func (e *Event) retryRow(r *Row) {
 
 // committed searches the row in a table. A slot keeps, in catalog_xmin, the oldest transaction that
 // it may still have to send: it is past any older one.
-func (d *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) (found bool, err error) {
+func (a *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) (found bool, err error) {
 	name := pgx.Identifier{t.Schema, t.Table}.Sanitize()
 	var column, kind string
-	err = d.db.QueryRow(ctx, `SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
+	err = a.db.QueryRow(ctx, `SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
 		WHERE attrelid = to_regclass($1) AND attname = ANY ($2::text[]) AND NOT attisdropped ORDER BY array_position($2::text[], attname::text) LIMIT 1`,
 		name, t.ID).Scan(&column, &kind)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -120,9 +120,9 @@ func (d *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) 
 	}
 	query := func(condition string) error {
 		var past bool
-		err := d.db.QueryRow(ctx, `SELECT CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END,
+		err := a.db.QueryRow(ctx, `SELECT CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END,
 				coalesce((SELECT age(t.xmin) > age(s.catalog_xmin) FROM pg_replication_slots s WHERE s.slot_name = $2), false)
-			FROM `+name+` t WHERE `+condition+` LIMIT 1`, e.ID, d.slot).Scan(&e.CommittedAt, &past)
+			FROM `+name+` t WHERE `+condition+` LIMIT 1`, e.ID, a.slot).Scan(&e.CommittedAt, &past)
 		if err == nil {
 			found, e.Table = true, t.Schema+"."+t.Table
 			e.CommittedAt = utc(e.CommittedAt)

@@ -50,7 +50,7 @@ func TestSilentServer(t *testing.T) {
 		"jobs":         func(ctx context.Context) error { _, err := l.jobs(ctx); return err },
 		"advance":      func(ctx context.Context) error { return l.advance(ctx, &jobs[0], 1) },
 		"forget":       l.forget,
-		"dead_letters": func(ctx context.Context) error { _, err := m.Unmirrored(ctx, 0, []int64{}, 1, 1); return err },
+		"dead_letters": func(ctx context.Context) error { _, err := m.Unmirrored(ctx, 0, 1, 1); return err },
 		"note":         func(ctx context.Context) error { return m.NoteMirrored(ctx, []int64{1}) },
 	} {
 		pool := r.silent()

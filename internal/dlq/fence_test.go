@@ -12,7 +12,7 @@ func TestIdleLeaderWritesNothing(t *testing.T) {
 	look := func() {
 		_, err := l.jobs(r.ctx)
 		r.must(err)
-		_, err = m.Unmirrored(r.ctx, 0, []int64{}, 1, 1)
+		_, err = m.Unmirrored(r.ctx, 0, 1, 1)
 		r.must(err)
 	}
 	before := locked()

@@ -3,7 +3,7 @@
 package dlq
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,15 +14,16 @@ import (
 )
 
 // Filter chooses rows of a table. A row is chosen when it matches all fields that are set; nil and
-// zero match everything.
+// zero match everything. Texts of events are bytes: they may not be UTF-8, and JSON, as which a job
+// stores its filter, does not change them.
 type Filter struct {
 	// These are compared byte for byte with the event's columns; "" is the empty text, which NULL
 	// is not.
-	ID, Key, Aggregate, Type *string
+	ID, Key, Aggregate, Type []byte
 	// NoAggregate wants events without an aggregate.
 	NoAggregate bool
 
-	Destination string // exchange or topic, or exchange/routing key: as lists show it
+	Destination []byte // exchange or topic, or exchange/routing key: as lists show it
 	Class       string // of the last refusal: one of Classes
 	// of the last rejection: its reason, or a part of its text, in any case and with any digits
 	Error string
@@ -63,7 +64,7 @@ type BadInput struct {
 func (e *BadInput) Error() string { return e.Name + " " + e.What }
 
 // Check rejects a filter that could never choose anything.
-func (f *Filter) Check(of Of) error {
+func (f *Filter) Check(of *Table) error {
 	oneOf := func(name, value string, want []string) error {
 		if value == "" || slices.Contains(want, value) {
 			return nil
@@ -88,7 +89,7 @@ func (f *Filter) Check(of Of) error {
 }
 
 // choose adds the conditions of the filter.
-func (f *Filter) choose(w *where, t *table) {
+func (f *Filter) choose(w *where, t *Table) {
 	f.same(w, t, "id", f.ID)
 	f.same(w, t, "aggregate", f.Aggregate)
 	f.same(w, t, "key", f.Key)
@@ -96,7 +97,7 @@ func (f *Filter) choose(w *where, t *table) {
 	if f.NoAggregate {
 		w.and("t.aggregate IS NULL")
 	}
-	if f.Destination != "" {
+	if f.Destination != nil {
 		f.destination(w, t)
 	}
 	if f.Class != "" {
@@ -108,7 +109,7 @@ func (f *Filter) choose(w *where, t *table) {
 	if f.byText() {
 		w.and(f.textCondition(w, "t"))
 	}
-	if t == deadLetters {
+	if t == DeadLetters {
 		f.state(w)
 	}
 	if !f.From.IsZero() {
@@ -120,15 +121,14 @@ func (f *Filter) choose(w *where, t *table) {
 }
 
 // same compares a column of the event. A dead letter is found by the beginning of the value.
-func (f *Filter) same(w *where, t *table, column string, value *string) {
+func (f *Filter) same(w *where, t *Table, column string, value []byte) {
 	if value == nil {
 		return
 	}
-	b := []byte(*value)
-	if t == deadLetters {
-		w.and(prefixOf("t."+column)+" = ?", prefix(b))
+	if t == DeadLetters {
+		w.and(prefixOf("t."+column)+" = ?", prefix(value))
 	}
-	w.and("t."+column+" = ?", b)
+	w.and("t."+column+" = ?", value)
 }
 
 // prefixSize is how many bytes of a long value an index has.
@@ -144,21 +144,20 @@ const destinationOf = `(CASE WHEN t.routing_key IS NULL THEN t.route_name ELSE t
 
 // destination chooses the rows of a destination, or of an exchange or topic with any routing key.
 // The name of an exchange and a routing key may have slashes.
-func (f *Filter) destination(w *where, t *table) {
+func (f *Filter) destination(w *where, t *Table) {
 	name := f.going(w, t, "t.route_name")
-	if strings.Contains(f.Destination, "/") {
+	if bytes.Contains(f.Destination, []byte("/")) {
 		name = "(" + name + " OR " + f.going(w, t, destinationOf) + ")"
 	}
 	w.and(name)
 }
 
 // going is the condition that a column, or an expression, is the requested destination.
-func (f *Filter) going(w *where, t *table, column string) string {
-	b := []byte(f.Destination)
-	if t == deadLetters {
-		return w.bind(prefixOf(column)+" = ? AND "+column+" = ?", prefix(b), b)
+func (f *Filter) going(w *where, t *Table, column string) string {
+	if t == DeadLetters {
+		return w.bind(prefixOf(column)+" = ? AND "+column+" = ?", prefix(f.Destination), f.Destination)
 	}
-	return w.bind(column+" = ?", b)
+	return w.bind(column+" = ?", f.Destination)
 }
 
 func (f *Filter) state(w *where) {
@@ -178,13 +177,13 @@ func (f *Filter) isReason() bool { return slices.Contains(reasons, sink.Reason(f
 // isByColumn reports whether the index on an aggregate, type or destination serves the list of
 // dead letters.
 func (f *Filter) isByColumn() bool {
-	return (f.Aggregate != nil || f.Type != nil || f.Destination != "") && f.Class == "" && f.Error == "" && f.State == ""
+	return (f.Aggregate != nil || f.Type != nil || f.Destination != nil) && f.Class == "" && f.Error == "" && f.State == ""
 }
 
 // isSplit reports whether a list of dead letters is made of two: of the exchange or topic with that
 // name, and of the destination. An index gives each in order, but not both together.
-func (f *Filter) isSplit(t *table) bool {
-	return t == deadLetters && strings.Contains(f.Destination, "/") && f.ID == nil && f.Key == nil && f.isByColumn()
+func (f *Filter) isSplit(t *Table) bool {
+	return t == DeadLetters && bytes.Contains(f.Destination, []byte("/")) && f.ID == nil && f.Key == nil && f.isByColumn()
 }
 
 // byText reports whether the filter has a part of the error text.
@@ -201,43 +200,29 @@ func WithoutNumbers(words string) string { return numbers.ReplaceAllString(words
 
 var numbers = regexp.MustCompile(`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[0-9#]+`)
 
-// stored is a Filter as the database stores it: texts as bytes, which JSON does not change.
-type stored struct {
-	ID, Key, Aggregate, Type []byte
-	NoAggregate              bool
-	Destination              []byte
-	Class, Error, State      string
-	From, To                 time.Time
+// where collects the conditions of a statement, with their arguments.
+type where struct {
+	sql  strings.Builder
+	args []any
 }
 
-func (f *Filter) store() ([]byte, error) {
-	s := stored{
-		ID: octets(f.ID), Key: octets(f.Key), Aggregate: octets(f.Aggregate), Type: octets(f.Type), NoAggregate: f.NoAggregate,
-		Destination: []byte(f.Destination), Class: f.Class, Error: f.Error, State: f.State, From: f.From, To: f.To,
+// and adds a condition, in which each ? becomes the next parameter.
+func (w *where) and(condition string, args ...any) {
+	if w.sql.Len() > 0 {
+		w.sql.WriteString(" AND ")
 	}
-	out, err := json.Marshal(&s)
-	if err != nil {
-		return nil, fmt.Errorf("write the filter: %w", err)
-	}
-	return out, nil
+	w.sql.WriteString(w.bind(condition, args...))
 }
 
-func (f *Filter) load(in []byte) error {
-	var s stored
-	if err := json.Unmarshal(in, &s); err != nil {
-		return fmt.Errorf("read the filter: %w", err)
+// bind gives the parameters of a piece of SQL their numbers.
+func (w *where) bind(sql string, args ...any) string {
+	var b strings.Builder
+	for _, arg := range args {
+		before, after, _ := strings.Cut(sql, "?")
+		w.args = append(w.args, arg)
+		fmt.Fprintf(&b, "%s$%d", before, len(w.args))
+		sql = after
 	}
-	*f = Filter{
-		ID: text(s.ID), Key: text(s.Key), Aggregate: text(s.Aggregate), Type: text(s.Type), NoAggregate: s.NoAggregate,
-		Destination: string(s.Destination), Class: s.Class, Error: s.Error, State: s.State, From: s.From, To: s.To,
-	}
-	return nil
-}
-
-// octets converts to bytes and keeps nil different from the empty text, as JSON does: null and "".
-func octets(s *string) []byte {
-	if s == nil {
-		return nil
-	}
-	return append([]byte{}, *s...)
+	b.WriteString(sql)
+	return b.String()
 }

@@ -4,6 +4,7 @@ package dlq
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -17,9 +18,9 @@ import (
 type Bulk struct {
 	Kind   Kind
 	Filter Filter
-	Route  event.Route // of Replay, as in Ask
+	Route  event.Route // of Replay, as in Action
 	Rate   int         // requests per second; 0: as fast as they are carried out
-	By     By
+	By     Requester
 }
 
 // MaxRate is the highest rate of a Bulk.
@@ -27,7 +28,7 @@ const MaxRate = 1_000_000
 
 // chosen adds the conditions for the rows that a Bulk is about: those of its filter whose state
 // allows it. A purge without a key empties only closed dead letters, unless it names a state.
-func (b *Bulk) chosen(w *where, t *table) {
+func (b *Bulk) chosen(w *where, t *Table) {
 	b.Filter.choose(w, t)
 	w.and("(" + b.Kind.allowed(t) + ")")
 	if b.ofClosed() && b.Filter.State == "" {
@@ -40,21 +41,21 @@ func (b *Bulk) chosen(w *where, t *table) {
 
 // tables returns the tables with rows that the Bulk may be about, in the order in which they are
 // processed: a deferred row can become a dead letter, never the reverse.
-func (b *Bulk) tables() []*table {
+func (b *Bulk) tables() []*Table {
 	if b.Kind == Purge && b.Filter.Key != nil && b.Filter.State == "" {
-		return []*table{deferred, deadLetters}
+		return []*Table{Deferred, DeadLetters}
 	}
-	return []*table{b.Kind.table()}
+	return []*Table{b.Kind.table()}
 }
 
 // since is the column with the time at which a row of the table became one that the Bulk is about.
 // A job is about the rows that existed when it was requested: nobody has seen those that came
 // later.
-func (b *Bulk) since(t *table) string {
+func (b *Bulk) since(t *Table) string {
 	switch {
 	case len(b.tables()) > 1:
-		return deferred.at // of both tables: a row that was deferred then counts where it is now
-	case t == deadLetters && b.ofClosed():
+		return Deferred.at // of both tables: a row that was deferred then counts where it is now
+	case t == DeadLetters && b.ofClosed():
 		return "closed_at"
 	}
 	return t.at
@@ -68,7 +69,7 @@ func (b *Bulk) ofClosed() bool {
 
 func (b *Bulk) check() error {
 	for _, t := range b.tables() {
-		if err := b.Filter.Check(t.of); err != nil {
+		if err := b.Filter.Check(t); err != nil {
 			return err
 		}
 	}
@@ -82,13 +83,13 @@ func (b *Bulk) check() error {
 }
 
 // Match counts the rows that a Bulk would be about now. It changes nothing.
-func (d *Admin) Match(ctx context.Context, b Bulk) (int64, error) {
+func (a *Admin) Match(ctx context.Context, b Bulk) (int64, error) {
 	if err := b.check(); err != nil {
 		return 0, err
 	}
 	var sum int64
 	for _, t := range b.tables() {
-		n, err := d.count(ctx, &b, t)
+		n, err := a.count(ctx, &b, t)
 		if err != nil {
 			return 0, err
 		}
@@ -97,11 +98,11 @@ func (d *Admin) Match(ctx context.Context, b Bulk) (int64, error) {
 	return sum, nil
 }
 
-func (d *Admin) count(ctx context.Context, b *Bulk, t *table) (n int64, err error) {
-	w := where{args: []any{d.slot}}
+func (a *Admin) count(ctx context.Context, b *Bulk, t *Table) (n int64, err error) {
+	w := where{args: []any{a.slot}}
 	w.and(mine)
 	b.chosen(&w, t)
-	err = d.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{again}, w.args...)...).Scan(&n)
+	err = a.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{again}, w.args...)...).Scan(&n)
 	return n, explain("count the rows", err)
 }
 
@@ -141,8 +142,8 @@ const (
 )
 
 // Start stores a Bulk as a job. When no row is chosen nothing is stored, and the job's ID is 0.
-func (d *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
-	matched, err := d.Match(ctx, b)
+func (a *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
+	matched, err := a.Match(ctx, b)
 	if err != nil {
 		return Job{}, err
 	}
@@ -154,17 +155,17 @@ func (d *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 	if b.Rate > 0 {
 		rate = &b.Rate
 	}
-	filter, err := b.Filter.store()
+	filter, err := json.Marshal(&b.Filter)
 	if err != nil {
-		return Job{}, err
+		return Job{}, fmt.Errorf("write the filter: %w", err)
 	}
-	err = d.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, who, reason, matched, in_dead_letters)
+	err = a.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, who, reason, matched, in_dead_letters)
 		SELECT slot, system_id, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM cdc_relay.slots WHERE slot = $1::text RETURNING job`,
-		d.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, rate, b.By.Who, b.By.Why, matched, b.tables()[0] == deadLetters).Scan(&j.ID)
+		a.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, rate, b.By.Who, b.By.Why, matched, b.tables()[0] == DeadLetters).Scan(&j.ID)
 	if err != nil {
 		return Job{}, explain("write cdc_relay.bulk", err)
 	}
-	return d.Job(ctx, j.ID)
+	return a.Job(ctx, j.ID)
 }
 
 const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
@@ -173,21 +174,21 @@ const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rat
 	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled')`
 
 // Job returns the progress of a job.
-func (d *Admin) Job(ctx context.Context, id int64) (Job, error) {
-	j, err := scanJob(d.db.QueryRow(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.job = $1 AND b.slot = $2`, id, d.slot))
+func (a *Admin) Job(ctx context.Context, id int64) (Job, error) {
+	j, err := scanJob(a.db.QueryRow(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.job = $1 AND b.slot = $2`, id, a.slot))
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Job{}, &NotFound{What: "job", N: id, Slot: d.slot}
+		return Job{}, &NotFound{What: "job", N: id, Slot: a.slot}
 	}
 	if err == nil && j.Failed > 0 {
-		j.Failures, err = d.failures(ctx, id)
+		j.Failures, err = a.failures(ctx, id)
 	}
 	return j, explain("read cdc_relay.bulk", err)
 }
 
 // failures returns the most frequent failures of a job, one for each text that differs in more than
 // numbers. It reads only a thousand of its requests, since it is called while the job runs, too.
-func (d *Admin) failures(ctx context.Context, id int64) ([]Failure, error) {
-	rows, err := d.db.Query(ctx, `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
+func (a *Admin) failures(ctx context.Context, id int64) ([]Failure, error) {
+	rows, err := a.db.Query(ctx, `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
 		FROM (SELECT n, result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
 		GROUP BY regexp_replace(result, '[0-9]+', '#', 'g') ORDER BY count(*) DESC, 1 LIMIT 5`, id)
 	if err != nil {
@@ -197,8 +198,8 @@ func (d *Admin) failures(ctx context.Context, id int64) ([]Failure, error) {
 }
 
 // Jobs lists the newest jobs.
-func (d *Admin) Jobs(ctx context.Context, limit int) ([]Job, error) {
-	rows, err := d.db.Query(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.slot = $1 ORDER BY b.job DESC LIMIT $2`, d.slot, limit)
+func (a *Admin) Jobs(ctx context.Context, limit int) ([]Job, error) {
+	rows, err := a.db.Query(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.slot = $1 ORDER BY b.job DESC LIMIT $2`, a.slot, limit)
 	if err != nil {
 		return nil, explain("read cdc_relay.bulk", err)
 	}
@@ -220,20 +221,20 @@ func scanJob(row pgx.Row) (Job, error) {
 // Cancel ends a job: no more requests are made for it, and those that wait are cancelled.
 // Cancelling keeps the work already done, and what is being carried out at this moment. A job that
 // has ended stays as it is.
-func (d *Admin) Cancel(ctx context.Context, id int64, by By) (Job, error) {
+func (a *Admin) Cancel(ctx context.Context, id int64, by Requester) (Job, error) {
 	// Two statements: the second one must see the requests that the leader made before the first
 	// one took the job from it.
-	_, err := d.db.Exec(ctx, `WITH job AS (UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL
+	_, err := a.db.Exec(ctx, `WITH job AS (UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL
 			WHERE job = $1 AND slot = $2 AND closed_at IS NULL RETURNING system_id)
 		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $2, system_id, $3, 'cancel', 0, $4, 'job ' || $1::bigint FROM job`,
-		id, d.slot, by.Who, by.Why)
+		id, a.slot, by.Who, by.Why)
 	if err != nil {
 		return Job{}, explain("cancel the job", err)
 	}
-	_, err = d.db.Exec(ctx, `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
-		WHERE job = $1 AND slot = $2 AND state = 'waiting' AND EXISTS (SELECT FROM cdc_relay.bulk b WHERE b.job = $1 AND b.state = 'cancelled')`, id, d.slot)
+	_, err = a.db.Exec(ctx, `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
+		WHERE job = $1 AND slot = $2 AND state = 'waiting' AND EXISTS (SELECT FROM cdc_relay.bulk b WHERE b.job = $1 AND b.state = 'cancelled')`, id, a.slot)
 	if err != nil {
 		return Job{}, explain("cancel the job's requests", err)
 	}
-	return d.Job(ctx, id)
+	return a.Job(ctx, id)
 }

@@ -12,7 +12,7 @@ func TestBulkThatMatchesNothing(t *testing.T) {
 	r := setup(t)
 	r.put(sample{})
 	before := r.contents()
-	for _, f := range []Filter{{Key: ptr("nobody's")}, {Error: "never said"}, {State: Replaying}} {
+	for _, f := range []Filter{{Key: []byte("nobody's")}, {Error: "never said"}, {State: Replaying}} {
 		if j := r.start(Bulk{Kind: Replay, Filter: f}); j.ID != 0 || j.Matched != 0 || j.State != JobDone {
 			t.Errorf("%+v makes a job: %+v", f, j)
 		}

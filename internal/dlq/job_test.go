@@ -42,11 +42,11 @@ func TestBulk(t *testing.T) {
 		{"by a filter", Bulk{Kind: Discard, Filter: Filter{Class: "transient", Error: "body of 5 bytes"}}, fmt.Sprintf("discard %d", d)},
 		{"redact", Bulk{Kind: Redact}, fmt.Sprintf("redact %d, redact %d, redact %d", a, b, d)},
 		{"retry what waits for its time", Bulk{Kind: Retry}, fmt.Sprintf("retry %d", p)},
-		{"dead_letter", Bulk{Kind: ToDeadLetter, Filter: Filter{Key: ptr("2")}}, fmt.Sprintf("dead_letter %d", other)},
+		{"dead_letter", Bulk{Kind: ToDeadLetter, Filter: Filter{Key: []byte("2")}}, fmt.Sprintf("dead_letter %d", other)},
 		{"purge what is closed", Bulk{Kind: Purge}, fmt.Sprintf("purge %d", b)},
 		{"purge what is open, when it is said", Bulk{Kind: Purge, Filter: Filter{State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
-		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1")}}, fmt.Sprintf("purge %d, purge %d, purge %d, purge %d, purge %d", p, q, a, c, d)},
-		{"purge dead letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("1"), State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
+		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: []byte("1")}}, fmt.Sprintf("purge %d, purge %d, purge %d, purge %d, purge %d", p, q, a, c, d)},
+		{"purge dead letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: []byte("1"), State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			inner := *r
@@ -118,8 +118,8 @@ func TestBulkMeansWhatWasThere(t *testing.T) {
 		{"redact what is closed", Bulk{Kind: Redact, Filter: Filter{State: Discarded}}, "closed"},
 		{"purge what is open", Bulk{Kind: Purge, Filter: Filter{State: Open}}, "open"},
 		{"purge what is closed", Bulk{Kind: Purge}, "closed"},
-		{"purge dead letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42"), State: Discarded}}, "closed"},
-		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: ptr("42")}}, "deferred, open, closing, closed, dying"},
+		{"purge dead letters of a key and state", Bulk{Kind: Purge, Filter: Filter{Key: []byte("42"), State: Discarded}}, "closed"},
+		{"purge a key everywhere", Bulk{Kind: Purge, Filter: Filter{Key: []byte("42")}}, "deferred, open, closing, closed, dying"},
 		{"retry", Bulk{Kind: Retry}, "deferred"},
 		{"dead_letter", Bulk{Kind: ToDeadLetter}, "deferred"},
 	} {
@@ -213,7 +213,7 @@ func TestPagesOfABulk(t *testing.T) {
 		r.put(sample{of: Deferred, key: "1"})
 		r.put(sample{key: "1"})
 	}
-	j := r.start(Bulk{Kind: Purge, Filter: Filter{Key: ptr("1")}})
+	j := r.start(Bulk{Kind: Purge, Filter: Filter{Key: []byte("1")}})
 	l := r.leader()
 	for range 100 {
 		jobs, err := l.jobs(r.ctx)
@@ -240,7 +240,7 @@ func TestCancel(t *testing.T) {
 	r.must(l.advance(r.ctx, &jobs[0], 3))
 	r.carryOut(value[int64](r, `SELECT min(id) FROM cdc_relay.request`), RequestDone, "")
 	for range 2 { // again: it stays as it is
-		j, err = r.admin.Cancel(r.ctx, j.ID, By{Who: "eve", Why: "enough"})
+		j, err = r.admin.Cancel(r.ctx, j.ID, Requester{Who: "eve", Why: "enough"})
 		r.must(err)
 		if j.State != JobCancelled || j.Asked != 3 || j.Done != 1 || j.Cancelled != 2 || j.EndedAt == nil {
 			t.Errorf("the job is %+v", j)

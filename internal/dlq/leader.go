@@ -4,6 +4,7 @@ package dlq
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -24,10 +25,7 @@ type LeaderConfig struct {
 	// changes something. nil: never.
 	Expire func(ctx context.Context) (changed int, err error)
 	Keep   time.Duration // jobs that ended longer ago are forgotten; 0: never
-	// Working reports that a round (or its next part) begins, which the timeouts of its statements
-	// bound, and that it has ended. May be nil.
-	Working func(atWork bool)
-	Log     *zap.Logger
+	Log    *zap.Logger
 }
 
 // Leader is what the leader does for operators, in addition to the retry table's feeder: it makes
@@ -72,9 +70,7 @@ func (l *Leader) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		l.reportWork(true)
 		busy, err := l.once(ctx, time.Now())
-		l.reportWork(false)
 		var fenced *event.Stop
 		switch {
 		case ctx.Err() != nil:
@@ -88,12 +84,6 @@ func (l *Leader) Run(ctx context.Context) error {
 			next = busyTick
 		}
 		timer.Reset(next)
-	}
-}
-
-func (l *Leader) reportWork(atWork bool) {
-	if l.cfg.Working != nil {
-		l.cfg.Working(atWork)
 	}
 }
 
@@ -118,7 +108,6 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 	var errs []error
 	for i := range jobs {
 		j := &jobs[i]
-		l.reportWork(true)
 		n := l.allowance(j, now)
 		if p, paced := l.pace[j.id]; paced {
 			running[j.id] = p
@@ -129,7 +118,6 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 		busy = busy || j.state == "asking"
 	}
 	l.pace = running
-	l.reportWork(true)
 	return busy, errors.Join(append(errs, l.expire(ctx, now))...)
 }
 
@@ -204,7 +192,7 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 			var filter []byte
 			err := scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.deadLetters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
 			if err == nil {
-				err = j.bulk.Filter.load(filter)
+				err = json.Unmarshal(filter, &j.bulk.Filter)
 			}
 			list = append(list, j)
 			return err
@@ -229,7 +217,7 @@ func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	tables := j.bulk.tables()
 	t := tables[len(tables)-1]
 	if !j.deadLetters {
-		t = deferred
+		t = Deferred
 	}
 	return l.ask(ctx, j, t, t == tables[len(tables)-1], n)
 }
@@ -237,11 +225,11 @@ func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 // ask makes a page of requests, at most n, for the rows after the job's place in a table. A page
 // that is not full ends the table. The statement locks the job first, so that no requests are made
 // for a job that was cancelled in between.
-func (l *Leader) ask(ctx context.Context, j *job, t *table, last bool, n int) error {
+func (l *Leader) ask(ctx context.Context, j *job, t *Table, last bool, n int) error {
 	w := where{args: []any{l.cfg.Slot, l.cfg.Epoch, j.id, l.cfg.SystemID, n, j.place.incarnation, j.place.commit, j.place.index, j.created, last}}
 	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")
 	w.and("t." + j.bulk.since(t) + " <= $9") // both are the database's now()
-	if t == deadLetters && (j.bulk.Filter.Class != "" || j.bulk.Filter.Error != "") {
+	if t == DeadLetters && (j.bulk.Filter.Class != "" || j.bulk.Filter.Error != "") {
 		// The filter is about the last rejection: a dead letter that was rejected after the job was
 		// requested is left out.
 		w.and("NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.n = t.n AND r.kind = 'replay' AND r.state = 'failed' AND r.done_at > $9)")

@@ -17,8 +17,8 @@ const MaxLimit = 1000
 
 // List returns a page of rows, the newest first, from a cursor on: the Next of the page before, ""
 // for the first page.
-func (d *Admin) List(ctx context.Context, of Of, f Filter, cursor string, limit int) (Page, error) {
-	t := tableOf(of)
+func (a *Admin) List(ctx context.Context, of *Table, f Filter, cursor string, limit int) (Page, error) {
+	t := of
 	if err := f.Check(of); err != nil {
 		return Page{}, err
 	}
@@ -30,14 +30,14 @@ func (d *Admin) List(ctx context.Context, of Of, f Filter, cursor string, limit 
 		return Page{}, err
 	}
 	var w where
-	w.and("t.slot = ?", d.slot)
+	w.and("t.slot = ?", a.slot)
 	chosen := f
 	if f.isSplit(t) {
-		chosen.Destination = "" // page adds it
+		chosen.Destination = nil // page adds it
 	}
 	chosen.choose(&w, t)
 	from.after(&w, t)
-	rows, err := d.rows(ctx, f.page(t, &w, limit+1), w.args)
+	rows, err := a.rows(ctx, f.page(t, &w, limit+1), w.args)
 	if err != nil {
 		return Page{}, err
 	}
@@ -51,19 +51,19 @@ func (d *Admin) List(ctx context.Context, of Of, f Filter, cursor string, limit 
 
 // order is newest first. The numbers of deferred rows rise in the order in which they came;
 // dead letters keep the number from when they were deferred.
-func (t *table) order() string {
-	if t == deferred {
+func (t *Table) order() string {
+	if t == Deferred {
 		return "t.n DESC"
 	}
 	return "t.died_at DESC, t.n DESC"
 }
 
 // page is the statement that reads a page of what w chooses. $1 is the slot.
-func (f *Filter) page(t *table, w *where, limit int) string {
+func (f *Filter) page(t *Table, w *where, limit int) string {
 	query := "SELECT " + columnsOf(t) + " FROM " + t.name + " t WHERE " + w.sql.String()
 	last := fmt.Sprintf(" ORDER BY %s LIMIT %d", t.order(), limit)
 	switch {
-	case t == deferred || f.ID != nil || f.Key != nil || f.State == Replaying:
+	case t == Deferred || f.ID != nil || f.Key != nil || f.State == Replaying:
 		return query + last
 	case f.byText():
 		return groups("error") + " SELECT t.* FROM g CROSS JOIN LATERAL (" + query + " AND t.error = g.error" + last + ") t WHERE " + f.textCondition(w, "g") + last
@@ -71,7 +71,7 @@ func (f *Filter) page(t *table, w *where, limit int) string {
 		return f.byState(query, w, last)
 	case f.isSplit(t):
 		return "SELECT t.* FROM ((" + query + " AND " + f.going(w, t, "t.route_name") + last + ") UNION ALL (" +
-			query + " AND " + f.going(w, t, destinationOf) + w.bind(" AND t.route_name <> ?", []byte(f.Destination)) + last + ")) t" + last
+			query + " AND " + f.going(w, t, destinationOf) + w.bind(" AND t.route_name <> ?", f.Destination) + last + ")) t" + last
 	}
 	return query + last
 }
@@ -112,10 +112,10 @@ func groups(columns ...string) string {
 }
 
 // columnsOf are the columns that scan reads.
-func columnsOf(t *table) string {
+func columnsOf(t *Table) string {
 	common := `t.n, t.system_id IS DISTINCT FROM (SELECT system_id FROM cdc_relay.slots s WHERE s.slot = t.slot) AS copied, t.commit_lsn::text, t.idx, t.id, t.aggregate, t.key, t.type, t.commit_time, octet_length(t.payload)::bigint,
 		t.route_name, t.routing_key, t.class, t.reason, t.error, t.destination, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
-	if t == deferred {
+	if t == Deferred {
 		return common + `t.next_attempt, 'deferred'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted`
 	}
 	return common + `NULL::timestamptz AS next_attempt, CASE WHEN t.state = 'open' AND EXISTS (SELECT FROM cdc_relay.request r
@@ -128,8 +128,8 @@ func columnsOf(t *table) string {
 const again = pgx.QueryExecModeDescribeExec
 
 // rows reads what columnsOf names.
-func (d *Admin) rows(ctx context.Context, sql string, args []any) ([]Row, error) {
-	rows, err := d.db.Query(ctx, sql, append([]any{again}, args...)...)
+func (a *Admin) rows(ctx context.Context, sql string, args []any) ([]Row, error) {
+	rows, err := a.db.Query(ctx, sql, append([]any{again}, args...)...)
 	if err != nil {
 		return nil, explain("read the rows", err)
 	}
@@ -146,17 +146,17 @@ func (d *Admin) rows(ctx context.Context, sql string, args []any) ([]Row, error)
 	return list, nil
 }
 
-// find reads a row wherever it is, and says in which table; "" when it is nowhere. It looks at the
+// find reads a row wherever it is, and says in which table; nil when it is nowhere. It looks at the
 // retry table first: a row can leave it for the dead letters in between, and not the other way.
-func (d *Admin) find(ctx context.Context, n int64) (row Row, is Of, err error) {
-	for _, t := range []*table{deferred, deadLetters} {
-		rows, err := d.rows(ctx, "SELECT "+columnsOf(t)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
-			[]any{d.slot, n})
+func (a *Admin) find(ctx context.Context, n int64) (row Row, is *Table, err error) {
+	for _, t := range []*Table{Deferred, DeadLetters} {
+		rows, err := a.rows(ctx, "SELECT "+columnsOf(t)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
+			[]any{a.slot, n})
 		if err != nil || len(rows) > 0 {
-			return append(rows, Row{})[0], t.of, err
+			return append(rows, Row{})[0], t, err
 		}
 	}
-	return Row{}, "", nil
+	return Row{}, nil, nil
 }
 
 // cursor is a place in a list: behind the row with that number and, in dead letters, that time.
@@ -166,8 +166,8 @@ type cursor struct {
 	micros int64 // of died_at, since 1970
 }
 
-func cursorAt(r *Row, t *table) string {
-	if t == deferred {
+func cursorAt(r *Row, t *Table) string {
+	if t == Deferred {
 		return strconv.FormatInt(r.N, 10)
 	}
 	return fmt.Sprintf("%d-%d", r.DiedAt.UnixMicro(), r.N)
@@ -192,10 +192,10 @@ func parseCursor(s string) (c cursor, err error) {
 }
 
 // after adds the condition for what is behind the cursor.
-func (c cursor) after(w *where, t *table) {
+func (c cursor) after(w *where, t *Table) {
 	switch {
 	case c.n == 0:
-	case t == deferred:
+	case t == Deferred:
 		w.and("t.n < ?", c.n)
 	default:
 		w.and("(t.died_at, t.n) < (?, ?)", time.UnixMicro(c.micros), c.n)

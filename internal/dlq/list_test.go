@@ -17,7 +17,7 @@ func TestFilters(t *testing.T) {
 	p := r.put(sample{state: Purged, key: "gone"})
 	w1 := r.put(sample{of: Deferred, key: "k1", name: "orders", routingKey: "eu.created", reason: "nacked", words: "queue # is FULL"})
 	w2 := r.put(sample{of: Deferred, key: "k3", class: "-", reason: "-"})
-	asked, err := r.admin.Request(r.ctx, Ask{Kind: Replay, N: b, By: by})
+	asked, err := r.admin.Request(r.ctx, Action{Kind: Replay, N: b, By: by})
 	r.must(err)
 
 	for _, c := range []struct {
@@ -26,15 +26,15 @@ func TestFilters(t *testing.T) {
 		want []int64
 	}{
 		{"nothing asked for", Filter{}, []int64{e, d, c, b, a}},
-		{"id", Filter{ID: ptr("id-a")}, []int64{a}},
-		{"key", Filter{Key: ptr("k1")}, []int64{b, a}},
-		{"key and aggregate", Filter{Key: ptr("k1"), Aggregate: ptr("client")}, []int64{b}},
-		{"the empty key is not NULL", Filter{Key: ptr("")}, nil},
+		{"id", Filter{ID: []byte("id-a")}, []int64{a}},
+		{"key", Filter{Key: []byte("k1")}, []int64{b, a}},
+		{"key and aggregate", Filter{Key: []byte("k1"), Aggregate: []byte("client")}, []int64{b}},
+		{"the empty key is not NULL", Filter{Key: []byte("")}, nil},
 		{"no aggregate", Filter{NoAggregate: true}, []int64{e}},
-		{"type", Filter{Type: ptr("removed")}, []int64{c}},
-		{"exchange", Filter{Destination: "orders"}, []int64{e, c, b, a}},
-		{"exchange and routing key", Filter{Destination: "orders/us.created"}, []int64{c}},
-		{"a name with a slash", Filter{Destination: "a/b"}, []int64{d}},
+		{"type", Filter{Type: []byte("removed")}, []int64{c}},
+		{"exchange", Filter{Destination: []byte("orders")}, []int64{e, c, b, a}},
+		{"exchange and routing key", Filter{Destination: []byte("orders/us.created")}, []int64{c}},
+		{"a name with a slash", Filter{Destination: []byte("a/b")}, []int64{d}},
 		{"class", Filter{Class: "transient"}, []int64{b}},
 		{"reason", Filter{Error: "unroutable"}, []int64{c}},
 		{"words", Filter{Error: "is full"}, []int64{b}},
@@ -51,7 +51,7 @@ func TestFilters(t *testing.T) {
 		{"from", Filter{From: r.at.Add(-4 * time.Second)}, []int64{e, d}},
 		{"to", Filter{To: r.at.Add(-6 * time.Second)}, []int64{a}},
 		{"from and to", Filter{From: r.at.Add(-6 * time.Second), To: r.at.Add(-5 * time.Second)}, []int64{b}},
-		{"all of it", Filter{ID: ptr("id-a"), Key: ptr("k1"), Aggregate: ptr("order"), Type: ptr("created"), Destination: "orders/eu.created", Class: "permanent", Error: "body of", State: Open, To: r.at}, []int64{a}},
+		{"all of it", Filter{ID: []byte("id-a"), Key: []byte("k1"), Aggregate: []byte("order"), Type: []byte("created"), Destination: []byte("orders/eu.created"), Class: "permanent", Error: "body of", State: Open, To: r.at}, []int64{a}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inner := *r
@@ -60,9 +60,9 @@ func TestFilters(t *testing.T) {
 		})
 	}
 	r.wantList(Deferred, Filter{}, w2, w1)
-	r.wantList(Deferred, Filter{Key: ptr("k1")}, w1)
-	r.wantList(Deferred, Filter{Destination: "orders"}, w2, w1)
-	r.wantList(Deferred, Filter{Destination: "orders/eu.created", Error: "full"}, w1)
+	r.wantList(Deferred, Filter{Key: []byte("k1")}, w1)
+	r.wantList(Deferred, Filter{Destination: []byte("orders")}, w2, w1)
+	r.wantList(Deferred, Filter{Destination: []byte("orders/eu.created"), Error: "full"}, w1)
 	r.wantList(Deferred, Filter{From: r.at}, w2)
 	if asked.State != RequestWaits {
 		t.Errorf("the request is %+v", asked)
@@ -71,14 +71,14 @@ func TestFilters(t *testing.T) {
 
 func TestFiltersThatAreRefused(t *testing.T) {
 	for want, c := range map[string]struct {
-		of Of
+		of *Table
 		f  Filter
 	}{
 		"class is \"fatal\", want one of destination, transient, permanent":           {DeadLetters, Filter{Class: "fatal"}},
 		"state is \"dead\", want one of open, replaying, replayed, discarded, purged": {DeadLetters, Filter{State: "dead"}},
 		"state is not asked of deferred rows: they wait, all of them":                 {Deferred, Filter{State: Open}},
 		"to is 2026-01-01T00:00:00Z, which is not after from, 2026-01-01T00:00:00Z":   {DeadLetters, Filter{From: day(1), To: day(1)}},
-		"aggregate is wanted and not wanted":                                          {Deferred, Filter{NoAggregate: true, Aggregate: ptr("a")}},
+		"aggregate is wanted and not wanted":                                          {Deferred, Filter{NoAggregate: true, Aggregate: []byte("a")}},
 	} {
 		var bad *BadInput
 		if err := c.f.Check(c.of); !errors.As(err, &bad) || err.Error() != want {
@@ -130,16 +130,16 @@ func TestFiltersOnLongValues(t *testing.T) {
 	for suffix, want := range map[string]int64{"a": a, "b": b} {
 		value := long + suffix
 		for _, f := range []Filter{
-			{ID: &value},
-			{Key: &value},
-			{Aggregate: &value},
-			{Type: &value},
-			{Destination: long + "/" + suffix},
-			{Destination: long + "/" + suffix, State: Open},
+			{ID: []byte(value)},
+			{Key: []byte(value)},
+			{Aggregate: []byte(value)},
+			{Type: []byte(value)},
+			{Destination: []byte(long + "/" + suffix)},
+			{Destination: []byte(long + "/" + suffix), State: Open},
 		} {
 			r.wantList(DeadLetters, f, want)
 		}
 	}
-	r.wantList(DeadLetters, Filter{Destination: long}, b, a)
-	r.wantList(DeadLetters, Filter{Destination: long + "/c"})
+	r.wantList(DeadLetters, Filter{Destination: []byte(long)}, b, a)
+	r.wantList(DeadLetters, Filter{Destination: []byte(long + "/c")})
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,12 +22,8 @@ type MirrorConfig struct {
 	// how many extra columns the sink expects of an event; the mirror leaves them NULL
 	Columns int
 	// Publish publishes the events and waits for their outcomes, one each. Those that are neither
-	// Confirmed nor Rejected are offered again. It returns soon after ctx is done. IsMirrored
-	// recognizes these events.
+	// Confirmed nor Rejected are offered again. It returns soon after ctx is done.
 	Publish func(ctx context.Context, events []*event.Event) []sink.Outcome
-	// Working reports that statements begin, which their timeouts bound, and that they have ended.
-	// May be nil.
-	Working func(atWork bool)
 	// Mirrored and Failed count confirmed dead letters and rejected attempts; either may be nil.
 	Mirrored, Failed func(n int)
 	Log              *zap.Logger
@@ -44,24 +39,18 @@ type Mirror struct {
 
 	stop    chan struct{}
 	stopped sync.Once
-	// dead letters that the broker rejects for a fault of their own: the others go on
-	refused map[int64]refusal
-	// more were rejected than are remembered: those up to this number rest until passAt
-	passed  int64
-	passAt  time.Time
+	// The mirror walks through the table by number. A dead letter that the broker rejects for a
+	// fault of its own is passed, so that the others go on, and is tried again in the next walk.
+	passed   int64     // of this walk: those up to this number rest; 0: none
+	nextWalk time.Time // zero: this walk has not come to the end, or has passed none
+
 	backoff time.Duration // for all, while the mirror's destination refuses
 	logged  string        // the last trouble that was logged
 }
 
-// refusal is when a dead letter is tried again.
-type refusal struct {
-	next    time.Time
-	backoff time.Duration
-}
-
 // NewMirror makes a Mirror; it starts nothing.
 func NewMirror(cfg MirrorConfig) *Mirror {
-	return &Mirror{cfg: cfg, stop: make(chan struct{}), refused: map[int64]refusal{}}
+	return &Mirror{cfg: cfg, stop: make(chan struct{})}
 }
 
 const (
@@ -69,15 +58,10 @@ const (
 	mirrorRows  = 200         // published at once
 	mirrorBytes = 4 << 20     // likewise; one larger dead letter goes alone
 
-	mirrorBackoff        = time.Second
-	maxMirrorBackoff     = time.Minute
-	maxDeadLetterBackoff = 10 * time.Minute
-	// dead letters whose rejection is remembered; beyond it those that were tried are skipped
-	maxRefused = 1000
+	mirrorBackoff    = time.Second
+	maxMirrorBackoff = time.Minute
+	walkPause        = time.Minute // between two walks, while some are passed
 )
-
-// IsMirrored reports whether an event is a copy that this Mirror publishes.
-func (m *Mirror) IsMirrored(ev *event.Event) bool { return ev.Route == &m.cfg.Route }
 
 // Stop makes Run return once copies in flight are answered and recorded, so that a clean stop
 // repeats nothing.
@@ -113,20 +97,21 @@ func (m *Mirror) Run(ctx context.Context) error {
 
 // once mirrors some dead letters and returns how long to wait before the next ones.
 func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, err error) {
-	later := m.putOff(now)
-	m.working(true)
-	defer m.working(false)
-	deadLetters, err := m.cfg.Store.Unmirrored(ctx, m.passed, later, mirrorRows, mirrorBytes)
+	if !m.nextWalk.IsZero() && !now.Before(m.nextWalk) {
+		m.passed, m.nextWalk = 0, time.Time{}
+	}
+	deadLetters, err := m.cfg.Store.Unmirrored(ctx, m.passed, mirrorRows, mirrorBytes)
 	if err != nil || len(deadLetters) == 0 {
+		if err == nil && m.passed > 0 && m.nextWalk.IsZero() {
+			m.nextWalk = now.Add(walkPause)
+		}
 		return mirrorTick, err
 	}
 	events := make([]*event.Event, len(deadLetters))
 	for i := range deadLetters {
 		events[i] = deadLetters[i].copy(&m.cfg.Route, m.cfg.Columns)
 	}
-	m.working(false) // the broker may be away for as long as it likes
 	outcomes := m.cfg.Publish(ctx, events)
-	m.working(true)
 	var confirmed []int64
 	var trouble *sink.Fault
 	failed := 0
@@ -135,14 +120,13 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 		switch o.State {
 		case sink.Confirmed:
 			confirmed = append(confirmed, n)
-			delete(m.refused, n)
 		case sink.Rejected:
 			failed++
 			if trouble == nil || o.Fault.Class == sink.Destination {
 				trouble = o.Fault
 			}
 			if o.Fault.Class != sink.Destination {
-				m.refuse(n, now)
+				m.passed = n
 			}
 		case sink.Unknown, sink.Unsent: // offered again
 		}
@@ -155,12 +139,6 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 		return 0, err
 	}
 	return m.pause(trouble, len(confirmed), len(deadLetters)), nil
-}
-
-func (m *Mirror) working(atWork bool) {
-	if m.cfg.Working != nil {
-		m.cfg.Working(atWork)
-	}
 }
 
 // pause is long while nothing can be mirrored, short while dead letters are left.
@@ -176,21 +154,6 @@ func (m *Mirror) pause(trouble *sink.Fault, confirmed, read int) time.Duration {
 		m.backoff = min(max(2*m.backoff, mirrorBackoff), maxMirrorBackoff)
 		return m.backoff
 	}
-}
-
-// refuse postpones a dead letter.
-func (m *Mirror) refuse(n int64, now time.Time) {
-	r, known := m.refused[n]
-	if !known && len(m.refused) >= maxRefused {
-		if m.passed == 0 {
-			m.passAt = now.Add(maxDeadLetterBackoff)
-		}
-		m.passed = max(m.passed, n)
-		return
-	}
-	r.backoff = min(max(2*r.backoff, mirrorBackoff), maxDeadLetterBackoff)
-	r.next = now.Add(r.backoff)
-	m.refused[n] = r
 }
 
 func (m *Mirror) reportTrouble(f *sink.Fault) {
@@ -218,19 +181,4 @@ func (m *Mirror) confirm(ctx context.Context, ns []int64) error {
 		m.cfg.Mirrored(len(ns))
 	}
 	return err
-}
-
-// putOff returns the rejected dead letters that are not to be tried again yet.
-func (m *Mirror) putOff(now time.Time) []int64 {
-	if !now.Before(m.passAt) {
-		m.passed = 0
-	}
-	later := []int64{}
-	for n, r := range m.refused {
-		if now.Before(r.next) {
-			later = append(later, n)
-		}
-	}
-	slices.Sort(later)
-	return later
 }

@@ -54,7 +54,7 @@ func (l *DeadLetterRow) copy(to *event.Route, columns int) *event.Event {
 		first = *l.First
 	}
 	f := facts{
-		ID: cutText(dead.ID), Key: cutText(dead.Key), Reason: reasonText(l.Reason, l.Words), Class: l.Class,
+		ID: cutText(dead.ID), Key: cutText(dead.Key), Reason: reasonText(l.Reason, l.Text), Class: l.Class,
 		FailedAt: stamp(last), FirstFailed: stamp(first), Attempts: l.Attempts,
 		Destination: cutText([]byte(destination(dead.Route.Name, dead.Route.RoutingKey))),
 	}
@@ -78,11 +78,11 @@ func cutText(b []byte) string {
 	return strings.ToValidUTF8(string(b[:maxKey]), "") + "…"
 }
 
-func reasonText(reason, words string) string {
-	if words == "" {
+func reasonText(reason, text string) string {
+	if text == "" {
 		return reason
 	}
-	return reason + ": " + words
+	return reason + ": " + text
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -30,19 +30,19 @@ const (
 
 // table returns the table whose rows the kind is about. A deferred row may still be delivered, so a
 // mistyped number must not purge it: only a purge of its key does.
-func (k Kind) table() *table {
+func (k Kind) table() *Table {
 	if k == Retry || k == ToDeadLetter {
-		return deferred
+		return Deferred
 	}
-	return deadLetters
+	return DeadLetters
 }
 
-// Ask is an operator's request about one row.
-type Ask struct {
+// Action is an operator's request about one row.
+type Action struct {
 	Kind  Kind
 	N     int64
 	Route event.Route // of Replay: where to; nil parts stay as they were
-	By    By
+	By    Requester
 }
 
 // The states of a request.
@@ -99,23 +99,23 @@ func (e *Done) Error() string {
 
 // Request stores a request. When the same one waits already it returns that; what a row does not
 // allow is a *NotNow, *Done or *NotFound.
-func (d *Admin) Request(ctx context.Context, a Ask) (Request, error) {
+func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
 	// A row can change its state, or get somebody else's request, between the two statements. Then
 	// both are repeated.
 	for range 3 {
-		r, err := d.insert(ctx, a)
+		r, err := a.insert(ctx, action)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return r, explain("write cdc_relay.request", err)
 		}
-		if r, err = d.whyNot(ctx, a); !errors.Is(err, pgx.ErrNoRows) {
+		if r, err = a.whyNot(ctx, action); !errors.Is(err, pgx.ErrNoRows) {
 			return r, err
 		}
 	}
-	return Request{}, &NotNow{a.Kind, a.N, "it changes faster than it can be asked for; try again"}
+	return Request{}, &NotNow{action.Kind, action.N, "it changes faster than it can be asked for; try again"}
 }
 
 // allowed is the condition that the state of a row of a table allows the request.
-func (k Kind) allowed(t *table) string {
+func (k Kind) allowed(t *Table) string {
 	switch {
 	case k == Replay:
 		return "t.state = 'open' AND t.redacted_at IS NULL"
@@ -123,7 +123,7 @@ func (k Kind) allowed(t *table) string {
 		return "t.state = 'open'"
 	case k == Redact:
 		return "t.state <> 'purged' AND t.redacted_at IS NULL"
-	case t == deadLetters:
+	case t == DeadLetters:
 		return "t.state <> 'purged'"
 	}
 	return "true"
@@ -137,38 +137,38 @@ const mine = `t.slot = $1 AND t.system_id = (SELECT system_id FROM cdc_relay.slo
 
 // insert returns pgx.ErrNoRows when there is no such row in a state that allows the request, or a
 // request waits already.
-func (d *Admin) insert(ctx context.Context, a Ask) (Request, error) {
-	t := a.Kind.table()
-	return scanRequest(d.db.QueryRow(ctx, `INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason)
-		SELECT $1, t.system_id, $3, $2, $4, $5, $6, $7 FROM `+t.name+` t WHERE t.n = $2 AND `+mine+` AND `+a.Kind.allowed(t)+`
+func (a *Admin) insert(ctx context.Context, action Action) (Request, error) {
+	t := action.Kind.table()
+	return scanRequest(a.db.QueryRow(ctx, `INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason)
+		SELECT $1, t.system_id, $3, $2, $4, $5, $6, $7 FROM `+t.name+` t WHERE t.n = $2 AND `+mine+` AND `+action.Kind.allowed(t)+`
 		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING `+requestColumns,
-		d.slot, a.N, a.Kind, a.Route.Name, a.Route.RoutingKey, a.By.Who, a.By.Why))
+		a.slot, action.N, action.Kind, action.Route.Name, action.Route.RoutingKey, action.By.Who, action.By.Why))
 }
 
 // whyNot returns why insert stored nothing; pgx.ErrNoRows when it would now.
-func (d *Admin) whyNot(ctx context.Context, a Ask) (Request, error) {
-	waiting, err := scanRequest(d.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 AND state = 'waiting'`, a.N, d.slot))
+func (a *Admin) whyNot(ctx context.Context, action Action) (Request, error) {
+	waiting, err := scanRequest(a.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 AND state = 'waiting'`, action.N, a.slot))
 	switch {
-	case err == nil && waiting.Kind == a.Kind && waiting.same(a.Route):
+	case err == nil && waiting.Kind == action.Kind && waiting.same(action.Route):
 		waiting.Again = true
 		return waiting, nil
 	case err == nil:
-		return Request{}, &NotNow{a.Kind, a.N, fmt.Sprintf("a %s of it waits already (request %d, by %s); `cdc-relay dead-letters request %[2]d --cancel` takes it back", waiting.Kind, waiting.ID, waiting.Who)}
+		return Request{}, &NotNow{action.Kind, action.N, fmt.Sprintf("a %s of it waits already (request %d, by %s); `cdc-relay dead-letters request %[2]d --cancel` takes it back", waiting.Kind, waiting.ID, waiting.Who)}
 	case !errors.Is(err, pgx.ErrNoRows):
 		return Request{}, explain("read cdc_relay.request", err)
 	}
-	row, is, err := d.find(ctx, a.N)
+	row, is, err := a.find(ctx, action.N)
 	switch {
 	case err != nil:
 		return Request{}, err
-	case is != a.Kind.table().of:
-		return Request{}, d.notFound(a.Kind.table().of, a.N, is)
+	case is != action.Kind.table():
+		return Request{}, a.notFound(action.Kind.table(), action.N, is)
 	}
-	return Request{}, a.Kind.refuses(&row)
+	return Request{}, action.Kind.refuses(&row)
 }
 
-func (d *Admin) notFound(want Of, n int64, is Of) error {
-	e := &NotFound{What: "dead letter", N: n, Slot: d.slot}
+func (a *Admin) notFound(want *Table, n int64, is *Table) error {
+	e := &NotFound{What: "dead letter", N: n, Slot: a.slot}
 	if want == Deferred {
 		e.What = "deferred row"
 	}
@@ -208,8 +208,8 @@ func (r *Request) same(to event.Route) bool {
 }
 
 // Requests returns requests by their ids, in the order of the ids.
-func (d *Admin) Requests(ctx context.Context, ids []int64) ([]Request, error) {
-	rows, err := d.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE id = ANY ($1) AND slot = $2`, ids, d.slot)
+func (a *Admin) Requests(ctx context.Context, ids []int64) ([]Request, error) {
+	rows, err := a.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE id = ANY ($1) AND slot = $2`, ids, a.slot)
 	if err != nil {
 		return nil, explain("read cdc_relay.request", err)
 	}
@@ -231,37 +231,37 @@ func scanRequest(row pgx.Row) (Request, error) {
 	return r, err
 }
 
-// Would returns the error that Request would return now, nil also when the same request waits
+// Refusal returns the error that Request would return now, nil also when the same request waits
 // already. It changes nothing.
-func (d *Admin) Would(ctx context.Context, a Ask) error {
-	if _, err := d.whyNot(ctx, a); !errors.Is(err, pgx.ErrNoRows) {
+func (a *Admin) Refusal(ctx context.Context, action Action) error {
+	if _, err := a.whyNot(ctx, action); !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
 	return nil
 }
 
 // RequestOf returns a request by its id.
-func (d *Admin) RequestOf(ctx context.Context, id int64) (Request, error) {
-	list, err := d.Requests(ctx, []int64{id})
+func (a *Admin) RequestOf(ctx context.Context, id int64) (Request, error) {
+	list, err := a.Requests(ctx, []int64{id})
 	if err != nil {
 		return Request{}, err
 	}
 	if len(list) == 0 {
-		return Request{}, &NotFound{What: "request", N: id, Slot: d.slot}
+		return Request{}, &NotFound{What: "request", N: id, Slot: a.slot}
 	}
 	return list[0], nil
 }
 
 // Withdraw cancels a request that waits. One that is being carried out at this moment is not
 // stopped, and one that has ended stays as it is: the returned request says which.
-func (d *Admin) Withdraw(ctx context.Context, id int64, by By) (Request, error) {
-	r, err := scanRequest(d.db.QueryRow(ctx, `WITH q AS (UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
+func (a *Admin) Withdraw(ctx context.Context, id int64, by Requester) (Request, error) {
+	r, err := scanRequest(a.db.QueryRow(ctx, `WITH q AS (UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
 			WHERE id = $1 AND slot = $2 AND state = 'waiting' RETURNING *),
 		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)
 			SELECT slot, system_id, $3, 'cancel', n, $4, kind || ' is not done', id FROM q)
-		SELECT `+requestColumns+` FROM q`, id, d.slot, by.Who, by.Why))
+		SELECT `+requestColumns+` FROM q`, id, a.slot, by.Who, by.Why))
 	if errors.Is(err, pgx.ErrNoRows) {
-		return d.RequestOf(ctx, id)
+		return a.RequestOf(ctx, id)
 	}
 	return r, explain("cancel the request", err)
 }

@@ -18,7 +18,7 @@ func (r *rig) carryOut(id int64, state, result string) {
 
 func (r *rig) request(k Kind, n int64) Request {
 	r.t.Helper()
-	q, err := r.admin.Request(r.ctx, Ask{Kind: k, N: n, By: by})
+	q, err := r.admin.Request(r.ctx, Action{Kind: k, N: n, By: by})
 	r.must(err)
 	return q
 }
@@ -26,7 +26,7 @@ func (r *rig) request(k Kind, n int64) Request {
 func TestRequests(t *testing.T) {
 	r := setup(t)
 	deadLetter, waits := r.put(sample{}), r.put(sample{of: Deferred})
-	q, err := r.admin.Request(r.ctx, Ask{Kind: Replay, N: deadLetter, Route: event.Route{Name: []byte("other"), RoutingKey: []byte{}}, By: by})
+	q, err := r.admin.Request(r.ctx, Action{Kind: Replay, N: deadLetter, Route: event.Route{Name: []byte("other"), RoutingKey: []byte{}}, By: by})
 	r.must(err)
 	if q.Kind != Replay || q.N != deadLetter || q.Who != "ann" || q.Why != "a test" || q.State != RequestWaits || q.Again || *q.RouteName != "other" || *q.RoutingKey != "" {
 		t.Errorf("the request is %+v", q)
@@ -55,7 +55,7 @@ func TestTwoOperatorsOnOneDeadLetter(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range operators {
 		all.Go(func() {
-			got[i], errs[i] = r.admin.Request(r.ctx, Ask{Kind: Replay, N: n, By: By{Who: string(rune('a' + i))}})
+			got[i], errs[i] = r.admin.Request(r.ctx, Action{Kind: Replay, N: n, By: Requester{Who: string(rune('a' + i))}})
 		})
 	}
 	all.Wait()
@@ -72,12 +72,12 @@ func TestTwoOperatorsOnOneDeadLetter(t *testing.T) {
 	if first != 1 || value[int](r, `SELECT count(*) FROM cdc_relay.request`) != 1 {
 		t.Errorf("%d requests are new", first)
 	}
-	_, err := r.admin.Request(r.ctx, Ask{Kind: Discard, N: n, By: by})
+	_, err := r.admin.Request(r.ctx, Action{Kind: Discard, N: n, By: by})
 	var not *NotNow
 	if !errors.As(err, &not) || !strings.Contains(err.Error(), "a replay of it waits already") {
 		t.Errorf("a discard beside the replay: %v", err)
 	}
-	if _, err = r.admin.Request(r.ctx, Ask{Kind: Replay, N: n, Route: event.Route{Name: []byte("x")}, By: by}); !errors.As(err, &not) {
+	if _, err = r.admin.Request(r.ctx, Action{Kind: Replay, N: n, Route: event.Route{Name: []byte("x")}, By: by}); !errors.As(err, &not) {
 		t.Errorf("a replay to another place beside it: %v", err)
 	}
 	r.carryOut(got[0].ID, RequestFailed, "unroutable")
@@ -119,7 +119,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{Purge, discarded, ""},
 	} {
 		before := r.contents()
-		_, err := r.admin.Request(r.ctx, Ask{Kind: c.kind, N: c.n, By: by})
+		_, err := r.admin.Request(r.ctx, Action{Kind: c.kind, N: c.n, By: by})
 		switch {
 		case c.want == "":
 			r.must(err)
@@ -142,7 +142,7 @@ func TestWithdraw(t *testing.T) {
 	n := r.put(sample{})
 	q := r.request(Replay, n)
 	for range 2 {
-		got, err := r.admin.Withdraw(r.ctx, q.ID, By{Who: "eve", Why: "the wrong one"})
+		got, err := r.admin.Withdraw(r.ctx, q.ID, Requester{Who: "eve", Why: "the wrong one"})
 		r.must(err)
 		if got.ID != q.ID || got.State != RequestCancelled || got.DoneAt == nil {
 			t.Errorf("the request is %+v", got)

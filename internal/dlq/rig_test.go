@@ -33,7 +33,7 @@ type rig struct {
 	next  int64     // its number
 }
 
-var by = By{Who: "ann", Why: "a test"}
+var by = Requester{Who: "ann", Why: "a test"}
 
 func setup(t *testing.T) *rig {
 	t.Helper()
@@ -97,7 +97,7 @@ func value[T any](r *rig, sql string, args ...any) (v T) {
 
 // sample is a row to be put into a table; what is left zero is taken from the defaults in put.
 type sample struct {
-	of                         Of
+	of                         *Table
 	id, key, aggregate, kind   string
 	payload, raw               []byte
 	name, routingKey           string
@@ -165,7 +165,7 @@ func (r *rig) put(s sample) int64 {
 }
 
 // list is the numbers of all pages of a list, of at most limit rows each.
-func (r *rig) list(of Of, f Filter, limit int) []int64 {
+func (r *rig) list(of *Table, f Filter, limit int) []int64 {
 	r.t.Helper()
 	var ns []int64
 	for cursor := ""; ; {
@@ -183,7 +183,7 @@ func (r *rig) list(of Of, f Filter, limit int) []int64 {
 	}
 }
 
-func (r *rig) wantList(of Of, f Filter, want ...int64) {
+func (r *rig) wantList(of *Table, f Filter, want ...int64) {
 	r.t.Helper()
 	for _, limit := range []int{1, 2, MaxLimit} {
 		if got := r.list(of, f, limit); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -193,7 +193,7 @@ func (r *rig) wantList(of Of, f Filter, want ...int64) {
 	if f.State == Purged {
 		return // nothing can be asked of those
 	}
-	kind := map[Of]Kind{DeadLetters: Redact, Deferred: ToDeadLetter}[of]
+	kind := map[*Table]Kind{DeadLetters: Redact, Deferred: ToDeadLetter}[of]
 	n, err := r.admin.Match(r.ctx, Bulk{Kind: kind, Filter: f})
 	r.must(err)
 	if int(n) != len(want) {

@@ -10,13 +10,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Of says which table of rows is meant.
-type Of string
+// Table is a table of rows.
+type Table struct {
+	name string
+	at   string // when a row came to it
+}
 
 // The tables of rows.
-const (
-	DeadLetters Of = "dead_letters" // dead letters
-	Deferred    Of = "deferred"     // the retry table
+var (
+	DeadLetters = &Table{"cdc_relay.dead_letter", "died_at"}
+	Deferred    = &Table{"cdc_relay.retry", "deferred_at"} // the retry table
 )
 
 // Row is a deferred row or a dead letter, as lists show it. Nil means NULL, or not yet.
@@ -146,6 +149,14 @@ func text(b []byte) *string {
 	}
 	s := string(b)
 	return &s
+}
+
+// octets keeps nil different from the empty text.
+func octets(s *string) []byte {
+	if s == nil {
+		return nil
+	}
+	return append([]byte{}, *s...)
 }
 
 func utc(t *time.Time) *time.Time {

@@ -17,32 +17,32 @@ import (
 
 // Show returns a row with its contents and its history. Without payloads the contents are not read,
 // only reported as hidden.
-func (d *Admin) Show(ctx context.Context, of Of, n int64, payloads bool) (*Detail, error) {
-	row, is, err := d.find(ctx, n)
+func (a *Admin) Show(ctx context.Context, of *Table, n int64, payloads bool) (*Detail, error) {
+	row, is, err := a.find(ctx, n)
 	if err != nil {
 		return nil, err
 	}
 	if is != of {
-		return nil, d.notFound(of, n, is)
+		return nil, a.notFound(of, n, is)
 	}
 	out := &Detail{Row: row}
-	if err := d.contents(ctx, out, tableOf(of), payloads); err != nil {
+	if err := a.contents(ctx, out, of, payloads); err != nil {
 		return nil, err
 	}
 	if of == Deferred {
-		if err := d.behind(ctx, out); err != nil {
+		if err := a.behind(ctx, out); err != nil {
 			return nil, err
 		}
 	}
-	if out.Requests, err = d.asked(ctx, n); err != nil {
+	if out.Requests, err = a.asked(ctx, n); err != nil {
 		return nil, err
 	}
-	out.Audit, err = d.audit(ctx, n)
+	out.Audit, err = a.audit(ctx, n)
 	return out, err
 }
 
 // contents reads what lists leave out. If the row is gone meanwhile there are none.
-func (d *Admin) contents(ctx context.Context, out *Detail, t *table, payloads bool) error {
+func (a *Admin) contents(ctx context.Context, out *Detail, t *Table, payloads bool) error {
 	var kind event.PayloadKind
 	var payload, traceparent, headers, columns, fault, raw []byte
 	hide := func(column string) string {
@@ -51,8 +51,8 @@ func (d *Admin) contents(ctx context.Context, out *Detail, t *table, payloads bo
 		}
 		return "CASE WHEN " + column + " IS NOT NULL THEN ''::bytea END"
 	}
-	err := d.db.QueryRow(ctx, "SELECT t.event_time, t.payload_kind, "+hide("t.payload")+", t.traceparent, "+hide("t.headers")+", "+hide("t.columns")+", t.fault, "+hide("t.raw")+
-		" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2", d.slot, out.N).Scan(&out.EventTime, &kind, &payload, &traceparent, &headers, &columns, &fault, &raw)
+	err := a.db.QueryRow(ctx, "SELECT t.event_time, t.payload_kind, "+hide("t.payload")+", t.traceparent, "+hide("t.headers")+", "+hide("t.columns")+", t.fault, "+hide("t.raw")+
+		" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2", a.slot, out.N).Scan(&out.EventTime, &kind, &payload, &traceparent, &headers, &columns, &fault, &raw)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -70,12 +70,12 @@ func (d *Admin) contents(ctx context.Context, out *Detail, t *table, payloads bo
 }
 
 // behind finds the row that a deferred one waits for: the first of its ordering group.
-func (d *Admin) behind(ctx context.Context, out *Detail) error {
-	err := d.db.QueryRow(ctx, `SELECT h.n FROM cdc_relay.retry t CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
+func (a *Admin) behind(ctx context.Context, out *Detail) error {
+	err := a.db.QueryRow(ctx, `SELECT h.n FROM cdc_relay.retry t CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
 				WHERE h.slot = t.slot AND h.system_id = t.system_id AND h.ordering_group = t.ordering_group AND h.ordered
 					AND (h.incarnation, h.commit_lsn, h.idx) < (t.incarnation, t.commit_lsn, t.idx)
 				ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
-			WHERE t.slot = $1 AND t.n = $2`, d.slot, out.N).Scan(&out.Behind)
+			WHERE t.slot = $1 AND t.n = $2`, a.slot, out.N).Scan(&out.Behind)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -114,8 +114,8 @@ func splitColumns(b []byte) (list []Column) {
 // history is how many requests and entries of the audit are shown of a row.
 const history = 20
 
-func (d *Admin) asked(ctx context.Context, n int64) ([]Request, error) {
-	rows, err := d.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 ORDER BY id DESC LIMIT $3`, n, d.slot, history)
+func (a *Admin) asked(ctx context.Context, n int64) ([]Request, error) {
+	rows, err := a.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 ORDER BY id DESC LIMIT $3`, n, a.slot, history)
 	if err != nil {
 		return nil, explain("read cdc_relay.request", err)
 	}
@@ -123,8 +123,8 @@ func (d *Admin) asked(ctx context.Context, n int64) ([]Request, error) {
 	return append([]Request{}, list...), explain("read cdc_relay.request", err)
 }
 
-func (d *Admin) audit(ctx context.Context, n int64) ([]Entry, error) {
-	rows, err := d.db.Query(ctx, `SELECT at, who, action, why, result FROM cdc_relay.audit WHERE n = $1 AND slot = $2 ORDER BY seq DESC LIMIT $3`, n, d.slot, history)
+func (a *Admin) audit(ctx context.Context, n int64) ([]Entry, error) {
+	rows, err := a.db.Query(ctx, `SELECT at, who, action, why, result FROM cdc_relay.audit WHERE n = $1 AND slot = $2 ORDER BY seq DESC LIMIT $3`, n, a.slot, history)
 	if err != nil {
 		return nil, explain("read cdc_relay.audit", err)
 	}
@@ -139,16 +139,16 @@ func (d *Admin) audit(ctx context.Context, n int64) ([]Entry, error) {
 
 // SameKey makes the filter choose the aggregate and key of a row: for keys that are too long or too
 // strange to type.
-func (d *Admin) SameKey(ctx context.Context, n int64, f *Filter) error {
-	row, is, err := d.find(ctx, n)
+func (a *Admin) SameKey(ctx context.Context, n int64, f *Filter) error {
+	row, is, err := a.find(ctx, n)
 	switch {
 	case err != nil:
 		return err
-	case is == "":
-		return &NotFound{What: "row", N: n, Slot: d.slot}
+	case is == nil:
+		return &NotFound{What: "row", N: n, Slot: a.slot}
 	case row.Key == nil:
 		return &NotNow{"key of", n, "that event has no key"}
 	}
-	f.Key, f.Aggregate, f.NoAggregate = row.Key, row.Aggregate, row.Aggregate == nil
+	f.Key, f.Aggregate, f.NoAggregate = octets(row.Key), octets(row.Aggregate), row.Aggregate == nil
 	return nil
 }

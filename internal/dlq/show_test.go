@@ -39,7 +39,7 @@ func TestShow(t *testing.T) {
 	}
 	waits := r.put(sample{of: Deferred})
 	for want, look := range map[string]struct {
-		of Of
+		of *Table
 		n  int64
 	}{
 		"there is no dead letter 99 of slot":            {DeadLetters, 99},
@@ -48,7 +48,7 @@ func TestShow(t *testing.T) {
 		"it is a dead letter: cdc-relay dead-letters s": {Deferred, n},
 	} {
 		if _, err := r.admin.Show(r.ctx, look.of, look.n, true); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s %d: %v, want %s", look.of, look.n, err, want)
+			t.Errorf("%d: %v, want %s", look.n, err, want)
 		}
 	}
 }

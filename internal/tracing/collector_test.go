@@ -13,7 +13,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // logged is a log whose lines can be read as one text.
@@ -96,25 +95,4 @@ func TestRefusingCollector(t *testing.T) {
 	if _, err := c.WaitSpan(await.Context(t), func(s servers.Span) bool { return s.ID == own.SpanID() }); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestCollectorAway: a collector that was away receives spans again when it is back.
-func TestCollectorAway(t *testing.T) {
-	c := servers.StartCollector(t)
-	tr, _, _ := bounded(t, c.URL())
-	tr.Published(newEvent(1, recorded), 0, time.Now())
-	if _, err := c.WaitSpan(await.Context(t), func(servers.Span) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
-	c.Stop()
-	flood(tr) // returns
-	if err := c.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	var next event.Position
-	await.Until(t, "a span to be exported again", func() bool {
-		next.Index++
-		tr.Published(newEvent(2000+next.Index, recorded), 0, time.Now())
-		return tr.Stats().Exported > 1
-	})
 }

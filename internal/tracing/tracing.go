@@ -82,8 +82,11 @@ func New(cfg Config) *Tracer {
 // SendsTo sets how to find out where an event went. Call it before Run.
 func (t *Tracer) SendsTo(destination func(*event.Event) Destination) { t.destination = destination }
 
-// Stats are the counts.
+// Stats are the counts; of no Tracer none.
 func (t *Tracer) Stats() Stats {
+	if t == nil {
+		return Stats{}
+	}
 	return Stats{Exported: t.exported.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load()}
 }
 

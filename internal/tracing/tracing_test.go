@@ -216,27 +216,6 @@ func TestWhoDecides(t *testing.T) {
 	}
 }
 
-// TestRatio: about the configured share of new traces is recorded; a trace with a parent follows
-// its parent.
-func TestRatio(t *testing.T) {
-	quiet(t)
-	t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
-	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
-	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0.1")
-	tr := New(Config{})
-	const n = 100_000
-	sampled, spans := 0, map[[8]byte]bool{}
-	for i := range uint32(n) {
-		if own, ok := tr.Span(newEvent(i, "")); ok {
-			sampled++
-			spans[own.Span] = true
-		}
-	}
-	if sampled < n/10*8/10 || sampled > n/10*12/10 || len(spans) != sampled {
-		t.Errorf("%d of %d are sampled, with %d span ids", sampled, n, len(spans))
-	}
-}
-
 // TestOffUnlessAskedFor: tracing is off unless a variable turns it on.
 func TestOffUnlessAskedFor(t *testing.T) {
 	for _, tc := range []struct {

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
 // CheckTimeout bounds a whole check.
@@ -35,16 +34,4 @@ func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Log
 		return nil, err
 	}
 	return slices.Concat(findings, checkOrdering(c), broker), nil
-}
-
-// CheckForAdmin is Check for the admin server.
-func CheckForAdmin(c *config.Config, rc source.Config) func(context.Context) ([]ops.Finding, error) {
-	return func(ctx context.Context) ([]ops.Finding, error) {
-		findings, err := Check(ctx, c, rc, zap.NewNop())
-		out := make([]ops.Finding, len(findings))
-		for i, f := range findings {
-			out[i] = ops.Finding(f)
-		}
-		return out, err
-	}
 }

@@ -16,26 +16,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
-	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
 
 var kafkaDriver = Driver{
 	Kind: ops.SinkKafka, Operation: "send", Scope: "topic",
-	Templates:  func(c *config.Config) []Template { return []Template{{"sink.kafka.topic", c.Sink.Kafka.Topic}} },
-	RouteText:  func(r *event.Route) string { return fmt.Sprintf("topic %q", r.Name) },
-	configured: func(c *config.Config) bool { return c.Sink.Kafka != nil },
+	Templates: func(c *config.Config) []Template { return []Template{{"sink.kafka.topic", c.Sink.Kafka.Topic}} },
+	RouteText: func(r *event.Route) string { return fmt.Sprintf("topic %q", r.Name) },
 	columns: func(c *config.Config, log *zap.Logger) ([]string, error) {
 		_, columns, err := kafkaConfig(c, log)
 		return columns, err
 	},
-	open: openKafka, check: checkKafka, state: kafkaState,
-	destination: func(s sink.Sink, ev *event.Event) (to tracing.Destination, ours bool) {
-		k, ours := s.(*kafka.Sink)
-		if ours {
-			to.Name, to.Partition = k.Shown(ev)
-		}
-		return to, ours
-	},
+	open: openKafka, check: checkKafka,
 }
 
 // kafkaConfig is the Kafka side, and the extra columns that its topic and headers need.
@@ -92,19 +83,4 @@ func checkKafka(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.
 		return nil, err
 	}
 	return kafka.Check(ctx, cfg), nil
-}
-
-// kafkaState is the state of the connections, and the paused destinations.
-func kafkaState(s sink.Sink) (out ops.Sink, accused []ops.Paused, ours bool) {
-	k, ours := s.(*kafka.Sink)
-	if !ours {
-		return out, nil, false
-	}
-	stats := k.Stats()
-	out = ops.Sink{Kind: ops.SinkKafka, Connections: stats.Connections, PendingConfirms: stats.PendingConfirms}
-	out.Up, out.Why = k.Up()
-	for _, p := range stats.Paused {
-		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
-	}
-	return out, accused, true
 }

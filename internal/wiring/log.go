@@ -21,9 +21,15 @@ const (
 	logCaller = zapcore.OmitKey
 )
 
+// Of the lines of one level and message so many are written in a second, then every thousandth: a
+// fault of a thousand destinations is not a thousand lines.
+const (
+	linesPerSecond = 10
+	thenEach       = 1000
+)
+
 // NewLogger writes to stderr, as JSON or for people. No line is logged per event that passes, and a
-// repeated fault is logged when it changes. Of a fault that many events or destinations have at
-// once, a few lines a second are written.
+// repeated fault is logged when it changes.
 func NewLogger(c config.Log) *zap.Logger {
 	level, err := zapcore.ParseLevel(c.Level)
 	if err != nil {
@@ -31,6 +37,10 @@ func NewLogger(c config.Log) *zap.Logger {
 	}
 	core := zapcore.NewCore(newEncoder(c.Format), zapcore.Lock(os.Stderr), level)
 	return zap.New(sample(core), zap.ErrorOutput(zapcore.Lock(os.Stderr)))
+}
+
+func sample(core zapcore.Core) zapcore.Core {
+	return zapcore.NewSamplerWithOptions(core, time.Second, linesPerSecond, thenEach)
 }
 
 func newEncoder(format string) zapcore.Encoder {

@@ -2,9 +2,12 @@ package wiring
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 )
@@ -31,4 +34,22 @@ func TestLogLevels(t *testing.T) {
 			t.Errorf("%s gives %s", name, log.Level())
 		}
 	}
+}
+
+// A flood of one message is logged as a few lines a second. Other messages are not affected.
+func TestLogIsSampledByMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.DebugLevel)
+		log := zap.New(sample(core))
+		for range 1000 {
+			log.Warn("destination paused")
+		}
+		log.Error("stopped")
+		if n := logs.FilterMessage("destination paused").Len(); n != linesPerSecond {
+			t.Errorf("%d lines of a flood in a second, want %d", n, linesPerSecond)
+		}
+		if logs.FilterMessage("stopped").Len() != 1 {
+			t.Error("another message is concerned")
+		}
+	})
 }

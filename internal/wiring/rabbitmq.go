@@ -16,7 +16,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
-	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
 
 var rabbitDriver = Driver{
@@ -24,21 +23,12 @@ var rabbitDriver = Driver{
 	Templates: func(c *config.Config) []Template {
 		return []Template{{"sink.rabbitmq.exchange", c.Sink.RabbitMQ.Exchange}, {"sink.rabbitmq.routing_key", c.Sink.RabbitMQ.RoutingKey}}
 	},
-	RouteText:  func(r *event.Route) string { return fmt.Sprintf("exchange %q, routing key %q", r.Name, r.RoutingKey) },
-	configured: func(c *config.Config) bool { return c.Sink.RabbitMQ != nil },
+	RouteText: func(r *event.Route) string { return fmt.Sprintf("exchange %q, routing key %q", r.Name, r.RoutingKey) },
 	columns: func(c *config.Config, log *zap.Logger) ([]string, error) {
 		_, columns, err := rabbitConfig(c, log)
 		return columns, err
 	},
-	open: openRabbit, check: checkRabbit, state: rabbitState,
-	destination: func(s sink.Sink, ev *event.Event) (to tracing.Destination, ours bool) {
-		r, ours := s.(*rabbit.Sink)
-		if ours {
-			to.Partition = -1
-			to.Name, to.RoutingKey = r.Shown(ev)
-		}
-		return to, ours
-	},
+	open: openRabbit, check: checkRabbit,
 }
 
 // rabbitConfig is the RabbitMQ side, and the extra columns that its templates, headers and
@@ -106,19 +96,4 @@ func checkRabbit(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink
 		return nil, err
 	}
 	return rabbit.Check(ctx, cfg), nil
-}
-
-// rabbitState is the state of the connections, and the paused destinations.
-func rabbitState(s sink.Sink) (out ops.Sink, accused []ops.Paused, ours bool) {
-	r, ours := s.(*rabbit.Sink)
-	if !ours {
-		return out, nil, false
-	}
-	stats := r.Stats()
-	out = ops.Sink{Kind: ops.SinkRabbitMQ, Connections: stats.Connections, Channels: stats.Channels, PendingConfirms: stats.PendingConfirms}
-	out.Up, out.Why = r.Up()
-	for _, p := range stats.Paused {
-		accused = append(accused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
-	}
-	return out, accused, true
 }

@@ -14,15 +14,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
-
-// drivers are the kinds of sinks. Exactly one of them is configured.
-var drivers = []*Driver{
-	&rabbitDriver,
-	&kafkaDriver,
-	&stdoutDriver,
-}
 
 // Driver is a kind of sink, as the relay and the commands use it.
 type Driver struct {
@@ -35,12 +31,9 @@ type Driver struct {
 	// RouteText names a route for people.
 	RouteText func(*event.Route) string
 
-	configured  func(*config.Config) bool
-	columns     func(*config.Config, *zap.Logger) ([]string, error)
-	open        func(*config.Config, *zap.Logger, *metrics.Metrics, Traceparents) (sink.Sink, []string, error)
-	check       func(context.Context, *config.Config, *zap.Logger) ([]sink.Finding, error)
-	state       func(sink.Sink) (out ops.Sink, paused []ops.Paused, ours bool)
-	destination func(sink.Sink, *event.Event) (to tracing.Destination, ours bool)
+	columns func(*config.Config, *zap.Logger) ([]string, error)
+	open    func(*config.Config, *zap.Logger, *metrics.Metrics, Traceparents) (sink.Sink, []string, error)
+	check   func(context.Context, *config.Config, *zap.Logger) ([]sink.Finding, error)
 }
 
 // Template is a template with its key in the configuration.
@@ -54,10 +47,11 @@ type Traceparents func(ev *event.Event, buf []byte) []byte
 
 // DriverOf is the driver of the sink that is configured.
 func DriverOf(c *config.Config) *Driver {
-	for _, d := range drivers {
-		if d.configured(c) {
-			return d
-		}
+	switch {
+	case c.Sink.RabbitMQ != nil:
+		return &rabbitDriver
+	case c.Sink.Kafka != nil:
+		return &kafkaDriver
 	}
 	return &stdoutDriver
 }
@@ -72,24 +66,42 @@ func SinkColumns(c *config.Config, log *zap.Logger) ([]string, error) {
 	return DriverOf(c).columns(c, log)
 }
 
-// SinkState is the state of a sink, and the destinations it sends nothing to.
-func SinkState(s sink.Sink) (ops.Sink, []ops.Paused) {
-	for _, d := range drivers {
-		if out, paused, ours := d.state(s); ours {
-			return out, paused
+// SinkState is the state of a sink's connections, and the destinations it sends nothing to.
+func SinkState(s sink.Sink) (out ops.Sink, paused []ops.Paused) {
+	switch s := s.(type) {
+	case *rabbit.Sink:
+		stats := s.Stats()
+		out = ops.Sink{Kind: ops.SinkRabbitMQ, Connections: stats.Connections, Channels: stats.Channels, PendingConfirms: stats.PendingConfirms}
+		out.Up, out.Why = s.Up()
+		for _, p := range stats.Paused {
+			paused = append(paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
 		}
+	case *kafka.Sink:
+		stats := s.Stats()
+		out = ops.Sink{Kind: ops.SinkKafka, Connections: stats.Connections, PendingConfirms: stats.PendingConfirms}
+		out.Up, out.Why = s.Up()
+		for _, p := range stats.Paused {
+			paused = append(paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
+		}
+	case *stdout.Sink:
+		out.Kind = ops.SinkStdout
+		out.Up, out.Why = s.Up()
 	}
-	return ops.Sink{}, nil
+	return out, paused
 }
 
 // Destination is where a sink has sent an event.
 func Destination(s sink.Sink, ev *event.Event) tracing.Destination {
-	for _, d := range drivers {
-		if to, ours := d.destination(s, ev); ours {
-			return to
-		}
+	to := tracing.Destination{Partition: -1}
+	switch s := s.(type) {
+	case *rabbit.Sink:
+		to.Name, to.RoutingKey = s.Shown(ev)
+	case *kafka.Sink:
+		to.Name, to.Partition = s.Shown(ev)
+	default:
+		to.Name = string(s.Route(ev).Name)
 	}
-	return tracing.Destination{Name: string(s.Route(ev).Name), Partition: -1}
+	return to
 }
 
 // checkBroker checks what the relay needs of the broker that is configured.

@@ -14,14 +14,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
-	"github.com/cdc-relay/cdc-relay/internal/tracing"
 )
 
 var stdoutDriver = Driver{
 	Kind: ops.SinkStdout, Operation: "write",
-	Templates:  func(*config.Config) []Template { return nil },
-	RouteText:  func(r *event.Route) string { return string(r.Name) },
-	configured: func(c *config.Config) bool { return c.Sink.RabbitMQ == nil && c.Sink.Kafka == nil },
+	Templates: func(*config.Config) []Template { return nil },
+	RouteText: func(r *event.Route) string { return string(r.Name) },
 	columns: func(c *config.Config, _ *zap.Logger) ([]string, error) {
 		if records := c.Sink.Compat.Records(); records != nil {
 			return records.Columns().Extra, nil
@@ -30,15 +28,6 @@ var stdoutDriver = Driver{
 	},
 	open:  openStdout,
 	check: func(context.Context, *config.Config, *zap.Logger) ([]sink.Finding, error) { return nil, nil },
-	state: func(s sink.Sink) (out ops.Sink, _ []ops.Paused, ours bool) {
-		o, ours := s.(*stdout.Sink)
-		if ours {
-			out.Kind = ops.SinkStdout
-			out.Up, out.Why = o.Up()
-		}
-		return out, nil, ours
-	},
-	destination: func(sink.Sink, *event.Event) (to tracing.Destination, ours bool) { return to, false },
 }
 
 // openStdout makes the sink, which prints lines of our own or, with a profile, records.

@@ -4,7 +4,6 @@ package cli
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -217,21 +216,5 @@ func TestCompatCheckPublish(t *testing.T) {
 	d := delivery(t, take)
 	if id, _ := d.Headers["id"].(string); string(d.Body) != `{"cdc_check": true}` || len(d.Headers) != 1 || !strings.Contains(id, "cdc-relay-check-") {
 		t.Errorf("the message is %+v", d)
-	}
-}
-
-// Debezium Server's sinks drop a record's time: a timestamp that is no date of the years 1 to 9999
-// is nothing to stop at.
-func TestCompatTimeThatIsNotUsed(t *testing.T) {
-	t.Parallel()
-	b, take := compatBroker(t, "format.value: simplestring, table.field.event.timestamp: happened")
-	b.exec(`ALTER TABLE outbox ADD COLUMN happened timestamp`)
-	b.start()
-	b.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, happened) SELECT gen_random_uuid(), 'order', '7', 'created', to_jsonb(n), at
-		FROM unnest(ARRAY['infinity', '-infinity', '0044-03-15 BC', '12000-01-01', NULL]::timestamp[]) WITH ORDINALITY u(at, n)`)
-	for n := 1; n <= 5; n++ {
-		if d := delivery(t, take); string(d.Body) != strconv.Itoa(n) {
-			t.Errorf("message %d is %q", n, d.Body)
-		}
 	}
 }

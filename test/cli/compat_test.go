@@ -49,6 +49,16 @@ func delivery(t *testing.T, take func() *amqp.Delivery) (d *amqp.Delivery) {
 	return d
 }
 
+// null stands for a null header, which is not an empty one.
+const null = "\x00null"
+
+func orNull(b []byte) string {
+	if b == nil {
+		return null
+	}
+	return string(b)
+}
+
 func shown(r *kafkaserver.Record) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s\n%s\n", orNull(r.Key), orNull(r.Value))

@@ -171,7 +171,7 @@ func TestDeadLettersUsage(t *testing.T) {
 		"dead-letters list --from yesterday":          {"--from is \"yesterday\"", "2026-11-20"},
 		"dead-letters list --from -5m":                {"--from"},
 		"dead-letters list --from 1h --to 2h":         {"--to is", "not after from"},
-		"dead-letters list --key a --key-of 1":        {"--key-of excludes --key"},
+		"dead-letters list --key a --key-of 1":        {"--key-of excludes key"},
 		"dead-letters show":                           {"wants the number of one row"},
 		"dead-letters show x":                         {`"x" is not the number of a row`, "`cdc-relay dead-letters list`"},
 		"dead-letters show 0":                         {`"0" is not the number of a row`},

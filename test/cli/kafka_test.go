@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -47,70 +46,6 @@ func (k *topical) records(topic string, n int) []kafkaserver.Record {
 		return ""
 	})
 	return found
-}
-
-// What a record says of itself: every part of it, and nothing else, also where the row has NULLs.
-func TestKafkaMessage(t *testing.T) {
-	t.Parallel()
-	k := withKafka(t, 12)
-	k.exec(`ALTER TABLE outbox ADD COLUMN region text, ALTER aggregatetype DROP NOT NULL, ALTER aggregateid DROP NOT NULL, ALTER type DROP NOT NULL`)
-	k.more = "outbox: {timestamp: created_at, headers: {region: region}}\n"
-	relay := k.start()
-	const at = `'2026-01-02 03:04:05.678+00'`
-	for _, row := range []string{
-		`VALUES ('11111111-1111-1111-1111-111111111111', 'order', '10711fa5', 'created', '{"total": 12.50}',
-			'{"tenant": "a", "n": 3, "none": null, "list": [1, "b"], "x-retry-count": 4, "eventType": "forged", "region": "other"}', '00-trace', ` + at + `, 'eu')`,
-		`(id, created_at) VALUES ('22222222-2222-2222-2222-222222222222', ` + at + `)`,
-		`(id, aggregatetype, aggregateid, type, payload, headers, created_at)
-			VALUES ('33333333-3333-3333-3333-333333333333', 'order', '', 'emptied', 'null', '{}', ` + at + `)`,
-	} {
-		k.exec(`INSERT INTO outbox ` + row)
-	}
-	byID := map[string]kafkaserver.Record{}
-	for _, r := range k.records(k.topic, 3) {
-		byID[r.Header("id")] = r
-	}
-	for _, want := range []struct {
-		partition  int // -1: any
-		key, value string
-		headers    map[string]string
-	}{
-		// the partition that Java's producer chooses
-		{11, "10711fa5", `{"total": 12.50}`, map[string]string{
-			"id": "11111111-1111-1111-1111-111111111111", "eventType": "created", "aggregateType": "order", "traceparent": "00-trace",
-			"region": "eu", "tenant": "a", "n": "3", "none": null, "list": `[1, "b"]`,
-		}},
-		{-1, null, null, map[string]string{"id": "22222222-2222-2222-2222-222222222222"}},
-		{-1, "", "null", map[string]string{"id": "33333333-3333-3333-3333-333333333333", "eventType": "emptied", "aggregateType": "order"}},
-	} {
-		r := byID[want.headers["id"]]
-		got := map[string]string{}
-		for _, h := range r.Headers {
-			got[h.Name] = orNull(h.Value)
-		}
-		position := got["cdc_position"]
-		delete(got, "cdc_position")
-		if len(position) != 25 || position[16] != '-' || len(r.Headers) != len(got)+1 || !maps.Equal(got, want.headers) {
-			t.Errorf("the headers are %q, want %q and a position", r.Headers, want.headers)
-		}
-		if orNull(r.Key) != want.key || orNull(r.Value) != want.value || r.Time.UnixMilli() != 1767323045678 || want.partition >= 0 && r.Partition != want.partition {
-			t.Errorf("the record is %+v", r)
-		}
-	}
-	if n := scrape(t, relay).values[`outbox_headers_dropped_total{header="eventType"}`]; n != 1 {
-		t.Errorf("%g headers eventType were counted as dropped, want 1", n)
-	}
-	relay.Stop(t)
-}
-
-// null stands for a null key, value or header, which is not an empty one.
-const null = "\x00null"
-
-func orNull(b []byte) string {
-	if b == nil {
-		return null
-	}
-	return string(b)
 }
 
 // From nothing to a stop: init, check, run, status, metrics; every row arrives once, at the time of

@@ -109,15 +109,9 @@ func (term *terminal) exit() int {
 // vt is as much of a terminal as `status --watch` uses; what it does not know is a fault.
 type vt struct {
 	rows, columns int
-	lines         []string // of the other screen
-	row           int
-	other         bool   // the other screen is shown
-	entered       int    // how often
-	hidden        bool   // the cursor
-	clips         bool   // a line that is too long goes no further
+	lines         []string
 	updating      bool   // nothing is shown until the update is complete
 	coloured      bool   // something is
-	first         string // what is on the first screen
 	pending       string // an incomplete sequence
 	next          []string
 	fault         string
@@ -156,65 +150,46 @@ func (v *vt) write(text string) {
 		if end < 0 {
 			end = len(text)
 		}
-		v.print(text[:end])
+		if len(v.next) > 0 {
+			v.next[len(v.next)-1] += text[:end]
+		}
 		text = text[end:]
 	}
 }
 
-// control does what one sequence says; a line end has no letter.
-func (v *vt) control(parameter, deadLetter string) {
-	switch parameter + deadLetter {
-	case "?1049h":
-		v.other, v.entered = true, v.entered+1
-	case "?1049l":
-		v.other, v.lines = false, nil
-	case "?25l", "?25h":
-		v.hidden = deadLetter == "l"
-	case "?7l", "?7h":
-		v.clips = deadLetter == "l"
+// control does what one sequence says; a line end has no final.
+func (v *vt) control(parameter, final string) {
+	switch parameter + final {
 	case "?2026h":
 		v.updating = true
 	case "?2026l":
-		v.updating, v.lines = false, v.next
+		v.updating, v.lines = false, v.next[:len(v.next)-1] // the cursor is below the last one
 		v.check()
 	case "H":
 		if !v.updating {
 			v.fault = "a frame is drawn in pieces"
 		}
-		v.row, v.next = 0, []string{""}
-	case "K", "J":
+		v.next = []string{""}
+	case "K", "J", "2J":
 	case "":
-		v.row++
 		v.next = append(v.next, "")
 	default:
-		if _, err := strconv.Atoi(strings.ReplaceAll(parameter, ";", "")); deadLetter != "m" || err != nil {
-			v.fault = fmt.Sprintf("an unknown sequence %q", parameter+deadLetter)
+		if _, err := strconv.Atoi(strings.ReplaceAll(parameter, ";", "")); final != "m" || err != nil {
+			v.fault = fmt.Sprintf("an unknown sequence %q", parameter+final)
 		}
 		v.coloured = true
-	}
-}
-
-func (v *vt) print(text string) {
-	switch {
-	case !v.other:
-		v.first += text
-	case len(v.next) > 0:
-		v.next[v.row] += text
 	}
 }
 
 // check notes a frame that does not fit. A program may draw its frame for the size of a moment ago.
 func (v *vt) check() {
 	v.fault = ""
-	if len(v.lines) > v.rows {
+	if len(v.lines) >= v.rows {
 		v.fault = fmt.Sprintf("%d lines on %d rows", len(v.lines), v.rows)
 	}
 	for _, line := range v.lines {
 		if n := len([]rune(line)); n > v.columns {
 			v.fault = fmt.Sprintf("%d characters on %d columns: %s", n, v.columns, line)
 		}
-	}
-	if !v.hidden || !v.clips || !v.other {
-		v.fault = "a frame on a terminal that is not prepared"
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
@@ -24,36 +23,6 @@ func (r *rig) watched(admin string, more ...string) []string {
 }
 
 func port(relay *runner.Relay) string { return strings.TrimPrefix(relay.Admin(), "http://") }
-
-// A terminal that changes its size is drawn on again at once. Where there is no shell, nothing is
-// left for one.
-func TestWatchHearsTheTerminal(t *testing.T) {
-	look := aRelay.take(t)
-	t.Parallel()
-	r := look()
-	term := onTerminal(t, 30, 100, nil, r.binary, r.watched(port(r.relay), "--every", "1h")...)
-	// idle, or streaming what another test's relay has just done: it is drawn once
-	term.shows("state      ")
-	term.resize(5, 30)
-	eventually(t, func() string {
-		if seen := term.look(); seen.fault != "" || len(seen.lines) != 5 {
-			return fmt.Sprintf("%s, %q", seen.fault, seen.lines)
-		}
-		return ""
-	})
-	term.types("\x1a") // there is no shell to go to, so it goes on
-	term.resize(7, 40)
-	eventually(t, func() string {
-		if seen := term.look(); seen.fault != "" || len(seen.lines) != 7 {
-			return fmt.Sprintf("%s, %q", seen.fault, seen.lines)
-		}
-		return ""
-	})
-	must(t, term.cmd.Process.Signal(syscall.SIGTERM))
-	if code := term.exit(); code != 0 {
-		t.Errorf("terminated, it exits %d", code)
-	}
-}
 
 // piped starts a command whose lines are read, and gives a function that waits for one that is so.
 func piped(t *testing.T, binary string, args ...string) (*exec.Cmd, func(is func(line string) bool) string) {

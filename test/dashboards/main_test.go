@@ -1,6 +1,5 @@
 // Package dashboards runs every query of deploy/grafana on a real Prometheus that has scraped a
-// relay under load and faults: none is empty, none is an error, and what the panels count is what
-// the checker counts.
+// relay under load: none is empty, and none is an error.
 package dashboards
 
 import (

@@ -178,9 +178,9 @@ type mirrorStore struct{ *faultyStore }
 
 var _ dlq.MirrorStore = mirrorStore{}
 
-func (s mirrorStore) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.DeadLetterRow, err error) {
+func (s mirrorStore) Unmirrored(ctx context.Context, after int64, limit int, size int64) (list []dlq.DeadLetterRow, err error) {
 	err = s.do(ctx, &s.mirror, theLookup, "unmirrored", func(ctx context.Context) (err error) {
-		list, err = s.memory.Unmirrored(ctx, after, except, min(limit, s.t.w.page), size)
+		list, err = s.memory.Unmirrored(ctx, after, min(limit, s.t.w.page), size)
 		return err
 	})
 	return list, err

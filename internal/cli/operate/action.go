@@ -19,7 +19,7 @@ import (
 // action is a command that requests something for rows, by their numbers or by a filter.
 type action struct {
 	kind                 dlq.Kind
-	of                   dlq.Of
+	of                   *dlq.Table
 	done                 string // what a row is afterwards
 	short, long, example string
 }
@@ -168,10 +168,10 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 		return nil, err
 	}
 	if len(page.Rows) == 0 {
-		return nil, fmt.Errorf("there is no %s of event %q; `cdc-relay events show` reports where it is", (&result{action: f.action}).noun(), f.id)
+		return nil, fmt.Errorf("there is no %s of event %q; `cdc-relay events show` reports where it is", (&result{action: f.action}).noun(), filter.ID)
 	}
 	for _, row := range page.Rows {
-		if d.Would(ctx, dlq.Ask{Kind: f.kind, N: row.N}) == nil {
+		if d.Refusal(ctx, dlq.Action{Kind: f.kind, N: row.N}) == nil {
 			ns = append(ns, row.N)
 		}
 	}
@@ -182,11 +182,11 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 }
 
 // runRows requests the action for rows by their numbers.
-func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.By, out *result) error {
+func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.Requester, out *result) error {
 	for _, n := range f.rows {
-		ask := dlq.Ask{Kind: f.kind, N: n, Route: f.route(), By: by}
+		ask := dlq.Action{Kind: f.kind, N: n, Route: f.route(), By: by}
 		if f.dryRun {
-			out.addDryRun(n, d.Would(ctx, ask))
+			out.addDryRun(n, d.Refusal(ctx, ask))
 			continue
 		}
 		r, err := d.Request(ctx, ask)
@@ -207,7 +207,7 @@ func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.By, ou
 }
 
 // runBulk requests the action for all rows that the filter selects.
-func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.By, out *result) error {
+func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Requester, out *result) error {
 	filter, err := f.filter(ctx, d)
 	if err != nil {
 		return err

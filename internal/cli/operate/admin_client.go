@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -63,7 +64,7 @@ func withExitCode(err error) error {
 	var server *pgconn.PgError
 	switch {
 	case errors.As(err, &bad):
-		return command.UsageError("--" + bad.Error())
+		return command.UsageError("--" + strings.ReplaceAll(bad.Name, "_", "-") + " " + bad.What)
 	case errors.Is(err, dlq.ErrNoSchema):
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "schema", What: "the tables of schema cdc_relay are missing in this database, or of an older version",
@@ -82,10 +83,10 @@ func withExitCode(err error) error {
 
 // requester is who asks, as the audit names them: the database role, and the user and machine of
 // the command.
-func (d *adminClient) requester(ctx context.Context, why string) (dlq.By, error) {
+func (d *adminClient) requester(ctx context.Context, why string) (dlq.Requester, error) {
 	var role string
 	if err := d.pool.QueryRow(ctx, `SELECT current_user`).Scan(&role); err != nil {
-		return dlq.By{}, err
+		return dlq.Requester{}, err
 	}
 	name := "uid " + strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {
@@ -95,5 +96,5 @@ func (d *adminClient) requester(ctx context.Context, why string) (dlq.By, error)
 	if err != nil {
 		host = "unknown host"
 	}
-	return dlq.By{Who: role + " (" + name + "@" + host + ")", Why: why}, nil
+	return dlq.Requester{Who: role + " (" + name + "@" + host + ")", Why: why}, nil
 }

@@ -42,7 +42,7 @@ func commandName(k dlq.Kind) string {
 }
 
 // commandOf is the command of a table's rows.
-func commandOf(of dlq.Of) string {
+func commandOf(of *dlq.Table) string {
 	if of == dlq.Deferred {
 		return "cdc-relay deferred"
 	}

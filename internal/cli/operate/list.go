@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-func newList(g *command.Options, of dlq.Of, example string) *cobra.Command {
+func newList(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 	var f filterFlags
 	var cursor string
 	var limit int
@@ -70,7 +70,7 @@ func shortText(s *string) string {
 // maxListText is how much of a text is shown in a list even when it is piped.
 const maxListText = 200
 
-func printRows(w io.Writer, of dlq.Of, page dlq.Page) error {
+func printRows(w io.Writer, of *dlq.Table, page dlq.Page) error {
 	if len(page.Rows) == 0 {
 		_, err := fmt.Fprintln(w, "none")
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
-func newShow(g *command.Options, of dlq.Of, example string) *cobra.Command {
+func newShow(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 	var asJSON bool
 	short := "Show a dead letter with contents and history"
 	if of == dlq.Deferred {

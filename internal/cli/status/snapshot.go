@@ -1,15 +1,16 @@
-// One poll of status --watch: of the relay, else of the database.
+// A snapshot: what status --watch has found at one time.
 
 package status
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
-	"sync"
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/client"
-	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
@@ -18,8 +19,8 @@ type snapshot struct {
 	at          time.Time
 	status      *ops.Status
 	noAnswer    error           // why there is no status
-	database    *databaseStatus // nil: the database has not answered
-	databaseErr error           // why it has not; nil: not yet
+	database    *databaseStatus // nil: the database does not answer either
+	databaseErr error           // why not
 }
 
 // The states of a relay that does not answer, in addition to ops.StateStopped.
@@ -35,10 +36,8 @@ func (s *snapshot) stateText() (state, why string) {
 		return s.status.State, s.status.Why
 	case s.database != nil:
 		return s.database.State, s.database.Why
-	case s.databaseErr != nil:
-		return stateUnknown, "the relay " + s.relayText() + "; nor does the database: " + s.databaseErr.Error()
 	}
-	return stateUnknown, "the relay " + s.relayText() + "; the database is being asked"
+	return stateUnknown, "the relay " + s.relayText() + "; nor does the database: " + s.databaseErr.Error()
 }
 
 // relayText explains why there is no status.
@@ -48,6 +47,15 @@ func (s *snapshot) relayText() string {
 		return "does not answer with its status: " + answered.Text
 	}
 	return "does not answer: " + s.noAnswer.Error()
+}
+
+// print prints a snapshot as a line: for pipes, files and programs.
+func (s *snapshot) print(out io.Writer, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(s.json())
+	}
+	_, err := io.WriteString(out, s.at.UTC().Format(time.RFC3339)+" "+s.line()+"\n")
+	return err
 }
 
 // json is what --json prints of it.
@@ -67,47 +75,19 @@ func (s *snapshot) json() any {
 	}{state, why, s.at.UTC(), s.relayText()}
 }
 
-const (
-	// The database is polled seldom, and less often when it is slow: each poll counts rows.
-	minDatabaseInterval = 5 * time.Second
-	databaseShare       = 10 // of the time between two queries, one part for the query
-)
-
-// databasePoll queries the database in the background, so that a silent one blocks nothing.
-type databasePoll struct {
-	ask func(context.Context) (*databaseStatus, error)
-
-	mu   sync.Mutex
-	view *databaseStatus
-	err  error
-	busy bool
-	next time.Time
-}
-
-// latest is its last answer. A new query is started when it is time.
-func (d *databasePoll) latest(ctx context.Context) (*databaseStatus, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now := time.Now(); !d.busy && !now.Before(d.next) {
-		d.busy = true
-		go d.poll(ctx, now)
+// line is a snapshot in one line of plain text.
+func (s *snapshot) line() string {
+	state, why := s.stateText()
+	if why != "" {
+		state += ": " + output.Clean(why)
 	}
-	return d.view, d.err
-}
-
-func (d *databasePoll) poll(ctx context.Context, began time.Time) {
-	within, cancel := context.WithTimeout(ctx, command.DatabaseTimeout)
-	defer cancel()
-	view, err := d.ask(within)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	took := time.Since(began)
-	d.view, d.err, d.busy, d.next = view, err, false, began.Add(max(minDatabaseInterval, databaseShare*took))
-}
-
-// reset forgets the answer, so that the next time the relay is silent begins with a new query.
-func (d *databasePoll) reset() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.view, d.err, d.next = nil, nil, time.Time{}
+	switch st := s.status; {
+	case st != nil:
+		state += fmt.Sprintf(" | %s | lag %s, %s | in flight %s | published %s, %.1f/s | deferred %s | dead %s", st.Role,
+			showLag(st.Slot.LagSeconds), showBehind(st), output.Thousands(uint64(st.InFlight.Events)), output.Thousands(st.Totals.Published),
+			st.Rates.PublishedPerSecond, output.Thousands(uint64(st.Deferred.Events)), output.Thousands(uint64(st.DeadLetters.Open)))
+	case s.database != nil && s.database.SlotExists:
+		state += " | slot " + output.Bytes(s.database.LagBytes) + " behind, asked " + output.Age(time.Since(s.database.Now)) + " ago"
+	}
+	return state
 }

@@ -27,9 +27,9 @@ func New(g *command.Options) *cobra.Command {
 		Long: `Asks the running relay. When it does not answer, status shows what the database knows instead, and
 exits 0 if the slot is active, else 1.
 
-With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen,
-with sparklines of the lag; elsewhere it prints one line each time, with --json one object. It
-keeps watching while the relay is away.`,
+With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen;
+elsewhere it prints one line each time, with --json one object. It keeps watching while the relay is
+away.`,
 		Example: `  cdc-relay status
   cdc-relay status --watch
   cdc-relay status --watch --every 10s >> status.log

@@ -16,15 +16,14 @@ import (
 // writeStatus describes a status for people, in plain lines, or with colour on a terminal.
 func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	t := statusText{status: s, colour: colour}
-	t.head()
-	t.rest()
+	t.all()
 	_, err := w.Write(t.out.Bytes())
 	return err
 }
 
-// rest adds everything below the head.
-func (t *statusText) rest() {
+func (t *statusText) all() {
 	s := t.status
+	t.head()
 	t.slot()
 	t.broker()
 	t.paused()
@@ -121,7 +120,7 @@ func showLag(seconds *float64) string {
 	if seconds == nil {
 		return "not known"
 	}
-	return showSeconds(*seconds)
+	return output.Age(time.Duration(*seconds * float64(time.Second)))
 }
 
 // showBehind is how much WAL the slot is behind.

@@ -1,10 +1,9 @@
-// status --watch: the polling loop and its displays.
+// status --watch: it polls the relay, or the database while the relay does not answer.
 
 package status
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -24,63 +23,58 @@ import (
 type watch struct {
 	every    time.Duration
 	relay    func(context.Context) (*ops.Status, error)
-	database databasePoll
+	database func(context.Context) (*databaseStatus, error)
+
+	// The last answer of the database, and when it is queried again.
+	known     *databaseStatus
+	knownErr  error
+	nextQuery time.Time
 }
 
-// display is where a watch shows what it finds. Its methods are called by one goroutine.
-type display interface {
-	show(*snapshot) error
-	signals() <-chan os.Signal
-	signal(os.Signal) error // one of these
-	close()                 // the terminal is as before
-}
+const (
+	// The database is polled seldom, and less often when it is slow: each poll counts rows.
+	minDatabaseInterval = 5 * time.Second
+	databaseShare       = 10 // of the time between two queries, one part for the query
+)
 
-func newWatch(c *config.Config, g *command.Options, admin string, every time.Duration) *watch {
-	return &watch{
+// runWatch is the command. An address that answers as no relay does, or not to this token, is
+// refused as without --watch.
+func runWatch(ctx context.Context, out io.Writer, c *config.Config, g *command.Options, admin string, every time.Duration, asJSON bool) error {
+	var answered *client.AnswerError
+	if _, err := client.Status(ctx, c, admin); errors.As(err, &answered) {
+		return err
+	}
+	w := &watch{
 		every:    every,
 		relay:    func(ctx context.Context) (*ops.Status, error) { return client.Status(ctx, c, admin) },
-		database: databasePoll{ask: func(ctx context.Context) (*databaseStatus, error) { return queryDatabase(ctx, g) }},
+		database: func(ctx context.Context) (*databaseStatus, error) { return queryDatabase(ctx, g) },
 	}
+	show := func(s *snapshot) error { return s.print(out, asJSON) }
+	if f, ok := out.(*os.File); ok && !asJSON && output.IsTerminal(out) && os.Getenv("TERM") != "dumb" {
+		show = (&screen{out: f, slot: c.Source.Slot, colour: output.HasColor(out)}).draw
+	}
+	return w.run(ctx, show)
 }
 
-// run shows what it finds until ctx is done or it is interrupted, which is how it ends well.
-func (w *watch) run(ctx context.Context, d display) error {
+// run shows what it finds at every interval until ctx is done or it is interrupted, which is how it
+// ends well.
+func (w *watch) run(ctx context.Context, show func(*snapshot) error) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	defer d.close()
-	snapshots := make(chan *snapshot)
-	go w.pollEvery(ctx, snapshots)
-	for {
-		var err error
-		select {
-		case <-ctx.Done():
-			return nil
-		case s := <-snapshots:
-			err = d.show(s)
-		case sig := <-d.signals():
-			err = d.signal(sig)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// pollEvery takes a snapshot at once and then at every interval, or later when the relay takes
-// longer to answer.
-func (w *watch) pollEvery(ctx context.Context, snapshots chan<- *snapshot) {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	for {
-		select {
-		case snapshots <- w.poll(ctx):
-		case <-ctx.Done():
-			return
+		s := w.poll(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := show(s); err != nil {
+			return err
 		}
 		select {
-		case <-tick.C:
 		case <-ctx.Done():
-			return
+			return nil
+		case <-tick.C:
 		}
 	}
 }
@@ -90,52 +84,20 @@ func (w *watch) poll(ctx context.Context) *snapshot {
 	s.status, s.noAnswer = w.relay(ctx)
 	s.at = time.Now()
 	if s.status != nil {
-		w.database.reset()
+		w.nextQuery = time.Time{} // the next time it is silent begins with a new query
 		return s
 	}
-	s.database, s.databaseErr = w.database.latest(ctx)
-	if s.database != nil {
-		view := *s.database
-		view.Relay = s.relayText()
-		s.database = &view
+	if !s.at.Before(w.nextQuery) {
+		within, cancel := context.WithTimeout(ctx, command.DatabaseTimeout)
+		w.known, w.knownErr = w.database(within)
+		cancel()
+		w.nextQuery = s.at.Add(max(minDatabaseInterval, databaseShare*time.Since(s.at)))
+	}
+	s.databaseErr = w.knownErr
+	if w.known != nil {
+		known := *w.known
+		known.Relay = s.relayText()
+		s.database = &known
 	}
 	return s
-}
-
-// lines prints each snapshot as a line: for pipes, files and programs.
-type lines struct {
-	out     io.Writer
-	json    bool
-	history history
-}
-
-func (l *lines) show(s *snapshot) error {
-	l.history.add(s)
-	if l.json {
-		return json.NewEncoder(l.out).Encode(s.json())
-	}
-	_, err := io.WriteString(l.out, s.at.UTC().Format(time.RFC3339)+" "+s.line(&l.history)+"\n")
-	return err
-}
-
-func (l *lines) signals() <-chan os.Signal { return nil }
-func (l *lines) signal(os.Signal) error    { return nil }
-func (l *lines) close()                    {}
-
-// newDisplay is a screen on a terminal that can redraw, else lines.
-func newDisplay(w io.Writer, slot string, asJSON bool) display {
-	if f, ok := w.(*os.File); ok && !asJSON && output.IsTerminal(w) && os.Getenv("TERM") != "dumb" {
-		return newScreen(f, slot, output.HasColor(w))
-	}
-	return &lines{out: w, json: asJSON}
-}
-
-// runWatch is the command. An address that answers as no relay does, or not to this token, is
-// refused as without --watch.
-func runWatch(ctx context.Context, w io.Writer, c *config.Config, g *command.Options, admin string, every time.Duration, asJSON bool) error {
-	var answered *client.AnswerError
-	if _, err := client.Status(ctx, c, admin); errors.As(err, &answered) {
-		return err
-	}
-	return newWatch(c, g, admin, every).run(ctx, newDisplay(w, c.Source.Slot, asJSON))
 }

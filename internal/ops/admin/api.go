@@ -19,7 +19,7 @@ type API struct {
 	Outboxes     []dlq.Outbox // where an event's row is looked for
 	ShowPayloads bool
 
-	Check func(ctx context.Context) ([]ops.Finding, error) // what `check` asks; one at a time
+	Check func(ctx context.Context) (findings any, err error) // what `check` asks; one at a time
 }
 
 // apiBound is how long the database may take for one request of the API.
@@ -43,18 +43,17 @@ var openAPI []byte
 // routes are the paths of the API with what answers each method. A path that only reads is good
 // with the read token.
 func (a *api) routes() map[string]methods {
-	row := func(of dlq.Of) methods { return methods{http.MethodGet: a.show(of)} }
 	return map[string]methods{
 		"/api/v1/openapi.json":     {http.MethodGet: a.openAPI},
 		"/api/v1/check":            {http.MethodGet: a.check},
-		"/api/v1/events/{id}":      {http.MethodGet: a.event},
+		"/api/v1/events/{id}":      {http.MethodGet: a.handle(a.event)},
 		"/api/v1/dead-letters":     {http.MethodGet: a.list(dlq.DeadLetters)},
 		"/api/v1/deferred":         {http.MethodGet: a.list(dlq.Deferred)},
-		"/api/v1/jobs":             {http.MethodGet: a.jobs},
-		"/api/v1/requests/{n}":     {http.MethodGet: a.request, http.MethodDelete: a.withdraw},
-		"/api/v1/jobs/{n}":         {http.MethodGet: a.job, http.MethodDelete: a.cancel},
-		"/api/v1/deferred/{n}":     row(dlq.Deferred),
-		"/api/v1/dead-letters/{n}": row(dlq.DeadLetters),
+		"/api/v1/jobs":             {http.MethodGet: a.handle(a.jobs)},
+		"/api/v1/requests/{n}":     {http.MethodGet: a.ofNumber(a.request), http.MethodDelete: a.ofNumber(a.withdraw)},
+		"/api/v1/jobs/{n}":         {http.MethodGet: a.ofNumber(a.job), http.MethodDelete: a.ofNumber(a.cancel)},
+		"/api/v1/deferred/{n}":     {http.MethodGet: a.show(dlq.Deferred)},
+		"/api/v1/dead-letters/{n}": {http.MethodGet: a.show(dlq.DeadLetters)},
 
 		"/api/v1/dead-letters/{n}/replay":  {http.MethodPost: a.ask(dlq.Replay)},
 		"/api/v1/dead-letters/{n}/discard": {http.MethodPost: a.ask(dlq.Discard)},
@@ -67,8 +66,8 @@ func (a *api) routes() map[string]methods {
 	}
 }
 
-// handler answers a request with a status and a body, or with an error.
-type handler func(ctx context.Context, r *http.Request) (status int, body any, err error)
+// handler answers a request with a status and a body, or with an error. It may set headers.
+type handler func(ctx context.Context, w http.ResponseWriter, r *http.Request) (status int, body any, err error)
 
 // do calls a handler when it is its turn, and writes what it says.
 func (a *api) do(w http.ResponseWriter, r *http.Request, h handler) {
@@ -85,7 +84,7 @@ func (a *api) do(w http.ResponseWriter, r *http.Request, h handler) {
 		writeProblem(w, http.StatusServiceUnavailable, "other requests of the API take long; try again")
 		return
 	}
-	status, body, err := h(ctx, r)
+	status, body, err := h(ctx, w, r)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -98,22 +97,37 @@ func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(openAPI) //nolint:errcheck // the client has gone
 }
 
-func (a *api) event(w http.ResponseWriter, r *http.Request) {
-	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-		snapshot := a.cfg.Snapshot()
-		relay := dlq.Relay{Streaming: snapshot.Phase == ops.Streaming, OldestUnsettled: snapshot.OldestUnsettled}
-		e, err := a.cfg.API.Operators.Event(ctx, r.PathValue("id"), a.cfg.API.Outboxes, relay)
-		return http.StatusOK, e, err
+// handle is a handler as net/http wants it.
+func (a *api) handle(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { a.do(w, r, h) }
+}
+
+// ofNumber answers with what is known of the number in the path.
+func (a *api) ofNumber(find func(ctx context.Context, r *http.Request, n int64) (any, error)) http.HandlerFunc {
+	return a.handle(func(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
+		n, err := rowNumber(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		body, err := find(ctx, r, n)
+		return http.StatusOK, body, err
 	})
 }
 
-func (a *api) list(of dlq.Of) http.HandlerFunc {
-	return a.handle(func(ctx context.Context, r *http.Request) (int, any, error) {
+func (a *api) event(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
+	snapshot := a.cfg.Snapshot()
+	relay := dlq.Relay{Streaming: snapshot.Phase == ops.Streaming, OldestUnsettled: snapshot.OldestUnsettled}
+	e, err := a.cfg.API.Operators.Event(ctx, r.PathValue("id"), a.cfg.API.Outboxes, relay)
+	return http.StatusOK, e, err
+}
+
+func (a *api) list(of *dlq.Table) http.HandlerFunc {
+	return a.handle(func(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
 		q, err := readQuery(r.URL.Query())
 		if err != nil {
 			return 0, nil, err
 		}
-		f, err := q.filter(ctx, a.cfg.API.Operators)
+		f, err := q.Filter(ctx, a.cfg.API.Operators)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -122,127 +136,83 @@ func (a *api) list(of dlq.Of) http.HandlerFunc {
 	})
 }
 
-func (a *api) show(of dlq.Of) http.HandlerFunc {
-	return a.handle(func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := rowNumber(r)
-		if err != nil {
-			return 0, nil, err
-		}
-		detail, err := a.cfg.API.Operators.Show(ctx, of, n, a.cfg.API.ShowPayloads)
-		return http.StatusOK, detail, err
+func (a *api) show(of *dlq.Table) http.HandlerFunc {
+	return a.ofNumber(func(ctx context.Context, _ *http.Request, n int64) (any, error) {
+		return a.cfg.API.Operators.Show(ctx, of, n, a.cfg.API.ShowPayloads)
 	})
 }
 
-func (a *api) jobs(w http.ResponseWriter, r *http.Request) {
-	a.do(w, r, func(ctx context.Context, _ *http.Request) (int, any, error) {
-		list, err := a.cfg.API.Operators.Jobs(ctx, 100)
-		return http.StatusOK, map[string]any{"items": append([]dlq.Job{}, list...)}, err
-	})
+func (a *api) jobs(ctx context.Context, _ http.ResponseWriter, _ *http.Request) (int, any, error) {
+	list, err := a.cfg.API.Operators.Jobs(ctx, 100)
+	return http.StatusOK, map[string]any{"items": append([]dlq.Job{}, list...)}, err
 }
 
-func (a *api) job(w http.ResponseWriter, r *http.Request) {
-	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := rowNumber(r)
-		if err != nil {
-			return 0, nil, err
-		}
-		job, err := a.cfg.API.Operators.Job(ctx, n)
-		return http.StatusOK, job, err
-	})
+func (a *api) job(ctx context.Context, _ *http.Request, n int64) (any, error) {
+	return a.cfg.API.Operators.Job(ctx, n)
 }
 
-func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
-	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := rowNumber(r)
-		if err != nil {
-			return 0, nil, err
-		}
-		why, err := readReason(r)
-		if err != nil {
-			return 0, nil, err
-		}
-		job, err := a.cfg.API.Operators.Cancel(ctx, n, dlq.By{Who: a.caller(r), Why: why})
-		return http.StatusOK, job, err
-	})
+func (a *api) cancel(ctx context.Context, r *http.Request, n int64) (any, error) {
+	why, err := readReason(r)
+	if err != nil {
+		return nil, err
+	}
+	return a.cfg.API.Operators.Cancel(ctx, n, dlq.Requester{Who: a.caller(r), Why: why})
 }
 
-func (a *api) request(w http.ResponseWriter, r *http.Request) {
-	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := rowNumber(r)
-		if err != nil {
-			return 0, nil, err
-		}
-		q, err := a.cfg.API.Operators.RequestOf(ctx, n)
-		return http.StatusOK, q, err
-	})
+func (a *api) request(ctx context.Context, _ *http.Request, n int64) (any, error) {
+	return a.cfg.API.Operators.RequestOf(ctx, n)
 }
 
-func (a *api) withdraw(w http.ResponseWriter, r *http.Request) {
-	a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-		n, err := rowNumber(r)
-		if err != nil {
-			return 0, nil, err
-		}
-		q, err := a.cfg.API.Operators.Withdraw(ctx, n, dlq.By{Who: a.caller(r)})
-		return http.StatusOK, q, err
-	})
+func (a *api) withdraw(ctx context.Context, r *http.Request, n int64) (any, error) {
+	return a.cfg.API.Operators.Withdraw(ctx, n, dlq.Requester{Who: a.caller(r)})
 }
 
 func (a *api) ask(kind dlq.Kind) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-			n, err := rowNumber(r)
-			if err != nil {
-				return 0, nil, err
-			}
-			body, err := readAsk(r, kind)
-			if err != nil {
-				return 0, nil, err
-			}
-			route, err := body.route(a.cfg.Snapshot().Sink.Kind)
-			if err != nil {
-				return 0, nil, err
-			}
-			q, err := a.cfg.API.Operators.Request(ctx, dlq.Ask{Kind: kind, N: n, Route: route, By: dlq.By{Who: a.caller(r), Why: body.Reason}})
-			if err == nil {
-				w.Header().Set("Location", "/api/v1/requests/"+strconv.FormatInt(q.ID, 10))
-			}
-			return http.StatusAccepted, q, err
-		})
-	}
+	return a.handle(func(ctx context.Context, w http.ResponseWriter, r *http.Request) (int, any, error) {
+		n, err := rowNumber(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		body, err := readAsk(r, kind)
+		if err != nil {
+			return 0, nil, err
+		}
+		route, err := body.route(a.cfg.Snapshot().Sink.Kind)
+		if err != nil {
+			return 0, nil, err
+		}
+		q, err := a.cfg.API.Operators.Request(ctx, dlq.Action{Kind: kind, N: n, Route: route, By: dlq.Requester{Who: a.caller(r), Why: body.Reason}})
+		if err == nil {
+			w.Header().Set("Location", "/api/v1/requests/"+strconv.FormatInt(q.ID, 10))
+		}
+		return http.StatusAccepted, q, err
+	})
 }
 
 func (a *api) bulk(kind dlq.Kind) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		a.do(w, r, func(ctx context.Context, r *http.Request) (int, any, error) {
-			body, err := readBulk(r, kind)
-			if err != nil {
-				return 0, nil, err
-			}
-			b := dlq.Bulk{Kind: kind, Rate: body.Rate, By: dlq.By{Who: a.caller(r), Why: body.Reason}}
-			if b.Route, err = body.route(a.cfg.Snapshot().Sink.Kind); err != nil {
-				return 0, nil, err
-			}
-			if b.Filter, err = body.filter(ctx, a.cfg.API.Operators); err != nil {
-				return 0, nil, err
-			}
-			if body.DryRun {
-				matched, err := a.cfg.API.Operators.Match(ctx, b)
-				return http.StatusOK, map[string]any{"dry_run": true, "matched": matched}, err
-			}
-			job, err := a.cfg.API.Operators.Start(ctx, b)
-			if err != nil || job.ID == 0 {
-				return http.StatusOK, map[string]any{"matched": 0}, err
-			}
-			w.Header().Set("Location", "/api/v1/jobs/"+strconv.FormatInt(job.ID, 10))
-			return http.StatusAccepted, job, nil
-		})
-	}
-}
-
-// handle is a handler as net/http wants it.
-func (a *api) handle(h handler) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) { a.do(w, r, h) }
+	return a.handle(func(ctx context.Context, w http.ResponseWriter, r *http.Request) (int, any, error) {
+		body, err := readBulk(r, kind)
+		if err != nil {
+			return 0, nil, err
+		}
+		b := dlq.Bulk{Kind: kind, Rate: body.Rate, By: dlq.Requester{Who: a.caller(r), Why: body.Reason}}
+		if b.Route, err = body.route(a.cfg.Snapshot().Sink.Kind); err != nil {
+			return 0, nil, err
+		}
+		if b.Filter, err = body.Filter(ctx, a.cfg.API.Operators); err != nil {
+			return 0, nil, err
+		}
+		if body.DryRun {
+			matched, err := a.cfg.API.Operators.Match(ctx, b)
+			return http.StatusOK, map[string]any{"dry_run": true, "matched": matched}, err
+		}
+		job, err := a.cfg.API.Operators.Start(ctx, b)
+		if err != nil || job.ID == 0 {
+			return http.StatusOK, map[string]any{"matched": 0}, err
+		}
+		w.Header().Set("Location", "/api/v1/jobs/"+strconv.FormatInt(job.ID, 10))
+		return http.StatusAccepted, job, nil
+	})
 }
 
 func rowNumber(r *http.Request) (int64, error) {

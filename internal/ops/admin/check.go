@@ -6,8 +6,6 @@ import (
 	"context"
 	"net/http"
 	"time"
-
-	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
 // One check at a time asks the database and the broker, and its answer is shared for a while:
@@ -19,10 +17,16 @@ const (
 	checkTurn  = 5 * time.Second
 )
 
+// findings are what a check has found, and when.
+type findings struct {
+	CheckedAt time.Time `json:"checked_at"`
+	Findings  any       `json:"findings"`
+}
+
 // checks are the checks of the API: the newest, and whose turn it is.
 type checks struct {
 	turn   chan struct{} // of capacity 1: a lock on newest
-	newest ops.Findings
+	newest findings
 }
 
 func (a *api) check(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +53,7 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 			writeProblem(w, http.StatusServiceUnavailable, "check: "+err.Error())
 			return
 		}
-		a.checks.newest = ops.Findings{CheckedAt: time.Now().UTC(), Findings: found}
+		a.checks.newest = findings{time.Now().UTC(), found}
 	}
 	writeJSON(w, http.StatusOK, a.checks.newest)
 }

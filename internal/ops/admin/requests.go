@@ -3,7 +3,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -23,54 +21,9 @@ type badRequest struct{ what string }
 
 func (e *badRequest) Error() string { return e.what }
 
-// filterInput is a filter as the API takes it, in a query or a body.
-type filterInput struct {
-	ID          *string    `json:"id"`
-	Key         *string    `json:"key"`
-	KeyOf       *int64     `json:"key_of"` // number of a row with that key
-	Aggregate   *string    `json:"aggregate"`
-	Type        *string    `json:"type"`
-	Destination *string    `json:"destination"`
-	Class       *string    `json:"class"`
-	Error       *string    `json:"error"`
-	State       *string    `json:"state"`
-	From        *time.Time `json:"from"`
-	To          *time.Time `json:"to"`
-}
-
-func (c *filterInput) filter(ctx context.Context, admin *dlq.Admin) (dlq.Filter, error) {
-	f := dlq.Filter{ID: c.ID, Key: c.Key, Aggregate: c.Aggregate, Type: c.Type}
-	for _, text := range []struct {
-		name  string
-		given *string
-		into  *string
-	}{{"destination", c.Destination, &f.Destination}, {"class", c.Class, &f.Class}, {"error", c.Error, &f.Error}, {"state", c.State, &f.State}} {
-		switch {
-		case text.given == nil:
-		case *text.given == "": // a variable of a script that is not set must not choose everything
-			return f, &badRequest{text.name + " is empty; leave it out to choose any"}
-		default:
-			*text.into = *text.given
-		}
-	}
-	if c.From != nil {
-		f.From = *c.From
-	}
-	if c.To != nil {
-		f.To = *c.To
-	}
-	if c.KeyOf == nil {
-		return f, nil
-	}
-	if c.Key != nil || c.Aggregate != nil {
-		return f, &badRequest{"key_of is set together with key or aggregate; keep one of the two"}
-	}
-	return f, admin.SameKey(ctx, *c.KeyOf, &f)
-}
-
 // query is a list's.
 type query struct {
-	filterInput
+	dlq.FilterInput
 	Cursor string
 	Limit  int
 }
@@ -82,39 +35,25 @@ const defaultLimit = 50
 // filter that is misspelt would choose everything.
 func readQuery(values url.Values) (query, error) {
 	q := query{Limit: defaultLimit}
-	texts := map[string]**string{
-		"id": &q.ID, "key": &q.Key, "aggregate": &q.Aggregate, "type": &q.Type,
-		"destination": &q.Destination, "class": &q.Class, "error": &q.Error, "state": &q.State,
-	}
-	times := map[string]**time.Time{"from": &q.From, "to": &q.To}
 	for name, given := range values {
-		value := given[0]
 		var err error
 		switch {
 		case len(given) > 1:
 			err = errors.New("is given twice")
-		case texts[name] != nil:
-			*texts[name] = &value
 		case name == "cursor":
-			q.Cursor = value
-		case times[name] != nil:
-			var t time.Time
-			if t, err = time.Parse(time.RFC3339, value); err != nil {
-				err = fmt.Errorf("is %q, want a time such as 2026-11-20T15:04:05Z", value)
-			}
-			*times[name] = &t
-		case name == "key_of":
-			var n int64
-			if n, err = strconv.ParseInt(value, 10, 64); err != nil {
-				err = fmt.Errorf("is %q, want the number of a row", value)
-			}
-			q.KeyOf = &n
+			q.Cursor = given[0]
 		case name == "limit":
-			if q.Limit, err = strconv.Atoi(value); err != nil {
-				err = fmt.Errorf("is %q, want a number", value)
+			if q.Limit, err = strconv.Atoi(given[0]); err != nil {
+				err = fmt.Errorf("is %q, want a number", given[0])
 			}
 		default:
-			err = errors.New("is not known")
+			known, bad := q.Set(name, given[0])
+			if bad != nil {
+				return q, bad
+			}
+			if !known {
+				err = errors.New("is not known")
+			}
 		}
 		if err != nil {
 			return q, &badRequest{"the parameter " + name + " " + err.Error()}
@@ -190,7 +129,7 @@ func readReason(r *http.Request) (string, error) {
 
 // bulkBody is the body of a request about all rows that a filter chooses.
 type bulkBody struct {
-	filterInput
+	dlq.FilterInput
 	routeInput
 	All    bool   `json:"all"` // required when there is no filter
 	DryRun bool   `json:"dry_run"`
@@ -204,7 +143,7 @@ func readBulk(r *http.Request, kind dlq.Kind) (*bulkBody, error) {
 		return nil, err
 	}
 	switch {
-	case b.filterInput == (filterInput{}) && !b.All:
+	case b.FilterInput == (dlq.FilterInput{}) && !b.All:
 		return nil, &badRequest{`which? Give a filter, or "all": true`}
 	case kind != dlq.Replay && b.routeInput != (routeInput{}):
 		return nil, &badRequest{"exchange, routing_key and topic are for a replay"}

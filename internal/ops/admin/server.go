@@ -57,9 +57,8 @@ func New(cfg Config) (*Server, error) {
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      writeBound,
-		IdleTimeout:       2 * time.Minute,
+		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    32 << 10,
-		ConnState:         newConnections(maxConnections).state,
 		ErrorLog:          zap.NewStdLog(cfg.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 	}
 	return s, nil
@@ -120,7 +119,7 @@ func (s *Server) routes() http.Handler {
 	notFound := func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	}
-	mux.HandleFunc("/api/", authorize(notFound, s.cfg.Token, s.cfg.ReadToken))
+	mux.HandleFunc("/api/", s.authorize(func(*http.Request) rights { return reader }, notFound))
 	mux.HandleFunc("/", notFound)
 	sites := http.NewCrossOriginProtection()
 	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -164,14 +163,12 @@ func (s *Server) guard(path string, by methods) http.HandlerFunc {
 	if !strings.HasPrefix(path, "/api/") {
 		return next
 	}
-	read, change := s.requireLoopbackName(authorize(next, s.cfg.Token, s.cfg.ReadToken)), s.requireLoopbackName(s.requireOperator(next))
-	return func(w http.ResponseWriter, r *http.Request) {
+	return s.authorize(func(r *http.Request) rights {
 		if by[r.Method] == nil || r.Method == http.MethodGet {
-			read(w, r)
-			return
+			return reader
 		}
-		change(w, r)
-	}
+		return operator
+	}, next)
 }
 
 // Health is what /healthz answers.

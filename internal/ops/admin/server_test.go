@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
@@ -74,24 +72,6 @@ func ask(t *testing.T, method, url, token string, body any) (code int, header ht
 }
 
 func fixed(token string) TokenReader { return func() (string, error) { return token, nil } }
-
-func TestPortTaken(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	_, err = New(Config{Listen: taken.Addr().String(), Metrics: metrics.New("", "", ""), Log: zap.NewNop()})
-	var stop *event.Stop
-	if !errors.As(err, &stop) || stop.Code != event.ExitFailure {
-		t.Fatalf("got %v, want a Stop of exit code 1", err)
-	}
-	for _, want := range []string{taken.Addr().String(), "address already in use", "admin.listen"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not say %q", err, want)
-		}
-	}
-}
 
 func TestRunThatIsStoppedAtOnceReleasesThePort(t *testing.T) {
 	s, err := New(Config{Listen: "127.0.0.1:0", Metrics: metrics.New("", "", ""), Log: zap.NewNop()})

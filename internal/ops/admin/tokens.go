@@ -13,81 +13,64 @@ import (
 // TokenReader reads a token again at each request, so that it can be rotated; nil is no token.
 type TokenReader func() (string, error)
 
-// authorize lets a request through that carries one of the tokens; without any token, every one:
-// config allows that on loopback only. Tokens are compared in constant time.
-func authorize(next http.HandlerFunc, tokens ...TokenReader) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		given, _ := bearer(r)
-		wanted, matched := 0, 0
-		for _, read := range tokens {
-			if read == nil {
-				continue
-			}
-			wanted++
-			token, err := read()
-			if err != nil {
-				writeProblem(w, http.StatusServiceUnavailable, "the token cannot be read: "+err.Error())
-				return
-			}
-			if token != "" { // an emptied file opens nothing
-				matched |= equal(given, token)
-			}
+// The tokens that a request may carry.
+type rights int
+
+const (
+	nobody rights = iota // it carries neither
+	reader               // admin.read_token
+	// admin.token, or there is no token at all: config allows that on loopback only
+	operator
+)
+
+// rightsOf compares in constant time. An error means that a token cannot be read.
+func (s *Server) rightsOf(r *http.Request) (rights, error) {
+	if s.cfg.Token == nil && s.cfg.ReadToken == nil {
+		return operator, nil
+	}
+	given := bearer(r)
+	matched := nobody
+	for _, one := range []struct {
+		read TokenReader
+		is   rights
+	}{{s.cfg.ReadToken, reader}, {s.cfg.Token, operator}} {
+		if one.read == nil {
+			continue
 		}
-		if wanted > 0 && matched == 0 {
+		token, err := one.read()
+		if err != nil {
+			return nobody, err
+		}
+		if token != "" && equal(given, token) { // an emptied file opens nothing
+			matched = one.is
+		}
+	}
+	return matched, nil
+}
+
+// authorize lets a request through that may do what it asks for: read with either token, change
+// something with admin.token. Without any token the server is on loopback, and the request must
+// call it by a name of its own: a page of a site whose name was made to lead here would read
+// payloads, and change something.
+func (s *Server) authorize(needs func(*http.Request) rights, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		has, err := s.rightsOf(r)
+		switch {
+		case err != nil:
+			writeProblem(w, http.StatusServiceUnavailable, "the token cannot be read: "+err.Error())
+		case s.cfg.Token == nil && s.cfg.ReadToken == nil && !loopback(r.Host):
+			writeProblem(w, http.StatusForbidden, "without admin.token the API only answers requests to 127.0.0.1 or localhost")
+		case has >= needs(r):
+			next(w, r)
+		case s.cfg.Token == nil && needs(r) == operator:
+			writeProblem(w, http.StatusForbidden, "admin.token is not set, and admin.read_token only reads")
+		case has == reader:
+			writeProblem(w, http.StatusForbidden, "admin.read_token only reads; send admin.token")
+		default:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="cdc-relay"`)
 			writeProblem(w, http.StatusUnauthorized, "send the header Authorization: Bearer TOKEN with admin.token or admin.read_token")
-			return
-		}
-		next(w, r)
-	}
-}
-
-// requireLoopbackName lets a request through that calls this server by a name of its own. Without
-// any token it is on loopback, and the name must be loopback's too: a page of a site whose name was
-// made to lead here would read payloads, and change something.
-func (s *Server) requireLoopbackName(next http.HandlerFunc) http.HandlerFunc {
-	if s.cfg.Token != nil || s.cfg.ReadToken != nil {
-		return next
-	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !loopback(r.Host) {
-			writeProblem(w, http.StatusForbidden, "without admin.token the API only answers requests to 127.0.0.1 or localhost")
-			return
-		}
-		next(w, r)
-	}
-}
-
-// requireOperator lets a request through that may change something: one with admin.token, or any
-// when there is no token at all.
-func (s *Server) requireOperator(next http.HandlerFunc) http.HandlerFunc {
-	with := authorize(next, s.cfg.Token)
-	return func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case s.cfg.Token != nil:
-			if given, err := matches(r, s.cfg.ReadToken); err == nil && given {
-				if full, err := matches(r, s.cfg.Token); err == nil && !full {
-					writeProblem(w, http.StatusForbidden, "admin.read_token only reads; send admin.token")
-					return
-				}
-			}
-			with(w, r)
-		case s.cfg.ReadToken != nil:
-			writeProblem(w, http.StatusForbidden, "admin.token is not set, and admin.read_token only reads")
-		default:
-			with(w, r)
 		}
 	}
-}
-
-// matches reports whether a request carries the token.
-func matches(r *http.Request, read TokenReader) (bool, error) {
-	if read == nil {
-		return false, nil
-	}
-	token, err := read()
-	given, _ := bearer(r)
-	return token != "" && equal(given, token) == 1, err
 }
 
 // loopback reports whether a Host header names this machine by an address or as localhost.
@@ -111,15 +94,16 @@ func (s *Server) caller(r *http.Request) string {
 	return name + " from " + from
 }
 
-func bearer(r *http.Request) (token string, ok bool) {
+// bearer is the token that a request carries; "" when it carries none.
+func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return "", false
+		return ""
 	}
-	return strings.TrimSpace(token), true
+	return strings.TrimSpace(token)
 }
 
-func equal(a, b string) int {
+func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:])
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }

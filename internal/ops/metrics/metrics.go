@@ -34,12 +34,12 @@ type Metrics struct {
 
 	latency          latencyHistogram
 	publishedBytes   prometheus.Counter
-	skipped          *counters
-	rejections       *counters
+	skipped          *prometheus.CounterVec
+	rejections       *prometheus.CounterVec
 	acks, nacks      prometheus.Counter
 	returned         prometheus.Counter
 	timeouts         prometheus.Counter
-	headersDropped   *counters
+	headersDropped   *prometheus.CounterVec
 	channelOpens     prometheus.Counter
 	sinkReconnects   prometheus.Counter
 	streamReconnects prometheus.Counter
@@ -83,14 +83,14 @@ func New(version, commit, goVersion string) *Metrics {
 	m.headersDropped = m.counters("outbox_headers_dropped_total", "Keys of the headers column that have one of the relay's own names.", "header")
 	m.rejections = m.counters("outbox_rejections_total", "Attempts that ended in a rejection, by whose fault it is and why.", "class", "reason")
 	confirms := m.counters("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
-	m.acks, m.nacks = confirms.child(labels{"ack"}), confirms.child(labels{"nack"})
-	m.returned, m.timeouts = confirms.child(labels{"returned"}), confirms.child(labels{"timeout"})
+	m.acks, m.nacks = confirms.WithLabelValues("ack"), confirms.WithLabelValues("nack")
+	m.returned, m.timeouts = confirms.WithLabelValues("returned"), confirms.WithLabelValues("timeout")
 	for _, reason := range decode.SkipReasons { // from 0: else rate() misses the first
-		m.skipped.child(labels{reason})
+		m.skipped.WithLabelValues(reason)
 	}
 	for class, reasons := range sink.Rejections {
 		for _, reason := range reasons {
-			m.rejections.child(labels{class.String(), string(reason)})
+			m.rejections.WithLabelValues(class.String(), string(reason))
 		}
 	}
 	return m
@@ -102,9 +102,9 @@ func (m *Metrics) counter(name, help string) prometheus.Counter {
 	return c
 }
 
-func (m *Metrics) counters(name, help string, label ...string) *counters {
-	c := newCounters(name, help, label...)
-	m.registry.MustRegister(c.vector)
+func (m *Metrics) counters(name, help string, label ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, label)
+	m.registry.MustRegister(c)
 	return c
 }
 
@@ -126,12 +126,29 @@ func (m *Metrics) Watch(snapshot func() ops.Snapshot) {
 	m.registry.MustRegister(&gauges{metrics: m, snapshot: snapshot, now: time.Now})
 }
 
+// WatchSpans adds the counts of the spans of events; to be called once.
+func (m *Metrics) WatchSpans(count func() (exported, failed, dropped uint64)) {
+	for i, result := range []string{"exported", "failed", "dropped"} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "outbox_spans_total", Help: "Spans of events: exported, failed when the collector did not accept them, dropped when the queue was full.",
+			ConstLabels: prometheus.Labels{"result": result},
+		}, func() float64 {
+			exported, failed, dropped := count()
+			return float64([]uint64{exported, failed, dropped}[i])
+		}))
+	}
+}
+
 // Confirmed counts events that the broker confirmed at this time, all of one call;
 // relay.Hooks.Confirmed.
 func (m *Metrics) Confirmed(_ int, events []*event.Event, at time.Time) {
-	payload := 0
+	payload, published := 0, uint64(0)
 	last, due := m.latency.due(at)
 	for _, ev := range events {
+		if ev.Copy {
+			continue // Mirrored counts it
+		}
+		published++
 		// The commit's time is the server's clock: where ours is behind it, the latency is taken as
 		// 0.
 		latency := max(0, at.Sub(ev.CommitTime)).Seconds()
@@ -142,16 +159,18 @@ func (m *Metrics) Confirmed(_ int, events []*event.Event, at time.Time) {
 		}
 		payload += len(ev.Payload)
 	}
-	m.published.Add(uint64(len(events)))
+	m.published.Add(published)
 	m.publishedBytes.Add(float64(payload))
 	m.lastConfirmed.Store(at.UnixNano())
-	m.rate.add(at, uint64(len(events)))
+	m.rate.add(at, published)
 }
 
 // Rejected counts one attempt that was refused; relay.Hooks.Rejected. What becomes of it is counted
-// by Deferred, Dead or Failed.
-func (m *Metrics) Rejected(_ *event.Event, fault *sink.Fault, _ int) {
-	m.rejections.inc(labels{fault.Class.String(), string(fault.Reason)})
+// by Deferred, Dead or Failed. Copies of dead letters are counted by Mirrored and MirrorFailed.
+func (m *Metrics) Rejected(ev *event.Event, fault *sink.Fault, _ int) {
+	if !ev.Copy {
+		m.rejections.WithLabelValues(fault.Class.String(), string(fault.Reason)).Inc()
+	}
 }
 
 // Unavailable counts the attempts of a failed call that are in doubt; relay.Hooks.Unavailable.
@@ -187,11 +206,11 @@ func (m *Metrics) MirrorFailed(deadLetters int) { m.mirrorFailed.Add(float64(dea
 
 // Skipped counts a message of the stream that is not ours; source.Hooks.Skipped. The reasons
 // are a closed list.
-func (m *Metrics) Skipped(reason string) { m.skipped.inc(labels{reason}) }
+func (m *Metrics) Skipped(reason string) { m.skipped.WithLabelValues(reason).Inc() }
 
 // HeaderDropped counts a key of the headers column that may not be sent;
 // rabbit.Config.HeaderDropped.
-func (m *Metrics) HeaderDropped(name string) { m.headersDropped.inc(labels{name}) }
+func (m *Metrics) HeaderDropped(name string) { m.headersDropped.WithLabelValues(name).Inc() }
 
 // Confirms counts the answers of one call; rabbit.Config.Confirms.
 func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {

@@ -17,14 +17,14 @@ import (
 var _ dlq.MirrorStore = (*Store)(nil)
 
 // Unmirrored implements dlq.MirrorStore.
-func (m *Store) Unmirrored(ctx context.Context, after int64, except []int64, limit int, size int64) (list []dlq.DeadLetterRow, err error) {
+func (m *Store) Unmirrored(ctx context.Context, after int64, limit int, size int64) (list []dlq.DeadLetterRow, err error) {
 	end, err := m.beginMirror(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	deadLetters := m.db.list(func(e *kept) bool {
-		return m.ours(e) && e.state != "" && e.state != Purged && !e.redacted && e.mirrored.IsZero() && e.row.N > after && !slices.Contains(except, e.row.N)
+		return m.ours(e) && e.state != "" && e.state != Purged && !e.redacted && e.mirrored.IsZero() && e.row.N > after
 	})
 	slices.SortFunc(deadLetters, func(a, b *kept) int { return cmp.Compare(a.row.N, b.row.N) })
 	var taken int64
@@ -44,7 +44,7 @@ func (e *kept) deadLetter() dlq.DeadLetterRow {
 	ev := &row.Event
 	class, reason := store.Refusal(row.Class, row.Reason)
 	l := dlq.DeadLetterRow{
-		N: row.N, Class: class, Reason: reason, Words: row.Text, Attempts: row.Attempts, Died: e.died,
+		N: row.N, Class: class, Reason: reason, Text: row.Text, Attempts: row.Attempts, Died: e.died,
 		Event: event.Event{
 			Position: ev.Position, CommitTime: ev.CommitTime, Time: ev.Time, ID: ev.ID, Key: ev.Key, Aggregate: ev.Aggregate, Type: ev.Type,
 			Payload: ev.Payload, PayloadKind: ev.PayloadKind, Raw: ev.Raw, Route: ev.Route,

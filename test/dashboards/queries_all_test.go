@@ -9,29 +9,87 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// This file asks Prometheus what Grafana would, with values for its variables.
+// patience is how many scrapes a panel may need to show something.
+const patience = 120
 
-// answer is what one query of a panel has brought.
-type answer struct {
-	Now  model.Vector
-	Over model.Matrix
+// stage is a relay with load, and a Prometheus that scrapes it.
+type stage struct {
+	*stand.Stand
+	metrics *servers.Prometheus
+	start   time.Time
+}
+
+// Every query of every panel is run as Grafana would, with variables by All and by name: none is an
+// error, and only that about relays that have stopped is empty. On Kafka what RabbitMQ alone has is
+// 0, and not away.
+func TestEveryQueryAnswers(t *testing.T) {
+	pg, err := pgserver.Start(t.Context(), pgserver.Options{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "256MB"}})
+	must(t, err)
+	t.Cleanup(func() { must(t, pg.Close()) })
+	s := &stage{Stand: stand.On(t, pg, stand.SharedKafka(t)), start: time.Now()}
+	jobs := map[string][]string{"shop": {s.Start().Admin()}}
+	s.metrics, err = servers.StartPrometheus(t.Context(), servers.PrometheusOptions{Interval: interval, Jobs: jobs})
+	must(t, err)
+	t.Cleanup(func() { must(t, s.metrics.Close()) })
+	defer s.Load(50)()
+	s.More(100)
+	all := boards(t)
+	for _, byName := range []bool{false, true} {
+		var empty []string
+		for range patience {
+			if empty = s.empty(all, byName); slices.Equal(empty, []string{"Relays that have stopped A"}) {
+				break
+			}
+			must(t, s.metrics.WaitScraped(s.Context()))
+		}
+		if len(empty) != 1 {
+			t.Fatalf("empty are %q", empty)
+		}
+	}
+}
+
+// empty runs every query of every panel, and names those that bring nothing.
+func (s *stage) empty(all []*board, byName bool) (names []string) {
+	s.T.Helper()
+	for _, b := range all {
+		v, err := s.choose(b, byName, s.start, time.Now())
+		if err != nil {
+			return append(names, err.Error()) // a variable that offers nothing yet
+		}
+		for _, p := range b.Panels {
+			for _, q := range p.Targets {
+				err := s.ask(q, v)
+				if err != nil && !errors.Is(err, errEmpty) {
+					s.T.Fatalf("%s, panel %q: %v", b.Title, p.Title, err)
+				}
+				if err != nil {
+					names = append(names, p.Title+" "+q.RefID)
+				}
+			}
+		}
+	}
+	return names
 }
 
 var errEmpty = errors.New("is empty")
 
-// ask sends a query of a panel as Grafana would; nothing, or nothing that is a number, is an error.
-func (s *stage) ask(q target, v values) (answer, error) {
+// ask sends a query of a panel as Grafana would; nothing, or nothing that is a number, is errEmpty.
+func (s *stage) ask(q target, v values) error {
 	expr, err := v.expand(q.Expr)
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	var a answer
 	var value model.Value
 	if q.Instant {
 		value, err = s.metrics.Query(s.Context(), expr, v.end)
@@ -39,34 +97,24 @@ func (s *stage) ask(q target, v values) (answer, error) {
 		value, err = s.metrics.QueryRange(s.Context(), expr, v1.Range{Start: v.start, End: v.end, Step: step})
 	}
 	if err != nil {
-		return a, err
+		return err
 	}
-	numbers := 0
-	count := func(n model.SampleValue) {
-		if !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) {
-			numbers++
-		}
-	}
+	isNumber := func(n model.SampleValue) bool { return !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) }
 	switch value := value.(type) {
 	case model.Vector:
-		a.Now = value
-		for _, sample := range value {
-			count(sample.Value)
+		if slices.ContainsFunc(value, func(x *model.Sample) bool { return isNumber(x.Value) }) {
+			return nil
 		}
 	case model.Matrix:
-		a.Over = value
 		for _, series := range value {
-			for _, pair := range series.Values {
-				count(pair.Value)
+			if slices.ContainsFunc(series.Values, func(x model.SamplePair) bool { return isNumber(x.Value) }) {
+				return nil
 			}
 		}
 	default:
-		return a, fmt.Errorf("query %s gives a %s", expr, value.Type())
+		return fmt.Errorf("query %s gives a %s", expr, value.Type())
 	}
-	if numbers == 0 {
-		return a, fmt.Errorf("query %s %w: %d series without a number", expr, errEmpty, len(a.Now)+len(a.Over))
-	}
-	return a, nil
+	return fmt.Errorf("query %s %w", expr, errEmpty)
 }
 
 var definition = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
@@ -109,44 +157,6 @@ func (s *stage) choose(b *board, byName bool, start, end time.Time) (values, err
 		}
 	}
 	return v, nil
-}
-
-// shown is the number that a panel shows at a time, of the series whose labels have these values
-// ("ack", "destination unroutable").
-func (s *stage) shown(all []*board, title, refID, labels string, v values) (float64, error) {
-	for _, b := range all {
-		for _, p := range b.Panels {
-			if p.Title != title {
-				continue
-			}
-			for _, q := range p.Targets {
-				if q.RefID != refID {
-					continue
-				}
-				a, err := s.ask(q, v)
-				if err != nil {
-					return 0, err
-				}
-				return pick(a.Now, labels)
-			}
-		}
-	}
-	return 0, fmt.Errorf("there is no panel %s with a query %s", title, refID)
-}
-
-func pick(now model.Vector, labels string) (float64, error) {
-	for _, sample := range now {
-		var values []string
-		for _, name := range []model.LabelName{"outcome", "class", "reason", "result", "slot"} {
-			if value, ok := sample.Metric[name]; ok {
-				values = append(values, string(value))
-			}
-		}
-		if labels == "" && len(now) == 1 || strings.Join(values, " ") == labels {
-			return float64(sample.Value), nil
-		}
-	}
-	return 0, fmt.Errorf("no series %q in %v", labels, now)
 }
 
 // values are what Grafana would put for variables, for the time range from start to end.
