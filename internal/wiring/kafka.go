@@ -35,7 +35,7 @@ func kafkaConfig(c *config.Config, log *zap.Logger) (kafka.Config, []string, err
 	out := kafka.Config{
 		Brokers: k.Brokers, Compression: k.Compression,
 		OneLane:        c.Delivery.Ordering == config.OrderingCommit,
-		ConfirmTimeout: c.Delivery.ConfirmTimeout, ClientID: "cdc-relay/" + c.Source.Slot,
+		ConfirmTimeout: c.Delivery.ConfirmTimeout, Options: conn.Options{ClientID: "cdc-relay/" + c.Source.Slot},
 		Log: log,
 	}
 	if k.TLS.Enabled {
@@ -66,10 +66,8 @@ func openKafka(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Trac
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.Traceparent = trace
-	cfg.Hooks = kafka.Hooks{
-		Connected: func(_ string, again bool) { m.SinkConnected(again) }, Confirms: m.Confirms, HeaderDropped: m.HeaderDropped,
-	}
+	cfg.Traceparent, cfg.HeaderDropped = trace, m.HeaderDropped
+	cfg.Connected, cfg.Confirms = m.SinkConnected, m.Confirms
 	out, err := kafka.New(cfg)
 	if err != nil {
 		return nil, nil, ConfigError("sink.kafka", err)

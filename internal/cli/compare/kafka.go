@@ -80,7 +80,7 @@ func kafkaSecurity(t *kafkago.Transport, k *config.Kafka) (err error) {
 	if err != nil {
 		return err
 	}
-	t.SASL, err = conn.NewMechanism(&conn.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password})
+	t.SASL, err = (&conn.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password}).NewMechanism()
 	return err
 }
 

@@ -194,30 +194,3 @@ func TestSequences(t *testing.T) {
 		}
 	}
 }
-
-// TestChecksum has a broker refuse what came broken.
-func TestChecksum(t *testing.T) {
-	k := servers.SharedKafka(t)
-	c, topic := dialReal(t, conn.Options{}, k.Brokers()[0]), k.Topic(t, 1)
-	b := batch.New(compress.None)
-	b.Add(&batch.Record{Value: []byte("text"), Time: 1})
-	sealed := b.Seal(-1, -1, -1)
-	sealed[len(sealed)-2] ^= 1
-	if answer := send(t, c, topic, 0, sealed); kafkago.Error(answer.ErrorCode) != kafkago.InvalidMessage {
-		t.Errorf("got %+v", answer)
-	}
-}
-
-// TestUnknownTopicIsAnAnswer has a refusal that is no fault of the connection.
-func TestUnknownTopicIsAnAnswer(t *testing.T) {
-	k := servers.SharedKafka(t)
-	c := dialReal(t, conn.Options{}, k.Brokers()[0])
-	b := batch.New(compress.None)
-	b.Add(&batch.Record{Value: []byte("text"), Time: 1})
-	if answer := send(t, c, "nowhere", 0, b.Seal(-1, -1, -1)); kafkago.Error(answer.ErrorCode) != kafkago.UnknownTopicOrPartition {
-		t.Errorf("got %+v", answer)
-	}
-	if !c.Usable() {
-		t.Error("not usable after a refusal")
-	}
-}

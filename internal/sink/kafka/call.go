@@ -20,12 +20,12 @@ type call struct {
 	since    int64            // the version of the metadata at its beginning
 	metadata *client.Metadata // the metadata it last used
 	posted   []*client.Broker // brokers with new batches in their queue, not yet signalled
-	// of ordering groups with a rejected event the first such; what is behind it is not sent
+	// the first rejected event of each ordering group that has one; those behind it are not sent
 	firstRejected map[uint64]int32
 	stats         stats
 }
 
-// stats counts a call's answers for Hooks.Confirms.
+// stats counts a call's answers for Config.Confirms.
 type stats struct{ acks, nacks, timeouts int }
 
 // topicOf is the name of an event's topic, good until the next topicOf.
@@ -38,14 +38,15 @@ func (l *lane) topicOf(i int32) ([]byte, *sink.Fault) {
 	return name, fault
 }
 
-// group digests the ordering group that a rejection stops: the key, in the topic. In another topic
-// its events go on: with ordering commit they would be overtaken there by those of other keys.
+// group is the digest of the ordering group that a rejection stops: the key in this topic. The
+// key's events for another topic go on. There those of other keys would overtake them with ordering
+// commit.
 func (l *lane) group(i int32) uint64 {
 	name, _ := l.topicOf(i)
 	return l.events[i].Hash ^ sink.ExchangeOrTopicOf(name)
 }
 
-// reject refuses an event; later events of its key and topic stay Unsent in this call.
+// reject rejects an event. Later events of its key and topic stay Unsent in this call.
 func (l *lane) reject(i int32, fault *sink.Fault) {
 	if l.outcomes[i].State != sink.Unsent {
 		return
@@ -68,7 +69,7 @@ func (l *lane) isBehindRejected(i int32) bool {
 	return rejected && first < i && l.events[i].Ordered
 }
 
-// inbox receives a lane's producers back from the workers.
+// inbox has the producers that the client has given back to a lane.
 type inbox struct {
 	mu        sync.Mutex
 	producers []*producer
@@ -77,9 +78,9 @@ type inbox struct {
 }
 
 // deliver gives a producer back to its lane, with its answer.
-func (in *inbox) deliver(s *producer) {
+func (in *inbox) deliver(pr *producer) {
 	in.mu.Lock()
-	in.producers = append(in.producers, s)
+	in.producers = append(in.producers, pr)
 	in.mu.Unlock()
 	conn.Notify(in.filled)
 }

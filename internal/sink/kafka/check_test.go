@@ -66,11 +66,9 @@ func TestCheckOfPlainWithoutTLS(t *testing.T) {
 		"plain over TLS": {"plain", true, false},
 		"scram":          {"scram-sha-256", false, false},
 	} {
-		cfg := Config{
-			Brokers: []string{"127.0.0.1:1"},
-			SASL: func() (*conn.SASL, error) {
-				return &conn.SASL{Mechanism: c.mechanism, Username: "relay", Password: "p"}, nil
-			},
+		cfg := Config{Brokers: []string{"127.0.0.1:1"}}
+		cfg.SASL = func() (*conn.SASL, error) {
+			return &conn.SASL{Mechanism: c.mechanism, Username: "relay", Password: "p"}, nil
 		}
 		if c.tls {
 			cfg.TLS = func() (*tls.Config, error) { return new(tls.Config), nil }

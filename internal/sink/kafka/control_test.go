@@ -9,26 +9,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// As long as no producer ids are to be had every stream asks for one again and again. Metadata is
-// asked for all the same.
-func TestIdsDoNotStarveMetadata(t *testing.T) {
-	const partitions, lasts = 400, 10 * time.Second
-	inMemory(t, 2, partitions, Config{}, func(m *memory, r *running) {
-		m.odds.noIdentity = 1000
-		r.laneOf(few(1)[0])
-		ctx, cancel := context.WithTimeout(context.Background(), lasts)
-		defer cancel()
-		if _, err := r.try(ctx, few(2*partitions)...); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if t.Logf("%d times", m.metadata); m.metadata < 100 {
-			t.Errorf("metadata was asked for %d times in %s", m.metadata, lasts)
-		}
-	})
-}
-
 // A broker that gives no ids is left for another one.
 func TestAnotherBrokerGivesIds(t *testing.T) {
 	inMemory(t, 2, 4, Config{}, func(m *memory, r *running) {

@@ -9,6 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // withProfile is a configuration by these options; the extra columns of its events are the shape
@@ -16,7 +17,7 @@ import (
 func withProfile(t testing.TB, options map[string]string) Config {
 	t.Helper()
 	records, topic := kafkatest.ConnectRecords(t, options)
-	return Config{Brokers: []string{"1:9092"}, Profile: records, Columns: records.Columns().Extra, Topic: topic}
+	return Config{Brokers: []string{"1:9092"}, Config: record.Config{Profile: records, Columns: records.Columns().Extra, Topic: topic}}
 }
 
 // A key has one lane, whatever record a profile makes of its rows, and if it makes none: what is

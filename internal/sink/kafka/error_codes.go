@@ -35,9 +35,8 @@ const (
 // verdict is the meaning of one error code.
 type verdict struct {
 	action action
-	// doubt: the batch may be in the log in spite of the error, or get there yet: it was appended
-	// and then waited for its replicas, or its fate is unknown. Without doubt the broker has
-	// answered before it appended.
+	// doubt: the batch may be in the log in spite of the error, or get there later. Without doubt
+	// the broker has answered before it appended anything.
 	doubt bool
 	// tries: how many times the same bytes are sent again first.
 	tries  int
@@ -45,21 +44,20 @@ type verdict struct {
 	reason sink.Reason
 }
 
-// judge is the table. The codes are those of
-// https://kafka.apache.org/protocol#protocol_error_codes; which of them a broker gives before and
-// which after it has appended is read off Kafka's ReplicaManager.appendRecords, Partition
-// .appendRecordsToLeader, UnifiedLog.analyzeAndValidateRecords and DelayedProduce (4.x): all that a
-// batch may meet while it waits for its replicas leaves doubt, also "not leader", "unknown topic"
-// and "storage error".
+// judge is the table of https://kafka.apache.org/protocol#protocol_error_codes. Which codes a
+// broker gives before it has appended, and which after, was read in Kafka 4.x:
+// ReplicaManager.appendRecords, Partition.appendRecordsToLeader,
+// UnifiedLog.analyzeAndValidateRecords and DelayedProduce. Whatever a batch may meet while it waits
+// for its replicas leaves doubt, also "not leader", "unknown topic" and "storage error".
 func judge(code int16) verdict {
 	switch kafkago.Error(code) {
 	case 0:
 		return verdict{action: confirm}
 	case kafkago.DuplicateSequenceNumber:
-		// An older duplicate than the broker remembers the offset of. It is success only of bytes
-		// that were sent before; producer.stored sees to that. Apache Kafka does not give it while
-		// one batch of a producer is under way, since it remembers the last batch at least. What
-		// other brokers mean by it is unknown, so nothing is stored a second time over it.
+		// A duplicate of a batch whose offset the broker has forgotten. It is a success only for
+		// bytes that were sent before; producer.stored sees to that. Apache Kafka remembers at
+		// least the last batch, so it does not answer this to us. What other brokers mean by it is
+		// unknown, so nothing is stored a second time over it.
 		return verdict{action: confirm}
 
 	case kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition,
@@ -82,7 +80,7 @@ func judge(code int16) verdict {
 	case kafkago.InvalidRecord, kafkago.InvalidTimestamp, kafkago.PolicyViolation:
 		return verdict{action: isolate, class: sink.Permanent, reason: sink.Invalid}
 	case kafkago.InvalidMessage:
-		// CORRUPT_MESSAGE: a checksum that does not fit, fixed by sending again if by anything
+		// CORRUPT_MESSAGE: a wrong checksum; sending again may help
 		return verdict{action: isolate, tries: 2, class: sink.Transient, reason: sink.BrokerException}
 
 	case kafkago.NotEnoughReplicas:
@@ -90,8 +88,8 @@ func judge(code int16) verdict {
 	case kafkago.TopicAuthorizationFailed, kafkago.ClusterAuthorizationFailed, kafkago.TransactionalIDAuthorizationFailed:
 		return verdict{action: refuse, reason: sink.NotPermitted}
 	case kafkago.InvalidTopic, kafkago.UnsupportedForMessageFormat, kafkago.UnsupportedCompressionType, kafkago.UnsupportedVersion:
-		// The topic accepts no records of this kind at all: no event becomes a dead letter over a
-		// setting.
+		// The topic accepts no records of this kind at all. That is a setting, and no reason for
+		// dead letters.
 		return verdict{action: refuse, reason: sink.Invalid}
 	case kafkago.InvalidRequest:
 		// answered before anything is appended, and never by Apache Kafka for records like ours

@@ -23,12 +23,9 @@ type flowing struct {
 	stop      context.CancelFunc
 	done      sync.WaitGroup
 	confirmed atomic.Int64
-	last      atomic.Int64 // when the last call was confirmed, Unix nanoseconds
 
 	mu       sync.Mutex
 	all      []*event.Event
-	longest  time.Duration // between two confirmed calls, whichever, and its end
-	at       time.Time
 	rejected map[sink.Reason]int
 }
 
@@ -36,7 +33,6 @@ type flowing struct {
 func flow(t testing.TB, r *running, topic string, keys int) *flowing {
 	ctx, stop := context.WithCancel(context.Background())
 	f := &flowing{t: t, sink: r, stop: stop, rejected: map[sink.Reason]int{}}
-	f.last.Store(time.Now().UnixNano())
 	queues := map[int]chan *event.Event{}
 	f.done.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
@@ -107,12 +103,6 @@ func (f *flowing) settle(call []*event.Event, outcomes []sink.Outcome) (open []*
 			open = append(open, call[i])
 		default:
 			open = append(open, call[i])
-		}
-	}
-	if len(open) < len(call) {
-		now := time.Now()
-		if d := time.Duration(now.UnixNano() - f.last.Swap(now.UnixNano())); d > f.longest {
-			f.longest, f.at = d, now
 		}
 	}
 	return open

@@ -18,7 +18,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
 // history is a run of the whole sink against the cluster in memory, and of lanes as simple as can
@@ -59,7 +58,6 @@ var histories = flag.Int("histories", usualHistories, "runs of each plan of Test
 
 func TestHistories(t *testing.T) {
 	for name, p := range map[string]plan{
-		"nothing fails":    {nodes: 1, topics: 1, partitions: 3, lasts: time.Second},
 		"answers are lost": {nodes: 3, topics: 1, partitions: 4, odds: someOdds, lasts: 20 * time.Second},
 		"poison":           {nodes: 2, topics: 2, partitions: 2, odds: someOdds, lasts: 20 * time.Second, poisons: true, limit: 1 << 10},
 		"all at once": {
@@ -67,18 +65,18 @@ func TestHistories(t *testing.T) {
 			odds: odds{requestLost: 100, requestLate: 100, answerLost: 200, slow: 50, timedOut: 50, shrunk: 50, moved: 50, unexplained: 50, omitted: 20, forgottenOnce: 20, lateness: time.Second},
 		},
 		"one lane":           {nodes: 3, topics: 3, partitions: 3, odds: someOdds, lasts: 20 * time.Second, oneLane: true, poisons: true},
-		"nodes come and go":  {nodes: 3, topics: 1, partitions: 6, odds: someOdds, lasts: time.Minute, chaos: (*history).nodesComeAndGo},
+		"nodes come and go":  {nodes: 3, topics: 1, partitions: 6, odds: someOdds, lasts: 30 * time.Second, chaos: (*history).nodesComeAndGo},
 		"partitions grow":    {nodes: 3, topics: 1, partitions: 2, odds: someOdds, lasts: 30 * time.Second, chaos: (*history).partitionsGrow},
-		"destinations fail":  {nodes: 3, topics: 2, partitions: 3, odds: someOdds, lasts: 3 * time.Minute, chaos: (*history).destinationsFail},
+		"destinations fail":  {nodes: 3, topics: 2, partitions: 3, odds: someOdds, lasts: time.Minute, chaos: (*history).destinationsFail, duplicates: true},
 		"calls end":          {nodes: 3, topics: 1, partitions: 3, odds: someOdds, lasts: 20 * time.Second, cancels: true, duplicates: true},
 		"producers are lost": {nodes: 2, topics: 1, partitions: 3, odds: with(someOdds, func(o *odds) { o.forgottenOnce, o.unexplained = 100, 30 }), lasts: 20 * time.Second, duplicates: true},
 		"storage is taken back": {
-			nodes: 3, topics: 2, partitions: 3, odds: someOdds, lasts: time.Minute, poisons: true, chaos: (*history).storageIsTakenBack,
+			nodes: 3, topics: 2, partitions: 3, odds: someOdds, lasts: 30 * time.Second, poisons: true, chaos: (*history).storageIsTakenBack,
 		},
 		"topics are remade": {nodes: 3, topics: 2, partitions: 4, odds: someOdds, lasts: 30 * time.Second, chaos: (*history).topicsAreRemade, duplicates: true},
 		"all of it": {
 			nodes: 3, topics: 2, partitions: 4, odds: with(someOdds, func(o *odds) { o.forgottenOnce, o.unexplained = 30, 10 }),
-			lasts: time.Minute, cancels: true, poisons: true, duplicates: true,
+			lasts: 30 * time.Second, cancels: true, poisons: true, duplicates: true,
 			chaos: func(h *history) {
 				var all sync.WaitGroup
 				for _, chaos := range []func(*history){
@@ -122,7 +120,7 @@ func run(t *testing.T, p plan, seed uint64) {
 	})
 	var err error
 	h.sink, err = New(Config{
-		Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "topic-{aggregate}"), OneLane: p.oneLane, ConfirmTimeout: 10 * time.Second,
+		Brokers: []string{"1:9092"}, Config: toTopic(t, "topic-{aggregate}"), OneLane: p.oneLane, ConfirmTimeout: 10 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +158,7 @@ func run(t *testing.T, p plan, seed uint64) {
 		for _, r := range l.routes {
 			for _, s := range r.producers {
 				if s != nil && s.batch != nil && !p.duplicates {
-					t.Errorf("a stream of %s/%d is left with a batch", s.Topic, s.Partition)
+					t.Errorf("a producer of %s/%d is left with a batch", s.Topic, s.Partition)
 				}
 			}
 		}

@@ -9,43 +9,31 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// interrupt ends the parts of a call whose context is done. What a worker has stays there: a later
-// call handles its answer (late).
+// interrupt ends the parts of a call whose context is done, and gives their batches up. Their
+// events come again in another call, under other sequence numbers.
 func (l *lane) interrupt() {
-	for _, s := range l.inbox.take() {
-		l.apply(s)
+	for _, pr := range l.inbox.take() {
+		l.apply(pr)
 	}
-	for _, s := range l.parts {
-		l.interruptPart(s)
+	for _, pr := range l.parts {
+		l.interruptPart(pr)
 	}
-	for _, b := range l.posted { // withdrawn, most likely
-		b.Signal()
-	}
-	clear(l.posted)
-	l.posted = l.posted[:0]
+	l.signal() // what was pushed is withdrawn, most likely
 }
 
-func (l *lane) interruptPart(s *producer) {
-	p := &s.part
-	if p.phase == done {
-		return
-	}
-	if p.phase == out && !s.late && (p.at == nil && l.sink.client.Control.Withdraw(&s.ProducerBatch) || p.at != nil && p.at.Withdraw(&s.ProducerBatch)) {
-		p.phase = ready
-	}
+func (l *lane) interruptPart(pr *producer) {
+	p := &pr.part
 	switch {
-	case s.late: // since an earlier call, and its events are not this part's
-	case p.phase == out && p.at == nil:
-		s.late = true
-		s.drop()
-	case p.phase == out:
-		s.late = true
-		p.doubted = max(p.doubted, s.batch.Count())
-		s.remember(l.events, p.todo[:s.batch.Count()])
-	case s.Tried:
-		s.remember(l.events, p.todo[:s.batch.Count()])
+	case p.phase == done:
+		return
+	case p.phase != out || l.withdraw(pr):
+		pr.drop()
 	default:
-		s.drop()
+		if p.at != nil {
+			p.doubted = max(p.doubted, pr.batch.Count())
+		}
+		pr.abandoned = true
+		l.routes[pr.Topic].producers[pr.Partition] = nil
 	}
 	for _, i := range p.todo[:p.doubted] {
 		if o := &l.outcomes[i]; o.State == sink.Unsent {
@@ -55,11 +43,19 @@ func (l *lane) interruptPart(s *producer) {
 	p.todo, p.phase = p.todo[:0], done
 }
 
-// unavailable is publish's error. It keeps the contract's promise that at least one outcome is
-// Unknown or all are Unsent: where nothing is in doubt but a part was answered, the rest is called
-// Unknown, which costs the caller some care only. What waits behind a rejected event does not
-// count: it stays Unsent. Where nothing else is left, since the last answer came with the end of
-// ctx, the call is complete and there is no error.
+// withdraw takes the producer back from the client; false when it is too late for that.
+func (l *lane) withdraw(pr *producer) bool {
+	if pr.part.at == nil {
+		return l.sink.client.Control.Withdraw(&pr.ProducerBatch)
+	}
+	return pr.part.at.Withdraw(&pr.ProducerBatch)
+}
+
+// unavailable is publish's error. By the contract it comes with an Unknown outcome, or all are
+// Unsent. So when some events were answered and nothing is in doubt, the rest is called Unknown;
+// the caller only takes more care with it. Events behind a rejected one stay Unsent and do not
+// count. When no others are left, because the last answer came with the end of ctx, there is no
+// error.
 func (l *lane) unavailable(err error) error {
 	answered, doubted, open := 0, 0, 0
 	for i, o := range l.outcomes {

@@ -15,17 +15,17 @@ import (
 // lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls
 // publish; only its inbox is shared, with the workers that have its producers.
 //
-// Why order holds: the events of a key are in one lane, and, of a topic, in one part of a call:
-// they have one partition by the partition count that the call was split by. Within a part they are
-// appended in order, since one batch is under way at a time and the next is made when all before it
-// is answered, without the events behind a rejected one of their key. Across calls they are in
-// order since a call ends with its parts. So a partition count may change between two calls: a
-// later event of a key then goes to another partition, after the earlier one was confirmed.
+// Why order holds. All events of a key are in one lane. In a call, those for one topic are in one
+// part, because the whole call is split by one partition count. A part is appended in order: one
+// batch is under way at a time, and the next is made when the one before is answered, without the
+// events behind a rejected one of their key. A call ends after all its parts, so calls are in order
+// too. When the partition count changes between two calls, a later event of a key may go to another
+// partition, after the earlier one was confirmed.
 //
-// Two events of a key have two partitions in one call only where a profile makes the records, as
-// Debezium has it: rows that name their partitions, or a key whose bytes the table's new shape
-// changes. Their parts proceed at the same time, and consumers of two partitions have no order
-// between them either.
+// There is one exception. A profile may give two events of a key two partitions in one call, as
+// Debezium does: rows name their partitions, or the table's new shape changes the key's bytes.
+// Their parts proceed at the same time. Consumers of two partitions have no order between them
+// either.
 type lane struct {
 	sink    *Sink
 	encoder record.Encoder
@@ -93,8 +93,8 @@ func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 
 // finish releases the call's events.
 func (l *lane) finish() {
-	if t := l.stats; t != (stats{}) && l.sink.cfg.Hooks.Confirms != nil {
-		l.sink.cfg.Hooks.Confirms(t.acks, t.nacks, 0, t.timeouts)
+	if t := l.stats; t != (stats{}) && l.sink.cfg.Confirms != nil {
+		l.sink.cfg.Confirms(t.acks, t.nacks, 0, t.timeouts)
 	}
 	l.encoder.Forget()
 	clear(l.firstRejected)
@@ -112,44 +112,41 @@ func (l *lane) work(ctx context.Context) error {
 		moved := known != l.metadata
 		l.metadata = known
 		open, due := false, time.Time{}
-		for _, s := range l.parts {
-			l.step(s, moved)
-			open = open || s.part.phase != done
-			if t := s.part.wakeAt(); due.IsZero() || !t.IsZero() && t.Before(due) {
+		for _, pr := range l.parts {
+			l.step(pr, moved)
+			open = open || pr.part.phase != done
+			if t := pr.part.wakeAt(); due.IsZero() || !t.IsZero() && t.Before(due) {
 				due = t
 			}
 		}
-		for _, b := range l.posted {
-			b.Signal()
-		}
-		clear(l.posted)
-		l.posted = l.posted[:0]
+		l.signal()
 		if !open {
 			return nil
 		}
 		if err := l.wait(ctx, due); err != nil {
 			return err
 		}
-		for _, s := range l.inbox.take() {
-			l.apply(s)
+		for _, pr := range l.inbox.take() {
+			l.apply(pr)
 		}
 	}
 }
 
-// step advances a part as far as it can now. moved says that the metadata has changed.
-func (l *lane) step(s *producer, moved bool) {
-	p := &s.part
-	if p.phase == out && moved && !s.late && p.at != nil {
-		// In the queue of a broker that no longer leads; a worker handles what it has taken itself.
-		if leader, ok := l.metadata.Leader(s.Topic, s.Partition); ok && leader.Node != p.sent.Node && p.at.Withdraw(&s.ProducerBatch) {
+// step advances a part as far as it can go now. moved: the metadata has changed.
+func (l *lane) step(pr *producer, moved bool) {
+	p := &pr.part
+	if p.phase == out && moved && p.at != nil {
+		// The batch may wait in the queue of a broker that no longer leads. What a worker has
+		// taken, it handles itself.
+		if leader, ok := l.metadata.Leader(pr.Topic, pr.Partition); ok && leader.Node != p.sent.Node && p.at.Withdraw(&pr.ProducerBatch) {
 			p.phase = ready
 		}
 	}
 	if p.phase == waiting {
-		l.recheck(s, l.metadata)
+		l.recheck(pr, l.metadata)
 	}
 	if p.phase == ready {
-		l.proceed(s, l.metadata)
+		l.proceed(pr, l.metadata)
 	}
 }
 

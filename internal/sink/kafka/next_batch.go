@@ -12,38 +12,47 @@ import (
 
 // proceed sends a ready part: to the queue of its leader, or to the control connection for a
 // producer id.
-func (l *lane) proceed(s *producer, known *client.Metadata) {
-	p := &s.part
-	if s.batch == nil && !l.fill(s) {
+func (l *lane) proceed(pr *producer, known *client.Metadata) {
+	p := &pr.part
+	if pr.batch == nil && !l.fill(pr) {
 		p.phase = done
 		return
 	}
-	if s.id == client.None {
+	if pr.id == client.None {
 		p.phase, p.at = out, nil
-		l.sink.client.Control.Identify(&s.ProducerBatch)
+		l.sink.client.Control.Identify(&pr.ProducerBatch)
 		return
 	}
-	leader, ok := l.leaderOf(s, known)
+	leader, ok := l.leaderOf(pr, known)
 	switch {
 	case !ok:
 	case leader.Node == client.None:
-		l.postpone(s, noAnswer(s, errNoLeader))
+		l.postpone(pr, noAnswer(pr, errNoLeader))
 	default:
-		s.seal()
+		pr.seal()
 		if leader != p.sent {
 			p.same = 0
 		}
 		p.phase, p.sent, p.at = out, leader, l.sink.client.Broker(leader.Node)
-		p.at.Push(&s.ProducerBatch)
+		p.at.Push(&pr.ProducerBatch)
 		l.posted = append(l.posted, p.at)
 	}
 }
 
-// fill makes the next batch of the part's first events. What can never be sent is rejected on the
-// way, and later events of a rejected key stay unsent. It is false when nothing is left.
-func (l *lane) fill(s *producer) bool {
-	p, limit := &s.part, s.sizeLimit.Next()
-	s.batch = l.sink.pool.Get()
+// signal has the brokers' workers take what was pushed.
+func (l *lane) signal() {
+	for _, b := range l.posted {
+		b.Signal()
+	}
+	clear(l.posted)
+	l.posted = l.posted[:0]
+}
+
+// fill makes the next batch of the part's first events; false when none is left. It rejects what
+// can never be sent. Later events of a rejected key stay Unsent.
+func (l *lane) fill(pr *producer) bool {
+	p := &pr.part
+	pr.batch = l.sink.batches.Get().(*batch.Batch) //nolint:forcetypeassert // the pool has no others
 	kept, next, doubted, suspects := 0, 0, 0, 0
 	for ; next < len(p.todo); next++ {
 		i := p.todo[next]
@@ -56,11 +65,11 @@ func (l *lane) fill(s *producer) bool {
 			continue
 		}
 		size := len(m.Key) + len(m.Value) + len(m.Headers) + batch.RecordFrame
-		if kept > 0 && (kept == p.maxRecords || s.batch.Size()+size > limit) {
+		if kept > 0 && (kept == p.maxRecords || pr.batch.Size()+size > pr.sizeLimit) {
 			break
 		}
 		// cannot be: build bounds a record far below what the protocol can carry
-		if !s.batch.Add(&m.Record) {
+		if !pr.batch.Add(&m.Record) {
 			l.reject(i, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Text: "the protocol carries no such record"})
 			continue
 		}
@@ -76,7 +85,7 @@ func (l *lane) fill(s *producer) bool {
 	p.doubted, p.suspects = doubted+max(0, p.doubted-next), suspects+max(0, p.suspects-next)
 	p.todo = slices.Delete(p.todo, kept, next)
 	if kept == 0 {
-		s.releaseBatch()
+		pr.releaseBatch()
 	}
 	return kept > 0
 }

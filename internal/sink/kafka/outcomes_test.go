@@ -13,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
@@ -25,13 +24,9 @@ func TestOutcomes(t *testing.T) {
 		"too large for the topic": testTooLarge,
 		"larger than all limits":  testHuge,
 		"invalid record":          testInvalidRecord,
-		"key stops at rejection":  testKeyStops,
 		"rejected unsent":         testRejectedUnsent,
 		"topic remade":            testTopicRemade,
-		"partitions added":        testPartitionsAdded,
-		"one lane":                testOneLane,
 		"key goes on elsewhere":   testKeyGoesOnElsewhere,
-		"routed and replayed":     testRouted,
 		"corrupt message":         testCorrupt,
 		"server error":            testServerError,
 		"unknown compression":     testCompression,
@@ -180,42 +175,6 @@ func testInvalidRecord(t *testing.T, k *kafkaserver.Kafka) {
 	wantStored(t, k, topic, append(good, more...)...)
 }
 
-// After a rejected event nothing of its key is sent in the call, however the batch is cut; in the
-// next call it is.
-func testKeyStops(t *testing.T, k *kafkaserver.Kafka) {
-	topic := topicWith(t, k, 1, 1, map[string]string{"max.message.bytes": "30000"})
-	r := start(t, Config{Brokers: k.Brokers()})
-	call := events(300, topic)
-	for i := range call {
-		call[i].Payload = make([]byte, 300)
-		call[i].Hash = uint64(i % 10)
-		call[i].Key = fmt.Appendf(nil, "key-%d", i%10)
-	}
-	call[153].Payload = make([]byte, 40000)
-	outcomes, err := r.call(r.laneOf(call[0]), call...)
-	must(t, err)
-	var stored, rest []*event.Event
-	for i, o := range outcomes {
-		switch {
-		case i == 153:
-			wantRejected(t, o, sink.Permanent, sink.TooLarge)
-		case i > 153 && i%10 == 3:
-			if o.State != sink.Unsent {
-				t.Fatalf("event %d behind the rejected one of its key is %s", i, o.State)
-			}
-			rest = append(rest, call[i])
-		default:
-			wantConfirmed(t, outcomes[i:i+1])
-			stored = append(stored, call[i])
-		}
-	}
-	wantStored(t, k, topic, stored...)
-	outcomes, err = r.call(r.laneOf(call[0]), rest...)
-	must(t, err)
-	wantConfirmed(t, outcomes)
-	wantStored(t, k, topic, append(stored, rest...)...)
-}
-
 func testRejectedUnsent(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
@@ -241,7 +200,7 @@ func testRejectedUnsent(t *testing.T, k *kafkaserver.Kafka) {
 // elsewhere.
 func testTopicRemade(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 4, 1, nil)
-	r := start(t, Config{Brokers: k.Brokers(), Topic: kafkatest.Template(t, topic)})
+	r := start(t, Config{Brokers: k.Brokers(), Config: toTopic(t, topic)})
 	wantConfirmed(t, r.send(events(100, topic)...))
 	for _, partitions := range []int{2, 6} {
 		must(t, k.DeleteTopic(await.Context(t), topic))
@@ -283,48 +242,6 @@ func allConfirmed(outcomes []sink.Outcome) bool {
 	return true
 }
 
-// Partitions are added while events flow: every event is there once, of each key in the order of
-// publishing by the time of the append, and the new partitions are used soon, by the lanes that
-// were there.
-func testPartitionsAdded(t *testing.T, k *kafkaserver.Kafka) {
-	topic := topicWith(t, k, 2, 1, map[string]string{"message.timestamp.type": "LogAppendTime"})
-	r := start(t, Config{Brokers: k.Brokers()})
-	f := flow(t, r, topic, 50)
-	f.wait(500)
-	must(t, k.AddPartitions(await.Context(t), topic, 5))
-	await.Until(t, "the new partitions are known", func() bool {
-		r.client.Control.Ask(topic) // rather than in half a minute
-		return len(r.client.Metadata.Load().Topics[topic].Partitions) == 5
-	})
-	f.wait(2000)
-	all := f.end()
-	wantStored(t, k, topic, all...)
-	wantPartitions(t, k, topic, 5)
-	if n := len(r.lanes); n != firstLane+2 {
-		t.Errorf("%d lanes", n)
-	}
-}
-
-func testOneLane(t *testing.T, k *kafkaserver.Kafka) {
-	one, two := topicWith(t, k, 3, 1, nil), topicWith(t, k, 2, 1, nil)
-	r := start(t, Config{Brokers: k.Brokers(), OneLane: true})
-	ones, twos := events(250, one), events(250, two)
-	var call []*event.Event
-	for i := range ones {
-		call = append(call, ones[i], twos[i])
-	}
-	for _, ev := range call {
-		if lane := r.laneOf(ev); lane != 0 {
-			t.Fatalf("lane %d", lane)
-		}
-	}
-	outcomes, err := r.call(0, call...)
-	must(t, err)
-	wantConfirmed(t, outcomes)
-	wantStored(t, k, one, ones...)
-	wantStored(t, k, two, twos...)
-}
-
 // A rejected event stops its key in its own topic. In another one that key goes on, in its place
 // among the others.
 func testKeyGoesOnElsewhere(t *testing.T, k *kafkaserver.Kafka) {
@@ -341,55 +258,4 @@ func testKeyGoesOnElsewhere(t *testing.T, k *kafkaserver.Kafka) {
 		t.Errorf("behind the rejected one is %s", outcomes[3].State)
 	}
 	wantStored(t, k, topic, before, same, after)
-}
-
-// A deferred event goes where it was going, a replayed one says so, and both go among others, in
-// any lane.
-func testRouted(t *testing.T, k *kafkaserver.Kafka) {
-	topic, other := topicWith(t, k, 3, 1, nil), topicWith(t, k, 2, 1, nil)
-	for name, cfg := range map[string]Config{"constant": {Topic: kafkatest.Template(t, topic)}, "template": {}} {
-		t.Run(name, func(t *testing.T) {
-			cfg.Brokers = k.Brokers()
-			r := start(t, cfg)
-			plain, routed, replayed, none := events(20, topic), events(20, topic), events(20, topic), newEvent(topic, "k")
-			var call []*event.Event
-			for i := range plain {
-				routed[i].Route = &event.Route{Name: []byte(other)}
-				replayed[i].Replay, replayed[i].Headers = true, []byte(`{"cdc_replay": "no"}`)
-				call = append(call, plain[i], routed[i], replayed[i])
-			}
-			none.Route = &event.Route{}
-			got := amongMany(t, r, call, none)
-			wantRejected(t, got, sink.Permanent, sink.NullInTemplate)
-			wantRoutes(t, k, topic, append(plain, replayed...))
-			wantRoutes(t, k, other, routed)
-			missing, nowhere := newEvent(topic, "k"), unused()
-			missing.Route = &event.Route{Name: []byte(nowhere)}
-			fault := r.send(missing)[0]
-			wantRejected(t, fault, sink.Destination, sink.NoTopic)
-			if !fault.Fault.Whole || fault.Fault.Destination != record.TopicName(nowhere) {
-				t.Errorf("%+v", fault.Fault)
-			}
-		})
-	}
-}
-
-// wantRoutes wants these events in a topic, each with what it says of a replay.
-func wantRoutes(t *testing.T, k *kafkaserver.Kafka, topic string, events []*event.Event) {
-	t.Helper()
-	records, err := k.Records(await.Context(t), topic)
-	must(t, err)
-	replay := map[string]string{}
-	for _, rec := range records {
-		replay[rec.Header(record.HeaderID)] = "-" + rec.Header(record.HeaderReplay)
-	}
-	for _, ev := range events {
-		want := "-"
-		if ev.Replay {
-			want = "-true"
-		}
-		if got := replay[string(ev.ID)]; got != want {
-			t.Errorf("event %s in %s: replay %q, want %q", ev.ID, topic, got, want)
-		}
-	}
 }

@@ -30,7 +30,7 @@ type partRig struct {
 // withPart runs a test of one part, in fake time that passes only when the test sleeps.
 func withPart(t *testing.T, test func(d *partRig)) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "events"), ConfirmTimeout: 10 * time.Second})
+		s, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "events"), ConfirmTimeout: 10 * time.Second})
 		must(t, err)
 		d := &partRig{t: t, lane: s.lanes[laneOfMany], id: 100}
 		d.know(client.Leader{Node: 1, Epoch: 5})
@@ -64,7 +64,7 @@ func (d *partRig) step() {
 	}
 }
 
-func (d *partRig) stream() *producer { return d.lane.routes["events"].producers[0] }
+func (d *partRig) producer() *producer { return d.lane.routes["events"].producers[0] }
 
 // end ends the call as its context does.
 func (d *partRig) end() {
@@ -85,10 +85,10 @@ func (a attempt) String() string {
 	return fmt.Sprintf("producer %d, sequence %d, to %d: %v", a.producer, a.sequence, a.node, a.ids)
 }
 
-// taken takes what waits for a worker, giving the stream a producer id when it asks for one.
+// taken takes what waits for a worker, giving the producer an id when it asks for one.
 func (d *partRig) taken() attempt {
 	d.t.Helper()
-	s := d.stream()
+	s := d.producer()
 	if d.lane.sink.client.Control.Withdraw(&s.ProducerBatch) {
 		d.id++
 		d.answered(client.Answer{Kind: client.Identity, Producer: d.id})
@@ -106,15 +106,15 @@ func (d *partRig) taken() attempt {
 
 // answered gives the answer to what was taken.
 func (d *partRig) answered(a client.Answer) {
-	s := d.stream()
+	s := d.producer()
 	s.Answer = a
 	d.lane.apply(s)
 	d.step()
 }
 
-// unidentified answers with an error if the stream asks for a producer id.
+// unidentified answers with an error if the producer asks for an id.
 func (d *partRig) unidentified(code kafkago.Error) {
-	if d.lane.sink.client.Control.Withdraw(&d.stream().ProducerBatch) {
+	if d.lane.sink.client.Control.Withdraw(&d.producer().ProducerBatch) {
 		d.answered(client.Answer{Kind: client.Identity, Code: int16(code)})
 	}
 }
@@ -126,7 +126,7 @@ func (d *partRig) code(code kafkago.Error) {
 // waits wants the part to wait, and lets time go by until it does not.
 func (d *partRig) waits() {
 	d.t.Helper()
-	p := &d.stream().part
+	p := &d.producer().part
 	if p.phase != waiting {
 		d.t.Fatalf("phase %d, want a wait", p.phase)
 	}
@@ -215,7 +215,7 @@ func TestAnswers(t *testing.T) {
 					d.Want(sink.Rejected, reason, sink.Destination)
 				}
 				// What was sent then is not known to be anywhere, and the call ends.
-				if d.stream().part.phase == out {
+				if d.producer().part.phase == out {
 					d.answered(client.Answer{Kind: client.Unsent, Why: io.EOF})
 				}
 				d.end()
@@ -261,82 +261,38 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A batch in doubt goes again as the same bytes when a call carries its events first, also with
-// others behind them.
-func TestCallOfTheSameEvents(t *testing.T) {
-	withPart(t, func(d *partRig) {
-		events := few(5)
-		d.begin(events[:3]...)
-		first := d.taken()
-		d.answered(client.Answer{Kind: client.Lost, Why: io.EOF})
-		d.end()
-		d.Want(sink.Unknown, "", 0)
-		d.begin(events...)
-		if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
-			t.Errorf("sent %v again as %v", first, again)
-		}
-		d.code(46) // of what was sent before this is success
-		if next := d.taken(); next.producer != first.producer || next.sequence != 3 || len(next.ids) != 2 {
-			t.Errorf("then %v", next)
-		}
-		d.code(0)
-		d.Want(sink.Confirmed, "", 0)
-	})
-}
-
-// What a worker has when its call ends is its own until it answers. The next call waits for that.
+// What a client has when its call ends goes to nobody else: the next call sends its events under
+// another producer id, and the answer that comes late changes nothing.
 func TestLateAnswer(t *testing.T) {
-	for name, c := range map[string]struct {
-		answer  client.Answer
-		same    bool // the next call has the same events first
-		sent    int  // events that it sends
-		renewed bool
-	}{
-		"stored, the same events":      {client.Answer{Kind: client.Answered}, true, 1, false},
-		"stored, others":               {client.Answer{Kind: client.Answered}, false, 2, false},
-		"lost, the same events":        {client.Answer{Kind: client.Lost, Why: io.EOF}, true, 3, false},
-		"lost, others":                 {client.Answer{Kind: client.Lost, Why: io.EOF}, false, 2, true},
-		"timed out, others":            {client.Answer{Kind: client.Answered, Code: 7}, false, 2, true},
-		"refused, the same events":     {client.Answer{Kind: client.Answered, Code: 87}, true, 4, false},
-		"refused, others":              {client.Answer{Kind: client.Answered, Code: 19}, false, 2, false},
-		"out of sequence, others":      {client.Answer{Kind: client.Answered, Code: 45}, false, 2, true},
-		"never sent, the same events":  {client.Answer{Kind: client.Unsent, Why: io.EOF}, true, 3, false},
-		"never sent, others":           {client.Answer{Kind: client.Unsent, Why: io.EOF}, false, 2, false},
-		"too few replicas, then again": {client.Answer{Kind: client.Answered, Code: 20}, true, 3, false},
+	for _, late := range []client.Answer{
+		{Kind: client.Answered},
+		{Kind: client.Answered, Code: int16(kafkago.RequestTimedOut)},
+		{Kind: client.Answered, Code: int16(kafkago.OutOfOrderSequenceNumber)},
+		{Kind: client.Lost, Why: io.EOF},
+		{Kind: client.Unsent, Why: io.EOF},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withPart(t, func(d *partRig) {
-				events := few(4)
-				d.begin(events[:3]...)
-				first := d.taken()
-				d.end()
-				d.Want(sink.Unknown, "", 0)
-				next := events
-				if !c.same {
-					next = few(2)
-				}
-				d.begin(next...)
-				if s := d.stream(); s.part.phase != out || s.part.at.Withdraw(&s.ProducerBatch) {
-					t.Fatalf("the next call did not wait: phase %d", s.part.phase)
-				}
-				d.answered(c.answer)
-				sent := d.taken()
-				if len(sent.ids) != c.sent || (sent.producer != first.producer) != c.renewed {
-					t.Errorf("first %v, then %v", first, sent)
-				}
-				d.code(0)
-				if len(sent.ids) < len(next) && !c.same || c.sent == 3 {
-					d.taken()
-					d.code(0)
-				}
-				d.Want(sink.Confirmed, "", 0)
-			})
+		withPart(t, func(d *partRig) {
+			events := few(4)
+			d.begin(events[:3]...)
+			first, former := d.taken(), d.producer()
+			d.end()
+			d.Want(sink.Unknown, "", 0)
+			d.begin(events...)
+			next := d.taken()
+			if next.producer == first.producer || next.sequence != 0 || len(next.ids) != 4 {
+				t.Fatalf("first %v, then %v", first, next)
+			}
+			former.Answer = late
+			d.lane.apply(former)
+			d.Want(sink.Unsent, "", 0)
+			d.code(0)
+			d.Want(sink.Confirmed, "", 0)
 		})
 	}
 }
 
 // A destination that refuses is not blamed for a batch in doubt before ConfirmTimeout has passed,
-// while others confirm; and then the same events come as the same bytes.
+// while others confirm. When its events come again they go under another producer id.
 func TestDoubtIsNotRejected(t *testing.T) {
 	withPart(t, func(d *partRig) {
 		events := few(6)
@@ -360,7 +316,7 @@ func TestDoubtIsNotRejected(t *testing.T) {
 		d.Want(sink.Rejected, sink.TooFewReplicas, sink.Destination)
 		d.end()
 		d.begin(events...)
-		if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
+		if again := d.taken(); again.producer == first.producer {
 			t.Errorf("sent %v again as %v", first, again)
 		}
 	})
@@ -403,7 +359,7 @@ func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
 			withPart(t, func(d *partRig) {
 				d.begin(few(2)...)
 				answers(d)
-				for began := time.Now(); d.stream().part.phase == waiting; {
+				for began := time.Now(); d.producer().part.phase == waiting; {
 					if time.Since(began) > time.Minute {
 						t.Fatal("waits for ever")
 					}
@@ -426,11 +382,11 @@ func TestLeaderMoves(t *testing.T) {
 			t.Errorf("sent to %d", a.node)
 		}
 		d.code(6)
-		if d.step(); d.stream().part.phase != waiting {
+		if d.step(); d.producer().part.phase != waiting {
 			t.Error("sent again at once to who is not the leader")
 		}
 		d.know(client.Leader{Node: client.None, Epoch: 6})
-		if d.step(); d.stream().part.phase != waiting {
+		if d.step(); d.producer().part.phase != waiting {
 			t.Error("sent to nobody")
 		}
 		d.know(client.Leader{Node: 2, Epoch: 7})
@@ -462,70 +418,6 @@ func TestLeaderMoves(t *testing.T) {
 	})
 }
 
-// A partition that is gone gives its events to those that are left.
-func TestPartitionIsGone(t *testing.T) {
-	withPart(t, func(d *partRig) {
-		d.know(client.Leader{Node: 1, Epoch: 5}, client.Leader{Node: 1, Epoch: 5})
-		d.begin(few(50)...)
-		if n := len(d.lane.parts); n != 2 {
-			t.Fatalf("%d parts", n)
-		}
-		d.know(client.Leader{Node: 1, Epoch: 0})
-		d.step()
-		gone := d.lane.routes["events"].producers[1]
-		d.lane.sink.client.Control.Withdraw(&gone.ProducerBatch)
-		gone.Answer = client.Answer{Kind: client.Identity, Producer: 7}
-		d.lane.apply(gone)
-		d.step()
-		if gone.part.phase != done || len(d.lane.todo) == 0 {
-			t.Fatalf("phase %d, %d events to be split again", gone.part.phase, len(d.lane.todo))
-		}
-		if n := len(d.taken().ids) + len(d.lane.todo); n != 50 {
-			t.Fatalf("%d events", n)
-		}
-		d.code(0)
-		d.lane.split()
-		d.step()
-		d.taken()
-		d.code(0)
-		d.Want(sink.Confirmed, "", 0)
-	})
-}
-
-// A record larger than any merged request that costs two connections in a row is too large; what is
-// smaller never is.
-func TestCutConnections(t *testing.T) {
-	for _, c := range []struct {
-		size, events int
-		cut          bool
-		want         sink.State
-	}{
-		{client.MaxRequest + 1, 1, true, sink.Rejected},
-		{client.MaxRequest + 1, 1, false, sink.Unsent}, // timeouts, say
-		{client.MaxRequest / 2, 1, true, sink.Unsent},
-	} {
-		withPart(t, func(d *partRig) {
-			ev := few(1)[0]
-			ev.Payload = make([]byte, c.size)
-			d.begin(ev)
-			for i := range 4 {
-				d.taken()
-				d.answered(client.Answer{Kind: client.Lost, Why: io.EOF, Cut: c.cut})
-				if d.outcomes[0].State != sink.Unsent {
-					if i != 1 {
-						t.Errorf("%+v: after %d connections", c, i+1)
-					}
-					break
-				}
-				if d.stream().part.phase == waiting {
-					d.waits()
-				}
-			}
-			d.Want(c.want, sink.TooLarge, sink.Permanent)
-		})
-	}
-}
-
 // Numbers do not begin again from 0.
 func TestSequenceEnds(t *testing.T) {
 	withPart(t, func(d *partRig) {
@@ -533,7 +425,7 @@ func TestSequenceEnds(t *testing.T) {
 		first := d.taken()
 		d.code(0)
 		d.end()
-		d.stream().next = 1<<31 - 1<<20
+		d.producer().next = 1<<31 - 1<<20
 		d.begin(few(1)...)
 		d.taken()
 		d.code(0)
@@ -579,7 +471,8 @@ func TestUnavailable(t *testing.T) {
 		"all is answered, one is rejected":       {was: []sink.State{rejected, confirmed, unsent}, is: []sink.State{rejected, confirmed, unsent}, keys: "aba"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			layout, err := record.NewLayout(&record.Config{Topic: kafkatest.Template(t, "events")})
+			topic := toTopic(t, "events")
+			layout, err := record.NewLayout(&topic)
 			must(t, err)
 			l := &lane{sink: &Sink{layout: layout}, call: call{firstRejected: map[uint64]int32{}}}
 			for i, state := range c.was {
@@ -613,7 +506,7 @@ func TestGoneBehindDoubt(t *testing.T) {
 	withPart(t, func(d *partRig) {
 		d.begin(few(4)...)
 		d.taken()
-		s := d.stream()
+		s := d.producer()
 		s.drop()
 		s.part.phase, s.part.doubted, s.part.suspects = ready, 1, 2
 		d.lane.reject(2, &sink.Fault{})

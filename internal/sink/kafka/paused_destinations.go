@@ -26,15 +26,15 @@ type Paused struct {
 	Reason      sink.Reason
 	Text        string
 	Since       time.Time
+	last        time.Time // when it refused last
 }
 
-// paused are the destinations that refuse. Nothing is decided by it: the events of a refusing
-// destination come again, and each time the broker is asked. A confirmed batch of a topic ends the
-// pause of its partition, and of the topic.
+// paused are the destinations that refuse, for display only: their events come again, and the
+// broker is asked each time. A confirmed batch ends the pause of its partition and of its topic.
 type paused struct {
 	count atomic.Int32 // at zero the lanes skip the lock
 	mu    sync.Mutex
-	by    map[refusal]refusing
+	by    map[refusal]Paused
 }
 
 // refusal is a partition that refuses, or with partition None the whole topic, by the topic's own
@@ -42,11 +42,6 @@ type paused struct {
 type refusal struct {
 	topic     string
 	partition int32
-}
-
-type refusing struct {
-	Paused
-	last time.Time
 }
 
 // refused records the destination of a fault: the partition, or the topic when the fault is Whole.
@@ -67,21 +62,21 @@ func (p *paused) refused(topic string, partition int32, fault *sink.Fault) {
 		since = now
 	}
 	if p.by == nil {
-		p.by = map[refusal]refusing{}
+		p.by = map[refusal]Paused{}
 	}
-	p.by[at] = refusing{Paused{fault.Destination, fault.Reason, fault.Text, since}, now}
+	p.by[at] = Paused{fault.Destination, fault.Reason, fault.Text, since, now}
 	p.count.Store(int32(len(p.by)))
 }
 
 // confirmed ends the pause of the producer's partition and topic.
-func (p *paused) confirmed(s *producer) {
+func (p *paused) confirmed(pr *producer) {
 	if p.count.Load() == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.by, refusal{s.Topic, client.None})
-	delete(p.by, refusal{s.Topic, s.Partition})
+	delete(p.by, refusal{pr.Topic, client.None})
+	delete(p.by, refusal{pr.Topic, pr.Partition})
 	p.count.Store(int32(len(p.by)))
 }
 
@@ -95,7 +90,7 @@ func (p *paused) list() []Paused {
 			delete(p.by, at)
 			continue
 		}
-		out = append(out, d.Paused)
+		out = append(out, d)
 	}
 	p.count.Store(int32(len(p.by)))
 	slices.SortFunc(out, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })

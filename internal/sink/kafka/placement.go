@@ -21,9 +21,9 @@ const (
 	// from data, so the number of wrong ones is not bounded.
 	maxWrong = 1000
 
-	// newAfter is how long a topic may be unknown to the brokers, or without leaders, when it was
-	// just created. The reader waits while such a topic is requested again, so wrong names get this
-	// wait only once in graceEvery.
+	// newAfter is how long a topic may be unknown to the brokers, or without leaders, after it was
+	// created. The reader waits while it is asked for again. So wrong names get this wait only once
+	// in graceEvery.
 	newAfter   = time.Second
 	graceEvery = 10 * time.Second
 )
@@ -31,26 +31,22 @@ const (
 // placement gives each event its place. The reader asks for every event, others may at the same
 // time.
 //
-// A topic's lanes are as many as it had partitions when it was first seen, and that never changes,
-// whatever becomes of the topic: so all events of a key are in one lane for ever. The partition of
-// a record is computed again in each call. A topic that was in error when it was first seen has one
-// lane for ever, but one that may be new is asked for again for a while. A lane is made when its
-// first event comes.
+// A topic has as many lanes as it had partitions when it was first seen. The number never changes,
+// so all events of a key are in one lane for ever. The partition of a record is computed again in
+// each call. A topic that was in error when it was first seen has one lane for ever, but one that
+// may be new is asked for again for a while. A lane is made when its first event comes.
 type placement struct {
 	sink *Sink
 
 	mu      sync.Mutex
-	byName  map[string]*lanesOf
-	wrong   int
-	grace   time.Time // the end of the last grace period
-	waiting int       // places without an answer since metadata was answered
+	lanes   map[string][]int32 // of a topic, by partition; 0: not made yet
+	wrong   int                // topics that were in error when they were first seen
+	grace   time.Time          // the end of the last grace period
+	waiting int                // places without an answer since metadata was answered
 }
 
 // maxWaiting is more than the number of goroutines that ask for places.
 const maxWaiting = 16
-
-// lanesOf are the lanes of one topic, by partition.
-type lanesOf struct{ lanes []int32 }
 
 // place implements Sink.Place.
 func (t *placement) place(ev *event.Event) (p sink.Place, ok bool) {
@@ -89,11 +85,11 @@ func (t *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 func (t *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lane, lanes int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := t.byName[string(name)]
+	of := t.lanes[string(name)]
 	if of == nil {
 		if t.wrong >= maxWrong {
-			// From now on this is the answer for every topic not met before, without remembering
-			// it: so it never changes, either.
+			// From now on every new topic gets this lane. It is not remembered, and so its lane
+			// never changes either.
 			return laneOfMany, 1, true
 		}
 		if of = t.firstSeen(string(name), state); of == nil {
@@ -102,23 +98,22 @@ func (t *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lan
 		}
 	}
 	partition := int32(0)
-	if n := len(of.lanes); n > 1 {
-		// By the ordering key in the row, whatever record a profile makes of it. The bytes of the
-		// record's key may change with the table (a column that is NOT NULL from now on), a row may
-		// name a partition, and of a row that cannot be rendered there is no record at all: events
-		// of one key must be in one lane all the same, because nothing else keeps the later one
-		// behind the earlier, or makes it wait while the earlier one waits.
+	if n := len(of); n > 1 {
+		// The lane goes by the ordering key in the row, not by the record that a profile makes of
+		// it. The bytes of the record's key may change with the table (a column becomes NOT NULL),
+		// a row may name its partition, and a row that cannot be rendered has no record. All events
+		// of a key must be in one lane: only the lane keeps a later one behind an earlier one.
 		partition = record.PartitionOf(ev, int32(n))
 	}
-	if of.lanes[partition] == 0 {
-		of.lanes[partition] = t.sink.addLane()
+	if of[partition] == 0 {
+		of[partition] = t.sink.addLane()
 	}
-	return int(of.lanes[partition]), len(of.lanes), true
+	return int(of[partition]), len(of), true
 }
 
 // firstSeen chooses the lanes of a new topic. It returns nil, and the reader waits, until metadata
 // has answered for the topic: once, or for newAfter again and again when it may be new.
-func (t *placement) firstSeen(name string, state *client.Topic) *lanesOf {
+func (t *placement) firstSeen(name string, state *client.Topic) []int32 {
 	if state == nil {
 		t.sink.client.Control.Want(name)
 		t.sink.client.Control.Ask(name)
@@ -129,12 +124,11 @@ func (t *placement) firstSeen(name string, state *client.Topic) *lanesOf {
 		return nil
 	}
 	t.sink.client.Control.Want(name)
-	of := &lanesOf{lanes: make([]int32, max(1, len(state.Partitions)))}
 	if state.Code != 0 {
 		t.wrong++
 	}
-	t.byName[name] = of
-	return of
+	t.lanes[name] = make([]int32, max(1, len(state.Partitions)))
+	return t.lanes[name]
 }
 
 // takeWaiting returns how many callers wait for an answer; at least one, for a caller that reads

@@ -13,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
@@ -47,7 +46,7 @@ func laneOf(t *testing.T, s *Sink, topic, key string) int {
 }
 
 func byTopic(t *testing.T) *Sink {
-	s, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "{column:topic}"), Columns: []string{"topic"}})
+	s, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "{column:topic}")})
 	must(t, err)
 	return s
 }
@@ -110,14 +109,14 @@ func testManyWrongTopics(t *testing.T) {
 			t.Fatalf("topic %d has no lane of its own", i)
 		}
 	}
-	met := len(s.topics.byName)
+	met := len(s.topics.lanes)
 	for i := range 100 {
 		if lane := laneOf(t, s, fmt.Sprint("more-", i), "k"); lane != laneOfMany {
 			t.Errorf("lane %d", lane)
 		}
 	}
-	if lane := laneOf(t, s, "good", "k"); lane != good || len(s.topics.byName) != met {
-		t.Errorf("lane %d, was %d; %d topics, were %d", lane, good, len(s.topics.byName), met)
+	if lane := laneOf(t, s, "good", "k"); lane != good || len(s.topics.lanes) != met {
+		t.Errorf("lane %d, was %d; %d topics, were %d", lane, good, len(s.topics.lanes), met)
 	}
 }
 
@@ -125,7 +124,7 @@ func testManyWrongTopics(t *testing.T) {
 // event goes.
 func TestPlaceAllocates(t *testing.T) {
 	templated := byTopic(t)
-	constant, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "a")})
+	constant, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "a")})
 	must(t, err)
 	routed := newEvent("b", "k")
 	routed.Route = &event.Route{Name: []byte("a")}

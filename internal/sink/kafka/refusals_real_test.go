@@ -19,7 +19,6 @@ import (
 	kafkabatch "github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
@@ -49,7 +48,7 @@ func (t *tampered) RoundTrip(ctx context.Context, timeout time.Duration, req pro
 // startTampered runs a sink whose produce requests are changed.
 func startTampered(t *testing.T, cfg Config, change func(c *conn.Conn, batch []byte)) *running {
 	t.Helper()
-	cfg.Topic, cfg.Columns = kafkatest.Template(t, "{column:topic}"), []string{"topic"}
+	cfg.Config = toTopic(t, "{column:topic}")
 	s, err := New(cfg)
 	must(t, err)
 	s.client.Dial = func(ctx context.Context, addr string) (client.Connection, error) {

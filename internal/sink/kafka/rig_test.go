@@ -62,11 +62,16 @@ type running struct {
 	done chan error
 }
 
+// toTopic has the events' topic, which may name their one extra column, topic.
+func toTopic(t testing.TB, template string) record.Config {
+	return record.Config{Topic: kafkatest.Template(t, template), Columns: []string{"topic"}}
+}
+
 // start runs a sink. A Config without a topic takes it from the events' first extra column.
 func start(t testing.TB, cfg Config) *running {
 	t.Helper()
 	if cfg.Topic.String() == "" {
-		cfg.Topic, cfg.Columns = kafkatest.Template(t, "{column:topic}"), []string{"topic"}
+		cfg.Config = toTopic(t, "{column:topic}")
 	}
 	if cfg.Log == nil {
 		cfg.Log = zaptest.NewLogger(t)

@@ -5,11 +5,13 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
+
+	"github.com/segmentio/kafka-go/compress"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -30,7 +32,7 @@ type Sink struct {
 	cfg     Config
 	layout  *record.Layout
 	client  *client.Client
-	pool    batch.Pool
+	batches sync.Pool // of *batch.Batch, so that a producer without a batch keeps no buffer
 	topics  placement
 	paused  paused
 	changed chan struct{} // cap maxWaiting: there is newer metadata
@@ -41,27 +43,24 @@ type Sink struct {
 
 var _ sink.Sink = (*Sink)(nil)
 
-// New checks the configuration. Nothing is connected before Run.
+// New makes a sink of a configuration that package config has checked. Nothing is connected before
+// Run.
 func New(cfg Config) (*Sink, error) {
-	cfg.Brokers, cfg.Columns, cfg.Headers = slices.Clone(cfg.Brokers), slices.Clone(cfg.Columns), slices.Clone(cfg.Headers)
 	cfg.defaults()
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("configure kafka sink: %w", err)
-	}
-	layout, err := record.NewLayout(cfg.records())
+	layout, err := record.NewLayout(&cfg.Config)
 	if err != nil {
 		return nil, fmt.Errorf("configure kafka sink: %w", err)
 	}
-	compression, err := batch.ParseCompression(cfg.Compression)
-	if err != nil {
+	var compression compress.Compression
+	if err := compression.UnmarshalText([]byte(cmp.Or(cfg.Compression, "none"))); err != nil {
 		return nil, fmt.Errorf("configure kafka sink: %w", err)
 	}
 	s := &Sink{cfg: cfg, layout: layout, changed: make(chan struct{}, maxWaiting)}
+	s.batches.New = func() any { return batch.New(compression) }
 	opts := cfg.client()
 	opts.OnMetadata = s.metadataAnswered
 	s.client = client.NewClient(opts)
-	s.pool.Codec = compression
-	s.topics = placement{sink: s, byName: map[string]*lanesOf{}}
+	s.topics = placement{sink: s, lanes: map[string][]int32{}}
 	if layout.Constant != nil {
 		s.client.Control.Want(string(layout.Constant))
 	}
@@ -102,13 +101,13 @@ func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, out
 }
 
 // Run keeps the connections until ctx is done. The error is an *event.Stop: the brokers refused the
-// login for LoginTimeout and no connection was ever made.
+// login for client.LoginTimeout and no connection was ever made.
 func (s *Sink) Run(ctx context.Context) error {
 	err := s.client.Run(ctx)
 	if errors.Is(err, conn.ErrLogin) {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "broker_login",
-			What: fmt.Sprintf("the brokers have refused the login for %s", s.cfg.LoginTimeout),
+			What: fmt.Sprintf("the brokers have refused the login for %s", client.LoginTimeout),
 			Fix:  "check sink.kafka.sasl", Err: errors.New(conn.OneLine(err)),
 		}
 	}
@@ -144,6 +143,6 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 	if err != nil {
 		return []sink.Finding{{Name: "broker configuration", Detail: conn.OneLine(err), Fix: "correct sink.kafka"}}
 	}
-	opts := cfg.client()
+	opts := s.cfg.client()
 	return check.Cluster(ctx, &opts, s.layout, cfg.Topic)
 }

@@ -52,11 +52,11 @@ func TestUp(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	var mu sync.Mutex
 	var connected []bool
-	cfg := Config{Log: zap.New(core), Hooks: Hooks{Connected: func(_ string, again bool) {
+	cfg := Config{Log: zap.New(core), Connected: func(again bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		connected = append(connected, again)
-	}}}
+	}}
 	inMemory(t, 1, 1, cfg, func(m *memory, r *running) {
 		if up, why := r.Up(); up || why != client.NotConnected {
 			t.Errorf("up %v, %s", up, why)
@@ -169,7 +169,7 @@ func TestIdle(t *testing.T) {
 // A broker that ends each connection as soon as it is idle is not asked without a pause.
 func TestHastyBroker(t *testing.T) {
 	var dials atomic.Int64
-	cfg := Config{Hooks: Hooks{Connected: func(string, bool) { dials.Add(1) }}}
+	cfg := Config{Connected: func(bool) { dials.Add(1) }}
 	inMemory(t, 1, 1, cfg, func(m *memory, r *running) {
 		wantConfirmed(t, r.send(few(1)...))
 		m.change(func() { m.nodes[1].hasty = true })
@@ -188,7 +188,7 @@ func TestLoginRefused(t *testing.T) {
 		return nil, fmt.Errorf("log in: %w", conn.ErrLogin)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "events"), LoginTimeout: time.Minute})
+		s, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "events")})
 		must(t, err)
 		s.client.Dial = refuse
 		began := time.Now()
@@ -200,7 +200,7 @@ func TestLoginRefused(t *testing.T) {
 			t.Errorf("after %s", took)
 		}
 	})
-	inMemory(t, 1, 1, Config{LoginTimeout: time.Minute}, func(m *memory, r *running) {
+	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
 		wantConfirmed(t, r.send(few(1)...))
 		synctest.Wait()
 		var refused sync.Mutex
@@ -263,36 +263,18 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// Publish waits while Run does not run, and what it gives back then was certainly not sent.
-func TestPublishWithoutRun(t *testing.T) {
-	inMemory(t, 1, 1, Config{}, func(_ *memory, r *running) {
-		ev := few(1)[0]
-		wantConfirmed(t, r.send(ev))
-		lane := r.laneOf(ev)
-		r.stop()
-		must(t, <-r.done)
-		r.done <- nil
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		outcomes := make([]sink.Outcome, 1)
-		if err := r.Publish(ctx, lane, few(1), outcomes); !errors.Is(err, context.DeadlineExceeded) || outcomes[0].State != sink.Unsent {
-			t.Errorf("%v, %s", err, outcomes[0].State)
-		}
-	})
-}
-
-// Hooks.Confirms counts events by what the broker said of them.
+// Config.Confirms counts events by what the broker said of them.
 func TestConfirms(t *testing.T) {
 	var mu sync.Mutex
 	var acks, nacks, timeouts int
-	cfg := Config{Hooks: Hooks{Confirms: func(a, n, r, to int) {
+	cfg := Config{Confirms: func(a, n, r, to int) {
 		mu.Lock()
 		defer mu.Unlock()
 		acks, nacks, timeouts = acks+a, nacks+n, timeouts+to
 		if r != 0 {
 			t.Error("returned")
 		}
-	}}}
+	}}
 	inMemory(t, 1, 1, cfg, func(m *memory, r *running) {
 		wantConfirmed(t, r.send(few(10)...))
 		m.change(func() { m.topics["events"].partitions[0].tooFew = true })
@@ -312,7 +294,7 @@ func TestConfirms(t *testing.T) {
 
 // The path of a call, without the request, allocates nothing.
 func TestPublishAllocates(t *testing.T) {
-	s, err := New(Config{Brokers: []string{"1:9092"}, Topic: kafkatest.Template(t, "events")})
+	s, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "events")})
 	must(t, err)
 	d := &partRig{t: t, lane: s.lanes[laneOfMany], id: 100}
 	d.know(client.Leader{Node: 1, Epoch: 5})
@@ -326,7 +308,7 @@ func TestPublishAllocates(t *testing.T) {
 		}
 		l.split()
 		d.step()
-		s := d.stream()
+		s := d.producer()
 		if l.sink.client.Control.Withdraw(&s.ProducerBatch) {
 			d.answered(client.Answer{Kind: client.Identity, Producer: 1})
 		}

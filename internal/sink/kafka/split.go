@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// awaitMetadata waits until metadata has answered for every topic of the call. An error is not
-// taken from before the call: what was at fault then may be fixed. The same holds for a row that
+// awaitMetadata waits until metadata has answered for every topic of the call. An error must be
+// newer than the call, because an older fault may be fixed. So must be the answer for a row that
 // names a missing partition: it may have been added since.
 func (l *lane) awaitMetadata(ctx context.Context) error {
 	for {
@@ -55,7 +55,7 @@ func (l *lane) answered() bool {
 
 // split makes parts of the events of todo.
 func (l *lane) split() {
-	slices.Sort(l.todo) // parts that ended may have given theirs back
+	slices.Sort(l.todo) // parts may have given events back
 	clear(l.parts)
 	l.parts = l.parts[:0]
 	var topic *client.Topic
@@ -83,21 +83,18 @@ func (l *lane) split() {
 			l.reject(i, record.NoPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
 			continue
 		}
-		s := l.producerOf(topic.Name, partition)
-		p := &s.part
+		pr := l.producerOf(topic.Name, partition)
+		p := &pr.part
 		if len(p.todo) == 0 {
 			p.reset()
-			l.parts = append(l.parts, s)
+			l.parts = append(l.parts, pr)
 		}
 		p.todo = append(p.todo, i)
 	}
 	l.todo = l.todo[:0]
-	for _, s := range l.parts {
-		s.part.room = s.part.todo
-		s.part.phase = out
-		if !s.late {
-			l.resume(s)
-		}
+	for _, pr := range l.parts {
+		pr.part.room = pr.part.todo
+		pr.part.phase = ready
 	}
 }
 

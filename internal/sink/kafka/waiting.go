@@ -10,77 +10,77 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
-// A part in trouble asks for metadata again after an eighth of the time that the trouble has
-// lasted, within these bounds: the end of an election is noticed at most an eighth of its length
-// late, and a long outage costs four requests a second.
+// A part in trouble asks for metadata again after an eighth of the trouble's time, within these
+// bounds. So the end of an election is noticed at most an eighth of its length late, and a long
+// outage costs four requests a second.
 const (
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
-	// A partition that was given up gets only this long the next time, until it stores something.
+	// a partition that was given up is given up again so soon, until it stores something
 	probeTime = time.Second
 )
 
-// postpone has the part wait. fault is what is to blame when the trouble does not end. The same
-// leader gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may
-// not know yet that it leads, or that it does not.
-func (l *lane) postpone(s *producer, fault *sink.Fault) {
-	p, now := &s.part, time.Now()
+// postpone has the part wait. fault is what to blame when the trouble does not end. The same leader
+// gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may not
+// know yet that it leads, or that it does not.
+func (l *lane) postpone(pr *producer, fault *sink.Fault) {
+	p, now := &pr.part, time.Now()
 	if p.since.IsZero() {
 		p.since = now
 	}
 	if fault.Class != sink.Destination || fault.Reason == "" {
-		// It may be of one event, or of the producer. But trouble that does not end has another
-		// cause: the repetitions of this answer are bounded, and all events of the part are given
-		// up, so no event is to be blamed.
-		fault = noAnswer(s, errors.New(fault.Text))
+		// This answer blames an event, or the producer id. It is repeated a few times only, so
+		// trouble that does not end has another cause. Then all events of the part are given up,
+		// and the partition is blamed.
+		fault = noAnswer(pr, errors.New(fault.Text))
 	}
 	p.fault = fault
-	if p.tries++; l.accuse(s, now) {
+	if p.tries++; l.accuse(pr, now) {
 		return
 	}
 	p.phase, p.due, p.resend = waiting, now.Add(p.pause(now)), now.Add(min(pauseMin<<p.same, pauseMax))
 	p.same = min(p.same+1, 8)
-	l.sink.client.Control.Ask(s.Topic)
+	l.sink.client.Control.Ask(pr.Topic)
 }
 
 func (p *part) pause(now time.Time) time.Duration {
 	return min(max(now.Sub(p.since)/8, pauseMin), pauseMax)
 }
 
-// accuse gives a part up that has been in trouble for ConfirmTimeout, when other batches were
-// confirmed in the latter half of that time: so the cluster is not down. The same holds when the
-// cluster itself has said, at most half of that time ago, that the partition has no leader, and
-// others were confirmed since the trouble began: there may be nobody left to confirm anything when
-// every lane has events for that partition. It takes two tries at least, because a process that was
-// suspended for so long knows nothing about the brokers.
-func (l *lane) accuse(s *producer, now time.Time) bool {
-	p, limit := &s.part, l.sink.cfg.ConfirmTimeout
+// accuse gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is well. It is
+// when other batches were confirmed in the latter half of that time. It also is when, in that half,
+// metadata has named no leader for the partition, and others were confirmed since the trouble
+// began: when every lane has events for that partition, nobody is left to confirm anything. It
+// takes two tries, because a process that was suspended for so long knows nothing about the
+// brokers.
+func (l *lane) accuse(pr *producer, now time.Time) bool {
+	p, limit := &pr.part, l.sink.cfg.ConfirmTimeout
 	patience := limit
-	if s.accused {
+	if pr.accused {
 		patience = min(limit, probeTime)
 	}
 	if p.tries < 2 || now.Sub(p.since) < patience {
 		return false
 	}
 	others, recent := time.Unix(0, l.sink.client.LastConfirm.Load()), now.Add(-limit/2)
-	if others.Before(recent) && (others.Before(p.since) || l.metadata.At.Before(recent) || !l.metadata.Leaderless(s.Topic, s.Partition)) {
+	if others.Before(recent) && (others.Before(p.since) || l.metadata.At.Before(recent) || !l.metadata.Leaderless(pr.Topic, pr.Partition)) {
 		return false
 	}
-	s.accused = true
-	l.giveUp(s, p.fault)
+	pr.accused = true
+	l.giveUp(pr, p.fault)
 	return true
 }
 
 // recheck ends the wait of a part when there is a leader to send to.
-func (l *lane) recheck(s *producer, known *client.Metadata) {
-	p := &s.part
-	leader, ok := l.leaderOf(s, known)
+func (l *lane) recheck(pr *producer, known *client.Metadata) {
+	p := &pr.part
+	leader, ok := l.leaderOf(pr, known)
 	if !ok {
 		return
 	}
 	now := time.Now()
 	able := !now.Before(p.resend)
-	if s.id != client.None { // for an id no leader is needed
+	if pr.id != client.None { // for an id no leader is needed
 		able = leader.Node != client.None && (able || leader != p.sent)
 	}
 	if able {
@@ -90,13 +90,13 @@ func (l *lane) recheck(s *producer, known *client.Metadata) {
 	if now.Before(p.due) {
 		return
 	}
-	if p.tries++; l.accuse(s, now) {
+	if p.tries++; l.accuse(pr, now) {
 		return
 	}
 	p.due = now.Add(p.pause(now))
-	l.sink.client.Control.Ask(s.Topic)
+	l.sink.client.Control.Ask(pr.Topic)
 	if now.Sub(p.since) >= client.SilentAfter {
-		l.sink.paused.refused(s.Topic, s.Partition, p.fault) // shown in status
+		l.sink.paused.refused(pr.Topic, pr.Partition, p.fault) // shown in status
 	}
 }
 
@@ -111,31 +111,30 @@ func (p *part) wakeAt() time.Time {
 	return p.due
 }
 
-// leaderOf returns the leader that the metadata names for the producer's partition. It is false
-// when the metadata has ended the part: the topic is at fault, or the partition no longer exists,
-// and the part's events are to be split again.
-func (l *lane) leaderOf(s *producer, known *client.Metadata) (client.Leader, bool) {
-	p, topic := &s.part, known.Topics[s.Topic]
+// leaderOf returns the leader of the producer's partition. ok is false when the metadata has ended
+// the part: the topic is at fault, or the partition is gone and the events will be split again.
+func (l *lane) leaderOf(pr *producer, known *client.Metadata) (leader client.Leader, ok bool) {
+	p, topic := &pr.part, known.Topics[pr.Topic]
 	switch {
 	case topic == nil:
-		l.sink.client.Control.Ask(s.Topic)
+		l.sink.client.Control.Ask(pr.Topic)
 		return client.Leader{Node: client.None, Epoch: client.None}, true
 	case topic.Code != 0:
-		l.giveUp(s, topicFault(s.shown(), topic.Code))
+		l.giveUp(pr, topicFault(pr.shown(), topic.Code))
 		return client.Leader{}, false
-	case int(s.Partition) >= len(topic.Partitions):
-		s.drop()
+	case int(pr.Partition) >= len(topic.Partitions):
+		pr.drop()
 		l.todo = append(l.todo, p.todo...)
 		p.todo, p.phase = p.todo[:0], done
 		return client.Leader{}, false
 	}
-	return topic.Partitions[s.Partition], true
+	return topic.Partitions[pr.Partition], true
 }
 
 // noAnswer is the fault of a partition whose leader does not answer.
-func noAnswer(s *producer, why error) *sink.Fault {
+func noAnswer(pr *producer, why error) *sink.Fault {
 	return &sink.Fault{
-		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(s.shown(), s.Partition), Text: why.Error(),
+		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(pr.shown(), pr.Partition), Text: why.Error(),
 	}
 }
 

@@ -31,6 +31,9 @@ const (
 	recordsAt       = 65
 )
 
+// RecordFrame is more than the lengths and deltas of one record take, in bytes.
+const RecordFrame = 48
+
 // keptBuffer is what a batch keeps of its buffers between uses, in bytes: a few of the largest
 // ordinary calls. What a larger event has left is given back.
 const keptBuffer = 4 << 20

@@ -3,10 +3,8 @@ package batch
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"github.com/segmentio/kafka-go/compress"
@@ -102,36 +100,6 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestBatchIsKafkaGos compares with kafka-go's encoder, byte by byte.
-func TestBatchIsKafkaGos(t *testing.T) {
-	var theirs []protocol.Record
-	b := New(compress.None)
-	for i := range 300 {
-		r := record{key: fmt.Append(nil, "key-", i), value: bytes.Repeat([]byte{'v'}, i), time: 1_700_000_000_000 + int64(i%7)*1000}
-		if i%5 == 0 {
-			r.key = nil
-		}
-		if i%11 == 0 {
-			r.value = nil
-		}
-		for h := range i % 4 {
-			r.headers = append(r.headers, protocol.Header{Key: fmt.Sprint("h", h), Value: fmt.Append(nil, i)})
-		}
-		b.Add(r.message())
-		theirs = append(theirs, protocol.Record{
-			Time: time.UnixMilli(r.time), Key: protocol.NewBytes(r.key), Value: protocol.NewBytes(r.value), Headers: r.headers,
-		})
-	}
-	var want bytes.Buffer
-	set := protocol.RecordSet{Version: 2, Records: protocol.NewRecordReader(theirs...)}
-	if _, err := set.WriteTo(&want); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.Seal(-1, -1, -1); !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%d bytes differ from the %d of kafka-go's encoder", len(got), want.Len())
-	}
-}
-
 // TestSealedAgain has a batch that goes to another producer: the same records, bit by bit.
 func TestSealedAgain(t *testing.T) {
 	for _, codec := range codecs {
@@ -187,34 +155,4 @@ func TestBatchIsFull(t *testing.T) {
 	}
 	b.Add(record{value: []byte("second"), time: 3}.message())
 	wantBatch(t, b.Seal(1, 1, 1), compress.None, []record{{value: []byte("first"), time: 1}, {value: []byte("second"), time: 3}})
-}
-
-func TestVarintSize(t *testing.T) {
-	for shift := range 64 {
-		for _, i := range []int64{1 << shift, 1<<shift - 1, 1<<shift + 1, -1 << shift, -1<<shift - 1} {
-			if got, want := varintSize(i), len(binary.AppendVarint(nil, i)); got != want {
-				t.Errorf("%d: %d, want %d", i, got, want)
-			}
-		}
-	}
-}
-
-// FuzzBatch has one record of any bytes, on its own and behind another one.
-func FuzzBatch(f *testing.F) {
-	f.Add([]byte("key"), []byte("value"), "header", []byte("text"), int64(1_700_000_000_000), uint8(0))
-	f.Add([]byte{}, []byte{}, "", []byte{}, int64(0), uint8(3))
-	f.Fuzz(func(t *testing.T, key, value []byte, name string, text []byte, at int64, codec uint8) {
-		c := codecs[int(codec)%len(codecs)]
-		at &= 1<<45 - 1
-		records := []record{
-			{key: key, value: value, time: at, headers: []protocol.Header{{Key: name, Value: text}}},
-			{time: 1, headers: []protocol.Header{{Key: name}}},
-			{key: value, value: key, time: at},
-		}
-		b := New(c)
-		for i := range records {
-			b.Add(records[i].message())
-			wantBatch(t, b.Seal(7, 0, int32(i)), c, records[:i+1])
-		}
-	})
 }

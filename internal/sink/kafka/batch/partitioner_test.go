@@ -28,18 +28,6 @@ func TestMurmur2(t *testing.T) {
 	}
 }
 
-func TestPartitionOfKey(t *testing.T) {
-	for key, want := range map[string][3]int32{
-		"10711fa5": {2, 5, 11}, `"10711fa5"`: {0, 3, 3}, "1": {0, 3, 3}, `"1"`: {1, 4, 4},
-	} {
-		for i, count := range []int32{3, 6, 12} {
-			if got := Partition([]byte(key), count); got != want[i] {
-				t.Errorf("%s of %d: got %d, want %d", key, count, got, want[i])
-			}
-		}
-	}
-}
-
 func TestPartitionIsThatOfKafkaGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "key")
@@ -53,11 +41,4 @@ func TestPartitionIsThatOfKafkaGo(t *testing.T) {
 			t.Errorf("got %d, want %d", got, want)
 		}
 	})
-}
-
-func BenchmarkMurmur2(b *testing.B) {
-	key := []byte("00000000-0000-4000-8000-000000000007")
-	for b.Loop() {
-		Murmur2(key)
-	}
 }

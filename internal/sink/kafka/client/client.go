@@ -11,9 +11,7 @@ import (
 )
 
 // Client keeps the connections to one cluster: the control connection, which asks for metadata and
-// producer ids, and two to each broker that leads a partition. It sends sealed record batches and
-// delivers what the brokers answer. It knows nothing of events, and decides nothing about a batch
-// that was refused.
+// producer ids, and two to each broker that leads a partition.
 type Client struct {
 	*cluster
 	Control *control
@@ -30,12 +28,16 @@ func NewClient(opts Options) *Client {
 	return c
 }
 
-// Run keeps the connections until ctx is done. The error wraps errLogin: the brokers refused the
-// login for loginTimeout and no connection was ever made.
+// Run keeps the connections until ctx is done. The error wraps conn.ErrLogin: the brokers refused
+// the login for LoginTimeout and no connection was ever made.
 func (c *Client) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var working sync.WaitGroup
-	launch := func(b *Broker) { working.Go(func() { b.Run(ctx) }) }
+	launch := func(b *Broker) {
+		for i := range b.workers {
+			working.Go(func() { b.workers[i].run(ctx) })
+		}
+	}
 	c.brokersMu.Lock()
 	c.launch = launch
 	for _, b := range c.brokers {
@@ -51,7 +53,14 @@ func (c *Client) Run(ctx context.Context) error {
 	return err
 }
 
-// Broker is the one of that node.
+// Broker is a node that leads partitions: its queue, and the workers that send what is in it. What
+// is queued when Run ends stays queued, for Withdraw.
+type Broker struct {
+	queue
+	workers [workers]worker
+}
+
+// Broker returns the broker of a node.
 func (c *Client) Broker(node int32) *Broker {
 	c.brokersMu.RLock()
 	b := c.brokers[node]
@@ -62,7 +71,11 @@ func (c *Client) Broker(node int32) *Broker {
 	c.brokersMu.Lock()
 	defer c.brokersMu.Unlock()
 	if b = c.brokers[node]; b == nil {
-		b = newBroker(c.cluster, c.Control, node)
+		b = &Broker{queue: queue{Node: node}}
+		for i := range b.workers {
+			b.woken[i] = make(chan struct{}, 1)
+			b.workers[i].init(c.cluster, c.Control, &b.queue, i)
+		}
 		c.brokers[node] = b
 		if c.launch != nil {
 			c.launch(b)

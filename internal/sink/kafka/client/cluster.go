@@ -1,4 +1,5 @@
-// The cluster that a client talks to, one for its life: what all connections share.
+// The cluster that a client talks to, one for its life: what all connections share, which brokers
+// are reached, and why the others are not.
 
 package client
 
@@ -7,10 +8,23 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol/metadata"
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/segmentio/kafka-go/protocol/metadata"
 )
+
+// Options configure a client.
+type Options struct {
+	conn.Options
+	Brokers        []string      // host:port, the first to ask; they name the others
+	ConfirmTimeout time.Duration // of a broker's answer to a produce request
+	Log            *zap.Logger
+	OnConnected    func(again bool) // a connection is open; again: there was one before. May be nil
+	OnMetadata     func()           // metadata was answered. May be nil
+}
 
 // cluster is what a client's connections share: how they are opened, the metadata of topics and
 // leaders, and the number of connections.
@@ -41,41 +55,98 @@ func newCluster(opts Options) *cluster {
 	return c
 }
 
-// RedpandaStarting is what some versions of Redpanda name before they have made an id (its
-// handle_metadata).
+// RedpandaStarting is the cluster id that some versions of Redpanda name before they have one.
 const RedpandaStarting = "redpanda.initializing"
 
 // connect opens a connection to a broker of the cluster that the client has begun with. Producer
-// ids and sequence numbers mean something in the cluster that gave them only. Where addresses lead
-// to another one meanwhile, they may be those of somebody else's producer, and a broker
-// acknowledges what looks like that one's last batches and stores nothing. So each connection is
-// asked, before anything is sent on it; a broker that does not name its cluster is believed.
+// ids and sequence numbers belong to the cluster that gave them. In another cluster they may be
+// those of another producer, and a broker acknowledges what looks like that one's last batches and
+// stores nothing. So the broker at each new connection is asked for its cluster first. One that
+// does not name it is believed.
 func (c *cluster) connect(ctx context.Context, addr string) (Connection, error) {
 	w, err := c.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.admit(ctx, w, addr); err != nil {
-		w.Close()
+	res, err := conn.Ask[*metadata.Response](ctx, w, conn.DialTimeout, &metadata.Request{TopicNames: []string{}})
+	if err != nil {
 		return nil, err
+	}
+	if res.ClusterID == "" || res.ClusterID == RedpandaStarting || c.id.CompareAndSwap(nil, &res.ClusterID) {
+		return w, nil
+	}
+	if began := *c.id.Load(); began != res.ClusterID {
+		w.Close()
+		return nil, fmt.Errorf("%w: %s is of cluster %s, the relay has begun with %s", conn.ErrOtherCluster, addr, res.ClusterID, began)
 	}
 	return w, nil
 }
 
-func (c *cluster) admit(ctx context.Context, w Connection, addr string) error {
-	answer, err := w.RoundTrip(ctx, conn.DialTimeout, &metadata.Request{TopicNames: []string{}})
-	if err != nil {
-		return err
+// connected counts a connection.
+func (c *cluster) connected(again bool) {
+	c.Connections.Add(1)
+	if c.Options.OnConnected != nil {
+		c.Options.OnConnected(again)
 	}
-	res, ok := answer.(*metadata.Response)
-	if !ok {
-		return fmt.Errorf("broker %s: the answer is a %T", addr, answer)
+}
+
+// note records why a broker cannot be reached; "" when it can. Node None is the control connection.
+func (c *cluster) note(node int32, why string) {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	if c.down[node] == why {
+		return
 	}
-	if res.ClusterID == "" || res.ClusterID == RedpandaStarting || c.id.CompareAndSwap(nil, &res.ClusterID) {
-		return nil
+	if why == "" {
+		delete(c.down, node)
+	} else {
+		c.down[node] = why
 	}
-	if began := *c.id.Load(); began != res.ClusterID {
-		return fmt.Errorf("%w: %s is of cluster %s, the relay has begun with %s", conn.ErrOtherCluster, addr, res.ClusterID, began)
+	c.logState()
+}
+
+// leadersChanged forgets the trouble of brokers that no longer lead a partition of ours.
+func (c *cluster) leadersChanged(known *Metadata) {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	for node := range c.down {
+		if node != None && !known.leads(node) {
+			delete(c.down, node)
+		}
 	}
-	return nil
+	c.logState()
+}
+
+// Up reports whether the cluster answers and every broker that leads a partition of ours is
+// reached, and if not, why.
+func (c *cluster) Up() (ok bool, why string) {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	why = c.why()
+	return why == "", why
+}
+
+// why is the reason of the first node that is down, the control connection's before all others.
+func (c *cluster) why() string {
+	first := int32(-2)
+	for node := range c.down {
+		if first == -2 || node < first {
+			first = node
+		}
+	}
+	return c.down[first]
+}
+
+// logState writes one line when Up or its reason has changed.
+func (c *cluster) logState() {
+	why := c.why()
+	if why == c.logged {
+		return
+	}
+	c.logged = why
+	if why == "" {
+		c.Options.Log.Info("brokers connected", zap.Int("brokers", len(c.Metadata.Load().Brokers)))
+		return
+	}
+	c.Options.Log.Warn("broker unavailable", zap.String("reason", why))
 }

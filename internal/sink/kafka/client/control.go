@@ -16,30 +16,29 @@ import (
 )
 
 const (
-	RefreshEvery = 30 * time.Second // of all topics, when nobody asks
-	// the same, when the connection ends while it is idle: at once, but not more often
-	endedEvery     = 2 * time.Second
-	AskEvery       = 10 * time.Millisecond // at most, whoever asks
-	ControlTimeout = 16 * time.Second      // for one answer
-	// the same, at first: it doubles with each that does not come
-	ControlFirst = time.Second
-	StaleAfter   = 10 * time.Second // of questions that do not end, another broker is asked
-	// for a broker to let the connection in, at first: it doubles with each round
-	controlDial = 3 * time.Second
-	// for a topic with an error that no lane asks for
-	forgetAfter = 30 * time.Second
+	RefreshEvery   = 30 * time.Second      // of all topics, when nobody asks
+	endedEvery     = 2 * time.Second       // the least between two refreshes over ended connections
+	AskEvery       = 10 * time.Millisecond // the least between two questions
+	ControlFirst   = time.Second           // for an answer; it doubles with each that does not come
+	ControlTimeout = 16 * time.Second      // for an answer, at most
+	StaleAfter     = 10 * time.Second      // of questions without a pause, another broker is asked
+	controlDial    = 3 * time.Second       // for a connection; it doubles with each round
+	forgetAfter    = 30 * time.Second      // a topic in error that no lane asks for
+	// LoginTimeout ends Run when the brokers have refused the login for so long and no connection
+	// was ever made.
+	LoginTimeout = time.Minute
 )
 
-// control keeps one connection to any broker. Its goroutine, run, sends the requests of the lanes.
-// Lanes and the reader call the other methods.
+// control keeps one connection to any broker. Its goroutine, run, sends the requests. Lanes and the
+// reader call the exported methods.
 type control struct {
 	cluster *cluster
 
 	mu sync.Mutex
-	// the topics that are refreshed: when a lane has asked last; zero: for ever
+	// the topics that are refreshed, with the time of a lane's last question; zero: for ever
 	topics map[string]time.Time
-	due    map[string]struct{} // those that are asked for now
-	ids    []*ProducerBatch    // that need a producer id
+	due    map[string]struct{} // topics to ask for now
+	ids    []*ProducerBatch    // batches that need a producer id
 	woken  chan struct{}       // cap 1
 
 	questions atomic.Int64 // for metadata, so far
@@ -47,14 +46,14 @@ type control struct {
 	// The goroutine's own.
 	conn    Connection
 	addr    string
-	session int64     // counts the connections
+	session int64     // the number of this connection
 	last    time.Time // when metadata was asked for last
-	all     time.Time // when all topics were
+	all     time.Time // when all topics were asked for last
 	turn    bool      // metadata was asked for since the last id
-	series  time.Time // since when lanes have asked without a pause
+	series  time.Time // since when there are questions without a pause
 	slow    int       // answers in a row that did not come
 	fails   int       // rounds over all brokers in a row that found none
-	refused time.Time // since when the login is refused, without a connection before
+	refused time.Time // since when the login is refused; zero: it is not
 	had     bool      // a connection was made at least once
 }
 
@@ -82,27 +81,27 @@ func (c *control) Ask(topic string) {
 	c.wake()
 }
 
-// Identify gets the batch a producer id, and delivers it with an answer of kind identity.
-func (c *control) Identify(s *ProducerBatch) {
+// Identify asks for a producer id, and delivers the batch with an answer of kind Identity.
+func (c *control) Identify(b *ProducerBatch) {
 	c.mu.Lock()
-	c.ids = append(c.ids, s)
+	c.ids = append(c.ids, b)
 	c.mu.Unlock()
 	c.wake()
 }
 
-// Withdraw takes back what identify was given; false when it is too late for that.
-func (c *control) Withdraw(s *ProducerBatch) bool {
+// Withdraw takes back what Identify was given; false when it is too late for that.
+func (c *control) Withdraw(b *ProducerBatch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := slices.Index(c.ids, s)
+	i := slices.Index(c.ids, b)
 	if i >= 0 {
 		c.ids = slices.Delete(c.ids, i, i+1)
 	}
 	return i >= 0
 }
 
-// witness waits for an answer to a request about the topic that is sent after the call, and returns
-// the session that it came in.
+// witness asks for the topic's metadata, waits for an answer to a question that was sent after the
+// call, and returns the session of that answer.
 func (c *control) witness(ctx context.Context, topic string) (session int64, err error) {
 	asked := c.questions.Load()
 	for {
@@ -140,7 +139,7 @@ func (c *control) run(ctx context.Context) error {
 		}
 		unwatch()
 		if c.conn != nil && !c.conn.Usable() {
-			c.hangUp() // else the next watch would end at once
+			c.hangUp() // otherwise the next watch would end at once
 			c.all = c.last.Add(endedEvery - RefreshEvery)
 		}
 		if ctx.Err() != nil {
@@ -157,22 +156,22 @@ func (c *control) run(ctx context.Context) error {
 // work sends what is due, and returns how long it may pause unless it is woken.
 func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	for ctx.Err() == nil {
-		s, topics, pause := c.next(time.Now())
-		if s == nil && topics == nil {
+		b, topics, pause := c.next(time.Now())
+		if b == nil && topics == nil {
 			return pause, nil
 		}
 		err := c.connect(ctx)
 		switch {
 		case err != nil:
-		case s != nil:
-			err = c.identity(ctx, s)
-			s = nil
+		case b != nil:
+			err = c.identity(ctx, b)
+			b = nil
 		default:
 			if err = c.refresh(ctx, topics); err == nil {
 				topics = nil
 			}
 		}
-		c.again(s, topics)
+		c.again(b, topics)
 		if err == nil {
 			c.fails = 0
 			continue
@@ -181,7 +180,7 @@ func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 			return 0, stop
 		}
 		if c.conn == nil && c.fails > 0 {
-			// No broker at all. Nobody's wake shortens this.
+			// There is no broker. No question shortens this pause.
 			if !Sleep(ctx, c.backoff()) {
 				return 0, nil
 			}
@@ -190,17 +189,17 @@ func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// next is what to do now: an id for a batch, metadata of some topics, or nothing for so long. When
-// both are wanted they take turns: where no ids are to be had, batches without end ask for them.
-func (c *control) next(now time.Time) (s *ProducerBatch, topics []string, pause time.Duration) {
+// next returns what to do now: get an id for a batch, ask for metadata of some topics, or pause.
+// When both are wanted they take turns, because batches ask again and again while there are no ids.
+func (c *control) next(now time.Time) (b *ProducerBatch, topics []string, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	everything := now.Sub(c.all) >= RefreshEvery
 	due := (everything || len(c.due) > 0) && now.Sub(c.last) >= AskEvery
 	if len(c.ids) > 0 && (!due || c.turn) {
-		s, c.turn = c.ids[0], false
+		b, c.turn = c.ids[0], false
 		c.ids = slices.Delete(c.ids, 0, 1)
-		return s, nil, 0
+		return b, nil, 0
 	}
 	if !everything && len(c.due) == 0 {
 		return nil, nil, RefreshEvery - now.Sub(c.all)
@@ -233,41 +232,40 @@ func (c *control) next(now time.Time) (s *ProducerBatch, topics []string, pause 
 }
 
 // again gives back what could not be done.
-func (c *control) again(s *ProducerBatch, topics []string) {
+func (c *control) again(b *ProducerBatch, topics []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s != nil {
-		c.ids = slices.Insert(c.ids, 0, s)
+	if b != nil {
+		c.ids = slices.Insert(c.ids, 0, b)
 	}
 	for _, topic := range topics {
 		c.due[topic] = struct{}{}
 	}
 	if topics != nil && len(topics) == 0 {
-		c.all = time.Time{} // the brokers alone were asked for
+		c.all = time.Time{} // the question was for the brokers alone
 	}
 }
 
 // refresh asks for metadata and publishes the new snapshot.
 func (c *control) refresh(ctx context.Context, topics []string) error {
 	question := c.questions.Add(1)
-	res, err := over[*metadata.Response](ctx, c, &metadata.Request{TopicNames: topics})
+	res, err := ask[*metadata.Response](ctx, c, &metadata.Request{TopicNames: topics})
 	if err != nil {
 		return err
 	}
-	s := c.cluster
-	was := s.Metadata.Load()
+	was := c.cluster.Metadata.Load()
 	now := time.Now()
 	is := was.Merge(res, func(t *Topic) bool { return t.Code == 0 || c.remembers(t.Name, now) }, now)
 	is.witness = witness{c.session, question}
-	s.Metadata.Store(is)
+	c.cluster.Metadata.Store(is)
 	close(was.Stale)
-	if s.Options.OnMetadata != nil {
-		s.Options.OnMetadata()
+	if c.cluster.Options.OnMetadata != nil {
+		c.cluster.Options.OnMetadata()
 	}
-	s.note(None, "")
-	s.leadersChanged(is)
-	// A broker that lags behind the controllers, or is cut off from them and gives no ids, is not
-	// asked again while there are others.
+	c.cluster.note(None, "")
+	c.cluster.leadersChanged(is)
+	// A broker may lag behind the controllers, or be cut off from them and give no ids. Another one
+	// is asked next.
 	if is.contradicted() || now.Sub(c.series) > StaleAfter {
 		c.series = now
 		c.hangUp()
@@ -275,7 +273,7 @@ func (c *control) refresh(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// remembers reports whether a topic is refreshed, or was asked for a short time ago.
+// remembers reports whether a topic is refreshed, or was asked for lately.
 func (c *control) remembers(topic string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,20 +281,20 @@ func (c *control) remembers(topic string, now time.Time) bool {
 	return ok && (asked.IsZero() || now.Sub(asked) <= forgetAfter)
 }
 
-// identity asks for a producer id. The batch is delivered in any case.
-func (c *control) identity(ctx context.Context, s *ProducerBatch) error {
-	res, err := over[*initproducerid.Response](ctx, c, &initproducerid.Request{ProducerID: None, ProducerEpoch: None})
+// identity asks for a producer id. It always delivers the batch.
+func (c *control) identity(ctx context.Context, b *ProducerBatch) error {
+	res, err := ask[*initproducerid.Response](ctx, c, &initproducerid.Request{ProducerID: None, ProducerEpoch: None})
 	switch {
 	case err != nil:
-		s.Answer = Answer{Kind: Unsent, Why: err}
+		b.Answer = Answer{Kind: Unsent, Why: err}
 	case res.ErrorCode == 0 && (res.ProducerID < 0 || res.ProducerEpoch < 0):
-		s.Answer = Answer{Kind: Unsent, Why: fmt.Errorf("broker %s: the producer id is %d", c.addr, res.ProducerID)}
+		b.Answer = Answer{Kind: Unsent, Why: fmt.Errorf("broker %s: the producer id is %d", c.addr, res.ProducerID)}
 	default:
-		s.Answer = Answer{
+		b.Answer = Answer{
 			Kind: Identity, Code: res.ErrorCode, Producer: res.ProducerID, Epoch: res.ProducerEpoch, Session: c.session,
 		}
 	}
-	s.Deliver()
+	b.Deliver()
 	return err
 }
 

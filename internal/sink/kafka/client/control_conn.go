@@ -1,11 +1,11 @@
-// The connection that control asks on: to whom, until when, and when the login is refused for good.
+// The control connection: which broker it is to, its timeouts, and a login that is refused for
+// good.
 
 package client
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -24,11 +24,13 @@ func (c *control) connect(ctx context.Context) error {
 	limit := min(controlDial<<min(c.fails, 2), conn.DialTimeout)
 	var failures []error
 	for _, addr := range c.candidates() {
-		opened, err := c.dial(ctx, addr, limit)
+		bounded, cancel := context.WithTimeout(ctx, limit)
+		opened, err := c.cluster.connect(bounded, addr)
+		cancel()
 		if err == nil {
 			c.conn, c.addr = opened, addr
 			c.session++
-			c.cluster.connected(addr, c.had)
+			c.cluster.connected(c.had)
 			c.had = true
 			c.refused = time.Time{}
 			return nil
@@ -44,14 +46,8 @@ func (c *control) connect(ctx context.Context) error {
 	return err
 }
 
-func (c *control) dial(ctx context.Context, addr string, limit time.Duration) (Connection, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return c.cluster.connect(ctx, addr)
-}
-
-// candidates are the addresses to try: the known brokers, in any order, then those configured; the
-// one that was just lost comes last.
+// candidates are the addresses to try: the known brokers in random order, then the configured ones.
+// The one that was just lost comes last.
 func (c *control) candidates() []string {
 	var all []string
 	for _, addr := range c.cluster.Metadata.Load().Brokers {
@@ -78,21 +74,15 @@ func (c *control) hangUp() {
 	}
 }
 
-// over sends a request over the control connection.
-func over[R protocol.Message](ctx context.Context, c *control, req protocol.Message) (R, error) {
-	var zero R
-	answer, err := c.conn.RoundTrip(ctx, min(ControlFirst<<min(c.slow, 4), ControlTimeout), req)
+// ask sends a request over the control connection.
+func ask[R protocol.Message](ctx context.Context, c *control, req protocol.Message) (R, error) {
+	res, err := conn.Ask[R](ctx, c.conn, min(ControlFirst<<min(c.slow, 4), ControlTimeout), req)
 	if err != nil {
 		c.slow++
 		c.hangUp()
-		return zero, err
+		return res, err
 	}
 	c.slow = 0
-	res, ok := answer.(R)
-	if !ok {
-		c.hangUp()
-		return zero, fmt.Errorf("broker %s: the answer is a %T", c.addr, answer)
-	}
 	return res, nil
 }
 
@@ -105,21 +95,17 @@ func (c *control) backoff() time.Duration {
 	return d/2 + rand.N(d/2+1) //nolint:gosec // jitter is no secret
 }
 
-// refusedFor returns the error that ends run when the login was refused for LoginTimeout and no
+// refusedFor returns err, which ends run, when the login was refused for LoginTimeout and no
 // connection was ever made.
 func (c *control) refusedFor(err error) error {
-	if c.had {
-		return nil
-	}
-	if !errors.Is(err, conn.ErrLogin) {
+	if c.had || !errors.Is(err, conn.ErrLogin) {
 		c.refused = time.Time{}
 		return nil
 	}
 	if c.refused.IsZero() {
 		c.refused = time.Now()
 	}
-	limit := c.cluster.Options.LoginTimeout
-	if time.Since(c.refused) < limit {
+	if time.Since(c.refused) < LoginTimeout {
 		return nil
 	}
 	return err

@@ -24,8 +24,8 @@ type Metadata struct {
 	Stale   chan struct{} // closed when there is a newer one
 }
 
-// witness is an answer on the control connection: in which session, which counts the connections,
-// and to which question, counted over all sessions.
+// witness is an answer on the control connection: the number of the connection, and the number of
+// the question, counted over all connections.
 type witness struct{ session, question int64 }
 
 // Topic is the metadata of one topic. It is immutable.
@@ -38,14 +38,13 @@ type Topic struct {
 	olderSince time.Time
 }
 
-// Leader is who leads a partition, and in which epoch: it rises by one with each election. Node is
-// None while there is no leader; Epoch is None when the broker does not report it (before Kafka
-// 2.3).
+// Leader is who leads a partition, and the epoch, which rises with each election. Node is None
+// while there is no leader. Epoch is None when the broker does not report it (before Kafka 2.3).
 type Leader struct{ Node, Epoch int32 }
 
-// believeOlder is how long answers must go on to contradict a newer one until they are believed. A
-// broker that lags behind the controller catches up sooner; a topic that was deleted and re-created
-// begins with epoch 0, and stays so.
+// believeOlder is how long answers must contradict a newer one until they are believed. A broker
+// that lags behind the controller catches up sooner. A topic that was deleted and re-created begins
+// again with epoch 0, so its older-looking answers stay.
 const believeOlder = 2 * time.Second
 
 // NewMetadata makes the Metadata before any answer: no broker and no topic is known.

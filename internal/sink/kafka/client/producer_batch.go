@@ -8,27 +8,24 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// ProducerBatch is a sealed record batch on its way to the leader of its partition, or the question
-// for a producer id. It is used again for the next batch of the same partition. Between broker.push
-// (or control.identify) and deliver it belongs to the client, except that withdraw may take it
-// back.
+// ProducerBatch is a sealed record batch on its way to the leader of its partition, or a question
+// for a producer id. It is used again for the next batch of the partition. Between Push (or
+// Identify) and Deliver it belongs to the client, unless Withdraw takes it back.
 type ProducerBatch struct {
 	Topic     string
 	Partition int32
 
 	Bytes   []byte // the batch, sealed
 	Records int    // in the batch
-	Tried   bool   // bytes may be in a broker's hands, or in its log
-	Session int64  // of the control connection, in which the producer id came
+	Tried   bool   // the bytes were in a request: they may be in the log
+	Session int64  // of the control connection in which the producer id came
 
-	// Slow says that the broker has waited in vain for the partition's replicas, and since then has
-	// not stored a batch. It outlives calls: a partition that is offered again after it was paused
-	// is not healthy because of that. Only an answer to its own batch sets it. Without an answer
-	// nobody knows which partition of a request took so long, and a new leader that was not asked
-	// yet is no reason to wait for those that are slow.
+	// Slow: the broker has waited in vain for the partition's replicas, and has stored no batch
+	// since. It outlives calls, because a pause heals no replica. Only the answer to this batch
+	// sets it: when no answer comes, nobody knows which partition of the request was slow.
 	Slow bool
 
-	Reader  bytes.Reader // of bytes, for the request
+	Reader  bytes.Reader // of Bytes, for the request
 	Answer  Answer
 	Deliver func() // gives the batch back to its owner, with its answer
 }
@@ -40,10 +37,10 @@ type Answer struct {
 	Message  string  // answered: its text, or ""
 	Culprits []int32 // answered: the records that it names, by their place in the batch
 	Why      error   // unsent, lost
-	Cut      bool    // lost: the broker ended the connection, and had seen nothing else on it
+	Cut      bool    // lost: the broker ended a new connection over this batch alone
 	Producer int64   // identity, code 0
 	Epoch    int16
-	Session  int64 // identity: of the control connection, in which it came
+	Session  int64 // identity: of the control connection in which it came
 }
 
 // AnswerKind is what came of a submitted batch: whether it may be written, and who has answered.
@@ -60,8 +57,8 @@ const (
 // Duplicate reports whether the broker has called the batch a duplicate.
 func (a *Answer) Duplicate() bool { return kafkago.Error(a.Code) == kafkago.DuplicateSequenceNumber }
 
-// samePartition reports whether both batches lead to one partition: two lanes have such when a
-// topic was re-created with fewer partitions.
+// samePartition reports whether both batches are for one partition. Two lanes have such batches
+// when a topic was re-created with fewer partitions.
 func (b *ProducerBatch) samePartition(other *ProducerBatch) bool {
 	return b.Partition == other.Partition && b.Topic == other.Topic
 }

@@ -14,55 +14,36 @@ type requestTimer struct {
 	parts  []*ProducerBatch // nil: none is
 	since  time.Time
 	stop   func() // ends it
-	moved  bool   // stop was called
-	silent bool   // the broker was called down over it
+	moved  bool   // stop was called, because others lead
+	silent bool   // the broker was reported as down over it
 	timer  *time.Timer
-	due    time.Time // when the request is overdue
-	// when the timer does, zero: it does not. Not after due; before it, it is set again then and
-	// not for each request
-	rings time.Time
 }
 
-// begin watches over a request, or a dial, of parts, from now on and after so long; stop must end
-// it.
+// begin watches over a request, or a dial, for parts. It is overdue after so long; stop ends it.
 func (f *requestTimer) begin(parts []*ProducerBatch, stop func(), after time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
-	f.parts, f.stop, f.since, f.moved, f.silent = parts, stop, now, false, false
-	f.wake(now, after)
+	f.parts, f.stop, f.since, f.moved, f.silent = parts, stop, time.Now(), false, false
+	f.timer.Reset(after)
 }
 
-// wake has the timer ring after so long. f.mu is locked.
-func (f *requestTimer) wake(now time.Time, after time.Duration) {
-	f.due = now.Add(after)
-	if f.rings.IsZero() || f.rings.After(f.due) {
-		f.rings = f.due
-		f.timer.Reset(after)
-	}
-}
-
-// end is begin's end.
+// end ends the watch.
 func (f *requestTimer) end() (took time.Duration, moved, silent bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.timer.Stop()
 	f.parts, f.stop = nil, nil
 	return time.Since(f.since), f.moved, f.silent
 }
 
-// checkRequest checks a request that takes long. When other brokers now lead its partitions it is
-// given up, and its parts go to the new leaders unchanged. It checks again after an eighth of the
-// time that the request has taken, as a part in trouble does.
+// checkRequest checks a request that is overdue. When another broker now leads one of its
+// partitions the request is given up, and its parts go to the new leaders unchanged. Otherwise it
+// checks again after an eighth of the request's time, as a part in trouble does.
 func (w *worker) checkRequest() {
 	f, c := &w.timer, w.cluster
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rings = time.Time{}
 	if f.parts == nil {
-		return
-	}
-	if now := time.Now(); now.Before(f.due) { // it rings for an earlier request
-		f.wake(now, f.due.Sub(now))
 		return
 	}
 	known := c.Metadata.Load()
@@ -79,5 +60,5 @@ func (w *worker) checkRequest() {
 		f.silent = true
 		c.note(w.queue.Node, fmt.Sprintf("broker %d has not answered for %s", w.queue.Node, lasts.Round(time.Second)))
 	}
-	f.wake(time.Now(), min(max(lasts/8, overdueMin/2), time.Second))
+	f.timer.Reset(min(max(lasts/8, overdueMin/2), time.Second))
 }

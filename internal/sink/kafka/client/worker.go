@@ -5,7 +5,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"runtime"
@@ -19,11 +18,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 )
 
-// Connection is a connection to a broker: a *conn, or what tests put in its place.
+// Connection is a connection to a broker: a *conn.Conn, or what tests put in its place.
 type Connection interface {
-	// RoundTrip sends a request and waits for its answer. With an error the connection is closed,
-	// and it is unknown whether the broker had the request.
-	RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error)
+	conn.RoundTripper
 	Usable() bool
 	// Watch notices the end of the connection while it is idle; see Conn.Watch.
 	Watch(ended chan<- struct{}) (unwatch func())
@@ -33,25 +30,24 @@ type Connection interface {
 const (
 	// answerGrace is how much longer than the timeout in the request its answer may take.
 	answerGrace = 5 * time.Second
-	// slowest is a line over which a large request is still waited for, in bytes a second.
+	// slowest is the slowest network that a large request is waited for, in bytes a second.
 	slowest = 256 << 10
-	// A request that takes four times as long as is usual, and this at least, is overdue: metadata
-	// is asked whether others lead by now. A broker whose leadership was moved may keep what it has
+	// A request is overdue after four times the usual time, and this at least. Then metadata is
+	// asked whether other brokers lead by now: a broker that no longer leads may keep what it has
 	// not replicated yet for its whole timeout.
 	overdueMin = 20 * time.Millisecond
-	// MaxThrottle bounds the pause that a broker may ask for. Kafka has no bound for it: n bytes
-	// over a quota of q bytes a second cost n/q seconds, and maxRequest over 20,000 more than three
-	// minutes.
+	// MaxThrottle bounds the pause that a broker may ask for. Kafka has no bound: n bytes over a
+	// quota of q bytes a second cost n/q seconds.
 	MaxThrottle = time.Hour
 	// SilentAfter makes the broker count as down.
 	SilentAfter = 5 * time.Second
 )
 
 var (
-	errMoved   = errors.New("another broker leads the partition meanwhile")
-	errMissing = errors.New("the answer does not speak of the partition")
+	errMoved   = errors.New("another broker leads the partition now")
+	errMissing = errors.New("the answer does not name the partition")
 	errUnknown = errors.New("the broker is not in the cluster's metadata")
-	// ErrOutdated is the trouble when connections break again and again before an id is used.
+	// ErrOutdated is shown when connections break again and again before an id is used.
 	ErrOutdated = errors.New("the connections have ended before the producer id was used")
 )
 
@@ -87,9 +83,9 @@ func (w *worker) run(ctx context.Context) {
 	w.timer.timer = time.AfterFunc(time.Hour, w.checkRequest)
 	defer w.timer.timer.Stop()
 	for {
-		// Lanes that can run now, many of them woken by the answers just delivered, push what they
-		// have before this worker takes it: measured, requests of 6.7 instead of 3.8 batches, and a
-		// fifth more events a second. When no lane can run this costs nothing.
+		// The answers just delivered have woken lanes. They push what they have before this worker
+		// takes it: measured, requests have 6.7 instead of 3.8 batches, and a fifth more events
+		// pass in a second. When no lane can run this costs nothing.
 		runtime.Gosched()
 		parts, apart := w.queue.take(w.number, w.parts[:0], w.conn != nil)
 		if len(parts) == 0 {
@@ -105,12 +101,12 @@ func (w *worker) run(ctx context.Context) {
 			w.queue.returned()
 		}
 		if throttle > 0 {
-			// Over its quota. The broker does not read from this connection for so long, so what
-			// would be sent now would seem to be unanswered.
+			// The relay is over its quota. The broker does not read from this connection for so
+			// long, so a request would seem to be unanswered.
 			w.queue.set(w.number, busy)
 			Sleep(ctx, min(throttle, MaxThrottle))
 			if throttle > MaxThrottle {
-				w.hangUp() // it is not read from yet; a new one is
+				w.hangUp() // the broker reads from a new one
 			}
 		}
 		if ctx.Err() != nil {
@@ -119,8 +115,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// idle waits for work; false when ctx is done. It notices when the connection ends: what is sent on
-// one that has ended is in doubt, and R4 is not kept for it.
+// idle waits for work; false when ctx is done. It notices when the connection ends: a batch that is
+// sent on an ended connection is in doubt, and R4 of producer is not kept for it.
 func (w *worker) idle(ctx context.Context) bool {
 	for {
 		unwatch := func() {}
@@ -157,19 +153,15 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	pending.Add(int64(records))
 	w.timer.begin(w.parts, w.conn.Close, max(overdueMin, 4*w.usual))
 	timeout := w.cluster.Options.ConfirmTimeout + answerGrace + time.Duration(size/slowest)*time.Second
-	res, err := w.conn.RoundTrip(ctx, timeout, &w.request)
+	produced, err := conn.Ask[*produce.Response](ctx, w.conn, timeout, &w.request)
 	took, moved, silent := w.timer.end()
 	pending.Add(-int64(records))
 	switch missed := &w.queue.missed; {
 	case silent && err != nil && !moved:
-		missed.Store(true) // it is no better for being given up
+		missed.Store(true) // the broker stays down although the request was given up
 	case silent, err == nil && missed.Load():
 		missed.Store(false)
 		w.cluster.note(w.queue.Node, "")
-	}
-	produced, ok := res.(*produce.Response)
-	if err == nil && !ok {
-		err = fmt.Errorf("the answer is a %T", res)
 	}
 	if err != nil {
 		w.hangUp()
@@ -186,34 +178,33 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
 }
 
-// dropOutdated keeps in parts what may be sent on conn, and returns the others, to come again under
+// dropOutdated keeps in parts what may be sent on conn, and delivers the others back, which take
 // new producer ids. It keeps R4 of producer.
 //
-// Why that is sound: for storage to be taken back all nodes are stopped at one moment, T, and a
-// connection ends with the process that answers on it. After conn was made the control connection
+// Why that is enough. When storage is taken back, all nodes are stopped at one moment, T. A
+// connection ends with the process at its other end. After conn was made, the control connection
 // was asked a question, and answered it in session seen.
 //
 //   - T is not after conn was made: the leader has run since then, or nothing is answered on conn.
-//   - T is not between the gift of an id in session seen and then: the broker that gave it ran.
+//   - T is not between the answer with an id in session seen and that moment: its broker has run.
 //   - An id of a later session was asked for after conn was made.
 //   - An id of an earlier session may be from before T. It is not used.
 //
-// What it costs: nothing when a broker without the control connection restarts, or when a
-// connection was idle for too long. When the broker with it restarts, or the only one, every
-// producer that goes over a new connection takes an id for its next batch. Ids are asked for one
-// after the other, a round trip each, as at the start of the relay. Brokers have them in stock, a
-// thousand at a time, so those of 1000 partitions cost the controller one write or two.
+// What it costs. When the broker with the control connection restarts, or the only one, every
+// producer takes a new id for its next batch, one round trip after the other, as at the start of
+// the relay. Brokers fetch ids from the controller a thousand at a time. A restart of another
+// broker, or a connection that was idle for too long, costs nothing.
 func (w *worker) dropOutdated() {
-	may := func(s *ProducerBatch) bool { return s.Tried || s.Session >= w.seen }
+	may := func(b *ProducerBatch) bool { return b.Tried || b.Session >= w.seen }
 	if !slices.ContainsFunc(w.parts, may) {
 		w.queue.set(w.number, returning)
 	}
-	w.parts = slices.DeleteFunc(w.parts, func(s *ProducerBatch) bool {
-		if may(s) {
+	w.parts = slices.DeleteFunc(w.parts, func(b *ProducerBatch) bool {
+		if may(b) {
 			return false
 		}
-		s.Answer = Answer{Kind: Outdated}
-		s.Deliver()
+		b.Answer = Answer{Kind: Outdated}
+		b.Deliver()
 		return true
 	})
 }
@@ -226,9 +217,9 @@ func endedByPeer(err error) bool {
 // fill writes the request.
 func (w *worker) fill() (records, size int) {
 	topics := w.request.Topics[:0]
-	for _, s := range w.parts {
+	for _, b := range w.parts {
 		n := len(topics) - 1
-		for n >= 0 && topics[n].Topic != s.Topic {
+		for n >= 0 && topics[n].Topic != b.Topic {
 			n--
 		}
 		if n < 0 {
@@ -238,14 +229,14 @@ func (w *worker) fill() (records, size int) {
 			} else {
 				topics = append(topics, rawproduce.RequestTopic{})
 			}
-			topics[n].Topic, topics[n].Partitions = s.Topic, topics[n].Partitions[:0]
+			topics[n].Topic, topics[n].Partitions = b.Topic, topics[n].Partitions[:0]
 		}
-		s.Reader.Reset(s.Bytes)
+		b.Reader.Reset(b.Bytes)
 		topics[n].Partitions = append(topics[n].Partitions, rawproduce.RequestPartition{
-			Partition: s.Partition, RecordSet: protocol.RawRecordSet{Reader: &s.Reader},
+			Partition: b.Partition, RecordSet: protocol.RawRecordSet{Reader: &b.Reader},
 		})
-		records += s.Records
-		size += len(s.Bytes)
+		records += b.Records
+		size += len(b.Bytes)
 	}
 	w.request.Topics = topics
 	return records, size
@@ -253,23 +244,23 @@ func (w *worker) fill() (records, size int) {
 
 // answer delivers the parts with the broker's answer to each.
 func (w *worker) answer(res *produce.Response) {
-	for _, s := range w.parts {
-		s.Answer = Answer{Kind: Lost, Why: errMissing}
+	for _, b := range w.parts {
+		b.Answer = Answer{Kind: Lost, Why: errMissing}
 	}
 	confirmed := false
 	for i := range res.Topics {
 		topic := &res.Topics[i]
 		for j := range topic.Partitions {
 			said := &topic.Partitions[j]
-			for _, s := range w.parts {
-				if s.Partition != said.Partition || s.Topic != topic.Topic {
+			for _, b := range w.parts {
+				if b.Partition != said.Partition || b.Topic != topic.Topic {
 					continue
 				}
-				s.Answer = Answer{Kind: Answered, Code: said.ErrorCode, Message: said.ErrorMessage}
+				b.Answer = Answer{Kind: Answered, Code: said.ErrorCode, Message: said.ErrorMessage}
 				for _, e := range said.RecordErrors {
-					s.Answer.Culprits = append(s.Answer.Culprits, e.BatchIndex)
-					if s.Answer.Message == "" {
-						s.Answer.Message = e.BatchIndexErrorMessage
+					b.Answer.Culprits = append(b.Answer.Culprits, e.BatchIndex)
+					if b.Answer.Message == "" {
+						b.Answer.Message = e.BatchIndexErrorMessage
 					}
 				}
 				confirmed = confirmed || said.ErrorCode == 0
@@ -281,22 +272,21 @@ func (w *worker) answer(res *produce.Response) {
 		w.cluster.LastConfirm.Store(time.Now().UnixNano())
 	}
 	w.queue.set(w.number, returning)
-	for _, s := range w.parts {
-		s.Deliver()
+	for _, b := range w.parts {
+		b.Deliver()
 	}
 }
 
 // deliver delivers all parts with the same answer.
 func (w *worker) deliver(a Answer) {
 	w.queue.set(w.number, returning)
-	for _, s := range w.parts {
-		s.Answer = a
-		s.Deliver()
+	for _, b := range w.parts {
+		b.Answer = a
+		b.Deliver()
 	}
 }
 
-// connect makes sure of a connection. After a failure it does not try again for a while, and fails
-// with the same error.
+// connect ensures a connection. After a failure it fails with the same error for a while.
 func (w *worker) connect(ctx context.Context) error {
 	if w.conn != nil && w.conn.Usable() {
 		return nil
@@ -323,7 +313,7 @@ func (w *worker) connect(ctx context.Context) error {
 		}
 		if moved && err != nil {
 			if silent {
-				w.cluster.note(w.queue.Node, "") // this broker leads nothing that waits
+				w.cluster.note(w.queue.Node, "") // nothing that waits needs this broker
 			}
 			return errMoved
 		}
@@ -331,7 +321,7 @@ func (w *worker) connect(ctx context.Context) error {
 	if err == nil {
 		w.queue.missed.Store(false)
 		w.fresh, w.fails, w.failed = true, 0, nil
-		w.cluster.connected(addr, w.had)
+		w.cluster.connected(w.had)
 		w.had = true
 		w.cluster.note(w.queue.Node, "")
 		return nil

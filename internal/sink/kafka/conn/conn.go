@@ -51,8 +51,14 @@ func (c *Conn) Usable() bool {
 	return !c.closed.Load() && now.Sub(c.used) < maxIdle && (c.Expires.IsZero() || now.Before(c.Expires))
 }
 
-// Ask is roundTrip for an answer of type R.
-func Ask[R protocol.Message](ctx context.Context, c *Conn, timeout time.Duration, req protocol.Message) (res R, err error) {
+// RoundTripper is a *Conn, or what tests put in its place.
+type RoundTripper interface {
+	RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error)
+	Close()
+}
+
+// Ask is RoundTrip for an answer of type R. Any error closes the connection.
+func Ask[R protocol.Message](ctx context.Context, c RoundTripper, timeout time.Duration, req protocol.Message) (res R, err error) {
 	answer, err := c.RoundTrip(ctx, timeout, req)
 	if err != nil {
 		return res, err
@@ -60,7 +66,7 @@ func Ask[R protocol.Message](ctx context.Context, c *Conn, timeout time.Duration
 	res, ok := answer.(R)
 	if !ok {
 		c.Close()
-		return res, fmt.Errorf("send %v to broker %s: the answer is a %T", req.ApiKey(), c.Addr, answer)
+		return res, fmt.Errorf("send %v: the answer is a %T", req.ApiKey(), answer)
 	}
 	return res, nil
 }

@@ -93,6 +93,7 @@ func silent(received chan<- struct{}) func(*fake, net.Conn) {
 	}
 }
 
+// wantBroken wants an error and a connection that carries no more requests.
 func wantBroken(t *testing.T, c *Conn, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -144,49 +145,48 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-func TestRoundTripEndsWithContext(t *testing.T) {
-	received := make(chan struct{})
-	c := newFake(t, silent(received)).dial()
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-received
-		cancel()
-	}()
-	_, err := c.RoundTrip(ctx, time.Hour, &metadata.Request{})
-	wantBroken(t, c, err, context.Canceled)
-}
-
-func TestRoundTripTimesOut(t *testing.T) {
-	c := newFake(t, silent(make(chan struct{}))).dial()
-	_, err := c.RoundTrip(t.Context(), 20*time.Millisecond, &metadata.Request{})
-	wantBroken(t, c, err, os.ErrDeadlineExceeded)
-}
-
-func TestRoundTripIsClosed(t *testing.T) {
-	received := make(chan struct{})
-	c := newFake(t, silent(received)).dial()
-	go func() {
-		<-received
-		c.Close()
-	}()
-	_, err := c.RoundTrip(t.Context(), time.Hour, &metadata.Request{})
-	wantBroken(t, c, err, net.ErrClosed)
-}
-
-// TestNothingIsSentForAnEndedContext has a request that is certainly not at the broker.
-func TestNothingIsSentForAnEndedContext(t *testing.T) {
-	received := make(chan struct{})
-	f := newFake(t, silent(received))
-	c := f.dial()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := c.RoundTrip(ctx, time.Hour, &metadata.Request{})
-	wantBroken(t, c, err, context.Canceled)
-	<-f.gone
-	select {
-	case <-received:
-		t.Error("the request was sent")
-	default:
+// A request breaks with its context, at its timeout and when the connection is closed. For a
+// context that has ended nothing is sent.
+func TestRoundTripBreaks(t *testing.T) {
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		early   bool // break comes before the request
+		breaks  func(cancel func(), c *Conn)
+		want    error
+	}{
+		"context ends":      {time.Hour, false, func(cancel func(), _ *Conn) { cancel() }, context.Canceled},
+		"context has ended": {time.Hour, true, func(cancel func(), _ *Conn) { cancel() }, context.Canceled},
+		"no answer":         {20 * time.Millisecond, false, func(func(), *Conn) {}, os.ErrDeadlineExceeded},
+		"closed":            {time.Hour, false, func(_ func(), c *Conn) { c.Close() }, net.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			received := make(chan struct{})
+			f := newFake(t, silent(received))
+			conn := f.dial()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.early {
+				c.breaks(cancel, conn)
+			} else {
+				go func() {
+					<-received
+					c.breaks(cancel, conn)
+				}()
+			}
+			_, err := conn.RoundTrip(ctx, c.timeout, &metadata.Request{})
+			wantBroken(t, conn, err, c.want)
+			<-f.gone
+			select {
+			case <-received:
+				if c.early {
+					t.Error("the request was sent")
+				}
+			default:
+				if !c.early {
+					t.Error("the request was not sent")
+				}
+			}
+		})
 	}
 }
 
@@ -224,23 +224,20 @@ func TestOddAnswers(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
+	for want, offer := range map[string]apiversions.ApiKeyResponse{
+		"has Produce v0 to v2, needed is one of v3 to v8": {ApiKey: int16(protocol.Produce), MaxVersion: 2},
+		"has Produce v9 to v20":                           {ApiKey: int16(protocol.Produce), MinVersion: 9, MaxVersion: 20},
+	} {
+		f := newFake(t, func(f *fake, c net.Conn) {
+			f.offers[0] = offer
+			f.greet(c)
+			untilClosed(c)
+		})
+		if _, err := Dial(t.Context(), &f.opts, f.addr); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v", err)
+		}
+	}
 	f := newFake(t, func(f *fake, c net.Conn) {
-		f.offers[0] = apiversions.ApiKeyResponse{ApiKey: int16(protocol.Produce), MaxVersion: 2}
-		f.greet(c)
-		untilClosed(c)
-	})
-	if _, err := Dial(t.Context(), &f.opts, f.addr); err == nil || !strings.Contains(err.Error(), "has Produce v0 to v2, needed is one of v3 to v8") {
-		t.Errorf("got %v", err)
-	}
-	f = newFake(t, func(f *fake, c net.Conn) {
-		f.offers[0] = apiversions.ApiKeyResponse{ApiKey: int16(protocol.Produce), MinVersion: 9, MaxVersion: 20}
-		f.greet(c)
-		untilClosed(c)
-	})
-	if _, err := Dial(t.Context(), &f.opts, f.addr); err == nil || !strings.Contains(err.Error(), "has Produce v9 to v20") {
-		t.Errorf("got %v", err)
-	}
-	f = newFake(t, func(f *fake, c net.Conn) {
 		f.offers[0].MaxVersion = 5
 		f.greet(c)
 		untilClosed(c)
@@ -267,23 +264,6 @@ func TestEpochs(t *testing.T) {
 		if got := res.Topics[0].Partitions[0].LeaderEpoch; got != want {
 			t.Errorf("v%d: epoch %d, want %d", version, got, want)
 		}
-	}
-}
-
-func TestDialEndsWithContext(t *testing.T) {
-	received := make(chan struct{})
-	f := newFake(t, func(f *fake, c net.Conn) {
-		f.Next(c)
-		close(received)
-		untilClosed(c)
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-received
-		cancel()
-	}()
-	if _, err := Dial(ctx, &f.opts, f.addr); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
 	}
 }
 

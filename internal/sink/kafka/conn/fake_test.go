@@ -2,14 +2,12 @@ package conn
 
 import (
 	"context"
-	"encoding/binary"
 	"io"
 	"net"
 	"testing"
 
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/apiversions"
-	"github.com/segmentio/kafka-go/protocol/produce"
 )
 
 // fake is a broker that a test scripts, for what a real one cannot be made to do. Its script has
@@ -86,17 +84,6 @@ func (f *fake) greet(c net.Conn) {
 	}
 	f.answer(c, 0, id, &apiversions.Response{ApiKeys: f.offers})
 }
-
-// produced is the answer to a request of so many partitions.
-func (*fake) produced(partitions int) *produce.Response {
-	topic := produce.ResponseTopic{Topic: "outbox.event.order"}
-	for p := range partitions {
-		topic.Partitions = append(topic.Partitions, produce.ResponsePartition{Partition: int32(p), BaseOffset: 7})
-	}
-	return &produce.Response{Topics: []produce.ResponseTopic{topic}}
-}
-
-func be32(b []byte) int32 { return int32(binary.BigEndian.Uint32(b)) }
 
 // untilClosed waits until the client has closed the connection.
 func untilClosed(c net.Conn) { _, _ = io.Copy(io.Discard, c) }

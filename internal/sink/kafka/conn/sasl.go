@@ -28,9 +28,9 @@ type SASL struct {
 // TLS.
 var ErrLogin = errors.New("login refused")
 
-// mechanism is the client's side of the login. Its errors do not quote user or password, as those
-// of the libraries do.
-func (s *SASL) mechanism() (sasl.Mechanism, error) {
+// NewMechanism is the client's side of the login. Its errors do not quote user or password, as
+// those of the libraries do.
+func (s *SASL) NewMechanism() (sasl.Mechanism, error) {
 	if strings.ContainsRune(s.Username+s.Password, 0) {
 		return nil, fmt.Errorf("%w: user or password has a character of code 0", ErrLogin)
 	}
@@ -52,12 +52,9 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	return m, nil
 }
 
-// NewMechanism is the login for a client other than the sink.
-func NewMechanism(s *SASL) (sasl.Mechanism, error) { return s.mechanism() }
-
 // login proves who the relay is.
 func (c *Conn) login(ctx context.Context, s *SASL) error {
-	mechanism, err := s.mechanism()
+	mechanism, err := s.NewMechanism()
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func TestOddCredentials(t *testing.T) {
 		{"plain", "secret\x00", "p"},
 		{"gssapi", "secret", "secret"},
 	} {
-		_, err := s.mechanism()
+		_, err := s.NewMechanism()
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: got %v", s.Mechanism, err)
 		}

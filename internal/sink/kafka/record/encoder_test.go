@@ -174,22 +174,23 @@ func TestTopic(t *testing.T) {
 	if name, fault := constant.Topic(&event.Event{}, nil); fault != nil || string(name) != "events" {
 		t.Errorf("got %q, %v", name, fault)
 	}
-}
-
-// TestTopicAllocates has the reader's goroutine name topics without garbage, also for events that
-// have none.
-func TestTopicAllocates(t *testing.T) {
-	l := layoutOf(t, Config{Topic: kafkatest.Template(t, "outbox.event.{aggregate}")})
-	buf := make([]byte, 0, 64)
-	for _, ev := range []*event.Event{kafkatest.Event(1, "k"), {}} {
-		if n := testing.AllocsPerRun(100, func() {
-			if name, fault := l.Topic(ev, buf); (len(name) == 0) != (fault == topicNull) {
-				t.Errorf("%q %v", name, fault)
-			}
-		}); n > 0 {
-			t.Errorf("%v allocations", n)
+	for _, l := range []*Layout{l, constant} { // a deferred event goes where it was going
+		if name, fault := l.Topic(&event.Event{Route: &event.Route{Name: []byte("former")}}, nil); fault != nil || string(name) != "former" {
+			t.Errorf("deferred: got %q, %v", name, fault)
+		}
+		if _, fault := l.Topic(&event.Event{Route: &event.Route{}}, nil); fault != topicNull {
+			t.Errorf("deferred without a topic: %v", fault)
 		}
 	}
+}
+
+// A dead letter that is replayed says so.
+func TestReplayHeader(t *testing.T) {
+	ev := kafkatest.Event(1, "k")
+	ev.Type, ev.Aggregate, ev.Traceparent = nil, nil, nil
+	ev.Replay, ev.Headers = true, []byte(`{"cdc_replay": "no"}`)
+	got := built(t, NewEncoder(layoutOf(t, Config{})), ev)
+	kafkatest.WantHeaders(t, got.Headers, header("id", string(ev.ID)), header("cdc_position", ev.Position.String()), header("cdc_replay", "true"))
 }
 
 func TestBatchAllocates(t *testing.T) {
