@@ -6,6 +6,11 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/produce"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // bareEvery is the time between two records of the bare producer. The trial's relay has a record
@@ -44,14 +49,29 @@ func (p *bareProducer) run(ctx context.Context) {
 		if waitUntil(ctx, next) != nil {
 			return
 		}
-		for asked := (time.Time{}); p.conns.ask(p.leader, func(c *brokerConn) error { return c.produce(p.topic, value) }) != nil; {
+		for asked := (time.Time{}); p.conns.ask(ctx, p.leader, func(c *kafkaserver.KafkaConn) error { return p.produce(ctx, c, value) }) != nil; {
 			if waitUntil(ctx, asked.Add(metadataEvery)) != nil { // at once the first time
 				return
 			}
 			asked = time.Now()
-			if leader := p.conns.leader(p.topic, p.leader); leader > 0 {
+			if leader := p.conns.leader(ctx, p.topic, p.leader); leader > 0 {
 				p.leader = leader
 			}
 		}
 	}
+}
+
+// produce writes one record to partition 0 and returns when all replicas in sync have it.
+func (p *bareProducer) produce(ctx context.Context, c *kafkaserver.KafkaConn, value []byte) error {
+	const all = -1
+	records := protocol.RecordSet{Version: 2, Records: protocol.NewRecordReader(protocol.Record{
+		Time: time.Now(), Key: protocol.NewBytes([]byte("key")), Value: protocol.NewBytes(value),
+	})}
+	answer, err := kafkaserver.Ask[*produce.Response](ctx, c, &produce.Request{Acks: all, Timeout: 5000, Topics: []produce.RequestTopic{{
+		Topic: p.topic, Partitions: []produce.RequestPartition{{Partition: 0, RecordSet: records}},
+	}}})
+	if err != nil {
+		return err
+	}
+	return kafkaserver.KafkaError(answer.Topics[0].Partitions[0].ErrorCode, "")
 }

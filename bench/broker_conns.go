@@ -1,20 +1,24 @@
-// Connections to all nodes of a cluster, some of which do not answer.
+// Connections to all nodes of a cluster of Kafka, some of which do not answer.
 package main
 
 import (
+	"context"
 	"errors"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // brokerConns keeps a connection to each node that was asked. It belongs to one goroutine.
 type brokerConns struct {
 	addrs []string // of the nodes 1, 2, 3, …
-	conns map[int]*brokerConn
+	conns map[int]*kafkaserver.KafkaConn
 }
 
 func newBrokerConns(addrs []string) *brokerConns {
-	return &brokerConns{addrs: addrs, conns: map[int]*brokerConn{}}
+	return &brokerConns{addrs: addrs, conns: map[int]*kafkaserver.KafkaConn{}}
 }
 
 func (b *brokerConns) close() {
@@ -23,12 +27,12 @@ func (b *brokerConns) close() {
 	}
 }
 
-// ask asks a node.
-func (b *brokerConns) ask(node int, question func(*brokerConn) error) error {
+// ask asks a node. After an error that is not the broker's answer the connection is closed.
+func (b *brokerConns) ask(ctx context.Context, node int, question func(*kafkaserver.KafkaConn) error) error {
 	c := b.conns[node]
 	if c == nil {
 		var err error
-		if c, err = dialBroker(b.addrs[node-1]); err != nil {
+		if c, err = kafkaserver.DialKafka(ctx, b.addrs[node-1]); err != nil {
 			return err
 		}
 		b.conns[node] = c
@@ -43,15 +47,23 @@ func (b *brokerConns) ask(node int, question func(*brokerConn) error) error {
 
 // leader is the node that leads partition 0 of a topic as reported by the first that names one
 // other than old; 0: none. Node old is not asked.
-func (b *brokerConns) leader(topic string, old int) int {
-	for node := range len(b.addrs) {
-		if node++; node == old {
+func (b *brokerConns) leader(ctx context.Context, topic string, old int) int {
+	for i := range b.addrs {
+		node, leader := i+1, 0
+		if node == old {
 			continue
 		}
-		var leader int
-		err := b.ask(node, func(c *brokerConn) (err error) {
-			leader, err = c.leader(topic)
-			return err
+		err := b.ask(ctx, node, func(c *kafkaserver.KafkaConn) error {
+			res, err := kafkaserver.Ask[*metadata.Response](ctx, c, &metadata.Request{TopicNames: []string{topic}})
+			if err != nil {
+				return err
+			}
+			for _, p := range res.Topics[0].Partitions {
+				if p.PartitionIndex == 0 {
+					leader = int(p.LeaderID)
+				}
+			}
+			return nil
 		})
 		if err == nil && leader > 0 && leader != old {
 			return leader

@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/segmentio/kafka-go"
-
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // contestRows are the rows of the contest.
@@ -86,40 +85,27 @@ func (g *kafkaDestination) debezium() map[string]string {
 	return sink
 }
 
-// check reads every partition from its beginning to its end and compares: the same records of both
-// sides.
+// check reads the topic and compares: the same records of both sides.
 func (g *kafkaDestination) check(ctx context.Context, h *history) error {
-	ends, err := g.to.conn.ends(g.to.name, g.to.partitions)
-	if err != nil {
-		return err
-	}
 	var want []byte
-	for p, end := range ends {
-		err := g.to.read(ctx, p, end, func(m *kafka.Message) {
-			var id string
-			own, usual := 0, false
-			for _, header := range m.Headers {
-				switch value := string(header.Value); {
-				case isContext(header.Key):
-					continue
-				case header.Key == "id":
-					id = unquoted(value)
-				case header.Key == "eventType":
-					usual = value == contestType
-				}
+	err := g.to.read(ctx, func(r *kafkaserver.Record) {
+		own := 0
+		for _, header := range r.Headers {
+			if !isContext(header.Name) {
 				own++
 			}
-			usual = usual && own == 2
-			if i, ok := indexOf(id, h.first); ok {
-				if want = appendPayload(want[:0], i, h.payload); !bytes.Equal(m.Value, want) || !usual {
-					h.altered++
-				}
-			}
-			h.note(id, string(m.Key))
-		})
-		if err != nil {
-			return fmt.Errorf("read %s-%d: %w", g.to.name, p, err)
 		}
+		id := unquoted(r.Header("id"))
+		if i, ok := indexOf(id, h.first); ok {
+			want = appendPayload(want[:0], i, h.payload)
+			if !bytes.Equal(r.Value, want) || own != 2 || r.Header("eventType") != contestType {
+				h.altered++
+			}
+		}
+		h.note(id, string(r.Key))
+	})
+	if err != nil {
+		return err
 	}
 	return h.verdict(0)
 }

@@ -46,7 +46,7 @@ func elect(ctx context.Context, cluster *kafkaserver.Kafka, topic string, act fu
 			begun = true
 			go func() { acting <- act(old) }()
 		}
-		w.look()
+		w.look(ctx)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -55,6 +55,9 @@ func elect(ctx context.Context, cluster *kafkaserver.Kafka, topic string, act fu
 			}
 			return w.election, context.Cause(ctx)
 		}
+	}
+	if !begun {
+		return w.election, errors.New("the leader has moved by itself")
 	}
 	return w.election, <-acting
 }
@@ -71,22 +74,23 @@ type electionWatch struct {
 }
 
 // look asks what is due.
-func (w *electionWatch) look() {
+func (w *electionWatch) look(ctx context.Context) {
 	if now := time.Now(); w.leader == w.old && now.Sub(w.asked) >= metadataEvery {
 		w.asked = now
-		if leader := w.conns.leader(w.topic, w.old); leader > 0 {
+		if leader := w.conns.leader(ctx, w.topic, w.old); leader > 0 {
 			w.leader, w.answered = leader, time.Now()
 		}
 	}
-	var ends []int64
-	err := w.conns.ask(w.leader, func(c *brokerConn) (err error) {
-		ends, err = c.ends(w.topic, 1)
+	first := kafkaserver.TopicPartition{Topic: w.topic}
+	var ends map[kafkaserver.TopicPartition]int64
+	err := w.conns.ask(ctx, w.leader, func(c *kafkaserver.KafkaConn) (err error) {
+		ends, err = c.ListOffsets(ctx, []kafkaserver.TopicPartition{first}, kafkaserver.LatestOffset)
 		return err
 	})
-	switch {
-	case err != nil || ends[0] <= w.end: // it leads no more, or does not know yet
+	switch end := ends[first]; {
+	case err != nil || end <= w.end: // it leads no more, or does not know yet
 	case w.leader == w.old:
-		w.end, w.acked = ends[0], time.Now()
+		w.end, w.acked = end, time.Now()
 		w.acks++
 	default:
 		w.written = time.Now()

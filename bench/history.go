@@ -26,9 +26,8 @@ type history struct {
 	newest    int
 	twice     int
 	unordered int
-	foreign   int  // an id or key that no row has
-	traced    bool // some messages have a traceparent of the relay's
-	altered   int  // not the message that the event should be, but for time and position
+	foreign   int // an id or key that no row has
+	altered   int // not the message that the event should be, but for time and position
 }
 
 // readTable reads the run's rows.

@@ -11,21 +11,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 )
 
-// live is the relay against the bare loop, on twelve partitions.
-func (s *kafkaStand) live(ctx context.Context, rate, pairs int, ask bounds) (_ []result, err error) {
+// listen starts the consumer of the live rows, on twelve partitions.
+func (s *kafkaStand) listen(ctx context.Context) (*listener, error) {
 	t, err := s.newTopic(ctx, 12)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, t.close()) }()
 	c, err := consumers.StartKafkaConsumer(ctx, consumers.KafkaConsumerOptions{Brokers: s.cluster.Brokers(), Topics: []string{t.name}})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, t.close())
 	}
-	defer c.Close()
-	r, err := s.besideLoop(ctx, &listener{Witness: c}, rate, pairs, s.config(t.name), t.dialLoop)
-	r.must, r.aim = ask.must, ask.aim
-	return []result{r}, err
+	return &listener{Witness: c, config: s.config(t.name), dial: t.dialLoop, remove: t.close}, nil
 }
 
 // dialLoop connects a bare loop, which produces one record with all acknowledgements and awaits the
@@ -62,19 +58,4 @@ func (t *topic) dialLoop() (publish, error) {
 		return nil
 	}
 	return publish{send: send, close: transport.CloseIdleConnections}, nil
-}
-
-// leaderChange measures the loss of a leader that has a standby.
-func (s *kafkaStand) leaderChange(ctx context.Context) (_ []result, err error) {
-	t, err := s.newTopic(ctx, 12)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, t.close()) }()
-	c, err := consumers.StartKafkaConsumer(ctx, consumers.KafkaConsumerOptions{Brokers: s.cluster.Brokers(), Topics: []string{t.name}})
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return s.leaderChanges(ctx, s.config(t.name), c)
 }

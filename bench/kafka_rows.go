@@ -19,20 +19,15 @@ func (s *kafkaStand) rows() []row {
 		{"drain-1", func(ctx context.Context) ([]result, error) {
 			return s.besideBareRead(ctx, 1, bounds{0.70, 0.95}, bounds{10, 5})
 		}},
-		{"live-1000", func(ctx context.Context) ([]result, error) { return s.live(ctx, 1000, s.size.tails, bounds{1.5, 1.1}) }},
-		{"live-5000", func(ctx context.Context) ([]result, error) { return s.live(ctx, 5000, s.size.pairs, bounds{}) }},
+		{"live", func(ctx context.Context) ([]result, error) { return s.live(ctx, s.listen) }},
 		{"leaders", s.leaders},
 		{"memory-backlog", func(ctx context.Context) ([]result, error) { return s.memory(ctx, "1,000,000-event backlog", 100) }},
 		{"memory-transaction", func(ctx context.Context) ([]result, error) {
 			return s.memory(ctx, "one transaction of 1,000,000 rows", s.size.memory)
 		}},
 	}
-	if s.opt.full || s.opt.quick || s.opt.only.String() != "" { // tables of their own
-		rows = append(rows,
-			// With two relays the first is about half of what two cores do.
-			row{"watched", func(ctx context.Context) ([]result, error) { return s.watchedKafka(ctx, 100, 25_000, s.size.tails) }},
-			row{"watched-single", func(ctx context.Context) ([]result, error) { return s.watchedKafka(ctx, 1, 1000, s.size.pairs) }},
-			row{"leader-change", s.leaderChange})
+	if s.opt.full || s.opt.quick || s.opt.only.String() != "" { // a table of its own
+		rows = append(rows, row{"leader-change", func(ctx context.Context) ([]result, error) { return s.leaderChanges(ctx, s.listen) }})
 	}
 	for _, rowsPerTx := range []int{1, 100, 10_000} {
 		for _, payload := range []int{200, 2048} {

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -47,8 +48,13 @@ type candidate struct {
 
 // leaderChanges measures, from the loss of the leader, the time until the first event arrives at
 // the consumer whose COMMIT was sent after it: that one only the new leader can have published.
-func (s *stand) leaderChanges(ctx context.Context, config string, consumer consumers.Witness) (_ []result, err error) {
-	t := &leaderChange{stand: s, config: config, consumer: consumer, committed: map[string]time.Time{}}
+func (s *stand) leaderChanges(ctx context.Context, listen func(context.Context) (*listener, error)) (_ []result, err error) {
+	l, err := listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.end()) }()
+	t := &leaderChange{stand: s, config: l.config, consumer: l, committed: map[string]time.Time{}}
 	defer t.close()
 	if err := execSQL(ctx, s.db, "TRUNCATE outbox"); err != nil {
 		return nil, err
@@ -97,13 +103,7 @@ func (t *leaderChange) begin(ctx context.Context) (err error) {
 		return err
 	}
 	t.work = &load.Workload{URL: t.db, Writers: 4, Keys: 1000, Rate: leaderChangeRate, Payload: 200, Seed: 1, OnCommit: t.note}
-	working, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- t.work.Run(working) }()
-	t.endWork = func() error {
-		cancel()
-		return <-ended
-	}
+	t.endWork = startWork(ctx, t.work)
 	return nil
 }
 
@@ -260,9 +260,7 @@ func (t *leaderChange) answers(ctx context.Context, c *candidate, path string, w
 
 // end stops the load and both relays, and checks what has arrived.
 func (t *leaderChange) end(ctx context.Context) (duplicates, rows int, err error) {
-	end := t.endWork
-	t.endWork = nil
-	if err := end(); err != nil {
+	if err := t.endWork(); err != nil {
 		return 0, 0, err
 	}
 	return t.checkLive(ctx, t.work, t.consumer, t.standby.relay, t.leader.relay)

@@ -8,15 +8,9 @@
 //
 // On RabbitMQ the baseline is a bare publisher of the same messages (amqp091-go, persistent,
 // mandatory, 2,000 unconfirmed at most on a connection, writes gathered as the relay's are),
-// measured by the same watch; it has the better of 1, 2 and 4 connections and the relay has as
-// many. On Kafka, where the broker takes more than a slot gives, the baseline is a bare reader of a
-// second slot at the same place, which throws the rows away: the better of reading at once and
-// reading in coalesced reads.
-//
-// The cost of observation is the relay's processor time per event with the metrics scraped
-// and events traced, against without: on RabbitMQ on a backlog; on Kafka, where that differs too
-// much from run to run, under a live load and by the time of a second relay next to it, which
-// streams the same rows and is never observed.
+// measured by the same watch, on as many connections as the relay has. On Kafka, where the broker
+// takes more than a slot gives, the baseline is a bare reader of a second slot at the same place,
+// which throws the rows away: the better of reading at once and reading in coalesced reads.
 //
 // Latency: from just before COMMIT is sent to the arrival at a consumer, both clocks being this
 // process's.
@@ -59,13 +53,12 @@ func main() {
 	flag.BoolVar(&opt.full, "full", false, "every cell in alternating pairs, with more events (hours)")
 	flag.BoolVar(&opt.quick, "quick", false, "a smoke run: few events, one pair, no verdict, no file")
 	flag.BoolVar(&opt.debezium, "debezium", false, "Debezium Server beside the relay, instead of the rows")
-	flag.BoolVar(&opt.profile, "profile", false, "where the relay's time and allocations go, instead of the rows (-sink kafka)")
-	flag.StringVar(&opt.name, "name", "", "write bench/results/NAME.md; default: the broker's name, and \"-full\" or \"-profile\" (with -only: no file)")
+	flag.StringVar(&opt.name, "name", "", "write bench/results/NAME.md; default: the broker's name, and \"-full\" (with -only: no file)")
 	flag.Parse()
 	var err error
 	if opt.only, err = regexp.Compile(*only); err == nil {
 		if opt.name == "" && *only == "" && !opt.quick {
-			opt.name = map[bool]string{true: "debezium-"}[opt.debezium] + opt.sink + map[bool]string{true: "-full"}[opt.full] + map[bool]string{true: "-profile"}[opt.profile]
+			opt.name = map[bool]string{true: "debezium-"}[opt.debezium] + opt.sink + map[bool]string{true: "-full"}[opt.full]
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = run(ctx, opt, os.Stdout, os.Stderr)
@@ -82,7 +75,6 @@ type options struct {
 	sink        string
 	full, quick bool
 	debezium    bool
-	profile     bool
 	only        *regexp.Regexp
 	name        string // of the file in bench/results; "" for none
 }
@@ -138,16 +130,6 @@ func run(ctx context.Context, opt options, out, progress io.Writer) (err error) 
 	}
 	if rep.machine, err = s.machine(ctx, version); err != nil {
 		return err
-	}
-	if opt.profile {
-		k, ok := b.(*kafkaStand)
-		if !ok {
-			return errors.New("-profile is for -sink kafka")
-		}
-		if rep.profiles, err = k.profile(ctx); err != nil {
-			return err
-		}
-		return rep.publish(opt, out)
 	}
 	for _, r := range b.rows() {
 		if !opt.only.MatchString(r.name) {

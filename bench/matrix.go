@@ -12,8 +12,7 @@ type matrix struct {
 	queue string
 	far   bool
 
-	best  int             // connections
-	rates map[int]float64 // of the bare publisher by connections; nil until measured
+	rates map[int]float64 // of the bare publisher by connections, once it is measured
 }
 
 func (m *matrix) trip() string {
@@ -30,28 +29,27 @@ func (m *matrix) name(k keyset, ordering string) string {
 // cell is one cell: once, or in turns for the full matrix.
 func (m *matrix) cell(ctx context.Context, k keyset, ordering string) ([]result, error) {
 	l := runSpec{keys: k, events: m.size.cell, rowsPerTx: 100, queue: m.queue, far: m.far, ordering: ordering}
-	if m.rates == nil {
-		var err error
-		if m.best, m.rates, err = m.bestConnections(ctx, l, m.size.windows); err != nil {
-			return nil, err
-		}
-	}
-	l.connections = m.best
-	if ordering == "commit" {
-		l.connections = 1
-	}
-	l.events = m.enough(k, ordering)
-	name := fmt.Sprintf("%s, +%s, %s, `%s`, %d conn.", m.queue, m.trip(), k, ordering, l.connections)
+	events := m.enough(k, ordering)
+	name := fmt.Sprintf("%s, +%s, %s, `%s`", m.queue, m.trip(), k, ordering)
 	if m.opt.full {
+		l.events = events
 		r, err := m.compare(ctx, name, l)
 		r.cell = true
 		return []result{r}, err
 	}
+	if m.rates[l.connections()] == 0 {
+		rate, err := m.bareRate(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		m.rates[l.connections()] = rate
+	}
+	base := m.rates[l.connections()]
+	l.events = events
 	found, err := m.relayBacklog(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	base := m.rates[l.connections]
 	return []result{{
 		name: name, ours: perSecond(found.rate), base: perSecond(base), baseMedian: base, value: found.rate / base, unit: "×",
 		once: true, cell: true, note: found.note(),

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // memory relays a backlog in transactions of rowsPerTx rows, next to a consumer so that the broker
@@ -27,26 +29,24 @@ func (s *rabbitStand) memory(ctx context.Context, name string, rowsPerTx int) (_
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
-	relay, err := s.startRelay(s.config(l))
-	if err != nil {
-		return nil, err
-	}
-	var begin time.Time
-	err = q.consume(ctx, func(d *amqp.Delivery) bool {
-		if begin.IsZero() {
-			begin = time.Now()
+	var rate float64
+	var peak int64
+	err = s.withRelay(s.config(l), func(relay *runner.Relay) error {
+		var begin time.Time
+		err := q.consume(ctx, func(d *amqp.Delivery) bool {
+			if begin.IsZero() {
+				begin = time.Now()
+			}
+			return q.take(h, d)
+		})
+		if err != nil {
+			return err
 		}
-		return q.take(h, d)
+		rate = float64(l.events) / time.Since(begin).Seconds()
+		peak, err = relay.PeakRSS()
+		return err
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
-	}
-	rate := float64(l.events) / time.Since(begin).Seconds()
-	peak, err := relay.PeakRSS()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.stopRelay(relay); err != nil {
 		return nil, err
 	}
 	left, err := q.depth()

@@ -107,9 +107,6 @@ func (q *queue) consume(ctx context.Context, take func(*amqp.Delivery) (last boo
 // have had the same work.
 func (q *queue) take(h *history, d *amqp.Delivery) (all bool) {
 	key := text(d.Headers["aggregate_id"])
-	if h.traced {
-		delete(d.Headers, "traceparent")
-	}
 	if i, ok := indexOf(d.MessageId, h.first); ok && !sameShape(d, q.want.build(h.first, i, key)) {
 		h.altered++
 	}

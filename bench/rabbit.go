@@ -43,7 +43,7 @@ func openRabbit(ctx context.Context, s *stand) (_ bench, err error) {
 		return nil, err
 	}
 	r.far.Delay(time.Millisecond)
-	return r, s.initSlot(ctx, r.config(runSpec{ordering: "key", connections: 1}))
+	return r, s.initSlot(ctx, r.config(runSpec{ordering: "key"}))
 }
 
 // close ends everything; what was never started is left out.
@@ -90,11 +90,7 @@ func (s *rabbitStand) brokerURL(far bool) string {
 	return u.String()
 }
 
-// config is the relay's configuration for a load; connections 0 leaves the default.
+// config is the relay's configuration for a load.
 func (s *rabbitStand) config(l runSpec) string {
-	c := s.source() + fmt.Sprintf("sink:\n  rabbitmq:\n    url: %s\n    exchange: %s\n", s.brokerURL(l.far), exchange)
-	if l.connections > 0 {
-		c += fmt.Sprintf("    connections: %d\n", l.connections)
-	}
-	return c + fmt.Sprintf("delivery:\n  ordering: %s\n", l.ordering)
+	return s.source() + fmt.Sprintf("sink:\n  rabbitmq:\n    url: %s\n    exchange: %s\ndelivery:\n  ordering: %s\n", s.brokerURL(l.far), exchange, l.ordering)
 }

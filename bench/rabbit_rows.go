@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 )
 
 // rows are all rows, the ones with a must first.
@@ -15,23 +14,21 @@ func (s *rabbitStand) rows() []row {
 		{"even-key", s.evenKeys},
 		{"zipf-commit", s.zipf},
 		{"burst", s.bursts},
-		{"live", s.live},
+		{"live", func(ctx context.Context) ([]result, error) { return s.live(ctx, s.listen) }},
 		{"memory-backlog", func(ctx context.Context) ([]result, error) { return s.memory(ctx, "1,000,000-event backlog", 100) }},
 		{"memory-transaction", func(ctx context.Context) ([]result, error) {
 			return s.memory(ctx, "one transaction of 1,000,000 rows", s.size.memory)
 		}},
-		{"allocations", allocations},
 		{"start", func(ctx context.Context) ([]result, error) { return s.starts(ctx, s.config(runSpec{ordering: "key"})) }},
 	}
 	// tables of their own: a quarter of an hour more
 	if s.opt.full || s.opt.quick || s.opt.only.String() != "" {
-		rows = append(rows, row{"watched", s.watchedRabbit})
 		rows = append(rows, s.retryTableRows()...)
-		rows = append(rows, row{"leader-change", s.leaderChange})
+		rows = append(rows, row{"leader-change", func(ctx context.Context) ([]result, error) { return s.leaderChanges(ctx, s.listen) }})
 	}
 	for _, queue := range []string{"classic", "quorum"} {
 		for _, far := range []bool{false, true} {
-			m := &matrix{rabbitStand: s, queue: queue, far: far}
+			m := &matrix{rabbitStand: s, queue: queue, far: far, rates: map[int]float64{}}
 			for _, k := range []keyset{{count: 1}, {count: 10}, {count: 1000}, {count: 1000, zipf: 1.1}} {
 				for _, ordering := range []string{"key", "pipelined", "commit"} {
 					if s.opt.quick && !(k.count == 10 && ordering == "pipelined" && far == (queue == "quorum")) {
@@ -50,12 +47,12 @@ func (s *rabbitStand) rows() []row {
 // evenKeys is the relay against the bare publisher where its order costs nothing.
 func (s *rabbitStand) evenKeys(ctx context.Context) ([]result, error) {
 	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key", queue: "classic"}
-	best, rates, err := s.bestConnections(ctx, l, s.size.windows)
+	rate, err := s.bareRate(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	l.connections, l.events = best, s.size.fitting(rates[best], l.events)
-	r, err := s.compare(ctx, fmt.Sprintf("1,000 even keys, `key`, 100-row transactions, %d connections: relay ÷ bare publisher", best), l)
+	l.events = s.size.fitting(rate, l.events)
+	r, err := s.compare(ctx, "1,000 even keys, `key`, 100-row transactions: relay ÷ bare publisher", l)
 	r.must, r.aim, r.higher = 0.80, 0.95, true
 	return []result{r}, err
 }
@@ -63,8 +60,8 @@ func (s *rabbitStand) evenKeys(ctx context.Context) ([]result, error) {
 // zipf is one lane in the order of the WAL against one connection, and what strict keys make of the
 // same events.
 func (s *rabbitStand) zipf(ctx context.Context) ([]result, error) {
-	l := runSpec{keys: keyset{count: 1000, zipf: 1.1}, events: s.size.events, rowsPerTx: 100, ordering: "commit", queue: "classic", connections: 1}
-	r, err := s.compare(ctx, "Zipf 1.1 over 1,000 keys, `commit`, 100-row transactions: relay ÷ bare publisher on 1 connection", l)
+	l := runSpec{keys: keyset{count: 1000, zipf: 1.1}, events: s.size.events, rowsPerTx: 100, ordering: "commit", queue: "classic"}
+	r, err := s.compare(ctx, "Zipf 1.1 over 1,000 keys, `commit`, 100-row transactions: relay ÷ bare publisher", l)
 	if err != nil {
 		return nil, err
 	}

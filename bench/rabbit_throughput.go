@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// bareRun publishes the events of l over l.connections connections.
+// bareRun publishes the events of l over as many connections as the relay has.
 func (s *rabbitStand) bareRun(ctx context.Context, l runSpec) (_ ran, err error) {
 	q, err := s.newQueue(l.queue)
 	if err != nil {
@@ -18,7 +18,7 @@ func (s *rabbitStand) bareRun(ctx context.Context, l runSpec) (_ ran, err error)
 	defer func() { err = errors.Join(err, q.close()) }()
 	var publishers []*publisher
 	defer func() { closeAll(publishers) }()
-	for range l.connections {
+	for range l.connections() {
 		p, err := dialPublisher(s.brokerURL(l.far), bareWindow, true)
 		if err != nil {
 			return ran{}, err
@@ -83,25 +83,17 @@ func (s *rabbitStand) relayBacklog(ctx context.Context, l runSpec) (_ ran, err e
 	return s.relayRun(ctx, l, first, s.config(l), q)
 }
 
-// bestConnections is the bare publisher's best of 1, 2 and 4 connections, each measured so many
-// times, and its rate.
-func (s *rabbitStand) bestConnections(ctx context.Context, l runSpec, times int) (best int, rates map[int]float64, err error) {
-	rates = map[int]float64{}
-	for _, n := range []int{1, 2, 4} {
-		l.connections = n
-		for range times {
-			r, err := s.bareRun(ctx, l)
-			if err != nil {
-				return 0, nil, err
-			}
-			s.say("    bare publisher, %d connections: %s", n, perSecond(r.rate))
-			rates[n] = max(rates[n], r.rate)
+// bareRate is the best rate of some runs of the bare publisher.
+func (s *rabbitStand) bareRate(ctx context.Context, l runSpec) (best float64, err error) {
+	for range s.size.windows {
+		r, err := s.bareRun(ctx, l)
+		if err != nil {
+			return 0, err
 		}
-		if rates[n] > rates[best] {
-			best = n
-		}
+		s.say("    bare publisher, %d connections: %s", l.connections(), perSecond(r.rate))
+		best = max(best, r.rate)
 	}
-	return best, rates, nil
+	return best, nil
 }
 
 // compare has the bare publisher and the relay take turns at l.

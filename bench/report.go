@@ -101,12 +101,11 @@ type report struct {
 	quick, full   bool
 	contest       bool // with Debezium Server
 
-	machine  []string
-	began    time.Time
-	took     time.Duration
-	results  []result
-	skipped  []string // cells there was no time for
-	profiles []breakdown
+	machine []string
+	began   time.Time
+	took    time.Duration
+	results []result
+	skipped []string // cells there was no time for
 }
 
 // publish writes the report to out and to the file of the options. The error is errMissed when
@@ -180,10 +179,6 @@ func (rep report) markdown() string {
 	if rep.quick {
 		b.WriteString("A smoke run: its numbers say nothing.\n\n")
 	}
-	if len(rep.profiles) > 0 {
-		rep.breakdowns(&b)
-		return b.String()
-	}
 	b.WriteString("Everything runs on this one machine. Numbers are medians (smallest … largest). A/A is the baseline against itself,\n" +
 		"odd runs against even ones; " + rep.voidWhen() + ". How it is measured: `go doc ./bench`.\n\n")
 	rep.table(&b, false)
@@ -193,15 +188,6 @@ func (rep report) markdown() string {
 		fmt.Fprintf(&b, "\nNot measured, for want of time: %s.\n", strings.Join(rep.skipped, ", "))
 	}
 	return b.String()
-}
-
-// breakdowns writes the profiles.
-func (rep report) breakdowns(b *strings.Builder) {
-	b.WriteString("Profiles of the relay on a backlog, from its start to the last event. Stacks belong to the innermost package of the relay in\n" +
-		"them. How they are taken: `go run ./bench -sink kafka -profile`.\n")
-	for _, p := range rep.profiles {
-		fmt.Fprintf(b, "\n## %s\n\n%s\n%s", strings.ToUpper(p.load.String()[:1])+p.load.String()[1:], p.time.table("µs"), p.allocations.table("objects"))
-	}
 }
 
 // table writes the rows with a must, or the cells of the matrix.
@@ -252,8 +238,6 @@ func perSecond(v float64) string {
 func milliseconds(seconds float64) string { return fmt.Sprintf("%.2f ms", 1e3*seconds) }
 
 func microseconds(v float64) string { return fmt.Sprintf("%.2f µs", v) }
-
-func quotient(v float64) string { return fmt.Sprintf("%.2f ×", v) }
 
 func micros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Nanoseconds())/1e3) }
 

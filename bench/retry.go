@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -21,7 +20,6 @@ type badness struct {
 	destination string // exchange
 	routingKey  string
 	payload     int // bytes
-	dead        bool
 }
 
 const (
@@ -36,20 +34,15 @@ const (
 // retryTableRows are the rows about the retry table. The table is routed by two columns more in
 // each of them, and only in them.
 func (s *rabbitStand) retryTableRows() []row {
-	routed := func(measure func(context.Context) ([]result, error)) func(context.Context) ([]result, error) {
+	one := func(measure func(context.Context) (result, error)) func(context.Context) ([]result, error) {
 		return func(ctx context.Context) (_ []result, err error) {
 			if err := s.route(ctx); err != nil {
 				return nil, err
 			}
 			defer func() { err = errors.Join(err, s.unroute(context.WithoutCancel(ctx))) }()
-			return measure(ctx)
-		}
-	}
-	one := func(measure func(context.Context) (result, error)) func(context.Context) ([]result, error) {
-		return routed(func(ctx context.Context) ([]result, error) {
 			r, err := measure(ctx)
 			return []result{r}, err
-		})
+		}
 	}
 	beside := func(name string, must float64, b badness) func(context.Context) ([]result, error) {
 		return one(func(ctx context.Context) (result, error) { return s.besideBad(ctx, name, must, b) })
@@ -58,7 +51,7 @@ func (s *rabbitStand) retryTableRows() []row {
 		return one(func(ctx context.Context) (result, error) { return s.drainDeferred(ctx, keys, must) })
 	}
 	return []row{
-		{"retry-too-large", beside("1 % too large", 0.9, badness{payload: tooLarge, dead: true})},
+		{"retry-too-large", beside("1 % too large", 0.9, badness{payload: tooLarge})},
 		{"retry-missing", beside("1 % to a missing exchange", 0.8, badness{destination: missing})},
 		{"retry-unbound", beside("1 % to an unroutable routing key", 0.9, badness{routingKey: unbound})},
 		{"retry-million-deferred", one(s.besideDeferred)},
@@ -67,7 +60,7 @@ func (s *rabbitStand) retryTableRows() []row {
 		{"retry-drain-1", drain(1, 1000)},
 		{"retry-resume", one(s.resume)},
 		{"retry-poison", one(s.poison)},
-		{"retry-lists", routed(s.lists)},
+		{"retry-lists", one(s.lists)},
 	}
 }
 
@@ -164,24 +157,20 @@ func (s *rabbitStand) goodRun(ctx context.Context, l runSpec, b badness, every i
 	if err != nil {
 		return ran{}, err
 	}
-	relay, err := s.startRelay(s.retryTableConfig(l))
+	var found ran
+	err = s.withRelay(s.retryTableConfig(l), func(relay *runner.Relay) error {
+		good := len(h.keys) - h.delivered
+		rate, err := watch(ctx, q, good, alive(relay))
+		if err == nil {
+			err = s.awaitRetryRows(ctx, relay, before+l.events-good)
+		}
+		if err == nil {
+			found, err = s.looked(ctx, relay, l.events)
+		}
+		found.rate, found.cost.broker = rate, 0
+		return err
+	})
 	if err != nil {
-		return ran{}, err
-	}
-	good := len(h.keys) - h.delivered
-	rate, err := watch(ctx, q, good, func() error { return alive(relay) })
-	if err == nil {
-		err = s.awaitRetryRows(ctx, relay, before+l.events-good)
-	}
-	if err != nil {
-		return ran{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
-	}
-	found, err := s.looked(ctx, relay, l.events)
-	if err != nil {
-		return ran{}, errors.Join(err, relay.Kill())
-	}
-	found.rate, found.cost.broker = rate, 0
-	if err := s.stopRelay(relay); err != nil {
 		return ran{}, err
 	}
 	return found, q.check(ctx, h)
@@ -195,37 +184,10 @@ func (s *stand) retryRows(ctx context.Context) (n int, err error) {
 // awaitRetryRows waits until the retry table and the dead letters have n rows together. It waits on
 // while some come.
 func (s *stand) awaitRetryRows(ctx context.Context, relay *runner.Relay, n int) error {
-	return await(ctx, relay, fmt.Sprintf("%d rows in the retry table", n), func() (progress int, done bool, err error) {
+	return await(ctx, 20*watchEvery, patience, fmt.Sprintf("%d rows in the retry table", n), alive(relay), func() (progress int, done bool, err error) {
 		have, err := s.retryRows(ctx)
 		return have, have >= n, err
 	})
-}
-
-// await asks until done, as long as the progress changes.
-func await(ctx context.Context, relay *runner.Relay, what string, look func() (progress int, done bool, err error)) error {
-	tick := time.NewTicker(20 * watchEvery)
-	defer tick.Stop()
-	last, moved := -1, time.Now()
-	for {
-		progress, done, err := look()
-		if err != nil || done {
-			return err
-		}
-		if progress != last {
-			last, moved = progress, time.Now()
-		}
-		if err := alive(relay); err != nil {
-			return err
-		}
-		if time.Since(moved) > patience {
-			return fmt.Errorf("waited for %s: %d, and nothing changed for %s", what, progress, patience)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // besideBad is good events among bad ones against good ones alone.

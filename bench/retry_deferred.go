@@ -13,35 +13,35 @@ import (
 )
 
 // deferAll has the relay defer all events of a load, which go to an exchange that is not there, and
-// returns how fast, and its peak of memory. The relay runs on.
-func (s *rabbitStand) deferAll(ctx context.Context, l runSpec) (_ *runner.Relay, first int64, found ran, err error) {
-	if first, err = s.fillBad(ctx, l, badness{destination: missing}, 1); err != nil {
-		return nil, 0, found, err
-	}
-	relay, err := s.startRelay(s.retryTableConfig(l))
+// returns how fast, and its peak of memory. then, if there is one, goes on with the relay; first is
+// the id of the first event.
+func (s *rabbitStand) deferAll(ctx context.Context, l runSpec, then func(relay *runner.Relay, first int64) error) (found ran, err error) {
+	first, err := s.fillBad(ctx, l, badness{destination: missing}, 1)
 	if err != nil {
-		return nil, 0, found, err
+		return found, err
 	}
-	began := time.Now()
-	if err := s.awaitRetryRows(ctx, relay, l.events); err != nil {
-		return nil, 0, found, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
-	}
-	took := time.Since(began)
-	if found, err = s.looked(ctx, relay, l.events); err != nil {
-		return nil, 0, found, errors.Join(err, relay.Kill())
-	}
-	found.rate = float64(l.events) / took.Seconds()
-	return relay, first, found, nil
+	return found, s.withRelay(s.retryTableConfig(l), func(relay *runner.Relay) (err error) {
+		began := time.Now()
+		if err := s.awaitRetryRows(ctx, relay, l.events); err != nil {
+			return err
+		}
+		took := time.Since(began)
+		if found, err = s.looked(ctx, relay, l.events); err != nil {
+			return err
+		}
+		found.rate = float64(l.events) / took.Seconds()
+		if then == nil {
+			return nil
+		}
+		return then(relay, first)
+	})
 }
 
 // besideDeferred is the throughput with a full retry table against that with an empty one.
 func (s *rabbitStand) besideDeferred(ctx context.Context) (_ result, err error) {
 	full := runSpec{keys: keyset{count: 1000}, events: s.size.memory, rowsPerTx: 100, ordering: "key"}
-	relay, _, deferred, err := s.deferAll(ctx, full)
+	deferred, err := s.deferAll(ctx, full, nil)
 	if err != nil {
-		return result{}, err
-	}
-	if err := s.stopRelay(relay); err != nil {
 		return result{}, err
 	}
 	// Between the turns the two tables change places.
@@ -106,22 +106,19 @@ func (s *rabbitStand) keysDeferred(ctx context.Context) (_ result, err error) {
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, q.close()) }()
-	relay, err := s.startRelay(s.retryTableConfig(l))
+	var delivering int64
+	err = s.withRelay(s.retryTableConfig(l), func(relay *runner.Relay) error {
+		if err := q.consume(ctx, func(d *amqp.Delivery) bool { return q.take(h, d) }); err != nil {
+			return err
+		}
+		delivering, err = relay.PeakRSS()
+		return err
+	})
 	if err != nil {
 		return result{}, err
 	}
-	if err := q.consume(ctx, func(d *amqp.Delivery) bool { return q.take(h, d) }); err != nil {
-		return result{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
-	}
-	delivering, err := relay.PeakRSS()
-	if err := errors.Join(err, s.stopRelay(relay)); err != nil {
-		return result{}, err
-	}
-	relay, _, deferring, err := s.deferAll(ctx, l)
+	deferring, err := s.deferAll(ctx, l, nil)
 	if err != nil {
-		return result{}, err
-	}
-	if err := s.stopRelay(relay); err != nil {
 		return result{}, err
 	}
 	return result{
@@ -150,29 +147,25 @@ func (s *rabbitStand) drainDeferred(ctx context.Context, keys int, must float64)
 }
 
 func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, err error) {
-	relay, first, _, err := s.deferAll(ctx, l)
+	q, err := s.retryTableQueue()
 	if err != nil {
 		return 0, err
 	}
-	q, err := s.retryTableQueue()
-	if err != nil {
-		return 0, errors.Join(err, relay.Kill())
-	}
 	defer func() { err = errors.Join(err, q.deleteMissing(), q.close()) }()
-	h, err := s.readTable(ctx, first, l)
-	if err == nil {
-		err = q.makeMissing()
-	}
-	if err == nil {
-		rate, err = watch(ctx, q, l.events, func() error { return alive(relay) })
-	}
-	if err == nil {
-		err = s.awaitEmpty(ctx, relay)
-	}
+	var h *history
+	_, err = s.deferAll(ctx, l, func(relay *runner.Relay, first int64) (err error) {
+		if h, err = s.readTable(ctx, first, l); err == nil {
+			err = q.makeMissing()
+		}
+		if err == nil {
+			rate, err = watch(ctx, q, l.events, alive(relay))
+		}
+		if err == nil {
+			err = s.awaitEmpty(ctx, relay)
+		}
+		return err
+	})
 	if err != nil {
-		return 0, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
-	}
-	if err := s.stopRelay(relay); err != nil {
 		return 0, err
 	}
 	return rate, q.check(ctx, h)
@@ -180,7 +173,7 @@ func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, e
 
 // awaitEmpty waits until nothing is deferred.
 func (s *stand) awaitEmpty(ctx context.Context, relay *runner.Relay) error {
-	return await(ctx, relay, "an empty retry table", func() (left int, done bool, err error) {
+	return await(ctx, 20*watchEvery, patience, "an empty retry table", alive(relay), func() (left int, done bool, err error) {
 		err = s.ask(ctx, &left, "SELECT count(*) FROM cdc_relay.retry")
 		return left, left == 0, err
 	})

@@ -19,14 +19,12 @@ type sizes struct {
 	// the same on Kafka, which is so much faster; half of them in single-row transactions
 	drain     int
 	drainCell int
-	profile   int // of a profile
 	pairs     int // alternating pairs of a must row
-	// the same of one that differs more from run to run: a p99, and what costs a few microseconds
+	// the same of one that differs more from run to run: a p99
 	tails    int
 	tries    int           // of a row whose A/A is too large
 	burst    time.Duration // a phase with or without bursts
 	live     time.Duration // a phase of relay or bare loop
-	steady   time.Duration // of rows at a fixed rate, through two relays
 	memory   int           // events of the rows about memory, and rows of a full retry table
 	deferred int           // events that are drained
 	starts   int
@@ -40,24 +38,24 @@ type sizes struct {
 	unbound                 time.Duration // without a binding
 	quiet                   time.Duration // after which nothing more is awaited that was lost
 
-	windows int // bare runs for each number of connections when the best is chosen
+	windows int // bare runs of which the best counts
 }
 
 func (o options) sizes() sizes {
 	switch {
 	case o.quick:
 		return sizes{
-			events: 4000, cell: 2000, drain: 4000, drainCell: 4000, profile: 20_000, pairs: 1, tails: 1, tries: 1, burst: 1200 * time.Millisecond, live: time.Second, steady: time.Second, memory: 20_000, deferred: 2000, starts: 1, moves: 2, faults: 1, kills: 1, windows: 1,
+			events: 4000, cell: 2000, drain: 4000, drainCell: 4000, pairs: 1, tails: 1, tries: 1, burst: 1200 * time.Millisecond, live: time.Second, memory: 20_000, deferred: 2000, starts: 1, moves: 2, faults: 1, kills: 1, windows: 1,
 			duels: 1, drainRabbit: 4000, drainKafka: 4000, contest: 2 * time.Second, unbound: 2 * time.Second, quiet: 2 * time.Second,
 		}
 	case o.full:
 		return sizes{
-			events: 200_000, cell: 60_000, drain: 600_000, drainCell: 300_000, profile: 4_000_000, pairs: 9, tails: 15, tries: 4, burst: 30 * time.Second, live: 20 * time.Second, steady: 20 * time.Second, memory: 1_000_000, deferred: 100_000, starts: 21, moves: 31, faults: 7, kills: 21, windows: 3,
+			events: 200_000, cell: 60_000, drain: 600_000, drainCell: 300_000, pairs: 9, tails: 15, tries: 4, burst: 30 * time.Second, live: 20 * time.Second, memory: 1_000_000, deferred: 100_000, starts: 21, moves: 31, faults: 7, kills: 21, windows: 3,
 			duels: 9, drainRabbit: 150_000, drainKafka: 400_000, contest: 20 * time.Second, unbound: 6 * time.Second, quiet: 5 * time.Second,
 		}
 	default:
 		return sizes{
-			events: 80_000, cell: 20_000, drain: 1_000_000, drainCell: 200_000, profile: 2_000_000, pairs: 5, tails: 11, tries: 2, burst: 10 * time.Second, live: 6 * time.Second, steady: 10 * time.Second, memory: 1_000_000, deferred: 100_000, starts: 11, moves: 31, faults: 3, kills: 11, windows: 2,
+			events: 80_000, cell: 20_000, drain: 1_000_000, drainCell: 200_000, pairs: 5, tails: 11, tries: 2, burst: 10 * time.Second, live: 6 * time.Second, memory: 1_000_000, deferred: 100_000, starts: 11, moves: 31, faults: 3, kills: 11, windows: 2,
 			duels: 5, drainRabbit: 150_000, drainKafka: 400_000, contest: 20 * time.Second, unbound: 6 * time.Second, quiet: 5 * time.Second,
 		}
 	}

@@ -19,12 +19,18 @@ type runSpec struct {
 	payload   int    // bytes of each, as text; 0: payloadSize
 	ordering  string // of the relay
 
-	queue       string // of RabbitMQ: classic or quorum
-	connections int    // to RabbitMQ
-	far         bool   // by the way that is 2 ms longer
-	destination string // of poured rows, in a column of that name; "": the table has none
+	queue string // of RabbitMQ: classic or quorum
+	far   bool   // by the way that is 2 ms longer
 
 	partitions int // of the topic of Kafka
+}
+
+// connections is how many the relay has to RabbitMQ, and so the bare publisher.
+func (l runSpec) connections() int {
+	if l.ordering == "commit" { // one lane
+		return 1
+	}
+	return 2
 }
 
 func (l runSpec) bytes() int { return cmp.Or(l.payload, payloadSize) }

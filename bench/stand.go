@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -27,9 +28,8 @@ type stand struct {
 	brokerPid int
 	// URL of the database with the outbox table, and after initSlot the slot and the publication
 	// "bench"
-	db    string
-	watch *watcher // nil: nobody watches the relays that are started
-	runs  int64    // numbers the runs, as a part of the events' ids
+	db   string
+	runs int64 // numbers the runs, as a part of the events' ids
 }
 
 // start builds the relay, and starts PostgreSQL with the database "bench".
@@ -117,14 +117,7 @@ func (s *stand) source() string {
 
 // startRelay starts the relay and waits for nothing.
 func (s *stand) startRelay(config string) (*runner.Relay, error) {
-	if s.watch == nil {
-		return runner.LaunchRelay(s.binary, config)
-	}
-	r, err := runner.LaunchRelayIn(s.watch.env, s.binary, config)
-	if err == nil {
-		s.watch.all.Go(func() { s.watch.look(r) })
-	}
-	return r, err
+	return runner.LaunchRelay(s.binary, config)
 }
 
 // stopRelay stops it in order, so that the next one repeats nothing.
@@ -141,10 +134,32 @@ func (s *stand) stopRelay(r *runner.Relay) error {
 	return err
 }
 
-// alive is an error when the relay has ended.
-func alive(r *runner.Relay) error {
-	if r.Running() {
-		return nil
+// withRelay starts the relay, has do use it, and stops it in order. After an error it is killed,
+// and its log is in the error.
+func (s *stand) withRelay(config string, do func(*runner.Relay) error) error {
+	relay, err := s.startRelay(config)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("the relay has ended: %s", r.Log())
+	if err := do(relay); err != nil {
+		return errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
+	}
+	return s.stopRelay(relay)
+}
+
+// ready waits until the relay streams.
+func ready(ctx context.Context, relay *runner.Relay) error {
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return relay.WaitReady(bounded)
+}
+
+// alive gives an error when the relay has ended.
+func alive(r *runner.Relay) func() error {
+	return func() error {
+		if r.Running() {
+			return nil
+		}
+		return errors.New("the relay has ended")
+	}
 }

@@ -3,10 +3,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // starts is the time from the start of the process to its stream.
@@ -14,24 +15,20 @@ func (s *stand) starts(ctx context.Context, config string) ([]result, error) {
 	var took []float64
 	for range s.size.starts {
 		began := time.Now()
-		relay, err := s.startRelay(config)
+		var at time.Time
+		err := s.withRelay(config, func(relay *runner.Relay) error {
+			bounded, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			err := relay.WaitLog(bounded, `"msg":"streaming"`)
+			if err == nil {
+				at, err = loggedAt(relay.Log(), `"msg":"streaming"`)
+			}
+			return err
+		})
 		if err != nil {
 			return nil, err
-		}
-		bounded, cancel := context.WithTimeout(ctx, patience)
-		err = relay.WaitLog(bounded, `"msg":"streaming"`)
-		cancel()
-		if err != nil {
-			return nil, errors.Join(err, relay.Kill())
-		}
-		at, err := loggedAt(relay.Log(), `"msg":"streaming"`)
-		if err != nil {
-			return nil, errors.Join(err, relay.Kill())
 		}
 		took = append(took, at.Sub(began).Seconds())
-		if err := s.stopRelay(relay); err != nil {
-			return nil, err
-		}
 	}
 	return []result{{
 		name: "start to streaming (slot exists)", ours: spread(took, milliseconds), value: 1e3 * median(took), unit: "ms",

@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -41,38 +40,44 @@ func watch(ctx context.Context, at place, n int, failed func() error) (rate floa
 
 // watchFor is watch with another patience.
 func watchFor(ctx context.Context, patience time.Duration, at place, n int, failed func() error) (rate float64, err error) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	var first struct {
-		at    time.Time
-		count int
-	}
-	last, moved := 0, time.Now()
-	for {
-		count, err := at.depth()
-		if err != nil {
-			return 0, err
-		}
+	var began time.Time
+	first := 0
+	err = await(ctx, watchEvery, patience, fmt.Sprintf("%d messages", n), failed, func() (count int, done bool, err error) {
+		count, err = at.depth()
 		now := time.Now()
-		if count != last {
-			last, moved = count, now
+		if first == 0 && count > 0 {
+			began, first = now, count
 		}
-		if first.count == 0 && count > 0 {
-			first.at, first.count = now, count
+		rate = float64(count-first) / max(now.Sub(began).Seconds(), watchEvery.Seconds())
+		return count, count >= n, err
+	})
+	return rate, err
+}
+
+// await asks until done. It gives up when failed has an error, or when the progress has not changed
+// for as long as patience.
+func await(ctx context.Context, every, patience time.Duration, what string, failed func() error, look func() (progress int, done bool, err error)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	last, moved := -1, time.Now()
+	for {
+		progress, done, err := look()
+		if err != nil || done {
+			return err
 		}
-		if count >= n {
-			return float64(count-first.count) / max(now.Sub(first.at).Seconds(), watchEvery.Seconds()), nil
+		if progress != last {
+			last, moved = progress, time.Now()
 		}
 		if err := failed(); err != nil {
-			return 0, err
+			return err
 		}
-		if now.Sub(moved) > patience {
-			return 0, fmt.Errorf("%d of %d messages have arrived, and no more came for %s", count, n, patience)
+		if time.Since(moved) > patience {
+			return fmt.Errorf("waited for %s: %d, and nothing changed for %s", what, progress, patience)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
@@ -84,28 +89,23 @@ func (s *stand) relayRun(ctx context.Context, l runSpec, first int64, config str
 	if err != nil {
 		return ran{}, err
 	}
-	relay, err := s.startRelay(config)
+	var found ran
+	err = s.withRelay(config, func(relay *runner.Relay) error {
+		rate, err := watch(ctx, to, l.events, alive(relay))
+		if err == nil {
+			found, err = s.looked(ctx, relay, l.events)
+		}
+		found.rate = rate
+		return err
+	})
 	if err != nil {
 		return ran{}, err
 	}
-	rate, err := watch(ctx, to, l.events, func() error { return alive(relay) })
-	if err != nil {
-		return ran{}, errors.Join(fmt.Errorf("%w: %s", err, relay.Log()), relay.Kill())
-	}
-	found, err := s.looked(ctx, relay, l.events)
-	if err != nil {
-		return ran{}, errors.Join(err, relay.Kill())
-	}
-	found.rate = rate
 	found.cost.broker -= broker / time.Duration(l.events)
-	if err := s.stopRelay(relay); err != nil {
-		return ran{}, err
-	}
 	h, err := s.readTable(ctx, first, l)
 	if err != nil {
 		return ran{}, err
 	}
-	h.traced = s.watch != nil
 	return found, to.check(ctx, h)
 }
 

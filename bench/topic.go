@@ -6,10 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"time"
-
-	"github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
@@ -20,7 +16,7 @@ type topic struct {
 	cluster    *kafkaserver.Kafka
 	name       string
 	partitions int
-	conn       *brokerConn
+	conn       *kafkaserver.KafkaConn
 	want       []byte // scratch space
 }
 
@@ -30,7 +26,7 @@ func (s *kafkaStand) newTopic(ctx context.Context, partitions int) (_ *topic, er
 	if err = s.cluster.CreateTopic(ctx, t.name, partitions, 1, nil); err != nil {
 		return nil, err
 	}
-	if t.conn, err = dialBroker(s.cluster.Brokers()[0]); err != nil {
+	if t.conn, err = kafkaserver.DialKafka(ctx, s.cluster.Brokers()[0]); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
@@ -45,85 +41,69 @@ func (t *topic) close() error {
 	return t.cluster.DeleteTopic(ctx, t.name)
 }
 
-// depth is the sum of the end offsets.
-func (t *topic) depth() (int, error) {
-	ends, err := t.conn.ends(t.name, t.partitions)
-	if err != nil {
-		return 0, err
+// ends are the end offsets of the partitions.
+func (t *topic) ends(ctx context.Context) (map[kafkaserver.TopicPartition]int64, error) {
+	all := make([]kafkaserver.TopicPartition, t.partitions)
+	for p := range all {
+		all[p] = kafkaserver.TopicPartition{Topic: t.name, Partition: p}
 	}
-	n := 0
+	return t.conn.ListOffsets(ctx, all, kafkaserver.LatestOffset)
+}
+
+// depth is the sum of the end offsets.
+func (t *topic) depth() (n int, err error) {
+	ends, err := t.ends(context.Background())
 	for _, end := range ends {
 		n += int(end)
 	}
-	return n, nil
+	return n, err
 }
 
-// check reads every partition from its beginning to its end and compares.
+// check reads the topic and compares.
 func (t *topic) check(ctx context.Context, h *history) error {
-	ends, err := t.conn.ends(t.name, t.partitions)
-	if err != nil {
+	if err := t.read(ctx, func(r *kafkaserver.Record) { t.take(h, r) }); err != nil {
 		return err
-	}
-	for p, end := range ends {
-		if err := t.read(ctx, p, end, func(m *kafka.Message) { t.take(h, m) }); err != nil {
-			return fmt.Errorf("read %s-%d: %w", t.name, p, err)
-		}
 	}
 	return h.verdict(0)
 }
 
-// read reads a partition up to an offset.
-func (t *topic) read(ctx context.Context, partition int, end int64, take func(*kafka.Message)) error {
-	conn, err := kafka.DialLeader(ctx, "tcp", t.cluster.Brokers()[0], t.name, partition)
+// read reads every partition from its beginning to its end.
+func (t *topic) read(ctx context.Context, take func(*kafkaserver.Record)) error {
+	ends, err := t.ends(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
-	}
-	for next := int64(0); next < end; {
-		batch := conn.ReadBatch(1, 8<<20)
-		before := next
-		for next < end {
-			m, err := batch.ReadMessage()
-			if errors.Is(err, io.EOF) {
-				break
-			}
+	for p, end := range ends {
+		for next := int64(0); next < end; {
+			answers, err := t.conn.Fetch(ctx, []kafkaserver.FetchFrom{{TopicPartition: p, Offset: next}}, kafkaserver.FetchBytes, 0)
 			if err != nil {
-				return errors.Join(err, batch.Close())
+				return err
 			}
-			take(&m)
-			next = m.Offset + 1
-		}
-		if err := batch.Close(); err != nil {
-			return err
-		}
-		if next == before {
-			return fmt.Errorf("no records from offset %d of %d on", next, end)
+			before := next
+			for i := range answers[0].Records {
+				if r := &answers[0].Records[i]; r.Offset >= next {
+					take(r)
+					next = r.Offset + 1
+				}
+			}
+			if next == before {
+				return fmt.Errorf("read %s-%d: no records from offset %d of %d on: %w", t.name, p.Partition, next, end, answers[0].Err)
+			}
 		}
 	}
 	return nil
 }
 
 // take notes a record in the history, and holds it against what the relay should make of the row.
-func (t *topic) take(h *history, m *kafka.Message) {
-	headers := map[string]string{}
-	for _, header := range m.Headers {
-		headers[header.Key] = string(header.Value)
-	}
-	id := headers["id"]
+func (t *topic) take(h *history, r *kafkaserver.Record) {
+	id := r.Header("id")
 	if i, ok := indexOf(id, h.first); ok {
 		t.want = appendPayload(t.want[:0], i, h.payload)
-		own := 4
-		if _, has := headers["traceparent"]; has && h.traced {
-			own++
-		}
-		same := bytes.Equal(m.Value, t.want) && len(headers) == own && len(m.Headers) == own && headers["eventType"] == "created" &&
-			headers["aggregateType"] == "order" && len(headers["cdc_position"]) == len("0000000000000000-00000000") && !m.Time.IsZero()
+		same := bytes.Equal(r.Value, t.want) && len(r.Headers) == 4 && r.Header("eventType") == "created" &&
+			r.Header("aggregateType") == "order" && len(r.Header("cdc_position")) == len("0000000000000000-00000000") && !r.Time.IsZero()
 		if !same {
 			h.altered++
 		}
 	}
-	h.note(id, string(m.Key))
+	h.note(id, string(r.Key))
 }

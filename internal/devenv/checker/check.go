@@ -76,36 +76,6 @@ func Check(h History) Verdict {
 	return c.v
 }
 
-// checking is the state of one Check.
-type checking struct {
-	h        History
-	v        Verdict
-	rows     map[string]*row
-	phantoms map[string]bool
-	// number of the latest row of each ordering group that has arrived
-	last    map[groupIn]int64
-	highest map[groupIn]event.Position // of all first arrivals; the ordering group without its key
-}
-
-// groupIn is a key within an exchange or topic: that is where its order is kept. It means something
-// within a queue and within a partition only.
-type groupIn struct {
-	aggregate, key, exchangeOrTopic string
-	from                            kafkaserver.TopicPartition
-}
-
-// row is a committed row and what has become of it.
-type row struct {
-	Row
-	first    int // index in Deliveries; -1: nothing
-	position event.Position
-	plain    bool // it came at least once as what it is, not as the replay of a dead letter
-	altered  bool
-	moved    bool
-	retryRow *RetryRow // nil: it is not in the retry table
-	stays    []*Stay
-}
-
 func (c *checking) delivery(i int) {
 	d := &c.h.Deliveries[i]
 	r := c.rows[d.ID]
@@ -142,13 +112,6 @@ func (c *checking) delivery(i int) {
 	}
 }
 
-func (c *checking) phantom(id string) {
-	if !c.phantoms[id] {
-		c.phantoms[id] = true
-		c.v.Phantom = append(c.v.Phantom, id)
-	}
-}
-
 // again is a delivery of a row that had arrived.
 func (c *checking) again(r *row, d *Delivery) {
 	if d.Redelivered {
@@ -157,18 +120,6 @@ func (c *checking) again(r *row, d *Delivery) {
 		c.v.Duplicates++
 	}
 	r.at(d.Position, c)
-}
-
-// at notes where a witness has seen the row: each must say the same. Messages without a position
-// are passed over.
-func (r *row) at(p event.Position, c *checking) {
-	switch none := (event.Position{}); {
-	case r.position == none:
-		r.position = p
-	case p != none && p != r.position && !r.moved:
-		r.moved = true
-		c.v.Moved = append(c.v.Moved, r.ID)
-	}
 }
 
 // positions checks that the positions of each key's rows rise in commit order.

@@ -156,10 +156,6 @@ func (r *reader) declare(channel *amqp.Channel) error {
 	return channel.QueueBind(r.queue, "#", r.c.opt.Exchange, false, nil)
 }
 
-func dialAMQP(url string) (*amqp.Connection, error) {
-	return amqp.DialConfig(url, amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(5 * time.Second)})
-}
-
 const ackEvery = 200
 
 // run consumes, over as many connections as it takes.

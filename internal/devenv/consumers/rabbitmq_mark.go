@@ -150,3 +150,7 @@ func seqOf(body []byte) int64 {
 	}
 	return n
 }
+
+func dialAMQP(url string) (*amqp.Connection, error) {
+	return amqp.DialConfig(url, amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(5 * time.Second)})
+}

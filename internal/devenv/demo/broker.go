@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 )
 
-// broker is the broker of a performance and its consumer: RabbitMQ or Kafka.
+// broker is the broker of a demo and its consumer: RabbitMQ or Kafka.
 type broker interface {
 	words() words
 	start(ctx context.Context) error // with nothing in it
@@ -24,7 +24,7 @@ type broker interface {
 	startAgain(ctx context.Context) error
 	mistake(ctx context.Context) error // by which the relay cannot publish any more
 	undo(ctx context.Context) error
-	Close() error // the consumer, too; what was never started is left out
+	close() error // the consumer, too; what was never started is left out
 }
 
 // consumer is what the consumers of both can say.
@@ -46,8 +46,8 @@ type words struct {
 
 	once bool // nothing may lie there twice as long as the relay lives
 
-	limit         int    // bytes that a message may have, until the broker is started again
-	limited       string // what says so: "max_message_size"
+	// what limits a message until the broker is started again: "max_message_size"
+	limited       string
 	mistake, undo string // what an operator does, and takes back
 }
 

@@ -25,7 +25,7 @@ const (
 
 func (k *kafka) words() words {
 	return words{
-		name: "Kafka", place: "topic", id: "the header id", once: true, limit: smallLimit, limited: topicSizeSetting,
+		name: "Kafka", place: "topic", id: "the header id", once: true, limited: topicSizeSetting,
 		mistake: fmt.Sprintf("takes away the right to write to topic %q", topic), undo: "gives the right back",
 	}
 }
@@ -71,7 +71,7 @@ func (k *kafka) mistake(ctx context.Context) error { return k.cluster.Deny(ctx, 
 
 func (k *kafka) undo(ctx context.Context) error { return k.cluster.Allow(ctx, topic, anonymous) }
 
-func (k *kafka) Close() error {
+func (k *kafka) close() error {
 	if k.reader != nil {
 		k.reader.Close()
 	}

@@ -16,14 +16,11 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
-
-	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
-func main() { os.Exit(demo()) }
+func main() { os.Exit(exitCode()) }
 
-func demo() int {
+func exitCode() int {
 	name := flag.String("sink", "rabbitmq", "the broker: rabbitmq or kafka")
 	flag.Parse()
 	open, ok := brokers[*name]
@@ -35,11 +32,9 @@ func demo() int {
 	defer stop()
 	// a second signal ends this process at once; its watcher ends the servers
 	context.AfterFunc(ctx, stop)
-	s := &stage{
-		out: display.NewDisplay(os.Stdout), stdout: os.Stdout, colours: display.Paint(display.Colourful(os.Stdout)),
-		length: fullLength, keep: isSet(os.Getenv("KEEP")), cast: cast{broker: open()},
-	}
-	err := s.play(ctx)
+	keep := os.Getenv("KEEP")
+	d := &demo{console: newConsole(os.Stdout), programs: programs{broker: open()}, length: fullLength, keep: keep != "" && keep != "0"}
+	err := d.run(ctx)
 	switch {
 	case err == nil:
 		return 0
@@ -48,21 +43,4 @@ func demo() int {
 	}
 	fmt.Fprintln(os.Stderr, "demo:", err)
 	return 1
-}
-
-var errInterrupted = errors.New("interrupted")
-
-func isSet(value string) bool { return value != "" && value != "0" }
-
-// length is how long the parts last that wait for nothing else.
-type length struct {
-	flow    time.Duration // before the poison
-	poison  time.Duration // from the poison to the outage
-	down    time.Duration // from the broker's end to its start
-	mistake time.Duration // until it is undone
-	after   time.Duration // after everything has been caught up, each time
-}
-
-var fullLength = length{
-	flow: 8 * time.Second, poison: 4 * time.Second, down: 4 * time.Second, mistake: 6 * time.Second, after: 4 * time.Second,
 }

@@ -25,7 +25,7 @@ const (
 
 func (r *rabbitMQ) words() words {
 	return words{
-		name: "RabbitMQ", place: "queue", id: "message id", limit: smallLimit, limited: sizeSetting,
+		name: "RabbitMQ", place: "queue", id: "message id", limited: sizeSetting,
 		mistake: fmt.Sprintf("deletes exchange %q", exchange), undo: fmt.Sprintf("makes exchange %q again, and its binding", exchange),
 	}
 }
@@ -92,7 +92,7 @@ func (r *rabbitMQ) onChannel(do func(*amqp.Channel) error) error {
 	return do(ch)
 }
 
-func (r *rabbitMQ) Close() error {
+func (r *rabbitMQ) close() error {
 	if r.reader != nil {
 		r.reader.Close()
 	}

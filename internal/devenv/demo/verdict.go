@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
 )
 
 // outcome is what the demo has shown.
@@ -19,63 +18,68 @@ type outcome struct {
 	rolledBack int
 	samples    int           // of the slot's position, compared with what the broker had
 	away       time.Duration // from stopping the broker until it took connections again
-	up         display.Latency
-	outages    []display.Latency // without the broker, and through the mistake
-	retryTable
+	up         latency
+	outages    []latency // without the broker, and through the mistake
+
+	poisonID string
+	number   int64         // of its dead letter
+	died     time.Duration // from the poison's commit to its dead letter
+	most     int           // events that were deferred at a time
+	waited   time.Duration // from the mistake until it was undone
 }
 
 // line is the outcome in one sentence, on two lines.
 func (o *outcome) line() string {
 	order := "in order per key"
 	if n := len(o.OutOfOrder); n > 0 {
-		order = fmt.Sprintf("%s out of order", display.Thousands(n))
+		order = fmt.Sprintf("%s out of order", thousands(n))
 	}
-	duplicates := display.Thousands(o.Duplicates) + " duplicates"
+	duplicates := thousands(o.Duplicates) + " duplicates"
 	if !o.words.once {
 		duplicates += " (at least once)"
 	}
 	return fmt.Sprintf("%s committed, %s delivered %s, %s lost,\n%s; broker up: p50 %s, p99 %s",
-		display.Thousands(o.Committed), display.Thousands(o.Delivered), order, display.Thousands(len(o.Lost)), duplicates, display.Short(o.up.P50), display.Short(o.up.P99))
+		thousands(o.Committed), thousands(o.Delivered), order, thousands(len(o.Lost)), duplicates, short(o.up.p50), short(o.up.p99))
 }
 
 // lines is what was checked, each point with a tick or a cross, and the sentence.
-func (o *outcome) lines(p display.Paint) []string {
-	lines := []string{"", "  " + p.Bold("Verdict") + p.Dim(" (from the database and the "+o.words.place+"; the relay is not asked)"), ""}
+func (o *outcome) lines(c *console) []string {
+	lines := []string{"", "  " + "Verdict (from the database and the " + o.words.place + "; the relay is not asked)", ""}
 	check := func(bad int, good, fault string) {
 		if bad > 0 {
-			lines = append(lines, "  "+p.Red("✗ "+fault+": "+display.Thousands(bad)))
+			lines = append(lines, "  "+c.red("✗ "+fault+": "+thousands(bad)))
 			return
 		}
-		lines = append(lines, "  "+p.Green("✓")+" "+good)
+		lines = append(lines, "  "+c.green("✓")+" "+good)
 	}
-	check(len(o.Lost), fmt.Sprintf("%s events committed, %s delivered, 0 lost", display.Thousands(o.Committed), display.Thousands(o.Delivered)),
-		fmt.Sprintf("LOST of %s committed events", display.Thousands(o.Committed)))
-	check(len(o.OutOfOrder)+len(o.Moved), fmt.Sprintf("in commit order for each of %s keys", display.Thousands(o.keys)), "events OUT OF ORDER")
-	check(len(o.Phantom), fmt.Sprintf("%s rows rolled back, none of them delivered", display.Thousands(o.rolledBack)), "events delivered that were NEVER COMMITTED")
+	check(len(o.Lost), fmt.Sprintf("%s events committed, %s delivered, 0 lost", thousands(o.Committed), thousands(o.Delivered)),
+		fmt.Sprintf("LOST of %s committed events", thousands(o.Committed)))
+	check(len(o.OutOfOrder)+len(o.Moved), fmt.Sprintf("in commit order for each of %s keys", thousands(o.keys)), "events OUT OF ORDER")
+	check(len(o.Phantom), fmt.Sprintf("%s rows rolled back, none of them delivered", thousands(o.rolledBack)), "events delivered that were NEVER COMMITTED")
 	check(len(o.Altered), "every event arrived with its own key and number", "events ALTERED on the way")
-	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot passed no event before the %s or a table had it (%s samples)", o.words.place, display.Thousands(o.samples)),
+	check(len(o.FlushAheadOfDelivery), fmt.Sprintf("the slot passed no event before the %s or a table had it (%s samples)", o.words.place, thousands(o.samples)),
 		"events CONFIRMED to PostgreSQL before the broker had them")
-	check(len(o.Deferred)+len(o.Dead)+len(o.InTwo)+len(o.Unasked), fmt.Sprintf("%s events were deferred, %d was dead and replayed; nothing is left", display.Thousands(o.most), len(o.Replayed)),
+	check(len(o.Deferred)+len(o.Dead)+len(o.InTwo)+len(o.Unasked), fmt.Sprintf("%s events were deferred, %d was dead and replayed; nothing is left", thousands(o.most), len(o.Replayed)),
 		"events LEFT in the retry table")
 	note := func(format string, args ...any) { lines = append(lines, "    "+fmt.Sprintf(format, args...)) }
 	if o.words.once {
 		check(o.Duplicates, "0 duplicates (after a crash of the relay: deduplicate by "+o.words.id+")", "DUPLICATES though the relay lived")
 	} else {
-		note("%s duplicates (at least once: a consumer deduplicates by %s)", display.Thousands(o.Duplicates), o.words.id)
+		note("%s duplicates (at least once: a consumer deduplicates by %s)", thousands(o.Duplicates), o.words.id)
 	}
 	if o.Redelivered > 0 {
-		note("besides, %s itself sent again and said so (redelivered): %s", o.words.name, display.Thousands(o.Redelivered))
+		note("besides, %s itself sent again and said so (redelivered): %s", o.words.name, thousands(o.Redelivered))
 	}
 	note("%s was away for %.1f s; %s events waited, the longest %s",
-		o.words.name, o.away.Seconds(), display.Thousands(int(o.outages[0].Count)), display.Short(o.outages[0].Max))
+		o.words.name, o.away.Seconds(), thousands(int(o.outages[0].count)), short(o.outages[0].max))
 	note("the mistake was undone after %.1f s; %s events waited, the longest %s",
-		o.waited.Seconds(), display.Thousands(int(o.outages[1].Count)), display.Short(o.outages[1].Max))
-	note("the poison order was a dead letter after %s", display.Short(o.died))
-	note("commit to consumer with the broker up: p50 %s, p99 %s", display.Short(o.up.P50), display.Short(o.up.P99))
+		o.waited.Seconds(), thousands(int(o.outages[1].count)), short(o.outages[1].max))
+	note("the poison order was a dead letter after %s", short(o.died))
+	note("commit to consumer with the broker up: p50 %s, p99 %s", short(o.up.p50), short(o.up.p99))
 	lines = append(lines, "")
-	word, rest := p.Green("PASSED"), o.line()
+	word, rest := c.green("PASSED"), o.line()
 	if err := o.Err(); err != nil {
-		word, rest = p.Red("FAILED"), err.Error()
+		word, rest = c.red("FAILED"), err.Error()
 	}
 	for _, line := range strings.Split(rest, "\n") {
 		lines = append(lines, "  "+word+"  "+line)

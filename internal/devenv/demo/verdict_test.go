@@ -4,69 +4,76 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/golden"
 )
 
-func goodOutcome() *outcome {
-	return &outcome{
+func goodOutcome() outcome {
+	return outcome{
 		Verdict: checker.Verdict{Committed: 11842, Delivered: 11842, Duplicates: 97, Redelivered: 12, Replayed: []string{"poison"}, MaxDuplicates: -1},
 		words:   (&rabbitMQ{}).words(),
 		keys:    keys, rolledBack: 612, samples: 1044, away: 9830 * time.Millisecond,
-		up:         display.Latency{Count: 8000, P50: 1200 * time.Microsecond, P99: 4 * time.Millisecond, Max: time.Second},
-		outages:    []display.Latency{{Count: 3842, Max: 10100 * time.Millisecond}, {Count: 2790, Max: 7300 * time.Millisecond}},
-		retryTable: retryTable{died: 42 * time.Millisecond, most: 2600, waited: 6900 * time.Millisecond},
+		up:      latency{count: 8000, p50: 1200 * time.Microsecond, p99: 4 * time.Millisecond, max: time.Second},
+		outages: []latency{{count: 3842, max: 10100 * time.Millisecond}, {count: 2790, max: 7300 * time.Millisecond}},
+		died:    42 * time.Millisecond, most: 2600, waited: 6900 * time.Millisecond,
 	}
-}
-
-func badOutcome() *outcome {
-	o := goodOutcome()
-	o.Delivered -= 2
-	o.Lost, o.OutOfOrder, o.Moved = []string{"id1", "id2"}, []string{"id3"}, []string{"id4"}
-	o.Phantom, o.Altered, o.FlushAheadOfDelivery = []string{"id5"}, []string{"id6"}, []string{"id7"}
-	o.Deferred, o.Dead = []string{"id8"}, []string{"id9"}
-	return o
 }
 
 // onKafka is an outcome of the other broker, where duplicates are no more allowed than losses.
-func onKafka(o *outcome, duplicates int) *outcome {
+func onKafka(o *outcome, duplicates int) {
 	o.words = (&kafka{}).words()
 	o.Duplicates, o.MaxDuplicates, o.Redelivered = duplicates, 0, 0
-	return o
 }
 
+// TestVerdict: a good one passes on both brokers, and each fault is shown, and fails.
 func TestVerdict(t *testing.T) {
-	for name, o := range map[string]*outcome{
-		"good": goodOutcome(), "bad": badOutcome(), "kafka": onKafka(goodOutcome(), 0), "kafka-twice": onKafka(goodOutcome(), 3),
+	id := []string{"id"}
+	for name, tc := range map[string]struct {
+		spoil func(*outcome)
+		fault string // "" for none
+	}{
+		"good":                {func(*outcome) {}, ""},
+		"good on Kafka":       {func(o *outcome) { onKafka(o, 0) }, ""},
+		"lost":                {func(o *outcome) { o.Lost = id }, "✗ LOST of 11,842 committed events: 1"},
+		"out of order":        {func(o *outcome) { o.OutOfOrder = id }, "✗ events OUT OF ORDER: 1"},
+		"another position":    {func(o *outcome) { o.Moved = id }, "✗ events OUT OF ORDER: 1"},
+		"phantom":             {func(o *outcome) { o.Phantom = id }, "✗ events delivered that were NEVER COMMITTED: 1"},
+		"altered":             {func(o *outcome) { o.Altered = id }, "✗ events ALTERED on the way: 1"},
+		"early report":        {func(o *outcome) { o.FlushAheadOfDelivery = id }, "✗ events CONFIRMED to PostgreSQL before the broker had them: 1"},
+		"deferred still":      {func(o *outcome) { o.Deferred = id }, "✗ events LEFT in the retry table: 1"},
+		"dead still":          {func(o *outcome) { o.Dead = id }, "✗ events LEFT in the retry table: 1"},
+		"duplicates on Kafka": {func(o *outcome) { onKafka(o, 3) }, "✗ DUPLICATES though the relay lived: 3"},
 	} {
-		lines := o.lines(false)
-		golden.Narrow(t, lines)
-		golden.Compare(t, "verdict-"+name+".golden", golden.Text(lines))
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			d := &demo{console: &console{out: &out}, found: goodOutcome()}
+			tc.spoil(&d.found)
+			err := d.conclude(t.Context())
+			bad := tc.fault != ""
+			if (err != nil) != bad || strings.Contains(out.String(), "PASSED") == bad || strings.Contains(out.String(), "FAILED") != bad ||
+				strings.Contains(out.String(), "✗") != bad || !strings.Contains(out.String(), tc.fault) {
+				t.Errorf("the verdict is %v:\n%s", err, &out)
+			}
+			for line := range strings.Lines(out.String()) {
+				if n := utf8.RuneCountInString(line); n > 80 {
+					t.Errorf("%d columns: %s", n, line)
+				}
+			}
+		})
 	}
-	golden.Compare(t, "verdict-colours.golden", golden.Text(badOutcome().lines(true)))
 }
 
-func TestBadVerdictIsAnError(t *testing.T) {
+// TestTerminal: the line of numbers is drawn over itself, cut to the width, and stays below what is
+// said.
+func TestTerminal(t *testing.T) {
 	var out strings.Builder
-	s := &stage{stdout: &out, cast: cast{broker: &rabbitMQ{}}}
-	if err := s.conclude(t.Context(), goodOutcome()); err != nil || !strings.Contains(out.String(), "PASSED") {
-		t.Errorf("a good verdict gives %v:\n%s", err, &out)
-	}
-	for name, spoil := range map[string]func(*outcome){
-		"lost":         func(o *outcome) { o.Lost = []string{"id"} },
-		"out of order": func(o *outcome) { o.OutOfOrder = []string{"id"} },
-		"phantom":      func(o *outcome) { o.Phantom = []string{"id"} },
-		"deferred":     func(o *outcome) { o.Deferred = []string{"id"} },
-		"dead":         func(o *outcome) { o.Dead = []string{"id"} },
-		"twice":        func(o *outcome) { onKafka(o, 1) },
-	} {
-		out.Reset()
-		o := goodOutcome()
-		spoil(o)
-		if err := s.conclude(t.Context(), o); err == nil || !strings.Contains(out.String(), "FAILED") || strings.Contains(out.String(), "PASSED") {
-			t.Errorf("%s gives %v:\n%s", name, err, &out)
-		}
+	c := &console{out: &out, width: func() int { return 11 }, began: time.Now(), colours: true}
+	c.show("committed 7")
+	c.say("said")
+	c.print(c.green("end"))
+	want := eraseLine + "0:00  comm" + eraseLine + "0:00  said\n0:00  comm" + eraseLine + "\x1b[32mend\x1b[0m\n"
+	if out.String() != want {
+		t.Errorf("wrote %q, want %q", out.String(), want)
 	}
 }

@@ -282,3 +282,23 @@ func NewUUID() string {
 	b = b&^(3<<62) | 2<<62
 	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffffffffffff)
 }
+
+// suffix is at the end of each key.
+func (w *Workload) suffix() string {
+	if w.Personal {
+		return "-" + sentinel.SentinelKey
+	}
+	return ""
+}
+
+func (w *Workload) note(committed []checker.Row, at time.Time, rolledBack []checker.Row) {
+	w.mu.Lock()
+	w.committed += int64(len(committed))
+	for _, row := range rolledBack {
+		w.rolledBack = append(w.rolledBack, row.ID)
+	}
+	w.mu.Unlock()
+	if w.OnCommit != nil && len(committed) > 0 {
+		w.OnCommit(committed, at)
+	}
+}

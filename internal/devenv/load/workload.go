@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
@@ -120,14 +119,6 @@ func (w *Workload) setDefaults() {
 	}
 }
 
-// suffix is at the end of each key.
-func (w *Workload) suffix() string {
-	if w.Personal {
-		return "-" + sentinel.SentinelKey
-	}
-	return ""
-}
-
 func (w *Workload) createKeys(ctx context.Context) error {
 	return pgserver.OnConn(ctx, w.URL, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, fmt.Sprintf(`
@@ -181,17 +172,5 @@ func (w *Workload) next(ctx context.Context) bool {
 		return ctx.Err() == nil
 	case <-ctx.Done():
 		return false
-	}
-}
-
-func (w *Workload) note(committed []checker.Row, at time.Time, rolledBack []checker.Row) {
-	w.mu.Lock()
-	w.committed += int64(len(committed))
-	for _, row := range rolledBack {
-		w.rolledBack = append(w.rolledBack, row.ID)
-	}
-	w.mu.Unlock()
-	if w.OnCommit != nil && len(committed) > 0 {
-		w.OnCommit(committed, at)
 	}
 }

@@ -24,7 +24,7 @@ type proxyConn struct {
 
 func (c *proxyConn) run(target string, report func(flush pglogrepl.LSN), spoil []byte) {
 	defer c.close(false)
-	c.proxy.unstalled(c.gone)
+	c.unstalled()
 	server, err := net.DialTimeout("tcp", target, 10*time.Second)
 	if err != nil {
 		return // the server refuses: the client sees its connection closed
@@ -86,7 +86,7 @@ func (c *proxyConn) forward(w *way, from io.Reader, to *net.TCPConn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
-		c.proxy.unstalled(c.gone)
+		c.unstalled()
 		if n > 0 {
 			if w.slow.Load() || !q.empty() {
 				q.put(buf[:n])
@@ -97,5 +97,16 @@ func (c *proxyConn) forward(w *way, from io.Reader, to *net.TCPConn) {
 		if err != nil {
 			return
 		}
+	}
+}
+
+// unstalled returns when connections are not stalled, or this one is gone.
+func (c *proxyConn) unstalled() {
+	c.proxy.mu.Lock()
+	stalled := c.proxy.stalled
+	c.proxy.mu.Unlock()
+	select {
+	case <-stalled:
+	case <-c.gone:
 	}
 }

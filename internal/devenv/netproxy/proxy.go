@@ -3,11 +3,9 @@ package netproxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -44,18 +42,6 @@ type Proxy struct {
 	report   func(flush pglogrepl.LSN) // see WatchReports; nil: nobody watches
 	spoil    []byte                    // see Spoil; nil: nothing
 	wg       sync.WaitGroup
-}
-
-// way is what is set for one direction, shared by all connections.
-type way struct {
-	slow atomic.Bool // any of the below is set: bytes take the queue
-
-	mu      sync.Mutex
-	held    bool
-	heldSum int64         // bytes kept back since Hold
-	changed chan struct{} // closed and replaced when anything here changes
-	delay   time.Duration
-	rate    int // bytes per second and connection; 0: no limit
 }
 
 // Start listens on a free port and forwards connections to target (host:port).
@@ -250,30 +236,3 @@ func (p *Proxy) drop(reset bool) {
 		c.close(reset)
 	}
 }
-
-// unstalled returns when connections are not stalled, or the connection is gone.
-func (p *Proxy) unstalled(gone <-chan struct{}) {
-	p.mu.Lock()
-	stalled := p.stalled
-	p.mu.Unlock()
-	select {
-	case <-stalled:
-	case <-gone:
-	}
-}
-
-func (w *way) set(change func(*way)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	change(w)
-	w.slow.Store(w.held || w.delay > 0 || w.rate > 0)
-	w.notify()
-}
-
-// notify wakes whoever waits for a change; w.mu is locked.
-func (w *way) notify() {
-	close(w.changed)
-	w.changed = make(chan struct{})
-}
-
-var errDropped = errors.New("connection dropped by the proxy")

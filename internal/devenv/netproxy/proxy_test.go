@@ -2,7 +2,6 @@ package netproxy
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -139,16 +138,6 @@ func TestHeldBytesOfAClosedClientArriveAfterRelease(t *testing.T) {
 	}
 }
 
-func TestWaitHeldEndsWithItsContext(t *testing.T) {
-	p := proxied(t)
-	p.Hold(Up)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := p.WaitHeld(ctx, Up, 1); !errors.Is(err, context.Canceled) {
-		t.Fatalf("error is %v", err)
-	}
-}
-
 func TestCutRefusesUntilRestored(t *testing.T) {
 	p := proxied(t)
 	conn := dial(t, p)
@@ -262,26 +251,6 @@ func TestTrickleAndDelayLetEverythingThrough(t *testing.T) {
 	hear(t, conn, "z")
 	if took := time.Since(start); took < 40*time.Millisecond {
 		t.Fatalf("a round trip with 20 ms each way took %v", took)
-	}
-}
-
-// A round trip of one byte: what an idle proxy adds, and how exact its delay is.
-func BenchmarkRoundTrip(b *testing.B) {
-	direct := echo(b)
-	for name, setup := range map[string]func(*Proxy) string{
-		"direct":     func(*Proxy) string { return direct },
-		"proxy":      func(p *Proxy) string { return p.Addr() },
-		"delay 1 ms": func(p *Proxy) string { p.Delay(time.Millisecond); return p.Addr() },
-	} {
-		b.Run(name, func(b *testing.B) {
-			conn, err := net.Dial("tcp", setup(proxied(b)))
-			await.Must(b, err)
-			defer conn.Close()
-			for b.Loop() {
-				say(b, conn, "x")
-				hear(b, conn, "x")
-			}
-		})
 	}
 }
 

@@ -3,9 +3,12 @@
 package netproxy
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // queue is what is under way in one direction of one connection: bytes kept back, delayed or
@@ -21,13 +24,14 @@ type queue struct {
 	bytes   int
 	running bool // a goroutine empties the queue
 	done    sync.WaitGroup
-	clock   *clock // of that goroutine; nil until the first one
 }
 
 type chunk struct {
 	data []byte
 	due  time.Time
 }
+
+var errDropped = errors.New("connection dropped by the proxy")
 
 const queueLimit = 64 << 20
 
@@ -63,9 +67,6 @@ func (q *queue) put(data []byte) {
 // finish writes what is left and ends the destination's write side.
 func (q *queue) finish() {
 	q.done.Wait()
-	if q.clock != nil {
-		q.clock.file.Close()
-	}
 	_ = q.to.CloseWrite() // fails only when the connection has ended already
 }
 
@@ -73,9 +74,6 @@ func (q *queue) finish() {
 // no more, the rest of them is thrown away.
 func (q *queue) run() {
 	var err error
-	if q.clock == nil {
-		q.clock, err = newClock()
-	}
 	for {
 		c, ok := q.next()
 		if !ok {
@@ -104,7 +102,7 @@ func (q *queue) next() (chunk, bool) {
 
 // write waits until the chunk is due, then writes it as fast as it may go.
 func (q *queue) write(c chunk) error {
-	if err := q.clock.waitUntil(c.due, q.conn.gone); err != nil {
+	if err := waitUntil(c.due, q.conn.gone); err != nil {
 		return err
 	}
 	for len(c.data) > 0 {
@@ -136,29 +134,30 @@ func (q *queue) allowed(n int) (int, error) {
 			const slices = 20 // per second
 			n = min(n, max(1, rate/slices))
 			pause := time.Duration(n) * time.Second / time.Duration(rate)
-			return n, q.clock.waitUntil(time.Now().Add(pause), q.conn.gone)
+			return n, waitUntil(time.Now().Add(pause), q.conn.gone)
 		default:
 			return n, nil
 		}
 	}
 }
 
-// arrive counts n bytes that were read and says when they are due.
-func (w *way) arrive(n int) time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.held {
-		w.heldSum += int64(n)
-		w.notify()
+// waitUntil returns at the moment, or with errDropped when gone is closed before (or up to 10 ms
+// later). Go's own timers wait in whole milliseconds when nothing else happens, which would make a
+// delay of 1 ms anything up to 2; so the thread sleeps through the end.
+func waitUntil(moment time.Time, gone <-chan struct{}) error {
+	const end = 10 * time.Millisecond
+	if left := time.Until(moment); left > end {
+		timer := time.NewTimer(left - end)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-gone:
+			return errDropped
+		}
 	}
-	if w.delay == 0 {
-		return time.Time{}
+	for left := time.Until(moment); left > 0; left = time.Until(moment) {
+		pause := unix.NsecToTimespec(int64(left))
+		_ = unix.Nanosleep(&pause, nil) //nolint:errcheck // cut short by a signal it goes on
 	}
-	return time.Now().Add(w.delay)
-}
-
-func (w *way) state() (held bool, rate int, changed <-chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.held, w.rate, w.changed
+	return nil
 }

@@ -49,8 +49,7 @@ func reserve(addr string) error {
 	return nil
 }
 
-// UnusedPort is a port nobody listens on now. Somebody who chooses otherwise may take it before it
-// is used: starting a server is tried again with another one then.
+// UnusedPort is a port nobody listens on now, and that nobody is given who asks here.
 func UnusedPort() (int, error) {
 	l, err := ListenFree()
 	if err != nil {

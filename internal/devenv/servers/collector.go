@@ -3,6 +3,7 @@
 package servers
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -195,18 +196,10 @@ func (c *Collector) WaitSpan(ctx context.Context, ok func(Span) bool) (found Spa
 }
 
 // Export implements the gRPC service.
-func (c *Collector) Export(_ context.Context, r *collect.ExportTraceServiceRequest) (*collect.ExportTraceServiceResponse, error) {
-	c.mu.Lock()
-	c.calls++
-	status, held := c.status, c.held
-	c.mu.Unlock()
-	if held != nil {
-		<-held
-	}
-	if status != 0 && status != http.StatusOK {
+func (c *Collector) Export(ctx context.Context, r *collect.ExportTraceServiceRequest) (*collect.ExportTraceServiceResponse, error) {
+	if c.answer(ctx, r) != http.StatusOK {
 		return nil, errors.New("refused")
 	}
-	c.take(r)
 	return &collect.ExportTraceServiceResponse{}, nil
 }
 
@@ -220,23 +213,27 @@ func (c *Collector) receive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	w.Header().Set("Content-Type", "application/x-protobuf")
+	w.WriteHeader(c.answer(r.Context(), &request))
+}
+
+// answer takes the spans, or not, as it was told to. It waits while answers are held.
+func (c *Collector) answer(ctx context.Context, r *collect.ExportTraceServiceRequest) (status int) {
 	c.mu.Lock()
 	c.calls++
-	status, held := c.status, c.held
+	status, held := cmp.Or(c.status, http.StatusOK), c.held
 	c.mu.Unlock()
 	if held != nil {
 		select {
 		case <-held:
-		case <-r.Context().Done():
-			return
+		case <-ctx.Done():
+			return http.StatusServiceUnavailable
 		}
 	}
-	if status != 0 && status != http.StatusOK {
-		w.WriteHeader(status)
-		return
+	if status == http.StatusOK {
+		c.take(r)
 	}
-	c.take(&request)
-	w.Header().Set("Content-Type", "application/x-protobuf")
+	return status
 }
 
 func (c *Collector) take(r *collect.ExportTraceServiceRequest) {

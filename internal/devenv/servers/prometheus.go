@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -52,24 +51,6 @@ func StartPrometheus(ctx context.Context, opt PrometheusOptions) (*Prometheus, e
 	if opt.Interval == 0 {
 		opt.Interval = time.Second
 	}
-	for attempt := 1; ; attempt++ {
-		p, err := launchPrometheus(ctx, bin, opt)
-		if err == nil {
-			return p, nil
-		}
-		if p == nil {
-			return nil, err
-		}
-		taken := strings.Contains(p.Log(), "address already in use")
-		err = errors.Join(err, p.Close())
-		if attempt == 3 || !taken {
-			return nil, err
-		}
-	}
-}
-
-// launchPrometheus also returns what it has started when that does not come up.
-func launchPrometheus(ctx context.Context, bin string, opt PrometheusOptions) (*Prometheus, error) {
 	dir, err := processes.NewDir("prometheus")
 	if err != nil {
 		return nil, err
@@ -95,10 +76,14 @@ func launchPrometheus(ctx context.Context, bin string, opt PrometheusOptions) (*
 	if p.server, err = processes.Start("Prometheus", cmd, p.logPath()); err != nil {
 		return nil, err
 	}
-	return p, p.server.Ready(ctx, func(ctx context.Context) bool {
+	err = p.server.Ready(ctx, func(ctx context.Context) bool {
 		_, err := p.api.Buildinfo(ctx)
 		return err == nil
 	})
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
 }
 
 // Scrape scrapes these jobs from now on instead of those before. What it knows of the others it

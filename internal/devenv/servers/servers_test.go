@@ -1,13 +1,11 @@
 package servers
 
 import (
-	"crypto/rand"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"golang.org/x/sys/unix"
 
@@ -31,35 +29,6 @@ func TestClosedPostgresLeavesNoSharedMemory(t *testing.T) {
 	await.Must(t, p.Close())
 	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &is); err == nil {
 		t.Errorf("segment %d is left behind", id)
-	}
-}
-
-func TestDatabaseIsDroppedWithItsSlotsAndSessions(t *testing.T) {
-	ctx := await.Context(t)
-	p := SharedPostgres(t)
-	slot := "left_" + strings.ToLower(rand.Text())
-	var dbURL string
-	t.Run("test with a database", func(t *testing.T) {
-		dbURL = p.Database(t)
-		conn, err := pgx.Connect(ctx, dbURL)
-		await.Must(t, err)
-		t.Cleanup(func() { conn.Close(ctx) })
-		_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
-		await.Must(t, err)
-		// the database is dropped after the connection above is closed; this one stays open:
-		t.Cleanup(func() {})
-		stays, err := pgx.Connect(ctx, dbURL)
-		await.Must(t, err)
-		_ = stays
-	})
-	if conn, err := pgx.Connect(ctx, dbURL); err == nil {
-		conn.Close(ctx)
-		t.Fatal("the database is still there")
-	}
-	var slots int
-	await.Must(t, p.Query(ctx, &slots, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1", slot))
-	if slots != 0 {
-		t.Fatal("the slot is still there")
 	}
 }
 

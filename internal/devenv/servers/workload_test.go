@@ -102,14 +102,6 @@ func TestWorkloadGoesOnAfterARestartOfPostgres(t *testing.T) {
 	}
 }
 
-func TestWorkloadReturnsAnErrorOfItsOwn(t *testing.T) {
-	ctx := await.Context(t)
-	w := &load.Workload{URL: SharedPostgres(t).Database(t)} // without an outbox table
-	if err := w.Run(ctx); err == nil || ctx.Err() != nil {
-		t.Fatalf("error is %v", err)
-	}
-}
-
 // Rows of other kinds are mixed among the usual ones as often as is asked for, of the keys that are
 // asked for, and are numbered among them.
 func TestWorkloadMixesKinds(t *testing.T) {

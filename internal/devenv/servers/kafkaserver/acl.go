@@ -92,11 +92,7 @@ func acl(kind int8, name string, pattern int8, principal string, operation, perm
 }
 
 func (k *Kafka) createACLs(ctx context.Context, acls ...createacls.RequestACLs) error {
-	return k.retry(ctx, func() error {
-		res, err := askAny[*createacls.Response](ctx, k.live(), &createacls.Request{Creations: acls})
-		if err != nil {
-			return err
-		}
+	return change(ctx, k, &createacls.Request{Creations: acls}, func(res *createacls.Response) error {
 		for _, r := range res.Results {
 			if err := KafkaError(r.ErrorCode, r.ErrorMessage); err != nil {
 				return err
@@ -118,16 +114,12 @@ func (k *Kafka) denyOn(ctx context.Context, kind int8, name string, operation in
 
 // allowOn removes the denials of a principal; that everybody may do everything stays.
 func (k *Kafka) allowOn(ctx context.Context, kind int8, name, principal string) error {
-	err := k.retry(ctx, func() error {
-		res, err := askAny[*deleteacls.Response](ctx, k.live(), &deleteacls.Request{
-			Filters: []deleteacls.RequestFilter{{
-				ResourceTypeFilter: kind, ResourceNameFilter: name, ResourcePatternTypeFilter: literalPattern,
-				PrincipalFilter: principal, HostFilter: "*", Operation: anyOperation, PermissionType: deny,
-			}},
-		})
-		if err != nil {
-			return err
-		}
+	err := change(ctx, k, &deleteacls.Request{
+		Filters: []deleteacls.RequestFilter{{
+			ResourceTypeFilter: kind, ResourceNameFilter: name, ResourcePatternTypeFilter: literalPattern,
+			PrincipalFilter: principal, HostFilter: "*", Operation: anyOperation, PermissionType: deny,
+		}},
+	}, func(res *deleteacls.Response) error {
 		return KafkaError(res.FilterResults[0].ErrorCode, res.FilterResults[0].ErrorMessage)
 	})
 	if err != nil {

@@ -4,10 +4,8 @@ package kafkaserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/createpartitions"
@@ -16,8 +14,6 @@ import (
 	"github.com/segmentio/kafka-go/protocol/describeconfigs"
 	"github.com/segmentio/kafka-go/protocol/incrementalalterconfigs"
 	"github.com/segmentio/kafka-go/protocol/metadata"
-
-	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
 // adminTimeout is how long the controller may take for a change, in milliseconds.
@@ -30,13 +26,9 @@ func (k *Kafka) CreateTopic(ctx context.Context, name string, partitions, replic
 	for key, value := range configs {
 		topic.Configs = append(topic.Configs, createtopics.RequestConfig{Name: key, Value: value})
 	}
-	err := k.retry(ctx, func() error {
-		res, err := askAny[*createtopics.Response](ctx, k.live(), &createtopics.Request{
-			Topics: []createtopics.RequestTopic{topic}, TimeoutMs: adminTimeout,
-		})
-		if err != nil {
-			return err
-		}
+	err := change(ctx, k, &createtopics.Request{
+		Topics: []createtopics.RequestTopic{topic}, TimeoutMs: adminTimeout,
+	}, func(res *createtopics.Response) error {
 		return KafkaError(res.Topics[0].ErrorCode, res.Topics[0].ErrorMessage)
 	})
 	if err == nil {
@@ -50,13 +42,9 @@ func (k *Kafka) CreateTopic(ctx context.Context, name string, partitions, replic
 
 // DeleteTopic deletes a topic and returns when no running broker knows it.
 func (k *Kafka) DeleteTopic(ctx context.Context, name string) error {
-	err := k.retry(ctx, func() error {
-		res, err := askAny[*deletetopics.Response](ctx, k.live(), &deletetopics.Request{
-			TopicNames: []string{name}, TimeoutMs: adminTimeout,
-		})
-		if err != nil {
-			return err
-		}
+	err := change(ctx, k, &deletetopics.Request{
+		TopicNames: []string{name}, TimeoutMs: adminTimeout,
+	}, func(res *deletetopics.Response) error {
 		return KafkaError(res.Responses[0].ErrorCode, "")
 	})
 	if err == nil {
@@ -73,13 +61,9 @@ func (k *Kafka) DeleteTopic(ctx context.Context, name string) error {
 
 // AddPartitions raises the number of partitions of a topic to count.
 func (k *Kafka) AddPartitions(ctx context.Context, name string, count int) error {
-	err := k.retry(ctx, func() error {
-		res, err := askAny[*createpartitions.Response](ctx, k.live(), &createpartitions.Request{
-			Topics: []createpartitions.RequestTopic{{Name: name, Count: int32(count)}}, TimeoutMs: adminTimeout,
-		})
-		if err != nil {
-			return err
-		}
+	err := change(ctx, k, &createpartitions.Request{
+		Topics: []createpartitions.RequestTopic{{Name: name, Count: int32(count)}}, TimeoutMs: adminTimeout,
+	}, func(res *createpartitions.Response) error {
 		return KafkaError(res.Results[0].ErrorCode, res.Results[0].ErrorMessage)
 	})
 	if err == nil {
@@ -100,16 +84,12 @@ const (
 // SetTopicConfig sets a configuration of a topic ("max.message.bytes", "min.insync.replicas"). A
 // broker obeys it some milliseconds after it knows it.
 func (k *Kafka) SetTopicConfig(ctx context.Context, name, key, value string) error {
-	err := k.retry(ctx, func() error {
-		res, err := askAny[*incrementalalterconfigs.Response](ctx, k.live(), &incrementalalterconfigs.Request{
-			Resources: []incrementalalterconfigs.RequestResource{{
-				ResourceType: topicResource, ResourceName: name,
-				Configs: []incrementalalterconfigs.RequestConfig{{Name: key, Value: value, ConfigOperation: setConfig}},
-			}},
-		})
-		if err != nil {
-			return err
-		}
+	err := change(ctx, k, &incrementalalterconfigs.Request{
+		Resources: []incrementalalterconfigs.RequestResource{{
+			ResourceType: topicResource, ResourceName: name,
+			Configs: []incrementalalterconfigs.RequestConfig{{Name: key, Value: value, ConfigOperation: setConfig}},
+		}},
+	}, func(res *incrementalalterconfigs.Response) error {
 		return KafkaError(res.Responses[0].ErrorCode, res.Responses[0].ErrorMessage)
 	})
 	if err == nil {
@@ -172,40 +152,33 @@ func topicMetadata(ctx context.Context, addr, topic string) (metadata.ResponseTo
 	return res.Topics[0], nil
 }
 
-// everywhere returns when known says true for each broker: those that run, and of a cluster that is
-// not ours those given.
-func (k *Kafka) everywhere(ctx context.Context, known func(addr string) (bool, error)) error {
-	for _, addr := range k.Brokers() {
-		var last error
-		err := processes.Poll(ctx, 5*time.Millisecond, func() (ok bool, _ error) {
-			if len(k.nodes) > 0 && !slices.Contains(k.Running(), addr) {
-				return true, nil
-			}
-			ok, last = known(addr)
-			return ok && last == nil, nil
-		})
-		if err != nil {
-			return errors.Join(err, last)
-		}
-	}
-	return nil
-}
-
-// Running are the addresses of the nodes whose process runs.
-func (k *Kafka) Running() []string {
-	var all []string
-	for _, n := range k.nodes {
-		if n.server.Running() && !n.frozen.Load() {
-			all = append(all, n.advertised("PLAINTEXT"))
-		}
-	}
-	return all
-}
-
 // answers returns when a node takes requests and knows of as many brokers as run.
 func (k *Kafka) answers(ctx context.Context, n *kafkaNode) error {
 	return n.server.Ready(ctx, func(ctx context.Context) bool {
 		res, err := ClusterMetadata(ctx, []string{n.advertised("PLAINTEXT")}, []string{})
 		return err == nil && len(res.Brokers) >= len(k.Running())
 	})
+}
+
+// Topics are the names of all topics but Kafka's own, sorted.
+func (k *Kafka) Topics(ctx context.Context) ([]string, error) {
+	var names []string
+	err := k.retry(ctx, func() error {
+		res, err := ClusterMetadata(ctx, k.live(), nil)
+		if err != nil {
+			return err
+		}
+		names = nil
+		for _, t := range res.Topics {
+			if !t.IsInternal {
+				names = append(names, t.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	slices.Sort(names)
+	return names, nil
 }

@@ -194,3 +194,14 @@ type TopicPartition struct {
 	Topic     string
 	Partition int
 }
+
+// change asks brokers for a change until one has answered, and failed finds no error that stays.
+func change[A protocol.Message](ctx context.Context, k *Kafka, request protocol.Message, failed func(A) error) error {
+	return k.retry(ctx, func() error {
+		answer, err := askAny[A](ctx, k.live(), request)
+		if err != nil {
+			return err
+		}
+		return failed(answer)
+	})
+}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -67,20 +66,11 @@ func Start(ctx context.Context, opt Options) (*Kafka, error) {
 			return nil, err
 		}
 	}
-	for attempt := 1; ; attempt++ {
-		k := &Kafka{opt: opt, install: install, clusterID: kafkaUUID()}
-		err := k.start(ctx)
-		if err == nil {
-			return k, nil
-		}
-		taken := slices.ContainsFunc(k.nodes, func(n *kafkaNode) bool {
-			return strings.Contains(n.log(), "Address already in use")
-		})
-		err = errors.Join(err, k.Close())
-		if attempt == 3 || !taken {
-			return nil, err
-		}
+	k := &Kafka{opt: opt, install: install, clusterID: kafkaUUID()}
+	if err := k.start(ctx); err != nil {
+		return nil, errors.Join(err, k.Close())
 	}
+	return k, nil
 }
 
 func (k *Kafka) start(ctx context.Context) error {
@@ -132,40 +122,8 @@ func (k *Kafka) Close() error {
 	return errors.Join(errs...)
 }
 
-// Brokers are the addresses (host:port) of the listeners that ask for nothing, one of each node.
-func (k *Kafka) Brokers() []string {
-	if len(k.nodes) == 0 {
-		return slices.Clone(k.Bootstrap)
-	}
-	return k.addresses("PLAINTEXT")
-}
-
-// TLSBrokers are the listeners with TLS and no login; MTLSBrokers want a client certificate of
-// Certs' CA, too. With Secure only, as SASLBrokers and SASLTLSBrokers. The server's certificate is
-// good for localhost and 127.0.0.1, which is what is advertised.
-func (k *Kafka) TLSBrokers() []string { return k.addresses("TLS") }
-
-// MTLSBrokers are the listeners with TLS that want a client certificate.
-func (k *Kafka) MTLSBrokers() []string { return k.addresses("MTLS") }
-
-// SASLBrokers are the listeners with a login (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512) and no TLS.
-func (k *Kafka) SASLBrokers() []string { return k.addresses("SASL") }
-
-// SASLTLSBrokers are the listeners with TLS and a login.
-func (k *Kafka) SASLTLSBrokers() []string { return k.addresses("SASLTLS") }
-
 // Certs are the certificates of the TLS listeners; nil without Secure.
 func (k *Kafka) Certs() *testcerts.Certificates { return k.opt.Certs }
-
-func (k *Kafka) addresses(listener string) []string {
-	var all []string
-	for _, n := range k.nodes {
-		if addr := n.advertised(listener); addr != "" {
-			all = append(all, addr)
-		}
-	}
-	return all
-}
 
 // Nodes is how many brokers the cluster has, running or not; 0: the cluster is not ours.
 func (k *Kafka) Nodes() int { return len(k.nodes) }

@@ -61,14 +61,6 @@ func (k *Kafka) partition(ctx context.Context, topic string, partition int) (met
 	return found, err
 }
 
-// live are the brokers to be asked.
-func (k *Kafka) live() []string {
-	if len(k.nodes) > 0 {
-		return k.Running()
-	}
-	return k.Brokers()
-}
-
 // MoveLeader makes a node that holds a partition in sync its leader, and returns when every running
 // broker knows and the node has taken up its work. The node becomes the preferred leader, too.
 func (k *Kafka) MoveLeader(ctx context.Context, topic string, partition, node int) error {
@@ -111,17 +103,13 @@ func (k *Kafka) preferLeader(ctx context.Context, topic string, partition, node 
 		return fmt.Errorf("it is not among the replicas %v", p.ReplicaNodes)
 	}
 	replicas := slices.Insert(slices.Delete(slices.Clone(p.ReplicaNodes), at, at+1), 0, int32(node))
-	return k.retry(ctx, func() error {
-		res, err := askAny[*alterpartitionreassignments.Response](ctx, k.live(), &alterpartitionreassignments.Request{
-			TimeoutMs: adminTimeout,
-			Topics: []alterpartitionreassignments.RequestTopic{{
-				Name:       topic,
-				Partitions: []alterpartitionreassignments.RequestPartition{{PartitionIndex: int32(partition), Replicas: replicas}},
-			}},
-		})
-		if err != nil {
-			return err
-		}
+	return change(ctx, k, &alterpartitionreassignments.Request{
+		TimeoutMs: adminTimeout,
+		Topics: []alterpartitionreassignments.RequestTopic{{
+			Name:       topic,
+			Partitions: []alterpartitionreassignments.RequestPartition{{PartitionIndex: int32(partition), Replicas: replicas}},
+		}},
+	}, func(res *alterpartitionreassignments.Response) error {
 		if err := KafkaError(res.ErrorCode, res.ErrorMessage); err != nil {
 			return err
 		}
@@ -132,15 +120,12 @@ func (k *Kafka) preferLeader(ctx context.Context, topic string, partition, node 
 
 // electPreferred makes the first replica the leader. That it is the leader already is no error.
 func (k *Kafka) electPreferred(ctx context.Context, topic string, partition int) error {
-	return k.retry(ctx, func() error {
-		res, err := askAny[*electleaders.Response](ctx, k.live(), &electleaders.Request{
-			TimeoutMs:       adminTimeout,
-			TopicPartitions: []electleaders.RequestTopicPartitions{{Topic: topic, PartitionIDs: []int32{int32(partition)}}},
-		})
+	return change(ctx, k, &electleaders.Request{
+		TimeoutMs:       adminTimeout,
+		TopicPartitions: []electleaders.RequestTopicPartitions{{Topic: topic, PartitionIDs: []int32{int32(partition)}}},
+	}, func(res *electleaders.Response) error {
+		err := KafkaError(res.ErrorCode, "")
 		if err != nil {
-			return err
-		}
-		if err := KafkaError(res.ErrorCode, ""); err != nil {
 			return err
 		}
 		for _, t := range res.ReplicaElectionResults {

@@ -22,14 +22,10 @@ const (
 // back meanwhile. It returns when every running broker knows; a broker obeys some milliseconds
 // later.
 func (k *Kafka) SetProducerQuota(ctx context.Context, clientID string, bytesPerSecond float64) error {
-	err := k.retry(ctx, func() error {
-		res, err := askAny[*alterclientquotas.Response](ctx, k.live(), &alterclientquotas.Request{Entries: []alterclientquotas.Entry{{
-			Entities: []alterclientquotas.Entity{{EntityType: clientIDEntity, EntityName: clientID}},
-			Ops:      []alterclientquotas.Ops{{Key: producerByteRate, Value: bytesPerSecond, Remove: bytesPerSecond == 0}},
-		}}})
-		if err != nil {
-			return err
-		}
+	err := change(ctx, k, &alterclientquotas.Request{Entries: []alterclientquotas.Entry{{
+		Entities: []alterclientquotas.Entity{{EntityType: clientIDEntity, EntityName: clientID}},
+		Ops:      []alterclientquotas.Ops{{Key: producerByteRate, Value: bytesPerSecond, Remove: bytesPerSecond == 0}},
+	}}}, func(res *alterclientquotas.Response) error {
 		return KafkaError(res.Results[0].ErrorCode, res.Results[0].ErrorMessage)
 	})
 	if err == nil {

@@ -80,15 +80,11 @@ func (k *Kafka) setScram(ctx context.Context, name, password string) error {
 		return err
 	}
 	for mechanism, salted := range map[int8][]byte{scramSHA256: salted256, scramSHA512: salted512} {
-		err := k.retry(ctx, func() error {
-			res, err := askAny[*alteruserscramcredentials.Response](ctx, k.live(), &alteruserscramcredentials.Request{
-				Upsertions: []alteruserscramcredentials.RequestUserScramCredentialsUpsertion{
-					{Name: name, Mechanism: mechanism, Iterations: iterations, Salt: salt, SaltedPassword: salted},
-				},
-			})
-			if err != nil {
-				return err
-			}
+		err := change(ctx, k, &alteruserscramcredentials.Request{
+			Upsertions: []alteruserscramcredentials.RequestUserScramCredentialsUpsertion{
+				{Name: name, Mechanism: mechanism, Iterations: iterations, Salt: salt, SaltedPassword: salted},
+			},
+		}, func(res *alteruserscramcredentials.Response) error {
 			return KafkaError(res.Results[0].ErrorCode, res.Results[0].ErrorMessage)
 		})
 		if err != nil {

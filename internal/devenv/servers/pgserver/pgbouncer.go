@@ -41,7 +41,7 @@ func StartPgBouncer(ctx context.Context, p *Postgres, settings ...string) (*PgBo
 	if err != nil {
 		return nil, err
 	}
-	dir, err := processes.NewDir("pgbouncer")
+	dir, err := newDir("pgbouncer")
 	if err != nil {
 		return nil, err
 	}
@@ -59,12 +59,7 @@ func StartPgBouncer(ctx context.Context, p *Postgres, settings ...string) (*PgBo
 			return nil, fmt.Errorf("write configuration of PgBouncer: %w", err)
 		}
 	}
-	if id != nil {
-		if err := os.Chown(dir, int(id.Uid), int(id.Gid)); err != nil {
-			return nil, fmt.Errorf("give directory to user postgres: %w", err)
-		}
-	}
-	b := &PgBouncer{dir: dir, url: &url.URL{Scheme: "postgres", User: p.Url.User, Host: fmt.Sprintf("127.0.0.1:%d", port), RawQuery: "sslmode=disable"}}
+	b := &PgBouncer{dir: dir, url: serverURL(port)}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), binary, filepath.Join(dir, "ini"))
 	cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: id}

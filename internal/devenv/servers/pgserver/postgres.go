@@ -8,9 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -45,8 +43,6 @@ type Postgres struct {
 	server *processes.Process // nil: the server is not ours
 }
 
-const postgresMissing = "PostgreSQL (initdb, postgres) is not installed; install it with: make deps (as root: apt-get install -y --no-install-recommends postgresql)"
-
 // Start makes a fresh database cluster in a temporary directory and starts its server on a free
 // port of 127.0.0.1. It returns when the server answers. As root the server runs as the user
 // postgres, because it refuses root.
@@ -55,7 +51,7 @@ func Start(ctx context.Context, opt Options) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := processes.NewDir("postgres")
+	dir, err := newDir("postgres")
 	if err != nil {
 		return nil, err
 	}
@@ -63,72 +59,16 @@ func Start(ctx context.Context, opt Options) (*Postgres, error) {
 	if err := p.initdb(ctx); err != nil {
 		return nil, err
 	}
-	for attempt := 1; ; attempt++ {
-		if err := p.configure(opt); err != nil {
-			return nil, err
-		}
-		err := p.Start(ctx)
-		if err == nil {
-			return p, nil
-		}
-		if attempt < 3 && strings.Contains(p.Log(), "could not bind") {
-			continue // somebody else took the port
-		}
+	if err := p.configure(opt); err != nil {
+		return nil, err
+	}
+	if err := p.Start(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
+	return p, nil
 }
-
-// BinDir is the absolute directory of PostgreSQL's programs: dir, else
-// $CDC_RELAY_TEST_POSTGRES_BIN, else Debian's newest, else what pg_config says. It fails when
-// initdb or postgres is not in it.
-func BinDir(ctx context.Context, dir string) (string, error) {
-	if dir == "" {
-		dir = os.Getenv("CDC_RELAY_TEST_POSTGRES_BIN")
-	}
-	if dir == "" {
-		dir = newestPostgres()
-	}
-	if dir == "" {
-		if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
-			dir = strings.TrimSpace(string(out))
-		}
-	}
-	for _, name := range []string{"initdb", "postgres"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); dir == "" || err != nil {
-			return "", fmt.Errorf("find %s in %q: %s", name, dir, postgresMissing)
-		}
-	}
-	return filepath.Abs(dir)
-}
-
-// newestPostgres is where Debian's packages put the binaries; "" when there are none.
-func newestPostgres() string {
-	const packages = "/usr/lib/postgresql"
-	entries, err := os.ReadDir(packages)
-	if err != nil {
-		return ""
-	}
-	newest, dir := 0, ""
-	for _, entry := range entries {
-		major, err := strconv.Atoi(entry.Name())
-		bin := filepath.Join(packages, entry.Name(), "bin")
-		if _, missing := os.Stat(filepath.Join(bin, "postgres")); err == nil && missing == nil && major > newest {
-			newest, dir = major, bin
-		}
-	}
-	return dir
-}
-
-func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
 
 func (p *Postgres) initdb(ctx context.Context) error {
-	if id, err := postgresUser(); err != nil {
-		return err
-	} else if id != nil {
-		if err := os.Chown(p.dir, int(id.Uid), int(id.Gid)); err != nil {
-			return fmt.Errorf("give directory to user postgres: %w", err)
-		}
-	}
 	cmd, err := p.command(ctx, "initdb", "-D", p.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	if err != nil {
 		return err
@@ -152,34 +92,13 @@ func (p *Postgres) command(ctx context.Context, name string, args ...string) (*e
 	return cmd, nil
 }
 
-// postgresUser is whom the server runs as; nil means as we are.
-func postgresUser() (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err1 == nil && err2 == nil {
-			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-		}
-	}
-	return nil, fmt.Errorf("look up user postgres or nobody: neither exists, and PostgreSQL refuses to run as root")
-}
-
 // configure writes our lines of postgresql.conf, with a new free port.
 func (p *Postgres) configure(opt Options) error {
 	port, err := processes.UnusedPort()
 	if err != nil {
 		return err
 	}
-	p.Url = &url.URL{
-		Scheme: "postgres", User: url.User("postgres"), Host: fmt.Sprintf("127.0.0.1:%d", port), RawQuery: "sslmode=disable",
-	}
+	p.Url = serverURL(port)
 	lines := []string{
 		"listen_addresses = '127.0.0.1'",
 		fmt.Sprintf("port = %d", port),

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
@@ -21,7 +19,7 @@ func StartStandby(ctx context.Context, primary *Postgres) (*Postgres, error) {
 	if primary.server == nil {
 		return nil, fmt.Errorf("start standby: %w", processes.ErrNotOurs)
 	}
-	dir, err := processes.NewDir("standby")
+	dir, err := newDir("standby")
 	if err != nil {
 		return nil, err
 	}
@@ -40,23 +38,14 @@ func StartStandby(ctx context.Context, primary *Postgres) (*Postgres, error) {
 
 // copyOf makes the data of a standby from that of a server which is stopped.
 func (p *Postgres) copyOf(ctx context.Context, primary *Postgres) error {
-	id, err := postgresUser()
-	if err != nil {
+	if err := copyDir(ctx, primary.data(), p.data()); err != nil {
 		return err
-	}
-	if id != nil {
-		if err := os.Chown(p.dir, int(id.Uid), int(id.Gid)); err != nil {
-			return fmt.Errorf("give directory to user postgres: %w", err)
-		}
-	}
-	if out, err := exec.CommandContext(ctx, "cp", "-a", primary.data(), p.data()).CombinedOutput(); err != nil {
-		return fmt.Errorf("copy data: %w: %s", err, out)
 	}
 	port, err := processes.UnusedPort()
 	if err != nil {
 		return err
 	}
-	p.Url = &url.URL{Scheme: "postgres", User: url.User("postgres"), Host: fmt.Sprintf("127.0.0.1:%d", port), RawQuery: "sslmode=disable"}
+	p.Url = serverURL(port)
 	conf, err := os.OpenFile(filepath.Join(p.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("write postgresql.conf: %w", err)

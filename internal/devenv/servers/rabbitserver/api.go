@@ -5,6 +5,7 @@ package rabbitserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,8 +33,9 @@ func (r *Rabbit) manageVHost(ctx context.Context, method, name string) error {
 	if err := r.callAPI(ctx, method, "/api/vhosts/"+name, ""); err != nil || method == http.MethodDelete {
 		return err
 	}
-	return r.callAPI(ctx, method, "/api/permissions/"+name+"/"+url.PathEscape(r.Url.User.Username()),
-		`{"configure": ".*", "write": ".*", "read": ".*"}`)
+	u := *r.Url
+	u.Path = "/" + name
+	return r.Permit(ctx, u.String(), ".*", ".*", ".*")
 }
 
 func (r *Rabbit) callAPI(ctx context.Context, method, path, body string) error {
@@ -56,3 +58,49 @@ func (r *Rabbit) callAPI(ctx context.Context, method, path, body string) error {
 	}
 	return nil
 }
+
+// Permit gives the user of an address its rights in the virtual host of that address, in place of
+// those it had: regular expressions of names. A channel that has written to an exchange may go on
+// for a while: break its connection.
+func (r *Rabbit) Permit(ctx context.Context, address, configure, write, read string) error {
+	path, err := rightsOf(address)
+	if err != nil {
+		return err
+	}
+	return r.putAPI(ctx, "permissions/"+path, map[string]string{"configure": configure, "write": write, "read": read})
+}
+
+// PermitTopics is the same of the routing keys of a topic exchange.
+func (r *Rabbit) PermitTopics(ctx context.Context, address, exchange, write, read string) error {
+	path, err := rightsOf(address)
+	if err != nil {
+		return err
+	}
+	return r.putAPI(ctx, "topic-permissions/"+path, map[string]string{"exchange": exchange, "write": write, "read": read})
+}
+
+// rightsOf is where the API has the rights of an address.
+func rightsOf(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", fmt.Errorf("read address: %w", err)
+	}
+	return url.PathEscape(strings.TrimPrefix(u.Path, "/")) + "/" + url.PathEscape(u.User.Username()), nil
+}
+
+func (r *Rabbit) putAPI(ctx context.Context, path string, body map[string]string) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return r.onAPI(ctx, http.MethodPut, path, string(text))
+}
+
+func (r *Rabbit) onAPI(ctx context.Context, method, path, body string) error {
+	if r.Api == "" {
+		return errNoAPI
+	}
+	return r.callAPI(ctx, method, "/api/"+path, body)
+}
+
+var errNoAPI = errors.New("the broker has no management plugin")

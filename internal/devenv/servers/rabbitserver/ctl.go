@@ -5,9 +5,7 @@ package rabbitserver
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
-	"net/url"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -108,18 +106,5 @@ func (r *Rabbit) DeleteVHost(ctx context.Context, name string) error {
 // match a regular expression (".*": to all; the default exchange is called amq.default). A channel
 // that has written to an exchange may go on for a while: break its connection.
 func (r *Rabbit) AllowWrite(ctx context.Context, vhost, exchanges string) error {
-	u, err := url.Parse(vhost)
-	if err != nil {
-		return fmt.Errorf("read address of virtual host: %w", err)
-	}
-	name := strings.TrimPrefix(u.Path, "/")
-	if r.Api != "" {
-		body, err := json.Marshal(map[string]string{"configure": ".*", "write": exchanges, "read": ".*"})
-		if err != nil {
-			return err
-		}
-		return r.callAPI(ctx, "PUT", "/api/permissions/"+name+"/"+url.PathEscape(u.User.Username()), string(body))
-	}
-	_, err = r.ctl(ctx, "set_permissions", "-p", name, u.User.Username(), ".*", exchanges, ".*")
-	return err
+	return r.Permit(ctx, vhost, ".*", exchanges, ".*")
 }

@@ -83,24 +83,17 @@ func startRabbitMQ(ctx context.Context, opt Options, other *Rabbit) (*Rabbit, er
 	if err != nil {
 		return nil, err
 	}
-	for attempt := 1; ; attempt++ {
-		r := &Rabbit{bin: bin, dir: dir, cookie: rand.Text()}
-		if other != nil {
-			r.cookie, r.epmd, r.ports.epmd = other.cookie, other.epmd, other.ports.epmd
-		}
-		if err := r.prepare(opt); err != nil {
-			return nil, err
-		}
-		err := r.Start(ctx)
-		if err == nil {
-			return r, nil
-		}
-		taken := strings.Contains(r.Log(), "eaddrinuse")
-		err = errors.Join(err, r.Close())
-		if attempt == 3 || !taken {
-			return nil, err
-		}
+	r := &Rabbit{bin: bin, dir: dir, cookie: rand.Text()}
+	if other != nil {
+		r.cookie, r.epmd, r.ports.epmd = other.cookie, other.epmd, other.ports.epmd
 	}
+	if err := r.prepare(opt); err != nil {
+		return nil, err
+	}
+	if err := r.Start(ctx); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
 }
 
 func rabbitBinDir() (string, error) {
@@ -157,9 +150,6 @@ func (r *Rabbit) prepare(opt Options) (err error) {
 	for name, value := range opt.Config {
 		conf = append(conf, name+" = "+value)
 	}
-	if err := os.MkdirAll(r.dir, 0o755); err != nil {
-		return fmt.Errorf("make directory: %w", err)
-	}
 	for name, text := range map[string]string{
 		"rabbitmq.conf":   strings.Join(conf, "\n") + "\n",
 		"advanced.config": `[{kernel, [{inet_dist_use_interface, {127,0,0,1}}]}].`,
@@ -170,11 +160,7 @@ func (r *Rabbit) prepare(opt Options) (err error) {
 		if name == ".erlang.cookie" {
 			mode = 0o400
 		}
-		path := filepath.Join(r.dir, name)
-		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("remove old %s: %w", name, err)
-		}
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), mode); err != nil {
 			return fmt.Errorf("write %s: %w", name, err)
 		}
 	}

@@ -6,7 +6,6 @@ package rabbitserver
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,8 +14,6 @@ import (
 	"strings"
 	"testing"
 )
-
-var errNoAPI = errors.New("the broker has no management plugin")
 
 // User makes a user for one test, without rights and with these tags, and returns vhost's address
 // with its login. The user is deleted when the test ends.
@@ -58,35 +55,6 @@ func (r *Rabbit) DeleteUser(ctx context.Context, address string) error {
 	return r.onAPI(ctx, http.MethodDelete, "users/"+url.PathEscape(u.User.Username()), "")
 }
 
-// Permit gives the user of an address its rights in the virtual host of that address, in place of
-// those it had: regular expressions of names. A channel that has written to an exchange may go on
-// for a while: break its connection.
-func (r *Rabbit) Permit(ctx context.Context, address, configure, write, read string) error {
-	path, err := rightsOf(address)
-	if err != nil {
-		return err
-	}
-	return r.putAPI(ctx, "permissions/"+path, map[string]string{"configure": configure, "write": write, "read": read})
-}
-
-// PermitTopics is the same of the routing keys of a topic exchange.
-func (r *Rabbit) PermitTopics(ctx context.Context, address, exchange, write, read string) error {
-	path, err := rightsOf(address)
-	if err != nil {
-		return err
-	}
-	return r.putAPI(ctx, "topic-permissions/"+path, map[string]string{"exchange": exchange, "write": write, "read": read})
-}
-
-// rightsOf is where the API has the rights of an address.
-func rightsOf(address string) (string, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return "", fmt.Errorf("read address: %w", err)
-	}
-	return url.PathEscape(strings.TrimPrefix(u.Path, "/")) + "/" + url.PathEscape(u.User.Username()), nil
-}
-
 // DropVHost deletes the virtual host of an address, with its connections; RestoreVHost makes it
 // again, empty.
 func (r *Rabbit) DropVHost(ctx context.Context, vhost string) error {
@@ -104,21 +72,6 @@ func (r *Rabbit) RestoreVHost(ctx context.Context, vhost string) error {
 		return fmt.Errorf("read address: %w", err)
 	}
 	return r.AddVHost(ctx, strings.TrimPrefix(u.Path, "/"))
-}
-
-func (r *Rabbit) putAPI(ctx context.Context, path string, body map[string]string) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	return r.onAPI(ctx, http.MethodPut, path, string(text))
-}
-
-func (r *Rabbit) onAPI(ctx context.Context, method, path, body string) error {
-	if r.Api == "" {
-		return errNoAPI
-	}
-	return r.callAPI(ctx, method, "/api/"+path, body)
 }
 
 // Eval evaluates an Erlang expression in the broker, which ends with a full stop, and returns the

@@ -1,6 +1,6 @@
 // The meter: rates, counts and latencies of the last seconds.
 
-package display
+package main
 
 import (
 	"sync"
@@ -11,10 +11,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 )
 
-// Meter measures from just before COMMIT is sent to the event's first arrival at the consumer. It
+// meter measures from just before COMMIT is sent to the event's first arrival at the consumer. It
 // learns of both ends in any order. Events committed during an outage, which lasts until everything
 // is caught up, are counted apart: their latency is the outage's length, not the relay's work.
-type Meter struct {
+type meter struct {
 	mu     sync.Mutex
 	events map[string]*span
 	recent *hdrhistogram.WindowedHistogram
@@ -36,17 +36,17 @@ const recentWindows = 4 // of half a second each
 
 const longest, digits = int64(10 * time.Minute / time.Microsecond), 2
 
-// NewMeter makes a meter that has measured nothing.
-func NewMeter() *Meter {
-	return &Meter{
+// newMeter makes a meter that has measured nothing.
+func newMeter() *meter {
+	return &meter{
 		events: map[string]*span{},
 		recent: hdrhistogram.NewWindowed(recentWindows, 1, longest, digits),
 		up:     hdrhistogram.New(1, longest, digits),
 	}
 }
 
-// Commit takes the rows of a transaction whose COMMIT was sent at the time and has succeeded.
-func (m *Meter) Commit(rows []checker.Row, at time.Time) {
+// commit takes the rows of a transaction whose COMMIT was sent at the time and has succeeded.
+func (m *meter) commit(rows []checker.Row, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, row := range rows {
@@ -56,8 +56,8 @@ func (m *Meter) Commit(rows []checker.Row, at time.Time) {
 	}
 }
 
-// Arrive takes what the consumer has received. Only the first arrival of an event counts.
-func (m *Meter) Arrive(deliveries []checker.Delivery) {
+// arrive takes what the consumer has received. Only the first arrival of an event counts.
+func (m *meter) arrive(deliveries []checker.Delivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range deliveries {
@@ -68,7 +68,7 @@ func (m *Meter) Arrive(deliveries []checker.Delivery) {
 	}
 }
 
-func (m *Meter) span(id string) *span {
+func (m *meter) span(id string) *span {
 	s := m.events[id]
 	if s == nil {
 		s = &span{}
@@ -78,7 +78,7 @@ func (m *Meter) span(id string) *span {
 }
 
 // measure records an event of which both ends are known; m.mu is locked.
-func (m *Meter) measure(s *span) {
+func (m *meter) measure(s *span) {
 	if s.committed == 0 || s.arrived == 0 {
 		return
 	}
@@ -88,27 +88,27 @@ func (m *Meter) measure(s *span) {
 			h = o.events
 		}
 	}
-	latency := min(max(1, (s.arrived-s.committed)/int64(time.Microsecond)), h.HighestTrackableValue())
-	h.RecordValue(latency)                //nolint:errcheck // it is within the bounds
-	m.recent.Current.RecordValue(latency) //nolint:errcheck // which are the same
+	took := min(max(1, (s.arrived-s.committed)/int64(time.Microsecond)), h.HighestTrackableValue())
+	h.RecordValue(took)                //nolint:errcheck // it is within the bounds
+	m.recent.Current.RecordValue(took) //nolint:errcheck // which are the same
 }
 
-// GoAway begins an outage; comeBack ends it.
-func (m *Meter) GoAway(at time.Time) {
+// goAway begins an outage; comeBack ends it.
+func (m *meter) goAway(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outages = append(m.outages, &absence{away: at.UnixNano(), events: hdrhistogram.New(1, longest, digits)})
 }
 
-// ComeBack ends the last outage: at that time everything was caught up. One must have begun.
-func (m *Meter) ComeBack(at time.Time) {
+// comeBack ends the last outage: at that time everything was caught up. One must have begun.
+func (m *meter) comeBack(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outages[len(m.outages)-1].caughtUp = at.UnixNano()
 }
 
-// Waiting is how many events that were committed before the moment have not arrived.
-func (m *Meter) Waiting(before time.Time) int {
+// waiting is how many events that were committed before the moment have not arrived.
+func (m *meter) waiting(before time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := 0
@@ -120,34 +120,34 @@ func (m *Meter) Waiting(before time.Time) int {
 	return n
 }
 
-// Latency is what is known of many events.
-type Latency struct {
-	Count         int64
-	P50, P99, Max time.Duration
+// latency is what is known of many events.
+type latency struct {
+	count         int64
+	p50, p99, max time.Duration
 }
 
-func summarize(h *hdrhistogram.Histogram) Latency {
+func summarize(h *hdrhistogram.Histogram) latency {
 	at := func(q float64) time.Duration { return time.Duration(h.ValueAtQuantile(q)) * time.Microsecond }
-	return Latency{h.TotalCount(), at(50), at(99), time.Duration(h.Max()) * time.Microsecond}
+	return latency{h.TotalCount(), at(50), at(99), time.Duration(h.Max()) * time.Microsecond}
 }
 
-// Last is what arrived in the last two seconds.
-func (m *Meter) Last() Latency {
+// last is what arrived in the last two seconds.
+func (m *meter) last() latency {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return summarize(m.recent.Merge())
 }
 
-// Rotate begins a new half second of what last returns.
-func (m *Meter) Rotate() {
+// rotate begins a new half second of what last returns.
+func (m *meter) rotate() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.recent.Rotate()
 }
 
-// Total is everything so far: committed with the broker up, and committed during each of the
+// total is everything so far: committed with the broker up, and committed during each of the
 // outages.
-func (m *Meter) Total() (up Latency, outages []Latency) {
+func (m *meter) total() (up latency, outages []latency) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, o := range m.outages {

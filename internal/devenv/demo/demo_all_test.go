@@ -13,8 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/demo/display"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // recording is an output that can be read while it is written.
@@ -43,39 +41,39 @@ func (r *recording) await(t *testing.T, texts ...string) {
 	}
 }
 
-// performance is a stage that plays in the background.
-type performance struct {
-	*stage
+// running is a demo in the background.
+type running struct {
+	*demo
 	ctx       context.Context // bounds the test
 	out       *recording
-	interrupt func() error // ends it and returns what play returned
+	interrupt func() error // ends it and returns what run returned
 }
 
-func perform(t *testing.T, sink string, short length, keep bool) performance {
+func startDemo(t *testing.T, sink string, short length, keep bool) running {
 	ctx := await.Context(t)
-	playing, stop := context.WithCancel(ctx)
+	life, stop := context.WithCancel(ctx)
 	out := &recording{}
-	s := &stage{out: &display.Plain{Out: out}, stdout: out, length: short, keep: keep, cast: cast{broker: brokers[sink]()}}
+	d := &demo{console: &console{out: out, began: time.Now()}, programs: programs{broker: brokers[sink]()}, length: short, keep: keep}
 	ended := make(chan error, 1)
-	go func() { ended <- s.play(playing) }()
+	go func() { ended <- d.run(life) }()
 	interrupt := sync.OnceValue(func() error {
 		stop()
 		return <-ended
 	})
 	t.Cleanup(func() { _ = interrupt() }) // a test that failed has not ended it
-	return performance{s, ctx, out, interrupt}
+	return running{d, ctx, out, interrupt}
 }
 
 // TestDemo gives the whole demo in short, and commits an event by hand while it is kept open.
 func TestDemo(t *testing.T) { testDemo(t, "rabbitmq", "RabbitMQ") }
 
 func testDemo(t *testing.T, sink, name string) {
-	p := perform(t, sink, length{
+	p := startDemo(t, sink, length{
 		flow: time.Second, poison: 100 * time.Millisecond, down: 200 * time.Millisecond, mistake: time.Second, after: 300 * time.Millisecond,
 	}, true)
 	p.out.await(t, "It is dead letter ", "its key goes on", "Stopping "+name+".", name+" is back", "Caught up",
-		"$ cdc-relay dead-letters replay ", "The poison order has arrived", "An operator", "None became a dead letter", "PASSED", "Everything still runs")
-	conn, err := pgx.Connect(p.ctx, p.cast.db)
+		"$ cdc-relay dead-letters replay ", "The poison order has arrived", "By mistake an operator", "None became a dead letter", "PASSED", "Everything still runs")
+	conn, err := pgx.Connect(p.ctx, p.db)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,24 +85,23 @@ func testDemo(t *testing.T, sink, name string) {
 	if err := p.interrupt(); err != nil {
 		t.Fatalf("a good demo ends with %v:\n%s", err, p.out)
 	}
-	for _, line := range []string{" 0 lost", "in commit order for each of 201 keys", "broker down, relay: broker down", p.cast.relay.Admin()} {
+	for _, line := range []string{" 0 lost", "in commit order for each of 201 keys", "broker down, relay: broker down", p.relay.Admin()} {
 		if !strings.Contains(p.out.String(), line) {
 			t.Errorf("no %q in the output:\n%s", line, p.out)
 		}
 	}
-	if p.cast.relay.Running() {
+	if p.relay.Running() {
 		t.Error("the relay still runs")
 	}
 }
 
 func TestInterruptedWhileStarting(t *testing.T) {
-	runner.Build(t) // a build cannot be interrupted from inside its process
-	p := perform(t, "rabbitmq", length{}, false)
+	p := startDemo(t, "rabbitmq", length{}, false)
 	p.out.await(t, "PostgreSQL answers")
 	if err := p.interrupt(); !errors.Is(err, errInterrupted) {
-		t.Fatalf("play returned %v:\n%s", err, p.out)
+		t.Fatalf("run returned %v:\n%s", err, p.out)
 	}
-	if _, err := pgx.Connect(p.ctx, p.cast.db); err == nil {
+	if _, err := pgx.Connect(p.ctx, p.db); err == nil {
 		t.Error("PostgreSQL still runs")
 	}
 	if !strings.Contains(p.out.String(), "Interrupted: stopping everything.") || strings.Contains(p.out.String(), "PASSED") {

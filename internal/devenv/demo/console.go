@@ -1,0 +1,136 @@
+// What is shown: lines that stay, and below them one line of numbers.
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// console is the output. On a terminal the line of numbers is drawn over itself, elsewhere it is
+// written every two seconds. Its methods may be called from several goroutines.
+type console struct {
+	out     io.Writer
+	width   func() int // of the terminal; nil: it is none
+	colours bool
+	began   time.Time
+
+	mu   sync.Mutex
+	line string    // as it stands on the terminal
+	next time.Time // when it is due elsewhere
+}
+
+const (
+	plainEvery = 2 * time.Second
+	eraseLine  = "\r\x1b[K" // ECMA-48
+)
+
+// newConsole writes to f, in colours if it is a terminal that may have some (https://no-color.org).
+func newConsole(f *os.File) *console {
+	c := &console{out: f, began: time.Now()}
+	if !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "" || os.Getenv("TERM") == "dumb" {
+		return c
+	}
+	c.colours = os.Getenv("NO_COLOR") == ""
+	c.width = func() int {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+		return 80
+	}
+	return c
+}
+
+// clock is the time since the demo began, in minutes and seconds.
+func (c *console) clock() string {
+	s := int(time.Since(c.began).Seconds())
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}
+
+// say writes a line that stays.
+func (c *console) say(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := c.clock() + "  " + fmt.Sprintf(format, args...) + "\n"
+	if c.width != nil {
+		text = eraseLine + text + c.line
+	}
+	fmt.Fprint(c.out, text)
+}
+
+// show writes the numbers.
+func (c *console) show(numbers string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	numbers = c.clock() + "  " + numbers
+	if c.width != nil {
+		line := []rune(numbers)
+		c.line = string(line[:min(len(line), max(0, c.width()-1))])
+		fmt.Fprint(c.out, eraseLine+c.line)
+		return
+	}
+	if now := time.Now(); now.After(c.next) {
+		c.next = now.Add(plainEvery)
+		fmt.Fprintln(c.out, numbers)
+	}
+}
+
+// print writes lines below everything; the numbers are gone then.
+func (c *console) print(lines ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := strings.Join(lines, "\n") + "\n"
+	if c.width != nil {
+		text = eraseLine + text
+	}
+	c.line = ""
+	fmt.Fprint(c.out, text)
+}
+
+func (c *console) green(s string) string { return c.paint("32", s) }
+func (c *console) red(s string) string   { return c.paint("31", s) }
+
+// paint is ECMA-48's Select Graphic Rendition.
+func (c *console) paint(code, s string) string {
+	if !c.colours {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// thousands is a number with a comma between each three digits.
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+// size is a number of bytes in the unit that leaves at most four digits.
+func size(n int64) string {
+	if n < 1000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	amount, units := float64(n)/1024, []string{"KiB", "MiB", "GiB"}
+	for amount >= 1000 && len(units) > 1 {
+		amount, units = amount/1024, units[1:]
+	}
+	return fmt.Sprintf("%.1f %s", amount, units[0])
+}
+
+// short is a latency in three digits or fewer, in ms or s.
+func short(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", 1e3*d.Seconds())
+	case d < time.Second:
+		return fmt.Sprintf("%.0f ms", 1e3*d.Seconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}

@@ -1,0 +1,136 @@
+// The programs of the demo: the servers, the relay, the consumer.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+)
+
+// programs are the servers and the relay. What is nil has not been started.
+type programs struct {
+	broker   broker // with its consumer; never nil
+	postgres *pgserver.Postgres
+	binary   string // of the relay
+	relay    *runner.Relay
+	db       string // URL of the shop's database
+}
+
+const (
+	database = "shop"
+	slot     = "cdc_relay"
+)
+
+// startServers starts both servers and builds the relay, side by side. say is called for each that
+// is ready.
+func (p *programs) startServers(ctx context.Context, say func(format string, args ...any)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		if p.postgres, err = pgserver.Start(ctx, pgserver.Options{}); err != nil {
+			return err
+		}
+		p.db = p.postgres.URL(database)
+		if err := errors.Join(p.postgres.CreateDatabase(ctx, database), load.CreateOutbox(ctx, p.db), checker.LogRetryTable(ctx, p.db)); err != nil {
+			return err
+		}
+		say("PostgreSQL answers on %s; the outbox table is created.", p.postgres.Addr())
+		return nil
+	})
+	group.Go(func() error {
+		if err := p.broker.start(ctx); err != nil {
+			return err
+		}
+		say("%s answers on %s.", p.broker.words().name, p.broker.addr())
+		return nil
+	})
+	group.Go(func() (err error) {
+		if p.binary, err = runner.RelayBinary(ctx); err != nil {
+			return err
+		}
+		say("cdc-relay is built from this checkout.")
+		return nil
+	})
+	return group.Wait()
+}
+
+// startRelay starts the relay as a process of its own and returns when it is ready.
+func (p *programs) startRelay(ctx context.Context) (err error) {
+	if p.relay, err = runner.LaunchRelay(p.binary, p.config()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return p.relay.WaitReady(ctx)
+}
+
+// config is the relay's configuration; everything else has its default.
+func (p *programs) config() string {
+	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\nsink:\n%s", p.db, slot, p.broker.sink())
+}
+
+// operator runs a command of the relay, and returns how it is typed.
+func (p *programs) operator(ctx context.Context, args ...string) (typed string, err error) {
+	typed = "cdc-relay " + strings.Join(args, " ")
+	result, err := runner.RunCommand(ctx, p.binary, p.config(), append(args, "--wait", "1m")...)
+	if err == nil && result.Code != 0 {
+		err = fmt.Errorf("%s: exit code %d: %s%s", typed, result.Code, result.Stdout, result.Stderr)
+	}
+	return typed, err
+}
+
+// lastLines is the end of the relay's log; "" when there is no relay yet.
+func (p *programs) lastLines() string {
+	if p.relay == nil {
+		return ""
+	}
+	const most = 10
+	lines := strings.Split(strings.TrimRight(p.relay.Log(), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+}
+
+// close ends everything. The relay is asked to stop in order and killed after a second, the servers
+// are killed: their data goes with them.
+func (p *programs) close() error {
+	var errs []error
+	if p.relay != nil {
+		errs = append(errs, p.stopRelay())
+	}
+	errs = append(errs, p.broker.close())
+	if p.postgres != nil {
+		errs = append(errs, p.postgres.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (p *programs) stopRelay() error {
+	if err := p.relay.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := p.relay.Exit(ctx); err != nil {
+		return p.relay.Kill()
+	}
+	return nil
+}
+
+// awaitIDs waits until events have arrived at the consumer.
+func (p *programs) awaitIDs(ctx context.Context, ids ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return p.broker.consumer().WaitIDs(ctx, ids)
+}
+
+// patience is how long a step waits for what must come.
+const patience = time.Minute

@@ -1,0 +1,171 @@
+// What goes wrong in the demo: an order that the broker refuses, a broker that goes away, an
+// operator's mistake.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+)
+
+const (
+	poisonKey   = "poison"
+	poisonBytes = 2 * smallLimit
+	// an event so young is on its way, it does not wait
+	fresh = 500 * time.Millisecond
+)
+
+// poison is an order too large for the broker, and two that follow it.
+func (d *demo) poison(ctx context.Context) error {
+	words := d.broker.words()
+	d.say("A poison order: %s, and %s of %s is %s.", size(poisonBytes), words.limited, words.name, size(smallLimit))
+	id, err := d.order(ctx, 1, poisonBytes)
+	if err != nil {
+		return err
+	}
+	d.found.poisonID = id
+	if err := d.until(ctx, "the poison to be a dead letter", func(now sample) bool { return now.dead > 0 }); err != nil {
+		return err
+	}
+	err = pgserver.OnConn(ctx, d.db, func(conn *pgx.Conn) error {
+		var seconds float64
+		err := conn.QueryRow(ctx, `SELECT n, extract(epoch FROM died_at - commit_time)::float8 FROM cdc_relay.dead_letter`).Scan(&d.found.number, &seconds)
+		d.found.died = time.Duration(seconds * float64(time.Second))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read dead letter: %w", err)
+	}
+	d.say("It is dead letter %d after %s. Nothing stands still for it.", d.found.number, short(d.found.died))
+	for seq := 2; seq <= 3; seq++ {
+		id, err := d.order(ctx, seq, 0)
+		if err == nil {
+			err = d.awaitIDs(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	d.say("Two more events of the same order have arrived: its key goes on.")
+	return wait(ctx, d.length.poison)
+}
+
+// order commits one event of the poison's order.
+func (d *demo) order(ctx context.Context, seq, bytes int) (id string, err error) {
+	err = pgserver.OnConn(ctx, d.db, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+			VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('key', $1::text, 'seq', $2::int, 'fill', repeat('x', $3))) RETURNING id::text`,
+			poisonKey, seq, bytes).Scan(&id)
+	})
+	if err != nil {
+		return "", fmt.Errorf("write order: %w", err)
+	}
+	return id, nil
+}
+
+// outage stops the broker for a while.
+func (d *demo) outage(ctx context.Context) error {
+	name := d.broker.words().name
+	d.say("Stopping %s.", name)
+	stopped := time.Now()
+	d.meter.goAway(stopped)
+	if err := d.broker.stop(ctx); err != nil {
+		return err
+	}
+	d.say("%s is down: orders go on, events wait in PostgreSQL's WAL. Nothing can be confirmed, so the slot stands still.", name)
+	if err := wait(ctx, d.length.down); err != nil {
+		return err
+	}
+	d.say("Starting %s again.", name)
+	if err := d.broker.startAgain(ctx); err != nil {
+		return err
+	}
+	d.found.away = time.Since(stopped)
+	d.say("%s is back after %s: what waited is sent, in order, then what is new.", name, short(d.found.away))
+	return nil
+}
+
+// catchUp waits until nothing waits any more. When that takes too long the checker says what is
+// missing in the end.
+func (d *demo) catchUp(ctx context.Context) error {
+	back := time.Now()
+	for d.meter.waiting(time.Now().Add(-fresh)) > 0 {
+		if time.Since(back) > patience {
+			d.say("%s events still wait, %s later.", thousands(d.meter.waiting(time.Now())), patience)
+			return nil
+		}
+		if err := wait(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	caughtUp := time.Now()
+	d.meter.comeBack(caughtUp)
+	d.say("Caught up %s after %s took connections again.", short(caughtUp.Sub(back)), d.broker.words().name)
+	return nil
+}
+
+// replay sends the dead letter again, now that the broker takes it.
+func (d *demo) replay(ctx context.Context) error {
+	d.say("%s takes larger messages since it was started again. One command:", d.broker.words().name)
+	typed, err := d.operator(ctx, "dead-letters", "replay", fmt.Sprint(d.found.number))
+	if err != nil {
+		return err
+	}
+	d.say("  $ %s", typed)
+	if err := d.awaitIDs(ctx, d.found.poisonID); err != nil {
+		return err
+	}
+	d.say("The poison order has arrived.")
+	return wait(ctx, d.length.after)
+}
+
+// mistake is an operator who breaks the relay's destination under load, and notices.
+func (d *demo) mistake(ctx context.Context) error {
+	words := d.broker.words()
+	d.say("By mistake an operator %s.", words.mistake)
+	began := time.Now()
+	d.meter.goAway(began)
+	if err := d.broker.mistake(ctx); err != nil {
+		return err
+	}
+	if err := d.until(ctx, "events to be deferred", func(now sample) bool { return now.deferred > 0 }); err != nil {
+		return err
+	}
+	d.say("The destination is paused: its events are deferred in PostgreSQL, in order; the slot goes on.")
+	if err := wait(ctx, d.length.mistake); err != nil {
+		return err
+	}
+	d.found.most = d.numbers.last().deferred
+	if err := d.broker.undo(ctx); err != nil {
+		return err
+	}
+	d.found.waited = time.Since(began)
+	d.say("The operator %s: %s events wait, and are sent in order while new orders come.", words.undo, thousands(d.found.most))
+	err := d.until(ctx, "all that was deferred to be sent", func(now sample) bool {
+		return now.deferred == 0 && d.meter.waiting(time.Now().Add(-fresh)) == 0
+	})
+	if err != nil {
+		return err
+	}
+	d.meter.comeBack(time.Now())
+	d.say("All deferred events were sent %s later, in order. None became a dead letter.", short(time.Since(began)-d.found.waited))
+	return wait(ctx, d.length.after)
+}
+
+// until waits until the numbers say something, as long as patience.
+func (d *demo) until(ctx context.Context, what string, seen func(sample) bool) error {
+	for began := time.Now(); !seen(d.numbers.last()); {
+		if time.Since(began) > patience {
+			return fmt.Errorf("waited %s for %s; the relay's last lines:\n%s", patience, what, d.lastLines())
+		}
+		if err := wait(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
