@@ -34,8 +34,8 @@ const (
 
 func openRabbitSide(ctx context.Context, f *compareFlags, c *config.Config, exchanges []string) (side, error) {
 	d := &conn.Dialer{
-		URLs: []string{f.rabbitmq}, Name: "cdc-relay/compare", Patience: rabbitPatience,
-		Admit: func(*conn.Session) error { return nil },
+		URLs: []string{f.rabbitmq}, ConnectionName: "cdc-relay/compare", ConfirmTimeout: rabbitPatience,
+		TLS: wiring.BrokerTLS("", config.TLS{}), Admit: func(string, string) error { return nil },
 	}
 	if c != nil && c.Sink.RabbitMQ != nil {
 		r := c.Sink.RabbitMQ
@@ -51,7 +51,7 @@ func openRabbitSide(ctx context.Context, f *compareFlags, c *config.Config, exch
 			}
 		}
 	}
-	session, _, err := d.Dial(ctx, nil)
+	session, err := d.Dial(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
