@@ -59,9 +59,9 @@ func appendMember(b []byte, name string, value any) []byte {
 	out := bytes.NewBuffer(b)
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(name) // a string can always be written
+	_ = e.Encode(name) //nolint:errcheck // a string can always be written
 	out.Truncate(out.Len() - 1)
 	out.WriteByte(':')
-	_ = e.Encode(value)
+	_ = e.Encode(value) //nolint:errcheck // the same, or null
 	return out.Bytes()[:out.Len()-1]
 }

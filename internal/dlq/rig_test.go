@@ -237,6 +237,4 @@ func (r *rig) contents() string {
 	return b.String()
 }
 
-func ptr[T any](v T) *T { return &v }
-
 var _ Querier = (*pgx.Conn)(nil) // a command may have a connection alone

@@ -181,7 +181,7 @@ func TestTableThatIsInheritedFrom(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE heir () INHERITS (outbox)`)
 	b.exec(`CREATE TABLE "heir's heir" () INHERITS (heir)`)
-	stop := b.wantStop(b.run().wait(), event.ExitOperator, "table", "public.heir, public.heir's heir", "source.tables")
+	b.wantStop(b.run().wait(), event.ExitOperator, "table", "public.heir, public.heir's heir", "source.tables")
 	b.wantCount("0 slots, 1 publications, 1 schemas")
 	b.wantFinding("publication", "public.heir", "NO INHERIT")
 	heir := b.cfg.Tables[0]
@@ -192,7 +192,7 @@ func TestTableThatIsInheritedFrom(t *testing.T) {
 	b.exec(`INSERT INTO heir VALUES ('of the heir', '{}')`)
 	r.waitSeen("of the heir")
 	before, after := b.changed(`CREATE TABLE late () INHERITS (outbox)`)
-	stop = b.wantStop(r.wait(), event.ExitOperator, "table")
+	stop := b.wantStop(r.wait(), event.ExitOperator, "table")
 	b.wantGap(stop, before, after)
 	b.exec(`ALTER TABLE late NO INHERIT outbox`)
 	b.goesOn("b")

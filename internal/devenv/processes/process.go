@@ -107,8 +107,8 @@ var ErrPatience = fmt.Errorf("not so for %v and longer", Patience)
 const Patience = 2 * time.Minute
 
 // Ready waits until a server that was just started answers. One that has ended has failed. So has
-// one that does not answer and has written nothing for a minute, or whatever it writes for five: a
-// slow machine's server goes on writing, and comes to an end of it.
+// one that does not answer and has written nothing for three minutes, or whatever it writes for
+// ten: a slow machine's server goes on writing, and comes to an end of it.
 func (p *Process) Ready(ctx context.Context, answers func(context.Context) bool) error {
 	asks := func() bool {
 		// an answer to the next question may come sooner
@@ -122,10 +122,10 @@ func (p *Process) Ready(ctx context.Context, answers func(context.Context) bool)
 		switch info, err := os.Stat(p.LogPath); {
 		case !p.Running():
 			return &StartError{p.name, "it has ended", ReadLog(p.LogPath)}
-		case time.Since(written) > time.Minute:
-			return &StartError{p.name, "it does not answer and has written nothing for a minute", ReadLog(p.LogPath)}
-		case time.Since(begin) > 5*time.Minute:
-			return &StartError{p.name, "it does not answer for five minutes", ReadLog(p.LogPath)}
+		case time.Since(written) > 3*time.Minute:
+			return &StartError{p.name, "it does not answer and has written nothing for three minutes", ReadLog(p.LogPath)}
+		case time.Since(begin) > 10*time.Minute:
+			return &StartError{p.name, "it does not answer for ten minutes", ReadLog(p.LogPath)}
 		case err == nil && info.Size() > size:
 			size, written = info.Size(), time.Now()
 		}

@@ -161,15 +161,13 @@ func number(text string) (node, error) {
 		}
 		return node{kind: doubleNode, double: f}, nil
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	switch {
-	case err != nil:
-		return node{kind: bigNode}, nil
-	case n == int64(int32(n)):
+	if n, err := strconv.ParseInt(text, 10, 32); err == nil {
 		return node{kind: intNode, int: n}, nil
-	default:
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return node{kind: longNode, int: n}, nil
 	}
+	return node{kind: bigNode}, nil
 }
 
 func notDigit(r rune) bool { return r < '0' || r > '9' }
