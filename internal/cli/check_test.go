@@ -33,8 +33,7 @@ func TestFindingsOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `fail  slot  it no longer exists, and nobody knows what it
-              would have sent
+	const want = `fail  slot  it no longer exists, and nobody knows what it would have sent
             fix: find and re-send what is missing;
               UPDATE cdc_relay.slots SET state = 'adopt'
 `
