@@ -10,7 +10,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// On a terminal the findings of check are wrapped and aligned below the text of the first line.
+// On a terminal each part of a finding has a line of its own, through a pipe a finding has one.
 func TestFindingsOnATerminal(t *testing.T) {
 	far, near, err := pty.Open()
 	if err != nil {
