@@ -13,14 +13,16 @@ import (
 
 // unquote is the text of a JSON string, which was checked: a piece of it, or a copy where it has
 // escapes. ok is false for half a surrogate pair: ids that differ in one only would become the
-// same. encoding/json writes U+FFFD for it, so a string with escapes may not have one either.
+// same. encoding/json writes U+FFFD for it, so the text may have no more of these than the string,
+// and an escape of one is refused as well.
 func unquote(quoted []byte) (text []byte, ok bool) {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1 : len(quoted)-1], true
 	}
 	var s string
 	err := json.Unmarshal(quoted, &s)
-	return slices.Clip([]byte(s)), err == nil && !strings.ContainsRune(s, utf8.RuneError)
+	const instead = "\ufffd"
+	return slices.Clip([]byte(s)), err == nil && strings.Count(s, instead) == bytes.Count(quoted, []byte(instead))
 }
 
 // rawRow writes a row as a JSON object of the texts of its columns. A value that is not UTF-8, or

@@ -202,7 +202,7 @@ func (d *Decoder) textOf(part int) []byte {
 	}
 	text, ok := unquote(v)
 	if !ok {
-		d.refuse("member %s of the message has half a surrogate pair or U+FFFD, which stand for no character", part)
+		d.refuse("member %s of the message has half a surrogate pair or \\ufffd, which stand for no character", part)
 		return nil
 	}
 	return text

@@ -92,6 +92,19 @@ func compareContent(d *Decoder, ev *event.Event, content []byte) error {
 	return nil
 }
 
+// A character that encoding/json writes for half a surrogate pair may stand in a text by itself.
+func TestUnquoteReplacementCharacter(t *testing.T) {
+	for quoted, want := range map[string]string{
+		"\"M\ufffdller \\\"A\\\"\"": "M\ufffdller \"A\"", "\"M\ufffdller\"": "M\ufffdller", `"\ud83d\ude00"`: "\U0001F600",
+		"\"\ufffd\\ud800\"": "", `"\ud800"`: "", `"\ude00\ud83d"`: "",
+	} {
+		text, ok := unquote([]byte(quoted))
+		if ok != (want != "") || ok && string(text) != want {
+			t.Errorf("%s gives %q, %v", quoted, text, ok)
+		}
+	}
+}
+
 // FuzzMessage: whatever a message holds, it is an event, whose parts are what encoding/json reads.
 func FuzzMessage(f *testing.F) {
 	for _, content := range []string{

@@ -71,7 +71,7 @@ func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Rel
 		return e, nil
 	}
 	e.State = EventNotHeld
-	e.Why = "no outbox table, Deferred row or dead letter has this id: the event was delivered and its row deleted, or it was never committed"
+	e.Why = "no outbox table, deferred row or dead letter has this id: the event was delivered and its row deleted, or it was never committed"
 	for _, t := range tables {
 		if found, err := a.committed(ctx, e, t, relay); err != nil {
 			return e, err

@@ -42,7 +42,7 @@ type Mirror struct {
 	// The mirror walks through the table by number. A dead letter that the broker rejects for a
 	// fault of its own is passed, so that the others go on, and is tried again in the next walk.
 	passed   int64     // of this walk: those up to this number rest; 0: none
-	nextWalk time.Time // zero: this walk has not come to the end, or has passed none
+	nextWalk time.Time // while some rest
 
 	backoff time.Duration // for all, while the mirror's destination refuses
 	logged  string        // the last trouble that was logged
@@ -61,6 +61,8 @@ const (
 	mirrorBackoff    = time.Second
 	maxMirrorBackoff = time.Minute
 	walkPause        = time.Minute // between two walks, while some are passed
+	// A walk that has passed some ends even while new dead letters come faster than it reads them.
+	maxWalk = 10 * time.Minute
 )
 
 // Stop makes Run return once copies in flight are answered and recorded, so that a clean stop
@@ -97,13 +99,13 @@ func (m *Mirror) Run(ctx context.Context) error {
 
 // once mirrors some dead letters and returns how long to wait before the next ones.
 func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, err error) {
-	if !m.nextWalk.IsZero() && !now.Before(m.nextWalk) {
-		m.passed, m.nextWalk = 0, time.Time{}
+	if !now.Before(m.nextWalk) {
+		m.passed = 0
 	}
 	deadLetters, err := m.cfg.Store.Unmirrored(ctx, m.passed, mirrorRows, mirrorBytes)
 	if err != nil || len(deadLetters) == 0 {
-		if err == nil && m.passed > 0 && m.nextWalk.IsZero() {
-			m.nextWalk = now.Add(walkPause)
+		if next := now.Add(walkPause); err == nil && next.Before(m.nextWalk) {
+			m.nextWalk = next
 		}
 		return mirrorTick, err
 	}
@@ -126,6 +128,9 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 				trouble = o.Fault
 			}
 			if o.Fault.Class != sink.Destination {
+				if m.passed == 0 {
+					m.nextWalk = now.Add(maxWalk)
+				}
 				m.passed = n
 			}
 		case sink.Unknown, sink.Unsent: // offered again

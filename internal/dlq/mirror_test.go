@@ -117,10 +117,16 @@ func TestMirrorThatRefusesOneDeadLetter(t *testing.T) {
 	step(walkPause-time.Second, "")
 	step(time.Second, "bad")
 	step(0, "")
-	bk.refuse = nil
 	step(walkPause, "bad")
+	for _, id := range []string{"e", "f"} { // new ones each time, so this walk never sees the end
+		r.put(sample{id: id})
+		step(maxWalk/2-time.Second, id)
+	}
+	bk.refuse = nil
+	r.put(sample{id: "g"})
+	step(2*time.Second, "bad g")
 	step(walkPause, "")
-	if failed != 2 {
+	if failed != 3 {
 		t.Errorf("%d refusals are counted", failed)
 	}
 }

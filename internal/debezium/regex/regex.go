@@ -51,7 +51,7 @@ var (
 		`&&`, "", // an intersection
 		`\\[dDwWs]-[^\]]`, "", // a range from several characters
 		taken, same,
-		`\\s`, ` \t\n\x0B\f\r`,
+		`\\s`, `\s\x0B`, // as the end of a range RE2 refuses it, as Java does
 		`[^\\\[]`, same,
 	)
 )
@@ -96,9 +96,15 @@ func translate(pattern string) (string, error) {
 func repeatsNothing(re *syntax.Regexp) bool {
 	switch re.Op { //nolint:exhaustive // the others repeat nothing
 	case syntax.OpStar, syntax.OpPlus, syntax.OpRepeat:
-		if re.MaxCap() > 0 && regexp.MustCompile(`^(?:`+re.Sub[0].String()+`)$`).MatchString("") {
+		if re.MaxCap() > 0 && mayBeEmpty("(?:"+re.Sub[0].String()+")") {
 			return true
 		}
 	}
 	return slices.ContainsFunc(re.Sub, repeatsNothing)
+}
+
+// mayBeEmpty looks where there is no character, and behind and before one, for the sake of \b.
+func mayBeEmpty(group string) bool {
+	return regexp.MustCompile("^"+group+"$").MatchString("") ||
+		regexp.MustCompile("^a"+group+"$").MatchString("a") || regexp.MustCompile("^"+group+"a$").MatchString("a")
 }

@@ -21,9 +21,19 @@ func TestRegexRefusesByName(t *testing.T) {
 			t.Errorf("%q gives %v, %v", refused, re, err)
 		}
 	}
-	for _, refused := range []string{`[a&&b]`, `[a[bc]]`, `[\d-z]`, `[a-\d]`, `[\h]`, `[a`, `a{1001}`, `(a`, `a)`, `[b-a]`, `a**`, `*a`} {
+	for _, refused := range []string{`[a&&b]`, `[a[bc]]`, `[\d-z]`, `[a-\d]`, `[\h]`, `[a`, `a{1001}`, `(a`, `a)`, `[b-a]`, `a**`, `*a`, `[\t-\s]`, `(a*)+`, `(a|\b)*`, `(\b)+`, `(\B|a)*`, `(^|a)+`} {
 		if re, err := Compile(refused); err == nil {
 			t.Errorf("%q gives %v", refused, re)
+		}
+	}
+}
+
+func TestRegexSpacesInAClass(t *testing.T) {
+	t.Parallel()
+	for _, class := range []string{`[\s]`, `[a-z\s]`, `[\s-]`, `[-\s]`, `[a-z-\s]`, `[\]\s]`} {
+		re, err := Compile(class + "+")
+		if err != nil || re.FindString("7 \t\n\v\f\r7") != " \t\n\v\f\r" {
+			t.Errorf("%s: %v, %v", class, re, err)
 		}
 	}
 }

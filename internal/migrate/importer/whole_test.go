@@ -53,6 +53,16 @@ func TestWhole(t *testing.T) {
 	})
 }
 
+// Java reads a .properties file of Kafka Connect as Latin 1, one of Debezium Server as UTF-8.
+func TestEncodingOfProperties(t *testing.T) {
+	for content, want := range map[string]string{"connector.class=x\na=\u00fc": "\u00c3\u00bc", "connector.class=x\na=\\u00fc": "\u00fc", "debezium.a=x\na=\u00fc": "\u00fc"} {
+		l, err := read.Layer(read.Input{Name: "a.properties", Content: []byte(content)})
+		if err != nil || !slices.Contains(l.Pairs, read.Pair{Name: "a", Text: want}) {
+			t.Errorf("%q gives %q, %v", content, l.Pairs, err)
+		}
+	}
+}
+
 // Whatever is secret shows neither in the report nor in what others may read, wherever it stands
 // and whatever becomes of it.
 func TestSecretsStayHidden(t *testing.T) {

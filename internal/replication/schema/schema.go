@@ -168,7 +168,7 @@ func Misfit(err error) error {
 	}
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "schema", Err: err,
-		What: "schema cdc_relay does not fit this version of the relay",
-		Fix:  "run the version that created it; or let that version deliver everything, then `cdc-relay teardown --yes` and start this one",
+		What: "schema cdc_relay does not fit this version of the relay, or was removed under it",
+		Fix:  "run the version that created it; or let that version deliver everything, then `cdc-relay teardown --yes` and start this one; if it was removed, start the relay again: it says what is missing",
 	}
 }

@@ -15,6 +15,11 @@ import (
 func readJSON(name string, content []byte) (File, error) {
 	members, err := object(content)
 	if config := members["config"]; len(config) > 0 && config[0] == '{' {
+		for key := range members {
+			if !slices.Contains([]string{"name", "config", "tasks", "type", "initial_state"}, key) {
+				return File{}, fmt.Errorf("has %q beside config; want name and config", key)
+			}
+		}
 		members, err = object(config)
 	}
 	switch {

@@ -25,9 +25,9 @@ func isEnvironment(content []byte) bool {
 }
 
 // readProperties reads a .properties file: Debezium Server's, when a name begins as its names do,
-// else a connector's of Connect standalone.
+// else a connector's of Connect standalone. Java reads the first as UTF-8, the second as Latin 1.
 func readProperties(name string, content []byte) (File, error) {
-	l, err := Worker(Input{Name: name, Content: content})
+	l, err := load(name, content, properties.UTF8)
 	switch {
 	case err != nil:
 		return File{}, err
@@ -37,19 +37,21 @@ func readProperties(name string, content []byte) (File, error) {
 		l.Form = Properties
 		return l, nil
 	case l.Has("connector.class"):
-		return l, nil
+		return Worker(Input{Name: name, Content: content})
 	case l.Has("bootstrap.servers"):
 		return File{}, errors.New("is the configuration of a Connect worker; give it with --worker-config beside the connector's file")
 	}
 	return File{}, errors.New("has neither connector.class nor a name that begins with debezium.: it configures no Debezium")
 }
 
-// Worker reads a .properties file of Kafka Connect, and leaves references as they are. Its error
-// quotes nothing of the file.
-func Worker(f Input) (File, error) {
-	l := File{Form: Connect, File: f.Name}
-	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
-	read, err := loader.LoadBytes(f.Content)
+// Worker reads a .properties file of Kafka Connect.
+func Worker(f Input) (File, error) { return load(f.Name, f.Content, properties.ISO_8859_1) }
+
+// load leaves references as they are. Its error quotes nothing of the file.
+func load(name string, content []byte, encoding properties.Encoding) (File, error) {
+	l := File{Form: Connect, File: name}
+	loader := properties.Loader{Encoding: encoding, DisableExpansion: true}
+	read, err := loader.LoadBytes(content)
 	if err != nil {
 		// the library quotes the line, which may hold a password
 		return l, errors.New("is not a .properties file")

@@ -57,8 +57,22 @@ func connectRules() []rule {
 			map[string]string{"disabled": "nothing is exactly once here, and nothing was", "preparing": "nothing is exactly once here, and nothing was"}),
 		superseded("of the worker: the relay needs none", "worker.*"),
 	), []rule{
-		superseded("its references to files and variables are followed; others: cannot, where they are used", "config.providers", "config.providers.*"),
+		when(superseded(followedProviders, "config.providers", "config.providers.*"), (*Builder).takeProvider),
 	})
+}
+
+const followedProviders = "its references to files and variables are followed; others: cannot, where they are used"
+
+// takeProvider refuses another provider under the name by which a usual one is known.
+func (b *Builder) takeProvider(p *settings.Property) {
+	alias, option := strings.CutSuffix(strings.TrimPrefix(p.Name, "config.providers."), ".class")
+	class, known := p.Value.Plain()
+	class = strings.TrimSpace(class)
+	if usual := settings.UsualProviders[alias]; option && usual != "" && (!known || class[strings.LastIndexByte(class, '.')+1:] != usual) {
+		b.Cannot(p, "is not "+usual+", as which this importer reads references to "+alias)
+		return
+	}
+	b.Say(p, output.Superseded, "", followedProviders)
 }
 
 const noExactlyOnce = "nothing is exactly once here: at least once, and each event has its id"

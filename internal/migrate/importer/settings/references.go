@@ -131,14 +131,18 @@ func expandProviders(v output.Value) (output.Value, error) {
 	return out.Joined(), nil
 }
 
-// providerFile knows the providers that come with Kafka, under the names that they usually have.
+// UsualProviders are the providers that come with Kafka, under the names that they usually have.
+var UsualProviders = map[string]string{
+	"file": "FileConfigProvider", "env": "EnvVarConfigProvider", "directory": "DirectoryConfigProvider", "dir": "DirectoryConfigProvider",
+}
+
 func providerFile(provider, path, key string) (string, error) {
-	switch provider {
-	case "file":
+	switch UsualProviders[provider] {
+	case "FileConfigProvider":
 		return "file:" + path + ":" + key, nil
-	case "directory", "dir":
+	case "DirectoryConfigProvider":
 		return "file:" + strings.TrimSuffix(path, "/") + "/" + key, nil
-	case "env":
+	case "EnvVarConfigProvider":
 		if !variable.MatchString(strings.ToUpper(key)) {
 			return "", fmt.Errorf("${%s:%s} names no variable", provider, key)
 		}
