@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -163,27 +164,29 @@ func (s *kafkaSide) offsets(ctx context.Context, topic string, n int, from strin
 // read has a goroutine for each partition.
 func (s *kafkaSide) read(ctx context.Context, messages chan<- compare.Message, caughtUp chan<- struct{}) error {
 	group, ctx := errgroup.WithContext(ctx)
-	var behind sync.WaitGroup // partitions that are not read to their end
+	var behind atomic.Int32 // partitions not read to their end; one more until all are counted
+	reached := func() {
+		if behind.Add(-1) == 0 {
+			close(caughtUp)
+		}
+	}
+	behind.Store(1)
 	for topic, parts := range s.parts {
 		for p, part := range parts {
 			behind.Add(1)
-			group.Go(func() error { return s.follow(ctx, topic, p, part, messages, sync.OnceFunc(behind.Done)) })
+			group.Go(func() error { return s.follow(ctx, topic, p, part, messages, sync.OnceFunc(reached)) })
 		}
 	}
-	go func() {
-		behind.Wait()
-		close(caughtUp)
-	}()
+	reached()
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-// follow reads one partition, and calls caughtUp at what was its end. An error is tried again for a
-// while: leaders move.
+// follow reads one partition, and calls caughtUp at what was its end, which a failed one has not
+// reached. An error is tried again for a while: leaders move.
 func (s *kafkaSide) follow(ctx context.Context, topic, partition int, part kafkaPart, messages chan<- compare.Message, caughtUp func()) error {
-	defer caughtUp()
 	for well := time.Now(); ; {
 		if part.next >= part.end {
 			caughtUp()

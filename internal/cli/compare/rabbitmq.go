@@ -124,7 +124,7 @@ func (s *rabbitSide) lost(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil // asked for
 	case <-s.session.Gone:
-		return fmt.Errorf("the connection is lost, and the queue with what was in it: %s", s.session.LostBecause(nil))
+		return fmt.Errorf("the queue is gone with what was in it: %s", s.session.Reason())
 	case <-time.After(time.Second):
 		return errors.New("the consumer was cancelled, and the queue is gone with what was in it")
 	}

@@ -520,3 +520,37 @@ func TestGoneBehindDoubt(t *testing.T) {
 		}
 	})
 }
+
+// A record larger than any merged request that costs two connections in a row is too large; what is
+// smaller never is.
+func TestCutConnections(t *testing.T) {
+	for _, c := range []struct {
+		size, events int
+		cut          bool
+		want         sink.State
+	}{
+		{client.MaxRequest + 1, 1, true, sink.Rejected},
+		{client.MaxRequest + 1, 1, false, sink.Unsent}, // timeouts, say
+		{client.MaxRequest / 2, 1, true, sink.Unsent},
+	} {
+		withPart(t, func(d *partRig) {
+			ev := few(1)[0]
+			ev.Payload = make([]byte, c.size)
+			d.begin(ev)
+			for i := range 4 {
+				d.taken()
+				d.answered(client.Answer{Kind: client.Lost, Why: io.EOF, Cut: c.cut})
+				if d.outcomes[0].State != sink.Unsent {
+					if i != 1 {
+						t.Errorf("%+v: after %d connections", c, i+1)
+					}
+					break
+				}
+				if d.producer().part.phase == waiting {
+					d.waits()
+				}
+			}
+			d.Want(c.want, sink.TooLarge, sink.Permanent)
+		})
+	}
+}

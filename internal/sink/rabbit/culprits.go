@@ -43,18 +43,17 @@ func candidates(pos event.Position, at pair) [3]culprit {
 	return [3]culprit{{event: pos}, {whole: true, pair: pair{exchange: at.exchange}}, {pair: at}}
 }
 
-// find reports whether an event belongs to a culprit; private says that it closes connections, and
-// large that its body is over the limit.
-func (c *culprits) find(pos event.Position, at pair, size int) (known, private, large bool) {
+// find reports whether an event belongs to a culprit, or has a body over the limit; private says
+// that it closes connections.
+func (c *culprits) find(pos event.Position, at pair, size int) (known, private bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	large = c.limit > 0 && size > c.limit
-	known = large
+	known = c.limit > 0 && size > c.limit
 	for _, k := range candidates(pos, at) {
 		closes, is := c.known[k]
 		known, private = known || is, private || closes
 	}
-	return known, private, large
+	return known, private
 }
 
 func (c *culprits) add(k culprit, private bool) {

@@ -116,7 +116,7 @@ func (l *lane) batch(ctx context.Context) ([]int, error) {
 	}
 	for n, i := range l.todo {
 		at, size := l.where(i)
-		known, private, large := l.sink.culprits.find(l.events[i].Position, at, size)
+		known, private := l.sink.culprits.find(l.events[i].Position, at, size)
 		if !known {
 			continue
 		}
@@ -128,9 +128,7 @@ func (l *lane) batch(ctx context.Context) ([]int, error) {
 				return nil, err
 			}
 		}
-		if large {
-			l.dropChannel() // a new one has today's limit
-		}
+		l.dropChannel() // a new one has today's limit of sizes
 		l.suspects = 1
 		return l.todo[:1], nil
 	}

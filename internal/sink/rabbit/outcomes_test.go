@@ -64,6 +64,45 @@ func findsPoison(t *testing.T, b *broker, s *running, poison func() *event.Event
 	return rejected
 }
 
+// A dead letter is replayed in the call that has the mirror's copy of it: both have one position.
+// A return belongs to the one that was going there; taken for the other's, it would lose an event.
+func TestReturnOfOneOfTwo(t *testing.T) {
+	for name, bound := range map[string]string{"the copy is routed": "mirror", "the replay is routed": "events", "neither is": ""} {
+		t.Run(name, func(t *testing.T) {
+			b := newBroker(t)
+			for _, exchange := range []string{"events", "mirror"} {
+				if exchange == bound {
+					b.exchange(exchange, nil)
+				} else {
+					b.bare(exchange, "topic")
+				}
+			}
+			s := start(t, byKey(b))
+			replay := newEvent("events", "created")
+			replay.Replay = true
+			twin := *replay
+			twin.Replay, twin.Copy, twin.Route = false, true, &event.Route{Name: []byte("mirror"), RoutingKey: []byte("dead")}
+			twin.Hash++
+			for _, call := range [][]*event.Event{{replay, &twin}, {&twin, replay}} {
+				for i, o := range s.send(call...) {
+					going := "events"
+					if call[i] == &twin {
+						going = "mirror"
+					}
+					if going == bound {
+						wantConfirmed(t, []sink.Outcome{o})
+						continue
+					}
+					wantRejected(t, o, sink.Destination, sink.Unroutable)
+					if !strings.Contains(o.Fault.Destination, going) {
+						t.Errorf("what was going to %s is returned by %s", going, o.Fault.Destination)
+					}
+				}
+			}
+		})
+	}
+}
+
 // Each way in which a destination refuses: a thousand events are delivered but for two, which are
 // rejected as the destination's fault. Once it is fixed the next event flows, with nothing known
 // against it any more.

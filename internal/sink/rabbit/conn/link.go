@@ -127,7 +127,7 @@ func (l *Link) serve(ctx context.Context, sess *Session, again bool) {
 		sess.Close(CloseTimeout)
 	case <-sess.Gone:
 		l.drop(sess)
-		l.note(sess.reason())
+		l.note(sess.Reason())
 		sess.wait()
 	}
 }

@@ -167,8 +167,8 @@ func (s *Session) wait() {
 	s.work.Wait()
 }
 
-// reason is why an ended session ended.
-func (s *Session) reason() string {
+// Reason is why an ended session ended.
+func (s *Session) Reason() string {
 	select {
 	case <-s.Gone:
 	default:
