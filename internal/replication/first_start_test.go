@@ -60,6 +60,28 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 	r.endClean()
 }
 
+// Two relays that both find no slot: one makes it and leads, the other stands by.
+func TestTwoRelaysStartWithoutASlot(t *testing.T) {
+	b := shared(t)
+	both := []*running{b.run(), b.another().run()}
+	led := -1
+	await.Until(t, "one to lead and the other to stand by", func() bool {
+		for i, r := range both {
+			if r.s.Snapshot().Phase == survey.Streaming && both[1-i].s.Snapshot().Phase == survey.Standby {
+				led = i
+			}
+		}
+		return led >= 0
+	})
+	b.insert("a")
+	both[led].waitSeen("a")
+	both[1-led].endClean()
+	both[led].endClean()
+	if n := b.logs.FilterMessage("slot created").Len(); n != 1 {
+		t.Errorf("the slot was created %d times", n)
+	}
+}
+
 // unfinished is what a crash leaves behind in our tables before, or just after, the slot is
 // created.
 func (b *bench) unfinished() {

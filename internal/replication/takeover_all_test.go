@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pglogrepl"
@@ -15,6 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
 func TestTakeoverIsRefused(t *testing.T) {
@@ -275,5 +278,41 @@ func TestTakeoverWhoseSlotIsStillBeingCreated(t *testing.T) {
 	await.Must(t, <-left)
 	if s := k.waitTold("that the other slot is below", overlapping); s.Start != b.confirmedFlush() {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Two takeovers of one slot that begin at the same time: each has only its own slot's lock, and
+// neither sees a row of the other one in its first check.
+func TestTwoTakeoversBeginTogether(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	// the schema is there after that
+	b.wantStop(b.now(&otherTool{b: b, slot: "nobodys"}), event.ExitUsage, "usage")
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+	var both [2]*takeover.Takeover
+	for i := range both {
+		c := b.cfg
+		c.Slot = fmt.Sprintf("%s_%d", b.cfg.Slot, i)
+		both[i] = b.takeover(&c, o)
+		var err error
+		c.Tables, err = publication.FindTables(await.Context(t), both[i].Pool, &c, true)
+		await.Must(t, err)
+	}
+	for range 20 {
+		var errs [2]error
+		var running sync.WaitGroup
+		for i, m := range both {
+			running.Go(func() {
+				errs[i] = slot.Locked(await.Context(t), m.Pool, m.C, m.Mark)
+			})
+		}
+		running.Wait()
+		b.wantText("1", `SELECT count(*)::text FROM cdc_relay.slots`)
+		first := slices.Index(errs[:], nil)
+		if first < 0 {
+			t.Fatal(errs)
+		}
+		b.wantStop(errs[1-first], event.ExitUsage, "usage")
+		b.exec(`DELETE FROM cdc_relay.slots`)
 	}
 }

@@ -3,6 +3,7 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -58,10 +59,22 @@ func TestClusterRenamed(t *testing.T) {
 		t.Errorf("%d messages, want 2", n)
 	}
 
-	// Of a list with addresses of both, one serves, and check finds the other at fault.
+	// Of a list with addresses of both, check finds the second at fault, and the one that is
+	// connected to first serves all connections.
 	shared := servers.SharedVHost(t)
 	cfg.URLs = append(cfg.URLs, shared)
 	wantFinding(t, Check(b.ctx, cfg), "broker", false, "the relay has begun with renamed", "lead to that cluster")
+	list, err := New(cfg)
+	b.must(err)
+	served := ""
+	for range 8 { // they begin at any address of the list
+		sess, err := list.cfg.Dial(b.ctx, nil)
+		b.must(err)
+		if served = cmp.Or(served, sess.Address); sess.Address != served {
+			t.Errorf("connected to %s and to %s", served, sess.Address)
+		}
+		sess.Close(conn.CloseTimeout)
+	}
 	cfg.URLs = cfg.URLs[:1]
 	restarted := start(t, cfg)
 	wantConfirmed(t, restarted.send(newEvent("k", "created")))

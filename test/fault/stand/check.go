@@ -133,9 +133,9 @@ func (s *Stand) WatchFlush() {
 	})
 }
 
-// Unreported is how many deliveries have arrived that will be sent again: exactly what a relay that
-// starts now may deliver a second time. It waits until nobody holds the slot, and nothing arrives
-// any more: what a dead relay had sent may be on its way.
+// Unreported is how many deliveries a relay that starts now may make a second time. It waits until
+// nobody holds the slot, and nothing arrives any more: what a dead relay had sent may be on its
+// way.
 func (s *Stand) Unreported() int {
 	s.T.Helper()
 	s.Free()
@@ -154,9 +154,10 @@ func (s *Stand) Unreported() int {
 	return s.Since(s.Flush())
 }
 
-// Since is how many deliveries have arrived that are sent again when a relay begins at position at
-// of the slot: those beyond it that the retry table does not know, and those whose rows wait there
-// still, or whose dead letters are open.
+// Since is how many deliveries may be sent again when a relay begins at position at of the slot:
+// those that have arrived beyond it and that the retry table does not know, and those whose rows
+// wait there still, or whose dead letters are open. In addition each deferred event beyond it: the
+// relay may deliver it from the table, and delete its row, before the stream brings it and asks.
 func (s *Stand) Since(at pglogrepl.LSN) (n int) {
 	s.T.Helper()
 	s.Must(s.Consumer.Drain(s.Context()))
@@ -165,6 +166,9 @@ func (s *Stand) Since(at pglogrepl.LSN) (n int) {
 	known := map[event.Position]checker.RetryRowState{}
 	for _, row := range rows {
 		known[row.Position] = row.State
+		if row.State == checker.Deferred && row.Position.Commit >= at {
+			n++
+		}
 	}
 	for _, d := range s.Consumer.Deliveries() {
 		state, ok := known[d.Position]
