@@ -6,12 +6,18 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// maxCulprits bounds what is remembered; beyond it culprits are found again by sending.
-const maxCulprits = 1024
+const (
+	// maxCulprits bounds what is remembered; beyond it culprits are found again by sending.
+	maxCulprits = 1024
+	// culpritsAge is how long all of them are remembered after the last one was found. Most of them
+	// never come again, and while one is known each event is looked up.
+	culpritsAge = time.Hour
+)
 
 // culprits are the events, the destinations and the size over which the broker has closed a channel
 // or a connection. An event that belongs to one is sent alone, so that it closes nothing under
@@ -21,6 +27,7 @@ type culprits struct {
 	mu    sync.Mutex
 	known map[culprit]bool // true: it closes connections, so it is sent on a private one
 	limit int              // the body's size that the broker named last; 0: none
+	found time.Time        // when the last one was
 }
 
 // culprit is an event, an exchange (whole), or a pair of exchange and routing key.
@@ -48,6 +55,10 @@ func candidates(pos event.Position, at pair) [3]culprit {
 func (c *culprits) find(pos event.Position, at pair, size int) (known, private bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if time.Since(c.found) > culpritsAge {
+		c.known, c.limit = nil, 0
+		c.counted()
+	}
 	known = c.limit > 0 && size > c.limit
 	for _, k := range candidates(pos, at) {
 		closes, is := c.known[k]
@@ -63,14 +74,14 @@ func (c *culprits) add(k culprit, private bool) {
 		c.known = map[culprit]bool{}
 	}
 	k.pair = k.pair.clone()
-	c.known[k] = private
+	c.known[k], c.found = private, time.Now()
 	c.counted()
 }
 
 func (c *culprits) setLimit(bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.limit = bytes
+	c.limit, c.found = bytes, time.Now()
 	c.counted()
 }
 
