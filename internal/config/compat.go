@@ -22,7 +22,7 @@ type Compat struct {
 	read *debezium.Options
 }
 
-// Option is one of Debezium's, under its own name.
+// Option is one option of Debezium, under Debezium's name.
 type Option struct {
 	Name, Value string
 	where       document.Place
@@ -31,7 +31,7 @@ type Option struct {
 // Records are the options, read; nil when there is no profile.
 func (c *Compat) Records() *debezium.Options { return c.read }
 
-// compatOptions are any names with single values. Which ones there are is for the profile to say.
+// compatOptions reads names with single values. The profile decides which names exist.
 func compatOptions(path string) field {
 	return field{
 		path: path,
@@ -55,8 +55,8 @@ func compatOptions(path string) field {
 	}
 }
 
-// option is a single value. ${...} is a reference in all of the file, and Debezium has its own:
-// that is said where one meets the other.
+// option reads a single value. ${...} is a reference everywhere in the file, and Debezium has
+// references of its own. If one fails here, the fault explains how to write one for Debezium.
 func (l *loader) option(path string, n *document.Node) (string, bool) {
 	faults := len(l.faults)
 	value, ok := l.scalar(path, n)
@@ -113,8 +113,8 @@ func (l *loader) compat() {
 	l.cfg.Sink.RabbitMQ.Exchange, l.cfg.Sink.RabbitMQ.RoutingKey = destinationOf(exchange), destinationOf(routingKey)
 }
 
-// destinationOf is a template of what the profile makes. Text that no template can be, with a brace
-// in it, is any.
+// destinationOf makes a template of what the profile makes. A text that cannot be a template,
+// because it has a brace, becomes one that fits any name.
 func destinationOf(text string) sink.Template {
 	t, err := sink.ParseTemplate(text)
 	if err != nil {
@@ -144,7 +144,7 @@ func (l *loader) optionFault(section string, f debezium.Fault) {
 	l.fault(where, join(section, f.Option), text)
 }
 
-// replacedByOptions are the keys whose place options of the profile take.
+// replacedByOptions are the keys that options of the profile replace.
 var replacedByOptions = map[string]string{
 	"outbox.id": "table.field.event.id", "outbox.aggregate": "route.by.field", "outbox.key": "table.field.event.key",
 	"outbox.payload": "table.field.event.payload", "outbox.timestamp": "table.field.event.timestamp",

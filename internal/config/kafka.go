@@ -52,7 +52,7 @@ func defaultKafka() *Kafka {
 	}
 }
 
-// kafkaPort is taken for a broker that is written without one.
+// kafkaPort is the port of a broker that is written without one.
 const kafkaPort = "9092"
 
 // brokers reads a list of addresses. One text may hold several, separated by commas, as Kafka's own
@@ -154,8 +154,8 @@ var (
 // maxTopicName is the longest name a topic can have (org.apache.kafka.common.internals.Topic).
 const maxTopicName = 249
 
-// checkTopic refuses a template that no event can make a topic's name of. What the events put into
-// it is seen when they are published.
+// checkTopic refuses a template that can never give a valid topic name. The values of events are
+// checked when they are published.
 func checkTopic(t sink.Template) error {
 	name, constant := t.Constant()
 	text := placeholder.ReplaceAllString(t.String(), "")

@@ -23,8 +23,8 @@ const (
 // the whole. Its error is an *event.Stop of exit code 2 that lists every fault, each with its
 // file, line and column or its variable.
 //
-// Every value that is one may hold ${VAR}, ${VAR:-default}, ${file:/path} and $$, in the file and
-// in a variable. A variable is an override when its name has a double underscore:
+// Every single value may contain ${VAR}, ${VAR:-default}, ${file:/path} and $$, in the file and in
+// a variable. A variable is an override when its name has a double underscore:
 // CDC_RELAY_SINK__RABBITMQ__URL.
 func Load(path string, environ []string) (*Config, error) {
 	l := newLoader(environ)
@@ -179,7 +179,8 @@ func (l *loader) assign() {
 	l.cfg.Source.Tables = []Table{{Schema: "public", Name: "outbox", Outbox: l.cfg.Outbox}}
 }
 
-// variables is the environment as a map; of a name given twice the last one, as in the shell.
+// variables returns the environment as a map. If a name is given twice, the last one counts, as in
+// the shell.
 func variables(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))
 	for _, pair := range environ {

@@ -43,8 +43,8 @@ func (l *loader) placeOf(path string) document.Place {
 	return document.Place{}
 }
 
-// isFaulty reports whether the value of the key at path was refused: what only follows from that is
-// not worth a line.
+// isFaulty reports whether the value of the key at path was refused: a fault that only follows from
+// that is not reported.
 func (l *loader) isFaulty(path string) bool {
 	where := l.placeOf(path)
 	return where != (document.Place{}) && slices.ContainsFunc(l.faults, func(f *document.Fault) bool { return f.Where == where })
@@ -71,9 +71,9 @@ func (l *loader) scalar(path string, n *document.Node) (string, bool) {
 	return value, true
 }
 
-// secret keeps the text with its references and reads it once, to find out now what cannot be read.
-// It counts as not set when it is empty and cannot change, because a variable is empty. A file that
-// is empty now may be filled later.
+// secret keeps the text with its references, and reads it once, so that a reference that cannot be
+// read is reported now. An empty text of a variable counts as not set, because it cannot change. A
+// file that is empty now may be filled later.
 func (l *loader) secret(path string, n *document.Node, show func(text, value string) string) (Secret, bool) {
 	value, ok := l.scalar(path, n)
 	if !ok {
@@ -180,7 +180,7 @@ func (l *loader) validateTemplate(path string, t sink.Template) {
 	}
 }
 
-// validateUses compares the template with one mapping; what is what the mapping is of.
+// validateUses compares the template with one mapping; what describes the mapping.
 func (l *loader) validateUses(path string, t sink.Template, o Outbox, what string) {
 	where := l.placeOf(path)
 	mapped := map[string]Column{"aggregate": o.Aggregate, "key": o.Key, "type": o.Type}

@@ -45,8 +45,9 @@ func knownVariables() []string {
 	return names
 }
 
-// suggestKey names the key that an unknown one probably means: the nearest of its section. Without
-// one it names all of the section, and the keys of other sections that have this name.
+// suggestKey names the key that an unknown one probably means: the nearest of its section. If there
+// is no near one, it names all keys of the section, and the keys of other sections that have this
+// name.
 func suggestKey(path string) string {
 	section, name, _ := cutLast(path)
 	siblings := keysIn(section)

@@ -1,6 +1,6 @@
-// Package dlq is what operators do with events that could not be delivered: it lists and shows
-// deferred rows and dead letters, stores requests, and reports their results. The leader carries
-// out requests; its part in this package is Leader (bulk jobs, the purge by age) and Mirror.
+// Package dlq is the operators' view of events that could not be delivered. It lists and shows
+// deferred rows and dead letters, stores requests, and reports their results. The leading relay
+// carries out requests. In this package it uses Leader (bulk jobs, the purge by age) and Mirror.
 package dlq
 
 import (
@@ -40,8 +40,8 @@ type Requester struct {
 // ErrNoSchema says that no relay has created the tables in this database, or an older version has.
 var ErrNoSchema = errors.New("the schema cdc_relay is not in this database, or is older than this version")
 
-// NoSlot is the error for a slot that no relay of this database has used: it has no rows, whatever
-// others have.
+// NoSlot is the error for a slot that no relay of this database has used, so that it can have no
+// rows.
 type NoSlot struct {
 	Slot  string
 	Known []string
@@ -51,8 +51,8 @@ func (e *NoSlot) Error() string {
 	return fmt.Sprintf("no relay has used slot %q in this database, but %s", e.Slot, strings.Join(e.Known, ", "))
 }
 
-// Check returns nil when the tables exist and know the slot, or know no slot yet. Without it the
-// lists of a mistyped slot would be empty, which looks like good news.
+// Check returns nil when the tables exist and know the slot, or know no slot yet. Without this
+// check the lists of a mistyped slot would be empty, which looks as if all was well.
 func (a *Admin) Check(ctx context.Context) error {
 	var known []string
 	err := a.db.QueryRow(ctx, `SELECT coalesce(array_agg(slot ORDER BY slot), '{}') FROM cdc_relay.slots`).Scan(&known)
@@ -81,7 +81,7 @@ func (e *NotFound) Error() string {
 	return msg
 }
 
-// explain says what a server error means here.
+// explain returns a server error with its meaning here.
 func explain(what string, err error) error {
 	if err == nil {
 		return nil
@@ -96,8 +96,8 @@ func explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Runs reports whether a relay uses the slot, so that requests will be carried out soon.
-func (a *Admin) Runs(ctx context.Context) (bool, error) {
+// RelayRuns reports whether a relay uses the slot, so that requests will be carried out soon.
+func (a *Admin) RelayRuns(ctx context.Context) (bool, error) {
 	var active bool
 	err := a.db.QueryRow(ctx, `SELECT coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false)`, a.slot).Scan(&active)
 	if err != nil {

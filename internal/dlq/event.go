@@ -1,4 +1,4 @@
-// Event: where the event with an id is.
+// Event finds out where the event with an id is.
 
 package dlq
 

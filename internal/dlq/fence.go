@@ -1,4 +1,4 @@
-// A leader's statements: under the fence of its epoch, and bounded.
+// A leader's statements: each runs under the fence of the leader's epoch, and has a time limit.
 
 package dlq
 
@@ -10,8 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// term is what a leader's statements have in common: they are made for its slot and epoch, under
-// the fence, and each is bounded.
+// term runs a leader's statements: for its slot and epoch, under the fence, and with a time limit.
 type term struct {
 	db       Querier
 	slot     string
@@ -20,7 +19,7 @@ type term struct {
 }
 
 // statementTimeout bounds on our side what the server bounds with statement_timeout: a server that
-// went silent bounds nothing, and would keep one of the pool's three connections.
+// no longer answers bounds nothing, and would keep one of the pool's three connections.
 const statementTimeout = 20 * time.Second
 
 // Fence is how every statement of a leader begins; $1 is the slot, $2 the epoch. Its lock keeps the

@@ -1,4 +1,4 @@
-// Filter: which rows are listed, or a bulk job is about.
+// Filter selects the rows of a list or of a bulk job.
 
 package dlq
 
@@ -17,8 +17,8 @@ import (
 // zero match everything. Texts of events are bytes: they may not be UTF-8, and JSON, as which a job
 // stores its filter, does not change them.
 type Filter struct {
-	// These are compared byte for byte with the event's columns; "" is the empty text, which NULL
-	// is not.
+	// These are compared byte for byte with the event's columns. "" matches the empty text, not
+	// NULL.
 	ID, Key, Aggregate, Type []byte
 	// NoAggregate wants events without an aggregate.
 	NoAggregate bool
@@ -120,13 +120,14 @@ func (f *Filter) choose(w *where, t *Table) {
 	}
 }
 
-// same compares a column of the event. A dead letter is found by the beginning of the value.
+// same adds the comparison of a column of the event. Dead letters have an index on the beginning of
+// the value.
 func (f *Filter) same(w *where, t *Table, column string, value []byte) {
 	if value == nil {
 		return
 	}
 	if t == DeadLetters {
-		w.and(prefixOf("t."+column)+" = ?", prefix(value))
+		w.and(prefixExpression("t."+column)+" = ?", prefix(value))
 	}
 	w.and("t."+column+" = ?", value)
 }
@@ -136,18 +137,20 @@ const prefixSize = 200
 
 func prefix(b []byte) []byte { return b[:min(len(b), prefixSize)] }
 
-// prefixOf is the expression that the indexes of cdc_relay.dead_letter are on.
-func prefixOf(column string) string { return fmt.Sprintf("substring(%s, 1, %d)", column, prefixSize) }
+// prefixExpression is the expression that the indexes of cdc_relay.dead_letter are on.
+func prefixExpression(column string) string {
+	return fmt.Sprintf("substring(%s, 1, %d)", column, prefixSize)
+}
 
-// destinationOf is where a row goes, as lists show it.
-const destinationOf = `(CASE WHEN t.routing_key IS NULL THEN t.route_name ELSE t.route_name || '/'::bytea || t.routing_key END)`
+// destinationExpression is the destination of a row, as lists show it.
+const destinationExpression = `(CASE WHEN t.routing_key IS NULL THEN t.route_name ELSE t.route_name || '/'::bytea || t.routing_key END)`
 
 // destination chooses the rows of a destination, or of an exchange or topic with any routing key.
 // The name of an exchange and a routing key may have slashes.
 func (f *Filter) destination(w *where, t *Table) {
 	name := f.going(w, t, "t.route_name")
 	if bytes.Contains(f.Destination, []byte("/")) {
-		name = "(" + name + " OR " + f.going(w, t, destinationOf) + ")"
+		name = "(" + name + " OR " + f.going(w, t, destinationExpression) + ")"
 	}
 	w.and(name)
 }
@@ -155,7 +158,7 @@ func (f *Filter) destination(w *where, t *Table) {
 // going is the condition that a column, or an expression, is the requested destination.
 func (f *Filter) going(w *where, t *Table, column string) string {
 	if t == DeadLetters {
-		return w.bind(prefixOf(column)+" = ? AND "+column+" = ?", prefix(f.Destination), f.Destination)
+		return w.bind(prefixExpression(column)+" = ? AND "+column+" = ?", prefix(f.Destination), f.Destination)
 	}
 	return w.bind(column+" = ?", f.Destination)
 }

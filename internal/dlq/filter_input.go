@@ -1,4 +1,4 @@
-// FilterInput: a filter as operators write it.
+// FilterInput is a filter as operators write it.
 
 package dlq
 

@@ -31,7 +31,7 @@ const MaxRate = 1_000_000
 func (b *Bulk) chosen(w *where, t *Table) {
 	b.Filter.choose(w, t)
 	w.and("(" + b.Kind.allowed(t) + ")")
-	if b.ofClosed() && b.Filter.State == "" {
+	if b.isAboutClosed() && b.Filter.State == "" {
 		w.and("t.state IN ('replayed', 'discarded')")
 	}
 	if b.Kind == Retry {
@@ -48,21 +48,20 @@ func (b *Bulk) tables() []*Table {
 	return []*Table{b.Kind.table()}
 }
 
-// since is the column with the time at which a row of the table became one that the Bulk is about.
-// A job is about the rows that existed when it was requested: nobody has seen those that came
-// later.
+// since is the column with the time at which a row became one that the Bulk is about. A job is
+// about the rows that existed when it was requested: the operator has not seen later ones.
 func (b *Bulk) since(t *Table) string {
 	switch {
 	case len(b.tables()) > 1:
 		return Deferred.at // of both tables: a row that was deferred then counts where it is now
-	case t == DeadLetters && b.ofClosed():
+	case t == DeadLetters && b.isAboutClosed():
 		return "closed_at"
 	}
 	return t.at
 }
 
-// ofClosed reports whether the Bulk is about closed dead letters only.
-func (b *Bulk) ofClosed() bool {
+// isAboutClosed reports whether the Bulk is about closed dead letters only.
+func (b *Bulk) isAboutClosed() bool {
 	return b.Filter.State == Replayed || b.Filter.State == Discarded ||
 		b.Kind == Purge && b.Filter.Key == nil && b.Filter.State == ""
 }

@@ -1,4 +1,4 @@
-// Leader: it makes the requests of bulk jobs, and purges by age.
+// Leader makes the requests of bulk jobs, and purges by age.
 
 package dlq
 
@@ -121,8 +121,8 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 	return busy, errors.Join(append(errs, l.expire(ctx, now))...)
 }
 
-// allowance is how many requests of a job may be made now: by its rate for the time since the last
-// ones, for one second at most, and no more than may wait.
+// allowance returns how many requests of a job may be made now. It is the job's rate times the time
+// since the last requests, for one second at most, and no more than may wait at once.
 func (l *Leader) allowance(j *job, now time.Time) int {
 	n := min(pageSize, maxAhead-j.waiting)
 	if j.rate > 0 {
@@ -219,13 +219,13 @@ func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	if !j.deadLetters {
 		t = Deferred
 	}
-	return l.ask(ctx, j, t, t == tables[len(tables)-1], n)
+	return l.makeRequests(ctx, j, t, t == tables[len(tables)-1], n)
 }
 
-// ask makes a page of requests, at most n, for the rows after the job's place in a table. A page
-// that is not full ends the table. The statement locks the job first, so that no requests are made
-// for a job that was cancelled in between.
-func (l *Leader) ask(ctx context.Context, j *job, t *Table, last bool, n int) error {
+// makeRequests makes a page of requests, at most n, for the rows after the job's place in a table.
+// A page that is not full ends the table. The statement locks the job first, so that no requests
+// are made for a job that was cancelled in between.
+func (l *Leader) makeRequests(ctx context.Context, j *job, t *Table, last bool, n int) error {
 	w := where{args: []any{l.cfg.Slot, l.cfg.Epoch, j.id, l.cfg.SystemID, n, j.place.incarnation, j.place.commit, j.place.index, j.created, last}}
 	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")
 	w.and("t." + j.bulk.since(t) + " <= $9") // both are the database's now()

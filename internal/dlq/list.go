@@ -1,4 +1,4 @@
-// List: pages of rows, newest first, and the cursors between them.
+// List returns pages of rows, newest first, and the cursors between them.
 
 package dlq
 
@@ -60,7 +60,7 @@ func (t *Table) order() string {
 
 // page is the statement that reads a page of what w chooses. $1 is the slot.
 func (f *Filter) page(t *Table, w *where, limit int) string {
-	query := "SELECT " + columnsOf(t) + " FROM " + t.name + " t WHERE " + w.sql.String()
+	query := "SELECT " + columnList(t) + " FROM " + t.name + " t WHERE " + w.sql.String()
 	last := fmt.Sprintf(" ORDER BY %s LIMIT %d", t.order(), limit)
 	switch {
 	case t == Deferred || f.ID != nil || f.Key != nil || f.State == Replaying:
@@ -71,7 +71,7 @@ func (f *Filter) page(t *Table, w *where, limit int) string {
 		return f.byState(query, w, last)
 	case f.isSplit(t):
 		return "SELECT t.* FROM ((" + query + " AND " + f.going(w, t, "t.route_name") + last + ") UNION ALL (" +
-			query + " AND " + f.going(w, t, destinationOf) + w.bind(" AND t.route_name <> ?", f.Destination) + last + ")) t" + last
+			query + " AND " + f.going(w, t, destinationExpression) + w.bind(" AND t.route_name <> ?", f.Destination) + last + ")) t" + last
 	}
 	return query + last
 }
@@ -111,8 +111,8 @@ func groups(columns ...string) string {
 		next(" AND ("+of("t")+") > ("+of("g")+")") + " n)"
 }
 
-// columnsOf are the columns that scan reads.
-func columnsOf(t *Table) string {
+// columnList are the columns that scan reads.
+func columnList(t *Table) string {
 	common := `t.n, t.system_id IS DISTINCT FROM (SELECT system_id FROM cdc_relay.slots s WHERE s.slot = t.slot) AS copied, t.commit_lsn::text, t.idx, t.id, t.aggregate, t.key, t.type, t.commit_time, octet_length(t.payload)::bigint,
 		t.route_name, t.routing_key, t.class, t.reason, t.error, t.destination, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
 	if t == Deferred {
@@ -123,11 +123,11 @@ func columnsOf(t *Table) string {
 		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted`
 }
 
-// again has a statement planned for its arguments at each execution. A kept plan would serve any
-// argument of a filter, and would be a bad one for values that few rows have, or only old rows.
+// again has a statement planned at each execution, for its arguments. A cached plan would be used
+// for all arguments of a filter, and would be slow for values that few rows have, or only old rows.
 const again = pgx.QueryExecModeDescribeExec
 
-// rows reads what columnsOf names.
+// rows reads what columnList names.
 func (a *Admin) rows(ctx context.Context, sql string, args []any) ([]Row, error) {
 	rows, err := a.db.Query(ctx, sql, append([]any{again}, args...)...)
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *Admin) rows(ctx context.Context, sql string, args []any) ([]Row, error)
 // retry table first: a row can leave it for the dead letters in between, and not the other way.
 func (a *Admin) find(ctx context.Context, n int64) (row Row, is *Table, err error) {
 	for _, t := range []*Table{Deferred, DeadLetters} {
-		rows, err := a.rows(ctx, "SELECT "+columnsOf(t)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
+		rows, err := a.rows(ctx, "SELECT "+columnList(t)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
 			[]any{a.slot, n})
 		if err != nil || len(rows) > 0 {
 			return append(rows, Row{})[0], t, err

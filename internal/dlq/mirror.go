@@ -40,7 +40,7 @@ type Mirror struct {
 	stop    chan struct{}
 	stopped sync.Once
 	// The mirror walks through the table by number. A dead letter that the broker rejects for a
-	// fault of its own is passed, so that the others go on, and is tried again in the next walk.
+	// fault of its own is skipped, so that the others go on, and is tried again in the next walk.
 	passed   int64     // of this walk: those up to this number rest; 0: none
 	nextWalk time.Time // while some rest
 

@@ -62,7 +62,7 @@ func (l *DeadLetterRow) copy(to *event.Route, columns int) *event.Event {
 	return ev
 }
 
-// short is nil for what is too long to be sent in that place; a header has it, cut.
+// short returns nil for a value that is too long for its place; a header has its beginning instead.
 func short(b []byte, most int) []byte {
 	if len(b) > most {
 		return nil

@@ -1,4 +1,4 @@
-// MirrorStore: what the mirror reads from and writes to the database.
+// MirrorStore is the mirror's interface to the database.
 
 package dlq
 
@@ -14,7 +14,7 @@ import (
 // trip.
 type MirrorStore interface {
 	// Unmirrored reads the next dead letters above a number that are not recorded as mirrored, in
-	// the order of their numbers: at most limit, and none once those before it have size bytes.
+	// the order of their numbers: at most limit, and no further ones once these have size bytes.
 	// Those whose contents were removed are no longer mirrored. Once a newer leader has raised the
 	// epoch it returns an *event.Stop and no dead letters.
 	Unmirrored(ctx context.Context, after int64, limit int, size int64) ([]DeadLetterRow, error)

@@ -97,8 +97,8 @@ func (e *Done) Error() string {
 	return fmt.Sprintf("dead letter %d was %s already, at %s", e.N, e.State, e.At.Format(time.RFC3339))
 }
 
-// Request stores a request. When the same one waits already it returns that; what a row does not
-// allow is a *NotNow, *Done or *NotFound.
+// Request stores a request. When the same request waits already, it returns that one. If the row
+// does not allow the request, the error is a *NotNow, *Done or *NotFound.
 func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
 	// A row can change its state, or get somebody else's request, between the two statements. Then
 	// both are repeated.
@@ -145,7 +145,7 @@ func (a *Admin) insert(ctx context.Context, action Action) (Request, error) {
 		a.slot, action.N, action.Kind, action.Route.Name, action.Route.RoutingKey, action.By.Who, action.By.Why))
 }
 
-// whyNot returns why insert stored nothing; pgx.ErrNoRows when it would now.
+// whyNot returns why insert stored nothing; pgx.ErrNoRows when insert would succeed now.
 func (a *Admin) whyNot(ctx context.Context, action Action) (Request, error) {
 	waiting, err := scanRequest(a.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 AND state = 'waiting'`, action.N, a.slot))
 	switch {
@@ -164,7 +164,7 @@ func (a *Admin) whyNot(ctx context.Context, action Action) (Request, error) {
 	case is != action.Kind.table():
 		return Request{}, a.notFound(action.Kind.table(), action.N, is)
 	}
-	return Request{}, action.Kind.refuses(&row)
+	return Request{}, action.Kind.notAllowed(&row)
 }
 
 func (a *Admin) notFound(want *Table, n int64, is *Table) error {
@@ -182,9 +182,9 @@ func (a *Admin) notFound(want *Table, n int64, is *Table) error {
 	return e
 }
 
-// refuses returns why a row of the right table does not allow the request; pgx.ErrNoRows when it
+// notAllowed returns why a row of the right table does not allow the request; pgx.ErrNoRows when it
 // does.
-func (k Kind) refuses(r *Row) error {
+func (k Kind) notAllowed(r *Row) error {
 	closed := r.ClosedAt != nil && (k == Replay && r.State == Replayed || k == Discard && r.State == Discarded || k == Purge && r.State == Purged)
 	switch {
 	case r.Copied:
@@ -231,17 +231,17 @@ func scanRequest(row pgx.Row) (Request, error) {
 	return r, err
 }
 
-// Refusal returns the error that Request would return now, nil also when the same request waits
-// already. It changes nothing.
-func (a *Admin) Refusal(ctx context.Context, action Action) error {
+// CheckRequest returns the error that Request would return now. It returns nil also when the same
+// request waits already. It changes nothing.
+func (a *Admin) CheckRequest(ctx context.Context, action Action) error {
 	if _, err := a.whyNot(ctx, action); !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
 	return nil
 }
 
-// RequestOf returns a request by its id.
-func (a *Admin) RequestOf(ctx context.Context, id int64) (Request, error) {
+// RequestByID returns a request by its id.
+func (a *Admin) RequestByID(ctx context.Context, id int64) (Request, error) {
 	list, err := a.Requests(ctx, []int64{id})
 	if err != nil {
 		return Request{}, err
@@ -261,7 +261,7 @@ func (a *Admin) Withdraw(ctx context.Context, id int64, by Requester) (Request, 
 			SELECT slot, system_id, $3, 'cancel', n, $4, kind || ' is not done', id FROM q)
 		SELECT `+requestColumns+` FROM q`, id, a.slot, by.Who, by.Why))
 	if errors.Is(err, pgx.ErrNoRows) {
-		return a.RequestOf(ctx, id)
+		return a.RequestByID(ctx, id)
 	}
 	return r, explain("cancel the request", err)
 }

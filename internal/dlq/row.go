@@ -1,4 +1,4 @@
-// Row: deferred rows and dead letters as operators see them.
+// Row is a deferred row or a dead letter as operators see it.
 
 package dlq
 
@@ -106,7 +106,7 @@ type Entry struct {
 	Result string    `json:"result"`
 }
 
-// scanned is a row as columnsOf returns it, where that differs from a Row.
+// scanned is a row as columnList returns it, where that differs from a Row.
 type scanned struct {
 	commit              pglogrepl.LSN
 	index               uint32

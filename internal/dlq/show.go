@@ -34,7 +34,7 @@ func (a *Admin) Show(ctx context.Context, of *Table, n int64, payloads bool) (*D
 			return nil, err
 		}
 	}
-	if out.Requests, err = a.asked(ctx, n); err != nil {
+	if out.Requests, err = a.requestsAbout(ctx, n); err != nil {
 		return nil, err
 	}
 	out.Audit, err = a.audit(ctx, n)
@@ -114,7 +114,7 @@ func splitColumns(b []byte) (list []Column) {
 // history is how many requests and entries of the audit are shown of a row.
 const history = 20
 
-func (a *Admin) asked(ctx context.Context, n int64) ([]Request, error) {
+func (a *Admin) requestsAbout(ctx context.Context, n int64) ([]Request, error) {
 	rows, err := a.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 ORDER BY id DESC LIMIT $3`, n, a.slot, history)
 	if err != nil {
 		return nil, explain("read cdc_relay.request", err)

@@ -1,4 +1,4 @@
-// The memory of events in the line: chunks, charged to the in-flight budget.
+// The memory of the events in the line: chunks that are charged to the in-flight budget.
 
 package relay
 
@@ -12,9 +12,9 @@ const (
 	chunkClasses = 5
 )
 
-// chunk holds the bytes of some events of one lane. It is charged to the in-flight budget as long
-// as one of them is unsettled, so the charge is the memory that is really in use: an event that
-// stays behind keeps its whole chunk, and is charged for it.
+// chunk holds the bytes of some events of one lane. It is charged to the in-flight budget while one
+// of them is unsettled, so the charge is the memory that is really in use: an unsettled event keeps
+// its whole chunk, and is charged for it.
 type chunk struct {
 	buf   []byte
 	used  int
@@ -24,8 +24,8 @@ type chunk struct {
 	next  *chunk // in its free list
 }
 
-// arena is a lane's share of the chunks. A chunk belongs to one lane because events of a lane
-// settle together, more or less, and because a stalled lane must not keep the bytes of others.
+// arena is a lane's share of the chunks. A chunk belongs to one lane for two reasons: events of a
+// lane settle at about the same time, and a stalled lane must not keep the memory of other lanes.
 type arena struct {
 	open    *chunk // where the next event goes; nil when it needs a new one
 	charged int64  // bytes of the lane's chunks
@@ -75,9 +75,9 @@ func (p *chunks) place(a *arena, size int) (*chunk, []byte, bool) {
 	return c, buf, true
 }
 
-// own makes a chunk for one event. One that is larger than the whole limit goes on top of it, one
-// such at a time: waiting for an empty budget instead could be waiting for ever behind an event
-// that waits.
+// own makes a chunk for one event. An event that is larger than the whole limit is admitted above
+// the limit, one such event at a time. It does not wait for an empty budget: the budget may never
+// become empty while another event waits.
 func (p *chunks) own(a *arena, size int) *chunk {
 	switch {
 	case int64(size) > p.limit && p.over:
@@ -92,9 +92,9 @@ func (p *chunks) own(a *arena, size int) *chunk {
 	return &chunk{buf: make([]byte, size), arena: a, class: -1}
 }
 
-// take opens a chunk of a class: about as large as all that the lane holds already, so that many
-// quiet lanes stay small and a busy one gets large chunks; when that is more than the in-flight
-// budget has left, the smallest that holds the event.
+// take opens a chunk of a class. The chunk is about as large as all chunks of the lane together, so
+// quiet lanes stay small and a busy lane gets large chunks. If the in-flight budget has no room for
+// that, the chunk has the smallest class that holds the event.
 func (p *chunks) take(a *arena, size int) *chunk {
 	class := classOf(max(size, int(min(a.charged, int64(p.largest)))))
 	if !p.fits(minChunk << class) {
@@ -126,8 +126,8 @@ func (p *chunks) charge(a *arena, size int) {
 	}
 }
 
-// drop says that an event of c is settled. The last one frees the chunk, also one that is still
-// open.
+// drop notes that an event of c is settled. The last settled event frees the chunk, even if the
+// chunk is still open.
 func (p *chunks) drop(c *chunk) {
 	if c.live--; c.live > 0 {
 		return

@@ -15,16 +15,16 @@ type budget struct {
 	free    *item
 	waiting bool          // the reader waits for room
 	room    chan struct{} // cap 1: room was made while it waited
-	empty   chan struct{} // closed when events becomes 0; nil when nobody waits
+	empty   chan struct{} // closed when events becomes 0; nil when no goroutine waits
 }
 
 func newBudget(events int, bytes int64) *budget {
 	return &budget{limit: events, chunks: newChunks(bytes), room: make(chan struct{}, 1)}
 }
 
-// admit takes in an event of size bytes for a's lane and returns an empty item and the buffer for
-// its bytes. It returns nil when the in-flight budget is full; then the reader waits for room and
-// asks again.
+// admit takes in an event of size bytes for a's lane. It returns an empty item and the buffer for
+// the event's bytes. It returns nil when the in-flight budget is full: the reader then waits for
+// room and calls admit again.
 func (b *budget) admit(a *arena, size int) (*item, []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,7 +49,7 @@ func (b *budget) admit(a *arena, size int) (*item, []byte) {
 	return it, buf
 }
 
-// release takes back settled items with their bytes.
+// release takes back settled items and the memory of their bytes.
 func (b *budget) release(items []*item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,19 +9,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// open holds what a lane has offered to the sink, or is about to, and what has no outcome yet: in
-// the order of the lane, and never more than one full call. What is in doubt is offered again
-// before anything new; after an error one by one until one is confirmed. So within an ordering
+// open holds the items that a lane offers to the sink and that have no outcome yet, in the order of
+// the lane. It never holds more than one full call. Items in doubt are offered again before any new
+// item. After an error they are offered one by one until one is confirmed. So within an ordering
 // group no event is offered before an earlier one that was offered, unless both are in the same
-// call, where the sink sees to it. (With ordering Key no two events of an ordering group are in
-// open at once.)
+// call: there the sink keeps the order. (With ordering Key no two events of an ordering group are
+// in open at once.)
 type open struct {
 	items   []*item
 	bytes   int
 	unknown int // items in state Unknown
 }
 
-// room reports whether the item may be added to the call. One larger than a call goes alone.
+// room reports whether the item may be added to the call. An item that is larger than a call is
+// sent alone.
 func (o *open) room(it *item) bool {
 	return len(o.items) == 0 || len(o.items) < sink.MaxCallEvents && o.bytes+it.size <= sink.MaxCallBytes
 }
@@ -42,11 +43,11 @@ func (o *open) onlyRows() bool {
 	return !slices.ContainsFunc(o.items, func(it *item) bool { return it.fed == nil })
 }
 
-// reset empties it, so that the items can be added again.
+// reset empties open, so that the items can be added again.
 func (o *open) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
 
-// undecided reports whether something before the item in its ordering group has no outcome. The
-// search is quadratic, and done only for what is rejected.
+// undecided reports whether an earlier item of the same ordering group has no outcome. The search
+// is quadratic. It is done only for rejected items.
 func (o *open) undecided(it *item) bool {
 	for _, earlier := range o.items {
 		switch {
@@ -59,10 +60,10 @@ func (o *open) undecided(it *item) bool {
 	return false
 }
 
-// doubtNoMore marks as not sent what is in doubt behind a rejected item of its ordering group. It
-// may be at the broker and have overtaken the rejected one, as anything in flight may; if it is
-// not, it is not sent again before that one.
-func (o *open) doubtNoMore(rejected *item) {
+// markUnsentBehind marks as unsent the items in doubt behind a rejected item of the same ordering
+// group. Such an item may have reached the broker and overtaken the rejected one, as any item in
+// flight may. If it has not, it is not sent again before the rejected one.
+func (o *open) markUnsentBehind(rejected *item) {
 	behind := false
 	for _, it := range o.items {
 		if behind = behind || it == rejected; behind && it.group == rejected.group && it.group != 0 && it.state == sink.Unknown {
@@ -71,7 +72,7 @@ func (o *open) doubtNoMore(rejected *item) {
 	}
 }
 
-// compact removes what has an outcome, and counts the rest.
+// compact removes the items that have an outcome, and counts the others.
 func (o *open) compact() {
 	rest := o.items[:0]
 	o.bytes, o.unknown = 0, 0
@@ -90,8 +91,8 @@ func (o *open) compact() {
 	o.items = rest
 }
 
-// choose puts into c what is offered now, in order, at most limit of it. Behind one that is left
-// out nothing of its ordering group goes.
+// choose puts the items that are offered now into c, in order, limit items at most. When an item is
+// left out, the later items of its ordering group are left out too.
 func (o *open) choose(c *call, limit int, may func(*item) bool) {
 	c.items, c.events, c.left = c.items[:0], c.events[:0], c.left[:0]
 	for _, it := range o.items {
@@ -108,14 +109,14 @@ func (o *open) choose(c *call, limit int, may func(*item) bool) {
 	clear(c.outcomes)
 }
 
-// call is one Publish: what it carries, what came of it.
+// call is one call of Publish: the items that it carries, and their outcomes.
 type call struct {
 	items     []*item
 	events    []*event.Event
 	outcomes  []sink.Outcome
 	confirmed []*item // new events
 	rows      []*item // confirmed rows of the retry table
-	refused   []*item
+	rejected  []*item
 	left      []*item // items of open that may not go now
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Copies sends the mirror's copies of dead letters through the lanes, as rows that are in no order
-// and are not counted. The retry table does not see them.
+// Copies sends the mirror's copies of dead letters through the lanes. A copy is a row that has no
+// order and is not counted. The retry table does not see it.
 type Copies struct {
 	sink sink.Sink
 	line *Line
@@ -31,7 +31,8 @@ type batch struct {
 // NewCopies makes a Copies; Before and Through connect it to the line.
 func NewCopies(s sink.Sink) *Copies { return &Copies{sink: s, out: map[*Fed]*batch{}} }
 
-// Before wraps the retry table for the line: rows that are copies come back to Publish instead.
+// Before wraps the retry table for the line: rows that are copies come back to Publish, and not to
+// the retry table.
 func (c *Copies) Before(s RetryTable) RetryTable { return beforeRetryTable{s, c} }
 
 // Through sets the line. It is called before any Publish.
@@ -56,7 +57,7 @@ func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outc
 	var rows []*Fed
 	for i, ev := range events {
 		place, ok := c.sink.Place(ev)
-		if !ok { // its topic is not known yet: the caller offers it again
+		if !ok { // the topic is not known yet: the caller offers the copy again
 			b.outcomes[i].State = sink.Unsent
 			continue
 		}
@@ -77,7 +78,7 @@ func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outc
 	case <-b.done:
 		return b.outcomes
 	case <-ctx.Done():
-		// all unknown, in a new slice: the lanes may still write into the other
+		// all are Unknown. The slice is new: the lanes may still write into the first one
 		return make([]sink.Outcome, len(events))
 	}
 }

@@ -1,4 +1,4 @@
-// What a lane knows of one ordering group, and how an event gets to the retry writer.
+// What a lane knows about one ordering group, and how an event gets to the retry writer.
 
 package relay
 
@@ -15,22 +15,23 @@ import (
 type group struct {
 	id, exchangeOrTopic uint64
 
-	// front is the one new event of the ordering group that is in ready or open: ordering Key only.
-	// What comes later is waiting.
+	// front is the one new event of the ordering group that is in ready or open. It is set with
+	// ordering Key only. Later events are in waiting.
 	front *item
-	// dying is a new event on its way to the dead letters (on_dead_letter: continue). It counts as
-	// on the wire until its row is committed: otherwise a crash in between would send it again
-	// behind its later events, and dead-letter it once more.
+	// dying is set while a new event is on its way to the dead letters (on_dead_letter: continue).
+	// The event counts as on the wire until its row is committed. Otherwise the later events would
+	// be sent first, and after a crash in between the event would be sent again behind them, and
+	// dead-lettered once more.
 	dying bool
-	// rows of the ordering group are in open, or one dead letter that is replayed. New events wait
-	// for their outcomes.
+	// rows counts the rows of the ordering group in open, or one dead letter that is replayed. New
+	// events wait for the outcomes of these rows.
 	rows   int
 	replay bool
-	// late: the first of waiting was rejected for a fault of its own while there was no room to
-	// count the ordering group. The lane offers it again when it is due.
+	// late is set when the first event of waiting was rejected for a fault of its own while there
+	// was no room to count the ordering group. The lane offers that event again when it is due.
 	late bool
-	// awaited: a dead letter is to be replayed, and goes when front is settled. Without this a key
-	// that is always busy would never let it go.
+	// awaited is set when a dead letter is to be replayed as soon as front is settled. Without this
+	// flag a key that is always busy would delay the replay for ever.
 	awaited bool
 
 	waiting fifo // new events, in order
@@ -38,39 +39,39 @@ type group struct {
 	next *group // in the lane's free list
 }
 
-// group returns the state of an ordering group, and makes it at first.
+// group returns the state of an ordering group. It creates the state if there is none.
 func (ln *lane) group(it *item) *group {
-	c := ln.groups[it.group]
-	if c == nil {
-		if c = ln.spare; c == nil {
-			c = new(group)
+	g := ln.groups[it.group]
+	if g == nil {
+		if g = ln.spare; g == nil {
+			g = new(group)
 		} else {
-			ln.spare = c.next
+			ln.spare = g.next
 		}
-		*c = group{id: it.group, exchangeOrTopic: it.place.ExchangeOrTopic}
-		ln.groups[it.group] = c
+		*g = group{id: it.group, exchangeOrTopic: it.place.ExchangeOrTopic}
+		ln.groups[it.group] = g
 	}
-	return c
+	return g
 }
 
 // forget drops the state of an ordering group in which nothing is set.
-func (ln *lane) forget(c *group) {
-	if c.front == nil && !c.dying && c.rows == 0 && !c.awaited && c.waiting.first == nil {
-		delete(ln.groups, c.id)
-		c.next, ln.spare = ln.spare, c
+func (ln *lane) forget(g *group) {
+	if g.front == nil && !g.dying && g.rows == 0 && !g.awaited && g.waiting.first == nil {
+		delete(ln.groups, g.id)
+		g.next, ln.spare = ln.spare, g
 	}
 }
 
-// release takes the event from the front.
-func (c *group) release(it *item) {
-	if c.front == it {
-		c.front = nil
+// release clears front if it is the event.
+func (g *group) release(it *item) {
+	if g.front == it {
+		g.front = nil
 	}
 }
 
-// deferRow counts an event and gives it to the writer. It always finds room: what cannot be counted
-// by its ordering group is counted with its exchange or topic, which amounts to pausing the whole
-// of that.
+// deferRow counts an event and gives it to the writer. It always finds room: an event that cannot
+// be counted by its ordering group is counted with its exchange or topic. That has the effect of
+// pausing the whole exchange or topic.
 func (ln *lane) deferRow(it *item) {
 	if it.group != 0 && !ln.waiting.add(it.group, it.place.ExchangeOrTopic, 1) {
 		ln.waiting.countWhole(it.place.ExchangeOrTopic, 1)
@@ -78,32 +79,31 @@ func (ln *lane) deferRow(it *item) {
 		ln.line.log.Info("too many waiting keys to count one by one: all events for this exchange or topic go through the retry table",
 			zap.Int("lane", ln.n), zap.String("destination", string(ln.line.cfg.Sink.Route(&it.ev).Name)))
 	}
-	ln.give(it)
+	ln.giveToWriter(it)
 }
 
-// toDeadLetter dead-letters an event. Its ordering group waits until the row is committed, and goes
-// on then.
+// toDeadLetter dead-letters an event. The ordering group waits until the row is committed.
 func (ln *lane) toDeadLetter(it *item, f *sink.Fault) {
 	if it.deferred.Fault == nil {
 		it.deferred = Deferred{Fault: f, Attempts: 1, Since: time.Now()}
 	}
 	it.deferred.Dead = true
-	ln.give(it)
+	ln.giveToWriter(it)
 	if it.group != 0 {
-		c := ln.group(it)
-		c.release(it)
-		ln.setFlag(&c.dying, true)
+		g := ln.group(it)
+		g.release(it)
+		ln.setFlag(&g.dying, true)
 	}
 }
 
-// give queues an event for the writer.
-func (ln *lane) give(it *item) {
+// giveToWriter queues an event for the writer.
+func (ln *lane) giveToWriter(it *item) {
 	it.deferred.Event, it.deferred.Place, it.deferred.Group, it.deferred.item = &it.ev, it.place, it.group, it
 	ln.deferred = append(ln.deferred, &it.deferred)
 }
 
-// setFlag sets a flag of an ordering group, and counts the flags that are set (nothingWaits needs
-// that).
+// setFlag sets a flag of an ordering group, and counts the flags that are set: nothingWaits needs
+// the count.
 func (ln *lane) setFlag(flag *bool, to bool) {
 	if *flag == to {
 		return

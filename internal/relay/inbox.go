@@ -1,4 +1,4 @@
-// The inbox of a lane: rows and notes that others leave for it.
+// The inbox of a lane: rows and notes that other goroutines leave for the lane.
 
 package relay
 
@@ -24,10 +24,10 @@ type noteKind uint8
 
 const (
 	deadLettered noteKind = iota // the row of its dying event is committed
-	// a row that is counted has left the tables by another way than this lane
+	// a counted row has left the tables, but not through this lane
 	uncounted
-	nothing  // nothing of it may be fed now
-	stopping // for every ordering group: defer what is kept in memory
+	nothing  // no row of the ordering group may be fed now
+	stopping // for every ordering group: defer the events that are kept in memory
 )
 
 // notify leaves a note for the lane.
@@ -42,7 +42,7 @@ func (ln *lane) notify(n note) {
 	}
 }
 
-// signal wakes the goroutine.
+// signal wakes the lane's goroutine.
 func (ln *lane) signal() {
 	select {
 	case ln.awake <- struct{}{}:

@@ -18,7 +18,7 @@ type item struct {
 	chunk   *chunk   // where the event's bytes are; nil when it has none
 	size    int
 	place   sink.Place
-	group   uint64 // 0: it is in no order
+	group   uint64 // 0: the event has no order
 	fed     *Fed   // nil: a new event
 
 	next *item // in one of the lists of a lane, or the budget's free list
@@ -29,8 +29,8 @@ type item struct {
 	deferred Deferred   // what is given to the retry table
 }
 
-// fill makes it a copy of ev, with the bytes in buf (len(buf) == ev.Size()). NULL stays nil, and
-// empty stays non-nil.
+// fill makes the item a copy of ev, with the bytes in buf (len(buf) == ev.Size()). A NULL stays
+// nil, and an empty value stays non-nil.
 func (it *item) fill(ev *event.Event, buf []byte, c *commit) {
 	it.ev = *ev
 	it.commit = c
@@ -52,7 +52,7 @@ func (it *item) fill(ev *event.Event, buf []byte, c *commit) {
 	}
 }
 
-// refusals is how many rejections of the event count so far.
+// refusals is the number of rejections of the event that count so far.
 func (it *item) refusals() int {
 	if it.fed != nil {
 		return it.fed.Refusals

@@ -11,12 +11,13 @@ import (
 )
 
 // lane is an ordered queue with a goroutine that publishes it. It sends what has arrived, waits for
-// the outcomes, settles, and repeats: under load its calls grow by themselves, an idle lane sends a
+// the outcomes, settles, and repeats. So calls become larger under load, and an idle lane sends a
 // single event at once.
 //
 // A new event is in exactly one of these places: inbox; ready; open; waiting of its ordering group;
-// the retry table. It leaves the lane in two ways: it was confirmed, or its row is committed. A row
-// of the retry table is in offered, rows or replays, open, or back in the retry table.
+// the retry table. It leaves the lane in one of two ways: the broker confirms it, or its row is
+// committed. A row of the retry table is in offered, rows or replays, open, or back in the retry
+// table.
 type lane struct {
 	n        int
 	line     *Line
@@ -27,23 +28,22 @@ type lane struct {
 	inbox   fifo
 	offered []*Fed
 	notes   []note
-	asleep  bool          // the goroutine waits; whoever adds something must signal it
+	asleep  bool          // the goroutine waits; a caller that adds something must signal it
 	awake   chan struct{} // cap 1
 
-	// What follows belongs to the lane's goroutine.
+	// The fields below belong to the lane's goroutine.
 	ready   fifo // new events in the order in which they go
 	replays fifo
 	rows    fifo
-	// the first of ready found no room in the last call, which had only rows: it goes before more
-	// rows
+	// the first event of ready found no room in the last call, which had only rows: it goes before
+	// more rows
 	crowded bool
 	groups  map[uint64]*group
 	spare   *group // free list
 	// ordering groups that are dying, late, awaited by a replay, or have rows in open
 	special int
 	waiting waitingGroups
-	// exchanges or topics that are now counted as a whole, and whose waiting events are to be
-	// deferred
+	// exchanges or topics that are now counted as a whole: their waiting events must be deferred
 	flush    []uint64
 	late     []late
 	deferred []*Deferred // to be given to the retry table
@@ -52,11 +52,12 @@ type lane struct {
 	open open
 	call call
 
-	// events in a call: 1 after a failed one, doubling with each that confirms something
+	// how many events a call may have: 1 after a failed call, doubled by each call in which
+	// something is confirmed
 	limit     int
-	fails     int       // calls in a row that moved nothing
+	fails     int       // calls in a row without a confirmed or rejected event
 	failing   string    // the error text of such calls that was logged last; "" when calls succeed
-	notBefore time.Time // no call at all before: the guard against spinning
+	notBefore time.Time // no call before this time: it prevents a busy loop
 }
 
 func newLane(n int, line *Line) *lane {
@@ -66,7 +67,8 @@ func newLane(n int, line *Line) *lane {
 	}
 }
 
-// push adds an event. It reports whether the lane sleeps: then the caller has to signal it, once.
+// push adds an event. It reports whether the lane sleeps: then the caller must signal the lane
+// once.
 func (ln *lane) push(it *item) (asleep bool) {
 	ln.mu.Lock()
 	ln.inbox.push(it)
@@ -75,7 +77,7 @@ func (ln *lane) push(it *item) (asleep bool) {
 	return asleep
 }
 
-// run publishes until ctx is done. What is unsettled then stays where it is.
+// run publishes until ctx is done. Unsettled events stay where they are.
 func (ln *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		ln.receive()
@@ -92,7 +94,7 @@ func (ln *lane) run(ctx context.Context) {
 	}
 }
 
-// receive takes what has arrived: notes first, since they are about what came before.
+// receive takes what has arrived. It takes notes first, because they concern earlier events.
 func (ln *lane) receive() {
 	ln.mu.Lock()
 	arrived, offered, notes := ln.inbox, ln.offered, ln.notes
@@ -150,14 +152,15 @@ func (ln *lane) pause(ctx context.Context) bool {
 	}
 }
 
-// fill adds to open what may be sent, up to a full call. While what was sent before is in doubt it
-// adds nothing: so the number of possible duplicates does not grow while calls fail.
+// fill adds to open the items that may be sent, up to a full call. It adds nothing while an item is
+// in doubt, so the number of possible duplicates does not grow while calls fail.
 func (ln *lane) fill() {
 	if ln.open.unknown > 0 {
 		return
 	}
 	ln.recheck()
-	ln.offerAgain() // after recheck: what is left in open of their ordering groups goes behind them
+	// after recheck: events of their ordering groups that leave open wait behind them
+	ln.offerAgain()
 	if !ln.crowded {
 		ln.fillRows()
 	}
@@ -182,11 +185,12 @@ func (ln *lane) fill() {
 		ln.advanceWhole(exchangeOrTopic)
 	}
 	ln.crowded = ln.ready.first != nil && !ln.open.room(ln.ready.first) && ln.open.onlyRows()
-	ln.fillRows() // again: some rows wait until new events of their ordering group left ready
+	// once more: some rows wait until the new events of their ordering group have left ready
+	ln.fillRows()
 }
 
-// recheck decides again about what was offered and not sent. Behind one of its ordering group that
-// stays an event stays too.
+// recheck decides again about the items that were offered and not sent. An event stays in open if
+// an earlier one of its ordering group stays there.
 func (ln *lane) recheck() {
 	items := ln.open.items
 	ln.open.reset()
@@ -204,8 +208,8 @@ func (ln *lane) recheck() {
 	clear(items[len(ln.open.items):])
 }
 
-// choose makes the call. While something is in doubt it leaves out what was not sent and may no
-// longer go: that is deferred as soon as nothing of its ordering group is in doubt.
+// choose fills the next call. While an item is in doubt, choose leaves out unsent events that may
+// no longer go. Such an event is deferred as soon as no item of its ordering group is in doubt.
 func (ln *lane) choose() {
 	ln.open.choose(&ln.call, ln.limit, func(it *item) bool {
 		return it.state == sink.Unknown || it.fed != nil || ln.decide(it) == goes

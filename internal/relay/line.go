@@ -4,19 +4,20 @@
 // One goroutine, the reader, calls Begin, Event, Commit, Keepalive and Disconnected in the order of
 // the stream. Event copies the row into the arena of its lane, waits while the in-flight budget is
 // full, and returns. A goroutine per lane publishes what has arrived, waits for the outcomes,
-// settles what was confirmed and repeats. What may not be sent now it gives to the RetryTable,
-// which settles it once its row is committed, and offers it again later. The tracker knows which
-// transactions still have unsettled events, and so which position may be reported to the server.
+// settles what was confirmed and repeats. An event that may not be sent now is given to the
+// RetryTable. The RetryTable settles it once its row is committed, and offers it again later. The
+// tracker knows which transactions still have unsettled events, and therefore which position may be
+// reported to the server.
 //
-//	reader ── Event ─▶ window ─▶ lane ── Publish ─▶ sink
+//	reader ── Event ─▶ budget ─▶ lane ── Publish ─▶ sink
 //	            │                │  ▲ └─── Defer ────▶ Retry table
 //	            │                │  └───── Offer ──────┤
 //	            └──── tracker ◀──┴── settle ◀─ Settled ┘
 //	                     └──▶ Watermark
 //
-// Who may touch what: the reader's fields of Line belong to the reader; a lane's fields, except its
-// inbox, to its goroutine. Budget, tracker and pauses have a mutex each, and call no other part of
-// the line while they hold it.
+// Ownership: the reader's fields of Line belong to the reader. A lane's fields, except its inbox,
+// belong to the lane's goroutine. Budget, tracker and pauses have a mutex each, and call no other
+// part of the line while they hold it.
 package relay
 
 import (
@@ -41,8 +42,8 @@ type Ordering uint8
 const (
 	// Key: an event is sent after the earlier one of its key was confirmed.
 	Key Ordering = iota
-	// Pipelined: commit order through each lane, without that wait; only a rejected event can be
-	// overtaken by others of its key: those that were in flight when it was rejected.
+	// Pipelined: events go in commit order through each lane, without that wait. Only a rejected
+	// event can be overtaken by others of its key: those that were in flight when it was rejected.
 	Pipelined
 	// Commit is Pipelined over all keys: the sink is configured with one lane, and an exchange or
 	// topic is one ordering group.
@@ -56,8 +57,8 @@ const (
 // Retry and Log take the defaults.
 type Config struct {
 	Ordering         Ordering
-	MaxInFlight      int           // events in the line at most; 10,000
-	MaxInFlightBytes int64         // memory for them at most, one larger event on top; 16 MiB
+	MaxInFlight      int           // the maximum of events in the line; 10,000
+	MaxInFlightBytes int64         // the maximum of memory for them, plus one larger event; 16 MiB
 	Start            pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
 	Sink             sink.Sink
 	RetryTable       RetryTable
@@ -79,15 +80,15 @@ type Hooks struct {
 	// Rejected: an event was rejected for the attempt-th time (from 1) since it entered the line. A
 	// rejection behind an event that waits does not count.
 	Rejected func(ev *event.Event, f *sink.Fault, attempt int)
-	// Failed: a rejected event is neither deferred nor dead: it is offered again from memory.
+	// Failed: a rejected event was neither deferred nor dead-lettered. It is offered again from
+	// memory.
 	Failed func(events int)
-	// Unavailable: a call failed, with so many of its events in doubt; err is what Publish
-	// returned.
+	// Unavailable: a call failed with this number of events in doubt; err is the error of Publish.
 	Unavailable func(lane, unknown int, err error)
 }
 
 // Line carries events from the reader to the sink, and the watermark back. Its state survives the
-// sessions of the replication connection: what was admitted once is not admitted again when the
+// sessions of the replication connection: an event that was admitted is not admitted again when the
 // server sends it again.
 type Line struct {
 	cfg     Config
@@ -128,9 +129,9 @@ func New(cfg Config) *Line {
 	}
 }
 
-// Run runs the lanes until ctx is done, and returns nil when each of them has returned from its
-// Publish. Lanes are created as Sink.Place names them, before or while Run runs. What is unsettled
-// then stays so.
+// Run runs the lanes until ctx is done, and returns nil when each lane has returned from its
+// Publish. A lane is created when Sink.Place first names it, before or while Run runs. Unsettled
+// events stay unsettled when Run returns.
 func (l *Line) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	launch := func(ln *lane) { running.Go(func() { ln.run(ctx) }) }
@@ -158,7 +159,7 @@ func (l *Line) all() []*lane {
 	return nil
 }
 
-// lane returns lane n; at its first use it is created, with those before it.
+// lane returns lane n. If it does not exist yet, lane creates it and those with lower numbers.
 func (l *Line) lane(n int) *lane {
 	if lanes := l.all(); n < len(lanes) {
 		return lanes[n]
@@ -210,12 +211,12 @@ func (l *Line) WaitSettled(ctx context.Context) error {
 type Snapshot struct {
 	Events int   // in the line, not settled
 	Bytes  int64 // of those
-	// events read and outside the line, 0 or 1: the one whose lane is not known, or that waits for
-	// room
+	// events that were read and are not in the line yet, 0 or 1: the lane of the event is not
+	// known, or the event waits for room
 	Waiting int
 
-	// commit time of the oldest transaction with an unsettled event, the waiting one among them;
-	// zero when there is none
+	// commit time of the oldest transaction with an unsettled event, including the event that waits
+	// for room; zero when there is none
 	OldestCommit time.Time
 
 	// events confirmed above the watermark: a crash now would repeat these, and what is not
@@ -228,7 +229,8 @@ type Snapshot struct {
 	WaitingGroups int
 }
 
-// Snapshot is cheap enough to be asked for at each scrape; its parts are not of exactly one moment.
+// Snapshot is cheap enough to be called at each scrape. Its parts may be of slightly different
+// moments.
 func (l *Line) Snapshot() Snapshot {
 	var s Snapshot
 	s.Events, s.Bytes, _ = l.budget.size()

@@ -9,30 +9,30 @@ type decision uint8
 
 const (
 	goes   decision = iota // it may be sent
-	waits                  // in memory, behind one whose outcome is pending
-	defers                 // to the retry table, with what waits behind it
+	waits                  // it waits in memory behind an event whose outcome is pending
+	defers                 // it goes to the retry table, and so does what waits behind it
 )
 
-// decideNext decides about the first event of its ordering group that is not on the wire; c may be
-// nil. An event goes to the writer only when no earlier one of its ordering group is on the wire,
-// waiting or dying, so the rows of an ordering group are written in order.
-func (ln *lane) decideNext(it *item, c *group) decision {
+// decideNext decides about the first event of its ordering group that is not on the wire. g may be
+// nil. An event goes to the writer only when no earlier event of its ordering group is on the wire,
+// waiting or dying. So the rows of an ordering group are written in order.
+func (ln *lane) decideNext(it *item, g *group) decision {
 	if it.group == 0 {
 		if ln.line.pauses.paused(it.place) {
 			return defers
 		}
 		return goes
 	}
-	if c != nil && (c.dying || c.late || c.awaited) {
+	if g != nil && (g.dying || g.late || g.awaited) {
 		return waits
 	}
-	if is, keep := ln.waiting.of(it.group, it.place.ExchangeOrTopic); is {
+	if is, keep := ln.waiting.lookup(it.group, it.place.ExchangeOrTopic); is {
 		if keep {
 			return waits
 		}
 		return defers
 	}
-	rows := c != nil && c.rows > 0
+	rows := g != nil && g.rows > 0
 	switch {
 	case rows:
 		return waits
@@ -42,16 +42,16 @@ func (ln *lane) decideNext(it *item, c *group) decision {
 	return goes
 }
 
-// arrive queues a new event: in ready or, when an earlier one of its ordering group is in the lane,
-// behind that.
+// arrive queues a new event in ready, or behind an earlier event of its ordering group if one is in
+// the lane.
 func (ln *lane) arrive(it *item) {
 	if !ln.oneByOne || it.group == 0 {
 		ln.ready.push(it)
 		return
 	}
-	if c := ln.groups[it.group]; c != nil {
-		c.waiting.push(it)
-		ln.advance(c)
+	if g := ln.groups[it.group]; g != nil {
+		g.waiting.push(it)
+		ln.advance(g)
 		return
 	}
 	ln.group(it).front = it
@@ -66,14 +66,15 @@ func (ln *lane) decide(it *item) decision {
 	if ln.nothingWaits() {
 		return goes
 	}
-	c := ln.groups[it.group] // ordering group 0 has no state
-	if c != nil && c.front != it && c.waiting.first != nil {
+	g := ln.groups[it.group] // ordering group 0 has no state
+	if g != nil && g.front != it && g.waiting.first != nil {
 		return waits
 	}
-	return ln.decideNext(it, c)
+	return ln.decideNext(it, g)
 }
 
-// putAside defers, dead-letters or keeps an event that may not go, as was decided.
+// putAside carries out the decision about an event that may not go: it defers, dead-letters or
+// keeps the event.
 func (ln *lane) putAside(it *item, what decision) {
 	switch {
 	case it.ev.Fault != nil:
@@ -84,19 +85,19 @@ func (ln *lane) putAside(it *item, what decision) {
 		ln.toDeadLetter(it, f)
 	case what == defers:
 		ln.deferRow(it)
-		if c := ln.groups[it.group]; c != nil {
-			c.release(it)
-			ln.advance(c)
+		if g := ln.groups[it.group]; g != nil {
+			g.release(it)
+			ln.advance(g)
 		}
 	default:
-		c := ln.group(it)
-		if c.front == it {
-			c.front = nil
-			c.waiting.pushFront(it)
+		g := ln.group(it)
+		if g.front == it {
+			g.front = nil
+			g.waiting.pushFront(it)
 		} else {
-			c.waiting.push(it)
+			g.waiting.push(it)
 		}
-		ln.advance(c)
+		ln.advance(g)
 	}
 }
 
@@ -106,32 +107,33 @@ func (ln *lane) nothingWaits() bool {
 	return ln.waiting.none() && ln.line.pauses.count.Load() == 0 && ln.special == 0 && (ln.oneByOne || len(ln.groups) == 0)
 }
 
-// advance sends on or defers the waiting events of an ordering group, as far as possible now.
-func (ln *lane) advance(c *group) {
-	for c.front == nil && c.waiting.first != nil {
-		it := c.waiting.first
-		switch ln.decideNext(it, c) {
+// advance moves the waiting events of an ordering group on, as far as possible now: to ready, or to
+// the retry table.
+func (ln *lane) advance(g *group) {
+	for g.front == nil && g.waiting.first != nil {
+		it := g.waiting.first
+		switch ln.decideNext(it, g) {
 		case waits:
 			return
 		case defers:
-			ln.deferRow(c.waiting.pop())
+			ln.deferRow(g.waiting.pop())
 		case goes:
 			if !ln.oneByOne { // all of them go, before those in ready, which came later
-				ln.ready.pushAllFront(&c.waiting)
+				ln.ready.pushAllFront(&g.waiting)
 				break
 			}
-			c.front = c.waiting.pop()
-			ln.ready.push(c.front)
+			g.front = g.waiting.pop()
+			ln.ready.push(g.front)
 		}
 	}
-	ln.forget(c)
+	ln.forget(g)
 }
 
-// advanceWhole does so for all ordering groups of an exchange or topic.
+// advanceWhole calls advance for all ordering groups of an exchange or topic.
 func (ln *lane) advanceWhole(exchangeOrTopic uint64) {
-	for _, c := range ln.groups {
-		if c.exchangeOrTopic == exchangeOrTopic {
-			ln.advance(c)
+	for _, g := range ln.groups {
+		if g.exchangeOrTopic == exchangeOrTopic {
+			ln.advance(g)
 		}
 	}
 }

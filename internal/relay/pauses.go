@@ -13,10 +13,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Pause is a paused destination: it refused what was sent to it last, so its events are deferred
+// Pause is a paused destination. It rejected what was sent to it last, so its events are deferred
 // without being sent.
 type Pause struct {
-	Destination string // as the broker's answer accuses it
+	Destination string // as the broker's answer names it
 	Reason      sink.Reason
 	Text        string
 	Since       time.Time
@@ -28,9 +28,9 @@ const maxPauses = 10_000
 
 // pauses are the paused destinations. A pause only saves useless sends: what keeps the order is the
 // count of an ordering group (waitingGroups). So a pause may begin late, or be forgotten: in a
-// restart, or when the retry table has no row left that goes there. It ends at the confirm of a row
-// that the retry table fed (its probe), and at nothing else: a new event that is confirmed now may
-// have been on the wire before the destination broke.
+// restart, or when the retry table has no row left for the destination. Only the confirm of a row
+// that the retry table fed (the probe) ends a pause. The confirm of a new event does not: that
+// event may have been on the wire before the destination broke.
 type pauses struct {
 	log   *zap.Logger
 	count atomic.Int32 // how many there are: zero saves the lanes the lock
@@ -40,8 +40,8 @@ type pauses struct {
 	dests   map[uint64]*Pause
 	resumed chan struct{} // cap 1: a pause ended
 
-	// watched are destinations with an event that was rejected for a fault of its own, with the
-	// time at which something was last confirmed there; zero: nothing since they are watched.
+	// watched are destinations with an event that was rejected for a fault of its own. The value is
+	// the time of the last confirm there; zero: nothing was confirmed since the watch began.
 	watching atomic.Int32
 	watched  map[uint64]time.Time
 }
@@ -53,60 +53,60 @@ func newPauses(log *zap.Logger) *pauses {
 	}
 }
 
-// paused reports whether that place, or its whole exchange or topic, is paused.
-func (g *pauses) paused(p sink.Place) bool {
-	if g.count.Load() == 0 {
+// paused reports whether the place, or its whole exchange or topic, is paused.
+func (ps *pauses) paused(p sink.Place) bool {
+	if ps.count.Load() == 0 {
 		return false
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.whole[p.ExchangeOrTopic] != nil || g.dests[p.Dest] != nil
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.whole[p.ExchangeOrTopic] != nil || ps.dests[p.Dest] != nil
 }
 
-// pause pauses what the fault accuses. A fault of the pair or partition shows that the exchange or
-// topic itself answers, so a pause of that ends.
-func (g *pauses) pause(p sink.Place, f *sink.Fault) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	at, of := g.dests, p.Dest
+// pause pauses the destination that the fault blames. A fault of the pair or partition shows that
+// the exchange or topic itself answers, so a pause of the exchange or topic ends.
+func (ps *pauses) pause(p sink.Place, f *sink.Fault) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	at, of := ps.dests, p.Dest
 	if f.Whole {
-		at, of = g.whole, p.ExchangeOrTopic
+		at, of = ps.whole, p.ExchangeOrTopic
 	} else {
-		delete(g.whole, p.ExchangeOrTopic)
+		delete(ps.whole, p.ExchangeOrTopic)
 	}
 	was := at[of]
 	switch {
 	case was != nil:
 		was.Reason, was.Text = f.Reason, f.Text
-	case len(g.whole)+len(g.dests) < maxPauses:
+	case len(ps.whole)+len(ps.dests) < maxPauses:
 		at[of] = &Pause{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: time.Now()}
-		g.log.Warn("destination paused: its events wait in the retry table, others go on",
+		ps.log.Warn("destination paused: its events wait in the retry table, others go on",
 			zap.String("destination", f.Destination), zap.String("reason", string(f.Reason)), zap.String("fault", f.Text))
 	}
-	g.count.Store(int32(len(g.whole) + len(g.dests)))
+	ps.count.Store(int32(len(ps.whole) + len(ps.dests)))
 }
 
 // resume ends the pause of the place's exchange or topic and destination.
-func (g *pauses) resume(p sink.Place) {
-	if g.count.Load() == 0 {
+func (ps *pauses) resume(p sink.Place) {
+	if ps.count.Load() == 0 {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, was := range []*Pause{g.whole[p.ExchangeOrTopic], g.dests[p.Dest]} {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, was := range []*Pause{ps.whole[p.ExchangeOrTopic], ps.dests[p.Dest]} {
 		if was != nil {
-			g.log.Info("destination accepts again", zap.String("destination", was.Destination),
+			ps.log.Info("destination accepts again", zap.String("destination", was.Destination),
 				zap.Duration("paused", time.Since(was.Since).Round(time.Millisecond)))
 		}
 	}
-	delete(g.whole, p.ExchangeOrTopic)
-	delete(g.dests, p.Dest)
-	n := int32(len(g.whole) + len(g.dests))
-	if g.count.Swap(n) == n {
+	delete(ps.whole, p.ExchangeOrTopic)
+	delete(ps.dests, p.Dest)
+	n := int32(len(ps.whole) + len(ps.dests))
+	if ps.count.Swap(n) == n {
 		return // neither was paused
 	}
 	select {
-	case g.resumed <- struct{}{}:
+	case ps.resumed <- struct{}{}:
 	default:
 	}
 }
@@ -116,26 +116,26 @@ func (g *pauses) resume(p sink.Place) {
 // it accepts again.
 func (l *Line) Forget(p sink.Place) { l.pauses.forget(p) }
 
-func (g *pauses) forget(p sink.Place) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	at, of := g.dests, p.Dest
+func (ps *pauses) forget(p sink.Place) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	at, of := ps.dests, p.Dest
 	if p.Dest == 0 {
-		at, of = g.whole, p.ExchangeOrTopic
+		at, of = ps.whole, p.ExchangeOrTopic
 	}
 	if was := at[of]; was != nil {
 		delete(at, of)
-		g.log.Info("destination no longer paused: none of its events is left in the retry table", zap.String("destination", was.Destination))
+		ps.log.Info("destination no longer paused: none of its events is left in the retry table", zap.String("destination", was.Destination))
 	}
-	g.count.Store(int32(len(g.whole) + len(g.dests)))
+	ps.count.Store(int32(len(ps.whole) + len(ps.dests)))
 }
 
 // list returns what is paused, the longest first.
-func (g *pauses) list() []Pause {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	out := make([]Pause, 0, len(g.whole)+len(g.dests))
-	for _, m := range []map[uint64]*Pause{g.whole, g.dests} {
+func (ps *pauses) list() []Pause {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	out := make([]Pause, 0, len(ps.whole)+len(ps.dests))
+	for _, m := range []map[uint64]*Pause{ps.whole, ps.dests} {
 		for _, was := range m {
 			out = append(out, *was)
 		}
@@ -145,36 +145,36 @@ func (g *pauses) list() []Pause {
 }
 
 // watch begins to record confirms of a destination.
-func (g *pauses) watch(dest uint64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if _, known := g.watched[dest]; known {
+func (ps *pauses) watch(dest uint64) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if _, known := ps.watched[dest]; known {
 		return
 	}
-	if len(g.watched) >= maxPauses {
-		clear(g.watched) // the safe side: no confirm is known
+	if len(ps.watched) >= maxPauses {
+		clear(ps.watched) // forgetting is safe: it only means that no confirm is known
 	}
-	g.watched[dest] = time.Time{}
-	g.watching.Store(int32(len(g.watched)))
+	ps.watched[dest] = time.Time{}
+	ps.watching.Store(int32(len(ps.watched)))
 }
 
 // confirmed records the confirms of watched destinations.
-func (g *pauses) confirmed(items []*item, now time.Time) {
-	if g.watching.Load() == 0 {
+func (ps *pauses) confirmed(items []*item, now time.Time) {
+	if ps.watching.Load() == 0 {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	for _, it := range items {
-		if _, ok := g.watched[it.place.Dest]; ok {
-			g.watched[it.place.Dest] = now
+		if _, ok := ps.watched[it.place.Dest]; ok {
+			ps.watched[it.place.Dest] = now
 		}
 	}
 }
 
 // confirmedSince reports whether something of dest is known to have been confirmed after that time.
-func (g *pauses) confirmedSince(dest uint64, at time.Time) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.watched[dest].After(at)
+func (ps *pauses) confirmedSince(dest uint64, at time.Time) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.watched[dest].After(at)
 }

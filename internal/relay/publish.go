@@ -35,7 +35,7 @@ func (ln *lane) publish(ctx context.Context) {
 // judge handles the outcomes of the call, except the confirmed new events: settle handles those.
 func (ln *lane) judge(now time.Time) (refused, unknown int) {
 	c := &ln.call
-	c.confirmed, c.rows, c.refused = c.confirmed[:0], c.rows[:0], c.refused[:0]
+	c.confirmed, c.rows, c.rejected = c.confirmed[:0], c.rows[:0], c.rejected[:0]
 	for i, it := range c.items {
 		switch out := c.outcomes[i]; out.State {
 		case sink.Confirmed:
@@ -47,24 +47,24 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 			}
 		case sink.Rejected:
 			refused++
-			c.refused = append(c.refused, it)
+			c.rejected = append(c.rejected, it)
 			if !ln.oneByOne && ln.open.undecided(it) {
-				// what is before it in its ordering group has to be deferred first
+				// an earlier event of its ordering group must be deferred first
 				it.state = sink.Unsent
 				continue
 			}
 			it.state = sink.Rejected
-			ln.refuse(it, cmp.Or(out.Fault, &unexplained), now)
+			ln.reject(it, cmp.Or(out.Fault, &unexplained), now)
 		case sink.Unsent:
-			// This call did nothing to it: what was in doubt before stays in doubt.
+			// This call did not send the item: if it was in doubt before, it stays in doubt.
 		default:
 			unknown++
 			it.state = sink.Unknown
 		}
 	}
-	for _, it := range c.refused {
+	for _, it := range c.rejected {
 		if !ln.oneByOne {
-			ln.open.doubtNoMore(it)
+			ln.open.markUnsentBehind(it)
 		}
 	}
 	if len(c.rows) > 0 {
@@ -74,9 +74,10 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 			ln.rowConfirmed(it)
 		}
 	}
-	for _, it := range c.refused { // after that: a row that passed it may have begun a cut-over
+	// after the loop above, in which a row that passed it may have begun a cut-over
+	for _, it := range c.rejected {
 		if it.fed != nil && it.fed.Outcome.State == sink.Rejected {
-			ln.turnBack(it)
+			ln.returnRest(it)
 		}
 	}
 	return refused, unknown
@@ -85,17 +86,17 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 // unexplained stands in for the reason of a sink that gives none.
 var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Text: "rejected without a reason"}
 
-// settle settles the confirmed new events of the call: in the tracker first, then their successors
-// may go, and last their memory goes back to the budget.
+// settle settles the confirmed new events of the call. First the tracker counts them, then the
+// events that waited for them may go, and last their memory goes back to the budget.
 func (ln *lane) settle(now time.Time) {
 	c := &ln.call
 	ln.line.pauses.confirmed(c.confirmed, now)
 	ln.line.tracker.settle(c.confirmed)
 	ln.reportConfirmed(c.confirmed, now)
 	for _, it := range c.confirmed {
-		if c := ln.groups[it.group]; c != nil && c.front == it {
-			c.front = nil
-			ln.advance(c)
+		if g := ln.groups[it.group]; g != nil && g.front == it {
+			g.front = nil
+			ln.advance(g)
 		}
 	}
 	ln.line.budget.release(c.confirmed)
@@ -119,15 +120,15 @@ func (ln *lane) reportConfirmed(items []*item, now time.Time) {
 	hook(ln.n, c.events, now)
 }
 
-// schedule sets when the next call may be made, and how large it may be, after one that confirmed,
-// rejected, or did neither.
+// schedule sets when the next call may be made, and how large it may be. It depends on whether this
+// call confirmed something, rejected something, or did neither.
 func (ln *lane) schedule(now time.Time, refused int, err error) {
 	confirmed := len(ln.call.confirmed) + len(ln.call.rows)
 	ln.notBefore = time.Time{}
 	if confirmed+refused > 0 {
 		ln.fails = 0
 	} else if ln.fails++; ln.fails > 1 {
-		// after the first failure it is offered again at once: the connection broke, and Publish
+		// after the first failure the call is made again at once: the connection broke, and Publish
 		// waits for a new one
 		ln.notBefore = now.Add(spin.after(ln.fails - 2))
 	}
@@ -139,8 +140,7 @@ func (ln *lane) schedule(now time.Time, refused int, err error) {
 	}
 }
 
-// handOver gives the retry table its events and rows: outside of everything else, since it takes
-// locks.
+// handOver gives the retry table its events and rows. It is called last, because it takes locks.
 func (ln *lane) handOver() {
 	if len(ln.deferred) > 0 {
 		ln.line.cfg.RetryTable.Defer(ln.deferred)
@@ -152,10 +152,10 @@ func (ln *lane) handOver() {
 	}
 }
 
-// logFailing logs that calls fail one after the other, again when their error text changes, and
-// that calls succeed again. A sink waits inside Publish while its broker is away, and logs that
-// itself: one failed call is the end of a connection, two in a row are a fault that the sink does
-// not log.
+// logFailing logs that calls fail in a row. It logs again when the error text changes, and when
+// calls succeed again. A sink waits inside Publish while its broker is away, and logs that itself.
+// So one failed call means only that a connection ended; two in a row are a fault that the sink
+// does not log.
 func (ln *lane) logFailing(err error) {
 	switch {
 	case ln.fails == 0 && ln.failing != "":

@@ -11,9 +11,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// RetryTable takes what cannot go now: events that were rejected, and what waits behind them. The
-// lanes call it; it answers through Line's methods Settled, Offer, NotNow and Uncount. Only Known
-// blocks.
+// RetryTable takes the events that cannot be sent now: rejected events, and those that wait behind
+// them. The lanes call it. It answers through Line's methods Settled, Offer, NotNow and Uncount.
+// Only Known blocks.
 type RetryTable interface {
 	// Defer takes over events whose rows are to be written, those of an ordering group in the order
 	// of the calls. They stay in the in-flight budget, with their bytes, until Line.Settled is
@@ -23,11 +23,11 @@ type RetryTable interface {
 	// Fed gives back rows that were offered, with their Outcome and Left filled in.
 	Fed(rows []*Fed)
 
-	// Known reports whether the retry table had the event already when this line began; the reader
-	// then settles it unsent. Another event at the position of one that it had is not known.
-	// Positions come in increasing order, except those of a transaction that comes once more, and
-	// of which no event was admitted: these begin again. Known may query the database, and waits
-	// for it until ctx is done: its only error is ctx's.
+	// Known reports whether the retry table had the event already when this line began. The reader
+	// then settles the event without sending it. A different event at the same position is not
+	// known. Positions come in increasing order, with one exception: a transaction of which no
+	// event was admitted may come once more, and begins again. Known may query the database, and
+	// waits for it until ctx is done: its only error is that of ctx.
 	Known(ctx context.Context, ev *event.Event) (bool, error)
 }
 
@@ -39,8 +39,8 @@ type Deferred struct {
 	Group uint64 // 0: the event has no order to keep and is not counted
 	Dead  bool   // to the dead letters at once; else to the retry table
 
-	// nil: it was not sent, because an earlier one of its ordering group waits or its destination
-	// is paused
+	// nil: the event was not sent, because an earlier one of its ordering group waits or its
+	// destination is paused
 	Fault    *sink.Fault
 	Attempts int       // that count against retry.max_attempts
 	Since    time.Time // of the first rejection; zero without one
@@ -54,8 +54,8 @@ type Fed struct {
 	Event event.Event
 	Place sink.Place
 	Group uint64 // 0: not counted, and in no order
-	// a dead letter: it goes before the rows of its ordering group, and no count falls when it is
-	// confirmed
+	// the row is a dead letter: it goes before the rows of its ordering group, and its confirm
+	// changes no count
 	Replay bool
 
 	Refusals int // rejections of the event so far that count
@@ -63,13 +63,13 @@ type Fed struct {
 	// Outcome is Confirmed, Rejected, or Unsent: an earlier row of its ordering group was rejected,
 	// or the line ends.
 	Outcome sink.Outcome
-	// Left is how many rows the ordering group, or the exchange or topic it is counted with, still
-	// has after a confirmed one. At 0 the lane has released the ordering group.
+	// Left is the number of rows that are left after a confirmed one, in the ordering group or in
+	// the exchange or topic that it is counted with. At 0 the lane has released the ordering group.
 	Left int
 }
 
-// Settled takes events whose rows are committed: they leave the in-flight budget. It may be called
-// from any goroutine.
+// Settled removes events whose rows are committed from the in-flight budget. It may be called from
+// any goroutine.
 func (l *Line) Settled(deferred []*Deferred) {
 	items := make([]*item, len(deferred))
 	notes := make([]note, 0, len(deferred))
@@ -104,20 +104,20 @@ func (l *Line) Offer(rows []*Fed) {
 	}
 }
 
-// NotNow says that nothing of the ordering group may be fed at present: if the lane keeps new
-// events of it in memory, it defers them.
+// NotNow tells the lane that no row of the ordering group may be fed at present. If the lane keeps
+// new events of the ordering group in memory, it defers them.
 func (l *Line) NotNow(lane int, group, exchangeOrTopic uint64) {
 	l.lane(lane).notify(note{nothing, group, exchangeOrTopic})
 }
 
-// Uncount says that a counted row has left the tables, or no longer blocks its ordering group,
-// without a confirm in the lane.
+// Uncount tells the lane that a counted row has left the tables, or no longer blocks its ordering
+// group, without a confirm in the lane.
 func (l *Line) Uncount(lane int, group, exchangeOrTopic uint64) {
 	l.lane(lane).notify(note{uncounted, group, exchangeOrTopic})
 }
 
-// Load counts rows of an ordering group that were there before. It is called before Run, waits
-// until the sink knows the event's lane, and returns ctx's error.
+// Load counts rows that were in the tables before this line began. It is called before Run. It
+// waits until the sink knows the event's lane; its only error is that of ctx.
 func (l *Line) Load(ctx context.Context, ev *event.Event, rows int) error {
 	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {
@@ -132,8 +132,8 @@ func (l *Line) Load(ctx context.Context, ev *event.Event, rows int) error {
 	if group == 0 {
 		return nil
 	}
-	if h := &l.lane(place.Lane).waiting; !h.add(group, place.ExchangeOrTopic, rows) {
-		h.countWhole(place.ExchangeOrTopic, rows)
+	if w := &l.lane(place.Lane).waiting; !w.add(group, place.ExchangeOrTopic, rows) {
+		w.countWhole(place.ExchangeOrTopic, rows)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (l *Line) Group(ev *event.Event, exchangeOrTopic uint64) uint64 {
 	return max(ev.Hash^exchangeOrTopic, 1)
 }
 
-// Paused reports whether events of that place are deferred unsent at present.
+// Paused reports whether events for that place are deferred without being sent at present.
 func (l *Line) Paused(p sink.Place) bool { return l.pauses.paused(p) }
 
 // Pauses lists what is paused, the longest first.
@@ -168,7 +168,8 @@ func (l *Line) ConfirmedSince(dest uint64, at time.Time) bool {
 	return l.pauses.confirmedSince(dest, at)
 }
 
-// Stopping ends all cut-overs, for a stop: what lanes keep in memory behind rows is deferred.
+// Stopping prepares a stop: it ends all cut-overs, so the events that lanes keep in memory behind
+// rows are deferred.
 func (l *Line) Stopping() {
 	l.stopping.Store(true)
 	for _, ln := range l.all() {

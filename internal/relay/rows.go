@@ -17,7 +17,7 @@ func (ln *lane) takeRow(f *Fed) {
 }
 
 // fillRows adds rows to open: replays first, and half a call at most while new events are ready.
-// All wait behind a row that has no room: they may be of its ordering group.
+// When a row has no room, all later rows wait, because they may be of its ordering group.
 func (ln *lane) fillRows() {
 	if ln.replays.first == nil && ln.rows.first == nil {
 		return
@@ -40,67 +40,68 @@ func (ln *lane) fillRows() {
 	}
 }
 
-// admits reports whether a row may go now, and if so notes it. A later row of its ordering group
-// then waits for the outcome (ordering Key), or goes behind it in the same call.
+// admits reports whether a row may go now, and if so counts it. With ordering Key a later row of
+// the ordering group waits for its outcome; otherwise it goes behind it in the same call.
 func (ln *lane) admits(it *item) bool {
 	if it.group == 0 {
 		return true
 	}
-	c := ln.groups[it.group]
+	g := ln.groups[it.group]
 	switch {
-	case c != nil && (c.front != nil || c.dying):
+	case g != nil && (g.front != nil || g.dying):
 		if it.fed.Replay {
-			ln.setFlag(&c.awaited, true)
+			ln.setFlag(&g.awaited, true)
 		}
 		return false
-	case c != nil && c.rows > 0 && (ln.oneByOne || c.replay || it.fed.Replay):
+	case g != nil && g.rows > 0 && (ln.oneByOne || g.replay || it.fed.Replay):
 		return false
 	case it.fed.Replay && !ln.oneByOne && ln.open.has(it):
 		return false
 	}
-	c = ln.group(it)
-	ln.setFlag(&c.awaited, false)
-	if c.rows++; c.rows == 1 {
+	g = ln.group(it)
+	ln.setFlag(&g.awaited, false)
+	if g.rows++; g.rows == 1 {
 		ln.special++
 	}
-	c.replay = it.fed.Replay
+	g.replay = it.fed.Replay
 	return true
 }
 
-// rowBack gives a row back to the retry table, with its outcome. Its ordering group has one fewer
-// in open.
-func (ln *lane) rowBack(it *item, out sink.Outcome) {
+// returnRow gives a row back to the retry table, with its outcome. Its ordering group then has one
+// row fewer in open.
+func (ln *lane) returnRow(it *item, out sink.Outcome) {
 	it.fed.Outcome = out
 	ln.returned = append(ln.returned, it.fed)
 	if it.group == 0 {
 		return
 	}
-	c := ln.groups[it.group]
-	if c.rows--; c.rows == 0 {
+	g := ln.groups[it.group]
+	if g.rows--; g.rows == 0 {
 		ln.special--
-		c.replay = false
+		g.replay = false
 	}
 }
 
-// rowConfirmed counts one row less, and ends the pause of its place: it may have been the probe.
+// rowConfirmed counts one row less, and ends the pause of the row's place: the row may have been
+// the probe.
 func (ln *lane) rowConfirmed(it *item) {
 	ln.line.pauses.resume(it.place)
-	ln.rowBack(it, sink.Outcome{State: sink.Confirmed})
+	ln.returnRow(it, sink.Outcome{State: sink.Confirmed})
 	if it.group == 0 {
 		return
 	}
-	c := ln.groups[it.group]
+	g := ln.groups[it.group]
 	if !it.fed.Replay {
 		it.fed.Left = ln.uncount(it.group, it.place.ExchangeOrTopic)
 	}
-	if ln.groups[it.group] == c {
-		ln.advance(c)
+	if ln.groups[it.group] == g {
+		ln.advance(g)
 	}
 }
 
-// turnBack sends back the rest of an ordering group of which a row was rejected, and ends its
-// cut-over: nothing may go behind a row that stays.
-func (ln *lane) turnBack(refused *item) {
+// returnRest returns the other rows of an ordering group after one of its rows was rejected, and
+// ends the cut-over of the ordering group. Nothing may pass a row that stays in the table.
+func (ln *lane) returnRest(refused *item) {
 	group, exchangeOrTopic := refused.group, refused.place.ExchangeOrTopic
 	if group == 0 {
 		return
@@ -109,8 +110,8 @@ func (ln *lane) turnBack(refused *item) {
 		unsent := sink.Outcome{State: sink.Unsent}
 		for _, it := range ln.open.items {
 			if it.group == group && it.fed != nil && it.state == sink.Unsent {
-				it.state = sink.Rejected // so that it leaves open
-				ln.rowBack(it, unsent)
+				it.state = sink.Rejected // so that compact removes it from open
+				ln.returnRow(it, unsent)
 			}
 		}
 		var rest fifo
@@ -128,8 +129,8 @@ func (ln *lane) turnBack(refused *item) {
 			ln.notNow(group, exchangeOrTopic)
 		}
 	}
-	if c := ln.groups[group]; c != nil {
-		ln.advance(c)
+	if g := ln.groups[group]; g != nil {
+		ln.advance(g)
 	}
 }
 
@@ -137,27 +138,28 @@ func (ln *lane) turnBack(refused *item) {
 func (ln *lane) note(n note) {
 	switch n.kind {
 	case deadLettered:
-		if c := ln.groups[n.group]; c != nil {
-			ln.setFlag(&c.dying, false)
-			ln.advance(c)
+		if g := ln.groups[n.group]; g != nil {
+			ln.setFlag(&g.dying, false)
+			ln.advance(g)
 		}
 	case uncounted:
 		ln.uncount(n.group, n.exchangeOrTopic)
-		if c := ln.groups[n.group]; c != nil {
-			ln.advance(c)
+		if g := ln.groups[n.group]; g != nil {
+			ln.advance(g)
 		}
 	case nothing:
 		ln.notNow(n.group, n.exchangeOrTopic)
 	case stopping:
 		ln.waiting.undoAll()
-		for _, c := range ln.groups {
-			ln.advance(c)
+		for _, g := range ln.groups {
+			ln.advance(g)
 		}
 	}
 }
 
-// uncount counts one row less of an ordering group. When its exchange or topic was counted as a
-// whole and is released by that, all its ordering groups go on; its own does where this was called.
+// uncount counts one row less of an ordering group. If its exchange or topic was counted as a whole
+// and is now released, all ordering groups of the exchange or topic go on. The caller advances the
+// row's own ordering group.
 func (ln *lane) uncount(group, exchangeOrTopic uint64) (left int) {
 	left, whole := ln.waiting.sub(group, exchangeOrTopic, !ln.line.stopping.Load())
 	if whole && left == 0 {
@@ -166,11 +168,11 @@ func (ln *lane) uncount(group, exchangeOrTopic uint64) (left int) {
 	return left
 }
 
-// notNow ends a cut-over: what is kept in memory goes to the writer, in order.
+// notNow ends a cut-over: the events that are kept in memory go to the writer, in order.
 func (ln *lane) notNow(group, exchangeOrTopic uint64) {
 	if ln.waiting.undo(group, exchangeOrTopic) {
 		ln.advanceWhole(exchangeOrTopic)
-	} else if c := ln.groups[group]; c != nil {
-		ln.advance(c)
+	} else if g := ln.groups[group]; g != nil {
+		ln.advance(g)
 	}
 }

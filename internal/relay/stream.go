@@ -11,12 +11,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// stream is the reader's side of the line: where it is in the replication stream, and what it
-// admitted in earlier sessions. Only the reader's goroutine touches it.
+// stream is the reader's side of the line: the reader's place in the replication stream, and what
+// was admitted in earlier sessions. Only the reader's goroutine uses it.
 //
 // After a reconnect a server sends again every transaction whose end was not reported as flushed,
-// in commit order, frame for frame as before. So the newest transaction that was closed and the one
-// that was left half admitted determine what the line has of every transaction.
+// in commit order, frame for frame as before. So two transactions determine what the line has
+// already: the newest one that was closed, and the one that was left half admitted.
 type stream struct {
 	where where
 	// the transaction that is open, or half admitted (where != inside and cur.entry != nil)
@@ -27,15 +27,15 @@ type stream struct {
 	}
 	// the highest end or keepalive: no transaction may follow whose commit is before it
 	passed pglogrepl.LSN
-	// an event of cur was offered and not admitted: cur must not be closed without it
+	// an event of cur was offered and not admitted: cur must not be closed without that event
 	refused bool
 
-	unwoken []*lane // have events, and sleep
-	whole   bool    // a transaction was closed since they were given events
+	unwoken []*lane // lanes that have events and sleep
+	whole   bool    // a transaction was closed since the lanes were given events
 	weight  int     // of the events pushed since lanes were woken
 }
 
-// transaction is what the line has of one.
+// transaction is what the line has of one transaction.
 type transaction struct {
 	lsn      pglogrepl.LSN
 	xid      uint32
@@ -62,7 +62,8 @@ func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
 	case l.where != outside:
 		return moved("transaction %s (xid %d) begins inside transaction %s", commit, xid, l.cur.lsn)
 	case commit < l.cfg.Start:
-		// a former line settled it, and the server lost that report in a crash
+		// an earlier line settled the transaction, and the server lost the report of that in a
+		// crash
 		l.where = skipping
 		return nil
 	case half && commit == l.cur.lsn && xid == l.cur.xid:
@@ -94,9 +95,9 @@ func moved(format string, args ...any) error {
 
 // Event admits the next event of the open transaction: it copies the event, with its bytes, into
 // the line. It blocks while the in-flight budget is full or the sink does not know the event's lane
-// yet, until ctx is done: then it returns ctx's error, the event is not in the line, and the same
-// event may be offered again, in this session or the next. An event that is in the line already
-// (its index is below the expected one) is ignored.
+// yet. When ctx is done first, Event returns the error of ctx. Then the event is not in the line,
+// and may be offered again, in this session or the next. An event that is in the line already (its
+// index is below the expected one) is ignored.
 func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 	switch {
 	case l.where == skipping:
@@ -112,7 +113,7 @@ func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 	if err != nil {
 		return err
 	}
-	if known { // its row is committed: it is settled, unsent
+	if known { // its row is committed: the event is settled without being sent
 		l.cur.next = ev.Position.Index + 1
 		l.refused = false
 		return nil
@@ -138,18 +139,18 @@ func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 	return nil
 }
 
-// Inside a transaction lanes are woken for 32 KiB of events, each counted for 512 bytes more than
-// it has: few calls then carry what has come together, and an event of a large transaction goes out
-// long before the last has come.
+// Inside a transaction the lanes are woken after 32 KiB of events; each event counts 512 bytes more
+// than its size. So few calls carry what has come together, and an event of a large transaction is
+// sent long before the last event has come.
 const (
 	wakeWeight  = 32 << 10
 	eventWeight = 512
 )
 
-// Wake wakes the sleeping lanes that have events: Commit does not. The reader calls it before it
-// waits for more of the stream. Lanes with only the first few events of a transaction sleep on
-// until more of it has come; with all they are woken too, when the wait may be long, and when the
-// reader ends.
+// Wake wakes the sleeping lanes that have events; Commit does not wake them. The reader calls Wake
+// before it waits for more of the stream. Lanes with only the first few events of a transaction
+// continue to sleep until more of it has come. If all is set they are woken too: when the wait may
+// be long, and when the reader ends.
 func (l *Line) Wake(all bool) {
 	if !all && !l.whole && l.weight < wakeWeight {
 		return
@@ -162,7 +163,7 @@ func (l *Line) Wake(all bool) {
 	l.whole, l.weight = false, 0
 }
 
-// place finds the event's lane and room in the in-flight budget, and waits for either.
+// place finds the event's lane, and room in the in-flight budget. It waits for both.
 func (l *Line) place(ctx context.Context, ev *event.Event, size int) (*lane, *item, []byte, error) {
 	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {
@@ -183,8 +184,8 @@ func (l *Line) place(ctx context.Context, ev *event.Event, size int) (*lane, *it
 	}
 }
 
-// await waits for c, with ev outside the in-flight budget. The snapshot counts ev: otherwise a
-// stalled reader with a backlog behind it would look like an idle one.
+// await waits for c while ev is outside the in-flight budget. The snapshot counts ev; otherwise a
+// stalled reader with a backlog behind it would look idle.
 func (l *Line) await(ctx context.Context, ev *event.Event, c <-chan struct{}) error {
 	l.Wake(true)
 	l.waiting.Store(ev.CommitTime.UnixNano())
@@ -196,9 +197,9 @@ func (l *Line) await(ctx context.Context, ev *event.Event, c <-chan struct{}) er
 	}
 }
 
-// Commit closes the transaction; end is its TransactionEndLSN. In a transaction that is skipped it
-// does nothing. If the last event offered was not admitted, the transaction stays half admitted, as
-// after Disconnected: closing it would lose that event.
+// Commit closes the transaction; end is its TransactionEndLSN. It does nothing for a transaction
+// that is skipped. If the last event that was offered was not admitted, the transaction stays half
+// admitted, as after Disconnected: closing it would lose that event.
 func (l *Line) Commit(end pglogrepl.LSN) {
 	if l.where != inside || l.refused {
 		l.Disconnected()
@@ -216,7 +217,8 @@ func (l *Line) Commit(end pglogrepl.LSN) {
 }
 
 // Keepalive takes the position of a keepalive. Outside a transaction it counts as a commit without
-// events. Inside one it means nothing, nor before the rest of a half admitted one has come.
+// events. It is ignored inside a transaction, and until the rest of a half admitted transaction has
+// come.
 func (l *Line) Keepalive(pos pglogrepl.LSN) {
 	if l.where != outside || l.cur.entry != nil {
 		return
@@ -226,7 +228,7 @@ func (l *Line) Keepalive(pos pglogrepl.LSN) {
 }
 
 // Disconnected ends the session. A transaction that is open now is half admitted: it keeps the
-// watermark where it is, and the next session continues it where this one stopped.
+// watermark where it is, and the next session continues the transaction where this session stopped.
 func (l *Line) Disconnected() {
 	l.Wake(true)
 	l.where = outside

@@ -12,14 +12,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// commit is a transaction that has unsettled events, or that is still open. What follows it without
-// any (transactions settled out of order, empty ones, keepalives) is merged into it, so that the
-// list of commits is never longer than the number of unsettled events plus one, whatever a stalled
-// lane or a busy foreign table does.
+// commit is a transaction that has unsettled events, or that is still open. Whatever follows it and
+// has no unsettled event (a transaction that settled earlier, an empty one, a keepalive) is merged
+// into it. So the list of commits is never longer than the number of unsettled events plus one,
+// even with a stalled lane or a busy table that is not relayed.
 type commit struct {
-	lsn  pglogrepl.LSN // of the commit record
-	end  pglogrepl.LSN // the watermark once this is settled; raised by what is merged into it
-	own  pglogrepl.LSN // the end of the newest transaction with events among it and what is merged
+	lsn pglogrepl.LSN // of the commit record
+	end pglogrepl.LSN // the watermark once this is settled; raised by what is merged into it
+	// the end of the newest transaction with events, of this one and those merged into it
+	own  pglogrepl.LSN
 	time time.Time
 
 	closed   bool
@@ -32,11 +33,11 @@ type commit struct {
 
 // tracker is the list of commits in the order of the stream. Only the last one can be open.
 //
-// Why the watermark never passes an unsettled event: it moves in emit alone, which is called with
-// the end of the first commit once that is closed and settled, or with a position received while
-// the list is empty. A commit behind an unsettled one never reaches emit: it hands its end to the
-// commit before it and leaves. And emit itself refuses a position behind the first commit of the
-// list.
+// Why the watermark never passes an unsettled event: it moves in emit alone. emit is called in two
+// cases: with the end of the first commit once that commit is closed and settled, and with a
+// position that was received while the list was empty. A commit behind an unsettled one never
+// reaches emit: it hands its end to the commit before it and leaves the list. And emit itself
+// panics at a position behind the first commit of the list.
 type tracker struct {
 	mu         sync.Mutex
 	head, tail *commit
@@ -46,7 +47,7 @@ type tracker struct {
 	mark    event.Watermark
 	moved   chan struct{} // cap 1
 	settled uint64        // events
-	covered uint64        // of those, the ones the watermark covers
+	covered uint64        // of those, the ones below the watermark
 }
 
 func newTracker(start pglogrepl.LSN) *tracker {
@@ -74,7 +75,7 @@ func (t *tracker) open(lsn pglogrepl.LSN, at time.Time) *commit {
 	return c
 }
 
-// close notes that c has ended at end and that so many of its events were admitted to the line.
+// close notes that c has ended at end, and how many of its events were admitted to the line.
 func (t *tracker) close(c *commit, end pglogrepl.LSN, admitted int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,8 +83,8 @@ func (t *tracker) close(c *commit, end pglogrepl.LSN, admitted int) {
 	t.leave(c)
 }
 
-// pass takes a position before which nothing of ours is open: a keepalive's, or the end of a
-// transaction without events.
+// pass takes a position before which no transaction of ours is open: that of a keepalive, or the
+// end of a transaction without events.
 func (t *tracker) pass(pos pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +96,7 @@ func (t *tracker) pass(pos pglogrepl.LSN) {
 	}
 }
 
-// settle counts events that are now durable elsewhere.
+// settle counts events that are now durable: at the broker, or in the tables.
 func (t *tracker) settle(items []*item) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,9 +107,9 @@ func (t *tracker) settle(items []*item) {
 	}
 }
 
-// leave removes c from the list if it is settled: the first one moves the watermark, any other
-// hands its end to the one before it. So no settled commit stays in the list, and when the first
-// one has left there is no other to check.
+// leave removes c from the list if it is settled. The first commit of the list moves the watermark;
+// any other hands its end to the commit before it. So no settled commit stays in the list, and no
+// other commit needs a check after the first one has left.
 func (t *tracker) leave(c *commit) {
 	if !c.closed || c.settled != c.admitted {
 		return

@@ -23,7 +23,7 @@ import (
 
 var errTaken = errors.New("another relay acquired the slot in the meantime")
 
-// bounds the steps from a free slot to the stream: a server may stop answering in between
+// limits the steps from a free slot to the stream, because a server may stop answering in between
 const acquireTimeout = time.Minute
 
 // acquire stands by until the slot is free, starts replication, and makes sure of three things
@@ -62,8 +62,8 @@ func (s *Stream) acquire(ctx context.Context, t **session.Term) (*session.Sessio
 type opening struct {
 	was  publication.State // what is remembered of the publication
 	sent publication.State // what is to be remembered of it by a leader with this configuration
-	// resumed is what this process has settled, when it led last and the server proves that it is
-	// the same one; else 0.
+	// resumed is the position up to which this process has settled everything, if it led last and
+	// the server proves that it is the same one; else 0.
 	resumed pglogrepl.LSN
 	from    pglogrepl.LSN // the position that was asked for; the slot's own may be higher
 }
@@ -77,7 +77,7 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	if err != nil {
 		return o, err
 	}
-	if err := c.Primary.Still(source.ServerOf(conn).Server); err != nil {
+	if err := c.Primary.Still(source.ConnectedServer(conn).Server); err != nil {
 		return o, err
 	}
 	rec, view, err := slot.ReadBoth(ctx, s.pool, c.Slot)
@@ -94,7 +94,7 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	if err := slot.CheckIdentity(c, rec, view, id); err != nil {
 		return o, err
 	}
-	if err := s.refuseLowerRecord(rec); err != nil {
+	if err := s.checkRecord(rec); err != nil {
 		return o, err
 	}
 	if err := slot.RefuseSyncStandby(ctx, s.pool, c); err != nil {
@@ -133,11 +133,11 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 }
 
 // lead runs while our walsender holds the slot. The epoch is read, or raised, after
-// START_REPLICATION: whoever held the slot before has raised it by then, or never will without
-// holding the slot again.
+// START_REPLICATION: an earlier holder of the slot has raised it by then, or cannot raise it
+// without holding the slot again.
 //
-// Creating a new line may take longer than all the rest, so it has its own context: patient is done
-// when the relay is to stop. lead returns the slot as it was before the first report.
+// Creating a new line may take longer than all other steps, so it has its own context: patient is
+// done when the relay is to stop. lead returns the slot as it was before the first report.
 func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **session.Term, o opening) (*slot.View, error) {
 	c := s.cfg
 	rec, err := slot.ReadRecord(ctx, s.pool, c.Slot)
@@ -186,7 +186,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 		return nil, err
 	}
 	from := max(view.ConfirmedFlush, o.resumed)
-	done := reassure(patient, conn, c.WALSenderTimeout/3, view.ConfirmedFlush)
+	done := keepAlive(patient, conn, c.WALSenderTimeout/3, view.ConfirmedFlush)
 	*t, err = session.NewTerm(patient, s.pool, c, rec, from, view.ConfirmedFlush)
 	done()
 	if err != nil {
@@ -206,10 +206,10 @@ func (s *Stream) remember(ctx context.Context, rec *slot.Record, o opening, view
 	return slot.Remember(ctx, s.pool, s.cfg, rec.Epoch, rec, o.sent, max(view.ConfirmedFlush, o.from))
 }
 
-// reassure reports the slot's own position at intervals until callOff is called: creating a line
-// may take longer than wal_sender_timeout, with a million ordering groups to count. There is no
-// reporter yet, and no reader.
-func reassure(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at pglogrepl.LSN) (callOff func()) {
+// keepAlive reports the slot's own position at intervals until callOff is called. Creating a line
+// may take longer than wal_sender_timeout, with a million ordering groups to count, and there is no
+// reporter and no reader yet.
+func keepAlive(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at pglogrepl.LSN) (callOff func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var writing sync.WaitGroup
 	writing.Go(func() {

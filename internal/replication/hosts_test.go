@@ -30,7 +30,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	stream, err := source.ConnectStream(await.Context(t), &b.cfg)
 	await.Must(t, err)
 	defer source.CloseStream(stream)
-	here := source.ServerOf(stream).Server
+	here := source.ConnectedServer(stream).Server
 	if id, err := slot.Identify(await.Context(t), stream); err != nil || here.SystemID != id.SystemID || here.Timeline != id.Timeline {
 		t.Errorf("the stream is on %+v, and is taken to be on %+v (%v)", id, here, err)
 	}

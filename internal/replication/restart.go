@@ -9,13 +9,13 @@
 // restart it is discarded, and what follows the last position that is certain is read again. That
 // repeats some events and skips none.
 //
-// Certain is what the database can prove. Nothing is reported above the flush limit, and each raise
-// of the limit is a commit. A database that still has our limit therefore has all WAL before that
-// commit, as this process read it: the transactions, and the rows of the retry table by which some
-// of their events were settled. What was settled when the raise was sent is not read again. (Not
-// what was settled since: its row of the retry table may be gone.) A database with a lower limit, a
-// lower epoch, or less WAL than was received has lost some of what was sent, and the relay stops to
-// say so.
+// A position is certain if the database can prove it. Nothing is reported above the flush limit,
+// and each raise of the limit is a commit. A database that still has our limit therefore has all
+// WAL before that commit, as this process read it: the transactions, and the rows of the retry
+// table by which some of their events were settled. What was settled when the raise was sent is not
+// read again. (Not what was settled since: its row of the retry table may be gone.) A database with
+// a lower limit, a lower epoch, or less WAL than was received has lost some of what was sent, and
+// the relay stops to say so.
 
 package replication
 
@@ -31,8 +31,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// checkServer asks whether the server is the one that was left, before anything else is done with
-// it. If it is not, the line ends before the pool may work on it. Prepare checks the first server.
+// checkServer checks whether the server is the same one as before, before anything else is done
+// with it. If it is not, the line ends before the pool may connect to it. Prepare checks the first
+// server.
 func (s *Stream) checkServer(ctx context.Context, t **session.Term) error {
 	at := s.cfg.Primary.Server.Load()
 	if at == nil {
@@ -45,8 +46,8 @@ func (s *Stream) checkServer(ctx context.Context, t **session.Term) error {
 		return err
 	}
 	defer source.CloseStream(conn)
-	now := source.ServerOf(conn)
-	if err := s.cfg.Elsewhere(*at, now); err != nil {
+	now := source.ConnectedServer(conn)
+	if err := s.cfg.CheckSameSystem(*at, now); err != nil {
 		return err
 	}
 	if why, had := s.cfg.LowerWAL(now); why != "" {
@@ -65,7 +66,7 @@ func (s *Stream) checkServer(ctx context.Context, t **session.Term) error {
 // limitOn reads the flush limit from a server that the pool does not use yet; 0 if it cannot be
 // read.
 func (s *Stream) limitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN {
-	text, err := source.AskText(ctx, conn, "SELECT max_flush_lsn FROM cdc_relay.progress WHERE slot = "+source.QuoteText(s.cfg.Slot))
+	text, err := source.QueryText(ctx, conn, "SELECT max_flush_lsn FROM cdc_relay.progress WHERE slot = "+source.QuoteText(s.cfg.Slot))
 	if err != nil {
 		return 0
 	}
@@ -82,13 +83,14 @@ func (s *Stream) keep(t *session.Term, received uint64) {
 	s.cfg.Primary.Wal.Store(max(s.cfg.Primary.Wal.Load(), received, t.Reported.Load()))
 }
 
-// refuseLowerRecord stops when the database has less than this process had made durable in it. The
-// limit is lowered only by a clean stop, the last thing that a process does under its epoch.
+// checkRecord returns a Stop if the database has less than this process had made durable in it. The
+// limit is lowered only by a clean stop, which is the last thing that a process does under its
+// epoch.
 //
 // The slot's own position is not compared with what was reported: a report may be lost on its way,
-// and a server that crashes does not have the last ones. What it would show, these numbers and the
-// WAL show.
-func (s *Stream) refuseLowerRecord(rec *slot.Record) error {
+// and a server that crashes does not have the last ones. The comparison would show no more than
+// these numbers and the WAL do.
+func (s *Stream) checkRecord(rec *slot.Record) error {
 	had := s.durable
 	until := max(had.flushLimit, pglogrepl.LSN(s.cfg.Primary.Wal.Load()))
 	switch {

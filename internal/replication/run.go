@@ -99,14 +99,14 @@ func (s *Stream) streaming(t *session.Term) {
 // reported.
 func (s *Stream) stoppedWithoutSession(t *session.Term) error {
 	if n := t.Line.Unsettled(); n > 0 {
-		return session.Cut(n)
+		return session.GraceOver(n)
 	}
 	s.cfg.Log.Warn("stopped without a session: what was confirmed since the last report is sent again at the next start")
 	return nil
 }
 
-// pause decides whether err is worth another try, says why it waits (once per reason) and waits. A
-// nil error to return means that the relay was asked to stop.
+// pause decides whether to try again after err, logs the reason (each reason once) and waits. A nil
+// error to return means that the relay was asked to stop.
 func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again bool, _ error) {
 	var stop *event.Stop
 	if errors.As(err, &stop) {

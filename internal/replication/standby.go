@@ -44,9 +44,9 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 	}
 }
 
-// standBehind distinguishes our own lost session, which its walsender has not noticed yet, from
-// another relay that leads. In the second case it discards what is in memory, since the other relay
-// reads it again, and shows who leads.
+// standBehind distinguishes two cases: our own lost session, whose end its walsender has not
+// noticed yet, and another relay that leads. In the second case it discards the line's memory,
+// because the other relay reads these events again, and it shows who leads.
 func (s *Stream) standBehind(ctx context.Context, view *slot.View, t **session.Term) error {
 	rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
 	if err != nil {

@@ -1,4 +1,4 @@
-// How long a refused row waits.
+// How long a rejected row waits.
 
 package retry
 
@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// backoff is the wait after the attempt-th refusal (from 1): exponential with full jitter, so that
-// many rows that were refused at one moment do not come back at one moment. It is never 0, which
-// would mean not to wait for a time.
+// backoff is the wait after the attempt-th rejection (from 1). It is exponential with full jitter,
+// so that many rows that were rejected at the same moment do not come back at the same moment. It
+// is never 0, because 0 means that the row does not wait for a time.
 func (c *Config) backoff(attempt int) time.Duration {
 	top := c.MaxBackoff
 	// 32 doublings are past any sensible maximum, and do not overflow
@@ -19,8 +19,8 @@ func (c *Config) backoff(attempt int) time.Duration {
 	return max(c.Jitter(top), time.Millisecond)
 }
 
-// patience is the wait of a row that its destination refused while the destination could not be
-// paused. No attempt is spent on it, so the row's age doubles the wait.
+// patience is the wait of a row whose destination refuses and cannot be paused. No attempt is spent
+// on it, so the wait doubles with the row's age instead.
 func (c *Config) patience(age time.Duration) time.Duration {
 	return max(c.Jitter(min(max(age, c.Backoff), c.MaxBackoff)), time.Millisecond)
 }

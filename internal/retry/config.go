@@ -1,4 +1,4 @@
-// The configuration of a Table, what it needs of the line, and what it reports.
+// The configuration of a Table, the interface to the line, and the hooks that report.
 
 package retry
 
@@ -17,25 +17,24 @@ import (
 // Line is what the retry table needs of the line; *relay.Line is it. None of its methods blocks,
 // except Load.
 type Line interface {
-	// Settled: the rows of these are committed. The Deferred are not valid any more.
+	// Settled tells that the rows of these events are committed. The Deferred are no longer valid.
 	Settled(deferred []*relay.Deferred)
-	// Offer gives rows to their lanes, those of an ordering group in this order.
+	// Offer gives rows to their lanes. Rows of an ordering group keep their order.
 	Offer(rows []*relay.Fed)
-	// NotNow: nothing of the ordering group may be fed at present.
+	// NotNow tells that no row of the ordering group may be fed at present.
 	NotNow(lane int, group, exchangeOrTopic uint64)
-	// Uncount: a row that is counted has left the tables, or no longer blocks its ordering group,
+	// Uncount tells that a counted row has left the tables, or no longer blocks its ordering group,
 	// without a confirm in the lane.
 	Uncount(lane int, group, exchangeOrTopic uint64)
-	// Load counts rows that were there before, until ctx is done.
+	// Load counts rows that were in the tables before. It waits until ctx is done.
 	Load(ctx context.Context, ev *event.Event, rows int) error
 	// Paused reports whether the destination or its exchange or topic is paused; with Dest 0,
 	// whether the exchange or topic is.
 	Paused(at sink.Place) bool
-	// Forget: no row is left that could probe the paused destination (with Dest 0: the paused
-	// exchange or topic).
+	// Forget tells that no row is left that could probe the paused destination (with Dest 0: the
+	// paused exchange or topic).
 	Forget(at sink.Place)
-	// Resumed delivers after a destination or exchange or topic was opened; several may
-	// be one signal.
+	// Resumed delivers after a pause ended; several ends may be one signal.
 	Resumed() <-chan struct{}
 	// ConfirmedSince reports whether something of that destination is known to have been confirmed
 	// after that time.
@@ -67,12 +66,12 @@ type Config struct {
 	// events of a refusing destination become dead letters after it; 0: never
 	DestinationMaxAge time.Duration
 
-	// Stats counts rows, for Snapshot; nil: nothing is counted. It is called now and then.
+	// Stats counts rows, for Snapshot; nil: nothing is counted. It is called from time to time.
 	Stats func(ctx context.Context, limit int) (store.Stats, error)
 
-	// RoundBytes (2 MiB) bounds the rows of one Defer. BudgetBytes (8 MiB) bounds the rows that are
-	// read and whose result is not committed. One larger row goes alone, or on top. The simulation
-	// makes them small.
+	// RoundBytes (2 MiB) bounds the rows of one Defer; a larger row goes alone. BudgetBytes (8 MiB)
+	// bounds the rows that are read and whose result is not committed; one larger row may exceed
+	// it. The simulation makes both small.
 	RoundBytes, BudgetBytes int64
 
 	Hooks Hooks
@@ -84,8 +83,8 @@ type Config struct {
 	Jitter func(time.Duration) time.Duration
 }
 
-// Hooks report what happens; nil ones are skipped. They run on the goroutines of writer and feeder,
-// and must be quick.
+// Hooks report what happens; nil hooks are skipped. They run on the goroutines of the writer and
+// the feeder, and must be quick.
 type Hooks struct {
 	// rows were committed in the retry table: new ones, and existing ones with a new rejection
 	Deferred func(rows int)
@@ -99,30 +98,30 @@ type Hooks struct {
 	// requested again
 	Failed func(rows int)
 
-	// Each of these goroutines reports that it begins something, and that it is idle before it
-	// waits for something to do. What it begins is bounded: a statement by its timeout, on our side
-	// too. A goroutine that reports nothing for minutes is stuck.
+	// Each of these goroutines calls its hook with true when it begins work, and with false before
+	// it waits for work. All work is bounded: a statement by its timeout, on our side too. So a
+	// goroutine that reports nothing for minutes is stuck.
 	Writer, Feeder, Stats func(atWork bool)
 }
 
-// reportWork tells one of those.
+// reportWork calls one of these hooks, if it is set.
 func reportWork(hook func(atWork bool), atWork bool) {
 	if hook != nil {
 		hook(atWork)
 	}
 }
 
-// Snapshot is the state of the retry table; its parts are not of exactly one moment.
+// Snapshot is the state of the retry table; its parts may be of slightly different moments.
 type Snapshot struct {
 	Queued      int   // events whose rows are not committed yet
 	QueuedBytes int64 // of those
 	InFlight    int   // rows that were read, and whose result is not committed yet
 	Refused     []RefusedRow
-	RefusedAll  int // how many there are; Refused names the first of these
+	RefusedAll  int // how many refused rows there are; Refused lists the first of them
 	Stats       store.Stats
 }
 
-// RefusedRow is a row that the database refuses. It is tried again, and the later ones of its
+// RefusedRow is a row that the database refuses. It is tried again, and the later rows of its
 // ordering group wait behind it.
 type RefusedRow struct {
 	Position event.Position

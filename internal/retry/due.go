@@ -39,8 +39,8 @@ const (
 	dueAtLeast = time.Minute
 )
 
-// age dead-letters rows that have waited too long for a paused destination, and so are not sent.
-// (Rows that are sent are judged when they are rejected.) It reads one page.
+// age dead-letters rows that have waited too long for a paused destination and are therefore not
+// sent. (The age of a row that is sent is checked when it is rejected.) It reads one page.
 func (f *feeder) age(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if f.cfg.DestinationMaxAge <= 0 || len(f.probes) == 0 {
@@ -51,8 +51,8 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 			return false, nil
 		}
 		f.ageAt = now.Add(min(max(f.cfg.DestinationMaxAge/20, time.Second), time.Minute))
-		for g := range f.probes {
-			f.aging = append(f.aging, &walk{of: f.rowsOf(g)})
+		for t := range f.probes {
+			f.aging = append(f.aging, &walk{of: f.storedTarget(t)})
 		}
 	}
 	rows, bytes := f.room()
@@ -68,9 +68,9 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// The order of a page is that of commits, so behind one with young heads and no old ones there
-	// are hardly any for that destination. (A page whose ordering groups are blocked, or in flight,
-	// tells nothing about what is behind it.)
+	// A page is in commit order. So behind a page with young first rows and no old ones there are
+	// hardly any old ones for that destination. (A page whose ordering groups are all blocked or in
+	// flight says nothing about the rows behind it.)
 	if young && !old {
 		if err := f.skip(ctx, w, w.at); err != nil {
 			return false, err
@@ -82,9 +82,9 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// toDeadLetter decides that the first rows of ordering groups become dead letters, as many as are
-// too old and paused. It reports whether there are any, and whether the head of any ordering group
-// is too young.
+// toDeadLetter makes dead letters of the first rows of ordering groups, as far as they are too old
+// and paused. It reports whether there were any, and whether the first row of any ordering group is
+// too young.
 func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64) (old, young bool, err error) {
 	if len(groups) == 0 {
 		return false, false, nil
@@ -119,17 +119,17 @@ func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64)
 		}
 	}
 	for _, r := range out {
-		f.book(r)
+		f.reserve(r)
 	}
 	f.launch(out)
 	return old, young, nil
 }
 
-// deadLetteredUnsent is the result of a row that is too old. Its own last rejection stays; if it
-// has none the result names what paused its place.
+// deadLetteredUnsent is the result of a row that is too old. The row keeps its own last rejection.
+// If it has none, the result names the fault that paused its place.
 func (f *feeder) deadLetteredUnsent(row *store.Row, at sink.Place) store.Result {
 	res := store.Result{Row: row, Kind: store.Dead, Attempts: row.Attempts}
-	if p := f.probes[f.targetOf(at)]; row.Reason == "" && p != nil && p.fault != nil {
+	if p := f.probes[f.pausedTarget(at)]; row.Reason == "" && p != nil && p.fault != nil {
 		res.Class, res.Reason, res.Text, res.Destination = p.fault.Class, p.fault.Reason, p.fault.Text, p.fault.Destination
 	}
 	return res

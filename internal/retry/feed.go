@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// feed reads the ordering groups that are ready, and offers their rows that may go.
+// feed reads the ordering groups that are ready, and offers those rows that may go.
 func (f *feeder) feed(ctx context.Context) (bool, error) {
 	f.swept = false
 	rows, bytes := f.room()
@@ -23,7 +23,7 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	groups, here := f.groupsToRead(taken)
-	// This comes before acked is read: what the writer does not have now is not above acked.
+	// This comes before acked is read: a row that the writer no longer has is not above acked.
 	acked := f.s.writer.acked.Load()
 	perGroup := min(max(rows/len(groups), 1), maxRun)
 	runs, err := f.read(ctx, groups, perGroup, bytes, acked)
@@ -43,9 +43,9 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 	var out []*run
 	for _, e := range taken {
 		if r := f.decide(e, of[e.group], here[e.group]); r != nil {
-			// otherwise its last row is the ordering group's last
+			// otherwise the last row of the run is the last of the ordering group
 			r.more = r.more || len(r.rows) == perGroup || read >= bytes/2
-			f.book(r)
+			f.reserve(r)
 			out = append(out, r)
 		}
 	}
@@ -56,10 +56,10 @@ func (f *feeder) feed(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// hand says whether the writer has rows of an ordering group, and whether they are stuck.
-type hand struct{ here, stuck bool }
+// queueState tells whether the writer has rows of an ordering group, and whether they are stuck.
+type queueState struct{ here, stuck bool }
 
-// atRest leaves out the ordering groups that are in flight: they are readied again when they have
+// atRest leaves out the ordering groups that are in flight: they become ready again when they have
 // finished.
 func (f *feeder) atRest(taken []*readied) []*readied {
 	f.taken += len(taken)
@@ -72,12 +72,12 @@ func (f *feeder) atRest(taken []*readied) []*readied {
 	})
 }
 
-// groupsToRead lists the ordering groups to read, and says what the writer has of them.
-func (f *feeder) groupsToRead(taken []*readied) (groups []uint64, here map[uint64]hand) {
-	here = make(map[uint64]hand, len(taken))
+// groupsToRead lists the ordering groups to read, and the writer's state of each.
+func (f *feeder) groupsToRead(taken []*readied) (groups []uint64, here map[uint64]queueState) {
+	here = make(map[uint64]queueState, len(taken))
 	for _, e := range taken {
-		var h hand
-		h.here, h.stuck = f.s.writer.inHand(e.group)
+		var h queueState
+		h.here, h.stuck = f.s.writer.hasGroup(e.group)
 		here[e.group] = h
 		groups = append(groups, e.group)
 	}
@@ -86,22 +86,23 @@ func (f *feeder) groupsToRead(taken []*readied) (groups []uint64, here map[uint6
 
 // decide decides what of an ordering group may go now: a run, or nil. read is nil when the tables
 // hold nothing of it.
-func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
+func (f *feeder) decide(e *readied, read *store.Run, h queueState) *run {
 	switch {
 	case read == nil:
-		f.exhausted(e.group, h)
+		f.nothingStored(e.group, h)
 		return nil
 	case read.Blocked:
 		f.notNow(e.group)
 		return f.waits(e, read)
 	case len(read.Rows) == 0 && h.here:
-		// its first row is not seen to be committed, and the writer will notify; or it had no room
+		// the writer has not reported its first row as committed yet, and will notify; or the row
+		// had no room
 		if h.stuck {
 			f.notNow(e.group)
 		}
 		f.readyLater(e.group, 100*time.Millisecond)
 		return nil
-	case len(read.Rows) == 0: // it had no room
+	case len(read.Rows) == 0: // its first row had no room
 		f.makeReady(e.group, e.due)
 		return nil
 	}
@@ -109,7 +110,7 @@ func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
 	at, known := f.place(head)
 	switch now := time.Now(); {
 	case head.NextAttempt.After(now):
-		// what is due, if anything, is a later row, which was refused in the same call
+		// if a row is due, it is a later one, which was rejected in the same call
 		if head.NextAttempt.Before(f.dueAt) {
 			f.dueAt = head.NextAttempt
 		}
@@ -123,7 +124,7 @@ func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
 		f.notNow(e.group)
 		return f.waits(e, read)
 	case f.lanes[at.Lane] >= laneRows:
-		return f.enough(e, read, at.Lane)
+		return f.laneIsFull(e, read, at.Lane)
 	}
 	r := f.newRun(e.group, at, head)
 	for _, row := range read.Rows {
@@ -139,10 +140,10 @@ func (f *feeder) decide(e *readied, read *store.Run, h hand) *run {
 	return r
 }
 
-// exhausted handles an ordering group that has nothing in the tables. If its lane may still keep
-// new events of it, then either rows are on their way to the tables, or it is counted with its
-// exchange or topic, of which other ordering groups are left.
-func (f *feeder) exhausted(group uint64, h hand) {
+// nothingStored handles an ordering group without rows in the tables. If its lane may still keep
+// new events of it, there are two cases: rows are on their way to the tables, or the ordering group
+// is counted with its exchange or topic, of which other ordering groups have rows.
+func (f *feeder) nothingStored(group uint64, h queueState) {
 	o, owed := f.owed[group]
 	switch {
 	case !owed:
@@ -156,9 +157,9 @@ func (f *feeder) exhausted(group uint64, h hand) {
 	}
 }
 
-// waits handles an ordering group that is due and still may not go. What it waits for will ready
-// it, so its NextAttempt is removed: otherwise Due would list it again and again, instead of
-// others.
+// waits handles an ordering group that is due and still may not go. It becomes ready when what it
+// waits for ends. So its NextAttempt is removed: otherwise Due would list it again and again, in
+// the place of others.
 func (f *feeder) waits(e *readied, read *store.Run) *run {
 	if !e.due {
 		return nil
@@ -175,11 +176,11 @@ func (f *feeder) waits(e *readied, read *store.Run) *run {
 	return r
 }
 
-// enough handles an ordering group whose lane has enough rows for now.
-func (f *feeder) enough(e *readied, read *store.Run, lane int) *run {
+// laneIsFull handles an ordering group whose lane has enough rows for now.
+func (f *feeder) laneIsFull(e *readied, read *store.Run, lane int) *run {
 	if r := f.waits(e, read); r != nil {
 		f.notNow(e.group)
-		r.again = true // it is set aside when it comes back
+		r.again = true // the ordering group is set aside when the run comes back
 		return r
 	}
 	if !f.ready.setAside(e, lane) {

@@ -16,20 +16,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// feeder brings rows back through the lanes. It reads the beginnings of ordering groups (runs),
-// offers them, and commits what came of them; it has no transaction open meanwhile.
+// feeder brings rows back through the lanes. It reads the first rows of ordering groups (runs),
+// offers them, and commits their results. It has no open transaction in the meantime.
 //
-// Order within an ordering group rests on four rules. An ordering group has one run at a time, and
-// the next is read after the end of the one before has been committed. A run is the beginning of
-// its ordering group: no earlier row is left out. No row is read that the writer has not seen
-// committed. And a statement that may have been carried out is made again before any other.
+// Order within an ordering group rests on four rules. (1) An ordering group has one run at a time,
+// and the next run is read after the results of the previous one are committed. (2) A run has the
+// first rows of its ordering group: no earlier row is left out. (3) No row is read before the
+// writer has seen its commit. (4) A statement that may have been carried out is repeated before any
+// other statement.
 //
-// Nothing is forgotten, because every ordering group with rows is at any time in one of these
-// states: it is in flight, ready, or later; its head has a NextAttempt, and Due lists it; the place
-// of its head is paused, and the end of the pause starts a sweep; an open dead letter blocks it,
-// and the answer that closes the dead letter readies it; or its first row is not acknowledged yet,
-// and the writer reports it. Where a list is full the ordering group is left to a sweep over
-// everything.
+// No ordering group is forgotten. At any time each one that has rows is in one of these states: it
+// is in flight, in ready, or in later; its first row has a NextAttempt, and Due lists it; the place
+// of its first row is paused, and the end of the pause starts a sweep; an open dead letter blocks
+// it, and the answer that closes the dead letter makes it ready; or its first row is not
+// acknowledged yet, and the writer reports the row once it is. If a list is full, a sweep over
+// everything finds the ordering group.
 type feeder struct {
 	s      *Table
 	cfg    *Config
@@ -45,11 +46,11 @@ type feeder struct {
 	stopped       bool       // feeding has ended: nothing is offered
 	returned      []*relay.Fed
 	notifications []notification
-	missed        bool     // there were more notifications than fit
+	missed        bool     // there was no room for some notifications
 	refused       []uint64 // ordering groups whose first row the database refuses
 
-	// What follows belongs to the feeder's goroutine.
-	unknown *statement // its outcome is unknown: the statement is made again before all others
+	// The fields below belong to the feeder's goroutine.
+	unknown *statement // its outcome is unknown: this statement is repeated before any other
 	groups  [][]*run   // runs whose results were refused together, and are tried in parts
 	done    []*run     // all rows are back, their results are not committed
 	feds    map[*relay.Fed]*run
@@ -62,9 +63,10 @@ type feeder struct {
 	ready   ready
 	later   []later
 	// ordering groups that cannot be read: skipped until then
-	unread    map[uint64]time.Time
-	owed      map[uint64]owing
-	owedWhole map[owing]uint64 // of those counted as a whole; with an ordering group of each
+	unread map[uint64]time.Time
+	owed   map[uint64]owing
+	// for exchanges or topics counted as a whole; the value is one of their ordering groups
+	owedWhole map[owing]uint64
 
 	probes  map[target]*probe
 	resumed bool
@@ -83,22 +85,22 @@ type feeder struct {
 	aging []*walk
 
 	requestsAt time.Time
-	// requests whose dead letter is with a lane, or whose answer is not committed
+	// the requests whose dead letter is with a lane, or whose answer is not committed
 	replays   map[int64]*run
 	answers   []store.Answer   // of replays
-	answersAt time.Time        // their statement was refused: not again before
+	answersAt time.Time        // their statement was refused: it is not repeated before this time
 	split     [][]store.Answer // answers that were refused together, and are tried in parts
 	asked     retryPace
 }
 
 // The budget of rows with the lanes.
 const (
-	maxRun      = relay.Run // rows of an ordering group; at so few a lane may cut it over
+	maxRun      = relay.Run // rows of an ordering group; at this number a lane may cut it over
 	budgetRows  = 2000
 	budgetBytes = 8 << 20
 	probeRows   = 100 // of these are reserved for probes
 	laneRows    = 500 // of one lane: a stalled one leaves the budget to others
-	maxGroups   = 500 // that one feeding reads
+	maxGroups   = 500 // that one call of feed reads
 )
 
 // later is an ordering group to read again after a while.
@@ -107,19 +109,19 @@ type later struct {
 	group uint64
 }
 
-// owing is a lane and exchange or topic that may keep new events of an ordering group in memory,
-// because a few rows of it are left (cut-over). They wait until these rows are gone, so the feeder
-// owes the lane a row, or NotNow when none may go.
+// owing is a lane and an exchange or topic that may keep new events of an ordering group in memory,
+// because only a few rows of it are left (cut-over). These events wait until the rows are gone. So
+// the feeder owes the lane a row, or a call of NotNow if no row may go.
 type owing struct {
 	lane            int
 	exchangeOrTopic uint64
 }
 
-func (f *feeder) init(s *Table) {
+func (f *feeder) init(t *Table) {
 	*f = feeder{
-		s: s, cfg: &s.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1),
+		s: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1),
 		feds: map[*relay.Fed]*run{}, runs: map[uint64]*run{}, lanes: map[int]int{}, ready: newReady(),
-		asked: retryPace{log: s.cfg.Log, what: "answering an operator's request"},
+		asked: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
 		owed:  map[uint64]owing{}, owedWhole: map[owing]uint64{}, unread: map[uint64]time.Time{}, probes: map[target]*probe{}, replays: map[int64]*run{},
 	}
 	for _, d := range []duty{
@@ -139,11 +141,11 @@ func (f *feeder) init(s *Table) {
 	}
 }
 
-// duty is one of the things that the feeder does, at first in the order of their urgency. A duty
+// duty is one of the feeder's tasks. At first the duties are in the order of their urgency. A duty
 // that fails rests for a while and does not delay the others.
 type duty struct {
 	do    func(context.Context) (did bool, err error)
-	must  bool // also after feeding has ended
+	must  bool // it is done even after feeding has ended
 	fails int
 	rest  time.Time // until then
 }
@@ -166,10 +168,10 @@ func (f *feeder) run(ctx context.Context) {
 	}
 }
 
-// step does the most urgent duty; false when there is nothing to do now. A duty is at most a few
-// statements. The error is that of the duty that failed. A duty that did something becomes the
-// least urgent one, unless it must be done: so one that always finds something does not delay the
-// others.
+// step does the most urgent duty; it returns false when there is nothing to do now. A duty takes a
+// few statements at most. The error is that of the duty that failed. A duty that did something
+// becomes the least urgent one, unless it must be done. So a duty that always finds work does not
+// delay the others.
 func (f *feeder) step(ctx context.Context) (did bool, err error) {
 	stopped := f.isStopped()
 	for i, d := range f.duties {
@@ -185,7 +187,7 @@ func (f *feeder) step(ctx context.Context) (did bool, err error) {
 		case ctx.Err() != nil:
 			return false, err
 		case err != nil && f.unknown != nil:
-			f.failed(f.duties[0], err) // the statement is made again
+			f.failed(f.duties[0], err) // the statement is repeated
 		case err != nil:
 			f.failed(d, err)
 		case did && d.fails > 0:
@@ -233,7 +235,7 @@ func (f *feeder) sleep(ctx context.Context) {
 	}
 }
 
-// nextAt is when something is due next if nothing arrives.
+// nextAt is the time when the next duty is due if nothing arrives.
 func (f *feeder) nextAt() time.Time {
 	now := time.Now()
 	at := now.Add(time.Minute)
@@ -256,8 +258,8 @@ func (f *feeder) nextAt() time.Time {
 	if len(f.answers) > 0 {
 		soonest(f.answersAt)
 	}
-	// What is due and was not done waits for room, or rests. Rows that come back make room, and
-	// wake the feeder.
+	// A duty that is due and was not done waits for room, or rests. Rows that come back make room,
+	// and wake the feeder.
 	least := 10 * time.Millisecond
 	if rows, _ := f.room(); rows == 0 {
 		least = 100 * time.Millisecond
@@ -271,7 +273,7 @@ func (f *feeder) nextAt() time.Time {
 	return at
 }
 
-// nextDuty reports when the duties are due that end with feeding.
+// nextDuty reports when the duties are due that are only done while rows are fed.
 func (f *feeder) nextDuty(soonest func(time.Time)) {
 	soonest(f.requestsAt)
 	soonest(f.dueAt)

@@ -80,7 +80,7 @@ type slowLine struct {
 }
 
 func (l slowLine) Load(ctx context.Context, ev *event.Event, rows int) error {
-	if !slept(ctx, l.wait) {
+	if !sleep(ctx, l.wait) {
 		return ctx.Err()
 	}
 	return l.fakeLine.Load(ctx, ev, rows)

@@ -21,13 +21,13 @@ func (c *Config) logDeadLetter(row *store.Row, r store.Result) {
 		zap.String("destination", r.Destination), zap.String("fault", r.Text))...)
 }
 
-// written is the result that a row was written with.
-func written(row *store.Row) store.Result {
+// writtenResult is the result with which a row was first written.
+func writtenResult(row *store.Row) store.Result {
 	return store.Result{Row: row, Class: row.Class, Reason: row.Reason, Text: row.Text, Destination: row.Destination, Attempts: row.Attempts}
 }
 
-// traced returns the fields of a log line by which an event's trace is found: those of the span
-// that its message names.
+// traced returns the log fields by which an event's trace is found: those of the span that its
+// message names.
 func (c *Config) traced(ev *event.Event) []zap.Field {
 	text := ev.Traceparent
 	if c.Traceparent != nil {
@@ -40,14 +40,14 @@ func (c *Config) traced(ev *event.Event) []zap.Field {
 	return []zap.Field{zap.String("trace_id", at.TraceID()), zap.String("span_id", at.SpanID())}
 }
 
-// about are the fields of a log line about an event.
+// about returns the log fields of an event.
 func (c *Config) about(ev *event.Event, more ...zap.Field) []zap.Field {
 	fields := []zap.Field{zap.Stringer("position", ev.Position)}
 	if ev.ID != nil {
-		fields = append(fields, zap.String("event_id", name(ev)))
+		fields = append(fields, zap.String("event_id", shownID(ev)))
 	}
 	return append(append(fields, c.traced(ev)...), more...)
 }
 
-// name is what is shown of an event's id.
-func name(ev *event.Event) string { return string(ev.ID[:min(len(ev.ID), 200)]) }
+// shownID is the part of an event's id that logs show.
+func shownID(ev *event.Event) string { return string(ev.ID[:min(len(ev.ID), 200)]) }

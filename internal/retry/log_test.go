@@ -26,7 +26,7 @@ func TestDeadLettersAreLogged(t *testing.T) {
 		Traceparent: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),
 	}
 	row := &store.Row{N: 3, Event: ev, Class: sink.Permanent, Reason: sink.TooLarge, Attempts: 4}
-	c.logDeadLetter(row, written(row))
+	c.logDeadLetter(row, writtenResult(row))
 
 	// One that is too old is logged with its last rejection.
 	c.logDeadLetter(row, store.Result{Row: row, Kind: store.Dead, Attempts: 4})
@@ -35,7 +35,7 @@ func TestDeadLettersAreLogged(t *testing.T) {
 	c.Traceparent = func(*event.Event, []byte) []byte {
 		return []byte("00-11111111111111111111111111111111-2222222222222222-01")
 	}
-	c.logDeadLetter(row, written(row))
+	c.logDeadLetter(row, writtenResult(row))
 
 	if len(told) != 3 || told[0] != ev.Position {
 		t.Errorf("the hook was told of %v", told)

@@ -1,4 +1,4 @@
-// Notifications: what the writer and the lanes report to the feeder, and what follows from it.
+// Notifications: what the writer and the lanes report to the feeder, and how the feeder handles it.
 
 package retry
 
@@ -61,7 +61,7 @@ func (f *feeder) notified(n notification) {
 		}
 		f.readyIfOwed(n.group)
 	case f.isPaused(n.place, n.group):
-		f.accuse(n.place, n.fault)
+		f.noteFault(n.place, n.fault)
 		f.readyIfOwed(n.group)
 	default:
 		f.makeReady(n.group, false)
@@ -105,7 +105,8 @@ func (f *feeder) notify(of []notification) {
 	signal(f.woken)
 }
 
-// stuck takes that the writer cannot write the next row of an ordering group. It does not block.
+// stuck takes the report that the writer cannot write the next row of an ordering group. It does
+// not block.
 func (f *feeder) stuck(group uint64) {
 	f.mu.Lock()
 	f.refused = append(f.refused, group)
@@ -131,7 +132,7 @@ func (f *feeder) isStopped() bool {
 type notification struct {
 	group uint64
 	place sink.Place
-	due   time.Time // it was rejected, and waits until then
+	due   time.Time // the row was rejected, and waits until then
 	dead  bool
 	fault *sink.Fault // the fault of its destination
 }

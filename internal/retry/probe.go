@@ -17,28 +17,29 @@ func (f *feeder) sweepResumed(context.Context) (bool, error) {
 	}
 	f.resumed = false
 	did := false
-	for g := range f.probes {
-		did = f.resume(g) || did
+	for t := range f.probes {
+		did = f.resume(t) || did
 	}
 	return did, nil
 }
 
 // resume drops the probe of a target whose pause has ended, and starts a sweep for its rows. It
 // reports whether it did.
-func (f *feeder) resume(g target) bool {
-	if f.s.line.Paused(g.place()) {
+func (f *feeder) resume(t target) bool {
+	if f.s.line.Paused(t.place()) {
 		return false
 	}
-	delete(f.probes, g)
-	f.sweep(f.rowsOf(g))
+	delete(f.probes, t)
+	f.sweep(f.storedTarget(t))
 	return true
 }
 
-// forget ends the pause of a target that has no row in the table, and so nothing to probe with. The
-// next event for it finds out: a pause only saves useless sends.
-func (f *feeder) forget(g target) {
-	f.s.line.Forget(g.place())
-	f.resume(g)
+// forget ends the pause of a target that has no row in the table: there is nothing to probe with.
+// The next event for the target finds out whether it accepts again. This is safe, because a pause
+// only saves useless sends.
+func (f *feeder) forget(t target) {
+	f.s.line.Forget(t.place())
+	f.resume(t)
 }
 
 // probe sends the first row of one ordering group to each paused target that is due.
@@ -49,11 +50,11 @@ func (f *feeder) probe(ctx context.Context) (bool, error) {
 	}
 	var due []target
 	next := now.Add(maxProbe)
-	for g, p := range f.probes {
+	for t, p := range f.probes {
 		switch {
-		// A pause may have ended unnoticed: when it turned out that only one destination of the
-		// exchange or topic is at fault.
-		case p.out || p.group == 0 || f.resume(g):
+		// A pause may have ended without a signal: when it turned out that only one destination of
+		// the exchange or topic is at fault.
+		case p.out || p.group == 0 || f.resume(t):
 		case p.at.After(now):
 			if p.at.Before(next) {
 				next = p.at
@@ -61,11 +62,11 @@ func (f *feeder) probe(ctx context.Context) (bool, error) {
 		case len(due) == probeRows:
 			next = now
 		default:
-			due = append(due, g)
+			due = append(due, t)
 		}
 	}
-	// All targets are checked no more often than this: there may be as many as there are names in
-	// the data.
+	// All targets are checked no more often than this, because there may be many: names may be made
+	// from data.
 	if f.probeAt = now.Add(minProbe / 10); next.After(f.probeAt) {
 		f.probeAt = next
 	}
@@ -75,21 +76,21 @@ func (f *feeder) probe(ctx context.Context) (bool, error) {
 	return true, f.probeWith(ctx, due)
 }
 
-// probeWith reads the first row of each target's ordering group and sends those that really go
-// there.
+// probeWith reads the first row of each target's ordering group, and sends the rows that really go
+// to their target.
 func (f *feeder) probeWith(ctx context.Context, due []target) error {
 	of := map[uint64]target{}
 	var groups []uint64
-	for _, g := range due {
-		p := f.probes[g]
+	for _, t := range due {
+		p := f.probes[t]
 		f.probeAfter(p, p.wait)
-		// perhaps for long: the database may refuse its results
+		// it may be in flight for long: the database may refuse its results
 		if f.cannotRead(p.group) || f.runs[p.group] != nil {
 			p.group = 0
 			continue
 		}
 		if _, twice := of[p.group]; !twice {
-			of[p.group] = g
+			of[p.group] = t
 			groups = append(groups, p.group)
 		}
 	}
@@ -104,17 +105,17 @@ func (f *feeder) probeWith(ctx context.Context, due []target) error {
 	found := map[target]bool{}
 	var out []*run
 	for _, r := range runs {
-		switch g := of[r.Group]; {
-		case f.probes[g] == nil:
+		switch t := of[r.Group]; {
+		case f.probes[t] == nil:
 		case len(r.Rows) == 0: // most likely it had no room: later
-			found[g] = !r.Blocked
-		case f.fits(g, &r):
-			found[g] = true
-			out = append(out, f.probing(g, &r))
+			found[t] = !r.Blocked
+		case f.fits(t, &r):
+			found[t] = true
+			out = append(out, f.probing(t, &r))
 		}
 	}
-	for _, g := range of {
-		if p := f.probes[g]; p != nil && !found[g] {
+	for _, t := range of {
+		if p := f.probes[t]; p != nil && !found[t] {
 			p.group = 0
 		}
 	}
@@ -122,23 +123,23 @@ func (f *feeder) probeWith(ctx context.Context, due []target) error {
 	return nil
 }
 
-// fits reports whether the head of an ordering group can be the probe of a target.
-func (f *feeder) fits(g target, r *store.Run) bool {
+// fits reports whether the first row of an ordering group can be the probe of a target.
+func (f *feeder) fits(t target, r *store.Run) bool {
 	head := r.Rows[0]
 	at, ok := f.place(head)
-	return ok && !r.Blocked && !head.NextAttempt.After(time.Now()) && at.ExchangeOrTopic == g.exchangeOrTopic && (g.dest == 0 || at.Dest == g.dest)
+	return ok && !r.Blocked && !head.NextAttempt.After(time.Now()) && at.ExchangeOrTopic == t.exchangeOrTopic && (t.dest == 0 || at.Dest == t.dest)
 }
 
-// probing makes a run of the head, as the probe of a target.
-func (f *feeder) probing(g target, r *store.Run) *run {
+// probing makes a run of the first row, as the probe of a target.
+func (f *feeder) probing(t target, r *store.Run) *run {
 	at, _ := f.place(r.Rows[0])
 	out := f.newRun(r.Group, at, r.Rows[0])
 	out.add(r.Rows[0], at)
 	out.more = true
-	out.probe = f.probes[g]
+	out.probe = f.probes[t]
 	out.probe.out, out.probe.sent = true, time.Now()
-	f.book(out)
-	f.probes[g].find = nil
+	f.reserve(out)
+	f.probes[t].find = nil
 	return out
 }
 
@@ -152,43 +153,43 @@ func (f *feeder) probed(r *run) {
 	f.probeAfter(p, p.wait)
 }
 
-// findProbe searches an ordering group whose first row goes to a target that has none to probe
-// with: one page, and no more than a tenth of the time.
+// findProbe searches an ordering group for a target that has none to probe with: its first row must
+// go to the target. It reads one page, and uses no more than a tenth of the time.
 func (f *feeder) findProbe(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.findAt) || f.probeRoom() == 0 {
 		return false, nil
 	}
-	var g target
+	var t target
 	var p *probe
 	for other, q := range f.probes {
 		if q.group == 0 && !q.out && !q.at.After(now) && (p == nil || q.at.Before(p.at)) {
-			g, p = other, q
+			t, p = other, q
 		}
 	}
 	if p == nil {
 		f.findAt = now.Add(minProbe / 2)
 		return false, nil
 	}
-	if f.resume(g) {
+	if f.resume(t) {
 		return true, nil
 	}
 	if p.find == nil {
-		p.find = &walk{of: f.rowsOf(g)}
+		p.find = &walk{of: f.storedTarget(t)}
 	}
-	err := f.findFor(ctx, g, p)
+	err := f.findFor(ctx, t, p)
 	f.findAt = time.Now().Add(9 * time.Since(now))
 	return true, err
 }
 
-func (f *feeder) findFor(ctx context.Context, g target, p *probe) error {
+func (f *feeder) findFor(ctx context.Context, t target, p *probe) error {
 	groups, err := f.next(ctx, p.find)
 	if err != nil {
 		return err
 	}
 	if p.find.ended { // nothing for now; the writer notifies of a new row
 		if !p.find.found {
-			f.forget(g)
+			f.forget(t)
 		}
 		p.find = nil
 		f.probeAfter(p, maxProbe)
@@ -203,9 +204,9 @@ func (f *feeder) findFor(ctx context.Context, g target, p *probe) error {
 		return err
 	}
 	for _, r := range runs {
-		if len(r.Rows) > 0 && f.fits(g, &r) {
+		if len(r.Rows) > 0 && f.fits(t, &r) {
 			p.group = r.Group
-			f.launch([]*run{f.probing(g, &r)})
+			f.launch([]*run{f.probing(t, &r)})
 			return nil
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ready holds the ordering groups to read, in order, each once. It is bounded: a sweep finds again
-// what finds no place.
+// ready holds the ordering groups to read, in order, each once. It is bounded: an ordering group
+// without a place in it is found again by a sweep.
 type ready struct {
 	order []*readied
 	of    map[uint64]*readied
-	// those whose lane has enough rows for now, laneRows of each at most
+	// ordering groups whose lane has enough rows for now, laneRows of each lane at most
 	aside map[int][]*readied
 	left  map[int]bool // lanes with ordering groups that found no place in aside
 }
@@ -22,15 +22,15 @@ type readied struct {
 	due   bool // the backoff of a row is over
 }
 
-// readyLimit bounds order. What is set aside does not count: a stalled lane must not take the place
-// of others.
+// readyLimit bounds order. Ordering groups that are set aside do not count: a stalled lane must not
+// take the place of others.
 const readyLimit = 10_000
 
 func newReady() ready {
 	return ready{of: map[uint64]*readied{}, aside: map[int][]*readied{}, left: map[int]bool{}}
 }
 
-// add is false when there is no place for the ordering group.
+// add returns false when there is no place for the ordering group.
 func (r *ready) add(group uint64, due bool) bool {
 	if e := r.of[group]; e != nil {
 		e.due = e.due || due
@@ -57,7 +57,7 @@ func (r *ready) take(n int) []*readied {
 	return taken
 }
 
-// putBack puts ordering groups that were taken before all others.
+// putBack puts ordering groups that were taken back to the front.
 func (r *ready) putBack(taken []*readied) {
 	if len(taken) == 0 {
 		return
@@ -72,8 +72,8 @@ func (r *ready) putBack(taken []*readied) {
 	r.order = append(order, r.order...)
 }
 
-// setAside keeps an ordering group until its lane has room. It is false when there is no place for
-// it.
+// setAside keeps an ordering group until its lane has room. It returns false when there is no place
+// for it.
 func (r *ready) setAside(e *readied, lane int) bool {
 	if len(r.aside[lane]) >= laneRows {
 		r.left[lane] = true
@@ -84,8 +84,8 @@ func (r *ready) setAside(e *readied, lane int) bool {
 	return true
 }
 
-// laneHasRoom takes back what was set aside for the lane, as many as there is room for. It reports
-// whether a sweep has to find others, which found no place there.
+// laneHasRoom takes back ordering groups that were set aside for the lane, as many as there is room
+// for. It reports whether a sweep must find others, which had no place in aside.
 func (r *ready) laneHasRoom(lane, room int) (look bool) {
 	n := min(room, len(r.aside[lane]))
 	r.order = append(r.order, r.aside[lane][:n]...)
@@ -98,7 +98,7 @@ func (r *ready) laneHasRoom(lane, room int) (look bool) {
 	return look
 }
 
-// makeReady readies an ordering group.
+// makeReady adds an ordering group to ready.
 func (f *feeder) makeReady(group uint64, due bool) {
 	if r := f.runs[group]; r != nil {
 		r.again = true
@@ -114,7 +114,8 @@ func (f *feeder) readyIfOwed(group uint64) {
 	}
 }
 
-// notNow notifies the lane, if that is owed, that nothing of the ordering group may go now.
+// notNow notifies the lane, if the lane waits for that, that no row of the ordering group may go
+// now.
 func (f *feeder) notNow(group uint64) {
 	if o, owed := f.owed[group]; owed {
 		delete(f.owed, group)
@@ -122,26 +123,26 @@ func (f *feeder) notNow(group uint64) {
 	}
 }
 
-// readyLater readies an ordering group after a while.
+// readyLater makes an ordering group ready after a while.
 func (f *feeder) readyLater(group uint64, d time.Duration) {
 	f.later = append(f.later, later{time.Now().Add(d), group})
 }
 
 // sweep starts a sweep of a target; the zero target is everything.
-func (f *feeder) sweep(g target) {
+func (f *feeder) sweep(t target) {
 	for _, s := range f.sweeps {
-		if s.of == g || s.of == (target{}) && !s.begun {
+		if s.of == t || s.of == (target{}) && !s.begun {
 			s.again = s.again || s.begun
 			return
 		}
 	}
-	if len(f.sweeps) >= maxSweeps || g == (target{}) {
-		// One over everything that begins now covers what all others had to.
-		f.sweeps, g = slices.DeleteFunc(f.sweeps, func(s *sweep) bool { return s.of != (target{}) }), target{}
+	if len(f.sweeps) >= maxSweeps || t == (target{}) {
+		// A sweep over everything that begins now covers all other sweeps.
+		f.sweeps, t = slices.DeleteFunc(f.sweeps, func(s *sweep) bool { return s.of != (target{}) }), target{}
 		if len(f.sweeps) > 0 {
 			f.sweeps[0].again = f.sweeps[0].again || f.sweeps[0].begun
 			return
 		}
 	}
-	f.sweeps = append(f.sweeps, &sweep{walk: walk{of: g, open: true}})
+	f.sweeps = append(f.sweeps, &sweep{walk: walk{of: t, open: true}})
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // stuckRow is a row that the database refuses, with the later rows of its ordering group that wait
-// behind it: one of those in the table without it would be fed first. It is tried again for ever:
-// nothing is dropped (I8).
+// behind it. If a later row were written without it, the later one would be fed first. The refused
+// row is tried again for ever: nothing is dropped (I8).
 type stuckRow struct {
 	first  queued
 	behind []queued
@@ -66,7 +66,7 @@ func (w *writer) dueRefused(now time.Time) (queued, bool) {
 	return queued{}, false
 }
 
-// idle is how long there is nothing to do unless something arrives.
+// idle returns how long there is nothing to do unless something arrives.
 func (w *writer) idle() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,8 +99,8 @@ func (w *writer) notStuck(part []queued) []queued {
 	return free
 }
 
-// freed puts what waited behind a refused row, once that is written, back into the queue, before
-// all that came later.
+// freed is called once a refused row is written. It puts the rows that waited behind it back into
+// the queue, before all that came later.
 func (w *writer) freed(group uint64, pos event.Position) {
 	if h := w.stuck[group]; h != nil && h.first.Event.Position == pos {
 		w.queue = append(h.behind, w.queue...)
@@ -123,7 +123,7 @@ func (w *writer) snapshot() Snapshot {
 	s := Snapshot{Queued: w.events, QueuedBytes: w.bytes, RefusedAll: len(w.stuck)}
 	for _, h := range w.stuck {
 		s.Refused = append(s.Refused, RefusedRow{
-			Position: h.first.Event.Position, ID: name(h.first.Event), Err: h.err, Since: h.since, Behind: len(h.behind),
+			Position: h.first.Event.Position, ID: shownID(h.first.Event), Err: h.err, Since: h.since, Behind: len(h.behind),
 		})
 	}
 	slices.SortFunc(s.Refused, func(a, b RefusedRow) int {

@@ -1,4 +1,4 @@
-// Operators' requests: replays, and what needs no broker.
+// Operators' requests: replays, and requests that need no broker.
 
 package retry
 
@@ -20,8 +20,8 @@ const (
 )
 
 // takeRequests carries out operators' requests. A dead letter that is to be replayed goes to its
-// lane, the rest is one statement. (No statement is outstanding when this is called: after a move
-// of unknown outcome a request could be carried out on a row that is somewhere else.)
+// lane; the other requests are one statement. (No statement of unknown outcome is pending when this
+// is called. Otherwise a request could be carried out on a row that has moved to the other table.)
 func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.requestsAt) {
@@ -38,7 +38,7 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 		case f.replays[q.ID] != nil:
 		case q.Row == nil:
 			answers = append(answers, store.Answer{Request: q})
-		case f.inTheWay(q):
+		case f.mustWait(q):
 		case q.Kind == store.Replay:
 			if r, a := f.replay(q); r != nil {
 				replays = append(replays, r)
@@ -60,11 +60,11 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	return true, f.exec(ctx, st)
 }
 
-// inTheWay reports whether a request has to wait. A deferred row may be in flight, or not seen to
-// be committed yet: if it left the table now it would be delivered, or written, once more. A
-// dead letter may be in flight for a replay that was cancelled meanwhile, and that still counts as
-// a replay when it is confirmed.
-func (f *feeder) inTheWay(q store.Request) bool {
+// mustWait reports whether a request must wait. A deferred row may be in flight, or the writer may
+// not have seen its commit yet: if it left the table now, it would be delivered or written once
+// more. A dead letter may be in flight for a replay that was cancelled meanwhile. That replay still
+// counts when it is confirmed.
+func (f *feeder) mustWait(q store.Request) bool {
 	if q.Row.Dead {
 		for _, r := range f.replays {
 			if r.request.Row.N == q.Row.N {
@@ -74,15 +74,16 @@ func (f *feeder) inTheWay(q store.Request) bool {
 		return false
 	}
 	if r := f.runs[q.Row.Group]; r != nil {
-		r.asked = true
+		r.requestWaits = true
 		return true
 	}
 	return q.Row.N > f.s.writer.acked.Load()
 }
 
-// replay makes a run of a dead letter. It goes before the rows of its ordering group, which wait or
-// not as before; the request may send it elsewhere than before. It returns an answer instead when
-// the dead letter cannot be sent, and neither when it cannot be sent now.
+// replay makes a run of a dead letter. The dead letter goes before the rows of its ordering group,
+// and does not change whether these wait. The request may send it to another destination. replay
+// returns an answer instead of a run when the dead letter cannot be sent, and neither when it
+// cannot be sent now.
 func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	ev := q.Row.Event
 	ev.Replay = true
@@ -110,15 +111,15 @@ func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	r.rows = []*store.Row{q.Row}
 	r.feds = []*relay.Fed{{Event: ev, Place: at, Group: f.s.line.Group(&ev, at.ExchangeOrTopic), Replay: true, Refusals: q.Row.Attempts}}
 	f.replays[q.ID] = r
-	f.book(r)
+	f.reserve(r)
 	return r, nil
 }
 
 // replayed handles the result of a replay.
 func (f *feeder) replayed(r *run) {
-	f.unbook(r)
+	f.unreserve(r)
 	out := r.feds[0].Outcome
-	// its lane ends; the request still waits
+	// the lane ends; the request still waits
 	if out.State != sink.Confirmed && out.State != sink.Rejected {
 		delete(f.replays, r.request.ID)
 		f.outstanding.Add(-1)
@@ -146,7 +147,7 @@ func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 	return true, f.exec(ctx, f.answering(answers))
 }
 
-// answering is the statement for some answers.
+// answering returns the statement for some answers.
 func (f *feeder) answering(answers []store.Answer) *statement {
 	var done []bool
 	return &statement{
@@ -173,9 +174,9 @@ func (f *feeder) answering(answers []store.Answer) *statement {
 	}
 }
 
-// refusedAnswers tries answers that were refused together in parts. One that is refused alone is
-// tried again: its request is read again, but the answer of a replay is kept, since its dead letter
-// must not be sent again for it.
+// refusedAnswers splits answers whose statement was refused, and tries the parts. An answer that is
+// refused alone is tried again. If it needs no broker, its request is simply read again. The answer
+// of a replay is kept, because the dead letter must not be sent again.
 func (f *feeder) refusedAnswers(answers []store.Answer, err error) {
 	if half := len(answers) / 2; half > 0 {
 		f.split = append(f.split, answers[half:], answers[:half])
@@ -188,8 +189,7 @@ func (f *feeder) refusedAnswers(answers []store.Answer, err error) {
 	}
 }
 
-// answered notifies the lane of what a request has changed for the ordering group, once it is
-// committed.
+// answered notifies the lane of what a committed request has changed for the ordering group.
 func (f *feeder) answered(a store.Answer) {
 	row := a.Request.Row
 	if row == nil {
@@ -220,7 +220,7 @@ func (f *feeder) answered(a store.Answer) {
 	at, known := f.place(row)
 	switch {
 	case !row.Ordered:
-	case !known: // its lane was known when it was counted, so this cannot happen
+	case !known: // the lane was known when the row was counted, so this cannot happen
 		f.cfg.Log.Error("no lane for a row that was counted: its key stays blocked until the next start", f.cfg.about(&row.Event)...)
 	case gone:
 		f.s.line.Uncount(at.Lane, row.Group, at.ExchangeOrTopic)

@@ -31,11 +31,11 @@ func (f *fixture) Ask(kind store.RequestKind, id string, to ...string) int64 {
 		name, key, _ := strings.Cut(to[0], "/")
 		q.Route = event.Route{Name: []byte(name), RoutingKey: []byte(key)}
 	}
-	return f.db.Ask(q)
+	return f.db.AddRequest(q)
 }
 
 func (f *fixture) Asked(id int64) string {
-	q, _ := f.db.Asked(id)
+	q, _ := f.db.RequestByID(id)
 	return q.State
 }
 
@@ -290,7 +290,7 @@ func TestRequestsDoNotStarveFeeding(t *testing.T) {
 		f.pass(time.Second)
 		var last int64
 		for _, l := range f.db.DeadLetters(slot) {
-			last = f.db.Ask(memorytest.Request{Slot: slot, System: "1", Kind: store.Discard, N: l.Row.N})
+			last = f.db.AddRequest(memorytest.Request{Slot: slot, System: "1", Kind: store.Discard, N: l.Row.N})
 		}
 		for f.store.count("answer") == 0 {
 			f.pass(time.Millisecond)

@@ -1,4 +1,4 @@
-// Results: what became of rows that were sent, and how that is committed.
+// The results of rows that were sent, and how they are committed.
 
 package retry
 
@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// judge decides what becomes of the rows of a run. It decides once: a statement that is made again
-// has to be the same.
+// judge decides what becomes of the rows of a run. It decides once, because a repeated statement
+// must be the same.
 //
 // Of an ordering group only the first row that was rejected is judged: those behind it stay behind
 // it. (Rows without an ordering group are judged one by one.)
@@ -31,16 +31,16 @@ func (f *feeder) judge(r *run) {
 			r.results = append(r.results, store.Result{Row: r.rows[i], Kind: store.Delivered})
 		case fed.Outcome.State == sink.Rejected && !(refused && r.ordered):
 			refused = true
-			if res, ok := f.verdict(r.rows[i], r.places[i], fed.Outcome.Fault, r.group); ok {
+			if res, ok := f.rejectedResult(r.rows[i], r.places[i], fed.Outcome.Fault, r.group); ok {
 				r.results = append(r.results, res)
 			}
 		}
 	}
 }
 
-// verdict is what becomes of a row that was rejected; false when nothing is written. The class of
-// the fault decides (I4).
-func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, group uint64) (store.Result, bool) {
+// rejectedResult returns what becomes of a row that was rejected; false when nothing is written.
+// The class of the fault decides (I4).
+func (f *feeder) rejectedResult(row *store.Row, at sink.Place, fault *sink.Fault, group uint64) (store.Result, bool) {
 	now := time.Now()
 	res := store.Result{
 		Row: row, Kind: store.Backoff, Attempts: row.Attempts,
@@ -52,8 +52,8 @@ func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, group
 		case f.tooOld(row, now):
 			f.isPaused(at, 0)
 			res.Kind = store.Dead
-		case f.isPaused(at, group): // it waits for the end of the pause
-			f.accuse(at, fault)
+		case f.isPaused(at, group): // the row waits for the end of the pause
+			f.noteFault(at, fault)
 			return store.Result{}, false
 		default: // the pause has ended meanwhile, or there are too many pauses to note this one
 			age := time.Duration(0)
@@ -65,7 +65,7 @@ func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, group
 	case sink.Transient:
 		res.Attempts++
 		first := row.First
-		if row.Attempts == 0 { // First, if set, is of a refusing destination
+		if row.Attempts == 0 { // First, if it is set, is the time of a destination's fault
 			first = now
 		}
 		// Attempts alone do not make a dead letter: if nothing passes there, it may not be the
@@ -82,7 +82,8 @@ func (f *feeder) verdict(row *store.Row, at sink.Place, fault *sink.Fault, group
 	return res, true
 }
 
-// manyPauses is from where on the line may note no more of them. (Its limit is relay's maxPauses.)
+// manyPauses is the number of pauses above which the line may not record another one. (The line's
+// limit is relay's maxPauses.)
 const manyPauses = 5000
 
 // commitRuns commits the results of the runs that are back, all in one statement.
@@ -126,8 +127,8 @@ func (f *feeder) nextGroup() (group []*run) {
 	return group
 }
 
-// refusedEnds tries results that were refused together in parts. The one that is at fault is tried
-// again for ever; its ordering group is blocked meanwhile.
+// refusedEnds splits results whose statement was refused, and tries the parts. The result at fault
+// is tried again for ever; its ordering group is blocked meanwhile.
 func (f *feeder) refusedEnds(group []*run, err error) {
 	if len(group) > 1 {
 		half := len(group) / 2
@@ -137,7 +138,7 @@ func (f *feeder) refusedEnds(group []*run, err error) {
 	r := group[0]
 	r.retryAt = time.Now().Add(maxPause)
 	f.done = append(f.done, r)
-	// its lane may keep new events in memory until what is left of the ordering group is gone
+	// the lane may keep new events in memory until all rows of the ordering group are gone
 	if r.ordered {
 		f.s.line.NotNow(r.lane, r.group, r.exchangeOrTopic)
 	}
@@ -171,7 +172,7 @@ func (f *feeder) countResults(r *run) {
 			dead++
 			f.s.cfg.logDeadLetter(res.Row, res)
 		}
-		if res.Reason == "" || res.Kind == store.Delivered { // not refused now
+		if res.Reason == "" || res.Kind == store.Delivered { // it was not rejected now
 			continue
 		}
 		failed--
@@ -191,13 +192,13 @@ func (f *feeder) countResults(r *run) {
 
 // finish ends a run whose results are committed: its ordering group may be read again.
 func (f *feeder) finish(r *run) {
-	f.unbook(r)
+	f.unreserve(r)
 	f.outstanding.Add(-1)
 	delete(f.runs, r.group)
 	if r.probe != nil {
 		f.probed(r)
 	}
-	if r.asked {
+	if r.requestWaits {
 		f.requestsAt = time.Now()
 	}
 	look := r.again
@@ -218,9 +219,9 @@ func (f *feeder) finish(r *run) {
 	}
 }
 
-// deadLettered notifies the lane of a row that became a dead letter: with on_dead_letter: continue
-// its ordering group goes on without it, with block it stays blocked. It reports whether the
-// ordering group is worth reading.
+// deadLettered notifies the lane of a row that became a dead letter. With on_dead_letter: continue
+// the ordering group goes on without the row; with block it stays blocked. deadLettered reports
+// whether the ordering group is worth reading.
 func (f *feeder) deadLettered(r *run, row *store.Row) bool {
 	switch {
 	case !row.Ordered:
@@ -229,7 +230,8 @@ func (f *feeder) deadLettered(r *run, row *store.Row) bool {
 		return false
 	default:
 		f.s.line.Uncount(r.lane, r.group, r.exchangeOrTopic)
-		f.owed[r.group] = owing{r.lane, r.exchangeOrTopic} // a lower count may be a cut-over
+		// with the lower count a cut-over may begin
+		f.owed[r.group] = owing{r.lane, r.exchangeOrTopic}
 	}
 	return true
 }
@@ -244,9 +246,9 @@ func (f *feeder) worthReading(r *run) bool {
 	switch {
 	case r.ordered && stays:
 		if !slices.ContainsFunc(r.feds, func(fed *relay.Fed) bool { return fed.Outcome.State == sink.Rejected }) {
-			f.readyLater(r.group, time.Second) // its lane ends
+			f.readyLater(r.group, time.Second) // the lane ends
 		}
-		return false // it waits for the end of a pause, its time, or its dead letter
+		return false // it waits for the end of a pause, for its time, or for its dead letter
 	case r.ordered && 0 < r.left && r.left <= maxRun:
 		f.owed[r.group] = owing{r.lane, r.exchangeOrTopic}
 		return true

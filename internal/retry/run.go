@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// run is the first rows of an ordering group in flight through a lane, or rows whose result is
+// run is the first rows of an ordering group, in flight through a lane, or with results that were
 // decided without sending them.
 type run struct {
 	group           uint64
@@ -19,19 +19,19 @@ type run struct {
 	exchangeOrTopic uint64
 	rows            []*store.Row
 	places          []sink.Place
-	feds            []*relay.Fed // empty: it is not offered
+	feds            []*relay.Fed // empty: the run is not offered
 	bytes           int64
 	out             int  // rows that are with the lane
 	left            int  // of the ordering group, after the last confirmed row
 	more            bool // the ordering group goes on behind the run
 	again           bool // something was reported of the ordering group since
-	asked           bool // a request waits until the ordering group is no longer in flight
+	requestWaits    bool // a request waits until the ordering group is not in flight
 	probe           *probe
-	request         *store.Request // set: it is a dead letter that is replayed
+	request         *store.Request // set: the run is a dead letter that is replayed
 
 	judged  bool
 	results []store.Result
-	retryAt time.Time // set: its results were refused, and are committed again then
+	retryAt time.Time // set: its results were refused; they are tried again at this time
 }
 
 func (f *feeder) newRun(group uint64, at sink.Place, head *store.Row) *run {
@@ -48,8 +48,8 @@ func (r *run) add(row *store.Row, at sink.Place) {
 	r.bytes += int64(row.Event.Size())
 }
 
-// room is how many rows may be read and offered now. It is 0 while it is too little to be worth a
-// statement, unless nothing is in flight.
+// room returns how many rows, and how many bytes of them, may be read and offered now. It returns 0
+// while the room is too small to be worth a statement, unless nothing is in flight.
 func (f *feeder) room() (rows int, bytes int64) {
 	rows, bytes = budgetRows-probeRows-f.rows, f.cfg.BudgetBytes-f.bytes
 	if f.rows > 0 && (rows < budgetRows/8 || bytes < f.cfg.BudgetBytes/4) {
@@ -58,8 +58,8 @@ func (f *feeder) room() (rows int, bytes int64) {
 	return max(rows, 0), max(bytes-f.cfg.BudgetBytes/8, 1)
 }
 
-// probeRoom is how many bytes probes may have now; 0: none. room leaves a part of the budget for
-// them.
+// probeRoom returns how many bytes probes may have now; 0: none. room leaves a part of the budget
+// for probes.
 func (f *feeder) probeRoom() int64 {
 	if f.rows >= budgetRows {
 		return 0
@@ -67,16 +67,16 @@ func (f *feeder) probeRoom() int64 {
 	return max(f.cfg.BudgetBytes-f.bytes, 0)
 }
 
-// book takes a run's part of the budget.
-func (f *feeder) book(r *run) {
+// reserve takes a run's part of the budget.
+func (f *feeder) reserve(r *run) {
 	f.rows += len(r.rows)
 	f.bytes += r.bytes
 	f.lanes[r.lane] += len(r.rows)
 	f.inFlight.Add(int32(len(r.rows)))
 }
 
-// unbook gives it back.
-func (f *feeder) unbook(r *run) {
+// unreserve gives a run's part of the budget back.
+func (f *feeder) unreserve(r *run) {
 	f.rows -= len(r.rows)
 	f.bytes -= r.bytes
 	f.inFlight.Add(-int32(len(r.rows)))
@@ -89,7 +89,7 @@ func (f *feeder) unbook(r *run) {
 }
 
 // launch offers runs to their lanes, and queues the results of runs that need no lane. When feeding
-// has ended meanwhile the rows stay where they are: in the table.
+// has ended meanwhile, the rows are not offered; they stay in the table.
 func (f *feeder) launch(runs []*run) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +101,8 @@ func (f *feeder) launch(runs []*run) {
 		f.outstanding.Add(1)
 		if r.request == nil {
 			f.runs[r.group] = r
-			delete(f.owed, r.group) // it is readied again when it has finished
+			// the ordering group becomes ready again when the run has finished
+			delete(f.owed, r.group)
 		}
 		if r.out = len(r.feds); r.out == 0 {
 			f.done = append(f.done, r)
@@ -119,7 +120,7 @@ func (f *feeder) launch(runs []*run) {
 	f.s.line.Offer(feds)
 }
 
-// resting are the first of ordering groups that are not in flight, and can be read.
+// resting returns the first ordering groups, most at most, that are not in flight and can be read.
 func (f *feeder) resting(groups []uint64, most int) []uint64 {
 	var rest []uint64
 	for _, group := range groups {

@@ -19,33 +19,33 @@ import (
 // repeatedPositions holds the positions of rows and dead letters, a page at a time, while the
 // stream repeats what was read before this term. Only the reader uses it.
 //
-// A row that is found here is counted by this term, or was written by it: the pages are read under
-// the fence, and a newer leader's rows, which none of our counts includes, are never among them. A
-// row that was delivered and deleted before its page was read is sent once more, after itself: a
-// duplicate, and nothing overtakes.
+// A row that is found here is counted by this term, or was written by it. The reason: the pages are
+// read under the fence, so they never include rows of a newer leader, which our counts do not
+// include. A row that was delivered and deleted before its page was read is sent once more: that is
+// a duplicate, and it overtakes nothing.
 type repeatedPositions struct {
 	highest event.Position
 	page    []store.Owned  // those from last on
 	last    event.Position // asked for last
-	all     bool           // nothing follows the page
+	all     bool           // the page is the last one
 	warned  bool           // about another event at a position, once in a term
 	pace    retryPace
 }
 
 const positionsPage = 1000
 
-// Known reports whether the event is in the tables. Another event can have the position of one that
-// is there: the source's storage was rolled back, say, and writes that part of its WAL a second
-// time. That one is not known: it is sent, or meets Defer's error. If only positions were compared
-// it would be settled, and be nowhere.
-func (s *Table) Known(ctx context.Context, ev *event.Event) (bool, error) {
-	k, pos := &s.repeated, ev.Position
+// Known reports whether the event is in the tables. A different event can have the position of a
+// stored one, for example after the source's storage was rolled back and writes that part of its
+// WAL a second time. Such an event is not known: it is sent, or Defer returns an error. If Known
+// compared only positions, that event would be settled, and lost.
+func (t *Table) Known(ctx context.Context, ev *event.Event) (bool, error) {
+	k, pos := &t.repeated, ev.Position
 	if k.highest.Less(pos) {
 		// a transaction of which no event was admitted may come once more
 		k.page, k.all = nil, false
 		return false, nil
 	}
-	if pos.Less(k.last) { // likewise: what is before the page must not be taken for absent
+	if pos.Less(k.last) { // likewise: an event before the page must not be taken for absent
 		k.page, k.all = nil, false
 	}
 	k.last = pos
@@ -53,12 +53,12 @@ func (s *Table) Known(ctx context.Context, ev *event.Event) (bool, error) {
 		i, found := slices.BinarySearchFunc(k.page, pos, func(o store.Owned, pos event.Position) int { return o.Position.Compare(pos) })
 		k.page = k.page[i:]
 		if found {
-			if k.page[0].Is(ev) {
+			if k.page[0].Matches(ev) {
 				return true, nil
 			}
 			if !k.warned {
 				k.warned = true
-				s.cfg.Log.Warn("a different event is stored at this position: this one is sent normally; check whether the server's storage was rolled back",
+				t.cfg.Log.Warn("a different event is stored at this position: this one is sent normally; check whether the server's storage was rolled back",
 					zap.Stringer("position", pos))
 			}
 			return false, nil
@@ -66,44 +66,44 @@ func (s *Table) Known(ctx context.Context, ev *event.Event) (bool, error) {
 		if len(k.page) > 0 || k.all {
 			return false, nil
 		}
-		page, err := s.cfg.Store.Positions(ctx, pos, positionsPage)
+		page, err := t.cfg.Store.Positions(ctx, pos, positionsPage)
 		switch {
 		case err == nil:
 			k.pace.succeeded()
 			k.page, k.all = page, len(page) < positionsPage
 		case errors.Is(err, store.ErrFenced):
-			s.endFenced()
+			t.endFenced()
 			<-ctx.Done()
 			return false, ctx.Err()
-		case ctx.Err() != nil || !slept(ctx, k.pace.failed(err)):
+		case ctx.Err() != nil || !sleep(ctx, k.pace.failed(err)):
 			return false, ctx.Err()
 		}
 	}
 }
 
-// Load connects the retry table to its line, before either runs: it adds the rows in the tables to
-// the line's counts, and learns up to which position the stream may repeat them. After an error
-// neither may be used; an *event.Stop says that a newer leader leads.
+// Load connects the retry table to its line, before either of them runs. It adds the rows in the
+// tables to the line's counts, and learns up to which position the stream may repeat them. After an
+// error neither may be used; an *event.Stop means that a newer leader leads.
 //
-// It comes after the epoch was raised: from then on no former leader adds a row that would not be
-// counted.
-func (s *Table) Load(ctx context.Context, line Line) error {
-	s.line = line
-	// A block of our own first: every row that is there has a lower number, every row of ours will
-	// have a higher one. So the feeder may read the former at once, and the latter when the writer
-	// has seen them committed.
-	first, err := s.cfg.Store.Lease(ctx)
+// Load is called after the epoch was raised: from then on no former leader can add a row, which
+// would not be counted.
+func (t *Table) Load(ctx context.Context, line Line) error {
+	t.line = line
+	// Lease a block of numbers first: every row in the tables has a lower number, and every row of
+	// ours will have a higher one. So the feeder may read the rows in the tables at once, and our
+	// rows when the writer has seen their commit.
+	first, err := t.cfg.Store.Lease(ctx)
 	if err != nil {
-		return s.loading(err)
+		return t.loading(err)
 	}
-	s.writer.next, s.writer.end = first, first+store.LeaseSize
-	s.writer.acked.Store(first - 1)
-	s.repeated.highest, err = s.cfg.Store.Load(ctx, func(c store.Count) error {
+	t.writer.next, t.writer.end = first, first+store.LeaseSize
+	t.writer.acked.Store(first - 1)
+	t.repeated.highest, err = t.cfg.Store.Load(ctx, func(c store.Count) error {
 		ctx, cancel := context.WithTimeout(ctx, loadPatience)
 		defer cancel()
 		return line.Load(ctx, &c.Event, c.Rows)
 	})
-	return s.loading(err)
+	return t.loading(err)
 }
 
 // loadPatience bounds the wait for a broker that does not know yet where an event belongs. It does
@@ -111,18 +111,18 @@ func (s *Table) Load(ctx context.Context, line Line) error {
 // timeout.
 const loadPatience = 5 * time.Minute
 
-func (s *Table) loading(err error) error {
+func (t *Table) loading(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrFenced):
-		return s.stop()
+		return t.stop()
 	}
 	return fmt.Errorf("count deferred rows: %w", err)
 }
 
-// stop is the error of a leader that has a successor.
-func (s *Table) stop() *event.Stop { return dlq.Fenced(s.cfg.Slot, s.cfg.Epoch) }
+// stop is the error of a leader that was fenced by its successor.
+func (t *Table) stop() *event.Stop { return dlq.Fenced(t.cfg.Slot, t.cfg.Epoch) }
 
 // endFenced ends Run: a fenced leader must not do anything more.
-func (s *Table) endFenced() { s.once.Do(func() { close(s.fenced) }) }
+func (t *Table) endFenced() { t.once.Do(func() { close(t.fenced) }) }

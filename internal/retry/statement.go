@@ -1,4 +1,4 @@
-// Statements that fail and are made again.
+// Statements that fail and are repeated.
 
 package retry
 
@@ -19,8 +19,9 @@ type statement struct {
 	refused func(error) // it certainly did nothing
 }
 
-// exec makes a statement. One that may have been carried out is kept, and comes before all others:
-// what was deleted might otherwise be read once more, what was answered be carried out twice.
+// exec runs a statement. A statement that may have been carried out is kept and repeated before any
+// other. Otherwise rows that were deleted might be read once more, and requests that were answered
+// might be carried out twice.
 func (f *feeder) exec(ctx context.Context, st *statement) error {
 	err := st.do(ctx)
 	var no *store.Refused
@@ -49,7 +50,8 @@ func (f *feeder) again(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// retryPace spaces the retries of a statement that fails, and logs each error text once.
+// retryPace sets the pauses between the tries of a failing statement, and logs each error text
+// once.
 type retryPace struct {
 	log    *zap.Logger
 	what   string
@@ -83,8 +85,8 @@ func (p *retryPace) succeeded() {
 	p.fails, p.logged = 0, ""
 }
 
-// slept waits; false when ctx is done before.
-func slept(ctx context.Context, d time.Duration) bool {
+// sleep waits; it returns false when ctx is done first.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -11,11 +11,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// stats updates Stats between two counts by what this leader does itself, since only it changes the
-// tables. So a snapshot costs nothing, and the tables are counted seldom: every ten seconds while
-// something changes, and no more than a fiftieth of the time. (Counting a million rows at each
-// scrape would cost PostgreSQL more than all else that is done to them.) A count corrects what
-// updates miss: a statement that was made twice, a row that somebody has removed by hand.
+// stats counts the rows of the tables. Between two counts it adds what this leader does itself,
+// because only the leader changes the tables. So a snapshot costs nothing, and the tables are
+// counted seldom: every ten seconds while something changes, and for no more than a fiftieth of the
+// time. (Counting a million rows at each scrape would cost PostgreSQL more than everything else
+// that is done to them.) The next count corrects what stats could not know: a statement that was
+// repeated, a row that somebody has removed by hand.
 type stats struct {
 	count func(ctx context.Context, limit int) (store.Stats, error) // nil: nothing is counted
 	limit int
@@ -51,7 +52,7 @@ func (t *stats) run(ctx context.Context) {
 			return
 		}
 		rest := max(statsEvery, statsShare*time.Since(began))
-		if err != nil { // perhaps it takes too long
+		if err != nil { // counting may take too long
 			t.pace.failed(err)
 			t.limit = max(t.limit/4, store.StatsLimit/100)
 			rest = statsEvery
@@ -60,7 +61,7 @@ func (t *stats) run(ctx context.Context) {
 			t.limit = min(2*t.limit, store.StatsLimit)
 		}
 		for rested := time.Duration(0); rested == 0 || rested < statsIdle && !t.hasMoved(); rested += rest {
-			if !slept(ctx, rest) {
+			if !sleep(ctx, rest) {
 				return
 			}
 		}
@@ -107,7 +108,7 @@ func (t *stats) snapshot() store.Stats {
 	return t.now
 }
 
-// add notes so many more rows and dead letters; oldest is the first commit time of these rows.
+// add adds rows and dead letters to the counts; oldest is the first commit time of these rows.
 func (t *stats) add(deferred, dead int, oldest time.Time) {
 	if deferred == 0 && dead == 0 {
 		return
@@ -170,7 +171,7 @@ func (t *stats) answered(a store.Answer) {
 	if a.Request.Row == nil {
 		return
 	}
-	deadLetters := 0 // a dead letter that was closed before was counted out then
+	deadLetters := 0 // a dead letter that was closed before is no longer counted
 	if a.Request.Open {
 		deadLetters = -1
 	}

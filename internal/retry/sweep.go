@@ -1,4 +1,4 @@
-// Sweeps: they go through the table, page by page, for ordering groups that nothing else readies.
+// Sweeps: they go through the table, page by page, and find ordering groups that nothing else does.
 
 package retry
 
@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// sweepOn reads the next page of a sweep, of each in turn, when there is room for what it finds.
-// Pages after which nothing could be fed cost a tenth of the time at most.
+// sweepOn reads the next page of a sweep when there is room for the ordering groups that it finds.
+// The sweeps take turns. Pages after which nothing could be fed cost a tenth of the time at most.
 func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if len(f.sweeps) == 0 || f.swept || len(f.ready.order) >= sweepBelow || now.Before(f.sweepAt) {
@@ -26,7 +26,8 @@ func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 	s := f.sweeps[0]
 	f.sweeps = append(f.sweeps[1:], s)
 	if s.ended {
-		if f.taken < s.until && len(f.ready.order) > 0 { // what it found is read first
+		// the ordering groups that it found are read first
+		if f.taken < s.until && len(f.ready.order) > 0 {
 			f.swept = true
 			return false, nil
 		}
@@ -54,19 +55,19 @@ func (f *feeder) sweepOn(ctx context.Context) (bool, error) {
 
 // owedIn returns the exchanges or topics, counted as a whole in a lane, that are owed NotNow and
 // that a sweep will cover.
-func (f *feeder) owedIn(g target) []owing {
+func (f *feeder) owedIn(t target) []owing {
 	var owes []owing
 	for o := range f.owedWhole {
-		if g.exchangeOrTopic == 0 || g.exchangeOrTopic == o.exchangeOrTopic && g.dest == 0 {
+		if t.exchangeOrTopic == 0 || t.exchangeOrTopic == o.exchangeOrTopic && t.dest == 0 {
 			owes = append(owes, o)
 		}
 	}
 	return owes
 }
 
-// complete ends a sweep. For an exchange or topic that is counted as a whole, and was owed NotNow
-// before the sweep began, nothing may go now if nothing of it is in flight: whatever may go was
-// found.
+// complete ends a sweep. If an exchange or topic is counted as a whole and was owed NotNow before
+// the sweep began, the sweep has found every row of it that may go. So no row may go now if none is
+// in flight.
 func (f *feeder) complete(s *sweep) {
 	for _, o := range s.owes {
 		group, owed := f.owedWhole[o]
@@ -83,8 +84,9 @@ func (f *feeder) complete(s *sweep) {
 	}
 }
 
-// exchangeOrTopicInFlight reports whether rows of the exchange or topic are in that lane: when they
-// finish NotNow is owed again. Rows without an ordering group are not counted, so they say nothing.
+// exchangeOrTopicInFlight reports whether rows of the exchange or topic are in that lane: NotNow is
+// owed again when they finish. Rows without an ordering group do not matter here, because they are
+// not counted.
 func (f *feeder) exchangeOrTopicInFlight(o owing) bool {
 	for _, r := range f.runs {
 		if r.ordered && r.lane == o.lane && r.exchangeOrTopic == o.exchangeOrTopic {
@@ -107,7 +109,7 @@ type walk struct {
 // pageRows is how many rows a page reads.
 const pageRows = 500
 
-// next is the next page; it may be empty before the end. One statement.
+// next reads the next page with one statement. A page may be empty before the end.
 func (f *feeder) next(ctx context.Context, w *walk) (groups []uint64, err error) {
 	switch {
 	case !w.begun && w.of.dest != 0:
@@ -154,16 +156,17 @@ func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) error {
 // firstDest is the lowest Dest as Cursor compares them.
 const firstDest uint64 = 1 << 63
 
-// sweep is a walk that readies what it finds. Each has a reason: the start, the end of a pause,
-// missed notifications, a cut-over to be ended. None is repeated without a reason.
+// sweep is a walk that makes ready the ordering groups that it finds. Each sweep has a reason: the
+// start, the end of a pause, missed notifications, a cut-over that must end. No sweep is repeated
+// without a reason.
 type sweep struct {
 	walk
 	again bool // requested once more since it began
 	owes  []owing
-	until int // ordering groups that were taken when those it found have been read
+	until int // the value of taken at which the ordering groups that it found have been read
 }
 
 const (
-	maxSweeps  = 64   // more of them become one over everything
+	maxSweeps  = 64   // more sweeps become one over everything
 	sweepBelow = 2000 // ordering groups that are ready
 )

@@ -16,9 +16,9 @@ import (
 // unreadPause is the pause between two attempts to read an ordering group that cannot be read.
 const unreadPause = time.Minute
 
-// read reads the beginnings of ordering groups. A row that cannot be read, a damaged one, must
-// block only its own ordering group: what fails together is read in parts, and the ordering group
-// that fails alone is left out and read again after a while.
+// read reads the first rows of ordering groups. A damaged row, which cannot be read, must block
+// only its own ordering group. So when a read fails, its ordering groups are read in parts. An
+// ordering group that fails alone is left out and read again after a while.
 func (f *feeder) read(ctx context.Context, groups []uint64, run int, size, acked int64) ([]store.Run, error) {
 	runs, err := f.cfg.Store.Runs(ctx, groups, run, size, acked)
 	switch {
@@ -72,9 +72,9 @@ func (f *feeder) readable(taken []*readied) []*readied {
 	return slices.DeleteFunc(taken, func(e *readied) bool { return f.cannotRead(e.group) })
 }
 
-// readRequests lists operators' requests, at most limit. It lists those before a dead letter that
-// cannot be read. When that is the first, the request to replay it is answered: what cannot be read
-// cannot be sent.
+// readRequests lists operators' requests, at most limit. It lists the requests before a dead letter
+// that cannot be read. When that dead letter is the first, the request to replay it is answered: a
+// dead letter that cannot be read cannot be sent.
 func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit int, answers []store.Answer, err error) {
 	for limit = requestRows; ; limit /= 2 {
 		all, err = f.cfg.Store.Requests(ctx, limit, requestBytes)

@@ -84,7 +84,7 @@ func TestReplayOfADeadLetterThatCannotBeRead(t *testing.T) {
 		f.pass(5 * time.Second)
 		f.equal("asked", f.Asked(one)+", "+f.Asked(two)+", "+f.Asked(three), "done, failed, done")
 		f.equal("dead_letters", f.deadLetters(), "1:replayed 2:open 3:discarded")
-		if q, _ := f.db.Asked(two); !strings.Contains(q.Result, "cannot be read") {
+		if q, _ := f.db.RequestByID(two); !strings.Contains(q.Result, "cannot be read") {
 			t.Errorf("the operator reads %q", q.Result)
 		}
 	})

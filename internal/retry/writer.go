@@ -15,20 +15,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// writer commits the rows of deferred events: one statement a round, with all that has come
-// meanwhile. No lane waits for it.
+// writer commits the rows of deferred events: one statement per round, with all events that have
+// come in the meantime. No lane waits for it.
 //
-// The rows of an ordering group are written in the order of Defer, so that of an ordering group
-// what is in the tables is always its beginning: all before it was delivered, or is there too. A
-// statement of unknown outcome is made again, with the same rows under the same numbers, before any
-// other: what it wrote is found then, and what it did not write is not overtaken.
+// The rows of an ordering group are written in the order of Defer. So for each row in the tables,
+// every earlier event of its ordering group was delivered or is in the tables too. A statement of
+// unknown outcome is repeated before any other, with the same rows under the same numbers. If it
+// was carried out, the repetition finds its rows; if it was not, nothing has overtaken them.
 type writer struct {
 	s    *Table
 	pace retryPace
 
-	// acked is the highest number up to which all rows are committed, or never will be under their
-	// numbers. The feeder reads no row above it: one that is committed but not seen to be would be
-	// fed and deleted, and written a second time.
+	// acked is the highest number up to which all rows are committed, or will never be committed
+	// under their numbers. The feeder reads no row above acked. Otherwise it could feed and delete
+	// a row whose commit the writer has not seen yet, and the writer would write that row a second
+	// time.
 	acked     atomic.Int64
 	next, end int64 // numbers that are leased and not used
 
@@ -49,15 +50,15 @@ type queued struct {
 	size  int
 }
 
-// A round is at most this much, and at least one row.
+// The limits of a round. A round has at least one row.
 const (
 	roundRows  = 500
 	roundBytes = 2 << 20
 )
 
-func (w *writer) init(s *Table) {
+func (w *writer) init(t *Table) {
 	*w = writer{
-		s: s, pace: retryPace{log: s.cfg.Log, what: "writing deferred events"}, woken: make(chan struct{}, 1),
+		s: t, pace: retryPace{log: t.cfg.Log, what: "writing deferred events"}, woken: make(chan struct{}, 1),
 		stuck: map[uint64]*stuckRow{}, hands: map[uint64]int{},
 	}
 }
@@ -102,8 +103,8 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// round is what to write next: a row that was refused and is due again, alone, or the head of the
-// queue.
+// round returns the rows to write next: a refused row that is due again, alone, or the first rows
+// of the queue.
 func (w *writer) round() []queued {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,9 +124,9 @@ func (w *writer) round() []queued {
 	return batch
 }
 
-// write commits the entries in this order, except those that the database refuses and what is
-// behind them. It is false when ctx is done or the leader fenced: what is not committed then stays
-// in the slot.
+// write commits the entries in this order, except those that the database refuses and the entries
+// behind them. It returns false when ctx is done or the leader is fenced. Events that are not
+// committed then stay in the slot.
 func (w *writer) write(ctx context.Context, batch []queued) bool {
 	written, refused := 0, 0
 	for todo := [][]queued{batch}; len(todo) > 0; {
@@ -150,16 +151,17 @@ func (w *writer) write(ctx context.Context, batch []queued) bool {
 			return false
 		}
 		if refused >= refusalLimit && written == 0 {
-			// The rows do not seem to be at fault. The others are written together again, later.
+			// The rows do not seem to be at fault. The remaining rows are written together again
+			// later.
 			w.putBack(todo)
-			return slept(ctx, w.pace.failed(err))
+			return sleep(ctx, w.pace.failed(err))
 		}
 	}
 	return true
 }
 
-// refusalLimit is how many rows in a row have to be refused one by one before the statement itself
-// is suspected.
+// refusalLimit is how many single rows must be refused one after the other before the statement
+// itself is suspected.
 const refusalLimit = 8
 
 // isolate splits a refused statement of several rows into the parts to write next, the last one
@@ -177,8 +179,8 @@ func isolate(part []queued, no *store.Refused) [][]queued {
 	return [][]queued{part[at+1:], part[at : at+1], part[:at]}
 }
 
-// deferRow commits rows and settles their events. Its error is either a *Refused (nothing was
-// written), or final.
+// deferRow commits rows and settles their events. Its error is a *Refused (nothing was written), or
+// final.
 func (w *writer) deferRow(ctx context.Context, part []queued) error {
 	rows := make([]*store.Row, len(part))
 	now := time.Now()
@@ -187,20 +189,20 @@ func (w *writer) deferRow(ctx context.Context, part []queued) error {
 		if err != nil {
 			return err
 		}
-		// A number is of one statement: a row that was refused gets a new one, above acked, for its
-		// next.
+		// A number belongs to one statement: a refused row gets a new number, above acked, for its
+		// next statement.
 		rows[i] = w.row(&part[i], n, now)
 	}
-	err := w.insist(ctx, func() error { return w.s.cfg.Store.Defer(ctx, rows) })
+	err := w.repeatUntilKnown(ctx, func() error { return w.s.cfg.Store.Defer(ctx, rows) })
 	if err == nil {
 		w.committed(part, rows)
 	}
 	return err
 }
 
-// insist repeats a statement until its outcome is known: nil, or a *Refused. Any other error is
-// final.
-func (w *writer) insist(ctx context.Context, do func() error) error {
+// repeatUntilKnown repeats a statement until its outcome is known: nil, or a *Refused. Any other
+// error is final.
+func (w *writer) repeatUntilKnown(ctx context.Context, do func() error) error {
 	for {
 		reportWork(w.s.cfg.Hooks.Writer, true)
 		err := do()
@@ -214,7 +216,7 @@ func (w *writer) insist(ctx context.Context, do func() error) error {
 		case errors.Is(err, store.ErrFenced):
 			w.s.endFenced()
 			return err
-		case ctx.Err() != nil || !slept(ctx, w.pace.failed(err)):
+		case ctx.Err() != nil || !sleep(ctx, w.pace.failed(err)):
 			return ctx.Err()
 		}
 	}
@@ -223,7 +225,7 @@ func (w *writer) insist(ctx context.Context, do func() error) error {
 // number is the next row number.
 func (w *writer) number(ctx context.Context) (int64, error) {
 	if w.next == w.end {
-		err := w.insist(ctx, func() (err error) {
+		err := w.repeatUntilKnown(ctx, func() (err error) {
 			w.next, err = w.s.cfg.Store.Lease(ctx)
 			w.end = w.next
 			return err
@@ -237,8 +239,8 @@ func (w *writer) number(ctx context.Context) (int64, error) {
 	return w.next - 1, nil
 }
 
-// committed does what follows from a commit, the watermark and the feeder last: acked moves only
-// after the commit (I2).
+// committed does what follows from a commit. It informs the line and the feeder last. acked moves
+// only after the commit (I2).
 func (w *writer) committed(part []queued, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
 	settled, news := make([]*relay.Deferred, len(part)), make([]notification, len(part))
@@ -246,7 +248,7 @@ func (w *writer) committed(part []queued, rows []*store.Row) {
 		settled[i] = part[i].Deferred
 		news[i] = notificationOf(&part[i], rows[i])
 		if rows[i].Dead {
-			w.s.cfg.logDeadLetter(rows[i], written(rows[i]))
+			w.s.cfg.logDeadLetter(rows[i], writtenResult(rows[i]))
 		}
 	}
 	deferred, dead := w.s.stats.written(rows)
@@ -257,7 +259,7 @@ func (w *writer) committed(part []queued, rows []*store.Row) {
 	call(w.s.cfg.Hooks.Dead, dead)
 }
 
-// forget removes events that the writer has no more to do with.
+// forget removes events that the writer is done with.
 func (w *writer) forget(part []queued) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -272,7 +274,8 @@ func (w *writer) forget(part []queued) {
 	}
 }
 
-// row makes the row of an event: all that is needed to publish it when nothing else of it is left.
+// row makes the row of an event. The row has everything that is needed to publish the event when
+// its outbox row is gone.
 func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	r := &store.Row{
 		N: n, Incarnation: w.s.cfg.Incarnation, Event: *e.Event,
@@ -292,9 +295,9 @@ func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	return r
 }
 
-// inHand reports whether the writer has events of an ordering group, and whether they wait behind a
-// row that the database refuses. What it no longer has is not above acked.
-func (w *writer) inHand(group uint64) (here, stuck bool) {
+// hasGroup reports whether the writer has events of an ordering group, and whether they wait behind
+// a row that the database refuses. A row that the writer no longer has is not above acked.
+func (w *writer) hasGroup(group uint64) (here, stuck bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.hands[group] > 0, w.stuck[group] != nil

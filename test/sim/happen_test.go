@@ -277,7 +277,7 @@ func (p *plan) asks(d *dice) happening {
 // ask stores a request about a row.
 func (w *world) ask(kind store.RequestKind, row *store.Row, to event.Route) int64 {
 	e := w.eventAt[row.Event.Position]
-	id := w.db.Ask(memorytest.Request{Slot: slot, System: system, Kind: kind, N: row.N, Route: to})
+	id := w.db.AddRequest(memorytest.Request{Slot: slot, System: system, Kind: kind, N: row.N, Route: to})
 	if id == 0 {
 		return 0
 	}

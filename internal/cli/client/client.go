@@ -18,8 +18,8 @@ import (
 // timeout is how long a relay may take to answer.
 const timeout = 3 * time.Second
 
-// AnswerError is an answer that is not what was asked for. Somebody is there, so the database is
-// not asked instead.
+// AnswerError is the error for an unexpected answer. A server has answered, so the database is not
+// asked instead.
 type AnswerError struct{ Text string }
 
 // Error implements error.

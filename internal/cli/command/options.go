@@ -30,11 +30,12 @@ type Options struct {
 	Build      Build  // this binary
 }
 
-// Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml, which alone
-// may be missing: then the environment has to say everything.
+// Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml. Only the
+// last
+// file may be missing: then the environment must have the whole configuration.
 func (g *Options) Load() (*config.Config, error) { return config.Load(g.Path(), os.Environ()) }
 
-// Path is that file; "" when there is none.
+// Path returns the path of the configuration file; "" when there is none.
 func (g *Options) Path() string {
 	path := cmp.Or(g.ConfigPath, os.Getenv(ConfigVariable))
 	if path == "" {

@@ -25,8 +25,8 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return UsageError(fmt.Sprintf("`%s` takes no argument, has %q%s", cmd.CommandPath(), args[0], fix))
 }
 
-// OneArg is the Args of a command that takes one: what it is, and one to show. It may be left out
-// when least is 0.
+// OneArg is the Args of a command that takes one argument. what names the argument, such is an
+// example. The argument may be left out when least is 0.
 func OneArg(least int, what, such string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= 1 && !slices.Contains(args, "") {
@@ -77,8 +77,8 @@ func NeedsSubcommand(cmd *cobra.Command, args []string) error {
 	return UsageError(what)
 }
 
-// UnknownCommand says of a name which commands may be meant: those of this name in a group, else
-// those with a name like it.
+// UnknownCommand returns the error for an unknown command. It suggests commands: those with this
+// name in a group, else those with a similar name.
 func UnknownCommand(root *cobra.Command, name string) error {
 	var meant []string
 	for _, group := range root.Commands() {

@@ -134,8 +134,8 @@ func (r *comparison) announceCounting(now time.Time) {
 	}
 }
 
-// isOver reports whether the comparison is complete: the requested end has come, and since then all
-// missing counterparts, or none for as long as one side may be behind.
+// isOver reports whether the comparison is complete: the requested end has come, and after it all
+// missing counterparts have come, or none came for as long as one side may be behind.
 func (r *comparison) isOver(now time.Time) bool {
 	if !r.ended {
 		f := r.f

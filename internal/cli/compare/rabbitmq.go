@@ -94,8 +94,8 @@ func (s *rabbitSide) close() { s.session.Close(2 * time.Second) }
 
 func (s *rabbitSide) partitions() []int { return nil }
 
-// read acknowledges what was taken. When the connection is lost the queue is, and with it what was
-// in it.
+// read acknowledges the messages that it has handed over. When the connection is lost, the queue
+// and its messages are lost too.
 func (s *rabbitSide) read(ctx context.Context, messages chan<- compare.Message, caughtUp chan<- struct{}) error {
 	close(caughtUp)
 	for {

@@ -69,7 +69,7 @@ func newAction(g *command.Options, a action) *cobra.Command {
 
 // validate checks the flags. It needs no database.
 func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
-	if f.rows, err = numbers("a row", commandOf(f.of)+" list", args); err != nil {
+	if f.rows, err = numbers("a row", tableCommand(f.of)+" list", args); err != nil {
 		return err
 	}
 	if _, err := f.filter(context.Background(), nil); err != nil {
@@ -87,7 +87,7 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	case !f.all && filtered && !named:
 		return command.UsageError(fmt.Sprintf("--%s is a filter: add --all to %s every row that matches, or name rows by their numbers", filter, commandName(f.kind)))
 	case !f.all && !named:
-		return command.UsageError(fmt.Sprintf("no rows named: give numbers from the list, --id, or --all with a filter; see `%s %s --help`", commandOf(f.of), commandName(f.kind)))
+		return command.UsageError(fmt.Sprintf("no rows named: give numbers from the list, --id, or --all with a filter; see `%s %s --help`", tableCommand(f.of), commandName(f.kind)))
 	}
 	if f.wait < 0 {
 		return command.UsageError(fmt.Sprintf("--wait is %s, want a time such as 30s, or 0", f.wait))
@@ -171,7 +171,7 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 		return nil, fmt.Errorf("there is no %s of event %q; `cdc-relay events show` reports where it is", (&result{action: f.action}).noun(), filter.ID)
 	}
 	for _, row := range page.Rows {
-		if d.Refusal(ctx, dlq.Action{Kind: f.kind, N: row.N}) == nil {
+		if d.CheckRequest(ctx, dlq.Action{Kind: f.kind, N: row.N}) == nil {
 			ns = append(ns, row.N)
 		}
 	}
@@ -186,7 +186,7 @@ func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.Reques
 	for _, n := range f.rows {
 		ask := dlq.Action{Kind: f.kind, N: n, Route: f.route(), By: by}
 		if f.dryRun {
-			out.addDryRun(n, d.Refusal(ctx, ask))
+			out.addDryRun(n, d.CheckRequest(ctx, ask))
 			continue
 		}
 		r, err := d.Request(ctx, ask)

@@ -41,8 +41,8 @@ func commandName(k dlq.Kind) string {
 	return string(k)
 }
 
-// commandOf is the command of a table's rows.
-func commandOf(of *dlq.Table) string {
+// tableCommand is the command of a table's rows.
+func tableCommand(of *dlq.Table) string {
 	if of == dlq.Deferred {
 		return "cdc-relay deferred"
 	}

@@ -32,7 +32,7 @@ stays as it is.`,
 				return err
 			}
 			return withAdminClient(cmd.Context(), g, 0, func(ctx context.Context, d *adminClient) error {
-				q, err := d.RequestOf(ctx, ns[0])
+				q, err := d.RequestByID(ctx, ns[0])
 				if err != nil {
 					return err
 				}
@@ -51,8 +51,8 @@ stays as it is.`,
 				if cancel && q.State != dlq.RequestCancelled {
 					fmt.Fprintln(cmd.OutOrStdout(), "nothing to cancel: already ended")
 				}
-				a := result{action: action{kind: q.Kind}}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s %d%s, requested by %s at %s%s: %s%s%s\n", commandName(q.Kind), a.noun(), q.N, routeText(&q),
+				res := result{action: action{kind: q.Kind}}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s %d%s, requested by %s at %s%s: %s%s%s\n", commandName(q.Kind), res.noun(), q.N, routeText(&q),
 					output.Clean(q.Who), timeText(q.At), reasonText(q.Why), q.State, labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+output.Clean(q.Result)))
 				return err
 			})

@@ -34,15 +34,15 @@ type rowError struct {
 }
 
 // addRowError takes an error that is about one row; false for any other.
-func (a *result) addRowError(n int64, err error) bool {
+func (res *result) addRowError(n int64, err error) bool {
 	var done *dlq.Done
 	var missing *dlq.NotFound
 	var not *dlq.NotNow
 	switch {
 	case errors.As(err, &done):
-		a.notes = append(a.notes, done.Error())
+		res.notes = append(res.notes, done.Error())
 	case errors.As(err, &missing), errors.As(err, &not):
-		a.errors = append(a.errors, rowError{n, err.Error(), err})
+		res.errors = append(res.errors, rowError{n, err.Error(), err})
 	default:
 		return false
 	}
@@ -50,18 +50,18 @@ func (a *result) addRowError(n int64, err error) bool {
 }
 
 // addDryRun takes what a dry run found about one row.
-func (a *result) addDryRun(n int64, err error) {
+func (res *result) addDryRun(n int64, err error) {
 	switch {
 	case err == nil:
-		a.matched++
-	case !a.addRowError(n, err):
-		a.errors = append(a.errors, rowError{n, err.Error(), err})
+		res.matched++
+	case !res.addRowError(n, err):
+		res.errors = append(res.errors, rowError{n, err.Error(), err})
 	}
 }
 
 // noun is what the rows are called.
-func (a *result) noun() string {
-	if a.kind == dlq.Retry || a.kind == dlq.ToDeadLetter {
+func (res *result) noun() string {
+	if res.kind == dlq.Retry || res.kind == dlq.ToDeadLetter {
 		return "deferred row"
 	}
 	return "dead letter"
@@ -69,23 +69,23 @@ func (a *result) noun() string {
 
 // report shows the outcome for rows that were named by their numbers. Its error (exit 1) means that
 // something was not done.
-func (a *result) report(runs bool) error {
-	if a.json {
-		if err := output.JSON(a.out, struct {
+func (res *result) report(runs bool) error {
+	if res.json {
+		if err := output.JSON(res.out, struct {
 			Requests []dlq.Request `json:"requests"`
 			Errors   []rowError    `json:"errors"`
 			Notes    []string      `json:"notes"`
 			DryRun   bool          `json:"dry_run"`
 			Matched  int           `json:"matched"`
 			Running  bool          `json:"relay_running"`
-		}{append([]dlq.Request{}, a.requests...), append([]rowError{}, a.errors...), append([]string{}, a.notes...), a.dryRun, a.matched + len(a.requests), runs}); err != nil {
+		}{append([]dlq.Request{}, res.requests...), append([]rowError{}, res.errors...), append([]string{}, res.notes...), res.dryRun, res.matched + len(res.requests), runs}); err != nil {
 			return err
 		}
 	} else {
-		a.reportText(runs)
+		res.reportText(runs)
 	}
-	failed := len(a.errors)
-	for _, r := range a.requests {
+	failed := len(res.errors)
+	for _, r := range res.requests {
 		if r.State == dlq.RequestFailed || r.State == dlq.RequestCancelled {
 			failed++
 		}
@@ -93,96 +93,96 @@ func (a *result) report(runs bool) error {
 	if failed == 0 {
 		return nil
 	}
-	if len(a.requests)+len(a.errors) == 1 {
-		return a.singleError()
+	if len(res.requests)+len(res.errors) == 1 {
+		return res.singleError()
 	}
-	return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("%s was not done for %d of %s", commandName(a.kind), failed, output.Count(len(a.requests)+len(a.errors)+len(a.notes), a.noun()))}
+	return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("%s was not done for %d of %s", commandName(res.kind), failed, output.Count(len(res.requests)+len(res.errors)+len(res.notes), res.noun()))}
 }
 
 // singleError is the error about the only row.
-func (a *result) singleError() error {
-	if len(a.errors) == 1 {
-		return a.errors[0].err
+func (res *result) singleError() error {
+	if len(res.errors) == 1 {
+		return res.errors[0].err
 	}
-	return &event.Stop{Code: event.ExitFailure, Reason: "failed", What: a.failureText(&a.requests[0])}
+	return &event.Stop{Code: event.ExitFailure, Reason: "failed", What: res.failureText(&res.requests[0])}
 }
 
-func (a *result) failureText(r *dlq.Request) string {
+func (res *result) failureText(r *dlq.Request) string {
 	if r.State == dlq.RequestCancelled {
-		return fmt.Sprintf("%s of %s %d was cancelled", commandName(r.Kind), a.noun(), r.N)
+		return fmt.Sprintf("%s of %s %d was cancelled", commandName(r.Kind), res.noun(), r.N)
 	}
 	stays := ""
 	if r.Kind == dlq.Replay {
 		stays = "; it stays open"
 	}
-	return fmt.Sprintf("%s of %s %d failed: %s%s", commandName(r.Kind), a.noun(), r.N, output.Clean(r.Result), stays)
+	return fmt.Sprintf("%s of %s %d failed: %s%s", commandName(r.Kind), res.noun(), r.N, output.Clean(r.Result), stays)
 }
 
-func (a *result) reportText(runs bool) {
+func (res *result) reportText(runs bool) {
 	waiting := 0
-	for i := range a.requests {
-		r := &a.requests[i]
+	for i := range res.requests {
+		r := &res.requests[i]
 		switch r.State {
 		case dlq.RequestDone:
-			fmt.Fprintf(a.out, "%s %d is %s\n", a.noun(), r.N, a.done)
+			fmt.Fprintf(res.out, "%s %d is %s\n", res.noun(), r.N, res.done)
 		case dlq.RequestWaits:
 			waiting++
 			again := ""
 			if r.Again {
 				again = fmt.Sprintf(", already requested by %s", output.Clean(r.Who))
 			}
-			fmt.Fprintf(a.out, "%s of %s %d%s: request %d\n", commandName(r.Kind), a.noun(), r.N, again, r.ID)
+			fmt.Fprintf(res.out, "%s of %s %d%s: request %d\n", commandName(r.Kind), res.noun(), r.N, again, r.ID)
 		default:
-			if len(a.requests)+len(a.errors) > 1 {
-				fmt.Fprintln(a.out, a.failureText(r))
+			if len(res.requests)+len(res.errors) > 1 {
+				fmt.Fprintln(res.out, res.failureText(r))
 			}
 		}
 	}
-	for _, note := range a.notes {
-		fmt.Fprintln(a.out, note)
+	for _, note := range res.notes {
+		fmt.Fprintln(res.out, note)
 	}
-	if len(a.requests)+len(a.errors) > 1 || a.matched > 0 {
-		for _, e := range a.errors {
-			fmt.Fprintln(a.out, output.Clean(e.Error))
+	if len(res.requests)+len(res.errors) > 1 || res.matched > 0 {
+		for _, e := range res.errors {
+			fmt.Fprintln(res.out, output.Clean(e.Error))
 		}
 	}
-	if a.matched > 0 {
-		fmt.Fprintf(a.out, "%s would apply to %s; nothing was changed\n", commandName(a.kind), output.Count(a.matched, a.noun()))
+	if res.matched > 0 {
+		fmt.Fprintf(res.out, "%s would apply to %s; nothing was changed\n", commandName(res.kind), output.Count(res.matched, res.noun()))
 	}
-	a.reportQueued(waiting, runs)
+	res.reportQueued(waiting, runs)
 }
 
 // reportQueued explains why something is not done yet.
-func (a *result) reportQueued(n int, runs bool) {
+func (res *result) reportQueued(n int, runs bool) {
 	switch {
 	case n == 0:
 	case !runs:
-		fmt.Fprintln(a.out, "queued, no relay running: carried out when one starts")
+		fmt.Fprintln(res.out, "queued, no relay running: carried out when one starts")
 	default:
-		fmt.Fprintln(a.out, "queued: not carried out yet; `show` reports the outcome")
+		fmt.Fprintln(res.out, "queued: not carried out yet; `show` reports the outcome")
 	}
 }
 
 // bulkDryRun shows how many rows a bulk request would apply to.
-func (a *result) bulkDryRun(n int64) error {
-	if a.json {
-		return output.JSON(a.out, map[string]any{"dry_run": true, "matched": n})
+func (res *result) bulkDryRun(n int64) error {
+	if res.json {
+		return output.JSON(res.out, map[string]any{"dry_run": true, "matched": n})
 	}
-	_, err := fmt.Fprintf(a.out, "%s would apply to %s; nothing was changed\n", commandName(a.kind), a.countText(n))
+	_, err := fmt.Fprintf(res.out, "%s would apply to %s; nothing was changed\n", commandName(res.kind), res.countText(n))
 	return err
 }
 
-func (a *result) countText(n int64) string {
-	if a.kind == dlq.Purge {
+func (res *result) countText(n int64) string {
+	if res.kind == dlq.Purge {
 		return output.Count(uint64(n), "row")
 	}
-	return output.Count(uint64(n), a.noun())
+	return output.Count(uint64(n), res.noun())
 }
 
 // progress shows on a terminal how far a job is.
-func (a *result) progress(j dlq.Job) {
-	if !a.json {
-		a.line.Show(jobLine(&j))
+func (res *result) progress(j dlq.Job) {
+	if !res.json {
+		res.line.Show(jobLine(&j))
 	}
 }
 
@@ -200,10 +200,10 @@ func jobLine(j *dlq.Job) string {
 }
 
 // reportJob shows the progress of a bulk request. Its error (exit 1) means that some of it failed.
-func (a *result) reportJob(j dlq.Job, runs bool) error {
-	a.line.Clear()
-	if a.json {
-		if err := output.JSON(a.out, struct {
+func (res *result) reportJob(j dlq.Job, runs bool) error {
+	res.line.Clear()
+	if res.json {
+		if err := output.JSON(res.out, struct {
 			dlq.Job
 			Running bool `json:"relay_running"`
 		}{j, runs}); err != nil {
@@ -212,23 +212,23 @@ func (a *result) reportJob(j dlq.Job, runs bool) error {
 	} else {
 		switch {
 		case j.ID == 0:
-			fmt.Fprintf(a.out, "nothing to %s: no row matches\n", commandName(a.kind))
+			fmt.Fprintf(res.out, "nothing to %s: no row matches\n", commandName(res.kind))
 		case j.State != dlq.JobRuns:
-			fmt.Fprintln(a.out, jobLine(&j))
+			fmt.Fprintln(res.out, jobLine(&j))
 		case !runs:
-			fmt.Fprintf(a.out, "job %d: %s of %s is queued, no relay running: carried out when one starts\n", j.ID, commandName(j.Kind), a.countText(j.Matched))
+			fmt.Fprintf(res.out, "job %d: %s of %s is queued, no relay running: carried out when one starts\n", j.ID, commandName(j.Kind), res.countText(j.Matched))
 		default:
-			fmt.Fprintf(a.out, "%s; the relay continues with it\n", jobLine(&j))
+			fmt.Fprintf(res.out, "%s; the relay continues with it\n", jobLine(&j))
 		}
 		for _, f := range j.Failures {
-			fmt.Fprintf(a.out, "failed: %s %d: %s\n", a.noun(), f.N, output.Clean(f.Result))
+			fmt.Fprintf(res.out, "failed: %s %d: %s\n", res.noun(), f.N, output.Clean(f.Result))
 		}
 		if j.ID != 0 && j.State == dlq.JobRuns {
-			fmt.Fprintf(a.out, "`cdc-relay dead-letters job %d` shows progress; --cancel stops it\n", j.ID)
+			fmt.Fprintf(res.out, "`cdc-relay dead-letters job %d` shows progress; --cancel stops it\n", j.ID)
 		}
 	}
 	if j.Failed > 0 {
-		return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("job %d: %s failed for %s", j.ID, commandName(j.Kind), a.countText(j.Failed))}
+		return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("job %d: %s failed for %s", j.ID, commandName(j.Kind), res.countText(j.Failed))}
 	}
 	return nil
 }

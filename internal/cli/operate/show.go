@@ -25,7 +25,7 @@ func newShow(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NUMBER", Short: short, Example: example, Args: command.OneArg(1, "the number of one row", "17"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ns, err := numbers("a row", commandOf(of)+" list", args)
+			ns, err := numbers("a row", tableCommand(of)+" list", args)
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ const (
 // time was given on the command line. An interrupt ends the wait and leaves the request. runs
 // reports whether a relay holds the slot.
 func (d *adminClient) waitUntil(ctx context.Context, wait time.Duration, asked bool, done func(context.Context) (bool, error)) (runs bool, err error) {
-	if runs, err = d.Runs(ctx); err != nil || wait == 0 || !runs && !asked {
+	if runs, err = d.RelayRuns(ctx); err != nil || wait == 0 || !runs && !asked {
 		return runs, err
 	}
 	within, cancel := context.WithTimeout(ctx, wait)
@@ -34,7 +34,7 @@ func (d *adminClient) waitUntil(ctx context.Context, wait time.Duration, asked b
 		}
 		select {
 		case <-within.Done():
-			return d.Runs(ctx)
+			return d.RelayRuns(ctx)
 		case <-time.After(tick):
 		}
 	}

@@ -24,8 +24,8 @@ func Width(w io.Writer) int {
 	return maxWidth
 }
 
-// ForTerminal is a line as it is printed to w: broken on a terminal alone, so that a program finds
-// it whole.
+// ForTerminal returns a line as it is printed to w. It is broken only on a terminal, so that a
+// program gets the whole line.
 func ForTerminal(w io.Writer, line string, hang int) string {
 	if IsTerminal(w) {
 		return Layout(line, Width(w), hang)

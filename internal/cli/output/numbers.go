@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// If is s if yes, else "".
+// If returns s if yes is true, else "".
 func If(yes bool, s string) string {
 	if yes {
 		return s

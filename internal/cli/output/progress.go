@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Progress is one line on a terminal that is written over and over. Elsewhere it is nothing.
+// Progress is one line on a terminal that is overwritten again and again. If the output is no
+// terminal, it prints nothing.
 type Progress struct {
 	W     io.Writer
 	width int // of the line that is shown

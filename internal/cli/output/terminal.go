@@ -28,8 +28,7 @@ func JSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// Clean replaces control characters: ids and a broker's texts come from elsewhere, and a terminal
-// would obey them.
+// Clean replaces control characters: a terminal would obey those in ids and in a broker's texts.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

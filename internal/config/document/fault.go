@@ -71,8 +71,8 @@ func (p Place) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.column)
 }
 
-// compare orders places of the file first, by line, then variables by name, then what was written
-// nowhere.
+// compare orders places: first those in the file, by line, then variables by name, then values
+// without a place.
 func (p Place) compare(q Place) int {
 	return cmp.Or(
 		cmp.Compare(p.rank(), q.rank()),

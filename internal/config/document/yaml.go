@@ -1,5 +1,5 @@
-// Package document reads what is written: YAML or a variable as a tree of nodes, each with its
-// place, and the references in its texts. It knows no key.
+// Package document reads YAML, or a variable, as a tree of nodes with their places, and resolves
+// the references in their texts. It knows no configuration key.
 //
 // goccy/go-yaml parses. Its strict decoder is not used: it stops at the first unknown key, and does
 // not report where a value stood that a later check refuses.
@@ -232,7 +232,8 @@ func AddressesFromVariable(variable, text string) *Node {
 	return out
 }
 
-// SplitList splits at commas, trims spaces and drops nothing but an altogether empty text.
+// SplitList splits at commas and trims spaces. It keeps empty items, except that an empty text has
+// no items.
 func SplitList(text string) []string {
 	if strings.TrimSpace(text) == "" {
 		return nil

@@ -1,4 +1,4 @@
-// What the demo needs of a broker of either kind.
+// The broker of a demo: the interface that RabbitMQ and Kafka implement.
 
 package main
 
@@ -22,12 +22,12 @@ type broker interface {
 	stop(ctx context.Context) error
 	// with what was in it, and a higher limit of what a message may have
 	startAgain(ctx context.Context) error
-	mistake(ctx context.Context) error // by which the relay cannot publish any more
+	mistake(ctx context.Context) error // after it the relay cannot publish any more
 	undo(ctx context.Context) error
 	close() error // the consumer, too; what was never started is left out
 }
 
-// consumer is what the consumers of both can say.
+// consumer is the interface of both brokers' consumers.
 type consumer interface {
 	Connected() bool
 	Count() (distinct, duplicates int)
@@ -38,10 +38,10 @@ type consumer interface {
 	Drain(ctx context.Context) error
 }
 
-// words are how a broker is spoken of.
+// words are the names and phrases with which the output describes a broker.
 type words struct {
 	name  string // "RabbitMQ"
-	place string // where events lie: "queue"
+	place string // where events are stored: "queue"
 	id    string // what a consumer deduplicates by: "message id"
 
 	once bool // nothing may lie there twice as long as the relay lives

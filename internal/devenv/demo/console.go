@@ -1,4 +1,4 @@
-// What is shown: lines that stay, and below them one line of numbers.
+// The output of the demo: lines that stay, and below them one line of numbers.
 
 package main
 
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// console is the output. On a terminal the line of numbers is drawn over itself, elsewhere it is
-// written every two seconds. Its methods may be called from several goroutines.
+// console is the output. On a terminal the line of numbers is overwritten; elsewhere it is written
+// every two seconds. Its methods may be called from several goroutines.
 type console struct {
 	out     io.Writer
 	width   func() int // of the terminal; nil: it is none
@@ -104,7 +104,7 @@ func (c *console) paint(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// thousands is a number with a comma between each three digits.
+// thousands writes a number with a comma after every three digits.
 func thousands(n int) string {
 	if n < 1000 {
 		return fmt.Sprint(n)
@@ -112,7 +112,7 @@ func thousands(n int) string {
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
-// size is a number of bytes in the unit that leaves at most four digits.
+// size writes a number of bytes in the unit that leaves at most four digits.
 func size(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
@@ -124,7 +124,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", amount, units[0])
 }
 
-// short is a latency in three digits or fewer, in ms or s.
+// short writes a latency with three digits or fewer, in ms or s.
 func short(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:

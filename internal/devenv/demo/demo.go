@@ -29,7 +29,7 @@ type demo struct {
 	found                           outcome
 }
 
-// length is how long the parts last that wait for nothing else.
+// length has the durations of those parts of the demo that wait for nothing.
 type length struct {
 	flow    time.Duration // before the poison
 	poison  time.Duration // from the poison to the outage
@@ -44,8 +44,8 @@ var fullLength = length{
 
 var errInterrupted = errors.New("interrupted")
 
-// run gives the whole demo, and ends all programs, however it goes. It returns nil when the verdict
-// is good, errInterrupted when ctx ended before there was one.
+// run runs the whole demo, and always ends all programs. It returns nil when the verdict is good,
+// and errInterrupted when ctx ended before there was a verdict.
 func (d *demo) run(ctx context.Context) error {
 	d.meter = newMeter()
 	running, fail := context.WithCancelCause(ctx)
@@ -128,7 +128,7 @@ func (d *demo) beginOrders(ctx context.Context, fail context.CancelCauseFunc) er
 	return wait(ctx, d.length.flow)
 }
 
-// spawn starts do, and returns what ends it and waits for its end.
+// spawn starts do in a goroutine. It returns a function that ends do and waits for its end.
 func (d *demo) spawn(ctx context.Context, do func(context.Context)) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

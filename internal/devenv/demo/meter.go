@@ -23,13 +23,14 @@ type meter struct {
 	outages []*absence
 }
 
-// absence is a time in which nothing, or not all, could be delivered.
+// absence is a time in which some events, or all, could not be delivered.
 type absence struct {
 	away, caughtUp int64                   // Unix nanoseconds; 0: not yet
 	events         *hdrhistogram.Histogram // committed in it, µs
 }
 
-// span is the two ends of one event's way, Unix nanoseconds; 0: not known yet.
+// span has the times at which an event was committed and arrived, Unix nanoseconds; 0: not known
+// yet.
 type span struct{ committed, arrived int64 }
 
 const recentWindows = 4 // of half a second each
@@ -107,7 +108,7 @@ func (m *meter) comeBack(at time.Time) {
 	m.outages[len(m.outages)-1].caughtUp = at.UnixNano()
 }
 
-// waiting is how many events that were committed before the moment have not arrived.
+// waiting returns how many events that were committed before that time have not arrived.
 func (m *meter) waiting(before time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +132,7 @@ func summarize(h *hdrhistogram.Histogram) latency {
 	return latency{h.TotalCount(), at(50), at(99), time.Duration(h.Max()) * time.Microsecond}
 }
 
-// last is what arrived in the last two seconds.
+// last returns the latency of the events that arrived in the last two seconds.
 func (m *meter) last() latency {
 	m.mu.Lock()
 	defer m.mu.Unlock()

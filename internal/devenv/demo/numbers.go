@@ -1,4 +1,4 @@
-// The numbers, asked again and again.
+// The numbers that the demo shows, read at intervals.
 
 package main
 
@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// numbers asks the database for what was committed and for the slot, the consumer for what arrived,
-// the relay for its state. No number comes from the relay.
+// numbers reads the committed events and the slot from the database, the arrived events from the
+// consumer, and the state from the relay. No number comes from the relay.
 type numbers struct {
 	db       string
 	relay    *runner.Relay
@@ -28,7 +28,7 @@ type numbers struct {
 	seen int // deliveries that the meter knows
 }
 
-// sample is what the database, the consumer and the relay have answered last.
+// sample is the last answers of the database, the consumer and the relay.
 type sample struct {
 	committed, delivered, duplicates int
 	deferred                         int // rows of the retry table
@@ -119,7 +119,7 @@ func (n *numbers) relayState(ctx context.Context) string {
 	return status.State
 }
 
-// line is the numbers in one line, those first that a narrow terminal must have room for.
+// line returns the numbers in one line. The most important ones come first, for a narrow terminal.
 func (n *numbers) line() string {
 	s, latency, broker := n.last(), n.meter.last(), "down"
 	if n.consumer.Connected() {

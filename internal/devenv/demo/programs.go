@@ -18,7 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// programs are the servers and the relay. What is nil has not been started.
+// programs are the servers and the relay. A nil field has not been started.
 type programs struct {
 	broker   broker // with its consumer; never nil
 	postgres *pgserver.Postgres
@@ -79,7 +79,7 @@ func (p *programs) config() string {
 	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\nsink:\n%s", p.db, slot, p.broker.sink())
 }
 
-// operator runs a command of the relay, and returns how it is typed.
+// operator runs a command of the relay, and returns the command line.
 func (p *programs) operator(ctx context.Context, args ...string) (typed string, err error) {
 	typed = "cdc-relay " + strings.Join(args, " ")
 	result, err := runner.RunCommand(ctx, p.binary, p.config(), append(args, "--wait", "1m")...)
@@ -132,5 +132,5 @@ func (p *programs) awaitIDs(ctx context.Context, ids ...string) error {
 	return p.broker.consumer().WaitIDs(ctx, ids)
 }
 
-// patience is how long a step waits for what must come.
+// patience is how long a step waits for an expected event.
 const patience = time.Minute

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
-// rabbitMQ is RabbitMQ with a queue that takes everything of the exchange.
+// rabbitMQ is RabbitMQ with a queue that receives every message of the exchange.
 type rabbitMQ struct {
 	server *rabbitserver.Rabbit
 	reader *consumers.Consumer

@@ -157,7 +157,7 @@ func (d *demo) mistake(ctx context.Context) error {
 	return wait(ctx, d.length.after)
 }
 
-// until waits until the numbers say something, as long as patience.
+// until waits until seen accepts the numbers, for patience at most.
 func (d *demo) until(ctx context.Context, what string, seen func(sample) bool) error {
 	for began := time.Now(); !seen(d.numbers.last()); {
 		if time.Since(began) > patience {

@@ -160,7 +160,7 @@ func (a *api) cancel(ctx context.Context, r *http.Request, n int64) (any, error)
 }
 
 func (a *api) request(ctx context.Context, _ *http.Request, n int64) (any, error) {
-	return a.cfg.API.Operators.RequestOf(ctx, n)
+	return a.cfg.API.Operators.RequestByID(ctx, n)
 }
 
 func (a *api) withdraw(ctx context.Context, r *http.Request, n int64) (any, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Run tests every precondition of the source side and changes nothing. Each test has a time limit.
-// One that cannot be made is a finding, and the others continue, unless PostgreSQL cannot be
+// A test that cannot be made is a finding, and the others continue, unless PostgreSQL cannot be
 // reached at all.
 func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 	if err := c.Validate(); err != nil {
@@ -41,45 +41,45 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 // questionBound is how long one test may take.
 const questionBound = 10 * time.Second
 
-func (k *checker) reached(ctx context.Context) bool {
+func (c *checker) reached(ctx context.Context) bool {
 	var version string
-	err := k.pool.QueryRow(ctx, `SELECT session_user::text, current_database()::text, current_setting('server_version')`).Scan(&k.user, &k.database, &version)
-	return k.add("postgres", fmt.Sprintf("%s at %s, PostgreSQL %s", k.user, k.database, version), source.OrFatal(k.c, err))
+	err := c.pool.QueryRow(ctx, `SELECT session_user::text, current_database()::text, current_setting('server_version')`).Scan(&c.user, &c.database, &version)
+	return c.add("postgres", fmt.Sprintf("%s at %s, PostgreSQL %s", c.user, c.database, version), source.OrFatal(c.c, err))
 }
 
-func (k *checker) walLevel(ctx context.Context) {
-	k.add("wal_level", "logical", source.CheckServer(ctx, k.pool))
+func (c *checker) walLevel(ctx context.Context) {
+	c.add("wal_level", "logical", source.CheckServer(ctx, c.pool))
 }
 
-func (k *checker) syncStandby(ctx context.Context) {
-	k.add("synchronous standby", "not a candidate", slot.RefuseSyncStandby(ctx, k.pool, k.c))
+func (c *checker) syncStandby(ctx context.Context) {
+	c.add("synchronous standby", "not a candidate", slot.RefuseSyncStandby(ctx, c.pool, c.c))
 }
 
-func (k *checker) objects(ctx context.Context) {
-	version, err := schema.Version(ctx, k.pool)
+func (c *checker) objects(ctx context.Context) {
+	version, err := schema.Version(ctx, c.pool)
 	if err == nil && version == 0 {
-		k.missing("schema", "cdc_relay does not exist yet")
+		c.missing("schema", "cdc_relay does not exist yet")
 	} else {
 		if err == nil {
-			err = schema.CheckRights(ctx, k.pool)
+			err = schema.CheckRights(ctx, c.pool)
 		}
-		k.add("schema", fmt.Sprintf("cdc_relay, version %d", version), err)
+		c.add("schema", fmt.Sprintf("cdc_relay, version %d", version), err)
 	}
 	var rec *slot.Record
 	if err == nil && version > 0 {
-		if rec, err = slot.ReadRecord(ctx, k.pool, k.c.Slot); err != nil {
-			k.add("schema", "", err)
+		if rec, err = slot.ReadRecord(ctx, c.pool, c.c.Slot); err != nil {
+			c.add("schema", "", err)
 			return
 		}
 	}
 	if rec != nil {
-		k.retryTable(ctx, rec.SystemID)
+		c.retryTable(ctx, rec.SystemID)
 	}
-	k.messages(ctx)
-	tables, err := publication.FindTables(ctx, k.pool, k.c, rec == nil)
-	if len(k.c.Tables) > 0 && !k.add("tables", k.fitting(ctx, tables)+": the mapping fits", err) {
+	c.messages(ctx)
+	tables, err := publication.FindTables(ctx, c.pool, c.c, rec == nil)
+	if len(c.c.Tables) > 0 && !c.add("tables", c.fitting(ctx, tables)+": the mapping fits", err) {
 		return
 	}
-	k.c.Tables = tables
-	k.slot(ctx, rec)
+	c.c.Tables = tables
+	c.slot(ctx, rec)
 }

@@ -37,7 +37,7 @@ type checker struct {
 	id             slot.Identity // of the replication connection; zero: there is none
 }
 
-func (k *checker) add(name, good string, err error) bool {
+func (c *checker) add(name, good string, err error) bool {
 	f := Finding{Name: name, Level: LevelOK, Detail: good}
 	if err != nil {
 		f.Level, f.Detail, f.Fix = LevelFail, source.OneLine(err).Error(), cmp.Or(source.FixConnect(err), source.FixAbsent(err))
@@ -48,27 +48,27 @@ func (k *checker) add(name, good string, err error) bool {
 			f.Detail, f.Fix = short.Error(), stop.Fix
 		}
 	}
-	k.list = append(k.list, f)
+	c.list = append(c.list, f)
 	return err == nil
 }
 
-func (k *checker) fail(name, detail, fix string) {
-	k.list = append(k.list, Finding{Name: name, Level: LevelFail, Detail: detail, Fix: fix})
+func (c *checker) fail(name, detail, fix string) {
+	c.list = append(c.list, Finding{Name: name, Level: LevelFail, Detail: detail, Fix: fix})
 }
 
-// cannotAsk adds a warning if an optional test failed to run, and reports whether it did.
-func (k *checker) cannotAsk(name string, err error) bool {
+// warnUnchecked adds a warning if an optional test failed to run, and reports whether it did.
+func (c *checker) warnUnchecked(name string, err error) bool {
 	if err == nil {
 		return false
 	}
 	fix := ""
 	if source.SQLState(err) == "42501" {
-		fix = "GRANT pg_monitor TO " + source.QuoteName(k.user)
+		fix = "GRANT pg_monitor TO " + source.QuoteName(c.user)
 	}
-	k.warn(name, "cannot be checked: "+source.OneLine(err).Error(), fix)
+	c.warn(name, "cannot be checked: "+source.OneLine(err).Error(), fix)
 	return true
 }
 
-func (k *checker) warn(name, detail, fix string) {
-	k.list = append(k.list, Finding{Name: name, Level: LevelWarn, Detail: detail, Fix: fix})
+func (c *checker) warn(name, detail, fix string) {
+	c.list = append(c.list, Finding{Name: name, Level: LevelWarn, Detail: detail, Fix: fix})
 }

@@ -15,7 +15,7 @@ func TestWhatIsInBetween(t *testing.T) {
 		{false, []string{`bytea_output is "escape"`}, LevelFail},
 	} {
 		var k checker
-		if k.between(c.samePID, c.lost); len(k.list) != 1 || k.list[0].Level != c.level || (c.level == LevelOK) != (k.list[0].Fix == "") {
+		if k.reportPooler(c.samePID, c.lost); len(k.list) != 1 || k.list[0].Level != c.level || (c.level == LevelOK) != (k.list[0].Fix == "") {
 			t.Errorf("%+v: %+v", c, k.list)
 		}
 	}

@@ -16,24 +16,24 @@ import (
 )
 
 // messages warns about encodings: rows of tables are sent in UTF-8, messages as they were emitted.
-func (k *checker) messages(ctx context.Context) {
-	if k.c.Messages.Prefix == "" {
+func (c *checker) messages(ctx context.Context) {
+	if c.c.Messages.Prefix == "" {
 		return
 	}
 	var encoding string
-	err := k.pool.QueryRow(ctx, `SELECT current_setting('server_encoding')`).Scan(&encoding)
-	detail := fmt.Sprintf("prefix %q, database encoding %s", k.c.Messages.Prefix, encoding)
+	err := c.pool.QueryRow(ctx, `SELECT current_setting('server_encoding')`).Scan(&encoding)
+	detail := fmt.Sprintf("prefix %q, database encoding %s", c.c.Messages.Prefix, encoding)
 	if err == nil && encoding != "UTF8" {
-		k.warn("messages", detail+": PostgreSQL does not convert messages, and one that is not UTF-8 is not relayed",
-			fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, convert_to(..., 'UTF8'))", source.QuoteText(k.c.Messages.Prefix)))
+		c.warn("messages", detail+": PostgreSQL does not convert messages, and one that is not UTF-8 is not relayed",
+			fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, convert_to(..., 'UTF8'))", source.QuoteText(c.c.Messages.Prefix)))
 		return
 	}
-	k.add("messages", detail, err)
+	c.add("messages", detail, err)
 }
 
 // fitting describes the tables as the relay will read them: OIDs, and the mapped columns with their
 // types.
-func (k *checker) fitting(ctx context.Context, tables []decode.Table) string {
+func (c *checker) fitting(ctx context.Context, tables []decode.Table) string {
 	texts := make([]string, len(tables))
 	for i, t := range tables {
 		m := t.Mapping
@@ -42,8 +42,8 @@ func (k *checker) fitting(ctx context.Context, tables []decode.Table) string {
 			names = append(names, part.Any...)
 		}
 		var columns string
-		err := k.pool.QueryRow(ctx, `SELECT coalesce(string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum), '') FROM pg_attribute
-			WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2)`, t.OID, append(names, k.c.Columns...)).Scan(&columns)
+		err := c.pool.QueryRow(ctx, `SELECT coalesce(string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum), '') FROM pg_attribute
+			WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2)`, t.OID, append(names, c.c.Columns...)).Scan(&columns)
 		if err != nil {
 			columns = "cannot read its columns: " + source.OneLine(err).Error()
 		}
@@ -52,42 +52,42 @@ func (k *checker) fitting(ctx context.Context, tables []decode.Table) string {
 	return strings.Join(texts, ", ")
 }
 
-// readable checks whether the tables can be read, without which no slot is created; later only
+// readable checks whether the tables can be read. Without that no slot is created; later only
 // `events show` needs it.
-func (k *checker) readable(ctx context.Context, created bool) bool {
+func (c *checker) readable(ctx context.Context, created bool) bool {
 	const name = "rights"
-	err := slot.CheckReadable(ctx, k.pool, k.c)
+	err := slot.CheckReadable(ctx, c.pool, c.c)
 	var stop *event.Stop
 	if created && errors.As(err, &stop) {
 		if strings.HasPrefix(stop.What, "row level") {
 			err = nil // it was for the moment of creation
 		} else {
-			k.warn(name, fmt.Sprintf("role %q may not read the outbox: `events show` does not find what was delivered", k.user), stop.Fix)
+			c.warn(name, fmt.Sprintf("role %q may not read the outbox: `events show` does not find what was delivered", c.user), stop.Fix)
 			return false
 		}
 	}
-	return k.add(name, "this role may do what the relay does", err)
+	return c.add(name, "this role may do what the relay does", err)
 }
 
 // retryTable reports rows that came with a copy of another database: they are not sent, and nobody
 // should wait for them.
-func (k *checker) retryTable(ctx context.Context, systemID string) {
-	rows, err := k.pool.Query(ctx, `SELECT system_id || ' (' || count(*) FILTER (WHERE deferred) || ' deferred, ' || count(*) FILTER (WHERE NOT deferred) || ' dead letters)'
+func (c *checker) retryTable(ctx context.Context, systemID string) {
+	rows, err := c.pool.Query(ctx, `SELECT system_id || ' (' || count(*) FILTER (WHERE deferred) || ' deferred, ' || count(*) FILTER (WHERE NOT deferred) || ' dead letters)'
 		FROM (SELECT system_id, true AS deferred FROM cdc_relay.retry WHERE slot = $1
 			UNION ALL SELECT system_id, false FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open') r
-		WHERE system_id <> $2 GROUP BY system_id ORDER BY system_id`, k.c.Slot, systemID)
+		WHERE system_id <> $2 GROUP BY system_id ORDER BY system_id`, c.c.Slot, systemID)
 	var foreign []string
 	if err == nil {
 		foreign, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
 	switch {
 	case err != nil:
-		k.add("deferred events", "", fmt.Errorf("read cdc_relay.retry: %w", err))
+		c.add("deferred events", "", fmt.Errorf("read cdc_relay.retry: %w", err))
 	case len(foreign) == 0:
-		k.add("deferred events", "all of this system", nil)
+		c.add("deferred events", "all of this system", nil)
 	default:
-		k.warn("deferred events", "rows of another system are not sent: system "+strings.Join(foreign, ", system "),
+		c.warn("deferred events", "rows of another system are not sent: system "+strings.Join(foreign, ", system "),
 			"if this database is a copy of theirs, delete them: "+
-				fmt.Sprintf("DELETE FROM cdc_relay.retry WHERE slot = %s AND system_id <> %s", source.QuoteText(k.c.Slot), source.QuoteText(systemID)))
+				fmt.Sprintf("DELETE FROM cdc_relay.retry WHERE slot = %s AND system_id <> %s", source.QuoteText(c.c.Slot), source.QuoteText(systemID)))
 	}
 }

@@ -89,9 +89,9 @@ func (s shape) checkGenerated(c *source.Config, t decode.Table, used bool) error
 	}
 }
 
-// checkListed refuses a column list without a mapped column, also where another name of the part is
-// listed: an application that fills the hidden one would send events without it. accept is added to
-// the fix.
+// checkListed refuses a column list without a mapped column, even if another column for the same
+// part is listed: an application that fills the hidden column would send events without it. accept
+// is added to the fix.
 func (s shape) checkListed(c *source.Config, t decode.Table, accept string) error {
 	missed := t.Reads(s.unlisted, c.Columns)
 	if len(missed) == 0 {
@@ -157,9 +157,9 @@ func tableMissing(c *source.Config, t decode.Table, firstStart bool) *event.Stop
 	return stop
 }
 
-// CompleteShape fills in, in the columns of shape, what a Relation frame does not have and the
-// catalogue has of the table with that OID: NOT NULL, defaults, base types of domains. It waits
-// for the answer for source.AnswerTimeout at most.
+// CompleteShape completes the columns of shape with properties that a Relation frame does not have:
+// NOT NULL, defaults, base types of domains. It reads them from the catalogue, by the table's OID.
+// It waits for source.AnswerTimeout at most.
 func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

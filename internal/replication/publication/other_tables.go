@@ -23,7 +23,7 @@ func (s State) ReadOthers(ctx context.Context, q source.Querier, c *source.Confi
 	defer cancel()
 	rows, err := q.Query(ctx, `SELECT r.prrelid, n.nspname || '.' || c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
 		JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE p.pubname = $1 AND r.prrelid <> ALL ($2::oid[]) AND NOT `+partOf("r.prrelid", "$2::oid[]")+` ORDER BY 2`, c.Publication, s.configured(c))
+		WHERE p.pubname = $1 AND r.prrelid <> ALL ($2::oid[]) AND NOT `+isPartitionSQL("r.prrelid", "$2::oid[]")+` ORDER BY 2`, c.Publication, s.configured(c))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read pg_publication_rel: %w", err)
 	}
@@ -62,7 +62,7 @@ func (s State) unlisted(ctx context.Context, q source.Querier, c *source.Config)
 		if err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)`, t.OID).Scan(&there); err != nil {
 			return nil, fmt.Errorf("read pg_class: %w", err)
 		}
-		of, err := s.ScopeOf(ctx, q, c, t.OID, unquoted(quoted))
+		of, err := s.FindScope(ctx, q, c, t.OID, unquoted(quoted))
 		if err != nil {
 			return nil, err
 		}

@@ -127,15 +127,15 @@ func listedOthers(ctx context.Context, q source.Querier, c *source.Config, ours 
 	}
 	var listed []uint32
 	err := q.QueryRow(ctx, `SELECT array(SELECT r.prrelid FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-		WHERE p.pubname = $1 AND r.prrelid <> ALL (coalesce($2::oid[], '{}')) AND NOT `+partOf("r.prrelid", "$2::oid[]")+` ORDER BY 1)`, c.Publication, known).Scan(&listed)
+		WHERE p.pubname = $1 AND r.prrelid <> ALL (coalesce($2::oid[], '{}')) AND NOT `+isPartitionSQL("r.prrelid", "$2::oid[]")+` ORDER BY 1)`, c.Publication, known).Scan(&listed)
 	if err != nil {
 		return nil, fmt.Errorf("read pg_publication_rel: %w", err)
 	}
 	return listed, nil
 }
 
-// partOf is the SQL condition that a table is a partition of one of some tables.
-func partOf(table, tables string) string {
+// isPartitionSQL is the SQL condition that a table is a partition of one of some tables.
+func isPartitionSQL(table, tables string) string {
 	return `EXISTS (SELECT FROM pg_partition_ancestors(` + table + `) a(relid) WHERE a.relid = ANY (` + tables + `))`
 }
 

@@ -14,7 +14,7 @@ import (
 
 // published is one configured table and its membership in the publication, from the catalogue.
 type published struct {
-	// of the table with the configured name; if there is none, of the one with the known OID
+	// of the table with the configured name; if there is none, of the table with the known OID
 	Table
 	known     uint32 // the OID that is remembered
 	knownLeft bool   // a table of that OID exists, under whatever name
@@ -27,8 +27,8 @@ type published struct {
 	unsent    []string // partitions whose rows are not in the WAL, and why
 }
 
-// readPublished looks a table up by its configured name and by the OID we know it by. OID 0: there
-// is neither. bySchema: the server has publications of whole schemas.
+// readPublished looks a table up by its configured name and by its known OID. OID 0: there is
+// neither. bySchema is set when the server has publications of whole schemas.
 func readPublished(ctx context.Context, q source.Querier, c *source.Config, t decode.Table, known uint32, bySchema bool) (published, error) {
 	schemas := ""
 	if bySchema {

@@ -33,9 +33,9 @@ func (s scope) Foreign() bool {
 	return s.ignored || s.root == nil && s.Left == "" && s.listed == "" && (s.all || s.schema)
 }
 
-// ScopeOf asks the catalogue for the scope of a table, which may have been dropped since its row
-// was written. A table that is remembered as foreign by its own OID needs no query.
-func (s State) ScopeOf(ctx context.Context, q source.Querier, c *source.Config, oid uint32, name string) (scope, error) {
+// FindScope reads the scope of a table from the catalogue. The table may have been dropped since
+// its row was written. A table that is remembered as foreign by its own OID needs no query.
+func (s State) FindScope(ctx context.Context, q source.Querier, c *source.Config, oid uint32, name string) (scope, error) {
 	if slices.Contains(s.Foreign, oid) {
 		return scope{ignored: true}, nil
 	}

@@ -74,8 +74,8 @@ func (t Table) uninterrupted(was Table) bool {
 	return slices.ContainsFunc(t.Through, func(oid uint32) bool { return slices.Contains(was.Through, oid) })
 }
 
-// oid is the OID that a table is looked up by: the remembered one, else the one that the catalogue
-// has for its name.
+// oid returns the OID by which a table is looked up: the remembered OID, otherwise the one that the
+// catalogue has for its name.
 func (s State) oid(t decode.Table) uint32 {
 	if was, known := s.Tables[source.QuoteTable(t)]; known {
 		return was.OID
@@ -86,7 +86,7 @@ func (s State) oid(t decode.Table) uint32 {
 // After adds to what is sent now the tables that had the names before, and the tables and prefixes
 // that the slot has relayed and that are no longer configured: another relay of the slot may have
 // them configured, and a row of theirs that the publication still sends must not be skipped
-// unnoticed. A table that is ours now is foreign no longer.
+// unnoticed. A table that is ours now is no longer foreign.
 func (s State) After(was State) State {
 	var ours []uint32
 	for name, t := range s.Tables {
@@ -123,8 +123,8 @@ func (t Table) with(oids ...uint32) Table {
 	return t
 }
 
-// Accepts reports whether the rows of a table that is none of tables are those of one of them,
-// because it is a former one.
+// Accepts reports whether a table with this OID is a former one of tables, so that its rows count
+// as rows of that table.
 func (s State) Accepts(tables []decode.Table, oid uint32) bool {
 	return slices.ContainsFunc(s.Ours(tables), func(t decode.Table) bool { return slices.Contains(t.Former, oid) })
 }

@@ -13,10 +13,10 @@ import (
 )
 
 // Coalescer paces the reads of the replication connection. The walsender writes each row to its
-// socket by itself. A reader that takes each row at once is woken for each, which costs the
-// walsender more than the row: 3 microseconds a row become 10, and 50 on a busy machine, where the
-// reader takes the processor from it every time. So the reader sleeps a little first, where that
-// delays nobody:
+// socket by itself. A reader that takes each row at once is woken for each row. That costs the
+// walsender more than the row itself: 3 microseconds a row become 10, and 50 on a busy machine,
+// where the reader takes the processor from the walsender every time. So the reader sleeps briefly
+// before a read, where that delays nothing:
 //
 //   - inside a transaction of which many rows have come already: the server sends nothing else
 //     before the rest of it;
@@ -29,7 +29,7 @@ import (
 // Unless noted otherwise, fields belong to the goroutine that reads.
 type Coalescer struct {
 	from  io.Reader
-	total atomic.Uint64 // bytes read, for whoever asks whether the server is silent
+	total atomic.Uint64 // bytes read, for the check whether the server is silent
 
 	frames int // read of the open transaction; 0 outside one. The reader counts them
 	// from the newest transaction's commit to the sending of its Begin, by the server's clock. The
@@ -40,14 +40,14 @@ type Coalescer struct {
 }
 
 const (
-	// What is as late as this when it is sent comes from a backlog, and may be late by so small a
-	// part more. Lateness tells, and not the rate of the rows: on a busy machine an eager reader
-	// keeps the rate down by its own eagerness, for ever.
+	// Rows that are this late when they are sent come from a backlog, and may become later by this
+	// fraction. The lateness decides, not the rate of the rows: on a busy machine a reader that
+	// reads too often keeps the rate down itself.
 	coalesceLate     = 20 * time.Millisecond
 	coalesceLatePart = 10
 
-	// In a transaction the pause grows with what has come of it, and so with the time that this has
-	// taken: a transaction of any size is late by a part of itself.
+	// In a transaction the pause grows with the number of rows that have come, and so with the time
+	// that they took: a transaction of any size is delayed by a fraction of its own duration.
 	coalesceFrames     = 32 // no pause before
 	coalesceFramePause = 10 * time.Microsecond
 
@@ -57,7 +57,7 @@ const (
 
 // Connect opens a replication connection with coalesced reads.
 func Connect(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer, error) {
-	var pace *Coalescer // of the last address that was tried: that of the connection that was made
+	var pace *Coalescer // of the last address that was tried, which is the one that is connected
 	conn, err := source.ConnectReplication(ctx, c, func(r io.Reader) io.Reader {
 		pace = &Coalescer{from: r}
 		return pace
@@ -66,26 +66,26 @@ func Connect(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer,
 }
 
 // Read pauses when it is worth it, then reads what has come.
-func (g *Coalescer) Read(p []byte) (int, error) {
-	if g.before != nil {
-		g.before()
+func (c *Coalescer) Read(p []byte) (int, error) {
+	if c.before != nil {
+		c.before()
 	}
-	time.Sleep(g.pause())
-	n, err := g.from.Read(p)
-	g.total.Add(uint64(n))
-	g.small = n < coalesceSmall
+	time.Sleep(c.pause())
+	n, err := c.from.Read(p)
+	c.total.Add(uint64(n))
+	c.small = n < coalesceSmall
 	return n, err
 }
 
-// pause is how long bytes may come together before the next read.
-func (g *Coalescer) pause() time.Duration {
+// pause returns how long bytes may accumulate before the next read.
+func (c *Coalescer) pause() time.Duration {
 	switch {
-	case !g.small:
+	case !c.small:
 		return 0
-	case g.late >= coalesceLate:
-		return min(g.late/coalesceLatePart, coalesceMaxPause)
-	case g.frames >= coalesceFrames:
-		return min(time.Duration(g.frames)*coalesceFramePause, coalesceMaxPause)
+	case c.late >= coalesceLate:
+		return min(c.late/coalesceLatePart, coalesceMaxPause)
+	case c.frames >= coalesceFrames:
+		return min(time.Duration(c.frames)*coalesceFramePause, coalesceMaxPause)
 	}
 	return 0
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// grace is the time that a stop has: delivery.shutdown_grace, or what a server has that is shutting
-// down too (I10).
+// grace returns the time limit of a stop: delivery.shutdown_grace, or less if the server is
+// shutting down too (I10).
 func (se *Session) grace(draining context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(draining, se.Cfg.Grace)
 	go func() {
@@ -61,8 +61,8 @@ func (se *Session) cutReader(readerDone <-chan error, cutReading func()) error {
 	return <-readerDone
 }
 
-// interruptIdle wakes a reader that waits for a next transaction. One that is inside a transaction
-// goes on: should the deadline hit it all the same, it takes the deadline back and reads on.
+// interruptIdle wakes a reader that waits for a next transaction. A reader inside a transaction
+// goes on: if the deadline interrupts it anyway, it removes the deadline and reads on.
 func (se *Session) interruptIdle() {
 	if !se.inTx.Load() {
 		_ = se.conn.SetReadDeadline(time.Now()) //nolint:errcheck // a dead connection ends the reader too
@@ -95,7 +95,7 @@ func (se *Session) finish(draining context.Context, readErr error) error {
 		se.Cfg.Log.Warn("stopped inside a transaction: its events are sent again at the next start", zap.Int("events", se.admitted))
 	}
 	if settled != nil {
-		return Cut(se.t.Line.Unsettled())
+		return GraceOver(se.t.Line.Unsettled())
 	}
 	return ErrCleanStop
 }
@@ -114,7 +114,8 @@ func (se *Session) Settle(draining context.Context) error {
 	return se.t.Line.WaitSettled(ctx)
 }
 
-// laneError is why the lanes have ended, a newer leader perhaps; nil while they have not.
+// laneError returns why the lanes have ended, for example because of a newer leader; nil while they
+// run.
 func (se *Session) laneError() error {
 	select {
 	case <-se.t.done:
@@ -190,8 +191,8 @@ func (se *Session) flushReport() {
 	}
 }
 
-// Cut is the Stop when the grace period ended before every event was settled.
-func Cut(unsettled int) *event.Stop {
+// GraceOver is the Stop when the grace period ended before every event was settled.
+func GraceOver(unsettled int) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitCut, Reason: "cut",
 		What: fmt.Sprintf("stopped with %d events not settled; they are sent again at the next start", unsettled),

@@ -11,7 +11,7 @@ import (
 )
 
 // LastTransaction checks that a stream that is read again contains the transaction that was read
-// last: judged by position alone, another transaction in its place would be skipped as a repeat.
+// last. By its position alone, a different transaction in its place would be skipped as a repeat.
 // This happens with a server that was rolled back while running, such as a virtual machine resumed
 // with its memory. The zero value expects nothing.
 type LastTransaction struct {

@@ -25,7 +25,7 @@ const (
 
 // monitor checks at intervals the state of the slot, and whether the publication still sends what
 // we need. A check that cannot be made is retried, with one log line per reason; a check that fails
-// ends the relay with the gap since the last good one.
+// ends the relay, and names the gap since the last good check.
 func (se *Session) monitor(ctx context.Context) error {
 	next, said, missed := monitorFirst, "", 0
 	for source.Sleep(ctx, next) {

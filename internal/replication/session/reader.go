@@ -176,10 +176,10 @@ func (r *reading) event(ev *event.Event) error {
 }
 
 // shaped completes the shape of a table that the stream has described, and gives it back to the
-// decoder. NOT NULL and defaults are those that the columns have now, as with Debezium, which may
-// be newer than the rows: a column that no longer exists counts as optional and without default.
-// Types are resolved by their OID in the frame, so a column that was altered, renamed or dropped
-// since does not change earlier rows.
+// decoder. NOT NULL and defaults are those that the columns have now, as with Debezium; they may be
+// newer than the rows. A column that no longer exists counts as optional and without default. Types
+// are resolved by their OID in the frame, so a column that was altered, renamed or dropped since
+// does not change earlier rows.
 func (r *reading) shaped(shape *event.Shape, oid uint32) error {
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
 	if err := publication.CompleteShape(r.ctx, r.Pool, shape, oid); err != nil {
@@ -192,8 +192,8 @@ func (r *reading) shaped(shape *event.Shape, oid uint32) error {
 }
 
 // keepalive is a commit without events when it comes outside a transaction: everything up to it
-// that concerns us was sent before it. Inside one it says how far the server is, and that it is
-// busy with what is not for us.
+// that concerns us was sent before it. Inside a transaction it tells how far the server has read,
+// and that it is busy with data that is not for us.
 func (r *reading) keepalive(end pglogrepl.LSN, reply bool) error {
 	if r.inTx.Load() {
 		r.t.Line.Wake(true)
@@ -215,9 +215,9 @@ func (r *reading) advance(to pglogrepl.LSN) {
 	}
 }
 
-// serverError ends the session. A publication that is missing where the server has to decode
-// (PostgreSQL 14 to 17) is missing there for ever, whatever was created since: trying again would
-// be trying for ever.
+// serverError ends the session. If a publication is missing at a position that the server must
+// decode (PostgreSQL 14 to 17), it is missing there for ever, even if it was created since. So the
+// relay does not try again.
 func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
 	err := pgconn.ErrorResponseToPgError(m)
 	if err.Code == publicationUnknown && names(err.Message, r.Cfg.Publication) {

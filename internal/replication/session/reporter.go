@@ -1,5 +1,5 @@
 // The reporter: it alone writes to the replication connection, and it alone decides what may be
-// reported as flushed, since the server forgets what was.
+// reported as flushed. The server discards everything below that position.
 
 package session
 
@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// at least, even if nothing moved, or the reader no longer reads the server's keepalives
+	// the longest time between two reports, even if nothing moved, or the reader no longer reads
+	// the server's keepalives
 	reportEvery = time.Second
-	// between two writes: otherwise report and keepalive trigger each other
+	// the shortest time between two writes: otherwise report and keepalive trigger each other
 	reportGap = 10 * time.Millisecond
 	// a write that takes longer than this ends the session
 	writeBound = 5 * time.Second
@@ -39,7 +40,7 @@ func (se *Session) report(ctx context.Context) error {
 		timer := false
 		moved := se.t.Line.Moved()
 		if r.candidate.LSN > r.flush.LSN {
-			// a raise is under way, and until it is done nothing new can be reported: kick signals
+			// a raise is under way, and nothing new can be reported until it is done; kick signals
 			// its end
 			moved = nil
 		}
@@ -92,7 +93,8 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 		}
 	}
 	r.wantFlushLimit(now, flushLimit)
-	// Progress without events of ours is reported by the timer: nobody waits for it.
+	// Progress without events of ours is reported when the timer fires, because nothing waits for
+	// it.
 	if !timer && (r.flush == r.sent || r.flush.Own == r.sent.Own && !r.final.Load()) {
 		return nil
 	}
@@ -105,9 +107,9 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 }
 
 // wantFlushLimit asks for a higher flush limit: soon for a watermark that settled events of ours,
-// rarely for any other, because a raise is itself a commit, and the next keepalive covers it. An
-// event may be below the flush limit and yet not reportable: if the watermark had already moved
-// above the limit when it was read.
+// rarely for any other, because a raise is itself a commit, and the next keepalive covers it. The
+// watermark may already have moved above the limit when it is read. Then even an event below the
+// limit cannot be reported before the next raise.
 func (r *reporter) wantFlushLimit(now event.Watermark, flushLimit pglogrepl.LSN) {
 	// or one is under way, and will be above the candidate
 	if now.LSN <= flushLimit || r.candidate.LSN > r.flush.LSN {
@@ -144,7 +146,7 @@ func (r *reporter) write() error {
 		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", flush,
 			pglogrepl.LSN(r.t.Reported.Load()), pglogrepl.LSN(r.t.FlushLimit.Load()))
 	}
-	// the server would skip what it later writes up to there
+	// the server would later skip the WAL that it writes up to that position
 	if wal := max(r.wal, r.Received.Load()); uint64(flush) > wal {
 		return fmt.Errorf("report %s: beyond the server's WAL, which is known up to %s", flush, pglogrepl.LSN(wal))
 	}
@@ -160,7 +162,7 @@ func (r *reporter) write() error {
 		reply, r.ask = 1, now
 	}
 	r.buf = append(b, reply)
-	// reported goes up before the bytes leave: should the write fail half way, the server may have
+	// Reported rises before the bytes are written: if the write fails, the server may have received
 	// them.
 	r.t.Reported.Store(uint64(flush))
 	if err := r.conn.SetWriteDeadline(now.Add(writeBound)); err != nil {

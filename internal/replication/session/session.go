@@ -52,7 +52,7 @@ func (se *Session) Run(reading, draining context.Context) error {
 }
 
 // stopAmong returns a Stop that occurred while attend was handling another end of the session, such
-// as a signal; otherwise err.
+// as a signal. If there is none it returns err.
 func stopAmong(err error, failed <-chan error) error {
 	var stop *event.Stop
 	for !errors.As(err, &stop) {

@@ -27,8 +27,8 @@ func (se *Session) watchShutdown(ctx context.Context) error {
 	return nil
 }
 
-// holdSession returns when its session has ended, or when another user of the pool suspects a
-// shutdown.
+// holdSession keeps a session of the pool open. It returns when that session has ended, or when
+// another user of the pool suspects a shutdown.
 func (se *Session) holdSession(ctx context.Context) {
 	conn, err := se.Pool.Acquire(ctx)
 	if err != nil {

@@ -51,8 +51,8 @@ type Session struct {
 
 	again LastTransaction // the reader's
 
-	// admitted is how many events of the transaction being read the line took: the reader's, and
-	// after its end finish's.
+	// admitted is the number of events of the current transaction that the line has admitted. It
+	// belongs to the reader, and to finish after the reader has ended.
 	admitted int
 
 	Received atomic.Uint64 // highest position received: a commit's end or a keepalive's
@@ -73,7 +73,7 @@ type Session struct {
 }
 
 // New makes a session. sent is what the publication sends, with every OID under which rows of our
-// tables may come; from is the position that was requested; view is the slot before the first
+// tables may come; from is the position that was requested; view is the slot's row before the first
 // report.
 func New(s *Shared, t *Term, h *pgconn.HijackedConn, pace *Coalescer, sent publication.State, from pglogrepl.LSN, view *slot.View) *Session {
 	tables := sent.Ours(s.Cfg.Tables)

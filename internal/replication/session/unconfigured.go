@@ -18,21 +18,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// notConfigured decides about the first row, in this session, of a table that is not configured,
-// or about a message of a prefix that was relayed before. nil: it is not ours, and is counted and
+// notConfigured decides about the first row, in this session, of a table that is not configured, or
+// about a message of a prefix that was relayed before. nil: the row is not ours; it is counted and
 // skipped.
 //
 // A row must not be skipped if somebody meant it to be relayed. During a rolling deployment the
 // leader still has the old configuration while the table is in the publication already; after its
-// rollback the other way round. The leader cannot know who is right, so it stops before the row.
-// Its transaction stays in the slot, for a relay that knows the table.
+// rollback the other way round. The leader cannot know which configuration is right, so it stops
+// before the row. Its transaction stays in the slot, for a relay that knows the table.
 func (r *reading) notConfigured(name string, oid uint32, reason string) error {
 	if oid == 0 && !slices.Contains(r.sent.Prefixes, name) { // an operator ignores it
 		r.skipped(reason)
 		return nil
 	}
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
-	err := r.refusal(name, oid)
+	err := r.leftOutStop(name, oid)
 	if err != nil { // an operator may have declared it ignored meanwhile: the log has warned
 		// Only the row of our own term counts, whatever its state. A row that is gone, or another
 		// leader's, proves nothing: the Stop stays.
@@ -44,7 +44,7 @@ func (r *reading) notConfigured(name string, oid uint32, reason string) error {
 			return errAccepted
 		case rec != nil && rec.Epoch == r.t.Epoch:
 			r.sent = rec.Sends
-			err = r.refusal(name, oid)
+			err = r.leftOutStop(name, oid)
 		}
 	}
 	if err == nil {
@@ -57,16 +57,16 @@ func (r *reading) notConfigured(name string, oid uint32, reason string) error {
 	return err
 }
 
-// refusal returns a Stop for a row or message that may not be skipped, according to the slot's
+// leftOutStop returns a Stop for a row or message that may not be skipped, according to the slot's
 // record.
-func (r *reading) refusal(name string, oid uint32) error {
+func (r *reading) leftOutStop(name string, oid uint32) error {
 	if oid == 0 {
 		if !slices.Contains(r.sent.Prefixes, name) {
 			return nil
 		}
 		return publication.PrefixLeftOut(r.Cfg, name)
 	}
-	scope, err := r.sent.ScopeOf(r.ctx, r.Pool, r.Cfg, oid, name)
+	scope, err := r.sent.FindScope(r.ctx, r.Pool, r.Cfg, oid, name)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (r *reading) refusal(name string, oid uint32) error {
 // that was created and dropped in between is only in the stream.
 func (r *reading) replaced(t *decode.Table, oid uint32) error {
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
-	if err := r.refuseInvisible(); err != nil {
+	if err := r.checkVisible(); err != nil {
 		return err
 	}
 	rec, err := slot.ReadRecord(r.ctx, r.Pool, r.Cfg.Slot)
@@ -114,11 +114,11 @@ func (r *reading) replaced(t *decode.Table, oid uint32) error {
 // the next one reads them.
 var errAccepted = errors.New("an operator has accepted the rows of a former table: reading them again as those of the outbox")
 
-// refuseInvisible is an error while the catalogue does not show the transaction that is read: a
-// commit is sent a moment before it becomes visible, and long before while it waits for a
+// checkVisible returns an error while the catalogue does not show the transaction that is read yet.
+// A commit is sent a moment before it becomes visible, and long before if it waits for a
 // synchronous standby. Until then the transaction holds the lock of its own id. The session is
-// repeated.
-func (r *reading) refuseInvisible() error {
+// repeated after the error.
+func (r *reading) checkVisible() error {
 	ctx, cancel := context.WithTimeout(r.ctx, source.AnswerTimeout)
 	defer cancel()
 	var open bool

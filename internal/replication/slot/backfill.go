@@ -1,5 +1,6 @@
-// What a new slot leaves unsent, which an operator has to accept: the rows that are in the outbox
-// already, and what waits in another relay's slot that nobody reads.
+// The rows that a new slot does not send, which an operator must accept: rows that are in the
+// outbox
+// already, and rows that wait in another slot that no relay reads.
 
 package slot
 

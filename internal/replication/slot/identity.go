@@ -61,7 +61,7 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 // has, so the later one is never below the earlier slot.
 func CheckRecordedPosition(ctx context.Context, q source.Querier, c *source.Config, view *View) error {
 	rec, err := ReadRecord(ctx, q, c.Slot)
-	// of no other it is known where the slot was left
+	// only for a slot in state ready it is known where it was left
 	if err != nil || rec == nil || rec.State != StateReady {
 		return err
 	}
@@ -69,8 +69,8 @@ func CheckRecordedPosition(ctx context.Context, q source.Querier, c *source.Conf
 }
 
 // CheckPosition runs while we hold the slot: a position beyond everything that was ever reported
-// means that the slot is another one, or was moved by another hand, and that rows in between were
-// never sent.
+// means that the slot is a different one, or that somebody else moved it, and that rows in between
+// were never sent.
 func CheckPosition(c *source.Config, rec *Record, view *View, lastReported pglogrepl.LSN) error {
 	if view.ConfirmedFlush > rec.FlushLimit {
 		return source.SlotMoved(c, fmt.Sprintf("slot %q is at %s, but no relay ever reported more than %s: it was dropped and created again, or moved; rows committed between %s and %s may be missing",

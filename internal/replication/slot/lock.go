@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Locked calls do under the advisory lock on the slot's creation, which a session of the pool
-// holds. It logs one line when it must wait.
+// Locked calls do while it holds the advisory lock on the slot's creation, in a session of the
+// pool. It logs one line when it must wait.
 func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(context.Context) error) error {
 	conn, err := acquireConn(ctx, pool)
 	if err != nil {

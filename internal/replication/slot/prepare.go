@@ -1,5 +1,6 @@
-// Prepare: publication and slot exist and are ours before a relay starts, by a table of all cases
-// of what the record says and the server has.
+// Prepare ensures that publication and slot exist and are ours before a relay starts. settleSlot
+// has
+// the table of all cases: what the slot's record says, and what the server has.
 
 package slot
 
@@ -71,7 +72,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 		source.CloseStream(stream)
 		return nil, Identity{}, err
 	}
-	c.Primary.Set(source.ServerOf(stream).Server)
+	c.Primary.Set(source.ConnectedServer(stream).Server)
 	return stream, id, nil
 }
 

@@ -99,9 +99,9 @@ func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id
 const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),
 	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
 
-// makeReady records a slot that may be used from now on: created, or adopted as it stands, at
-// position at. Its incarnation is a new one. What the publication sends was read before a new slot
-// was created: what changed since differs.
+// makeReady records that a slot may be used from now on. It was created, or adopted at its current
+// position, at. It gets a new incarnation. now is what the publication sent before a new slot was
+// created, so a later change of the publication is noticed.
 func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -125,7 +125,7 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	return nil
 }
 
-// Forget removes our rows of a slot that does not or no longer exist.
+// Forget removes our rows about a slot that does not exist, or no longer exists.
 func Forget(ctx context.Context, q source.Querier, slot string) error {
 	if _, err := q.Exec(ctx, `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
 		DELETE FROM cdc_relay.slots WHERE slot = $1`, slot); err != nil {

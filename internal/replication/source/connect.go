@@ -93,8 +93,8 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	}
 	cfg.MaxConns = PoolConnections
 	cfg.MinConns = 0
-	// A connection is re-created now and then, so that a smart shutdown of the server, which waits
-	// for the sessions it has and refuses new ones, is seen.
+	// A connection is re-created now and then, so that a smart shutdown of the server is noticed:
+	// it waits for existing sessions and refuses new ones.
 	cfg.MaxConnLifetime = 30 * time.Second
 	cfg.PingTimeout = pingTimeout
 	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
@@ -110,9 +110,9 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// PoolConnections is how many connections the relay has next to the replication connection: the
-// shutdown watch keeps one, the retry table's writer and its reader need one each, and everything
-// else asks briefly between them. More would only wait for the same rows.
+// PoolConnections is the number of connections that the relay has in addition to the replication
+// connection. The shutdown watch keeps one, the retry table's writer and feeder need one each, and
+// all other queries are short. More connections would only wait for the same rows.
 const PoolConnections = 3
 
 const (

@@ -20,8 +20,8 @@ import (
 // errStandby is the answer of a server that can only be read.
 var errStandby = errors.New("this server is a read-only standby")
 
-// onlyPrimary has every attempt to connect go on to the next host when this one is a standby, or is
-// not accepted. It replaces what target_session_attrs asks for.
+// onlyPrimary makes every attempt to connect go on to the next host when a host is a standby, or is
+// not accepted. It replaces target_session_attrs.
 func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		now, err := whichServer(ctx, conn)
@@ -32,9 +32,9 @@ func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
 	}
 }
 
-// ServerOf returns the server of a connection made by ConnectStream, as read by the same query that
-// the pool's connections are compared by.
-func ServerOf(conn *pgconn.PgConn) ServerPosition {
+// ConnectedServer returns the server of a connection made by ConnectStream. It was read by the same
+// query with which the pool's connections are compared.
+func ConnectedServer(conn *pgconn.PgConn) ServerPosition {
 	id, _ := conn.CustomData()[serverKey].(ServerPosition)
 	return id
 }
@@ -42,18 +42,18 @@ func ServerOf(conn *pgconn.PgConn) ServerPosition {
 // serverKey is where a connection keeps it.
 const serverKey = "server"
 
-// whichServer is the server at the other end, or errStandby. It is asked in the simple protocol,
-// which a walsender understands too. The name of the WAL file that is written now begins with the
-// timeline; pg_control_checkpoint would tell the old one for a while after a promotion. A managed
-// service that does not permit these functions only tells whether it is a standby and when it was
-// started.
+// whichServer returns the server at the other end, or errStandby. It uses the simple protocol,
+// which a walsender understands too. It takes the timeline from the name of the current WAL file:
+// pg_control_checkpoint would return the old timeline for a while after a promotion. On a managed
+// service that does not permit these functions, only two facts are known: whether the server is a
+// standby, and when it was started.
 func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, error) {
 	const question = `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE %s || ' ' ||
 		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint || ' ' || pg_catalog.pg_current_wal_lsn() END`
-	answer, err := AskText(ctx, conn, fmt.Sprintf(question, `(SELECT system_identifier::text FROM pg_catalog.pg_control_system()) || ' ' ||
+	answer, err := QueryText(ctx, conn, fmt.Sprintf(question, `(SELECT system_identifier::text FROM pg_catalog.pg_control_system()) || ' ' ||
 		pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn())`))
 	if SQLState(err) != "" {
-		answer, err = AskText(ctx, conn, fmt.Sprintf(question, `' '`))
+		answer, err = QueryText(ctx, conn, fmt.Sprintf(question, `' '`))
 	}
 	switch {
 	case err != nil:
@@ -86,8 +86,8 @@ func parseServerPosition(answer string) (ServerPosition, error) {
 	return s, nil
 }
 
-// AskText runs a statement that returns a single text, in the simple protocol.
-func AskText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, error) {
+// QueryText runs a statement that returns a single text, in the simple protocol.
+func QueryText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, error) {
 	res, err := conn.Exec(ctx, sql).ReadAll()
 	if err != nil {
 		return "", err
@@ -98,15 +98,15 @@ func AskText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, erro
 	return string(res[0].Rows[0][0]), nil
 }
 
-// sameServer refuses a connection of the pool to another server than the stream's: with a primary
-// that was cut off and the one that was promoted in its place both writable, rows of the one would
-// be settled in the other. The slot is not there, or not where it was, so this is as final as when
-// the stream itself comes there.
+// sameServer refuses a connection of the pool to another server than the stream's. A primary that
+// was cut off and the server that was promoted in its place may both be writable: rows of one would
+// then be settled in the other. The slot does not exist on the other server, or has another
+// position there, so the relay stops, as it does when the stream itself connects to that server.
 //
-// It also refuses another lifetime of the same server, until the stream has connected to it and
-// the previous line has ended. Its storage may have been rolled back: what the line still has to
-// write is about events that are not in that database. Such a row would have the position of
-// another event, which would then count as deferred already, and never be sent.
+// It also refuses another lifetime of the same server, until the stream has connected to it and the
+// previous line has ended. Its storage may have been rolled back, and then the line may still hold
+// events that are not in that database. Such a row would have the position of another event, which
+// would then count as deferred already, and never be sent.
 func (c *Config) sameServer(now ServerPosition) error {
 	if c.Primary == nil {
 		return nil
@@ -115,7 +115,7 @@ func (c *Config) sameServer(now ServerPosition) error {
 	if at == nil {
 		return nil
 	}
-	if err := c.Elsewhere(*at, now); err != nil {
+	if err := c.CheckSameSystem(*at, now); err != nil {
 		return err
 	}
 	if at.Started != now.Started {
@@ -127,8 +127,9 @@ func (c *Config) sameServer(now ServerPosition) error {
 	return nil
 }
 
-// Elsewhere returns an error for another system, or another timeline of it, if both are known.
-func (c *Config) Elsewhere(at Server, now ServerPosition) error {
+// CheckSameSystem returns an error for another system, or for another timeline of the same system,
+// if both are known.
+func (c *Config) CheckSameSystem(at Server, now ServerPosition) error {
 	switch {
 	case at.SystemID == "" || now.SystemID == "":
 		return nil

@@ -45,8 +45,8 @@ func (p *Primary) Set(now Server) {
 	}
 }
 
-// Still returns an error if a connection leads to another server, or another lifetime of it, than
-// the one that was set.
+// Still returns an error if a connection leads to another server than the one that was set, or to
+// another lifetime of it.
 func (p *Primary) Still(now Server) error {
 	if at := p.Server.Load(); at == nil || *at != now {
 		return errRestarted

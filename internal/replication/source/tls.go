@@ -38,9 +38,9 @@ func parseURL(c *Config) (*pgconn.Config, error) {
 // replaced is soon complete.
 var errURLFiles = errors.New("read the files of source.url")
 
-// alwaysPresent sends the client certificate whoever signed it, as libpq does. Go keeps one back
-// that none of the server's CAs signed, and the server would complain about a missing certificate
-// instead of a wrong one.
+// alwaysPresent sends the client certificate regardless of who signed it, as libpq does. Go does
+// not send a certificate that none of the server's CAs signed, and the server would then report a
+// missing certificate instead of a wrong one.
 func alwaysPresent(cfg *tls.Config) {
 	if cfg == nil || len(cfg.Certificates) == 0 {
 		return
@@ -49,8 +49,8 @@ func alwaysPresent(cfg *tls.Config) {
 }
 
 // firstWrite is the writing end of a connection. With TLS 1.3 a server refuses a client certificate
-// when the handshake is over for the client, and hangs up: the first write may come too late then
-// and fail with a reset that tells nothing, while the server's alert is there to be read.
+// after the handshake is over for the client, and closes the connection. The first write may then
+// fail with a reset that explains nothing, although the server's alert can still be read.
 type firstWrite struct {
 	to   io.Writer
 	done bool
@@ -68,7 +68,7 @@ func (w *firstWrite) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// isAlert reports whether err is what the other end says of TLS.
+// isAlert reports whether err is a TLS alert of the other end.
 func isAlert(err error) bool {
 	var network *net.OpError
 	return errors.As(err, &network) && network.Op == "remote error"

@@ -20,20 +20,20 @@ import (
 )
 
 // begin makes sure that our slot exists. Its record in state takeover keeps relays from using it.
-func (m *Takeover) begin(ctx context.Context) error {
-	stream, id, err := slot.Connect(ctx, m.Pool, m.C)
+func (t *Takeover) begin(ctx context.Context) error {
+	stream, id, err := slot.Connect(ctx, t.Pool, t.C)
 	if err != nil {
 		return err
 	}
 	defer source.CloseStream(stream)
-	m.ID = id
+	t.ID = id
 	for since := time.Now(); ; {
-		err := slot.Locked(ctx, m.Pool, m.C, func(ctx context.Context) error { return m.prepare(ctx, stream) })
+		err := slot.Locked(ctx, t.Pool, t.C, func(ctx context.Context) error { return t.prepare(ctx, stream) })
 		if !errors.Is(err, errBeingMade) {
 			return err
 		}
-		if m.Opt.Wait >= 0 && time.Since(since) > max(m.Opt.Wait, creationPatience) {
-			return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q is being created by a run that has ended: its backend waits for the transactions that were open then", m.C.Slot),
+		if t.Opt.Wait >= 0 && time.Since(since) > max(t.Opt.Wait, creationPatience) {
+			return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q is being created by a run that has ended: its backend waits for the transactions that were open then", t.C.Slot),
 				"let them end, or end them (SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start); then run this again")
 		}
 		if !source.Sleep(ctx, takeoverPoll) {
@@ -46,80 +46,80 @@ func (m *Takeover) begin(ctx context.Context) error {
 // backend has not noticed yet.
 var errBeingMade = errors.New("the slot is being created")
 
-// creationPatience is how long such a creation is waited for at least.
+// creationPatience is the shortest time for which begin waits for such a creation.
 const creationPatience = 10 * time.Second
 
 // prepare is a try of begin, under the lock.
-func (m *Takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
-	rec, ours, theirs, err := m.read(ctx)
+func (t *Takeover) prepare(ctx context.Context, stream *pgconn.PgConn) error {
+	rec, ours, theirs, err := t.read(ctx)
 	if err != nil {
 		return err
 	}
-	if err := m.refuse(rec, theirs); err != nil {
+	if err := t.checkSlots(rec, theirs); err != nil {
 		return err
 	}
-	if m.completed(rec) {
+	if t.completed(rec) {
 		return nil
 	}
 	if ours != nil && (!ours.Made() || rec != nil && ours.Active()) {
 		return errBeingMade
 	}
-	other, err := slot.ReadRecord(ctx, m.Pool, m.Opt.From)
+	other, err := slot.ReadRecord(ctx, t.Pool, t.Opt.From)
 	if err != nil {
 		return err
 	}
 	if other != nil {
-		return source.TakeoverStop(event.ExitUsage, fmt.Sprintf("slot %q is used by a relay: its deferred events would be left behind", m.Opt.From),
+		return source.TakeoverStop(event.ExitUsage, fmt.Sprintf("slot %q is used by a relay: its deferred events would be left behind", t.Opt.From),
 			"name a slot of another program")
 	}
-	if m.C.Tables, err = publication.FindTables(ctx, m.Pool, m.C, rec == nil); err != nil {
+	if t.C.Tables, err = publication.FindTables(ctx, t.Pool, t.C, rec == nil); err != nil {
 		return err
 	}
 	if rec == nil {
 		// before a publication is created; Mark repeats the check
-		if err := m.alone(ctx, m.Pool); err != nil {
+		if err := t.checkOnlyTakeover(ctx, t.Pool); err != nil {
 			return err
 		}
-		if err := m.Mark(ctx); err != nil {
+		if err := t.Mark(ctx); err != nil {
 			return err
 		}
 	}
 	if ours != nil {
 		return nil
 	}
-	return m.create(ctx, stream)
+	return t.create(ctx, stream)
 }
 
 // Mark writes the record in state takeover while our slot does not exist: so a slot that is found
 // with such a record is newer than the checked publication, and nothing was hidden from it.
-func (m *Takeover) Mark(ctx context.Context) error {
-	if err := publication.Ensure(ctx, m.Pool, m.C); err != nil {
+func (t *Takeover) Mark(ctx context.Context) error {
+	if err := publication.Ensure(ctx, t.Pool, t.C); err != nil {
 		return err
 	}
-	sent, err := publication.Check(ctx, m.Pool, m.C, publication.State{})
+	sent, err := publication.Check(ctx, t.Pool, t.C, publication.State{})
 	if err != nil {
 		return err
 	}
-	ours, err := slot.Read(ctx, m.Pool, m.C.Slot)
+	ours, err := slot.Read(ctx, t.Pool, t.C.Slot)
 	if err != nil {
 		return err
 	}
 	if ours != nil {
-		return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q already exists and was not created by a takeover: the publication may have hidden rows from it", m.C.Slot),
-			fmt.Sprintf("choose another source.slot; or, if nobody needs it: SELECT pg_drop_replication_slot(%s); then run this again", source.QuoteText(m.C.Slot)))
+		return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q already exists and was not created by a takeover: the publication may have hidden rows from it", t.C.Slot),
+			fmt.Sprintf("choose another source.slot; or, if nobody needs it: SELECT pg_drop_replication_slot(%s); then run this again", source.QuoteText(t.C.Slot)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	return pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		// Of several that begin at the same time one writes its record, and the next one sees it.
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, hashtext($2))`, takeoverLock, m.Opt.From); err != nil {
-			return fmt.Errorf("lock the takeover of slot %q: %w", m.Opt.From, err)
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, hashtext($2))`, takeoverLock, t.Opt.From); err != nil {
+			return fmt.Errorf("lock the takeover of slot %q: %w", t.Opt.From, err)
 		}
-		if err := m.alone(ctx, tx); err != nil {
+		if err := t.checkOnlyTakeover(ctx, tx); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
-			VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, m.C.Slot, m.ID.SystemID, m.ID.Timeline, m.C.Publication, sent, m.Opt.From)
+			VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, t.C.Slot, t.ID.SystemID, t.ID.Timeline, t.C.Publication, sent, t.Opt.From)
 		if err != nil {
 			return fmt.Errorf("write cdc_relay.slots: %w", err)
 		}
@@ -133,16 +133,16 @@ const takeoverLock = 0x63646374
 
 // create creates our slot. Earlier rows of the tables are not counted: the other slot has or had
 // them.
-func (m *Takeover) create(ctx context.Context, stream *pgconn.PgConn) error {
-	defer slot.NoticeLongWait(m.C, "creating the slot waits for the transactions that are open now to end")()
-	_, err := pglogrepl.CreateReplicationSlot(ctx, stream, m.C.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
+func (t *Takeover) create(ctx context.Context, stream *pgconn.PgConn) error {
+	defer slot.NoticeLongWait(t.C, "creating the slot waits for the transactions that are open now to end")()
+	_, err := pglogrepl.CreateReplicationSlot(ctx, stream, t.C.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
 		Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT",
 	})
 	if err != nil {
 		// the record is in state takeover: a slot that was created nevertheless is found by the
 		// next run
-		return slot.CreateFailed(m.C, err)
+		return slot.CreateFailed(t.C, err)
 	}
-	m.C.Log.Info("slot created", append(m.C.Relayed(), zap.String("slot", m.C.Slot), zap.String("publication", m.C.Publication))...)
+	t.C.Log.Info("slot created", append(t.C.Relayed(), zap.String("slot", t.C.Slot), zap.String("publication", t.C.Publication))...)
 	return nil
 }

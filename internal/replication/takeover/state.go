@@ -51,15 +51,15 @@ type Takeover struct {
 
 // Validate names both slots in the state, and returns a Stop with exit code event.ExitUsage if they
 // are the same or the configuration is not valid; it asks no server.
-func (m *Takeover) Validate() error {
-	if err := m.C.Validate(); err != nil {
+func (t *Takeover) Validate() error {
+	if err := t.C.Validate(); err != nil {
 		return err
 	}
-	m.state.Slot, m.state.From = m.C.Slot, m.Opt.From
-	if m.Opt.From == m.C.Slot {
+	t.state.Slot, t.state.From = t.C.Slot, t.Opt.From
+	if t.Opt.From == t.C.Slot {
 		return &event.Stop{
 			Code: event.ExitUsage, Reason: "usage",
-			What: fmt.Sprintf("slot %q is source.slot itself", m.C.Slot),
+			What: fmt.Sprintf("slot %q is source.slot itself", t.C.Slot),
 			Fix:  "choose another source.slot: the relay's own slot replaces the other one",
 		}
 	}
@@ -67,16 +67,16 @@ func (m *Takeover) Validate() error {
 }
 
 // read reads our record, our slot and the other one.
-func (m *Takeover) read(ctx context.Context) (rec *slot.Record, ours, theirs *slot.View, err error) {
-	if rec, ours, err = slot.ReadBoth(ctx, m.Pool, m.C.Slot); err != nil {
+func (t *Takeover) read(ctx context.Context) (rec *slot.Record, ours, theirs *slot.View, err error) {
+	if rec, ours, err = slot.ReadBoth(ctx, t.Pool, t.C.Slot); err != nil {
 		return nil, nil, nil, err
 	}
-	theirs, err = slot.Read(ctx, m.Pool, m.Opt.From)
+	theirs, err = slot.Read(ctx, t.Pool, t.Opt.From)
 	return rec, ours, theirs, err
 }
 
-func (m *Takeover) completed(rec *slot.Record) bool {
-	return rec != nil && rec.State == slot.StateReady && rec.TookFrom == m.Opt.From && rec.TookUntil != 0
+func (t *Takeover) completed(rec *slot.Record) bool {
+	return rec != nil && rec.State == slot.StateReady && rec.TookFrom == t.Opt.From && rec.TookUntil != 0
 }
 
 // OtherSlots are the names of the database's logical slots but ours.

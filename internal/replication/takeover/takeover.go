@@ -43,50 +43,50 @@ import (
 // relay, which without a slot would begin with what is committed from then on.
 func Run(ctx context.Context, c source.Config, opt Options) (State, error) {
 	c.Create = true
-	m := &Takeover{C: &c, Opt: opt}
-	if err := m.Validate(); err != nil {
-		return m.state, err
+	t := &Takeover{C: &c, Opt: opt}
+	if err := t.Validate(); err != nil {
+		return t.state, err
 	}
 	pool, err := source.ConnectPool(&c)
 	if err != nil {
-		return m.state, err
+		return t.state, err
 	}
 	defer source.ClosePool(pool)
-	m.Pool = pool
-	if err := m.begin(ctx); err != nil {
-		return m.state, source.OrFatal(&c, err)
+	t.Pool = pool
+	if err := t.begin(ctx); err != nil {
+		return t.state, source.OrFatal(&c, err)
 	}
-	if err := m.overlap(ctx); err != nil || !opt.Drop {
-		return m.state, err
+	if err := t.overlap(ctx); err != nil || !opt.Drop {
+		return t.state, err
 	}
-	return m.state, m.drop(ctx)
+	return t.state, t.drop(ctx)
 }
 
 // overlap waits until the takeover is complete.
-func (m *Takeover) overlap(ctx context.Context) error {
+func (t *Takeover) overlap(ctx context.Context) error {
 	waiting, cancel := ctx, context.CancelFunc(func() {})
-	if m.Opt.Wait >= 0 {
-		waiting, cancel = context.WithTimeout(ctx, m.Opt.Wait)
+	if t.Opt.Wait >= 0 {
+		waiting, cancel = context.WithTimeout(ctx, t.Opt.Wait)
 	}
 	defer cancel()
 	var reported State
 	for {
 		last := waiting.Err() != nil && ctx.Err() == nil
-		if err := slot.Locked(ctx, m.Pool, m.C, func(ctx context.Context) error { return m.step(ctx, last) }); err != nil {
+		if err := slot.Locked(ctx, t.Pool, t.C, func(ctx context.Context) error { return t.step(ctx, last) }); err != nil {
 			return err
 		}
 		// The position alone is not reported: it moves all the time.
-		now := m.state
+		now := t.state
 		now.Confirmed = reported.Confirmed
-		if m.Opt.Tell != nil && now != reported {
-			reported = m.state
-			m.Opt.Tell(m.state)
+		if t.Opt.Tell != nil && now != reported {
+			reported = t.state
+			t.Opt.Tell(t.state)
 		}
-		if m.state.Complete {
+		if t.state.Complete {
 			return nil
 		}
 		if last || !source.Sleep(waiting, takeoverPoll) && ctx.Err() != nil {
-			return m.unfinished()
+			return t.unfinished()
 		}
 	}
 }
@@ -97,26 +97,26 @@ const freeFor = 3 * time.Second
 
 // step reads the positions of the two slots, and completes the takeover if possible. last: there is
 // no later step.
-func (m *Takeover) step(ctx context.Context, last bool) error {
-	rec, ours, theirs, err := m.read(ctx)
+func (t *Takeover) step(ctx context.Context, last bool) error {
+	rec, ours, theirs, err := t.read(ctx)
 	if err != nil {
 		return err
 	}
-	if err := m.refuse(rec, theirs); err != nil {
+	if err := t.checkSlots(rec, theirs); err != nil {
 		return err
 	}
 	if theirs != nil {
-		m.state.Plugin, m.state.Confirmed = theirs.Plugin, theirs.ConfirmedFlush
-		m.state.Active, m.state.Holder = theirs.Active(), theirs.HolderName()
+		t.state.Plugin, t.state.Confirmed = theirs.Plugin, theirs.ConfirmedFlush
+		t.state.Active, t.state.Holder = theirs.Active(), theirs.HolderName()
 	}
-	if m.completed(rec) {
-		m.state.Passed, m.state.Complete, m.state.Confirmed = true, true, rec.TookUntil
+	if t.completed(rec) {
+		t.state.Passed, t.state.Complete, t.state.Confirmed = true, true, rec.TookUntil
 		return nil
 	}
 	if rec == nil || ours == nil {
-		return tornDown(m.C)
+		return tornDown(t.C)
 	}
-	if err := slot.CheckIdentity(m.C, rec, ours, m.ID); err != nil {
+	if err := slot.CheckIdentity(t.C, rec, ours, t.ID); err != nil {
 		return err
 	}
 	// its position S is not known yet, so nothing can have reached it
@@ -126,87 +126,87 @@ func (m *Takeover) step(ctx context.Context, last bool) error {
 		}
 		return nil
 	}
-	m.state.Start = ours.ConfirmedFlush // nobody has read it yet, so this is its start
-	m.state.Passed = theirs.ConfirmedFlush >= ours.ConfirmedFlush
+	t.state.Start = ours.ConfirmedFlush // nobody has read it yet, so this is its start
+	t.state.Passed = theirs.ConfirmedFlush >= ours.ConfirmedFlush
 	switch {
-	case !m.state.Passed && theirs.Invalidated():
-		return m.gap(fmt.Sprintf("was invalidated by the server (wal_status %s %s)", theirs.WALStatus, theirs.Invalidation), theirs.ConfirmedFlush)
+	case !t.state.Passed && theirs.Invalidated():
+		return t.gap(fmt.Sprintf("was invalidated by the server (wal_status %s %s)", theirs.WALStatus, theirs.Invalidation), theirs.ConfirmedFlush)
 	case theirs.ConfirmedFlush > theirs.Current:
-		return m.beyond(theirs)
-	case m.state.Active:
-		m.free = time.Time{}
+		return t.beyond(theirs)
+	case t.state.Active:
+		t.free = time.Time{}
 		return nil
-	case m.free.IsZero():
-		m.free = time.Now()
+	case t.free.IsZero():
+		t.free = time.Now()
 	}
-	if !m.state.Passed || !last && time.Since(m.free) < freeFor {
+	if !t.state.Passed || !last && time.Since(t.free) < freeFor {
 		return nil
 	}
-	return m.complete(ctx, rec, ours, theirs)
+	return t.complete(ctx, rec, ours, theirs)
 }
 
 // complete makes durable that ours continues at the position of theirs, and that ours may be used.
-func (m *Takeover) complete(ctx context.Context, rec *slot.Record, ours, theirs *slot.View) error {
+func (t *Takeover) complete(ctx context.Context, rec *slot.Record, ours, theirs *slot.View) error {
 	// Compared with the state before our slot was created: a change that hid rows in between is as
 	// bad here as in a running relay.
-	sent, err := publication.Check(ctx, m.Pool, m.C, rec.Sends)
+	sent, err := publication.Check(ctx, t.Pool, t.C, rec.Sends)
 	if err != nil {
 		return err
 	}
 	sent = sent.KeepForeign(rec.Sends).After(rec.Sends)
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, m.Pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET state = 'ready', sends = $3, took_until = $4, took_incarnation = `+slot.NextIncarnation+`,
 				incarnation = `+slot.NextIncarnation+`, epoch = epoch + 1, changed_at = now()
-			WHERE slot = $1 AND state = 'takeover' AND took_from = $2`, m.C.Slot, m.Opt.From, sent, theirs.ConfirmedFlush)
+			WHERE slot = $1 AND state = 'takeover' AND took_from = $2`, t.C.Slot, t.Opt.From, sent, theirs.ConfirmedFlush)
 		if err == nil && tag.RowsAffected() != 1 {
-			return tornDown(m.C)
+			return tornDown(t.C)
 		}
 		if err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ($1, $2, $2, $2)
-			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now()`, m.C.Slot, ours.ConfirmedFlush)
+			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now()`, t.C.Slot, ours.ConfirmedFlush)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
-	sent.LogForeign(ctx, m.Pool, m.C)
-	m.state.Complete = true
+	sent.LogForeign(ctx, t.Pool, t.C)
+	t.state.Complete = true
 	return nil
 }
 
 // drop drops the other slot, which is not needed after the takeover. A program that was started
 // again in the meantime keeps it.
-func (m *Takeover) drop(ctx context.Context) error {
-	theirs, err := slot.Read(ctx, m.Pool, m.Opt.From)
+func (t *Takeover) drop(ctx context.Context) error {
+	theirs, err := slot.Read(ctx, t.Pool, t.Opt.From)
 	if err != nil {
 		return err
 	}
 	if theirs == nil {
-		m.state.Dropped = true
+		t.state.Dropped = true
 		return nil
 	}
 	if theirs.Active() {
-		return m.inUseAgain(theirs)
+		return t.inUseAgain(theirs)
 	}
-	if err := m.refuseDrop(ctx, theirs); err != nil {
+	if err := t.checkDrop(ctx, theirs); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	_, err = m.Pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, m.Opt.From)
+	_, err = t.Pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, t.Opt.From)
 	if source.SQLState(err) == "55006" { // object_in_use
-		return m.inUseAgain(theirs)
+		return t.inUseAgain(theirs)
 	}
 	if err != nil {
-		return fmt.Errorf("drop slot %q: %w", m.Opt.From, err)
+		return fmt.Errorf("drop slot %q: %w", t.Opt.From, err)
 	}
-	m.state.Dropped = true
-	if m.Opt.Tell != nil {
-		m.Opt.Tell(m.state)
+	t.state.Dropped = true
+	if t.Opt.Tell != nil {
+		t.Opt.Tell(t.state)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func NewDatabase() *Database {
 	return &Database{epoch: map[string]int64{}, saved: map[string]pglogrepl.LSN{}, number: 1, rows: map[place]*kept{}}
 }
 
-// Lead raises the slot's epoch and returns it: stores of an earlier one are fenced.
+// Lead raises the slot's epoch and returns it: stores of an earlier epoch are fenced.
 func (db *Database) Lead(slot string) int64 {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -78,7 +78,7 @@ func (db *Database) Lead(slot string) int64 {
 	return db.epoch[slot]
 }
 
-// Save says that the slot, after any crash, sends no transaction whose commit is below at.
+// Save records that the slot, even after a crash, sends no transaction whose commit is below at.
 func (db *Database) Save(slot string, at pglogrepl.LSN) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -118,8 +118,8 @@ func (db *Database) DeadLetters(slot string) []DeadLetterRow {
 	return list
 }
 
-// Where says where the row of a number is: "deferred", the state of its dead letter, or "" for
-// nowhere.
+// Where returns where the row of a number is: "deferred", the state of its dead letter, or "" if it
+// is nowhere.
 func (db *Database) Where(n int64) string {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -133,7 +133,7 @@ func (db *Database) Where(n int64) string {
 	return string(list[0].state)
 }
 
-// list is the entries of that kind in order of position.
+// list returns the entries of that kind in order of position.
 func (db *Database) list(of func(*kept) bool) []*kept {
 	var list []*kept
 	for e := range maps.Values(db.rows) {
@@ -153,7 +153,7 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// begin is the fence; end unlocks the database.
+// begin locks the database and checks the fence; end unlocks the database.
 func (m *Store) begin(ctx context.Context) (end func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -169,12 +169,12 @@ func (m *Store) begin(ctx context.Context) (end func(), err error) {
 func (m *Store) ours(e *kept) bool     { return e.slot == m.c.Slot && e.system == m.c.SystemID }
 func (m *Store) deferred(e *kept) bool { return m.ours(e) && e.state == "" }
 
-// holds reports whether a row is a dead letter that blocks its ordering group.
-func (m *Store) holds(e *kept) bool {
+// blocks reports whether a row is a dead letter that blocks its ordering group.
+func (m *Store) blocks(e *kept) bool {
 	return m.c.Block && m.ours(e) && e.state == Open && e.row.Ordered
 }
 
-// at is the entry that a row names by position and number; nil when it no longer exists.
+// at returns the entry that a row names by position and number; nil when it no longer exists.
 func (m *Store) at(row *store.Row, deadLetter bool) *kept {
 	e := m.db.rows[place{m.c.Slot, m.c.SystemID, row.Incarnation, row.Event.Position}]
 	if e == nil || e.row.N != row.N || (e.state != "") != deadLetter {
@@ -210,7 +210,7 @@ func (m *Store) Defer(ctx context.Context, rows []*store.Row) error {
 			fresh[at] = m.write(at, row)
 			continue
 		}
-		if of := there.owned(); !of.Is(&row.Event) {
+		if of := there.owned(); !of.Matches(&row.Event) {
 			return store.TakenPosition(row)
 		}
 	}
@@ -218,7 +218,7 @@ func (m *Store) Defer(ctx context.Context, rows []*store.Row) error {
 	return nil
 }
 
-// write is the row as it is kept.
+// write returns the row as it is kept.
 func (m *Store) write(at place, row *store.Row) *kept {
 	e := &kept{place: at, row: *row, columns: m.c.Columns}
 	e.row.Event = clone(&row.Event)
@@ -233,7 +233,7 @@ func (m *Store) write(at place, row *store.Row) *kept {
 	return e
 }
 
-// read is a copy for the caller, with the columns of these names.
+// read returns a copy for the caller, with the columns of these names.
 func (e *kept) read(names []string) *store.Row {
 	row := e.row
 	row.Event = clone(&e.row.Event)
@@ -294,7 +294,7 @@ func (m *Store) load(ctx context.Context) (counts []*store.Count, highest event.
 		if e.state == "" || e.state == Open {
 			e.row.Group, e.row.Ordered = m.c.Scope.Group(&e.row.Event, e.row.ExchangeOrTopic)
 		}
-		if !e.row.Ordered || e.state != "" && !m.holds(e) {
+		if !e.row.Ordered || e.state != "" && !m.blocks(e) {
 			continue
 		}
 		at := group{e.row.Group, e.row.ExchangeOrTopic}

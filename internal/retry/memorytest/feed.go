@@ -1,4 +1,4 @@
-// Runs, Sweep, Skip, Due and Apply.
+// The Store methods of the feeder: Runs, Sweep, Skip, Due and Apply.
 
 package memorytest
 
@@ -23,7 +23,7 @@ func (m *Store) Runs(ctx context.Context, groups []uint64, run int, size, acked 
 		rows[e.row.Group] = append(rows[e.row.Group], e)
 	}
 	blocked := map[uint64]bool{}
-	for _, e := range m.db.list(m.holds) {
+	for _, e := range m.db.list(m.blocks) {
 		blocked[e.row.Group] = true
 	}
 	for _, group := range groups {
@@ -117,7 +117,7 @@ func (m *Store) Due(ctx context.Context, limit int) (groups []uint64, next time.
 	}
 	defer end()
 	blocked := map[uint64]bool{}
-	for _, e := range m.db.list(m.holds) {
+	for _, e := range m.db.list(m.blocks) {
 		blocked[e.row.Group] = true
 	}
 	heads := m.db.list(func(e *kept) bool { return m.deferred(e) && !e.row.NextAttempt.IsZero() && !blocked[e.row.Group] })
@@ -151,21 +151,21 @@ func (m *Store) Apply(ctx context.Context, results []store.Result) error {
 		case store.Delivered:
 			delete(m.db.rows, e.place)
 		case store.Backoff:
-			e.refuse(r)
+			e.noteRejection(r)
 			e.row.NextAttempt = time.Time{}
 			if r.After > 0 {
 				e.row.NextAttempt = time.Now().Add(r.After)
 			}
 		case store.Dead:
-			e.refuse(r)
+			e.noteRejection(r)
 			e.die()
 		}
 	}
 	return nil
 }
 
-// refuse notes a refusal.
-func (e *kept) refuse(r *store.Result) {
+// noteRejection records a rejection.
+func (e *kept) noteRejection(r *store.Result) {
 	if r.Reason == "" {
 		return
 	}

@@ -1,4 +1,4 @@
-// The mirror.
+// The Store methods of the mirror.
 
 package memorytest
 
@@ -38,7 +38,7 @@ func (m *Store) Unmirrored(ctx context.Context, after int64, limit int, size int
 	return list, nil
 }
 
-// deadLetter is a dead letter as a mirror reads it.
+// deadLetter returns a dead letter as a mirror reads it.
 func (e *kept) deadLetter() dlq.DeadLetterRow {
 	row := e.read(nil)
 	ev := &row.Event

@@ -33,8 +33,8 @@ type AuditNote struct {
 	Request                  int64
 }
 
-// Ask stores a request and returns its ID; 0: one about the same row waits already.
-func (db *Database) Ask(q Request) (id int64) {
+// AddRequest stores a request and returns its ID; 0: a request about the same row waits already.
+func (db *Database) AddRequest(q Request) (id int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, other := range db.requests {
@@ -59,8 +59,8 @@ func (db *Database) Cancel(id int64) {
 	}
 }
 
-// Asked returns the request with that ID, and whether there is one.
-func (db *Database) Asked(id int64) (Request, bool) {
+// RequestByID returns the request with that ID, and whether there is one.
+func (db *Database) RequestByID(id int64) (Request, bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if q := db.request(id); q != nil {
@@ -189,7 +189,7 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 		return false, store.NotAllowed
 	case v == store.VerdictRefused:
 		r := a.Result()
-		e.refuse(&r)
+		e.noteRejection(&r)
 		return false, store.RefusalText(a)
 	case v == store.VerdictReplayed:
 		e.state, e.closed = Replayed, time.Now()
@@ -206,7 +206,7 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 		return true, "redacted"
 	case store.Purge:
 		e.empty()
-		m.db.forgetAsked(e.row.N)
+		m.db.clearRequestsAbout(e.row.N)
 		return true, string(Purged)
 	case store.DeadLetter:
 		e.die()
@@ -218,8 +218,8 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 	}
 }
 
-// forgetAsked removes from the requests about a row what tells about the row.
-func (db *Database) forgetAsked(n int64) {
+// clearRequestsAbout removes from the requests about a row everything that tells about the row.
+func (db *Database) clearRequestsAbout(n int64) {
 	for _, q := range db.requests {
 		if q.N != n || q.State == "waiting" {
 			continue
@@ -230,7 +230,7 @@ func (db *Database) forgetAsked(n int64) {
 	}
 }
 
-// empty leaves the bare position.
+// empty removes everything but the position.
 func (e *kept) empty() {
 	ev := &e.row.Event
 	if e.state == "" || e.state == Open {

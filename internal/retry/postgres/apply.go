@@ -1,4 +1,4 @@
-// Apply: writing the results of rows.
+// Apply writes the results of rows.
 
 package postgres
 
@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// addNames adds the columns by which statements name rows: position and number, so that neither a
-// row that was deferred again at its position nor another leader's row matches.
+// addNames adds the columns by which statements name rows: position and number. So a row that was
+// deferred again at the same position does not match, and neither does another leader's row.
 func (a *arrays) addNames(rows []*store.Row) {
 	incarnation, commit := make([]int64, len(rows)), make([]string, len(rows))
 	index, n := make([]int64, len(rows)), make([]int64, len(rows))
@@ -62,7 +62,7 @@ var afterRefusal = map[string]string{
 	"attempts":        "CASE WHEN x_class IS NULL THEN t.attempts ELSE x_attempts END",
 }
 
-// set is afterRefusal as the assignments of an UPDATE.
+// set returns afterRefusal as the assignments of an UPDATE.
 func set() (assignments string) {
 	for _, f := range fields {
 		if value, ok := afterRefusal[f.name]; ok {
@@ -97,8 +97,8 @@ func applyArrays(results []store.Result, as storable) (a applied) {
 	return a
 }
 
-// sql is the statement, whose parameters from $5 on are those of args. A row is moved by DELETE …
-// RETURNING: if its dead letter exists already the statement fails and does nothing.
+// sql returns the statement. Its parameters from $5 on are those of args. A row is moved by DELETE
+// … RETURNING: if its dead letter exists already, the statement fails and does nothing.
 func (a *applied) sql() string {
 	first := 5
 	from := func(a *arrays) string {
@@ -112,7 +112,7 @@ func (a *applied) sql() string {
 		waits AS (UPDATE cdc_relay.retry t SET ` + set() + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
 		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + a.dead.list() + `),
 		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)
-			SELECT t.slot, t.system_id, ` + fieldsOf("t", afterRefusal) + `, t.deferred_at FROM dead t)
+			SELECT t.slot, t.system_id, ` + fieldList("t", afterRefusal) + `, t.deferred_at FROM dead t)
 		SELECT true FROM fence`
 }
 
@@ -142,5 +142,5 @@ func (p *Store) Apply(ctx context.Context, results []store.Result) error {
 	for i, r := range results {
 		rows[i] = r.Row
 	}
-	return naming(p.change(ctx, "apply results", applySQL, args, func(pgx.Rows) error { return nil }), rows...)
+	return withRow(p.change(ctx, "apply results", applySQL, args, func(pgx.Rows) error { return nil }), rows...)
 }

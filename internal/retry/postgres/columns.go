@@ -10,8 +10,8 @@ import (
 
 var errColumns = errors.New("column \"columns\" is damaged: it is not as a relay writes it")
 
-// readColumns returns the values of the columns with these names; nil for one that b lacks. They
-// alias b.
+// readColumns returns the values of the columns with these names; nil for a column that b lacks.
+// The values alias b.
 func readColumns(b []byte, names []string) ([][]byte, error) {
 	if len(names) == 0 {
 		return nil, nil

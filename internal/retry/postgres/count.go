@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// statsSQL takes the first row by position as the oldest: commit times differ from that order by
-// milliseconds at most, and have no index.
+// statsSQL takes the first row by position as the oldest one. Commit times have no index, and their
+// order differs from that of positions by milliseconds at most.
 var statsSQL = dlq.ByState + ` SELECT
 	(SELECT count(*) FROM (SELECT FROM cdc_relay.retry WHERE slot = $1::text AND system_id = $2 LIMIT $3) r),
 	(SELECT extract(epoch FROM clock_timestamp() - commit_time)::float8 FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2
@@ -26,14 +26,14 @@ var statsSQL = dlq.ByState + ` SELECT
 		WHERE t.slot = $1 AND t.system_id = $2 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason ORDER BY t.died_at, t.n LIMIT 1) d
 		WHERE g.state = 'open')`
 
-// Count counts what the tables hold of a slot; limit stands for that many and more. A database
-// without these tables holds nothing.
+// Count counts what the tables hold of a slot; a result of limit means limit or more. A database
+// without these tables holds no rows.
 func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int) (store.Stats, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var t store.Stats
 	var deferred, dead *float64
-	// Planned again each time, as all statements on these tables are (see Store.run).
+	// It is planned again each time, as all statements on these tables are (see Store.run).
 	err := db.QueryRow(ctx, statsSQL, pgx.QueryExecModeCacheDescribe, slot, systemID, limit).Scan(&t.Deferred, &deferred, &t.Dead, &dead)
 	t.At = time.Now()
 	var no *pgconn.PgError

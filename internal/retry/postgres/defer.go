@@ -1,4 +1,4 @@
-// Defer: writing rows.
+// Defer writes rows.
 
 package postgres
 
@@ -36,8 +36,8 @@ func (a *arrays) sql(first int) string {
 
 func (a *arrays) list() string { return strings.Join(a.names, ", ") }
 
-// some is sql for some of the columns only.
-func (a *arrays) some(first int, names ...string) string {
+// sqlFor is sql for these columns only.
+func (a *arrays) sqlFor(first int, names ...string) string {
 	params := make([]string, len(names))
 	for i, name := range names {
 		at := slices.Index(a.names, name)
@@ -47,7 +47,7 @@ func (a *arrays) some(first int, names ...string) string {
 }
 
 // deferSQL inserts all rows or, when a position is taken by another event, none. From $4 on come
-// the rows for retry, those for dead_letter. i is a row's place in the call.
+// the rows for retry, those for dead_letter. i is the row's index in the call.
 var deferSQL = func() string {
 	rows, deadLetters := deferArrays(nil, nil, nil), deferArrays(nil, nil, nil)
 	second := 4 + len(rows.values)
@@ -58,12 +58,12 @@ var deferSQL = func() string {
 	place := []string{"i", "incarnation", "commit_lsn", "idx", "id"}
 	insert := func(table, more, values string, a *arrays, first int) string {
 		return `INSERT INTO cdc_relay.` + table + ` (slot, system_id, ` + fieldNames() + `, ` + more + `)
-			SELECT $1, $3, ` + fieldsOf("x", map[string]string{"commit_lsn": "x.commit_lsn::pg_lsn"}) + `, ` + values + `
+			SELECT $1, $3, ` + fieldList("x", map[string]string{"commit_lsn": "x.commit_lsn::pg_lsn"}) + `, ` + values + `
 			FROM fence, ` + a.sql(first) + ` AS x(` + a.list() + `)
 			WHERE NOT EXISTS (SELECT FROM there WHERE other) AND x.i NOT IN (SELECT i FROM there)
 			ON CONFLICT (slot, system_id, incarnation, commit_lsn, idx) DO NOTHING RETURNING n`
 	}
-	return fence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.some(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + deadLetters.some(second, place...) + `),
+	return fence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.sqlFor(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + deadLetters.sqlFor(second, place...) + `),
 		there AS MATERIALIZED (` + there("retry", "t.id IS DISTINCT FROM x.id") + ` UNION ALL ` +
 		there("dead_letter", "t.state <> 'purged' AND t.id IS DISTINCT FROM x.id") + `),
 		deferred AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),
@@ -72,8 +72,8 @@ var deferSQL = func() string {
 			(SELECT min(i) FROM there WHERE other) FROM fence`
 }()
 
-// deferArrays are the parameters for rows of one table; at are their places in the call.
-func deferArrays(rows []*store.Row, records []record, at []int32) (a arrays) {
+// deferArrays returns the parameters for rows of one table; at has their indexes in the call.
+func deferArrays(rows []*store.Row, records []tableRow, at []int32) (a arrays) {
 	for _, f := range fields {
 		a.add(f.name, f.typ, f.array(records))
 	}
@@ -97,7 +97,7 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 	args := func(as storable) []any {
 		var (
 			of      [2][]*store.Row // for retry, for dead_letter
-			records [2][]record
+			records [2][]tableRow
 			at      [2][]int32
 		)
 		for i, row := range rows {
@@ -105,7 +105,7 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 			if row.Dead {
 				to = 1
 			}
-			of[to], records[to], at[to] = append(of[to], row), append(records[to], p.record(row, as)), append(at[to], int32(i))
+			of[to], records[to], at[to] = append(of[to], row), append(records[to], p.encode(row, as)), append(at[to], int32(i))
 		}
 		args := []any{p.c.SystemID}
 		for to := range of {
@@ -121,11 +121,11 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 	err := p.change(ctx, "defer", deferSQL, args, func(r pgx.Rows) error { return r.Scan(&there, &other) })
 	switch {
 	case err != nil:
-		return naming(err, rows...)
+		return withRow(err, rows...)
 	case other != nil:
 		return store.TakenPosition(rows[*other])
 	case there < len(rows):
-		// Another statement wrote the position since this one began: the next try finds out which
+		// Another statement wrote the position after this one began: the next try finds out which
 		// event is there.
 		return fmt.Errorf("defer: %d of %d rows were written by another statement", len(rows)-there, len(rows))
 	}

@@ -1,4 +1,4 @@
-// Expire: purging by age.
+// Expire purges by age.
 
 package postgres
 
@@ -15,20 +15,20 @@ import (
 // slotSeen is what pg_replication_slots showed of our slot at one time.
 //
 // A purged row must stay while the slot may send its event again. A crash of PostgreSQL takes the
-// slot back to what of it was saved last, and a server may go on for hours without saving a
-// confirmed_flush_lsn that moved alone; restart_lsn never moves alone: the walsender sets it
-// together with a confirmed_flush_lsn at or above it, and saves the slot before it takes the next
-// report (LogicalConfirmReceivedLocation). The view shows both before they are saved. So: when the
-// same walsender has moved confirmed_flush_lsn since we read the view, the restart_lsn that we read
-// is saved. A transaction whose commit record is below the saved confirmed_flush_lsn, so one below
-// restart_lsn, is not sent again.
+// slot back to its last saved state. A server may run for hours without saving the slot when only
+// confirmed_flush_lsn moves. But restart_lsn never moves alone: the walsender sets it together with
+// a confirmed_flush_lsn at or above it, and saves the slot before it takes the next report
+// (LogicalConfirmReceivedLocation). The view shows both before they are saved. So the rule is: if
+// the same walsender has moved confirmed_flush_lsn since we read the view, the restart_lsn that we
+// read is saved. A transaction whose commit record is below the saved confirmed_flush_lsn is not
+// sent again. So a transaction below that restart_lsn is not sent again either.
 type slotSeen struct {
 	pid            int32
 	restart, flush pglogrepl.LSN
 }
 
-// expireSQL purges and forgets. Positions of former incarnations do not come again, whatever the
-// slot has saved.
+// expireSQL empties old dead letters, and removes emptied rows and old requests. Positions of
+// former incarnations do not come again, whatever the slot has saved.
 var expireSQL = fence + `, slot AS MATERIALIZED (SELECT coalesce(s.active_pid, 0) AS pid, coalesce(s.restart_lsn, '0/0') AS restart, coalesce(s.confirmed_flush_lsn, '0/0') AS flush
 			FROM fence, pg_replication_slots s WHERE s.slot_name = $1::text),
 		removed AS (DELETE FROM cdc_relay.dead_letter t USING (SELECT t.n FROM fence LEFT JOIN slot s ON true, cdc_relay.dead_letter t WHERE ` + inSlot("t") + ` AND t.state = 'purged'

@@ -1,4 +1,4 @@
-// Runs, Sweep, Skip and Due: finding rows to feed.
+// Runs, Sweep, Skip and Due find the rows to feed.
 
 package postgres
 
@@ -12,9 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// runsSQL picks, by positions and sizes alone, the rows of each ordering group that go, and then
-// reads them. The cut at size goes by each row's place in its ordering group (i), so that no
-// ordering group has a gap and every head comes before any second row.
+// runsSQL first chooses the rows of each ordering group, by positions and sizes alone, and then
+// reads them. The limit on size takes rows in the order of their index in the ordering group (i).
+// So no ordering group has a gap, and every first row comes before any second row.
 func (p *Store) runsSQL() string {
 	return fence + `, c AS MATERIALIZED (SELECT c.ordering_group, c.o, ` + p.blocked("c") + ` AS blocked FROM fence, unnest($4::bigint[]) WITH ORDINALITY AS c(ordering_group, o)),
 		first AS MATERIALIZED (SELECT c.o, t.*, row_number() OVER w AS i, bool_or(t.n > $7) OVER w AS fresh
@@ -23,7 +23,7 @@ func (p *Store) runsSQL() string {
 			WINDOW w AS (PARTITION BY c.o ORDER BY t.incarnation, t.commit_lsn, t.idx)),
 		picked AS MATERIALIZED (SELECT f.n FROM (SELECT f.n, sum(f.bytes) OVER (ORDER BY f.i, f.o) - f.bytes AS before FROM first f WHERE NOT f.fresh) f
 			WHERE f.before = 0 OR f.before < $6)
-		SELECT c.ordering_group, c.blocked, t.n IS NOT NULL, ` + rowOf("t", false, "true") + `
+		SELECT c.ordering_group, c.blocked, t.n IS NOT NULL, ` + rowExpressions("t", false, "true") + `
 		FROM fence LEFT JOIN (c LEFT JOIN (picked JOIN cdc_relay.retry t USING (n)) ON t.ordering_group = c.ordering_group) ON c.blocked OR EXISTS (SELECT FROM first f WHERE f.o = c.o)
 		ORDER BY c.o, t.incarnation, t.commit_lsn, t.idx`
 }
@@ -71,7 +71,7 @@ func (p *Store) Runs(ctx context.Context, groups []uint64, run int, size, acked 
 		last.Rows = append(last.Rows, row)
 		return nil
 	})
-	return runs, aboutRow(err)
+	return runs, asRowError(err)
 }
 
 // Sweep implements Store.

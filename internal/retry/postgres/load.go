@@ -1,4 +1,4 @@
-// Load and Positions: reading the tables at the start of a term.
+// Load and Positions read the tables at the start of a term.
 
 package postgres
 
@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// groupOf and orderedOf are Scope.Group as expressions on a row.
-func groupOf(s store.Scope, alias string) string {
+// groupExpression and orderedExpression are Scope.Group as expressions on a row.
+func groupExpression(s store.Scope, alias string) string {
 	digest := [...]string{
 		store.PerKey: alias + `.hash # ` + alias + `.exchange_or_topic`, store.PerExchangeOrTopic: alias + `.exchange_or_topic`,
 		store.Free: `(` + alias + `.commit_lsn - '0/0'::pg_lsn)::bigint # (` + alias + `.idx << 31) # ` + alias + `.exchange_or_topic`,
@@ -21,13 +21,13 @@ func groupOf(s store.Scope, alias string) string {
 	return `coalesce(nullif(` + digest + `, 0), 1)`
 }
 
-func orderedOf(s store.Scope, alias string) string {
+func orderedExpression(s store.Scope, alias string) string {
 	return [...]string{store.PerKey: alias + `.keyed`, store.PerExchangeOrTopic: `(` + alias + `.fault IS NULL)`, store.Free: `false`}[s]
 }
 
-// A page of Load: so many rows, and keys of so many bytes together (one more at most). A statement
-// has to end soon, because it keeps the next leader waiting, and what it read is in memory until
-// all of it is counted.
+// The limits of a page of Load: the number of rows, and the bytes of their keys (one key more at
+// most). A statement must end soon, because it keeps the next leader waiting, and its rows are in
+// memory until all of them are counted.
 const (
 	loadRows  = 20_000
 	loadBytes = 8 << 20
@@ -39,13 +39,13 @@ type pageEnd struct {
 	position    event.Position
 }
 
-// loadSQL reads a page of a table from a position on: how many rows each ordering group has, with
-// one of them as its event, and the last position of the page. Rows that were deferred under
-// another ordering get the ordering group they have now.
+// loadSQL reads a page of a table from a position on: the number of rows of each ordering group,
+// one of these rows as an example, and the last position of the page. Rows that were deferred under
+// another ordering get the ordering group of the present one.
 func loadSQL(s store.Scope, table, which string) string {
 	return fence + `, page AS MATERIALIZED (SELECT t.*, sum(t.size) OVER (ORDER BY t.incarnation, t.commit_lsn, t.idx) - t.size AS before FROM (
-			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.exchange_or_topic, t.ordering_group AS was, t.ordered AS was_ordered, ` + groupOf(s, "t") + ` AS ordering_group,
-				` + orderedOf(s, "t") + ` AS ordered, t.aggregate, t.key, t.hash, t.keyed, t.route_name, t.routing_key,
+			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.exchange_or_topic, t.ordering_group AS was, t.ordered AS was_ordered, ` + groupExpression(s, "t") + ` AS ordering_group,
+				` + orderedExpression(s, "t") + ` AS ordered, t.aggregate, t.key, t.hash, t.keyed, t.route_name, t.routing_key,
 				coalesce(octet_length(t.aggregate), 0) + coalesce(octet_length(t.key), 0) AS size
 			FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND ` + which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $7) t, fence),
@@ -59,7 +59,8 @@ func loadSQL(s store.Scope, table, which string) string {
 		FROM fence LEFT JOIN last ON true LEFT JOIN counts c ON c.i = 1`
 }
 
-// Load implements Store. each is called when a page is read, not while: it may wait for a broker.
+// Load implements Store. each is called after a page was read, not during the statement, because it
+// may wait for a broker.
 func (p *Store) Load(ctx context.Context, each func(store.Count) error) (highest event.Position, err error) {
 	statements := []string{loadSQL(p.c.Scope, "retry", "true")}
 	if p.c.Block {

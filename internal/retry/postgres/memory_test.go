@@ -19,12 +19,12 @@ func (w *memoryWorld) mirror(c store.Config) dlq.MirrorStore {
 func (w *memoryWorld) raise(slot string) int64 { return w.db.Lead(slot) }
 func (w *memoryWorld) cancel(id int64)         { w.db.Cancel(id) }
 func (w *memoryWorld) Asked(id int64) (string, string) {
-	q, _ := w.db.Asked(id)
+	q, _ := w.db.RequestByID(id)
 	return q.State, q.Result
 }
 
 func (w *memoryWorld) Ask(c store.Config, kind store.RequestKind, n int64, route event.Route) int64 {
-	return w.db.Ask(memorytest.Request{Slot: c.Slot, System: c.SystemID, Kind: kind, N: n, Route: route, Who: "ann", Why: "why"})
+	return w.db.AddRequest(memorytest.Request{Slot: c.Slot, System: c.SystemID, Kind: kind, N: n, Route: route, Who: "ann", Why: "why"})
 }
 
 func (w *memoryWorld) audit(n int64) (list []string) {

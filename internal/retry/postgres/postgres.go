@@ -35,16 +35,16 @@ func New(pool *pgxpool.Pool, c store.Config) *Store {
 	return &Store{pool: pool, c: c, doubt: map[uint32]bool{}}
 }
 
-// Every statement begins with the fence: it takes effect for the leader of this epoch only. All
-// that it reads or writes is joined to the fence, and so is its answer: no row at all means fenced.
-// $1 is the slot, $2 the epoch, $3 the system.
+// Every statement begins with the fence, so it takes effect for the leader of this epoch only.
+// Everything that it reads or writes is joined to the fence, and so is its answer: no row at all
+// means that this leader is fenced. $1 is the slot, $2 the epoch, $3 the system.
 const fence = dlq.Fence
 
-// Conditions that a row is of our slot and system. A table that was never analysed is taken for one
-// where they choose few rows; the planner would then look for two rows by them, find a million, and
-// filter. So only ours may use an index: where a row is found by its number, byNumber hides both
-// conditions from the planner; where it is found by ordering group or destination, inSlot hides the
-// system, so that the planner does not choose the primary key.
+// The conditions that a row belongs to our slot and system. In a table that was never analysed the
+// planner assumes that they match few rows. It would use an index for them, read a million rows,
+// and filter these. So only ours lets the planner use an index. byNumber hides both conditions from
+// the planner, for a row that is found by its number. inSlot hides the system, for a row that is
+// found by ordering group or destination: so the planner does not choose the primary key.
 func ours(alias string) string { return alias + ".slot = $1 AND " + alias + ".system_id = $3" }
 
 func inSlot(alias string) string {
@@ -55,14 +55,15 @@ func byNumber(alias string) string {
 	return alias + ".slot IS NOT DISTINCT FROM $1 AND " + alias + ".system_id IS NOT DISTINCT FROM $3"
 }
 
-// statementTimeout bounds on our side what the server bounds with statement_timeout: one that went
-// silent bounds nothing.
+// statementTimeout bounds on our side what the server bounds with statement_timeout: a server that
+// no longer answers bounds nothing.
 const statementTimeout = 20 * time.Second
 
 // storable makes a string what a text column of the database can hold.
 type storable func(string) string
 
-// errorText is what is kept of the text of a refusal. It is in an index, which bounds it.
+// errorText returns the part of a rejection's text that is kept. An index on the column limits its
+// length.
 func (as storable) errorText(words string) string {
 	return store.BoundedText(as(store.NormalText(words)), store.TextSize)
 }
@@ -118,8 +119,8 @@ func (p *Store) change(ctx context.Context, what, sql string, args func(storable
 // run runs one statement in one round trip and calls each for every row whose first column is not
 // NULL.
 //
-// It is planned again every time (QueryExecModeCacheDescribe): the tables go from empty to a
-// million rows and back in minutes, and a plan that is kept from before would scan them for each of
+// It is planned again every time (QueryExecModeCacheDescribe). The tables grow from empty to a
+// million rows and shrink again in minutes, and an old plan would scan the whole table for each of
 // a thousand rows.
 func (p *Store) run(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, each func(pgx.Rows) error) error {
 	rows, err := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe, p.c.Slot, p.c.Epoch}, args...)...)
@@ -147,9 +148,9 @@ func (p *Store) run(ctx context.Context, conn *pgxpool.Conn, sql string, args []
 }
 
 // endDoubt ends the sessions of statements that were not answered, and waits until they are gone.
-// Such a statement may still be on its way to the server, or stand in it: carried out after the
-// same one was made again, and after what it wrote was delivered and deleted, it would write that
-// once more.
+// Such a statement may still be on its way to the server, or wait there. It must not be carried out
+// late: after its repetition, and after its rows were delivered and deleted, it would write these
+// rows once more.
 func (p *Store) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
 	p.mu.Lock()
 	pids := make([]int32, 0, len(p.doubt))
@@ -160,7 +161,8 @@ func (p *Store) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
 	if len(pids) == 0 {
 		return nil
 	}
-	// A process id may have gone to another session meanwhile: at worst one more of our own ends.
+	// The server may have given the process id to another session in the meantime: at worst one
+	// more session of our own ends.
 	var left int
 	err := conn.QueryRow(ctx, `SELECT count(*) FROM (SELECT pg_terminate_backend(a.pid, 3000) AS ended FROM pg_stat_activity a
 		WHERE a.pid = ANY ($1) AND a.pid <> pg_backend_pid() AND a.usename = current_user AND a.backend_type = 'client backend'
@@ -187,7 +189,7 @@ func (p *Store) Lease(ctx context.Context) (int64, error) {
 	return first, err
 }
 
-// ascii is s for a database whose encoding may lack some of its characters.
+// ascii replaces the characters of s that the database's encoding may lack.
 func ascii(s string) string {
 	quoted := strconv.QuoteToASCII(s)
 	return strings.ReplaceAll(strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`), `\\`, `\`)

@@ -1,4 +1,4 @@
-// Requests and Answer: operators' requests.
+// Requests and Answer read and carry out operators' requests.
 
 package postgres
 
@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// may is the condition that the state of a row t of dead_letter allows the request q.
+// may is the condition under which the state of a row t of dead_letter allows the request q.
 const may = `(q.kind = 'replay' AND t.state = 'open' AND t.redacted_at IS NULL OR q.kind = 'discard' AND t.state = 'open'
 	OR q.kind IN ('redact', 'purge') AND t.state <> 'purged')`
 
@@ -25,8 +25,8 @@ var requestsSQL = fence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay
 			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' AND $5::bigint > 0 THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
 		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, s.open, t.*
 		FROM fence LEFT JOIN (sized s LEFT JOIN LATERAL (
-			SELECT ` + rowOf("t", true, "s.kind = 'replay' AND $5::bigint > 0") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
-			UNION ALL SELECT ` + rowOf("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
+			SELECT ` + rowExpressions("t", true, "s.kind = 'replay' AND $5::bigint > 0") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
+			UNION ALL SELECT ` + rowExpressions("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
 			ON s.before = 0 OR s.before < $5
 		ORDER BY s.kind = 'replay', s.id`
 
@@ -66,7 +66,7 @@ func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 		list = append(list, q)
 		return nil
 	})
-	return list, aboutRow(err)
+	return list, asRowError(err)
 }
 
 // purges is the condition that a request of answerSQL empties its row.
@@ -96,8 +96,8 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 	return a
 }
 
-// emptied are the assignments that empty the columns of a purged row. What stays is the position,
-// and what tells nothing about the event.
+// emptied returns the assignments that empty the columns of a purged row. The position stays, and
+// so do columns that tell nothing about the event.
 func emptied() string {
 	list := "ordering_group = 0, exchange_or_topic = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
 	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw", ", ") {
@@ -114,10 +114,11 @@ var bare = map[string]string{
 	"fault": "NULL::bytea", "raw": "NULL::bytea",
 }
 
-// answerSQL carries out requests, notes it in request and audit, and returns for each whether it
-// took place. q are the requests that still wait, locked against an operator who cancels them (of a
-// replay that was confirmed: whatever he did). Purging a row also removes what its requests tell
-// about it; the audit never has an error text.
+// answerSQL carries out requests, records that in request and audit, and returns for each request
+// whether it took place. q are the requests that still wait; they are locked, so that no operator
+// can cancel them meanwhile. A replay that was confirmed is in q even if an operator has cancelled
+// it. Purging a row also removes what its requests tell about it. The audit never has an error
+// text.
 var answerSQL = func() string {
 	a := answerArrays(nil, nil)
 	x := a.sql(5) + ` AS x(` + a.list() + `)`
@@ -145,9 +146,9 @@ var answerSQL = func() string {
 		` + taken("dying", "dead_letter") + `,
 		` + taken("going", "purge") + `,
 		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)
-			SELECT t.slot, t.system_id, ` + fieldsOf("t", nil) + `, t.deferred_at FROM dying t),
+			SELECT t.slot, t.system_id, ` + fieldList("t", nil) + `, t.deferred_at FROM dying t),
 		gone AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at, state, closed_at)
-			SELECT t.slot, t.system_id, ` + fieldsOf("t", bare) + `, t.deferred_at, 'purged', now() FROM going t),
+			SELECT t.slot, t.system_id, ` + fieldList("t", bare) + `, t.deferred_at, 'purged', now() FROM going t),
 		retried AS (UPDATE cdc_relay.retry t SET next_attempt = now() FROM (
 				SELECT DISTINCT h.n FROM q JOIN cdc_relay.retry t ON ` + named + ` CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
 				WHERE ` + inSlot("h") + ` AND h.ordering_group = t.ordering_group ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h

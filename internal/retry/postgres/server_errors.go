@@ -1,4 +1,4 @@
-// Server errors without the values of rows.
+// Texts of server errors without the values of rows.
 
 package postgres
 
@@ -13,25 +13,26 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// redacted is an error of the server whose text leaves out the values of rows, for the log and the
-// status. Details, which show whole rows, are not in the text of an error anyway.
+// redacted is a server error whose text leaves out the values of rows, for the log and the status.
+// (The error's DETAIL, which shows whole rows, is never part of the text.)
 type redacted struct{ error }
 
 // Unwrap is the error itself.
-func (d redacted) Unwrap() error { return d.error }
+func (e redacted) Unwrap() error { return e.error }
 
-func (d redacted) Error() string {
-	text := d.error.Error()
+func (e redacted) Error() string {
+	text := e.error.Error()
 	var server *pgconn.PgError
-	if errors.As(d.error, &server) {
+	if errors.As(e.error, &server) {
 		text = strings.ReplaceAll(text, server.Error(), serverText(server))
 	}
 	return text
 }
 
 // withoutValues are the SQLSTATEs, by their beginnings, for which the server's own messages name
-// objects and no values: an operator needs them to see what to fix. The message of any other is not
-// shown: among them are those that users' code chooses (P0001, 45000) and internal errors.
+// objects and no values: an operator needs them to see what to fix. The messages of all other
+// SQLSTATEs are not shown: among them are those that users' code chooses (P0001, 45000) and
+// internal errors.
 var withoutValues = []string{
 	"08", "0A", "21", "23", "25", "26", "28", "3D", "3F", "40", "42501", "42703", "42704", "42804", "42883", "42P01", "42P05", "42P10",
 	"44", "53", "54", "55", "57", "58", "XX001", "XX002",
@@ -74,8 +75,8 @@ func serverText(e *pgconn.PgError) string {
 // values.
 var quoted = regexp.MustCompile(`(?s)".*"|0x[0-9a-f]{2}( 0x[0-9a-f]{2})*`)
 
-// unquoted is the message of a data exception without what it quotes; "" when that cannot be found:
-// other languages have other quotes.
+// unquoted is the message of a data exception without the quoted values; "" when they cannot be
+// found, because other languages have other quotes.
 func unquoted(message string) string {
 	rest := quoted.ReplaceAllString(message, "")
 	if strings.ContainsFunc(rest, func(c rune) bool { return c == '"' || c > '~' }) {

@@ -12,9 +12,9 @@ import (
 )
 
 // refusing are the classes of SQLSTATE that blame the statement's data, so that the same statement
-// would fail again: data, integrity, program limit, internal error. What an operator fixes or what
-// passes by itself (a missing privilege, locks, timeouts, a full disk, a server that stops) is not
-// among them: the same statement is simply made again.
+// would fail again: data, integrity, program limit, internal error. A failure that an operator
+// fixes or that passes by itself (a missing privilege, locks, timeouts, a full disk, a server that
+// stops) is not among them: the same statement is simply repeated.
 var refusing = []string{"22", "23", "54", "XX"}
 
 func isFenced(err error) bool { return errors.Is(err, store.ErrFenced) }
@@ -33,9 +33,9 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// aboutRow is err, as a *Refused when the server could not read a row that the statement asked for,
-// a damaged one.
-func aboutRow(err error) error {
+// asRowError returns err. It wraps err in a *Refused when the server could not read a row of the
+// statement, because the row is damaged.
+func asRowError(err error) error {
 	if isRefusal(err) {
 		return &store.Refused{Err: err}
 	}
@@ -49,8 +49,8 @@ func didNothing(err error) bool {
 	return errors.As(err, &e) && e.SeverityUnlocalized == "ERROR"
 }
 
-// naming is err with the row at fault, which is known when there is only one.
-func naming(err error, rows ...*store.Row) error {
+// withRow returns err with the row at fault, which is known when there is only one row.
+func withRow(err error, rows ...*store.Row) error {
 	var refused *store.Refused
 	if errors.As(err, &refused) && len(rows) == 1 {
 		refused.Row = rows[0]

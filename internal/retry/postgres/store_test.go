@@ -461,7 +461,7 @@ func testPositions(b *bench) {
 			again := *r
 			again.Event.ID = id
 			at := slices.IndexFunc(got, func(o store.Owned) bool { return o.Position == r.Event.Position })
-			known, refused := got[at].Is(&again.Event), b.Defer(await.Context(b.T), []*store.Row{&again})
+			known, refused := got[at].Matches(&again.Event), b.Defer(await.Context(b.T), []*store.Row{&again})
 			want := r == purged || (id == nil) == (r.Event.ID == nil) && bytes.Equal(id, r.Event.ID)
 			if known != want || (refused == nil) != want {
 				b.Errorf("row %d, id %q: known %t, and Defer says %v", i, id, known, refused)

@@ -27,7 +27,7 @@ const (
 type Request struct {
 	ID   int64
 	Kind RequestKind
-	Row  *Row // nil: it no longer exists, or its state does not allow this
+	Row  *Row // nil: the row no longer exists, or its state does not allow the request
 	// Row is an open dead letter: with on_dead_letter: block it counts for its ordering group
 	Open bool
 	// Of Replay: where to send it instead; nil parts stay as they were.
@@ -41,18 +41,20 @@ type Answer struct {
 	Outcome sink.Outcome
 }
 
-// Verdict is what Answer does about a request.
+// Verdict is what Answer does with a request.
 type Verdict string
 
 const (
 	VerdictCarryOut Verdict = "carry out" // it needs no broker
 	VerdictReplayed Verdict = "replayed"
 	VerdictRefused  Verdict = "refused"
-	VerdictMissing  Verdict = "missing" // its row does not exist, or its state does not allow it
-	VerdictWaits    Verdict = "waits"
+	// the row does not exist, or its state does not allow the request
+	VerdictMissing Verdict = "missing"
+	VerdictWaits   Verdict = "waits"
 )
 
-// Verdict is what becomes of the request, by its kind and row and the broker's answer.
+// Verdict returns what becomes of the request. It depends on the kind, the row, and the broker's
+// answer.
 func (a *Answer) Verdict() Verdict {
 	switch {
 	case a.Request.Row == nil:
@@ -67,7 +69,7 @@ func (a *Answer) Verdict() Verdict {
 	return VerdictWaits
 }
 
-// Result is the result of a refused replay, as one of its row.
+// Result returns the result of a refused replay in the form of a row's result.
 func (a *Answer) Result() Result {
 	r := Result{Row: a.Request.Row}
 	if f := a.Outcome.Fault; a.Verdict() == VerdictRefused && f != nil {
@@ -76,7 +78,7 @@ func (a *Answer) Result() Result {
 	return r
 }
 
-// RefusalText is the result of a refused replay, as operators read it.
+// RefusalText returns the result of a refused replay as operators read it.
 func RefusalText(a *Answer) string {
 	r := a.Result()
 	return BoundedText(fmt.Sprintf("%s: %s", r.Reason, r.Text), TextSize)
@@ -85,6 +87,6 @@ func RefusalText(a *Answer) string {
 // NotAllowed is the result of a request that could not be carried out.
 const NotAllowed = "it no longer exists, or its state does not allow this"
 
-// TextPurged replaces the error text of a failed replay, once its row is purged: it may name what
-// was made of data.
+// TextPurged replaces the error text of a failed replay once its row is purged, because the text
+// may contain names that were made from data.
 const TextPurged = "its text is purged"

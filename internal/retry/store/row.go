@@ -14,32 +14,34 @@ import (
 // Row is an event as the retry table and the dead letters hold it: all that is needed to publish it
 // after its outbox row is gone.
 type Row struct {
-	// its number, unique in the database and increasing: the row's version, and its name for people
+	// the row's number, unique in the database and increasing: the row's version, and its name for
+	// people
 	N                     int64
 	Incarnation           int64 // of the slot
 	Event                 event.Event
 	Group                 uint64
-	Ordered               bool // it is counted by its ordering group
+	Ordered               bool // the row is counted by its ordering group
 	ExchangeOrTopic, Dest uint64
 	Dead                  bool // it is, or is to be, a dead letter
 
 	Class sink.Class
-	// "": it was never rejected; it waits behind another one, or its destination was paused
+	// "": the row was never rejected; it waits behind another row, or its destination was paused
 	Reason sink.Reason
 	// the broker's text of the last rejection; when read, with # for numbers and at most TextSize
 	// bytes
 	Text        string
 	Destination string // as the operator would name it
 	Attempts    int    // that count against retry.max_attempts
-	// first and last refusal; zero without one. Once an attempt is spent, First is of the first
-	// that spent one
+	// time of the first and last rejection; zero without one. Once attempts are spent, First is the
+	// first rejection that spent one
 	First, Last time.Time
 	DeferredAt  time.Time // filled in by the store when it is read
-	NextAttempt time.Time // only of a head that was refused; zero: at once
+	// only of the first row of an ordering group, after a rejection; zero: at once
+	NextAttempt time.Time
 }
 
-// Count is how many rows new events of an ordering group wait for. Event has what Place needs:
-// aggregate, key, hash and route.
+// Count is the number of rows that new events of an ordering group wait for. Event has the fields
+// that Place needs: aggregate, key, hash and route.
 type Count struct {
 	Event           event.Event
 	Group           uint64
@@ -62,11 +64,12 @@ type Cursor struct {
 	Position              event.Position
 }
 
-// Result is what became of a row that was fed, or was too old to be fed.
+// Result is the result of a row that was fed, or that was too old to be fed.
 type Result struct {
 	Row  *Row
 	Kind ResultKind
-	// Of Backoff and Dead. Without a Reason the row was not rejected, and keeps its last rejection.
+	// For Backoff and Dead. Without a Reason the row was not rejected, and keeps its last
+	// rejection.
 	Class       sink.Class
 	Reason      sink.Reason
 	Text        string
@@ -111,16 +114,16 @@ func (s Scope) Group(ev *event.Event, exchangeOrTopic uint64) (group uint64, ord
 	}
 }
 
-// Owned is the position of a row or dead letter, and the event that it is of.
+// Owned is the position of a row or dead letter, and the identity of its event.
 type Owned struct {
 	Position event.Position
 	ID       []byte // the SHA-256 of the event's id, so that a page is small; nil: it has none
-	Purged   bool   // it is no longer known whose it was
+	Purged   bool   // the id is no longer known
 }
 
-// Is reports whether the row is the event's. It is the rule of Defer: the same id, or neither has
-// one, or the row is purged, which has no id to compare.
-func (o *Owned) Is(ev *event.Event) bool {
+// Matches reports whether the row is that of the event. The rule is the same as in Defer: the ids
+// are equal, or neither has an id, or the row is purged and has no id to compare.
+func (o *Owned) Matches(ev *event.Event) bool {
 	if o.Purged || o.ID == nil || ev.ID == nil {
 		return o.Purged || o.ID == nil && ev.ID == nil
 	}

@@ -8,7 +8,7 @@ import "time"
 type Stats struct {
 	At       time.Time // when it was counted; zero: not yet
 	Deferred int       // rows of the retry table
-	// commit time of the first of them by position, which is the oldest; zero: there is none
+	// commit time of the first row by position, which is the oldest; zero: there is none
 	OldestDeferred time.Time
 	Dead           int       // dead letters that are open
 	OldestDead     time.Time // when the first of them became one; zero: there is none

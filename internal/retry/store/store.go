@@ -1,6 +1,6 @@
-// Package store is what the retry table and the dead letters are to the rest of the relay: rows,
-// requests, and the interface that PostgreSQL (internal/retry/postgres) and the tests' memory
-// (internal/retry/memorytest) implement.
+// Package store defines the retry table and the dead letters for the rest of the relay: rows,
+// requests, and the interface. internal/retry/postgres implements the interface with PostgreSQL,
+// internal/retry/memorytest in memory for tests.
 package store
 
 import (
@@ -17,23 +17,24 @@ import (
 //
 // Each method is one statement in one round trip under the fence: it changes and returns nothing
 // unless the epoch of the slot is still ours (ErrFenced). (Requests may be two, the first without a
-// lock.) Any other error of a method that writes is one of two kinds: the statement certainly did
-// nothing (errors.As *Refused), or its outcome is unknown; then the same call has to be made again
-// before any other. Each may be called again after it has succeeded: the second call changes
-// nothing.
+// lock.) Any other error of a method that writes is one of two kinds. Either the statement
+// certainly did nothing (errors.As *Refused), or its outcome is unknown: then the same call must be
+// repeated before any other. Every method may be called again after it has succeeded: the second
+// call changes nothing.
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
-// Who calls: Load before the reader starts, Positions (for Known) the reader, Lease and Defer the
-// writer, the rest the feeder.
+// The callers: Load is called before the reader starts. The reader calls Positions (for Known), the
+// writer calls Lease and Defer, and the feeder calls all others.
 type Store interface {
-	// Lease takes LeaseSize row numbers, from first on, higher than all that any row has.
+	// Lease takes LeaseSize row numbers, from first on. They are higher than the number of any row.
 	Lease(ctx context.Context) (first int64, err error)
 
 	// Load counts the rows of each ordering group that is ordered, including dead letters that
 	// block their ordering group, and returns the highest position of all rows and dead letters
-	// (zero: there are none). An ordering group may come in several counts, which add up. Ordering
-	// groups of rows that were deferred under another ordering are recomputed. each may wait.
+	// (zero: there are none). An ordering group may come in several counts, which must be added.
+	// The ordering groups of rows that were deferred under another ordering are computed again.
+	// each may wait.
 	Load(ctx context.Context, each func(Count) error) (highest event.Position, err error)
 
 	// Positions lists the positions of rows and dead letters from that one on, in order, at most
@@ -42,8 +43,8 @@ type Store interface {
 	Positions(ctx context.Context, from event.Position, limit int) ([]Owned, error)
 
 	// Defer writes rows, all or none: to the retry table, Dead ones to the dead letters. A position
-	// that is there already with the same event id is left as it is. With another id the whole call
-	// is a *Refused that names the row.
+	// that is stored already with the same event id is left as it is. If it is stored with another
+	// id, the whole call fails with a *Refused that names the row.
 	Defer(ctx context.Context, rows []*Row) error
 
 	// Runs reads the first rows of each of these ordering groups, in order: at most run rows of an
@@ -51,7 +52,7 @@ type Store interface {
 	// second; at least one), and none from the first with N above acked on. An ordering group with
 	// neither rows nor a dead letter that blocks it is not in the result; one that is in the result
 	// without rows is Blocked, has a first row above acked, or had no room. An error that is about
-	// a row, and so would come again, is a *Refused.
+	// a row, and so would occur again, is a *Refused.
 	Runs(ctx context.Context, groups []uint64, run int, size int64, acked int64) ([]Run, error)
 
 	// Sweep lists the ordering groups of the next limit rows for the cursor's destination, in order
@@ -63,11 +64,11 @@ type Store interface {
 	// cursor at LastDest leads past its exchange or topic, a zero one to the first destination.
 	Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error)
 
-	// Due lists ordering groups whose head's NextAttempt has come, at most limit, the longest due
-	// first, and how long it is until the next one comes; 0 when there is none. One that may not go
-	// although it is due (its destination is paused) is listed again, and keeps others out of the
-	// list, until it is given a Backoff with After 0: Sweep finds it then. One that a dead letter
-	// blocks is not listed.
+	// Due lists the ordering groups whose first row has a NextAttempt in the past: at most limit,
+	// the longest due first. It also returns the time until the next one is due; 0 when there is
+	// none. An ordering group that is due but may not go (its destination is paused) would be
+	// listed again and again, and keep others out of the list. So it must be given a Backoff with
+	// After 0; Sweep finds it then. An ordering group that a dead letter blocks is not listed.
 	Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error)
 
 	// Apply writes the results of rows: all or none. A row that no longer exists with that N is
@@ -75,28 +76,30 @@ type Store interface {
 	Apply(ctx context.Context, results []Result) error
 
 	// Requests lists operators' requests that were not answered, oldest first, each with its row or
-	// dead letter. Those that need no broker come first, without what is only sent (Event.Payload,
-	// Headers, Columns and Raw), and then those of Replay, with all of it, at most about size bytes
-	// of them; with size 0 they are without it too. An error that is about a row is a *Refused.
+	// dead letter. Requests that need no broker come first, without the fields that are only sent
+	// (Event.Payload, Headers, Columns and Raw). Requests of Replay follow, with all fields, at
+	// most about size bytes of them; with size 0 they come without these fields too. An error that
+	// is about a row is a *Refused.
 	Requests(ctx context.Context, limit int, size int64) ([]Request, error)
 
 	// Answer carries out requests that need no broker (discard, retry, dead_letter, redact, purge),
-	// and writes the result of a replay, with the audit. Every request is answered once: one that
-	// an operator has cancelled is not carried out, but a replay that was confirmed is a replay.
-	// done says of each whether it took place; a row that left its table, and a dead letter that
-	// was closed, no longer block their ordering group. A replay that was neither confirmed nor
-	// rejected still waits.
+	// and writes the result of a replay, with the audit. Every request is answered once. A request
+	// that an operator has cancelled is not carried out, but a replay that was confirmed counts as
+	// done. done tells for each request whether it took place. A row that left its table, and a
+	// dead letter that was closed, no longer block their ordering group. A replay that was neither
+	// confirmed nor rejected still waits.
 	Answer(ctx context.Context, answers []Answer) (done []bool, err error)
 
 	// Expire empties dead letters that were closed longer than keep ago (0: never), removes emptied
 	// ones whose events the slot cannot send any more, and forgets requests answered longer than
-	// keep ago: at most about limit of each. It says how many rows changed; it is called now and
-	// then, and again while that is not 0. The audit has an entry for the dead letters emptied by
-	// one call, about row 0.
+	// keep ago: at most about limit of each. It returns how many rows changed. It is called from
+	// time to time, and again while that number is not 0. One call that empties dead letters adds
+	// one
+	// entry to the audit, about row 0.
 	Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error)
 }
 
-// Config says whose rows a store keeps, and how.
+// Config tells whose rows a store keeps, and how.
 type Config struct {
 	Slot        string
 	SystemID    string   // of the cluster; rows of another one are neither read nor sent
@@ -114,13 +117,13 @@ const LeaseSize = 1000
 // ordered as signed numbers.
 const LastDest uint64 = 1<<63 - 1
 
-// ErrFenced says that a newer leader has raised the epoch: nothing was read or changed, and this
+// ErrFenced means that a newer leader has raised the epoch: nothing was read or changed, and this
 // leader must not try again.
 var ErrFenced = errors.New("fenced by a newer leader")
 
 // Refused is a statement that the database refused: it did nothing.
 type Refused struct {
-	Row *Row // the one at fault, if that is known, else nil
+	Row *Row // the row at fault; nil if it is not known
 	Err error
 }
 
@@ -145,7 +148,7 @@ const ByAge = "relay"
 // WhyByAge is the reason for a purge by age, for the audit.
 func WhyByAge(keep time.Duration) string { return "dead_letters.keep: " + keep.String() }
 
-// IsRefused reports whether an error of a statement that reads is about a row, and so would come
+// IsRefused reports whether an error of a statement that reads is about a row, and so would occur
 // again.
 func IsRefused(err error) bool {
 	var no *Refused

@@ -44,7 +44,7 @@ func soon(t testing.TB, passing kafkago.Error, ask func() kafkago.Error) {
 func producerID(t testing.TB, c *conn.Conn) (id int64, epoch int16) {
 	t.Helper()
 	soon(t, kafkago.GroupLoadInProgress, func() kafkago.Error {
-		res, err := conn.Ask[*initproducerid.Response](t.Context(), c, within, &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1})
+		res, err := conn.RoundTripAs[*initproducerid.Response](t.Context(), c, within, &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func request(topic string, partition int32, sealed []byte) *rawproduce.Request {
 func send(t testing.TB, c *conn.Conn, topic string, partition int32, sealed []byte) (answer produce.ResponsePartition) {
 	t.Helper()
 	soon(t, kafkago.NotLeaderForPartition, func() kafkago.Error {
-		res, err := conn.Ask[*produce.Response](t.Context(), c, within, request(topic, partition, sealed))
+		res, err := conn.RoundTripAs[*produce.Response](t.Context(), c, within, request(topic, partition, sealed))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,8 +28,8 @@ type call struct {
 // stats counts a call's answers for Config.Confirms.
 type stats struct{ acks, nacks, timeouts int }
 
-// topicOf is the name of an event's topic, good until the next topicOf.
-func (l *lane) topicOf(i int32) ([]byte, *sink.Fault) {
+// topicName returns the name of an event's topic, valid until the next call of topicName.
+func (l *lane) topicName(i int32) ([]byte, *sink.Fault) {
 	layout, ev := l.sink.layout, l.events[i]
 	name, fault := layout.Topic(ev, l.name)
 	if layout.Made(ev) {
@@ -39,10 +39,10 @@ func (l *lane) topicOf(i int32) ([]byte, *sink.Fault) {
 }
 
 // group is the digest of the ordering group that a rejection stops: the key in this topic. The
-// key's events for another topic go on. There those of other keys would overtake them with ordering
-// commit.
+// key's events for another topic go on: if they stopped, events of other keys would overtake them
+// there with ordering commit.
 func (l *lane) group(i int32) uint64 {
-	name, _ := l.topicOf(i)
+	name, _ := l.topicName(i)
 	return l.events[i].Hash ^ sink.ExchangeOrTopicOf(name)
 }
 
@@ -69,7 +69,7 @@ func (l *lane) isBehindRejected(i int32) bool {
 	return rejected && first < i && l.events[i].Ordered
 }
 
-// inbox has the producers that the client has given back to a lane.
+// inbox holds the producers that the client has given back to a lane.
 type inbox struct {
 	mu        sync.Mutex
 	producers []*producer
@@ -85,7 +85,7 @@ func (in *inbox) deliver(pr *producer) {
 	conn.Notify(in.filled)
 }
 
-// take is what came back, good until the next take.
+// take returns the producers that came back, valid until the next take.
 func (in *inbox) take() []*producer {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// action is what a part does about an answer.
+// action is how a part reacts to an answer.
 type action uint8
 
 const (
@@ -25,8 +25,8 @@ const (
 	renew
 	// shrink: the batch is too large. A smaller one; the event that is too large alone is at fault.
 	shrink
-	// isolate: something in the batch is refused. The record errors name it, else halves do; alone
-	// it is at fault.
+	// isolate: a record of the batch is refused. The record errors name it; otherwise it is found
+	// by sending halves. A record that is refused alone is at fault.
 	isolate
 	// refuse: the topic or the partition is at fault.
 	refuse
@@ -117,7 +117,8 @@ func topicFault(topic string, code int16) *sink.Fault {
 	return f
 }
 
-// fault is what an answer blames: the topic, its partition, or the event that was on its way there.
+// fault returns the fault that an answer means: of the topic, of its partition, or of the event
+// that was on its way there.
 func (v verdict) fault(topic string, partition int32, said string) *sink.Fault {
 	f := &sink.Fault{Class: v.class, Reason: v.reason, Destination: record.TopicName(topic), Text: said}
 	if v.class != sink.Destination {

@@ -51,11 +51,11 @@ func (l *lane) withdraw(pr *producer) bool {
 	return pr.part.at.Withdraw(&pr.ProducerBatch)
 }
 
-// unavailable is publish's error. By the contract it comes with an Unknown outcome, or all are
-// Unsent. So when some events were answered and nothing is in doubt, the rest is called Unknown;
-// the caller only takes more care with it. Events behind a rejected one stay Unsent and do not
-// count. When no others are left, because the last answer came with the end of ctx, there is no
-// error.
+// unavailable is publish's error. By the contract of Publish, an error comes with at least one
+// Unknown outcome, or all outcomes are Unsent. So when some events were answered and nothing is in
+// doubt, the others become Unknown; that only makes the caller more careful. Events behind a
+// rejected one stay Unsent and are not counted here. When no other events are left, because the
+// last answer came with the end of ctx, there is no error.
 func (l *lane) unavailable(err error) error {
 	answered, doubted, open := 0, 0, 0
 	for i, o := range l.outcomes {

@@ -17,10 +17,10 @@ import (
 //
 // Why order holds. All events of a key are in one lane. In a call, those for one topic are in one
 // part, because the whole call is split by one partition count. A part is appended in order: one
-// batch is under way at a time, and the next is made when the one before is answered, without the
-// events behind a rejected one of their key. A call ends after all its parts, so calls are in order
-// too. When the partition count changes between two calls, a later event of a key may go to another
-// partition, after the earlier one was confirmed.
+// batch is under way at a time, and the next is made when the previous one is answered. It leaves
+// out events behind a rejected event of their key. A call ends after all its parts, so calls are in
+// order too. When the partition count changes between two calls, a later event of a key may go to
+// another partition, after the earlier one was confirmed.
 //
 // There is one exception. A profile may give two events of a key two partitions in one call, as
 // Debezium does: rows name their partitions, or the table's new shape changes the key's bytes.

@@ -23,7 +23,7 @@ func (l *lane) proceed(pr *producer, known *client.Metadata) {
 		l.sink.client.Control.Identify(&pr.ProducerBatch)
 		return
 	}
-	leader, ok := l.leaderOf(pr, known)
+	leader, ok := l.currentLeader(pr, known)
 	switch {
 	case !ok:
 	case leader.Node == client.None:

@@ -206,7 +206,7 @@ func testTopicRemade(t *testing.T, k *kafkaserver.Kafka) {
 		must(t, k.DeleteTopic(await.Context(t), topic))
 		must(t, k.CreateTopic(await.Context(t), topic, partitions, 1, nil))
 		await.Until(t, "the new partitions are known", func() bool {
-			r.client.Control.Ask(topic) // rather than in half a minute
+			r.client.Control.RequestMetadata(topic) // rather than in half a minute
 			state := r.client.Metadata.Load().Topics[topic]
 			return state != nil && len(state.Partitions) == partitions
 		})

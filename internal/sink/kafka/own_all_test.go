@@ -255,7 +255,7 @@ func TestListeners(t *testing.T) {
 			c, err := conn.Dial(ctx, &conn.Options{TLS: a.tls, SASL: a.sasl}, a.addr)
 			if err == nil {
 				defer c.Close()
-				_, err = conn.Ask[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}})
+				_, err = conn.RoundTripAs[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}})
 			}
 			if err != nil {
 				if a.want == "" || errors.Is(err, conn.ErrLogin) != a.refused || !strings.Contains(err.Error(), a.want) || strings.Contains(err.Error(), "secret") {
@@ -272,7 +272,7 @@ func TestListeners(t *testing.T) {
 			ended := make(chan struct{}, 1)
 			for range 10 {
 				c.Watch(ended)()
-				if _, err := conn.Ask[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}}); err != nil {
+				if _, err := conn.RoundTripAs[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}}); err != nil {
 					t.Fatalf("after a watch: %v", err)
 				}
 			}

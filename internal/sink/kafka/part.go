@@ -21,8 +21,8 @@ type part struct {
 	phase phase
 
 	maxRecords int // in a batch, while a record at fault is searched for; 0: no bound
-	suspects   int // so many events at the front of todo may be that record
-	doubted    int // so many events at the front of todo were sent, and may be stored
+	suspects   int // how many events at the front of todo may be that record
+	doubted    int // how many events at the front of todo were sent, and may be stored
 
 	sent client.Leader  // where the batch was sent last
 	same int            // failed attempts since it was sent to another leader
@@ -48,7 +48,7 @@ const (
 	waiting
 )
 
-// reset makes the part one of a new call, without events.
+// reset prepares the part for a new call, without events.
 func (p *part) reset() { *p = part{room: p.room, todo: p.room[:0]} }
 
 // confirmed settles the first n events of the part.
@@ -59,7 +59,7 @@ func (l *lane) confirmed(p *part, n int) {
 	p.pass(n)
 }
 
-// pass removes the first n events, which are done.
+// pass removes the first n events from todo: they are done.
 func (p *part) pass(n int) {
 	p.todo = p.todo[n:]
 	p.doubted = max(0, p.doubted-n)

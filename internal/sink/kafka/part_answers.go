@@ -36,12 +36,12 @@ func (l *lane) apply(pr *producer) {
 		if kafkago.Error(a.Code) == kafkago.RequestTimedOut {
 			pr.Slow = true
 		}
-		l.judged(pr, judge(a.Code))
+		l.applyVerdict(pr, judge(a.Code))
 	}
 }
 
-// judged acts on the broker's answer to the batch.
-func (l *lane) judged(pr *producer, v verdict) {
+// applyVerdict acts on the broker's answer to the batch.
+func (l *lane) applyVerdict(pr *producer, v verdict) {
 	p, a := &pr.part, &pr.Answer
 	if v.action == confirm {
 		l.confirm(pr)
@@ -67,12 +67,12 @@ func (l *lane) judged(pr *producer, v verdict) {
 	case isolate:
 		l.isolate(pr, fault, a.Culprits)
 	case refuse:
-		l.refuse(pr, fault)
+		l.rejectPart(pr, fault)
 	case confirm:
 	}
 }
 
-// doubt: the batch may be in the log.
+// doubt handles an answer after which the batch may be in the log.
 func (l *lane) doubt(pr *producer) {
 	pr.Tried = true
 	pr.part.doubted = max(pr.part.doubted, pr.batch.Count())
@@ -93,8 +93,9 @@ func (l *lane) confirm(pr *producer) {
 	l.sink.paused.confirmed(pr)
 }
 
-// lost: the batch may be stored, now or later. The same bytes go out again on another connection,
-// to the leader of that time: at once, unless the batch was in trouble before.
+// lost handles a missing answer: the batch may be stored, now or later. The same bytes are sent
+// again on another connection, to the current leader: at once, unless the batch was in trouble
+// before.
 func (l *lane) lost(pr *producer) {
 	p, a := &pr.part, &pr.Answer
 	l.doubt(pr)
@@ -129,7 +130,7 @@ func (l *lane) identified(pr *producer) {
 	v := judge(a.Code)
 	fault := v.fault(pr.shown(), pr.Partition, conn.ErrorText(a.Code, a.Message))
 	if v.reason == sink.NotPermitted {
-		l.refuse(pr, fault)
+		l.rejectPart(pr, fault)
 		return
 	}
 	l.postpone(pr, fault) // for example, the controller is being elected
@@ -143,7 +144,7 @@ func (l *lane) renew(pr *producer, fault *sink.Fault) {
 	}
 }
 
-// shrink: the batch is too large, or its only record is.
+// shrink handles a batch that is too large, or whose only record is too large.
 func (l *lane) shrink(pr *producer, fault *sink.Fault) {
 	size := pr.batch.Size()
 	pr.sizeLimit = min(pr.sizeLimit, size/2)
@@ -185,9 +186,10 @@ func (l *lane) rejectAlone(pr *producer, fault *sink.Fault) {
 	pr.part.pass(1)
 }
 
-// refuse: the destination is at fault. A batch in doubt is sent again first: a rejection would say
+// rejectPart: the destination is at fault. A batch in doubt is sent again first: a rejection would
+// say
 // that it is not stored.
-func (l *lane) refuse(pr *producer, fault *sink.Fault) {
+func (l *lane) rejectPart(pr *producer, fault *sink.Fault) {
 	if pr.Tried {
 		l.postpone(pr, fault)
 		return

@@ -49,8 +49,8 @@ type placement struct {
 const maxWaiting = 16
 
 // place implements Sink.Place.
-func (t *placement) place(ev *event.Event) (p sink.Place, ok bool) {
-	layout := t.sink.layout
+func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
+	layout := pl.sink.layout
 	var room [record.MaxTopic]byte
 	name, fault := layout.Topic(ev, room[:0])
 	if name == nil {
@@ -60,14 +60,14 @@ func (t *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 		p.ExchangeOrTopic = sink.ExchangeOrTopicOf(name)
 	}
 	partitions := 0 // as many as the newest metadata knows
-	state := t.sink.client.Metadata.Load().Topics[string(name)]
+	state := pl.sink.client.Metadata.Load().Topics[string(name)]
 	if state != nil {
 		partitions = len(state.Partitions)
 	}
-	if fault != nil || t.sink.cfg.OneLane {
+	if fault != nil || pl.sink.cfg.OneLane {
 		p.Lane = laneOfNoTopic
 	} else {
-		lane, lanes, known := t.lane(ev, name, state)
+		lane, lanes, known := pl.lane(ev, name, state)
 		if !known {
 			return sink.Place{}, false
 		}
@@ -81,19 +81,20 @@ func (t *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 	return p, true
 }
 
-// lane is the lane of an event, and how many its topic has. ok is false as Place says.
-func (t *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lane, lanes int, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	of := t.lanes[string(name)]
+// lane returns the lane of an event, and how many lanes its topic has. ok has the meaning that it
+// has in Place.
+func (pl *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lane, lanes int, ok bool) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	of := pl.lanes[string(name)]
 	if of == nil {
-		if t.wrong >= maxWrong {
+		if pl.wrong >= maxWrong {
 			// From now on every new topic gets this lane. It is not remembered, and so its lane
 			// never changes either.
 			return laneOfMany, 1, true
 		}
-		if of = t.firstSeen(string(name), state); of == nil {
-			t.waiting++
+		if of = pl.chooseLanes(string(name), state); of == nil {
+			pl.waiting++
 			return 0, 0, false
 		}
 	}
@@ -106,46 +107,46 @@ func (t *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lan
 		partition = record.PartitionOf(ev, int32(n))
 	}
 	if of[partition] == 0 {
-		of[partition] = t.sink.addLane()
+		of[partition] = pl.sink.addLane()
 	}
 	return int(of[partition]), len(of), true
 }
 
-// firstSeen chooses the lanes of a new topic. It returns nil, and the reader waits, until metadata
-// has answered for the topic: once, or for newAfter again and again when it may be new.
-func (t *placement) firstSeen(name string, state *client.Topic) []int32 {
+// chooseLanes chooses the lanes of a new topic. It returns nil, and the reader waits, until there
+// is metadata of the topic: one answer, or answers for the time newAfter when the topic may be new.
+func (pl *placement) chooseLanes(name string, state *client.Topic) []int32 {
 	if state == nil {
-		t.sink.client.Control.Want(name)
-		t.sink.client.Control.Ask(name)
+		pl.sink.client.Control.KeepFresh(name)
+		pl.sink.client.Control.RequestMetadata(name)
 		return nil
 	}
-	if state.MaybeNew() && t.inGrace(time.Now()) {
-		t.sink.client.Control.Ask(name)
+	if state.MaybeNew() && pl.inGrace(time.Now()) {
+		pl.sink.client.Control.RequestMetadata(name)
 		return nil
 	}
-	t.sink.client.Control.Want(name)
+	pl.sink.client.Control.KeepFresh(name)
 	if state.Code != 0 {
-		t.wrong++
+		pl.wrong++
 	}
-	t.lanes[name] = make([]int32, max(1, len(state.Partitions)))
-	return t.lanes[name]
+	pl.lanes[name] = make([]int32, max(1, len(state.Partitions)))
+	return pl.lanes[name]
 }
 
 // takeWaiting returns how many callers wait for an answer; at least one, for a caller that reads
 // Changed without having asked.
-func (t *placement) takeWaiting() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := max(1, min(t.waiting, maxWaiting))
-	t.waiting = 0
+func (pl *placement) takeWaiting() int {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	n := max(1, min(pl.waiting, maxWaiting))
+	pl.waiting = 0
 	return n
 }
 
 // inGrace reports whether a topic in error is to be asked for again before it is given its only
 // lane.
-func (t *placement) inGrace(now time.Time) bool {
-	if now.Sub(t.grace) >= graceEvery {
-		t.grace = now.Add(newAfter)
+func (pl *placement) inGrace(now time.Time) bool {
+	if now.Sub(pl.grace) >= graceEvery {
+		pl.grace = now.Add(newAfter)
 	}
-	return now.Before(t.grace)
+	return now.Before(pl.grace)
 }

@@ -38,11 +38,11 @@ import (
 //	R4  Bytes that were never in a request go only to a cluster whose storage still knows that
 //	    it gave the producer its id.
 //
-// R4 is for storage that is taken back to a snapshot, or wiped. The cluster then gives the same ids
-// to others, and a batch under one of ours may look like one of another producer's last five. The
-// worker keeps R4, see worker.dropOutdated. Bytes that were in a request are exempt: under another
-// id they might be stored twice after any lost connection. So a batch that is in doubt when the
-// storage is taken back keeps its id. The cluster may acknowledge it and store it nowhere.
+// R4 is about storage that is rolled back to a snapshot, or wiped. The cluster then gives the same
+// ids to others, and a batch under one of ours may look like one of another producer's last five.
+// The worker keeps R4, see worker.dropOutdated. Bytes that were in a request are exempt: under
+// another id they might be stored twice after any lost connection. So a batch that is in doubt when
+// the storage is rolled back keeps its id. The cluster may acknowledge it and store it nowhere.
 //
 // A producer belongs to its lane's goroutine. Between Push (or Identify) and Deliver the client
 // writes Answer and reads Bytes.
@@ -60,14 +60,14 @@ type producer struct {
 	// has taken its place; this one waits for the client to return the batch.
 	abandoned bool
 
-	// accused: the partition was given up over trouble that did not end, and has stored nothing
-	// since. The next batch is a probe and is given up soon, because the lane's events for other
-	// destinations wait for it.
+	// accused is set when the partition was given up over trouble that did not end, and has stored
+	// nothing since. The next batch is a probe. It is given up soon, because the lane's events for
+	// other destinations wait for it.
 	accused bool
 
-	// sizeLimit is what a batch should not pass, in bytes before compression; one record it may
-	// always have. A broker does not say what it takes, so a refused batch halves the limit. It is
-	// never below half of what the topic takes.
+	// sizeLimit is the size that a batch should not exceed, in bytes before compression. A batch
+	// may always have one record. A broker does not tell its limit, so a refused batch halves
+	// sizeLimit. It is never below half of the size that the topic accepts.
 	sizeLimit int
 	part      part // of the present call
 }
@@ -90,9 +90,9 @@ func (pr *producer) seal() {
 	}
 }
 
-// stored says that the batch is in the log. It is false when the broker has called it a duplicate
-// (46) although it was never sent before: then something else has used its numbers, and it is not
-// in the log.
+// stored notes that the batch is in the log. It returns false when the broker has called the batch
+// a duplicate (46) although it was never sent before: then something else has used its numbers, and
+// the batch is not in the log.
 func (pr *producer) stored(duplicate bool) bool {
 	if duplicate && !pr.Tried {
 		return false

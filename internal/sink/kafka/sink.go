@@ -62,7 +62,7 @@ func New(cfg Config) (*Sink, error) {
 	s.client = client.NewClient(opts)
 	s.topics = placement{sink: s, lanes: map[string][]int32{}}
 	if layout.Constant != nil {
-		s.client.Control.Want(string(layout.Constant))
+		s.client.Control.KeepFresh(string(layout.Constant))
 	}
 	for range firstLane {
 		s.addLane()
@@ -88,7 +88,8 @@ func (s *Sink) Shown(ev *event.Event) (topic string, partition int) {
 	return s.layout.Shown(topic), -1
 }
 
-// Changed delivers when metadata was answered, once for each Place that had no answer since.
+// Changed delivers when new metadata has come, once for each call of Place that had no answer
+// since.
 func (s *Sink) Changed() <-chan struct{} { return s.changed }
 
 // Publish appends the events to their partitions and waits for the brokers' answers. See

@@ -36,15 +36,15 @@ func (l *lane) awaitMetadata(ctx context.Context) error {
 func (l *lane) answered() bool {
 	layout, all, last := l.sink.layout, true, ""
 	for _, i := range l.todo {
-		name, fault := l.topicOf(i)
+		name, fault := l.topicName(i)
 		if fault != nil || string(name) == last && !layout.Names {
 			continue
 		}
 		topic := l.metadata.Topics[string(name)]
 		old := topic != nil && topic.Version <= l.since // answered before the call
-		if topic == nil || old && (topic.Code != 0 || layout.Beyond(l.events[i], len(topic.Partitions))) {
+		if topic == nil || old && (topic.Code != 0 || layout.NamesMissingPartition(l.events[i], len(topic.Partitions))) {
 			all = false
-			l.sink.client.Control.Ask(string(name))
+			l.sink.client.Control.RequestMetadata(string(name))
 		}
 		if topic != nil {
 			last = topic.Name
@@ -64,7 +64,7 @@ func (l *lane) split() {
 		if l.outcomes[i].State != sink.Unsent || l.isBehindRejected(i) {
 			continue
 		}
-		name, fault := l.topicOf(i)
+		name, fault := l.topicName(i)
 		if fault != nil {
 			l.reject(i, fault)
 			continue
@@ -83,7 +83,7 @@ func (l *lane) split() {
 			l.reject(i, record.NoPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
 			continue
 		}
-		pr := l.producerOf(topic.Name, partition)
+		pr := l.producerFor(topic.Name, partition)
 		p := &pr.part
 		if len(p.todo) == 0 {
 			p.reset()
@@ -98,14 +98,14 @@ func (l *lane) split() {
 	}
 }
 
-// producerOf returns the lane's producer for a partition.
-func (l *lane) producerOf(topic string, partition int32) *producer {
+// producerFor returns the lane's producer for a partition.
+func (l *lane) producerFor(topic string, partition int32) *producer {
 	r := l.last
 	if r == nil || r.topic != topic {
 		if r = l.routes[topic]; r == nil {
 			r = &route{topic: topic}
 			l.routes[topic] = r
-			l.sink.client.Control.Want(topic)
+			l.sink.client.Control.KeepFresh(topic)
 		}
 		l.last = r
 	}

@@ -16,7 +16,7 @@ import (
 const (
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
-	// a partition that was given up is given up again so soon, until it stores something
+	// a partition that was given up is given up again after this time, until it stores something
 	probeTime = time.Second
 )
 
@@ -40,19 +40,19 @@ func (l *lane) postpone(pr *producer, fault *sink.Fault) {
 	}
 	p.phase, p.due, p.resend = waiting, now.Add(p.pause(now)), now.Add(min(pauseMin<<p.same, pauseMax))
 	p.same = min(p.same+1, 8)
-	l.sink.client.Control.Ask(pr.Topic)
+	l.sink.client.Control.RequestMetadata(pr.Topic)
 }
 
 func (p *part) pause(now time.Time) time.Duration {
 	return min(max(now.Sub(p.since)/8, pauseMin), pauseMax)
 }
 
-// accuse gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is well. It is
-// when other batches were confirmed in the latter half of that time. It also is when, in that half,
-// metadata has named no leader for the partition, and others were confirmed since the trouble
-// began: when every lane has events for that partition, nobody is left to confirm anything. It
-// takes two tries, because a process that was suspended for so long knows nothing about the
-// brokers.
+// accuse gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is well. The
+// cluster is well when other batches were confirmed in the second half of that time. It is also
+// well when metadata named no leader for the partition in that half, and other batches were
+// confirmed since the trouble began: if every lane has events for that partition, no lane can
+// confirm anything. accuse needs two tries, because a process that was suspended for so long knows
+// nothing about the brokers.
 func (l *lane) accuse(pr *producer, now time.Time) bool {
 	p, limit := &pr.part, l.sink.cfg.ConfirmTimeout
 	patience := limit
@@ -74,7 +74,7 @@ func (l *lane) accuse(pr *producer, now time.Time) bool {
 // recheck ends the wait of a part when there is a leader to send to.
 func (l *lane) recheck(pr *producer, known *client.Metadata) {
 	p := &pr.part
-	leader, ok := l.leaderOf(pr, known)
+	leader, ok := l.currentLeader(pr, known)
 	if !ok {
 		return
 	}
@@ -94,7 +94,7 @@ func (l *lane) recheck(pr *producer, known *client.Metadata) {
 		return
 	}
 	p.due = now.Add(p.pause(now))
-	l.sink.client.Control.Ask(pr.Topic)
+	l.sink.client.Control.RequestMetadata(pr.Topic)
 	if now.Sub(p.since) >= client.SilentAfter {
 		l.sink.paused.refused(pr.Topic, pr.Partition, p.fault) // shown in status
 	}
@@ -111,13 +111,14 @@ func (p *part) wakeAt() time.Time {
 	return p.due
 }
 
-// leaderOf returns the leader of the producer's partition. ok is false when the metadata has ended
+// currentLeader returns the leader of the producer's partition. ok is false when the metadata has
+// ended
 // the part: the topic is at fault, or the partition is gone and the events will be split again.
-func (l *lane) leaderOf(pr *producer, known *client.Metadata) (leader client.Leader, ok bool) {
+func (l *lane) currentLeader(pr *producer, known *client.Metadata) (leader client.Leader, ok bool) {
 	p, topic := &pr.part, known.Topics[pr.Topic]
 	switch {
 	case topic == nil:
-		l.sink.client.Control.Ask(pr.Topic)
+		l.sink.client.Control.RequestMetadata(pr.Topic)
 		return client.Leader{Node: client.None, Epoch: client.None}, true
 	case topic.Code != 0:
 		l.giveUp(pr, topicFault(pr.shown(), topic.Code))

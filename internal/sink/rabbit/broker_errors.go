@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// exceptionScope is what the broker closed over a message.
+// exceptionScope is what the broker closed because of a message.
 type exceptionScope uint8
 
 const (
@@ -26,9 +26,10 @@ const (
 	connectionScope                       // the connection was closed over one of its messages
 )
 
-// scopeOf classifies the end of a channel or connection. AMQP 0-9-1 calls the channel's codes soft
+// classifyException classifies the end of a channel or connection. AMQP 0-9-1 calls the channel's
+// codes soft
 // errors; 320 (connection-forced) is an operator or a node that stops.
-func scopeOf(ex *amqp.Error) exceptionScope {
+func classifyException(ex *amqp.Error) exceptionScope {
 	if ex == nil || !ex.Server || ex.Code == amqp.ConnectionForced {
 		return noMessage
 	}
@@ -71,8 +72,8 @@ func topicRight(ex *amqp.Error) bool {
 	return ex.Code == amqp.AccessRefused && strings.Contains(ex.Reason, "access to topic '")
 }
 
-// refusal is the fault of an event over which a channel or connection was closed: of the message
-// that was made last, with a body of so many bytes.
+// refusal returns the fault of an event because of which a channel or connection was closed: that
+// of the message that was made last, with a body of size bytes.
 func refusal(m *message.Message, ex *amqp.Error, size int) *sink.Fault {
 	exchangeName, routingKey := m.Layout.Shown(m.Copy, m.Exchange, m.RoutingKey)
 	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: message.Exchange(exchangeName), Text: hideNames(m, brokerText(ex), exchangeName, routingKey)}
@@ -89,8 +90,8 @@ func refusal(m *message.Message, ex *amqp.Error, size int) *sink.Fault {
 		// its type is of a plugin that was removed
 		f.Reason = sink.BrokerException
 	default:
-		// Everything that can be checked before sending has been checked. This is something else:
-		// it may be a temporary fault of the broker.
+		// Everything that can be checked before sending was checked. So this may be a temporary
+		// fault of the broker.
 		f.Class, f.Reason, f.Whole = sink.Transient, sink.BrokerException, false
 		f.Destination = message.Pair(exchangeName, routingKey)
 	}
@@ -143,7 +144,7 @@ func fixRefusal(err error) string {
 	return ""
 }
 
-// explain is err in one line, with the fix of a refusal.
+// explain returns err in one line, with the fix of a refusal.
 func explain(err error) string {
 	if fix := fixRefusal(err); fix != "" {
 		return conn.ErrorText(err) + "; " + fix

@@ -112,7 +112,7 @@ func probe(ctx context.Context, s *conn.Session, exchange, routingKey string) (e
 	switch {
 	case ex == nil, ex.Code == amqp.PreconditionFailed:
 		return nil, nil
-	case scopeOf(ex) != channelScope:
+	case classifyException(ex) != channelScope:
 		return nil, conn.ErrGone
 	}
 	return ex, nil

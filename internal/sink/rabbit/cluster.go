@@ -16,7 +16,7 @@ type cluster struct{ name, addr string }
 // admit refuses a connection to a broker of another cluster than the first one. Addresses may lead
 // to two unrelated brokers: blue and green behind one name or one proxy, or a list of both. Each
 // confirms what it gets, and the consumers of either miss what the other one has. Nothing is sent
-// over a connection that is refused, so it is the same as a broker that is away.
+// over a refused connection, so the effect is that of a broker that is away.
 //
 // A broker sends the name of its cluster when a connection begins. A name that somebody has set is
 // the same on all nodes, and only such names distinguish clusters. Without one, each node sends its

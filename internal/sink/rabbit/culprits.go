@@ -1,4 +1,4 @@
-// What the broker has closed a channel or a connection over.
+// Culprits: the events, destinations and sizes because of which the broker closed something.
 
 package rabbit
 
@@ -19,9 +19,9 @@ const (
 	culpritsAge = time.Hour
 )
 
-// culprits are the events, the destinations and the size over which the broker has closed a channel
-// or a connection. An event that belongs to one is sent alone, so that it closes nothing under
-// others: see lane.batch. Any answer to it other than an exception ends that.
+// culprits are the events, the destinations and the size because of which the broker closed a
+// channel or a connection. An event that belongs to a culprit is sent alone, so that no other event
+// is affected: see lane.batch. Any answer to it other than an exception removes the culprit.
 type culprits struct {
 	count atomic.Int32 // zero spares the lanes the lock
 	mu    sync.Mutex
@@ -85,7 +85,7 @@ func (c *culprits) setLimit(bytes int) {
 	c.counted()
 }
 
-// forget ends what is known of an event and of where it went.
+// forget removes the culprits of an event and of its destination.
 func (c *culprits) forget(pos event.Position, at pair, size int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,11 +15,11 @@ func TestCulpritsAreForgotten(t *testing.T) {
 		at, pos := pair{exchange: "missing"}, event.Position{Commit: 1}
 		c.setLimit(100)
 		c.add(culprit{whole: true, pair: at}, false)
-		time.Sleep(culpritsAge)
+		time.Sleep(culpritsAge) //nolint:forbidigo // the bubble's time, not ours
 		if known, _ := c.find(pos, at, 1); !known {
 			t.Error("forgotten too early")
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //nolint:forbidigo // the bubble's time, not ours
 		if known, _ := c.find(pos, at, 101); known || c.count.Load() != 0 {
 			t.Errorf("still known: %+v, over %d bytes", c.known, c.limit)
 		}

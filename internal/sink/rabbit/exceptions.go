@@ -1,4 +1,4 @@
-// The search for the event over which a channel or connection was closed.
+// The search for the event because of which a channel or connection was closed.
 
 package rabbit
 
@@ -37,8 +37,8 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 			}
 		case sink.Unknown:
 		}
-		at, size := l.where(i)
-		if !concerns(ex, at, size) && !(alone && i == l.sent[0].index) {
+		at, size := l.routeAndSize(i)
+		if !provesRejection(ex, at, size) && !(alone && i == l.sent[0].index) {
 			continue
 		}
 		found = true
@@ -53,7 +53,8 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 	l.planNextRound()
 }
 
-// accuse rejects an event over which a channel was closed, and remembers what the exception blames.
+// accuse rejects an event because of which a channel was closed, and remembers what the exception
+// blames.
 func (l *lane) accuse(i int, ex *amqp.Error, at pair, size int) {
 	fault := refusal(&l.message, ex, size)
 	switch {
@@ -67,9 +68,9 @@ func (l *lane) accuse(i int, ex *amqp.Error, at pair, size int) {
 	l.reject(i, fault)
 }
 
-// concerns reports whether the exception alone shows that a message to a destination with a body of
-// size bytes is refused.
-func concerns(ex *amqp.Error, at pair, size int) bool {
+// provesRejection reports whether the exception alone shows that a message to a destination with a
+// body of size bytes is refused.
+func provesRejection(ex *amqp.Error, at pair, size int) bool {
 	limit := sizeLimit(ex)
 	switch {
 	case limit > 0:
@@ -80,9 +81,9 @@ func concerns(ex *amqp.Error, at pair, size int) bool {
 	return (ex.Code == amqp.NotFound || ex.Code == amqp.AccessRefused || ex.Code == amqp.PreconditionFailed) && names(ex, at.exchange)
 }
 
-// connectionException rejects an event over which its private connection was closed, and otherwise
-// has what was in flight sent one by one on such a connection: the shared one carries other lanes,
-// whose events are not to suffer.
+// connectionException rejects an event because of which its private connection was closed.
+// Otherwise the events in flight are sent one by one on a private connection: the shared one
+// carries other lanes, whose events must not be affected.
 func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 	if l.alone() && l.seeking {
 		i := l.sent[0].index
@@ -115,7 +116,7 @@ func (l *lane) batch(ctx context.Context) ([]int, error) {
 		return l.todo, nil
 	}
 	for n, i := range l.todo {
-		at, size := l.where(i)
+		at, size := l.routeAndSize(i)
 		known, private := l.sink.culprits.find(l.events[i].Position, at, size)
 		if !known {
 			continue

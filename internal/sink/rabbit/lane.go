@@ -49,8 +49,8 @@ type call struct {
 	todo  []int
 	sent  []sent // this round's
 	round conn.Round
-	// of ordering groups with a rejected event the first such: what is behind it in a pipelined
-	// call is not sent
+	// the first rejected event of each ordering group that has one: later events of the group in a
+	// pipelined call are not sent
 	firstRejected map[uint64]int
 	suspects      int           // how many at the head of todo go one by one
 	seeking       bool          // they use a private connection; Sink.private is taken
@@ -123,9 +123,9 @@ func (l *lane) finish() {
 	l.events, l.outcomes = nil, nil
 }
 
-// unavailable is publish's error. It keeps the contract's promise that at least one outcome is
-// Unknown or all are Unsent: where nothing is in doubt but a part was answered, the rest is called
-// Unknown, which costs the caller some care only.
+// unavailable is publish's error. By the contract of Publish, at least one outcome is Unknown or
+// all are Unsent. So when some events were answered and nothing is in doubt, the others become
+// Unknown; that only makes the caller more careful.
 func (l *lane) unavailable(err error) error {
 	unsent, unknown := 0, 0
 	for i := range l.outcomes {

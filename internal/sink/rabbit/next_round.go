@@ -1,4 +1,4 @@
-// This file plans the next round of a call from the outcomes of the last one.
+// The plan of a call's next round, made from the outcomes of the last one.
 
 package rabbit
 
@@ -17,9 +17,9 @@ func (l *lane) reject(i int, fault *sink.Fault) {
 	}
 }
 
-// group digests the ordering group that a rejection stops: the key, in the exchange. In another
-// exchange its events go on: with ordering commit they would be overtaken there by those of other
-// keys.
+// group digests the ordering group that a rejection stops: the key, in the exchange. The key's
+// events for another exchange go on: if they stopped, events of other keys would overtake them
+// there with ordering commit.
 func (l *lane) group(i int) uint64 {
 	exchangeOrTopic, _ := l.sink.layout.Place(l.events[i])
 	return l.events[i].Hash ^ exchangeOrTopic
@@ -61,9 +61,10 @@ func (l *lane) planNextRound() {
 	}
 }
 
-// where is where an event of the call goes, and the size of its body, which a profile makes of more
-// than the payload; good until the lane's next message. An event without a destination has none.
-func (l *lane) where(i int) (at pair, size int) {
+// routeAndSize returns where an event of the call goes, and the size of its body, which a profile
+// makes from more than the payload. The result is valid until the lane's next message. It is empty
+// for an event without a destination.
+func (l *lane) routeAndSize(i int) (at pair, size int) {
 	ev, m := l.events[i], &l.message
 	if m.Layout.Profiled(ev) {
 		if m.Build(ev) != nil {
@@ -82,5 +83,5 @@ func (l *lane) destination(i int) string {
 	if _, ok := l.message.Destination(l.events[i]); !ok {
 		return ""
 	}
-	return l.message.Going()
+	return l.message.DestinationText()
 }

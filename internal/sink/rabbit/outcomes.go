@@ -26,7 +26,7 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 	defer l.timer.Stop()
 
 	clock := conn.ConfirmClock{Sess: ch.Session, Round: l.round, Progress: time.Now(), Timeout: l.sink.cfg.ConfirmTimeout}
-	clock.Ask = func() { ch.Session.Spawn(ch.Session.Ask) }
+	clock.Ping = func() { ch.Session.Spawn(ch.Session.Ping) }
 	armed := false
 	for i := len(l.sent) - 1; i >= 0; i-- {
 		done := l.sent[i].answer.Done()
@@ -59,11 +59,11 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 	return conn.Answered
 }
 
-// resolve turns the round's answers into outcomes. A returned message is acked too, and was routed
-// nowhere all the same. amqp091 hands on the return before the ack, so the order here is the
-// opposite one: the answers are read first, then the returns, then whether the process was
-// suspended, so that a return may have been dropped. An answer that arrives in between belongs to
-// no outcome, and its message is in doubt.
+// resolve turns the round's answers into outcomes. The broker acks a returned message too, although
+// it was routed nowhere. amqp091 hands on the return before the ack, so resolve reads in the
+// opposite order: first the answers, then the returns, and last whether the process was suspended,
+// because a return may have been dropped then. An answer that arrives in between is not used: its
+// message is in doubt.
 func (l *lane) resolve(ch *conn.Channel) {
 	l.readAnswers()
 	returned, err := l.returned(ch)
@@ -120,7 +120,7 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 		l.forgetUnconfirmed()
 	}
 	if l.alone() && l.answeredAll() {
-		at, size := l.where(l.sent[0].index)
+		at, size := l.routeAndSize(l.sent[0].index)
 		l.sink.culprits.forget(l.events[l.sent[0].index].Position, at, size)
 	}
 }
@@ -154,14 +154,14 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error
 	// Something is in doubt, so the channel or its connection has ended.
 	ex := ch.Exception()
 	l.dropChannel()
-	switch scopeOf(ex) {
+	switch classifyException(ex) {
 	case channelScope:
 		l.channelException(ctx, ch, ex)
 		return nil
 	case connectionScope:
 		return l.connectionException(ctx, ex)
 	default:
-		return fmt.Errorf("connection lost: %s", ch.Session.LostBecause(ex))
+		return fmt.Errorf("connection lost: %s", ch.Session.LossReason(ex))
 	}
 }
 

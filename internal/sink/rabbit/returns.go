@@ -1,5 +1,5 @@
-// This file finds the events whose messages were returned. The broker acks those, too, so an event
-// that is not found is lost.
+// The search for the events whose messages were returned. The broker acks these messages too, so a
+// returned event that is not found would be lost.
 
 package rabbit
 
@@ -71,7 +71,7 @@ func (l *lane) sentBy() map[sentAs][]int {
 	sent := map[sentAs][]int{}
 	for _, s := range l.sent {
 		ev := l.events[s.index]
-		at, _ := l.where(s.index)
+		at, _ := l.routeAndSize(s.index)
 		key := sentAs{pair: at.clone()}
 		if !l.message.Layout.Profiled(ev) {
 			key.position = ev.Position.String()

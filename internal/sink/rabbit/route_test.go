@@ -148,7 +148,7 @@ func TestNamesOfKeysAreNotShown(t *testing.T) {
 			text string
 			want []string
 		}{
-			"shown": {shown, both}, "going": {m.Going(), both},
+			"shown": {shown, both}, "going": {m.DestinationText(), both},
 			"refused": {topic.Destination, both}, "text": {topic.Text, both},
 			"missing": {missing.Destination, both[:1]}, "missing's text": {missing.Text, both[:1]},
 		} {

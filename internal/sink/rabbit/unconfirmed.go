@@ -1,4 +1,4 @@
-// This file handles pairs of exchange and routing key that do not confirm while others do: their
+// Pairs of exchange and routing key that do not confirm while others do: their
 // queue is stuck, or has lost its majority.
 
 package rabbit
@@ -23,10 +23,10 @@ const (
 	stuckAgain = 10
 )
 
-// unconfirmed are the pairs whose message was late twice. Their channels are kept, since the answer
-// can only come there: it shows that the queue works again. Until then an event for the pair is
-// rejected unsent: it would delay its lane for the confirm timeout, and be one more copy that is
-// stored in the end.
+// unconfirmed are the pairs whose message was late twice. Their channels are kept, because the
+// answer can only come there; the answer shows that the queue works again. Until then an event for
+// the pair is rejected without being sent: it would delay its lane for the confirm timeout, and
+// would be stored as one more copy in the end.
 type unconfirmed struct {
 	closed func()       // called when a kept channel is released
 	count  atomic.Int32 // zero spares the lanes the lock
@@ -53,8 +53,8 @@ func (m *missing) over(now time.Time) bool {
 	}
 }
 
-// add has a pair wait for an answer. It is false when the channel need not be kept for that:
-// another answer is waited for, or there are too many.
+// add has a pair wait for an answer. It returns false when the channel need not be kept: the pair
+// waits for another answer already, or too many pairs wait.
 func (s *unconfirmed) add(at pair, m *missing) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,10 +143,10 @@ func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 			continue
 		}
 		l.stats.timeouts++
-		dest, _ := l.where(s.index)
+		dest, _ := l.routeAndSize(s.index)
 		if _, again := l.unconfirmed[dest]; again {
 			fault := &sink.Fault{
-				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.message.Going(),
+				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.message.DestinationText(),
 				Text: fmt.Sprintf("no answer for %s, twice, while the broker answers", l.sink.cfg.ConfirmTimeout),
 			}
 			l.reject(s.index, fault)
@@ -179,7 +179,7 @@ func (l *lane) accuseUnconfirmed(ch *conn.Channel) error {
 func (l *lane) forgetUnconfirmed() {
 	for _, s := range l.sent {
 		if l.outcomes[s.index].State == sink.Confirmed {
-			at, _ := l.where(s.index)
+			at, _ := l.routeAndSize(s.index)
 			delete(l.unconfirmed, at)
 		}
 	}

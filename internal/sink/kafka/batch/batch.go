@@ -11,8 +11,8 @@ import (
 	"github.com/segmentio/kafka-go/compress"
 )
 
-// Where the fields of a sealed batch stand, in bytes. kafka-go's RawRecordSet wants the int32
-// length of the batch in front, which is the length of the RECORDS field of a produce request.
+// The offsets of the fields of a sealed batch, in bytes. kafka-go's RawRecordSet wants the int32
+// length of the batch before it, which is the length of the RECORDS field of a produce request.
 const (
 	lengthAt        = 0
 	baseOffsetAt    = 4  // int64, 0: the broker assigns it
@@ -34,11 +34,11 @@ const (
 // RecordFrame is more than the lengths and deltas of one record take, in bytes.
 const RecordFrame = 48
 
-// keptBuffer is what a batch keeps of its buffers between uses, in bytes: a few of the largest
-// ordinary calls. What a larger event has left is given back.
+// keptBuffer is the largest buffer that a batch keeps between uses, in bytes: a few of the largest
+// ordinary calls. A buffer that grew for a larger event is given back.
 const keptBuffer = 4 << 20
 
-// CRCTable is that of a record batch's checksum, CRC-32C.
+// CRCTable is the table for a record batch's checksum, CRC-32C.
 var CRCTable = crc32.MakeTable(crc32.Castagnoli)
 
 // Batch gathers records and makes one record batch of them, in buffers that it uses again. It is
@@ -60,7 +60,7 @@ func New(c compress.Compression) *Batch {
 	return b
 }
 
-// Reset empties the batch. What seal has returned before is void.
+// Reset empties the batch. The bytes that Seal returned before are no longer valid.
 func (b *Batch) Reset() {
 	if cap(b.buf) < recordsAt || cap(b.buf) > keptBuffer {
 		b.buf = make([]byte, recordsAt, 16<<10)
@@ -75,11 +75,11 @@ func (b *Batch) Reset() {
 // Count is the number of records.
 func (b *Batch) Count() int { return b.records }
 
-// Size is the number of bytes that seal returns, before compression.
+// Size is the number of bytes that Seal returns, before compression.
 func (b *Batch) Size() int { return len(b.buf) }
 
-// Add appends a record; false when the batch would pass what the protocol's int32 lengths carry,
-// and is as it was.
+// Add appends a record. It returns false, and changes nothing, when the batch would exceed the
+// protocol's int32 lengths.
 func (b *Batch) Add(r *Record) bool {
 	if b.records == 0 {
 		b.baseTime, b.maxTime = r.Time, r.Time
@@ -105,9 +105,9 @@ func (b *Batch) Add(r *Record) bool {
 }
 
 // Seal returns the batch as rawproduce takes it, for a producer and the sequence of the first
-// record; all -1: of no idempotent producer. The bytes are the batch's own and good until its next
-// reset, add or seal. The batch has at least one record. Sealed again, it has the same bytes but
-// for producer, epoch, sequence and checksum.
+// record; all -1: for no idempotent producer. The bytes belong to the batch and are valid until its
+// next Reset, Add or Seal. The batch must have a record. A second Seal returns the same bytes
+// except for producer, epoch, sequence and checksum.
 func (b *Batch) Seal(producerID int64, epoch int16, sequence int32) []byte {
 	out, attributes := b.pack()
 	be := binary.BigEndian

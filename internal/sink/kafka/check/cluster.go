@@ -98,15 +98,15 @@ func (e *examination) visit(ctx context.Context, addrs []string) []visited {
 			if v.conn, v.err = conn.Dial(ctx, &e.opts.Options, addr); v.err != nil {
 				return
 			}
-			v.cluster, v.err = conn.Ask[*metadata.Response](ctx, v.conn, client.ControlTimeout, &metadata.Request{TopicNames: []string{}})
+			v.cluster, v.err = conn.RoundTripAs[*metadata.Response](ctx, v.conn, client.ControlTimeout, &metadata.Request{TopicNames: []string{}})
 		})
 	}
 	under.Wait()
 	return visits
 }
 
-// login warns of a password that is sent in plain text. One that is refused is found at each
-// address.
+// login warns of a password that is sent in plain text. (A refused password is a finding of each
+// address.)
 func (e *examination) login() []sink.Finding {
 	opts := e.opts
 	if opts.SASL == nil || opts.TLS != nil {
@@ -122,8 +122,8 @@ func (e *examination) login() []sink.Finding {
 	}}
 }
 
-// advertised checks the addresses that the brokers advertise: what is published goes there and
-// nowhere else. Each that is not reached is a finding of its own.
+// advertised checks the addresses that the brokers advertise, because all events are published
+// there. Each address that is not reached is a finding of its own.
 func (e *examination) advertised(ctx context.Context) []sink.Finding {
 	const name = "advertised addresses"
 	var nodes []int32
@@ -150,12 +150,12 @@ func (e *examination) advertised(ctx context.Context) []sink.Finding {
 	return found
 }
 
-// producer asks for a producer id, which every batch carries. A broker that has begun a moment ago
-// has none to give yet.
+// producer asks for a producer id, which every batch carries. A broker that has just started has
+// none to give yet.
 func (e *examination) producer(ctx context.Context) sink.Finding {
 	f := sink.Finding{Name: "producer id"}
 	for give := time.Now().Add(producerPatience); ; {
-		res, err := conn.Ask[*initproducerid.Response](ctx, e.conn, client.ControlTimeout, &initproducerid.Request{ProducerID: client.None, ProducerEpoch: client.None})
+		res, err := conn.RoundTripAs[*initproducerid.Response](ctx, e.conn, client.ControlTimeout, &initproducerid.Request{ProducerID: client.None, ProducerEpoch: client.None})
 		if err != nil {
 			f.Detail, f.Fix = conn.OneLine(err), e.fixSilence()
 			return f
@@ -165,13 +165,13 @@ func (e *examination) producer(ctx context.Context) sink.Finding {
 			f.OK, f.Detail = true, "this user may write with idempotence"
 		case code == kafkago.ClusterAuthorizationFailed, code == kafkago.TopicAuthorizationFailed:
 			f.Detail = conn.ErrorText(res.ErrorCode, "")
-			f.Fix = e.grant("TOPIC") + "; a broker before 2.8 wants --operation IdempotentWrite --cluster besides"
+			f.Fix = e.grantCommand("TOPIC") + "; a broker before 2.8 wants --operation IdempotentWrite --cluster besides"
 		case time.Now().Before(give) && client.Sleep(ctx, producerPatience/50):
 			continue
 		default:
 			// A broker has them from the controllers.
 			f.Warn, f.Detail = true, conn.ErrorText(res.ErrorCode, "")
-			f.Fix = fmt.Sprintf("see that the controllers have a leader: kafka-metadata-quorum.sh %s describe --status", e.at())
+			f.Fix = fmt.Sprintf("see that the controllers have a leader: kafka-metadata-quorum.sh %s describe --status", e.connectOptions())
 		}
 		return f
 	}

@@ -1,4 +1,4 @@
-// The fixes of what `check` has found, and of a connection that cannot be made.
+// The fixes that `check` shows: for its findings, and for a connection that cannot be made.
 
 package check
 
@@ -48,17 +48,17 @@ func (e *examination) fixSilence() string {
 	return "check the log of the broker at " + e.conn.Addr + " for why it hung up or did not answer"
 }
 
-// at is how the commands of a fix reach the cluster. With TLS or a login they need a file that
-// docs/kafka.md describes.
-func (e *examination) at() string {
+// connectOptions returns the options by which the commands of a fix reach the cluster. With TLS or
+// a login they need a file that docs/kafka.md describes.
+func (e *examination) connectOptions() string {
 	if e.opts.TLS != nil || e.opts.SASL != nil {
 		return "--bootstrap-server " + e.conn.Addr + " --command-config admin.properties"
 	}
 	return "--bootstrap-server " + e.conn.Addr
 }
 
-// principal is the relay to an ACL. What brokers make of a certificate is their own affair
-// (ssl.principal.mapping.rules).
+// principal is the relay's name in an ACL. It does not know how the brokers map a certificate to a
+// name (ssl.principal.mapping.rules).
 func (e *examination) principal() string {
 	if e.opts.SASL != nil {
 		if login, err := e.opts.SASL(); err == nil && login != nil && login.Username != "" {
@@ -68,36 +68,37 @@ func (e *examination) principal() string {
 	return "User:NAME"
 }
 
-// grant is the command that gives the documented rights: to the topics that begin as the template
-// does, or to the one given.
-func (e *examination) grant(topic string) string {
+// grantCommand returns the command that gives the documented rights: to all topics with the
+// template's prefix, or to the given topic.
+func (e *examination) grantCommand(topic string) string {
 	pattern := ""
 	if prefix, _, placeholders := strings.Cut(e.topicName.String(), "{"); placeholders && prefix != "" {
 		topic, pattern = prefix, " --resource-pattern-type prefixed"
 	}
 	return fmt.Sprintf("grant the right: kafka-acls.sh %s --add --allow-principal %s --operation Write --operation Describe --topic %s%s",
-		e.at(), e.principal(), topic, pattern)
+		e.connectOptions(), e.principal(), topic, pattern)
 }
 
-// create is the command that makes a topic as this cluster can.
-func (e *examination) create(name string) string {
+// createCommand returns the command that creates a topic, with three replicas, or as many as this
+// cluster has brokers.
+func (e *examination) createCommand(name string) string {
 	replicas := min(3, max(1, len(e.cluster.Brokers)))
 	return fmt.Sprintf("create it: kafka-topics.sh %s --create --topic %s --partitions 12 --replication-factor %d --config min.insync.replicas=%d",
-		e.at(), name, replicas, max(1, replicas-1))
+		e.connectOptions(), name, replicas, max(1, replicas-1))
 }
 
-// setLeast is the command that sets min.insync.replicas of a topic.
-func (e *examination) setLeast(topic string, n int) string {
-	return fmt.Sprintf("kafka-configs.sh %s --alter --topic %s --add-config min.insync.replicas=%d", e.at(), topic, n)
+// minInSyncCommand returns the command that sets min.insync.replicas of a topic.
+func (e *examination) minInSyncCommand(topic string, n int) string {
+	return fmt.Sprintf("kafka-configs.sh %s --alter --topic %s --add-config min.insync.replicas=%d", e.connectOptions(), topic, n)
 }
 
-// describe is the command that shows a topic.
-func (e *examination) describe(topic string) string {
-	return fmt.Sprintf("kafka-topics.sh %s --describe --topic %s", e.at(), topic)
+// describeCommand returns the command that shows a topic.
+func (e *examination) describeCommand(topic string) string {
+	return fmt.Sprintf("kafka-topics.sh %s --describe --topic %s", e.connectOptions(), topic)
 }
 
-// fixAway returns the fix for replicas of a topic that are not in sync.
-func (e *examination) fixAway(t *metadata.ResponseTopic, name string) string {
+// fixLagging returns the fix for replicas of a topic that are not in sync.
+func (e *examination) fixLagging(t *metadata.ResponseTopic, name string) string {
 	var away []string
 	for _, p := range t.Partitions {
 		for _, node := range p.OfflineReplicas {
@@ -107,7 +108,7 @@ func (e *examination) fixAway(t *metadata.ResponseTopic, name string) string {
 		}
 	}
 	if len(away) == 0 { // they run and lag, or the broker does not report them (before Kafka 1.0)
-		return "bring its replicas in sync; which ones lag: " + e.describe(name)
+		return "bring its replicas in sync; which ones lag: " + e.describeCommand(name)
 	}
 	return "bring back broker " + strings.Join(away, ", ")
 }

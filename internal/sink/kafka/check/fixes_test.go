@@ -62,12 +62,12 @@ func TestFixCommands(t *testing.T) {
 		"unreadable":     {client.Options{Options: conn.Options{SASL: unreadable}}, secure, "User:NAME "},
 	} {
 		e := examination{opts: &c.opts, topicName: template, conn: &conn.Conn{Addr: "b:9092"}, cluster: new(metadata.Response)}
-		for _, command := range []string{e.grant("t"), e.create("t"), e.setLeast("t", 2), e.describe("t")} {
+		for _, command := range []string{e.grantCommand("t"), e.createCommand("t"), e.minInSyncCommand("t", 2), e.describeCommand("t")} {
 			if !strings.Contains(command, c.at) {
 				t.Errorf("%s: %s", name, command)
 			}
 		}
-		if command := e.grant("t"); !strings.Contains(command, "--allow-principal "+c.principal) {
+		if command := e.grantCommand("t"); !strings.Contains(command, "--allow-principal "+c.principal) {
 			t.Errorf("%s: %s", name, command)
 		}
 	}

@@ -36,7 +36,7 @@ func (e *examination) topics(ctx context.Context) []sink.Finding {
 	if !constant {
 		name, asked = e.topicName.String(), nil // nil is all that this user may describe
 	}
-	res, err := conn.Ask[*metadata.Response](ctx, e.conn, client.ControlTimeout, &metadata.Request{
+	res, err := conn.RoundTripAs[*metadata.Response](ctx, e.conn, client.ControlTimeout, &metadata.Request{
 		TopicNames: asked, IncludeTopicAuthorizedOperations: true,
 	})
 	switch {
@@ -58,7 +58,7 @@ func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic)
 		return []sink.Finding{{
 			Name: record.TopicName(template), Warn: true,
 			Detail: "there is no such topic that this user may describe; events wait until theirs is there",
-			Fix:    e.create(example(template)) + "; or " + e.grant(example(template)),
+			Fix:    e.createCommand(example(template)) + "; or " + e.grantCommand(example(template)),
 		}}
 	}
 	slices.SortFunc(topics, func(a, b metadata.ResponseTopic) int { return cmp.Compare(a.Name, b.Name) })
@@ -67,7 +67,7 @@ func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic)
 	for i := range found {
 		found[i].Warn = !found[i].OK && (found[i].Warn || usable)
 	}
-	// topics that are made from keys are shown as their template, one like the other
+	// topics that are made from keys are shown as their template, so all of them look the same
 	found = slices.Compact(found)
 	if more := len(topics) - MaxTopics; more > 0 {
 		found = append(found, sink.Finding{Name: record.TopicName(template), OK: true, Detail: fmt.Sprintf("there are %d more topics like these: not examined", more)})
@@ -104,10 +104,10 @@ func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTop
 	return found
 }
 
-// topic judges a topic by what its metadata and settings say. Nothing is written to see whether
+// topic checks a topic by its metadata and settings. It writes nothing, not even to see whether
 // that is allowed.
 func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Finding {
-	// The name for commands: of a topic that is made from keys, which are not shown, that of an
+	// The name in commands. For a topic that is made from keys, which are not shown, it is an
 	// example.
 	name := t.Name
 	if e.layout.Personal {
@@ -116,16 +116,16 @@ func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Findin
 	f := sink.Finding{Name: record.TopicName(e.layout.Shown(t.Name))}
 	switch code := kafkago.Error(t.ErrorCode); {
 	case code == kafkago.UnknownTopicOrPartition:
-		f.Detail, f.Fix = "does not exist", e.create(name)
+		f.Detail, f.Fix = "does not exist", e.createCommand(name)
 		return f
 	case code == kafkago.TopicAuthorizationFailed:
-		f.Detail, f.Fix = conn.ErrorText(t.ErrorCode, ""), e.grant(name)
+		f.Detail, f.Fix = conn.ErrorText(t.ErrorCode, ""), e.grantCommand(name)
 		return f
 	case code != 0 && len(t.Partitions) == 0:
-		f.Detail, f.Fix = conn.ErrorText(t.ErrorCode, ""), "see what the brokers know of it: "+e.describe(name)
+		f.Detail, f.Fix = conn.ErrorText(t.ErrorCode, ""), "see what the brokers know of it: "+e.describeCommand(name)
 		return f
 	case writingDenied(t.TopicAuthorizedOperations):
-		f.Detail, f.Fix = "exists, and this user may not write to it", e.grant(name)
+		f.Detail, f.Fix = "exists, and this user may not write to it", e.grantCommand(name)
 		return f
 	}
 	replicas, inSync, leaderless := shape(t.Partitions)
@@ -133,19 +133,19 @@ func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Findin
 	switch least := set.number("min.insync.replicas"); {
 	case leaderless > 0:
 		f.Detail += fmt.Sprintf("; partitions without a leader: %d", leaderless)
-		f.Fix = e.fixAway(t, name)
+		f.Fix = e.fixLagging(t, name)
 	case replicas < least:
 		f.Detail += "; a partition can never have that many in sync, and takes nothing"
-		f.Fix = "give it more replicas by kafka-reassign-partitions.sh, or: " + e.setLeast(name, replicas)
+		f.Fix = "give it more replicas by kafka-reassign-partitions.sh, or: " + e.minInSyncCommand(name, replicas)
 	case inSync < least:
 		f.Detail += fmt.Sprintf("; a partition has %d in sync, and takes nothing", inSync)
-		f.Fix = e.fixAway(t, name)
+		f.Fix = e.fixLagging(t, name)
 	case replicas == 1 && len(e.cluster.Brokers) > 1:
 		f.Warn, f.Detail = true, f.Detail+"; what is confirmed is lost with one broker"
-		f.Fix = "give it three replicas by kafka-reassign-partitions.sh; then: " + e.setLeast(name, 2)
+		f.Fix = "give it three replicas by kafka-reassign-partitions.sh; then: " + e.minInSyncCommand(name, 2)
 	case replicas > 2 && least == 1:
 		f.Warn, f.Detail = true, f.Detail+"; what is confirmed may be on the leader alone"
-		f.Fix = e.setLeast(name, 2)
+		f.Fix = e.minInSyncCommand(name, 2)
 	default:
 		f.OK = true
 	}
@@ -190,7 +190,7 @@ func (e *examination) settings(ctx context.Context, topics []metadata.ResponseTo
 		})
 		all[t.Name] = settings{unseen: "the broker has not answered"}
 	}
-	res, err := conn.Ask[*describeconfigs.Response](ctx, e.conn, client.ControlTimeout, req)
+	res, err := conn.RoundTripAs[*describeconfigs.Response](ctx, e.conn, client.ControlTimeout, req)
 	if err != nil {
 		return all
 	}

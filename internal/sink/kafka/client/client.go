@@ -1,6 +1,6 @@
 // Package client keeps the connections to one Kafka cluster, asks for metadata and producer ids,
-// and sends sealed record batches to the leaders of their partitions. What a batch's answer means
-// is its caller's to say.
+// and sends sealed record batches to the leaders of their partitions. The caller decides what the
+// answer to a batch means.
 package client
 
 import (

@@ -59,16 +59,16 @@ func newCluster(opts Options) *cluster {
 const RedpandaStarting = "redpanda.initializing"
 
 // connect opens a connection to a broker of the cluster that the client has begun with. Producer
-// ids and sequence numbers belong to the cluster that gave them. In another cluster they may be
-// those of another producer, and a broker acknowledges what looks like that one's last batches and
-// stores nothing. So the broker at each new connection is asked for its cluster first. One that
-// does not name it is believed.
+// ids and sequence numbers belong to the cluster that gave them. In another cluster they may belong
+// to another producer. A broker there would take our batches for that producer's last ones: it
+// would acknowledge them and store nothing. So each new connection first asks the broker for its
+// cluster. A broker that does not name its cluster is accepted.
 func (c *cluster) connect(ctx context.Context, addr string) (Connection, error) {
 	w, err := c.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	res, err := conn.Ask[*metadata.Response](ctx, w, conn.DialTimeout, &metadata.Request{TopicNames: []string{}})
+	res, err := conn.RoundTripAs[*metadata.Response](ctx, w, conn.DialTimeout, &metadata.Request{TopicNames: []string{}})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (c *cluster) note(node int32, why string) {
 	c.logState()
 }
 
-// leadersChanged forgets the trouble of brokers that no longer lead a partition of ours.
+// leadersChanged forgets why brokers are down that no longer lead a partition of ours.
 func (c *cluster) leadersChanged(known *Metadata) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
@@ -126,7 +126,8 @@ func (c *cluster) Up() (ok bool, why string) {
 	return why == "", why
 }
 
-// why is the reason of the first node that is down, the control connection's before all others.
+// why returns the reason of the first node that is down. The control connection comes before all
+// brokers.
 func (c *cluster) why() string {
 	first := int32(-2)
 	for node := range c.down {

@@ -16,14 +16,19 @@ import (
 )
 
 const (
-	RefreshEvery   = 30 * time.Second      // of all topics, when nobody asks
-	endedEvery     = 2 * time.Second       // the least between two refreshes over ended connections
-	AskEvery       = 10 * time.Millisecond // the least between two questions
-	ControlFirst   = time.Second           // for an answer; it doubles with each that does not come
-	ControlTimeout = 16 * time.Second      // for an answer, at most
-	StaleAfter     = 10 * time.Second      // of questions without a pause, another broker is asked
-	controlDial    = 3 * time.Second       // for a connection; it doubles with each round
-	forgetAfter    = 30 * time.Second      // a topic in error that no lane asks for
+	RefreshEvery = 30 * time.Second // of all topics, when nobody asks
+	// the shortest time between two refreshes that ended connections cause
+	endedEvery = 2 * time.Second
+	AskEvery   = 10 * time.Millisecond // the shortest time between two requests for metadata
+	// the timeout of an answer; it doubles with each answer that does not come
+	ControlFirst   = time.Second
+	ControlTimeout = 16 * time.Second // the longest timeout of an answer
+	// after so long with requests without a pause another broker is asked
+	StaleAfter = 10 * time.Second
+	// the timeout of a connection; it doubles with each round
+	controlDial = 3 * time.Second
+	// after so long a topic in error that no lane asks for is forgotten
+	forgetAfter = 30 * time.Second
 	// LoginTimeout ends Run when the brokers have refused the login for so long and no connection
 	// was ever made.
 	LoginTimeout = time.Minute
@@ -43,7 +48,7 @@ type control struct {
 
 	questions atomic.Int64 // for metadata, so far
 
-	// The goroutine's own.
+	// The fields below belong to the goroutine.
 	conn    Connection
 	addr    string
 	session int64     // the number of this connection
@@ -63,15 +68,16 @@ func newControl(shared *cluster) *control {
 	}
 }
 
-// Want has a topic refreshed from now on.
-func (c *control) Want(topic string) {
+// KeepFresh has the metadata of a topic refreshed from now on.
+func (c *control) KeepFresh(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.topics[topic] = time.Time{}
 }
 
-// Ask requests metadata of a topic soon. The answer is in a snapshot newer than the present one.
-func (c *control) Ask(topic string) {
+// RequestMetadata has the metadata of a topic requested soon. The answer is in a later Metadata
+// than the present one.
+func (c *control) RequestMetadata(topic string) {
 	c.mu.Lock()
 	if at, known := c.topics[topic]; !known || !at.IsZero() {
 		c.topics[topic] = time.Now()
@@ -81,7 +87,7 @@ func (c *control) Ask(topic string) {
 	c.wake()
 }
 
-// Identify asks for a producer id, and delivers the batch with an answer of kind Identity.
+// Identify has a producer id requested, and delivers the batch with an answer of kind Identity.
 func (c *control) Identify(b *ProducerBatch) {
 	c.mu.Lock()
 	c.ids = append(c.ids, b)
@@ -89,7 +95,8 @@ func (c *control) Identify(b *ProducerBatch) {
 	c.wake()
 }
 
-// Withdraw takes back what Identify was given; false when it is too late for that.
+// Withdraw takes back a batch that was given to Identify. It returns false when it is too late for
+// that.
 func (c *control) Withdraw(b *ProducerBatch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +116,7 @@ func (c *control) witness(ctx context.Context, topic string) (session int64, err
 		if known.witness.question > asked {
 			return known.witness.session, nil
 		}
-		c.Ask(topic)
+		c.RequestMetadata(topic)
 		select {
 		case <-known.Stale:
 		case <-ctx.Done():
@@ -153,7 +160,7 @@ func (c *control) run(ctx context.Context) error {
 	}
 }
 
-// work sends what is due, and returns how long it may pause unless it is woken.
+// work sends the request that is due, and returns how long run may pause unless it is woken.
 func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	for ctx.Err() == nil {
 		b, topics, pause := c.next(time.Now())
@@ -180,7 +187,7 @@ func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 			return 0, stop
 		}
 		if c.conn == nil && c.fails > 0 {
-			// There is no broker. No question shortens this pause.
+			// No broker answers. A new question does not shorten this pause.
 			if !Sleep(ctx, c.backoff()) {
 				return 0, nil
 			}
@@ -231,7 +238,7 @@ func (c *control) next(now time.Time) (b *ProducerBatch, topics []string, pause 
 	return nil, topics, 0
 }
 
-// again gives back what could not be done.
+// again puts back what could not be done.
 func (c *control) again(b *ProducerBatch, topics []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

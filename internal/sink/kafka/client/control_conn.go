@@ -14,8 +14,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// connect ensures a connection: the present one, else to any known broker, else to those
-// configured.
+// connect ensures a connection. It keeps the present one; otherwise it tries the known brokers,
+// then the configured ones.
 func (c *control) connect(ctx context.Context) error {
 	if c.conn != nil && c.conn.Usable() {
 		return nil
@@ -76,7 +76,7 @@ func (c *control) hangUp() {
 
 // ask sends a request over the control connection.
 func ask[R protocol.Message](ctx context.Context, c *control, req protocol.Message) (R, error) {
-	res, err := conn.Ask[R](ctx, c.conn, min(ControlFirst<<min(c.slow, 4), ControlTimeout), req)
+	res, err := conn.RoundTripAs[R](ctx, c.conn, min(ControlFirst<<min(c.slow, 4), ControlTimeout), req)
 	if err != nil {
 		c.slow++
 		c.hangUp()

@@ -14,7 +14,7 @@ func TestMetadataDoesNotStarveIds(t *testing.T) {
 	}
 	var ids, metadata int
 	for range 6 {
-		c.Ask("events")
+		c.RequestMetadata("events")
 		s, topics, _ := c.next(now)
 		if s != nil {
 			ids++

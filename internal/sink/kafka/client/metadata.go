@@ -34,7 +34,8 @@ type Topic struct {
 	Code       int16    // why it cannot be published to; 0: it can
 	Partitions []Leader // by number; none when code is set
 	Version    int64    // the answer that said so
-	// olderSince is since when answers contradict this one by being older; zero: they do not.
+	// olderSince is the time since when answers show an earlier state than this one; zero: they do
+	// not.
 	olderSince time.Time
 }
 
@@ -42,17 +43,17 @@ type Topic struct {
 // while there is no leader. Epoch is None when the broker does not report it (before Kafka 2.3).
 type Leader struct{ Node, Epoch int32 }
 
-// believeOlder is how long answers must contradict a newer one until they are believed. A broker
+// believeOlder is how long answers must show an earlier state until they are believed. A broker
 // that lags behind the controller catches up sooner. A topic that was deleted and re-created begins
-// again with epoch 0, so its older-looking answers stay.
+// again with epoch 0, so its answers continue to look older.
 const believeOlder = 2 * time.Second
 
 // NewMetadata makes the Metadata before any answer: no broker and no topic is known.
 func NewMetadata() *Metadata { return &Metadata{Stale: make(chan struct{})} }
 
 // Leader returns the leader of a partition; false while none is known.
-func (k *Metadata) Leader(topic string, partition int32) (Leader, bool) {
-	t := k.Topics[topic]
+func (m *Metadata) Leader(topic string, partition int32) (Leader, bool) {
+	t := m.Topics[topic]
 	if t == nil || int(partition) >= len(t.Partitions) {
 		return Leader{}, false
 	}
@@ -61,14 +62,14 @@ func (k *Metadata) Leader(topic string, partition int32) (Leader, bool) {
 }
 
 // Leaderless reports whether a partition is known to have no leader.
-func (k *Metadata) Leaderless(topic string, partition int32) bool {
-	t := k.Topics[topic]
+func (m *Metadata) Leaderless(topic string, partition int32) bool {
+	t := m.Topics[topic]
 	return t != nil && int(partition) < len(t.Partitions) && t.Partitions[partition].Node == None
 }
 
 // leads reports whether a node leads a partition of a known topic.
-func (k *Metadata) leads(node int32) bool {
-	for _, t := range k.Topics {
+func (m *Metadata) leads(node int32) bool {
+	for _, t := range m.Topics {
 		for _, l := range t.Partitions {
 			if l.Node == node {
 				return true
@@ -80,9 +81,9 @@ func (k *Metadata) leads(node int32) bool {
 
 // contradicted reports whether the newest answer shows an earlier state of a topic than an answer
 // before it.
-func (k *Metadata) contradicted() bool {
-	for _, t := range k.Topics {
-		if t.Version == k.Version && !t.olderSince.IsZero() {
+func (m *Metadata) contradicted() bool {
+	for _, t := range m.Topics {
+		if t.Version == m.Version && !t.olderSince.IsZero() {
 			return true
 		}
 	}
@@ -90,10 +91,10 @@ func (k *Metadata) contradicted() bool {
 }
 
 // Merge adds an answer to the metadata. keep says which topics without an answer are remembered.
-func (k *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now time.Time) *Metadata {
+func (m *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now time.Time) *Metadata {
 	next := &Metadata{
-		Version: k.Version + 1, At: now, Brokers: k.Brokers, Stale: make(chan struct{}),
-		Topics: make(map[string]*Topic, len(k.Topics)+len(res.Topics)),
+		Version: m.Version + 1, At: now, Brokers: m.Brokers, Stale: make(chan struct{}),
+		Topics: make(map[string]*Topic, len(m.Topics)+len(res.Topics)),
 	}
 	if len(res.Brokers) > 0 {
 		next.Brokers = make(map[int32]string, len(res.Brokers))
@@ -101,20 +102,20 @@ func (k *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now tim
 			next.Brokers[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 		}
 	}
-	for name, t := range k.Topics {
+	for name, t := range m.Topics {
 		if keep(t) {
 			next.Topics[name] = t
 		}
 	}
 	for i := range res.Topics {
 		said := &res.Topics[i]
-		known := k.Topics[said.Name]
+		known := m.Topics[said.Name]
 		next.Topics[said.Name] = known.Merge(readTopic(said, next.Version), now)
 	}
 	return next
 }
 
-// MaybeNew reports whether the topic has an error of topics that were just created.
+// MaybeNew reports whether the topic has an error that a topic has right after its creation.
 func (t *Topic) MaybeNew() bool {
 	code := kafkago.Error(t.Code)
 	return code == kafkago.UnknownTopicOrPartition || code == kafkago.LeaderNotAvailable

@@ -1,4 +1,4 @@
-// What is sent to a broker for one partition, and what came of it.
+// A batch that is sent to a broker for one partition, and its answer.
 
 package client
 
@@ -8,9 +8,9 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// ProducerBatch is a sealed record batch on its way to the leader of its partition, or a question
-// for a producer id. It is used again for the next batch of the partition. Between Push (or
-// Identify) and Deliver it belongs to the client, unless Withdraw takes it back.
+// ProducerBatch is a sealed record batch on its way to the leader of its partition, or a request
+// for a producer id. It is reused for the next batch of the partition. Between Push (or Identify)
+// and Deliver it belongs to the client, unless Withdraw takes it back.
 type ProducerBatch struct {
 	Topic     string
 	Partition int32
@@ -20,9 +20,10 @@ type ProducerBatch struct {
 	Tried   bool   // the bytes were in a request: they may be in the log
 	Session int64  // of the control connection in which the producer id came
 
-	// Slow: the broker has waited in vain for the partition's replicas, and has stored no batch
-	// since. It outlives calls, because a pause heals no replica. Only the answer to this batch
-	// sets it: when no answer comes, nobody knows which partition of the request was slow.
+	// Slow is set when the broker has waited in vain for the partition's replicas, and has stored
+	// no batch since. It outlives a call, because a pause repairs no replica. Only the answer to
+	// this batch sets it: without an answer it is not known which partition of the request was
+	// slow.
 	Slow bool
 
 	Reader  bytes.Reader // of Bytes, for the request
@@ -43,12 +44,12 @@ type Answer struct {
 	Session  int64 // identity: of the control connection in which it came
 }
 
-// AnswerKind is what came of a submitted batch: whether it may be written, and who has answered.
+// AnswerKind is the kind of an answer: whether the batch may be written, and who has answered.
 type AnswerKind uint8
 
 const (
 	Unsent   AnswerKind = iota // certainly not written
-	Lost                       // written, perhaps, and not answered
+	Lost                       // perhaps written, and not answered
 	Answered                   // by the broker, for the batch
 	Identity                   // by any broker: a producer id, or an error
 	Outdated                   // not written: the producer id may now belong to another producer

@@ -1,4 +1,4 @@
-// What waits to be sent to one broker, and which of its workers is woken.
+// The queue of batches for one broker, and which of the broker's workers is woken.
 
 package client
 
@@ -28,8 +28,8 @@ const (
 // wait in a queue of their own and go in requests of their own, one at a time.
 type queue struct {
 	Node int32
-	// missed: the broker counts as down, because a request that it has not answered was given up.
-	// An answer to another request ends that, and so does an attempt to connect.
+	// missed is set while the broker counts as down because a request was given up without an
+	// answer. An answer to another request clears it, and so does an attempt to connect.
 	missed atomic.Bool
 
 	mu       sync.Mutex
@@ -150,7 +150,7 @@ func pick(queue, parts []*ProducerBatch) (rest, picked []*ProducerBatch) {
 	return rest, parts
 }
 
-// returned: a worker has delivered what it took from Apart.
+// returned is called when a worker has delivered the batches that it took from Apart.
 func (q *queue) returned() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

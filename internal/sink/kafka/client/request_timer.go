@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// requestTimer is the request that is under way, for the timer that watches over it.
+// requestTimer is the state of the request that is under way, and the timer that watches it.
 type requestTimer struct {
 	mu     sync.Mutex
 	parts  []*ProducerBatch // nil: none is
@@ -19,7 +19,8 @@ type requestTimer struct {
 	timer  *time.Timer
 }
 
-// begin watches over a request, or a dial, for parts. It is overdue after so long; stop ends it.
+// begin watches a request, or a dial, for parts. The request is overdue after the time after; stop
+// ends it.
 func (f *requestTimer) begin(parts []*ProducerBatch, stop func(), after time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,7 +54,7 @@ func (w *worker) checkRequest() {
 			f.stop()
 			return
 		}
-		w.control.Ask(part.Topic)
+		w.control.RequestMetadata(part.Topic)
 	}
 	lasts := time.Since(f.since)
 	if !f.silent && lasts >= SilentAfter {

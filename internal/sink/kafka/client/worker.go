@@ -115,8 +115,9 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// idle waits for work; false when ctx is done. It notices when the connection ends: a batch that is
-// sent on an ended connection is in doubt, and R4 of producer is not kept for it.
+// idle waits for work; it returns false when ctx is done. It notices when the connection ends: a
+// batch that is sent on an ended connection would be in doubt, and rule R4 of producer would not
+// hold for it.
 func (w *worker) idle(ctx context.Context) bool {
 	for {
 		unwatch := func() {}
@@ -153,7 +154,7 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	pending.Add(int64(records))
 	w.timer.begin(w.parts, w.conn.Close, max(overdueMin, 4*w.usual))
 	timeout := w.cluster.Options.ConfirmTimeout + answerGrace + time.Duration(size/slowest)*time.Second
-	produced, err := conn.Ask[*produce.Response](ctx, w.conn, timeout, &w.request)
+	produced, err := conn.RoundTripAs[*produce.Response](ctx, w.conn, timeout, &w.request)
 	took, moved, silent := w.timer.end()
 	pending.Add(-int64(records))
 	switch missed := &w.queue.missed; {
@@ -178,12 +179,12 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
 }
 
-// dropOutdated keeps in parts what may be sent on conn, and delivers the others back, which take
-// new producer ids. It keeps R4 of producer.
+// dropOutdated keeps in parts the batches that may be sent on conn. It delivers the others back,
+// and they take new producer ids. So it keeps rule R4 of producer.
 //
-// Why that is enough. When storage is taken back, all nodes are stopped at one moment, T. A
+// Why that is enough. When storage is rolled back, all nodes are stopped at one moment, T. A
 // connection ends with the process at its other end. After conn was made, the control connection
-// was asked a question, and answered it in session seen.
+// sent a request, and had the answer in session seen.
 //
 //   - T is not after conn was made: the leader has run since then, or nothing is answered on conn.
 //   - T is not between the answer with an id in session seen and that moment: its broker has run.

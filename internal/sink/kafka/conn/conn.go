@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// A broker drops a connection that was idle for connections.max.idle.ms (10 minutes), load
-	// balancers sooner (4 minutes on some clouds). One that idled for so long is not used again: a
-	// request lost on it would be in doubt.
+	// A broker drops a connection that was idle for connections.max.idle.ms (10 minutes); load
+	// balancers drop it sooner (4 minutes on some clouds). A connection that was idle for this long
+	// is not used again: a request that is lost on it would be in doubt.
 	maxIdle = 3 * time.Minute
-	// maxAnswer is far above any answer, in bytes. What claims more does not speak Kafka, and is
-	// not read.
+	// maxAnswer is far above the size of any answer, in bytes. A peer that announces more does not
+	// speak Kafka, and is not read.
 	maxAnswer = 64 << 20
 )
 
@@ -57,8 +57,8 @@ type RoundTripper interface {
 	Close()
 }
 
-// Ask is RoundTrip for an answer of type R. Any error closes the connection.
-func Ask[R protocol.Message](ctx context.Context, c RoundTripper, timeout time.Duration, req protocol.Message) (res R, err error) {
+// RoundTripAs is RoundTrip for an answer of type R. Any error closes the connection.
+func RoundTripAs[R protocol.Message](ctx context.Context, c RoundTripper, timeout time.Duration, req protocol.Message) (res R, err error) {
 	answer, err := c.RoundTrip(ctx, timeout, req)
 	if err != nil {
 		return res, err

@@ -70,7 +70,7 @@ func TestProduce(t *testing.T) {
 		req.Topics = append(req.Topics, topic)
 	}
 	c := f.dial()
-	res, err := Ask[*produce.Response](t.Context(), c, longTimeout, req)
+	res, err := RoundTripAs[*produce.Response](t.Context(), c, longTimeout, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestWatch(t *testing.T) {
 		unwatch := c.Watch(ended)
 		runtime.Gosched()
 		unwatch()
-		if res, err := Ask[*metadata.Response](t.Context(), c, longTimeout, &metadata.Request{}); err != nil || res.ControllerID != 7 {
+		if res, err := RoundTripAs[*metadata.Response](t.Context(), c, longTimeout, &metadata.Request{}); err != nil || res.ControllerID != 7 {
 			t.Fatalf("%v %v", res, err)
 		}
 	}
@@ -257,7 +257,7 @@ func TestEpochs(t *testing.T) {
 			id, _ := f.Next(c)
 			f.answer(c, version, id, &metadata.Response{Topics: []metadata.ResponseTopic{{Partitions: []metadata.ResponsePartition{{LeaderEpoch: 3}}}}})
 		})
-		res, err := Ask[*metadata.Response](t.Context(), f.dial(), longTimeout, &metadata.Request{})
+		res, err := RoundTripAs[*metadata.Response](t.Context(), f.dial(), longTimeout, &metadata.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}

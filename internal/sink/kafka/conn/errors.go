@@ -17,8 +17,8 @@ import (
 // ErrOtherCluster says that a broker is not of the cluster that the relay has begun with.
 var ErrOtherCluster = errors.New("a broker of another cluster")
 
-// FixRefusal is what to do when somebody answers, and a connection cannot be made; "" when that is
-// not so.
+// FixRefusal returns the fix when a server answers but refuses the connection; "" for any other
+// error.
 func FixRefusal(err error) string {
 	if fix := sink.FixTLS("sink.kafka.tls", err); fix != "" {
 		return fix
@@ -39,7 +39,7 @@ func FixRefusal(err error) string {
 	return ""
 }
 
-// Explain is err in one line, with what to do about a refusal.
+// Explain returns err in one line, with the fix of a refusal.
 func Explain(err error) string {
 	if fix := FixRefusal(err); fix != "" {
 		return OneLine(err) + "; " + fix
@@ -47,16 +47,16 @@ func Explain(err error) string {
 	return OneLine(err)
 }
 
-// ephemeral is what differs at every connect in an error's text: the local end of a socket, and the
-// time in the error of an expired certificate.
+// ephemeral matches the parts of an error's text that differ at every connect: the local end of a
+// socket, and the time in the error of an expired certificate.
 var ephemeral = regexp.MustCompile(`[^ ]+:\d+->|current time \S+ is `)
 
-// OneLine is err in a line that is the same whenever the cause is.
+// OneLine returns err in one line. The line is the same for the same cause.
 func OneLine(err error) string {
 	return strings.ReplaceAll(ephemeral.ReplaceAllString(err.Error(), ""), "\n", "; ")
 }
 
-// ErrorText is a broker's own text, or that of its error code.
+// ErrorText returns a broker's own text, or the text of its error code.
 func ErrorText(code int16, message string) string {
 	if message != "" {
 		return fmt.Sprintf("%s (%d)", message, code)

@@ -12,9 +12,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// gather makes one system call of a request, where kafka-go makes one of each 64 KiB: that saves a
-// third of the time that both ends spend on 1 MiB. The request's size, which comes first, says when
-// it is complete; until then WriteRequest keeps its pages.
+// gather writes a request in one system call, where kafka-go makes one for each 64 KiB. That saves
+// a third of the time that both ends spend on 1 MiB. The request begins with its size, so gather
+// knows when it is complete; until then WriteRequest keeps its pages.
 type gather struct {
 	to    net.Conn
 	pages net.Buffers
@@ -35,7 +35,7 @@ func (g *gather) Write(page []byte) (int, error) {
 	return len(page), err
 }
 
-// What a port does that wants something else than it gets.
+// The errors of a port that expects something else than it gets.
 var (
 	ErrWantsTLS   = errors.New("the broker answers with a TLS alert: the port expects TLS")
 	ErrWantsLogin = errors.New("the broker closed the connection at the first request, as one does that wants a login")

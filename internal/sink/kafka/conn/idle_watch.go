@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Watch waits, while no request is under way, for the broker to end the connection, or for bytes
-// that nobody has asked for: then it closes it and signals ended, which has room for one. unwatch
-// ends the wait and must come before the next request.
+// Watch watches the connection while no request is under way. When the broker ends it, or sends
+// bytes without a request, Watch closes the connection and signals ended, which has room for one
+// signal. unwatch ends the watch and must be called before the next request.
 func (c *Conn) Watch(ended chan<- struct{}) (unwatch func()) {
 	var unwatched atomic.Bool
 	done := make(chan struct{})

@@ -15,10 +15,10 @@ import (
 // uses res's memory again: what an earlier answer said is gone. What is left behind the answer is
 // ignored, as kafka-go does.
 //
-// It is not kafka-go's decoder that reads it, for two reasons. That one gives a partition that the
-// bytes end before as a partition 0 with code 0, a confirm, and only notices with whatever it reads
-// last; and it makes room for as many elements as an answer claims to have, which may be more than
-// there is memory. It also makes two thirds of the allocations of a request.
+// kafka-go's decoder is not used, for three reasons. If the bytes end too early, it returns a
+// missing partition as partition 0 with code 0, which is a confirm, and notices the end only later.
+// It allocates as many elements as an answer claims to have, which may be more than fit into
+// memory. And it makes two thirds of the allocations of a request.
 func readProduced(body []byte, version int16, res *produce.Response) error {
 	b := &bytesLeft{rest: body}
 	res.Topics = room(res.Topics, b.Count(2+4))

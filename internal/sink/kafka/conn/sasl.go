@@ -61,7 +61,7 @@ func (c *Conn) login(ctx context.Context, s *SASL) error {
 	if c.Versions[protocol.SaslHandshake] < 1 {
 		return errors.New("the broker has no SaslHandshake v1: Kafka 1.0 or newer is needed")
 	}
-	res, err := Ask[*saslhandshake.Response](ctx, c, DialTimeout, &saslhandshake.Request{Mechanism: mechanism.Name()})
+	res, err := RoundTripAs[*saslhandshake.Response](ctx, c, DialTimeout, &saslhandshake.Request{Mechanism: mechanism.Name()})
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (c *Conn) login(ctx context.Context, s *SASL) error {
 
 // authenticate sends one message of the mechanism and returns the broker's.
 func (c *Conn) authenticate(ctx context.Context, response []byte) (challenge []byte, err error) {
-	res, err := Ask[*saslauthenticate.Response](ctx, c, DialTimeout, &saslauthenticate.Request{AuthBytes: response})
+	res, err := RoundTripAs[*saslauthenticate.Response](ctx, c, DialTimeout, &saslauthenticate.Request{AuthBytes: response})
 	if err != nil {
 		return nil, err
 	}

@@ -21,8 +21,8 @@ func highest(key protocol.ApiKey) int16 {
 	return key.MaxVersion()
 }
 
-// needed are the requests that a broker must know, in the lowest version that does: magic 2
-// batches, no topics created by asking for them, producer ids.
+// needed are the requests that a broker must know, with the lowest sufficient version. They give
+// batches of magic 2, metadata requests that create no topics, and producer ids.
 var needed = []struct {
 	key     protocol.ApiKey
 	version int16
@@ -31,7 +31,7 @@ var needed = []struct {
 // negotiate learns which versions of which requests the broker knows, and settles on the highest of
 // each that both do.
 func (c *Conn) negotiate(ctx context.Context) error {
-	res, err := Ask[*apiversions.Response](ctx, c, DialTimeout, new(apiversions.Request))
+	res, err := RoundTripAs[*apiversions.Response](ctx, c, DialTimeout, new(apiversions.Request))
 	if err != nil {
 		return err
 	}

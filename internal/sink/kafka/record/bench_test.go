@@ -14,10 +14,10 @@ func BenchmarkTraced(b *testing.B) {
 		"off": nil, "on": func(ev *event.Event, _ []byte) []byte { return ev.Traceparent },
 	} {
 		b.Run(name, func(b *testing.B) {
-			m, ev := NewEncoder(layoutOf(b, Config{Traceparent: trace})), kafkatest.Event(1, "0123456789")
+			e, ev := NewEncoder(layoutOf(b, Config{Traceparent: trace})), kafkatest.Event(1, "0123456789")
 			b.ReportAllocs()
 			for b.Loop() {
-				if fault := m.Build(ev); fault != nil {
+				if fault := e.Build(ev); fault != nil {
 					b.Fatal(fault)
 				}
 			}

@@ -24,18 +24,18 @@ func (l *Layout) routed(ev *event.Event, buf []byte) ([]byte, *sink.Fault) {
 }
 
 // render makes the record by the profile. Nothing of the relay's own is added.
-func (m *Encoder) render(ev *event.Event) *sink.Fault {
-	rec := &m.profile
-	if err := m.layout.router.Build(ev, rec); err != nil {
+func (e *Encoder) render(ev *event.Event) *sink.Fault {
+	rec := &e.profile
+	if err := e.layout.router.Build(ev, rec); err != nil {
 		return unrendered(err)
 	}
-	m.Key, m.Value, m.Time = rec.Key, rec.Value, rec.Time
-	if m.Time < 0 {
+	e.Key, e.Value, e.Time = rec.Key, rec.Value, rec.Time
+	if e.Time < 0 {
 		return tooEarly
 	}
-	m.Headers, m.HeaderCount = m.Headers[:0], 0
+	e.Headers, e.HeaderCount = e.Headers[:0], 0
 	for i := range rec.Headers {
-		m.AddHeader(rec.Headers[i].Name, rec.Headers[i].Value)
+		e.AddHeader(rec.Headers[i].Name, rec.Headers[i].Value)
 	}
 	return nil
 }

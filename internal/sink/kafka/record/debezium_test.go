@@ -81,23 +81,23 @@ func TestProfileTopic(t *testing.T) {
 
 // The copy of a dead letter is the relay's own record.
 func TestProfileLeavesCopiesAlone(t *testing.T) {
-	m := NewEncoder(asConnect(t, nil))
+	e := NewEncoder(asConnect(t, nil))
 	ev := kafkatest.Event(1, "0123456789")
 	ev.Copy, ev.Columns = true, make([][]byte, 2)
-	if fault := m.Build(ev); fault != nil {
+	if fault := e.Build(ev); fault != nil {
 		t.Fatal(fault)
 	}
-	if !bytes.Contains(m.Headers, []byte(headerPosition)) || !bytes.Equal(m.Value, ev.Payload) {
-		t.Errorf("the copy has the headers %q", m.Headers)
+	if !bytes.Contains(e.Headers, []byte(headerPosition)) || !bytes.Equal(e.Value, ev.Payload) {
+		t.Errorf("the copy has the headers %q", e.Headers)
 	}
 }
 
 // A time before 1970 is refused, as in the relay's own records.
 func TestProfileTime(t *testing.T) {
-	m := NewEncoder(asConnect(t, nil))
+	e := NewEncoder(asConnect(t, nil))
 	ev := kafkatest.OutboxRow([]byte("id"), []byte("order"), nil, nil, nil)
 	ev.Time = ev.Time.AddDate(-100, 0, 0)
-	if fault := m.Build(ev); fault != tooEarly {
+	if fault := e.Build(ev); fault != tooEarly {
 		t.Errorf("got %v", fault)
 	}
 }
@@ -105,13 +105,13 @@ func TestProfileTime(t *testing.T) {
 // Neither a place nor a record costs anything on the heap.
 func TestProfileAllocates(t *testing.T) {
 	l := asConnect(t, nil)
-	m, ev := NewEncoder(l), kafkatest.OutboxRow([]byte("id"), []byte("order"), []byte("7"), []byte(strings.Repeat("x", 200)), []byte("3"))
+	e, ev := NewEncoder(l), kafkatest.OutboxRow([]byte("id"), []byte("order"), []byte("7"), []byte(strings.Repeat("x", 200)), []byte("3"))
 	var room [MaxTopic]byte
 	if n := testing.AllocsPerRun(100, func() {
 		if _, fault := l.Topic(ev, room[:0]); fault != nil {
 			t.Fatal(fault)
 		}
-		if fault := m.Build(ev); fault != nil {
+		if fault := e.Build(ev); fault != nil {
 			t.Fatal(fault)
 		}
 	}); n > 0 {

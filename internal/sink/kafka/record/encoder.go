@@ -29,41 +29,41 @@ type Encoder struct {
 func NewEncoder(l *Layout) *Encoder { return &Encoder{layout: l} }
 
 // Build makes the record, or returns why the event can never become one.
-func (m *Encoder) Build(ev *event.Event) *sink.Fault {
+func (e *Encoder) Build(ev *event.Event) *sink.Fault {
 	if ev.Fault != nil {
 		return undecodable(ev)
 	}
-	if m.layout.profiled(ev) {
-		if fault := m.render(ev); fault != nil {
+	if e.layout.profiled(ev) {
+		if fault := e.render(ev); fault != nil {
 			return fault
 		}
-		return m.fits()
+		return e.fits()
 	}
-	m.Key, m.Value, m.Time = ev.Key, ev.Payload, ev.Time.UnixMilli()
-	if m.Time < 0 {
-		// A broker may store it, but Kafka's own producer refuses to send one and Kafka Streams
-		// stops at it.
+	e.Key, e.Value, e.Time = ev.Key, ev.Payload, ev.Time.UnixMilli()
+	if e.Time < 0 {
+		// A broker may store such a record, but Kafka's own producer refuses to send it, and Kafka
+		// Streams stops at it.
 		return tooEarly
 	}
-	m.Headers, m.HeaderCount = m.Headers[:0], 0
-	m.ownHeaders(ev)
-	for i := range m.layout.headers {
-		h := &m.layout.headers[i]
+	e.Headers, e.HeaderCount = e.Headers[:0], 0
+	e.ownHeaders(ev)
+	for i := range e.layout.headers {
+		h := &e.layout.headers[i]
 		if v := ev.Columns[h.column]; v != nil {
-			m.AddHeader(h.name, v)
+			e.AddHeader(h.name, v)
 		}
 	}
 	if len(ev.Headers) > 0 {
-		if fault := m.headersColumn(ev); fault != nil {
+		if fault := e.headersColumn(ev); fault != nil {
 			return fault
 		}
 	}
-	return m.fits()
+	return e.fits()
 }
 
 // fits returns the fault of a record that is too large.
-func (m *Encoder) fits() *sink.Fault {
-	if size := len(m.Key) + len(m.Value) + len(m.Headers); size > MaxRecord {
+func (e *Encoder) fits() *sink.Fault {
+	if size := len(e.Key) + len(e.Value) + len(e.Headers); size > MaxRecord {
 		return &sink.Fault{
 			Class: sink.Permanent, Reason: sink.TooLarge,
 			Text: fmt.Sprintf("a record of %d bytes, a broker's requests carry %d", size, MaxRecord),
@@ -74,35 +74,35 @@ func (m *Encoder) fits() *sink.Fault {
 
 // Forget drops the references to the last event's bytes, which belong to the caller again, and the
 // buffers of an unusually large one.
-func (m *Encoder) Forget() {
-	m.Key, m.Value = nil, nil
-	m.profile.Forget()
-	if cap(m.Headers) > 64<<10 {
-		m.Headers = nil
+func (e *Encoder) Forget() {
+	e.Key, e.Value = nil, nil
+	e.profile.Forget()
+	if cap(e.Headers) > 64<<10 {
+		e.Headers = nil
 	}
 }
 
 var replayed = []byte("true")
 
 // ownHeaders writes the headers of the relay's own.
-func (m *Encoder) ownHeaders(ev *event.Event) {
-	m.AddHeader(HeaderID, ev.ID)
+func (e *Encoder) ownHeaders(ev *event.Event) {
+	e.AddHeader(HeaderID, ev.ID)
 	if ev.Type != nil {
-		m.AddHeader(HeaderType, ev.Type)
+		e.AddHeader(HeaderType, ev.Type)
 	}
 	if ev.Aggregate != nil {
-		m.AddHeader(headerAggregate, ev.Aggregate)
+		e.AddHeader(headerAggregate, ev.Aggregate)
 	}
 	var position [32]byte
-	m.AddHeader(headerPosition, ev.Position.Append(position[:0]))
+	e.AddHeader(headerPosition, ev.Position.Append(position[:0]))
 	traceparent := ev.Traceparent
-	if m.layout.trace != nil {
-		traceparent = m.layout.trace(ev, m.trace[:0])
+	if e.layout.trace != nil {
+		traceparent = e.layout.trace(ev, e.trace[:0])
 	}
 	if traceparent != nil {
-		m.AddHeader(headerTraceparent, traceparent)
+		e.AddHeader(headerTraceparent, traceparent)
 	}
 	if ev.Replay {
-		m.AddHeader(HeaderReplay, replayed)
+		e.AddHeader(HeaderReplay, replayed)
 	}
 }

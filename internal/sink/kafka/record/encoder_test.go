@@ -16,13 +16,13 @@ import (
 )
 
 // built is the one record of an event, decoded.
-func built(t testing.TB, m *Encoder, ev *event.Event) kafkatest.Decoded {
+func built(t testing.TB, e *Encoder, ev *event.Event) kafkatest.Decoded {
 	t.Helper()
-	if fault := m.Build(ev); fault != nil {
+	if fault := e.Build(ev); fault != nil {
 		t.Fatal(fault)
 	}
 	b := batch.New(0)
-	b.Add(&m.Record)
+	b.Add(&e.Record)
 	return kafkatest.Decode(t, b.Seal(-1, -1, -1)).Records[0]
 }
 
@@ -54,16 +54,16 @@ func TestRecord(t *testing.T) {
 // TestRecordOfNulls has what is NULL absent, or null where Kafka has a null, and what is empty
 // empty.
 func TestRecordOfNulls(t *testing.T) {
-	m := NewEncoder(layoutOf(t, Config{}))
+	e := NewEncoder(layoutOf(t, Config{}))
 	ev := &event.Event{ID: []byte("1"), Time: time.UnixMilli(0)}
-	got := built(t, m, ev)
+	got := built(t, e, ev)
 	if got.Key != nil || got.Value != nil || got.Time != 0 {
 		t.Errorf("key %q, value %q, time %d", got.Key, got.Value, got.Time)
 	}
 	kafkatest.WantHeaders(t, got.Headers, header("id", "1"), header("cdc_position", "0000000000000000-00000000"))
 
 	ev.Key, ev.Payload, ev.Type, ev.Aggregate, ev.Traceparent = []byte{}, []byte{}, []byte{}, []byte{}, []byte{}
-	got = built(t, m, ev)
+	got = built(t, e, ev)
 	if got.Key == nil || got.Value == nil || len(got.Key) > 0 || len(got.Value) > 0 {
 		t.Errorf("key %q, value %q", got.Key, got.Value)
 	}
@@ -118,7 +118,7 @@ func TestOwnHeadersWin(t *testing.T) {
 }
 
 func TestNoRecord(t *testing.T) {
-	m := NewEncoder(layoutOf(t, Config{}))
+	e := NewEncoder(layoutOf(t, Config{}))
 	for name, c := range map[string]struct {
 		change func(*event.Event)
 		reason sink.Reason
@@ -132,14 +132,14 @@ func TestNoRecord(t *testing.T) {
 	} {
 		ev := kafkatest.Event(1, "k")
 		c.change(ev)
-		fault := m.Build(ev)
+		fault := e.Build(ev)
 		if fault == nil || fault.Class != sink.Permanent || fault.Reason != c.reason || fault.Text == "" || strings.Contains(fault.Text, "secret") {
 			t.Errorf("%s: got %v", name, fault)
 		}
-		if fault := m.Build(kafkatest.Event(2, "k")); fault != nil {
+		if fault := e.Build(kafkatest.Event(2, "k")); fault != nil {
 			t.Errorf("the next event after %s: %v", name, fault)
 		}
-		m.Forget()
+		e.Forget()
 	}
 }
 
@@ -195,13 +195,13 @@ func TestReplayHeader(t *testing.T) {
 
 func TestBatchAllocates(t *testing.T) {
 	l := layoutOf(t, Config{Columns: []string{"tenant"}, Headers: []HeaderColumn{{"x-tenant", "tenant"}}})
-	m, b := NewEncoder(l), batch.New(0)
+	e, b := NewEncoder(l), batch.New(0)
 	ev := kafkatest.Event(1, "key")
 	ev.Columns = [][]byte{[]byte("acme")}
 	call := func() {
 		b.Reset()
 		for range 100 {
-			if fault := m.Build(ev); fault != nil || !b.Add(&m.Record) {
+			if fault := e.Build(ev); fault != nil || !b.Add(&e.Record) {
 				t.Fatal(fault)
 			}
 		}

@@ -33,14 +33,14 @@ func Reserved(name string) bool { return slices.Contains(reserved, name) }
 // Keys that are the relay's own are dropped and counted; a configured header that has a value goes
 // before a key of its name. A key that is there twice (type json keeps it) is written twice, and a
 // consumer that asks for the last one has what JSON means. A JSON null is no headers.
-func (m *Encoder) headersColumn(ev *event.Event) *sink.Fault {
+func (e *Encoder) headersColumn(ev *event.Event) *sink.Fault {
 	members, ok := event.MembersOf(ev.Headers)
 	if !ok {
 		return invalid("the headers column is not a JSON object")
 	}
 	for name, raw, more := members.Next(); more; name, raw, more = members.Next() {
-		if !m.taken(text(name), ev) {
-			m.AddHeader(text(name), headerValue(raw))
+		if !e.taken(text(name), ev) {
+			e.AddHeader(text(name), headerValue(raw))
 		}
 	}
 	return nil
@@ -48,17 +48,17 @@ func (m *Encoder) headersColumn(ev *event.Event) *sink.Fault {
 
 // taken reports whether the record has a header of the relay's own or a configured one of this
 // name.
-func (m *Encoder) taken(name string, ev *event.Event) bool {
+func (e *Encoder) taken(name string, ev *event.Event) bool {
 	for _, own := range reserved {
 		if own == name {
-			if m.layout.dropped != nil {
-				m.layout.dropped(own) // not name, which aliases the event
+			if e.layout.dropped != nil {
+				e.layout.dropped(own) // not name, which aliases the event
 			}
 			return true
 		}
 	}
-	for i := range m.layout.headers {
-		if h := &m.layout.headers[i]; h.name == name && ev.Columns[h.column] != nil {
+	for i := range e.layout.headers {
+		if h := &e.layout.headers[i]; h.name == name && ev.Columns[h.column] != nil {
 			return true
 		}
 	}

@@ -25,10 +25,10 @@ func FuzzHeadersColumn(f *testing.F) {
 			// PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
 			return
 		}
-		m := NewEncoder(layoutOf(t, Config{}))
+		e := NewEncoder(layoutOf(t, Config{}))
 		before := bytes.Clone(doc)
 		ev := &event.Event{ID: []byte("1"), Time: time.UnixMilli(1), Headers: doc}
-		fault := m.Build(ev)
+		fault := e.Build(ev)
 		if !bytes.Equal(doc, before) {
 			t.Fatal("the document was written to")
 		}
@@ -40,7 +40,7 @@ func FuzzHeadersColumn(f *testing.F) {
 			return
 		}
 		got := map[string][]byte{}
-		for _, h := range built(t, m, ev).Headers {
+		for _, h := range built(t, e, ev).Headers {
 			got[h.Key] = h.Value // of several, the last one: so has encoding/json
 		}
 		for name, raw := range want {

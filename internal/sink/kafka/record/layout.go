@@ -79,8 +79,9 @@ func NewLayout(cfg *Config) (*Layout, error) {
 	return l, nil
 }
 
-// Topic is the name of an event's topic: in buf[:0], grown if need be, when made, else bytes that
-// are not to be written to. An event with a fault can never be sent; without a name it has none.
+// Topic returns the name of an event's topic. A name that is made is in buf[:0], which grows if
+// needed; any other name must not be written to. With a fault the event can never be sent, and name
+// may be nil.
 func (l *Layout) Topic(ev *event.Event, buf []byte) (name []byte, fault *sink.Fault) {
 	var ok bool
 	switch {

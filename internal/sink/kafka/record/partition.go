@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 )
 
-// Partition is the partition of an event's record among count > 0. One that the row itself names
-// may not exist: then it is at least count.
+// Partition returns the partition of an event's record among count > 0. If the row itself names a
+// partition that does not exist, the result is count or more.
 func (l *Layout) Partition(ev *event.Event, count int32) int32 {
 	if !l.profiled(ev) {
 		return PartitionOf(ev, count)
@@ -32,9 +32,9 @@ func (l *Layout) Partition(ev *event.Event, count int32) int32 {
 	return batch.Partition(rec.Key, count)
 }
 
-// Beyond reports whether the row names a partition that is not among count. It is false without a
-// check where no row can name one.
-func (l *Layout) Beyond(ev *event.Event, count int) bool {
+// NamesMissingPartition reports whether the row names a partition that is not among count. Where no
+// row can name a partition, it returns false without a check.
+func (l *Layout) NamesMissingPartition(ev *event.Event, count int) bool {
 	return l.Names && l.profiled(ev) && int(l.Partition(ev, int32(count))) >= count
 }
 

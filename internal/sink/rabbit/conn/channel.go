@@ -13,8 +13,8 @@ import (
 )
 
 // Channel is a lane's channel in confirm mode, used by the lane's goroutine only. It serves one
-// call at a time, and is abandoned when a call leaves anything unanswered on it, so what it answers
-// is always the present call's.
+// call at a time. It is abandoned when a call leaves a message unanswered, so its answers always
+// belong to the present call.
 type Channel struct {
 	Session *Session
 	AMQP    *amqp.Channel
@@ -58,7 +58,7 @@ func (c *Channel) Close() {
 // Usable reports whether a message may be written to the channel.
 func (c *Channel) Usable() bool { return !c.AMQP.IsClosed() && c.Session.Alive() }
 
-// Exception is why the channel was closed, or its connection; nil when neither is known.
+// Exception returns why the channel or its connection was closed; nil when that is not known.
 func (c *Channel) Exception() *amqp.Error {
 	select {
 	case <-c.Session.Gone:
@@ -73,9 +73,9 @@ func (c *Channel) Exception() *amqp.Error {
 	}
 }
 
-// Ready waits until a message may be written: the broker does not block and the wire has room.
-// False when the channel is gone or ctx is done; a connection that is blocked for hours waits here
-// for hours.
+// Ready waits until a message may be written: the broker does not block and the wire has room. It
+// returns false when the channel is gone or ctx is done. If the broker blocks for hours, Ready
+// waits for hours.
 func (c *Channel) Ready(ctx context.Context) bool {
 	for c.Session.blocked.Load() || !c.Session.Wire.hasRoom() {
 		if unblocked := c.Session.UntilUnblocked(); unblocked != nil {
@@ -108,9 +108,9 @@ func (s *Session) ThrowAway(ctx context.Context, f func(*amqp.Channel) error) er
 }
 
 // rpc runs f, which asks the broker something. amqp091's calls know no context and wait for ever,
-// so f has a goroutine, which ends with the connection at the latest. A broker that does not answer
-// within the confirm timeout has lost the connection, unless it blocks: then it does not read
-// either. undo is called when f succeeded after the caller stopped waiting.
+// so f has a goroutine, which ends with the connection at the latest. If the broker does not answer
+// within the confirm timeout, the connection is given up, unless the broker blocks: then it does
+// not read either. undo is called when f succeeded after the caller stopped waiting.
 func (s *Session) rpc(ctx context.Context, f func() error, undo func()) error {
 	done := make(chan error)
 	started := s.Spawn(func() {

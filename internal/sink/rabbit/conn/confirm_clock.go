@@ -13,12 +13,13 @@ type End uint8
 const (
 	Answered  End = iota // every message was answered, or its channel or connection was closed
 	Cancelled            // ctx is done
-	Late                 // some are unconfirmed past the timeout, while the broker answers
-	Dead                 // nothing on the connection was confirmed for the timeout: it is given up
+	// some messages are unconfirmed after the timeout, while the broker answers
+	Late
+	Dead // nothing on the connection was confirmed for the timeout: it is given up
 )
 
-// Round is when a lane's messages were written to a connection, among those of the other lanes:
-// what was written in rounds that ended by began is in front of them.
+// Round is the place of a lane's messages among those of other lanes on the same connection. All
+// messages of rounds that ended at or before Began were written before them.
 type Round struct{ Began, Ended uint64 }
 
 // Confirmed records that a message of a round was confirmed. The broker reads a connection in
@@ -49,12 +50,13 @@ type ConfirmClock struct {
 	Progress time.Time // of the last write, then of the last answer seen in this round
 	answers  int
 	readAt   time.Time // when the broker had certainly read the round; zero: not yet
-	Ask      func()    // asks the broker without waiting; an answer is recorded
+	Ping     func()    // asks the broker without waiting; an answer is recorded
 }
 
-// Ask asks the broker for a channel, and waits for it or for the connection's end. This does not
-// depend on any queue. On an existing channel the answer would wait for requests to queues there.
-func (s *Session) Ask() {
+// Ping opens a channel at the broker, and waits for the answer or for the connection's end. The
+// answer does not depend on any queue. On an existing channel it would wait for earlier requests to
+// queues.
+func (s *Session) Ping() {
 	rounds := s.Writes.Load()
 	ch, err := s.amqp.Channel()
 	if err != nil {
@@ -96,7 +98,7 @@ func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
 	case !c.readAt.IsZero() && past(c.Timeout, c.readAt.UnixNano()):
 		return Late
 	case !open && quiet(c.Timeout/2) && c.Sess.asked.CompareAndSwap(asked, now.UnixNano()):
-		c.Ask()
+		c.Ping()
 	}
 	return Answered
 }

@@ -14,7 +14,7 @@ func TestConfirmClock(t *testing.T) {
 		go w.run()
 		s := &Session{Wire: w}
 		s.Writes.Store(7)
-		return s, ConfirmClock{Sess: s, Round: Round{Began: 6, Ended: 7}, Progress: start, Timeout: 10 * time.Second, Ask: func() {}}
+		return s, ConfirmClock{Sess: s, Round: Round{Began: 6, Ended: 7}, Progress: start, Timeout: 10 * time.Second, Ping: func() {}}
 	}
 	tick := func(t *testing.T, c *ConfirmClock, seconds, answers int, last bool, want End) {
 		t.Helper()
@@ -33,7 +33,7 @@ func TestConfirmClock(t *testing.T) {
 	t.Run("nothing is confirmed, and the broker answers: late", func(t *testing.T) {
 		s, c := fresh(t)
 		asked := 0
-		c.Ask = func() { asked++ }
+		c.Ping = func() { asked++ }
 		tick(t, &c, 4, 0, false, Answered)
 		if asked > 0 {
 			t.Error("the broker is asked early")

@@ -31,10 +31,10 @@ type Link struct {
 	mu   sync.Mutex
 	sess *Session      // nil: no session
 	up   chan struct{} // closed when sess appears; re-created when it goes
-	why  string        // why it is away, or "blocked…"; "" when all is well
+	why  string        // why the connection is away, or "blocked…"; "" when all is well
 }
 
-// NewLink makes a link that is not connected, and is why.
+// NewLink makes a link that is not connected; why is the reason.
 func NewLink(why string) *Link { return &Link{up: make(chan struct{}), why: why} }
 
 // Session waits until the connection is up.
@@ -63,7 +63,7 @@ func (l *Link) Session(ctx context.Context) (*Session, error) {
 	}
 }
 
-// drop takes sess out of use; nothing happens when it is out already.
+// drop takes sess out of use. It does nothing when sess is out of use already.
 func (l *Link) drop(sess *Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -180,12 +180,12 @@ func (s *Session) Reason() string {
 	if s.end.Server {
 		return fmt.Sprintf("broker %s closed the connection: %d %s", s.Address, s.end.Code, s.end.Reason)
 	}
-	return fmt.Sprintf("connection to %s lost: %s", s.Address, s.LostBecause(s.end))
+	return fmt.Sprintf("connection to %s lost: %s", s.Address, s.LossReason(s.end))
 }
 
-// LostBecause is why a connection ended without a close frame: what ended it on this side, or what
+// LossReason is why a connection ended without a close frame: what ended it on this side, or what
 // amqp091 met.
-func (s *Session) LostBecause(end *amqp.Error) string {
+func (s *Session) LossReason(end *amqp.Error) string {
 	if err := s.Wire.cause(); err != nil {
 		return ErrorText(err)
 	}

@@ -32,8 +32,8 @@ var ErrWireClosed = errors.New("connection closed")
 // wire is a connection whose writes are gathered: Write appends to a buffer and returns, one
 // flusher goroutine writes whatever has accumulated. amqp091 flushes once per message, which costs
 // a system call (and a TLS record) each; here an idle connection still sends at once, and a busy
-// one sends hundreds of messages per call. It is legitimate because nothing counts as delivered
-// before its confirm: a late write error is a lost connection.
+// one sends hundreds of messages per call. This is safe because nothing counts as delivered before
+// its confirm: a late write error is only a lost connection.
 //
 // Write never blocks, so amqp091's locks are never held by a broker that does not read: heartbeats
 // go on, and Close and every publisher return. Back-pressure is waitRoom, which the publishers call
@@ -152,7 +152,7 @@ func (w *wire) take(spare []byte) (batch []byte, ok bool) {
 	return batch, true
 }
 
-// freed wakes who waits for room, after buffered went down.
+// freed wakes the goroutines that wait for room, after buffered went down.
 func (w *wire) freed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,8 +239,8 @@ func (w *wire) Close() error {
 }
 
 // returnPatience is below the 5 s after which amqp091 may give up handing on a return or an
-// unblock. It does so also when the process was suspended and the listener has room, and an acked
-// return that nobody saw would be a loss.
+// unblock. It may also do so when the process was suspended, even if the listener has room. A
+// return that was dropped would be a lost event, because the broker acks returned messages.
 const returnPatience = 4 * time.Second
 
 // WasFrozen reports whether something that was read may have been dropped on its way to us. Then no

@@ -37,12 +37,12 @@ func (m *Message) check() *sink.Fault {
 	}
 	if size, limit := m.headerSize(), int(m.Limits.Header.Load()); size > limit {
 		return &sink.Fault{
-			Class: sink.Permanent, Reason: sink.TooLarge, Destination: m.Going(),
+			Class: sink.Permanent, Reason: sink.TooLarge, Destination: m.DestinationText(),
 			Text: fmt.Sprintf("headers and properties have %d bytes, a frame carries %d", size, limit),
 		}
 	}
 	if len(p.Body) > maxBody {
-		return TooLarge(m.Going(), len(p.Body), maxBody)
+		return TooLarge(m.DestinationText(), len(p.Body), maxBody)
 	}
 	return nil
 }
@@ -83,5 +83,7 @@ func (m *Message) headerSize() int {
 	return size
 }
 
-// Going names where the message is going, as an operator would.
-func (m *Message) Going() string { return Pair(m.Layout.Shown(m.Copy, m.Exchange, m.RoutingKey)) }
+// DestinationText names where the message is going, as an operator would.
+func (m *Message) DestinationText() string {
+	return Pair(m.Layout.Shown(m.Copy, m.Exchange, m.RoutingKey))
+}

@@ -12,7 +12,7 @@ import (
 )
 
 // Message is one lane's scratch space: Build fills it from an event, and it is valid until the next
-// Build. Its strings alias the event's bytes, buf and trace, which is sound because amqp091 has
+// Build. Its strings alias the event's bytes, buf and trace. This is safe because amqp091 has
 // serialised them when its publish call returns.
 type Message struct {
 	Layout     *Layout

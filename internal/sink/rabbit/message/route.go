@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Place digests where an event goes: its exchange, and the pair. What has no value has 0. The
-// reader calls it for every event.
+// Place returns two digests of an event's destination: of its exchange, and of the pair. A part
+// without a value has 0. The reader calls it for every event.
 func (l *Layout) Place(ev *event.Event) (exchangeOrTopic, dest uint64) {
 	if ev.Fault != nil {
 		return 0, 0 // it goes nowhere

@@ -1,4 +1,6 @@
-// record: a row as the columns of the tables.
+// The columns of the retry table and of the dead letters: how a row is written to them and read. A
+// new column needs a migration, a field of tableRow, a line in fields, and its place in encode and
+// decode.
 
 package postgres
 
@@ -17,8 +19,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// record is a row as the columns that retry and dead_letter have in common hold it.
-type record struct {
+// tableRow is a row as the columns hold it that retry and dead_letter have in common.
+type tableRow struct {
 	incarnation                        int64
 	commit                             string
 	index, n                           int64
@@ -37,19 +39,19 @@ type record struct {
 	columns, fault, raw                []byte
 }
 
-// field is one of those columns: its name, the type of the array its values are sent in, and where
-// a record has it.
+// field is one of those columns: its name, the element type of the array in which its values are
+// sent, and how to access it in a tableRow.
 type field struct {
 	name, typ string
-	target    func(*record) any       // for Scan
-	array     func(list []record) any // for unnest
+	target    func(*tableRow) any       // for Scan
+	array     func(list []tableRow) any // for unnest
 }
 
-func column[T any](name, typ string, at func(*record) *T) field {
+func column[T any](name, typ string, at func(*tableRow) *T) field {
 	return field{
 		name: name, typ: typ,
-		target: func(r *record) any { return at(r) },
-		array: func(list []record) any {
+		target: func(r *tableRow) any { return at(r) },
+		array: func(list []tableRow) any {
 			values := make([]T, len(list))
 			for i := range list {
 				values[i] = *at(&list[i])
@@ -59,44 +61,45 @@ func column[T any](name, typ string, at func(*record) *T) field {
 	}
 }
 
-// fields are the columns in common. pg_lsn, of which the driver knows no arrays, goes as text.
+// fields are the columns in common. A pg_lsn is sent as text, because the driver has no arrays of
+// that type.
 var fields = []field{
-	column("incarnation", "bigint", func(r *record) *int64 { return &r.incarnation }),
-	column("commit_lsn", "text", func(r *record) *string { return &r.commit }),
-	column("idx", "bigint", func(r *record) *int64 { return &r.index }),
-	column("n", "bigint", func(r *record) *int64 { return &r.n }),
-	column("ordering_group", "bigint", func(r *record) *int64 { return &r.group }),
-	column("exchange_or_topic", "bigint", func(r *record) *int64 { return &r.exchangeOrTopic }),
-	column("dest", "bigint", func(r *record) *int64 { return &r.dest }),
-	column("hash", "bigint", func(r *record) *int64 { return &r.hash }),
-	column("keyed", "boolean", func(r *record) *bool { return &r.keyed }),
-	column("ordered", "boolean", func(r *record) *bool { return &r.ordered }),
-	column("attempts", "integer", func(r *record) *int32 { return &r.attempts }),
-	column("bytes", "bigint", func(r *record) *int64 { return &r.bytes }),
-	column("first_failed_at", "timestamptz", func(r *record) **time.Time { return &r.first }),
-	column("failed_at", "timestamptz", func(r *record) **time.Time { return &r.last }),
-	column("class", "text", func(r *record) *string { return &r.class }),
-	column("reason", "text", func(r *record) *string { return &r.reason }),
-	column("error", "text", func(r *record) *string { return &r.errorText }),
-	column("destination", "text", func(r *record) *string { return &r.destination }),
-	column("route_name", "bytea", func(r *record) *[]byte { return &r.routeName }),
-	column("routing_key", "bytea", func(r *record) *[]byte { return &r.routingKey }),
-	column("commit_time", "timestamptz", func(r *record) *time.Time { return &r.commitTime }),
-	column("event_time", "timestamptz", func(r *record) *time.Time { return &r.eventTime }),
-	column("id", "bytea", func(r *record) *[]byte { return &r.id }),
-	column("aggregate", "bytea", func(r *record) *[]byte { return &r.aggregate }),
-	column("key", "bytea", func(r *record) *[]byte { return &r.key }),
-	column("type", "bytea", func(r *record) *[]byte { return &r.typ }),
-	column("payload_kind", "smallint", func(r *record) *int16 { return &r.payloadKind }),
-	column("payload", "bytea", func(r *record) *[]byte { return &r.payload }),
-	column("traceparent", "bytea", func(r *record) *[]byte { return &r.traceparent }),
-	column("headers", "bytea", func(r *record) *[]byte { return &r.headers }),
-	column("columns", "bytea", func(r *record) *[]byte { return &r.columns }),
-	column("fault", "bytea", func(r *record) *[]byte { return &r.fault }),
-	column("raw", "bytea", func(r *record) *[]byte { return &r.raw }),
+	column("incarnation", "bigint", func(r *tableRow) *int64 { return &r.incarnation }),
+	column("commit_lsn", "text", func(r *tableRow) *string { return &r.commit }),
+	column("idx", "bigint", func(r *tableRow) *int64 { return &r.index }),
+	column("n", "bigint", func(r *tableRow) *int64 { return &r.n }),
+	column("ordering_group", "bigint", func(r *tableRow) *int64 { return &r.group }),
+	column("exchange_or_topic", "bigint", func(r *tableRow) *int64 { return &r.exchangeOrTopic }),
+	column("dest", "bigint", func(r *tableRow) *int64 { return &r.dest }),
+	column("hash", "bigint", func(r *tableRow) *int64 { return &r.hash }),
+	column("keyed", "boolean", func(r *tableRow) *bool { return &r.keyed }),
+	column("ordered", "boolean", func(r *tableRow) *bool { return &r.ordered }),
+	column("attempts", "integer", func(r *tableRow) *int32 { return &r.attempts }),
+	column("bytes", "bigint", func(r *tableRow) *int64 { return &r.bytes }),
+	column("first_failed_at", "timestamptz", func(r *tableRow) **time.Time { return &r.first }),
+	column("failed_at", "timestamptz", func(r *tableRow) **time.Time { return &r.last }),
+	column("class", "text", func(r *tableRow) *string { return &r.class }),
+	column("reason", "text", func(r *tableRow) *string { return &r.reason }),
+	column("error", "text", func(r *tableRow) *string { return &r.errorText }),
+	column("destination", "text", func(r *tableRow) *string { return &r.destination }),
+	column("route_name", "bytea", func(r *tableRow) *[]byte { return &r.routeName }),
+	column("routing_key", "bytea", func(r *tableRow) *[]byte { return &r.routingKey }),
+	column("commit_time", "timestamptz", func(r *tableRow) *time.Time { return &r.commitTime }),
+	column("event_time", "timestamptz", func(r *tableRow) *time.Time { return &r.eventTime }),
+	column("id", "bytea", func(r *tableRow) *[]byte { return &r.id }),
+	column("aggregate", "bytea", func(r *tableRow) *[]byte { return &r.aggregate }),
+	column("key", "bytea", func(r *tableRow) *[]byte { return &r.key }),
+	column("type", "bytea", func(r *tableRow) *[]byte { return &r.typ }),
+	column("payload_kind", "smallint", func(r *tableRow) *int16 { return &r.payloadKind }),
+	column("payload", "bytea", func(r *tableRow) *[]byte { return &r.payload }),
+	column("traceparent", "bytea", func(r *tableRow) *[]byte { return &r.traceparent }),
+	column("headers", "bytea", func(r *tableRow) *[]byte { return &r.headers }),
+	column("columns", "bytea", func(r *tableRow) *[]byte { return &r.columns }),
+	column("fault", "bytea", func(r *tableRow) *[]byte { return &r.fault }),
+	column("raw", "bytea", func(r *tableRow) *[]byte { return &r.raw }),
 }
 
-// heavy are the columns that are needed only to send the event; lists of requests leave them out.
+// heavy are the columns that are needed only to send the event. Lists of requests leave them out.
 var heavy = map[string]bool{"payload": true, "headers": true, "columns": true, "raw": true}
 
 // fieldNames lists the columns, for INSERT.
@@ -108,8 +111,8 @@ func fieldNames() string {
 	return strings.Join(names, ", ")
 }
 
-// fieldsOf lists the columns of alias, for SELECT. instead has other expressions for some.
-func fieldsOf(alias string, instead map[string]string) string {
+// fieldList lists the columns of alias, for SELECT. instead has other expressions for some of them.
+func fieldList(alias string, instead map[string]string) string {
 	list := make([]string, len(fields))
 	for i, f := range fields {
 		list[i] = alias + "." + f.name
@@ -120,14 +123,14 @@ func fieldsOf(alias string, instead map[string]string) string {
 	return strings.Join(list, ", ")
 }
 
-// record is the row as it is stored.
-func (p *Store) record(row *store.Row, as storable) record {
+// encode returns the row as it is stored.
+func (p *Store) encode(row *store.Row, as storable) tableRow {
 	ev := &row.Event
-	r := record{
+	r := tableRow{
 		incarnation: row.Incarnation, commit: ev.Position.Commit.String(), index: int64(ev.Position.Index), n: row.N,
 		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(ev.Hash),
 		keyed: ev.Ordered, ordered: row.Ordered, attempts: int32(row.Attempts), bytes: int64(ev.Size() + len(ev.Raw)),
-		first: instant(row.First), last: instant(row.Last),
+		first: nilIfZero(row.First), last: nilIfZero(row.Last),
 		errorText: as.errorText(row.Text), destination: as(store.BoundedText(row.Destination, store.TextSize)),
 		commitTime: ev.CommitTime, eventTime: ev.Time,
 		id: ev.ID, aggregate: ev.Aggregate, key: ev.Key, typ: ev.Type,
@@ -144,8 +147,8 @@ func (p *Store) record(row *store.Row, as storable) record {
 	return r
 }
 
-// row is the row that the record stores, with its times, in seconds from now.
-func (p *Store) row(r *record, deferredAt float64, next *float64) (*store.Row, error) {
+// decode returns the row that r stores. The times are in seconds from now.
+func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.Row, error) {
 	commit, err := pglogrepl.ParseLSN(r.commit)
 	if err != nil {
 		return nil, err
@@ -166,7 +169,7 @@ func (p *Store) row(r *record, deferredAt float64, next *float64) (*store.Row, e
 		},
 		Group: uint64(r.group), Ordered: r.ordered, ExchangeOrTopic: uint64(r.exchangeOrTopic), Dest: uint64(r.dest),
 		Class: classOf(r.class), Reason: sink.Reason(r.reason), Text: r.errorText, Destination: r.destination, Attempts: int(r.attempts),
-		First: at(r.first), Last: at(r.last), DeferredAt: now.Add(seconds(deferredAt)),
+		First: timeOrZero(r.first), Last: timeOrZero(r.last), DeferredAt: now.Add(seconds(deferredAt)),
 	}
 	if next != nil {
 		row.NextAttempt = now.Add(seconds(*next))
@@ -186,14 +189,14 @@ func classOf(name string) sink.Class {
 	return sink.Destination
 }
 
-func instant(t time.Time) *time.Time {
+func nilIfZero(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
 	return &t
 }
 
-func at(t *time.Time) time.Time {
+func timeOrZero(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}
 	}
@@ -202,9 +205,9 @@ func at(t *time.Time) time.Time {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// rowOf returns the expressions that scanRow reads, for a row of retry (dead: dead_letter) by that
-// alias. The heavy columns are read where the condition full holds.
-func rowOf(alias string, dead bool, full string) string {
+// rowExpressions returns the expressions that scanRow reads, for a row of retry (dead: of
+// dead_letter) with that alias. The heavy columns are read where the condition full holds.
+func rowExpressions(alias string, dead bool, full string) string {
 	instead := map[string]string{"commit_lsn": alias + ".commit_lsn::text"}
 	if full != "true" {
 		for name := range heavy {
@@ -215,13 +218,13 @@ func rowOf(alias string, dead bool, full string) string {
 	if dead {
 		next = "NULL::float8"
 	}
-	return fieldsOf(alias, instead) + ", extract(epoch FROM " + alias + ".deferred_at - now())::float8 AS deferred_in, " + next + " AS next_in"
+	return fieldList(alias, instead) + ", extract(epoch FROM " + alias + ".deferred_at - now())::float8 AS deferred_in, " + next + " AS next_in"
 }
 
-// scanRow reads a row of rowOf; more are the targets of the columns before it.
+// scanRow reads a row of rowExpressions; more are the targets of the columns before it.
 func (p *Store) scanRow(rows pgx.Rows, more ...any) (*store.Row, error) {
 	var (
-		r        record
+		r        tableRow
 		deferred float64
 		next     *float64
 	)
@@ -231,5 +234,5 @@ func (p *Store) scanRow(rows pgx.Rows, more ...any) (*store.Row, error) {
 	if err := rows.Scan(append(more, &deferred, &next)...); err != nil {
 		return nil, err
 	}
-	return p.row(&r, deferred, next)
+	return p.decode(&r, deferred, next)
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// refuse handles a rejection (invariant I4): a faulty destination is paused and its event deferred;
-// an event that may pass later is deferred too; one that never will is dead-lettered.
-func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
+// reject handles a rejection (invariant I4). A faulty destination is paused, and its event is
+// deferred. An event that may be accepted later is deferred too. An event that never will be
+// accepted is dead-lettered.
+func (ln *lane) reject(it *item, f *sink.Fault, now time.Time) {
 	if it.attempts == 0 {
 		it.since = now
 	}
@@ -22,7 +23,7 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	}
 	switch f.Class {
 	case sink.Destination:
-		// a replayed dead letter goes where an operator said, and perhaps nothing else does
+		// a replayed dead letter goes where an operator sent it, perhaps as the only event
 		if it.fed == nil || !it.fed.Replay {
 			ln.line.pauses.pause(it.place, f)
 		}
@@ -31,15 +32,15 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 	case sink.Permanent:
 	}
 	if it.fed != nil {
-		ln.rowBack(it, sink.Outcome{State: sink.Rejected, Fault: f})
+		ln.returnRow(it, sink.Outcome{State: sink.Rejected, Fault: f})
 		return
 	}
 	it.deferred = Deferred{Fault: f, Attempts: it.attempts, Since: it.since}
-	c := ln.groups[it.group]
+	g := ln.groups[it.group]
 	switch {
-	case c != nil && c.front != it && (c.late || c.dying):
-		// Not ordering Key, and rejected in the same call as an earlier one that waits: it waits
-		// behind that one, and no attempt is spent.
+	case g != nil && g.front != it && (g.late || g.dying):
+		// The ordering is not Key, and an earlier event that was rejected in the same call waits:
+		// this event waits behind it, and no attempt is spent.
 		it.state, it.attempts = sink.Unsent, 0
 		ln.reportFailed()
 		return
@@ -55,11 +56,11 @@ func (ln *lane) refuse(it *item, f *sink.Fault, now time.Time) {
 		return
 	default:
 		it.deferred.Dead = f.Class == sink.Permanent
-		ln.give(it)
+		ln.giveToWriter(it)
 	}
-	if c != nil {
-		c.release(it)
-		ln.advance(c)
+	if g != nil {
+		g.release(it)
+		ln.advance(g)
 	}
 }
 
@@ -75,25 +76,25 @@ type late struct {
 	due   time.Time
 }
 
-// offerLater keeps an event with a fault of its own, while there is no room to count its ordering
-// group: the ordering group waits in memory, others go on.
+// offerLater keeps an event with a fault of its own in memory, because there is no room to count
+// its ordering group. The ordering group waits, others go on.
 func (ln *lane) offerLater(it *item, now time.Time) {
-	c := ln.group(it)
-	c.release(it)
-	c.waiting.pushFront(it)
-	ln.setFlag(&c.late, true)
+	g := ln.group(it)
+	g.release(it)
+	g.waiting.pushFront(it)
+	ln.setFlag(&g.late, true)
 	l := late{it.group, now.Add(ln.line.cfg.Retry.after(it.attempts - 1))}
 	at, _ := slices.BinarySearchFunc(ln.late, l, func(x, y late) int { return x.due.Compare(y.due) })
 	ln.late = slices.Insert(ln.late, at, l)
 }
 
-// offerAgain readies the late ones that are due.
+// offerAgain advances the late ordering groups that are due.
 func (ln *lane) offerAgain() {
 	for now := time.Now(); len(ln.late) > 0 && !ln.late[0].due.After(now); {
-		c := ln.groups[ln.late[0].group]
+		g := ln.groups[ln.late[0].group]
 		ln.late = ln.late[1:]
-		ln.setFlag(&c.late, false)
-		ln.advance(c)
+		ln.setFlag(&g.late, false)
+		ln.advance(g)
 	}
 }
 
@@ -111,6 +112,6 @@ func (b Backoff) after(n int) time.Duration {
 	return d - d/5 + rand.N(2*d/5+1)
 }
 
-// spin is the wait after calls that fail at once, so that a sink that does not wait itself is not
-// called in a busy loop.
+// spin is the wait after calls that fail at once. It prevents a busy loop over a sink that does not
+// wait itself.
 var spin = Backoff{Min: 50 * time.Millisecond, Max: time.Second}
