@@ -82,7 +82,8 @@ func (ln *lane) deferRow(it *item) {
 	ln.giveToWriter(it)
 }
 
-// toDeadLetter dead-letters an event. The ordering group waits until the row is committed.
+// toDeadLetter dead-letters an event. The ordering group waits until the row is committed, and goes
+// on then.
 func (ln *lane) toDeadLetter(it *item, f *sink.Fault) {
 	if it.deferred.Fault == nil {
 		it.deferred = Deferred{Fault: f, Attempts: 1, Since: time.Now()}

@@ -209,7 +209,8 @@ func (ln *lane) recheck() {
 }
 
 // choose fills the next call. While an item is in doubt, choose leaves out unsent events that may
-// no longer go. Such an event is deferred as soon as no item of its ordering group is in doubt.
+// no longer go. fill decides about them when no item of the lane is in doubt: then they are
+// deferred, unless an earlier event of their ordering group stays in open.
 func (ln *lane) choose() {
 	ln.open.choose(&ln.call, ln.limit, func(it *item) bool {
 		return it.state == sink.Unknown || it.fed != nil || ln.decide(it) == goes

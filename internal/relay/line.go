@@ -215,8 +215,8 @@ type Snapshot struct {
 	// known, or the event waits for room
 	Waiting int
 
-	// commit time of the oldest transaction with an unsettled event, including the event that waits
-	// for room; zero when there is none
+	// commit time of the oldest transaction with an unsettled event, including the event of
+	// Waiting; zero when there is none
 	OldestCommit time.Time
 
 	// events confirmed above the watermark: a crash now would repeat these, and what is not

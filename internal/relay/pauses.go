@@ -28,9 +28,10 @@ const maxPauses = 10_000
 
 // pauses are the paused destinations. A pause only saves useless sends: what keeps the order is the
 // count of an ordering group (waitingGroups). So a pause may begin late, or be forgotten: in a
-// restart, or when the retry table has no row left for the destination. Only the confirm of a row
-// that the retry table fed (the probe) ends a pause. The confirm of a new event does not: that
-// event may have been on the wire before the destination broke.
+// restart, or when the retry table has no row left for the destination. Otherwise a confirm ends a
+// pause only if it is of a row that the retry table fed (the probe). The confirm of a new event
+// does not: that event may have been on the wire before the destination broke. A pause of a whole
+// exchange or topic also ends when a fault blames only one of its pairs or partitions.
 type pauses struct {
 	log   *zap.Logger
 	count atomic.Int32 // how many there are: zero saves the lanes the lock

@@ -120,8 +120,9 @@ func (ln *lane) reportConfirmed(items []*item, now time.Time) {
 	hook(ln.n, c.events, now)
 }
 
-// schedule sets when the next call may be made, and how large it may be. It depends on whether this
-// call confirmed something, rejected something, or did neither.
+// schedule sets when the next call may be made, and how large it may be. The time depends on
+// whether this call confirmed or rejected something, the size on whether it failed or confirmed
+// something.
 func (ln *lane) schedule(now time.Time, refused int, err error) {
 	confirmed := len(ln.call.confirmed) + len(ln.call.rows)
 	ln.notBefore = time.Time{}
@@ -140,7 +141,8 @@ func (ln *lane) schedule(now time.Time, refused int, err error) {
 	}
 }
 
-// handOver gives the retry table its events and rows. It is called last, because it takes locks.
+// handOver gives the retry table its events and rows. The lane calls it apart from all other work,
+// because the retry table takes locks.
 func (ln *lane) handOver() {
 	if len(ln.deferred) > 0 {
 		ln.line.cfg.RetryTable.Defer(ln.deferred)

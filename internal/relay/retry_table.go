@@ -68,8 +68,8 @@ type Fed struct {
 	Left int
 }
 
-// Settled removes events whose rows are committed from the in-flight budget. It may be called from
-// any goroutine.
+// Settled settles events whose rows are committed: the tracker counts them, so the watermark may
+// move, and they leave the in-flight budget. It may be called from any goroutine.
 func (l *Line) Settled(deferred []*Deferred) {
 	items := make([]*item, len(deferred))
 	notes := make([]note, 0, len(deferred))
@@ -116,8 +116,9 @@ func (l *Line) Uncount(lane int, group, exchangeOrTopic uint64) {
 	l.lane(lane).notify(note{uncounted, group, exchangeOrTopic})
 }
 
-// Load counts rows that were in the tables before this line began. It is called before Run. It
-// waits until the sink knows the event's lane; its only error is that of ctx.
+// Load counts rows of the event's ordering group that were in the tables before this line began. It
+// is called before Run. It waits until the sink knows the event's lane; its only error is that of
+// ctx.
 func (l *Line) Load(ctx context.Context, ev *event.Event, rows int) error {
 	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {

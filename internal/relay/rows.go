@@ -17,7 +17,8 @@ func (ln *lane) takeRow(f *Fed) {
 }
 
 // fillRows adds rows to open: replays first, and half a call at most while new events are ready.
-// When a row has no room, all later rows wait, because they may be of its ordering group.
+// When a row has no room, the later ones of its list wait, because they may be of its ordering
+// group.
 func (ln *lane) fillRows() {
 	if ln.replays.first == nil && ln.rows.first == nil {
 		return
@@ -41,7 +42,8 @@ func (ln *lane) fillRows() {
 }
 
 // admits reports whether a row may go now, and if so counts it. With ordering Key a later row of
-// the ordering group waits for its outcome; otherwise it goes behind it in the same call.
+// the ordering group waits for its outcome; otherwise the later row goes behind it. A dead letter
+// that is replayed always goes alone in its ordering group.
 func (ln *lane) admits(it *item) bool {
 	if it.group == 0 {
 		return true

@@ -31,7 +31,7 @@ type stream struct {
 	refused bool
 
 	unwoken []*lane // lanes that have events and sleep
-	whole   bool    // a transaction was closed since the lanes were given events
+	whole   bool    // a transaction was closed since lanes were woken
 	weight  int     // of the events pushed since lanes were woken
 }
 

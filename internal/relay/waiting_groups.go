@@ -33,9 +33,9 @@ type waitingGroups struct {
 type waitingRows struct {
 	exchangeOrTopic uint64
 	n               uint32 // > 0
-	// keep is set during the cut-over: at most Run rows are left and one row was confirmed, so new
-	// events stay in memory until the count is zero. Without the cut-over an ordering group that is
-	// always busy would never leave the table.
+	// keep is set during the cut-over: at most Run rows are left, and one row was confirmed or has
+	// left the tables. New events then stay in memory until the count is zero. Without the cut-over
+	// an ordering group that is always busy would never leave the table.
 	keep bool
 }
 
