@@ -19,8 +19,8 @@ func (c *Config) backoff(attempt int) time.Duration {
 	return max(c.Jitter(top), time.Millisecond)
 }
 
-// patience is the wait of a row whose destination refuses and cannot be paused. No attempt is spent
-// on it, so the wait doubles with the row's age instead.
+// patience is the wait of a row that its destination rejected, while the destination is not paused.
+// No attempt is spent on it, so the wait grows with the row's age instead.
 func (c *Config) patience(age time.Duration) time.Duration {
 	return max(c.Jitter(min(max(age, c.Backoff), c.MaxBackoff)), time.Millisecond)
 }

@@ -26,7 +26,8 @@ type Line interface {
 	// Uncount tells that a counted row has left the tables, or no longer blocks its ordering group,
 	// without a confirm in the lane.
 	Uncount(lane int, group, exchangeOrTopic uint64)
-	// Load counts rows that were in the tables before. It waits until ctx is done.
+	// Load counts rows that were in the tables before. It waits until the lane of their event is
+	// known; its only error is that of ctx.
 	Load(ctx context.Context, ev *event.Event, rows int) error
 	// Paused reports whether the destination or its exchange or topic is paused; with Dest 0,
 	// whether the exchange or topic is.

@@ -51,7 +51,7 @@ func (f *feeder) isPaused(at sink.Place, group uint64) bool {
 		f.probes[t] = p
 		f.probeAfter(p, p.wait)
 	}
-	if p.group == 0 && group != 0 { // there was no row to probe with until now until now
+	if p.group == 0 && group != 0 { // there was no row to probe with until now
 		p.group = group
 		f.probeAfter(p, time.Until(p.sent.Add(p.wait)))
 	}

@@ -114,8 +114,7 @@ func (f *feeder) readyIfOwed(group uint64) {
 	}
 }
 
-// notNow notifies the lane, if the lane waits for that, that no row of the ordering group may go
-// now.
+// notNow notifies the lane, if it may wait for that, that no row of the ordering group may go now.
 func (f *feeder) notNow(group uint64) {
 	if o, owed := f.owed[group]; owed {
 		delete(f.owed, group)

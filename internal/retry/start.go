@@ -21,8 +21,8 @@ import (
 //
 // A row that is found here is counted by this term, or was written by it. The reason: the pages are
 // read under the fence, so they never include rows of a newer leader, which our counts do not
-// include. A row that was delivered and deleted before its page was read is sent once more: that is
-// a duplicate, and it overtakes nothing.
+// include. A row that was delivered and deleted before its page was read is sent once more, after
+// its first delivery: that is a duplicate, and nothing is overtaken.
 type repeatedPositions struct {
 	highest event.Position
 	page    []store.Owned  // those from last on

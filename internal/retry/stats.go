@@ -11,12 +11,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// stats counts the rows of the tables. Between two counts it adds what this leader does itself,
-// because only the leader changes the tables. So a snapshot costs nothing, and the tables are
-// counted seldom: every ten seconds while something changes, and for no more than a fiftieth of the
-// time. (Counting a million rows at each scrape would cost PostgreSQL more than everything else
-// that is done to them.) The next count corrects what stats could not know: a statement that was
-// repeated, a row that somebody has removed by hand.
+// stats has the number of rows of the tables. Between two counts it follows what this leader itself
+// adds and removes, because only the leader changes the tables. So a snapshot costs nothing, and
+// the tables are counted seldom: every ten seconds while something changes, and for no more than a
+// fiftieth of the time. (Counting a million rows at each scrape would cost PostgreSQL more than
+// everything else that is done to them.) The next count corrects what stats could not know: a
+// statement that was repeated, a row that somebody has removed by hand.
 type stats struct {
 	count func(ctx context.Context, limit int) (store.Stats, error) // nil: nothing is counted
 	limit int
@@ -52,7 +52,7 @@ func (t *stats) run(ctx context.Context) {
 			return
 		}
 		rest := max(statsEvery, statsShare*time.Since(began))
-		if err != nil { // counting may take too long
+		if err != nil { // perhaps counting takes too long
 			t.pace.failed(err)
 			t.limit = max(t.limit/4, store.StatsLimit/100)
 			rest = statsEvery

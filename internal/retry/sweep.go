@@ -1,4 +1,5 @@
-// Sweeps: they go through the table, page by page, and find ordering groups that nothing else does.
+// Sweeps: they go through the table, page by page, and make ready the ordering groups that nothing
+// else makes ready.
 
 package retry
 

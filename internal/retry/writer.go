@@ -239,8 +239,8 @@ func (w *writer) number(ctx context.Context) (int64, error) {
 	return w.next - 1, nil
 }
 
-// committed does what follows from a commit. It informs the line and the feeder last. acked moves
-// only after the commit (I2).
+// committed does what follows from a commit. Only after the commit acked moves, and the line
+// settles the events, which may move the watermark (I2). The line and the feeder are informed last.
 func (w *writer) committed(part []queued, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
 	settled, news := make([]*relay.Deferred, len(part)), make([]notification, len(part))
@@ -275,7 +275,7 @@ func (w *writer) forget(part []queued) {
 }
 
 // row makes the row of an event. The row has everything that is needed to publish the event when
-// its outbox row is gone.
+// nothing else of it is left, neither its outbox row nor its WAL.
 func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	r := &store.Row{
 		N: n, Incarnation: w.s.cfg.Incarnation, Event: *e.Event,

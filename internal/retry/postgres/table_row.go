@@ -147,7 +147,7 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 	return r
 }
 
-// decode returns the row that r stores. The times are in seconds from now.
+// decode returns the row that r stores. deferredAt and next are in seconds from now.
 func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.Row, error) {
 	commit, err := pglogrepl.ParseLSN(r.commit)
 	if err != nil {

@@ -36,7 +36,8 @@ type Row struct {
 	// first rejection that spent one
 	First, Last time.Time
 	DeferredAt  time.Time // filled in by the store when it is read
-	// only of the first row of an ordering group, after a rejection; zero: at once
+	// set after a rejection, or when an operator requested a retry; zero: the row does not wait for
+	// a time
 	NextAttempt time.Time
 }
 

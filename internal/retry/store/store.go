@@ -94,8 +94,7 @@ type Store interface {
 	// ones whose events the slot cannot send any more, and forgets requests answered longer than
 	// keep ago: at most about limit of each. It returns how many rows changed. It is called from
 	// time to time, and again while that number is not 0. One call that empties dead letters adds
-	// one
-	// entry to the audit, about row 0.
+	// one entry to the audit, about row 0.
 	Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error)
 }
 
