@@ -186,9 +186,8 @@ func (l *lane) rejectAlone(pr *producer, fault *sink.Fault) {
 	pr.part.pass(1)
 }
 
-// rejectPart: the destination is at fault. A batch in doubt is sent again first: a rejection would
-// say
-// that it is not stored.
+// rejectPart rejects all events of the part, because the destination is at fault. A batch in doubt
+// is sent again first: a rejection would say that it is not stored.
 func (l *lane) rejectPart(pr *producer, fault *sink.Fault) {
 	if pr.Tried {
 		l.postpone(pr, fault)

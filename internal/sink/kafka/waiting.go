@@ -112,8 +112,8 @@ func (p *part) wakeAt() time.Time {
 }
 
 // currentLeader returns the leader of the producer's partition. ok is false when the metadata has
-// ended
-// the part: the topic is at fault, or the partition is gone and the events will be split again.
+// ended the part: the topic is at fault, or the partition is gone and the events will be split
+// again.
 func (l *lane) currentLeader(pr *producer, known *client.Metadata) (leader client.Leader, ok bool) {
 	p, topic := &pr.part, known.Topics[pr.Topic]
 	switch {

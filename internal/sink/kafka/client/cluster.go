@@ -60,9 +60,9 @@ const RedpandaStarting = "redpanda.initializing"
 
 // connect opens a connection to a broker of the cluster that the client has begun with. Producer
 // ids and sequence numbers belong to the cluster that gave them. In another cluster they may belong
-// to another producer. A broker there would take our batches for that producer's last ones: it
-// would acknowledge them and store nothing. So each new connection first asks the broker for its
-// cluster. A broker that does not name its cluster is accepted.
+// to another producer. A broker there acknowledges a batch that looks like one of that producer's
+// last ones, and stores nothing. So each new connection first asks the broker for its cluster. A
+// broker that does not name its cluster is accepted.
 func (c *cluster) connect(ctx context.Context, addr string) (Connection, error) {
 	w, err := c.Dial(ctx, addr)
 	if err != nil {

@@ -160,7 +160,7 @@ func (c *control) run(ctx context.Context) error {
 	}
 }
 
-// work sends the request that is due, and returns how long run may pause unless it is woken.
+// work sends the requests that are due, and returns how long run may pause unless it is woken.
 func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	for ctx.Err() == nil {
 		b, topics, pause := c.next(time.Now())
