@@ -27,8 +27,7 @@ const (
 )
 
 // classifyException classifies the end of a channel or connection. AMQP 0-9-1 calls the channel's
-// codes soft
-// errors; 320 (connection-forced) is an operator or a node that stops.
+// codes soft errors; 320 (connection-forced) is an operator or a node that stops.
 func classifyException(ex *amqp.Error) exceptionScope {
 	if ex == nil || !ex.Server || ex.Code == amqp.ConnectionForced {
 		return noMessage

@@ -69,7 +69,8 @@ func (l *lane) accuse(i int, ex *amqp.Error, at pair, size int) {
 }
 
 // provesRejection reports whether the exception alone shows that a message to a destination with a
-// body of size bytes is refused.
+// body of size bytes is refused. A size is compared with the limit of the channel, which keeps the
+// one of the time when it was opened: see channelException.
 func provesRejection(ex *amqp.Error, at pair, size int) bool {
 	limit := sizeLimit(ex)
 	switch {

@@ -123,9 +123,9 @@ func (l *lane) finish() {
 	l.events, l.outcomes = nil, nil
 }
 
-// unavailable is publish's error. By the contract of Publish, at least one outcome is Unknown or
-// all are Unsent. So when some events were answered and nothing is in doubt, the others become
-// Unknown; that only makes the caller more careful.
+// unavailable is publish's error. By the contract of Publish, an error comes with at least one
+// Unknown outcome, or all outcomes are Unsent. So when some events were answered and nothing is in
+// doubt, the others become Unknown; that only makes the caller more careful.
 func (l *lane) unavailable(err error) error {
 	unsent, unknown := 0, 0
 	for i := range l.outcomes {

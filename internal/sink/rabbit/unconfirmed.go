@@ -1,5 +1,5 @@
-// Pairs of exchange and routing key that do not confirm while others do: their
-// queue is stuck, or has lost its majority.
+// Pairs of exchange and routing key that do not confirm while others do: their queue is stuck, or
+// has lost its majority.
 
 package rabbit
 
