@@ -31,8 +31,7 @@ type Options struct {
 }
 
 // Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml. Only the
-// last
-// file may be missing: then the environment must have the whole configuration.
+// last file may be missing: then the environment must have the whole configuration.
 func (g *Options) Load() (*config.Config, error) { return config.Load(g.Path(), os.Environ()) }
 
 // Path returns the path of the configuration file; "" when there is none.

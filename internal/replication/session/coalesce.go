@@ -42,7 +42,7 @@ type Coalescer struct {
 const (
 	// Rows that are this late when they are sent come from a backlog, and may become later by this
 	// fraction. The lateness decides, not the rate of the rows: on a busy machine a reader that
-	// reads too often keeps the rate down itself.
+	// reads too often keeps the rate down itself, for ever.
 	coalesceLate     = 20 * time.Millisecond
 	coalesceLatePart = 10
 

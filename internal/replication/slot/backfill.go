@@ -1,6 +1,6 @@
 // The rows that a new slot does not send, which an operator must accept: rows that are in the
-// outbox
-// already, and rows that wait in another slot that no relay reads.
+// outbox already, and rows that wait in another relay's slot that nobody reads, or in the retry
+// table under its name.
 
 package slot
 

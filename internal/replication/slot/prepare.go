@@ -1,6 +1,5 @@
 // Prepare ensures that publication and slot exist and are ours before a relay starts. settleSlot
-// has
-// the table of all cases: what the slot's record says, and what the server has.
+// has the table of all cases: what the slot's record says, and what the server has.
 
 package slot
 

@@ -104,8 +104,8 @@ func (v *View) HolderName() string {
 }
 
 // InUse is the error for a slot that must be free and is not. The relay waits for the walsender of
-// another relay, which may not have noticed yet that its client died. The walsender of any other
-// program must be ended by the operator.
+// a relay, perhaps its own, which may not have noticed yet that its client died. The walsender of
+// any other program must be ended by the operator.
 func InUse(c *source.Config, view *View) error {
 	if view.ReadByRelay() {
 		return fmt.Errorf("slot %q is active for %s (pid %d)", c.Slot, view.Holder, view.ActivePID)

@@ -45,8 +45,8 @@ const serverKey = "server"
 // whichServer returns the server at the other end, or errStandby. It uses the simple protocol,
 // which a walsender understands too. It takes the timeline from the name of the current WAL file:
 // pg_control_checkpoint would return the old timeline for a while after a promotion. On a managed
-// service that does not permit these functions, only two facts are known: whether the server is a
-// standby, and when it was started.
+// service that does not permit these functions, only three facts are known: whether the server is a
+// standby, when it was started, and where its WAL ends.
 func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, error) {
 	const question = `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE %s || ' ' ||
 		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint || ' ' || pg_catalog.pg_current_wal_lsn() END`
@@ -104,9 +104,9 @@ func QueryText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, er
 // position there, so the relay stops, as it does when the stream itself connects to that server.
 //
 // It also refuses another lifetime of the same server, until the stream has connected to it and the
-// previous line has ended. Its storage may have been rolled back, and then the line may still hold
-// events that are not in that database. Such a row would have the position of another event, which
-// would then count as deferred already, and never be sent.
+// previous line has ended. Its storage may have been rolled back, and then the line may still have
+// to write rows of events that are not in that database. Such a row would have the position of
+// another event, which would then count as deferred already, and never be sent.
 func (c *Config) sameServer(now ServerPosition) error {
 	if c.Primary == nil {
 		return nil
