@@ -22,10 +22,12 @@ import (
 //
 // So nothing is lost, and nothing is stored twice, under these rules:
 //
-//	R1  Numbers that were once in a request belong to the bytes that went with them, until a broker has said of the
-//	    first attempt, before any other was made, that it appended nothing.
-//	R2  Other records go under fresh numbers: those behind a batch that was confirmed, else those of a new producer.
-//	R3  next moves by a confirmed batch only: as one batch is under way at a time, there never is a gap.
+//	R1  Numbers that were once in a request belong to the bytes that went with them, until a
+//	    broker has said of the first attempt, before any other was made, that it appended nothing.
+//	R2  Other records go under fresh numbers: those behind a batch that was confirmed, else those
+//	    of a new producer.
+//	R3  next moves by a confirmed batch only: as one batch is under way at a time, there never is
+//	    a gap.
 //
 // Bytes is the batch sealed for (id, epoch, next), nil before that. Tried is the memory of R1: the
 // bytes were in a request. A batch that was not confirmed ends in one of three ways. renew and drop
