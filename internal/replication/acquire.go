@@ -26,14 +26,16 @@ var errTaken = errors.New("another relay acquired the slot in the meantime")
 // limits the steps from a free slot to the stream, because a server may stop answering in between
 const acquireTimeout = time.Minute
 
-// acquire stands by until the slot is free, starts replication, and makes sure of three things
-// while it holds the slot: that the epoch is ours, that the slot is the one we know, and that the
-// publication sends what we need. *t is the term of this process, if any; it stays valid if nobody
-// led in between, otherwise it is replaced by a new one.
-func (s *Stream) acquire(ctx context.Context, t **session.Term) (*session.Session, error) {
-	if err := s.standBy(ctx, t); err != nil {
-		return nil, err
-	}
+// acquire starts replication, and makes sure of three things while it holds the slot: that the
+// epoch is ours, that the slot is the one we know, and that the publication sends what we need. *t
+// is the term of this process, if any; it stays valid if nobody led in between, otherwise it is
+// replaced by a new one.
+//
+// ctx is done with ErrServerStopping when watch sees the server shut down. From START_REPLICATION
+// on a shutdown waits for our walsender, so the connection is closed then, at once: a line that is
+// being created may not have noticed yet, or wait for the broker. Nothing is lost with it: no row
+// was read, and nothing was reported but the slot's own position.
+func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch, t **session.Term) (*session.Session, error) {
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -41,10 +43,20 @@ func (s *Stream) acquire(ctx context.Context, t **session.Term) (*session.Sessio
 	if err != nil {
 		return nil, err
 	}
+	abandoned := func() bool { return errors.Is(context.Cause(patient), session.ErrServerStopping) }
+	letGo := context.AfterFunc(patient, func() {
+		if abandoned() { // else the relay is to stop, and the next step finds out
+			_ = conn.Conn().Close() //nolint:errcheck // nothing is lost with it
+		}
+	})
 	var view *slot.View
 	o, err := s.start(ctx, conn)
 	if err == nil {
 		view, err = s.lead(ctx, patient, conn, t, o)
+	}
+	letGo() // from now on the session releases the slot
+	if abandoned() {
+		err = session.ErrServerStopping
 	}
 	if err != nil {
 		source.CloseStream(conn)
@@ -55,7 +67,7 @@ func (s *Stream) acquire(ctx context.Context, t **session.Term) (*session.Sessio
 		source.CloseStream(conn)
 		return nil, fmt.Errorf("hijack the replication connection: %w", err)
 	}
-	return session.New(s.common, *t, hijacked, pace, o.sent, o.from, view), nil
+	return session.New(s.common, watch, *t, hijacked, pace, o.sent, o.from, view), nil
 }
 
 // opening is what was read before START_REPLICATION was sent.

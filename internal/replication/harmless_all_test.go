@@ -3,14 +3,17 @@
 package replication
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
@@ -74,6 +77,48 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	r.waitPhase(survey.Stopping)
 	stops(0, 1)
 	b.wantStop(r.wait(), event.ExitCut, "cut") // events were not confirmed
+}
+
+// The same before the session runs: the walsender streams already, and the line is still being
+// created. It loads a large retry table, or waits for its broker, and does not notice that it is to
+// end.
+func TestServerStopsWhileTheLineIsCreated(t *testing.T) {
+	t.Parallel()
+	p := ownServer(t, nil)
+	b := newBench(t, p.URL("shop"))
+	b.cfg.WALSenderTimeout = time.Hour
+	quick := b.cfg.NewLine
+	creating, release := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
+		first.Do(func() {
+			close(creating)
+			<-release
+		})
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return quick(ctx, at)
+	}
+	r := b.run()
+	letGo := sync.OnceFunc(func() { close(release) })
+	defer letGo()
+	await.Closed(t, "the line to be created", creating)
+	stopped := make(chan error, 1)
+	go func() {
+		_, err := p.Stop("fast")
+		stopped <- err
+	}()
+	await.Until(t, "the server to stop", func() bool { return len(stopped) > 0 })
+	await.Must(t, <-stopped)
+	letGo()
+	await.Must(t, p.Start(await.Context(t)))
+	b.reconnect()
+	r.waitPhase(survey.Streaming)
+	b.insert("a")
+	r.waitSeen("a")
+	r.endClean()
+	b.wantSeen("a")
 }
 
 // A raise of the flush limit is a commit. Under a publication FOR ALL TABLES that commit comes back

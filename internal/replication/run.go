@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -66,9 +67,21 @@ func (s *Stream) Run(reading, draining context.Context) error {
 	}
 }
 
-// session is one session of a leader, once the slot is free.
+// session is one session of a leader, once the slot is free. The watch for a shutdown of the server
+// begins before it and ends after it.
 func (s *Stream) session(reading, draining context.Context, t **session.Term, wait *backoff) error {
-	se, err := s.acquire(reading, t)
+	if err := s.standBy(reading, t); err != nil {
+		return err
+	}
+	acquiring, abandon := context.WithCancelCause(reading)
+	defer abandon(nil)
+	watch := session.NewShutdownWatch(s.common)
+	watching, stop := context.WithCancel(context.Background())
+	var watched sync.WaitGroup
+	watched.Go(func() { watch.Run(watching, abandon) })
+	defer watched.Wait()
+	defer stop()
+	se, err := s.acquire(acquiring, watch, t)
 	if err != nil {
 		return err
 	}

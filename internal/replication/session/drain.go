@@ -172,7 +172,7 @@ func (se *Session) releaseSlot(readerDone <-chan error) error {
 	}
 	se.flushReport()
 	se.Cfg.Log.Info("the server is shutting down: released the slot", zap.Int("unsettled", se.t.Line.Unsettled()))
-	return errServerStopping
+	return ErrServerStopping
 }
 
 // shutdownPatience is how long a shutdown of the server is delayed for events that wait for a dead

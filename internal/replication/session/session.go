@@ -15,7 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
-// Run streams until the session ends, for whatever reason, and leaves nothing running.
+// Run streams until the session ends, for whatever reason, and leaves nothing running but the watch
+// for the server's shutdown, which began before it.
 // ErrCleanStop: reading was done and everything read is settled and reported.
 func (se *Session) Run(reading, draining context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -38,7 +39,6 @@ func (se *Session) Run(reading, draining context.Context) error {
 	start(se.report)
 	start(se.keepFlushLimit)
 	start(se.monitor)
-	start(se.watchShutdown)
 
 	err := stopAmong(se.attend(reading, draining, readerDone, failed, cutReading), failed)
 

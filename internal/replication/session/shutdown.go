@@ -10,27 +10,42 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// watchShutdown keeps one idle session of the pool open, so that it is noticed at once when the
-// server ends it: a fast shutdown waits for walsenders until they have reported its last record.
-// When a new session is refused because the server is shutting down (57P03), shutdown is closed.
-func (se *Session) watchShutdown(ctx context.Context) error {
+// ShutdownWatch notices that the server shuts down, from before START_REPLICATION until the session
+// is over: the server waits for a walsender from the moment in which it streams, also while nobody
+// reads from it yet.
+type ShutdownWatch struct {
+	shared   *Shared
+	suspect  chan struct{} // a pool session was ended by the server: is it shutting down?
+	shutdown chan struct{} // closed when the server is shutting down
+}
+
+// NewShutdownWatch makes a watch for one session; it begins with Run.
+func NewShutdownWatch(s *Shared) *ShutdownWatch {
+	return &ShutdownWatch{shared: s, suspect: make(chan struct{}, 1), shutdown: make(chan struct{})}
+}
+
+// Run keeps one idle session of the pool open, so that it is noticed at once when the server ends
+// it: a fast shutdown waits for walsenders until they have reported its last record. When a new
+// session is refused because the server is shutting down (57P03), a running session releases the
+// slot, and the steps to one are abandoned.
+func (w *ShutdownWatch) Run(ctx context.Context, abandon context.CancelCauseFunc) {
 	for ctx.Err() == nil {
-		se.holdSession(ctx)
-		if ctx.Err() == nil && se.isShuttingDown(ctx) {
-			close(se.shutdown)
-			return nil
+		w.holdSession(ctx)
+		if ctx.Err() == nil && w.isShuttingDown(ctx) {
+			close(w.shutdown)
+			abandon(ErrServerStopping)
+			return
 		}
 		if !source.Sleep(ctx, 200*time.Millisecond) {
-			return nil
+			return
 		}
 	}
-	return nil
 }
 
 // holdSession keeps a session of the pool open. It returns when that session has ended, or when
 // another user of the pool suspects a shutdown.
-func (se *Session) holdSession(ctx context.Context) {
-	conn, err := se.Pool.Acquire(ctx)
+func (w *ShutdownWatch) holdSession(ctx context.Context) {
+	conn, err := w.shared.Pool.Acquire(ctx)
 	if err != nil {
 		return
 	}
@@ -40,17 +55,17 @@ func (se *Session) holdSession(ctx context.Context) {
 	go func() {
 		select {
 		case <-ctx.Done():
-		case <-se.suspect:
+		case <-w.suspect:
 			cancel()
 		}
 	}()
 	_, _ = conn.Conn().WaitForNotification(ctx) //nolint:errcheck // any end of it is the answer
 }
 
-func (se *Session) isShuttingDown(ctx context.Context) bool {
+func (w *ShutdownWatch) isShuttingDown(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	conn, err := source.ConnectStream(ctx, se.Cfg)
+	conn, err := source.ConnectStream(ctx, w.shared.Cfg)
 	if err == nil {
 		source.CloseStream(conn)
 		return false

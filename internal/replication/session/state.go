@@ -38,9 +38,10 @@ func (s *Shared) Good() pglogrepl.LSN { return pglogrepl.LSN(s.LastGood.Load()) 
 
 // Session is one START_REPLICATION to its end. The reader owns reads of conn and the decoder, the
 // reporter owns writes; the flush limit, the monitor and the watch for the server's shutdown use
-// the pool. Run owns them all and closes conn.
+// the pool. Run owns them all but the last, and closes conn.
 type Session struct {
 	*Shared
+	*ShutdownWatch
 	t       *Term
 	conn    net.Conn
 	front   *pgproto3.Frontend
@@ -66,16 +67,14 @@ type Session struct {
 	replyNow chan struct{} // the server asked for a report
 	kick     chan struct{} // something the reporter reports on may have changed
 	raise    chan struct{} // the flush limit is too low
-	suspect  chan struct{} // a pool session was ended by the server: is it shutting down?
-	shutdown chan struct{} // closed when the server is shutting down
 
 	coalescer *Coalescer // counts the bytes read
 }
 
-// New makes a session. sent is what the publication sends, with every OID under which rows of our
-// tables may come; from is the position that was requested; view is the slot's row before the first
-// report.
-func New(s *Shared, t *Term, h *pgconn.HijackedConn, pace *Coalescer, sent publication.State, from pglogrepl.LSN, view *slot.View) *Session {
+// New makes a session. watch has begun before START_REPLICATION; sent is what the publication
+// sends, with every OID under which rows of our tables may come; from is the position that was
+// requested; view is the slot's row before the first report.
+func New(s *Shared, watch *ShutdownWatch, t *Term, h *pgconn.HijackedConn, pace *Coalescer, sent publication.State, from pglogrepl.LSN, view *slot.View) *Session {
 	tables := sent.Ours(s.Cfg.Tables)
 	var again LastTransaction
 	// what begins to commit there or later is sent
@@ -84,20 +83,21 @@ func New(s *Shared, t *Term, h *pgconn.HijackedConn, pace *Coalescer, sent publi
 		again.from = max(view.ConfirmedFlush, from)
 	}
 	return &Session{
-		Shared: s, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, coalescer: pace,
+		Shared: s, ShutdownWatch: watch, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, coalescer: pace,
 		decoder: decode.New(decode.Config{
 			Tables: tables, Messages: s.Cfg.Messages, Columns: s.Cfg.Columns, Dropped: sent.DroppedPrefixes(s.Cfg),
 		}),
 		sent: sent, wal: uint64(view.Current), again: again,
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
-		suspect: make(chan struct{}, 1), shutdown: make(chan struct{}),
 	}
 }
 
+// ErrServerStopping ends a session, or the steps to one, because the server is shutting down.
+var ErrServerStopping = errors.New("the server is shutting down")
+
 var (
-	errServerStopping = errors.New("the server is shutting down")
-	errReadStopped    = errors.New("reading stopped at a transaction boundary")
-	errReadCut        = errors.New("reading stopped inside a transaction")
+	errReadStopped = errors.New("reading stopped at a transaction boundary")
+	errReadCut     = errors.New("reading stopped inside a transaction")
 )
 
 // signal wakes the one goroutine that waits on a channel of capacity 1.
