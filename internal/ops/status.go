@@ -203,11 +203,11 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	case s.RetryTable.Deferred+s.RetryTable.Queued > 0:
 		return StateDeferring, "" // no action is needed
 	case s.lag(now) > catchingUpFrom:
-		return StateCatchingUp, ""
+		return StateCatchingUp, s.Why
 	case s.InFlightEvents+s.WaitingEvents == 0 && rate == 0:
-		return StateIdle, ""
+		return StateIdle, s.Why
 	}
-	return StateStreaming, ""
+	return StateStreaming, s.Why
 }
 
 // whyRefused and whyPaused name what an operator has to fix.

@@ -4,9 +4,14 @@ package replication
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -31,6 +36,46 @@ func TestHugeRowOverASlowLine(t *testing.T) {
 	}
 	p.Trickle(0)
 	r.endClean()
+}
+
+// A walsender that is silent and does not work is left, although the pool's connections are well.
+// Here it is frozen while it waits for WAL.
+func TestSilentWalsenderThatWaits(t *testing.T) {
+	t.Parallel()
+	// Its own server: the end of another test's database would wait for the frozen process.
+	b := newBench(t, ownServer(t, nil).URL("shop"))
+	b.cfg.WALSenderTimeout = 3 * time.Second
+	r := b.settledRun("a")
+	var pid int
+	b.scan(&pid, `SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+	await.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	defer syscall.Kill(pid, syscall.SIGCONT)
+	r.waitPhase(survey.Waiting)
+	await.Until(t, "the log to say why", func() bool {
+		return slices.ContainsFunc(b.logs.FilterMessage("waiting for PostgreSQL").All(), func(line observer.LoggedEntry) bool {
+			why, _ := line.ContextMap()["reason"].(string)
+			return strings.Contains(why, "source.wal_sender_timeout") && strings.Contains(why, "WalSender")
+		})
+	}, func() any { return b.logs.All() })
+	await.Must(t, syscall.Kill(pid, syscall.SIGCONT))
+	b.insert("b")
+	r.waitSeen("b")
+	r.endClean()
+	b.wantSeen("a", "b")
+}
+
+// A stop while the walsender works and does not read is not acknowledged, and is a stop all the
+// same.
+func TestStopWhileTheWalsenderIsBusy(t *testing.T) {
+	b := shared(t)
+	b.cfg.WALSenderTimeout = 3 * time.Second
+	b.exec(`CREATE TABLE other (n int)`)
+	r := b.settledRun("a")
+	unlock := b.busyWalsender(r)
+	r.endClean()
+	unlock()
+	b.goesOn("b")
+	b.wantSeen("b")
 }
 
 // A line that counts a million deferred ordering groups takes longer to make than

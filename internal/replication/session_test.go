@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +70,9 @@ func TestSilentServerIsLeft(t *testing.T) {
 	p.Hold(netproxy.Up)
 	p.Hold(netproxy.Down)
 	r.waitPhase(survey.Waiting)
+	if why := r.s.Snapshot().Why; !strings.Contains(why, "source.wal_sender_timeout") {
+		t.Errorf("it waits because %q, which does not name the setting", why)
+	}
 	p.Reset() // what was held is gone
 	p.Release(netproxy.Up)
 	p.Release(netproxy.Down)
@@ -76,6 +80,46 @@ func TestSilentServerIsLeft(t *testing.T) {
 	r.waitSeen("b")
 	r.endClean()
 	b.wantSeen("a", "b")
+}
+
+// A walsender that works for longer than wal_sender_timeout and sends nothing meanwhile is waited
+// for: the next session would begin the same work again. Here it waits for a lock on the catalogue.
+func TestBusyWalsenderIsWaitedFor(t *testing.T) {
+	b := shared(t)
+	b.cfg.WALSenderTimeout = 3 * time.Second
+	b.exec(`CREATE TABLE other (n int)`)
+	r := b.settledRun("a")
+	unlock := b.busyWalsender(r)
+	if why := r.s.Snapshot().Why; !strings.Contains(why, "at work") {
+		t.Errorf("status says %q", why)
+	}
+	sessions := r.sessions()
+	b.insert("b")
+	unlock()
+	r.waitSeen("b")
+	await.Until(t, "status to say nothing about it", func() bool { return r.s.Snapshot().Why == "" })
+	if n := r.sessions(); n != sessions {
+		t.Errorf("%d sessions: the walsender was taken for dead", n)
+	}
+	r.endClean()
+	b.wantSeen("a", "b")
+}
+
+// busyWalsender lets the walsender wait, until unlock, for a lock that it needs to find out that it
+// need not send the row of a table other, and returns when it was silent for longer than
+// wal_sender_timeout.
+func (b *bench) busyWalsender(r *running) (unlock func()) {
+	b.t.Helper()
+	unlock = b.begin(`LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE`)
+	b.exec(`INSERT INTO other VALUES (1)`)
+	sessions := r.sessions()
+	await.Until(b.t, "the relay to wait for its walsender", func() bool {
+		if r.sessions() != sessions || r.s.Snapshot().Phase != survey.Streaming {
+			b.t.Fatalf("the session has ended: %+v", r.s.Snapshot())
+		}
+		return b.logs.FilterMessageSnippet("at work").FilterMessageSnippet("source.wal_sender_timeout").Len() > 0
+	})
+	return unlock
 }
 
 // A new session re-reads what was not reported to the server; this process does not send it again.

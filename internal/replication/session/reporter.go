@@ -6,7 +6,6 @@ package session
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -52,9 +51,6 @@ func (se *Session) report(ctx context.Context) error {
 			if se.Cfg.Hooks.Beat != nil {
 				se.Cfg.Hooks.Beat()
 			}
-			if err := r.checkAlive(); err != nil {
-				return err
-			}
 		case <-se.replyNow:
 			timer = true
 		case <-moved:
@@ -76,9 +72,6 @@ type reporter struct {
 	raised    time.Time       // when the flush limit was last asked for
 	written   time.Time
 	ask       time.Time // when a reply was last asked for
-	frames    uint64    // of the reader, when it was last seen moving
-	bytes     uint64    // that had been read then: a huge row over a slow line is not silence
-	moved     time.Time
 	buf       []byte
 }
 
@@ -172,20 +165,5 @@ func (r *reporter) write() error {
 		return fmt.Errorf("report: %w", err)
 	}
 	r.sent, r.written = r.flush, now
-	return nil
-}
-
-// checkAlive ends a session in which nothing came for the whole wal_sender_timeout although replies
-// were asked for. A reader that is busy, waits for room in the in-flight budget, or has read all
-// that it will, does not count as silence of the server.
-func (r *reporter) checkAlive() error {
-	now, frames, bytes := time.Now(), r.Session.frames.Load(), r.coalescer.total.Load()
-	if frames != r.frames || bytes != r.bytes || frames%2 == 1 || r.moved.IsZero() || r.readDone.Load() {
-		r.frames, r.bytes, r.moved = frames, bytes, now
-		return nil
-	}
-	if now.Sub(r.moved) > r.Cfg.WALSenderTimeout {
-		return errors.New("the server has been silent for " + r.Cfg.WALSenderTimeout.String())
-	}
 	return nil
 }

@@ -39,6 +39,7 @@ func (se *Session) Run(reading, draining context.Context) error {
 	start(se.report)
 	start(se.keepFlushLimit)
 	start(se.monitor)
+	start(se.watchSilence)
 
 	err := stopAmong(se.attend(reading, draining, readerDone, failed, cutReading), failed)
 

@@ -37,8 +37,8 @@ type Shared struct {
 func (s *Shared) Good() pglogrepl.LSN { return pglogrepl.LSN(s.LastGood.Load()) }
 
 // Session is one START_REPLICATION to its end. The reader owns reads of conn and the decoder, the
-// reporter owns writes; the flush limit, the monitor and the watch for the server's shutdown use
-// the pool. Run owns them all but the last, and closes conn.
+// reporter owns writes; the flush limit, the monitor and the watches for silence and for the
+// server's shutdown use the pool. Run owns them all but the last, and closes conn.
 type Session struct {
 	*Shared
 	*ShutdownWatch

@@ -27,7 +27,7 @@ const (
 // Snapshot is the state of the stream for status, health and metrics.
 type Snapshot struct {
 	Phase Phase
-	Why   string
+	Why   string // also while Streaming, when the server's walsender sends nothing
 	Since time.Time
 	Slot  Slot
 
@@ -70,6 +70,15 @@ func (s *Status) Enter(p Phase, why string) {
 			snap.Phase, snap.Since = p, time.Now()
 		}
 		snap.Why = why
+	})
+}
+
+// Remark says while the phase is Streaming why nothing comes; "" takes it back.
+func (s *Status) Remark(why string) {
+	s.update(func(snap *Snapshot) {
+		if snap.Phase == Streaming {
+			snap.Why = why
+		}
 	})
 }
 
