@@ -1,8 +1,9 @@
 // Package decode turns the bytes of pgoutput, protocol version 1, into outbox events.
 //
-// It is pure: no I/O, no clock, no goroutine. The same frames give the same events, and a frame
-// that is cut, malformed or out of place gives an error, never a panic and never a row. The formats
-// are those of the PostgreSQL manual, "Logical Replication Message Formats".
+// It is pure: no I/O, no clock, no goroutine; what an Encoding asks the server is handed in. The
+// same frames give the same events, and a frame that is cut, malformed or out of place gives an
+// error, never a panic and never a row. The formats are those of the PostgreSQL manual, "Logical
+// Replication Message Formats".
 package decode
 
 import (
@@ -28,7 +29,8 @@ type Config struct {
 	Columns []string
 	// Dropped are prefixes of messages that were relayed before and are no longer configured: a
 	// message with one of them is Foreign.
-	Dropped []string
+	Dropped  []string
+	Encoding *Encoding // of names and of the values of columns; nil: UTF-8
 }
 
 // Kind is the meaning of a frame for the reader.
@@ -88,11 +90,12 @@ var SkipReasons = []string{"update", "delete", "truncate", "foreign_table", "mes
 // Decoder holds what the frames of one replication session refer back to: the relations described
 // so far and the open transaction. It is not safe for concurrent use.
 type Decoder struct {
-	tables []Table
-	prefix string // of the messages that are events; "": none are
-	extra  []string
-	shapes bool     // extra has event.ShapeColumn
-	drop   []string // Config.Dropped
+	tables   []Table
+	prefix   string // of the messages that are events; "": none are
+	extra    []string
+	shapes   bool      // extra has event.ShapeColumn
+	drop     []string  // Config.Dropped
+	encoding *Encoding // Config.Encoding
 	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
 	tableOf   map[uint32]int
 	relations map[uint32]*relation
@@ -125,6 +128,7 @@ func New(cfg Config) *Decoder {
 		columns:   make([][]byte, len(cfg.Columns)),
 		shapes:    slices.Contains(cfg.Columns, event.ShapeColumn),
 		drop:      slices.Clone(cfg.Dropped),
+		encoding:  cfg.Encoding,
 	}
 	for i, t := range cfg.Tables {
 		for _, oid := range t.Former {
@@ -155,7 +159,13 @@ func (d *Decoder) Decode(wal []byte, msg *Message) error {
 		d.failed = errors.New("decode frame: it is empty")
 		return d.failed
 	}
+	if d.encoding != nil {
+		d.encoding.buffer = reuse(d.encoding.buffer)
+	}
 	err := d.decode(wal[0], &frame{rest: wal[1:]}, msg)
+	if d.encoding != nil && d.encoding.err != nil { // the cause of any other
+		err = d.encoding.err
+	}
 	if err == nil {
 		return nil
 	}

@@ -25,22 +25,24 @@ func unquote(quoted []byte) (text []byte, ok bool) {
 	return slices.Clip([]byte(s)), err == nil && strings.Count(s, instead) == bytes.Count(quoted, []byte(instead))
 }
 
-// rawRow writes a row as a JSON object of the texts of its columns. A value that is not UTF-8, or
-// not text at all, stands in hexadecimal under "name:hex", one that the server did not send as null
-// under "name:unsent".
-func rawRow(names []string, values []value) []byte {
+// rawRow writes a row as a JSON object of the texts of its columns. A value that cannot be
+// converted to UTF-8, or is no text at all, stands in hexadecimal under "name:hex", as the database
+// has it; one that the server did not send as null under "name:unsent".
+func rawRow(names []string, values []value, encoding *Encoding) []byte {
 	b := []byte{'{'}
 	for i, name := range names {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		switch v := &values[i]; {
+		v := &values[i]
+		text, ok := encoding.text(v.data)
+		switch {
 		case v.kind == 'n':
 			b = appendMember(b, name, nil)
 		case v.kind == 'u':
 			b = appendMember(b, name+":unsent", nil)
-		case v.kind == 't' && utf8.Valid(v.data):
-			b = appendMember(b, name, string(v.data))
+		case v.kind == 't' && ok:
+			b = appendMember(b, name, string(text))
 		default:
 			b = appendMember(b, name+":hex", hex.EncodeToString(v.data))
 		}

@@ -57,7 +57,7 @@ func (c Messages) members(extra []string) []member {
 func (d *Decoder) message(f *frame, msg *Message) error {
 	flags := f.byte()
 	f.uint64() // its LSN
-	prefix := f.string()
+	prefix := d.encoding.label(f.string())
 	content := f.bytes()
 	if err := f.end(); err != nil {
 		return err

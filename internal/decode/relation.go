@@ -24,9 +24,9 @@ type relation struct {
 // again after the table was changed, so rows always meet the places of their own shape.
 func (d *Decoder) describe(f *frame, msg *Message) error {
 	oid := f.uint32()
-	schema, name := string(f.string()), string(f.string())
+	schema, name := string(d.encoding.label(f.string())), string(d.encoding.label(f.string()))
 	f.byte() // replica identity
-	columns, typmods, err := describedColumns(f)
+	columns, typmods, err := d.describedColumns(f)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (rel *relation) lost(before *relation, columns []Column) error {
 }
 
 // describedColumns reads the columns and their type modifiers, to the end of the frame.
-func describedColumns(f *frame) ([]Column, []int32, error) {
+func (d *Decoder) describedColumns(f *frame) ([]Column, []int32, error) {
 	const least = 1 + 1 + 4 + 4 // flags, an empty name, type, modifier
 	n := int(f.uint16())
 	if len(f.rest) < n*least {
@@ -114,7 +114,7 @@ func describedColumns(f *frame) ([]Column, []int32, error) {
 	columns, typmods := make([]Column, n), make([]int32, n)
 	for i := range columns {
 		f.byte() // flags: part of the key
-		columns[i].Name = string(f.string())
+		columns[i].Name = string(d.encoding.label(f.string()))
 		columns[i].TypeOID = f.uint32()
 		typmods[i] = int32(f.uint32())
 	}

@@ -77,7 +77,7 @@ func (d *Decoder) row(rel *relation, pos event.Position) {
 	ev.Columns = d.columns
 
 	if ev.Fault != nil {
-		ev.Raw = rawRow(rel.names, d.values)
+		ev.Raw = rawRow(rel.names, d.values, d.encoding)
 	}
 	order(ev)
 }
@@ -105,7 +105,13 @@ func (d *Decoder) text(rel *relation, place int) []byte {
 	v := &d.values[place]
 	switch v.kind {
 	case 't', 'n':
-		return v.data
+		if d.encoding == nil {
+			return v.data
+		}
+		if text, ok := d.encoding.text(v.data); ok {
+			return text
+		}
+		d.fault("the value of column %q of %s cannot be converted from the encoding of the database", rel, place)
 	case 'u':
 		d.fault("the value of column %q of %s was not sent (unchanged TOAST in an insert)", rel, place)
 	default:

@@ -75,9 +75,9 @@ type Event struct {
 	// decoded of it is there.
 	Fault error
 	// Raw is the whole row, in UTF-8, only with Fault. Of a table's row it is a JSON object: each
-	// column's name and its text, null for NULL; a value that is not UTF-8 stands in hexadecimal
-	// under "name:hex". Of a logical message it is the message's text, or {"message:hex": ...} when
-	// that is not UTF-8.
+	// column's name and its text, null for NULL; a value that cannot be converted to UTF-8 stands
+	// in hexadecimal under "name:hex", as the database has it. Of a logical message it is the
+	// message's text, or {"message:hex": ...} when that is not UTF-8.
 	Raw []byte
 }
 

@@ -120,8 +120,15 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 		return o, err
 	}
 	s.common.LastGood.Store(uint64(view.Current))
-	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.common.Segment); err != nil {
-		return o, fmt.Errorf("read wal_segment_size: %w", err)
+	var names []byte // in the database's encoding
+	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size')), current_setting('server_encoding'), convert_to($1, current_setting('server_encoding')::name)`,
+		source.QuoteText(source.QuoteName(c.Publication))).Scan(&s.common.Segment, &s.common.Encoding, &names); err != nil {
+		return o, fmt.Errorf("read wal_segment_size and server_encoding: %w", err)
+	}
+	if s.common.Encoding != "UTF8" {
+		if err := source.SendStored(ctx, conn); err != nil {
+			return o, err
+		}
 	}
 	// The server starts at the slot's own position if that is higher, as it usually is. After a
 	// restart of the server, which does not save the slot at each report, it may be lower than what
@@ -131,7 +138,7 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	err = pglogrepl.StartReplication(ctx, conn, c.Slot, o.from, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{
 			"proto_version '1'",
-			"publication_names " + source.QuoteText(source.QuoteName(c.Publication)),
+			"publication_names " + string(names),
 			"messages 'true'",
 		},
 	})
@@ -139,6 +146,7 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 		return o, errTaken
 	}
 	if err != nil {
+		source.MakeReadable(source.NewEncoding(ctx, s.common.Encoding, s.pool), err)
 		return o, fmt.Errorf("start replication: %w", err)
 	}
 	return o, nil

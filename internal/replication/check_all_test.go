@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
@@ -154,21 +153,7 @@ func TestCheckAsARoleThatMayNotAsk(t *testing.T) {
 // UTF-8 is a fault, not another text.
 func TestMessagesOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
-	server := servers.OwnPostgres(t)
-	ctx := await.Context(t)
-	name := fmt.Sprintf("latin%d", time.Now().UnixNano())
-	admin, err := pgx.Connect(ctx, server.URL("postgres"))
-	await.Must(t, err)
-	defer admin.Close(ctx)
-	if _, err := admin.Exec(ctx, `CREATE DATABASE `+name+` TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'`); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.DropDatabase(await.Context(t), name); err != nil {
-			t.Error(err)
-		}
-	})
-	b := newBench(t, server.URL(name))
+	b := newBench(t, servers.OwnPostgres(t).DatabaseOf(t, "LATIN1"))
 	b.relayMessages()
 	if f := b.wantLine(check.LevelWarn, "messages", "LATIN1"); !strings.Contains(f.Fix, "convert_to") {
 		t.Error(f)

@@ -8,25 +8,26 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // reading is the reader's own state between two messages.
 type reading struct {
 	*Session
 	// one per session, not per message: a context per row costs more than the row
-	ctx context.Context
-	msg decode.Message
-	xid uint32 // of the transaction that is read
+	ctx      context.Context
+	encoding *decode.Encoding // of the database's text
+	decoder  *decode.Decoder
+	msg      decode.Message
+	xid      uint32 // of the transaction that is read
 }
 
 // read is the reader: it owns reads of the connection, and all calls of the line's reading side.
@@ -34,6 +35,10 @@ type reading struct {
 // read deadline.
 func (se *Session) read(ctx context.Context) error {
 	r := reading{Session: se, ctx: ctx}
+	r.encoding = decode.NewEncoding(se.Encoding, r.convert)
+	r.decoder = decode.New(decode.Config{
+		Tables: se.sent.Ours(se.Cfg.Tables), Messages: se.Cfg.Messages, Columns: se.Cfg.Columns, Dropped: se.sent.DroppedPrefixes(se.Cfg), Encoding: r.encoding,
+	})
 	// What was read is published before the reader waits for more: the rows of one read in few
 	// calls, and those of a small transaction once it is complete.
 	se.coalescer.before = func() { se.t.Line.Wake(false) }
@@ -191,6 +196,17 @@ func (r *reading) shaped(shape *event.Shape, oid uint32) error {
 	return r.decoder.Shaped(oid, shape)
 }
 
+// convert asks the server for characters that are new in this session, where the database is not
+// UTF-8.
+func (r *reading) convert(characters [][]byte) ([][]byte, error) {
+	r.t.Line.Wake(true) // what was read need not wait for the answer
+	utf8, err := source.Convert(r.ctx, r.Pool, characters)
+	if r.ctx.Err() != nil {
+		return nil, errReadCut
+	}
+	return utf8, err
+}
+
 // keepalive is a commit without events when it comes outside a transaction: everything up to it
 // that concerns us was sent before it. Inside a transaction it tells how far the server has read,
 // and that it is busy with data that is not for us.
@@ -213,38 +229,4 @@ func (r *reading) advance(to pglogrepl.LSN) {
 	if uint64(to) > r.Received.Load() { // this goroutine is the only writer
 		r.Received.Store(uint64(to))
 	}
-}
-
-// serverError ends the session. If a publication is missing at a position that the server must
-// decode (PostgreSQL 14 to 17), it is missing there for ever, even if it was created since. So the
-// relay does not try again.
-func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
-	err := pgconn.ErrorResponseToPgError(m)
-	if err.Code == publicationUnknown && names(err.Message, r.Cfg.Publication) {
-		return publication.Stop(r.Cfg, "was dropped: "+err.Message, publication.RemakeHint(r.Cfg))
-	}
-	return err
-}
-
-// notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication
-// that is missing. Its code is matched, since its text is in the server's language (lc_messages is
-// not ours to set).
-func (r *reading) notice(m *pgproto3.NoticeResponse) error {
-	if m.Code == publicationSkipped && names(m.Message, r.Cfg.Publication) {
-		return publication.Stop(r.Cfg, "is no longer used by the server: "+m.Message, publication.RemakeHint(r.Cfg))
-	}
-	return nil
-}
-
-// The codes of a publication that is missing while a row is decoded: an error before PostgreSQL 18,
-// a warning from it on.
-const (
-	publicationUnknown = "42704" // undefined_object
-	publicationSkipped = "55000" // object_not_in_prerequisite_state
-)
-
-// names reports whether message contains name as a separate word, in whatever quotes the language
-// uses.
-func names(message, name string) bool {
-	return regexp.MustCompile(`(?:^|[^\pL\p{Nd}_$])` + regexp.QuoteMeta(name) + `(?:[^\pL\p{Nd}_$]|$)`).MatchString(message)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -27,6 +26,7 @@ type Shared struct {
 	Status *survey.Status
 
 	Segment  uint64          // size in bytes of a WAL file, when the newest session began
+	Encoding string          // of the database (server_encoding), then
 	warned   bool            // of a message with our prefix that is not transactional; the reader's
 	WarnedOf map[string]bool // what the relay will stop at, by its text; the monitor's
 	// position of the server at the last check that found publication and tables in order; 0: none
@@ -42,13 +42,12 @@ func (s *Shared) Good() pglogrepl.LSN { return pglogrepl.LSN(s.LastGood.Load()) 
 type Session struct {
 	*Shared
 	*ShutdownWatch
-	t       *Term
-	conn    net.Conn
-	front   *pgproto3.Frontend
-	pid     uint32
-	decoder *decode.Decoder
-	sent    publication.State // what the publication sends, as it is remembered
-	wal     uint64            // the end of the server's WAL when the session began
+	t     *Term
+	conn  net.Conn
+	front *pgproto3.Frontend
+	pid   uint32
+	sent  publication.State // what the publication sends, as it is remembered
+	wal   uint64            // the end of the server's WAL when the session began
 
 	again LastTransaction // the reader's
 
@@ -75,7 +74,6 @@ type Session struct {
 // sends, with every OID under which rows of our tables may come; from is the position that was
 // requested; view is the slot's row before the first report.
 func New(s *Shared, watch *ShutdownWatch, t *Term, h *pgconn.HijackedConn, pace *Coalescer, sent publication.State, from pglogrepl.LSN, view *slot.View) *Session {
-	tables := sent.Ours(s.Cfg.Tables)
 	var again LastTransaction
 	// what begins to commit there or later is sent
 	if t.newest.commit >= max(view.ConfirmedFlush, from) {
@@ -84,9 +82,6 @@ func New(s *Shared, watch *ShutdownWatch, t *Term, h *pgconn.HijackedConn, pace 
 	}
 	return &Session{
 		Shared: s, ShutdownWatch: watch, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, coalescer: pace,
-		decoder: decode.New(decode.Config{
-			Tables: tables, Messages: s.Cfg.Messages, Columns: s.Cfg.Columns, Dropped: sent.DroppedPrefixes(s.Cfg),
-		}),
 		sent: sent, wal: uint64(view.Current), again: again,
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 	}

@@ -3,9 +3,6 @@
 package postgres
 
 import (
-	"context"
-	"crypto/rand"
-	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
@@ -16,17 +13,7 @@ import (
 // In a database of another encoding every row can be written, and most words be read.
 func TestAnotherEncoding(t *testing.T) {
 	server := servers.SharedPostgres(t)
-	name := "t" + strings.ToLower(rand.Text()[:12])
-	admin := connect(t, server.URL("postgres"))
-	if _, err := admin.Exec(await.Context(t), `CREATE DATABASE `+name+` ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'`); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.DropDatabase(context.Background(), name); err != nil {
-			t.Error(err)
-		}
-	})
-	w := newDatabase(t, server, server.URL(name))
+	w := newDatabase(t, server, server.DatabaseOf(t, "LATIN1"))
 	b := newBench(t, w)
 	row := b.row("ключ", 1, 1)
 	row.Reason, row.Text, row.Destination = "invalid", `no „ключ\"`, `exchange "ключ", "ü"`

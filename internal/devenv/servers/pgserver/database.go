@@ -17,8 +17,12 @@ import (
 
 // CreateDatabase creates an empty database.
 func (p *Postgres) CreateDatabase(ctx context.Context, name string) error {
+	return p.createDatabase(ctx, name, "")
+}
+
+func (p *Postgres) createDatabase(ctx context.Context, name, options string) error {
 	return OnConn(ctx, p.URL("postgres"), func(conn *pgx.Conn) error {
-		sql := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize()
+		sql := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize() + options
 		// As before PostgreSQL 15, its files are copied: written to WAL, they would be seven
 		// megabytes for each walsender to read.
 		if version := conn.PgConn().ParameterStatus("server_version"); !strings.HasPrefix(version, "14.") {
@@ -64,9 +68,20 @@ func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 // Database makes a database for one test and returns its address; it is dropped when the test ends.
 func (p *Postgres) Database(t testing.TB) string {
 	t.Helper()
+	return p.database(t, "")
+}
+
+// DatabaseOf is Database with another encoding than UTF-8.
+func (p *Postgres) DatabaseOf(t testing.TB, encoding string) string {
+	t.Helper()
+	return p.database(t, " TEMPLATE template0 LOCALE 'C' ENCODING '"+encoding+"'")
+}
+
+func (p *Postgres) database(t testing.TB, options string) string {
+	t.Helper()
 	ctx := context.Background()
 	name := "t" + strings.ToLower(rand.Text()[:12])
-	if err := p.CreateDatabase(ctx, name); err != nil {
+	if err := p.createDatabase(ctx, name, options); err != nil {
 		t.Fatalf("make database: %v", err)
 	}
 	t.Cleanup(func() {
