@@ -149,7 +149,7 @@ func TestCheckAsARoleThatMayNotAsk(t *testing.T) {
 	b.goesOn("a")
 }
 
-// The server converts rows to UTF-8, and does not convert messages: check says so, and what is not
+// Rows are converted to UTF-8, messages are not: check says so, and what is not
 // UTF-8 is a fault, not another text.
 func TestMessagesOfAnotherEncoding(t *testing.T) {
 	t.Parallel()

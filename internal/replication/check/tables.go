@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// messages warns about encodings: rows of tables are sent in UTF-8, messages as they were emitted.
+// messages warns about encodings: rows of tables are converted to UTF-8, messages are not.
 func (c *checker) messages(ctx context.Context) {
 	if c.c.Messages.Prefix == "" {
 		return
