@@ -23,6 +23,7 @@ func TestDatabaseOfAnotherEncoding(t *testing.T) {
 		"EUC_JP":    {"注文ｱ", "a2af"},
 	} {
 		t.Run(encoding, func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, servers.OwnPostgres(t).DatabaseOf(t, encoding))
 			b.exec(`SET client_encoding = 'UTF8'`)
 			b.exec(fmt.Sprintf(`DROP TABLE outbox; CREATE TABLE "%[1]s" (id text PRIMARY KEY, "%[1]s" text, payload text, note text); CREATE TABLE other (t text)`, c.word))
