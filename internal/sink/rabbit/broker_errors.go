@@ -71,6 +71,13 @@ func topicRight(ex *amqp.Error) bool {
 	return ex.Code == amqp.AccessRefused && strings.Contains(ex.Reason, "access to topic '")
 }
 
+// tokenExpired reports whether a 403 is about the OAuth 2 token: "access to exchange 'x' in vhost
+// '/' refused for user 'u', backend rabbit_auth_backend_oauth2 returned an error: …expired…". A
+// right that the token does not give ends at the user.
+func tokenExpired(ex *amqp.Error) bool {
+	return strings.Contains(ex.Reason, "', backend rabbit_auth_backend_oauth2 ")
+}
+
 // refusal returns the fault of an event because of which a channel or connection was closed: that
 // of the message that was made last, with a body of size bytes.
 func refusal(m *message.Message, ex *amqp.Error, size int) *sink.Fault {

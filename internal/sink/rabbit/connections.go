@@ -77,6 +77,37 @@ func (s *Sink) refused(err error) error {
 	}
 }
 
+// outdated returns why an exception accuses the login of its connection, and not a destination; nil
+// when it does not. RabbitMQ reads an OAuth 2 token at the login and again when it checks a right.
+// So once the token has expired every exchange is refused (403), on a connection that stands. (From
+// 4.3 on the broker closes the connection, with a 320.) Such a connection is ended as if it were
+// lost: what is unanswered is offered again, and nothing is rejected, so nothing is paused or
+// deferred. The next one reads the credentials again. Without a new token its login is refused,
+// which is an unavailable broker.
+//
+// A 403 accuses the login in two cases. No other ends a connection: a channel remembers only the
+// rights that it was given, so the same credentials would be refused on a new connection as well.
+//
+//   - The broker says that it could not read the right from the token. At the login the same node
+//     has read the right to the virtual host from it, by the same clock. So a new connection has a
+//     good token, and this does not repeat itself.
+//   - The credentials have changed since the login. The new ones, a token or not, may have the
+//     right, whatever the broker's text: another plugin may have refused, or long names have cut
+//     off the cause. An exchange that stays forbidden ends each connection once for each change,
+//     and none at a probe. A destination that was paused when the token was late comes back: its
+//     next probe is refused, and finds the new one.
+func (s *Sink) outdated(sess *conn.Session, ex *amqp.Error) error {
+	switch {
+	case ex.Code != amqp.AccessRefused:
+		return nil
+	case tokenExpired(ex):
+		return errors.New("the token of its login has expired")
+	case s.cfg.Renewed(sess):
+		return errors.New("refused, and the credentials have changed since its login")
+	}
+	return nil
+}
+
 // Up reports whether every connection is up and not blocked, and if not, why.
 func (s *Sink) Up() (ok bool, why string) {
 	for _, l := range s.links {

@@ -156,6 +156,10 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error
 	l.dropChannel()
 	switch classifyException(ex) {
 	case channelScope:
+		if err := l.sink.outdated(ch.Session, ex); err != nil {
+			ch.Session.Kill(err)
+			return fmt.Errorf("connection ended: %w", err)
+		}
 		l.channelException(ctx, ch, ex)
 		return nil
 	case connectionScope:

@@ -69,10 +69,11 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
 
-	cfg, err := d.amqpConfig(uri)
+	login, err := d.login(uri)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", addr, err)
 	}
+	cfg := d.amqpConfig(uri, &login)
 	netDialer := net.Dialer{KeepAlive: 15 * time.Second}
 	raw, err := netDialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -100,21 +101,36 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 		sess.Close(PrivateClose)
 		return nil, err
 	}
+	sess.login = login
 	return sess, nil
 }
 
-// amqpConfig asks for the credentials and fills in a configuration for one connect: amqp091 writes
-// into the Properties.
-func (d *Dialer) amqpConfig(uri amqp.URI) (amqp.Config, error) {
-	user, password := uri.Username, uri.Password
-	if d.Credentials != nil {
-		var err error
-		if user, password, err = d.Credentials(); err != nil {
-			return amqp.Config{}, fmt.Errorf("read credentials: %w", err)
-		}
+// login asks for the credentials.
+func (d *Dialer) login(uri amqp.URI) (amqp.PlainAuth, error) {
+	if d.Credentials == nil {
+		return amqp.PlainAuth{Username: uri.Username, Password: uri.Password}, nil
 	}
+	user, password, err := d.Credentials()
+	if err != nil {
+		return amqp.PlainAuth{}, fmt.Errorf("read credentials: %w", err)
+	}
+	return amqp.PlainAuth{Username: user, Password: password}, nil
+}
+
+// Renewed reads the credentials, and reports whether they are others than those that the session
+// has logged in with. It is false when they cannot be read: a login would fail.
+func (d *Dialer) Renewed(s *Session) bool {
+	if d.Credentials == nil {
+		return false
+	}
+	login, err := d.login(amqp.URI{})
+	return err == nil && login != s.login
+}
+
+// amqpConfig fills in a configuration for one connect: amqp091 writes into the Properties.
+func (d *Dialer) amqpConfig(uri amqp.URI, login *amqp.PlainAuth) amqp.Config {
 	cfg := amqp.Config{
-		SASL:       []amqp.Authentication{&amqp.PlainAuth{Username: user, Password: password}},
+		SASL:       []amqp.Authentication{login},
 		Vhost:      uri.Vhost,
 		FrameSize:  FrameSize,
 		Heartbeat:  heartbeat,
@@ -128,7 +144,7 @@ func (d *Dialer) amqpConfig(uri amqp.URI) (amqp.Config, error) {
 	}
 	cfg.Properties["product"] = "cdc-relay"
 	cfg.Properties.SetClientConnectionName(d.ConnectionName)
-	return cfg, nil
+	return cfg
 }
 
 // secure does the TLS handshake.

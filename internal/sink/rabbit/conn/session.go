@@ -35,7 +35,8 @@ type Session struct {
 	amqp    *amqp.Connection
 	Wire    *wire
 	Address string
-	limit   time.Duration // ConfirmTimeout
+	login   amqp.PlainAuth // what DialOne has logged in with
+	limit   time.Duration  // ConfirmTimeout
 
 	onBlocked func(bool)
 	closes    chan *amqp.Error

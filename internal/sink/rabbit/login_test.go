@@ -1,0 +1,76 @@
+package rabbit
+
+import (
+	"errors"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// A refusal accuses a destination only when the credentials are still those of the connection's
+// login. When they have changed, the connection ends and nothing is accused; and only then: a
+// destination that stays forbidden costs no further connection, however often it is tried.
+func TestRefusalOfAnEarlierLogin(t *testing.T) {
+	b := newBroker(t)
+	for _, exchange := range []string{"events", "granted", "forbidden"} {
+		b.exchange(exchange, nil)
+	}
+	var login atomic.Pointer[string] // nil: it cannot be read
+	as := func(write string) {
+		address := b.user("", write, "")
+		login.Store(&address)
+	}
+	as("^events$")
+	cfg := byKey(b)
+	cfg.Credentials = func() (string, string, error) {
+		address := login.Load()
+		if address == nil {
+			return "", "", errors.New("no such file")
+		}
+		u, err := url.Parse(*address)
+		if err != nil {
+			return "", "", err
+		}
+		password, _ := u.User.Password()
+		return u.User.Username(), password, nil
+	}
+	var reconnects atomic.Int32
+	cfg.Connected = func(again bool) {
+		if again {
+			reconnects.Add(1)
+		}
+	}
+	s := start(t, cfg)
+	refuses := func(exchange string, ended int32) {
+		t.Helper()
+		for range 3 {
+			outcomes := s.send(newEvent("events", "created"), newEvent(exchange, "created"), newEvent("events", "created"))
+			wantConfirmed(t, outcomes, 1)
+			wantRejected(t, outcomes[1], sink.Destination, sink.NotPermitted)
+		}
+		if n := reconnects.Load(); n != ended {
+			t.Errorf("%d connections have ended over %s, want %d", n, exchange, ended)
+		}
+	}
+	refuses("granted", 0)
+
+	as("^(events|granted)$") // as an agent that puts a new token into the file
+	granted := newEvent("granted", "created")
+	outcomes, err := s.try(newEvent("events", "created"), granted, newEvent("forbidden", "created"))
+	if err == nil {
+		t.Errorf("the connection has not ended: %+v", outcomes)
+	}
+	for i, o := range outcomes {
+		if o.State == sink.Rejected {
+			t.Errorf("event %d is rejected for an earlier login: %+v", i, o.Fault)
+		}
+	}
+	wantConfirmed(t, s.send(granted))
+	refuses("forbidden", 1)
+
+	// Credentials that cannot be read would make no connection, so this one is kept.
+	login.Store(nil)
+	refuses("forbidden", 1)
+}
