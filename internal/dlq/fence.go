@@ -22,27 +22,50 @@ type term struct {
 // no longer answers bounds nothing, and would keep one of the pool's three connections.
 const statementTimeout = 20 * time.Second
 
-// Fence is how every statement of a leader begins; $1 is the slot, $2 the epoch. Its lock keeps the
-// next leader from raising the epoch until the statement is committed. A read evaluates it only for
-// the rows it returns: without rows nothing is locked, and nothing written.
-const Fence = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
+// Every statement of a leader begins with a fence: WriteFence if it writes, ReadFence if not. $1 is
+// the slot, $2 the epoch. What a statement reads or writes is joined to its fence.
+//
+// The lock of WriteFence keeps the next leader from raising the epoch until the statement is
+// committed, and a statement that has to wait for a raise sees the new epoch. So whatever a former
+// leader wrote is there when the next one counts the rows, and nothing follows.
+//
+// ReadFence locks nothing: a row lock takes a transaction id, so each read would end with a flush
+// of the WAL and wait for the synchronous standby. It is sound without the lock:
+//   - A read never mixes two terms, because one statement has one snapshot. If the snapshot has our
+//     epoch, it has no row of a newer leader, which writes after its raise is committed.
+//   - If a raise is committed after the snapshot, the answer is old. A lock would not prevent that:
+//     it ends with the statement, before the answer is used. Whatever is written because of the
+//     answer has WriteFence. What is published is stopped by no fence.
+//   - What is read is durable: a row is visible once its commit was flushed, and the raise of our
+//     epoch, a commit too, came after those of all former leaders.
+//   - A standby may lack our own commits, but no connection is to one (source.ConnectPool).
+const (
+	WriteFence = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
+	ReadFence  = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2)`
+)
 
 // ours is the first column of every statement's rows: whether the epoch is still ours.
 const ours = `EXISTS (SELECT FROM fence)`
 
-// change runs a statement that gives one row.
+// change runs a statement that writes and gives one row.
 func (t *term) change(ctx context.Context, what, sql string, args []any, into ...any) error {
-	return t.read(ctx, what, sql, args, func(scan func(into ...any) error) error { return scan(into...) })
+	return t.run(ctx, what, WriteFence+sql, args, func(scan func(into ...any) error) error { return scan(into...) })
 }
 
-// read runs a statement, and calls each for every row; scan reads what follows ours.
+// read runs a statement that only reads. A former leader finds out by a row: without rows it does
+// not.
 func (t *term) read(ctx context.Context, what, sql string, args []any, each func(scan func(into ...any) error) error) error {
+	return t.run(ctx, what, ReadFence+sql, args, each)
+}
+
+// run runs a statement, and calls each for every row; scan reads what follows ours.
+func (t *term) run(ctx context.Context, what, sql string, args []any, each func(scan func(into ...any) error) error) error {
 	if t.patience == 0 {
 		t.patience = statementTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
-	rows, err := t.db.Query(ctx, Fence+sql, append([]any{again, t.slot, t.epoch}, args...)...)
+	rows, err := t.db.Query(ctx, sql, append([]any{again, t.slot, t.epoch}, args...)...)
 	if err != nil {
 		return explain(what, err)
 	}

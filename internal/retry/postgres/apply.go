@@ -107,7 +107,7 @@ func (a *applied) sql() string {
 		return sql
 	}
 	gone, wait, dead := from(&a.gone), from(&a.wait), from(&a.dead)
-	return fence + `,
+	return writeFence + `,
 		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + named + `),
 		waits AS (UPDATE cdc_relay.retry t SET ` + set() + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
 		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + a.dead.list() + `),

@@ -63,7 +63,7 @@ var deferSQL = func() string {
 			WHERE NOT EXISTS (SELECT FROM there WHERE other) AND x.i NOT IN (SELECT i FROM there)
 			ON CONFLICT (slot, system_id, incarnation, commit_lsn, idx) DO NOTHING RETURNING n`
 	}
-	return fence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.sqlFor(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + deadLetters.sqlFor(second, place...) + `),
+	return writeFence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.sqlFor(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + deadLetters.sqlFor(second, place...) + `),
 		there AS MATERIALIZED (` + there("retry", "t.id IS DISTINCT FROM x.id") + ` UNION ALL ` +
 		there("dead_letter", "t.state <> 'purged' AND t.id IS DISTINCT FROM x.id") + `),
 		deferred AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),

@@ -29,7 +29,7 @@ type slotSeen struct {
 
 // expireSQL empties old dead letters, and removes emptied rows and old requests. Positions of
 // former incarnations do not come again, whatever the slot has saved.
-var expireSQL = fence + `, slot AS MATERIALIZED (SELECT coalesce(s.active_pid, 0) AS pid, coalesce(s.restart_lsn, '0/0') AS restart, coalesce(s.confirmed_flush_lsn, '0/0') AS flush
+var expireSQL = writeFence + `, slot AS MATERIALIZED (SELECT coalesce(s.active_pid, 0) AS pid, coalesce(s.restart_lsn, '0/0') AS restart, coalesce(s.confirmed_flush_lsn, '0/0') AS flush
 			FROM fence, pg_replication_slots s WHERE s.slot_name = $1::text),
 		removed AS (DELETE FROM cdc_relay.dead_letter t USING (SELECT t.n FROM fence LEFT JOIN slot s ON true, cdc_relay.dead_letter t WHERE ` + inSlot("t") + ` AND t.state = 'purged'
 			AND (t.incarnation < $6 OR t.incarnation = $6 AND s.pid = $7 AND s.pid <> 0 AND s.flush > $9::text::pg_lsn AND t.commit_lsn < $8::text::pg_lsn)

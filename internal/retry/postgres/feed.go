@@ -16,7 +16,7 @@ import (
 // reads them. The limit on size takes rows in the order of their index in the ordering group (i).
 // So no ordering group has a gap, and every first row comes before any second row.
 func (p *Store) runsSQL() string {
-	return fence + `, c AS MATERIALIZED (SELECT c.ordering_group, c.o, ` + p.blocked("c") + ` AS blocked FROM fence, unnest($4::bigint[]) WITH ORDINALITY AS c(ordering_group, o)),
+	return readFence + `, c AS MATERIALIZED (SELECT c.ordering_group, c.o, ` + p.blocked("c") + ` AS blocked FROM fence, unnest($4::bigint[]) WITH ORDINALITY AS c(ordering_group, o)),
 		first AS MATERIALIZED (SELECT c.o, t.*, row_number() OVER w AS i, bool_or(t.n > $7) OVER w AS fresh
 			FROM c CROSS JOIN LATERAL (SELECT t.n, t.bytes, t.incarnation, t.commit_lsn, t.idx FROM cdc_relay.retry t
 				WHERE ` + inSlot("t") + ` AND t.ordering_group = c.ordering_group AND NOT c.blocked ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $5) t
@@ -76,7 +76,7 @@ func (p *Store) Runs(ctx context.Context, groups []uint64, run int, size, acked 
 
 // Sweep implements Store.
 func (p *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
-	sql := fence + `, d AS (SELECT $4::bigint AS exchange_or_topic, $5::bigint AS dest FROM fence WHERE NOT $6 UNION ALL (
+	sql := readFence + `, d AS (SELECT $4::bigint AS exchange_or_topic, $5::bigint AS dest FROM fence WHERE NOT $6 UNION ALL (
 			SELECT t.exchange_or_topic, t.dest FROM fence, cdc_relay.retry t WHERE ` + inSlot("t") + ` AND $6 ORDER BY t.exchange_or_topic, t.dest LIMIT 1))
 		SELECT t.exchange_or_topic, t.dest, t.ordering_group, t.incarnation, t.commit_lsn::text, t.idx FROM fence LEFT JOIN (d CROSS JOIN LATERAL (
 			SELECT t.exchange_or_topic, t.dest, t.ordering_group, t.incarnation, t.commit_lsn, t.idx FROM cdc_relay.retry t
@@ -101,7 +101,7 @@ func (p *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups [
 
 // Skip implements Store.
 func (p *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
-	sql := fence + ` SELECT t.exchange_or_topic, t.dest FROM fence LEFT JOIN LATERAL (SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t
+	sql := readFence + ` SELECT t.exchange_or_topic, t.dest FROM fence LEFT JOIN LATERAL (SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t
 			WHERE ` + inSlot("t") + ` AND ($6 OR (t.exchange_or_topic, t.dest) > ($4::bigint, $5::bigint)) ORDER BY t.exchange_or_topic, t.dest LIMIT 1) t ON true`
 	err = p.read(ctx, "skip destination", sql, []any{p.c.SystemID, int64(at.ExchangeOrTopic), int64(at.Dest), at == store.Cursor{}}, func(rows pgx.Rows) error {
 		var exchangeOrTopic, dest int64
@@ -115,7 +115,7 @@ func (p *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, o
 
 // Due implements Store.
 func (p *Store) Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error) {
-	sql := fence + ` SELECT t.ordering_group, extract(epoch FROM t.next_attempt - now())::float8 FROM fence LEFT JOIN LATERAL (
+	sql := readFence + ` SELECT t.ordering_group, extract(epoch FROM t.next_attempt - now())::float8 FROM fence LEFT JOIN LATERAL (
 			SELECT t.ordering_group, t.next_attempt FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND t.next_attempt IS NOT NULL AND NOT ` + p.blocked("t") + `
 			ORDER BY t.next_attempt LIMIT $4) t ON true ORDER BY t.next_attempt`
 	err = p.read(ctx, "read due ordering groups", sql, []any{p.c.SystemID, limit + 1}, func(rows pgx.Rows) error {

@@ -26,8 +26,8 @@ func orderedExpression(s store.Scope, alias string) string {
 }
 
 // The limits of a page of Load: the number of rows, and the bytes of their keys (one key more at
-// most). A statement must end soon, because it keeps the next leader waiting, and its rows are in
-// memory until all of them are counted.
+// most). The rows of a page are in memory until all of them are counted, and a statement that
+// writes must end soon, because it keeps the next leader waiting.
 const (
 	loadRows  = 20_000
 	loadBytes = 8 << 20
@@ -39,38 +39,53 @@ type pageEnd struct {
 	position    event.Position
 }
 
-// loadSQL reads a page of a table from a position on: the number of rows of each ordering group,
-// one of these rows as an example, and the last position of the page. Rows that were deferred under
-// another ordering get the ordering group of the present one.
-func loadSQL(s store.Scope, table, which string) string {
-	return fence + `, page AS MATERIALIZED (SELECT t.*, sum(t.size) OVER (ORDER BY t.incarnation, t.commit_lsn, t.idx) - t.size AS before FROM (
+// loaded is a table to load: all rows of retry, or the dead letters that block ordering groups.
+type loaded struct{ table, which string }
+
+// page is the rows of a table from a position on, with the ordering groups of the present ordering.
+func (l loaded) page(s store.Scope) string {
+	return `, page AS MATERIALIZED (SELECT t.*, sum(t.size) OVER (ORDER BY t.incarnation, t.commit_lsn, t.idx) - t.size AS before FROM (
 			SELECT t.incarnation, t.commit_lsn, t.idx, t.n, t.exchange_or_topic, t.ordering_group AS was, t.ordered AS was_ordered, ` + groupExpression(s, "t") + ` AS ordering_group,
 				` + orderedExpression(s, "t") + ` AS ordered, t.aggregate, t.key, t.hash, t.keyed, t.route_name, t.routing_key,
 				coalesce(octet_length(t.aggregate), 0) + coalesce(octet_length(t.key), 0) AS size
-			FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND ` + which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)
-			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $7) t, fence),
+			FROM cdc_relay.` + l.table + ` t WHERE ` + ours("t") + ` AND ` + l.which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)
+			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $7) t, fence)`
+}
+
+// countSQL reads the last position of a page, whether rows of it were deferred under another
+// ordering, the number of rows of each ordering group, and one of these rows as an example.
+func (l loaded) countSQL(s store.Scope) string {
+	return readFence + l.page(s) + `,
 		counts AS (SELECT p.*, count(*) OVER w AS rows, row_number() OVER w AS i FROM page p WHERE p.ordered AND p.before < $8
 			WINDOW w AS (PARTITION BY p.ordering_group, p.exchange_or_topic)),
-		regrouped AS (UPDATE cdc_relay.` + table + ` t SET ordering_group = p.ordering_group, ordered = p.ordered FROM page p
-			WHERE t.n = p.n AND p.before < $8 AND (p.ordering_group <> p.was OR p.ordered <> p.was_ordered)),
-		last AS (SELECT p.incarnation, p.commit_lsn::text AS commit, p.idx FROM page p WHERE p.before < $8
+		last AS (SELECT p.incarnation, p.commit_lsn::text AS commit, p.idx, bool_or(p.ordering_group <> p.was OR p.ordered <> p.was_ordered) OVER () AS others
+			FROM page p WHERE p.before < $8
 			ORDER BY p.incarnation DESC, p.commit_lsn DESC, p.idx DESC LIMIT 1)
-		SELECT last.incarnation, last.commit, last.idx, c.ordering_group, c.exchange_or_topic, c.rows, c.aggregate, c.key, c.hash, c.keyed, c.route_name, c.routing_key
+		SELECT last.incarnation, last.commit, last.idx, last.others, c.ordering_group, c.exchange_or_topic, c.rows, c.aggregate, c.key, c.hash, c.keyed, c.route_name, c.routing_key
 		FROM fence LEFT JOIN last ON true LEFT JOIN counts c ON c.i = 1`
+}
+
+// regroupSQL gives the rows of a page that were deferred under another ordering the ordering group
+// of the present one.
+func (l loaded) regroupSQL(s store.Scope) string {
+	return writeFence + l.page(s) + `,
+		regrouped AS (UPDATE cdc_relay.` + l.table + ` t SET ordering_group = p.ordering_group, ordered = p.ordered FROM page p
+			WHERE t.n = p.n AND p.before < $8 AND (p.ordering_group <> p.was OR p.ordered <> p.was_ordered))
+		SELECT true FROM fence`
 }
 
 // Load implements Store. each is called after a page was read, not during the statement, because it
 // may wait for a broker.
 func (p *Store) Load(ctx context.Context, each func(store.Count) error) (highest event.Position, err error) {
-	statements := []string{loadSQL(p.c.Scope, "retry", "true")}
+	tables := []loaded{{"retry", "true"}}
 	if p.c.Block {
-		statements = append(statements, loadSQL(p.c.Scope, "dead_letter", "t.state = 'open'"))
+		tables = append(tables, loaded{"dead_letter", "t.state = 'open'"})
 	}
-	for _, sql := range statements {
+	for _, table := range tables {
 		var at pageEnd
 		for more := true; more; {
 			var counts []store.Count
-			if counts, more, err = p.loadPage(ctx, sql, &at); err != nil {
+			if counts, more, err = p.loadPage(ctx, table, &at); err != nil {
 				return highest, err
 			}
 			for _, c := range counts {
@@ -87,10 +102,12 @@ func (p *Store) Load(ctx context.Context, each func(store.Count) error) (highest
 	return highest, err
 }
 
-// loadPage reads a page and moves at to its end; more is false when it has no rows.
-func (p *Store) loadPage(ctx context.Context, sql string, at *pageEnd) (counts []store.Count, more bool, err error) {
-	args := []any{p.c.SystemID, at.incarnation, at.position.Commit.String(), int64(at.position.Index), loadRows, loadBytes}
-	err = p.change(ctx, "load counts", sql, func(storable) []any { return args }, func(rows pgx.Rows) error {
+// loadPage reads a page and moves at to its end; more is false when it has no rows. Rows that were
+// deferred under another ordering are written. Nobody else changes rows between the two statements:
+// the former leader is fenced, and the rest of this one is not running yet.
+func (p *Store) loadPage(ctx context.Context, table loaded, at *pageEnd) (counts []store.Count, more bool, err error) {
+	args, others := []any{p.c.SystemID, at.incarnation, at.position.Commit.String(), int64(at.position.Index), loadRows, loadBytes}, false
+	err = p.read(ctx, "load counts", table.countSQL(p.c.Scope), args, func(rows pgx.Rows) error {
 		var (
 			c                            store.Count
 			group, exchangeOrTopic, hash int64
@@ -99,13 +116,13 @@ func (p *Store) loadPage(ctx context.Context, sql string, at *pageEnd) (counts [
 			commit                       string
 			index                        int64
 		)
-		to := []any{&at.incarnation, &commit, &index, &group, &exchangeOrTopic, &c.Rows, &ev.Aggregate, &ev.Key, &hash, &ev.Ordered, &route.Name, &route.RoutingKey}
-		counted := rows.RawValues()[3] != nil
+		to := []any{&at.incarnation, &commit, &index, &others, &group, &exchangeOrTopic, &c.Rows, &ev.Aggregate, &ev.Key, &hash, &ev.Ordered, &route.Name, &route.RoutingKey}
+		counted := rows.RawValues()[4] != nil
 		if !counted {
-			clear(to[3:])
+			clear(to[4:])
 		}
 		if more {
-			clear(to[:3]) // each row has the end of the page
+			clear(to[:4]) // each row has the end of the page
 		}
 		err := rows.Scan(to...)
 		if err == nil && !more {
@@ -119,6 +136,9 @@ func (p *Store) loadPage(ctx context.Context, sql string, at *pageEnd) (counts [
 		}
 		return err
 	})
+	if err == nil && others {
+		err = p.change(ctx, "regroup rows", table.regroupSQL(p.c.Scope), func(storable) []any { return args }, nil)
+	}
 	return counts, more, err
 }
 
@@ -133,7 +153,7 @@ func (p *Store) positions(ctx context.Context, order string, from event.Position
 			AND (t.commit_lsn, t.idx) >= ($6::text::pg_lsn, $7::bigint)` + order + `)`
 	}
 	tables := of("retry", "false") + ` UNION ALL ` + of("dead_letter", "t.state = 'purged'")
-	sql := fence + ` SELECT t.purged, sha256(t.id), t.commit_lsn::text, t.idx
+	sql := readFence + ` SELECT t.purged, sha256(t.id), t.commit_lsn::text, t.idx
 		FROM fence LEFT JOIN LATERAL (SELECT * FROM (` + tables + `) t` + order + `) t ON true
 		ORDER BY t.commit_lsn, t.idx`
 	args := []any{p.c.SystemID, p.c.Incarnation, limit, from.Commit.String(), int64(from.Index)}

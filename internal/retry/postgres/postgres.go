@@ -35,10 +35,14 @@ func New(pool *pgxpool.Pool, c store.Config) *Store {
 	return &Store{pool: pool, c: c, doubt: map[uint32]bool{}}
 }
 
-// Every statement begins with the fence, so it takes effect for the leader of this epoch only.
-// Everything that it reads or writes is joined to the fence, and so is its answer: no row at all
-// means that this leader is fenced. $1 is the slot, $2 the epoch, $3 the system.
-const fence = dlq.Fence
+// Every statement begins with a fence, so it takes effect for the leader of this epoch only: with
+// writeFence if it writes, else with readFence. Everything that it reads or writes is joined to the
+// fence, and so is its answer: no row at all means that this leader is fenced. $1 is the slot, $2
+// the epoch, $3 the system.
+const (
+	writeFence = dlq.WriteFence
+	readFence  = dlq.ReadFence
+)
 
 // The conditions that a row belongs to our slot and system. In a table that was never analysed the
 // planner assumes that they match few rows. It would use an index for them, read a million rows,
@@ -68,7 +72,7 @@ func (as storable) errorText(words string) string {
 	return store.BoundedText(as(store.NormalText(words)), store.TextSize)
 }
 
-// read runs a statement that changes nothing.
+// read runs a statement that changes no row.
 func (p *Store) read(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -181,10 +185,12 @@ func (p *Store) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
 	return nil
 }
 
-// Lease implements Store.
+// Lease implements Store. It writes: a block that was leased is never leased again, not even after
+// a crash of the server. nextval logs one block in 32, and one that it does not log would return
+// before another relay's record of the sequence is flushed. The lock makes it wait for that.
 func (p *Store) Lease(ctx context.Context) (int64, error) {
 	var first int64
-	err := p.read(ctx, "lease row numbers", fence+` SELECT nextval('cdc_relay.row_number') FROM fence`, nil,
+	err := p.read(ctx, "lease row numbers", writeFence+` SELECT nextval('cdc_relay.row_number') FROM fence`, nil,
 		func(rows pgx.Rows) error { return rows.Scan(&first) })
 	return first, err
 }

@@ -190,10 +190,9 @@ func TestPostgres(t *testing.T) {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w)) })
 	}
 	for name, test := range map[string]func(*bench, *database){
-		"fence while the epoch is raised": testFenceWhileRaised, "refused": testRefused, "not refused": testNotRefused,
+		"fence while the epoch is raised": testFenceWhileRaised, "reads": testReads, "refused": testRefused, "not refused": testNotRefused,
 		"no dead letter twice": testNoDeadLetterTwice, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
-		"check for requests": testLookForRequests, "fence of what is held up": testFenceHeldUp,
-		"purged rows": testPurgedRows, "purged requests": testPurgedRequests,
+		"fence of what is held up": testFenceHeldUp, "purged rows": testPurgedRows, "purged requests": testPurgedRequests,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}
@@ -226,12 +225,12 @@ func testDamaged(b *bench, w *database) {
 	}
 }
 
-// The statement of a former leader arrives while the next one is raising the epoch: it waits, and
-// then changes nothing.
+// What a former leader writes arrives while the next one is raising the epoch: it waits, and then
+// changes nothing.
 func testFenceWhileRaised(b *bench, w *database) {
 	deferred, deadLetter, fresh, request := b.fenced()
 	names := []string{}
-	for name := range methods(b, deferred, deadLetter, fresh, request) {
+	for name := range writes(b, deferred, deadLetter, fresh, request) {
 		names = append(names, name)
 	}
 	epoch := b.c.Epoch
@@ -243,7 +242,7 @@ func testFenceWhileRaised(b *bench, w *database) {
 		b.must(err)
 		epoch++
 		done := make(chan error, 1)
-		go func() { done <- methods(former, deferred, deadLetter, fresh, request)[name]() }()
+		go func() { done <- writes(former, deferred, deadLetter, fresh, request)[name]() }()
 		w.untilLocked(b, name, func() bool { return len(done) > 0 })
 		if len(done) > 0 {
 			b.Fatalf("%s did not wait: %v", name, <-done)
@@ -254,6 +253,42 @@ func testFenceWhileRaised(b *bench, w *database) {
 		}
 	}
 	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(deferred, deadLetter, fresh, request)
+}
+
+// What only reads takes no row lock and no transaction id, so it flushes nothing and waits for no
+// synchronous standby: it may run in a session that may not write. It does not wait for a raise of
+// the epoch either. Everything else is refused there.
+func testReads(b *bench, w *database) {
+	b = b.with(func(c *retrystore.Config) { c.Block = true })
+	deferred, deadLetter, fresh, request := b.fenced()
+	c := w.pool.Config()
+	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	pool, err := pgxpool.NewWithConfig(await.Context(b.T), c)
+	b.must(err)
+	b.Cleanup(pool.Close)
+	readOnly := *b
+	readOnly.world = &database{t: b.T, conn: w.conn, pool: pool}
+	readOnly.Store = readOnly.store(b.c)
+	for name, call := range writes(&readOnly, deferred, deadLetter, fresh, request) {
+		if err := call(); source.SQLState(err) != "25006" {
+			b.Errorf("%s does not write: %v", name, err)
+		}
+	}
+	tx, err := w.conn.Begin(await.Context(b.T))
+	b.must(err)
+	_, err = tx.Exec(await.Context(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1`, b.c.Slot)
+	b.must(err)
+	for name, call := range reads(&readOnly, deferred) {
+		if err := call(); err != nil && !errors.Is(err, errCounted) {
+			b.Errorf("%s: %v", name, err)
+		}
+	}
+	b.must(tx.Commit(await.Context(b.T)))
+	for name, call := range reads(&readOnly, deferred) {
+		if err := call(); !errors.Is(err, retrystore.ErrFenced) {
+			b.Errorf("%s after the raise: %v", name, err)
+		}
+	}
 }
 
 // untilLocked returns once a session of the relay waits for a lock, or, if that is not nil, over.
@@ -388,31 +423,6 @@ func testCancelledMeanwhile(b *bench, w *database) {
 	b.wantAsked(id, "cancelled", "")
 	b.wantWhere("open", deadLetter)
 	equal(b, "audit", len(b.audit(deadLetter.N)), 0)
-}
-
-// While there are no requests, checking for them writes nothing: a lock of the slot's row would be
-// a commit each time.
-func testLookForRequests(b *bench, w *database) {
-	deadLetter := b.deadLetter("k")
-	locked := func() (xid string) {
-		b.Helper()
-		w.scan(`SELECT xmax::text FROM cdc_relay.slots WHERE slot = $1`, []any{b.c.Slot}, &xid)
-		return xid
-	}
-	look := func(want int) {
-		b.Helper()
-		list, err := b.Requests(await.Context(b.T), 10, all)
-		b.must(err)
-		equal(b, "requests", len(list), want)
-	}
-	before := locked()
-	look(0)
-	equal(b, "who has locked the slot's row", locked(), before)
-	b.Ask(b.c, retrystore.Discard, deadLetter.N, event.Route{})
-	look(1)
-	if locked() == before {
-		b.Error("what is carried out is read without the fence")
-	}
 }
 
 // A commit is durable, whatever the role's settings say: the pool's sessions have their own.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -934,28 +935,50 @@ func testPurge(b *bench) {
 	b.wantWhere("purged", deferred, deadLetter)
 }
 
-// methods are all of the Store, each on rows that are there.
-func methods(b *bench, deferred, deadLetter, fresh *store.Row, request store.Request) map[string]func() error {
+// reads are the methods that only read, each on rows that are there.
+func reads(b *bench, deferred *store.Row) map[string]func() error {
 	at := store.Cursor{}
 	c := await.Context(b.T)
 	return map[string]func() error{
-		"Lease":     func() error { _, err := b.Lease(c); return err },
-		"Load":      func() error { _, err := b.Load(c, func(store.Count) error { return errors.New("read") }); return err },
+		"Load":      func() error { _, err := b.Load(c, func(store.Count) error { return errCounted }); return err },
 		"Positions": func() error { _, err := b.Positions(c, event.Position{}, 10); return err },
-		"Defer":     func() error { return b.Defer(c, []*store.Row{fresh, deferred, deadLetter}) },
 		"Runs":      func() error { _, err := b.Runs(c, []uint64{deferred.Group, 9}, 1, 1, all); return err },
 		"Sweep":     func() error { _, _, err := b.Sweep(c, at, 1); return err },
 		"Skip":      func() error { _, _, err := b.Skip(c, at); return err },
 		"Due":       func() error { _, _, err := b.Due(c, 1); return err },
+		"Requests":  func() error { _, err := b.Requests(c, 1, 1); return err },
+	}
+}
+
+// errCounted ends Load at its first count.
+var errCounted = errors.New("rows were counted")
+
+// writes are the other methods, and Load when it has to write.
+func writes(b *bench, deferred, deadLetter, fresh *store.Row, request store.Request) map[string]func() error {
+	c := await.Context(b.T)
+	return map[string]func() error{
+		"Lease": func() error { _, err := b.Lease(c); return err },
+		"Load of another ordering": func() error {
+			other := b.with(func(c *store.Config) { c.Scope = store.PerExchangeOrTopic })
+			_, err := other.Load(c, func(store.Count) error { return errCounted })
+			return err
+		},
+		"Defer":     func() error { return b.Defer(c, []*store.Row{fresh, deferred, deadLetter}) },
 		"Delivered": func() error { return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Delivered}}) },
 		"Backoff": func() error {
 			return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Backoff, After: time.Hour}})
 		},
-		"Dead":     func() error { return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Dead}}) },
-		"Requests": func() error { _, err := b.Requests(c, 1, 1); return err },
-		"Answer":   func() error { _, err := b.Answer(c, []store.Answer{{Request: request}}); return err },
-		"Expire":   func() error { _, err := b.Expire(c, time.Nanosecond, 10); return err },
+		"Dead":   func() error { return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Dead}}) },
+		"Answer": func() error { _, err := b.Answer(c, []store.Answer{{Request: request}}); return err },
+		"Expire": func() error { _, err := b.Expire(c, time.Nanosecond, 10); return err },
 	}
+}
+
+// methods are all of the Store.
+func methods(b *bench, deferred, deadLetter, fresh *store.Row, request store.Request) map[string]func() error {
+	m := reads(b, deferred)
+	maps.Copy(m, writes(b, deferred, deadLetter, fresh, request))
+	return m
 }
 
 // unchanged wants the rows to be where they were before a former leader tried each of the methods.

@@ -16,11 +16,11 @@ import (
 // pass one conformance suite.
 //
 // Each method is one statement in one round trip under the fence: it changes and returns nothing
-// unless the epoch of the slot is still ours (ErrFenced). (Requests may be two, the first without a
-// lock.) Any other error of a method that writes is one of two kinds. Either the statement
-// certainly did nothing (errors.As *Refused), or its outcome is unknown: then the same call must be
-// repeated before any other. Every method may be called again after it has succeeded: the second
-// call changes nothing.
+// unless the epoch of the slot is still ours (ErrFenced). (Load and Requests may be several.) What
+// only reads takes no lock: the epoch may have been raised when its answer arrives. Any other error
+// of a method that writes is one of two kinds. Either the statement certainly did nothing
+// (errors.As *Refused), or its outcome is unknown: then the same call must be repeated before any
+// other. Every method may be called again after it has succeeded: the second call changes nothing.
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
