@@ -3,6 +3,8 @@
 package publication
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
@@ -26,6 +28,20 @@ type State struct {
 	Foreign []uint32 `json:"foreign,omitempty"`
 	// Prefixes of messages that the slot has relayed, in ascending order.
 	Prefixes []string `json:"prefixes,omitempty"`
+}
+
+// Equal reports whether both states are the same text in the table. A list or map that is empty
+// here is left out there, and is nil when it is read back: compared as values they would differ at
+// every check, and each check would write.
+func (s State) Equal(other State) bool { return bytes.Equal(s.text(), other.text()) }
+
+// text is the state as it is written to the table.
+func (s State) text() []byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it has only numbers and texts
+	}
+	return text
 }
 
 // KeepForeign keeps which tables of the publication were foreign when the slot was first used.
@@ -100,13 +116,7 @@ func (s State) After(was State) State {
 			s.Tables[name] = t
 		}
 	}
-	if len(s.Tables) == 0 {
-		s.Tables = nil // as it comes back from the table
-	}
 	s.Foreign = slices.DeleteFunc(slices.Clone(s.Foreign), func(oid uint32) bool { return slices.Contains(ours, oid) })
-	if len(s.Foreign) == 0 {
-		s.Foreign = nil // as it comes back from the table
-	}
 	s.Prefixes = slices.Concat(s.Prefixes, was.Prefixes)
 	slices.Sort(s.Prefixes)
 	s.Prefixes = slices.Compact(s.Prefixes)
@@ -117,9 +127,7 @@ func (s State) After(was State) State {
 func (t Table) with(oids ...uint32) Table {
 	former := slices.DeleteFunc(slices.Concat(t.Former, oids), func(oid uint32) bool { return oid == 0 || oid == t.OID })
 	slices.Sort(former)
-	if t.Former = slices.Compact(former); len(t.Former) == 0 {
-		t.Former = nil // as it comes back from the table
-	}
+	t.Former = slices.Compact(former)
 	return t
 }
 

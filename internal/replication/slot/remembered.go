@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
@@ -37,7 +36,7 @@ func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, r
 // with another configuration, does not keep.
 func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, next publication.State, from pglogrepl.LSN) error {
 	was := rec.Remembered()
-	if reflect.DeepEqual(was, next) {
+	if was.Equal(next) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)

@@ -219,9 +219,9 @@ func (s *Stand) Reported() {
 	}
 }
 
-// awaitReports waits until the relay has gone on reporting for d, by its own clock: time enough to
+// AwaitReports waits until the relay has gone on reporting for d, by its own clock: time enough to
 // raise the flush limit for whatever it takes for settled, and to report that.
-func (s *Stand) awaitReports(d time.Duration) {
+func (s *Stand) AwaitReports(d time.Duration) {
 	s.T.Helper()
 	var first time.Time
 	s.Until("reports to go on for "+d.String(), func() bool {

@@ -29,7 +29,7 @@ func (s *Stand) KillUnsent(r *runner.Relay, write func()) {
 	s.Broker.Hold(netproxy.Up)
 	write()
 	s.Must(s.Broker.WaitHeld(s.Context(), netproxy.Up, held))
-	s.awaitReports(2 * time.Second)
+	s.AwaitReports(2 * time.Second)
 	s.Must(r.Kill())
 	s.cutBroker() // what was held is gone with the connection
 }
@@ -47,7 +47,7 @@ func (s *Stand) KillUnconfirmed(r *runner.Relay, write func()) {
 		arrived, _ := s.Consumer.Count()
 		return s.Broker.HeldBytes(netproxy.Down) > 0 && arrived > s.published(r)
 	})
-	s.awaitReports(2 * time.Second)
+	s.AwaitReports(2 * time.Second)
 	s.Must(r.Kill())
 	s.Broker.Release(netproxy.Down)
 }
