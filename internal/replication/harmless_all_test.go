@@ -5,10 +5,14 @@ package replication
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
@@ -120,6 +124,74 @@ func TestServerStopsWhileTheLineIsCreated(t *testing.T) {
 	r.waitSeen("a")
 	r.endClean()
 	b.wantSeen("a")
+}
+
+// A server whose connections are all in use is not asked again and again. The stream goes on, what
+// needs a connection goes on as soon as there is one, and a shutdown is noticed at once although no
+// session of the pool can tell of it: a watch that is refused waits for longer than this test does.
+func TestServerWithoutFreeConnections(t *testing.T) {
+	t.Parallel()
+	p := ownServer(t, map[string]string{"max_connections": "20", "superuser_reserved_connections": "15", "log_connections": "on"})
+	b := newBench(t, p.URL("shop"))
+	b.exec(`CREATE ROLE relay LOGIN REPLICATION; ALTER DATABASE shop OWNER TO relay; ALTER TABLE outbox OWNER TO relay; GRANT CREATE ON SCHEMA public TO relay`)
+	u := *p.Url
+	u.User, u.Path = url.User("relay"), "/shop"
+	b.cfg.URL = u.String()
+	b.cfg.Grace, b.cfg.WALSenderTimeout, b.cfg.RefusedPause = time.Hour, time.Hour, time.Hour
+	block, blocked, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	b.cfg.Hooks.Monitor = func(bool) {
+		select {
+		case <-block:
+			blocked <- struct{}{}
+			<-release
+		default:
+		}
+	}
+	free := sync.OnceFunc(func() { close(release) })
+	defer free()
+	r := b.settledRun("a")
+	refused := func(more int) {
+		t.Helper()
+		times := func() int { return strings.Count(p.Log(), "remaining connection slots are reserved") }
+		told := times()
+		await.Until(t, "the relay to be refused", func() bool { return times() >= told+more })
+	}
+	var others []*pgx.Conn
+	exhaust := func(times int) {
+		t.Helper()
+		for range 5 {
+			others = append(others, b.connect())
+		}
+		b.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'relay' AND backend_type = 'client backend'`)
+		refused(times)
+	}
+	walsenders := func() int { return strings.Count(p.Log(), "replication connection authorized") }
+	exhaust(4)
+	before := walsenders()
+	b.insert("b")
+	r.waitSeen("b")
+	refused(2)
+	if now := walsenders(); now != before {
+		t.Errorf("it has opened %d replication connections because it was refused others", now-before)
+	}
+	for _, conn := range others {
+		await.Must(t, conn.Close(await.Context(t)))
+	}
+	await.Until(t, "b to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
+
+	// Now without the help of the monitor, which has trouble itself every five seconds.
+	block <- struct{}{}
+	<-blocked
+	exhaust(1)
+	stopped := make(chan error, 1)
+	go func() {
+		_, err := p.Stop("fast")
+		stopped <- err
+	}()
+	await.Until(t, "the relay to let go", func() bool { return b.logs.FilterMessageSnippet("released the slot").Len() == 1 })
+	free()
+	await.Until(t, "the server to stop", func() bool { return len(stopped) > 0 })
+	await.Must(t, <-stopped)
 }
 
 // An idle relay writes nothing, whatever it reads. Two things could make it write for ever: the

@@ -116,5 +116,6 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 // flushLimitGap is the least time between two raises: each is a commit in the source database.
 const flushLimitGap = 100 * time.Millisecond
 
-// flushLimitRetry is the pause after a raise that failed.
-const flushLimitRetry = 500 * time.Millisecond
+// flushLimitRetry is the pause after a raise that failed: each try may be a connection to a server
+// that has none left. A clean stop may have to wait for it.
+const flushLimitRetry = time.Second

@@ -221,6 +221,7 @@ func (r *reading) keepalive(end pglogrepl.LSN, reply bool) error {
 	r.advance(end)
 	if reply {
 		signal(r.replyNow)
+		signal(r.suspect) // we report more often than it needs to ask, unless it is about to end
 	}
 	return nil
 }

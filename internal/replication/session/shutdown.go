@@ -4,6 +4,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -30,24 +31,24 @@ func NewShutdownWatch(s *Shared) *ShutdownWatch {
 // slot, and the steps to one are abandoned.
 func (w *ShutdownWatch) Run(ctx context.Context, abandon context.CancelCauseFunc) {
 	for ctx.Err() == nil {
-		w.holdSession(ctx)
-		if ctx.Err() == nil && w.isShuttingDown(ctx) {
+		refused := w.holdSession(ctx)
+		if ctx.Err() == nil && w.isShuttingDown(ctx, refused) {
 			close(w.shutdown)
 			abandon(ErrServerStopping)
 			return
 		}
-		if !source.Sleep(ctx, 200*time.Millisecond) {
+		if !w.pause(ctx, refused) {
 			return
 		}
 	}
 }
 
-// holdSession keeps a session of the pool open. It returns when that session has ended, or when
-// another user of the pool suspects a shutdown.
-func (w *ShutdownWatch) holdSession(ctx context.Context) {
+// holdSession keeps a session of the pool open. It returns nil when that session has ended, or when
+// another user of the pool suspects a shutdown; or why there was no session.
+func (w *ShutdownWatch) holdSession(ctx context.Context) error {
 	conn, err := w.shared.Pool.Acquire(ctx)
 	if err != nil {
-		return
+		return err
 	}
 	defer conn.Release()
 	ctx, cancel := context.WithCancel(ctx)
@@ -60,9 +61,15 @@ func (w *ShutdownWatch) holdSession(ctx context.Context) {
 		}
 	}()
 	_, _ = conn.Conn().WaitForNotification(ctx) //nolint:errcheck // any end of it is the answer
+	return nil
 }
 
-func (w *ShutdownWatch) isShuttingDown(ctx context.Context) bool {
+// isShuttingDown asks the server with a new connection, unless it has answered already, when it
+// refused a session.
+func (w *ShutdownWatch) isShuttingDown(ctx context.Context, refused error) bool {
+	if code := source.SQLState(refused); code != "" {
+		return code == shuttingDown
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	conn, err := source.ConnectStream(ctx, w.shared.Cfg)
@@ -70,5 +77,32 @@ func (w *ShutdownWatch) isShuttingDown(ctx context.Context) bool {
 		source.CloseStream(conn)
 		return false
 	}
-	return source.SQLState(err) == "57P03"
+	return source.SQLState(err) == shuttingDown
 }
+
+const shuttingDown = "57P03" // cannot_connect_now
+
+// pause waits before the next session: briefly when the last one had ended, and for seconds when
+// there was none to have. A server without a free connection (53300), or one that refuses the
+// login, is not asked more often. Its shutdown is noticed at once all the same: before it ends, a
+// walsender asks for a report of its last record, and the reader then suspects a shutdown.
+func (w *ShutdownWatch) pause(ctx context.Context, refused error) bool {
+	if refused == nil {
+		return source.Sleep(ctx, watchPause)
+	}
+	timer := time.NewTimer(cmp.Or(w.shared.Cfg.RefusedPause, refusedPause))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	case <-w.suspect:
+		return source.Sleep(ctx, watchPause)
+	}
+}
+
+const (
+	watchPause   = 200 * time.Millisecond
+	refusedPause = 5 * time.Second
+)

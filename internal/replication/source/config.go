@@ -45,6 +45,9 @@ type Config struct {
 	Log     *zap.Logger
 
 	Primary *Primary // of a Stream
+
+	// Waits that tests shorten or lengthen; 0 is the default.
+	RefusedPause time.Duration // of the shutdown watch, after it was refused a connection
 }
 
 // Term is the time of one leader: of one epoch.
