@@ -4,14 +4,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 func (b *bench) dropSlot() {
@@ -138,10 +142,68 @@ func (b *bench) hold(application string) *pgconn.PgConn {
 
 func TestSlotHeldByAnotherProgram(t *testing.T) {
 	b := shared(t)
+	b.cfg.HolderPatience = time.Millisecond
 	b.goesOn("a")
 	b.waitFree()
 	b.hold("billing export")
 	b.wantStop(b.run().wait(), event.ExitOperator, "slot_active", `"billing export"`)
+}
+
+// waitHeld waits until a relay shows that it waits for another program.
+func (r *running) waitHeld(application string) {
+	r.b.t.Helper()
+	r.waitPhase(survey.Waiting)
+	await.Until(r.b.t, "the relay to wait for the program", func() bool {
+		return strings.Contains(r.s.Snapshot().Why, application) && r.b.logs.FilterMessage("waiting for PostgreSQL").
+			FilterField(zap.String("reason", r.s.Snapshot().Why)).Len() == 1
+	}, func() any { return r.s.Snapshot() })
+}
+
+// A program that looks into the slot, while the relay reconnects or is about to adopt it, is waited
+// for.
+func TestSlotHeldForAMoment(t *testing.T) {
+	each(t, map[string]bool{"during a reconnect": false, "before it is adopted": true}, func(t *testing.T, b *bench, adopted bool) {
+		b.cfg.HolderPatience = time.Hour
+		p := b.through()
+		r := b.settledRun("a")
+		p.Cut()
+		b.waitFree()
+		visitor := b.hold("psql")
+		if adopted {
+			_ = r.end() // it has no session to end cleanly
+			b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
+		}
+		await.Must(t, p.Restore())
+		if adopted {
+			r = b.run()
+		}
+		r.waitHeld("psql")
+		b.insert("b")
+		await.Must(t, visitor.Close(await.Context(t)))
+		r.waitSeen("b")
+		r.endClean()
+	})
+}
+
+// One that takes rows out of the slot is not forgiven for leaving soon, also if it takes none from
+// above the flush limit.
+func TestSlotMovedByAProgramThatLeaves(t *testing.T) {
+	b := shared(t)
+	b.cfg.HolderPatience = time.Hour
+	p := b.through()
+	b.settledRun("a").crash(p)
+	b.waitFree()
+	b.insert("skipped")
+	b.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = pg_current_wal_insert_lsn()`)
+	visitor := b.hold("billing export")
+	r := b.run()
+	r.waitHeld("billing export")
+	var to pglogrepl.LSN
+	b.scan(&to, `SELECT max_flush_lsn FROM cdc_relay.progress`)
+	await.Must(t, pglogrepl.SendStandbyStatusUpdate(await.Context(t), visitor, pglogrepl.StandbyStatusUpdate{WALWritePosition: to}))
+	await.Until(t, "the slot to be moved", func() bool { return b.confirmedFlush() == to })
+	await.Must(t, visitor.Close(await.Context(t)))
+	b.wantStop(r.wait(), event.ExitOperator, "slot_moved", `"billing export"`)
 }
 
 // invalidate writes so much that the slot is lost on a server that keeps little.

@@ -1,9 +1,10 @@
 // Standing by: a relay waits while another one reads the slot, and shows who leads. Any other
-// program that reads it is an error.
+// program that goes on reading it is an error.
 
 package replication
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -12,31 +13,44 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 )
 
 const standbyPoll = 250 * time.Millisecond // how often a standby asks whether the slot is free
 
-// standBy returns when nobody reads the slot. Only another cdc-relay is waited for: any other
-// program reads rows that we then never see.
+// holderPatience is how long any other program may hold the slot: one that peeks at it, as
+// pg_logical_slot_peek_changes does, harms nothing and leaves.
+const holderPatience = 5 * time.Second
+
+// standBy returns when nobody reads the slot. Another cdc-relay is waited for. Any other program
+// reads rows that we then never see, unless it leaves soon and leaves the slot where it was.
 func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
-	others := 0
 	for {
+		var rec *slot.Record
 		view, err := slot.Read(ctx, s.pool, s.cfg.Slot)
+		if err == nil {
+			rec, err = slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
+		}
 		if err != nil {
+			s.visitor = visitor{} // what happens until the next answer is not known
 			return err
 		}
 		if view == nil || !view.Active() {
-			return nil // a missing slot is start's to explain
+			err := s.visitor.moved(s.cfg, rec, view)
+			s.visitor = visitor{}
+			return err // a missing slot is start's to explain
 		}
-		if !view.ReadByRelay() && view.Holder+view.HolderUser != "" {
-			// Checked twice: a program that is about to leave has no name for a moment.
-			if others++; others > 1 {
-				return slot.InUse(s.cfg, view)
+		switch named := view.Holder+view.HolderUser != ""; {
+		case view.ReadByRelay():
+			s.visitor = visitor{}
+			s.standBehind(rec, view, t)
+		case named:
+			if held := slot.InUse(s.cfg, view); s.stays(held, rec, view) {
+				return held
 			}
-		}
-		if err := s.standBehind(ctx, view, t); err != nil {
-			return err
+		case s.visitor.name == "": // a program that is about to leave has no name for a moment
+			s.standBehind(rec, view, t)
 		}
 		if !source.Sleep(ctx, standbyPoll) {
 			return ctx.Err()
@@ -44,17 +58,50 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 	}
 }
 
+// visitor is the program that holds the slot and is no relay, and the slot as it was when it, or
+// another one before it, was first seen.
+type visitor struct {
+	name  string // with its pid
+	since time.Time
+	epoch int64
+	at    pglogrepl.LSN // 0: not known
+}
+
+// stays reports whether the same program has held the slot for too long, which held says; else it
+// shows and logs who is waited for. rec and view are the slot as it is now; nil: not known.
+func (s *Stream) stays(held error, rec *slot.Record, view *slot.View) bool {
+	v := &s.visitor
+	if v.name != held.Error() {
+		v.name, v.since = held.Error(), time.Now()
+	}
+	if v.at == 0 && rec != nil && view != nil {
+		v.epoch, v.at = rec.Epoch, view.ConfirmedFlush
+	}
+	patience := cmp.Or(s.cfg.HolderPatience, holderPatience)
+	if time.Since(v.since) >= patience {
+		return true
+	}
+	s.wait(fmt.Sprintf("%s; the relay stops unless that program leaves within %s", v.name, patience))
+	return false
+}
+
+// moved is the finding that the slot, free again, was moved while a visitor held it. Below the
+// flush limit nothing else would show that. No relay moved it: a new leader would have raised the
+// epoch, which is read after the slot, and the former one records what it reported when it stops.
+func (v visitor) moved(c *source.Config, rec *slot.Record, view *slot.View) error {
+	if v.at == 0 || rec == nil || view == nil || rec.Epoch != v.epoch || view.ConfirmedFlush <= max(v.at, rec.Reported) {
+		return nil
+	}
+	return source.SlotMoved(c, fmt.Sprintf("%s, which moved it from %s to %s: rows committed in between may be missing", v.name, v.at, view.ConfirmedFlush))
+}
+
 // standBehind distinguishes two cases: our own lost session, whose end its walsender has not
 // noticed yet, and another relay that leads. In the second case it discards the line's memory,
 // because the other relay reads these events again, and it shows who leads.
-func (s *Stream) standBehind(ctx context.Context, view *slot.View, t **session.Term) error {
-	rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
-	if err != nil {
-		return err
-	}
+func (s *Stream) standBehind(rec *slot.Record, view *slot.View, t **session.Term) {
 	if *t != nil && rec != nil && (*t).Continues(rec) {
 		s.wait("the slot is still active for our lost session")
-		return nil
+		return
 	}
 	(*t).End()
 	*t = nil
@@ -69,5 +116,4 @@ func (s *Stream) standBehind(ctx context.Context, view *slot.View, t **session.T
 		s.said = why
 		s.cfg.Log.Info("standing by", zap.String("reason", why))
 	}
-	return nil
 }

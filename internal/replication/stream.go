@@ -32,6 +32,7 @@ type Stream struct {
 	everConnected bool
 	sessions      int
 	said          string  // the last reason for waiting that was logged
+	visitor       visitor // that holds the slot
 	durable       durable // what the database certainly has, as of the last session
 }
 
