@@ -4,6 +4,7 @@ package replication
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -178,4 +179,31 @@ func TestPrefixConfiguredLater(t *testing.T) {
 		both[0].Position.Index != 0 || both[2].Position.Index != 2 {
 		t.Errorf("the rows were at %v and %v, then: %+v", rows[0].Position, rows[1].Position, both)
 	}
+}
+
+// What waits in a slot may be nowhere else: a message, or a row that was deleted at once. The fix
+// that drops the slot shows it first, also what the publication no longer sends.
+func TestFixShowsWhatWaitsInTheSlot(t *testing.T) {
+	b := shared(t)
+	b.relayMessages()
+	b.goesOn("a")
+	b.exec(message("a message", "1"))
+	b.insert("a row")
+	b.exec(`DELETE FROM outbox; DROP PUBLICATION p`)
+	stop := b.wantStop(b.run().wait(), event.ExitOperator, "publication")
+	b.waitFree()
+	look := regexp.MustCompile(`SELECT pg_copy_logical_replication_slot[^;]*|SELECT \* FROM pg_logical_slot_peek_changes[^;]*`).FindAllString(stop.Fix, -1)
+	if len(look) != 2 {
+		t.Fatalf("no statements that show it in: %s", stop.Fix)
+	}
+	b.exec(look[0])
+	var shown string
+	b.scan(&shown, `SELECT string_agg(data, ' ') FROM (`+look[1]+`) changes`)
+	for _, id := range []string{"a message", "a row"} {
+		if !strings.Contains(shown, id) {
+			t.Errorf("it does not show %s: %s", id, shown)
+		}
+	}
+	b.runFix(stop)
+	b.goesOn("b")
 }

@@ -100,7 +100,7 @@ func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	ev.Route = &route
 	if len(ev.Raw) > 0 {
 		return nil, &store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
-			Class: sink.Permanent, Reason: sink.Undecodable, Text: "it could not be decoded: discard it, and insert a row that can be decoded",
+			Class: sink.Permanent, Reason: sink.Undecodable, Text: "it could not be decoded: insert a row that can be decoded, then discard it",
 		}}}
 	}
 	at, ok := f.cfg.Sink.Place(&ev)

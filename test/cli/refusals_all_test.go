@@ -61,7 +61,7 @@ func TestSlotThatIsNotOurs(t *testing.T) {
 		r := newRig(t)
 		r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
 		line := r.refused(3, "teardown --yes", r.slot, "no relay has used it", "not ours to drop", "SELECT pg_drop_replication_slot('"+r.slot+"')")
-		_, sql, _ := strings.Cut(line, "if nobody needs it: ")
+		_, sql, _ := strings.Cut(line, "then drop it: ")
 		r.exec(sql)
 	})
 	t.Run("held by another program", func(t *testing.T) {

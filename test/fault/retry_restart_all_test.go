@@ -4,6 +4,7 @@ package fault
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -113,4 +114,57 @@ func TestRowsOfAForeignSystem(t *testing.T) {
 		}
 		stopped(s, r, 0)
 	})
+}
+
+// After pg_upgrade, or a restore into a new cluster, the rows are of the system before, and nobody
+// else will ever send them. `check` has the statement that gives them to this one, also to a relay
+// that leads already. They come in their order, before what is new of their keys, and what is dead
+// can be replayed.
+func TestRowsOfTheSystemBefore(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"before the slot is accepted": false, "while a relay leads": true} {
+		t.Run(name, func(t *testing.T) {
+			stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
+				move := func() {
+					s.T.Helper()
+					said := s.Command("check")
+					sql := regexp.MustCompile(`WITH leader AS .*FROM moved`).FindString(said.Stdout)
+					if sql == "" || strings.Contains(said.Stdout, "DELETE FROM") {
+						s.T.Fatalf("check has no statement that keeps the rows: %s%s", said.Stdout, said.Stderr)
+					}
+					s.SQL(sql)
+				}
+				r := s.StartWatched()
+				for seq := 1; seq <= 3; seq++ {
+					event(s, "a", seq, s.ToLater(1, 0))
+				}
+				dead := event(s, "b", 1, s.Poison(1, 0))
+				s.AwaitRows(checker.Deferred, 3)
+				s.AwaitRows(checker.Open, 1)
+				stopped(s, r, 0)
+				// as an upgrade leaves it: what is remembered has another system's identifier
+				for _, table := range []string{"slots", "retry", "dead_letter"} {
+					s.SQL(`UPDATE cdc_relay.` + table + ` SET system_id = '4711'`)
+				}
+				s.Exits(s.Launch(), 3, "4711", "cdc-relay check")
+				if !late {
+					move()
+				}
+				s.SQL(`UPDATE cdc_relay.slots SET state = 'adopt'`)
+				r = s.Start()
+				if late {
+					move()
+					s.Exits(r, 1, "fenced")
+					r = s.Start()
+				}
+				event(s, "a", 4, s.ToLater(1, 0)) // behind the others
+				s.AwaitRows(checker.Deferred, 4)
+				s.MakeLater()
+				s.AwaitEmpty()
+				operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
+				s.Check(0)
+				stopped(s, r, 0)
+			})
+		})
+	}
 }

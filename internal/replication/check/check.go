@@ -2,6 +2,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -73,7 +74,7 @@ func (c *checker) objects(ctx context.Context) {
 		}
 	}
 	if rec != nil {
-		c.retryTable(ctx, rec.SystemID)
+		c.retryTable(ctx, cmp.Or(c.id.SystemID, rec.SystemID))
 	}
 	c.messages(ctx)
 	tables, err := publication.FindTables(ctx, c.pool, c.c, rec == nil)

@@ -96,7 +96,7 @@ func (c *checker) tookOver(ctx context.Context, rec *slot.Record) {
 		c.warn(name, fmt.Sprintf("slot %s, which %s replaced, is in use again by %s: the relay sends the same events", rec.TookFrom, c.c.Slot, old.HolderName()), "stop that program")
 	default:
 		c.warn(name, fmt.Sprintf("slot %s, which %s replaced, still exists and retains WAL: the server has written %s since", rec.TookFrom, c.c.Slot, source.BytesText(uint64(old.Current)-uint64(old.Restart))),
-			fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", source.QuoteText(rec.TookFrom)))
+			fmt.Sprintf("slot %s has everything since; once you will not go back to that program: SELECT pg_drop_replication_slot(%s)", c.c.Slot, source.QuoteText(rec.TookFrom)))
 	}
 }
 
@@ -111,7 +111,7 @@ func (c *checker) rows(ctx context.Context) {
 		if some {
 			c.add("rows", "", &event.Stop{
 				What: fmt.Sprintf("%s.%s already has rows; a new slot sends only what is committed from then on", t.Schema, t.Name),
-				Fix:  "cdc-relay init --no-backfill, which leaves these rows unsent; or empty the table",
+				Fix:  "let what has sent these rows until now deliver them; then run `cdc-relay init --no-backfill`, which leaves them unsent",
 			})
 			return
 		}

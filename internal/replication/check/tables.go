@@ -69,16 +69,21 @@ func (c *checker) readable(ctx context.Context, created bool) bool {
 	return c.add(name, "this role may do what the relay does", err)
 }
 
-// retryTable reports rows that came with a copy of another database: they are not sent, and nobody
-// should wait for them.
+// retryTable reports rows of another system: they are not sent. Only an operator knows whether this
+// server goes on in the place of that system, and nobody else will send them, or is a copy of it.
 func (c *checker) retryTable(ctx context.Context, systemID string) {
-	rows, err := c.pool.Query(ctx, `SELECT system_id || ' (' || count(*) FILTER (WHERE deferred) || ' deferred, ' || count(*) FILTER (WHERE NOT deferred) || ' dead letters)'
+	rows, err := c.pool.Query(ctx, `SELECT system_id, count(*) FILTER (WHERE deferred) || ' deferred, ' || count(*) FILTER (WHERE NOT deferred) || ' dead letters'
 		FROM (SELECT system_id, true AS deferred FROM cdc_relay.retry WHERE slot = $1
 			UNION ALL SELECT system_id, false FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open') r
 		WHERE system_id <> $2 GROUP BY system_id ORDER BY system_id`, c.c.Slot, systemID)
-	var foreign []string
+	var foreign, moves []string
+	var other, many string
 	if err == nil {
-		foreign, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		_, err = pgx.ForEachRow(rows, []any{&other, &many}, func() error {
+			foreign = append(foreign, fmt.Sprintf("system %s (%s)", other, many))
+			moves = append(moves, moveSQL(c.c.Slot, other, systemID))
+			return nil
+		})
 	}
 	switch {
 	case err != nil:
@@ -86,8 +91,24 @@ func (c *checker) retryTable(ctx context.Context, systemID string) {
 	case len(foreign) == 0:
 		c.add("deferred events", "all of this system", nil)
 	default:
-		c.warn("deferred events", "rows of another system are not sent: system "+strings.Join(foreign, ", system "),
-			"if this database is a copy of theirs, delete them: "+
-				fmt.Sprintf("DELETE FROM cdc_relay.retry WHERE slot = %s AND system_id <> %s", source.QuoteText(c.c.Slot), source.QuoteText(systemID)))
+		c.warn("deferred events", "rows of another system are not sent: "+strings.Join(foreign, ", "),
+			"list them with `cdc-relay deferred list` and `cdc-relay dead-letters list`; if this database is a copy and the other server still runs, leave them: they are sent there; "+
+				"if this server has taken its place (pg_upgrade, restore), this has them sent before what is new of their keys (a relay that leads ends with exit 1 and must be started again): "+
+				strings.Join(moves, "; "))
 	}
+}
+
+// moveSQL is the statement by which an operator gives the rows of another system to this one. It
+// raises the epoch: a relay that leads has not counted these rows, and would let later events of
+// their keys pass. Their incarnations are below the slot's, which became higher than all of them
+// when it was adopted, so they come first. The audit has what was done.
+func moveSQL(slotName, from, to string) string {
+	name, from, to := source.QuoteText(slotName), source.QuoteText(from), source.QuoteText(to)
+	move := func(table string) string {
+		return fmt.Sprintf("UPDATE cdc_relay.%s SET system_id = %s WHERE slot = %s AND system_id = %s", table, to, name, from)
+	}
+	return "WITH leader AS (UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = " + name + "), " +
+		"dead AS (" + move("dead_letter") + "), requests AS (" + move("request") + "), jobs AS (" + move("bulk") + "), moved AS (" + move("retry") + " RETURNING n) " +
+		"INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT " + name + ", " + to +
+		", session_user, 'move', 0, 'this server takes the place of system ' || " + from + ", count(*) || ' deferred events' FROM moved"
 }

@@ -31,7 +31,7 @@ func RemakeHint(c *source.Config) string {
 
 // RenewSlotHint is the fix for a slot whose publication was missing for a time.
 func RenewSlotHint(c *source.Config) string {
-	return fmt.Sprintf("SELECT pg_drop_replication_slot(%s)%s%s; then find and re-send what is missing", source.QuoteText(c.Slot), source.AdoptHint(c), source.NewSlotHint(c))
+	return source.DropSlotHint(c.Slot) + source.AdoptHint(c) + source.NewSlotHint(c) + "; then find and re-send what is missing"
 }
 
 // CreateSQL publishes inserts only, so that housekeeping of the outbox table costs a

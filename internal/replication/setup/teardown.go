@@ -80,7 +80,7 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 	switch {
 	case rec == nil && why == "":
 		stop := source.ForeignSlot(c, "has no row in cdc_relay.slots, so no relay has used it: it is not ours to drop")
-		stop.Fix = fmt.Sprintf("if nobody needs it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))
+		stop.Fix = "if nobody needs it, " + source.DropSlotHint(c.Slot)
 		return stop
 	case rec == nil:
 		return source.ForeignSlot(c, why+": it is not ours to drop")
@@ -118,7 +118,7 @@ func refuseUndelivered(ctx context.Context, q source.Querier, slot string) error
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "undelivered",
 		What: fmt.Sprintf("%d events are deferred and %d dead letters are open: teardown would delete the relay's copies of them", deferred, open),
-		Fix:  "list them with `cdc-relay deferred list` and `cdc-relay dead-letters list`, or use --force",
+		Fix:  "let the relay deliver them, or list them with `cdc-relay deferred list` and `cdc-relay dead-letters list`; --force deletes them",
 	}
 }
 

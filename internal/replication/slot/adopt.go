@@ -78,7 +78,7 @@ func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.C
 				Code: event.ExitOperator, Reason: "table",
 				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s under their own names, which cannot be distinguished from rows of other tables: publication %q does not list the table by name, or has a schema as well",
 					c.Slot, name, c.Publication),
-				Fix: fmt.Sprintf("find and re-send what waits in the slot; then replace it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot)) + source.NewSlotHint(c),
+				Fix: source.DropSlotHint(c.Slot) + source.NewSlotHint(c) + "; then find and re-send what waited in it",
 			}
 		}
 	}

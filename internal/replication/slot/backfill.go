@@ -106,6 +106,6 @@ func refuseAbandoned(ctx context.Context, pool *pgxpool.Pool, c *source.Config) 
 	return &event.Stop{
 		Code: event.ExitUsage, Reason: "backfill",
 		What: fmt.Sprintf("%s. The new slot %q would send only what is committed from now on", what, c.Slot),
-		Fix:  fmt.Sprintf("if source.slot was renamed, set it back to %s; if that slot belongs to another relay, start that one first; if nobody needs it, run `cdc-relay teardown --yes` with its name; or create the new slot with `cdc-relay init --no-backfill`", name),
+		Fix:  fmt.Sprintf("if source.slot was renamed, set it back to %s; if that slot belongs to another relay, start that one first; if nobody needs what it has not delivered, run `cdc-relay teardown --yes` with its name; or create the new slot with `cdc-relay init --no-backfill`", name),
 	}
 }

@@ -84,7 +84,7 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		stop := &event.Stop{
 			Code: event.ExitUsage, Reason: "backfill",
 			What: fmt.Sprintf("the outbox (%s) already has %d rows: a new slot sends only what is committed from now on", c.TableNames(), rows),
-			Fix:  "run `cdc-relay init --no-backfill` to create the slot and leave these rows unsent, or empty the table",
+			Fix:  "let what has sent these rows until now deliver them; then run `cdc-relay init --no-backfill` to create the slot and leave them unsent",
 		}
 		return errors.Join(stop, undoCreation(ctx, pool, stream, c))
 	}

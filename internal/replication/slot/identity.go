@@ -41,11 +41,13 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 	case view.Invalidated():
 		return source.SlotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not yet delivered cannot be read from it",
 			c.Slot, view.WALStatus, view.Invalidation, rec.reported()),
-			fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))+source.AdoptHint(c)+source.NewSlotHint(c))
+			fmt.Sprintf("find and re-send what is missing, which the slot no longer has: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))+source.AdoptHint(c)+source.NewSlotHint(c))
 	case rec == nil:
 		return nil
 	case rec.SystemID != id.SystemID:
-		return source.SlotMoved(c, fmt.Sprintf("slot %q belongs to system %s, this server is system %s", c.Slot, rec.SystemID, id.SystemID))
+		stop := source.SlotMoved(c, fmt.Sprintf("slot %q belongs to system %s, this server is system %s", c.Slot, rec.SystemID, id.SystemID))
+		stop.Fix = "run `cdc-relay check`, which says whether events are deferred and how to have them sent; then " + stop.Fix
+		return stop
 	case rec.Timeline != id.Timeline:
 		return source.SlotMoved(c, fmt.Sprintf("slot %q was left on timeline %d, this server is on timeline %d: it was restored or promoted, rows may be missing from its WAL",
 			c.Slot, rec.Timeline, id.Timeline))

@@ -23,6 +23,14 @@ func MakeSlotSQL(c *Config) string {
 	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", QuoteText(c.Slot))
 }
 
+// DropSlotHint is the fix that drops a slot. What waits in it may be the only copy, of messages and
+// of rows that are deleted at once: a copy of the slot for another plugin shows all of it, also
+// what the publication hides.
+func DropSlotHint(slot string) string {
+	return fmt.Sprintf("copy what waits in the slot first, unless somebody has it: SELECT pg_copy_logical_replication_slot(%s, 'look', true, 'test_decoding'); SELECT * FROM pg_logical_slot_peek_changes('look', NULL, NULL); then drop it: SELECT pg_drop_replication_slot(%[1]s)",
+		QuoteText(slot))
+}
+
 // AdoptHint is the statement by which an operator accepts that rows may be missing.
 func AdoptHint(c *Config) string {
 	return fmt.Sprintf("; then accept the slot as it is: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = %s", QuoteText(c.Slot))

@@ -106,7 +106,7 @@ func (t *Takeover) Mark(ctx context.Context) error {
 	}
 	if ours != nil {
 		return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q already exists and was not created by a takeover: the publication may have hidden rows from it", t.C.Slot),
-			fmt.Sprintf("choose another source.slot; or, if nobody needs it: SELECT pg_drop_replication_slot(%s); then run this again", source.QuoteText(t.C.Slot)))
+			"choose another source.slot; or, if nobody needs it, "+source.DropSlotHint(t.C.Slot)+"; then run this again")
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

@@ -81,7 +81,7 @@ func (t *Takeover) checkDrop(ctx context.Context, theirs *slot.View) error {
 		why = "is now used by a relay"
 	}
 	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("the takeover is complete, but slot %q %s: it may be another one", t.Opt.From, why),
-		fmt.Sprintf("if nobody needs it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(t.Opt.From)))
+		"if nobody needs it, "+source.DropSlotHint(t.Opt.From))
 }
 
 // gap is the Stop of a takeover in which rows may be missing: the other slot will never reach our
