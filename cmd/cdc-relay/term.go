@@ -54,7 +54,7 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 	scope := scopes[c.Delivery.Ordering]
 	return retry.Config{
 		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,
-		Store: postgres.New(t.Pool, store.Config{
+		Store: postgres.New(t.Pool, source.BackendPID, store.Config{
 			Slot: c.Source.Slot, SystemID: t.SystemID, Incarnation: t.Incarnation, Epoch: t.Epoch,
 			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c),
 		}),

@@ -169,7 +169,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 	}
 	old := *t
 	if old != nil && old.Continues(rec) {
-		view, err := slot.ReadActive(ctx, s.pool, c, conn.PID())
+		view, err := slot.ReadActive(ctx, s.pool, c, source.BackendPID(conn.CustomData()))
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +188,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 	if err != nil {
 		return nil, err
 	}
-	view, err := slot.ReadActive(ctx, s.pool, c, conn.PID())
+	view, err := slot.ReadActive(ctx, s.pool, c, source.BackendPID(conn.CustomData()))
 	if err != nil {
 		return nil, err
 	}

@@ -23,9 +23,10 @@ func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (int6
 		return 0, err
 	}
 	defer conn.Release()
+	pid := source.BackendPID(conn.Conn().PgConn().CustomData())
 	for try := 0; ; try++ {
 		var epoch int64
-		unblock := time.AfterFunc(time.Second, func() { endBlockers(ctx, pool, c, conn.Conn().PgConn().PID()) })
+		unblock := time.AfterFunc(time.Second, func() { endBlockers(ctx, pool, c, pid) })
 		err := conn.QueryRow(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, changed_at = now()
 			WHERE slot = $1 AND state = 'ready' RETURNING epoch`, c.Slot, leaderName()).Scan(&epoch)
 		unblock.Stop()

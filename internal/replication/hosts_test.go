@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 
@@ -112,4 +113,19 @@ func TestServerThatRefusesConnections(t *testing.T) {
 	await.Must(t, p.Restore())
 	r.waitPhase(survey.Streaming)
 	r.endClean()
+}
+
+// A proxy tells its clients other process ids than those of their backends, as Neon's does. The
+// relay leads, reports, stops cleanly and leads again.
+func TestProxyThatHidesProcessIDs(t *testing.T) {
+	b := shared(t)
+	b.through().HideProcessIDs()
+	conn, err := source.ConnectStream(await.Context(t), &b.cfg)
+	await.Must(t, err)
+	defer source.CloseStream(conn)
+	if pid, err := source.QueryText(await.Context(t), conn, "SELECT pg_backend_pid()"); err != nil || pid == fmt.Sprint(conn.PID()) {
+		t.Fatalf("the proxy hides nothing: %s, %v", pid, err)
+	}
+	b.goesOn("a")
+	b.goesOn("b")
 }

@@ -76,9 +76,10 @@ func TestDatabaseThatDoesNotExist(t *testing.T) {
 }
 
 // A former leader's statement was stopped in its middle and keeps the row that carries the epoch.
-// It is ended.
+// It is ended, also when a proxy hides the process ids.
 func TestTakeoverEndsAStatementOfAFormerLeader(t *testing.T) {
 	b := shared(t)
+	b.through().HideProcessIDs()
 	b.goesOn("a")
 	former := b.cfg
 	pool, err := source.ConnectPool(&former)

@@ -22,7 +22,7 @@ type proxyConn struct {
 	gone   chan struct{} // closed by close
 }
 
-func (c *proxyConn) run(target string, report func(flush pglogrepl.LSN), spoil []byte) {
+func (c *proxyConn) run(target string, report func(flush pglogrepl.LSN), spoil []byte, hideIDs bool) {
 	defer c.close(false)
 	c.unstalled()
 	server, err := net.DialTimeout("tcp", target, 10*time.Second)
@@ -40,9 +40,13 @@ func (c *proxyConn) run(target string, report func(flush pglogrepl.LSN), spoil [
 	if spoil != nil {
 		up = &spoiler{from: up, text: spoil}
 	}
+	var down io.Reader = c.server
+	if hideIDs {
+		down = &idHider{from: c.server}
+	}
 	var both sync.WaitGroup
 	both.Go(func() { c.forward(c.proxy.ways[Up], up, c.server) })
-	both.Go(func() { c.forward(c.proxy.ways[Down], c.server, c.client) })
+	both.Go(func() { c.forward(c.proxy.ways[Down], down, c.client) })
 	both.Wait()
 }
 

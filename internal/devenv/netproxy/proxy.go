@@ -23,8 +23,9 @@ const (
 )
 
 // Proxy is a TCP proxy on 127.0.0.1 that breaks connections on purpose. Bytes of a connection never
-// overtake each other, and never change unless Spoil asks for it. All methods may be called at any
-// time from any goroutine; what they set holds for the open connections and for new ones.
+// overtake each other, and never change unless Spoil or HideProcessIDs asks for it. All methods may
+// be called at any time from any goroutine; what they set holds for the open connections and for
+// new ones.
 //
 // A connection that ends while its bytes are kept back ends on the other side only after these:
 // what a killed client had sent still arrives at the server after Release. Reset or Cut throws it
@@ -41,6 +42,7 @@ type Proxy struct {
 	closed   bool
 	report   func(flush pglogrepl.LSN) // see WatchReports; nil: nobody watches
 	spoil    []byte                    // see Spoil; nil: nothing
+	hideIDs  bool                      // see HideProcessIDs
 	wg       sync.WaitGroup
 }
 
@@ -221,9 +223,9 @@ func (p *Proxy) handle(accepted *net.TCPListener, client *net.TCPConn) {
 		return
 	}
 	p.conns[c] = struct{}{}
-	target, report, spoil := p.target, p.report, p.spoil
+	target, report, spoil, hideIDs := p.target, p.report, p.spoil, p.hideIDs
 	p.mu.Unlock()
-	c.run(target, report, spoil)
+	c.run(target, report, spoil, hideIDs)
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()

@@ -54,3 +54,22 @@ func TestReportsInPieces(t *testing.T) {
 		}
 	}
 }
+
+// The id in BackendKeyData is another one, whatever pieces the messages come in, and nothing else
+// changes: not what looks like such a message after the login.
+func TestProcessIDsAreHidden(t *testing.T) {
+	key, later := []byte{'K', 0, 0, 0, 12, 0, 0, 1, 2, 9, 9, 9, 9}, []byte{'D', 0, 0, 0, 5, 'K', 'K', 0, 0, 0, 12, 1, 1, 1, 1}
+	before, ready := []byte{'R', 0, 0, 0, 8, 0, 0, 0, 0, 'S', 0, 0, 0, 6, 'K', 0}, []byte{'Z', 0, 0, 0, 5, 'I'}
+	hidden := slices.Clone(key)
+	hidden[5] ^= 0x40
+	stream, want := slices.Concat(before, key, ready, later), slices.Concat(before, hidden, ready, later)
+	for name, from := range map[string]io.Reader{
+		"whole": bytes.NewReader(stream), "halves": iotest.HalfReader(bytes.NewReader(stream)), "bytes": iotest.OneByteReader(bytes.NewReader(stream)),
+	} {
+		got, err := io.ReadAll(&idHider{from: from})
+		await.Must(t, err)
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+}

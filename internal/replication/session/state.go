@@ -45,7 +45,7 @@ type Session struct {
 	t     *Term
 	conn  net.Conn
 	front *pgproto3.Frontend
-	pid   uint32
+	pid   uint32            // of our walsender
 	sent  publication.State // what the publication sends, as it is remembered
 	wal   uint64            // the end of the server's WAL when the session began
 
@@ -81,7 +81,7 @@ func New(s *Shared, watch *ShutdownWatch, t *Term, h *pgconn.HijackedConn, pace 
 		again.from = max(view.ConfirmedFlush, from)
 	}
 	return &Session{
-		Shared: s, ShutdownWatch: watch, t: t, conn: h.Conn, front: h.Frontend, pid: h.PID, coalescer: pace,
+		Shared: s, ShutdownWatch: watch, t: t, conn: h.Conn, front: h.Frontend, pid: source.BackendPID(h.CustomData), coalescer: pace,
 		sent: sent, wal: uint64(view.Current), again: again,
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 	}

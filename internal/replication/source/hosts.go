@@ -24,12 +24,23 @@ var errStandby = errors.New("this server is a read-only standby")
 // not accepted. It replaces target_session_attrs.
 func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		now, err := whichServer(ctx, conn)
+		now, pid, err := whichServer(ctx, conn)
 		if err != nil {
 			return err
 		}
+		conn.CustomData()[backendKey] = pid
 		return accept(now)
 	}
+}
+
+// BackendPID returns the process id of the backend at the other end of a connection of the pool or
+// of ConnectStream, by the connection's CustomData. The backend was asked when the connection was
+// made: after a statement without an answer nobody could ask. pgconn's own PID is what
+// BackendKeyData says, and a proxy may say there what it likes, as Neon's does: compared with the
+// server's views, it would be nobody, or another session. It is good for a request to cancel only.
+func BackendPID(custom map[string]any) uint32 {
+	pid, _ := custom[backendKey].(uint32)
+	return pid
 }
 
 // ConnectedServer returns the server of a connection made by ConnectStream. It was read by the same
@@ -39,17 +50,21 @@ func ConnectedServer(conn *pgconn.PgConn) ServerPosition {
 	return id
 }
 
-// serverKey is where a connection keeps it.
-const serverKey = "server"
+// where a connection keeps them
+const (
+	serverKey  = "server"
+	backendKey = "backend pid"
+)
 
-// whichServer returns the server at the other end, or errStandby. It uses the simple protocol,
-// which a walsender understands too. It takes the timeline from the name of the current WAL file:
-// pg_control_checkpoint would return the old timeline for a while after a promotion. On a managed
-// service that does not permit these functions, only three facts are known: whether the server is a
-// standby, when it was started, and where its WAL ends.
-func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, error) {
+// whichServer returns the server at the other end and the process id of the backend there, or
+// errStandby. It uses the simple protocol, which a walsender understands too. It takes the timeline
+// from the name of the current WAL file: pg_control_checkpoint would return the old timeline for a
+// while after a promotion. On a managed service that does not permit these functions, system and
+// timeline are not known.
+func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, uint32, error) {
 	const question = `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE %s || ' ' ||
-		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint || ' ' || pg_catalog.pg_current_wal_lsn() END`
+		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint || ' ' || pg_catalog.pg_current_wal_lsn()
+		|| ' ' || pg_catalog.pg_backend_pid() END`
 	answer, err := QueryText(ctx, conn, fmt.Sprintf(question, `(SELECT system_identifier::text FROM pg_catalog.pg_control_system()) || ' ' ||
 		pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn())`))
 	if SQLState(err) != "" {
@@ -57,21 +72,24 @@ func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, erro
 	}
 	switch {
 	case err != nil:
-		return ServerPosition{}, fmt.Errorf("ask whether this is a primary: %w", err)
+		return ServerPosition{}, 0, fmt.Errorf("ask whether this is a primary: %w", err)
 	case answer == "":
-		return ServerPosition{}, errStandby
+		return ServerPosition{}, 0, errStandby
 	}
-	return parseServerPosition(answer)
+	parts := strings.Split(answer, " ")
+	if len(parts) != 5 {
+		return ServerPosition{}, 0, fmt.Errorf("identify the server: unexpected answer %q", answer)
+	}
+	pid, err := strconv.ParseUint(parts[4], 10, 31)
+	if err != nil {
+		return ServerPosition{}, 0, fmt.Errorf("read the backend's process id in %q: %w", answer, err)
+	}
+	s, err := parseServerPosition(answer, parts)
+	return s, uint32(pid), err
 }
 
-// parseServerPosition parses the four parts of whichServer's answer.
-func parseServerPosition(answer string) (ServerPosition, error) {
-	parts := strings.Split(answer, " ")
-	if len(parts) != 4 {
-		return ServerPosition{}, fmt.Errorf("identify the server: unexpected answer %q", answer)
-	}
-	var s ServerPosition
-	var err error
+// parseServerPosition parses the first four parts of whichServer's answer.
+func parseServerPosition(answer string, parts []string) (s ServerPosition, err error) {
 	s.SystemID, s.Started = parts[0], parts[2]
 	if s.WAL, err = pglogrepl.ParseLSN(parts[3]); err != nil {
 		return ServerPosition{}, fmt.Errorf("read the position in %q: %w", answer, err)

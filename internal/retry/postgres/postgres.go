@@ -21,6 +21,7 @@ import (
 // Store is the store in the tables of schema cdc_relay. It may be used by several goroutines.
 type Store struct {
 	pool *pgxpool.Pool
+	pid  func(custom map[string]any) uint32
 	c    store.Config
 
 	mu    sync.Mutex
@@ -30,9 +31,11 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New makes a store on the pool, whose sessions must commit durably and read what is committed.
-func New(pool *pgxpool.Pool, c store.Config) *Store {
-	return &Store{pool: pool, c: c, doubt: map[uint32]bool{}}
+// New makes a store on the pool, whose sessions must commit durably and read what is committed. pid
+// returns the process id of a connection's backend by the connection's CustomData: a proxy may have
+// told the driver another one.
+func New(pool *pgxpool.Pool, pid func(custom map[string]any) uint32, c store.Config) *Store {
+	return &Store{pool: pool, pid: pid, c: c, doubt: map[uint32]bool{}}
 }
 
 // Every statement begins with a fence, so it takes effect for the leader of this epoch only: with
@@ -114,7 +117,7 @@ func (p *Store) change(ctx context.Context, what, sql string, args func(storable
 		return &store.Refused{Err: err}
 	case !didNothing(err) && !pgconn.SafeToRetry(err):
 		p.mu.Lock()
-		p.doubt[pg.PID()] = true
+		p.doubt[p.pid(pg.CustomData())] = true
 		p.mu.Unlock()
 	}
 	return err

@@ -124,7 +124,9 @@ func (w *database) scan(sql string, args []any, to ...any) bool {
 	return err == nil
 }
 
-func (w *database) store(c retrystore.Config) retrystore.Store { return New(w.pool, c) }
+func (w *database) store(c retrystore.Config) retrystore.Store {
+	return New(w.pool, source.BackendPID, c)
+}
 
 func (w *database) mirror(c retrystore.Config) dlq.MirrorStore {
 	return &dlq.MirrorPostgres{DB: w.pool, Slot: c.Slot, SystemID: c.SystemID, Epoch: c.Epoch}
@@ -434,7 +436,7 @@ func testDurable(b *bench, w *database) {
 	}
 }
 
-// through is a pool of the relay's through a proxy.
+// through is a pool of the relay's through a proxy, which hides the backends' process ids.
 func (w *database) through() (*pgxpool.Pool, *netproxy.Proxy) {
 	w.t.Helper()
 	u, err := url.Parse(w.url)
@@ -446,6 +448,7 @@ func (w *database) through() (*pgxpool.Pool, *netproxy.Proxy) {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(p.Close)
+	p.HideProcessIDs()
 	u.Host = p.Addr()
 	c := w.config(u.String())
 	c.Slot = "doubtful" // the pools of one relay have one name
@@ -465,7 +468,7 @@ func TestAnswerLost(t *testing.T) {
 			w.t = t
 			b := newBench(t, w)
 			pool, proxy := w.through()
-			store := New(pool, b.c)
+			store := New(pool, source.BackendPID, b.c)
 			do, check := call(b)
 			proxy.Hold(netproxy.Down)
 			c, cancel := context.WithTimeout(await.Context(t), 500*time.Millisecond)
@@ -494,7 +497,7 @@ func TestStatementLate(t *testing.T) {
 			b := newBench(t, w)
 			pool, proxy := w.through()
 			second, _ := w.through()
-			store := New(pool, b.c)
+			store := New(pool, source.BackendPID, b.c)
 			do, check := call(b)
 			// Once before, so that the session knows the statement and all of it goes in one piece.
 			other, _ := call(b)
@@ -548,7 +551,7 @@ func TestStatementLate(t *testing.T) {
 func TestSessionThatDoesNotEnd(t *testing.T) {
 	w := newDatabase(t, servers.OwnPostgres(t), "")
 	b := newBench(t, w)
-	store := New(w.pool, b.c)
+	store := New(w.pool, source.BackendPID, b.c)
 	row := b.row("k", 1, 1)
 	conn, err := w.pool.Acquire(await.Context(t))
 	b.must(err)
