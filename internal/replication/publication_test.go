@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -195,6 +196,48 @@ func (r *running) waitChecked() {
 	if p := r.s.Snapshot().Phase; p != survey.Streaming {
 		r.b.t.Fatalf("phase %s after the check: %v", p, r.s.Snapshot().Why)
 	}
+}
+
+// Another session has locked another table of the publication, as VACUUM FULL does. The relay
+// starts, leads after another one, connects again and checks, meanwhile.
+func TestOtherPublishedTableIsLocked(t *testing.T) {
+	each(t, map[string]string{
+		"list":       `FOR TABLE outbox, other`,
+		"schema":     `FOR TABLES IN SCHEMA public`,
+		"all tables": `FOR ALL TABLES`,
+	}, func(t *testing.T, b *bench, sends string) {
+		b.exec(`CREATE TABLE other (id int) PARTITION BY HASH (id)`)
+		b.exec(`CREATE TABLE other_0 PARTITION OF other FOR VALUES WITH (MODULUS 1, REMAINDER 0)`)
+		if sql := `CREATE PUBLICATION p ` + sends; !strings.Contains(sends, "SCHEMA") {
+			b.exec(sql)
+		} else if !b.since15(sql) {
+			return
+		}
+		first := b.settledRun("a")
+		second := b.another()
+		var checks atomic.Int32
+		second.cfg.Hooks.Monitor = func(atWork bool) {
+			if !atWork {
+				checks.Add(1)
+			}
+		}
+		unlock := b.begin(`LOCK other IN ACCESS EXCLUSIVE MODE`)
+		r := second.run()
+		r.waitPhase(survey.Standby)
+		first.endClean()
+		r.waitPhase(survey.Streaming)
+		b.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+		await.Until(t, "a new session", func() bool { return r.sessions() == 2 })
+		before := checks.Load()
+		await.Until(t, "a check", func() bool { return checks.Load() > before })
+		if lines := b.logs.FilterMessageSnippet("cannot check").All(); len(lines) > 0 {
+			t.Errorf("the check failed: %v", lines[0].ContextMap())
+		}
+		b.insert("b")
+		r.waitSeen("b")
+		unlock()
+		r.endClean()
+	})
 }
 
 func TestPartitionedTable(t *testing.T) {

@@ -31,20 +31,20 @@ type shape struct {
 	unlisted []string
 }
 
-func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) (shape, error) {
+func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode.Table, bySchema bool) (shape, error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var s shape
-	// to_jsonb because PostgreSQL 14 has no attnames; on 15 to 17 they are there, and may name
-	// generated columns.
+	// A column list of PostgreSQL 15 to 17 may name generated columns, which are not sent.
 	rows, err := q.Query(ctx, `SELECT c.oid, coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1), coalesce(a.attgenerated <> '', false),
-			coalesce(CASE WHEN p.names IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000
-				THEN a.attgenerated = '' ELSE p.names ? a.attname::text END, false)
+			coalesce(CASE
+				WHEN p.sent IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000 THEN a.attgenerated = ''
+				WHEN p.attnums IS NOT NULL THEN p.attnums @> to_jsonb(a.attnum)
+				ELSE a.attgenerated = '' OR a.attgenerated = 's' AND p.stored END, false)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		LEFT JOIN LATERAL (SELECT nullif(to_jsonb(t)->'attnames', 'null') AS names FROM pg_publication_tables t
-			WHERE t.pubname = $3 AND t.schemaname = n.nspname AND t.tablename = c.relname) p ON true
+		LEFT JOIN LATERAL (`+sentSQL(bySchema)+`) p ON true
 		LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p') ORDER BY a.attnum`, t.Schema, t.Name, c.Publication)
+		WHERE n.nspname = $2 AND c.relname = $3 AND c.relkind IN ('r', 'p') ORDER BY a.attnum`, c.Publication, t.Schema, t.Name)
 	if err != nil {
 		return s, fmt.Errorf("read columns of %s: %w", t, err)
 	}
@@ -121,9 +121,13 @@ func (s shape) checkTypes(ctx context.Context, q source.Querier, c *source.Confi
 // their OIDs. firstStart says whether a table that is not there is a wrong configuration (exit 4)
 // or a loss (exit 3).
 func FindTables(ctx context.Context, pool *pgxpool.Pool, c *source.Config, firstStart bool) ([]decode.Table, error) {
+	bySchema, err := knowsSchemas(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
 	found := make([]decode.Table, len(c.Tables))
 	for i, t := range c.Tables {
-		s, err := readShape(ctx, pool, c, t)
+		s, err := readShape(ctx, pool, c, t, bySchema)
 		if err != nil {
 			return nil, err
 		}

@@ -40,10 +40,9 @@ func readPublished(ctx context.Context, q source.Querier, c *source.Config, t de
 	for i, configured := range c.Tables {
 		names[i], oids[i] = configured.String(), configured.OID
 	}
-	// A view that replaced a renamed table does not count; to_jsonb because PostgreSQL 14 has no
-	// row filters.
+	// A view that replaced a renamed table does not count.
 	err := q.QueryRow(ctx, `SELECT c.oid, c.relkind::text, EXISTS (SELECT FROM pg_class k WHERE k.oid = $2),
-			p.pubname IS NOT NULL, coalesce(to_jsonb(p)->>'rowfilter', ''),
+			p.sent IS NOT NULL, coalesce(p.filter, ''),
 			EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1 AND r.prrelid = c.oid),
 			array(SELECT r.oid FROM pg_publication_rel r JOIN pg_publication b ON b.oid = r.prpubid WHERE b.pubname = $1
 				AND (r.prrelid = c.oid OR r.prrelid IN (SELECT a.relid::oid FROM pg_partition_ancestors(c.oid) a(relid))) ORDER BY 1) `+schemas+`,
@@ -58,17 +57,17 @@ func readPublished(ctx context.Context, q source.Querier, c *source.Config, t de
 				FROM part JOIN pg_class h ON h.oid = part.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
 				WHERE h.relkind = 'f' OR h.relkind = 'r' AND h.relpersistence <> 'p' ORDER BY 1)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-			LEFT JOIN pg_publication_tables p ON p.pubname = $1 AND p.schemaname = n.nspname AND p.tablename = c.relname
+			LEFT JOIN LATERAL (`+sentSQL(bySchema)+`) p ON true
 		WHERE c.oid = $2 OR n.nspname = $3 AND c.relname = $4 AND c.relkind IN ('r', 'p')
 		ORDER BY n.nspname = $3 AND c.relname = $4 DESC LIMIT 1`, c.Publication, known, t.Schema, t.Name, oids, names).
 		Scan(&p.OID, &p.kind, &p.knownLeft, &p.member, &p.filter, &p.listed, &p.Through, &p.heirs, &p.unsent)
 	if err != nil && !source.IsNoRows(err) {
-		return p, fmt.Errorf("read pg_publication_tables: %w", err)
+		return p, fmt.Errorf("read how the publication sends %s: %w", t, err)
 	}
 	if len(p.Through) == 0 {
 		p.Through = nil // as it comes back from the table
 	}
-	p.shape, err = readShape(ctx, q, c, t)
+	p.shape, err = readShape(ctx, q, c, t, bySchema)
 	return p, err
 }
 

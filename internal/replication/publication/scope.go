@@ -79,7 +79,7 @@ func sentBySchema(ctx context.Context, q source.Querier, c *source.Config, table
 // HasSchemas reports whether the publication has a schema: FOR TABLES IN SCHEMA, of PostgreSQL 15
 // and later.
 func HasSchemas(ctx context.Context, q source.Querier, c *source.Config) (yes bool, err error) {
-	if err := q.QueryRow(ctx, `SELECT to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL`).Scan(&yes); err != nil || !yes {
+	if yes, err = knowsSchemas(ctx, q); err != nil || !yes {
 		return false, err
 	}
 	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid WHERE p.pubname = $1)`,
