@@ -18,8 +18,8 @@ type watchdog struct {
 }
 
 // watchdogTimeout is how long a loop may take for one piece of work: a few statements of at most
-// 20 s each, perhaps after another that has to end first. A false alarm restarts a healthy relay,
-// which is worse than a late alarm.
+// 20 s each, perhaps after another that has to end first, or one with a row of up to 1 GiB, which
+// has four minutes. A false alarm restarts a healthy relay, which is worse than a late alarm.
 const watchdogTimeout = 5 * time.Minute
 
 func newWatchdog(bound time.Duration) watchdog {

@@ -353,6 +353,7 @@ type faultyStore struct {
 	bad    map[string]bool // ids of rows that are refused
 	named  bool            // a Refused names its row
 	torn   map[string]bool // ids of rows that cannot be read
+	alone  string          // id of a row that is read alone
 	defers [][]int64       // numbers of the rows of each Defer
 }
 
@@ -439,14 +440,28 @@ func (s *faultyStore) Defer(ctx context.Context, rows []*store.Row) error {
 
 func (s *faultyStore) Runs(ctx context.Context, groups []uint64, run int, size, acked int64) (runs []store.Run, err error) {
 	err = s.call("runs", func() (err error) { runs, err = s.Store.Runs(ctx, groups, run, size, acked); return err })
-	for _, r := range runs {
-		for _, row := range r.Rows {
+	for i := range runs {
+		s.cut(&runs[i])
+		for _, row := range runs[i].Rows {
 			if err == nil {
 				err = s.read(row)
 			}
 		}
 	}
 	return runs, err
+}
+
+// cut ends a run before the row that is read alone, or behind it.
+func (s *faultyStore) cut(r *store.Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(r.Rows, func(row *store.Row) bool { return string(row.Event.ID) == s.alone })
+	if at == 0 {
+		at = 1
+	}
+	if at > 0 && at < len(r.Rows) {
+		r.Rows, r.More = r.Rows[:at], true
+	}
 }
 
 // read is what it meets to read a row.

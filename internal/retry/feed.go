@@ -127,6 +127,7 @@ func (f *feeder) decide(e *readied, read *store.Run, h queueState) *run {
 		return f.laneIsFull(e, read, at.Lane)
 	}
 	r := f.newRun(e.group, at, head)
+	r.more = read.More
 	for _, row := range read.Rows {
 		// Nothing passes a row that may not go: whatever it was deferred for, the rest of its
 		// ordering group stays behind it.

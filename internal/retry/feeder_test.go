@@ -1128,3 +1128,24 @@ func (s movedSink) Place(ev *event.Event) (sink.Place, bool) {
 	p.Dest += 2
 	return p, ok
 }
+
+// A row that is read alone ends the run before it and its own. The ordering group goes on behind
+// both, and in order.
+func TestRowThatIsReadAlone(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		f.start()
+		f.store.set(func() { f.store.alone = "010" })
+		var specs, ids []string
+		for i := range 3 * maxRun {
+			ids = append(ids, fmt.Sprintf("%03d", i))
+			specs = append(specs, ids[i]+" k x/a")
+		}
+		f.deferRow(nil, specs...)
+		f.settle()
+		f.line.fix("x")
+		f.pass(20 * time.Second)
+		f.equal("table", f.table(), "")
+		f.equal("sent", f.line.sentIDs(), strings.Join(ids, " "))
+	})
+}

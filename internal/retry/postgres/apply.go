@@ -142,5 +142,5 @@ func (p *Store) Apply(ctx context.Context, results []store.Result) error {
 	for i, r := range results {
 		rows[i] = r.Row
 	}
-	return withRow(p.change(ctx, "apply results", applySQL, args, func(pgx.Rows) error { return nil }), rows...)
+	return withRow(p.changeRows(ctx, "apply results", sizeOf(rows), applySQL, args, func(pgx.Rows) error { return nil }), rows...)
 }

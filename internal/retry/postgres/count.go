@@ -29,7 +29,7 @@ var statsSQL = dlq.ByState + ` SELECT
 // Count counts what the tables hold of a slot; a result of limit means limit or more. A database
 // without these tables holds no rows.
 func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int) (store.Stats, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, standard.patience(0))
 	defer cancel()
 	var t store.Stats
 	var deferred, dead *float64

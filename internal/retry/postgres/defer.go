@@ -94,6 +94,9 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 	if len(rows) == 0 {
 		return nil
 	}
+	if known, err := p.askForLost(ctx, rows); known {
+		return err
+	}
 	args := func(as storable) []any {
 		var (
 			of      [2][]*store.Row // for retry, for dead_letter
@@ -118,9 +121,11 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 		there int
 		other *int
 	)
-	err := p.change(ctx, "defer", deferSQL, args, func(r pgx.Rows) error { return r.Scan(&there, &other) })
+	began := time.Now()
+	err := p.changeRows(ctx, deferring, sizeOf(rows), deferSQL, args, func(r pgx.Rows) error { return r.Scan(&there, &other) })
 	switch {
 	case err != nil:
+		p.noteLost(rows, time.Since(began), err)
 		return withRow(err, rows...)
 	case other != nil:
 		return store.TakenPosition(rows[*other])
@@ -130,4 +135,60 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 		return fmt.Errorf("defer: %d of %d rows were written by another statement", len(rows)-there, len(rows))
 	}
 	return nil
+}
+
+// deferring is what Defer does, for errors.
+const deferring = "defer"
+
+// lostRow is a large row whose Defer was not answered.
+type lostRow struct {
+	n    int64
+	size int64
+	took time.Duration
+	err  error
+}
+
+// noteLost notes that the Defer of a large row failed, and that its outcome is unknown.
+func (p *Store) noteLost(rows []*store.Row, took time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if size := sizeOf(rows); len(rows) == 1 && p.limits.isLarge(size) && !store.IsRefused(err) && !isFenced(err) && len(p.doubt) > 0 {
+		p.lost = &lostRow{rows[0].N, size, took, err}
+	}
+}
+
+// askForLost finds out about the row of a Defer that was not answered, in place of its repetition.
+// A row that breaks the connection each time (the line is too slow for it, a proxy or the server's
+// memory too small) would be repeated for ever otherwise, before all others.
+//
+// The answer is certain. change first ends the session of the lost statement, and waits until it is
+// gone; so the statement is committed by then, or never will be. A row has its number from one
+// statement alone, so the number tells whether it is. And it stays until then: the feeder reads no
+// row, and carries out no request about one, before the writer has seen its commit. A dead letter
+// that is purged meanwhile keeps its number.
+//
+// known is false when this is no such row: it is to be written.
+func (p *Store) askForLost(ctx context.Context, rows []*store.Row) (known bool, err error) {
+	p.mu.Lock()
+	lost := p.lost
+	p.mu.Unlock()
+	if lost == nil || len(rows) != 1 || rows[0].N != lost.n {
+		return false, nil
+	}
+	there := false
+	sql := writeFence + ` SELECT EXISTS (SELECT FROM cdc_relay.retry t WHERE t.n = $4 AND ` + byNumber("t") + `)
+		OR EXISTS (SELECT FROM cdc_relay.dead_letter t WHERE t.n = $4 AND ` + byNumber("t") + `) FROM fence`
+	args := func(storable) []any { return []any{p.c.SystemID, lost.n} }
+	err = p.change(ctx, deferring, sql, args, func(r pgx.Rows) error { return r.Scan(&there) })
+	if err != nil {
+		return true, err
+	}
+	p.mu.Lock()
+	p.lost = nil
+	p.mu.Unlock()
+	if there {
+		p.succeeded(deferring, lost.size)
+		return true, nil
+	}
+	return true, &store.Refused{Row: rows[0], Err: p.failed(deferring, lost.size, lost.took, lost.err)}
 }

@@ -24,9 +24,13 @@ type Store struct {
 	pid  func(custom map[string]any) uint32
 	c    store.Config
 
-	mu    sync.Mutex
-	doubt map[uint32]bool // server processes of statements whose outcome is unknown
-	seen  slotSeen        // what Expire saw of the slot
+	limits limits
+
+	mu       sync.Mutex
+	doubt    map[uint32]bool // server processes of statements whose outcome is unknown
+	lost     *lostRow        // the large row of a Defer whose outcome is unknown
+	failures map[string]failure
+	seen     slotSeen // what Expire saw of the slot
 }
 
 var _ store.Store = (*Store)(nil)
@@ -35,7 +39,7 @@ var _ store.Store = (*Store)(nil)
 // returns the process id of a connection's backend by the connection's CustomData: a proxy may have
 // told the driver another one.
 func New(pool *pgxpool.Pool, pid func(custom map[string]any) uint32, c store.Config) *Store {
-	return &Store{pool: pool, pid: pid, c: c, doubt: map[uint32]bool{}}
+	return &Store{pool: pool, pid: pid, c: c, limits: standard, doubt: map[uint32]bool{}, failures: map[string]failure{}}
 }
 
 // Every statement begins with a fence, so it takes effect for the leader of this epoch only: with
@@ -62,10 +66,6 @@ func byNumber(alias string) string {
 	return alias + ".slot IS NOT DISTINCT FROM $1 AND " + alias + ".system_id IS NOT DISTINCT FROM $3"
 }
 
-// statementTimeout bounds on our side what the server bounds with statement_timeout: a server that
-// no longer answers bounds nothing.
-const statementTimeout = 20 * time.Second
-
 // storable makes a string what a text column of the database can hold.
 type storable func(string) string
 
@@ -77,7 +77,7 @@ func (as storable) errorText(words string) string {
 
 // read runs a statement that changes no row.
 func (p *Store) read(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.limits.patience(0))
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
 	if err == nil {
@@ -92,7 +92,16 @@ func (p *Store) read(ctx context.Context, what, sql string, args []any, each fun
 
 // change runs a statement that writes. Its error is ErrFenced, a *Refused, or of unknown outcome.
 func (p *Store) change(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	return p.changeRows(ctx, what, 0, sql, args, each)
+}
+
+// changeRows is change for rows of so many bytes.
+func (p *Store) changeRows(ctx context.Context, what string, size int64, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
+	if err := p.failedLately(what, size); err != nil {
+		return &store.Refused{Err: err}
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, p.limits.patience(size))
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
@@ -102,17 +111,27 @@ func (p *Store) change(ctx context.Context, what, sql string, args func(storable
 	if err := p.endDoubt(ctx, conn); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	done, err := p.giveTime(ctx, conn, size)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer done()
 	pg := conn.Conn().PgConn()
 	as := storable(func(s string) string { return s })
 	if e := pg.ParameterStatus("server_encoding"); e != "UTF8" && e != "SQL_ASCII" {
 		as = ascii
 	}
 	err = p.run(ctx, conn, sql, args(as), each)
+	if err == nil {
+		p.succeeded(what, size)
+	}
 	if err == nil || isFenced(err) {
 		return err
 	}
 	err = fmt.Errorf("%s: %w", what, redacted{err})
 	switch {
+	case p.limits.isLarge(size) && (didNothing(err) || ctx.Err() == nil && pgconn.SafeToRetry(err)):
+		return &store.Refused{Err: p.failed(what, size, time.Since(began), err)}
 	case isRefusal(err):
 		return &store.Refused{Err: err}
 	case !didNothing(err) && !pgconn.SafeToRetry(err):

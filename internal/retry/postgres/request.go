@@ -25,7 +25,7 @@ var requestsSQL = readFence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_r
 			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' AND $5::bigint > 0 THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
 		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, s.open, t.*
 		FROM fence LEFT JOIN (sized s LEFT JOIN LATERAL (
-			SELECT ` + rowExpressions("t", true, "s.kind = 'replay' AND $5::bigint > 0") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
+			SELECT ` + rowExpressions("t", true, "s.kind = 'replay' AND $5::bigint > 0 AND t.bytes <= $6") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
 			UNION ALL SELECT ` + rowExpressions("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
 			ON s.before = 0 OR s.before < $5
 		ORDER BY s.kind = 'replay', s.id`
@@ -40,7 +40,7 @@ func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 	if err != nil || !some {
 		return nil, err
 	}
-	err = p.read(ctx, "read requests", requestsSQL, []any{p.c.SystemID, limit, size}, func(rows pgx.Rows) error {
+	err = p.read(ctx, "read requests", requestsSQL, []any{p.c.SystemID, limit, size, p.limits.large}, func(rows pgx.Rows) error {
 		var (
 			q     store.Request
 			kind  string
@@ -65,6 +65,14 @@ func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 		list = append(list, q)
 		return nil
 	})
+	for i := range list {
+		if q := &list[i]; err == nil && size > 0 && q.Kind == store.Replay && q.Row != nil && p.limits.isLarge(q.Row.Bytes) {
+			open := q.Open
+			if q.Row, err = p.readLarge(ctx, q.Row); q.Row != nil {
+				q.Row.Dead, q.Open = true, open
+			}
+		}
+	}
 	return list, asRowError(err)
 }
 
@@ -176,8 +184,14 @@ func (p *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, err
 		a := answerArrays(answers, as)
 		return append([]any{p.c.SystemID, time.Now()}, a.values...)
 	}
+	rows := make([]*store.Row, 0, len(answers))
+	for i := range answers {
+		if row := answers[i].Request.Row; row != nil {
+			rows = append(rows, row)
+		}
+	}
 	took := map[int64]bool{}
-	err := p.change(ctx, "answer requests", answerSQL, args, func(rows pgx.Rows) error {
+	err := p.changeRows(ctx, "answer requests", sizeOf(rows), answerSQL, args, func(rows pgx.Rows) error {
 		var (
 			id  int64
 			was bool

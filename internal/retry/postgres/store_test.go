@@ -258,6 +258,7 @@ func testRoundTrip(b *bench) {
 			got.Event.Fault = fault
 		}
 		got.DeferredAt, got.NextAttempt = want.DeferredAt, want.NextAttempt
+		want.Bytes = int64(want.Event.Size() + len(want.Event.Raw))
 		equal(b, "row", got, *want)
 	}
 }

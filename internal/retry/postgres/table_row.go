@@ -159,7 +159,7 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 	}
 	now := time.Now()
 	row := &store.Row{
-		N: r.n, Incarnation: r.incarnation,
+		N: r.n, Incarnation: r.incarnation, Bytes: r.bytes,
 		Event: event.Event{
 			Position: event.Position{Commit: commit, Index: uint32(r.index)}, CommitTime: r.commitTime.UTC(), Time: r.eventTime.UTC(),
 			ID: r.id, Aggregate: r.aggregate, Key: r.key, Type: r.typ,

@@ -36,6 +36,7 @@ type Row struct {
 	// first rejection that spent one
 	First, Last time.Time
 	DeferredAt  time.Time // filled in by the store when it is read
+	Bytes       int64     // likewise: of the event, also where fields to be sent are left out
 	// set after a rejection, or when an operator requested a retry; zero: the row does not wait for
 	// a time
 	NextAttempt time.Time
@@ -51,11 +52,13 @@ type Count struct {
 }
 
 // Run is the first rows of an ordering group. Blocked says that an open dead letter blocks it
-// (on_dead_letter: block): none of it may go.
+// (on_dead_letter: block): none of it may go. More says that rows follow which the limits of Runs
+// do not explain.
 type Run struct {
 	Group   uint64
 	Rows    []*Row
 	Blocked bool
+	More    bool
 }
 
 // Cursor is a place in the order (exchange or topic, dest, incarnation, position).
