@@ -97,14 +97,14 @@ func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64)
 	if err != nil {
 		return false, false, err
 	}
-	now := time.Now()
 	var out []*run
 	for i := range read {
 		r := &run{group: read[i].Group, judged: true}
-		young = young || len(read[i].Rows) > 0 && !f.tooOld(read[i].Rows[0], now)
-		for _, row := range read[i].Rows {
+		for n, row := range read[i].Rows {
 			at, ok := f.place(row)
-			if !ok || read[i].Blocked || !f.tooOld(row, now) || !f.isPaused(at, 0) {
+			aged := ok && f.isPaused(at, 0) && f.tooOld(row, at, time.Time{})
+			young = young || n == 0 && !aged
+			if !aged || read[i].Blocked {
 				break
 			}
 			r.ordered, r.lane, r.exchangeOrTopic = row.Ordered, at.Lane, at.ExchangeOrTopic

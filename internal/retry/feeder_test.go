@@ -190,7 +190,7 @@ func TestPausedDestWithoutRows(t *testing.T) {
 
 // Also one that began with the last row that went there, and one of an exchange or topic.
 func TestPausedDestShutByTheLast(t *testing.T) {
-	inBubble(t, Config{DestinationMaxAge: time.Minute}, func(f *fixture) {
+	inBubble(t, Config{DestinationMaxAge: time.Minute, Backoff: 90 * time.Second, MaxBackoff: 90 * time.Second}, func(f *fixture) {
 		f.start()
 		f.deferRow(permanent, "1 k x/a")
 		f.settle()
@@ -201,14 +201,14 @@ func TestPausedDestShutByTheLast(t *testing.T) {
 			f.line.broken["x"], f.line.broken["z/a"] = itsExchangeOrTopic, itsRoute
 			f.line.keep = true
 		})
-		f.deferRow(nil, "3 k z/a")
+		f.deferRow(transient, "3 k z/a")
 		f.Ask(store.Replay, "1")
-		f.pass(2 * time.Minute) // 3 is too old when it is refused
+		f.pass(2 * time.Minute) // 3 is too old when it is sent, and refused
 		f.line.set(func() { f.line.keep = false })
 		f.line.release(0)
 		f.settle()
 		f.equal("paused", f.line.pauseCount(), "3")
-		f.pass(time.Minute)
+		f.pass(2 * time.Minute)
 		f.equal("table", f.table(), "")
 		f.equal("paused", f.line.pauseCount(), "0")
 	})
@@ -448,6 +448,28 @@ func TestAge(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While the broker is away nobody is refused, and nothing ages: neither what is with a lane nor
+// what waits for the same destination. Afterwards that time does not count.
+func TestNothingAgesDuringAnOutage(t *testing.T) {
+	inBubble(t, Config{DestinationMaxAge: time.Hour}, func(f *fixture) {
+		f.line.shut("x/a")
+		f.start()
+		f.deferRow(itsRoute, "1 k x/a", "2 j x/a")
+		f.pass(30 * time.Minute)
+		for range 2 {
+			f.line.set(func() { f.line.keep = true })
+			f.pass(3 * time.Hour)
+			f.equal("dead_letters", f.deadLetters(), "")
+			f.line.set(func() { f.line.keep = false })
+			f.line.release(0) // the probe, which is refused
+			f.pass(14 * time.Minute)
+			f.equal("dead_letters", f.deadLetters(), "")
+		}
+		f.pass(5 * time.Minute)
+		f.equal("dead_letters", f.deadLetters(), "1:open 2:open")
+	})
 }
 
 // A backlog of rows that are too old does not leave one by one with the probes. Neither keys with

@@ -29,6 +29,9 @@ type probe struct {
 	out   bool          // a row is with the lane
 	find  *walk
 	fault *sink.Fault // of the last rejection seen there
+	// What rows wait for ages by rejections, so that nothing ages while the broker is away (I4).
+	refused time.Time     // when a row that was fed was rejected there last
+	silent  time.Duration // how long such rows were without an answer, in all
 }
 
 // The pause between two probes of a target doubles while it stays paused.
@@ -72,6 +75,33 @@ func (f *feeder) noteFault(at sink.Place, fault *sink.Fault) {
 	if p := f.probes[f.pausedTarget(at)]; p != nil && fault != nil {
 		p.fault = fault
 	}
+}
+
+// noteAnswer records the rejection of a row that was sent there. Until now nobody was refused since
+// the row was sent, or since the previous rejection if that is later.
+func (f *feeder) noteAnswer(at sink.Place, sent, now time.Time) {
+	p := f.probes[f.pausedTarget(at)]
+	if p == nil {
+		return
+	}
+	if p.refused.After(sent) {
+		sent = p.refused
+	}
+	p.silent += now.Sub(sent)
+	p.refused = now
+}
+
+// tooOld reports whether a row has waited for its destination as long as it may: whether the
+// destination has refused for so long since the row was deferred. The time in which a row was with
+// a lane and was not answered does not count: the broker may have been away. A restart forgets that
+// time. sent is when the row was sent, if it was: that is its age where there is no probe, because
+// there are too many pauses to note them.
+func (f *feeder) tooOld(row *store.Row, at sink.Place, sent time.Time) bool {
+	age := sent.Sub(row.DeferredAt)
+	if p := f.probes[f.pausedTarget(at)]; p != nil {
+		age = p.refused.Sub(row.DeferredAt) - p.silent
+	}
+	return f.cfg.DestinationMaxAge > 0 && age > f.cfg.DestinationMaxAge
 }
 
 // probeAfter sets the time of the next probe, or of the next search for one.

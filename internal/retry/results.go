@@ -31,28 +31,29 @@ func (f *feeder) judge(r *run) {
 			r.results = append(r.results, store.Result{Row: r.rows[i], Kind: store.Delivered})
 		case fed.Outcome.State == sink.Rejected && !(refused && r.ordered):
 			refused = true
-			if res, ok := f.rejectedResult(r.rows[i], r.places[i], fed.Outcome.Fault, r.group); ok {
+			if res, ok := f.rejectedResult(r, i, fed.Outcome.Fault); ok {
 				r.results = append(r.results, res)
 			}
 		}
 	}
 }
 
-// rejectedResult returns what becomes of a row that was rejected; false when nothing is written.
-// The class of the fault decides (I4).
-func (f *feeder) rejectedResult(row *store.Row, at sink.Place, fault *sink.Fault, group uint64) (store.Result, bool) {
-	now := time.Now()
+// rejectedResult returns what becomes of row i of a run, which was rejected; false when nothing is
+// written. The class of the fault decides (I4).
+func (f *feeder) rejectedResult(r *run, i int, fault *sink.Fault) (store.Result, bool) {
+	row, at, now := r.rows[i], r.places[i], time.Now()
 	res := store.Result{
 		Row: row, Kind: store.Backoff, Attempts: row.Attempts,
 		Class: fault.Class, Reason: fault.Reason, Text: fault.Text, Destination: fault.Destination,
 	}
 	switch fault.Class {
 	case sink.Destination:
+		f.isPaused(at, 0)
+		f.noteAnswer(at, r.sent, now)
 		switch {
-		case f.tooOld(row, now):
-			f.isPaused(at, 0)
+		case f.tooOld(row, at, r.sent):
 			res.Kind = store.Dead
-		case f.isPaused(at, group): // the row waits for the end of the pause
+		case f.isPaused(at, r.group): // the row waits for the end of the pause
 			f.noteFault(at, fault)
 			return store.Result{}, false
 		default: // the pause has ended meanwhile, or there are too many pauses to note this one

@@ -28,6 +28,7 @@ type run struct {
 	requestWaits    bool // a request waits until the ordering group is not in flight
 	probe           *probe
 	request         *store.Request // set: the run is a dead letter that is replayed
+	sent            time.Time      // when it was offered
 
 	judged  bool
 	results []store.Result
@@ -111,6 +112,7 @@ func (f *feeder) launch(runs []*run) {
 		for _, fed := range r.feds {
 			f.feds[fed] = r
 		}
+		r.sent = time.Now()
 		feds = append(feds, r.feds...)
 		f.offered += len(r.feds)
 	}
@@ -129,9 +131,4 @@ func (f *feeder) resting(groups []uint64, most int) []uint64 {
 		}
 	}
 	return rest
-}
-
-// tooOld reports whether a row has waited for its destination as long as it may.
-func (f *feeder) tooOld(row *store.Row, now time.Time) bool {
-	return f.cfg.DestinationMaxAge > 0 && now.Sub(row.DeferredAt) > f.cfg.DestinationMaxAge
 }
