@@ -61,7 +61,7 @@ const (
 	NoTopic      Reason = "no_topic"      // Kafka: the topic does not exist
 	// Kafka: the partition has no leader that answers, while others confirm
 	NoLeader Reason = "no_leader"
-	// Kafka: fewer replicas are in sync than min.insync.replicas asks for
+	// Kafka: fewer replicas are in sync than min.insync.replicas asks for, while others confirm
 	TooFewReplicas Reason = "too_few_replicas"
 	// the queue is full (reject-publish), or a queue process died
 	Nacked Reason = "nacked"

@@ -20,6 +20,7 @@ func TestKafkaCluster(t *testing.T) {
 	cluster := stand.OwnKafka(t, kafkaserver.Options{Nodes: 3, Authorizer: true})
 	t.Run("RightTakenAway", func(t *testing.T) { rightTakenAway(t, cluster) })
 	t.Run("TooFewReplicas", func(t *testing.T) { tooFewReplicas(t, cluster) })
+	t.Run("TooFewReplicasEverywhere", func(t *testing.T) { tooFewReplicasEverywhere(t, cluster) })
 	t.Run("NoLeader", func(t *testing.T) { noLeader(t, cluster) })
 	t.Run("BrokerOfThreeFrozen", func(t *testing.T) { brokerOfThreeFrozen(t, cluster) })
 }
@@ -65,6 +66,43 @@ func tooFewReplicas(t *testing.T, cluster *kafkaserver.Kafka) {
 	stop()
 	s.Check(s.InDoubt(r))
 	fixed(s, r)
+}
+
+// A broker is stopped, and every partition that the relay writes to has too few replicas in sync:
+// that is an outage of the cluster. The relay says so and waits. No destination is paused, and
+// nothing is deferred. When the broker is back every event arrives once, each key in order.
+func tooFewReplicasEverywhere(t *testing.T, cluster *kafkaserver.Kafka) {
+	s := stand.New(t, stand.OnKafka(cluster, stand.Topics{Replicas: 3, Configs: map[string]string{"min.insync.replicas": "3"}}))
+	topic := s.Kafka.Topic("order")
+	s.Must(cluster.WaitInSync(s.Context(), topic))
+	r := s.StartWatched()
+	s.Deliver(100)
+	// nothing is on its way when it stops: that would be answered after confirm_timeout
+	const victim = 2
+	s.Must(cluster.StopNode(s.Context(), victim))
+	s.Until("every partition to miss a replica", func() bool {
+		for partition := range 3 {
+			if _, inSync, err := cluster.Replicas(s.Context(), topic, partition); err != nil || len(inSync) == 3 {
+				return false
+			}
+		}
+		return true
+	})
+	stop := s.Load(200)
+	s.Unready(r, "broker down: too few replicas in sync for every partition that was tried: topic ")
+	if st := status(s, r); st.State != "broker down" || len(st.Broker.Paused) > 0 {
+		t.Errorf("the state is %q, paused are %+v", st.State, st.Broker.Paused)
+	}
+	s.Must(cluster.StartNode(s.Context(), victim))
+	s.More(100)
+	s.Leads(s.Ready(r))
+	stop()
+	s.Check(0)
+	var deferred int
+	s.Query([]any{&deferred}, `SELECT count(*) FROM cdc_relay.retry`)
+	if n := s.Metric(r, `outbox_rejections_total{class="destination",reason="too_few_replicas"}`); n > 0 || deferred > 0 {
+		t.Errorf("%v events were rejected, %d are deferred", n, deferred)
+	}
 }
 
 // A topic has one replica, and the broker that has it is stopped, in order: nobody leads. Its event

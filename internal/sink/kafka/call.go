@@ -4,6 +4,7 @@ package kafka
 
 import (
 	"sync"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -15,8 +16,9 @@ import (
 type call struct {
 	events   []*event.Event
 	outcomes []sink.Outcome
-	todo     []int32          // events that are not in a part, in order
-	parts    []*producer      // those with a part in this call
+	todo     []int32     // events that are not in a part, in order
+	parts    []*producer // those with a part in this call
+	began    time.Time
 	since    int64            // the version of the metadata at its beginning
 	metadata *client.Metadata // the metadata it last used
 	posted   []*client.Broker // brokers with new batches in their queue, not yet signalled

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 // onCluster are the tests that TestCluster makes one after the other.
 var onCluster = []clusterTest{
 	{"too few replicas", testTooFewReplicas},
+	{"too few replicas everywhere", testTooFewReplicasEverywhere},
 	{"replica frozen", testReplicaFrozen},
 	{"no leader", testNoLeader},
 }
@@ -56,6 +59,53 @@ func testTooFewReplicas(t *testing.T, k *kafkaserver.Kafka) {
 	sinktest.Run(t, refusing, func(t *testing.T) sinktest.Broker {
 		return openConformance(t, k, k.Way(0), sinktest.DestinationRefusing)
 	})
+}
+
+// Every partition that is written to has too few replicas in sync, while all brokers that lead are
+// there: the relay waits and says so, and nobody is accused. When the broker is back each event is
+// stored, once and in order.
+func testTooFewReplicasEverywhere(t *testing.T, k *kafkaserver.Kafka) {
+	topic := topicWith(t, k, 3, 3, map[string]string{"min.insync.replicas": "3"})
+	must(t, k.WaitInSync(await.Context(t), topic))
+	r := start(t, Config{Brokers: k.Brokers()})
+	all := events(50, topic)
+	wantConfirmed(t, r.send(all...))
+	// nothing is on its way when it stops: that would be answered after ConfirmTimeout
+	must(t, k.StopNode(await.Context(t), 2))
+	await.Until(t, "every partition to miss a replica", func() bool {
+		for partition := range 3 {
+			if _, inSync, err := k.Replicas(await.Context(t), topic, partition); err != nil || len(inSync) == 3 {
+				return false
+			}
+		}
+		return true
+	})
+	f := flow(t, r, topic, 20)
+	await.Until(t, "the relay to say that the cluster is away", func() bool {
+		up, why := r.Up()
+		return !up && strings.Contains(why, "too few replicas in sync for every partition that was tried: topic "+strconv.Quote(topic))
+	})
+	wantPaused(t, r)
+	must(t, k.StartNode(await.Context(t), 2))
+	f.wait(100)
+	if up, why := r.Up(); !up {
+		t.Error(why)
+	}
+	wantStored(t, k, topic, append(all, f.end()...)...)
+	if len(f.rejected) > 0 {
+		t.Errorf("rejected while nobody confirms: %v", f.rejected)
+	}
+	records, err := k.Records(await.Context(t), topic) // each partition by offset
+	must(t, err)
+	last := map[string]string{}
+	for _, rec := range records {
+		key, position := string(rec.Key), rec.Header("cdc_position")
+		if position <= last[key] {
+			t.Errorf("key %s: %s is behind %s", key, position, last[key])
+		}
+		last[key] = position
+	}
+	must(t, k.WaitInSync(await.Context(t), topic))
 }
 
 // A leader is killed under load. A partition of several replicas gets another leader, and what was

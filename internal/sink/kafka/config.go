@@ -26,7 +26,7 @@ type Config struct {
 	// OneLane has one lane for all events: commit order over all keys, one call at a time in all.
 	OneLane bool
 	// ConfirmTimeout is how long a broker may take to answer, and how long a partition may be
-	// without a leader while others confirm; 30 s unless set.
+	// without a leader or without enough replicas while others confirm; 30 s unless set.
 	ConfirmTimeout time.Duration
 	Log            *zap.Logger
 

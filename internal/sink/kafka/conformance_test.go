@@ -34,6 +34,7 @@ type conformance struct {
 	consumer *consumers.KafkaConsumer
 	topic    string // of good events; the others' names begin with it
 	stopped  int    // the node that DestinationRefusing has stopped
+	others   *flowing
 	n        uint64
 }
 
@@ -59,7 +60,11 @@ func openConformance(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way, d
 		c.way.Proxy(1).Release(netproxy.Down)
 		must(t, c.way.Proxy(1).Restore())
 	})
-	c.sink = start(t, Config{Brokers: c.way.Brokers()})
+	cfg := Config{Brokers: c.way.Brokers()}
+	if destination == sinktest.DestinationRefusing {
+		cfg.ConfirmTimeout = 2 * time.Second
+	}
+	c.sink = start(t, cfg)
 	return c
 }
 
@@ -165,7 +170,8 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 	}
 }
 
-// refuse takes one of the two replicas away from the topic's partition, or brings it back.
+// refuse takes one of the two replicas away from the topic's partition, or brings it back. Others
+// confirm meanwhile: if nobody does, nobody is accused.
 func (c *conformance) refuse(topic string, on bool) {
 	c.t.Helper()
 	if !on {
@@ -176,6 +182,7 @@ func (c *conformance) refuse(topic string, on bool) {
 			}
 		}
 		must(c.t, c.kafka.StartNode(c.ctx, c.stopped))
+		c.others.end()
 		return
 	}
 	leader, err := c.kafka.Leader(c.ctx, topic, 0)
@@ -188,6 +195,7 @@ func (c *conformance) refuse(topic string, on bool) {
 		_, inSync, err := c.kafka.Replicas(c.ctx, topic, 0)
 		return err == nil && len(inSync) == 1
 	})
+	c.others = flow(c.t, c.sink, topicWith(c.t, c.kafka, 1, c.kafka.Nodes(), nil), 10)
 }
 
 func (c *conformance) cut(on bool) {

@@ -28,7 +28,7 @@ const (
 	// isolate: a record of the batch is refused. The record errors name it; otherwise it is found
 	// by sending halves. A record that is refused alone is at fault.
 	isolate
-	// refuse: the topic or the partition is at fault.
+	// refuse: the topic is at fault.
 	refuse
 )
 
@@ -68,6 +68,8 @@ func judge(code int16) verdict {
 		return verdict{action: again, doubt: true, reason: sink.NoLeader}
 	case kafkago.RequestTimedOut:
 		return verdict{action: again, doubt: true, reason: sink.Unconfirmed}
+	case kafkago.NotEnoughReplicas:
+		return verdict{action: again, reason: sink.TooFewReplicas} // nothing was appended
 	case kafkago.NotEnoughReplicasAfterAppend:
 		return verdict{action: again, doubt: true, reason: sink.TooFewReplicas}
 
@@ -83,8 +85,6 @@ func judge(code int16) verdict {
 		// CORRUPT_MESSAGE: a wrong checksum; sending again may help
 		return verdict{action: isolate, tries: 2, class: sink.Transient, reason: sink.BrokerException}
 
-	case kafkago.NotEnoughReplicas:
-		return verdict{action: refuse, reason: sink.TooFewReplicas}
 	case kafkago.TopicAuthorizationFailed, kafkago.ClusterAuthorizationFailed, kafkago.TransactionalIDAuthorizationFailed:
 		return verdict{action: refuse, reason: sink.NotPermitted}
 	case kafkago.InvalidTopic, kafkago.UnsupportedForMessageFormat, kafkago.UnsupportedCompressionType, kafkago.UnsupportedVersion:

@@ -45,6 +45,7 @@ type plan struct {
 	oneLane                   bool
 	limit                     int  // of a batch, in bytes
 	duplicates                bool // are allowed
+	blameless                 bool // no destination may be given up
 }
 
 var someOdds = odds{
@@ -64,10 +65,13 @@ func TestHistories(t *testing.T) {
 			nodes: 3, topics: 1, partitions: 2, lasts: 20 * time.Second, poisons: true, cancels: true, duplicates: true, limit: 1 << 11,
 			odds: odds{requestLost: 100, requestLate: 100, answerLost: 200, slow: 50, timedOut: 50, shrunk: 50, moved: 50, unexplained: 50, omitted: 20, forgottenOnce: 20, lateness: time.Second},
 		},
-		"one lane":           {nodes: 3, topics: 3, partitions: 3, odds: someOdds, lasts: 20 * time.Second, oneLane: true, poisons: true},
-		"nodes come and go":  {nodes: 3, topics: 1, partitions: 6, odds: someOdds, lasts: 30 * time.Second, chaos: (*history).nodesComeAndGo},
-		"partitions grow":    {nodes: 3, topics: 1, partitions: 2, odds: someOdds, lasts: 30 * time.Second, chaos: (*history).partitionsGrow},
-		"destinations fail":  {nodes: 3, topics: 2, partitions: 3, odds: someOdds, lasts: time.Minute, chaos: (*history).destinationsFail, duplicates: true},
+		"one lane":          {nodes: 3, topics: 3, partitions: 3, odds: someOdds, lasts: 20 * time.Second, oneLane: true, poisons: true},
+		"nodes come and go": {nodes: 3, topics: 1, partitions: 6, odds: someOdds, lasts: 30 * time.Second, chaos: (*history).nodesComeAndGo},
+		"partitions grow":   {nodes: 3, topics: 1, partitions: 2, odds: someOdds, lasts: 30 * time.Second, chaos: (*history).partitionsGrow},
+		"destinations fail": {nodes: 3, topics: 2, partitions: 3, odds: someOdds, lasts: time.Minute, chaos: (*history).destinationsFail, duplicates: true},
+		"too few replicas everywhere": {
+			nodes: 3, topics: 2, partitions: 3, odds: someOdds, lasts: time.Minute, chaos: (*history).tooFewEverywhere, blameless: true,
+		},
 		"calls end":          {nodes: 3, topics: 1, partitions: 3, odds: someOdds, lasts: 20 * time.Second, cancels: true, duplicates: true},
 		"producers are lost": {nodes: 2, topics: 1, partitions: 3, odds: with(someOdds, func(o *odds) { o.forgottenOnce, o.unexplained = 100, 30 }), lasts: 20 * time.Second, duplicates: true},
 		"storage is taken back": {
@@ -341,6 +345,9 @@ func (h *history) check(p plan, events []*event.Event) {
 		}
 		last[key] = first[id]
 	}
+	if h.accused > 0 && p.blameless {
+		h.t.Errorf("%d events were rejected for their destination's fault", h.accused)
+	}
 	if duplicates > 0 && !p.duplicates {
 		h.t.Errorf("%d duplicates", duplicates)
 	}
@@ -436,5 +443,26 @@ func (h *history) destinationsFail() {
 		set(kind, name, true)
 		h.wait(rng, 25*time.Second)
 		set(kind, name, false)
+	}
+}
+
+// tooFewEverywhere has no partition take anything for a while. They recover one after the other.
+func (h *history) tooFewEverywhere() {
+	rng := h.chaosRNG(9)
+	for h.wait(rng, 5*time.Second) {
+		var all []*memPartition
+		h.m.change(func() {
+			for _, name := range slices.Sorted(maps.Keys(h.m.topics)) {
+				all = append(all, h.m.topics[name].partitions...)
+			}
+			for _, p := range all {
+				p.tooFew = true
+			}
+		})
+		h.wait(rng, 40*time.Second)
+		for _, p := range all {
+			goBy(time.Duration(rng.IntN(500)) * time.Millisecond)
+			h.m.change(func() { p.tooFew = false })
+		}
 	}
 }

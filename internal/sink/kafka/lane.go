@@ -81,7 +81,7 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 
 // begin starts a call.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
-	l.events, l.outcomes, l.stats = events, outcomes, stats{}
+	l.events, l.outcomes, l.stats, l.began = events, outcomes, stats{}, time.Now()
 	l.metadata = l.sink.client.Metadata.Load()
 	l.since = l.metadata.Version
 	l.todo = l.todo[:0]
@@ -96,6 +96,7 @@ func (l *lane) finish() {
 	if t := l.stats; t != (stats{}) && l.sink.cfg.Confirms != nil {
 		l.sink.cfg.Confirms(t.acks, t.nacks, 0, t.timeouts)
 	}
+	l.sink.confirms.leave(l)
 	l.encoder.Forget()
 	clear(l.firstRejected)
 	clear(l.parts)

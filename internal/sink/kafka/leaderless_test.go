@@ -82,7 +82,7 @@ func TestLeaderlessIsNotAccused(t *testing.T) {
 				d.code(6)
 				goBy(time.Millisecond)
 				if c.confirms {
-					d.lane.sink.client.LastConfirm.Store(time.Now().UnixNano())
+					d.othersConfirm()
 				}
 				for range 120 {
 					goBy(pauseMax)

@@ -4,6 +4,7 @@ package kafka
 
 import (
 	"slices"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
@@ -33,6 +34,7 @@ func (l *lane) proceed(pr *producer, known *client.Metadata) {
 		if leader != p.sent {
 			p.same = 0
 		}
+		pr.takes.begun(time.Now())
 		p.phase, p.sent, p.at = out, leader, l.sink.client.Broker(leader.Node)
 		p.at.Push(&pr.ProducerBatch)
 		l.posted = append(l.posted, p.at)

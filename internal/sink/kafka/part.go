@@ -30,6 +30,7 @@ type part struct {
 
 	// The record of a batch's trouble.
 	since    time.Time   // when it began; zero: there is none
+	outage   time.Time   // when no other partition took batches last; zero: one always did
 	tries    int         // failed attempts since: answers, and checks of the metadata
 	retries  int         // answers in a row that the batch is repeated for a few times
 	renewals int         // producer ids in a row for this batch
@@ -71,7 +72,7 @@ func (p *part) pass(n int) {
 
 // endTrouble resets the record of a batch's trouble.
 func (p *part) endTrouble() {
-	p.since, p.tries, p.same, p.retries, p.renewals, p.cut, p.fault = time.Time{}, 0, 0, 0, 0, 0, nil
+	p.since, p.outage, p.tries, p.same, p.retries, p.renewals, p.cut, p.fault = time.Time{}, time.Time{}, 0, 0, 0, 0, 0, nil
 }
 
 // giveUp rejects all events of the part.

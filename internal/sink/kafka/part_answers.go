@@ -91,6 +91,7 @@ func (l *lane) confirm(pr *producer) {
 	l.stats.acks += n
 	l.confirmed(&pr.part, n)
 	l.sink.paused.confirmed(pr)
+	l.sink.confirms.confirmed(pr.takes)
 }
 
 // lost handles a missing answer: the batch may be stored, now or later. The same bytes are sent

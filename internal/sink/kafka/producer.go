@@ -5,6 +5,7 @@ package kafka
 
 import (
 	"math"
+	"time"
 
 	kafkabatch "github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
@@ -50,7 +51,8 @@ import (
 // writes Answer and reads Bytes.
 type producer struct {
 	client.ProducerBatch
-	lane *lane
+	lane  *lane
+	takes *takes // of its partition
 
 	id    int64 // none: it has no id yet
 	epoch int16
@@ -67,6 +69,10 @@ type producer struct {
 	// other destinations wait for it.
 	accused bool
 
+	// troubled is the beginning of the call in which the trouble of the partition began; zero: its
+	// last batch was stored. See confirms.
+	troubled time.Time
+
 	// sizeLimit is the size that a batch should not exceed, in bytes before compression. A batch
 	// may always have one record. A broker does not tell its limit, so a refused batch halves
 	// sizeLimit. It is never below half of the size that the topic accepts.
@@ -79,7 +85,7 @@ type producer struct {
 const ordinaryBatch = 950_000
 
 func newProducer(l *lane, topic string, partition int32) *producer {
-	pr := &producer{ProducerBatch: client.ProducerBatch{Topic: topic, Partition: partition}, lane: l, id: client.None, sizeLimit: ordinaryBatch}
+	pr := &producer{ProducerBatch: client.ProducerBatch{Topic: topic, Partition: partition}, lane: l, takes: l.sink.confirms.taking(topic, partition), id: client.None, sizeLimit: ordinaryBatch}
 	pr.Deliver = func() { l.inbox.deliver(pr) }
 	return pr
 }
@@ -104,7 +110,7 @@ func (pr *producer) stored(duplicate bool) bool {
 	} else {
 		pr.next += int32(pr.batch.Count())
 	}
-	pr.Slow, pr.accused = false, false
+	pr.Slow, pr.accused, pr.troubled = false, false, time.Time{}
 	pr.releaseBatch()
 	return true
 }

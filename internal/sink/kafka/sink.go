@@ -37,6 +37,8 @@ type Sink struct {
 	paused  paused
 	changed chan struct{} // cap maxWaiting: there is newer metadata
 
+	confirms confirms
+
 	lanesMu sync.RWMutex
 	lanes   []*lane
 }
@@ -61,6 +63,7 @@ func New(cfg Config) (*Sink, error) {
 	opts.OnMetadata = s.metadataAnswered
 	s.client = client.NewClient(opts)
 	s.topics = placement{sink: s, lanes: map[string][]int32{}}
+	s.confirms = confirms{of: map[refusal]*takes{}, short: map[*lane]struct{}{}, report: s.client.NoteReplicas}
 	if layout.Constant != nil {
 		s.client.Control.KeepFresh(string(layout.Constant))
 	}
@@ -115,8 +118,8 @@ func (s *Sink) Run(ctx context.Context) error {
 	return err
 }
 
-// Up reports whether the cluster answers and every broker that leads a partition of ours is
-// reached, and if not, why.
+// Up reports whether the cluster answers, every broker that leads a partition of ours is reached,
+// and not all partitions that were tried have too few replicas; and if not, why.
 func (s *Sink) Up() (ok bool, why string) { return s.client.Up() }
 
 // metadataAnswered notifies callers that wait for a place of newer metadata.

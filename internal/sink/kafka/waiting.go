@@ -18,15 +18,21 @@ const (
 	pauseMax = 250 * time.Millisecond
 	// a partition that was given up is given up again after this time, until it stores something
 	probeTime = time.Second
+	// The whole batch is sent again to a leader that has too few replicas, so it is less often.
+	replicasPause = time.Second
 )
 
 // postpone has the part wait. fault is what to blame when the trouble does not end. The same leader
 // gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may not
-// know yet that it leads, or that it does not.
+// know yet that it leads, or that it does not. With too few replicas it is up to replicasPause.
 func (l *lane) postpone(pr *producer, fault *sink.Fault) {
 	p, now := &pr.part, time.Now()
 	if p.since.IsZero() {
 		p.since = now
+		pr.takes.begun(now)
+	}
+	if pr.troubled.IsZero() {
+		pr.troubled = l.began
 	}
 	if fault.Class != sink.Destination || fault.Reason == "" {
 		// This answer blames an event, or the producer id. It is repeated a few times only, so
@@ -38,7 +44,11 @@ func (l *lane) postpone(pr *producer, fault *sink.Fault) {
 	if p.tries++; l.accuse(pr, now) {
 		return
 	}
-	p.phase, p.due, p.resend = waiting, now.Add(p.pause(now)), now.Add(min(pauseMin<<p.same, pauseMax))
+	longest := pauseMax
+	if p.fault.Reason == sink.TooFewReplicas {
+		longest = replicasPause
+	}
+	p.phase, p.due, p.resend = waiting, now.Add(p.pause(now)), now.Add(min(pauseMin<<p.same, longest))
 	p.same = min(p.same+1, 8)
 	l.sink.client.Control.RequestMetadata(pr.Topic)
 }
@@ -47,23 +57,30 @@ func (p *part) pause(now time.Time) time.Duration {
 	return min(max(now.Sub(p.since)/8, pauseMin), pauseMax)
 }
 
-// accuse gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is well. The
-// cluster is well when other batches were confirmed in the second half of that time. It is also
-// well when metadata named no leader for the partition in that half, and other batches were
-// confirmed since the trouble began: if every lane has events for that partition, no lane can
-// confirm anything. accuse needs two tries, because a process that was suspended for so long knows
-// nothing about the brokers.
+// accuse gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is well: if
+// another partition takes batches, see confirms. The time of an outage does not count: when it ends
+// the partitions recover one after the other, and the first does not accuse the last. While
+// metadata is not answered either, only a confirm in the second half of ConfirmTimeout shows that
+// the cluster is there. accuse needs two tries, because a process that was suspended for so long
+// knows nothing about the brokers.
 func (l *lane) accuse(pr *producer, now time.Time) bool {
 	p, limit := &pr.part, l.sink.cfg.ConfirmTimeout
-	patience := limit
+	patience, lasts := limit, now.Sub(p.since)
 	if pr.accused {
 		patience = min(limit, probeTime)
 	}
-	if p.tries < 2 || now.Sub(p.since) < patience {
+	since, recent := pr.troubled, now.Add(-limit/2)
+	if since.Before(recent) && l.metadata.At.Before(recent) {
+		since = recent
+	}
+	if !l.sink.confirms.others(pr.takes, since, now.Add(-min(client.SilentAfter, limit/2))) {
+		p.outage = now
+		if lasts >= client.SilentAfter && p.fault.Reason == sink.TooFewReplicas {
+			l.sink.confirms.wait(l, p.fault)
+		}
 		return false
 	}
-	others, recent := time.Unix(0, l.sink.client.LastConfirm.Load()), now.Add(-limit/2)
-	if others.Before(recent) && (others.Before(p.since) || l.metadata.At.Before(recent) || !l.metadata.Leaderless(pr.Topic, pr.Partition)) {
+	if p.tries < 2 || lasts < patience || now.Sub(p.outage) < patience {
 		return false
 	}
 	pr.accused = true
@@ -95,8 +112,10 @@ func (l *lane) recheck(pr *producer, known *client.Metadata) {
 	}
 	p.due = now.Add(p.pause(now))
 	l.sink.client.Control.RequestMetadata(pr.Topic)
-	if now.Sub(p.since) >= client.SilentAfter {
-		l.sink.paused.refused(pr.Topic, pr.Partition, p.fault) // shown in status
+	// Shown in status. One with too few replicas is shown when it is accused: until then it may be
+	// an outage, which Up tells.
+	if now.Sub(p.since) >= client.SilentAfter && p.fault.Reason != sink.TooFewReplicas {
+		l.sink.paused.refused(pr.Topic, pr.Partition, p.fault)
 	}
 }
 

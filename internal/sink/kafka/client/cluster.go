@@ -6,6 +6,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,16 +36,19 @@ type cluster struct {
 	id       atomic.Pointer[string] // nil: no broker has named it yet
 	Metadata atomic.Pointer[Metadata]
 
-	LastConfirm atomic.Int64 // Unix nanoseconds
 	Connections atomic.Int64
 	Pending     atomic.Int64 // records in requests that are under way
 
 	stateMu sync.Mutex
-	down    map[int32]string // why a broker is down, by node; None is the control connection
-	logged  string
+	// why a broker is down, by node; None is the control connection, replicas all partitions
+	down   map[int32]string
+	logged string
 }
 
 const NotConnected = "not connected yet"
+
+// replicas is the node of NoteReplicas in cluster.down. It comes after all brokers.
+const replicas = math.MaxInt32
 
 func newCluster(opts Options) *cluster {
 	c := &cluster{Options: opts, down: map[int32]string{None: NotConnected}, logged: NotConnected}
@@ -105,20 +109,24 @@ func (c *cluster) note(node int32, why string) {
 	c.logState()
 }
 
+// NoteReplicas records why no partition takes batches although its leader is reached; "" when one
+// does.
+func (c *cluster) NoteReplicas(why string) { c.note(replicas, why) }
+
 // leadersChanged forgets why brokers are down that no longer lead a partition of ours.
 func (c *cluster) leadersChanged(known *Metadata) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
 	for node := range c.down {
-		if node != None && !known.leads(node) {
+		if node != None && node != replicas && !known.leads(node) {
 			delete(c.down, node)
 		}
 	}
 	c.logState()
 }
 
-// Up reports whether the cluster answers and every broker that leads a partition of ours is
-// reached, and if not, why.
+// Up reports whether the cluster answers, every broker that leads a partition of ours is reached
+// and some partition takes batches, and if not, why.
 func (c *cluster) Up() (ok bool, why string) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()

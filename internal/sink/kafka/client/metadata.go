@@ -61,12 +61,6 @@ func (m *Metadata) Leader(topic string, partition int32) (Leader, bool) {
 	return l, l.Node != None
 }
 
-// Leaderless reports whether a partition is known to have no leader.
-func (m *Metadata) Leaderless(topic string, partition int32) bool {
-	t := m.Topics[topic]
-	return t != nil && int(partition) < len(t.Partitions) && t.Partitions[partition].Node == None
-}
-
 // leads reports whether a node leads a partition of a known topic.
 func (m *Metadata) leads(node int32) bool {
 	for _, t := range m.Topics {

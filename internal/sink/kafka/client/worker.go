@@ -248,7 +248,6 @@ func (w *worker) answer(res *produce.Response) {
 	for _, b := range w.parts {
 		b.Answer = Answer{Kind: Lost, Why: errMissing}
 	}
-	confirmed := false
 	for i := range res.Topics {
 		topic := &res.Topics[i]
 		for j := range topic.Partitions {
@@ -264,13 +263,9 @@ func (w *worker) answer(res *produce.Response) {
 						b.Answer.Message = e.BatchIndexErrorMessage
 					}
 				}
-				confirmed = confirmed || said.ErrorCode == 0
 				break
 			}
 		}
-	}
-	if confirmed {
-		w.cluster.LastConfirm.Store(time.Now().UnixNano())
 	}
 	w.queue.set(w.number, returning)
 	for _, b := range w.parts {
