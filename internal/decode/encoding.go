@@ -125,16 +125,18 @@ func (e *Encoding) learn(b []byte) bool {
 	}
 	var characters [][]byte
 	asked := map[uint32]bool{}
-	for n := 0; len(b) > 0; b = b[n:] {
-		if n = leadingASCII(b); n > 0 {
+	for len(b) > 0 {
+		if n := leadingASCII(b); n > 0 {
+			b = b[n:]
 			continue
 		}
-		n = min(e.length[b[0]], len(b))
-		c := code(b[:n])
+		character := b[:min(e.length[b[0]], len(b))]
+		c := code(character)
 		if _, ok := e.known[c]; !ok && !asked[c] {
 			asked[c] = true
-			characters = append(characters, b[:n])
+			characters = append(characters, character)
 		}
+		b = b[len(character):]
 	}
 	converted, err := e.convert(characters)
 	if err == nil && converted != nil && len(converted) != len(characters) {

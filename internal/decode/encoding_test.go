@@ -119,8 +119,8 @@ func TestRowsOfAnotherEncoding(t *testing.T) {
 	if msg := mustDecode(t, d, messageFrame(true, "gr\x81n", "{}")); msg.Reason != "message" {
 		t.Errorf("a message of another prefix is %+v", msg)
 	}
-	msg = mustDecode(t, d, relationFrame(16500, "public", "gr\x81n", nil))
-	if msg = mustDecode(t, d, insertFrame(16500)); msg.Kind != Foreign || msg.Name != `public.gr\x81n` {
+	mustDecode(t, d, relationFrame(16500, "public", "gr\x81n", nil))
+	if msg := mustDecode(t, d, insertFrame(16500)); msg.Kind != Foreign || msg.Name != `public.gr\x81n` {
 		t.Errorf("the first row of another table is %+v", msg)
 	}
 }

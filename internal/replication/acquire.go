@@ -46,7 +46,7 @@ func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch, t **
 	abandoned := func() bool { return errors.Is(context.Cause(patient), session.ErrServerStopping) }
 	letGo := context.AfterFunc(patient, func() {
 		if abandoned() { // else the relay is to stop, and the next step finds out
-			_ = conn.Conn().Close() //nolint:errcheck // nothing is lost with it
+			_ = conn.Conn().Close() // nothing is lost with it
 		}
 	})
 	var view *slot.View

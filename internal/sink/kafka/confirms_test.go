@@ -71,7 +71,7 @@ func TestNoPartitionHasEnoughReplicas(t *testing.T) {
 		wantPaused(t, r)
 		for p, a := range asked { // one recovers after the other
 			m.tooFew(false, p)
-			goBy(r.cfg.ConfirmTimeout / 2)
+			goBy(r.cfg.ConfirmTimeout / 4)
 			wantConfirmed(t, []sink.Outcome{<-a})
 		}
 		wantUp(t, r, true)

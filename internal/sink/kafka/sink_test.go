@@ -277,9 +277,9 @@ func TestConfirms(t *testing.T) {
 	}}
 	inMemory(t, 1, 1, cfg, func(m *memory, r *running) {
 		wantConfirmed(t, r.send(few(10)...))
-		m.change(func() { m.topics["events"].partitions[0].tooFew = true })
+		m.change(func() { m.topics["events"].denied = true })
 		r.send(few(5)...)
-		m.change(func() { m.topics["events"].partitions[0].tooFew = false })
+		m.change(func() { m.topics["events"].denied = false })
 		m.odds.answerLost = 1000
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
