@@ -19,7 +19,7 @@ type term struct {
 }
 
 // statementTimeout bounds on our side what the server bounds with statement_timeout: a server that
-// no longer answers bounds nothing, and would keep one of the pool's three connections.
+// no longer answers bounds nothing, and would keep one of the pool's four connections.
 const statementTimeout = 20 * time.Second
 
 // Every statement of a leader begins with a fence: WriteFence if it writes, ReadFence if not. $1 is

@@ -1,12 +1,11 @@
 package replication
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 
@@ -142,7 +141,6 @@ func (b *bench) hold(application string) *pgconn.PgConn {
 
 func TestSlotHeldByAnotherProgram(t *testing.T) {
 	b := shared(t)
-	b.cfg.HolderPatience = time.Millisecond
 	b.goesOn("a")
 	b.waitFree()
 	b.hold("billing export")
@@ -159,51 +157,66 @@ func (r *running) waitHeld(application string) {
 	}, func() any { return r.s.Snapshot() })
 }
 
-// A program that looks into the slot, while the relay reconnects or is about to adopt it, is waited
-// for.
-func TestSlotHeldForAMoment(t *testing.T) {
-	each(t, map[string]bool{"during a reconnect": false, "before it is adopted": true}, func(t *testing.T, b *bench, adopted bool) {
-		b.cfg.HolderPatience = time.Hour
-		p := b.through()
-		r := b.settledRun("a")
-		p.Cut()
-		b.waitFree()
-		visitor := b.hold("psql")
-		if adopted {
-			_ = r.end() // it has no session to end cleanly
-			b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
-		}
-		await.Must(t, p.Restore())
-		if adopted {
-			r = b.run()
-		}
-		r.waitHeld("psql")
-		b.insert("b")
-		await.Must(t, visitor.Close(await.Context(t)))
-		r.waitSeen("b")
-		r.endClean()
+// visit calls a function that decodes the slot, as a psql does. It waits for a lock of ours, until
+// leave.
+func (b *bench) visit(function string) (leave func()) {
+	b.t.Helper()
+	conn := b.connect()
+	_, err := conn.Exec(await.Context(b.t), `SET application_name = psql`)
+	await.Must(b.t, err)
+	unlock := b.begin(`LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE`)
+	left := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(await.Context(b.t), fmt.Sprintf(`SELECT FROM %s('%s', NULL, NULL, 'proto_version', '1', 'publication_names', '%s')`,
+			function, b.cfg.Slot, b.cfg.Publication))
+		left <- err
+	}()
+	await.Until(b.t, "the slot to be held", func() bool {
+		return b.text(`SELECT EXISTS (SELECT FROM pg_replication_slots JOIN pg_locks ON pid = active_pid WHERE slot_name = $1 AND NOT granted)::text`, b.cfg.Slot) == "true"
 	})
+	return func() {
+		unlock()
+		await.Must(b.t, <-left)
+	}
 }
 
-// One that takes rows out of the slot is not forgiven for leaving soon, also if it takes none from
-// above the flush limit.
+// A psql that looks into the slot while the relay reconnects is waited for.
+func TestSlotHeldForAMoment(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	r := b.settledRun("a")
+	p.Cut()
+	b.waitFree()
+	b.insert("b")
+	leave := b.visit("pg_logical_slot_peek_binary_changes")
+	await.Must(t, p.Restore())
+	r.waitHeld("psql")
+	leave()
+	r.waitSeen("b")
+	r.endClean()
+}
+
+// One that takes rows out of the slot is not forgiven for leaving, also if it takes none from above
+// the flush limit. Here a standby, which has reported nothing itself, finds it.
 func TestSlotMovedByAProgramThatLeaves(t *testing.T) {
 	b := shared(t)
-	b.cfg.HolderPatience = time.Hour
-	p := b.through()
-	b.settledRun("a").crash(p)
+	of := b.through()
+	leader := b.settledRun("a")
+	standby := b.another()
+	p := standby.through()
+	r := standby.run()
+	r.waitPhase(survey.Standby)
+	p.Cut()
+	r.waitPhase(survey.Waiting)
+	leader.crash(of)
 	b.waitFree()
 	b.insert("skipped")
-	b.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = pg_current_wal_insert_lsn()`)
-	visitor := b.hold("billing export")
-	r := b.run()
-	r.waitHeld("billing export")
-	var to pglogrepl.LSN
-	b.scan(&to, `SELECT max_flush_lsn FROM cdc_relay.progress`)
-	await.Must(t, pglogrepl.SendStandbyStatusUpdate(await.Context(t), visitor, pglogrepl.StandbyStatusUpdate{WALWritePosition: to}))
-	await.Until(t, "the slot to be moved", func() bool { return b.confirmedFlush() == to })
-	await.Must(t, visitor.Close(await.Context(t)))
-	b.wantStop(r.wait(), event.ExitOperator, "slot_moved", `"billing export"`)
+	b.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = pg_current_wal_insert_lsn() + 100000000`)
+	leave := b.visit("pg_logical_slot_get_binary_changes")
+	await.Must(t, p.Restore())
+	r.waitHeld("psql")
+	leave()
+	standby.wantStop(r.wait(), event.ExitOperator, "slot_moved", `"psql"`)
 }
 
 // invalidate writes so much that the slot is lost on a server that keeps little.

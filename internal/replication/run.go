@@ -38,7 +38,7 @@ func (s *Stream) Run(reading, draining context.Context) error {
 		err := s.checkServer(reading, &t)
 		if err == nil && !prepared {
 			if err = slot.Prepare(reading, s.pool, s.cfg); err == nil {
-				prepared, s.everConnected, s.visitor = true, true, visitor{}
+				prepared, s.everConnected = true, true
 				wait.reset()
 			}
 		}
@@ -122,9 +122,6 @@ func (s *Stream) stoppedWithoutSession(t *session.Term) error {
 // error to return means that the relay was asked to stop.
 func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again bool, _ error) {
 	var stop *event.Stop
-	if errors.As(err, &stop) && stop.Reason == "slot_active" && reading.Err() == nil && !s.stays(err, nil, nil) {
-		return source.Sleep(reading, wait.next()), nil
-	}
 	if errors.As(err, &stop) {
 		return false, s.nameGap(context.WithoutCancel(reading), err)
 	}

@@ -1,10 +1,9 @@
 // Standing by: a relay waits while another one reads the slot, and shows who leads. Any other
-// program that goes on reading it is an error.
+// program that streams from it is an error.
 
 package replication
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,13 +18,14 @@ import (
 
 const standbyPoll = 250 * time.Millisecond // how often a standby asks whether the slot is free
 
-// holderPatience is how long any other program may hold the slot: one that peeks at it, as
-// pg_logical_slot_peek_changes does, harms nothing and leaves.
-const holderPatience = 5 * time.Second
-
-// standBy returns when nobody reads the slot. Another cdc-relay is waited for. Any other program
-// reads rows that we then never see, unless it leaves soon and leaves the slot where it was.
+// standBy returns when nobody reads the slot. Another cdc-relay is waited for. So is a session that
+// calls a function on the slot, as a psql that peeks at it: it harms nothing, unless the slot is
+// not where it was when the function has ended. A function moves the slot at its end, so the first
+// look at it is early enough. A walsender may have moved it before the first look, and rows that it
+// took are rows that we then never see: so no other program may stream from the slot, however
+// briefly.
 func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
+	walsenders := 0 // looks at one that is not of a relay
 	for {
 		var rec *slot.Record
 		view, err := slot.Read(ctx, s.pool, s.cfg.Slot)
@@ -33,7 +33,6 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 			rec, err = slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
 		}
 		if err != nil {
-			s.visitor = visitor{} // what happens until the next answer is not known
 			return err
 		}
 		if view == nil || !view.Active() {
@@ -42,14 +41,18 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 			return err // a missing slot is start's to explain
 		}
 		switch named := view.Holder+view.HolderUser != ""; {
-		case view.ReadByRelay():
-			s.visitor = visitor{}
-			s.standBehind(rec, view, t)
-		case named:
-			if held := slot.InUse(s.cfg, view); s.stays(held, rec, view) {
-				return held
+		case named && view.Streams && !view.ReadByRelay():
+			// Checked twice: a program that is about to leave has no name for a moment.
+			if walsenders++; walsenders > 1 {
+				return slot.InUse(s.cfg, view)
 			}
-		case s.visitor.name == "": // a program that is about to leave has no name for a moment
+		case named && !view.Streams:
+			s.visitor.seen(s.cfg, rec, view)
+			s.wait(s.visitor.name)
+		case view.ReadByRelay():
+			s.visitor = visitor{} // a leader moves the slot
+			s.standBehind(rec, view, t)
+		case s.visitor.name == "":
 			s.standBehind(rec, view, t)
 		}
 		if !source.Sleep(ctx, standbyPoll) {
@@ -58,41 +61,31 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 	}
 }
 
-// visitor is the program that holds the slot and is no relay, and the slot as it was when it, or
+// visitor is a session that calls a function on the slot, and the slot as it was when it, or
 // another one before it, was first seen.
 type visitor struct {
 	name  string // with its pid
-	since time.Time
 	epoch int64
-	at    pglogrepl.LSN // 0: not known
+	at    pglogrepl.LSN
 }
 
-// stays reports whether the same program has held the slot for too long, which held says; else it
-// shows and logs who is waited for. rec and view are the slot as it is now; nil: not known.
-func (s *Stream) stays(held error, rec *slot.Record, view *slot.View) bool {
-	v := &s.visitor
-	if v.name != held.Error() {
-		v.name, v.since = held.Error(), time.Now()
-	}
-	if v.at == 0 && rec != nil && view != nil {
+// seen records who holds the slot, and at first where the slot is. It stays known when a later look
+// fails.
+func (v *visitor) seen(c *source.Config, rec *slot.Record, view *slot.View) {
+	if v.name == "" && rec != nil {
 		v.epoch, v.at = rec.Epoch, view.ConfirmedFlush
 	}
-	patience := cmp.Or(s.cfg.HolderPatience, holderPatience)
-	if time.Since(v.since) >= patience {
-		return true
-	}
-	s.wait(fmt.Sprintf("%s; the relay stops unless that program leaves within %s", v.name, patience))
-	return false
+	v.name = slot.InUse(c, view).Error()
 }
 
 // moved is the finding that the slot, free again, was moved while a visitor held it. Below the
 // flush limit nothing else would show that. No relay moved it: a new leader would have raised the
 // epoch, which is read after the slot, and the former one records what it reported when it stops.
-func (v visitor) moved(c *source.Config, rec *slot.Record, view *slot.View) error {
+func (v *visitor) moved(c *source.Config, rec *slot.Record, view *slot.View) error {
 	if v.at == 0 || rec == nil || view == nil || rec.Epoch != v.epoch || view.ConfirmedFlush <= max(v.at, rec.Reported) {
 		return nil
 	}
-	return source.SlotMoved(c, fmt.Sprintf("%s, which moved it from %s to %s: rows committed in between may be missing", v.name, v.at, view.ConfirmedFlush))
+	return source.SlotMoved(c, fmt.Sprintf("%s, and was moved meanwhile from %s to %s: rows committed in between may be missing", v.name, v.at, view.ConfirmedFlush))
 }
 
 // standBehind distinguishes two cases: our own lost session, whose end its walsender has not

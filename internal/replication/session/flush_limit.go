@@ -104,7 +104,7 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 			signal(se.raise) // again
 		}
 		gap := flushLimitGap
-		if said != "" && !se.final.Load() {
+		if err != nil && !se.final.Load() {
 			gap = flushLimitRetry
 		}
 		if (err != nil || !se.final.Load()) && !source.Sleep(ctx, gap) {

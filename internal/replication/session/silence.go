@@ -20,39 +20,41 @@ import (
 // works may not: through a table rewrite (before PostgreSQL 16), the invalidations of 100,000
 // subtransactions or a lock on the catalogue it sends nothing. It would begin the same work again
 // in the next session, so ending this one would be repeated for ever. Therefore the database is
-// asked over the pool before the session ends, and while our walsender works the patience doubles.
-// So a network that dies under such a walsender is noticed late, but is noticed: once the work is
-// done, and by the server itself, which ends a walsender whose client sends no reports.
+// asked over the pool before the session ends, and while our walsender is seen at work the session
+// lasts. It ends when nothing came, and no work was seen either, for the whole wal_sender_timeout:
+// so a network that dies under such a walsender is noticed as soon after its work as any other. The
+// log tells of the silence each time that it has doubled.
 //
 // The question may wait for the pool or the network, so it needs a goroutine of its own: the
 // reporter reports meanwhile (I6), and the monitor may wait for the lock that the walsender waits
-// for. It is asked in the second half of the patience, and ends with it: a dead network takes the
+// for. It is asked in the second half of the timeout, and ends with it: a dead network takes the
 // pool's connections too, and is noticed no later than without the question.
 func (se *Session) watchSilence(ctx context.Context) error {
-	s, timeout, patience := silence{Session: se}, se.Cfg.WALSenderTimeout, se.Cfg.WALSenderTimeout
-	var asked, works bool
-	var why string
+	s, timeout := silence{Session: se}, se.Cfg.WALSenderTimeout
+	patience := timeout  // silence that was told of, or need not be
+	var worked time.Time // when our walsender was last seen at work
+	var why string       // it was not, when it was last asked about
 	for source.Sleep(ctx, min(reportEvery, timeout/4)) {
 		lasts := s.lasts()
 		if lasts == 0 && patience > timeout {
 			patience = timeout
 			se.Status.Remark("")
 		}
-		switch {
-		case lasts <= patience/2:
-			asked, works = false, false
-		case works && lasts > patience:
+		rests := min(lasts, time.Since(worked))
+		if rests > timeout && why != "" {
+			return fmt.Errorf("the server has been silent for %s (source.wal_sender_timeout is %s), and %s", lasts.Round(time.Second), timeout, why)
+		}
+		if rests <= timeout/2 {
+			why = ""
+		} else if why = se.walsenderRests(ctx, timeout/2); why == "" {
+			worked = time.Now()
+		}
+		if lasts > patience && why == "" {
 			patience *= 2
-			asked, works = false, false
 			remark := "the server's walsender is at work and has sent nothing for " + lasts.Round(time.Second).String()
 			se.Status.Remark(remark)
 			se.Cfg.Log.Warn(remark+": waiting for it, longer than source.wal_sender_timeout",
-				zap.String("slot", se.Cfg.Slot), zap.Uint32("pid", se.pid), zap.Duration("wal_sender_timeout", timeout), zap.Duration("patience", patience))
-		case asked && lasts > patience:
-			return fmt.Errorf("the server has been silent for %s (source.wal_sender_timeout is %s), and %s", patience, timeout, why)
-		case !works:
-			why = se.walsenderRests(ctx, timeout/2)
-			asked, works = true, why == ""
+				zap.String("slot", se.Cfg.Slot), zap.Uint32("pid", se.pid), zap.Duration("wal_sender_timeout", timeout))
 		}
 	}
 	return nil

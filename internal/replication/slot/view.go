@@ -25,6 +25,7 @@ type View struct {
 	SafeWALBytes       *int64 // nil: unlimited, or lost
 	Current            pglogrepl.LSN
 	Holder, HolderUser string // application_name and role of the holder
+	Streams            bool   // the holder is a walsender, and not a session that calls a function
 	HolderState        string // sync_state of the holder in pg_stat_replication
 	SpilledBytes       int64
 }
@@ -63,7 +64,7 @@ const (
 			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
 			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
 			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
-			coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0)`
+			r.pid IS NOT NULL, coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0)`
 	Tables = `pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
 			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name`
@@ -73,7 +74,7 @@ const (
 func (v *View) Fields() []any {
 	return []any{
 		&v.Name, &v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
-		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.HolderState, &v.SpilledBytes,
+		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.Streams, &v.HolderState, &v.SpilledBytes,
 	}
 }
 
@@ -104,11 +105,15 @@ func (v *View) HolderName() string {
 }
 
 // InUse is the error for a slot that must be free and is not. The relay waits for the walsender of
-// a relay, perhaps its own, which may not have noticed yet that its client died. The walsender of
-// any other program must be ended by the operator.
+// a relay, perhaps its own, which may not have noticed yet that its client died, and for a session
+// that calls a function, as a psql that peeks: the function ends. The walsender of any other
+// program must be ended by the operator.
 func InUse(c *source.Config, view *View) error {
-	if view.ReadByRelay() {
+	switch {
+	case view.ReadByRelay():
 		return fmt.Errorf("slot %q is active for %s (pid %d)", c.Slot, view.Holder, view.ActivePID)
+	case !view.Streams:
+		return fmt.Errorf("slot %q is active for %q (role %s, pid %d), which calls a function on it: waiting for its end", c.Slot, view.Holder, view.HolderUser, view.ActivePID)
 	}
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "slot_active",

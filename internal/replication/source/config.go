@@ -46,9 +46,9 @@ type Config struct {
 
 	Primary *Primary // of a Stream
 
-	// Waits that tests shorten or lengthen; 0 is the default.
-	RefusedPause   time.Duration // of the shutdown watch, after it was refused a connection
-	HolderPatience time.Duration // with another program that holds the slot
+	// RefusedPause is that of the shutdown watch after it was refused a connection; 0 is the
+	// default, tests make it longer.
+	RefusedPause time.Duration
 }
 
 // Term is the time of one leader: of one epoch.

@@ -111,9 +111,10 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 }
 
 // PoolConnections is the number of connections that the relay has in addition to the replication
-// connection. The shutdown watch keeps one, the retry table's writer and feeder need one each, and
-// all other queries are short. More connections would only wait for the same rows.
-const PoolConnections = 3
+// connection. The shutdown watch keeps one, and the retry table's writer and feeder need one each,
+// for minutes when a row is very large. All other queries are short and share one, so that a
+// session can begin, and be checked, whatever these do. More would only wait for the same rows.
+const PoolConnections = 4
 
 const (
 	connectTimeout = 10 * time.Second
