@@ -77,7 +77,7 @@ func TestCheckOfTheRole(t *testing.T) {
 	}
 	ended()
 	b.exec(`ALTER ROLE ` + role + ` CONNECTION LIMIT 3`)
-	b.fixed(nil, b.wantLine(check.LevelWarn, "connections", "this role may have 3", "up to 4"))
+	b.fixed(nil, b.wantLine(check.LevelWarn, "connections", "this role may have 3", "up to 5"))
 	ended()
 	b.exec(`ALTER DATABASE ` + database + ` CONNECTION LIMIT 3`)
 	b.fixed(nil, b.wantLine(check.LevelWarn, "connections", "this database may have 3"))
