@@ -64,8 +64,17 @@ func (e *Encoding) Message(s string) (string, error) {
 	return string(e.label([]byte(s))), e.err
 }
 
-// label is a name in UTF-8. One that cannot be converted is written with \xe9 for such a byte: two
-// of them stay two, and neither is a name that somebody has configured.
+// Text is s in UTF-8; ok is false when it cannot be converted.
+func (e *Encoding) Text(s []byte) (text string, ok bool, err error) {
+	if e == nil {
+		return string(s), true, nil
+	}
+	b, ok := e.text(s)
+	return string(b), ok, e.err
+}
+
+// label is a name in UTF-8. One that cannot be converted is written with \xe9 for such a byte: in
+// practice two of them stay two, and neither is a name that somebody has configured.
 func (e *Encoding) label(name []byte) []byte {
 	if e == nil {
 		return name

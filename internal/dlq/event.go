@@ -80,7 +80,7 @@ func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Rel
 		}
 	}
 	if len(e.Rows) > 0 {
-		e.Why = fmt.Sprintf("row %d of it came with a copy of another system's database, and is not sent here; of this system: %s", e.Rows[0].N, e.Why)
+		e.Why = fmt.Sprintf("row %d of it is of another system (pg_upgrade, restore or copy), and is not sent here: see `cdc-relay check`; of this system: %s", e.Rows[0].N, e.Why)
 	}
 	return e, nil
 }

@@ -188,7 +188,7 @@ func (k Kind) notAllowed(r *Row) error {
 	closed := r.ClosedAt != nil && (k == Replay && r.State == Replayed || k == Discard && r.State == Discarded || k == Purge && r.State == Purged)
 	switch {
 	case r.Copied:
-		return &NotNow{k, r.N, "it came with a copy of another system's database and is not this relay's"}
+		return &NotNow{k, r.N, "it is of another system (pg_upgrade, restore or copy): see `cdc-relay check`"}
 	case closed:
 		return &Done{r.N, r.State, *r.ClosedAt}
 	case r.State == Purged, (k == Replay || k == Discard) && r.State != Open && r.State != Replaying:

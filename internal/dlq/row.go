@@ -54,7 +54,7 @@ type Row struct {
 	MirroredAt *time.Time `json:"mirrored_at,omitempty"`
 	Redacted   bool       `json:"redacted,omitempty"`
 
-	// it came with a copy of the database: it is another system's, and nobody acts on it here
+	// it is of another system (pg_upgrade, restore or copy): nobody acts on it here
 	Copied bool `json:"copied,omitempty"`
 }
 

@@ -127,7 +127,7 @@ func TestEventShow(t *testing.T) {
 	want(later, EventInFlight, "")
 }
 
-// A row that came with a copy of another system's database says nothing of an event here: nobody
+// A row of another system says nothing of an event here: nobody
 // sends it.
 func TestEventOfACopy(t *testing.T) {
 	r := withSlot(t)
@@ -137,9 +137,9 @@ func TestEventOfACopy(t *testing.T) {
 	r.exec(`UPDATE cdc_relay.dead_letter SET system_id = '7'`)
 	own := r.put(sample{id: "both"})
 	for _, w := range []struct{ id, state, why string }{
-		{"copied", EventNotHeld, fmt.Sprintf("row %d of it came with a copy", foreign[0])},
+		{"copied", EventNotHeld, fmt.Sprintf("row %d of it is of another system", foreign[0])},
 		{"both", EventDead, fmt.Sprintf("dead letter %d: open", own)},
-		{id, EventInFlight, fmt.Sprintf("row %d of it came with a copy", foreign[2])},
+		{id, EventInFlight, fmt.Sprintf("row %d of it is of another system", foreign[2])},
 	} {
 		if e := r.event(w.id, Relay{}); e.State != w.state || !strings.Contains(e.Why, w.why) || len(e.Rows) == 0 {
 			t.Errorf("%s is %+v, want %s: %s", w.id, e, w.state, w.why)

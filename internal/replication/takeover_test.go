@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
@@ -161,7 +162,10 @@ func TestTakeover(t *testing.T) {
 	// It drops its own slot alone: now another one has the name.
 	b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)
 	_, err = b.take(o, takeover.Options{Drop: true}).wait()
-	b.runFix(b.wantStop(err, event.ExitOperator, "takeover", "physical"))
+	if stop := b.wantStop(err, event.ExitOperator, "takeover", "physical"); strings.Contains(stop.Fix, "pg_") {
+		t.Errorf("the fix for a slot of another kind is %s", stop.Fix)
+	}
+	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
 
 	// The position of a takeover belongs to one incarnation of the slot: one that is adopted later,
 	// perhaps on another server with a lower WAL position, must not skip up to it.
@@ -228,7 +232,15 @@ func TestTakeoverWithASlotThatIsThereAlready(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
 	b.cfg.Create = false
-	b.exec(`CREATE PUBLICATION p`)
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+	// in another database: what waits in it cannot be shown from here
+	other := newBench(t, servers.OwnPostgres(t).Database(t))
+	other.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
+	if stop := b.wantStop(b.now(o), event.ExitOperator, "takeover", "belongs to database"); strings.Contains(stop.Fix, "pg_") {
+		t.Errorf("the fix for a slot of another database is %s", stop.Fix)
+	}
+	other.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
+	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
 	b.createSlot("pgoutput")
 	b.insert("hidden")
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)

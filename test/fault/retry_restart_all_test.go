@@ -128,7 +128,7 @@ func TestRowsOfTheSystemBefore(t *testing.T) {
 				move := func() {
 					s.T.Helper()
 					said := s.Command("check")
-					sql := regexp.MustCompile(`WITH leader AS .*FROM moved`).FindString(said.Stdout)
+					sql := regexp.MustCompile(`WITH found AS .*FROM found f\)`).FindString(said.Stdout)
 					if sql == "" || strings.Contains(said.Stdout, "DELETE FROM") {
 						s.T.Fatalf("check has no statement that keeps the rows: %s%s", said.Stdout, said.Stderr)
 					}

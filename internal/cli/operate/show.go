@@ -58,7 +58,7 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	if r.State == dlq.Waiting {
 		name = fmt.Sprintf("deferred row %d", r.N)
 	}
-	fmt.Fprintf(&d, "%s%s\n", name, output.If(r.Copied, ": it came with a copy of another system's database, and no relay here acts on it"))
+	fmt.Fprintf(&d, "%s%s\n", name, output.If(r.Copied, ": it is of another system (pg_upgrade, restore or copy): see `cdc-relay check`"))
 	d.line("event", "%s, type %s", shortText(r.ID), shortText(r.Type))
 	d.line("key", "%s of %s", shortText(r.Key), shortText(r.Aggregate))
 	d.line("position", "%s, committed %s", r.Position, timeText(r.CommittedAt))

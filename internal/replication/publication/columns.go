@@ -6,7 +6,6 @@ package publication
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -36,7 +35,7 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 	defer cancel()
 	var s shape
 	// A column list of PostgreSQL 15 to 17 may name generated columns, which are not sent.
-	rows, err := q.Query(ctx, `SELECT c.oid, coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1), coalesce(a.attgenerated <> '', false),
+	rows, err := q.Query(ctx, `SELECT c.oid, `+source.StoredSQL("coalesce(a.attname, '')")+`, coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1), coalesce(a.attgenerated <> '', false),
 			coalesce(CASE
 				WHEN p.sent IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000 THEN a.attgenerated = ''
 				WHEN p.attnums IS NOT NULL THEN p.attnums @> to_jsonb(a.attnum)
@@ -48,24 +47,36 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 	if err != nil {
 		return s, fmt.Errorf("read columns of %s: %w", t, err)
 	}
-	var col decode.Column
-	var typmod int32
-	var generated, sent bool
-	_, err = pgx.ForEachRow(rows, []any{&s.oid, &col.Name, &col.TypeOID, &typmod, &generated, &sent}, func() error {
-		switch {
-		case col.Name == "": // a table without columns
-			return nil
-		case generated && !sent:
-			s.generated = append(s.generated, col.Name)
-			return nil
-		case !sent:
-			s.unlisted = append(s.unlisted, col.Name)
-		}
-		s.columns, s.typmods = append(s.columns, col), append(s.typmods, typmod)
-		return nil
-	})
+	type column struct {
+		OID             uint32
+		Name            []byte
+		TypeOID         uint32
+		Typmod          int32
+		Generated, Sent bool
+	}
+	columns, err := pgx.CollectRows(rows, pgx.RowToStructByPos[column])
 	if err != nil {
 		return s, fmt.Errorf("read columns of %s: %w", t, err)
+	}
+	encoding, err := source.EncodingOf(ctx, q)
+	if err != nil {
+		return s, err
+	}
+	for _, col := range columns {
+		s.oid = col.OID
+		name, err := encoding.Message(string(col.Name))
+		switch {
+		case err != nil:
+			return s, err
+		case name == "": // a table without columns
+			continue
+		case col.Generated && !col.Sent:
+			s.generated = append(s.generated, name)
+			continue
+		case !col.Sent:
+			s.unlisted = append(s.unlisted, name)
+		}
+		s.columns, s.typmods = append(s.columns, decode.Column{Name: name, TypeOID: col.TypeOID}), append(s.typmods, col.Typmod)
 	}
 	return s, nil
 }
@@ -171,10 +182,10 @@ func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oi
 	for i, c := range shape.Columns {
 		names[i], types[i], typmods[i] = c.Name, c.TypeOID, c.Typmod
 	}
-	rows, err := q.Query(ctx, `SELECT f.n - 1, coalesce(a.attnotnull OR t.typtype = 'd' AND t.typnotnull, false), pg_get_expr(d.adbin, d.adrelid),
+	rows, err := q.Query(ctx, `SELECT f.n - 1, coalesce(a.attnotnull OR t.typtype = 'd' AND t.typnotnull, false), `+source.StoredSQL("pg_get_expr(d.adbin, d.adrelid)")+`,
 			coalesce(b.oid, f.type), coalesce(b.typmod, f.typmod),
-			CASE WHEN b.typtype = 'e' THEN array(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END,
-			coalesce(b.typname = 'citext', false), coalesce(CASE WHEN b.typtype <> 'e' THEN format_type(b.oid, NULL) END, '')
+			CASE WHEN b.typtype = 'e' THEN array(SELECT `+source.StoredSQL("e.enumlabel")+` FROM pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END,
+			coalesce(b.typname = 'citext', false), `+source.StoredSQL("CASE WHEN b.typtype <> 'e' THEN format_type(b.oid, NULL) END")+`
 		FROM unnest($2::text[], $3::oid[], $4::int4[]) WITH ORDINALITY f(name, type, typmod, n)
 		LEFT JOIN LATERAL (
 			WITH RECURSIVE down AS (
@@ -188,25 +199,50 @@ func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oi
 	if err != nil {
 		return fmt.Errorf("read the shape of table %s.%s: %w", shape.Schema, shape.Table, err)
 	}
-	var i int
-	var now event.ColumnShape
-	var citext bool
+	type column struct {
+		N       int
+		NotNull bool
+		Default []byte
+		TypeOID uint32
+		Typmod  int32
+		Labels  [][]byte
+		Citext  bool
+		Type    []byte
+	}
+	columns, err := pgx.CollectRows(rows, pgx.RowToStructByPos[column])
+	if err != nil {
+		return fmt.Errorf("read the shape of table %s.%s: %w", shape.Schema, shape.Table, err)
+	}
+	encoding, err := source.EncodingOf(ctx, q)
+	if err != nil {
+		return err
+	}
 	known := pgtype.NewMap()
-	_, err = pgx.ForEachRow(rows, []any{&i, &now.NotNull, &now.Default, &now.TypeOID, &now.Typmod, &now.Labels, &citext, &now.Type}, func() error {
-		c := &shape.Columns[i]
-		c.NotNull, c.Default = now.NotNull, now.Default
-		c.TypeOID, c.Typmod, c.Labels = now.TypeOID, now.Typmod, slices.Clone(now.Labels)
-		if citext { // to Debezium a text, whose default it does not read
+	for _, now := range columns {
+		c := &shape.Columns[now.N]
+		c.NotNull, c.Default, c.TypeOID, c.Typmod, c.Labels = now.NotNull, nil, now.TypeOID, now.Typmod, nil
+		// one that cannot be converted is none: a default is never guessed
+		if text, ok, err := encoding.Text(now.Default); err != nil {
+			return err
+		} else if ok && now.Default != nil {
+			c.Default = &text
+		}
+		for _, stored := range now.Labels {
+			label, err := encoding.Message(string(stored))
+			if err != nil {
+				return err
+			}
+			c.Labels = append(c.Labels, label)
+		}
+		if now.Citext { // to Debezium a text, whose default it does not read
 			c.TypeOID, c.Typmod, c.Default = pgtype.TextOID, -1, nil
 		}
 		// a dead letter would have its OID without the number
 		if _, ok := known.TypeForOID(c.TypeOID); !ok && c.TypeOID != pgtype.TimetzOID {
-			c.Type = now.Type
+			if c.Type, err = encoding.Message(string(now.Type)); err != nil {
+				return err
+			}
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read the shape of table %s.%s: %w", shape.Schema, shape.Table, err)
 	}
 	return nil
 }

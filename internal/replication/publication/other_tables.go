@@ -21,26 +21,36 @@ import (
 func (s State) ReadOthers(ctx context.Context, q source.Querier, c *source.Config) (foreign []string, stops []*event.Stop, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	rows, err := q.Query(ctx, `SELECT r.prrelid, n.nspname || '.' || c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+	rows, err := q.Query(ctx, `SELECT r.prrelid, `+source.StoredSQL("n.nspname || '.' || c.relname")+` FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
 		JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE p.pubname = $1 AND r.prrelid <> ALL ($2::oid[]) AND NOT `+isPartitionSQL("r.prrelid", "$2::oid[]")+` ORDER BY 2`, c.Publication, s.configured(c))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read pg_publication_rel: %w", err)
 	}
-	var oid uint32
-	var name string
-	_, err = pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
-		if slices.Contains(s.Foreign, oid) {
-			foreign = append(foreign, name)
-			return nil
-		}
-		of := scope{listed: name, listOID: oid}
-		of.Left, of.LeftOID = s.LeftOut(c, name, []uint32{oid})
-		stops = append(stops, of.Stop(c, name, oid))
-		return nil
-	})
+	type table struct {
+		OID  uint32
+		Name []byte
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowToStructByPos[table])
 	if err != nil {
 		return nil, nil, fmt.Errorf("read pg_publication_rel: %w", err)
+	}
+	encoding, err := source.EncodingOf(ctx, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range tables {
+		name, err := encoding.Message(string(t.Name))
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.Contains(s.Foreign, t.OID) {
+			foreign = append(foreign, name)
+			continue
+		}
+		of := scope{listed: name, listOID: t.OID}
+		of.Left, of.LeftOID = s.LeftOut(c, name, []uint32{t.OID})
+		stops = append(stops, of.Stop(c, name, t.OID))
 	}
 	unlisted, err := s.unlisted(ctx, q, c)
 	stops = append(stops, unlisted...)

@@ -42,17 +42,25 @@ func (s State) FindScope(ctx context.Context, q source.Querier, c *source.Config
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var of scope
+	var listed []byte
 	err := q.QueryRow(ctx, `WITH tree AS (SELECT $2::oid AS oid UNION SELECT a.relid::oid FROM pg_partition_ancestors($2::oid::regclass) a(relid) WHERE a.relid IS NOT NULL),
-			listed AS (SELECT c.oid, n.nspname || '.' || c.relname AS name FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
+			listed AS (SELECT c.oid, `+source.StoredSQL("n.nspname || '.' || c.relname")+` AS name FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
 				JOIN pg_namespace n ON n.oid = c.relnamespace
 				WHERE r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1) AND r.prrelid IN (SELECT oid FROM tree) ORDER BY c.oid LIMIT 1)
-		SELECT array(SELECT oid FROM tree), p.puballtables, coalesce((SELECT name FROM listed), ''), coalesce((SELECT oid FROM listed), 0)
-		FROM pg_publication p WHERE p.pubname = $1`, c.Publication, oid).Scan(&of.Tree, &of.all, &of.listed, &of.listOID)
+		SELECT array(SELECT oid FROM tree), p.puballtables, (SELECT name FROM listed), coalesce((SELECT oid FROM listed), 0)
+		FROM pg_publication p WHERE p.pubname = $1`, c.Publication, oid).Scan(&of.Tree, &of.all, &listed, &of.listOID)
 	if source.IsNoRows(err) { // as the check of the publication reports, too
 		return of, Missing(c)
 	}
 	if err != nil {
 		return of, fmt.Errorf("read how the publication sends table %d: %w", oid, err)
+	}
+	encoding, err := source.EncodingOf(ctx, q)
+	if err != nil {
+		return of, err
+	}
+	if of.listed, err = encoding.Message(string(listed)); err != nil {
+		return of, err
 	}
 	of.ignored = slices.ContainsFunc(of.Tree, func(oid uint32) bool { return slices.Contains(s.Foreign, oid) })
 	for _, t := range s.Ours(c.Tables) {

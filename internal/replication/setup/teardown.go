@@ -80,7 +80,7 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 	switch {
 	case rec == nil && why == "":
 		stop := source.ForeignSlot(c, "has no row in cdc_relay.slots, so no relay has used it: it is not ours to drop")
-		stop.Fix = "if nobody needs it, " + source.DropSlotHint(c.Slot)
+		stop.Fix = source.DropSlotHint(c.Slot)
 		return stop
 	case rec == nil:
 		return source.ForeignSlot(c, why+": it is not ours to drop")

@@ -41,7 +41,7 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 	case view.Invalidated():
 		return source.SlotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not yet delivered cannot be read from it",
 			c.Slot, view.WALStatus, view.Invalidation, rec.reported()),
-			fmt.Sprintf("find and re-send what is missing, which the slot no longer has: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))+source.AdoptHint(c)+source.NewSlotHint(c))
+			fmt.Sprintf("find and re-send what is missing, which the slot no longer has; then drop it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))+source.AdoptHint(c)+source.NewSlotHint(c))
 	case rec == nil:
 		return nil
 	case rec.SystemID != id.SystemID:

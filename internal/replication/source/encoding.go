@@ -43,6 +43,20 @@ func NewEncoding(ctx context.Context, name string, q Querier) *decode.Encoding {
 	return decode.NewEncoding(name, func(characters [][]byte) ([][]byte, error) { return Convert(ctx, q, characters) })
 }
 
+// EncodingOf is the Encoding of the database of q.
+func EncodingOf(ctx context.Context, q Querier) (*decode.Encoding, error) {
+	var name string
+	if err := q.QueryRow(ctx, `SELECT current_setting('server_encoding')`).Scan(&name); err != nil {
+		return nil, fmt.Errorf("read server_encoding: %w", err)
+	}
+	return NewEncoding(ctx, name, q), nil
+}
+
+// StoredSQL is an expression for the bytes of a text of the catalogue. The server fails at a name
+// that it cannot convert, and the relay would never get further: an Encoding converts it, as it
+// does the names in the stream.
+func StoredSQL(text string) string { return "convert_to((" + text + ")::text, getdatabaseencoding())" }
+
 // MakeReadable converts the texts of a server's error. What could not be converted is escaped.
 func MakeReadable(e *decode.Encoding, err error) {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {

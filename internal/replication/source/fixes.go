@@ -23,11 +23,13 @@ func MakeSlotSQL(c *Config) string {
 	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", QuoteText(c.Slot))
 }
 
-// DropSlotHint is the fix that drops a slot. What waits in it may be the only copy, of messages and
-// of rows that are deleted at once: a copy of the slot for another plugin shows all of it, also
-// what the publication hides.
+// DropSlotHint is the fix that drops a logical slot of this database: a copy of another one would
+// be decoded with the wrong catalogue, and show nothing. What waits in it may be the only copy, of
+// messages and of rows that are deleted at once: a copy of the slot for another plugin shows all of
+// it, also what the publication hides, and as it is stored, since the server may not be able to
+// convert it.
 func DropSlotHint(slot string) string {
-	return fmt.Sprintf("copy what waits in the slot first, unless somebody has it: SELECT pg_copy_logical_replication_slot(%s, 'look', true, 'test_decoding'); SELECT * FROM pg_logical_slot_peek_changes('look', NULL, NULL); then drop it: SELECT pg_drop_replication_slot(%[1]s)",
+	return fmt.Sprintf("see what waits in the slot, which may be the only copy (this shows it, and keeps nothing): SET client_encoding = 'SQL_ASCII'; SELECT pg_copy_logical_replication_slot(%s, 'look', true, 'test_decoding'); SELECT * FROM pg_logical_slot_peek_changes('look', NULL, NULL); when nobody needs it any more, drop the slot: SELECT pg_drop_replication_slot(%[1]s)",
 		QuoteText(slot))
 }
 

@@ -105,8 +105,11 @@ func (t *Takeover) Mark(ctx context.Context) error {
 		return err
 	}
 	if ours != nil {
+		if why := ours.NotOurs(t.ID.Database); why != "" {
+			return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q already exists and %s", t.C.Slot, why), "choose another source.slot")
+		}
 		return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q already exists and was not created by a takeover: the publication may have hidden rows from it", t.C.Slot),
-			"choose another source.slot; or, if nobody needs it, "+source.DropSlotHint(t.C.Slot)+"; then run this again")
+			"choose another source.slot; or "+source.DropSlotHint(t.C.Slot)+"; then run this again")
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

@@ -64,9 +64,13 @@ func (t *Takeover) checkOnlyTakeover(ctx context.Context, db source.Querier) err
 // still needed.
 func (t *Takeover) checkDrop(ctx context.Context, theirs *slot.View) error {
 	var why string
+	fix := source.DropSlotHint(t.Opt.From)
 	switch {
-	case theirs.Type != "logical" || theirs.Database != t.ID.Database:
-		why = fmt.Sprintf("is a %s slot of database %q now", theirs.Type, theirs.Database)
+	case theirs.Type != "logical":
+		why, fix = fmt.Sprintf("is a %s slot now", theirs.Type), "leave it to its program: there is nothing more to do"
+	case theirs.Database != t.ID.Database:
+		why = fmt.Sprintf("is a slot of database %q now", theirs.Database)
+		fix = "leave it to its program: there is nothing more to do; what waits in it is shown in that database alone"
 	case theirs.ConfirmedFlush < t.state.Confirmed:
 		// where it stood at the end; after a crash of the server it may be the same one
 		why = fmt.Sprintf("stands at %s, below %s, where its place was taken", theirs.ConfirmedFlush, t.state.Confirmed)
@@ -80,8 +84,7 @@ func (t *Takeover) checkDrop(ctx context.Context, theirs *slot.View) error {
 		}
 		why = "is now used by a relay"
 	}
-	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("the takeover is complete, but slot %q %s: it may be another one", t.Opt.From, why),
-		"if nobody needs it, "+source.DropSlotHint(t.Opt.From))
+	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("the takeover is complete, but slot %q %s: it may be another one", t.Opt.From, why), fix)
 }
 
 // gap is the Stop of a takeover in which rows may be missing: the other slot will never reach our
