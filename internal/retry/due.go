@@ -84,7 +84,7 @@ func (f *feeder) age(ctx context.Context) (bool, error) {
 
 // toDeadLetter makes dead letters of the first rows of ordering groups, as far as they are too old
 // and paused. It reports whether there were any, and whether the first row of any ordering group is
-// too young.
+// paused and too young.
 func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64) (old, young bool, err error) {
 	if len(groups) == 0 {
 		return false, false, nil
@@ -102,8 +102,9 @@ func (f *feeder) toDeadLetter(ctx context.Context, groups []uint64, bytes int64)
 		r := &run{group: read[i].Group, judged: true}
 		for n, row := range read[i].Rows {
 			at, ok := f.place(row)
-			aged := ok && f.isPaused(at, 0) && f.tooOld(row, at, time.Time{})
-			young = young || n == 0 && !aged
+			waits := ok && f.isPaused(at, 0)
+			aged := waits && f.tooOld(row, at, time.Time{})
+			young = young || n == 0 && waits && !aged
 			if !aged || read[i].Blocked {
 				break
 			}

@@ -249,7 +249,7 @@ func TestSentences(t *testing.T) {
 	}{
 		{name: "destination", cfg: hour, fault: itsRoute, attempts: 2, table: "1 2", after: 2, apply: ""},
 		{name: "destination that cannot be paused", cfg: hour, fault: notPausable, attempts: 2, table: "1 2", after: 2, apply: "apply backoff 1"},
-		{name: "destination, too old", cfg: Config{DestinationMaxAge: 40 * time.Millisecond, Backoff: time.Hour, MaxBackoff: time.Hour}, fault: itsRoute, table: "2", deadLetters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
+		{name: "destination, refused for the first time", cfg: Config{DestinationMaxAge: 40 * time.Millisecond, Backoff: time.Hour, MaxBackoff: time.Hour}, fault: itsRoute, table: "1 2", apply: ""},
 		{name: "transient", cfg: hour, fault: transient, attempts: 1, passes: true, table: "1 2", after: 2, apply: "apply backoff 1"},
 		{name: "transient, spent", cfg: hour, fault: transient, attempts: 2, passes: true, deadLetters: "1:open", lane: "uncount k@x", apply: "apply dead 1"},
 		{name: "transient, spent, nothing passes", cfg: hour, fault: transient, attempts: 2, table: "1 2", after: 3, apply: "apply backoff 1"},
@@ -470,6 +470,51 @@ func TestNothingAgesDuringAnOutage(t *testing.T) {
 		f.pass(5 * time.Minute)
 		f.equal("dead_letters", f.deadLetters(), "1:open 2:open")
 	})
+}
+
+// Nor does what waited before the outage die at once when afterwards a pause begins that nothing is
+// known of: of the whole exchange, after a confirm, or noted by a new leader.
+func TestNothingAgesBeforeThePause(t *testing.T) {
+	cfg := Config{DestinationMaxAge: time.Hour}
+	answered := func(f *fixture) {
+		f.line.set(func() { f.line.keep = false })
+		f.line.release(0)
+		f.pass(time.Minute)
+		f.equal("dead_letters after the outage", f.deadLetters(), "")
+	}
+	for name, pause := range map[string]func(f *fixture){
+		"exchange": func(f *fixture) {
+			answered(f)
+			f.line.shut("x")
+		},
+		"confirm": func(f *fixture) {
+			answered(f)
+			f.line.set(func() { clear(f.line.paused) })
+			signal(f.line.changed)
+		},
+		"leader": func(f *fixture) {
+			f.stop()
+			f.succeed(cfg)
+			f.line.shut("x/a")
+			f.start()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, cfg, func(f *fixture) {
+				f.line.shut("x/a")
+				f.start()
+				f.deferRow(itsRoute, "1 k x/a", "2 j x/a")
+				f.pass(time.Minute)
+				f.line.set(func() { f.line.keep = true })
+				f.pass(3 * time.Hour)
+				pause(f)
+				f.pass(58 * time.Minute)
+				f.equal("dead_letters", f.deadLetters(), "")
+				f.pass(5 * time.Minute)
+				f.equal("dead_letters", f.deadLetters(), "1:open 2:open")
+			})
+		})
+	}
 }
 
 // A backlog of rows that are too old does not leave one by one with the probes. Neither keys with

@@ -30,7 +30,8 @@ type probe struct {
 	find  *walk
 	fault *sink.Fault // of the last rejection seen there
 	// What rows wait for ages by rejections, so that nothing ages while the broker is away (I4).
-	refused time.Time     // when a row that was fed was rejected there last
+	since   time.Time     // when this pause was noted
+	refused time.Time     // when a row that was fed was rejected there last, or since
 	silent  time.Duration // how long such rows were without an answer, in all
 }
 
@@ -50,7 +51,8 @@ func (f *feeder) isPaused(at sink.Place, group uint64) bool {
 	t := f.pausedTarget(at)
 	p := f.probes[t]
 	if p == nil {
-		p = &probe{wait: minProbe, sent: time.Now()} // the rejection that paused it counts as one
+		now := time.Now()
+		p = &probe{wait: minProbe, sent: now, since: now, refused: now} // the rejection that paused it counts as one
 		f.probes[t] = p
 		f.probeAfter(p, p.wait)
 	}
@@ -93,13 +95,14 @@ func (f *feeder) noteAnswer(at sink.Place, sent, now time.Time) {
 
 // tooOld reports whether a row has waited for its destination as long as it may: whether the
 // destination has refused for so long since the row was deferred. The time in which a row was with
-// a lane and was not answered does not count: the broker may have been away. A restart forgets that
-// time. sent is when the row was sent, if it was: that is its age where there is no probe, because
-// there are too many pauses to note them.
+// a lane and was not answered does not count: the broker may have been away. Nothing is known of
+// the time before the pause was noted, by this leader and for this target: it does not count
+// either. So a row dies late rather than early. sent is when the row was sent, if it was: that is
+// its age where there is no probe, because there are too many pauses to note them.
 func (f *feeder) tooOld(row *store.Row, at sink.Place, sent time.Time) bool {
 	age := sent.Sub(row.DeferredAt)
 	if p := f.probes[f.pausedTarget(at)]; p != nil {
-		age = p.refused.Sub(row.DeferredAt) - p.silent
+		age = min(p.refused.Sub(row.DeferredAt), p.refused.Sub(p.since)) - p.silent
 	}
 	return f.cfg.DestinationMaxAge > 0 && age > f.cfg.DestinationMaxAge
 }
