@@ -52,7 +52,8 @@ func (f *feeder) isPaused(at sink.Place, group uint64) bool {
 	p := f.probes[t]
 	if p == nil {
 		now := time.Now()
-		p = &probe{wait: minProbe, sent: now, since: now, refused: now} // the rejection that paused it counts as one
+		// the rejection that paused it counts as one
+		p = &probe{wait: minProbe, sent: now, since: now, refused: now}
 		f.probes[t] = p
 		f.probeAfter(p, p.wait)
 	}
