@@ -73,9 +73,16 @@ func topicRight(ex *amqp.Error) bool {
 
 // tokenExpired reports whether a 403 is about the OAuth 2 token: "access to exchange 'x' in vhost
 // '/' refused for user 'u', backend rabbit_auth_backend_oauth2 returned an error: …expired…". A
-// right that the token does not give ends at the user.
+// right that the token does not give ends at the user. The broker cuts off a text of 255 bytes, as
+// of a long exchange name, and ends it with dots.
 func tokenExpired(ex *amqp.Error) bool {
-	return strings.Contains(ex.Reason, "', backend rabbit_auth_backend_oauth2 ")
+	const backend = ", backend rabbit_auth_backend_oauth2 "
+	if strings.Contains(ex.Reason, "'"+backend) {
+		return true
+	}
+	text, cut := strings.CutSuffix(ex.Reason, "...")
+	at := strings.LastIndex(text, "', ")
+	return cut && at >= 0 && strings.HasPrefix(backend, text[at+1:])
 }
 
 // refusal returns the fault of an event because of which a channel or connection was closed: that

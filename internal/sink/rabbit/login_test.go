@@ -2,6 +2,7 @@ package rabbit
 
 import (
 	"errors"
+	amqp "github.com/rabbitmq/amqp091-go"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -73,4 +74,20 @@ func TestRefusalOfAnEarlierLogin(t *testing.T) {
 	// Credentials that cannot be read would make no connection, so this one is kept.
 	login.Store(nil)
 	refuses("forbidden", 1)
+}
+
+// The broker's text tells an expired token from a missing right, also when it is cut off.
+func TestTokenExpiredByItsText(t *testing.T) {
+	refused := "ACCESS_REFUSED - access to exchange 'events' in vhost '/' refused for user 'relay'"
+	for text, want := range map[string]bool{
+		refused: false,
+		refused + `, backend rabbit_auth_backend_oauth2 returned an error: "Provided JWT token has expired"`: true,
+		refused + ", backen...": true,
+		refused + ", backend rabbit_auth_backend_ldap returned an er...": false,
+		"ACCESS_REFUSED - access to exchange 'a long na...":              false,
+	} {
+		if got := tokenExpired(&amqp.Error{Code: amqp.AccessRefused, Reason: text}); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
 }
