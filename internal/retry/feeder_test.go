@@ -78,6 +78,8 @@ func TestNextRunAfterTheEndOfTheOneBefore(t *testing.T) {
 				if strings.HasPrefix(call, "apply delivered 001") && lost < 3 {
 					if lost++; lost == 1 {
 						f.deferRow(nil, "p j y/a") // something else to do
+					} else if lost == 2 { // it says nothing about the first try
+						return &store.Refused{Err: errLost, TooLarge: true}, false
 					}
 					return errLost, lost%2 == 1
 				}

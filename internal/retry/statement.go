@@ -21,7 +21,7 @@ type statement struct {
 
 // exec runs a statement. A statement that may have been carried out is kept and repeated before any
 // other. Otherwise rows that were deleted might be read once more, and requests that were answered
-// might be carried out twice.
+// might be carried out twice. The try that failed of its time says nothing about an earlier one.
 func (f *feeder) exec(ctx context.Context, st *statement) error {
 	err := st.do(ctx)
 	var no *store.Refused
@@ -29,7 +29,7 @@ func (f *feeder) exec(ctx context.Context, st *statement) error {
 	case err == nil:
 		f.unknown = nil
 		st.done()
-	case errors.As(err, &no):
+	case errors.As(err, &no) && !(no.TooLarge && f.unknown == st):
 		f.unknown = nil
 		st.refused(err)
 	default:

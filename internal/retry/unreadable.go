@@ -20,6 +20,7 @@ const unreadPause = time.Minute
 // only its own ordering group. So when a read fails, its ordering groups are read in parts. An
 // ordering group that fails alone is left out and read again after a while.
 func (f *feeder) read(ctx context.Context, groups []uint64, run int, size, acked int64) ([]store.Run, error) {
+	reportWork(f.cfg.Hooks.Feeder, true) // each part may have large rows, which take their time
 	runs, err := f.cfg.Store.Runs(ctx, groups, run, size, acked)
 	switch {
 	case !store.IsRefused(err):

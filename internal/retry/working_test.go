@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -136,6 +137,34 @@ func TestEndedIsAtRest(t *testing.T) {
 			if now, _, _ := p.busy(); now != 0 {
 				t.Errorf("the %s is at something for %s", name, now)
 			}
+		}
+	})
+}
+
+// Slow reads of many parts are not stuck.
+func TestReadInPartsIsNotStuck(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.line.shut("x")
+		pulses := f.watchPulses()
+		f.store.set(func() { f.store.torn = map[string]bool{"000": true} })
+		var specs []string
+		for i := range 64 {
+			specs = append(specs, fmt.Sprintf("%03d k%d x/a", i, i))
+		}
+		f.deferRow(nil, specs...)
+		f.settle()
+		f.store.set(func() {
+			f.store.fault = func(call string) (error, bool) {
+				if call == "runs" {
+					time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time, not ours
+				}
+				return nil, false
+			}
+		})
+		f.line.fix("x")
+		f.pass(time.Hour)
+		if _, most, _ := pulses["feeder"].busy(); most > 2*time.Minute {
+			t.Errorf("the feeder was at one thing for %s", most)
 		}
 	})
 }

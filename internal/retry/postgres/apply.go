@@ -139,8 +139,11 @@ func (p *Store) Apply(ctx context.Context, results []store.Result) error {
 		return a.args(p.c.SystemID)
 	}
 	rows := make([]*store.Row, len(results))
+	var moved []*store.Row // the others' large columns are not written
 	for i, r := range results {
-		rows[i] = r.Row
+		if rows[i] = r.Row; r.Kind == store.Dead {
+			moved = append(moved, r.Row)
+		}
 	}
-	return withRow(p.changeRows(ctx, "apply results", sizeOf(rows), applySQL, args, func(pgx.Rows) error { return nil }), rows...)
+	return withRow(p.changeRows(ctx, "apply results", sizeOf(moved), applySQL, args, func(pgx.Rows) error { return nil }), rows...)
 }

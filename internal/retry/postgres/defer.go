@@ -4,6 +4,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -152,7 +153,8 @@ type lostRow struct {
 func (p *Store) noteLost(rows []*store.Row, took time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if size := sizeOf(rows); len(rows) == 1 && p.limits.isLarge(size) && !store.IsRefused(err) && !isFenced(err) && len(p.doubt) > 0 {
+	var doubt inDoubt
+	if size := sizeOf(rows); len(rows) == 1 && p.limits.isLarge(size) && errors.As(err, &doubt) {
 		p.lost = &lostRow{rows[0].N, size, took, err}
 	}
 }
@@ -180,6 +182,10 @@ func (p *Store) askForLost(ctx context.Context, rows []*store.Row) (known bool, 
 		OR EXISTS (SELECT FROM cdc_relay.dead_letter t WHERE t.n = $4 AND ` + byNumber("t") + `) FROM fence`
 	args := func(storable) []any { return []any{p.c.SystemID, lost.n} }
 	err = p.change(ctx, deferring, sql, args, func(r pgx.Rows) error { return r.Scan(&there) })
+	var no *store.Refused
+	if errors.As(err, &no) { // it is about this question, not about the row
+		err = no.Err
+	}
 	if err != nil {
 		return true, err
 	}

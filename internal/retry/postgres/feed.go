@@ -122,6 +122,9 @@ func (p *Store) readLarge(ctx context.Context, row *store.Row) (whole *store.Row
 		return nil, err
 	}
 	err = fmt.Errorf("%s: %w", what, redacted{err})
+	if isRefusal(err) {
+		return nil, &store.Refused{Row: row, Err: err}
+	}
 	return nil, &store.Refused{Row: row, Err: p.failed(what, row.Bytes, time.Since(began), err)}
 }
 

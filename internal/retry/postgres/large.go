@@ -97,10 +97,10 @@ func (p *Store) failedLately(what string, size int64) error {
 	return nil
 }
 
-// sizeOf is the size of rows, by which their statement gets its time.
+// sizeOf is the size of the rows that a statement writes, by which it gets its time.
 func sizeOf(rows []*store.Row) (size int64) {
 	for _, row := range rows {
-		size += max(row.Bytes, int64(row.Event.Size()+len(row.Event.Raw)))
+		size += max(row.Bytes, int64(row.Event.Size()))
 	}
 	return size
 }

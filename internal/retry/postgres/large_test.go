@@ -26,6 +26,7 @@ func TestLargeRows(t *testing.T) {
 	for name, test := range map[string]func(*bench, *database){
 		"write": testLargeWrite, "move": testLargeMove, "read": testLargeRead, "replay": testLargeReplay,
 		"too large to send": testTooLargeToSend, "run": testLargeRun,
+		"not written": testLargeNotWritten, "not for its size": testLargeOrdinary,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w).limited(), w) })
 	}
@@ -313,4 +314,49 @@ func testLargeLost(b *bench, w *database, committed bool) {
 	b.rested("defer", true)
 	b.deferRow(row)
 	b.wantRows(row.Group, row)
+}
+
+// A result or an answer that does not write a large row again is an ordinary statement.
+func testLargeNotWritten(b *bench, _ *database) {
+	one, other := b.large("one"), b.large("other")
+	other.Dead = true
+	b.deferRow(one)
+	b.deferRow(other)
+	p := b.Store.(*Store)
+	for _, what := range []string{"apply results", "answer requests"} {
+		p.failures[what] = failure{size: 1001, times: 1, until: time.Now().Add(time.Hour), err: errors.New("too slow")}
+	}
+	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: one, Kind: retrystore.Delivered}}))
+	id := b.Ask(b.c, retrystore.Discard, other.N, event.Route{})
+	_, err := b.Answer(await.Context(b.T), []retrystore.Answer{{Request: b.request(id)}})
+	b.must(err)
+	raw := &retrystore.Row{Event: event.Event{Raw: make([]byte, 700)}}
+	equal(b, "size", sizeOf([]*retrystore.Row{raw}), 700)
+}
+
+// A failure that is not of its size has no row wait, and tells nothing about a lost one.
+func testLargeOrdinary(b *bench, w *database) {
+	p := b.Store.(*Store)
+	row := b.large("huge")
+	w.exec(`CREATE OR REPLACE FUNCTION cdc_relay.refuses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = '22000'; END $$`)
+	w.exec(`CREATE TRIGGER refuses BEFORE INSERT ON cdc_relay.retry FOR EACH ROW WHEN (NEW.bytes > 1000) EXECUTE FUNCTION cdc_relay.refuses()`)
+	err := b.Defer(await.Context(b.T), []*retrystore.Row{row})
+	w.exec(`DROP TRIGGER refuses ON cdc_relay.retry`)
+	if !retrystore.IsRefused(err) || len(p.failures) > 0 {
+		b.Errorf("got %v, failures %v", err, p.failures)
+	}
+	p.doubt[1] = true // of another statement
+	p.noteLost([]*retrystore.Row{row}, time.Second, errors.New("no connection"))
+	delete(p.doubt, 1)
+	if p.lost != nil {
+		b.Errorf("lost: %v", p.lost.err)
+	}
+	p.noteLost([]*retrystore.Row{row}, time.Second, inDoubt{errors.New("no answer")})
+	system := p.c.SystemID
+	p.c.SystemID = "\x00" // the question is refused
+	err = p.Defer(await.Context(b.T), []*retrystore.Row{row})
+	p.c.SystemID = system
+	if err == nil || retrystore.IsRefused(err) || p.lost == nil {
+		b.Errorf("got %v, lost %v", err, p.lost)
+	}
 }

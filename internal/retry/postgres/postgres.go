@@ -98,7 +98,7 @@ func (p *Store) change(ctx context.Context, what, sql string, args func(storable
 // changeRows is change for rows of so many bytes.
 func (p *Store) changeRows(ctx context.Context, what string, size int64, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
 	if err := p.failedLately(what, size); err != nil {
-		return &store.Refused{Err: err}
+		return &store.Refused{Err: err, TooLarge: true}
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, p.limits.patience(size))
@@ -130,17 +130,24 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 	}
 	err = fmt.Errorf("%s: %w", what, redacted{err})
 	switch {
-	case p.limits.isLarge(size) && (didNothing(err) || ctx.Err() == nil && pgconn.SafeToRetry(err)):
-		return &store.Refused{Err: p.failed(what, size, time.Since(began), err)}
 	case isRefusal(err):
 		return &store.Refused{Err: err}
+	case p.limits.isLarge(size) && (didNothing(err) || ctx.Err() == nil && pgconn.SafeToRetry(err)):
+		return &store.Refused{Err: p.failed(what, size, time.Since(began), err), TooLarge: true}
 	case !didNothing(err) && !pgconn.SafeToRetry(err):
 		p.mu.Lock()
 		p.doubt[p.pid(pg.CustomData())] = true
 		p.mu.Unlock()
+		return inDoubt{err}
 	}
 	return err
 }
+
+// inDoubt is the error of a statement that may still be carried out.
+type inDoubt struct{ error }
+
+// Unwrap is the error itself.
+func (e inDoubt) Unwrap() error { return e.error }
 
 // run runs one statement in one round trip and calls each for every row whose first column is not
 // NULL.

@@ -184,14 +184,14 @@ func (p *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, err
 		a := answerArrays(answers, as)
 		return append([]any{p.c.SystemID, time.Now()}, a.values...)
 	}
-	rows := make([]*store.Row, 0, len(answers))
+	var moved []*store.Row // the others' large columns are not written
 	for i := range answers {
-		if row := answers[i].Request.Row; row != nil {
-			rows = append(rows, row)
+		if q := &answers[i].Request; q.Kind == store.DeadLetter && q.Row != nil {
+			moved = append(moved, q.Row)
 		}
 	}
 	took := map[int64]bool{}
-	err := p.changeRows(ctx, "answer requests", sizeOf(rows), answerSQL, args, func(rows pgx.Rows) error {
+	err := p.changeRows(ctx, "answer requests", sizeOf(moved), answerSQL, args, func(rows pgx.Rows) error {
 		var (
 			id  int64
 			was bool

@@ -124,6 +124,9 @@ var ErrFenced = errors.New("fenced by a newer leader")
 type Refused struct {
 	Row *Row // the row at fault; nil if it is not known
 	Err error
+	// This try did nothing because rows of its size take too long. That says nothing about an
+	// earlier try of unknown outcome.
+	TooLarge bool
 }
 
 func (r *Refused) Error() string {
