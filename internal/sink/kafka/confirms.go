@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // confirms tells a destination's fault from an outage (I4). A partition that takes no batch is at
@@ -17,19 +18,16 @@ import (
 // every partition has too few replicas in sync: then its events wait in their lane, and nothing is
 // deferred and nothing ages.
 //
-// A partition takes batches when its last one was confirmed, and no later one waits for long. Both
-// halves matter:
+// A partition takes batches when none of ours waits there for long, and one of these holds:
 //
-//   - A confirm does not need to be recent. The events of the partition in trouble may have filled
-//     the in-flight budget, and then no other partition has anything to confirm. It would be held
-//     for an outage for ever.
-//   - A confirm does not count once a later batch of its own partition waits. The replicas of an
-//     outage are missed partition by partition, so when the first one refuses the others still
-//     confirm for a moment. Soon they refuse as well, or do not answer for ConfirmTimeout.
-//
-// A confirm counts from the beginning of the call in which the trouble began: one request may have
-// the confirmed batch and the refused one, and the lane may have nothing else to send until the
-// call ends.
+//   - It confirmed a batch in the last half of ConfirmTimeout. An older confirm does not count: the
+//     replicas of an outage are missed partition by partition, so when the first one refuses the
+//     others still confirm for a moment.
+//   - Metadata as fresh names its leader and has all its replicas in sync. It needs no confirm, and
+//     may never have got an event: the events of the partition in trouble may fill the in-flight
+//     budget, and then nobody has anything to confirm. The one in trouble would be held for ever.
+//   - It confirmed a batch since the beginning of the call in which the trouble began, and metadata
+//     as fresh names no leader for the partition in trouble: that is a fact about this one alone.
 type confirms struct {
 	waiting atomic.Bool // short is not empty
 
@@ -43,7 +41,7 @@ type confirms struct {
 // takes is what is known of one partition. Its producers share it.
 type takes struct {
 	confirmed atomic.Int64 // Unix nanoseconds of the last confirm
-	sent      atomic.Int64 // when the first batch since then was sent; 0: none was
+	sent      atomic.Int64 // when the first batch since it was served was sent; 0: none was
 }
 
 // taking returns what is known of a partition.
@@ -60,10 +58,23 @@ func (c *confirms) taking(topic string, partition int32) *takes {
 // begun records that a batch is sent, or would be if the partition had a leader.
 func (t *takes) begun(now time.Time) { t.sent.CompareAndSwap(0, now.UnixNano()) }
 
+// waits reports whether a batch was sent before late, and no answer since then shows that the
+// partition is served. t may be nil: nothing was sent.
+func (t *takes) waits(late time.Time) bool {
+	if t == nil {
+		return false
+	}
+	sent := t.sent.Load()
+	return sent != 0 && sent <= late.UnixNano()
+}
+
+// served records an answer that only a partition with enough replicas gives.
+func (t *takes) served() { t.sent.Store(0) }
+
 // confirmed records that a partition takes batches.
 func (c *confirms) confirmed(t *takes) {
 	t.confirmed.Store(time.Now().UnixNano())
-	t.sent.Store(0)
+	t.served()
 	if !c.waiting.Load() {
 		return
 	}
@@ -73,15 +84,32 @@ func (c *confirms) confirmed(t *takes) {
 	c.shorter()
 }
 
-// others reports whether a partition other than own takes batches: it confirmed one since then, and
-// no later one was sent before the time late.
-func (c *confirms) others(own *takes, since, late time.Time) bool {
+// others reports whether a partition other than own takes batches. A confirm or an answer with
+// metadata counts after recent, where own has no leader also a confirm after troubled. No batch was
+// sent before late and waits.
+func (c *confirms) others(own refusal, known *client.Metadata, troubled, recent, late time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, t := range c.of {
-		sent := t.sent.Load()
-		if t != own && t.confirmed.Load() >= since.UnixNano() && (sent == 0 || sent > late.UnixNano()) {
+	since := recent
+	if t := known.Topics[own.topic]; troubled.Before(recent) && t != nil && t.At.After(recent) {
+		if _, leads := known.Leader(own.topic, own.partition); !leads {
+			since = troubled
+		}
+	}
+	for at, t := range c.of {
+		if at != own && t.confirmed.Load() >= since.UnixNano() && !t.waits(late) {
 			return true
+		}
+	}
+	for name, topic := range known.Topics {
+		if !topic.At.After(recent) {
+			continue
+		}
+		for i, leader := range topic.Partitions {
+			at := refusal{name, int32(i)}
+			if at != own && leader.Node != client.None && topic.InSync[i] && !c.of[at].waits(late) {
+				return true
+			}
 		}
 	}
 	return false
@@ -98,7 +126,7 @@ func (c *confirms) wait(l *lane, fault *sink.Fault) {
 	c.short[l] = struct{}{}
 }
 
-// leave records that a lane's call has ended.
+// leave records that a lane's call has ended, or that a partition takes batches.
 func (c *confirms) leave(l *lane) {
 	if !c.waiting.Load() {
 		return

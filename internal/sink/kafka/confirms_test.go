@@ -83,23 +83,34 @@ func TestNoPartitionHasEnoughReplicas(t *testing.T) {
 	})
 }
 
-// A partition with too few replicas in sync is accused while another takes batches: also one that
-// has had nothing to send since, because the in-flight budget is full of the refused events. One
-// that took its last batch before it was missed as well does not count.
+// short has a replica of a partition be out of sync, or come back. Enough are there.
+func (m *memory) short(on bool, partition int) {
+	m.change(func() { m.topics["events"].partitions[partition].short = on })
+}
+
+// A partition with too few replicas in sync is accused while another takes batches: one that
+// confirms, or one that has all its replicas, also if it has nothing to send, because the in-flight
+// budget is full of the refused events. A confirm of long ago tells nothing of one that lacks a
+// replica itself.
 func TestOthersTakeBatches(t *testing.T) {
 	refused, other := eventFor(0, 2), eventFor(1, 2)
 	for name, c := range map[string]struct {
-		before, during bool // the other one confirms before the trouble begins, while it lasts
-		refuses        bool // the other one is missed as well, a moment later
-		want           bool // accused
+		whole   bool // the other one has all its replicas
+		before  bool // the other one confirms before the trouble begins
+		during  int  // how often it confirms while it lasts
+		refuses bool // the other one is missed as well, after that
+		want    bool // accused
 	}{
-		"nobody has confirmed":         {},
-		"before the trouble":           {before: true},
-		"once, and is idle since":      {during: true, want: true},
-		"once, and then it is refused": {during: true, refuses: true},
+		"whole and idle":                     {whole: true, want: true},
+		"short and idle":                     {},
+		"short, confirms before the trouble": {before: true},
+		"short, confirms once":               {during: 1},
+		"short, goes on confirming":          {during: 4, want: true},
+		"short, confirms and is refused":     {during: 1, refuses: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, 1, 2, Config{}, func(m *memory, r *running) {
+				m.short(!c.whole, 1)
 				if c.before {
 					wantConfirmed(t, r.send(other))
 					goBy(time.Millisecond)
@@ -107,8 +118,9 @@ func TestOthersTakeBatches(t *testing.T) {
 				m.tooFew(true, 0)
 				asked := r.ask(refused)
 				goBy(time.Second)
-				if c.during {
+				for range c.during {
 					wantConfirmed(t, r.send(other))
+					goBy(r.cfg.ConfirmTimeout / 3)
 				}
 				if c.refuses {
 					m.tooFew(true, 1)
@@ -119,11 +131,9 @@ func TestOthersTakeBatches(t *testing.T) {
 					wantUp(t, r, false)
 					wantPaused(t, r)
 					m.tooFew(false, 1)
-					if !c.refuses {
-						wantConfirmed(t, r.send(other))
-					}
+					m.short(false, 1)
 				}
-				goBy(r.cfg.ConfirmTimeout + replicasPause)
+				goBy(r.cfg.ConfirmTimeout + 2*replicasPause)
 				select {
 				case o := <-asked:
 					wantRejected(t, o, sink.Destination, sink.TooFewReplicas)

@@ -89,6 +89,7 @@ type memTopic struct {
 type memPartition struct {
 	leader, epoch int32
 	tooFew        bool
+	short         bool          // a replica is not in sync, but enough are
 	stuck         time.Duration // it takes so long, and then its replicas have not kept up (7)
 	producers     map[int64]memProducer
 }
@@ -117,6 +118,7 @@ type memRecord struct {
 type memView struct {
 	at     time.Time
 	topics map[string][]client.Leader
+	short  map[string][]bool // a replica is not in sync
 }
 
 func newMemory(t testing.TB, nodes int, rng *rand.Rand) *memory {
@@ -139,10 +141,11 @@ func (m *memory) change(f func()) {
 }
 
 func (m *memory) noted() {
-	view := memView{at: time.Now(), topics: map[string][]client.Leader{}}
+	view := memView{at: time.Now(), topics: map[string][]client.Leader{}, short: map[string][]bool{}}
 	for name, topic := range m.topics {
 		for _, p := range topic.partitions {
 			view.topics[name] = append(view.topics[name], client.Leader{Node: p.leader, Epoch: p.epoch})
+			view.short[name] = append(view.short[name], p.tooFew || p.short)
 		}
 	}
 	m.history = append(m.history, view)
@@ -451,8 +454,12 @@ func (m *memory) believes(node int32, req *metadata.Request) *metadata.Response 
 	for _, name := range req.TopicNames {
 		said := metadata.ResponseTopic{Name: name}
 		for i, l := range believed.topics[name] {
+			inSync := []int32{1, 2}
+			if believed.short[name][i] {
+				inSync = inSync[:1]
+			}
 			said.Partitions = append(said.Partitions, metadata.ResponsePartition{
-				PartitionIndex: int32(i), LeaderID: l.Node, LeaderEpoch: l.Epoch,
+				PartitionIndex: int32(i), LeaderID: l.Node, LeaderEpoch: l.Epoch, ReplicaNodes: []int32{1, 2}, IsrNodes: inSync,
 			})
 		}
 		if said.Partitions == nil {

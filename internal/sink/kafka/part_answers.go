@@ -16,6 +16,13 @@ import (
 // apply does what an answer asks for.
 func (l *lane) apply(pr *producer) {
 	p, a := &pr.part, &pr.Answer
+	if a.Kind == client.Answered {
+		switch judge(a.Code).action {
+		case confirm, shrink, isolate: // a leader looks at the events when it has enough replicas
+			pr.takes.served()
+		case again, renew, refuse:
+		}
+	}
 	if pr.abandoned {
 		pr.releaseBatch()
 		return

@@ -44,7 +44,7 @@ func (d *partRig) know(leaders ...client.Leader) {
 	was := s.client.Metadata.Load()
 	s.client.Metadata.Store(&client.Metadata{
 		Version: was.Version + 1, At: time.Now(), Brokers: map[int32]string{1: "1:9092", 2: "2:9092"}, Stale: make(chan struct{}),
-		Topics: map[string]*client.Topic{"events": {Name: "events", Partitions: leaders, Version: was.Version + 1}},
+		Topics: map[string]*client.Topic{"events": {Name: "events", Partitions: leaders, InSync: make([]bool, len(leaders)), Version: was.Version + 1, At: time.Now()}},
 	})
 	close(was.Stale)
 }

@@ -59,27 +59,28 @@ func (p *part) pause(now time.Time) time.Duration {
 
 // accuse gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is well: if
 // another partition takes batches, see confirms. The time of an outage does not count: when it ends
-// the partitions recover one after the other, and the first does not accuse the last. While
-// metadata is not answered either, only a confirm in the second half of ConfirmTimeout shows that
-// the cluster is there. accuse needs two tries, because a process that was suspended for so long
-// knows nothing about the brokers.
+// the partitions recover one after the other, and the first does not accuse the last. accuse needs
+// two tries, because a process that was suspended for so long knows nothing about the brokers.
 func (l *lane) accuse(pr *producer, now time.Time) bool {
 	p, limit := &pr.part, l.sink.cfg.ConfirmTimeout
 	patience, lasts := limit, now.Sub(p.since)
 	if pr.accused {
 		patience = min(limit, probeTime)
 	}
-	since, recent := pr.troubled, now.Add(-limit/2)
-	if since.Before(recent) && l.metadata.At.Before(recent) {
-		since = recent
-	}
-	if !l.sink.confirms.others(pr.takes, since, now.Add(-min(client.SilentAfter, limit/2))) {
+	own, late := refusal{pr.Topic, pr.Partition}, now.Add(-min(client.SilentAfter, limit/2))
+	if !l.sink.confirms.others(own, l.metadata, pr.troubled, now.Add(-limit/2), late) {
 		p.outage = now
+		for name, topic := range l.metadata.Topics { // others may have all their replicas
+			if topic.At.Before(now.Add(-limit / 4)) {
+				l.sink.client.Control.RequestMetadata(name)
+			}
+		}
 		if lasts >= client.SilentAfter && p.fault.Reason == sink.TooFewReplicas {
 			l.sink.confirms.wait(l, p.fault)
 		}
 		return false
 	}
+	l.sink.confirms.leave(l)
 	if p.tries < 2 || lasts < patience || now.Sub(p.outage) < patience {
 		return false
 	}

@@ -31,9 +31,11 @@ type witness struct{ session, question int64 }
 // Topic is the metadata of one topic. It is immutable.
 type Topic struct {
 	Name       string
-	Code       int16    // why it cannot be published to; 0: it can
-	Partitions []Leader // by number; none when code is set
-	Version    int64    // the answer that said so
+	Code       int16     // why it cannot be published to; 0: it can
+	Partitions []Leader  // by number; none when code is set
+	InSync     []bool    // by number: all replicas of the partition are in sync
+	Version    int64     // the answer that said so
+	At         time.Time // of the answer that said all this
 	// olderSince is the time since when answers show an earlier state than this one; zero: they do
 	// not.
 	olderSince time.Time
@@ -104,7 +106,7 @@ func (m *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now tim
 	for i := range res.Topics {
 		said := &res.Topics[i]
 		known := m.Topics[said.Name]
-		next.Topics[said.Name] = known.Merge(readTopic(said, next.Version), now)
+		next.Topics[said.Name] = known.Merge(readTopic(said, next.Version, now), now)
 	}
 	return next
 }
@@ -153,8 +155,8 @@ func (t *Topic) olderThan(known *Topic) bool {
 }
 
 // readTopic reads an answer.
-func readTopic(said *metadata.ResponseTopic, version int64) *Topic {
-	t := &Topic{Name: said.Name, Code: said.ErrorCode, Version: version}
+func readTopic(said *metadata.ResponseTopic, version int64, now time.Time) *Topic {
+	t := &Topic{Name: said.Name, Code: said.ErrorCode, Version: version, At: now}
 	if t.Code != 0 {
 		return t
 	}
@@ -163,6 +165,7 @@ func readTopic(said *metadata.ResponseTopic, version int64) *Topic {
 		return t
 	}
 	t.Partitions = make([]Leader, len(said.Partitions))
+	t.InSync = make([]bool, len(said.Partitions))
 	for i := range t.Partitions {
 		t.Partitions[i] = Leader{None, None}
 	}
@@ -171,6 +174,7 @@ func readTopic(said *metadata.ResponseTopic, version int64) *Topic {
 			continue // partitions are numbered without gaps
 		}
 		t.Partitions[p.PartitionIndex] = Leader{max(p.LeaderID, None), p.LeaderEpoch}
+		t.InSync[p.PartitionIndex] = len(p.ReplicaNodes) > 0 && len(p.IsrNodes) >= len(p.ReplicaNodes)
 	}
 	return t
 }
