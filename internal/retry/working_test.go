@@ -146,7 +146,6 @@ func TestReadInPartsIsNotStuck(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.line.shut("x")
 		pulses := f.watchPulses()
-		f.store.set(func() { f.store.torn = map[string]bool{"000": true} })
 		var specs []string
 		for i := range 64 {
 			specs = append(specs, fmt.Sprintf("%03d k%d x/a", i, i))
@@ -154,6 +153,7 @@ func TestReadInPartsIsNotStuck(t *testing.T) {
 		f.deferRow(nil, specs...)
 		f.settle()
 		f.store.set(func() {
+			f.store.torn = map[string]bool{"000": true}
 			f.store.fault = func(call string) (error, bool) {
 				if call == "runs" {
 					time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time, not ours

@@ -94,7 +94,7 @@ func (p *Store) readLarge(ctx context.Context, row *store.Row) (whole *store.Row
 		table = "dead_letter"
 	}
 	if err := p.failedLately(what, row.Bytes); err != nil {
-		return nil, &store.Refused{Row: row, Err: err}
+		return nil, &store.Refused{Row: row, Err: err, TooLarge: true}
 	}
 	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, p.limits.patience(row.Bytes))
@@ -125,7 +125,7 @@ func (p *Store) readLarge(ctx context.Context, row *store.Row) (whole *store.Row
 	if isRefusal(err) {
 		return nil, &store.Refused{Row: row, Err: err}
 	}
-	return nil, &store.Refused{Row: row, Err: p.failed(what, row.Bytes, time.Since(began), err)}
+	return nil, &store.Refused{Row: row, Err: p.failed(what, row.Bytes, time.Since(began), err), TooLarge: true}
 }
 
 // Sweep implements Store.

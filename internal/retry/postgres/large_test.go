@@ -68,7 +68,7 @@ func (b *bench) timesOut(do func() error) {
 func (b *bench) wantRefused(err error, why string) {
 	b.Helper()
 	var refused *retrystore.Refused
-	if !errors.As(err, &refused) || !strings.Contains(refused.Err.Error(), why) || !strings.Contains(refused.Err.Error(), "less often") {
+	if !errors.As(err, &refused) || !refused.TooLarge || !strings.Contains(refused.Err.Error(), why) || !strings.Contains(refused.Err.Error(), "less often") {
 		b.Fatalf("got %v, want a refusal with %q", err, why)
 	}
 }
@@ -355,7 +355,11 @@ func testLargeOrdinary(b *bench, w *database) {
 	system := p.c.SystemID
 	p.c.SystemID = "\x00" // the question is refused
 	err = p.Defer(await.Context(b.T), []*retrystore.Row{row})
+	_, unread := p.readLarge(await.Context(b.T), row)
 	p.c.SystemID = system
+	if !retrystore.IsRefused(unread) || len(p.failures) > 0 {
+		b.Errorf("got %v, failures %v", unread, p.failures)
+	}
 	if err == nil || retrystore.IsRefused(err) || p.lost == nil {
 		b.Errorf("got %v, lost %v", err, p.lost)
 	}
