@@ -2,10 +2,11 @@ package rabbit
 
 import (
 	"errors"
-	amqp "github.com/rabbitmq/amqp091-go"
 	"net/url"
 	"sync/atomic"
 	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
