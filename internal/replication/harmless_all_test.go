@@ -219,7 +219,11 @@ func TestIdleRelayWritesNothing(t *testing.T) {
 	} {
 		b := newBench(t, p.Database(t))
 		b.exec(`CREATE TABLE another (); CREATE SCHEMA cdc_relay`)
-		b.exec(c.publication)
+		if !strings.Contains(c.publication, " IN SCHEMA ") {
+			b.exec(c.publication)
+		} else if !b.since15(c.publication) {
+			continue
+		}
 		if c.messages {
 			b.relayMessages()
 		}

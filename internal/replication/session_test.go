@@ -86,7 +86,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 // for: the next session would begin the same work again. Here it waits for a lock on the catalogue.
 func TestBusyWalsenderIsWaitedFor(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout = 3 * time.Second
+	b.cfg.WALSenderTimeout = 6 * time.Second
 	b.exec(`CREATE TABLE other (n int)`)
 	r := b.settledRun("a")
 	unlock := b.busyWalsender(r)

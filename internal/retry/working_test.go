@@ -153,7 +153,7 @@ func TestReadInPartsIsNotStuck(t *testing.T) {
 		f.deferRow(nil, specs...)
 		f.settle()
 		f.store.set(func() {
-			f.store.torn = map[string]bool{"000": true}
+			f.store.torn = map[string]bool{"033": true}
 			f.store.fault = func(call string) (error, bool) {
 				if call == "runs" {
 					time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time, not ours
@@ -166,5 +166,7 @@ func TestReadInPartsIsNotStuck(t *testing.T) {
 		if _, most, _ := pulses["feeder"].busy(); most > 2*time.Minute {
 			t.Errorf("the feeder was at one thing for %s", most)
 		}
+		f.store.set(func() { f.store.fault = nil })
+		f.pass(time.Minute)
 	})
 }

@@ -23,9 +23,10 @@ import (
 //   - It confirmed a batch in the last half of ConfirmTimeout. An older confirm does not count: the
 //     replicas of an outage are missed partition by partition, so when the first one refuses the
 //     others still confirm for a moment.
-//   - Metadata as fresh names its leader and has all its replicas in sync. It needs no confirm, and
-//     may never have got an event: the events of the partition in trouble may fill the in-flight
-//     budget, and then nobody has anything to confirm. The one in trouble would be held for ever.
+//   - Metadata as fresh names its leader and has all its replicas in sync, and the one in trouble
+//     has too few: its leader has said so. No confirm is needed, and no event of ours: those of the
+//     partition in trouble may fill the in-flight budget, and then nobody has anything to confirm.
+//     (A leader that does not answer is no fault of a partition: the others may not answer either.)
 //   - It confirmed a batch since the beginning of the call in which the trouble began, and metadata
 //     as fresh names no leader for the partition in trouble: that is a fact about this one alone.
 type confirms struct {
@@ -86,8 +87,8 @@ func (c *confirms) confirmed(t *takes) {
 
 // others reports whether a partition other than own takes batches. A confirm or an answer with
 // metadata counts after recent, where own has no leader also a confirm after troubled. No batch was
-// sent before late and waits.
-func (c *confirms) others(own refusal, known *client.Metadata, troubled, recent, late time.Time) bool {
+// sent before late and waits. Only where tooFew does metadata tell of others.
+func (c *confirms) others(own refusal, known *client.Metadata, tooFew bool, troubled, recent, late time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := recent
@@ -102,7 +103,7 @@ func (c *confirms) others(own refusal, known *client.Metadata, troubled, recent,
 		}
 	}
 	for name, topic := range known.Topics {
-		if !topic.At.After(recent) {
+		if !tooFew || !topic.At.After(recent) {
 			continue
 		}
 		for i, leader := range topic.Partitions {

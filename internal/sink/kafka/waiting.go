@@ -68,14 +68,15 @@ func (l *lane) accuse(pr *producer, now time.Time) bool {
 		patience = min(limit, probeTime)
 	}
 	own, late := refusal{pr.Topic, pr.Partition}, now.Add(-min(client.SilentAfter, limit/2))
-	if !l.sink.confirms.others(own, l.metadata, pr.troubled, now.Add(-limit/2), late) {
+	tooFew := p.fault.Reason == sink.TooFewReplicas
+	if !l.sink.confirms.others(own, l.metadata, tooFew, pr.troubled, now.Add(-limit/2), late) {
 		p.outage = now
 		for name, topic := range l.metadata.Topics { // others may have all their replicas
-			if topic.At.Before(now.Add(-limit / 4)) {
+			if tooFew && topic.At.Before(now.Add(-limit/4)) {
 				l.sink.client.Control.RequestMetadata(name)
 			}
 		}
-		if lasts >= client.SilentAfter && p.fault.Reason == sink.TooFewReplicas {
+		if tooFew && lasts >= client.SilentAfter {
 			l.sink.confirms.wait(l, p.fault)
 		}
 		return false
