@@ -12,7 +12,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
@@ -32,10 +31,10 @@ func newOperators(c *config.Config, v *process, columns []string, t source.Term,
 		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log,
 		Expire: func(ctx context.Context) (int, error) { return rows.Expire(ctx, c.DeadLetters.Keep, expireRows) },
 	})
-	if m := c.DeadLetters.Mirror; m.IsSet() {
+	if c.DeadLetters.Mirror.IsSet() {
 		o.mirror = dlq.NewMirror(dlq.MirrorConfig{
 			Store: &dlq.MirrorPostgres{DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch},
-			Route: mirrorRoute(m), Columns: len(columns),
+			Route: c.MirrorRoute(), Columns: len(columns),
 			Publish: o.copies.Publish, Mirrored: v.metrics.Mirrored, Failed: v.metrics.MirrorFailed, Log: log,
 		})
 	}
@@ -44,13 +43,6 @@ func newOperators(c *config.Config, v *process, columns []string, t source.Term,
 
 // expireRows is how many rows a purge by age changes at once.
 const expireRows = 1000
-
-func mirrorRoute(m config.Mirror) event.Route {
-	if m.Topic != "" {
-		return event.Route{Name: []byte(m.Topic)}
-	}
-	return event.Route{Name: append([]byte{}, m.Exchange...), RoutingKey: append([]byte{}, m.RoutingKey...)}
-}
 
 // stop makes the mirror publish nothing new; wait gives copies in flight a moment to be recorded.
 func (o *operators) stop() {

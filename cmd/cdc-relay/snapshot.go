@@ -38,7 +38,8 @@ type process struct {
 	watchdog watchdog
 
 	check  func(context.Context) (any, error)
-	sink   sink.Sink
+	driver *sink.Driver
+	sink   sink.Opened
 	tracer *tracing.Tracer // nil: events are not traced
 	stream *replication.Stream
 	line   atomic.Pointer[term]   // of the newest term; nil before the first
@@ -53,7 +54,7 @@ const reporterTimeout = 15 * time.Second
 const maxPaused = 20
 
 func newProcess(c *config.Config, b command.Build) *process {
-	v := &process{slot: c.Source.Slot, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), watchdog: newWatchdog(watchdogTimeout)}
+	v := &process{slot: c.Source.Slot, driver: c.Sink.Driver, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), watchdog: newWatchdog(watchdogTimeout)}
 	v.reporter = ops.NewHeartbeat("the reporter", reporterTimeout, func() time.Time {
 		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == survey.Streaming {
 			return snap.Since
@@ -86,7 +87,7 @@ func (v *process) snapshot() ops.Snapshot {
 		out.OtherSlots = append(out.OtherSlots, wiring.SlotSnapshot(other.Name, other))
 	}
 	var pausedBySink []ops.Paused
-	out.Sink, pausedBySink = wiring.SinkState(v.sink)
+	out.Sink, pausedBySink = wiring.SinkState(v.driver, v.sink)
 	if l := v.line.Load(); l != nil && s.Phase != survey.Standby {
 		addLine(&out, l.Snapshot())
 		addRetryTable(&out, l.retryTable.Snapshot())

@@ -18,8 +18,8 @@ import (
 
 // newTracer creates the tracer that the environment asks for; nil: no traces.
 func newTracer(c *config.Config, version string, log *zap.Logger) *tracing.Tracer {
-	driver := wiring.DriverOf(c)
-	return tracing.New(tracing.Config{Version: version, Slot: c.Source.Slot, System: driver.Kind, Operation: driver.Operation, Log: log})
+	driver := c.Sink.Driver
+	return tracing.New(tracing.Config{Version: version, Slot: c.Source.Slot, System: driver.Name, Operation: driver.Operation, Log: log})
 }
 
 // traceparentsOf returns the traceparents that messages carry with this tracer.
@@ -34,7 +34,7 @@ func traceparentsOf(t *tracing.Tracer) wiring.Traceparents {
 func (v *process) trace(t *tracing.Tracer) {
 	v.tracer = t
 	if t != nil {
-		t.SendsTo(func(ev *event.Event) tracing.Destination { return wiring.Destination(v.sink, ev) })
+		t.SendsTo(func(ev *event.Event) tracing.Destination { return tracing.Destination(v.sink.SentTo(ev)) })
 	}
 	v.metrics.WatchSpans(func() (exported, failed, dropped uint64) {
 		s := t.Stats()

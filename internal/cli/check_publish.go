@@ -57,9 +57,9 @@ func (m *testMessage) validate(c *config.Config) error {
 		}
 		return nil
 	}
-	all := wiring.DriverOf(c).Templates(c)
+	all := c.Sink.Settings.Templates()
 	if len(all) == 0 {
-		return command.UsageError("--publish: sink.stdout has no broker to send a test message to")
+		return command.UsageError("--publish: sink." + c.Sink.Driver.Name + " has no broker to send a test message to")
 	}
 	var lack []string
 	for _, t := range all {
@@ -126,17 +126,17 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) check.Finding 
 		records.Sample(ev, columns)
 	}
 	route := out.Route(ev)
-	where := wiring.DriverOf(c).RouteText(&route)
+	where := c.Sink.Driver.RouteText(&route)
 	outcome, err := publishOne(ctx, out, ev)
 	switch {
 	case err != nil:
-		state, _ := wiring.SinkState(out)
+		state := out.Status()
 		f.Detail = fmt.Sprintf("%s to %s was not confirmed: %s", ev.ID, where, cmp.Or(state.Why, err.Error()))
 		f.Fix = "see the log of the broker for why it closed the connection or did not answer"
 	case outcome.State == sink.Confirmed:
 		f.Level, f.Detail = check.LevelOK, fmt.Sprintf("%s to %s was confirmed", ev.ID, where)
 	case outcome.Fault != nil:
-		f.Detail, f.Fix = fmt.Sprintf("%s to %s was refused (%s): %s", ev.ID, where, outcome.Fault.Reason, outcome.Fault.Text), refusalFix(outcome.Fault.Reason, &route)
+		f.Detail, f.Fix = fmt.Sprintf("%s to %s was refused (%s): %s", ev.ID, where, outcome.Fault.Reason, outcome.Fault.Text), refusalFix(c.Sink.Driver, outcome.Fault.Reason, &route)
 	default:
 		f.Detail, f.Fix = fmt.Sprintf("%s to %s is %s", ev.ID, where, outcome.State), "try again"
 	}
@@ -178,14 +178,13 @@ func publishOne(ctx context.Context, out sink.Sink, ev *event.Event) (sink.Outco
 }
 
 // refusalFix is what to do about a refusal.
-func refusalFix(reason sink.Reason, r *event.Route) string {
+func refusalFix(d *sink.Driver, reason sink.Reason, r *event.Route) string {
+	if d.FixRefusal != nil {
+		if fix := d.FixRefusal(reason, r); fix != "" {
+			return fix
+		}
+	}
 	switch reason { //nolint:exhaustive // the others are about the message
-	case sink.Unroutable:
-		return fmt.Sprintf("bind a queue for it: rabbitmqadmin declare binding source=%q destination=QUEUE routing_key=%q", r.Name, r.RoutingKey)
-	case sink.NoExchange:
-		return fmt.Sprintf("declare it: rabbitmqadmin declare exchange name=%q type=topic durable=true; or set sink.rabbitmq.declare: true", r.Name)
-	case sink.NoTopic:
-		return fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server BROKER --create --topic %s", r.Name)
 	case sink.NotPermitted:
 		return "give the user the right to write there"
 	case sink.Nacked, sink.Unconfirmed:

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -32,14 +33,14 @@ type Option struct {
 func (c *Compat) Records() *debezium.Options { return c.read }
 
 // compatOptions reads names with single values. The profile decides which names exist.
-func compatOptions(path string) field {
-	return field{
-		path: path,
-		kind: document.Mapping,
-		form: jsonSchema{"type": "object", "additionalProperties": orNothing(anyText())},
-		set: func(l *loader, path string, n *document.Node) {
+func (l *loader) compatOptions(path string) setting.Key {
+	c := &l.cfg.Sink.Compat
+	return setting.Key{
+		Name: path, Kind: document.Mapping, FromVariable: optionsFromVariable,
+		Form: setting.Form{"type": "object", "additionalProperties": setting.OrNothing(setting.AnyText())},
+		Set: func(_ *setting.Reader, path string, n *document.Node) {
 			if n.Kind != document.Mapping {
-				l.fault(n.Where, path, "wants a mapping of Debezium's options, has "+n.Kind.String())
+				l.Fault(n.Where, path, "wants a mapping of Debezium's options, has "+n.Kind.String())
 				return
 			}
 			for _, e := range n.Entries {
@@ -47,21 +48,21 @@ func compatOptions(path string) field {
 					continue
 				}
 				if value, ok := l.option(join(path, e.Name), e.Value); ok {
-					l.cfg.Sink.Compat.Options = append(l.cfg.Sink.Compat.Options, Option{e.Name, value, e.Value.Where})
+					c.Options = append(c.Options, Option{e.Name, value, e.Value.Where})
 				}
 			}
 		},
-		show: func(c *Config) string { return showOptions(c.Sink.Compat.Options) },
+		Show: func() string { return showOptions(c.Options) },
 	}
 }
 
 // option reads a single value. ${...} is a reference everywhere in the file, and Debezium has
 // references of its own. If one fails here, the fault explains how to write one for Debezium.
 func (l *loader) option(path string, n *document.Node) (string, bool) {
-	faults := len(l.faults)
-	value, ok := l.scalar(path, n)
-	if !ok && len(l.faults) > faults && n.Kind == document.Scalar && strings.Contains(n.Text, "${") {
-		l.faults[faults].What += "; a ${...} that is for Debezium is written $${...}"
+	faults := len(l.Faults)
+	value, ok := l.Scalar(path, n)
+	if !ok && len(l.Faults) > faults && n.Kind == document.Scalar && strings.Contains(n.Text, "${") {
+		l.Faults[faults].What += "; a ${...} that is for Debezium is written $${...}"
 	}
 	return value, ok
 }
@@ -69,7 +70,7 @@ func (l *loader) option(path string, n *document.Node) (string, bool) {
 func showOptions(options []Option) string {
 	shown := make([]string, len(options))
 	for i, o := range options {
-		shown[i] = quote(o.Name) + ": " + quote(o.Value)
+		shown[i] = setting.Quote(o.Name) + ": " + setting.Quote(o.Value)
 	}
 	return "{" + strings.Join(shown, ", ") + "}"
 }
@@ -81,8 +82,8 @@ func (l *loader) compat() {
 	const section = "sink.compat"
 	c := &l.cfg.Sink.Compat
 	if c.Profile == "" {
-		if len(c.Options) > 0 && !l.isFaulty(section+".profile") {
-			l.faultAt(section+".options", errors.New("has no effect without sink.compat.profile: "+strings.Join(debezium.Profiles, " or ")))
+		if len(c.Options) > 0 && !l.IsFaulty(section+".profile") {
+			l.FaultAt(section+".options", errors.New("has no effect without sink.compat.profile: "+strings.Join(debezium.Profiles, " or ")))
 		}
 		return
 	}
@@ -105,12 +106,20 @@ func (l *loader) compat() {
 	if columns.Timestamp != "" {
 		l.cfg.Outbox.Timestamp = named(columns.Timestamp)
 	}
-	if _, written := l.written["delivery.ordering"]; !written {
+	if _, written := l.Given["delivery.ordering"]; !written {
 		l.cfg.Delivery.Ordering = OrderingCommit
 	}
 	topic, exchange, routingKey := c.read.Templates()
-	l.cfg.Sink.Kafka.Topic = destinationOf(topic)
-	l.cfg.Sink.RabbitMQ.Exchange, l.cfg.Sink.RabbitMQ.RoutingKey = destinationOf(exchange), destinationOf(routingKey)
+	made := map[string]string{"topic": topic, "exchange": exchange, "routing_key": routingKey}
+	for _, section := range l.sections {
+		for _, t := range section.Templates() {
+			text, known := made[t.Key]
+			if !known {
+				text = topic
+			}
+			*t.Template = destinationOf(text)
+		}
+	}
 }
 
 // destinationOf makes a template of what the profile makes. A text that cannot be a template,
@@ -118,7 +127,7 @@ func (l *loader) compat() {
 func destinationOf(text string) sink.Template {
 	t, err := sink.ParseTemplate(text)
 	if err != nil {
-		return mustTemplate("{aggregate}")
+		return sink.MustTemplate("{aggregate}")
 	}
 	return t
 }
@@ -126,40 +135,51 @@ func destinationOf(text string) sink.Template {
 // optionFault reports a fault at the place of the option.
 func (l *loader) optionFault(section string, f debezium.Fault) {
 	options := l.cfg.Sink.Compat.Options
-	where := l.placeOf(section)
+	where := l.PlaceOf(section)
 	if where == (document.Place{}) {
-		where = l.placeOf("sink.compat.profile")
+		where = l.PlaceOf("sink.compat.profile")
 	}
 	if i := slices.IndexFunc(options, func(o Option) bool { return o.Name == f.Option }); i >= 0 {
 		where = options[i].where
 	}
 	text := f.Words
 	if f.Unknown {
-		if near := nearest(f.Option, debezium.Known(l.cfg.Sink.Compat.Profile)); near != "" {
+		if near := setting.Nearest(f.Option, debezium.Known(l.cfg.Sink.Compat.Profile)); near != "" {
 			text += ", the nearest known one is " + near
 		} else {
 			text += " of " + l.cfg.Sink.Compat.Profile + "; docs/import.md lists them"
 		}
 	}
-	l.fault(where, join(section, f.Option), text)
+	l.Fault(where, join(section, f.Option), text)
 }
 
-// replacedByOptions are the keys that options of the profile replace.
+// replacedByOptions are the keys of the section outbox, and the parts of a route, that options of the
+// profile replace.
 var replacedByOptions = map[string]string{
 	"outbox.id": "table.field.event.id", "outbox.aggregate": "route.by.field", "outbox.key": "table.field.event.key",
 	"outbox.payload": "table.field.event.payload", "outbox.timestamp": "table.field.event.timestamp",
 	"outbox.type": "table.fields.additional.placement", "outbox.headers": "table.fields.additional.placement",
 	"outbox.headers_column": "table.fields.additional.placement", "outbox.traceparent": "table.fields.additional.placement",
-	"sink.kafka.topic": "route.topic.replacement", "sink.rabbitmq.exchange": "sink.rabbitmq.exchange",
-	"sink.rabbitmq.routing_key": "sink.rabbitmq.routingKey and sink.rabbitmq.routingKey.source",
-	"sink.rabbitmq.properties":  "", "sink.rabbitmq.declare": "", "source.message_prefix": "",
+	"topic": "route.topic.replacement", "exchange": "sink.rabbitmq.exchange",
+	"routing_key": "sink.rabbitmq.routingKey and sink.rabbitmq.routingKey.source",
+}
+
+// isReplaced reports whether a profile makes this key of no effect.
+func isReplaced(k *setting.Key) bool {
+	return k.Replaced || k.Name == "source.message_prefix" || strings.HasPrefix(k.Name, "outbox.")
 }
 
 // replaced refuses the keys that have no effect with a profile.
 func (l *loader) replaced() {
-	for key, option := range replacedByOptions {
-		if _, written := l.written[key]; !written {
+	for _, k := range l.fields() {
+		key := k.Name
+		if !isReplaced(&k) || !l.IsGiven(key) {
 			continue
+		}
+		_, part, _ := cutLast(key)
+		option := replacedByOptions[key]
+		if k.Replaced {
+			option = replacedByOptions[part]
 		}
 		text := "has no effect with sink.compat; leave it out"
 		switch {
@@ -168,29 +188,37 @@ func (l *loader) replaced() {
 		case option != "":
 			text = fmt.Sprintf("has no effect with sink.compat; write sink.compat.options: {%s: ...}", option)
 		}
-		l.faultAt(key, errors.New(text))
+		l.FaultAt(key, errors.New(text))
 	}
-	if tables, ok := l.written["source.tables"]; ok && tables.Kind == document.List {
+	if tables, ok := l.Given["source.tables"]; ok && tables.Kind == document.List {
 		for i, item := range tables.Items {
 			for _, e := range item.Entries {
 				if e.Name != "name" && e.Value.Kind != document.Null {
-					l.fault(e.Where, fmt.Sprintf("source.tables[%d].%s", i, e.Name), "has no effect with sink.compat, whose options name the columns of all tables")
+					l.Fault(e.Where, fmt.Sprintf("source.tables[%d].%s", i, e.Name), "has no effect with sink.compat, whose options name the columns of all tables")
 				}
 			}
 		}
 	}
 }
 
-// validateCompat compares the profile with the sink.
-func (l *loader) validateCompat(named map[string]bool) {
-	if l.cfg.Sink.Compat.Profile == debezium.Connect && named["sink.rabbitmq"] {
-		l.faultAt("sink.compat.profile", fmt.Errorf("is %s, which has no RabbitMQ; want %s", debezium.Connect, debezium.Server))
-	}
-	if l.cfg.Sink.Compat.read == nil || !named["sink.kafka"] {
-		return
-	}
-	if err := checkTopic(l.cfg.Sink.Kafka.Topic); err != nil {
-		l.optionFault("sink.compat.options", debezium.Fault{Option: "route.topic.replacement", Words: "makes the topic, which " + err.Error()})
+// validateCompat compares the profile with the sink. The connector's records have a topic, and a sink
+// that wants something else can only be of the server.
+func (l *loader) validateCompat(named []*sink.Driver) {
+	for _, d := range named {
+		if l.cfg.Sink.Compat.Profile == debezium.Connect && len(d.Route) > 0 && d.Route[0].Key != "topic" {
+			l.FaultAt("sink.compat.profile", fmt.Errorf("is %s, which has no %s; want %s", debezium.Connect, d.Broker, debezium.Server))
+		}
+		if l.cfg.Sink.Compat.read == nil {
+			continue
+		}
+		for _, t := range l.sections[d.Name].Templates() {
+			if t.Check == nil {
+				continue
+			}
+			if err := t.Check(*t.Template); err != nil {
+				l.optionFault("sink.compat.options", debezium.Fault{Option: replacedByOptions[t.Key], Words: "makes the " + t.Key + ", which " + err.Error()})
+			}
+		}
 	}
 }
 

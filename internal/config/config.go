@@ -3,11 +3,13 @@
 package config
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 // Config is the effective configuration: the defaults, overridden by the file, overridden by the
@@ -28,8 +30,8 @@ type Config struct {
 
 // Source is the PostgreSQL database, its slot and its publication.
 type Source struct {
-	URL              Secret // libpq URL or key=value; "": PG*, passfile and service file
-	Password         Secret // "" leaves it to URL, PGPASSWORD or the passfile
+	URL              setting.Secret // libpq URL or key=value; "": PG*, passfile and service file
+	Password         setting.Secret // "" leaves it to URL, PGPASSWORD or the passfile
 	Slot             string
 	Publication      string
 	Tables           []Table // may be empty when there is a MessagePrefix
@@ -63,67 +65,16 @@ type Outbox struct {
 	Timestamp            Column // not mapped: the commit time
 	// unused if it is a default that the table lacks; so are the two below
 	Traceparent   Column
-	Headers       []NamedColumn
+	Headers       []setting.NamedColumn
 	HeadersColumn Column
 }
 
-// NamedColumn feeds one message header or property from a column, which every table must have.
-type NamedColumn struct {
-	Name   string
-	Column Column // of exactly one name
-}
-
-// Sink holds exactly one broker; the others are nil.
+// Sink is the one sink that is configured.
 type Sink struct {
 	Compat   Compat
-	RabbitMQ *RabbitMQ
-	Kafka    *Kafka
-	Stdout   *Stdout
+	Driver   *sink.Driver
+	Settings sink.Settings // the driver's own
 }
-
-// RabbitMQ is where and how to publish with AMQP 0-9-1.
-type RabbitMQ struct {
-	URLs               []Secret // the nodes of one cluster, at least one
-	Username, Password Secret   // used when the addresses carry none: see Credentials
-	Exchange           sink.Template
-	RoutingKey         sink.Template
-	Properties         []NamedColumn
-	Declare            bool
-	TLS                TLS
-
-	userInURL bool // of every address, or of none
-}
-
-// Credentials reads the user and the password again at every call. It is nil when the addresses
-// carry them.
-func (r *RabbitMQ) Credentials() func() (user, password string, err error) {
-	if r.userInURL {
-		return nil
-	}
-	return credentials("sink.rabbitmq.", r.Username, r.Password)
-}
-
-func credentials(section string, username, password Secret) func() (user, pass string, err error) {
-	return func() (user, pass string, err error) {
-		if user, err = username.Read(); err != nil {
-			return "", "", fmt.Errorf("read %susername: %w", section, err)
-		}
-		if pass, err = password.Read(); err != nil {
-			return "", "", fmt.Errorf("read %spassword: %w", section, err)
-		}
-		return user, pass, nil
-	}
-}
-
-// TLS names PEM files, which are read at every connect; "" is the system's authorities, or no
-// client certificate.
-type TLS struct {
-	CA, Cert, Key string // an empty Key is in the file of Cert
-	ServerName    string // "" is the host of the address
-}
-
-// Stdout writes JSON lines.
-type Stdout struct{}
 
 // The values of Delivery.Ordering.
 const (
@@ -164,20 +115,33 @@ type DeadLetters struct {
 	Keep         time.Duration // age at which replayed and discarded ones are purged
 }
 
-// Mirror is where a copy of each dead letter is published: an exchange and routing key, or a topic.
-type Mirror struct {
-	Exchange, RoutingKey string
-	Topic                string
-}
+// Mirror is where a copy of each dead letter is published: the parts of a route, by their keys.
+type Mirror map[string]*string
 
 // IsSet is false when there is no mirror.
-func (m Mirror) IsSet() bool { return m != Mirror{} }
+func (m Mirror) IsSet() bool {
+	for _, value := range m {
+		if *value != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// MirrorRoute is the route of the copies. A part that is not given has an empty name.
+func (c *Config) MirrorRoute() event.Route {
+	parts := map[string]string{}
+	for key, value := range c.DeadLetters.Mirror {
+		parts[key] = *value
+	}
+	return c.Sink.Driver.RouteOf(parts)
+}
 
 // Admin is the HTTP listener for metrics, health and the API.
 type Admin struct {
-	Listen       string // host:port
-	Token        Secret // "" is no token; either token is good for reading
-	ReadToken    Secret
+	Listen       string         // host:port
+	Token        setting.Secret // "" is no token; either token is good for reading
+	ReadToken    setting.Secret
 	ShowPayloads bool // by the commands and the API
 }
 
@@ -190,6 +154,10 @@ type Log struct {
 // Default is the configuration before the file and the environment are read. It has no sink: that
 // is the one thing the user must choose.
 func Default() *Config {
+	mirror := Mirror{}
+	for _, key := range drivers.PartKeys() {
+		mirror[key] = new(string)
+	}
 	return &Config{
 		Source: Source{
 			Slot:             "cdc_relay",
@@ -220,29 +188,10 @@ func Default() *Config {
 			MaxBackoff:        10 * time.Minute,
 			DestinationMaxAge: 72 * time.Hour,
 		},
-		DeadLetters: DeadLetters{OnDeadLetter: DeadLetterContinue, Keep: 720 * time.Hour},
+		DeadLetters: DeadLetters{OnDeadLetter: DeadLetterContinue, Mirror: mirror, Keep: 720 * time.Hour},
 		Admin:       Admin{Listen: "127.0.0.1:9464", ShowPayloads: true},
 		Log:         Log{Level: "info", Format: "json"},
 	}
-}
-
-func defaultRabbitMQ() *RabbitMQ {
-	return &RabbitMQ{
-		URLs:       []Secret{plain("amqp://localhost:5672/")},
-		Username:   plain("guest"),
-		Password:   plain("guest"),
-		Exchange:   mustTemplate("outbox.events"),
-		RoutingKey: mustTemplate("{aggregate}.{type}"),
-	}
-}
-
-// mustTemplate is one of the defaults above.
-func mustTemplate(s string) sink.Template {
-	t, err := sink.ParseTemplate(s)
-	if err != nil {
-		panic(err)
-	}
-	return t
 }
 
 func columnNamed(name string) Column { return Column{Names: []string{name}} }

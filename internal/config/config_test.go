@@ -435,8 +435,8 @@ func TestSizesAndDurations(t *testing.T) {
 		}
 	}
 	for d, want := range map[time.Duration]string{time.Hour: "1h", 90 * time.Minute: "1h30m", 20 * time.Second: "20s", 100 * time.Millisecond: "100ms", 10 * time.Minute: "10m", 61 * time.Minute: "1h1m"} {
-		if got := showDuration(d); got != want {
-			t.Errorf("showDuration(%d) = %s, want %s", d, got, want)
+		if got := setting.ShowDuration(d); got != want {
+			t.Errorf("setting.ShowDuration(%d) = %s, want %s", d, got, want)
 		}
 	}
 }

@@ -9,7 +9,10 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 const (
@@ -34,11 +37,11 @@ func Load(path string, environ []string) (*Config, error) {
 			return nil, &event.Stop{Code: event.ExitUsage, Reason: "config", What: "read configuration", Err: err}
 		}
 		if !l.file(path, content) {
-			return nil, l.faults.Stop()
+			return nil, l.Faults.Stop()
 		}
 	}
 	l.variables()
-	if len(l.written) == 0 && len(l.sinks) == 0 && len(l.faults) == 0 {
+	if len(l.Given) == 0 && len(l.sinks) == 0 && len(l.Faults) == 0 {
 		file := "no file"
 		if path != "" {
 			file = path + " sets nothing"
@@ -51,16 +54,19 @@ func Load(path string, environ []string) (*Config, error) {
 	}
 	l.assign()
 	l.validate()
-	if err := l.faults.Stop(); err != nil {
+	if err := l.Faults.Stop(); err != nil {
 		return nil, err
 	}
 	return l.cfg, nil
 }
 
 func newLoader(environ []string) *loader {
-	l := &loader{cfg: Default(), env: variables(environ), written: map[string]*document.Node{}}
-	l.cfg.Sink = Sink{RabbitMQ: defaultRabbitMQ(), Kafka: defaultKafka(), Stdout: &Stdout{}}
-	l.outbox, l.cfg.wrote = &l.cfg.Outbox, l.written
+	l := &loader{cfg: Default(), sections: map[string]sink.Settings{}}
+	l.Env, l.Given = variables(environ), map[string]*document.Node{}
+	for _, d := range drivers.All {
+		l.sections[d.Name] = d.Settings()
+	}
+	l.cfg.wrote = l.Given
 	return l
 }
 
@@ -68,7 +74,7 @@ func newLoader(environ []string) *loader {
 // else can be checked.
 func (l *loader) file(path string, content []byte) bool {
 	root, faults := document.Parse(path, content)
-	l.faults = append(l.faults, faults...)
+	l.Faults = append(l.Faults, faults...)
 	if root == nil {
 		return false
 	}
@@ -80,13 +86,13 @@ func (l *loader) file(path string, content []byte) bool {
 func (l *loader) section(path string, n *document.Node) {
 	if n.Kind != document.Mapping {
 		if n.Kind != document.Null {
-			l.fault(n.Where, path, "wants a mapping of keys ("+strings.Join(keysIn(path), ", ")+"), has "+n.Kind.String())
+			l.Fault(n.Where, path, "wants a mapping of keys ("+strings.Join(keysIn(path), ", ")+"), has "+n.Kind.String())
 			l.wrongSink = l.wrongSink || path == "sink"
 		}
 		return
 	}
-	if len(n.Entries) == 0 && path == "sink.kafka.tls" {
-		l.fault(n.Where, path, "is empty, which would leave TLS off; write {enabled: true}, or leave it out")
+	if what := emptyFault(path); len(n.Entries) == 0 && what != "" {
+		l.Fault(n.Where, path, what)
 	}
 	for _, e := range n.Entries {
 		l.key(join(path, e.Name), e)
@@ -100,26 +106,26 @@ func (l *loader) key(path string, e document.Entry) {
 	switch {
 	case isField(path):
 		if e.Value.Kind != document.Null {
-			l.written[path] = e.Value
+			l.Given[path] = e.Value
 		}
 	case isSection(path):
 		l.section(path, e.Value)
 	case strings.HasPrefix(path, "sink.") && strings.Count(path, ".") == 1:
 		l.wrongSink = true
 		near := ""
-		if name := nearest(e.Name, keysIn("sink")); name != "" {
+		if name := setting.Nearest(e.Name, keysIn("sink")); name != "" {
 			near = ", the nearest known one is sink." + name
 		}
-		l.fault(e.Where, path, "unknown sink"+near+"; "+wantSink)
+		l.Fault(e.Where, path, "unknown sink"+near+"; "+wantSink())
 	default:
-		l.fault(e.Where, path, "unknown key"+suggestKey(path))
+		l.Fault(e.Where, path, "unknown key"+suggestKey(path))
 	}
 }
 
 // variables takes the overrides of the environment.
 func (l *loader) variables() {
-	names := make([]string, 0, len(l.env))
-	for name := range l.env {
+	names := make([]string, 0, len(l.Env))
+	for name := range l.Env {
 		if rest, ok := strings.CutPrefix(name, variablePrefix); ok && strings.Contains(rest, "__") {
 			names = append(names, name)
 		}
@@ -140,16 +146,14 @@ func (l *loader) variable(name string) {
 	switch {
 	case !known || !isField(path):
 		text := "unknown override: there is no key " + path
-		if near := nearest(name, knownVariables()); near != "" {
+		if near := setting.Nearest(name, knownVariables()); near != "" {
 			text = "unknown override; the nearest known one is " + near
 		}
-		l.fault(where, "", text)
-	case path == "sink.rabbitmq.url":
-		l.written[path] = document.AddressesFromVariable(name, l.env[name])
-	case path == "sink.compat.options":
-		l.written[path] = optionsFromVariable(name, l.env[name])
+		l.Fault(where, "", text)
+	case fieldOf(path).FromVariable != nil:
+		l.Given[path] = fieldOf(path).FromVariable(name, l.Env[name])
 	default:
-		l.written[path] = document.FromVariable(name, l.env[name], fieldOf(path).kind)
+		l.Given[path] = document.FromVariable(name, l.Env[name], fieldOf(path).Kind)
 	}
 }
 
@@ -166,13 +170,13 @@ func (l *loader) mention(path string, where document.Place) {
 // assign reads every value into the configuration; the tables last, because each starts as a copy
 // of the outbox section.
 func (l *loader) assign() {
-	for _, f := range fields {
-		if n, ok := l.written[f.path]; ok && f.path != "source.tables" {
-			f.set(l, f.path, n)
+	for _, k := range l.fields() {
+		if n, ok := l.Given[k.Name]; ok && k.Name != "source.tables" {
+			k.Set(&l.Reader, k.Name, n)
 		}
 	}
 	l.compat()
-	if n, ok := l.written["source.tables"]; ok {
+	if n, ok := l.Given["source.tables"]; ok {
 		l.tables("source.tables", n)
 		return
 	}

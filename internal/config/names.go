@@ -5,12 +5,18 @@ package config
 import (
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
 
-func fieldOf(path string) *field {
-	for i := range fields {
-		if fields[i].path == path {
-			return &fields[i]
+// allKeys are the keys that exist: of every sink, bound to nothing that is used.
+var allKeys = sync.OnceValue(func() []setting.Key { return newLoader(nil).fields() })
+
+func fieldOf(path string) *setting.Key {
+	for i, k := range allKeys() {
+		if k.Name == path {
+			return &allKeys()[i]
 		}
 	}
 	return nil
@@ -20,7 +26,17 @@ func isField(path string) bool { return fieldOf(path) != nil }
 
 // isSection is true for a path that has keys under it.
 func isSection(path string) bool {
-	return slices.ContainsFunc(fields, func(f field) bool { return strings.HasPrefix(f.path, path+".") })
+	return slices.ContainsFunc(allKeys(), func(k setting.Key) bool { return strings.HasPrefix(k.Name, path+".") })
+}
+
+// emptyFault says why the section at path must not be empty; "": it may be.
+func emptyFault(path string) string {
+	for _, k := range allKeys() {
+		if section, _, _ := cutLast(k.Name); section == path && k.SectionFault != "" {
+			return k.SectionFault
+		}
+	}
+	return ""
 }
 
 // variableOf is the name of the variable that overrides the key at path.
@@ -30,9 +46,9 @@ func variableOf(path string) string {
 
 // knownPaths is every path that may be written: fields, in the order of `config print`.
 func knownPaths() []string {
-	paths := make([]string, 0, len(fields))
-	for _, f := range fields {
-		paths = append(paths, f.path)
+	var paths []string
+	for _, k := range allKeys() {
+		paths = append(paths, k.Name)
 	}
 	return paths
 }
@@ -51,7 +67,7 @@ func knownVariables() []string {
 func suggestKey(path string) string {
 	section, name, _ := cutLast(path)
 	siblings := keysIn(section)
-	if near := nearest(name, siblings); near != "" {
+	if near := setting.Nearest(name, siblings); near != "" {
 		return ", the nearest known one is " + join(section, near)
 	}
 	said := "; known here are " + strings.Join(siblings, ", ")
@@ -94,50 +110,4 @@ func cutLast(path string) (section, name string, nested bool) {
 		return "", path, false
 	}
 	return path[:i], path[i+1:], true
-}
-
-// nearest is the known name that name is probably a misspelling of: a third of it may differ, three
-// bytes at most. "" if no known name is that close. Libraries of edit distances count a swap of two
-// neighbours as two edits, and would replace 20 lines.
-func nearest(name string, known []string) string {
-	best, most := "", 3
-	for _, candidate := range known {
-		d := distance(strings.ToLower(name), strings.ToLower(candidate))
-		if d <= min(most, max(1, len(name)/3)) {
-			best, most = candidate, d-1 // the first of equals
-		}
-	}
-	return best
-}
-
-// orNearest is the end of a sentence about an unknown name: the nearest one, else all there are.
-func orNearest(name string, known []string) string {
-	if near := nearest(name, known); near != "" {
-		return ", the nearest known one is " + near
-	}
-	return "; known here are " + strings.Join(known, ", ")
-}
-
-// distance is the number of bytes to insert, remove, replace or swap with their neighbour to get
-// from a to b.
-func distance(a, b string) int {
-	before, previous, current := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range previous {
-		previous[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		current[0] = i
-		for j := 1; j <= len(b); j++ {
-			replace := previous[j-1]
-			if a[i-1] != b[j-1] {
-				replace++
-			}
-			current[j] = min(previous[j]+1, current[j-1]+1, replace)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				current[j] = min(current[j], before[j-2]+1)
-			}
-		}
-		before, previous, current = previous, current, before
-	}
-	return previous[len(b)]
 }

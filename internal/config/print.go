@@ -6,12 +6,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"regexp"
-	"strconv"
 	"strings"
-	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Print writes the effective configuration as YAML. Secrets are replaced, and a comment says where
@@ -19,38 +17,30 @@ import (
 func (c *Config) Print(w io.Writer) error {
 	var out bytes.Buffer
 	var open []string
-	for _, f := range fields {
-		if !c.applies(f.path) {
+	l := &loader{cfg: c, sections: map[string]sink.Settings{c.Sink.Driver.Name: c.Sink.Settings}}
+	for _, k := range l.fields() {
+		if !c.applies(&k) {
 			continue
 		}
-		section, name, _ := cutLast(f.path)
+		section, name, _ := cutLast(k.Name)
 		open = openSection(&out, open, strings.Split(section, "."))
-		line := strings.Repeat("  ", len(open)) + name + ": " + f.show(c)
-		fmt.Fprintf(&out, "%s  # %s\n", strings.TrimRight(line, " "), c.origin(f.path))
+		line := strings.Repeat("  ", len(open)) + name + ": " + k.Show()
+		fmt.Fprintf(&out, "%s  # %s\n", strings.TrimRight(line, " "), c.origin(k.Name))
 	}
 	_, err := w.Write(out.Bytes())
 	return err
 }
 
-// applies is false for keys of a sink that is not configured, and for those that Load refuses
-// together with others: a user name with addresses that carry one, lanes with partitions.
-func (c *Config) applies(path string) bool {
-	_, replaced := replacedByOptions[path]
+// applies is false for keys that Load refuses together with others: a user name with addresses that
+// carry one, lanes with partitions.
+func (c *Config) applies(k *setting.Key) bool {
 	switch {
-	case c.Sink.Compat.Profile != "" && replaced:
+	case c.Sink.Compat.Profile != "" && isReplaced(k):
 		return false
-	case path == "sink.stdout":
-		return c.Sink.Stdout != nil
-	case path == "sink.rabbitmq.username", path == "sink.rabbitmq.password":
-		return c.Sink.RabbitMQ != nil && !c.Sink.RabbitMQ.userInURL
-	case strings.HasPrefix(path, "sink.rabbitmq."):
-		return c.Sink.RabbitMQ != nil
-	case strings.HasPrefix(path, "sink.kafka."):
-		return c.Sink.Kafka != nil
-	case path == "delivery.lanes":
-		return c.Sink.Kafka == nil
+	case k.Name == "delivery.lanes":
+		return !c.Sink.Driver.OwnLanes
 	}
-	return true
+	return k.Applies == nil || k.Applies()
 }
 
 // openSection writes the headings of the sections that are not open yet.
@@ -76,44 +66,16 @@ func (c *Config) origin(path string) string {
 	return fmt.Sprintf("%s:%d", n.Where.File, n.Where.Line)
 }
 
-// quote writes text as a YAML scalar on one line that Load reads back as it is.
-func quote(s string) string { return quoteScalar(document.Literal(s)) }
-
-// quoteSecret does not escape: what a secret shows keeps its references.
-func quoteSecret(s Secret) string { return quoteScalar(s.String()) }
-
-func quoteScalar(s string) string {
-	switch strings.ToLower(s) {
-	case "true", "false", "null", "yes", "no", "on", "off":
-		return strconv.Quote(s)
-	}
-	if !bare.MatchString(s) {
-		return strconv.Quote(s)
-	}
-	return s
-}
-
-// bare matches what every YAML reader takes as a string without quotes, also inside brackets.
-var bare = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./:@=-]*[A-Za-z0-9_./@=-])?$`)
-
-func inlineList[T any](items []T, show func(T) string) string {
-	shown := make([]string, len(items))
-	for i, item := range items {
-		shown[i] = show(item)
-	}
-	return "[" + strings.Join(shown, ", ") + "]"
-}
-
 // showTables writes a table whose mapping is the outbox section's as its name, any other with the
 // keys that differ.
-func showTables(c *Config) string {
-	return inlineList(c.Source.Tables, func(t Table) string {
-		name := quote(showIdentifier(t.Schema) + "." + showIdentifier(t.Name))
-		own := &Config{Outbox: t.Outbox}
+func (l *loader) showTables() string {
+	section := l.outboxFields(&l.cfg.Outbox)
+	return setting.InlineList(l.cfg.Source.Tables, func(t Table) string {
+		name := setting.Quote(showIdentifier(t.Schema) + "." + showIdentifier(t.Name))
 		differing := []string{"name: " + name}
-		for _, f := range outboxFields {
-			if f.show(own) != f.show(c) {
-				differing = append(differing, strings.TrimPrefix(f.path, "outbox.")+": "+f.show(own))
+		for i, k := range l.outboxFields(&t.Outbox) {
+			if k.Show() != section[i].Show() {
+				differing = append(differing, strings.TrimPrefix(k.Name, "outbox.")+": "+k.Show())
 			}
 		}
 		if len(differing) == 1 {
@@ -136,35 +98,7 @@ func showColumn(c Column) string {
 	case 0:
 		return `""`
 	case 1:
-		return quote(c.Names[0])
+		return setting.Quote(c.Names[0])
 	}
-	return inlineList(c.Names, quote)
-}
-
-func showNamed(columns []NamedColumn) string {
-	shown := make([]string, len(columns))
-	for i, c := range columns {
-		shown[i] = quote(c.Name) + ": " + showColumn(c.Column)
-	}
-	return "{" + strings.Join(shown, ", ") + "}"
-}
-
-func showDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
-}
-
-func showSize(n int64) string {
-	for _, unit := range units[:3] {
-		if n >= unit.bytes && n%unit.bytes == 0 {
-			return strconv.FormatInt(n/unit.bytes, 10) + unit.name
-		}
-	}
-	return strconv.FormatInt(n, 10)
+	return setting.InlineList(c.Names, setting.Quote)
 }

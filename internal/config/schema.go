@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 // Schema writes a JSON Schema of the configuration file, for editors. It is made of the same list
@@ -19,15 +22,15 @@ func Schema(w io.Writer) error {
 	root["title"] = "cdc-relay configuration"
 	l := newLoader(nil)
 	l.assign()
-	for _, f := range fields {
-		parent, name, _ := cutLast(f.path)
-		value := orNothing(f.form)
-		if f.path != "sink.stdout" { // there is no sink but the one that is named
-			if err := addDefault(value, f.show(l.cfg)); err != nil {
-				return fmt.Errorf("read default of %s: %w", f.path, err)
+	for _, k := range l.fields() {
+		parent, name, _ := cutLast(k.Name)
+		value := setting.OrNothing(k.Form)
+		if parent != "sink" { // there is no sink but the one that is named
+			if err := addDefault(value, k.Show()); err != nil {
+				return fmt.Errorf("read default of %s: %w", k.Name, err)
 			}
 		}
-		keysOf(root, parent)[name] = described(f.path, value)
+		keysOf(root, parent)[name] = described(k.Name, value)
 	}
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
@@ -36,36 +39,38 @@ func Schema(w io.Writer) error {
 }
 
 // section is the schema of a mapping of keys.
-func section(path string) jsonSchema {
-	s := jsonSchema{"type": []string{"object", "null"}, "properties": jsonSchema{}, "additionalProperties": false}
-	switch path {
-	case "sink":
-		var pairs []jsonSchema // one or none: a variable may name it
-		for _, two := range [][]string{{"rabbitmq", "kafka"}, {"rabbitmq", "stdout"}, {"kafka", "stdout"}} {
-			pairs = append(pairs, jsonSchema{"required": two})
+func section(path string) setting.Form {
+	s := setting.Form{"type": []string{"object", "null"}, "properties": setting.Form{}, "additionalProperties": false}
+	if path == "sink" {
+		var pairs []setting.Form // one or none: a variable may name it
+		for i, d := range drivers.All {
+			for _, other := range drivers.All[i+1:] {
+				pairs = append(pairs, setting.Form{"required": []string{d.Name, other.Name}})
+			}
 		}
-		s["not"] = anyOf(append(pairs, jsonSchema{"type": "null"})...)
-	case "sink.kafka.tls":
+		s["not"] = setting.AnyOf(append(pairs, setting.Form{"type": "null"})...)
+	}
+	if emptyFault(path) != "" {
 		s["minProperties"] = 1
 	}
 	return s
 }
 
 // keysOf is the properties of the section at path, which is made where it is missing.
-func keysOf(root jsonSchema, path string) jsonSchema {
-	keys, at := root["properties"].(jsonSchema), ""
+func keysOf(root setting.Form, path string) setting.Form {
+	keys, at := root["properties"].(setting.Form), ""
 	for name := range strings.SplitSeq(path, ".") {
 		at = join(at, name)
 		if keys[name] == nil {
 			keys[name] = section(at)
 		}
-		keys = keys[name].(jsonSchema)["properties"].(jsonSchema)
+		keys = keys[name].(setting.Form)["properties"].(setting.Form)
 	}
 	return keys
 }
 
 // addDefault takes the default as `config print` shows it; a value that is not stated has none.
-func addDefault(into jsonSchema, shown string) error {
+func addDefault(into setting.Form, shown string) error {
 	if shown == "" {
 		return nil
 	}

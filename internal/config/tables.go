@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
 
 // tables reads source.tables: names, or mappings of a name and keys of the outbox section for this
@@ -17,14 +18,14 @@ import (
 func (l *loader) tables(path string, n *document.Node) {
 	l.cfg.Source.Tables = nil
 	if n.Kind == document.Mapping {
-		l.fault(n.Where, path, "wants a list of tables, has "+n.Kind.String())
+		l.Fault(n.Where, path, "wants a list of tables, has "+n.Kind.String())
 		return
 	}
 	for i, item := range n.Values() {
 		l.table(fmt.Sprintf("%s[%d]", path, i), item)
 	}
 	if len(n.Values()) == 0 && l.cfg.Source.MessagePrefix == "" {
-		l.fault(n.Where, path, "names no table, and source.message_prefix is not set: there is nothing to relay")
+		l.Fault(n.Where, path, "names no table, and source.message_prefix is not set: there is nothing to relay")
 	}
 }
 
@@ -41,21 +42,21 @@ func (l *loader) table(path string, n *document.Node) {
 			}
 		}
 		if name == nil {
-			l.fault(n.Where, path, "has no name")
+			l.Fault(n.Where, path, "has no name")
 			return
 		}
 	}
-	written, ok := l.scalar(path, name)
+	written, ok := l.Scalar(path, name)
 	if !ok {
 		return
 	}
 	var err error
 	if t.Schema, t.Name, err = parseTable(written); err != nil {
-		l.fault(name.Where, path, err.Error())
+		l.Fault(name.Where, path, err.Error())
 		return
 	}
 	if slices.ContainsFunc(l.cfg.Source.Tables, func(other Table) bool { return other.String() == t.String() }) {
-		l.fault(name.Where, path, "names "+t.String()+" a second time")
+		l.Fault(name.Where, path, "names "+t.String()+" a second time")
 		return
 	}
 	l.cfg.Source.Tables = append(l.cfg.Source.Tables, t)
@@ -65,22 +66,18 @@ func (l *loader) table(path string, n *document.Node) {
 // override reads one key of a table's entry over its copy of the outbox section.
 func (l *loader) override(into *Outbox, path string, e document.Entry) {
 	if e.Name == "headers" {
-		l.fault(e.Where, join(path, e.Name), "cannot be set for one table; outbox.headers are the same for all")
+		l.Fault(e.Where, join(path, e.Name), "cannot be set for one table; outbox.headers are the same for all")
 		return
 	}
-	i := slices.IndexFunc(outboxFields, func(f field) bool { return f.path == join("outbox", e.Name) })
-	if i < 0 {
-		known := []string{"name"}
-		for _, f := range outboxFields {
-			known = append(known, strings.TrimPrefix(f.path, "outbox."))
+	known := []string{"name"}
+	for _, k := range l.outboxFields(into) {
+		if k.Name == join("outbox", e.Name) {
+			k.Set(&l.Reader, join(path, e.Name), e.Value)
+			return
 		}
-		l.fault(e.Where, join(path, e.Name), "unknown key"+orNearest(e.Name, known))
-		return
+		known = append(known, strings.TrimPrefix(k.Name, "outbox."))
 	}
-	section := l.outbox
-	l.outbox = into
-	outboxFields[i].set(l, join(path, e.Name), e.Value)
-	l.outbox = section
+	l.Fault(e.Where, join(path, e.Name), "unknown key"+setting.OrNearest(e.Name, known))
 }
 
 // requireColumns refuses a mapping without the two columns that every event has.
@@ -89,8 +86,8 @@ func (l *loader) requireColumns(path string, where document.Place, o *Outbox) {
 		key, of string
 		column  Column
 	}{{"id", "an id", o.ID}, {"payload", "a payload", o.Payload}} {
-		if key := join(path, required.key); !required.column.Mapped() && !l.isFaulty(key) {
-			l.fault(cmp.Or(l.placeOf(key), where), key, "is empty, but every event needs "+required.of+": name the column that holds it")
+		if key := join(path, required.key); !required.column.Mapped() && !l.IsFaulty(key) {
+			l.Fault(cmp.Or(l.PlaceOf(key), where), key, "is empty, but every event needs "+required.of+": name the column that holds it")
 		}
 	}
 }

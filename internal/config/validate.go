@@ -13,6 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 // validate checks what depends on several values, and the form of names and addresses.
@@ -22,7 +25,7 @@ func (l *loader) validate() {
 	l.validateRetry()
 	l.validateMirror()
 	l.validateAdmin()
-	if _, written := l.written["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
+	if _, written := l.Given["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
 		l.requireColumns("outbox", document.Place{}, &l.cfg.Outbox)
 	}
 }
@@ -32,28 +35,28 @@ var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 func (l *loader) validateSource() {
 	s := &l.cfg.Source
 	if !slotName.MatchString(s.Slot) {
-		l.faultAt("source.slot", fmt.Errorf("is %q, want 1 to 63 of a-z, 0-9 and _", s.Slot))
+		l.FaultAt("source.slot", fmt.Errorf("is %q, want 1 to 63 of a-z, 0-9 and _", s.Slot))
 	}
 	if s.Publication == "" || len(s.Publication) > maxIdentifier || strings.ContainsRune(s.Publication, 0) {
-		l.faultAt("source.publication", fmt.Errorf("is %q, want a name of 1 to %d bytes", s.Publication, maxIdentifier))
+		l.FaultAt("source.publication", fmt.Errorf("is %q, want a name of 1 to %d bytes", s.Publication, maxIdentifier))
 	}
 	if strings.ContainsRune(s.MessagePrefix, 0) {
-		l.faultAt("source.message_prefix", errors.New("has a zero character, which no prefix has"))
+		l.FaultAt("source.message_prefix", errors.New("has a zero character, which no prefix has"))
 	}
 	if !s.URL.IsSet() {
 		for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
-			if l.env[name] != "" {
+			if l.Env[name] != "" {
 				return
 			}
 		}
-		l.faultAt("source.url", errors.New("is not set, and neither is PGHOST, PGSERVICE or PGDATABASE"))
+		l.FaultAt("source.url", errors.New("is not set, and neither is PGHOST, PGSERVICE or PGDATABASE"))
 		return
 	}
 	value, err := s.URL.Read()
 	if err == nil {
 		err = CheckPostgres(value)
 	}
-	l.faultAt("source.url", err)
+	l.FaultAt("source.url", err)
 }
 
 // urlScheme is the beginning of a URL, also of one with too few slashes or of JDBC.
@@ -88,20 +91,20 @@ func (l *loader) validateAdmin() {
 	a := &l.cfg.Admin
 	host, port, err := net.SplitHostPort(a.Listen)
 	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || n < 0 || n > 65535 {
-		l.faultAt("admin.listen", fmt.Errorf("is %q, want host:port, such as 127.0.0.1:9464", a.Listen))
+		l.FaultAt("admin.listen", fmt.Errorf("is %q, want host:port, such as 127.0.0.1:9464", a.Listen))
 		return
 	}
 	l.checkToken("admin.token", a.Token)
 	l.checkToken("admin.read_token", a.ReadToken)
 	if !isLoopback(host) && !a.Token.IsSet() && !a.ReadToken.IsSet() {
-		l.faultAt("admin.listen", fmt.Errorf("is %q, which others can reach: set admin.token or admin.read_token for /api", a.Listen))
+		l.FaultAt("admin.listen", fmt.Errorf("is %q, which others can reach: set admin.token or admin.read_token for /api", a.Listen))
 	}
 }
 
 // checkToken refuses a token that nobody could send: /api would be closed to all.
-func (l *loader) checkToken(path string, token Secret) {
+func (l *loader) checkToken(path string, token setting.Secret) {
 	if value, err := token.Read(); token.IsSet() && err == nil && strings.TrimSpace(value) == "" {
-		l.faultAt(path, errors.New("is empty"))
+		l.FaultAt(path, errors.New("is empty"))
 	}
 }
 
@@ -115,17 +118,15 @@ func isLoopback(host string) bool {
 
 func (l *loader) validateRetry() {
 	r := &l.cfg.Retry
-	if r.MaxBackoff >= r.Backoff || l.isFaulty("retry.backoff") || l.isFaulty("retry.max_backoff") {
+	if r.MaxBackoff >= r.Backoff || l.IsFaulty("retry.backoff") || l.IsFaulty("retry.max_backoff") {
 		return
 	}
 	path := "retry.max_backoff"
-	if l.placeOf(path) == (document.Place{}) {
+	if l.PlaceOf(path) == (document.Place{}) {
 		path = "retry.backoff"
 	}
-	l.faultAt(path, fmt.Errorf("max_backoff %s is shorter than backoff %s, which it bounds", showDuration(r.MaxBackoff), showDuration(r.Backoff)))
+	l.FaultAt(path, fmt.Errorf("max_backoff %s is shorter than backoff %s, which it bounds", setting.ShowDuration(r.MaxBackoff), setting.ShowDuration(r.Backoff)))
 }
-
-const maxShortString = 255 // bytes; of AMQP 0-9-1: names of exchanges and routing keys
 
 // validateMirror wants a fixed exchange or topic, whichever the sink's broker has.
 func (l *loader) validateMirror() {
@@ -133,25 +134,31 @@ func (l *loader) validateMirror() {
 	if len(l.sinks) != 1 {
 		return // reported already, and the broker is unknown
 	}
-	m := &l.cfg.DeadLetters.Mirror
-	names := []struct{ key, value, of string }{
-		{"exchange", m.Exchange, "rabbitmq"}, {"routing_key", m.RoutingKey, "rabbitmq"}, {"topic", m.Topic, "kafka"},
-	}
-	for _, n := range names {
-		switch {
-		case n.value == "":
-		case l.cfg.Sink.Stdout != nil:
-			l.faultAt(section+n.key, errors.New("has no effect with sink.stdout, which has no second place; leave it out"))
-		case l.cfg.Sink.RabbitMQ == nil && n.of == "rabbitmq":
-			l.faultAt(section+n.key, errors.New("is RabbitMQ's; with sink.kafka the mirror is dead_letters.mirror.topic"))
-		case l.cfg.Sink.Kafka == nil && n.of == "kafka":
-			l.faultAt(section+n.key, errors.New("is Kafka's; with sink.rabbitmq the mirror is dead_letters.mirror.exchange and routing_key"))
-		case strings.ContainsAny(n.value, "{}"):
-			l.faultAt(section+n.key, fmt.Errorf("is %q, want a plain name, not a template: all dead letters are mirrored to one place", n.value))
-		case n.of == "kafka":
-			l.faultAt(section+n.key, checkTopic(mustTemplate(n.value)))
-		case len(n.value) > maxShortString:
-			l.faultAt(section+n.key, fmt.Errorf("has %d bytes, the most it may have is %d", len(n.value), maxShortString))
+	d := l.cfg.Sink.Driver
+	for _, key := range drivers.PartKeys() {
+		if name := *l.cfg.DeadLetters.Mirror[key]; name != "" {
+			l.FaultAt(section+key, validateMirrorPart(d, key, name))
 		}
 	}
+}
+
+func validateMirrorPart(d *sink.Driver, key, name string) error {
+	if len(d.Route) == 0 {
+		return fmt.Errorf("has no effect with sink.%s, which has no second place; leave it out", d.Name)
+	}
+	var keys []string
+	for _, p := range d.Route {
+		switch keys = append(keys, p.Key); {
+		case p.Key != key:
+		case strings.ContainsAny(name, "{}"):
+			return fmt.Errorf("is %q, want a plain name, not a template: all dead letters are mirrored to one place", name)
+		case p.Limit > 0 && len(name) > p.Limit:
+			return fmt.Errorf("has %d bytes, the most it may have is %d", len(name), p.Limit)
+		case p.Check != nil:
+			return p.Check(name)
+		default:
+			return nil
+		}
+	}
+	return fmt.Errorf("is %s's; with sink.%s the mirror is dead_letters.mirror.%s", drivers.WithPart(key).Broker, d.Name, strings.Join(keys, " and "))
 }

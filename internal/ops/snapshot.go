@@ -77,20 +77,13 @@ type RefusedRow struct {
 	Behind   int       `json:"behind"` // later events of its key that wait for it
 }
 
-// The kinds of sink, as the configuration names them.
-const (
-	SinkRabbitMQ = "rabbitmq"
-	SinkKafka    = "kafka"
-	SinkStdout   = "stdout"
-)
-
 // Sink is the state of the broker's connections.
 type Sink struct {
-	Kind            string
+	Kind            string // as the configuration names it
 	Up              bool
 	Why             string // when it is not up
 	Connections     int
-	Channels        int // of RabbitMQ
+	Channels        int // of a broker that has them
 	PendingConfirms int // published and not answered
 }
 

@@ -78,11 +78,11 @@ type SlotStatus struct {
 
 // BrokerStatus is the state of the broker's connections.
 type BrokerStatus struct {
-	Kind            string `json:"kind"` // rabbitmq, kafka, stdout
+	Kind            string `json:"kind"` // as the configuration names it
 	Up              bool   `json:"up"`
 	Why             string `json:"why"` // when it is not up
 	Connections     int    `json:"connections"`
-	Channels        int    `json:"channels"` // of RabbitMQ
+	Channels        int    `json:"channels"` // of a broker that has them
 	PendingConfirms int    `json:"pending_confirms"`
 
 	Paused      []Paused `json:"paused"` // destinations that refuse, the longest first

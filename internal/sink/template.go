@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
@@ -64,6 +65,20 @@ func ParseTemplate(s string) (Template, error) {
 		rest = rest[open+end+2:]
 	}
 	return t, nil
+}
+
+// MustTemplate is a template of the code's own, such as a default; it panics over a fault.
+func MustTemplate(s string) Template {
+	t, err := ParseTemplate(s)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// TemplateKey is a key of a template. A profile replaces it.
+func TemplateKey(name string, at *Template) setting.Key {
+	return setting.Compat(setting.Scalar(name, setting.AnyText(), at, ParseTemplate, func(t Template) string { return setting.Quote(t.String()) }))
 }
 
 // parsePlaceholder parses the text between the braces.

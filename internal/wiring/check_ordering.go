@@ -16,11 +16,12 @@ import (
 // topics: order is kept within one of them only. Nothing is found for a sink without a template.
 // With a profile it describes the order kept.
 func checkOrdering(c *config.Config) []check.Finding {
-	driver := DriverOf(c)
-	if driver.Scope == "" {
+	driver := c.Sink.Driver
+	if len(driver.Route) == 0 {
 		return nil
 	}
-	scope, t := driver.Scope, driver.Templates(c)[0]
+	scope, t := driver.Route[0].Title(), c.Sink.Settings.Templates()[0]
+	key := driver.Section() + t.Key
 	f := check.Finding{Name: "ordering", Level: check.LevelOK}
 	if c.Sink.Compat.Profile != "" && c.Delivery.Ordering != config.OrderingNone {
 		f.Detail = profileOrdering(scope, c.Delivery.Ordering)
@@ -38,8 +39,8 @@ func checkOrdering(c *config.Config) []check.Finding {
 		f.Detail = fmt.Sprintf("the events %s go to one %s, in the order of their commits", whole, scope)
 	default:
 		f.Level = check.LevelWarn
-		f.Detail = fmt.Sprintf("%s %q sends events %s to several %ss by %s: they keep their order within each, and none among them", t.Key, t, whole, scope, strings.Join(found, " and "))
-		f.Fix = fmt.Sprintf("%s: %q; or, if nobody counts on the order, delivery.ordering: none", t.Key, removePlaceholders(t.String(), parts))
+		f.Detail = fmt.Sprintf("%s %q sends events %s to several %ss by %s: they keep their order within each, and none among them", key, t.Template, whole, scope, strings.Join(found, " and "))
+		f.Fix = fmt.Sprintf("%s: %q; or, if nobody counts on the order, delivery.ordering: none", key, removePlaceholders(t.String(), parts))
 	}
 	return []check.Finding{f}
 }

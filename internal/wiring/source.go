@@ -3,8 +3,6 @@
 package wiring
 
 import (
-	"slices"
-
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 
 	"go.uber.org/zap"
@@ -16,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 var orderings = map[string]relay.Ordering{
@@ -26,12 +23,11 @@ var orderings = map[string]relay.Ordering{
 	config.OrderingNone:      relay.None,
 }
 
-// Ordering is what the line does for the order that is configured. Kafka appends a call as a whole
-// and has one call of a partition in flight, so an event need not wait there for the earlier one of
-// its key: they go together.
+// Ordering is what the line does for the order that is configured. To a sink that appends a call as a
+// whole the events of a key go together: none waits for the earlier one.
 func Ordering(c *config.Config) relay.Ordering {
 	o := orderings[c.Delivery.Ordering]
-	if c.Sink.Kafka != nil && o == relay.Key {
+	if c.Sink.Driver.AppendsCalls && o == relay.Key {
 		return relay.Pipelined
 	}
 	return o
@@ -69,20 +65,6 @@ func mapping(o config.Outbox) decode.Mapping {
 		ID: must(o.ID), Aggregate: must(o.Aggregate), Key: must(o.Key), Type: must(o.Type), Payload: must(o.Payload),
 		Timestamp: may(o.Timestamp), Traceparent: may(o.Traceparent), Headers: may(o.HeadersColumn),
 	}
-}
-
-// columnsFor are the extra columns that a sink needs: those of its headers and properties and of
-// its templates.
-func columnsFor(c *config.Config, properties []config.NamedColumn, templates ...sink.Template) []string {
-	var named []string
-	for _, column := range slices.Concat(c.Outbox.Headers, properties) {
-		named = append(named, column.Column.Names[0])
-	}
-	for _, t := range templates {
-		named = append(named, t.Columns()...)
-	}
-	slices.Sort(named)
-	return slices.Compact(named)
 }
 
 // Outboxes are the tables in which an event's row can be.

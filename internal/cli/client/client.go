@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
@@ -97,7 +98,7 @@ func reachable(listen string) string {
 
 // readToken is a token that may read the status; "" when none is configured.
 func readToken(c *config.Config) (string, error) {
-	for _, secret := range []config.Secret{c.Admin.ReadToken, c.Admin.Token} {
+	for _, secret := range []setting.Secret{c.Admin.ReadToken, c.Admin.Token} {
 		if secret.IsSet() {
 			return secret.Read()
 		}

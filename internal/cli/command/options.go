@@ -56,10 +56,6 @@ func (g *Options) Source() (*config.Config, source.Config, *zap.Logger, error) {
 		return nil, source.Config{}, nil, err
 	}
 	log := wiring.NewLogger(config.Log{Level: c.Log.Level, Format: "console"})
-	columns, err := wiring.SinkColumns(c, log)
-	if err != nil {
-		return nil, source.Config{}, nil, err
-	}
-	rc, err := wiring.Replication(c, columns, log)
+	rc, err := wiring.Replication(c, wiring.SinkColumns(c), log)
 	return c, rc, log, err
 }

@@ -104,11 +104,11 @@ func (f *compareFlags) validate(c *config.Config) error {
 }
 
 func (f *compareFlags) onKafka(c *config.Config) bool {
-	return len(f.kafka) > 0 || f.rabbitmq == "" && c != nil && c.Sink.Kafka != nil
+	return len(f.kafka) > 0 || f.rabbitmq == "" && kafkaOf(c) != nil
 }
 
 func (f *compareFlags) onRabbitMQ(c *config.Config) bool {
-	return f.rabbitmq != "" || c != nil && c.Sink.RabbitMQ != nil
+	return f.rabbitmq != "" || rabbitOf(c) != nil
 }
 
 // start is the time of --from; zero for now and beginning.

@@ -18,8 +18,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/cdc-relay/cdc-relay/internal/wiring"
+	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
 )
 
 // kafkaSide reads all partitions of some topics, without a group. It writes nothing.
@@ -46,11 +45,11 @@ func openKafkaSide(ctx context.Context, f *compareFlags, c *config.Config, topic
 		ClientID: "cdc-relay/compare", MetadataTopics: topics, MetadataTTL: 2 * time.Second,
 	}
 	brokers := f.kafka
-	if c != nil && c.Sink.Kafka != nil {
+	if k := kafkaOf(c); k != nil {
 		if len(brokers) == 0 {
-			brokers = c.Sink.Kafka.Brokers
+			brokers = k.Brokers
 		}
-		if err := kafkaSecurity(transport, c.Sink.Kafka); err != nil {
+		if err := kafkaSecurity(transport, k); err != nil {
 			return nil, err
 		}
 	}
@@ -66,22 +65,31 @@ func openKafkaSide(ctx context.Context, f *compareFlags, c *config.Config, topic
 	return s, nil
 }
 
+// kafkaOf is the section of Kafka; nil: that is not the sink.
+func kafkaOf(c *config.Config) *kafka.Settings {
+	if c == nil {
+		return nil
+	}
+	settings, _ := c.Sink.Settings.(*kafka.Settings)
+	return settings
+}
+
 // kafkaSecurity gives a client the TLS and the login of the sink.
-func kafkaSecurity(t *kafkago.Transport, k *config.Kafka) (err error) {
-	if k.TLS.Enabled {
-		if t.TLS, err = wiring.BrokerTLS("sink.kafka.tls", k.TLS.TLS)(); err != nil {
+func kafkaSecurity(t *kafkago.Transport, k *kafka.Settings) (err error) {
+	if files := k.TLSFiles(); files != nil {
+		if t.TLS, err = files(); err != nil {
 			return err
 		}
 	}
-	login := k.Credentials()
-	if login == nil {
+	read := k.Login()
+	if read == nil {
 		return nil
 	}
-	user, password, err := login()
+	login, err := read()
 	if err != nil {
 		return err
 	}
-	t.SASL, err = (&conn.SASL{Mechanism: k.SASL.Mechanism, Username: user, Password: password}).NewMechanism()
+	t.SASL, err = login.NewMechanism()
 	return err
 }
 

@@ -12,8 +12,9 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"github.com/cdc-relay/cdc-relay/internal/wiring"
+	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
 )
 
 // rabbitSide consumes an exclusive queue of its own, bound to some exchanges. The queue is deleted
@@ -35,20 +36,16 @@ const (
 func openRabbitSide(ctx context.Context, f *compareFlags, c *config.Config, exchanges []string) (side, error) {
 	d := &conn.Dialer{
 		URLs: []string{f.rabbitmq}, ConnectionName: "cdc-relay/compare", ConfirmTimeout: rabbitPatience,
-		TLS: wiring.BrokerTLS("", config.TLS{}), Admit: func(string, string) error { return nil },
+		TLS: sink.TLS{}.Load(""), Admit: func(string, string) error { return nil },
 	}
-	if c != nil && c.Sink.RabbitMQ != nil {
-		r := c.Sink.RabbitMQ
-		d.TLS = wiring.BrokerTLS("sink.rabbitmq.tls", r.TLS)
+	if r := rabbitOf(c); r != nil {
+		d.TLS = r.TLS.Load("sink.rabbitmq.tls")
 		if f.rabbitmq == "" {
-			d.URLs, d.Credentials = nil, r.Credentials()
-			for _, u := range r.URLs {
-				url, err := u.Read()
-				if err != nil {
-					return nil, err
-				}
-				d.URLs = append(d.URLs, url)
+			var err error
+			if d.URLs, err = r.Addresses(); err != nil {
+				return nil, err
 			}
+			d.Credentials = r.Credentials()
 		}
 	}
 	session, err := d.Dial(ctx, nil)
@@ -64,6 +61,15 @@ func openRabbitSide(ctx context.Context, f *compareFlags, c *config.Config, exch
 		return nil, err
 	}
 	return s, nil
+}
+
+// rabbitOf is the section of RabbitMQ; nil: that is not the sink.
+func rabbitOf(c *config.Config) *rabbit.Settings {
+	if c == nil {
+		return nil
+	}
+	settings, _ := c.Sink.Settings.(*rabbit.Settings)
+	return settings
 }
 
 func (s *rabbitSide) bind(ctx context.Context, keys []string) error {

@@ -5,6 +5,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 // action is a command that requests something for rows, by their numbers or by a filter.
@@ -28,12 +31,13 @@ type action struct {
 type actionFlags struct {
 	action
 	filterFlags
-	rows                        []int64
-	all, dryRun, json           bool
-	rate, reason                string
-	perSecond                   int
-	exchange, routingKey, topic string
-	wait                        time.Duration
+	rows              []int64
+	all, dryRun, json bool
+	rate, reason      string
+	perSecond         int
+	parts             map[string]*string // flags of a replay's route, by key
+	route             event.Route        // what is nil stays as it was
+	wait              time.Duration
 }
 
 func newAction(g *command.Options, a action) *cobra.Command {
@@ -60,9 +64,14 @@ func newAction(g *command.Options, a action) *cobra.Command {
 	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait this long for the relay to carry it out; 0: do not")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	if a.kind == dlq.Replay {
-		flags.StringVar(&f.exchange, "exchange", "", "RabbitMQ: publish to this exchange instead")
-		flags.StringVar(&f.routingKey, "routing-key", "", "RabbitMQ: publish with this routing key instead")
-		flags.StringVar(&f.topic, "topic", "", "Kafka: publish to this topic instead")
+		f.parts = map[string]*string{}
+		for _, d := range drivers.All {
+			for _, p := range d.Route {
+				if f.parts[p.Key] == nil { // two sinks may have the same name for a part
+					f.parts[p.Key] = flags.String(p.Flag(), "", d.Broker+": "+p.Replay)
+				}
+			}
+		}
 	}
 	return cmd
 }
@@ -108,35 +117,48 @@ func (f *actionFlags) validateRoute(c *config.Config) error {
 	if f.kind != dlq.Replay {
 		return nil
 	}
-	amqp := f.given("exchange") || f.given("routing-key")
-	switch {
-	case amqp && c.Sink.RabbitMQ == nil:
-		return command.UsageError("--exchange and --routing-key are for RabbitMQ, and sink.rabbitmq is not configured")
-	case f.given("topic") && c.Sink.Kafka == nil:
-		return command.UsageError("--topic is for Kafka, and sink.kafka is not configured")
-	case f.given("topic") && f.topic == "":
-		return command.UsageError("--topic is empty")
-	case len(f.exchange) > 255 || len(f.routingKey) > 255:
-		return command.UsageError("--exchange and --routing-key are limited to 255 bytes")
+	given := f.givenParts()
+	d := c.Sink.Driver
+	if foreign := drivers.Foreign(d, given); foreign != nil {
+		return command.UsageError(fmt.Sprintf("%s %s for %s, and sink.%s is not configured", flagsOf(foreign), isOrAre(foreign), foreign.Broker, foreign.Name))
+	}
+	f.route = d.RouteOf(given)
+	for _, p := range d.Route {
+		switch value, is := given[p.Key]; {
+		case is && value == "" && !p.MayEmpty:
+			return command.UsageError("--" + p.Flag() + " is empty")
+		case p.Limit > 0 && len(value) > p.Limit:
+			return command.UsageError(fmt.Sprintf("%s %s limited to %d bytes", flagsOf(d), isOrAre(d), p.Limit))
+		}
 	}
 	return nil
 }
 
-// route is where a replay goes; what is nil stays as it was.
-func (f *actionFlags) route() (r event.Route) {
-	if f.kind != dlq.Replay {
-		return r
+// givenParts are the parts of a route that flags name, by their keys.
+func (f *actionFlags) givenParts() map[string]string {
+	given := map[string]string{}
+	for key, value := range f.parts {
+		if f.given(strings.ReplaceAll(key, "_", "-")) {
+			given[key] = *value
+		}
 	}
-	if f.given("exchange") {
-		r.Name = append([]byte{}, f.exchange...)
+	return given
+}
+
+// flagsOf names the flags of a sink's routes.
+func flagsOf(d *sink.Driver) string {
+	var names []string
+	for _, p := range d.Route {
+		names = append(names, "--"+p.Flag())
 	}
-	if f.given("topic") {
-		r.Name = append([]byte{}, f.topic...)
+	return strings.Join(names, " and ")
+}
+
+func isOrAre(d *sink.Driver) string {
+	if len(d.Route) > 1 {
+		return "are"
 	}
-	if f.given("routing-key") {
-		r.RoutingKey = append([]byte{}, f.routingKey...)
-	}
-	return r
+	return "is"
 }
 
 func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) error {
@@ -184,7 +206,7 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 // runRows requests the action for rows by their numbers.
 func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.Requester, out *result) error {
 	for _, n := range f.rows {
-		ask := dlq.Action{Kind: f.kind, N: n, Route: f.route(), By: by}
+		ask := dlq.Action{Kind: f.kind, N: n, Route: f.route, By: by}
 		if f.dryRun {
 			out.addDryRun(n, d.CheckRequest(ctx, ask))
 			continue
@@ -212,7 +234,7 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 	if err != nil {
 		return err
 	}
-	b := dlq.Bulk{Kind: f.kind, Filter: filter, Route: f.route(), Rate: f.perSecond, By: by}
+	b := dlq.Bulk{Kind: f.kind, Filter: filter, Route: f.route, Rate: f.perSecond, By: by}
 	if f.dryRun {
 		n, err := d.Match(ctx, b)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 // writeStatus describes a status for people, in plain lines, or with colour on a terminal.
@@ -138,11 +139,11 @@ func (t *statusText) broker() {
 		return
 	}
 	channels := ""
-	switch b.Kind {
-	case ops.SinkStdout:
+	if d := drivers.Named(b.Kind); d != nil && d.Broker == "" {
 		t.line("broker", "up, %s", b.Kind)
 		return
-	case ops.SinkRabbitMQ:
+	}
+	if b.Channels > 0 {
 		channels = ", " + output.Count(b.Channels, "channel")
 	}
 	t.line("broker", "up, %s, %s%s, %s unanswered", output.Clean(b.Kind), output.Count(b.Connections, "connection"), channels, output.Count(b.PendingConfirms, "message"))

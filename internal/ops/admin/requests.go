@@ -3,6 +3,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,10 +11,11 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 // badRequest is a request that cannot be understood.
@@ -62,48 +64,80 @@ func readQuery(values url.Values) (query, error) {
 	return q, nil
 }
 
-// routeInput is where a replay goes instead.
-type routeInput struct {
-	Exchange   *string `json:"exchange"`
-	RoutingKey *string `json:"routing_key"`
-	Topic      *string `json:"topic"`
-}
+// routeInput is where a replay goes instead: the parts of a route that are given, by their keys.
+type routeInput map[string]string
 
-func (t *routeInput) route(kind string) (r event.Route, err error) {
-	octets := func(s *string) []byte {
-		if s == nil {
-			return nil
-		}
-		return append([]byte{}, *s...)
-	}
-	switch {
-	case (t.Exchange != nil || t.RoutingKey != nil) && kind != ops.SinkRabbitMQ:
-		return r, &badRequest{"exchange and routing_key are RabbitMQ's, and sink.rabbitmq is not configured"}
-	case t.Topic != nil && kind != ops.SinkKafka:
-		return r, &badRequest{"topic is Kafka's, and sink.kafka is not configured"}
-	case t.Topic != nil:
-		r.Name = octets(t.Topic)
+func (t routeInput) route(kind string) (r event.Route, err error) {
+	if len(t) == 0 {
 		return r, nil
 	}
-	r.Name, r.RoutingKey = octets(t.Exchange), octets(t.RoutingKey)
-	return r, nil
+	d := drivers.Named(kind)
+	if other := drivers.Foreign(d, t); other != nil {
+		var keys []string
+		for _, p := range other.Route {
+			keys = append(keys, p.Key)
+		}
+		is := " is "
+		if len(keys) > 1 {
+			is = " are "
+		}
+		return r, &badRequest{strings.Join(keys, " and ") + is + other.Broker + "'s, and sink." + other.Name + " is not configured"}
+	}
+	return d.RouteOf(t), nil
+}
+
+// notForReplay refuses the parts of a route in a request that is none for a replay.
+func (t routeInput) notForReplay(kind dlq.Kind) error {
+	if kind == dlq.Replay || len(t) == 0 {
+		return nil
+	}
+	keys := drivers.PartKeys()
+	last := len(keys) - 1
+	return &badRequest{strings.Join(keys[:last], ", ") + " and " + keys[last] + " are for a replay"}
+}
+
+// readAction reads a body that may have the parts of a route in it.
+func readAction(r *http.Request, into any) (routeInput, error) {
+	var given map[string]json.RawMessage
+	if err := readBody(r, &given); err != nil {
+		return nil, err
+	}
+	parts := routeInput{}
+	for name, value := range given {
+		key := strings.ToLower(name)
+		if drivers.WithPart(key) == nil {
+			continue
+		}
+		delete(given, name)
+		var text *string
+		if err := json.Unmarshal(value, &text); err != nil {
+			return nil, &badRequest{"the body: " + name + ": " + err.Error()}
+		}
+		if text != nil {
+			parts[key] = *text
+		}
+	}
+	rest, err := json.Marshal(given)
+	if err != nil {
+		return nil, err
+	}
+	return parts, decode(bytes.NewReader(rest), into)
 }
 
 // askBody is the body of a request about one row; it may be left out.
 type askBody struct {
-	routeInput
-	Reason string `json:"reason"`
+	routeInput `json:"-"`
+	Reason     string `json:"reason"`
 }
 
 func readAsk(r *http.Request, kind dlq.Kind) (*askBody, error) {
 	var b askBody
-	if err := readBody(r, &b); err != nil {
+	parts, err := readAction(r, &b)
+	if err != nil {
 		return nil, err
 	}
-	if kind != dlq.Replay && b.routeInput != (routeInput{}) {
-		return nil, &badRequest{"exchange, routing_key and topic are for a replay"}
-	}
-	return &b, nil
+	b.routeInput = parts
+	return &b, b.notForReplay(kind)
 }
 
 // readReason reads why something is deleted: a parameter, because a DELETE's body may be lost on
@@ -130,25 +164,24 @@ func readReason(r *http.Request) (string, error) {
 // bulkBody is the body of a request about all rows that a filter chooses.
 type bulkBody struct {
 	dlq.FilterInput
-	routeInput
-	All    bool   `json:"all"` // required when there is no filter
-	DryRun bool   `json:"dry_run"`
-	Rate   int    `json:"rate"` // per second
-	Reason string `json:"reason"`
+	routeInput `json:"-"`
+	All        bool   `json:"all"` // required when there is no filter
+	DryRun     bool   `json:"dry_run"`
+	Rate       int    `json:"rate"` // per second
+	Reason     string `json:"reason"`
 }
 
 func readBulk(r *http.Request, kind dlq.Kind) (*bulkBody, error) {
 	var b bulkBody
-	if err := readBody(r, &b); err != nil {
+	parts, err := readAction(r, &b)
+	if err != nil {
 		return nil, err
 	}
-	switch {
-	case b.FilterInput == (dlq.FilterInput{}) && !b.All:
+	if b.FilterInput == (dlq.FilterInput{}) && !b.All {
 		return nil, &badRequest{`which? Give a filter, or "all": true`}
-	case kind != dlq.Replay && b.routeInput != (routeInput{}):
-		return nil, &badRequest{"exchange, routing_key and topic are for a replay"}
 	}
-	return &b, nil
+	b.routeInput = parts
+	return &b, b.notForReplay(kind)
 }
 
 // maxBody is the longest body that is read: a key may be long.
@@ -156,7 +189,11 @@ const maxBody = 1 << 20
 
 // readBody reads one JSON object, all of whose names are known; nothing at all is an empty one.
 func readBody(r *http.Request, into any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+	return decode(http.MaxBytesReader(nil, r.Body, maxBody), into)
+}
+
+func decode(body io.Reader, into any) error {
+	dec := json.NewDecoder(body)
 	dec.DisallowUnknownFields()
 	switch err := dec.Decode(into); {
 	case errors.Is(err, io.EOF):

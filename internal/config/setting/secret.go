@@ -1,8 +1,9 @@
 // Secrets: never printed, read again at every use.
 
-package config
+package setting
 
 import (
+	"fmt"
 	"net/url"
 	"regexp"
 	"strings"
@@ -20,8 +21,8 @@ type Secret struct {
 	shown string
 }
 
-// plain is a secret that is no secret: one of the defaults.
-func plain(text string) Secret { return Secret{text: document.Literal(text), shown: text} }
+// Plain is a secret that is no secret: one of the defaults.
+func Plain(text string) Secret { return Secret{text: document.Literal(text), shown: text} }
 
 // Read gives the value as it is now: it reads the files that the configuration names. The error
 // names a file or a variable, never a value.
@@ -43,17 +44,17 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown), nil }
 // it is.
 var onlyReferences = regexp.MustCompile(`^(\$\{(file:[^}]*|[A-Za-z_][A-Za-z0-9_]*)\})+$`)
 
-// showPassword is what may be shown of a password or token written as text.
-func showPassword(text, _ string) string {
+// ShowPassword is what may be shown of a password or token written as text.
+func ShowPassword(text, _ string) string {
 	if text == "" || onlyReferences.MatchString(text) {
 		return text
 	}
 	return redacted
 }
 
-// showAddress is what may be shown of an address: all of it but the passwords. When more @ follow
+// ShowAddress is what may be shown of an address: all of it but the passwords. When more @ follow
 // than the one after the user, the end of the password is unclear, and nothing is shown.
-func showAddress(_, value string) string {
+func ShowAddress(_, value string) string {
 	scheme, rest, isURL := strings.Cut(value, "://")
 	if !isURL {
 		return keywordPassword.ReplaceAllString(value, "${1}xxxxx")
@@ -86,3 +87,17 @@ func showAddress(_, value string) string {
 
 // keywordPassword matches the password of a libpq key=value string, quoted or not.
 var keywordPassword = regexp.MustCompile(`((?:^|\s)(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s\\]|\\.)+)`)
+
+// Credentials reads a user and a password again at every call; section is where they are, with a
+// dot at its end.
+func Credentials(section string, username, password Secret) func() (user, pass string, err error) {
+	return func() (user, pass string, err error) {
+		if user, err = username.Read(); err != nil {
+			return "", "", fmt.Errorf("read %susername: %w", section, err)
+		}
+		if pass, err = password.Read(); err != nil {
+			return "", "", fmt.Errorf("read %spassword: %w", section, err)
+		}
+		return user, pass, nil
+	}
+}

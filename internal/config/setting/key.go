@@ -1,0 +1,163 @@
+// Package setting has the types of configuration keys: how each is read, checked, printed and
+// described. The configuration's own sections and those of sinks are made of them.
+package setting
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
+)
+
+// Key is one key of a section, with the place its value is read into.
+type Key struct {
+	Name string        // below the section; with dots for a section in it
+	Kind document.Kind // of the value when it comes from a variable
+	// Set reads n, the value of the key at path, and reports what is wrong with it.
+	Set  func(r *Reader, path string, n *document.Node)
+	Show func() string // the value as YAML on one line
+	Form Form          // what `config schema` says of the value
+
+	// The rest is optional.
+
+	// FromVariable is the value in the text of a variable; nil: it is read as one of Kind.
+	FromVariable func(variable, text string) *document.Node
+	// Applies is false for a key that other settings replace; it is not printed then.
+	Applies func() bool
+	// Replaced says that a profile (sink.compat) makes this in its own way: the key is refused then.
+	Replaced bool
+	// SectionFault says why the key's section must not be empty.
+	SectionFault string
+}
+
+// Scalar is a key of a single value that parse understands.
+func Scalar[T any](name string, form Form, at *T, parse func(string) (T, error), show func(T) string) Key {
+	return Key{
+		Name: name, Kind: document.Scalar, Form: form,
+		Set: func(r *Reader, path string, n *document.Node) {
+			written, ok := r.Scalar(path, n)
+			if !ok {
+				return
+			}
+			value, err := parse(written)
+			if err != nil {
+				r.Fault(n.Where, path, err.Error())
+				return
+			}
+			*at = value
+		},
+		Show: func() string { return show(*at) },
+	}
+}
+
+// Text is a key of any text.
+func Text(name string, at *string) Key {
+	return Scalar(name, AnyText(), at, func(s string) (string, error) { return s, nil }, Quote)
+}
+
+// Choice is one of some values; a first one of "" stands for none of them, and is not named.
+func Choice(name string, at *string, values ...string) Key {
+	return Scalar(name, oneOf(values), at, func(s string) (string, error) {
+		if slices.Contains(values, s) {
+			return s, nil
+		}
+		return "", fmt.Errorf("is %q, want one of %s", s, strings.TrimPrefix(strings.Join(values, ", "), ", "))
+	}, Quote)
+}
+
+// Boolean is true or false.
+func Boolean(name string, at *bool) Key {
+	return Scalar(name, truth(), at, func(s string) (bool, error) {
+		if s != "true" && s != "false" {
+			return false, fmt.Errorf("is %q, want true or false", s)
+		}
+		return s == "true", nil
+	}, strconv.FormatBool)
+}
+
+// Integer is a whole number from low to high.
+func Integer(name string, low, high int, at *int) Key {
+	return Scalar(name, wholeNumber(low, high), at, func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < low || n > high {
+			return 0, fmt.Errorf("is %q, want a whole number from %d to %d", s, low, high)
+		}
+		return n, nil
+	}, strconv.Itoa)
+}
+
+// Duration is a time span from low to high.
+func Duration(name string, low, high time.Duration, at *time.Duration) Key {
+	return Scalar(name, timeSpan(low), at, func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		if err != nil || d < low || d > high {
+			return 0, fmt.Errorf("is %q, want a duration with its unit from %s to %s, such as 20s", s, ShowDuration(low), ShowDuration(high))
+		}
+		return d, nil
+	}, ShowDuration)
+}
+
+// Size is a number of bytes from low to high.
+func Size(name string, low, high int64, at *int64) Key {
+	return Scalar(name, byteCount(low, high), at, func(s string) (int64, error) {
+		n, ok := ParseSize(s)
+		if !ok || n < low || n > high {
+			return 0, fmt.Errorf("is %q, want bytes or a size such as 16MiB, from %s to %s", s, showSize(low), showSize(high))
+		}
+		return n, nil
+	}, showSize)
+}
+
+// Password is a secret that is shown as nothing but its references.
+func Password(name string, at *Secret) Key { return secretKey(name, at, ShowPassword) }
+
+// Address is an address with a password in it, which is not shown.
+func Address(name string, at *Secret) Key { return secretKey(name, at, ShowAddress) }
+
+func secretKey(name string, at *Secret, show func(text, value string) string) Key {
+	return Key{
+		Name: name, Kind: document.Scalar, Form: AnyText(),
+		Set: func(r *Reader, path string, n *document.Node) {
+			if s, ok := r.secret(path, n, show); ok {
+				*at = s
+			}
+		},
+		Show: func() string { return quoteSecret(*at) },
+	}
+}
+
+// Addresses is a list of addresses, as Address.
+func Addresses(name string, at *[]Secret) Key {
+	return Key{
+		Name: name, Kind: document.List, Form: ListOrOne(AnyText(), 1),
+		Set: func(r *Reader, path string, n *document.Node) {
+			var read []Secret
+			for _, item := range n.Values() {
+				if s, ok := r.secret(path, item, ShowAddress); ok {
+					read = append(read, s)
+				}
+			}
+			*at = read
+		},
+		Show:         func() string { return InlineList(*at, quoteSecret) },
+		FromVariable: document.AddressesFromVariable,
+	}
+}
+
+// Columns maps names, which check may refuse, to one column each; form describes a name.
+func Columns(name string, at *[]NamedColumn, form Form, check func(name string) error) Key {
+	return Key{
+		Name: name, Kind: document.Mapping, Form: NamedColumns(form),
+		Set:  func(r *Reader, path string, n *document.Node) { *at = r.Named(path, n, check) },
+		Show: func() string { return showNamed(*at) },
+	}
+}
+
+// Compat is a key that a profile replaces.
+func Compat(k Key) Key {
+	k.Replaced = true
+	return k
+}

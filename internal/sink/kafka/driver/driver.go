@@ -1,0 +1,95 @@
+// Package driver is Apache Kafka as a kind of sink: its section of the configuration, and how it is
+// opened.
+package driver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
+)
+
+// New is the driver.
+func New() *sink.Driver {
+	return &sink.Driver{
+		Name: "kafka", Broker: "Kafka", Operation: "send",
+		Route: []sink.RoutePart{{
+			Key: "topic", Replay: "publish to this topic instead",
+			Check: func(name string) error { return checkTopic(sink.MustTemplate(name)) },
+		}},
+		OwnLanes: true, AppendsCalls: true,
+		Reserved: []string{"id", "eventType", "aggregateType"},
+		Settings: func() sink.Settings { return defaults() },
+		FixRefusal: func(reason sink.Reason, r *event.Route) string {
+			if reason != sink.NoTopic {
+				return ""
+			}
+			return fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server BROKER --create --topic %s", r.Name)
+		},
+	}
+}
+
+// opened is the sink as the relay runs it.
+type opened struct{ *kafka.Sink }
+
+// Open implements sink.Settings.
+func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
+	cfg, err := s.config(o)
+	if err != nil {
+		return nil, err
+	}
+	out, err := kafka.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return opened{out}, nil
+}
+
+// Check implements sink.Settings.
+func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, error) {
+	cfg, err := s.config(o)
+	if err != nil {
+		return nil, err
+	}
+	return kafka.Check(ctx, cfg), nil
+}
+
+func (s *Settings) config(o *sink.Opening) (out kafka.Config, err error) {
+	out = kafka.Config{
+		Brokers: s.Brokers, Compression: s.Compression, OneLane: o.OneLane,
+		ConfirmTimeout: o.ConfirmTimeout, Log: o.Log, Connected: o.Connected, Confirms: o.Confirms,
+		Options: conn.Options{ClientID: "cdc-relay/" + o.Slot, TLS: s.TLSFiles(), SASL: s.Login()},
+		Config:  record.Config{Topic: s.Topic, Columns: o.Columns, Traceparent: o.Traceparent, HeaderDropped: o.HeaderDropped},
+	}
+	if records, ok := o.Profile.(*debezium.Options); ok {
+		out.Profile = records
+		return out, nil
+	}
+	for _, h := range o.Headers {
+		out.Headers = append(out.Headers, record.HeaderColumn(h))
+	}
+	out.Topic, err = s.Topic.Bind(o.Columns)
+	return out, err
+}
+
+// Status implements sink.Opened.
+func (s opened) Status() sink.Status {
+	now := s.Stats()
+	out := sink.Status{Connections: now.Connections, PendingConfirms: now.PendingConfirms}
+	out.Up, out.Why = s.Up()
+	for _, p := range now.Paused {
+		out.Paused = append(out.Paused, sink.Paused{Destination: p.Destination, Reason: p.Reason, Text: p.Text, Since: p.Since})
+	}
+	return out
+}
+
+// SentTo implements sink.Opened.
+func (s opened) SentTo(ev *event.Event) sink.Sent {
+	topic, partition := s.Shown(ev)
+	return sink.Sent{Name: topic, Partition: partition}
+}

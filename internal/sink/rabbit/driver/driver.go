@@ -1,0 +1,123 @@
+// Package driver is RabbitMQ as a kind of sink: its section of the configuration, and how it is
+// opened.
+package driver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
+)
+
+const maxShortString = 255 // bytes; of AMQP 0-9-1: names of exchanges and routing keys
+
+// New is the driver.
+func New() *sink.Driver {
+	return &sink.Driver{
+		Name: "rabbitmq", Broker: "RabbitMQ", Operation: "publish",
+		Route: []sink.RoutePart{
+			{Key: "exchange", Replay: "publish to this exchange instead", Limit: maxShortString, MayEmpty: true},
+			{Key: "routing_key", Replay: "publish with this routing key instead", Limit: maxShortString, MayEmpty: true},
+		},
+		Reserved:   []string{"aggregate_type", "aggregate_id", "timestamp_in_ms"},
+		Settings:   func() sink.Settings { return defaults() },
+		FixRefusal: fixRefusal,
+	}
+}
+
+func fixRefusal(reason sink.Reason, r *event.Route) string {
+	switch reason { //nolint:exhaustive // the others need nothing of RabbitMQ's own
+	case sink.Unroutable:
+		return fmt.Sprintf("bind a queue for it: rabbitmqadmin declare binding source=%q destination=QUEUE routing_key=%q", r.Name, r.RoutingKey)
+	case sink.NoExchange:
+		return fmt.Sprintf("declare it: rabbitmqadmin declare exchange name=%q type=topic durable=true; or set sink.rabbitmq.declare: true", r.Name)
+	}
+	return ""
+}
+
+// opened is the sink as the relay runs it.
+type opened struct{ *rabbit.Sink }
+
+// Open implements sink.Settings.
+func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
+	cfg, err := s.config(o)
+	if err != nil {
+		return nil, err
+	}
+	out, err := rabbit.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return opened{out}, nil
+}
+
+// Check implements sink.Settings.
+func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, error) {
+	cfg, err := s.config(o)
+	if err != nil {
+		return nil, err
+	}
+	return rabbit.Check(ctx, cfg), nil
+}
+
+func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
+	out := rabbit.Config{
+		Dialer: conn.Dialer{
+			ConfirmTimeout: o.ConfirmTimeout, ConnectionName: "cdc-relay/" + o.Slot, TLS: s.TLS.Load(section + "tls"),
+			Credentials: s.Credentials(), // nil: the addresses carry them
+		},
+		Config: message.Config{
+			Exchange: s.Exchange, RoutingKey: s.RoutingKey, Columns: o.Columns,
+			Traceparent: o.Traceparent, HeaderDropped: o.HeaderDropped,
+		},
+		Lanes: o.Lanes, Declare: s.Declare, Log: o.Log,
+		Connected: o.Connected, ChannelOpen: o.ChannelOpen, Confirms: o.Confirms,
+	}
+	if o.OneLane {
+		out.Lanes = 1
+	}
+	var err error
+	if out.URLs, err = s.Addresses(); err != nil {
+		return out, err
+	}
+	if records, ok := o.Profile.(*debezium.Options); ok {
+		out.Profile = records
+		return out, nil
+	}
+	for _, h := range o.Headers {
+		out.Headers = append(out.Headers, message.HeaderColumn(h))
+	}
+	for _, p := range s.Properties {
+		switch p.Name {
+		case correlationID:
+			out.CorrelationID = p.Column
+		case priority:
+			out.Priority = p.Column
+		case expiration:
+			out.Expiration = p.Column
+		}
+	}
+	return out, nil
+}
+
+// Status implements sink.Opened.
+func (s opened) Status() sink.Status {
+	now := s.Stats()
+	out := sink.Status{Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms}
+	out.Up, out.Why = s.Up()
+	for _, p := range now.Paused {
+		out.Paused = append(out.Paused, sink.Paused{Destination: p.Destination, Reason: p.Reason, Text: p.Text, Since: p.Since})
+	}
+	return out
+}
+
+// SentTo implements sink.Opened.
+func (s opened) SentTo(ev *event.Event) sink.Sent {
+	exchange, routingKey := s.Shown(ev)
+	return sink.Sent{Name: exchange, RoutingKey: routingKey, Partition: -1}
+}
