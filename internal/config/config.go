@@ -72,7 +72,7 @@ type Outbox struct {
 // Sink is the one sink that is configured.
 type Sink struct {
 	Compat   Compat
-	Driver   *sink.Driver
+	Driver   *sink.Driver  `json:"-"`
 	Settings sink.Settings // the driver's own
 }
 

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files again")
@@ -31,6 +33,8 @@ func load(t *testing.T, content string, env ...string) (*Config, error) {
 	}
 	return Load("relay.yaml", env)
 }
+
+func rabbitMQ(c *Config) *rabbit.Settings { return c.Sink.Settings.(*rabbit.Settings) }
 
 func mustLoad(t *testing.T, content string, env ...string) *Config {
 	t.Helper()
@@ -64,7 +68,7 @@ func faultsOf(t *testing.T, err error) []string {
 
 func TestMinimalIsEnough(t *testing.T) {
 	c := mustLoad(t, Minimal)
-	if c.Sink.RabbitMQ == nil || c.Sink.Stdout != nil {
+	if c.Sink.Driver.Name != "rabbitmq" {
 		t.Fatalf("sink is %+v, want RabbitMQ alone", c.Sink)
 	}
 	if got := c.Source.Tables; len(got) != 1 || got[0].String() != "public.outbox" || !reflect.DeepEqual(got[0].Outbox, c.Outbox) {
@@ -105,7 +109,7 @@ func TestAddressesInFlowStyle(t *testing.T) {
 	c, err := load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:9464},\n"+
 		"sink: {rabbitmq: {url: [amqp://h:5672/v?heartbeat=5, amqp://[::1]:5673/], exchange: y}}}\n")
 	if err == nil {
-		t.Errorf("a list with [ ] in it is %v, want it in quotes", c.Sink.RabbitMQ.URLs)
+		t.Errorf("a list with [ ] in it is %v, want it in quotes", rabbitMQ(c).URLs)
 	}
 	c, err = load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:9464},\n"+
 		"sink: {rabbitmq: {url: [amqp://h:5672/v?heartbeat=5, 'amqp://[::1]:5673/'], exchange: y}}}\n")
@@ -113,7 +117,7 @@ func TestAddressesInFlowStyle(t *testing.T) {
 		t.Fatal(err)
 	}
 	var urls []string
-	for _, u := range c.Sink.RabbitMQ.URLs {
+	for _, u := range rabbitMQ(c).URLs {
 		url, err := u.Read()
 		if err != nil {
 			t.Fatal(err)
@@ -167,15 +171,15 @@ func TestEnvironmentAloneIsEnough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url, err := c.Sink.RabbitMQ.URLs[0].Read()
-	if err != nil || url != "amqp://relay:pa,ss@mq/" || len(c.Sink.RabbitMQ.URLs) != 1 {
-		t.Errorf("urls are %v, %v; a comma in a single url is no separator", c.Sink.RabbitMQ.URLs, err)
+	url, err := rabbitMQ(c).URLs[0].Read()
+	if err != nil || url != "amqp://relay:pa,ss@mq/" || len(rabbitMQ(c).URLs) != 1 {
+		t.Errorf("urls are %v, %v; a comma in a single url is no separator", rabbitMQ(c).URLs, err)
 	}
 	if got := fmt.Sprint(c.Source.Tables[0], c.Source.Tables[1]); got != "public.outbox sales.outbox" {
 		t.Errorf("tables are %s", got)
 	}
 	o := c.Source.Tables[1].Outbox
-	if fmt.Sprint(o.Key, o.Aggregate, o.Headers) != "{[customer_id client_id] true} {[] true} [{tenant {[tenant_id] true}} {region {[region] true}}]" {
+	if fmt.Sprint(o.Key, o.Aggregate, o.Headers) != "{[customer_id client_id] true} {[] true} [{tenant tenant_id} {region region}]" {
 		t.Errorf("the mapping of the second table is %+v", o)
 	}
 	if c.Delivery.MaxInFlightBytes != 1<<20 {
@@ -190,11 +194,11 @@ func TestVariableWinsOverFile(t *testing.T) {
 	if c.Delivery.Lanes != 8 || c.Delivery.MaxInFlight != 9 {
 		t.Errorf("delivery is %+v, want the variables' values", c.Delivery)
 	}
-	if got := fmt.Sprint(c.Sink.RabbitMQ.URLs); got != "[amqp://c]" {
+	if got := fmt.Sprint(rabbitMQ(c).URLs); got != "[amqp://c]" {
 		t.Errorf("urls are %s, want the variable's", got)
 	}
 	c = mustLoad(t, content[:strings.Index(content, "delivery")], "CDC_RELAY_SINK__RABBITMQ__URL=amqp://u:a,b@c/, amqps://u:p@d/")
-	if got := c.Sink.RabbitMQ.URLs; len(got) != 2 {
+	if got := rabbitMQ(c).URLs; len(got) != 2 {
 		t.Errorf("urls are %v, want two: only a comma before the next address separates", got)
 	}
 }
@@ -203,14 +207,14 @@ func TestStdoutIsChosenByName(t *testing.T) {
 	for name, content := range map[string]string{"empty mapping": "sink: {stdout: {}}", "nothing": "sink:\n  stdout:\n"} {
 		t.Run(name, func(t *testing.T) {
 			c := mustLoad(t, "source: {url: postgres://h/d}\n"+content)
-			if c.Sink.Stdout == nil || c.Sink.RabbitMQ != nil {
+			if c.Sink.Driver.Name != "stdout" {
 				t.Errorf("sink is %+v, want stdout alone", c.Sink)
 			}
 		})
 	}
 	t.Run("variable", func(t *testing.T) {
 		c := mustLoad(t, "source: {url: postgres://h/d}", "CDC_RELAY_SINK__STDOUT={}")
-		if c.Sink.Stdout == nil {
+		if c.Sink.Driver.Name != "stdout" {
 			t.Error("stdout is not chosen")
 		}
 	})
@@ -286,10 +290,10 @@ func TestSecretIsReadAgain(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
-	if c := mustLoad(t, base+"log:\n", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://u:p@h"); c.Sink.RabbitMQ.Credentials() != nil {
+	if c := mustLoad(t, base+"log:\n", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://u:p@h"); rabbitMQ(c).Credentials() != nil {
 		t.Error("the default user replaced the one in the address")
 	}
-	user, password, err := mustLoad(t, base).Sink.RabbitMQ.Credentials()()
+	user, password, err := rabbitMQ(mustLoad(t, base)).Credentials()()
 	if user != "guest" || password != "guest" || err != nil {
 		t.Errorf("got %s, %s, %v; want guest", user, password, err)
 	}
@@ -301,7 +305,7 @@ func TestCredentials(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.Sink.RabbitMQ.Credentials()(); err == nil || !strings.Contains(err.Error(), file) {
+	if _, _, err := rabbitMQ(c).Credentials()(); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("got %v, want an error that names the file", err)
 	}
 }
@@ -328,7 +332,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		t.Fatal("the file has no secret to hide")
 	}
 	for form, shown := range map[string]string{
-		"%v": fmt.Sprintf("%v", c.Source), "%+v": fmt.Sprintf("%+v", c.Admin), "%#v": fmt.Sprintf("%#v", *c.Sink.RabbitMQ),
+		"%v": fmt.Sprintf("%v", c.Source), "%+v": fmt.Sprintf("%+v", c.Admin), "%#v": fmt.Sprintf("%#v", *rabbitMQ(c)),
 		"JSON": string(asJSON), "Print": printed.String(),
 	} {
 		if strings.Contains(shown, "topsecret") {
@@ -342,15 +346,15 @@ func TestAddressesAreShownWithoutPasswords(t *testing.T) {
 		"postgres://u:p@h/d":                     "postgres://u:xxxxx@h/d",
 		"postgres://h/d?user=u&pass%77ord=p&a=b": "postgres://h/d?user=u&pass%77ord=xxxxx&a=b",
 		"postgres://u:p@h:1,i:2/d?password=p":    "postgres://u:xxxxx@h:1,i:2/d?password=xxxxx",
-		"postgres://u:p/@q@h/d":                  redacted,
+		"postgres://u:p/@q@h/d":                  "[redacted]",
 		"amqp://u@h/":                            "amqp://u@h/",
-		"amqp://h?x=@":                           redacted,
+		"amqp://h?x=@":                           "[redacted]",
 		"host=h password=p dbname=d":             "host=h password=xxxxx dbname=d",
 		"password = 'p \\' q' host=h":            "password = xxxxx host=h",
 		"host=h sslpassword='open":               "host=h sslpassword=xxxxx",
 	} {
-		if got := showAddress("", address); got != want {
-			t.Errorf("showAddress(%q) = %q, want %q", address, got, want)
+		if got := setting.ShowAddress("", address); got != want {
+			t.Errorf("ShowAddress(%q) = %q, want %q", address, got, want)
 		}
 	}
 }
@@ -425,13 +429,13 @@ func TestPrintedLoadsAgain(t *testing.T) {
 
 func TestSizesAndDurations(t *testing.T) {
 	for text, want := range map[string]int64{"0": 0, "512": 512, "512B": 512, "1 KiB": 1024, "16MiB": 16 << 20, "2GiB": 2 << 30, "3MB": 3e6, "4kB": 4000} {
-		if got, ok := parseSize(text); !ok || got != want {
-			t.Errorf("parseSize(%q) = %d, %v; want %d", text, got, ok, want)
+		if got, ok := setting.ParseSize(text); !ok || got != want {
+			t.Errorf("ParseSize(%q) = %d, %v; want %d", text, got, ok, want)
 		}
 	}
 	for _, text := range []string{"", "MiB", "-1", "1.5MiB", "16M", "9999999999GiB", "1MiBs"} {
-		if got, ok := parseSize(text); ok {
-			t.Errorf("parseSize(%q) = %d, want a fault", text, got)
+		if got, ok := setting.ParseSize(text); ok {
+			t.Errorf("ParseSize(%q) = %d, want a fault", text, got)
 		}
 	}
 	for d, want := range map[time.Duration]string{time.Hour: "1h", 90 * time.Minute: "1h30m", 20 * time.Second: "20s", 100 * time.Millisecond: "100ms", 10 * time.Minute: "10m", 61 * time.Minute: "1h1m"} {

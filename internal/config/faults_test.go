@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 // One case for each way to be wrong: the file is base with the change, or the whole content.
@@ -192,7 +194,8 @@ func TestFaults(t *testing.T) {
 
 // A header is refused where the relay writes one of that name itself: the names differ by sink.
 func TestReservedHeaders(t *testing.T) {
-	for _, sink := range []string{"sink.rabbitmq", "sink.kafka"} {
+	reservedBySink := map[string][]string{"sink.rabbitmq": drivers.Named("rabbitmq").Reserved, "sink.kafka": drivers.Named("kafka").Reserved}
+	for sink := range reservedBySink {
 		with := "source: {url: postgres://h/d}\nsink: {" + strings.TrimPrefix(sink, "sink.") + ": {}}\n"
 		for _, name := range slices.Concat(reserved, reservedBySink[sink]) {
 			_, err := load(t, with+"outbox: {headers: {"+name+": a}}\n")

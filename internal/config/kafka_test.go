@@ -3,16 +3,15 @@ package config
 import (
 	"fmt"
 	"testing"
+
+	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
 )
 
 const kafkaBase = "source: {url: postgres://h/d}\nsink: {kafka: {}}\n"
 
 func TestKafkaDefaults(t *testing.T) {
-	k := mustLoad(t, kafkaBase).Sink
-	if k.Kafka == nil || k.RabbitMQ != nil || k.Stdout != nil {
-		t.Fatalf("sink is %+v, want Kafka alone", k)
-	}
-	if got := fmt.Sprintln(k.Kafka.Brokers, k.Kafka.Topic, k.Kafka.Compression, k.Kafka.TLS.Enabled, k.Kafka.Credentials() == nil); got != "[localhost:9092] outbox.event.{aggregate} none false true\n" {
+	k := mustLoad(t, kafkaBase).Sink.Settings.(*kafka.Settings)
+	if got := fmt.Sprintln(k.Brokers, k.Topic, k.Compression, k.TLSEnabled, k.Login() == nil); got != "[localhost:9092] outbox.event.{aggregate} none false true\n" {
 		t.Errorf("the defaults are %s", got)
 	}
 }
@@ -30,7 +29,7 @@ func TestKafkaBrokers(t *testing.T) {
 		"\"${BROKERS}\"":               "[x:9092 y:2]",
 	} {
 		c := mustLoad(t, "source: {url: postgres://h/d}\nsink: {kafka: {brokers: "+written+"}}\n", "BROKERS=x,y:2")
-		if got := fmt.Sprint(c.Sink.Kafka.Brokers); got != want {
+		if got := fmt.Sprint(c.Sink.Settings.(*kafka.Settings).Brokers); got != want {
 			t.Errorf("%s is %s, want %s", written, got, want)
 		}
 	}

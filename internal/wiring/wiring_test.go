@@ -2,14 +2,12 @@ package wiring
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
@@ -47,16 +45,7 @@ func TestOrderingOfTheLine(t *testing.T) {
 		if got := Ordering(cfg); got != c.line {
 			t.Errorf("%s, %s: the line's ordering is %d, want %d", c.sink, c.ordering, got, c.line)
 		}
-		var one bool
-		if cfg.Sink.Kafka != nil {
-			out, _, err := kafkaConfig(cfg, zap.NewNop())
-			one = out.OneLane
-			must(t, err)
-		} else {
-			out, _, err := rabbitConfig(cfg, zap.NewNop())
-			one = out.Lanes == 1
-			must(t, err)
-		}
+		one := opening(cfg, zap.NewNop()).OneLane
 		if one != c.oneLane {
 			t.Errorf("%s, %s: one lane is %v", c.sink, c.ordering, one)
 		}
@@ -70,37 +59,18 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestKafkaConfig(t *testing.T) {
+// The extra columns are those of headers, properties and templates, each once.
+func TestSinkColumns(t *testing.T) {
 	t.Chdir(t.TempDir())
-	must(t, os.WriteFile("pw", []byte("one"), 0o600))
-	c := configured(t, "{kafka: {brokers: 'a,b:1', topic: 'x.{column:region}', compression: lz4, sasl: {mechanism: plain, username: u, password: '${file:pw}'}}}", "outbox: {headers: {tenant: tenant_id, area: region}}\n")
-	out, columns, err := kafkaConfig(c, zap.NewNop())
-	must(t, err)
-	if strings.Join(columns, " ") != "region tenant_id" || strings.Join(out.Columns, " ") != "region tenant_id" || len(out.Headers) != 2 {
-		t.Errorf("columns %q, headers %v", columns, out.Headers)
-	}
-	if topic, ok := out.Topic.Append(nil, &event.Event{Columns: [][]byte{[]byte("eu"), nil}}); !ok || string(topic) != "x.eu" {
-		t.Errorf("the topic is %q, %v: it is not bound", topic, ok)
-	}
-	if strings.Join(out.Brokers, " ") != "a:9092 b:1" || out.Compression != "lz4" || out.ClientID != "cdc-relay/shop" || out.ConfirmTimeout != c.Delivery.ConfirmTimeout {
-		t.Errorf("the configuration is %+v", out)
-	}
-	if out.TLS != nil {
-		t.Error("TLS is on without being asked for")
-	}
-	must(t, os.WriteFile("pw", []byte("two\n"), 0o600))
-	login, err := out.SASL()
-	must(t, err)
-	if login.Mechanism != "plain" || login.Username != "u" || login.Password != "two" {
-		t.Error("the login is not that of the configuration, or its file is not read again")
-	}
-	must(t, os.Remove("pw"))
-	if _, err := out.SASL(); err == nil || !strings.Contains(err.Error(), "sink.kafka.sasl.password") {
-		t.Errorf("got %v, want an error that names the key", err)
-	}
-
-	if out, _, err := kafkaConfig(configured(t, "{kafka: {tls: {enabled: true}}}", ""), zap.NewNop()); err != nil || out.TLS == nil || out.SASL != nil {
-		t.Errorf("TLS alone: %+v, %v", out, err)
+	const headers = "outbox: {headers: {tenant: tenant_id, area: region}}\n"
+	for sink, want := range map[string]string{
+		"{kafka: {topic: 'x.{column:region}'}}":                                             "region tenant_id",
+		"{rabbitmq: {exchange: '{column:shop}', properties: {priority: urgency}}}":          "region shop tenant_id urgency",
+		"{rabbitmq: {exchange: e, routing_key: 'a.{column:region}.{column:b}.{column:b}'}}": "b region tenant_id",
+	} {
+		if got := strings.Join(SinkColumns(configured(t, sink, headers)), " "); got != want {
+			t.Errorf("%s: the columns are %q, want %q", sink, got, want)
+		}
 	}
 }
 
@@ -118,24 +88,5 @@ func TestReservedHeadersAgree(t *testing.T) {
 				t.Errorf("%s, header %s: the configuration says %v, the sink reserves it: %v", sink, name, err, reserved(name))
 			}
 		}
-	}
-}
-
-// An error about a TLS file names its key.
-func TestTLSFilesAreNamedByTheirKey(t *testing.T) {
-	dir := t.TempDir()
-	empty := filepath.Join(dir, "empty.pem")
-	must(t, os.WriteFile(empty, nil, 0o600))
-	for want, files := range map[string]config.TLS{
-		"sink.kafka.tls.ca: open ":             {CA: filepath.Join(dir, "none.pem")},
-		"sink.kafka.tls.ca: no certificate in": {CA: empty},
-		"sink.kafka.tls.cert: ":                {Cert: empty},
-	} {
-		if _, err := BrokerTLS("sink.kafka.tls", files)(); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-	if cfg, err := BrokerTLS("sink.kafka.tls", config.TLS{ServerName: "broker"})(); err != nil || cfg.ServerName != "broker" || cfg.RootCAs != nil {
-		t.Errorf("got %+v, %v", cfg, err)
 	}
 }

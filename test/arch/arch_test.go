@@ -23,7 +23,10 @@ const module = "github.com/cdc-relay/cdc-relay"
 var allowed = map[string][]string{
 	"event":                {},
 	"decode":               {"event"},
-	"sink":                 {"event"},
+	"sink":                 {"event", "config/setting"},
+	"sink/drivers":         {"sink", "sink/kafka/driver", "sink/rabbit/driver", "sink/stdout"},
+	"sink/kafka/driver":    {"event", "sink", "debezium", "config/document", "config/setting", "sink/kafka", "sink/kafka/conn", "sink/kafka/record"},
+	"sink/rabbit/driver":   {"event", "sink", "debezium", "config/setting", "sink/rabbit", "sink/rabbit/conn", "sink/rabbit/message"},
 	"sink/kafka":           {"event", "sink", "debezium", "sink/kafka/check", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/batch", "sink/kafka/record"},
 	"sink/kafka/check":     {"sink", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/record"},
 	"sink/kafka/client":    {"sink/kafka/conn"},
@@ -34,10 +37,11 @@ var allowed = map[string][]string{
 	"sink/rabbit":          {"event", "sink", "debezium", "sink/rabbit/conn", "sink/rabbit/message"},
 	"sink/rabbit/conn":     {"sink"},
 	"sink/rabbit/message":  {"event", "sink", "debezium"},
-	"sink/stdout":          {"event", "sink", "debezium"},
+	"sink/stdout":          {"event", "sink", "debezium", "config/setting"},
 	"debezium/...":         {"event", "debezium/..."},
 	"migrate/...":          {"debezium/...", "migrate/..."},
 	"sink/sinktest":        {"event", "sink", "devenv/..."},
+	"sink/sinktest/spool":  {"event", "sink", "config/setting"},
 	// The floors of replication, from the ground up; check, setup and takeover are commands beside
 	// the stream.
 	"replication/source":          {"event", "decode"},
@@ -57,16 +61,19 @@ var allowed = map[string][]string{
 	// postgres, and memorytest
 	"retry/...":       {"event", "sink", "dlq", "retry/store"},
 	"retry":           {"event", "sink", "relay", "dlq", "retry/store"},
-	"config":          {"event", "decode", "sink", "sink/...", "debezium", "config/document"},
+	"config":          {"event", "decode", "sink", "sink/drivers", "debezium", "config/document", "config/setting"},
 	"config/document": {"event"},
+	"config/setting":  {"config/document"},
 	"ops":             {},
 	"ops/opstest":     {"ops"},
 	"ops/metrics":     {"ops", "event", "decode", "sink"},
-	"ops/admin":       {"ops", "ops/metrics", "event", "dlq"},
+	"ops/admin":       {"ops", "ops/metrics", "event", "dlq", "sink/drivers"},
 	"tracing":         {"event"},
 	"devenv/...":      {"event", "devenv/..."}, // it judges the relay from outside
-	"wiring":          {"event", "decode", "sink", "sink/...", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing"},
-	"cli/...":         {"event", "sink", "sink/...", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
+	"wiring":          {"event", "decode", "sink", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing"},
+	// compare reads both brokers, as a tool: it has Debezium's side too, which no sink of ours knows.
+	"cli/compare": {"event", "sink", "sink/kafka/conn", "sink/kafka/driver", "sink/rabbit/conn", "sink/rabbit/driver", "debezium/...", "config", "config/...", "wiring", "cli/..."},
+	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
 }
 
 // pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks
@@ -75,7 +82,7 @@ var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "syn
 
 // testOnly must not be linked into the binary.
 var testOnly = []string{
-	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest", module + "/internal/sink/kafka/kafkatest", module + "/internal/retry/memorytest", module + "/internal/replication/replicationtest", module + "/test/...",
+	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest/...", module + "/internal/sink/kafka/kafkatest", module + "/internal/retry/memorytest", module + "/internal/replication/replicationtest", module + "/test/...",
 	"github.com/prometheus/client_golang/api/...", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
 	"github.com/santhosh-tekuri/jsonschema/...", "github.com/creack/pty/...",
 }

@@ -37,7 +37,7 @@ func TestStatusText(t *testing.T) {
 				Name: "cdc_relay", CheckedAt: noon.Add(-time.Second), ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, RetainedBytes: 5 << 20,
 				LagSeconds: new(0.25), Active: true, WALStatus: "reserved", SafeWALBytes: &safe,
 			},
-			Broker:   ops.BrokerStatus{Kind: ops.SinkRabbitMQ, Up: true, Connections: 2, Channels: 32, PendingConfirms: 1},
+			Broker:   ops.BrokerStatus{Kind: "rabbitmq", Up: true, Connections: 2, Channels: 32, PendingConfirms: 1},
 			InFlight: ops.InFlightStatus{Events: 7, Bytes: 700, OldestUnsettled: ago(250 * time.Millisecond)},
 			Rates:    ops.RatesStatus{PublishedPerSecond: 1234.56},
 			Totals:   ops.TotalsStatus{Published: 1234567, LastConfirm: ago(100 * time.Millisecond)},
@@ -61,7 +61,7 @@ published  0 events, 0.0/s
 		{"a destination is paused and rows are refused, with texts that a terminal would obey", ops.Status{
 			State: ops.StatePaused, Why: "2 of them", Role: ops.RoleLeader, Version: "v1", Now: noon,
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: new(400.0)},
-			Broker: ops.BrokerStatus{Kind: ops.SinkKafka, Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
+			Broker: ops.BrokerStatus{Kind: "kafka", Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
 				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
 			}},
 			Totals: ops.TotalsStatus{Failed: 4, Retries: 1200},
@@ -95,7 +95,7 @@ dead       1 dead letter open, the first for 1d2h
 repeats    1 event confirmed behind one that is not; a crash now would send them again
 `},
 		{"a standby does not know the commits", ops.Status{
-			State: ops.StateStandby, Role: ops.RoleStandby, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			State: ops.StateStandby, Role: ops.RoleStandby, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: "stdout", Up: true},
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, Active: true, WALStatus: "reserved"},
 		}, `
 state      standby
@@ -107,7 +107,7 @@ in flight  0 events, 0 B
 published  0 events, 0.0/s
 `},
 		{"PostgreSQL has not answered for long", ops.Status{
-			State: ops.StateWaiting, Role: ops.RoleNone, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			State: ops.StateWaiting, Role: ops.RoleNone, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: "stdout", Up: true},
 			Slot: ops.SlotStatus{
 				Name: "s", CheckedAt: noon.Add(-185 * time.Second), ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, RetainedBytes: 5 << 20,
 				LagSeconds: new(181.0), WALStatus: "reserved",
@@ -122,7 +122,7 @@ in flight  0 events, 0 B
 published  0 events, 0.0/s
 `},
 		{"dead letters alone", ops.Status{
-			State: ops.StateIdle, Role: ops.RoleLeader, Version: "v1", Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Kind: ops.SinkStdout, Up: true},
+			State: ops.StateIdle, Role: ops.RoleLeader, Version: "v1", Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Kind: "stdout", Up: true},
 			Deferred: ops.DeferredStatus{CountedAt: noon}, DeadLetters: ops.DeadLettersStatus{CountedAt: noon, Open: 2, Oldest: ago(time.Minute)},
 		}, `
 state      idle

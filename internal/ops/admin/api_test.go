@@ -123,7 +123,7 @@ func TestOtherSites(t *testing.T) {
 func TestRequestsThatAreNotUnderstood(t *testing.T) {
 	base := serve(t, func(c *Config) {
 		c.API.Operators = dlq.New(down{}, "s")
-		c.Snapshot = func() ops.Snapshot { return ops.Snapshot{Sink: ops.Sink{Kind: ops.SinkRabbitMQ}} }
+		c.Snapshot = func() ops.Snapshot { return ops.Snapshot{Sink: ops.Sink{Kind: "rabbitmq"}} }
 	})
 	for _, c := range []struct {
 		method, path, body string
