@@ -7,14 +7,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
 
-func (l *loader) columnKey(path string, at *Column) setting.Key {
-	return setting.Key{
-		Name: path, Kind: document.List, Form: columnNames(),
-		Set:  func(_ *setting.Reader, path string, n *document.Node) { *at = l.column(path, n) },
-		Show: func() string { return showColumn(*at) },
-	}
-}
-
 func (l *loader) tablesKey(path string) setting.Key {
 	return setting.Key{
 		Name: path, Kind: document.List, Form: l.tableList(),

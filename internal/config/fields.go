@@ -63,22 +63,6 @@ func (l *loader) fields() []setting.Key {
 	)
 }
 
-// outboxFields are the keys of the outbox section, which a table's own entry may have too, read
-// into o.
-func (l *loader) outboxFields(o *Outbox) []setting.Key {
-	return []setting.Key{
-		l.columnKey("outbox.id", &o.ID),
-		l.columnKey("outbox.aggregate", &o.Aggregate),
-		l.columnKey("outbox.key", &o.Key),
-		l.columnKey("outbox.type", &o.Type),
-		l.columnKey("outbox.payload", &o.Payload),
-		l.columnKey("outbox.timestamp", &o.Timestamp),
-		l.columnKey("outbox.traceparent", &o.Traceparent),
-		setting.Columns("outbox.headers", &o.Headers, setting.Form{"minLength": 1, "maxLength": maxHeaderName, "not": setting.Form{"enum": reserved}}, l.checkHeader),
-		l.columnKey("outbox.headers_column", &o.HeadersColumn),
-	}
-}
-
 // sinkFields are the keys of the sinks that the loader has a section of.
 func (l *loader) sinkFields() (keys []setting.Key) {
 	for _, d := range drivers.All {

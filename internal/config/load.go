@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
@@ -69,6 +70,9 @@ func newLoader(environ []string) *loader {
 	l.cfg.wrote = l.Given
 	return l
 }
+
+// allKeys are the keys that exist: of every sink, bound to nothing that is used.
+var allKeys = sync.OnceValue(func() []setting.Key { return newLoader(nil).fields() })
 
 // file reads the file at path. It returns false when that is no YAML, or no mapping: then nothing
 // else can be checked.

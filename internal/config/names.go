@@ -5,13 +5,9 @@ package config
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
-
-// allKeys are the keys that exist: of every sink, bound to nothing that is used.
-var allKeys = sync.OnceValue(func() []setting.Key { return newLoader(nil).fields() })
 
 func fieldOf(path string) *setting.Key {
 	for i, k := range allKeys() {

@@ -10,11 +10,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
 
-// columnNames is a name, "" for none, or a list of names.
-func columnNames() setting.Form {
-	return setting.AnyOf(setting.AnyText(), setting.Form{"type": "array", "items": setting.Form{"type": setting.PlainTypes, "minLength": 1}, "uniqueItems": true})
-}
-
 // tableList is names of tables, or mappings of a name and keys of the section outbox for this table
 // alone.
 func (l *loader) tableList() setting.Form {

@@ -150,3 +150,30 @@ func unquoteIdentifier(s string) (identifier, rest string, err error) {
 		s = after[1:]
 	}
 }
+
+// showTables writes a table whose mapping is the outbox section's as its name, any other with the
+// keys that differ.
+func (l *loader) showTables() string {
+	section := l.outboxFields(&l.cfg.Outbox)
+	return setting.InlineList(l.cfg.Source.Tables, func(t Table) string {
+		name := setting.Quote(showIdentifier(t.Schema) + "." + showIdentifier(t.Name))
+		differing := []string{"name: " + name}
+		for i, k := range l.outboxFields(&t.Outbox) {
+			if k.Show() != section[i].Show() {
+				differing = append(differing, strings.TrimPrefix(k.Name, "outbox.")+": "+k.Show())
+			}
+		}
+		if len(differing) == 1 {
+			return name
+		}
+		return "{" + strings.Join(differing, ", ") + "}"
+	})
+}
+
+// showIdentifier quotes a name as parseTable reads it.
+func showIdentifier(name string) string {
+	if strings.ContainsAny(name, `."`) {
+		return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+	}
+	return name
+}

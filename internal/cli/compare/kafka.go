@@ -65,15 +65,6 @@ func openKafkaSide(ctx context.Context, f *compareFlags, c *config.Config, topic
 	return s, nil
 }
 
-// kafkaOf is the section of Kafka; nil: that is not the sink.
-func kafkaOf(c *config.Config) *kafka.Settings {
-	if c == nil {
-		return nil
-	}
-	settings, _ := c.Sink.Settings.(*kafka.Settings)
-	return settings
-}
-
 // kafkaSecurity gives a client the TLS and the login of the sink.
 func kafkaSecurity(t *kafkago.Transport, k *kafka.Settings) (err error) {
 	if files := k.TLSFiles(); files != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
 )
 
 // rabbitSide consumes an exclusive queue of its own, bound to some exchanges. The queue is deleted
@@ -61,15 +60,6 @@ func openRabbitSide(ctx context.Context, f *compareFlags, c *config.Config, exch
 		return nil, err
 	}
 	return s, nil
-}
-
-// rabbitOf is the section of RabbitMQ; nil: that is not the sink.
-func rabbitOf(c *config.Config) *rabbit.Settings {
-	if c == nil {
-		return nil
-	}
-	settings, _ := c.Sink.Settings.(*rabbit.Settings)
-	return settings
 }
 
 func (s *rabbitSide) bind(ctx context.Context, keys []string) error {

@@ -47,7 +47,6 @@ func (s *Settings) Templates() []sink.NamedTemplate {
 	return []sink.NamedTemplate{{Key: "topic", Template: &s.Topic}}
 }
 
-// Columns implements sink.Settings.
 func (s *Settings) Columns() []string { return nil }
 
 // Open implements sink.Settings.
@@ -96,10 +95,9 @@ func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) {
 	return p, true
 }
 
-// Changed implements sink.Sink.
+// Changed and Run implement sink.Sink.
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
-// Run implements sink.Sink.
 func (s *Sink) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 // Publish implements sink.Sink. An append that fails is unavailable: a part of it may be there.

@@ -1,0 +1,47 @@
+// The section outbox: its keys, which a table's own entry may have too.
+
+package config
+
+import (
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+)
+
+// outboxFields are the keys of the outbox section, which a table's own entry may have too, read
+// into o.
+func (l *loader) outboxFields(o *Outbox) []setting.Key {
+	return []setting.Key{
+		l.columnKey("outbox.id", &o.ID),
+		l.columnKey("outbox.aggregate", &o.Aggregate),
+		l.columnKey("outbox.key", &o.Key),
+		l.columnKey("outbox.type", &o.Type),
+		l.columnKey("outbox.payload", &o.Payload),
+		l.columnKey("outbox.timestamp", &o.Timestamp),
+		l.columnKey("outbox.traceparent", &o.Traceparent),
+		setting.Columns("outbox.headers", &o.Headers, setting.Form{"minLength": 1, "maxLength": maxHeaderName, "not": setting.Form{"enum": reserved}}, l.checkHeader),
+		l.columnKey("outbox.headers_column", &o.HeadersColumn),
+	}
+}
+
+func (l *loader) columnKey(path string, at *Column) setting.Key {
+	return setting.Key{
+		Name: path, Kind: document.List, Form: columnNames(),
+		Set:  func(_ *setting.Reader, path string, n *document.Node) { *at = l.column(path, n) },
+		Show: func() string { return showColumn(*at) },
+	}
+}
+
+// columnNames is a name, "" for none, or a list of names.
+func columnNames() setting.Form {
+	return setting.AnyOf(setting.AnyText(), setting.Form{"type": "array", "items": setting.Form{"type": setting.PlainTypes, "minLength": 1}, "uniqueItems": true})
+}
+
+func showColumn(c Column) string {
+	switch len(c.Names) {
+	case 0:
+		return `""`
+	case 1:
+		return setting.Quote(c.Names[0])
+	}
+	return setting.InlineList(c.Names, setting.Quote)
+}
