@@ -52,10 +52,19 @@ func TestNewSink(t *testing.T) {
 		code, _, stderr := commandLine(t, "run")
 		done <- fmt.Sprintf("exit %d %s", code, stderr)
 	}()
-	exec(`SELECT 1`)
+	var ended string
 	await.Until(t, "the slot", func() bool {
-		code, stdout, _ := commandLine(t, "check")
-		return code == 0 && strings.Contains(stdout, slot) && strings.Contains(stdout, "spool")
+		var is bool
+		conn, err := pgx.Connect(await.Context(t), db)
+		must(err)
+		defer conn.Close(context.Background()) //nolint:errcheck // the test goes on
+		must(conn.QueryRow(await.Context(t), `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, slot).Scan(&is))
+		select {
+		case ended = <-done:
+			t.Fatal(ended)
+		default:
+		}
+		return is
 	})
 	exec(`INSERT INTO outbox VALUES ('6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10', 'order', 'k', 't')`)
 	await.Until(t, "the row", func() bool {

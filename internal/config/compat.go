@@ -110,8 +110,8 @@ func (l *loader) optionFault(section string, f debezium.Fault) {
 	l.Fault(where, join(section, f.Option), text)
 }
 
-// replacedByOptions are the keys of the section outbox, and the parts of a route, that options of the
-// profile replace.
+// replacedByOptions are the keys of the section outbox, and the parts of a route, that options of
+// the profile replace.
 var replacedByOptions = map[string]string{
 	"outbox.id": "table.field.event.id", "outbox.aggregate": "route.by.field", "outbox.key": "table.field.event.key",
 	"outbox.payload": "table.field.event.payload", "outbox.timestamp": "table.field.event.timestamp",
@@ -158,7 +158,7 @@ func (l *loader) replaced() {
 	}
 }
 
-// validateCompat compares the profile with the sink. The connector's records have a topic, and a sink
+// validateCompat compares the profile with the sink. The connector's records have a topic: a sink
 // that wants something else can only be of the server.
 func (l *loader) validateCompat(named []*sink.Driver) {
 	for _, d := range named {

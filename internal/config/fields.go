@@ -12,8 +12,8 @@ import (
 
 const day = 24 * time.Hour
 
-// fields is every key that exists, in the order of `config print`, with its type and its range. They
-// are bound to the loader's configuration.
+// fields is every key that exists, in the order of `config print`, with its type and its range.
+// They are bound to the loader's configuration.
 func (l *loader) fields() []setting.Key {
 	c := l.cfg
 	keys := []setting.Key{

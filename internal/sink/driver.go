@@ -122,8 +122,8 @@ type Validation struct {
 	Section string // the section's path, with a dot at its end
 }
 
-// Opening is what a sink gets of the rest of the configuration and of the relay. The functions in it
-// are optional, must not block and may be called concurrently.
+// Opening is what a sink gets of the rest of the configuration and of the relay. The functions in
+// it are optional, must not block and may be called concurrently.
 type Opening struct {
 	Slot           string // names the connections
 	Lanes          int    // how many there may be; a sink with OwnLanes has its own

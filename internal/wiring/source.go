@@ -23,8 +23,8 @@ var orderings = map[string]relay.Ordering{
 	config.OrderingNone:      relay.None,
 }
 
-// Ordering is what the line does for the order that is configured. To a sink that appends a call as a
-// whole the events of a key go together: none waits for the earlier one.
+// Ordering is what the line does for the order that is configured. To a sink that appends a call as
+// a whole the events of a key go together: none waits for the earlier one.
 func Ordering(c *config.Config) relay.Ordering {
 	o := orderings[c.Delivery.Ordering]
 	if c.Sink.Driver.AppendsCalls && o == relay.Key {

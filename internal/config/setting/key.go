@@ -27,7 +27,7 @@ type Key struct {
 	FromVariable func(variable, text string) *document.Node
 	// Applies is false for a key that other settings replace; it is not printed then.
 	Applies func() bool
-	// Replaced says that a profile (sink.compat) makes this in its own way: the key is refused then.
+	// Replaced says that a profile (sink.compat) makes this in its own way: the key is refused.
 	Replaced bool
 	// SectionFault says why the key's section must not be empty.
 	SectionFault string

@@ -50,8 +50,8 @@ func PartKeys() (keys []string) {
 	return keys
 }
 
-// Foreign is the driver whose routes have a part, of those that are given by their keys, that d's do
-// not have; nil: d's have all.
+// Foreign is a driver whose routes have a part, of those given by their keys, that d's routes lack;
+// nil: they have all.
 func Foreign(d *sink.Driver, given map[string]string) *sink.Driver {
 	for _, other := range All {
 		for _, p := range other.Route {

@@ -59,7 +59,8 @@ func checkProperty(name string) error {
 
 // Keys implements sink.Settings.
 func (s *Settings) Keys() []setting.Key {
-	login := func(k setting.Key) setting.Key { // Load refuses it together with addresses that carry a user
+	// refused together with addresses that carry a user
+	login := func(k setting.Key) setting.Key {
 		k.Applies = func() bool { return !s.userInURL }
 		return k
 	}
