@@ -52,7 +52,7 @@ func TestNewSink(t *testing.T) {
 		code, _, stderr := commandLine(t, "run")
 		done <- fmt.Sprintf("exit %d %s", code, stderr)
 	}()
-	var ended string
+
 	await.Until(t, "the slot", func() bool {
 		var is bool
 		conn, err := pgx.Connect(await.Context(t), db)
@@ -60,13 +60,13 @@ func TestNewSink(t *testing.T) {
 		defer conn.Close(context.Background()) //nolint:errcheck // the test goes on
 		must(conn.QueryRow(await.Context(t), `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, slot).Scan(&is))
 		select {
-		case ended = <-done:
+		case ended := <-done:
 			t.Fatal(ended)
 		default:
 		}
 		return is
 	})
-	exec(`INSERT INTO outbox VALUES ('6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10', 'order', 'k', 't')`)
+	exec(`INSERT INTO outbox VALUES ('6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10', 'order', 'k', 't', '{"n": 1}')`)
 	await.Until(t, "the row", func() bool {
 		text, err := os.ReadFile("spool/order")
 		return err == nil && strings.Contains(string(text), `"ID":"6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10","Key":"k"`) && strings.HasSuffix(string(text), "\n")

@@ -124,7 +124,7 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 
 func (s *Sink) append(ev *event.Event) (*sink.Fault, error) {
 	name := s.Route(ev).Name
-	line, err := json.Marshal(Line{string(ev.ID), string(ev.Key), ev.Payload, ev.Position.String()})
+	line, err := json.Marshal(Line{string(ev.ID), string(ev.Key), append(json.RawMessage(nil), ev.Payload...), ev.Position.String()})
 	if ev.Fault != nil || err != nil || name == nil {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: "cannot be written as a line"}, nil
 	}
