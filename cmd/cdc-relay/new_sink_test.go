@@ -36,7 +36,7 @@ func TestNewSink(t *testing.T) {
 		t.Helper()
 		c, err := pgx.Connect(await.Context(t), db)
 		must(err)
-		defer c.Close(context.Background()) //nolint:errcheck // the test is over
+		defer c.Close(context.Background())
 		_, err = c.Exec(await.Context(t), sql)
 		must(err)
 	}
@@ -57,7 +57,7 @@ func TestNewSink(t *testing.T) {
 		var is bool
 		conn, err := pgx.Connect(await.Context(t), db)
 		must(err)
-		defer conn.Close(context.Background()) //nolint:errcheck // the test goes on
+		defer conn.Close(context.Background())
 		must(conn.QueryRow(await.Context(t), `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, slot).Scan(&is))
 		select {
 		case ended := <-done:

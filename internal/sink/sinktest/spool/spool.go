@@ -47,6 +47,7 @@ func (s *Settings) Templates() []sink.NamedTemplate {
 	return []sink.NamedTemplate{{Key: "topic", Template: &s.Topic}}
 }
 
+// Columns implements sink.Settings.
 func (s *Settings) Columns() []string { return nil }
 
 // Open implements sink.Settings.
@@ -68,13 +69,10 @@ type Sink struct {
 	failed    atomic.Pointer[error] // of the last append; nil: none
 }
 
-var _ sink.Opened = (*Sink)(nil)
-
 // Line is what a file has of an event.
 type Line struct {
-	ID, Key  string
-	Payload  json.RawMessage
-	Position string
+	ID, Key, Position string
+	Payload           json.RawMessage
 }
 
 // Route implements sink.Sink.
@@ -95,9 +93,10 @@ func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) {
 	return p, true
 }
 
-// Changed and Run implement sink.Sink.
+// Changed implements sink.Sink.
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
+// Run implements sink.Sink.
 func (s *Sink) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 
 // Publish implements sink.Sink. An append that fails is unavailable: a part of it may be there.
@@ -124,16 +123,16 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 
 func (s *Sink) append(ev *event.Event) (*sink.Fault, error) {
 	name := s.Route(ev).Name
-	line, err := json.Marshal(Line{string(ev.ID), string(ev.Key), append(json.RawMessage(nil), ev.Payload...), ev.Position.String()})
-	if ev.Fault != nil || err != nil || name == nil {
+	line, err := json.Marshal(Line{string(ev.ID), string(ev.Key), ev.Position.String(), append(json.RawMessage(nil), ev.Payload...)})
+	if ev.Fault != nil || err != nil || name == nil { //nolint:nilerr // the event's own fault
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: "cannot be written as a line"}, nil
 	}
 	f, err := os.OpenFile(filepath.Join(s.directory, filepath.Base(string(name))), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		_, err = f.Write(append(line, '\n'))
+		err = errors.Join(err, f.Close())
 	}
-	_, err = f.Write(append(line, '\n'))
-	return nil, errors.Join(err, f.Close())
+	return nil, err
 }
 
 // Status implements sink.Opened.
