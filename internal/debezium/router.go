@@ -21,31 +21,22 @@ import (
 // all but those that decide the destination.
 type Router struct {
 	o       *Options
-	shape   int // the places in Event.Columns
-	placed  []int
+	placed  []int // the places in Event.Columns
 	version int
 
 	mu     sync.RWMutex
-	tables map[string]known // by the shape's bytes
+	tables map[*event.Shape]*table
 }
 
-// known is a shape that was met.
-type known struct {
-	table *table
-	err   error
-}
-
-// maxTables bounds the shapes that are kept: rows of the retry table may bring old ones.
+// maxTables bounds the shapes that are kept: a table has a new one each time it is described, and
+// rows of the retry table may bring old ones.
 const maxTables = 256
 
 // Bind gives the router for events whose extra columns are these; Options.Columns must be among
 // them.
 func (o *Options) Bind(columns []string) (*Router, error) {
-	r := &Router{o: o, tables: map[string]known{}, version: -1}
+	r := &Router{o: o, tables: map[*event.Shape]*table{}, version: -1}
 	place := func(name string) int { return slices.Index(columns, name) }
-	if r.shape = place(event.ShapeColumn); r.shape < 0 {
-		return nil, errors.New("the shape of the tables is not read")
-	}
 	for _, f := range o.placed {
 		i := place(f.column)
 		if i < 0 {
@@ -66,29 +57,28 @@ func (o *Options) Bind(columns []string) (*Router, error) {
 var (
 	// ErrNoRoute is a NULL in the column that routes.
 	ErrNoRoute = errors.New("the column of route.by.field is NULL, so there is no topic")
-	errNoShape = errors.New("the shape of its table is not known: it was deferred without sink.compat, and goes by the configuration of then")
+	errNoShape = errors.New("the shape of its table is not known: it was deferred without sink.compat, and goes by the configuration of then, or by a version whose shapes this one cannot read")
 )
 
 // table is that of the event's row.
 func (r *Router) table(ev *event.Event) (*table, error) {
-	if r.shape >= len(ev.Columns) || ev.Columns[r.shape] == nil {
+	if ev.Shape == nil {
 		return nil, errNoShape
 	}
-	shape := ev.Columns[r.shape]
 	r.mu.RLock()
-	k, met := r.tables[string(shape)]
+	t := r.tables[ev.Shape]
 	r.mu.RUnlock()
-	if met {
-		return k.table, k.err
+	if t != nil {
+		return t, nil
 	}
-	k.table, k.err = r.o.read(shape)
+	t = r.o.read(ev.Shape)
 	r.mu.Lock()
 	if len(r.tables) >= maxTables {
 		clear(r.tables)
 	}
-	r.tables[string(shape)] = k
+	r.tables[ev.Shape] = t
 	r.mu.Unlock()
-	return k.table, k.err
+	return t, nil
 }
 
 // Topic appends the event's topic to dst. It does not look at the shape.

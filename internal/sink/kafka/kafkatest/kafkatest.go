@@ -141,7 +141,7 @@ func Template(t testing.TB, text string) sink.Template {
 }
 
 // ConnectRecords are Debezium's records by these options, and the topic that is shown; the extra
-// columns of its events are the shape and part.
+// column of its events is part.
 func ConnectRecords(t testing.TB, options map[string]string) (*debezium.Options, sink.Template) {
 	t.Helper()
 	all := map[string]string{
@@ -163,18 +163,20 @@ func ConnectRecords(t testing.TB, options map[string]string) (*debezium.Options,
 func OutboxRow(id, route, key, payload, part []byte) *event.Event {
 	ev := Event(1, "")
 	ev.ID, ev.Aggregate, ev.Key, ev.Payload = id, route, key, payload
-	ev.Columns = [][]byte{ShapeOfRows(false), part}
+	ev.Shape, ev.Columns = shapeOfRows, [][]byte{part}
 	return ev
 }
 
+var shapeOfRows = ShapeOfRows(false)
+
 // ShapeOfRows is that of their table; the key's column may be NOT NULL, which shows in a key with
 // its schema.
-func ShapeOfRows(notNull bool) []byte {
+func ShapeOfRows(notNull bool) *event.Shape {
 	text := func(name string, notNull bool) event.ColumnShape {
 		return event.ColumnShape{Name: name, TypeOID: pgtype.TextOID, Typmod: -1, NotNull: notNull}
 	}
-	return event.AppendShape(nil, &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
+	return &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
 		text("id", false), text("aggregatetype", false), text("aggregateid", notNull), text("payload", false),
 		{Name: "part", TypeOID: pgtype.Int4OID, Typmod: -1},
-	}})
+	}}
 }

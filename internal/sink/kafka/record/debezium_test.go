@@ -83,7 +83,7 @@ func TestProfileTopic(t *testing.T) {
 func TestProfileLeavesCopiesAlone(t *testing.T) {
 	e := NewEncoder(asConnect(t, nil))
 	ev := kafkatest.Event(1, "0123456789")
-	ev.Copy, ev.Columns = true, make([][]byte, 2)
+	ev.Copy, ev.Columns = true, make([][]byte, 1)
 	if fault := e.Build(ev); fault != nil {
 		t.Fatal(fault)
 	}

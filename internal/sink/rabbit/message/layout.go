@@ -63,7 +63,7 @@ type Config struct {
 
 // NewLayout resolves the columns that cfg names.
 func NewLayout(cfg *Config) (Layout, error) {
-	l := Layout{Dropped: cfg.HeaderDropped, trace: cfg.Traceparent}
+	l := Layout{Dropped: cfg.HeaderDropped, trace: cfg.Traceparent, correlationID: -1, priority: -1, expiration: -1}
 	var err error
 	if l.exchange, err = bind(cfg.Exchange, cfg.Columns); err != nil {
 		return l, fmt.Errorf("exchange: %w", err)
