@@ -120,11 +120,6 @@ func (o *Options) enveloped() bool {
 	return slices.ContainsFunc(o.placed, func(f placement) bool { return f.where == inEnvelope })
 }
 
-// NamesPartition says whether a row may name its partition.
-func (o *Options) NamesPartition() bool {
-	return o.profile == Connect && slices.ContainsFunc(o.placed, func(f placement) bool { return f.where == asPartition })
-}
-
 // Profile is the profile's name.
 func (o *Options) Profile() string { return o.profile }
 

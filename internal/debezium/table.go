@@ -159,13 +159,13 @@ func (rec *Record) convert(to converter.Converter, c *column, text []byte) ([]by
 }
 
 func (rec *Record) write(to converter.Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
-	start := len(rec.buf)
-	out, null, err := to.Append(rec.buf, schema, v)
+	start := len(rec.Buf)
+	out, null, err := to.Append(rec.Buf, schema, v)
 	if err != nil {
 		return nil, err
 	}
-	if rec.buf = out; null {
+	if rec.Buf = out; null {
 		return nil, nil
 	}
-	return rec.since(start), nil
+	return rec.Since(start), nil
 }

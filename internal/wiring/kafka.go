@@ -48,7 +48,7 @@ func kafkaConfig(c *config.Config, log *zap.Logger) (kafka.Config, []string, err
 		}
 	}
 	if records := c.Sink.Compat.Records(); records != nil {
-		out.Profile, out.Columns, out.Topic = records, records.Columns().Extra, k.Topic
+		out.Columns, out.Topic = records.Columns().Extra, k.Topic
 		return out, out.Columns, nil
 	}
 	for _, h := range c.Outbox.Headers {
@@ -68,11 +68,23 @@ func openKafka(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Trac
 	}
 	cfg.Traceparent, cfg.HeaderDropped = trace, m.HeaderDropped
 	cfg.Connected, cfg.Confirms = m.SinkConnected, m.Confirms
+	if cfg.Encoder, err = kafkaEncoder(c, &cfg.Config); err != nil {
+		return nil, nil, ConfigError("sink.kafka", err)
+	}
 	out, err := kafka.New(cfg)
 	if err != nil {
 		return nil, nil, ConfigError("sink.kafka", err)
 	}
 	return out, columns, nil
+}
+
+// kafkaEncoder is the encoder that is configured.
+func kafkaEncoder(c *config.Config, cfg *record.Config) (sink.Encoder, error) {
+	plain, err := record.NewPlain(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return encoderOf(c, cfg.Columns, plain)
 }
 
 func checkKafka(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.Finding, error) {

@@ -54,7 +54,7 @@ func rabbitConfig(c *config.Config, log *zap.Logger) (rabbit.Config, []string, e
 	out.Credentials = r.Credentials() // nil: the addresses carry them
 	out.Exchange, out.RoutingKey = r.Exchange, r.RoutingKey
 	if records := c.Sink.Compat.Records(); records != nil {
-		out.Profile, out.Columns = records, records.Columns().Extra
+		out.Columns = records.Columns().Extra
 		return out, out.Columns, nil
 	}
 	for _, h := range c.Outbox.Headers {
@@ -83,11 +83,23 @@ func openRabbit(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Tra
 	}
 	cfg.Traceparent = trace
 	cfg.Connected, cfg.ChannelOpen, cfg.Confirms, cfg.HeaderDropped = m.SinkConnected, m.ChannelOpened, m.Confirms, m.HeaderDropped
+	if cfg.Encoder, err = rabbitEncoder(c, &cfg.Config); err != nil {
+		return nil, nil, ConfigError("sink.rabbitmq", err)
+	}
 	out, err := rabbit.New(cfg)
 	if err != nil {
 		return nil, nil, ConfigError("sink.rabbitmq", err)
 	}
 	return out, columns, nil
+}
+
+// rabbitEncoder is the encoder that is configured.
+func rabbitEncoder(c *config.Config, cfg *message.Config) (sink.Encoder, error) {
+	plain, err := message.NewPlain(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return encoderOf(c, cfg.Columns, plain)
 }
 
 func checkRabbit(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.Finding, error) {

@@ -32,14 +32,15 @@ var stdoutDriver = Driver{
 
 // openStdout makes the sink, which prints lines of our own or, with a profile, records.
 func openStdout(c *config.Config, _ *zap.Logger, _ *metrics.Metrics, trace Traceparents) (sink.Sink, []string, error) {
+	lines := stdout.NewLines(trace)
 	records := c.Sink.Compat.Records()
 	if records == nil {
-		return stdout.New(os.Stdout, trace), nil, nil
+		return stdout.New(os.Stdout, lines), nil, nil
 	}
 	columns := records.Columns().Extra
-	router, err := records.Bind(columns)
+	encoder, err := encoderOf(c, columns, lines)
 	if err != nil {
 		return nil, nil, ConfigError("sink.compat", err)
 	}
-	return stdout.NewRecords(os.Stdout, router), columns, nil
+	return stdout.New(os.Stdout, stdout.NewRecords(encoder, lines)), columns, nil
 }

@@ -15,8 +15,10 @@ import (
 // withProfile is a configuration by these options; the extra column of its events is part.
 func withProfile(t testing.TB, options map[string]string) Config {
 	t.Helper()
-	records, topic := kafkatest.ConnectRecords(t, options)
-	return Config{Brokers: []string{"1:9092"}, Config: record.Config{Profile: records, Columns: records.Columns().Extra, Topic: topic}}
+	copies, err := record.NewPlain(&record.Config{})
+	must(t, err)
+	encoder, topic := kafkatest.ConnectRecords(t, options, copies)
+	return Config{Brokers: []string{"1:9092"}, Config: record.Config{Encoder: encoder, Topic: topic}}
 }
 
 // A key has one lane, whatever record a profile makes of its rows, and if it makes none: what is

@@ -24,9 +24,12 @@ func asServer(b *broker, options map[string]string) Config {
 	if len(faults) > 0 {
 		b.t.Fatalf("%+v", faults)
 	}
-	cfg.Profile, cfg.Columns = records, records.Columns().Extra
 	_, exchange, routingKey := records.Templates()
-	cfg.Exchange, cfg.RoutingKey = tpl(b.t, exchange), tpl(b.t, routingKey)
+	cfg.Exchange, cfg.RoutingKey, cfg.Columns = tpl(b.t, exchange), tpl(b.t, routingKey), records.Columns().Extra
+	copies, err := message.NewPlain(&cfg.Config)
+	b.must(err)
+	cfg.Encoder, err = records.Encoder(cfg.Columns, copies)
+	b.must(err)
 	return cfg
 }
 

@@ -140,9 +140,9 @@ func Template(t testing.TB, text string) sink.Template {
 	return tpl
 }
 
-// ConnectRecords are Debezium's records by these options, and the topic that is shown; the extra
-// column of its events is part.
-func ConnectRecords(t testing.TB, options map[string]string) (*debezium.Options, sink.Template) {
+// ConnectRecords is the encoder of Debezium's records by these options, and the topic that is shown;
+// the extra column of its events is part.
+func ConnectRecords(t testing.TB, options map[string]string, copies sink.Encoder) (sink.Encoder, sink.Template) {
 	t.Helper()
 	all := map[string]string{
 		"key.converter": "org.apache.kafka.connect.storage.StringConverter", "value.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -156,7 +156,11 @@ func ConnectRecords(t testing.TB, options map[string]string) (*debezium.Options,
 		t.Fatalf("%+v", faults)
 	}
 	topic, _, _ := records.Templates()
-	return records, Template(t, topic)
+	encoder, err := records.Encoder(records.Columns().Extra, copies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoder, Template(t, topic)
 }
 
 // OutboxRow is a row of a table of which no column is NULL but those that are nil.
