@@ -6,8 +6,8 @@ package dlq
 import "encoding/binary"
 
 // shapeColumn is the name under which a row has the shape of its table, as if it was an extra
-// column. Every version stores it so: an earlier one reads the rows of this one after a rollback, and
-// this one reads theirs. No extra column of a table is read under this name.
+// column. Every version stores it so: an earlier one reads the rows of this one after a rollback,
+// and this one reads theirs. A table's own column of this name would be taken for it.
 const shapeColumn = "cdc_relay.shape"
 
 // AppendShape appends a shape, as event.AppendShape writes it, to what AppendColumns has written.

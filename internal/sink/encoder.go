@@ -9,13 +9,15 @@ import (
 )
 
 // Encoder makes records of rows. A sink is given one when it is opened and does not know which. The
-// plain format of each sink is one, and so is a Debezium profile. It is safe for concurrent use, and
-// pure: the same event gives the same record at every delivery, because a repeat must be a repeat.
+// plain format of each sink is one, and so is a Debezium profile. It is safe for concurrent use,
+// and pure: the same event gives the same record at every delivery, because a repeat must be a
+// repeat.
 //
-// Both methods begin by emptying what they fill in (Record.Unplace, Record.Reset). It aliases the event, rec.Buf, rec.Own or the encoder:
-// it is valid until rec is used again and as long as the event's bytes are, and nobody writes to it.
-// They allocate nothing once rec has grown. Encode is never given an event with a Fault; Place is, for
-// the route of its dead letter: what could be decoded is there.
+// Both methods begin by emptying what they fill in (Record.Unplace, Record.Reset). It aliases the
+// event, rec.Buf, rec.Own or the encoder: it is valid until rec is used again and as long as the
+// event's bytes are, and nobody writes to it. They allocate nothing once rec has grown. Encode is
+// never given an event with a Fault; Place is, for the route of its dead letter: what could be
+// decoded is there.
 //
 // A fault is of class Permanent: the event is refused for ever, and becomes a dead letter. It has
 // no value of the row in its text.
@@ -23,9 +25,9 @@ type Encoder interface {
 	// Traits are what all records of the encoder have in common. They never change.
 	Traits() Traits
 	// Place fills in what decides where the record goes: its destination, Key and Partition. A
-	// fault says that there is no destination. One of which there is no other part has it
-	// all the same: the lane, the ordering group and a replay depend on it, so whatever else is
-	// wrong is left to Encode.
+	// fault says that there is no destination; Key and Partition are filled in all the same. What
+	// else is wrong with an event is left to Encode: the ordering group, the partition that is
+	// paused and a replay depend on its place also when there is no record of it.
 	Place(ev *event.Event, rec *Record) *Fault
 	// Encode fills in the whole record. The destination of an event with a Route is decided: it is
 	// that of the Route, and Encode does not refuse an event because a template has none.
@@ -120,8 +122,8 @@ func (r *Record) Unplace() {
 	r.Topic, r.Exchange, r.RoutingKey, r.Key, r.Partition, r.Buf = nil, nil, nil, nil, ByKey, r.Buf[:0]
 }
 
-// Since is what was appended to Buf since it had this length. It is not nil, and cannot grow into what
-// comes behind it.
+// Since is what was appended to Buf since it had this length. It is not nil, and cannot grow into
+// what comes behind it.
 func (r *Record) Since(start int) []byte {
 	if len(r.Buf) == start {
 		return []byte{}

@@ -61,8 +61,8 @@ func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Trace
 	return DriverOf(c).open(c, log, m, trace)
 }
 
-// encoderOf is the encoder that is configured: a profile's, or plain, the sink's own. A profile leaves
-// copies of dead letters to plain.
+// encoderOf is the encoder that is configured: a profile's, or plain, the sink's own. A profile
+// leaves copies of dead letters to plain.
 func encoderOf(c *config.Config, columns []string, plain sink.Encoder) (sink.Encoder, error) {
 	if records := c.Sink.Compat.Records(); records != nil {
 		return records.Encoder(columns, plain)

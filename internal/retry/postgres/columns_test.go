@@ -8,9 +8,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// The shape is stored as earlier versions store it, as an extra column of this name: a row of theirs
-// is read, wherever the shape stands in it, and they read a row of ours. What cannot be read costs
-// the row nothing but its shape.
+// The shape is stored as earlier versions store it, as an extra column of this name: a row of
+// theirs is read, wherever the shape stands in it, and they read a row of ours. What cannot be read
+// costs the row nothing but its shape.
 func TestShapeIsStoredAsBefore(t *testing.T) {
 	text := `{"schema":"public","table":"outbox","columns":[{"name":"id","oid":2950,"mod":-1}]}`
 	shape := &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{{Name: "id", TypeOID: 2950, Typmod: -1}}}

@@ -30,8 +30,8 @@ type call struct {
 // stats counts a call's answers for Config.Confirms.
 type stats struct{ acks, nacks, timeouts int }
 
-// topicName places an event in l.placed and returns the name of its topic, valid until the next call
-// of topicName.
+// topicName places an event in l.placed and returns the name of its topic, valid until the next
+// call of topicName.
 func (l *lane) topicName(i int32) ([]byte, *sink.Fault) {
 	return l.sink.layout.Place(l.events[i], &l.placed)
 }

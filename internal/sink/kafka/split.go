@@ -53,8 +53,8 @@ func (l *lane) answered() bool {
 	return all
 }
 
-// isMissing reports whether the event that was placed last names a partition that its topic does not
-// have.
+// isMissing reports whether the event that was placed last names a partition that its topic does
+// not have.
 func (l *lane) isMissing(i int32, topic *client.Topic) bool {
 	return int(record.Partition(l.events[i], &l.placed, int32(len(topic.Partitions)))) >= len(topic.Partitions)
 }

@@ -140,8 +140,8 @@ func Template(t testing.TB, text string) sink.Template {
 	return tpl
 }
 
-// ConnectRecords is the encoder of Debezium's records by these options, and the topic that is shown;
-// the extra column of its events is part.
+// ConnectRecords is the encoder of Debezium's records by these options, and the topic that is
+// shown; the extra column of its events is part.
 func ConnectRecords(t testing.TB, options map[string]string, copies sink.Encoder) (sink.Encoder, sink.Template) {
 	t.Helper()
 	all := map[string]string{

@@ -60,8 +60,8 @@ func NewLayout(cfg *Config) (*Layout, error) {
 	return l, nil
 }
 
-// Place fills in what decides where an event's record goes, and returns the name of its topic, valid
-// as long as rec. With a fault the event can never be sent, and name may be nil.
+// Place fills in what decides where an event's record goes, and returns the name of its topic,
+// valid as long as rec. With a fault the event can never be sent, and name may be nil.
 func (l *Layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *sink.Fault) {
 	if ev.Fault != nil {
 		return nil, undecodable(ev)

@@ -37,7 +37,8 @@ type Plain struct {
 	headers                             []boundHeader
 	correlationID, priority, expiration int // places in Event.Columns, -1 for none
 	dropped                             func(name string)
-	trace                               func(ev *event.Event, buf []byte) []byte // nil: the row's traceparent
+	// nil: the row's traceparent
+	trace func(ev *event.Event, buf []byte) []byte
 }
 
 var _ sink.Encoder = (*Plain)(nil)
