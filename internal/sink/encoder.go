@@ -106,15 +106,19 @@ func JSONHeader(name string, raw []byte) Header {
 // keptBuffer bounds what a record keeps of a buffer between two uses, in bytes.
 const keptBuffer = 64 << 10
 
-// Reset empties the record for the next use. It drops every reference to the last event's bytes,
-// which belong to the caller again, and the buffer of an unusually large record.
+// Reset empties the record for the next use.
 func (r *Record) Reset() {
 	r.Unplace()
-	clear(r.Headers)
 	r.Headers, r.Value, r.Time, r.Properties = r.Headers[:0], nil, 0, Properties{}
 }
 
-// Unplace empties what Place fills in, and Buf.
+// Forget drops every reference to the last events' bytes, which belong to the caller again.
+func (r *Record) Forget() {
+	clear(r.Headers[:cap(r.Headers)])
+	r.Reset()
+}
+
+// Unplace empties what Place fills in, and Buf, of which it drops an unusually large one.
 func (r *Record) Unplace() {
 	if cap(r.Buf) > keptBuffer {
 		r.Buf = nil

@@ -79,7 +79,7 @@ func (s *Sink) Up() (ok bool, why string) {
 // it is with a write that has not ended when ctx is done; a later call's lines are written after
 // it. After a rejected event nothing of its key is written.
 func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcomes []sink.Outcome) error {
-	defer s.record.Reset()
+	defer s.record.Forget()
 	for i := range outcomes {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}
 	}

@@ -58,7 +58,7 @@ func (b *Builder) Build(ev *event.Event) *sink.Fault {
 // buffers of an unusually large one.
 func (b *Builder) Forget() {
 	b.Key, b.Value = nil, nil
-	b.made.Reset()
+	b.made.Forget()
 	if cap(b.Headers) > 64<<10 {
 		b.Headers = nil
 	}

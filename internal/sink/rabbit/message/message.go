@@ -29,7 +29,7 @@ func (m *Message) Forget() {
 	clear(m.Pub.Headers)
 	m.Pub = amqp.Publishing{Headers: m.Pub.Headers}
 	m.Exchange, m.RoutingKey = "", ""
-	m.record.Reset()
+	m.record.Forget()
 }
 
 // text is b as a string without a copy.
