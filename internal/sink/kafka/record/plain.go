@@ -85,7 +85,7 @@ func (p *Plain) place(ev *event.Event, rec *sink.Record) *sink.Fault {
 	if rec.Topic = p.traits.Topic; rec.Topic != nil {
 		return nil
 	}
-	ok := false
+	var ok bool
 	if rec.Buf, ok = p.topic.Append(rec.Buf, ev); !ok {
 		rec.Buf = rec.Buf[:0]
 		return topicNull

@@ -119,7 +119,8 @@ func name(t *sink.Template, constant []byte, ev *event.Event, rec *sink.Record) 
 	if constant != nil {
 		return constant
 	}
-	start, ok := len(rec.Buf), false
+	var ok bool
+	start := len(rec.Buf)
 	if rec.Buf, ok = t.Append(rec.Buf, ev); !ok {
 		rec.Buf = rec.Buf[:start]
 		return nil
