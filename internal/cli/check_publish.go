@@ -123,7 +123,7 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) check.Finding 
 	}
 	ev := m.event(columns)
 	if records := c.Sink.Compat.Records(); records != nil {
-		records.Sample(ev, columns)
+		records.Sample(ev)
 	}
 	route := out.Route(ev)
 	where := c.Sink.Driver.RouteText(&route)

@@ -28,7 +28,7 @@ func TestCompat(t *testing.T) {
 	if !reflect.DeepEqual(c.Outbox, want) || !reflect.DeepEqual(c.Source.Tables[0].Outbox, want) {
 		t.Errorf("the columns are %+v, of the table %+v", c.Outbox, c.Source.Tables[0].Outbox)
 	}
-	if got := c.Sink.Compat.Records().Columns().Extra; !reflect.DeepEqual(got, []string{"cdc_relay.shape", "tenant", "type"}) {
+	if got := c.Sink.Compat.Records().Columns().Extra; !reflect.DeepEqual(got, []string{"tenant", "type"}) {
 		t.Errorf("the extra columns are %q", got)
 	}
 	if c.Delivery.Ordering != OrderingCommit {

@@ -8,13 +8,16 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Build makes the event's record, or says why there is none. The error holds nothing of the row.
-func (r *Router) Build(ev *event.Event, rec *Record) error {
-	rec.reset()
+// build makes the event's record, or says why there is none. The error holds nothing of the row.
+func (r *Router) build(ev *event.Event, rec *Record) error {
 	t, err := r.table(ev)
 	if err != nil {
+		return err
+	}
+	if err := r.route(ev, rec); err != nil {
 		return err
 	}
 	if err := r.place(ev, t, rec); err != nil {
@@ -25,6 +28,7 @@ func (r *Router) Build(ev *event.Event, rec *Record) error {
 	if r.o.profile == Server {
 		// its sink for Kafka gives no time, and the producer takes its clock's
 		rec.Time = ev.CommitTime.UnixMilli()
+		rec.Properties.Transient, rec.Properties.NullBody = r.o.rabbit.transient, r.o.rabbit.null
 	}
 	if err := r.headers(ev, t, rec); err != nil {
 		return err
@@ -56,7 +60,11 @@ func (r *Router) header(rec *Record, name string, c *column, text []byte) error 
 	if value == nil && r.o.profile == Server {
 		return nil // its engine leaves out what the converter gives nothing for
 	}
-	rec.Headers = append(rec.Headers, Header{Name: name, Value: value})
+	kind := sink.Bytes
+	if r.o.textHeaders {
+		kind = sink.Text
+	}
+	rec.Headers = append(rec.Headers, sink.Header{Name: name, Value: value, Kind: kind})
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/expand"
-	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // The profiles.
@@ -121,11 +120,6 @@ func (o *Options) enveloped() bool {
 	return slices.ContainsFunc(o.placed, func(f placement) bool { return f.where == inEnvelope })
 }
 
-// NamesPartition says whether a row may name its partition.
-func (o *Options) NamesPartition() bool {
-	return o.profile == Connect && slices.ContainsFunc(o.placed, func(f placement) bool { return f.where == asPartition })
-}
-
 // Profile is the profile's name.
 func (o *Options) Profile() string { return o.profile }
 
@@ -135,7 +129,7 @@ type Columns struct {
 	Timestamp               string // "": none
 	// the sinks of the profile drop the record's time, so nothing is wrong with any
 	Untimed  bool
-	Extra    []string // the others, each once, and event.ShapeColumn
+	Extra    []string // the others, each once
 	Optional []string // those of Extra that a table may lack
 }
 
@@ -151,7 +145,6 @@ func (o *Options) Columns() Columns {
 	if o.version != "" {
 		c.Extra = append(c.Extra, o.version)
 	}
-	c.Extra = append(c.Extra, event.ShapeColumn)
 	slices.Sort(c.Extra)
 	c.Extra = slices.Compact(c.Extra)
 	return c

@@ -155,8 +155,7 @@ func TestPlacement(t *testing.T) {
 	})
 }
 
-// The columns are those that are named, each once, and the shape; a version without an envelope is
-// not read.
+// The columns are those that are named, each once; a version without an envelope is not read.
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	o := mustParse(t, Connect, map[string]string{
@@ -165,13 +164,13 @@ func TestColumns(t *testing.T) {
 	})
 	want := Columns{
 		ID: "id", Route: "aggregatetype", Key: "aggregateid", Payload: "payload", Timestamp: "at",
-		Extra: []string{"cdc_relay.shape", "part", "tenant", "type"}, Optional: []string{"type", "type", "part", "tenant"},
+		Extra: []string{"part", "tenant", "type"}, Optional: []string{"type", "type", "part", "tenant"},
 	}
 	if got := o.Columns(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
 	}
 	o = mustParse(t, Connect, map[string]string{"table.fields.additional.placement": "a:envelope", "table.field.event.schema.version": "version", "topic.prefix": "p"})
-	if got := o.Columns().Extra; !reflect.DeepEqual(got, []string{"a", "cdc_relay.shape", "version"}) {
+	if got := o.Columns().Extra; !reflect.DeepEqual(got, []string{"a", "version"}) {
 		t.Errorf("got %q", got)
 	}
 }

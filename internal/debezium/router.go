@@ -9,9 +9,10 @@ import (
 	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Router makes records. It is safe for concurrent use.
+// Router is the sink.Encoder of a profile.
 //
 // Nothing is lost in it: an event of which it cannot make a record is refused for ever
 // (sink.Permanent) and becomes a dead letter with all its columns, where Debezium's task would end.
@@ -21,31 +22,25 @@ import (
 // all but those that decide the destination.
 type Router struct {
 	o       *Options
-	shape   int // the places in Event.Columns
-	placed  []int
+	copies  sink.Encoder
+	traits  sink.Traits
+	placed  []int // the places in Event.Columns
 	version int
 
 	mu     sync.RWMutex
-	tables map[string]known // by the shape's bytes
+	tables map[*event.Shape]*table
 }
 
-// known is a shape that was met.
-type known struct {
-	table *table
-	err   error
-}
-
-// maxTables bounds the shapes that are kept: rows of the retry table may bring old ones.
+// maxTables bounds the shapes that are kept: a table has a new one each time it is described, and
+// rows of the retry table may bring old ones.
 const maxTables = 256
 
-// Bind gives the router for events whose extra columns are these; Options.Columns must be among
-// them.
-func (o *Options) Bind(columns []string) (*Router, error) {
-	r := &Router{o: o, tables: map[string]known{}, version: -1}
+// Encoder gives the encoder for events whose extra columns are these; Options.Columns must be among
+// them. copies makes the copies of dead letters: they are reports, in the relay's own format.
+func (o *Options) Encoder(columns []string, copies sink.Encoder) (*Router, error) {
+	r := &Router{o: o, copies: copies, tables: map[*event.Shape]*table{}, version: -1}
+	r.traits.Partitions = o.profile == Connect && slices.ContainsFunc(o.placed, func(f placement) bool { return f.where == asPartition })
 	place := func(name string) int { return slices.Index(columns, name) }
-	if r.shape = place(event.ShapeColumn); r.shape < 0 {
-		return nil, errors.New("the shape of the tables is not read")
-	}
 	for _, f := range o.placed {
 		i := place(f.column)
 		if i < 0 {
@@ -64,70 +59,58 @@ func (o *Options) Bind(columns []string) (*Router, error) {
 // What keeps an event from being rendered. They are shared by all events concerned, and hold
 // nothing of a row.
 var (
-	// ErrNoRoute is a NULL in the column that routes.
-	ErrNoRoute = errors.New("the column of route.by.field is NULL, so there is no topic")
-	errNoShape = errors.New("the shape of its table is not known: it was deferred without sink.compat, and goes by the configuration of then")
+	errNoRoute = errors.New("the column of route.by.field is NULL, so there is no topic")
+	noRoute    = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: errNoRoute.Error()}
+	errNoShape = errors.New("the shape of its table is not known: it was deferred without sink.compat, and goes by the configuration of then, or by a version whose shapes this one cannot read")
 )
 
 // table is that of the event's row.
 func (r *Router) table(ev *event.Event) (*table, error) {
-	if r.shape >= len(ev.Columns) || ev.Columns[r.shape] == nil {
+	if ev.Shape == nil {
 		return nil, errNoShape
 	}
-	shape := ev.Columns[r.shape]
 	r.mu.RLock()
-	k, met := r.tables[string(shape)]
+	t := r.tables[ev.Shape]
 	r.mu.RUnlock()
-	if met {
-		return k.table, k.err
+	if t != nil {
+		return t, nil
 	}
-	k.table, k.err = r.o.read(shape)
+	t = r.o.read(ev.Shape)
 	r.mu.Lock()
 	if len(r.tables) >= maxTables {
 		clear(r.tables)
 	}
-	r.tables[string(shape)] = k
+	r.tables[ev.Shape] = t
 	r.mu.Unlock()
-	return k.table, k.err
+	return t, nil
 }
 
-// Topic appends the event's topic to dst. It does not look at the shape.
-func (r *Router) Topic(ev *event.Event, dst []byte) ([]byte, error) {
+// route makes the topic, and exchange and routing key unless the routing key is the record's key.
+func (r *Router) route(ev *event.Event, rec *Record) error {
 	if ev.Aggregate == nil {
-		return dst, ErrNoRoute
+		return errNoRoute
 	}
-	return r.o.topics.append(dst, ev.Aggregate), nil
+	rec.Buf = r.o.topics.append(rec.Buf, ev.Aggregate)
+	rec.Topic = rec.Since(0)
+	if r.o.profile == Server {
+		r.o.appendDestination(rec)
+	}
+	return nil
 }
 
-// Placed makes what decides where the record goes: topic, key and partition, and for RabbitMQ
-// exchange and routing key.
-func (r *Router) Placed(ev *event.Event, rec *Record) error {
-	rec.reset()
-	t, err := r.table(ev)
-	if err != nil {
-		return err
-	}
-	return r.place(ev, t, rec)
-}
-
+// place makes key and partition.
 func (r *Router) place(ev *event.Event, t *table, rec *Record) (err error) {
 	if t.route != nil {
 		return t.route
-	}
-	if rec.buf, err = r.Topic(ev, rec.buf); err != nil {
-		return err
-	}
-	rec.Topic = rec.since(0)
-	// known also when the key cannot be rendered: a replay goes there
-	if r.o.profile == Server && r.o.rabbit.source != fromKey {
-		rec.Exchange, rec.RoutingKey, rec.buf = r.o.appendDestination(rec.buf, rec.Topic, nil)
 	}
 	if rec.Key, err = rec.convert(r.o.keys, &t.key, ev.Key); err != nil {
 		return fmt.Errorf("key: %w", err)
 	}
 	if r.o.profile == Server {
 		if r.o.rabbit.source == fromKey {
-			rec.Exchange, rec.RoutingKey, rec.buf = r.o.appendDestination(rec.buf, rec.Topic, rec.Key)
+			if rec.RoutingKey = rec.Key; rec.Key == nil {
+				rec.RoutingKey = []byte{}
+			}
 		}
 		return nil // its sinks carry no partition
 	}
@@ -147,7 +130,7 @@ func (r *Router) partition(ev *event.Event, c *column, at int, rec *Record) erro
 	if c.err != nil {
 		return c.err
 	}
-	rec.Partition = -1
+	rec.Partition = sink.ByKey
 	if ev.Columns[at] == nil {
 		return nil
 	}

@@ -10,10 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // outboxShape is a table with the usual columns and some that are placed.
-func outboxShape(change func(columns map[string]*event.ColumnShape)) []byte {
+func outboxShape(change func(columns map[string]*event.ColumnShape)) *event.Shape {
 	text := "'none'::character varying"
 	s := &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
 		{Name: "id", TypeOID: pgtype.UUIDOID, Typmod: -1, NotNull: true},
@@ -31,7 +32,7 @@ func outboxShape(change func(columns map[string]*event.ColumnShape)) []byte {
 		}
 		change(byName)
 	}
-	return event.AppendShape(nil, s)
+	return s
 }
 
 // a row: its parts, and extra columns by name.
@@ -39,7 +40,7 @@ type row struct {
 	route, key, payload string
 	null                string // names of parts that are NULL
 	columns             map[string]string
-	shape               []byte
+	shape               *event.Shape
 	binary              bool
 }
 
@@ -53,18 +54,17 @@ func (r row) event(o *Options) *event.Event {
 	at := time.UnixMicro(1767323045678999).UTC()
 	ev := &event.Event{
 		ID: []byte("10b1c3ff-1d4b-4f0e-8d38-000000000001"), Aggregate: part("route", r.route), Key: part("key", r.key), Payload: part("payload", r.payload),
-		Time: at, CommitTime: at.Add(time.Hour),
+		Time: at, CommitTime: at.Add(time.Hour), Shape: r.shape,
+	}
+	if ev.Shape == nil {
+		ev.Shape = outboxShape(nil)
 	}
 	if r.binary {
 		ev.PayloadKind = event.Binary
 	}
 	for _, name := range o.Columns().Extra {
 		var value []byte
-		if name == event.ShapeColumn {
-			if value = r.shape; value == nil {
-				value = outboxShape(nil)
-			}
-		} else if text, ok := r.columns[name]; ok {
+		if text, ok := r.columns[name]; ok {
 			value = []byte(text)
 		}
 		ev.Columns = append(ev.Columns, value)
@@ -74,11 +74,19 @@ func (r row) event(o *Options) *event.Event {
 
 func bound(t testing.TB, o *Options) *Router {
 	t.Helper()
-	r, err := o.Bind(o.Columns().Extra)
+	r, err := o.Encoder(o.Columns().Extra, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func newRecord() *Record { return recordOf(new(sink.Record)) }
+
+// built is build for a record that may have been used before.
+func (r *Router) built(ev *event.Event, rec *Record) error {
+	rec.Reset()
+	return r.build(ev, recordOf(rec.Record))
 }
 
 // shown is a record in one text.
@@ -186,10 +194,10 @@ func TestBuild(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			o := mustParse(t, Connect, c.o)
-			var rec Record
+			rec := newRecord()
 			r := bound(t, o)
 			for range 2 { // the second time all is known
-				if err := r.Build(c.row.event(o), &rec); err != nil {
+				if err := r.built(c.row.event(o), rec); err != nil {
 					t.Fatal(err)
 				}
 				if got := rec.shown(); got != c.want {
@@ -208,10 +216,10 @@ func TestEnvelopesAreNamedByTheirOwnRoute(t *testing.T) {
 	t.Parallel()
 	o := mustParse(t, Connect, map[string]string{optionPlacement: "type:envelope", "topic.prefix": "my-app", "schema.name.adjustment.mode": "avro"})
 	r := bound(t, o)
-	var rec Record
+	rec := newRecord()
 	for i := range maxEnvelopes + 10 {
 		route := fmt.Sprint("r", i%(maxEnvelopes+3))
-		if err := r.Build(row{route: route, key: "7", payload: "1"}.event(o), &rec); err != nil {
+		if err := r.built(row{route: route, key: "7", payload: "1"}.event(o), rec); err != nil {
 			t.Fatal(err)
 		}
 		if want := `"name":"my_app.public.outbox.` + route + `.Value"`; !strings.Contains(string(rec.Value), want) {
@@ -234,13 +242,10 @@ func TestEnvelopesAreNamedAfterATopic(t *testing.T) {
 		{strings.Repeat("o", 250), "none", "shop.public." + strings.Repeat("o", 249-len("shop.public.")) + ".order.Value"},
 	} {
 		o := mustParse(t, Connect, map[string]string{optionPlacement: "type:envelope", "topic.prefix": "shop", "schema.name.adjustment.mode": c.mode})
-		shape, err := event.ParseShape(outboxShape(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		shape := outboxShape(nil)
 		shape.Table = c.table
-		var rec Record
-		if err := bound(t, o).Build(row{route: "order", key: "7", payload: "1", shape: event.AppendShape(nil, shape)}.event(o), &rec); err != nil {
+		rec := newRecord()
+		if err := bound(t, o).built(row{route: "order", key: "7", payload: "1", shape: shape}.event(o), rec); err != nil {
 			t.Fatal(err)
 		}
 		if want := `"name":"` + c.want + `"`; !strings.Contains(string(rec.Value), want) {
@@ -258,8 +263,8 @@ func TestTimesAroundTheFirst(t *testing.T) {
 	for micros, want := range map[int64]int64{0: 0, 999: 0, -1: 0, -500: 0, -999: 0, -1000: -1, -1999: -1, 1767323045678999: 1767323045678} {
 		ev := row{route: "order", key: "7", payload: "1"}.event(o)
 		ev.Time = time.UnixMicro(micros)
-		var rec Record
-		if err := r.Build(ev, &rec); err != nil || rec.Time != want {
+		rec := newRecord()
+		if err := r.built(ev, rec); err != nil || rec.Time != want {
 			t.Errorf("%d microseconds are %d milliseconds, %v; want %d", micros, rec.Time, err, want)
 		}
 	}
@@ -272,9 +277,9 @@ func TestServer(t *testing.T) {
 		"format.key": "simplestring", "format.value": "simplestring", "format.header": "clientprovided", "format.header.class": classSimple,
 		optionPlacement: "part:header,version:partition,type:header",
 	})
-	var rec Record
+	rec := newRecord()
 	ev := row{route: "order", key: "7", payload: "1", columns: map[string]string{"version": "3"}}.event(o)
-	if err := bound(t, o).Build(ev, &rec); err != nil {
+	if err := bound(t, o).built(ev, rec); err != nil {
 		t.Fatal(err)
 	}
 	if want := `outbox.event.order -1 | 7 | 1 | id=10b1c3ff-1d4b-4f0e-8d38-000000000001 | type=none`; rec.shown() != want || rec.Time != ev.CommitTime.UnixMilli() {
@@ -289,7 +294,7 @@ func TestServer(t *testing.T) {
 func TestCannotBuild(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
-	typed := func(column string, oid uint32) []byte {
+	typed := func(column string, oid uint32) *event.Shape {
 		return outboxShape(func(c map[string]*event.ColumnShape) { c[column].TypeOID = oid })
 	}
 	placed := map[string]string{optionPlacement: "part:partition"}
@@ -301,7 +306,6 @@ func TestCannotBuild(t *testing.T) {
 	}{
 		{"no route", nil, row{null: "route", payload: secret}, "route.by.field is NULL"},
 		{"a route that is no string", nil, row{route: "7", shape: typed("aggregatetype", pgtype.Int4OID)}, "int32, not string"},
-		{"no shape", nil, row{route: secret, shape: []byte{}}, "not a table shape"},
 		{"a type that is not rendered", nil, row{route: "a", payload: secret, shape: typed("payload", 600)}, "payload"},
 		{"text that is not of its type", nil, row{route: "a", key: secret, shape: typed("aggregateid", pgtype.Int4OID)}, "aggregateid"},
 		{"a partition below 0", placed, row{route: "a", columns: map[string]string{"part": "-1"}}, "below 0"},
@@ -317,23 +321,20 @@ func TestCannotBuild(t *testing.T) {
 		{"an array that is expanded", map[string]string{"table.expand.json.payload": "true"}, row{route: "a", payload: `["` + secret + `"]`}, "value"},
 	} {
 		o := mustParse(t, Connect, c.o)
-		var rec Record
-		err := bound(t, o).Build(c.row.event(o), &rec)
+		rec := newRecord()
+		err := bound(t, o).built(c.row.event(o), rec)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v, want an error about %q", c.name, err, c.want)
 		}
-		if c.name == "no route" && !errors.Is(err, ErrNoRoute) {
-			t.Errorf("%v is not ErrNoRoute", err)
+		if c.name == "no route" && !errors.Is(err, errNoRoute) {
+			t.Errorf("%v is not errNoRoute", err)
 		}
 	}
 	o := mustParse(t, Connect, nil)
 	ev := row{route: "a"}.event(o)
-	ev.Columns = nil // deferred without a profile
-	if err := bound(t, o).Build(ev, &Record{}); !errors.Is(err, errNoShape) {
+	ev.Columns, ev.Shape = nil, nil // deferred without a profile
+	if err := bound(t, o).built(ev, newRecord()); !errors.Is(err, errNoShape) {
 		t.Errorf("an event without a shape: %v", err)
-	}
-	if _, err := o.Bind([]string{"a"}); err == nil {
-		t.Error("a router is bound without the shape")
 	}
 }
 
@@ -344,7 +345,7 @@ func TestShapesAreForgotten(t *testing.T) {
 	r := bound(t, o)
 	for i := range 2 * maxTables {
 		ev := row{route: "a", shape: outboxShape(func(c map[string]*event.ColumnShape) { c["aggregateid"].Typmod = int32(i) })}.event(o)
-		if err := r.Build(ev, &Record{}); err != nil {
+		if err := r.built(ev, newRecord()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -364,9 +365,9 @@ func TestBuildAllocates(t *testing.T) {
 	} {
 		o := mustParse(t, Connect, options)
 		r, ev := bound(t, o), row{route: "order", key: "7", payload: `{"a": 1}`, columns: map[string]string{"type": "created", "part": "1", "version": "2"}}.event(o)
-		var rec Record
+		rec := newRecord()
 		if n := testing.AllocsPerRun(100, func() {
-			if err := r.Build(ev, &rec); err != nil {
+			if err := r.built(ev, rec); err != nil {
 				t.Fatal(err)
 			}
 		}); n > 0 {
@@ -391,8 +392,8 @@ func FuzzBuild(f *testing.F) {
 				c["payload"].TypeOID, c["aggregateid"].TypeOID, c["type"].Default = payloadType, keyType, &def
 			})
 			ev := row{route: route, key: key, payload: payload, columns: map[string]string{"type": typ}, shape: shape}.event(o)
-			var a, b Record
-			first, second := bound(t, o).Build(ev, &a), bound(t, o).Build(ev, &b)
+			a, b := newRecord(), newRecord()
+			first, second := bound(t, o).built(ev, a), bound(t, o).built(ev, b)
 			if (first == nil) != (second == nil) || first == nil && a.shown() != b.shown() {
 				t.Fatalf("%v %s, then %v %s", first, a.shown(), second, b.shown())
 			}
@@ -407,10 +408,10 @@ func TestEachRowHasItsOwnShape(t *testing.T) {
 	o := mustParse(t, Connect, nil)
 	r := bound(t, o)
 	altered := outboxShape(func(c map[string]*event.ColumnShape) { c["aggregateid"].NotNull = true })
-	var rec Record
+	rec := newRecord()
 	for range 2 {
-		for shape, want := range map[string]string{string(outboxShape(nil)): "true", string(altered): "false"} {
-			if err := r.Build(row{route: "a", key: "7", payload: "1", shape: []byte(shape)}.event(o), &rec); err != nil {
+		for shape, want := range map[*event.Shape]string{outboxShape(nil): "true", altered: "false"} {
+			if err := r.built(row{route: "a", key: "7", payload: "1", shape: shape}.event(o), rec); err != nil {
 				t.Fatal(err)
 			}
 			if got := string(rec.Key); got != `{"schema":{"type":"string","optional":`+want+`},"payload":"7"}` {

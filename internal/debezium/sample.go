@@ -13,8 +13,8 @@ import (
 )
 
 // Sample gives an event of text columns the shape of a table that it could be of: what the
-// converters take. ev has the extra columns in the order of columns.
-func (o *Options) Sample(ev *event.Event, columns []string) {
+// converters take.
+func (o *Options) Sample(ev *event.Event) {
 	s := &event.Shape{Schema: "public", Table: "outbox"}
 	add := func(name string, oid uint32) {
 		if !slices.ContainsFunc(s.Columns, func(c event.ColumnShape) bool { return c.Name == name }) {
@@ -44,9 +44,7 @@ func (o *Options) Sample(ev *event.Event, columns []string) {
 	for _, f := range o.placed {
 		add(f.column, pgtype.TextOID)
 	}
-	if i := slices.Index(columns, event.ShapeColumn); i >= 0 {
-		ev.Columns[i] = event.AppendShape(nil, s)
-	}
+	ev.Shape = s
 }
 
 // wantsBytes reports whether a converter takes nothing but bytes.

@@ -37,11 +37,7 @@ type column struct {
 }
 
 // read makes a table of a shape.
-func (o *Options) read(encoded []byte) (*table, error) {
-	shape, err := event.ParseShape(encoded)
-	if err != nil {
-		return nil, err
-	}
+func (o *Options) read(shape *event.Shape) *table {
 	t := &table{
 		id: o.column(shape, o.id), key: o.column(shape, o.key), payload: o.column(shape, o.payload),
 		name:      o.names.Schema(topicName(o.prefix+"."+shape.Schema+"."+shape.Table) + ".Value"),
@@ -66,7 +62,7 @@ func (o *Options) read(encoded []byte) (*table, error) {
 			t.version.err = fmt.Errorf("column %q is the schema's version, but is of Connect's type %s, not int32", o.version, t.version.Schema.Type)
 		}
 	}
-	return t, nil
+	return t
 }
 
 // topicName is the name of a table's own topic, which its schema is named after: what Kafka takes
@@ -163,13 +159,13 @@ func (rec *Record) convert(to converter.Converter, c *column, text []byte) ([]by
 }
 
 func (rec *Record) write(to converter.Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
-	start := len(rec.buf)
-	out, null, err := to.Append(rec.buf, schema, v)
+	start := len(rec.Buf)
+	out, null, err := to.Append(rec.Buf, schema, v)
 	if err != nil {
 		return nil, err
 	}
-	if rec.buf = out; null {
+	if rec.Buf = out; null {
 		return nil, nil
 	}
-	return rec.since(start), nil
+	return rec.Since(start), nil
 }

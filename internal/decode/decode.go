@@ -23,10 +23,11 @@ type Config struct {
 	Messages Messages
 	// Columns are the columns that templates, headers and properties need in addition to the
 	// mapping. Each must exist in every table; a message without a member of that name has NULL
-	// there. Their values are Event.Columns, in this order. The value of event.ShapeColumn is the
-	// table's shape, which the reader of the stream completes from the catalogue: see
-	// Message.Shape.
+	// there. Their values are Event.Columns, in this order.
 	Columns []string
+	// Shapes is whether rows have their table's shape (Event.Shape), which the reader of the stream
+	// completes from the catalogue: see Message.Shape.
+	Shapes bool
 	// Dropped are prefixes of messages that were relayed before and are no longer configured: a
 	// message with one of them is Foreign.
 	Dropped  []string
@@ -93,7 +94,7 @@ type Decoder struct {
 	tables   []Table
 	prefix   string // of the messages that are events; "": none are
 	extra    []string
-	shapes   bool      // extra has event.ShapeColumn
+	shapes   bool      // Config.Shapes
 	drop     []string  // Config.Dropped
 	encoding *Encoding // Config.Encoding
 	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
@@ -126,7 +127,7 @@ func New(cfg Config) *Decoder {
 		relations: make(map[uint32]*relation),
 		members:   cfg.Messages.members(cfg.Columns),
 		columns:   make([][]byte, len(cfg.Columns)),
-		shapes:    slices.Contains(cfg.Columns, event.ShapeColumn),
+		shapes:    cfg.Shapes,
 		drop:      slices.Clone(cfg.Dropped),
 		encoding:  cfg.Encoding,
 	}

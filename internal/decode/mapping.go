@@ -141,8 +141,7 @@ func (t Table) Reads(columns, extra []string) (read []string) {
 	return read
 }
 
-// parts returns the names of each part and of each extra column. event.ShapeColumn is not a column
-// of the table.
+// parts returns the names of each part and of each extra column.
 func (t Table) parts(extra []string) []Names {
 	mapped := t.Mapping.parts()
 	parts := mapped[:]
@@ -151,9 +150,6 @@ func (t Table) parts(extra []string) []Names {
 	}
 	return parts
 }
-
-// theShape is the place of event.ShapeColumn, which is no column of a tuple.
-const theShape = -2
 
 // places are the indexes in a tuple of an event's parts.
 type places struct {
@@ -191,9 +187,7 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 	}
 	for _, name := range extra {
 		place := -1
-		if name == event.ShapeColumn {
-			place = theShape
-		} else if found := b.find("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil); len(found) > 0 {
+		if found := b.find("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil); len(found) > 0 {
 			place = found[0]
 		}
 		p.extra = append(p.extra, place)

@@ -14,8 +14,8 @@ type relation struct {
 	table   *Table // nil: not ours
 	names   []string
 	places  places
-	shape   *event.Shape // without what the catalogue knows; nil: it is not wanted
-	encoded []byte       // the shape, whole; nil: Shaped was not called
+	shape   *event.Shape // nil: it is not wanted
+	shaped  bool         // the shape is whole: Shaped was called
 	name    string       // of a table that is not ours: schema.name
 	passed  bool         // not ours, and Foreign was said of it
 }

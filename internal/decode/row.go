@@ -35,7 +35,7 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 		}
 		return nil
 	}
-	if rel.shape != nil && rel.encoded == nil {
+	if rel.shape != nil && !rel.shaped {
 		return fmt.Errorf("relation %d was described, but its shape is missing", oid)
 	}
 	d.row(rel, event.Position{Commit: d.commit, Index: index})
@@ -68,13 +68,9 @@ func (d *Decoder) row(rel *relation, pos event.Position) {
 		d.timestamp(rel, place)
 	}
 	for i, place := range p.extra {
-		if place == theShape {
-			d.columns[i] = rel.encoded
-			continue
-		}
 		d.columns[i] = d.text(rel, place)
 	}
-	ev.Columns = d.columns
+	ev.Columns, ev.Shape = d.columns, rel.shape
 
 	if ev.Fault != nil {
 		ev.Raw = rawRow(rel.names, d.values, d.encoding)

@@ -22,13 +22,13 @@ func (p *places) shape(schema, table string, columns []Column, typmods []int32) 
 	return s
 }
 
-// Shaped takes back a Message.Shape, now complete, for the table of that OID. Its rows carry it
-// from now on.
+// Shaped takes back a Message.Shape, now complete, for the table of that OID. Its rows have it from
+// now on, and it does not change any more.
 func (d *Decoder) Shaped(oid uint32, shape *event.Shape) error {
 	rel := d.relations[oid]
 	if rel == nil || rel.shape != shape {
 		return fmt.Errorf("relation %d was not described with this shape", oid)
 	}
-	rel.encoded = event.AppendShape(nil, shape)
+	rel.shaped = true
 	return nil
 }

@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"bytes"
 	"reflect"
 	"strings"
 	"testing"
@@ -18,7 +17,7 @@ func shaped(t *testing.T) *Decoder {
 		Tables: []Table{{Schema: "public", Name: "outbox", May: []string{"gone"}, Mapping: Mapping{
 			ID: Names{Any: []string{"id"}}, Payload: Names{Any: []string{"payload"}}, Compat: true,
 		}}},
-		Columns: []string{"gone", event.ShapeColumn},
+		Columns: []string{"gone"}, Shapes: true,
 	})
 	mustDecode(t, d, beginFrame(0x3000, 9))
 	return d
@@ -39,7 +38,7 @@ func TestRowsCarryTheShape(t *testing.T) {
 	d := shaped(t)
 	columns := []Column{{"id", pgtype.UUIDOID}, {"unused", pgtype.TextOID}, {"payload", pgtype.Int8OID}}
 	row := insertFrame(16400, text("1"), text("u"), text("7"))
-	var before []byte
+	var before *event.Shape
 	for _, notNull := range []bool{false, true} {
 		msg := mustDecode(t, d, relationFrame(16400, "public", "outbox", columns))
 		want := &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
@@ -54,14 +53,10 @@ func TestRowsCarryTheShape(t *testing.T) {
 			t.Fatal(err)
 		}
 		ev := mustDecode(t, d, row).Event
-		if len(ev.Columns) != 2 || ev.Columns[0] != nil || bytes.Equal(ev.Columns[1], before) || string(ev.Payload) != "7" {
+		if len(ev.Columns) != 1 || ev.Columns[0] != nil || ev.Shape != shape || shape == before || string(ev.Payload) != "7" {
 			t.Fatalf("the row is %+v", ev)
 		}
-		got, err := event.ParseShape(ev.Columns[1])
-		if err != nil || !reflect.DeepEqual(got, shape) {
-			t.Fatalf("the row carries %+v, %v", got, err)
-		}
-		before = bytes.Clone(ev.Columns[1])
+		before = shape
 	}
 	// Message, in mustDecode
 	if n := testing.AllocsPerRun(100, func() { mustDecode(t, d, row) }); n > 1 {
@@ -104,7 +99,7 @@ func TestTypesOfAProfile(t *testing.T) {
 		t.Error("a column that must be there is not missed")
 	}
 	table.May = []string{"gone"}
-	if err := table.Check(columns(pgtype.JSONOID, pgtype.TimestampOID), []string{"gone", event.ShapeColumn}); err != nil {
+	if err := table.Check(columns(pgtype.JSONOID, pgtype.TimestampOID), []string{"gone"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -99,13 +99,9 @@ func content(b []byte, shown bool) *Content {
 // unreadable reports whether a terminal would interpret a character instead of showing it.
 func unreadable(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
 
-// splitColumns reads the extra columns, up to where they are damaged. It leaves out the shape of
-// the table, which is not a column.
+// splitColumns reads the extra columns, up to where they are damaged.
 func splitColumns(b []byte) (list []Column) {
 	EachColumn(b, func(name, value []byte) {
-		if string(name) == event.ShapeColumn {
-			return
-		}
 		list = append(list, Column{Name: string(name), Value: content(value, true)})
 	})
 	return list

@@ -51,6 +51,9 @@ type Event struct {
 	Traceparent []byte
 	Headers     []byte   // the headers column: the text of a jsonb value
 	Columns     [][]byte // the extra columns of decode.Config.Columns, in that order
+	// Shape is that of the row's table, when the configuration wants shapes; nil: it is not known.
+	// Events share it and nobody changes it: it outlives the bytes above.
+	Shape *Shape
 
 	// Route is the destination of an event that was routed before; nil: the sink's templates
 	// decide. Rows of the retry table have one: a deferred event keeps the destination that it had

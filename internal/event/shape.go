@@ -1,5 +1,5 @@
 // The shape of a table: what a record's bytes depend on beyond the values of the row. It travels
-// with each event as one of its extra columns, into the retry table too.
+// with each event, into the retry table too.
 
 package event
 
@@ -8,13 +8,9 @@ import (
 	"fmt"
 )
 
-// ShapeColumn is the name of an extra column that no table has: its value is the Shape of the table
-// that the row is of. A name with a dot is possible in PostgreSQL, but decode never looks for this
-// one among a table's columns.
-const ShapeColumn = "cdc_relay.shape"
-
 // Shape is a table as a record depends on it. A row that waits in the retry table keeps the shape
-// of its time, so that it is the same record weeks later, whatever became of the table.
+// of its time, so that it is the same record weeks later, whatever became of the table. It is
+// immutable once events have it: all events of a table share one.
 type Shape struct {
 	Schema  string        `json:"schema"`
 	Table   string        `json:"table"`

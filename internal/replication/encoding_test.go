@@ -80,15 +80,11 @@ func TestCatalogueThatCannotBeConverted(t *testing.T) {
 			b.exec("ALTER TABLE outbox ADD \"x\x81\" text, ADD y text DEFAULT 'x\x81', ADD z text DEFAULT 'z'; CREATE TABLE \"x\x81\" (t text)")
 			b.exec("CREATE PUBLICATION p FOR TABLE outbox")
 			b.cfg.Publication = "p"
-			b.cfg.Columns = []string{event.ShapeColumn, "y", "z"}
+			b.cfg.Columns, b.cfg.Shapes = []string{"y", "z"}, true
 			r := b.streaming()
 			b.insert("a")
 			r.waitSeen("a")
-			shape, err := event.ParseShape([]byte(b.current().All()[0].Columns[0]))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, column := range shape.Columns {
+			for _, column := range b.current().All()[0].Shape.Columns {
 				if (column.Default != nil) != (column.Name == "z") {
 					t.Errorf("the shape has %+v", column)
 				}

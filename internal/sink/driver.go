@@ -131,9 +131,9 @@ type Opening struct {
 	ConfirmTimeout time.Duration
 	Headers        []setting.NamedColumn // written when their column is not NULL
 	Columns        []string              // the extra columns, in the order of Event.Columns
-	// Profile makes the records instead of the sink's own format; nil: none does. It is a
-	// *debezium.Options.
-	Profile any
+	// Encoder gives the encoder of a profile for these extra columns; nil: there is no profile, and
+	// the sink's plain one is used. A profile leaves copies of dead letters to plain.
+	Encoder func(columns []string, plain Encoder) (Encoder, error)
 	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil: it is
 	// the row's.
 	Traceparent func(ev *event.Event, buf []byte) []byte

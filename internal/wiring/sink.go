@@ -39,7 +39,9 @@ func opening(c *config.Config, log *zap.Logger) *sink.Opening {
 		ConfirmTimeout: c.Delivery.ConfirmTimeout, Headers: c.Outbox.Headers, Columns: SinkColumns(c), Log: log,
 	}
 	if records := c.Sink.Compat.Records(); records != nil {
-		o.Profile = records
+		o.Encoder = func(columns []string, plain sink.Encoder) (sink.Encoder, error) {
+			return records.Encoder(columns, plain)
+		}
 	}
 	return o
 }

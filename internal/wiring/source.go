@@ -50,7 +50,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 	return source.Config{
 		URL: url, Password: c.Source.Password.Read,
 		Slot: c.Source.Slot, Publication: c.Source.Publication,
-		Tables: tables, Columns: columns,
+		Tables: tables, Columns: columns, Shapes: c.Sink.Compat.Records() != nil,
 		Messages:         decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: mapping(c.Outbox)},
 		Create:           c.Source.Create,
 		WALSenderTimeout: c.Source.WALSenderTimeout,

@@ -41,6 +41,7 @@ type Recorded struct {
 	Columns          []string
 	Position         event.Position
 	Fault, Raw       string
+	Shape            *event.Shape
 }
 
 // Transaction is one that the Recorder was given: where its commit is and where it ends in the WAL,
@@ -89,7 +90,7 @@ func (r *Recorder) Event(ctx context.Context, ev *event.Event) error {
 	if r.open == nil { // of a transaction that came whole before
 		return nil
 	}
-	rec := Recorded{Id: string(ev.ID), Key: string(ev.Key), Payload: string(ev.Payload), Headers: string(ev.Headers), Position: ev.Position, Raw: string(ev.Raw)}
+	rec := Recorded{Id: string(ev.ID), Key: string(ev.Key), Payload: string(ev.Payload), Headers: string(ev.Headers), Position: ev.Position, Raw: string(ev.Raw), Shape: ev.Shape}
 	if ev.Fault != nil {
 		rec.Fault = ev.Fault.Error()
 	}

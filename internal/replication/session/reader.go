@@ -37,7 +37,8 @@ func (se *Session) read(ctx context.Context) error {
 	r := reading{Session: se, ctx: ctx}
 	r.encoding = decode.NewEncoding(se.Encoding, r.convert)
 	r.decoder = decode.New(decode.Config{
-		Tables: se.sent.Ours(se.Cfg.Tables), Messages: se.Cfg.Messages, Columns: se.Cfg.Columns, Dropped: se.sent.DroppedPrefixes(se.Cfg), Encoding: r.encoding,
+		Tables: se.sent.Ours(se.Cfg.Tables), Messages: se.Cfg.Messages, Columns: se.Cfg.Columns, Shapes: se.Cfg.Shapes,
+		Dropped: se.sent.DroppedPrefixes(se.Cfg), Encoding: r.encoding,
 	})
 	// What was read is published before the reader waits for more: the rows of one read in few
 	// calls, and those of a small transaction once it is complete.

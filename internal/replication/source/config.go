@@ -28,6 +28,7 @@ type Config struct {
 	Tables      []decode.Table // OIDs are filled in from the catalogue; none: messages alone
 	Messages    decode.Messages
 	Columns     []string // extra columns, as in decode.Config
+	Shapes      bool     // events have their table's shape
 
 	Create bool // create what is missing on the first start
 	// create the slot although the table has rows: they are not sent. Of `init --no-backfill`

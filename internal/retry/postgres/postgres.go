@@ -25,6 +25,7 @@ type Store struct {
 	c    store.Config
 
 	limits limits
+	shapes shapes
 
 	mu       sync.Mutex
 	doubt    map[uint32]bool // server processes of statements whose outcome is unknown

@@ -176,6 +176,7 @@ func equal[T any](t failer, what string, got, want T) {
 var conformance = map[string]func(*bench){
 	"round trip":            testRoundTrip,
 	"columns by name":       testColumnsByName,
+	"shape":                 testShape,
 	"deferred twice":        testDeferredTwice,
 	"another event":         testAnotherEvent,
 	"load":                  testLoad,
@@ -272,6 +273,18 @@ func testColumnsByName(b *bench) {
 	equal(b, "columns", b.runs(all, row.Group)[0].Rows[0].Event.Columns, [][]byte{{}, nil, []byte("A")})
 	b = b.with(func(c *store.Config) { c.Columns = nil })
 	equal(b, "columns", b.runs(all, row.Group)[0].Rows[0].Event.Columns, [][]byte(nil))
+}
+
+// A row keeps its table's shape, whatever columns are configured.
+func testShape(b *bench) {
+	with, without := b.row("k", 1, 1), b.row("l", 1, 2)
+	with.Event.Shape = &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{{Name: "id", TypeOID: 2950, Typmod: -1}}}
+	b.deferRow(with, without)
+	for _, columns := range [][]string{nil, {"a"}} {
+		b = b.with(func(c *store.Config) { c.Columns = columns })
+		equal(b, "shape", b.runs(all, with.Group)[0].Rows[0].Event.Shape, with.Event.Shape)
+		equal(b, "shape", b.runs(all, without.Group)[0].Rows[0].Event.Shape, (*event.Shape)(nil))
+	}
 }
 
 func testDeferredTwice(b *bench) {

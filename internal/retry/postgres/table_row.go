@@ -126,16 +126,17 @@ func fieldList(alias string, instead map[string]string) string {
 // encode returns the row as it is stored.
 func (p *Store) encode(row *store.Row, as storable) tableRow {
 	ev := &row.Event
+	shape := p.shapes.text(ev.Shape)
 	r := tableRow{
 		incarnation: row.Incarnation, commit: ev.Position.Commit.String(), index: int64(ev.Position.Index), n: row.N,
 		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(ev.Hash),
-		keyed: ev.Ordered, ordered: row.Ordered, attempts: int32(row.Attempts), bytes: int64(ev.Size() + len(ev.Raw)),
+		keyed: ev.Ordered, ordered: row.Ordered, attempts: int32(row.Attempts), bytes: int64(ev.Size() + len(ev.Raw) + len(shape)),
 		first: nilIfZero(row.First), last: nilIfZero(row.Last),
 		errorText: as.errorText(row.Text), destination: as(store.BoundedText(row.Destination, store.TextSize)),
 		commitTime: ev.CommitTime, eventTime: ev.Time,
 		id: ev.ID, aggregate: ev.Aggregate, key: ev.Key, typ: ev.Type,
 		payloadKind: int16(ev.PayloadKind), payload: ev.Payload, traceparent: ev.Traceparent, headers: ev.Headers,
-		columns: dlq.AppendColumns(nil, p.c.Columns, ev.Columns), raw: ev.Raw,
+		columns: dlq.AppendShape(dlq.AppendColumns(nil, p.c.Columns, ev.Columns), shape), raw: ev.Raw,
 	}
 	r.class, r.reason = store.Refusal(row.Class, row.Reason)
 	if ev.Route != nil {
@@ -153,7 +154,7 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 	if err != nil {
 		return nil, err
 	}
-	columns, err := readColumns(r.columns, p.c.Columns)
+	columns, shape, err := readColumns(r.columns, p.c.Columns)
 	if err != nil {
 		return nil, fmt.Errorf("row %d: %w", r.n, err)
 	}
@@ -164,7 +165,7 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 			Position: event.Position{Commit: commit, Index: uint32(r.index)}, CommitTime: r.commitTime.UTC(), Time: r.eventTime.UTC(),
 			ID: r.id, Aggregate: r.aggregate, Key: r.key, Type: r.typ,
 			Payload: r.payload, PayloadKind: event.PayloadKind(r.payloadKind), Traceparent: r.traceparent, Headers: r.headers,
-			Columns: columns, Route: &event.Route{Name: r.routeName, RoutingKey: r.routingKey},
+			Columns: columns, Shape: p.shapes.of(shape), Route: &event.Route{Name: r.routeName, RoutingKey: r.routingKey},
 			Ordered: r.keyed, Hash: uint64(r.hash), Raw: r.raw,
 		},
 		Group: uint64(r.group), Ordered: r.ordered, ExchangeOrTopic: uint64(r.exchangeOrTopic), Dest: uint64(r.dest),

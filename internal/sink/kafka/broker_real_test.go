@@ -119,7 +119,7 @@ func TestRecordsOfEveryCompression(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, b := record.NewEncoder(layout), batch.New(codec)
+			m, b := record.NewBuilder(layout), batch.New(codec)
 			const count = 6000 // 5 MB: more than one block of every codec
 			for i := range count {
 				if fault := m.Build(ordinary(i)); fault != nil || !b.Add(&m.Record) {

@@ -30,14 +30,10 @@ type call struct {
 // stats counts a call's answers for Config.Confirms.
 type stats struct{ acks, nacks, timeouts int }
 
-// topicName returns the name of an event's topic, valid until the next call of topicName.
+// topicName places an event in l.placed and returns the name of its topic, valid until the next
+// call of topicName.
 func (l *lane) topicName(i int32) ([]byte, *sink.Fault) {
-	layout, ev := l.sink.layout, l.events[i]
-	name, fault := layout.Topic(ev, l.name)
-	if layout.Made(ev) {
-		l.name = name[:0]
-	}
-	return name, fault
+	return l.sink.layout.Place(l.events[i], &l.placed)
 }
 
 // group is the digest of the ordering group that a rejection stops: the key in this topic. The

@@ -12,12 +12,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// withProfile is a configuration by these options; the extra columns of its events are the shape
-// and part.
+// withProfile is a configuration by these options; the extra column of its events is part.
 func withProfile(t testing.TB, options map[string]string) Config {
 	t.Helper()
-	records, topic := kafkatest.ConnectRecords(t, options)
-	return Config{Brokers: []string{"1:9092"}, Config: record.Config{Profile: records, Columns: records.Columns().Extra, Topic: topic}}
+	copies, err := record.NewPlain(&record.Config{})
+	must(t, err)
+	encoder, topic := kafkatest.ConnectRecords(t, options, copies)
+	return Config{Brokers: []string{"1:9092"}, Config: record.Config{Encoder: encoder, Topic: topic}}
 }
 
 // A key has one lane, whatever record a profile makes of its rows, and if it makes none: what is
@@ -32,7 +33,7 @@ func TestProfileLaneIsTheKeys(t *testing.T) {
 			row := func(part string) *event.Event {
 				ev := kafkatest.OutboxRow([]byte("id"), []byte("order"), fmt.Append(nil, "key-", n), []byte("p"), nil)
 				if part != "" {
-					ev.Columns[1] = []byte(part)
+					ev.Columns[0] = []byte(part)
 				}
 				return ev
 			}
@@ -44,8 +45,8 @@ func TestProfileLaneIsTheKeys(t *testing.T) {
 				return p.Lane
 			}
 			altered, shapeless := row(""), row("")
-			altered.Columns[0] = kafkatest.ShapeOfRows(true)
-			shapeless.Columns[0] = nil // deferred without a profile
+			altered.Shape = kafkatest.ShapeOfRows(true)
+			shapeless.Shape = nil // deferred without a profile
 			want := place(row(""))
 			lanes[want] = true
 			for what, ev := range map[string]*event.Event{

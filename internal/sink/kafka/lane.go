@@ -28,8 +28,8 @@ import (
 // either.
 type lane struct {
 	sink    *Sink
-	encoder record.Encoder
-	name    []byte // scratch: the name of a topic
+	builder record.Builder
+	placed  sink.Record // scratch: where an event goes
 	routes  map[string]*route
 	last    *route // of the last event
 	inbox   inbox
@@ -47,7 +47,7 @@ func newLane(s *Sink) *lane {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	return &lane{
-		sink: s, encoder: *record.NewEncoder(s.layout), routes: map[string]*route{}, timer: timer,
+		sink: s, builder: *record.NewBuilder(s.layout), routes: map[string]*route{}, timer: timer,
 		inbox: inbox{filled: make(chan struct{}, 1)},
 		call:  call{firstRejected: map[uint64]int32{}},
 	}
@@ -97,7 +97,8 @@ func (l *lane) finish() {
 		l.sink.cfg.Confirms(t.acks, t.nacks, 0, t.timeouts)
 	}
 	l.sink.confirms.leave(l)
-	l.encoder.Forget()
+	l.builder.Forget()
+	l.placed.Unplace()
 	clear(l.firstRejected)
 	clear(l.parts)
 	l.parts, l.events, l.outcomes, l.metadata = l.parts[:0], nil, nil, nil

@@ -61,7 +61,7 @@ func (l *lane) fill(pr *producer) bool {
 		if l.outcomes[i].State != sink.Unsent || l.isBehindRejected(i) {
 			continue
 		}
-		m := &l.encoder
+		m := &l.builder
 		if fault := m.Build(l.events[i]); fault != nil {
 			l.reject(i, fault)
 			continue

@@ -51,8 +51,9 @@ const maxWaiting = 16
 // place implements Sink.Place.
 func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 	layout := pl.sink.layout
-	var room [record.MaxTopic]byte
-	name, fault := layout.Topic(ev, room[:0])
+	rec := records.Get().(*sink.Record) //nolint:forcetypeassert // the pool has no others
+	defer records.Put(rec)
+	name, fault := layout.Place(ev, rec)
 	if name == nil {
 		return sink.Place{Lane: laneOfNoTopic}, true
 	}
@@ -76,10 +77,13 @@ func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 			partitions = lanes
 		}
 	}
-	partition := layout.Partition(ev, int32(max(1, partitions)))
+	partition := record.Partition(ev, rec, int32(max(1, partitions)))
 	p.Dest = sink.DestOfPartition(p.ExchangeOrTopic, partition)
 	return p, true
 }
+
+// records are scratch space to compute where an event goes, for several goroutines.
+var records = sync.Pool{New: func() any { return new(sink.Record) }}
 
 // lane returns the lane of an event, and how many lanes its topic has. ok has the meaning that it
 // has in Place.
@@ -100,7 +104,7 @@ func (pl *placement) lane(ev *event.Event, name []byte, state *client.Topic) (la
 	}
 	partition := int32(0)
 	if n := len(of); n > 1 {
-		// The lane goes by the ordering key in the row, not by the record that a profile makes of
+		// The lane goes by the ordering key in the row, not by the record that an encoder makes of
 		// it. The bytes of the record's key may change with the table (a column becomes NOT NULL),
 		// a row may name its partition, and a row that cannot be rendered has no record. All events
 		// of a key must be in one lane: only the lane keeps a later one behind an earlier one.

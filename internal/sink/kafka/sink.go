@@ -85,8 +85,9 @@ func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.Route(ev) }
 func (s *Sink) Shown(ev *event.Event) (topic string, partition int) {
 	topic = string(s.layout.Route(ev).Name)
 	if t := s.client.Metadata.Load().Topics[topic]; t != nil && len(t.Partitions) > 0 && ev.Fault == nil {
-		partition := s.layout.Partition(ev, int32(len(t.Partitions)))
-		return s.layout.Shown(topic), int(partition)
+		var rec sink.Record
+		_, _ = s.layout.Place(ev, &rec) // one without a topic was not sent
+		return s.layout.Shown(topic), int(record.Partition(ev, &rec, int32(len(t.Partitions))))
 	}
 	return s.layout.Shown(topic), -1
 }

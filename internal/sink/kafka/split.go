@@ -42,7 +42,7 @@ func (l *lane) answered() bool {
 		}
 		topic := l.metadata.Topics[string(name)]
 		old := topic != nil && topic.Version <= l.since // answered before the call
-		if topic == nil || old && (topic.Code != 0 || layout.NamesMissingPartition(l.events[i], len(topic.Partitions))) {
+		if topic == nil || old && (topic.Code != 0 || layout.Names && l.isMissing(i, topic)) {
 			all = false
 			l.sink.client.Control.RequestMetadata(string(name))
 		}
@@ -51,6 +51,12 @@ func (l *lane) answered() bool {
 		}
 	}
 	return all
+}
+
+// isMissing reports whether the event that was placed last names a partition that its topic does
+// not have.
+func (l *lane) isMissing(i int32, topic *client.Topic) bool {
+	return int(record.Partition(l.events[i], &l.placed, int32(len(topic.Partitions)))) >= len(topic.Partitions)
 }
 
 // split makes parts of the events of todo.
@@ -78,7 +84,7 @@ func (l *lane) split() {
 			l.sink.paused.refused(topic.Name, client.None, fault)
 			continue
 		}
-		partition := l.sink.layout.Partition(ev, int32(len(topic.Partitions)))
+		partition := record.Partition(ev, &l.placed, int32(len(topic.Partitions)))
 		if int(partition) >= len(topic.Partitions) {
 			l.reject(i, record.NoPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
 			continue

@@ -61,26 +61,20 @@ func (l *lane) planNextRound() {
 	}
 }
 
-// routeAndSize returns where an event of the call goes, and the size of its body, which a profile
-// makes from more than the payload. The result is valid until the lane's next message. It is empty
-// for an event without a destination.
+// routeAndSize makes the message of an event of the call again, and returns where it goes and the
+// size of its body. The result is valid until the lane's next message. It is empty for an event of
+// which there is no message.
 func (l *lane) routeAndSize(i int) (at pair, size int) {
-	ev, m := l.events[i], &l.message
-	if m.Layout.Profiled(ev) {
-		if m.Build(ev) != nil {
-			return pair{}, 0
-		}
-		return pair{m.Exchange, m.RoutingKey}, len(m.Pub.Body)
-	}
-	if _, ok := m.Destination(ev); !ok {
+	m := &l.message
+	if m.Build(l.events[i]) != nil {
 		return pair{}, 0
 	}
-	return pair{m.Exchange, m.RoutingKey}, len(ev.Payload)
+	return pair{m.Exchange, m.RoutingKey}, len(m.Pub.Body)
 }
 
 // destination names where an event goes; the caller owns the string.
 func (l *lane) destination(i int) string {
-	if _, ok := l.message.Destination(l.events[i]); !ok {
+	if l.message.Destination(l.events[i]) != nil {
 		return ""
 	}
 	return l.message.DestinationText()

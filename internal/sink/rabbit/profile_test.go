@@ -24,29 +24,31 @@ func asServer(b *broker, options map[string]string) Config {
 	if len(faults) > 0 {
 		b.t.Fatalf("%+v", faults)
 	}
-	cfg.Profile, cfg.Columns = records, records.Columns().Extra
 	_, exchange, routingKey := records.Templates()
-	cfg.Exchange, cfg.RoutingKey = tpl(b.t, exchange), tpl(b.t, routingKey)
+	cfg.Exchange, cfg.RoutingKey, cfg.Columns = tpl(b.t, exchange), tpl(b.t, routingKey), records.Columns().Extra
+	copies, err := message.NewPlain(&cfg.Config)
+	b.must(err)
+	cfg.Encoder, err = records.Encoder(cfg.Columns, copies)
+	b.must(err)
 	return cfg
 }
 
 // shape is that of the tests' table.
-var shape = event.AppendShape(nil, &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
+var shape = &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
 	{Name: "aggregateid", TypeOID: pgtype.VarcharOID, Typmod: -1, NotNull: true},
 	{Name: "aggregatetype", TypeOID: pgtype.VarcharOID, Typmod: -1, NotNull: true},
 	{Name: "id", TypeOID: pgtype.UUIDOID, Typmod: -1, NotNull: true},
 	{Name: "payload", TypeOID: pgtype.JSONBOID, Typmod: -1},
 	{Name: "type", TypeOID: pgtype.VarcharOID, Typmod: -1, NotNull: true},
-}})
+}}
 
-// outboxRow is a row of that table; its extra columns are the shape, and the type when there are
-// two.
+// outboxRow is a row of that table; its extra column is the type, when there is one.
 func outboxRow(cfg *Config, id, route, key, payload string) *event.Event {
 	ev := newEvent(key, "created")
 	ev.ID, ev.Aggregate, ev.Type, ev.Payload = []byte(id), []byte(route), nil, []byte(payload)
-	ev.Columns = [][]byte{shape}
-	if len(cfg.Columns) == 2 {
-		ev.Columns = append(ev.Columns, []byte("created"))
+	ev.Shape = shape
+	if len(cfg.Columns) == 1 {
+		ev.Columns = [][]byte{[]byte("created")}
 	}
 	return ev
 }
@@ -186,7 +188,7 @@ func TestProfileReturnTakesItsDestination(t *testing.T) {
 	})
 	s := start(t, cfg)
 	call := []*event.Event{outboxRow(&cfg, anID, "order", "a", "{}"), outboxRow(&cfg, anID, "order", "b", "{}")}
-	call[1].Columns[1] = []byte("ended")
+	call[1].Columns[0] = []byte("ended")
 	for _, o := range s.send(call...) {
 		wantRejected(t, o, sink.Destination, sink.Unroutable)
 	}
@@ -232,9 +234,9 @@ func TestProfileCannotRender(t *testing.T) {
 	null := outboxRow(&cfg, anID, "order", "b", `{}`)
 	null.Aggregate = nil
 	old := outboxRow(&cfg, anID, "order", "c", `{}`)
-	old.Columns = [][]byte{nil}
+	old.Shape = nil
 	noKey := outboxRow(&cfg, anID, "order", "d", `{}`)
-	noKey.Columns = [][]byte{event.AppendShape(nil, &event.Shape{Columns: []event.ColumnShape{{Name: "aggregatetype", TypeOID: pgtype.TextOID, Typmod: -1}}})}
+	noKey.Shape = &event.Shape{Columns: []event.ColumnShape{{Name: "aggregatetype", TypeOID: pgtype.TextOID, Typmod: -1}}}
 	for i, o := range s.send(bad, null, old, noKey) {
 		wantRejected(t, o, sink.Permanent, []sink.Reason{sink.Invalid, sink.NullInTemplate, sink.Invalid, sink.Invalid}[i])
 	}
@@ -253,7 +255,7 @@ func TestProfileLeavesCopiesAlone(t *testing.T) {
 	cfg := asServer(b, nil)
 	s := start(t, cfg)
 	ev := newEvent("k", "created")
-	ev.Copy, ev.Route, ev.Columns = true, &event.Route{Name: []byte("mirror"), RoutingKey: []byte("dead")}, [][]byte{nil}
+	ev.Copy, ev.Route = true, &event.Route{Name: []byte("mirror"), RoutingKey: []byte("dead")}
 	wantConfirmed(t, s.send(ev))
 	if m := b.take("mirror", 1)[0]; m.MessageId != string(ev.ID) || m.Headers[message.HeaderPosition] == nil || string(m.Body) != string(ev.Payload) {
 		t.Errorf("the copy is %+v", m)

@@ -5,6 +5,7 @@ package rabbit
 
 import (
 	"errors"
+	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -14,8 +15,8 @@ import (
 
 var errStrangeReturn = errors.New("the broker returned a message that was not sent")
 
-// sentAs is what a return shows of the event that it belongs to: where the message was going and,
-// when it had the relay's own form, the position in its header; "" of a profile's.
+// sentAs is what a return shows of the event that it belongs to: where the message was going, and
+// the position in its header, as the relay's own format has one; "" when it has none.
 type sentAs struct {
 	position string
 	pair
@@ -24,12 +25,12 @@ type sentAs struct {
 // returned drains the channel's returns, and gives each to its event, by the event's place in the
 // call. All of the round that were sent as the return was count as returned:
 //
-//   - Messages in the relay's own form carry a position. Two of a round may have the same one: a
+//   - Messages in the relay's own format carry a position. Two of a round may have the same one: a
 //     dead letter that is replayed, and the mirror's copy of it, which has another destination.
-//   - Messages of a profile have no position. An exchange that routes by its name and the routing
-//     key has returned all that were sent with these two. Another one (of type headers) may have
-//     routed some: they are sent again, which costs a duplicate, where another guess would cost an
-//     event.
+//   - Messages of another encoder have none, or what a row had under that name. An exchange that
+//     routes by its name and the routing key has returned all that were sent with these two.
+//     Another one (of type headers) may have routed some: they are sent again, which costs a
+//     duplicate, where another guess would cost an event.
 //
 // A return of no event is an error: the whole round is in doubt.
 func (l *lane) returned(ch *conn.Channel) (map[int]amqp.Return, error) {
@@ -50,17 +51,11 @@ func (l *lane) returned(ch *conn.Channel) (map[int]amqp.Return, error) {
 			sent = l.sentBy()
 		}
 		r.Body = nil
-		position, _ := r.Headers[message.HeaderPosition].(string)
-		at := pair{r.Exchange, r.RoutingKey}
-		own, profiled := sent[sentAs{position, at}], sent[sentAs{"", at}]
-		if len(own)+len(profiled) == 0 {
+		all := sent[sentAs{positionOf(r.Headers), pair{r.Exchange, r.RoutingKey}}]
+		if len(all) == 0 {
 			return nil, errStrangeReturn
 		}
-		for _, i := range own {
-			found[i] = r
-		}
-		// also of a return with a position: a row of the profile may bring a header of that name
-		for _, i := range profiled {
+		for _, i := range all {
 			found[i] = r
 		}
 	}
@@ -70,13 +65,15 @@ func (l *lane) returned(ch *conn.Channel) (map[int]amqp.Return, error) {
 func (l *lane) sentBy() map[sentAs][]int {
 	sent := map[sentAs][]int{}
 	for _, s := range l.sent {
-		ev := l.events[s.index]
 		at, _ := l.routeAndSize(s.index)
-		key := sentAs{pair: at.clone()}
-		if !l.message.Layout.Profiled(ev) {
-			key.position = ev.Position.String()
-		}
+		key := sentAs{strings.Clone(positionOf(l.message.Pub.Headers)), at.clone()}
 		sent[key] = append(sent[key], s.index)
 	}
 	return sent
+}
+
+// positionOf is the position that a message carries, "" for none.
+func positionOf(headers amqp.Table) string {
+	position, _ := headers[message.HeaderPosition].(string)
+	return position
 }

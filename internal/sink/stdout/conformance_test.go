@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 	sinktest.Run(t, func(kind sinktest.Kind) bool { return slices.Contains(has, kind) }, func(t *testing.T) sinktest.Broker {
 		b := &file{t: t, read: make(chan struct{})}
 		close(b.read)
-		b.sink = New(b, nil)
+		b.sink = New(b, NewLines(nil))
 		ctx, cancel := context.WithCancel(context.Background())
 		b.stop, b.done = cancel, make(chan error, 1)
 		go func() { b.done <- b.sink.Run(ctx) }()

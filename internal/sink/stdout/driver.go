@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
-	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -31,15 +30,15 @@ func (settings) Check(context.Context, *sink.Opening) ([]sink.Finding, error) { 
 
 // Open makes the sink, which prints lines of our own or, with a profile, records.
 func (settings) Open(o *sink.Opening) (sink.Opened, error) {
-	records, ok := o.Profile.(*debezium.Options)
-	if !ok {
-		return New(os.Stdout, o.Traceparent), nil
+	lines := NewLines(o.Traceparent)
+	if o.Encoder == nil {
+		return New(os.Stdout, lines), nil
 	}
-	router, err := records.Bind(o.Columns)
+	encoder, err := o.Encoder(o.Columns, lines)
 	if err != nil {
 		return nil, err
 	}
-	return NewRecords(os.Stdout, router), nil
+	return New(os.Stdout, NewRecords(encoder, lines)), nil
 }
 
 // Status implements sink.Opened.

@@ -2,65 +2,33 @@
 package stdout
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
 	"syscall"
-	"time"
-	"unicode/utf8"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Sink writes one line per event. It has one lane, so lines are in commit order.
 type Sink struct {
-	out    io.Writer
-	trace  func(ev *event.Event, buf []byte) []byte
-	router *debezium.Router       // nil: the lines are the relay's own
-	turn   chan struct{}          // taken by the write under way, which may outlive its Publish
-	closed chan error             // a write to a pipe whose reader has gone
-	why    atomic.Pointer[string] // the last write's error; nil when it had none
+	out     io.Writer
+	encoder sink.Encoder
+	record  sink.Record            // scratch: there is one lane
+	turn    chan struct{}          // taken by the write under way, which may outlive its Publish
+	closed  chan error             // a write to a pipe whose reader has gone
+	why     atomic.Pointer[string] // the last write's error; nil when it had none
 }
 
 var _ sink.Sink = (*Sink)(nil)
 
-// New returns a sink that writes to out. A Write must not keep its argument. traceparent says what
-// a line has as its traceparent, nil: nothing; without that function it is the row's.
-func New(out io.Writer, traceparent func(ev *event.Event, buf []byte) []byte) *Sink {
-	if traceparent == nil {
-		traceparent = func(ev *event.Event, _ []byte) []byte { return ev.Traceparent }
-	}
-	return &Sink{out: out, trace: traceparent, turn: make(chan struct{}, 1), closed: make(chan error, 1)}
-}
-
-// NewRecords is New for the records that a profile makes.
-func NewRecords(out io.Writer, router *debezium.Router) *Sink {
-	s := New(out, nil)
-	s.router = router
-	return s
-}
-
-// line is what is written of an event. A column that is NULL or not mapped is null.
-type line struct {
-	ID        *string `json:"id"`
-	Type      *string `json:"type"`
-	Aggregate *string `json:"aggregate"`
-	Key       *string `json:"key"`
-	Payload   any     `json:"payload"` // embedded JSON, a string, or null
-	// the string is base64: bytea, or no valid UTF-8
-	Base64   bool            `json:"payload_base64,omitempty"`
-	Headers  json.RawMessage `json:"headers,omitempty"`
-	Trace    *string         `json:"traceparent,omitempty"`
-	Position string          `json:"position"`
-	Replay   bool            `json:"cdc_replay,omitempty"`
-	Time     time.Time       `json:"commit_time"`
+// New returns a sink that writes the Value of each event's record to out: Lines, or Records of any
+// encoder. A Write must not keep its argument.
+func New(out io.Writer, encoder sink.Encoder) *Sink {
+	return &Sink{out: out, encoder: encoder, turn: make(chan struct{}, 1), closed: make(chan error, 1)}
 }
 
 // Place has one lane and one destination, unless the event was deferred under another sink.
@@ -76,7 +44,7 @@ func (s *Sink) Route(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
-	return event.Route{Name: []byte("stdout")}
+	return event.Route{Name: name}
 }
 
 // Changed is nil: Place always answers.
@@ -111,6 +79,7 @@ func (s *Sink) Up() (ok bool, why string) {
 // it is with a write that has not ended when ctx is done; a later call's lines are written after
 // it. After a rejected event nothing of its key is written.
 func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcomes []sink.Outcome) error {
+	defer s.record.Forget()
 	for i := range outcomes {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}
 	}
@@ -119,15 +88,14 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 			continue
 		}
 		if ev.Fault != nil {
-			outcomes[i] = rejected(sink.Undecodable, ev.Fault.Error())
+			outcomes[i] = rejected(&sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: ev.Fault.Error()})
 			continue
 		}
-		text, err := s.encode(ev)
-		if err != nil {
-			outcomes[i] = rejected(sink.Invalid, err.Error())
+		if fault := s.encoder.Encode(ev, &s.record); fault != nil {
+			outcomes[i] = rejected(fault)
 			continue
 		}
-		if err := s.write(ctx, text); err != nil {
+		if err := s.write(ctx, s.record.Value); err != nil {
 			outcomes[i].State = sink.Unknown
 			return fmt.Errorf("write event: %w", err)
 		}
@@ -188,54 +156,6 @@ func (s *Sink) note(err error) {
 	}
 }
 
-func rejected(reason sink.Reason, detail string) sink.Outcome {
-	return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: reason, Text: detail}}
-}
-
-// encode makes the line of an event. Embedded JSON loses the white space between its tokens, which
-// a line needs, and nothing else: < > & stay as they are.
-func (s *Sink) encode(ev *event.Event) ([]byte, error) {
-	if s.router != nil && !ev.Copy {
-		rec, err := recordOf(s.router, ev)
-		if err != nil {
-			return nil, err
-		}
-		return encodeLine(rec)
-	}
-	l := line{
-		ID: text(ev.ID), Type: text(ev.Type), Aggregate: text(ev.Aggregate), Key: text(ev.Key),
-		Headers: ev.Headers, Trace: text(s.trace(ev, nil)), Position: ev.Position.String(), Replay: ev.Replay, Time: ev.CommitTime.UTC(),
-	}
-	switch {
-	case ev.Payload == nil:
-	case ev.PayloadKind == event.JSON:
-		l.Payload = json.RawMessage(ev.Payload)
-	case ev.PayloadKind == event.Text && utf8.Valid(ev.Payload):
-		l.Payload = string(ev.Payload)
-	default:
-		l.Payload, l.Base64 = base64.StdEncoding.EncodeToString(ev.Payload), true
-	}
-	text, err := encodeLine(l)
-	if err != nil {
-		return nil, errors.New("the payload or headers column is not valid JSON")
-	}
-	return text, nil
-}
-
-// encodeLine is v as one line of JSON.
-func encodeLine(v any) ([]byte, error) {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text) // ends the line
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return text.Bytes(), err
-}
-
-// text is a column's text, nil for NULL.
-func text(b []byte) *string {
-	if b == nil {
-		return nil
-	}
-	s := string(b)
-	return &s
+func rejected(fault *sink.Fault) sink.Outcome {
+	return sink.Outcome{State: sink.Rejected, Fault: fault}
 }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // running is a sink whose Run runs until the end of the test.
 func running(t *testing.T, out io.Writer) *Sink {
 	t.Helper()
-	s := New(out, nil)
+	s := New(out, NewLines(nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -143,7 +143,7 @@ func TestReaderGone(t *testing.T) {
 	if err := read.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := New(write, nil)
+	s := New(write, NewLines(nil))
 	done := make(chan error, 1)
 	go func() { done <- s.Run(t.Context()) }()
 	outcomes := make([]sink.Outcome, 2)
@@ -170,9 +170,10 @@ func TestTraceparentOfALine(t *testing.T) {
 		"ours":               {func(*event.Event, []byte) []byte { return []byte("ours") }, `"traceparent":"ours"`},
 		"none":               {func(*event.Event, []byte) []byte { return nil }, ""},
 	} {
-		text, err := New(io.Discard, c.says).encode(row)
-		if err != nil || !bytes.Contains(text, []byte(c.want)) || c.want == "" && bytes.Contains(text, []byte("traceparent")) {
-			t.Errorf("%s: %s, %v", name, text, err)
+		var rec sink.Record
+		fault := NewLines(c.says).Encode(row, &rec)
+		if text := rec.Value; fault != nil || !bytes.Contains(text, []byte(c.want)) || c.want == "" && bytes.Contains(text, []byte("traceparent")) {
+			t.Errorf("%s: %s, %v", name, text, fault)
 		}
 	}
 }

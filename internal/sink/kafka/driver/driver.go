@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
@@ -43,6 +42,15 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Encoder != nil {
+		plain, err := record.NewPlain(&cfg.Config)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.Encoder, err = o.Encoder(cfg.Columns, plain); err != nil {
+			return nil, err
+		}
+	}
 	out, err := kafka.New(cfg)
 	if err != nil {
 		return nil, err
@@ -66,9 +74,8 @@ func (s *Settings) config(o *sink.Opening) (out kafka.Config, err error) {
 		Options: conn.Options{ClientID: "cdc-relay/" + o.Slot, TLS: s.TLSFiles(), SASL: s.Login()},
 		Config:  record.Config{Topic: s.Topic, Columns: o.Columns, Traceparent: o.Traceparent, HeaderDropped: o.HeaderDropped},
 	}
-	if records, ok := o.Profile.(*debezium.Options); ok {
-		out.Profile = records
-		return out, nil
+	if o.Encoder != nil {
+		return out, nil // the columns are the profile's, which has no headers of the section outbox
 	}
 	for _, h := range o.Headers {
 		out.Headers = append(out.Headers, record.HeaderColumn(h))

@@ -140,9 +140,9 @@ func Template(t testing.TB, text string) sink.Template {
 	return tpl
 }
 
-// ConnectRecords are Debezium's records by these options, and the topic that is shown; the extra
-// columns of its events are the shape and part.
-func ConnectRecords(t testing.TB, options map[string]string) (*debezium.Options, sink.Template) {
+// ConnectRecords is the encoder of Debezium's records by these options, and the topic that is
+// shown; the extra column of its events is part.
+func ConnectRecords(t testing.TB, options map[string]string, copies sink.Encoder) (sink.Encoder, sink.Template) {
 	t.Helper()
 	all := map[string]string{
 		"key.converter": "org.apache.kafka.connect.storage.StringConverter", "value.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -156,25 +156,31 @@ func ConnectRecords(t testing.TB, options map[string]string) (*debezium.Options,
 		t.Fatalf("%+v", faults)
 	}
 	topic, _, _ := records.Templates()
-	return records, Template(t, topic)
+	encoder, err := records.Encoder(records.Columns().Extra, copies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoder, Template(t, topic)
 }
 
 // OutboxRow is a row of a table of which no column is NULL but those that are nil.
 func OutboxRow(id, route, key, payload, part []byte) *event.Event {
 	ev := Event(1, "")
 	ev.ID, ev.Aggregate, ev.Key, ev.Payload = id, route, key, payload
-	ev.Columns = [][]byte{ShapeOfRows(false), part}
+	ev.Shape, ev.Columns = shapeOfRows, [][]byte{part}
 	return ev
 }
 
+var shapeOfRows = ShapeOfRows(false)
+
 // ShapeOfRows is that of their table; the key's column may be NOT NULL, which shows in a key with
 // its schema.
-func ShapeOfRows(notNull bool) []byte {
+func ShapeOfRows(notNull bool) *event.Shape {
 	text := func(name string, notNull bool) event.ColumnShape {
 		return event.ColumnShape{Name: name, TypeOID: pgtype.TextOID, Typmod: -1, NotNull: notNull}
 	}
-	return event.AppendShape(nil, &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
+	return &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{
 		text("id", false), text("aggregatetype", false), text("aggregateid", notNull), text("payload", false),
 		{Name: "part", TypeOID: pgtype.Int4OID, Typmod: -1},
-	}})
+	}}
 }

@@ -25,7 +25,7 @@ func FuzzHeadersColumn(f *testing.F) {
 			// PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
 			return
 		}
-		e := NewEncoder(layoutOf(t, Config{}))
+		e := NewBuilder(layoutOf(t, Config{}))
 		before := bytes.Clone(doc)
 		ev := &event.Event{ID: []byte("1"), Time: time.UnixMilli(1), Headers: doc}
 		fault := e.Build(ev)

@@ -9,13 +9,14 @@ import (
 // TestUnorderedAreSpread has NULL and empty keys on all partitions, and on the same one at every
 // delivery.
 func TestUnorderedAreSpread(t *testing.T) {
+	l := layoutOf(t, Config{})
 	for name, key := range map[string][]byte{"NULL": nil, "empty": {}} {
 		var hits [12]int
 		for i := range 12_000 {
 			ev := kafkatest.Event(i, "")
 			ev.Key = key
-			p := PartitionOf(ev, 12)
-			if again := PartitionOf(ev, 12); again != p {
+			p := partitionOf(l, ev, 12)
+			if again := partitionOf(l, ev, 12); again != p {
 				t.Fatalf("%s: partition %d, then %d", name, p, again)
 			}
 			hits[p]++

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
@@ -49,6 +48,15 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Encoder != nil {
+		plain, err := message.NewPlain(&cfg.Config)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.Encoder, err = o.Encoder(cfg.Columns, plain); err != nil {
+			return nil, err
+		}
+	}
 	out, err := rabbit.New(cfg)
 	if err != nil {
 		return nil, err
@@ -85,9 +93,8 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 	if out.URLs, err = s.Addresses(); err != nil {
 		return out, err
 	}
-	if records, ok := o.Profile.(*debezium.Options); ok {
-		out.Profile = records
-		return out, nil
+	if o.Encoder != nil {
+		return out, nil // the columns are the profile's, which has no headers of the section outbox
 	}
 	for _, h := range o.Headers {
 		out.Headers = append(out.Headers, message.HeaderColumn(h))

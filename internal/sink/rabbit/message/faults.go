@@ -36,3 +36,18 @@ func TooLarge(destination string, size, limit int) *sink.Fault {
 		Text: fmt.Sprintf("the body has %d bytes, the limit is %d", size, limit),
 	}
 }
+
+// nowhere is the permanent fault of an event without an exchange, or without a routing key when it
+// has an exchange.
+func nowhere(hasExchange bool) *sink.Fault {
+	if hasExchange {
+		return noRoutingKey
+	}
+	return noExchange
+}
+
+// They are shared by all events concerned.
+var (
+	noExchange   = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: "exchange has a NULL in its template"}
+	noRoutingKey = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: "routing key has a NULL in its template"}
+)

@@ -1,56 +1,44 @@
-// The configured form of messages, with every name resolved.
+// The configuration of messages: which encoder makes their records, and what is shown of where they
+// go.
 
 package message
 
 import (
-	"fmt"
 	"slices"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Layout says how an event becomes a message, with every column name resolved to its place. It is
-// immutable.
+// Layout has the encoder, and what is known of all its messages. It is immutable.
 type Layout struct {
-	exchange, routingKey                template
-	exchangeOrTopic, dest               uint64 // the digests of constants, else 0
-	headers                             []boundHeader
-	correlationID, priority, expiration int // places in Event.Columns, -1 for none
-	Dropped                             func(name string)
-	// nil: the row's traceparent
-	trace func(ev *event.Event, buf []byte) []byte
-	// nil: no profile makes the messages
-	Router  *debezium.Router
-	options *debezium.Options // of the router
+	encoder               sink.Encoder
+	exchangeOrTopic, dest uint64 // the digests of constants, else 0
+	exchange, routingKey  shown
 }
 
-// template is a sink.Template with its constant value at hand.
-type template struct {
+// shown is what people see of a name.
+type shown struct {
 	sink.Template
-	constant bool
-	value    string
 	personal bool // it is made from ordering keys: its values are not shown
-}
-
-type boundHeader struct {
-	name   string
-	column int
 }
 
 // Config says how an event becomes a message.
 type Config struct {
+	// Encoder makes the records of the messages; nil: the relay's own format, NewPlain of this
+	// configuration.
+	Encoder sink.Encoder
+	// Exchange and RoutingKey say where messages go, for people and for the checks of a start. In
+	// the relay's own format they make the names; any other encoder makes its own.
 	Exchange, RoutingKey sink.Template
+
+	// The rest is of the relay's own format.
+
 	// Columns are the extra columns in the order of Event.Columns; templates, headers and
 	// properties name them.
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []HeaderColumn
-	// Profile makes the messages as Debezium Server does, in the place of Exchange, RoutingKey,
-	// Headers and properties; nil: none does. The two templates are its Templates then, which are
-	// shown in the place of names that are made from keys.
-	Profile *debezium.Options
 	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
 	CorrelationID, Priority, Expiration string
 	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil:
@@ -61,57 +49,22 @@ type Config struct {
 	HeaderDropped func(name string)
 }
 
-// NewLayout resolves the columns that cfg names.
+// NewLayout makes the layout of a configuration.
 func NewLayout(cfg *Config) (Layout, error) {
-	l := Layout{Dropped: cfg.HeaderDropped, trace: cfg.Traceparent}
-	var err error
-	if l.exchange, err = bind(cfg.Exchange, cfg.Columns); err != nil {
-		return l, fmt.Errorf("exchange: %w", err)
-	}
-	if l.routingKey, err = bind(cfg.RoutingKey, cfg.Columns); err != nil {
-		return l, fmt.Errorf("routing key: %w", err)
-	}
-	if cfg.Profile != nil { // the templates say only what is shown of a destination
-		l.options = cfg.Profile
-		l.Router, err = cfg.Profile.Bind(cfg.Columns)
-		return l, err
-	}
-	if l.exchange.constant {
-		l.exchangeOrTopic = sink.ExchangeOrTopicOf([]byte(l.exchange.value))
-		if l.routingKey.constant {
-			l.dest = sink.DestOfPair(l.exchangeOrTopic, []byte(l.routingKey.value))
+	l := Layout{encoder: cfg.Encoder, exchange: shownAs(cfg.Exchange), routingKey: shownAs(cfg.RoutingKey)}
+	if l.encoder == nil {
+		plain, err := NewPlain(cfg)
+		if err != nil {
+			return l, err
 		}
+		l.encoder = plain
 	}
-	for _, h := range cfg.Headers {
-		i := slices.Index(cfg.Columns, h.Column)
-		if i < 0 {
-			return l, fmt.Errorf("header %q: column %q is not read", h.Name, h.Column)
-		}
-		l.headers = append(l.headers, boundHeader{h.Name, i})
-	}
-	for _, p := range []struct {
-		name, column string
-		place        *int
-	}{
-		{"correlation_id", cfg.CorrelationID, &l.correlationID},
-		{"priority", cfg.Priority, &l.priority},
-		{"expiration", cfg.Expiration, &l.expiration},
-	} {
-		*p.place = slices.Index(cfg.Columns, p.column)
-		if p.column == "" {
-			*p.place = -1
-		} else if *p.place < 0 {
-			return l, fmt.Errorf("property %s: column %q is not read", p.name, p.column)
-		}
+	if of := l.encoder.Traits(); of.Exchange != nil {
+		l.exchangeOrTopic, l.dest = digests(of.Exchange, of.RoutingKey)
 	}
 	return l, nil
 }
 
-func bind(t sink.Template, columns []string) (template, error) {
-	bound, err := t.Bind(columns)
-	if err != nil {
-		return template{}, err
-	}
-	value, constant := bound.Constant()
-	return template{bound, constant, value, slices.Contains(t.Uses(), "key")}, nil
+func shownAs(t sink.Template) shown {
+	return shown{t, slices.Contains(t.Uses(), "key")}
 }

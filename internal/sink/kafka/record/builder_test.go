@@ -16,7 +16,7 @@ import (
 )
 
 // built is the one record of an event, decoded.
-func built(t testing.TB, e *Encoder, ev *event.Event) kafkatest.Decoded {
+func built(t testing.TB, e *Builder, ev *event.Event) kafkatest.Decoded {
 	t.Helper()
 	if fault := e.Build(ev); fault != nil {
 		t.Fatal(fault)
@@ -38,7 +38,7 @@ func TestRecord(t *testing.T) {
 	ev := kafkatest.Event(7, "k1")
 	ev.Columns = [][]byte{[]byte("acme"), nil}
 	ev.Headers = []byte(`{"a": "t\u00e4xt", "n": 1.50, "ok": true, "no": false, "null": null, "list": [1, {"b": "}"}], "empty": ""}`)
-	got := built(t, NewEncoder(l), ev)
+	got := built(t, NewBuilder(l), ev)
 	if string(got.Key) != "k1" || string(got.Value) != `{"order": 1}` || got.Time != 1_700_000_000_007 {
 		t.Errorf("key %q, value %q, time %d", got.Key, got.Value, got.Time)
 	}
@@ -54,7 +54,7 @@ func TestRecord(t *testing.T) {
 // TestRecordOfNulls has what is NULL absent, or null where Kafka has a null, and what is empty
 // empty.
 func TestRecordOfNulls(t *testing.T) {
-	e := NewEncoder(layoutOf(t, Config{}))
+	e := NewBuilder(layoutOf(t, Config{}))
 	ev := &event.Event{ID: []byte("1"), Time: time.UnixMilli(0)}
 	got := built(t, e, ev)
 	if got.Key != nil || got.Value != nil || got.Time != 0 {
@@ -85,7 +85,7 @@ func TestTraceparentOfTheRelay(t *testing.T) {
 			return ev.Traceparent
 		}})
 		ev := &event.Event{ID: []byte("1"), Time: time.Unix(1, 0), Traceparent: []byte(row)}
-		got := built(t, NewEncoder(l), ev)
+		got := built(t, NewBuilder(l), ev)
 		wanted := []protocol.Header{header("id", "1"), header("cdc_position", ev.Position.String())}
 		if want != nil {
 			wanted = append(wanted, header("traceparent", string(want)))
@@ -109,7 +109,7 @@ func TestOwnHeadersWin(t *testing.T) {
 	ev.Columns = [][]byte{[]byte("acme"), nil}
 	ev.Headers = []byte(`{"id": "9", "\u0069d": "9", "x-retry-count": 3, "x-tenant": "other", "x-region": "eu", "tracestate": "a=b", "mine": 1}`)
 	ev.Type, ev.Aggregate, ev.Traceparent = nil, nil, nil
-	got := built(t, NewEncoder(l), ev)
+	got := built(t, NewBuilder(l), ev)
 	kafkatest.WantHeaders(t, got.Headers, header("id", string(ev.ID)), header("cdc_position", ev.Position.String()),
 		header("x-tenant", "acme"), header("x-region", "eu"), header("tracestate", "a=b"), header("mine", "1"))
 	if want := []string{"id", "id", "x-retry-count"}; !slices.Equal(dropped, want) {
@@ -118,7 +118,7 @@ func TestOwnHeadersWin(t *testing.T) {
 }
 
 func TestNoRecord(t *testing.T) {
-	e := NewEncoder(layoutOf(t, Config{}))
+	e := NewBuilder(layoutOf(t, Config{}))
 	for name, c := range map[string]struct {
 		change func(*event.Event)
 		reason sink.Reason
@@ -162,23 +162,23 @@ func TestTopic(t *testing.T) {
 		{[]byte("größe"), topicChar},
 		{[]byte("a/b"), topicChar},
 	} {
-		name, fault := l.Topic(&event.Event{Aggregate: c.aggregate}, nil)
+		name, fault := l.Place(&event.Event{Aggregate: c.aggregate}, new(sink.Record))
 		if fault != c.want || fault == nil && string(name) != string(c.aggregate) {
 			t.Errorf("%q: got %q, %v", c.aggregate, name, fault)
 		}
 	}
-	if _, fault := l.Topic(&event.Event{Fault: errors.New("id is NULL")}, nil); fault == nil || fault.Reason != sink.Undecodable {
+	if _, fault := l.Place(&event.Event{Fault: errors.New("id is NULL")}, new(sink.Record)); fault == nil || fault.Reason != sink.Undecodable {
 		t.Errorf("an event with a fault: got %v", fault)
 	}
 	constant := layoutOf(t, Config{Topic: kafkatest.Template(t, "events")})
-	if name, fault := constant.Topic(&event.Event{}, nil); fault != nil || string(name) != "events" {
+	if name, fault := constant.Place(&event.Event{}, new(sink.Record)); fault != nil || string(name) != "events" {
 		t.Errorf("got %q, %v", name, fault)
 	}
 	for _, l := range []*Layout{l, constant} { // a deferred event goes where it was going
-		if name, fault := l.Topic(&event.Event{Route: &event.Route{Name: []byte("former")}}, nil); fault != nil || string(name) != "former" {
+		if name, fault := l.Place(&event.Event{Route: &event.Route{Name: []byte("former")}}, new(sink.Record)); fault != nil || string(name) != "former" {
 			t.Errorf("deferred: got %q, %v", name, fault)
 		}
-		if _, fault := l.Topic(&event.Event{Route: &event.Route{}}, nil); fault != topicNull {
+		if _, fault := l.Place(&event.Event{Route: &event.Route{}}, new(sink.Record)); fault != topicNull {
 			t.Errorf("deferred without a topic: %v", fault)
 		}
 	}
@@ -189,13 +189,13 @@ func TestReplayHeader(t *testing.T) {
 	ev := kafkatest.Event(1, "k")
 	ev.Type, ev.Aggregate, ev.Traceparent = nil, nil, nil
 	ev.Replay, ev.Headers = true, []byte(`{"cdc_replay": "no"}`)
-	got := built(t, NewEncoder(layoutOf(t, Config{})), ev)
+	got := built(t, NewBuilder(layoutOf(t, Config{})), ev)
 	kafkatest.WantHeaders(t, got.Headers, header("id", string(ev.ID)), header("cdc_position", ev.Position.String()), header("cdc_replay", "true"))
 }
 
 func TestBatchAllocates(t *testing.T) {
 	l := layoutOf(t, Config{Columns: []string{"tenant"}, Headers: []HeaderColumn{{"x-tenant", "tenant"}}})
-	e, b := NewEncoder(l), batch.New(0)
+	e, b := NewBuilder(l), batch.New(0)
 	ev := kafkatest.Event(1, "key")
 	ev.Columns = [][]byte{[]byte("acme")}
 	call := func() {

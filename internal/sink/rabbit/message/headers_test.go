@@ -1,4 +1,4 @@
-package rabbit
+package message
 
 import (
 	"bytes"
@@ -8,12 +8,17 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
+
+// ofColumn is a message with the headers of a headers column.
+func ofColumn(doc []byte, dropped func(name string)) (*Message, *sink.Fault) {
+	p, m := Plain{dropped: dropped}, New(&Layout{}, &Limits{})
+	if fault := p.headersColumn(doc, &m.record); fault != nil {
+		return &m, fault
+	}
+	return &m, m.fill()
+}
 
 // FuzzHeadersColumn compares the scanner with encoding/json: the same names, the same values by
 // type, and never a panic.
@@ -29,9 +34,8 @@ func FuzzHeadersColumn(f *testing.F) {
 			// PostgreSQL sends none; encoding/json would replace the bytes, which are kept here
 			return
 		}
-		m := message.Message{Layout: &message.Layout{}, Pub: amqp.Publishing{Headers: amqp.Table{}}}
 		before := bytes.Clone(doc)
-		fault := m.HeadersColumn(doc)
+		m, fault := ofColumn(doc, nil)
 		if !bytes.Equal(doc, before) {
 			t.Fatal("the document was written to")
 		}
@@ -39,7 +43,7 @@ func FuzzHeadersColumn(f *testing.F) {
 		err := json.Unmarshal(doc, &want)
 		if (err != nil) != (fault != nil) {
 			for name := range want {
-				if len(name) > message.MaxShortString && fault != nil {
+				if len(name) > MaxShortString && fault != nil {
 					return
 				}
 			}
@@ -50,7 +54,7 @@ func FuzzHeadersColumn(f *testing.F) {
 		}
 		for name, raw := range want {
 			got, ok := m.Pub.Headers[name]
-			if ok == message.Reserved(name) {
+			if ok == Reserved(name) {
 				t.Errorf("%q: present %v", name, ok)
 			}
 			if !ok {
@@ -95,9 +99,8 @@ func FuzzHeadersColumn(f *testing.F) {
 // The hook's argument outlives the event, whose bytes are used again.
 func TestDroppedHeaderIsNoAlias(t *testing.T) {
 	var dropped []string
-	m := message.Message{Layout: &message.Layout{Dropped: func(name string) { dropped = append(dropped, name) }}, Pub: amqp.Publishing{Headers: amqp.Table{}}}
 	doc := []byte(`{"traceparent": "x", "cdc_\u0070osition": 1, "tenant": 2}`)
-	if fault := m.HeadersColumn(doc); fault != nil {
+	if _, fault := ofColumn(doc, func(name string) { dropped = append(dropped, name) }); fault != nil {
 		t.Fatal(fault)
 	}
 	clear(doc)
@@ -107,9 +110,8 @@ func TestDroppedHeaderIsNoAlias(t *testing.T) {
 }
 
 func TestHeaderSizeIsExact(t *testing.T) {
-	m := message.Message{Layout: &message.Layout{}, Limits: &message.Limits{}, Pub: amqp.Publishing{Headers: amqp.Table{}}}
-	m.Limits.Negotiated(conn.FrameSize)
-	if fault := m.HeadersColumn([]byte(`{"s":"text","i":1,"f":1.5,"t":true,"n":null,"o":{"a":1},"big":99999999999999999999}`)); fault != nil {
+	m, fault := ofColumn([]byte(`{"s":"text","i":1,"f":1.5,"t":true,"n":null,"o":{"a":1},"big":99999999999999999999}`), nil)
+	if fault != nil {
 		t.Fatal(fault)
 	}
 	// Type octet and value, with a short string in front, as AMQP 0-9-1 4.2.5.5 and RabbitMQ's
@@ -118,7 +120,7 @@ func TestHeaderSizeIsExact(t *testing.T) {
 	if m.TableSize != want {
 		t.Errorf("table of %d bytes, want %d", m.TableSize, want)
 	}
-	if fault := (&message.Message{Layout: &message.Layout{}}).HeadersColumn([]byte("[]")); fault == nil || fault.Class != sink.Permanent {
+	if _, fault := ofColumn([]byte("[]"), nil); fault == nil || fault.Class != sink.Permanent {
 		t.Errorf("got %v", fault)
 	}
 }

@@ -1,0 +1,148 @@
+// The contract with what makes a record of a row: the relay's own format, Debezium's profiles.
+
+package sink
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+)
+
+// Encoder makes records of rows. A sink is given one when it is opened and does not know which. The
+// plain format of each sink is one, and so is a Debezium profile. It is safe for concurrent use,
+// and pure: the same event gives the same record at every delivery, because a repeat must be a
+// repeat.
+//
+// Both methods begin by emptying what they fill in (Record.Unplace, Record.Reset). It aliases the
+// event, rec.Buf, rec.Own or the encoder: it is valid until rec is used again and as long as the
+// event's bytes are, and nobody writes to it. They allocate nothing once rec has grown. Encode is
+// never given an event with a Fault; Place is, for the route of its dead letter: what could be
+// decoded is there.
+//
+// A fault is of class Permanent: the event is refused for ever, and becomes a dead letter. It has
+// no value of the row in its text.
+type Encoder interface {
+	// Traits are what all records of the encoder have in common. They never change.
+	Traits() Traits
+	// Place fills in what decides where the record goes: its destination, Key and Partition. A
+	// fault says that there is no destination; Key and Partition are filled in all the same. What
+	// else is wrong with an event is left to Encode: the ordering group, the partition that is
+	// paused and a replay depend on its place also when there is no record of it.
+	Place(ev *event.Event, rec *Record) *Fault
+	// Encode fills in the whole record. The destination of an event with a Route is decided: it is
+	// that of the Route, and Encode does not refuse an event because a template has none.
+	Encode(ev *event.Event, rec *Record) *Fault
+}
+
+// Traits are what all records of an encoder have in common.
+type Traits struct {
+	// The destination of every event without a Route; nil: it depends on the event.
+	Topic, Exchange, RoutingKey []byte
+	// Partitions says that a row may name its partition.
+	Partitions bool
+}
+
+// Record is what an event becomes. A sink sends what its broker has a place for: the destination in
+// its broker's terms, and as much of the rest as there is.
+type Record struct {
+	Topic                []byte // nil: none
+	Exchange, RoutingKey []byte // nil: none; empty names are names
+	Key, Value           []byte // nil: null
+	Time                 int64  // ms since 1970
+	Partition            int32  // one that the row names, ByKey or Anywhere
+	Headers              []Header
+	Properties           Properties
+
+	Buf []byte // what was made for this record
+	Own any    // the encoder's scratch space, for its next record
+}
+
+// Partitions that no row names.
+const (
+	ByKey    int32 = -1 // the bytes of Key decide; any will do when it is null
+	Anywhere int32 = -2 // any will do: the event has no order
+)
+
+// Properties are what AMQP has next to headers. The zero value is none.
+type Properties struct {
+	ContentType   string
+	ID, Type      []byte
+	CorrelationID []byte
+	Expiration    []byte
+	Priority      uint8
+	Timestamp     time.Time
+	Transient     bool   // the message need not survive a restart of the broker
+	NullBody      []byte // the body of a record whose Value is null
+}
+
+// Header is one header of a record. A sink whose broker has each name once takes the last one.
+type Header struct {
+	Name  string
+	Value []byte // nil: null
+	Kind  HeaderKind
+}
+
+// HeaderKind says what a header's value is, for a broker with types; another one takes the bytes.
+type HeaderKind uint8
+
+// The kinds of headers.
+const (
+	Bytes HeaderKind = iota
+	Text
+	JSON // a JSON value as it stands, but no string: a number, true, false, an array, an object
+)
+
+// JSONHeader is the header of a JSON member: a string is its text.
+func JSONHeader(name string, raw []byte) Header {
+	switch raw[0] {
+	case 'n':
+		return Header{Name: name, Kind: JSON}
+	case '"':
+		return Header{Name: name, Value: event.Unquote(raw), Kind: Text}
+	}
+	return Header{Name: name, Value: raw, Kind: JSON}
+}
+
+// keptBuffer bounds what a record keeps of a buffer between two uses, in bytes.
+const keptBuffer = 64 << 10
+
+// Reset empties the record for the next use.
+func (r *Record) Reset() {
+	r.Unplace()
+	r.Headers, r.Value, r.Time, r.Properties = r.Headers[:0], nil, 0, Properties{}
+}
+
+// Forget drops every reference to the last events' bytes, which belong to the caller again.
+func (r *Record) Forget() {
+	clear(r.Headers[:cap(r.Headers)])
+	r.Reset()
+}
+
+// Unplace empties what Place fills in, and Buf, of which it drops an unusually large one.
+func (r *Record) Unplace() {
+	if cap(r.Buf) > keptBuffer {
+		r.Buf = nil
+	}
+	r.Topic, r.Exchange, r.RoutingKey, r.Key, r.Partition, r.Buf = nil, nil, nil, nil, ByKey, r.Buf[:0]
+}
+
+// Since is what was appended to Buf since it had this length. It is not nil, and cannot grow into
+// what comes behind it.
+func (r *Record) Since(start int) []byte {
+	if len(r.Buf) == start {
+		return []byte{}
+	}
+	return r.Buf[start:len(r.Buf):len(r.Buf)]
+}
+
+// Traceparent appends what trace says of an event; nil: it says the row's. The result is nil when
+// there is none.
+func (r *Record) Traceparent(ev *event.Event, trace func(ev *event.Event, buf []byte) []byte) []byte {
+	if trace == nil {
+		return ev.Traceparent
+	}
+	const size = 64 // enough for a traceparent
+	start := len(r.Buf)
+	r.Buf = append(r.Buf, make([]byte, size)...)
+	return trace(ev, r.Buf[start:start:start+size])
+}
