@@ -28,7 +28,7 @@ func (r *running) ask(ev *event.Event) <-chan sink.Outcome {
 }
 
 // wantHeld wants no outcome for so long.
-func wantHeld(t *testing.T, asked <-chan sink.Outcome, lasts time.Duration) {
+func wantHeld(t testing.TB, asked <-chan sink.Outcome, lasts time.Duration) {
 	t.Helper()
 	goBy(lasts)
 	select {
@@ -38,7 +38,7 @@ func wantHeld(t *testing.T, asked <-chan sink.Outcome, lasts time.Duration) {
 	}
 }
 
-func wantUp(t *testing.T, r *running, want bool) {
+func wantUp(t testing.TB, r *running, want bool) {
 	t.Helper()
 	if up, why := r.Up(); up != want || !up && !strings.HasPrefix(why, `too few replicas in sync for every partition that was tried: topic "events", partition `) {
 		t.Errorf("up %v: %s", up, why)
@@ -145,6 +145,59 @@ func TestOthersTakeBatches(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Every topic has too few replicas in sync, and all but one recover. The others have nothing to send,
+// because the refused event fills the in-flight budget: their metadata shows that they take batches,
+// for as long as the one that does not recover waits. It is accused, and recovers by itself.
+func TestOtherTopicsTakeBatches(t *testing.T) {
+	for _, timeout := range []time.Duration{100 * time.Millisecond, 30 * time.Second, 2 * time.Minute} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			inMemory(t, 1, 1, Config{Config: toTopic(t, "{column:topic}"), ConfirmTimeout: timeout}, otherTopicsTakeBatches)
+		})
+	}
+}
+
+func otherTopicsTakeBatches(m *memory, r *running) {
+	t := r.t
+	lack := func(on bool, topics ...string) {
+		m.change(func() {
+			for _, name := range topics {
+				m.topics[name].partitions[0].tooFew = on
+			}
+		})
+	}
+	m.change(func() {
+		m.create("a", 1)
+		m.create("b", 1)
+	})
+	for _, name := range []string{"events", "a", "b"} {
+		wantConfirmed(t, r.send(newEvent(name, "k")))
+	}
+	goBy(time.Hour)
+	lack(true, "events", "a", "b")
+	refused := newEvent("events", "k")
+	asked := r.ask(refused)
+	wantHeld(t, asked, 10*time.Minute)
+	wantUp(t, r, false)
+	lack(false, "a", "b")
+	goBy(client.RefreshEvery + 2*replicasPause)
+	wantUp(t, r, true) // and it does not flap
+	deadline := time.NewTimer(r.cfg.ConfirmTimeout + 2*replicasPause)
+	for waits := true; waits; {
+		select {
+		case o := <-asked:
+			wantRejected(t, o, sink.Destination, sink.TooFewReplicas)
+			waits = false
+		case <-time.After(time.Second):
+			wantUp(t, r, true)
+		case <-deadline.C:
+			t.Error("held while other topics take batches")
+			waits = false
+		}
+	}
+	lack(false, "events")
+	wantConfirmed(t, r.send(refused))
 }
 
 // A partition is paused already when the others are missed as well: its probe waits with them, and

@@ -62,20 +62,20 @@ func (p *part) pause(now time.Time) time.Duration {
 // the partitions recover one after the other, and the first does not accuse the last. accuse needs
 // two tries, because a process that was suspended for so long knows nothing about the brokers.
 func (l *lane) accuse(pr *producer, now time.Time) bool {
-	p, limit := &pr.part, l.sink.cfg.ConfirmTimeout
+	p := &pr.part
+	// What is fresh at one check must be so at the next, pauseMax later.
+	limit := max(l.sink.cfg.ConfirmTimeout, 8*pauseMax)
 	patience, lasts := limit, now.Sub(p.since)
 	if pr.accused {
 		patience = min(limit, probeTime)
 	}
 	own, late := refusal{pr.Topic, pr.Partition}, now.Add(-min(client.SilentAfter, limit/2))
 	tooFew := p.fault.Reason == sink.TooFewReplicas
+	if tooFew {
+		l.keepOthersKnown(now.Add(-limit / 4))
+	}
 	if !l.sink.confirms.others(own, l.metadata, tooFew, pr.troubled, now.Add(-limit/2), late) {
 		p.outage = now
-		for name, topic := range l.metadata.Topics { // others may have all their replicas
-			if tooFew && topic.At.Before(now.Add(-limit/4)) {
-				l.sink.client.Control.RequestMetadata(name)
-			}
-		}
 		if tooFew && lasts >= client.SilentAfter {
 			l.sink.confirms.wait(l, p.fault)
 		}
@@ -88,6 +88,17 @@ func (l *lane) accuse(pr *producer, now time.Time) bool {
 	pr.accused = true
 	l.giveUp(pr, p.fault)
 	return true
+}
+
+// keepOthersKnown asks for the metadata of the topics whose last answer is from before old. Only a
+// fresh answer says that others have all their replicas, so it is asked for as long as a part waits
+// for replicas: also while others take batches, because the next look needs to see them again.
+func (l *lane) keepOthersKnown(old time.Time) {
+	for name, topic := range l.metadata.Topics {
+		if topic.At.Before(old) {
+			l.sink.client.Control.RequestMetadata(name)
+		}
+	}
 }
 
 // recheck ends the wait of a part when there is a leader to send to.
