@@ -80,7 +80,7 @@ func SinkState(s sink.Sink) (out ops.Sink, paused []ops.Paused) {
 		stats := s.Stats()
 		out = ops.Sink{Kind: ops.SinkKafka, Connections: stats.Connections, PendingConfirms: stats.PendingConfirms}
 		out.Up, out.Why = s.Up()
-		for _, p := range stats.Paused {
+		for _, p := range stats.Waiting {
 			paused = append(paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
 		}
 	case *stdout.Sink:

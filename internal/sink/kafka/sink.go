@@ -9,7 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/segmentio/kafka-go/compress"
 
@@ -34,7 +37,6 @@ type Sink struct {
 	client  *client.Client
 	batches sync.Pool // of *batch.Batch, so that a producer without a batch keeps no buffer
 	topics  placement
-	paused  paused
 	changed chan struct{} // cap maxWaiting: there is newer metadata
 
 	confirms confirms
@@ -63,7 +65,7 @@ func New(cfg Config) (*Sink, error) {
 	opts.OnMetadata = s.metadataAnswered
 	s.client = client.NewClient(opts)
 	s.topics = placement{sink: s, lanes: map[string][]int32{}}
-	s.confirms = confirms{of: map[refusal]*takes{}, short: map[*lane]struct{}{}, report: s.client.NoteReplicas}
+	s.confirms = confirms{of: map[topicPartition]*takes{}, short: map[*lane]struct{}{}, report: s.client.NoteReplicas}
 	if layout.Constant != nil {
 		s.client.Control.KeepFresh(string(layout.Constant))
 	}
@@ -129,16 +131,40 @@ func (s *Sink) metadataAnswered() {
 	}
 }
 
+// Waiting is a destination that has not answered for client.SilentAfter, with events that wait for
+// it in a call. What becomes of them is not known yet.
+type Waiting struct {
+	Destination string
+	Reason      sink.Reason
+	Text        string
+	Since       time.Time
+}
+
 // Stats is a snapshot of the sink for metrics and status.
 type Stats struct {
-	Connections     int      // up now
-	PendingConfirms int      // records written and not answered
-	Paused          []Paused // destinations that refuse
+	Connections     int // up now
+	PendingConfirms int // records written and not answered
+	Waiting         []Waiting
 }
 
 // Stats returns a snapshot of the sink.
 func (s *Sink) Stats() Stats {
-	return Stats{Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()), Paused: s.paused.list()}
+	return Stats{Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()), Waiting: s.waiting()}
+}
+
+// waiting lists what lanes wait for, each destination once, by name.
+func (s *Sink) waiting() (out []Waiting) {
+	s.lanesMu.RLock()
+	defer s.lanesMu.RUnlock()
+	for _, l := range s.lanes {
+		if w := l.shown.Load(); w != nil {
+			out = append(out, *w)
+		}
+	}
+	slices.SortFunc(out, func(a, b Waiting) int {
+		return cmp.Or(strings.Compare(a.Destination, b.Destination), a.Since.Compare(b.Since))
+	})
+	return slices.CompactFunc(out, func(a, b Waiting) bool { return a.Destination == b.Destination })
 }
 
 // Check examines the cluster as a start needs it; see check.Cluster.

@@ -69,7 +69,7 @@ func (l *lane) accuse(pr *producer, now time.Time) bool {
 	if pr.accused {
 		patience = min(limit, probeTime)
 	}
-	own, late := refusal{pr.Topic, pr.Partition}, now.Add(-min(client.SilentAfter, limit/2))
+	own, late := topicPartition{pr.Topic, pr.Partition}, now.Add(-min(client.SilentAfter, limit/2))
 	tooFew := p.fault.Reason == sink.TooFewReplicas
 	if tooFew {
 		l.keepOthersKnown(now.Add(-limit / 4))
@@ -125,10 +125,9 @@ func (l *lane) recheck(pr *producer, known *client.Metadata) {
 	}
 	p.due = now.Add(p.pause(now))
 	l.sink.client.Control.RequestMetadata(pr.Topic)
-	// Shown in status. One with too few replicas is shown when it is accused: until then it may be
-	// an outage, which Up tells.
+	// With too few replicas it may be an outage, which Up tells.
 	if now.Sub(p.since) >= client.SilentAfter && p.fault.Reason != sink.TooFewReplicas {
-		l.sink.paused.refused(pr.Topic, pr.Partition, p.fault)
+		l.shown.Store(&Waiting{p.fault.Destination, p.fault.Reason, p.fault.Text, p.since})
 	}
 }
 
