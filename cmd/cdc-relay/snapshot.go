@@ -107,8 +107,7 @@ func addLine(out *ops.Snapshot, l relay.Snapshot) {
 }
 
 // addPaused adds destinations of which only the sink knows: those that events wait for in a call,
-// which nobody has accused yet, and on RabbitMQ those of which an answer is missing. The longest
-// pauses come first.
+// which nobody has accused yet. The longest pauses come first.
 func addPaused(out *ops.Snapshot, pausedBySink []ops.Paused) {
 	named := make(map[string]bool, len(out.Paused))
 	for _, p := range out.Paused {

@@ -8,6 +8,7 @@ import "github.com/cdc-relay/cdc-relay/internal/sink"
 // takeRow queues a row that was offered.
 func (ln *lane) takeRow(f *Fed) {
 	f.Outcome = sink.Outcome{}
+	f.Alone = f.Alone && ln.line.prober != nil
 	it := &item{ev: f.Event, place: f.Place, group: f.Group, fed: f, size: f.Event.Size()}
 	if f.Replay {
 		ln.replays.push(it)
@@ -30,10 +31,13 @@ func (ln *lane) fillRows() {
 	for _, list := range []*fifo{&ln.replays, &ln.rows} {
 		var rest fifo
 		for list.first != nil && len(ln.open.items) < limit && (len(ln.open.items) == 0 || ln.open.bytes+list.first.size <= room) {
-			if it := list.pop(); ln.admits(it) {
-				ln.open.add(it)
-			} else {
+			switch it := list.pop(); {
+			case !ln.admits(it):
 				rest.push(it)
+			case it.fed.Alone:
+				ln.probing = append(ln.probing, it)
+			default:
+				ln.open.add(it)
 			}
 		}
 		rest.join(list)
@@ -43,21 +47,21 @@ func (ln *lane) fillRows() {
 
 // admits reports whether a row may go now, and if so counts it. With ordering Key a later row of
 // the ordering group waits for its outcome; otherwise the later row goes behind it. A dead letter
-// that is replayed always goes alone in its ordering group.
+// that is replayed, or a row that is sent apart, always goes alone in its ordering group.
 func (ln *lane) admits(it *item) bool {
 	if it.group == 0 {
 		return true
 	}
-	g := ln.groups[it.group]
+	g, alone := ln.groups[it.group], it.fed.Replay || it.fed.Alone
 	switch {
 	case g != nil && (g.front != nil || g.dying):
 		if it.fed.Replay {
 			ln.setFlag(&g.awaited, true)
 		}
 		return false
-	case g != nil && g.rows > 0 && (ln.oneByOne || g.replay || it.fed.Replay):
+	case g != nil && g.rows > 0 && (ln.oneByOne || g.alone || alone):
 		return false
-	case it.fed.Replay && !ln.oneByOne && ln.open.has(it):
+	case alone && !ln.oneByOne && ln.open.has(it):
 		return false
 	}
 	g = ln.group(it)
@@ -65,7 +69,7 @@ func (ln *lane) admits(it *item) bool {
 	if g.rows++; g.rows == 1 {
 		ln.special++
 	}
-	g.replay = it.fed.Replay
+	g.alone = alone
 	return true
 }
 
@@ -80,7 +84,7 @@ func (ln *lane) returnRow(it *item, out sink.Outcome) {
 	g := ln.groups[it.group]
 	if g.rows--; g.rows == 0 {
 		ln.special--
-		g.replay = false
+		g.alone = false
 	}
 }
 

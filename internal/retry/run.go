@@ -41,7 +41,7 @@ func (f *feeder) newRun(group uint64, at sink.Place, head *store.Row) *run {
 
 // add adds a row that is to be offered.
 func (r *run) add(row *store.Row, at sink.Place) {
-	fed := &relay.Fed{Event: row.Event, Place: at, Refusals: row.Attempts}
+	fed := &relay.Fed{Event: row.Event, Place: at, Refusals: row.Attempts, Alone: row.Attempts > 0 && !row.Dead}
 	if row.Ordered {
 		fed.Group = row.Group
 	}

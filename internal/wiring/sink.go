@@ -73,9 +73,6 @@ func SinkState(s sink.Sink) (out ops.Sink, paused []ops.Paused) {
 		stats := s.Stats()
 		out = ops.Sink{Kind: ops.SinkRabbitMQ, Connections: stats.Connections, Channels: stats.Channels, PendingConfirms: stats.PendingConfirms}
 		out.Up, out.Why = s.Up()
-		for _, p := range stats.Paused {
-			paused = append(paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
-		}
 	case *kafka.Sink:
 		stats := s.Stats()
 		out = ops.Sink{Kind: ops.SinkKafka, Connections: stats.Connections, PendingConfirms: stats.PendingConfirms}
