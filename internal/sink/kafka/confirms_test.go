@@ -208,11 +208,12 @@ func TestProbeWaitsWithTheOthers(t *testing.T) {
 		goBy(time.Second)
 		wantConfirmed(t, r.send(eventFor(1, 2)))
 		wantRejected(t, <-asked, sink.Destination, sink.TooFewReplicas)
-		wantRejected(t, r.send(refused)[0], sink.Destination, sink.TooFewReplicas)
+		wantRejected(t, r.probe(refused, false), sink.Destination, sink.TooFewReplicas)
 		m.tooFew(true, 1)
 		other := r.ask(eventFor(1, 2))
 		goBy(client.SilentAfter + replicasPause)
-		probe := r.ask(refused)
+		probe := make(chan sink.Outcome, 1)
+		go func() { probe <- r.probe(refused, false) }()
 		wantHeld(t, probe, time.Hour)
 		wantHeld(t, other, 0)
 		m.tooFew(false, 1)
@@ -227,7 +228,7 @@ func TestProbeWaitsWithTheOthers(t *testing.T) {
 func TestOthersOfTheCallTakeBatches(t *testing.T) {
 	inMemory(t, 1, 2, Config{OneLane: true}, func(m *memory, r *running) {
 		m.tooFew(true, 0)
-		ctx, cancel := context.WithTimeout(context.Background(), 2*r.cfg.ConfirmTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*r.cfg.ConfirmTimeout)
 		defer cancel()
 		for _, first := range []int32{0, 1} {
 			got, err := r.try(ctx, eventFor(first, 2), eventFor(1-first, 2))

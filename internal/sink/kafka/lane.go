@@ -35,6 +35,7 @@ type lane struct {
 	last    *route // of the last event
 	inbox   inbox
 	timer   *time.Timer
+	probes  bool                    // it has one call, of one event: see Sink.Probe
 	shown   atomic.Pointer[Waiting] // what the call waits for, for Stats; nil: for nothing long
 	call
 }

@@ -133,8 +133,9 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A partition that was given up delays its lane only for a moment when it is probed, until it
-// stores something.
+// A partition that was given up is given up again soon when it is probed. Its lane gives it the
+// whole time again once it has stored something, and an event with a fault of its own gets it too:
+// an election does not pause a partition.
 func TestProbeIsAnsweredSoon(t *testing.T) {
 	inMemory(t, 1, 2, Config{}, func(m *memory, r *running) {
 		lead := func(node int32) { m.change(func() { m.topics["events"].partitions[1].leader = node }) }
@@ -148,23 +149,25 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 		})
 		wantConfirmed(t, r.send(eventFor(1, 2)))
 		ev := eventFor(1, 2)
-		probe := func(least, most time.Duration) {
+		givenUp := func(send func() sink.Outcome, least, most time.Duration) {
 			t.Helper()
 			began := time.Now()
-			wantRejected(t, r.send(ev)[0], sink.Destination, sink.NoLeader)
+			wantRejected(t, send(), sink.Destination, sink.NoLeader)
 			if took := time.Since(began); took < least || took > most {
 				t.Errorf("given up after %s, want %s to %s", took, least, most)
 			}
 		}
 		lead(client.None)
 		for range 2 {
-			probe(r.cfg.ConfirmTimeout, r.cfg.ConfirmTimeout+time.Second)
+			givenUp(func() sink.Outcome { return r.send(ev)[0] }, r.cfg.ConfirmTimeout, r.cfg.ConfirmTimeout+time.Second)
 			for range 3 {
 				goBy(10 * time.Second)
-				probe(0, probeTime+2*pauseMax)
+				givenUp(func() sink.Outcome { return r.probe(ev, false) }, probeTime, probeTime+2*pauseMax)
 			}
+			givenUp(func() sink.Outcome { return r.probe(ev, true) }, r.cfg.ConfirmTimeout, r.cfg.ConfirmTimeout+time.Second)
 			lead(1)
-			wantConfirmed(t, r.send(ev))
+			wantConfirmed(t, []sink.Outcome{r.probe(ev, false)})
+			wantConfirmed(t, r.send(eventFor(1, 2)))
 			lead(client.None)
 			ev = eventFor(1, 2)
 		}

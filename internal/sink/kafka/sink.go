@@ -45,7 +45,10 @@ type Sink struct {
 	lanes   []*lane
 }
 
-var _ sink.Sink = (*Sink)(nil)
+var (
+	_ sink.Sink   = (*Sink)(nil)
+	_ sink.Prober = (*Sink)(nil)
+)
 
 // New makes a sink of a configuration that package config has checked. Nothing is connected before
 // Run.
@@ -104,6 +107,17 @@ func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, out
 	l := s.lanes[lane]
 	s.lanesMu.RUnlock()
 	return l.publish(ctx, events, outcomes)
+}
+
+// Probe appends an event by a producer of its own, so no lane waits for its partition. A probe of a
+// destination is given up after probeTime, because the destination is given up already; an event
+// with a fault of its own waits for its partition as in a lane.
+func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.Outcome, error) {
+	l := newLane(s)
+	l.probes = !suspect
+	var outcomes [1]sink.Outcome
+	err := l.publish(ctx, []*event.Event{ev}, outcomes[:])
+	return outcomes[0], err
 }
 
 // Run keeps the connections until ctx is done. The error is an *event.Stop: the brokers refused the

@@ -16,7 +16,7 @@ import (
 const (
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
-	// a partition that was given up is given up again after this time, until it stores something
+	// a probe of a partition that was given up is given up after this time
 	probeTime = time.Second
 	// The whole batch is sent again to a leader that has too few replicas, so it is less often.
 	replicasPause = time.Second
@@ -66,7 +66,7 @@ func (l *lane) accuse(pr *producer, now time.Time) bool {
 	// What is fresh at one check must be so at the next, pauseMax later.
 	limit := max(l.sink.cfg.ConfirmTimeout, 8*pauseMax)
 	patience, lasts := limit, now.Sub(p.since)
-	if pr.accused {
+	if l.probes {
 		patience = min(limit, probeTime)
 	}
 	own, late := topicPartition{pr.Topic, pr.Partition}, now.Add(-min(client.SilentAfter, limit/2))
@@ -85,7 +85,6 @@ func (l *lane) accuse(pr *producer, now time.Time) bool {
 	if p.tries < 2 || lasts < patience || now.Sub(p.outage) < patience {
 		return false
 	}
-	pr.accused = true
 	l.giveUp(pr, p.fault)
 	return true
 }

@@ -39,7 +39,10 @@ type Sink struct {
 	logged string // the state last logged
 }
 
-var _ sink.Sink = (*Sink)(nil)
+var (
+	_ sink.Sink   = (*Sink)(nil)
+	_ sink.Prober = (*Sink)(nil)
+)
 
 // New makes the sink. Nothing is connected before Run.
 func New(cfg Config) (*Sink, error) {
