@@ -3,7 +3,12 @@
 
 package relay
 
-import "github.com/cdc-relay/cdc-relay/internal/sink"
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
 
 // takeRow queues a row that was offered.
 func (ln *lane) takeRow(f *Fed) {
@@ -73,6 +78,49 @@ func (ln *lane) admits(it *item) bool {
 	return true
 }
 
+// probed is a row that was sent apart, and what became of it.
+type probed struct {
+	item    *item
+	outcome sink.Outcome
+}
+
+// probe sends the rows that go apart. While one is away, admits lets nothing else of its ordering
+// group go: a new event waits because the row is counted, and another row because g.alone is set.
+// So nothing overtakes the row, however late its answer is.
+func (ln *lane) probe(ctx context.Context) {
+	for _, it := range ln.probing {
+		ln.probes.Go(func() {
+			out, err := ln.line.prober.Probe(ctx, &it.ev, it.refusals() > 0)
+			if err != nil && out.State != sink.Confirmed && out.State != sink.Rejected {
+				out = sink.Outcome{State: sink.Unknown}
+			}
+			ln.mu.Lock()
+			ln.probed = append(ln.probed, probed{it, out})
+			asleep := ln.asleep
+			ln.asleep = false
+			ln.mu.Unlock()
+			if asleep {
+				ln.signal()
+			}
+		})
+	}
+	clear(ln.probing)
+	ln.probing = ln.probing[:0]
+}
+
+// takeProbed handles the outcome of a row that was sent apart, as judge handles those of a call.
+// One in doubt goes back to the table, where it stays the first of its ordering group.
+func (ln *lane) takeProbed(p probed) {
+	c := &ln.call
+	c.items, c.outcomes = append(c.items[:0], p.item), append(c.outcomes[:0], p.outcome)
+	if p.outcome.State == sink.Confirmed || p.outcome.State == sink.Rejected {
+		ln.judge(time.Now())
+		return
+	}
+	ln.returnRow(p.item, sink.Outcome{State: sink.Unsent})
+	ln.returnRest(p.item)
+}
+
 // returnRow gives a row back to the retry table, with its outcome. Its ordering group then has one
 // row fewer in open.
 func (ln *lane) returnRow(it *item, out sink.Outcome) {
@@ -105,8 +153,9 @@ func (ln *lane) rowConfirmed(it *item) {
 	}
 }
 
-// returnRest returns the other rows of an ordering group after one of its rows was rejected, and
-// ends the cut-over of the ordering group. Nothing may pass a row that stays in the table.
+// returnRest returns the other rows of an ordering group after one of its rows was rejected, or was
+// sent apart and is in doubt, and ends the cut-over of the ordering group. Nothing may pass a row
+// that stays in the table.
 func (ln *lane) returnRest(refused *item) {
 	group, exchangeOrTopic := refused.group, refused.place.ExchangeOrTopic
 	if group == 0 {
@@ -131,7 +180,7 @@ func (ln *lane) returnRest(refused *item) {
 		}
 		ln.rows = rest
 		// a dead letter leaves its ordering group at once
-		if refused.fed.Outcome.Fault.Class != sink.Permanent {
+		if fault := refused.fed.Outcome.Fault; fault == nil || fault.Class != sink.Permanent {
 			ln.notNow(group, exchangeOrTopic)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 const stuckAgain = 10
 
 // Probe sends an event on a channel of its own, and for a fault of its own on a private connection.
-// What the broker closes over it carries no other event, and nothing waits for its answer. A missing
-// exchange costs a closed channel each time, so it is not for new events.
+// What the broker closes over it carries no other event, and nothing waits for its answer. Opening
+// the channel takes longer than sending the event, so this is not for new ones.
 func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.Outcome, error) {
 	l := newLane(s, s.links[ev.Hash%uint64(len(s.links))])
 	l.probes = true
