@@ -5,7 +5,6 @@ package relay
 
 import (
 	"context"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -106,19 +105,6 @@ func (ln *lane) probe(ctx context.Context) {
 	}
 	clear(ln.probing)
 	ln.probing = ln.probing[:0]
-}
-
-// takeProbed handles the outcome of a row that was sent apart, as judge handles those of a call.
-// One in doubt goes back to the table, where it stays the first of its ordering group.
-func (ln *lane) takeProbed(p probed) {
-	c := &ln.call
-	c.items, c.outcomes = append(c.items[:0], p.item), append(c.outcomes[:0], p.outcome)
-	if p.outcome.State == sink.Confirmed || p.outcome.State == sink.Rejected {
-		ln.judge(time.Now())
-		return
-	}
-	ln.returnRow(p.item, sink.Outcome{State: sink.Unsent})
-	ln.returnRest(p.item)
 }
 
 // returnRow gives a row back to the retry table, with its outcome. Its ordering group then has one

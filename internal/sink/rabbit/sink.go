@@ -27,6 +27,7 @@ type Sink struct {
 	links   []*conn.Link
 	lanes   []*lane
 	private chan struct{} // taken by the one lane that may have a private connection
+	probing chan struct{} // filled by the probes that have a channel
 
 	cluster atomic.Pointer[cluster] // nil: no broker has sent its name yet
 
@@ -52,7 +53,7 @@ func New(cfg Config) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
-	s := &Sink{cfg: cfg, layout: layout, private: make(chan struct{}, 1), logged: notConnected}
+	s := &Sink{cfg: cfg, layout: layout, private: make(chan struct{}, 1), probing: make(chan struct{}, maxProbes), logged: notConnected}
 	s.cfg.Admit = s.admit
 	s.limits.Negotiated(conn.FrameSize)
 	for range min(cfg.Connections, cfg.Lanes) { // more would carry nothing
