@@ -14,8 +14,8 @@ import (
 // timeouts. Each one that is sent to a queue that is stuck is stored as one more copy in the end.
 const stuckAgain = 10
 
-// maxProbes bounds the probes that have a channel at a time: a connection that opens none, because it
-// has as many as the broker allows (channel_max, 2047), is given up.
+// maxProbes bounds the probes that have a channel at a time: a connection that opens none, because
+// it has as many as the broker allows (channel_max, 2047), is given up.
 const maxProbes = 100
 
 // Probe sends an event on a channel of its own, and for a fault of its own on a private connection.
