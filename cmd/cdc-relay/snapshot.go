@@ -107,9 +107,8 @@ func addLine(out *ops.Snapshot, l relay.Snapshot) {
 	}
 }
 
-// addPaused adds destinations that only the sink knows to be paused. The line forgets a pause with
-// its term and ends it when a retried row is confirmed, which may be before the sink checks again.
-// The longest pauses come first.
+// addPaused adds destinations of which only the sink knows: those that events wait for in a call,
+// which nobody has accused yet. The longest pauses come first.
 func addPaused(out *ops.Snapshot, pausedBySink []ops.Paused) {
 	named := make(map[string]bool, len(out.Paused))
 	for _, p := range out.Paused {

@@ -61,7 +61,7 @@ func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outc
 			b.outcomes[i].State = sink.Unsent
 			continue
 		}
-		row := &Fed{Event: *ev, Place: place}
+		row := &Fed{Event: *ev, Place: place, Alone: c.line.Paused(place)}
 		b.index[row] = i
 		rows = append(rows, row)
 	}

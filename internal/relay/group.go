@@ -23,10 +23,10 @@ type group struct {
 	// be sent first, and after a crash in between the event would be sent again behind them, and
 	// dead-lettered once more.
 	dying bool
-	// rows counts the rows of the ordering group in open, or one dead letter that is replayed. New
-	// events wait for the outcomes of these rows.
-	rows   int
-	replay bool
+	// rows counts the rows of the ordering group in open, or one that goes alone: a row sent apart,
+	// or a dead letter that is replayed. New events wait for their outcomes.
+	rows  int
+	alone bool
 	// late is set when the first event of waiting was rejected for a fault of its own while there
 	// was no room to count the ordering group. The lane offers that event again when it is due.
 	late bool

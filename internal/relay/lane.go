@@ -24,10 +24,11 @@ type lane struct {
 	oneByOne bool  // ordering Key: one event of an ordering group is in ready or open at a time
 	arena    arena // guarded by the in-flight budget
 
-	mu      sync.Mutex // guards inbox, offered, notes and asleep
+	mu      sync.Mutex // guards inbox, offered, notes, probed and asleep
 	inbox   fifo
 	offered []*Fed
 	notes   []note
+	probed  []probed
 	asleep  bool          // the goroutine waits; a caller that adds something must signal it
 	awake   chan struct{} // cap 1
 
@@ -48,6 +49,8 @@ type lane struct {
 	late     []late
 	deferred []*Deferred // to be given to the retry table
 	returned []*Fed      // likewise
+	probing  []*item     // rows that are to be sent apart
+	probes   sync.WaitGroup
 
 	open open
 	call call
@@ -79,9 +82,11 @@ func (ln *lane) push(it *item) (asleep bool) {
 
 // run publishes until ctx is done. Unsettled events stay where they are.
 func (ln *lane) run(ctx context.Context) {
+	defer ln.probes.Wait()
 	for ctx.Err() == nil {
 		ln.receive()
 		ln.fill()
+		ln.probe(ctx)
 		ln.handOver()
 		if len(ln.open.items) == 0 {
 			ln.sleep(ctx)
@@ -97,9 +102,12 @@ func (ln *lane) run(ctx context.Context) {
 // receive takes what has arrived. It takes notes first, because they concern earlier events.
 func (ln *lane) receive() {
 	ln.mu.Lock()
-	arrived, offered, notes := ln.inbox, ln.offered, ln.notes
-	ln.inbox, ln.offered, ln.notes = fifo{}, nil, nil
+	arrived, offered, notes, back := ln.inbox, ln.offered, ln.notes, ln.probed
+	ln.inbox, ln.offered, ln.notes, ln.probed = fifo{}, nil, nil, nil
 	ln.mu.Unlock()
+	for _, p := range back {
+		ln.takeProbed(p)
+	}
 	for _, n := range notes {
 		ln.note(n)
 	}
@@ -118,7 +126,7 @@ func (ln *lane) receive() {
 // sleep waits until something arrives, or an event is to be offered again.
 func (ln *lane) sleep(ctx context.Context) {
 	ln.mu.Lock()
-	asleep := ln.inbox.first == nil && len(ln.offered) == 0 && len(ln.notes) == 0
+	asleep := ln.inbox.first == nil && len(ln.offered) == 0 && len(ln.notes) == 0 && len(ln.probed) == 0
 	ln.asleep = asleep
 	ln.mu.Unlock()
 	if !asleep {

@@ -96,6 +96,7 @@ type Line struct {
 	budget  *budget
 	tracker *tracker
 	pauses  *pauses
+	prober  sink.Prober // the sink; nil: it cannot
 	room    room
 
 	stopping atomic.Bool // no ordering group is cut over after it is set
@@ -119,8 +120,10 @@ func New(cfg Config) *Line {
 	cfg.Retry.Min = cmp.Or(cfg.Retry.Min, time.Second)
 	cfg.Retry.Max = max(cmp.Or(cfg.Retry.Max, 10*time.Second), cfg.Retry.Min)
 	cfg.Log = cmp.Or(cfg.Log, zap.NewNop())
+	prober, _ := cfg.Sink.(sink.Prober)
 	return &Line{
 		cfg:     cfg,
+		prober:  prober,
 		log:     cfg.Log,
 		budget:  newBudget(cfg.MaxInFlight, cfg.MaxInFlightBytes),
 		tracker: newTracker(cfg.Start),

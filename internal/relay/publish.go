@@ -86,6 +86,19 @@ func (ln *lane) judge(now time.Time) (refused, unknown int) {
 // unexplained stands in for the reason of a sink that gives none.
 var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Text: "rejected without a reason"}
 
+// takeProbed handles the outcome of a row that was sent apart, as judge handles those of a call.
+// One in doubt goes back to the table, where it stays the first of its ordering group.
+func (ln *lane) takeProbed(p probed) {
+	c := &ln.call
+	c.items, c.outcomes = append(c.items[:0], p.item), append(c.outcomes[:0], p.outcome)
+	if p.outcome.State == sink.Confirmed || p.outcome.State == sink.Rejected {
+		ln.judge(time.Now())
+		return
+	}
+	ln.returnRow(p.item, sink.Outcome{State: sink.Unsent})
+	ln.returnRest(p.item)
+}
+
 // settle settles the confirmed new events of the call. First the tracker counts them, then the
 // events that waited for them may go, and last their memory goes back to the budget.
 func (ln *lane) settle(now time.Time) {

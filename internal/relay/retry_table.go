@@ -59,6 +59,9 @@ type Fed struct {
 	Replay bool
 
 	Refusals int // rejections of the event so far that count
+	// Alone: the row was refused before, or asks whether a paused destination accepts again. It is
+	// sent apart from the lane's calls, as the only one of its ordering group. See sink.Prober.
+	Alone bool
 
 	// Outcome is Confirmed, Rejected, or Unsent: an earlier row of its ordering group was rejected,
 	// or the line ends.

@@ -3,11 +3,16 @@
 
 package relay
 
-import "github.com/cdc-relay/cdc-relay/internal/sink"
+import (
+	"context"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
 
 // takeRow queues a row that was offered.
 func (ln *lane) takeRow(f *Fed) {
 	f.Outcome = sink.Outcome{}
+	f.Alone = f.Alone && ln.line.prober != nil
 	it := &item{ev: f.Event, place: f.Place, group: f.Group, fed: f, size: f.Event.Size()}
 	if f.Replay {
 		ln.replays.push(it)
@@ -30,10 +35,13 @@ func (ln *lane) fillRows() {
 	for _, list := range []*fifo{&ln.replays, &ln.rows} {
 		var rest fifo
 		for list.first != nil && len(ln.open.items) < limit && (len(ln.open.items) == 0 || ln.open.bytes+list.first.size <= room) {
-			if it := list.pop(); ln.admits(it) {
-				ln.open.add(it)
-			} else {
+			switch it := list.pop(); {
+			case !ln.admits(it):
 				rest.push(it)
+			case it.fed.Alone:
+				ln.probing = append(ln.probing, it)
+			default:
+				ln.open.add(it)
 			}
 		}
 		rest.join(list)
@@ -43,21 +51,21 @@ func (ln *lane) fillRows() {
 
 // admits reports whether a row may go now, and if so counts it. With ordering Key a later row of
 // the ordering group waits for its outcome; otherwise the later row goes behind it. A dead letter
-// that is replayed always goes alone in its ordering group.
+// that is replayed, or a row that is sent apart, always goes alone in its ordering group.
 func (ln *lane) admits(it *item) bool {
 	if it.group == 0 {
 		return true
 	}
-	g := ln.groups[it.group]
+	g, alone := ln.groups[it.group], it.fed.Replay || it.fed.Alone
 	switch {
 	case g != nil && (g.front != nil || g.dying):
 		if it.fed.Replay {
 			ln.setFlag(&g.awaited, true)
 		}
 		return false
-	case g != nil && g.rows > 0 && (ln.oneByOne || g.replay || it.fed.Replay):
+	case g != nil && g.rows > 0 && (ln.oneByOne || g.alone || alone):
 		return false
-	case it.fed.Replay && !ln.oneByOne && ln.open.has(it):
+	case alone && !ln.oneByOne && ln.open.has(it):
 		return false
 	}
 	g = ln.group(it)
@@ -65,8 +73,38 @@ func (ln *lane) admits(it *item) bool {
 	if g.rows++; g.rows == 1 {
 		ln.special++
 	}
-	g.replay = it.fed.Replay
+	g.alone = alone
 	return true
+}
+
+// probed is a row that was sent apart, and what became of it.
+type probed struct {
+	item    *item
+	outcome sink.Outcome
+}
+
+// probe sends the rows that go apart. While one is away, admits lets nothing else of its ordering
+// group go: a new event waits because the row is counted, and another row because g.alone is set.
+// So nothing overtakes the row, however late its answer is.
+func (ln *lane) probe(ctx context.Context) {
+	for _, it := range ln.probing {
+		ln.probes.Go(func() {
+			out, err := ln.line.prober.Probe(ctx, &it.ev, it.refusals() > 0)
+			if err != nil && out.State != sink.Confirmed && out.State != sink.Rejected {
+				out = sink.Outcome{State: sink.Unknown}
+			}
+			ln.mu.Lock()
+			ln.probed = append(ln.probed, probed{it, out})
+			asleep := ln.asleep
+			ln.asleep = false
+			ln.mu.Unlock()
+			if asleep {
+				ln.signal()
+			}
+		})
+	}
+	clear(ln.probing)
+	ln.probing = ln.probing[:0]
 }
 
 // returnRow gives a row back to the retry table, with its outcome. Its ordering group then has one
@@ -80,7 +118,7 @@ func (ln *lane) returnRow(it *item, out sink.Outcome) {
 	g := ln.groups[it.group]
 	if g.rows--; g.rows == 0 {
 		ln.special--
-		g.replay = false
+		g.alone = false
 	}
 }
 
@@ -101,8 +139,9 @@ func (ln *lane) rowConfirmed(it *item) {
 	}
 }
 
-// returnRest returns the other rows of an ordering group after one of its rows was rejected, and
-// ends the cut-over of the ordering group. Nothing may pass a row that stays in the table.
+// returnRest returns the other rows of an ordering group after one of its rows was rejected, or was
+// sent apart and is in doubt, and ends the cut-over of the ordering group. Nothing may pass a row
+// that stays in the table.
 func (ln *lane) returnRest(refused *item) {
 	group, exchangeOrTopic := refused.group, refused.place.ExchangeOrTopic
 	if group == 0 {
@@ -127,7 +166,7 @@ func (ln *lane) returnRest(refused *item) {
 		}
 		ln.rows = rest
 		// a dead letter leaves its ordering group at once
-		if refused.fed.Outcome.Fault.Class != sink.Permanent {
+		if fault := refused.fed.Outcome.Fault; fault == nil || fault.Class != sink.Permanent {
 			ln.notNow(group, exchangeOrTopic)
 		}
 	}

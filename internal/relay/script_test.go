@@ -72,6 +72,15 @@ func (s *scriptSink) Publish(ctx context.Context, lane int, events []*event.Even
 	}
 }
 
+// apart is the lane of probes; one waits at a time.
+const apart = -1
+
+func (s *scriptSink) Probe(ctx context.Context, ev *event.Event, _ bool) (sink.Outcome, error) {
+	outcomes := make([]sink.Outcome, 1)
+	err := s.Publish(ctx, apart, []*event.Event{ev}, outcomes)
+	return outcomes[0], err
+}
+
 // arrived returns the calls made since it was last called, by lane.
 func (s *scriptSink) arrived() []*scriptCall {
 	s.mu.Lock()

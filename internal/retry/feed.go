@@ -132,7 +132,8 @@ func (f *feeder) decide(e *readied, read *store.Run, h queueState) *run {
 		// Nothing passes a row that may not go: whatever it was deferred for, the rest of its
 		// ordering group stays behind it.
 		p, ok := f.place(row)
-		if !ok || p.Lane != at.Lane || f.isPaused(p, 0) || row != head && row.NextAttempt.After(time.Now()) {
+		apart := row.Ordered && (goesAlone(head) || goesAlone(row))
+		if !ok || p.Lane != at.Lane || f.isPaused(p, 0) || row != head && (apart || row.NextAttempt.After(time.Now())) {
 			r.more = true
 			break
 		}

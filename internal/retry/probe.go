@@ -135,7 +135,7 @@ func (f *feeder) probing(t target, r *store.Run) *run {
 	at, _ := f.place(r.Rows[0])
 	out := f.newRun(r.Group, at, r.Rows[0])
 	out.add(r.Rows[0], at)
-	out.more = true
+	out.more, out.feds[0].Alone = true, true
 	out.probe = f.probes[t]
 	out.probe.out, out.probe.sent = true, time.Now()
 	f.reserve(out)

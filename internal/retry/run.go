@@ -39,9 +39,14 @@ func (f *feeder) newRun(group uint64, at sink.Place, head *store.Row) *run {
 	return &run{group: group, ordered: head.Ordered, lane: at.Lane, exchangeOrTopic: at.ExchangeOrTopic}
 }
 
+// goesAlone reports whether a row is sent apart from the lane's calls: it was rejected for a fault
+// of its own. In an ordering group it is the only row of its run. Otherwise the others, which are
+// with the lane, would pass it when it comes back in doubt.
+func goesAlone(row *store.Row) bool { return row.Attempts > 0 }
+
 // add adds a row that is to be offered.
 func (r *run) add(row *store.Row, at sink.Place) {
-	fed := &relay.Fed{Event: row.Event, Place: at, Refusals: row.Attempts}
+	fed := &relay.Fed{Event: row.Event, Place: at, Refusals: row.Attempts, Alone: goesAlone(row)}
 	if row.Ordered {
 		fed.Group = row.Group
 	}

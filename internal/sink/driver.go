@@ -161,16 +161,17 @@ type Status struct {
 	Up              bool
 	Why             string // when it is not up
 	Connections     int
-	Channels        int      // of a broker that has them
-	PendingConfirms int      // published and not answered
-	Paused          []Paused // destinations that refuse
+	Channels        int // of a broker that has them
+	PendingConfirms int // published and not answered
+	Waiting         []Waiting
 }
 
-// Paused is a destination that refuses.
-type Paused struct {
+// Waiting is a destination that has not answered for a while, with events that wait for it in a
+// call. What becomes of them is not known yet.
+type Waiting struct {
 	Destination string // as an operator would name it
 	Reason      Reason
-	Text        string // the broker's own
+	Text        string
 	Since       time.Time
 }
 

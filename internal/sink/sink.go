@@ -58,6 +58,17 @@ type Sink interface {
 	Run(ctx context.Context) error
 }
 
+// Prober is a Sink that can send an event apart from its lanes. Without it such events go through
+// their lane with the others.
+type Prober interface {
+	// Probe sends one event that was refused before: for its destination's fault, or (suspect) for
+	// one of its own. What the broker closes over the event carries no other, and no other waits
+	// for its answer, which may take as long as the broker takes. The caller sends nothing of the
+	// event's ordering group meanwhile. Outcome and error are those of a Publish of one event.
+	// Probe may be called by several goroutines. It works only while Run runs.
+	Probe(ctx context.Context, ev *event.Event, suspect bool) (Outcome, error)
+}
+
 // A call carries at most MaxCallEvents events or MaxCallBytes bytes (one larger event goes alone),
 // which bounds what a sink must keep in addition to the in-flight budget: a lane of RabbitMQ has
 // room for as many returned messages.

@@ -71,10 +71,10 @@ func SinkColumns(c *config.Config) []string {
 	return slices.Compact(named)
 }
 
-// SinkState is the state of a sink's connections, and the destinations it sends nothing to.
+// SinkState is the state of a sink's connections, and the destinations that events wait for in it.
 func SinkState(d *sink.Driver, s sink.Opened) (out ops.Sink, paused []ops.Paused) {
 	now := s.Status()
-	for _, p := range now.Paused {
+	for _, p := range now.Waiting {
 		paused = append(paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
 	}
 	return ops.Sink{

@@ -30,7 +30,7 @@ type broker struct {
 	doubt   []bool       // of each lane: its last call moved nothing
 }
 
-var _ sink.Sink = (*broker)(nil)
+var _ sink.Prober = (*broker)(nil)
 
 func (t *term) newBroker() *broker {
 	b := &broker{t: t, lanes: t.w.lanes[t.n], shut: map[sink.Place]time.Time{}, offered: map[int]bool{}}
@@ -105,6 +105,21 @@ type message struct {
 }
 
 func (b *broker) Publish(ctx context.Context, lane int, events []*event.Event, outcomes []sink.Outcome) error {
+	return b.send(ctx, lane, b.dice[lane], events, outcomes)
+}
+
+// apart is the lane of probes in learn.
+const apart = -1
+
+// Probe has a connection of its own.
+func (b *broker) Probe(ctx context.Context, ev *event.Event, _ bool) (sink.Outcome, error) {
+	outcomes := make([]sink.Outcome, 1)
+	d := newDice(uint64(ev.Position.Commit), int(ev.Position.Index), int(time.Since(b.t.w.began)))
+	err := b.send(ctx, apart, d, []*event.Event{ev}, outcomes)
+	return outcomes[0], err
+}
+
+func (b *broker) send(ctx context.Context, lane int, d *dice, events []*event.Event, outcomes []sink.Outcome) error {
 	w := b.t.w
 	w.step()
 	b.inspect(lane, events)
@@ -119,9 +134,9 @@ func (b *broker) Publish(ctx context.Context, lane int, events []*event.Event, o
 	w.company(call)
 	var err error
 	if w.atomic {
-		err = b.produce(ctx, lane, call)
+		err = b.produce(ctx, d, call)
 	} else {
-		err = b.publish(ctx, lane, call)
+		err = b.publish(ctx, d, call)
 	}
 	if ctx.Err() != nil || !b.t.waitWhilePaused(ctx) {
 		return ctx.Err()
@@ -226,8 +241,8 @@ func (b *broker) pace() (usual time.Duration, cut, spared int) {
 
 // publish is RabbitMQ's way: each event arrives and is answered by itself, and nobody knows a
 // repeat.
-func (b *broker) publish(ctx context.Context, lane int, call []message) error {
-	w, d := b.t.w, b.dice[lane]
+func (b *broker) publish(ctx context.Context, d *dice, call []message) error {
+	w := b.t.w
 	if !b.reached(ctx) {
 		return ctx.Err()
 	}
@@ -304,8 +319,8 @@ func (b *broker) strand(d *dice, rest []message) {
 
 // produce is Kafka's way: what is for a partition is appended as a whole, but for what is refused;
 // a call whose answer was lost is made again inside, and known.
-func (b *broker) produce(ctx context.Context, lane int, call []message) error {
-	w, d := b.t.w, b.dice[lane]
+func (b *broker) produce(ctx context.Context, d *dice, call []message) error {
+	w := b.t.w
 	usual, odds, spared := b.pace()
 	for d.in(odds) { // the request, or the answer to it, is lost
 		if !slept(ctx, d.about(2*usual)) {
@@ -391,7 +406,7 @@ func (b *broker) inspect(lane int, events []*event.Event) {
 	for _, ev := range events {
 		e := w.eventAt[ev.Position]
 		p, ok := b.Place(ev)
-		if !ok || p.Lane != lane {
+		if lane != apart && (!ok || p.Lane != lane) {
 			w.fail(e, "%s sends %s in lane %d, it belongs to %d", b.t.name, e, lane, p.Lane)
 		}
 		if ev.Fault != nil {
@@ -403,7 +418,7 @@ func (b *broker) inspect(lane int, events []*event.Event) {
 			}
 			groups[group] = true
 		}
-		if w.ordering == relay.Key && sourceOf(ev) == fromStream && !b.offered[e.n] && !b.doubt[lane] {
+		if w.ordering == relay.Key && sourceOf(ev) == fromStream && !b.offered[e.n] && !b.doubt[max(lane, 0)] {
 			for _, at := range []sink.Place{{ExchangeOrTopic: p.ExchangeOrTopic}, {ExchangeOrTopic: p.ExchangeOrTopic, Dest: p.Dest}} {
 				if since, shut := b.shut[at]; shut && since.Before(now) {
 					w.fail(e, "step 9: %s sends %s to a destination that is paused, and no row of it was confirmed since %s", b.t.name, e, since.Sub(w.began))
@@ -418,7 +433,9 @@ func (b *broker) inspect(lane int, events []*event.Event) {
 func (b *broker) learn(lane int, call []message, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.doubt[lane] = !moved
+	if lane != apart {
+		b.doubt[lane] = !moved
+	}
 	kind := 0
 	if b.t.w.atomic {
 		kind = 1
@@ -429,9 +446,9 @@ func (b *broker) learn(lane int, call []message, moved bool) {
 		switch f := m.out.Fault; {
 		case m.from == fromDeadLetter: // it goes where an operator said, and pauses nothing
 		case f != nil && f.Class == sink.Destination && f.Whole:
-			b.shut[exchangeOrTopic] = time.Now()
+			b.refused(lane, exchangeOrTopic)
 		case f != nil && f.Class == sink.Destination:
-			b.shut[pair] = time.Now()
+			b.refused(lane, pair)
 			delete(b.shut, exchangeOrTopic)
 		}
 	}
@@ -440,6 +457,14 @@ func (b *broker) learn(lane int, call []message, moved bool) {
 			delete(b.shut, sink.Place{ExchangeOrTopic: exchangeOrTopicDigest[m.exchangeOrTopic]})
 			delete(b.shut, sink.Place{ExchangeOrTopic: exchangeOrTopicDigest[m.exchangeOrTopic], Dest: destDigest[kind][m.exchangeOrTopic][m.dest]})
 		}
+	}
+}
+
+// refused notes that a destination refuses. Of a probe the line hears when its lane does, which may
+// be in a call.
+func (b *broker) refused(lane int, at sink.Place) {
+	if lane != apart {
+		b.shut[at] = time.Now()
 	}
 }
 

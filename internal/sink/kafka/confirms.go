@@ -33,10 +33,16 @@ type confirms struct {
 	waiting atomic.Bool // short is not empty
 
 	mu sync.Mutex
-	of map[refusal]*takes
+	of map[topicPartition]*takes
 	// lanes that wait for replicas while no partition takes batches
 	short  map[*lane]struct{}
 	report func(why string) // says why no partition takes batches; "" when one does
+}
+
+// topicPartition names a partition, by its topic's own name.
+type topicPartition struct {
+	topic     string
+	partition int32
 }
 
 // takes is what is known of one partition. Its producers share it.
@@ -49,7 +55,7 @@ type takes struct {
 func (c *confirms) taking(topic string, partition int32) *takes {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := refusal{topic, partition}
+	at := topicPartition{topic, partition}
 	if c.of[at] == nil {
 		c.of[at] = &takes{}
 	}
@@ -88,7 +94,7 @@ func (c *confirms) confirmed(t *takes) {
 // others reports whether a partition other than own takes batches. A confirm or an answer with
 // metadata counts after recent, where own has no leader also a confirm after troubled. No batch was
 // sent before late and waits. Only where tooFew does metadata tell of others.
-func (c *confirms) others(own refusal, known *client.Metadata, tooFew bool, troubled, recent, late time.Time) bool {
+func (c *confirms) others(own topicPartition, known *client.Metadata, tooFew bool, troubled, recent, late time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := recent
@@ -107,7 +113,7 @@ func (c *confirms) others(own refusal, known *client.Metadata, tooFew bool, trou
 			continue
 		}
 		for i, leader := range topic.Partitions {
-			at := refusal{name, int32(i)}
+			at := topicPartition{name, int32(i)}
 			if at != own && leader.Node != client.None && topic.InSync[i] && !c.of[at].waits(late) {
 				return true
 			}

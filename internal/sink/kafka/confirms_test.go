@@ -28,7 +28,7 @@ func (r *running) ask(ev *event.Event) <-chan sink.Outcome {
 }
 
 // wantHeld wants no outcome for so long.
-func wantHeld(t *testing.T, asked <-chan sink.Outcome, lasts time.Duration) {
+func wantHeld(t testing.TB, asked <-chan sink.Outcome, lasts time.Duration) {
 	t.Helper()
 	goBy(lasts)
 	select {
@@ -38,7 +38,7 @@ func wantHeld(t *testing.T, asked <-chan sink.Outcome, lasts time.Duration) {
 	}
 }
 
-func wantUp(t *testing.T, r *running, want bool) {
+func wantUp(t testing.TB, r *running, want bool) {
 	t.Helper()
 	if up, why := r.Up(); up != want || !up && !strings.HasPrefix(why, `too few replicas in sync for every partition that was tried: topic "events", partition `) {
 		t.Errorf("up %v: %s", up, why)
@@ -68,7 +68,6 @@ func TestNoPartitionHasEnoughReplicas(t *testing.T) {
 			wantHeld(t, a, 0)
 		}
 		wantUp(t, r, false)
-		wantPaused(t, r)
 		for p, a := range asked { // one recovers after the other
 			m.tooFew(false, p)
 			goBy(r.cfg.ConfirmTimeout / 4)
@@ -129,7 +128,6 @@ func TestOthersTakeBatches(t *testing.T) {
 				if !c.want {
 					wantHeld(t, asked, 10*r.cfg.ConfirmTimeout)
 					wantUp(t, r, false)
-					wantPaused(t, r)
 					m.tooFew(false, 1)
 					m.short(false, 1)
 				}
@@ -141,10 +139,63 @@ func TestOthersTakeBatches(t *testing.T) {
 					t.Fatal("held while another partition takes batches")
 				}
 				wantUp(t, r, true)
-				wantPaused(t, r, partitionName("events", 0))
 			})
 		})
 	}
+}
+
+// Every topic has too few replicas in sync, and all but one recover. The others have nothing to
+// send, because the refused event fills the in-flight budget: their metadata shows that they take
+// batches, for as long as the one that does not recover waits. It is accused, and recovers by
+// itself.
+func TestOtherTopicsTakeBatches(t *testing.T) {
+	for _, timeout := range []time.Duration{100 * time.Millisecond, 30 * time.Second, 2 * time.Minute} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			inMemory(t, 1, 1, Config{Config: toTopic(t, "{column:topic}"), ConfirmTimeout: timeout}, otherTopicsTakeBatches)
+		})
+	}
+}
+
+func otherTopicsTakeBatches(m *memory, r *running) {
+	t := r.t
+	lack := func(on bool, topics ...string) {
+		m.change(func() {
+			for _, name := range topics {
+				m.topics[name].partitions[0].tooFew = on
+			}
+		})
+	}
+	m.change(func() {
+		m.create("a", 1)
+		m.create("b", 1)
+	})
+	for _, name := range []string{"events", "a", "b"} {
+		wantConfirmed(t, r.send(newEvent(name, "k")))
+	}
+	goBy(time.Hour)
+	lack(true, "events", "a", "b")
+	refused := newEvent("events", "k")
+	asked := r.ask(refused)
+	wantHeld(t, asked, 10*time.Minute)
+	wantUp(t, r, false)
+	lack(false, "a", "b")
+	goBy(client.RefreshEvery + 2*replicasPause)
+	wantUp(t, r, true) // and it does not flap
+	deadline := time.NewTimer(r.cfg.ConfirmTimeout + 2*replicasPause)
+	for waits := true; waits; {
+		select {
+		case o := <-asked:
+			wantRejected(t, o, sink.Destination, sink.TooFewReplicas)
+			waits = false
+		case <-time.After(time.Second):
+			wantUp(t, r, true)
+		case <-deadline.C:
+			t.Error("held while other topics take batches")
+			waits = false
+		}
+	}
+	lack(false, "events")
+	wantConfirmed(t, r.send(refused))
 }
 
 // A partition is paused already when the others are missed as well: its probe waits with them, and
@@ -157,11 +208,12 @@ func TestProbeWaitsWithTheOthers(t *testing.T) {
 		goBy(time.Second)
 		wantConfirmed(t, r.send(eventFor(1, 2)))
 		wantRejected(t, <-asked, sink.Destination, sink.TooFewReplicas)
-		wantRejected(t, r.send(refused)[0], sink.Destination, sink.TooFewReplicas)
+		wantRejected(t, r.probe(refused, false), sink.Destination, sink.TooFewReplicas)
 		m.tooFew(true, 1)
 		other := r.ask(eventFor(1, 2))
 		goBy(client.SilentAfter + replicasPause)
-		probe := r.ask(refused)
+		probe := make(chan sink.Outcome, 1)
+		go func() { probe <- r.probe(refused, false) }()
 		wantHeld(t, probe, time.Hour)
 		wantHeld(t, other, 0)
 		m.tooFew(false, 1)
@@ -176,7 +228,7 @@ func TestProbeWaitsWithTheOthers(t *testing.T) {
 func TestOthersOfTheCallTakeBatches(t *testing.T) {
 	inMemory(t, 1, 2, Config{OneLane: true}, func(m *memory, r *running) {
 		m.tooFew(true, 0)
-		ctx, cancel := context.WithTimeout(context.Background(), 2*r.cfg.ConfirmTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*r.cfg.ConfirmTimeout)
 		defer cancel()
 		for _, first := range []int32{0, 1} {
 			got, err := r.try(ctx, eventFor(first, 2), eventFor(1-first, 2))

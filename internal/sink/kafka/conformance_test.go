@@ -175,12 +175,6 @@ func (c *conformance) turn(kind sinktest.Kind, broken bool) {
 func (c *conformance) refuse(topic string, on bool) {
 	c.t.Helper()
 	if !on {
-		wantPaused(c.t, c.sink, partitionName(topic, 0))
-		for _, p := range c.sink.Stats().Paused {
-			if p.Reason != sink.TooFewReplicas {
-				c.t.Errorf("paused for %s", p.Reason)
-			}
-		}
 		must(c.t, c.kafka.StartNode(c.ctx, c.stopped))
 		c.others.end()
 		return

@@ -5,6 +5,7 @@ package kafka
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -34,6 +35,8 @@ type lane struct {
 	last    *route // of the last event
 	inbox   inbox
 	timer   *time.Timer
+	probes  bool                         // it has one call, of one event: see Sink.Probe
+	shown   atomic.Pointer[sink.Waiting] // what the call waits for, for Stats; nil: for nothing long
 	call
 }
 
@@ -97,6 +100,7 @@ func (l *lane) finish() {
 		l.sink.cfg.Confirms(t.acks, t.nacks, 0, t.timeouts)
 	}
 	l.sink.confirms.leave(l)
+	l.shown.Store(nil)
 	l.builder.Forget()
 	l.placed.Unplace()
 	clear(l.firstRejected)

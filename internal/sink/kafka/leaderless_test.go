@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -41,7 +40,6 @@ func TestGrownPartitionHasNoLeader(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		wantPaused(t, r, partitionName("events", 3))
 	})
 }
 
@@ -56,8 +54,8 @@ func untilRejected(ctx context.Context, r *running, lane int, call []*event.Even
 		if record.PartitionOf(call[i], 4) == 3 {
 			want = sink.Rejected
 		}
-		if o.State != want || o.Fault != nil && o.Fault.Reason != sink.NoLeader {
-			return fmt.Errorf("lane %d: event %d is %s %v", lane, i, o.State, o.Fault)
+		if o.State != want || o.Fault != nil && (o.Fault.Reason != sink.NoLeader || o.Fault.Destination != partitionName("events", 3)) {
+			return fmt.Errorf("lane %d: event %d is %s %+v", lane, i, o.State, o.Fault)
 		}
 	}
 	return nil
@@ -135,8 +133,9 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A partition that was given up delays its lane only for a moment when it is probed, until it
-// stores something.
+// A partition that was given up is given up again soon when it is probed. Its lane gives it the
+// whole time again once it has stored something, and an event with a fault of its own gets it too:
+// an election does not pause a partition.
 func TestProbeIsAnsweredSoon(t *testing.T) {
 	inMemory(t, 1, 2, Config{}, func(m *memory, r *running) {
 		lead := func(node int32) { m.change(func() { m.topics["events"].partitions[1].leader = node }) }
@@ -150,23 +149,25 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 		})
 		wantConfirmed(t, r.send(eventFor(1, 2)))
 		ev := eventFor(1, 2)
-		probe := func(least, most time.Duration) {
+		givenUp := func(send func() sink.Outcome, least, most time.Duration) {
 			t.Helper()
 			began := time.Now()
-			wantRejected(t, r.send(ev)[0], sink.Destination, sink.NoLeader)
+			wantRejected(t, send(), sink.Destination, sink.NoLeader)
 			if took := time.Since(began); took < least || took > most {
 				t.Errorf("given up after %s, want %s to %s", took, least, most)
 			}
 		}
 		lead(client.None)
 		for range 2 {
-			probe(r.cfg.ConfirmTimeout, r.cfg.ConfirmTimeout+time.Second)
+			givenUp(func() sink.Outcome { return r.send(ev)[0] }, r.cfg.ConfirmTimeout, r.cfg.ConfirmTimeout+time.Second)
 			for range 3 {
 				goBy(10 * time.Second)
-				probe(0, probeTime+2*pauseMax)
+				givenUp(func() sink.Outcome { return r.probe(ev, false) }, probeTime, probeTime+2*pauseMax)
 			}
+			givenUp(func() sink.Outcome { return r.probe(ev, true) }, r.cfg.ConfirmTimeout, r.cfg.ConfirmTimeout+time.Second)
 			lead(1)
-			wantConfirmed(t, r.send(ev))
+			wantConfirmed(t, []sink.Outcome{r.probe(ev, false)})
+			wantConfirmed(t, r.send(eventFor(1, 2)))
 			lead(client.None)
 			ev = eventFor(1, 2)
 		}
@@ -175,24 +176,27 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 	})
 }
 
-// A destination without further events is not shown for ever.
-func TestPausedIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var p paused
-		p.refused("a", client.None, topicFault("a", 3))
-		goBy(shownFor / 2)
-		p.refused("b", client.None, topicFault("b", 3))
-		if got := p.list(); len(got) != 2 {
-			t.Errorf("%+v", got)
+// Nobody confirms, so a partition without a leader is not accused. Its events wait in their lane,
+// and what they wait for is shown while they do.
+func TestWaitingIsShown(t *testing.T) {
+	inMemory(t, 1, 2, Config{}, func(m *memory, r *running) {
+		lead := func(node int32) { m.change(func() { m.topics["events"].partitions[1].leader = node }) }
+		lead(client.None)
+		began := time.Now()
+		asked := r.ask(eventFor(1, 2))
+		wantHeld(t, asked, client.SilentAfter/2)
+		if w := r.Stats().Waiting; len(w) > 0 {
+			t.Errorf("shown at once: %+v", w)
 		}
-		goBy(shownFor/2 + time.Second)
-		if got := p.list(); len(got) != 1 || got[0].Destination != record.TopicName("b") {
-			t.Errorf("%+v", got)
+		wantHeld(t, asked, 2*r.cfg.ConfirmTimeout)
+		if w := r.Stats().Waiting; len(w) != 1 || w[0].Destination != partitionName("events", 1) || w[0].Reason != sink.NoLeader ||
+			w[0].Text == "" || w[0].Since.Sub(began) > time.Second {
+			t.Errorf("waiting: %+v", w)
 		}
-		goBy(shownFor)
-		p.refused("b", client.None, topicFault("b", 3))
-		if got := p.list(); len(got) != 1 || got[0].Since != time.Now() {
-			t.Errorf("%+v", got)
+		lead(1)
+		wantConfirmed(t, []sink.Outcome{<-asked})
+		if w := r.Stats().Waiting; len(w) > 0 {
+			t.Errorf("shown for ever: %+v", w)
 		}
 	})
 }

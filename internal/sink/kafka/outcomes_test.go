@@ -58,20 +58,6 @@ func (r *running) call(lane int, events ...*event.Event) ([]sink.Outcome, error)
 	return outcomes, err
 }
 
-func wantPaused(t *testing.T, r *running, destinations ...string) {
-	t.Helper()
-	var got []string
-	for _, p := range r.Stats().Paused {
-		if p.Reason == "" || p.Text == "" || p.Since.IsZero() {
-			t.Errorf("paused: %+v", p)
-		}
-		got = append(got, p.Destination)
-	}
-	if strings.Join(got, "; ") != strings.Join(destinations, "; ") {
-		t.Errorf("paused are %q, want %q", got, destinations)
-	}
-}
-
 func testMissingTopic(t *testing.T, k *kafkaserver.Kafka) {
 	topic, nowhere := topicWith(t, k, 2, 1, nil), unused()
 	r := start(t, Config{Brokers: k.Brokers()})
@@ -81,7 +67,6 @@ func testMissingTopic(t *testing.T, k *kafkaserver.Kafka) {
 	if got.Fault.Destination != fmt.Sprintf("topic %q", nowhere) || got.Fault.Text == "" {
 		t.Errorf("fault %+v", got.Fault)
 	}
-	wantPaused(t, r, fmt.Sprintf("topic %q", nowhere))
 	wantStored(t, k, topic, good...)
 
 	// It has one lane, which fills all of its partitions when it is there.
@@ -103,7 +88,6 @@ func testMissingTopic(t *testing.T, k *kafkaserver.Kafka) {
 	wantConfirmed(t, outcomes)
 	wantStored(t, k, nowhere, late...)
 	wantPartitions(t, k, nowhere, 4)
-	wantPaused(t, r)
 }
 
 // wantPartitions wants records in so many partitions.

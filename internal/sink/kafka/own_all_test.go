@@ -79,11 +79,12 @@ func testForbiddenTopic(t *testing.T, k *kafkaserver.Kafka) {
 	good, held := events(100, topic), newEvent(forbidden, "k")
 	got := amongMany(t, r, good, held)
 	wantRejected(t, got, sink.Destination, sink.NotPermitted)
-	wantPaused(t, r, fmt.Sprintf("topic %q", forbidden))
+	if got.Fault.Destination != fmt.Sprintf("topic %q", forbidden) || !got.Fault.Whole {
+		t.Errorf("fault %+v", got.Fault)
+	}
 	wantRejected(t, r.send(held)[0], sink.Destination, sink.NotPermitted)
 	must(t, k.Allow(await.Context(t), forbidden, anybody))
 	wantConfirmed(t, r.send(held))
-	wantPaused(t, r)
 	wantStored(t, k, topic, good...)
 }
 

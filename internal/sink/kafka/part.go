@@ -86,5 +86,4 @@ func (l *lane) giveUp(pr *producer, fault *sink.Fault) {
 		}
 	}
 	p.todo, p.phase = p.todo[:0], done
-	l.sink.paused.refused(pr.Topic, pr.Partition, fault)
 }

@@ -97,7 +97,7 @@ func (l *lane) confirm(pr *producer) {
 	}
 	l.stats.acks += n
 	l.confirmed(&pr.part, n)
-	l.sink.paused.confirmed(pr)
+	l.shown.Store(nil)
 	l.sink.confirms.confirmed(pr.takes)
 }
 

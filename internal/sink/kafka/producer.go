@@ -64,11 +64,6 @@ type producer struct {
 	// has taken its place; this one waits for the client to return the batch.
 	abandoned bool
 
-	// accused is set when the partition was given up over trouble that did not end, and has stored
-	// nothing since. The next batch is a probe. It is given up soon, because the lane's events for
-	// other destinations wait for it.
-	accused bool
-
 	// troubled is the beginning of the call in which the trouble of the partition began; zero: its
 	// last batch was stored. See confirms.
 	troubled time.Time
@@ -110,7 +105,7 @@ func (pr *producer) stored(duplicate bool) bool {
 	} else {
 		pr.next += int32(pr.batch.Count())
 	}
-	pr.Slow, pr.accused, pr.troubled = false, false, time.Time{}
+	pr.Slow, pr.troubled = false, time.Time{}
 	pr.releaseBatch()
 	return true
 }

@@ -145,6 +145,14 @@ func (r *running) send(events ...*event.Event) []sink.Outcome {
 	return outcomes
 }
 
+// probe probes with an event, and wants no error.
+func (r *running) probe(ev *event.Event, suspect bool) sink.Outcome {
+	r.t.Helper()
+	out, err := r.Probe(context.Background(), ev, suspect)
+	must(r.t, err)
+	return out
+}
+
 var lastPosition atomic.Uint64
 
 // event is one with a position of its own, for a topic.

@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/segmentio/kafka-go/compress"
@@ -34,7 +36,6 @@ type Sink struct {
 	client  *client.Client
 	batches sync.Pool // of *batch.Batch, so that a producer without a batch keeps no buffer
 	topics  placement
-	paused  paused
 	changed chan struct{} // cap maxWaiting: there is newer metadata
 
 	confirms confirms
@@ -43,7 +44,10 @@ type Sink struct {
 	lanes   []*lane
 }
 
-var _ sink.Sink = (*Sink)(nil)
+var (
+	_ sink.Sink   = (*Sink)(nil)
+	_ sink.Prober = (*Sink)(nil)
+)
 
 // New makes a sink of a configuration that package config has checked. Nothing is connected before
 // Run.
@@ -63,7 +67,7 @@ func New(cfg Config) (*Sink, error) {
 	opts.OnMetadata = s.metadataAnswered
 	s.client = client.NewClient(opts)
 	s.topics = placement{sink: s, lanes: map[string][]int32{}}
-	s.confirms = confirms{of: map[refusal]*takes{}, short: map[*lane]struct{}{}, report: s.client.NoteReplicas}
+	s.confirms = confirms{of: map[topicPartition]*takes{}, short: map[*lane]struct{}{}, report: s.client.NoteReplicas}
 	if layout.Constant != nil {
 		s.client.Control.KeepFresh(string(layout.Constant))
 	}
@@ -105,6 +109,17 @@ func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, out
 	return l.publish(ctx, events, outcomes)
 }
 
+// Probe appends an event by a producer of its own, so no lane waits for its partition. A probe of a
+// destination is given up after probeTime, because the destination is given up already; an event
+// with a fault of its own waits for its partition as in a lane.
+func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.Outcome, error) {
+	l := newLane(s)
+	l.probes = !suspect
+	var outcomes [1]sink.Outcome
+	err := l.publish(ctx, []*event.Event{ev}, outcomes[:])
+	return outcomes[0], err
+}
+
 // Run keeps the connections until ctx is done. The error is an *event.Stop: the brokers refused the
 // login for client.LoginTimeout and no connection was ever made.
 func (s *Sink) Run(ctx context.Context) error {
@@ -132,14 +147,29 @@ func (s *Sink) metadataAnswered() {
 
 // Stats is a snapshot of the sink for metrics and status.
 type Stats struct {
-	Connections     int      // up now
-	PendingConfirms int      // records written and not answered
-	Paused          []Paused // destinations that refuse
+	Connections     int            // up now
+	PendingConfirms int            // records written and not answered
+	Waiting         []sink.Waiting // without an answer for client.SilentAfter
 }
 
 // Stats returns a snapshot of the sink.
 func (s *Sink) Stats() Stats {
-	return Stats{Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()), Paused: s.paused.list()}
+	return Stats{Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()), Waiting: s.waiting()}
+}
+
+// waiting lists what lanes wait for, each destination once, by name.
+func (s *Sink) waiting() (out []sink.Waiting) {
+	s.lanesMu.RLock()
+	defer s.lanesMu.RUnlock()
+	for _, l := range s.lanes {
+		if w := l.shown.Load(); w != nil {
+			out = append(out, *w)
+		}
+	}
+	slices.SortFunc(out, func(a, b sink.Waiting) int {
+		return cmp.Or(strings.Compare(a.Destination, b.Destination), a.Since.Compare(b.Since))
+	})
+	return slices.CompactFunc(out, func(a, b sink.Waiting) bool { return a.Destination == b.Destination })
 }
 
 // Check examines the cluster as a start needs it; see check.Cluster.

@@ -24,12 +24,15 @@ import (
 )
 
 // inMemory runs a test with a sink on a cluster in memory, in time that passes only when all wait.
-// The topic is "events".
+// The topic is "events", unless cfg says otherwise.
 func inMemory(t *testing.T, nodes, partitions int, cfg Config, test func(m *memory, r *running)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, nodes, rand.New(rand.NewPCG(1, 2)))
 		m.change(func() { m.create("events", partitions) })
-		cfg.Brokers, cfg.Topic = []string{"1:9092"}, kafkatest.Template(t, "events")
+		cfg.Brokers = []string{"1:9092"}
+		if cfg.Topic.String() == "" {
+			cfg.Topic = kafkatest.Template(t, "events")
+		}
 		s, err := New(cfg)
 		must(t, err)
 		s.client.Dial = m.dial

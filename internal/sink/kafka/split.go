@@ -79,9 +79,7 @@ func (l *lane) split() {
 			topic = l.metadata.Topics[string(name)]
 		}
 		if topic.Code != 0 {
-			fault := topicFault(l.sink.layout.Shown(topic.Name), topic.Code)
-			l.reject(i, fault)
-			l.sink.paused.refused(topic.Name, client.None, fault)
+			l.reject(i, topicFault(l.sink.layout.Shown(topic.Name), topic.Code))
 			continue
 		}
 		partition := record.Partition(ev, &l.placed, int32(len(topic.Partitions)))

@@ -16,7 +16,7 @@ import (
 const (
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
-	// a partition that was given up is given up again after this time, until it stores something
+	// a probe of a partition that was given up is given up after this time
 	probeTime = time.Second
 	// The whole batch is sent again to a leader that has too few replicas, so it is less often.
 	replicasPause = time.Second
@@ -62,20 +62,20 @@ func (p *part) pause(now time.Time) time.Duration {
 // the partitions recover one after the other, and the first does not accuse the last. accuse needs
 // two tries, because a process that was suspended for so long knows nothing about the brokers.
 func (l *lane) accuse(pr *producer, now time.Time) bool {
-	p, limit := &pr.part, l.sink.cfg.ConfirmTimeout
+	p := &pr.part
+	// What is fresh at one check must be so at the next, pauseMax later.
+	limit := max(l.sink.cfg.ConfirmTimeout, 8*pauseMax)
 	patience, lasts := limit, now.Sub(p.since)
-	if pr.accused {
+	if l.probes {
 		patience = min(limit, probeTime)
 	}
-	own, late := refusal{pr.Topic, pr.Partition}, now.Add(-min(client.SilentAfter, limit/2))
+	own, late := topicPartition{pr.Topic, pr.Partition}, now.Add(-min(client.SilentAfter, limit/2))
 	tooFew := p.fault.Reason == sink.TooFewReplicas
+	if tooFew {
+		l.keepOthersKnown(now.Add(-limit / 4))
+	}
 	if !l.sink.confirms.others(own, l.metadata, tooFew, pr.troubled, now.Add(-limit/2), late) {
 		p.outage = now
-		for name, topic := range l.metadata.Topics { // others may have all their replicas
-			if tooFew && topic.At.Before(now.Add(-limit/4)) {
-				l.sink.client.Control.RequestMetadata(name)
-			}
-		}
 		if tooFew && lasts >= client.SilentAfter {
 			l.sink.confirms.wait(l, p.fault)
 		}
@@ -85,9 +85,19 @@ func (l *lane) accuse(pr *producer, now time.Time) bool {
 	if p.tries < 2 || lasts < patience || now.Sub(p.outage) < patience {
 		return false
 	}
-	pr.accused = true
 	l.giveUp(pr, p.fault)
 	return true
+}
+
+// keepOthersKnown asks for the metadata of the topics whose last answer is from before old. Only a
+// fresh answer says that others have all their replicas, so it is asked for as long as a part waits
+// for replicas: also while others take batches, because the next look needs to see them again.
+func (l *lane) keepOthersKnown(old time.Time) {
+	for name, topic := range l.metadata.Topics {
+		if topic.At.Before(old) {
+			l.sink.client.Control.RequestMetadata(name)
+		}
+	}
 }
 
 // recheck ends the wait of a part when there is a leader to send to.
@@ -114,10 +124,9 @@ func (l *lane) recheck(pr *producer, known *client.Metadata) {
 	}
 	p.due = now.Add(p.pause(now))
 	l.sink.client.Control.RequestMetadata(pr.Topic)
-	// Shown in status. One with too few replicas is shown when it is accused: until then it may be
-	// an outage, which Up tells.
+	// With too few replicas it may be an outage, which Up tells.
 	if now.Sub(p.since) >= client.SilentAfter && p.fault.Reason != sink.TooFewReplicas {
-		l.sink.paused.refused(pr.Topic, pr.Partition, p.fault)
+		l.shown.Store(&sink.Waiting{Destination: p.fault.Destination, Reason: p.fault.Reason, Text: p.fault.Text, Since: p.since})
 	}
 }
 

@@ -24,7 +24,7 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 	}
 	limit := sizeLimit(ex)
 	if limit > 0 {
-		l.sink.culprits.setLimit(limit)
+		l.limit = limit
 	}
 	alone, found := l.alone(), false
 	for _, i := range l.todo {
@@ -43,7 +43,7 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 		}
 		found = true
 		if limit == 0 || alone {
-			l.accuse(i, ex, at, size)
+			l.reject(i, refusal(&l.message, ex, size))
 		}
 	}
 	l.suspects = 0
@@ -51,21 +51,6 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 		l.suspects = len(l.events) // planNextRound lowers it to what is in doubt
 	}
 	l.planNextRound()
-}
-
-// accuse rejects an event because of which a channel was closed, and remembers what the exception
-// blames.
-func (l *lane) accuse(i int, ex *amqp.Error, at pair, size int) {
-	fault := refusal(&l.message, ex, size)
-	switch {
-	case fault.Class == sink.Transient:
-		l.sink.culprits.add(culprit{event: l.events[i].Position}, false)
-	case fault.Class == sink.Destination && fault.Whole:
-		l.sink.culprits.add(culprit{whole: true, pair: pair{exchange: at.exchange}}, false)
-	case fault.Class == sink.Destination:
-		l.sink.culprits.add(culprit{pair: at}, false)
-	}
-	l.reject(i, fault)
 }
 
 // provesRejection reports whether the exception alone shows that a message to a destination with a
@@ -91,7 +76,6 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 		l.reject(i, &sink.Fault{
 			Class: sink.Transient, Reason: sink.BrokerException, Destination: l.destination(i), Text: brokerText(ex),
 		})
-		l.sink.culprits.add(culprit{event: l.events[i].Position}, true)
 		l.suspects = 0
 		l.planNextRound()
 		return nil
@@ -107,32 +91,25 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 // alone reports whether this round carries a single suspect.
 func (l *lane) alone() bool { return l.suspects > 0 && len(l.sent) == 1 }
 
-// batch is what the next round sends: all that is left, or one suspect. An event of a known culprit
-// goes alone, so that it does not affect others.
-func (l *lane) batch(ctx context.Context) ([]int, error) {
+// batch is what the next round sends: all that is left, or one suspect. An event over the limit of
+// sizes goes alone, so that it does not affect others.
+func (l *lane) batch() []int {
 	if l.suspects > 0 {
-		return l.todo[:1], nil
+		return l.todo[:1]
 	}
-	if l.sink.culprits.count.Load() == 0 {
-		return l.todo, nil
+	if l.limit == 0 {
+		return l.todo
 	}
 	for n, i := range l.todo {
-		at, size := l.routeAndSize(i)
-		known, private := l.sink.culprits.find(l.events[i].Position, at, size)
-		if !known {
+		if _, size := l.routeAndSize(i); size <= l.limit {
 			continue
 		}
 		if n > 0 {
-			return l.todo[:n], nil
-		}
-		if private {
-			if err := l.seek(ctx); err != nil {
-				return nil, err
-			}
+			return l.todo[:n]
 		}
 		l.dropChannel() // a new one has today's limit of sizes
 		l.suspects = 1
-		return l.todo[:1], nil
+		return l.todo[:1]
 	}
-	return l.todo, nil
+	return l.todo
 }

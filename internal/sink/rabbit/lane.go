@@ -39,6 +39,10 @@ type lane struct {
 	call
 	// destinations that were unconfirmed past the timeout the last time they were tried
 	unconfirmed map[pair]struct{}
+	limit       int  // the body's size that the broker named last; 0: none
+	probes      bool // it has one call, of one event: see Sink.Probe
+	// until then an answer may be late, if the broker answers; zero: not at all
+	patience time.Time
 }
 
 // call is the state of the present publish call.
@@ -79,14 +83,16 @@ func newLane(s *Sink, l *conn.Link) *lane {
 func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []sink.Outcome) error {
 	l.begin(events, outcomes)
 	defer l.finish()
+	return l.rounds(ctx)
+}
+
+// rounds sends until nothing is left to be sent.
+func (l *lane) rounds(ctx context.Context) error {
 	for len(l.todo) > 0 {
 		if ctx.Err() != nil {
 			return l.unavailable(ctx.Err())
 		}
-		batch, err := l.batch(ctx)
-		if err != nil {
-			return l.unavailable(err)
-		}
+		batch := l.batch()
 		ch, err := l.open(ctx)
 		if err != nil {
 			return l.unavailable(err)
@@ -158,11 +164,7 @@ func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 		if l.isBehindRejected(i) {
 			continue
 		}
-		fault := m.Build(l.events[i])
-		if fault == nil {
-			fault = l.sink.unconfirmed.check(m.Exchange, m.RoutingKey)
-		}
-		if fault != nil {
+		if fault := m.Build(l.events[i]); fault != nil {
 			l.reject(i, fault)
 			continue
 		}

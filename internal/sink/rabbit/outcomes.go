@@ -50,7 +50,8 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 				return conn.Cancelled
 			case now := <-l.timer.C:
 				armed = false
-				if e := clock.Tick(now, l.answers(), i < len(l.sent)-1); e != conn.Answered {
+				e := clock.Tick(now, l.answers(), i < len(l.sent)-1)
+				if e != conn.Answered && (e != conn.Late || now.After(l.patience)) {
 					return e
 				}
 			}
@@ -120,8 +121,9 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 		l.forgetUnconfirmed()
 	}
 	if l.alone() && l.answeredAll() {
-		at, size := l.routeAndSize(l.sent[0].index)
-		l.sink.culprits.forget(l.events[l.sent[0].index].Position, at, size)
+		if _, size := l.routeAndSize(l.sent[0].index); size > l.limit {
+			l.limit = 0
+		}
 	}
 }
 
@@ -144,7 +146,7 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error
 		l.dropChannel()
 		return fmt.Errorf("no confirm for %s: connection given up", l.sink.cfg.ConfirmTimeout)
 	case conn.Late:
-		return l.accuseUnconfirmed(ch)
+		return l.accuseUnconfirmed()
 	case conn.Answered: // or never to be
 	}
 	if l.answeredAll() {

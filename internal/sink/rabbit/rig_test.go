@@ -200,6 +200,30 @@ func (r *running) try(events ...*event.Event) ([]sink.Outcome, error) {
 	return outcomes, err
 }
 
+// probe probes with an event, and wants no error.
+func (r *running) probe(ev *event.Event, suspect bool) sink.Outcome {
+	r.t.Helper()
+	out, err := r.Probe(context.Background(), ev, suspect)
+	if err != nil {
+		r.t.Fatalf("probe: %v", err)
+	}
+	return out
+}
+
+// sendWhile publishes events on lane 0, one a call, until do has returned, and all of them once.
+func (r *running) sendWhile(events []*event.Event, do func()) (outcomes []sink.Outcome) {
+	r.t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); do() }()
+	for i, ev := range events {
+		outcomes = append(outcomes, r.send(ev)...)
+		if i == len(events)/2 {
+			<-done
+		}
+	}
+	return outcomes
+}
+
 var lastPosition atomic.Uint64
 
 // event is one with a position of its own.

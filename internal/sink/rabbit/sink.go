@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,14 +21,13 @@ import (
 // Sink publishes to RabbitMQ. Its methods may be called as sink.Sink says; Up and Stats from
 // anywhere.
 type Sink struct {
-	cfg         Config
-	layout      message.Layout // how an event becomes a message
-	limits      message.Limits
-	links       []*conn.Link
-	lanes       []*lane
-	unconfirmed unconfirmed
-	culprits    culprits
-	private     chan struct{} // taken by the one lane that may have a private connection
+	cfg     Config
+	layout  message.Layout // how an event becomes a message
+	limits  message.Limits
+	links   []*conn.Link
+	lanes   []*lane
+	private chan struct{} // taken by the one lane that may have a private connection
+	probing chan struct{} // filled by the probes that have a channel
 
 	cluster atomic.Pointer[cluster] // nil: no broker has sent its name yet
 
@@ -43,7 +40,10 @@ type Sink struct {
 	logged string // the state last logged
 }
 
-var _ sink.Sink = (*Sink)(nil)
+var (
+	_ sink.Sink   = (*Sink)(nil)
+	_ sink.Prober = (*Sink)(nil)
+)
 
 // New makes the sink. Nothing is connected before Run.
 func New(cfg Config) (*Sink, error) {
@@ -53,9 +53,8 @@ func New(cfg Config) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
-	s := &Sink{cfg: cfg, layout: layout, private: make(chan struct{}, 1), logged: notConnected}
+	s := &Sink{cfg: cfg, layout: layout, private: make(chan struct{}, 1), probing: make(chan struct{}, maxProbes), logged: notConnected}
 	s.cfg.Admit = s.admit
-	s.unconfirmed.closed = func() { s.channels.Add(-1) }
 	s.limits.Negotiated(conn.FrameSize)
 	for range min(cfg.Connections, cfg.Lanes) { // more would carry nothing
 		s.links = append(s.links, s.newLink())
@@ -105,18 +104,14 @@ func (s *Sink) Run(ctx context.Context) error {
 
 // Stats is a snapshot of the sink for metrics and status.
 type Stats struct {
-	Connections     int      // up now
-	Channels        int      // open now
-	PendingConfirms int      // written and not answered
-	Paused          []Paused // destinations whose events are rejected unsent
+	Connections     int // up now
+	Channels        int // open now
+	PendingConfirms int // written and not answered
 }
 
 // Stats returns a snapshot of the sink.
 func (s *Sink) Stats() Stats {
-	st := Stats{
-		Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load()), Paused: s.unconfirmed.list(),
-	}
-	slices.SortFunc(st.Paused, func(a, b Paused) int { return strings.Compare(a.Destination, b.Destination) })
+	st := Stats{Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load())}
 	for _, l := range s.links {
 		if _, up := l.State(); up {
 			st.Connections++

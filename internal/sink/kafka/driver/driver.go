@@ -36,6 +36,8 @@ func New() *sink.Driver {
 // opened is the sink as the relay runs it.
 type opened struct{ *kafka.Sink }
 
+var _ sink.Prober = opened{} // the line asks for it
+
 // Open implements sink.Settings.
 func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 	cfg, err := s.config(o)
@@ -87,11 +89,8 @@ func (s *Settings) config(o *sink.Opening) (out kafka.Config, err error) {
 // Status implements sink.Opened.
 func (s opened) Status() sink.Status {
 	now := s.Stats()
-	out := sink.Status{Connections: now.Connections, PendingConfirms: now.PendingConfirms}
+	out := sink.Status{Connections: now.Connections, PendingConfirms: now.PendingConfirms, Waiting: now.Waiting}
 	out.Up, out.Why = s.Up()
-	for _, p := range now.Paused {
-		out.Paused = append(out.Paused, sink.Paused{Destination: p.Destination, Reason: p.Reason, Text: p.Text, Since: p.Since})
-	}
 	return out
 }
 

@@ -42,6 +42,8 @@ func fixRefusal(reason sink.Reason, r *event.Route) string {
 // opened is the sink as the relay runs it.
 type opened struct{ *rabbit.Sink }
 
+var _ sink.Prober = opened{} // the line asks for it
+
 // Open implements sink.Settings.
 func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 	cfg, err := s.config(o)
@@ -117,9 +119,6 @@ func (s opened) Status() sink.Status {
 	now := s.Stats()
 	out := sink.Status{Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms}
 	out.Up, out.Why = s.Up()
-	for _, p := range now.Paused {
-		out.Paused = append(out.Paused, sink.Paused{Destination: p.Destination, Reason: p.Reason, Text: p.Text, Since: p.Since})
-	}
 	return out
 }
 
