@@ -58,7 +58,12 @@ func (s *rabbitStand) retryTableRows() []row {
 		{"retry-million-keys", one(s.keysDeferred)},
 		{"retry-drain-1000", drain(1000, 8000)},
 		{"retry-drain-1", drain(1, 1000)},
-		{"retry-resume", one(s.resume)},
+		{"retry-resume-1000", func(ctx context.Context) ([]result, error) {
+			l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, payload: 200, ordering: "key"}
+			return s.resume(ctx, "1,000 keys", l, s.openMissing)
+		}},
+		{"retry-snapshot", one(s.besideSnapshot)},
+		{"retry-start", one(s.startBehind)},
 		{"retry-poison", one(s.poison)},
 		{"retry-lists", one(s.lists)},
 	}
@@ -210,6 +215,23 @@ func (s *rabbitStand) besideBad(ctx context.Context, name string, must float64, 
 	r.note = fmt.Sprintf("%d events, 1,000 keys; %s; without %s", l.events, ours.mean().note(), base.mean().cost.relay())
 	return r, nil
 }
+
+// openMissing is a queue for what goes to the exchange that is missing.
+func (s *rabbitStand) openMissing(context.Context) (*returning, error) {
+	q, err := s.newQueue("classic")
+	if err != nil {
+		return nil, err
+	}
+	return &returning{
+		place: missingExchange{q}, config: s.configTo(missing, runSpec{ordering: "key"}),
+		make: func(context.Context) error { return q.makeMissing() },
+	}, nil
+}
+
+// missingExchange is the queue whose exchange goes with it.
+type missingExchange struct{ *queue }
+
+func (m missingExchange) close() error { return errors.Join(m.deleteMissing(), m.queue.close()) }
 
 // makeMissing makes the exchange that was not there, and has the queue take what comes to it.
 func (q *queue) makeMissing() error {

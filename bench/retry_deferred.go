@@ -44,23 +44,11 @@ func (s *rabbitStand) besideDeferred(ctx context.Context) (_ result, err error) 
 	if err != nil {
 		return result{}, err
 	}
-	// Between the turns the two tables change places.
-	err = execSQL(ctx, s.db, "CREATE TABLE cdc_relay.retry_empty (LIKE cdc_relay.retry INCLUDING ALL)", "ANALYZE cdc_relay.retry",
-		"ALTER TABLE cdc_relay.retry RENAME TO retry_full", "ALTER TABLE cdc_relay.retry_empty RENAME TO retry")
+	tables, err := s.hideFull(ctx)
 	if err != nil {
 		return result{}, err
 	}
-	swap := func(ctx context.Context, from, to string) error {
-		return execSQL(ctx, s.db, fmt.Sprintf("ALTER TABLE cdc_relay.retry RENAME TO %s", from), fmt.Sprintf("ALTER TABLE cdc_relay.%s RENAME TO retry", to))
-	}
-	isFull := false
-	defer func() {
-		ctx := context.WithoutCancel(ctx)
-		if !isFull {
-			err = errors.Join(err, swap(ctx, "retry_empty", "retry_full"))
-		}
-		err = errors.Join(err, execSQL(ctx, s.db, "DROP TABLE cdc_relay.retry_empty"))
-	}()
+	defer func() { err = errors.Join(err, tables.end(context.WithoutCancel(ctx))) }()
 	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
 	var base, ours sum
 	p, err := s.turns(ctx, s.size.pairs, func(ctx context.Context) (float64, error) {
@@ -68,16 +56,12 @@ func (s *rabbitStand) besideDeferred(ctx context.Context) (_ result, err error) 
 		base.add(r)
 		return r.rate, err
 	}, func(ctx context.Context) (float64, error) {
-		if err := swap(ctx, "retry_empty", "retry_full"); err != nil {
+		if err := tables.use(ctx, true); err != nil {
 			return 0, err
 		}
-		isFull = true
 		r, err := s.goodRun(ctx, l, badness{}, 0)
 		ours.add(r)
-		if err == nil {
-			err = swap(ctx, "retry_full", "retry_empty")
-			isFull = err != nil
-		}
+		err = errors.Join(err, tables.use(ctx, false))
 		return r.rate, err
 	}, perSecond)
 	if err != nil {
@@ -133,7 +117,7 @@ func (s *rabbitStand) drainDeferred(ctx context.Context, keys int, must float64)
 	l := runSpec{keys: keyset{count: keys}, events: s.size.deferred, rowsPerTx: 100, ordering: "key"}
 	var rates []float64
 	for range s.size.windows {
-		rate, err := s.drainOnce(ctx, l)
+		rate, err := s.drainOnce(ctx, l, 0, nil)
 		if err != nil {
 			return result{}, err
 		}
@@ -146,27 +130,43 @@ func (s *rabbitStand) drainDeferred(ctx context.Context, keys int, must float64)
 	}, nil
 }
 
-func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, err error) {
+// drainOnce defers the events of l, calls deferred, if there is one, and returns how fast they come
+// out. With a limit it stops there, and the rate is of what came until then.
+func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec, limit time.Duration, deferred func() error) (rate float64, err error) {
 	q, err := s.retryTableQueue()
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, q.deleteMissing(), q.close()) }()
 	var h *history
+	stopped := false
 	_, err = s.deferAll(ctx, l, func(relay *runner.Relay, first int64) (err error) {
-		if h, err = s.readTable(ctx, first, l); err == nil {
+		if h, err = s.readTable(ctx, first, l); err == nil && deferred != nil {
+			err = deferred()
+		}
+		if err == nil {
 			err = q.makeMissing()
 		}
-		if err == nil {
+		if err != nil {
+			return err
+		}
+		if limit > 0 {
+			bounded, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			rate, err = watchFor(bounded, limit, q, l.events, alive(relay))
+			if stopped = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; stopped {
+				err = nil
+			}
+		} else {
 			rate, err = watch(ctx, q, l.events, alive(relay))
 		}
-		if err == nil {
-			err = s.awaitEmpty(ctx, relay)
+		if err != nil || stopped {
+			return err
 		}
-		return err
+		return s.awaitEmpty(ctx, relay)
 	})
-	if err != nil {
-		return 0, err
+	if err != nil || stopped {
+		return rate, err
 	}
 	return rate, q.check(ctx, h)
 }
