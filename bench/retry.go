@@ -59,7 +59,7 @@ func (s *rabbitStand) retryTableRows() []row {
 		{"retry-drain-1000", drain(1000, 8000)},
 		{"retry-drain-1", drain(1, 1000)},
 		{"retry-resume-1000", func(ctx context.Context) ([]result, error) {
-			l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, payload: 200, ordering: "key"}
+			l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
 			return s.resume(ctx, "1,000 keys", l, s.openMissing)
 		}},
 		{"retry-snapshot", one(s.besideSnapshot)},

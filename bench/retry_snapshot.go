@@ -25,7 +25,7 @@ func (s *rabbitStand) besideSnapshot(ctx context.Context) (_ result, err error) 
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, s.setAutovacuum(context.WithoutCancel(ctx), "off")) }()
-	l := runSpec{keys: keyset{count: snapshotKeys}, events: s.size.drained, rowsPerTx: 100, ordering: "key", payload: 200}
+	l := runSpec{keys: keyset{count: snapshotKeys}, events: s.size.drained, rowsPerTx: 100, ordering: "key"}
 	var usual float64
 	p, err := s.turns(ctx, 1, func(ctx context.Context) (float64, error) {
 		rate, err := s.drainOnce(ctx, l, 0, nil)

@@ -60,7 +60,7 @@ func (o options) usualSizes() sizes {
 		return sizes{
 			events: 4000, cell: 2000, drain: 4000, drainCell: 4000, pairs: 1, tails: 1, tries: 1, burst: 1200 * time.Millisecond, live: time.Second, memory: 20_000, deferred: 2000, starts: 1, moves: 2, faults: 1, kills: 1, windows: 1,
 			duels: 1, drainRabbit: 4000, drainKafka: 4000, contest: 2 * time.Second, unbound: 2 * time.Second, quiet: 2 * time.Second,
-			pause: 2 * time.Second, drained: 2000, waiting: 20_000,
+			pause: time.Second, drained: 2000, waiting: 20_000,
 		}
 	case o.full:
 		return sizes{
