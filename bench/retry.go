@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
@@ -214,40 +212,4 @@ func (s *rabbitStand) besideBad(ctx context.Context, name string, must float64, 
 	r.must, r.aim, r.higher = must, 1, true
 	r.note = fmt.Sprintf("%d events, 1,000 keys; %s; without %s", l.events, ours.mean().note(), base.mean().cost.relay())
 	return r, nil
-}
-
-// openMissing is a queue for what goes to the exchange that is missing.
-func (s *rabbitStand) openMissing(context.Context) (*returning, error) {
-	q, err := s.newQueue("classic")
-	if err != nil {
-		return nil, err
-	}
-	return &returning{
-		place: missingExchange{q}, config: s.configTo(missing, runSpec{ordering: "key"}),
-		make: func(context.Context) error { return q.makeMissing() },
-	}, nil
-}
-
-// missingExchange is the queue whose exchange goes with it.
-type missingExchange struct{ *queue }
-
-func (m missingExchange) close() error { return errors.Join(m.deleteMissing(), m.queue.close()) }
-
-// makeMissing makes the exchange that was not there, and has the queue take what comes to it.
-func (q *queue) makeMissing() error {
-	if err := q.ch.ExchangeDeclare(missing, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
-		return fmt.Errorf("declare exchange: %w", err)
-	}
-	if err := q.ch.QueueBind(queueName, "#", missing, false, nil); err != nil {
-		return fmt.Errorf("bind queue: %w", err)
-	}
-	return nil
-}
-
-// deleteMissing takes it away again.
-func (q *queue) deleteMissing() error {
-	if err := q.ch.ExchangeDelete(missing, false, false); err != nil {
-		return fmt.Errorf("delete exchange: %w", err)
-	}
-	return nil
 }
