@@ -96,7 +96,7 @@ type resumption struct {
 	took     time.Duration
 }
 
-// run pauses and resumes; what had to come must have come, in order.
+// run pauses and resumes. After direct delivery has come, all events must have come, in order.
 func (t *resumption) run(ctx context.Context, open func(ctx context.Context) (*returning, error), bound time.Duration) (err error) {
 	to, err := open(ctx)
 	if err != nil {
@@ -137,7 +137,7 @@ func (t *resumption) run(ctx context.Context, open func(ctx context.Context) (*r
 			return err
 		}
 		close(enough)
-		if err := <-written; err != nil {
+		if err := <-written; err != nil || t.took >= bound {
 			return err
 		}
 		t.l.events = rows
@@ -148,6 +148,9 @@ func (t *resumption) run(ctx context.Context, open func(ctx context.Context) (*r
 	})
 	if err != nil {
 		return err
+	}
+	if t.took >= bound { // the rest could take an hour
+		return t.resetSlot(ctx, to.config)
 	}
 	h, err := t.readTable(ctx, first, t.l)
 	if err != nil {

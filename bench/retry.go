@@ -60,7 +60,6 @@ func (s *rabbitStand) retryTableRows() []row {
 			l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
 			return s.resume(ctx, "1,000 keys", l, s.openMissing)
 		}},
-		{"retry-snapshot", one(s.besideSnapshot)},
 		{"retry-start", one(s.startBehind)},
 		{"retry-poison", one(s.poison)},
 		{"retry-lists", one(s.lists)},
@@ -81,7 +80,7 @@ func (s *rabbitStand) unroute(ctx context.Context) error {
 	return errors.Join(err, s.emptyRetryTable(ctx), execSQL(ctx, s.db, "ALTER TABLE outbox DROP COLUMN destination, DROP COLUMN routing_key", "DROP PROCEDURE fill_bad"))
 }
 
-func (s *rabbitStand) emptyRetryTable(ctx context.Context) error {
+func (s *stand) emptyRetryTable(ctx context.Context) error {
 	return execSQL(ctx, s.db, "TRUNCATE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request")
 }
 

@@ -117,7 +117,7 @@ func (s *rabbitStand) drainDeferred(ctx context.Context, keys int, must float64)
 	l := runSpec{keys: keyset{count: keys}, events: s.size.deferred, rowsPerTx: 100, ordering: "key"}
 	var rates []float64
 	for range s.size.windows {
-		rate, err := s.drainOnce(ctx, l, 0, nil)
+		rate, err := s.drainOnce(ctx, l)
 		if err != nil {
 			return result{}, err
 		}
@@ -130,43 +130,27 @@ func (s *rabbitStand) drainDeferred(ctx context.Context, keys int, must float64)
 	}, nil
 }
 
-// drainOnce defers the events of l, calls deferred, if there is one, and returns how fast they come
-// out. With a limit it stops there, and the rate is of what came until then.
-func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec, limit time.Duration, deferred func() error) (rate float64, err error) {
+func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, err error) {
 	q, err := s.retryTableQueue()
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, q.deleteMissing(), q.close()) }()
 	var h *history
-	stopped := false
 	_, err = s.deferAll(ctx, l, func(relay *runner.Relay, first int64) (err error) {
-		if h, err = s.readTable(ctx, first, l); err == nil && deferred != nil {
-			err = deferred()
-		}
-		if err == nil {
+		if h, err = s.readTable(ctx, first, l); err == nil {
 			err = q.makeMissing()
 		}
-		if err != nil {
-			return err
-		}
-		if limit > 0 {
-			bounded, cancel := context.WithTimeout(ctx, limit)
-			defer cancel()
-			rate, err = watchFor(bounded, limit, q, l.events, alive(relay))
-			if stopped = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; stopped {
-				err = nil
-			}
-		} else {
+		if err == nil {
 			rate, err = watch(ctx, q, l.events, alive(relay))
 		}
-		if err != nil || stopped {
-			return err
+		if err == nil {
+			err = s.awaitEmpty(ctx, relay)
 		}
-		return s.awaitEmpty(ctx, relay)
+		return err
 	})
-	if err != nil || stopped {
-		return rate, err
+	if err != nil {
+		return 0, err
 	}
 	return rate, q.check(ctx, h)
 }

@@ -24,6 +24,13 @@ func (s *rabbitStand) startBehind(ctx context.Context) (_ result, err error) {
 	if err != nil {
 		return result{}, err
 	}
+	// So that no later start has to decode the WAL of these rows.
+	if err := execSQL(ctx, s.db, "CHECKPOINT"); err != nil {
+		return result{}, err
+	}
+	if _, err := s.firstConfirm(ctx); err != nil {
+		return result{}, err
+	}
 	tables, err := s.hideFull(ctx)
 	if err != nil {
 		return result{}, err
