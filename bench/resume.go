@@ -41,7 +41,6 @@ func (s *stand) resume(ctx context.Context, name string, l runSpec, open func(ct
 	if err != nil {
 		return nil, err
 	}
-	s.say("    directly %s", perSecond(direct))
 	t := &resumption{stand: s, l: l, rate: int(resumeShare * direct)}
 	bound := longestResume * s.size.pause
 	t.l.events = t.rate * int((s.size.pause+bound+time.Minute)/time.Second)
@@ -83,6 +82,7 @@ func (s *stand) directRate(ctx context.Context, l runSpec, open func(ctx context
 	}
 	written := float64(l.events) / time.Since(began).Seconds()
 	r, err := s.relayRun(ctx, l, first, to.config, to)
+	s.say("    directly %s, committed at %s", perSecond(r.rate), perSecond(written))
 	return min(r.rate, written), err
 }
 
