@@ -94,8 +94,8 @@ bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: t
 	@$(STEP) $@ go run ./bench -sink $(SINK)
 
 .PHONY: bench-retry
-bench-retry: deps-rabbitmq ## the benchmark of the retry table on RabbitMQ, a quarter of an hour
-	@$(STEP) $@ go run ./bench -only ^retry- -name rabbitmq-retry
+bench-retry: deps-$(SINK) ## the benchmark of the retry table, an hour (SINK=kafka: direct delivery after a pause, a quarter of an hour)
+	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^retry- -name $(SINK)-retry
 
 .PHONY: bench-leader-change
 bench-leader-change: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)

@@ -27,6 +27,11 @@ func (s *kafkaStand) rows() []row {
 		}},
 	}
 	if s.opt.full || s.opt.quick || s.opt.only.String() != "" { // a table of its own
+		rows = append(rows,
+			s.resumeRow("retry-resume-1", "1 key", runSpec{keys: keyset{count: 1}, partitions: 12, ordering: "key"}),
+			s.resumeRow("retry-resume-1000", "1,000 keys", runSpec{keys: keyset{count: 1000}, partitions: 12, ordering: "key"}),
+			s.resumeRow("retry-resume-commit", "`ordering: commit`, 1 topic", runSpec{keys: keyset{count: 1000}, partitions: 1, ordering: "commit"}),
+			row{"retry-snapshot", s.besideSnapshot})
 		rows = append(rows, row{"leader-change", func(ctx context.Context) ([]result, error) { return s.leaderChanges(ctx, s.listen) }})
 	}
 	for _, rowsPerTx := range []int{1, 100, 10_000} {
@@ -46,6 +51,23 @@ func (s *kafkaStand) rows() []row {
 		}
 	}
 	return rows
+}
+
+// resumeRow has a topic come back under a live load.
+func (s *kafkaStand) resumeRow(id, name string, l runSpec) row {
+	l.events, l.rowsPerTx, l.payload = s.size.drainCell, 100, 200
+	return row{id, func(ctx context.Context) ([]result, error) {
+		if err := s.warmUp(ctx); err != nil {
+			return nil, err
+		}
+		return s.resume(ctx, name, l, func(context.Context) (*returning, error) { return s.openMissing(l), nil })
+	}}
+}
+
+// openMissing is a topic for a load that is not there yet.
+func (s *kafkaStand) openMissing(l runSpec) *returning {
+	t := s.missingTopic(l.partitions)
+	return &returning{place: t, config: s.config(t.name) + "delivery:\n  ordering: " + l.ordering + "\n", make: t.make}
 }
 
 // bounds are what a row must reach and what it aims at.

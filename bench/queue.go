@@ -4,6 +4,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -145,4 +146,40 @@ func (q *queue) check(ctx context.Context, h *history) error {
 		return err
 	}
 	return h.verdict(left)
+}
+
+// openMissing is a queue for what goes to the exchange that is missing.
+func (s *rabbitStand) openMissing(context.Context) (*returning, error) {
+	q, err := s.newQueue("classic")
+	if err != nil {
+		return nil, err
+	}
+	return &returning{
+		place: missingExchange{q}, config: s.configTo(missing, runSpec{ordering: "key"}),
+		make: func(context.Context) error { return q.makeMissing() },
+	}, nil
+}
+
+// missingExchange is the queue whose exchange goes with it.
+type missingExchange struct{ *queue }
+
+func (m missingExchange) close() error { return errors.Join(m.deleteMissing(), m.queue.close()) }
+
+// makeMissing makes the exchange that was not there, and has the queue take what comes to it.
+func (q *queue) makeMissing() error {
+	if err := q.ch.ExchangeDeclare(missing, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
+		return fmt.Errorf("declare exchange: %w", err)
+	}
+	if err := q.ch.QueueBind(queueName, "#", missing, false, nil); err != nil {
+		return fmt.Errorf("bind queue: %w", err)
+	}
+	return nil
+}
+
+// deleteMissing takes it away again.
+func (q *queue) deleteMissing() error {
+	if err := q.ch.ExchangeDelete(missing, false, false); err != nil {
+		return fmt.Errorf("delete exchange: %w", err)
+	}
+	return nil
 }

@@ -91,6 +91,9 @@ func (s *rabbitStand) brokerURL(far bool) string {
 }
 
 // config is the relay's configuration for a load.
-func (s *rabbitStand) config(l runSpec) string {
+func (s *rabbitStand) config(l runSpec) string { return s.configTo(exchange, l) }
+
+// configTo is config for another exchange.
+func (s *rabbitStand) configTo(exchange string, l runSpec) string {
 	return s.source() + fmt.Sprintf("sink:\n  rabbitmq:\n    url: %s\n    exchange: %s\ndelivery:\n  ordering: %s\n", s.brokerURL(l.far), exchange, l.ordering)
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
@@ -58,7 +56,11 @@ func (s *rabbitStand) retryTableRows() []row {
 		{"retry-million-keys", one(s.keysDeferred)},
 		{"retry-drain-1000", drain(1000, 8000)},
 		{"retry-drain-1", drain(1, 1000)},
-		{"retry-resume", one(s.resume)},
+		{"retry-resume-1000", func(ctx context.Context) ([]result, error) {
+			l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
+			return s.resume(ctx, "1,000 keys", l, s.openMissing)
+		}},
+		{"retry-start", one(s.startBehind)},
 		{"retry-poison", one(s.poison)},
 		{"retry-lists", one(s.lists)},
 	}
@@ -78,7 +80,7 @@ func (s *rabbitStand) unroute(ctx context.Context) error {
 	return errors.Join(err, s.emptyRetryTable(ctx), execSQL(ctx, s.db, "ALTER TABLE outbox DROP COLUMN destination, DROP COLUMN routing_key", "DROP PROCEDURE fill_bad"))
 }
 
-func (s *rabbitStand) emptyRetryTable(ctx context.Context) error {
+func (s *stand) emptyRetryTable(ctx context.Context) error {
 	return execSQL(ctx, s.db, "TRUNCATE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request")
 }
 
@@ -209,23 +211,4 @@ func (s *rabbitStand) besideBad(ctx context.Context, name string, must float64, 
 	r.must, r.aim, r.higher = must, 1, true
 	r.note = fmt.Sprintf("%d events, 1,000 keys; %s; without %s", l.events, ours.mean().note(), base.mean().cost.relay())
 	return r, nil
-}
-
-// makeMissing makes the exchange that was not there, and has the queue take what comes to it.
-func (q *queue) makeMissing() error {
-	if err := q.ch.ExchangeDeclare(missing, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
-		return fmt.Errorf("declare exchange: %w", err)
-	}
-	if err := q.ch.QueueBind(queueName, "#", missing, false, nil); err != nil {
-		return fmt.Errorf("bind queue: %w", err)
-	}
-	return nil
-}
-
-// deleteMissing takes it away again.
-func (q *queue) deleteMissing() error {
-	if err := q.ch.ExchangeDelete(missing, false, false); err != nil {
-		return fmt.Errorf("delete exchange: %w", err)
-	}
-	return nil
 }

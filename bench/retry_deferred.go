@@ -44,23 +44,11 @@ func (s *rabbitStand) besideDeferred(ctx context.Context) (_ result, err error) 
 	if err != nil {
 		return result{}, err
 	}
-	// Between the turns the two tables change places.
-	err = execSQL(ctx, s.db, "CREATE TABLE cdc_relay.retry_empty (LIKE cdc_relay.retry INCLUDING ALL)", "ANALYZE cdc_relay.retry",
-		"ALTER TABLE cdc_relay.retry RENAME TO retry_full", "ALTER TABLE cdc_relay.retry_empty RENAME TO retry")
+	tables, err := s.hideFull(ctx)
 	if err != nil {
 		return result{}, err
 	}
-	swap := func(ctx context.Context, from, to string) error {
-		return execSQL(ctx, s.db, fmt.Sprintf("ALTER TABLE cdc_relay.retry RENAME TO %s", from), fmt.Sprintf("ALTER TABLE cdc_relay.%s RENAME TO retry", to))
-	}
-	isFull := false
-	defer func() {
-		ctx := context.WithoutCancel(ctx)
-		if !isFull {
-			err = errors.Join(err, swap(ctx, "retry_empty", "retry_full"))
-		}
-		err = errors.Join(err, execSQL(ctx, s.db, "DROP TABLE cdc_relay.retry_empty"))
-	}()
+	defer func() { err = errors.Join(err, tables.end(context.WithoutCancel(ctx))) }()
 	l := runSpec{keys: keyset{count: 1000}, events: s.size.events, rowsPerTx: 100, ordering: "key"}
 	var base, ours sum
 	p, err := s.turns(ctx, s.size.pairs, func(ctx context.Context) (float64, error) {
@@ -68,16 +56,12 @@ func (s *rabbitStand) besideDeferred(ctx context.Context) (_ result, err error) 
 		base.add(r)
 		return r.rate, err
 	}, func(ctx context.Context) (float64, error) {
-		if err := swap(ctx, "retry_empty", "retry_full"); err != nil {
+		if err := tables.use(ctx, true); err != nil {
 			return 0, err
 		}
-		isFull = true
 		r, err := s.goodRun(ctx, l, badness{}, 0)
 		ours.add(r)
-		if err == nil {
-			err = swap(ctx, "retry_full", "retry_empty")
-			isFull = err != nil
-		}
+		err = errors.Join(err, tables.use(ctx, false))
 		return r.rate, err
 	}, perSecond)
 	if err != nil {

@@ -58,6 +58,18 @@ func (s *stand) initSlot(ctx context.Context, config string) error {
 	return err
 }
 
+// resetSlot drops the slot with all that waits for it, and makes it again.
+func (s *stand) resetSlot(ctx context.Context, config string) error {
+	dropped, err := runner.RunCommand(ctx, s.binary, config, "teardown", "--yes", "--force")
+	if err == nil && dropped.Code != 0 {
+		err = fmt.Errorf("run cdc-relay teardown: exit code %d: %s", dropped.Code, dropped.Stderr)
+	}
+	if err != nil {
+		return err
+	}
+	return s.initSlot(ctx, config)
+}
+
 // past reports whether the run is older than d. The full matrix has all the time it needs.
 func (s *stand) past(d time.Duration) bool { return !s.opt.full && time.Since(s.began) > d }
 

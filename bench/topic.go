@@ -16,25 +16,40 @@ type topic struct {
 	cluster    *kafkaserver.Kafka
 	name       string
 	partitions int
+	made       bool
 	conn       *kafkaserver.KafkaConn
 	want       []byte // scratch space
 }
 
 // newTopic makes a topic on the first broker.
-func (s *kafkaStand) newTopic(ctx context.Context, partitions int) (_ *topic, err error) {
-	t := &topic{cluster: s.cluster, name: fmt.Sprintf("bench-%d", s.nextRun()>>32), partitions: partitions}
-	if err = s.cluster.CreateTopic(ctx, t.name, partitions, 1, nil); err != nil {
-		return nil, err
-	}
-	if t.conn, err = kafkaserver.DialKafka(ctx, s.cluster.Brokers()[0]); err != nil {
+func (s *kafkaStand) newTopic(ctx context.Context, partitions int) (*topic, error) {
+	t := s.missingTopic(partitions)
+	if err := t.make(ctx); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
 }
 
+// missingTopic is a topic that is not there yet.
+func (s *kafkaStand) missingTopic(partitions int) *topic {
+	return &topic{cluster: s.cluster, name: fmt.Sprintf("bench-%d", s.nextRun()>>32), partitions: partitions}
+}
+
+func (t *topic) make(ctx context.Context) (err error) {
+	if err = t.cluster.CreateTopic(ctx, t.name, t.partitions, 1, nil); err != nil {
+		return err
+	}
+	t.made = true
+	t.conn, err = kafkaserver.DialKafka(ctx, t.cluster.Brokers()[0])
+	return err
+}
+
 func (t *topic) close() error {
 	if t.conn != nil {
 		t.conn.Close()
+	}
+	if !t.made {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
