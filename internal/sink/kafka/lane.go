@@ -36,7 +36,7 @@ type lane struct {
 	inbox   inbox
 	timer   *time.Timer
 	probes  bool                         // it has one call, of one event: see Sink.Probe
-	shown   atomic.Pointer[sink.Waiting] // what the call waits for, for Stats; nil: for nothing long
+	shown   atomic.Pointer[sink.Waiting] // what the call waits for; nil: for nothing long
 	call
 }
 
