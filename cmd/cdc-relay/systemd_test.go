@@ -100,7 +100,12 @@ func TestWatchdogIsFedInHealthAlone(t *testing.T) {
 	}
 	waitForLine(t, conn, "WATCHDOG=1")
 	go func() {
-		for range asked {
+		for {
+			select {
+			case <-asked:
+			case <-t.Context().Done():
+				return
+			}
 		}
 	}()
 	stopReading()
