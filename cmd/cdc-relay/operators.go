@@ -26,7 +26,7 @@ type operators struct {
 }
 
 func newOperators(c *config.Config, v *process, columns []string, t source.Term, rows store.Store, log *zap.Logger) *operators {
-	o := &operators{done: make(chan struct{}), copies: relay.NewCopies(v.sink)}
+	o := &operators{done: make(chan struct{}), copies: &relay.Copies{}}
 	o.leader = dlq.NewLeader(dlq.LeaderConfig{
 		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log,
 		Expire: func(ctx context.Context) (int, error) { return rows.Expire(ctx, c.DeadLetters.Keep, expireRows) },

@@ -37,10 +37,12 @@ func newTerm(ctx context.Context, c *config.Config, v *process, columns []string
 	retries, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
 	l := &term{retryTable: retries, operators: work, Line: relay.New(relay.Config{
 		Ordering: wiring.Ordering(c), MaxInFlight: c.Delivery.MaxInFlight, MaxInFlightBytes: c.Delivery.MaxInFlightBytes,
-		Start: t.Start, Sink: v.sink, RetryTable: work.copies.Before(retries), Block: blocksOnDeadLetter(c), Log: log,
-		Hooks: v.traced(relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Failed: v.metrics.Failed, Unavailable: v.metrics.Unavailable}),
+		Start: t.Start, Sink: v.sink, RetryTable: retries, Block: blocksOnDeadLetter(c), Log: log,
+		MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff, DestinationMaxAge: c.Retry.DestinationMaxAge,
+		OfDest: c.Sink.Driver.AppendsCalls,
+		Hooks:  v.traced(relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Failed: v.metrics.Failed, Unavailable: v.metrics.Unavailable}),
 	})}
-	work.copies.Through(l.Line)
+	work.copies.Line = l.Line
 	if err := retries.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("count deferred rows: PostgreSQL or the broker does not answer: %w", err)
 	} else if err != nil {
@@ -51,15 +53,14 @@ func newTerm(ctx context.Context, c *config.Config, v *process, columns []string
 
 // retryTableConfig configures the retry table for one term.
 func retryTableConfig(c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) retry.Config {
-	scope := scopes[c.Delivery.Ordering]
+	scope := wiring.Ordering(c).Scope()
 	return retry.Config{
 		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,
 		Store: postgres.New(t.Pool, source.BackendPID, store.Config{
 			Slot: c.Source.Slot, SystemID: t.SystemID, Incarnation: t.Incarnation, Epoch: t.Epoch,
 			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c),
 		}),
-		Sink: v.sink, Block: blocksOnDeadLetter(c), MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
-		DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
+		Sink: v.sink, Block: blocksOnDeadLetter(c), DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
 		Stats: func(ctx context.Context, limit int) (store.Stats, error) {
 			return postgres.Count(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)
 		},
@@ -69,14 +70,6 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 		}),
 		Traceparent: traceparentsOf(v.tracer),
 	}
-}
-
-// scopes says what is kept in order, by delivery.ordering.
-var scopes = map[string]store.Scope{
-	config.OrderingKey:       store.PerKey,
-	config.OrderingPipelined: store.PerKey,
-	config.OrderingCommit:    store.PerExchangeOrTopic,
-	config.OrderingNone:      store.Free,
 }
 
 func blocksOnDeadLetter(c *config.Config) bool {

@@ -186,7 +186,7 @@ func Default() *Config {
 			MaxAttempts:       20,
 			Backoff:           time.Second,
 			MaxBackoff:        10 * time.Minute,
-			DestinationMaxAge: 72 * time.Hour,
+			DestinationMaxAge: 7 * 24 * time.Hour,
 		},
 		DeadLetters: DeadLetters{OnDeadLetter: DeadLetterContinue, Mirror: mirror, Keep: 720 * time.Hour},
 		Admin:       Admin{Listen: "127.0.0.1:9464", ShowPayloads: true},

@@ -7,73 +7,32 @@ import (
 	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Copies sends the mirror's copies of dead letters through the lanes. A copy is a row that has no
-// order and is not counted. The retry table does not see it.
-type Copies struct {
-	sink sink.Sink
-	line *Line
-
-	mu  sync.Mutex
-	out map[*Fed]*batch // copies that are in a lane
-}
-
-// batch is the events of one Publish.
-type batch struct {
-	outcomes []sink.Outcome
-	index    map[*Fed]int
-	left     int
-	done     chan struct{} // closed when none is left
-}
-
-// NewCopies makes a Copies; Before and Through connect it to the line.
-func NewCopies(s sink.Sink) *Copies { return &Copies{sink: s, out: map[*Fed]*batch{}} }
-
-// Before wraps the retry table for the line: rows that are copies come back to Publish, and not to
-// the retry table.
-func (c *Copies) Before(s RetryTable) RetryTable { return beforeRetryTable{s, c} }
-
-// Through sets the line. It is called before any Publish.
-func (c *Copies) Through(l *Line) { c.line = l }
-
-type beforeRetryTable struct {
-	RetryTable
-	copies *Copies
-}
-
-// Fed implements RetryTable.
-func (s beforeRetryTable) Fed(rows []*Fed) {
-	if rows = s.copies.take(rows); len(rows) > 0 {
-		s.RetryTable.Fed(rows)
-	}
-}
+// Copies sends the mirror's copies of dead letters through the lanes. A copy has no order, and the
+// retry table does not see it.
+type Copies struct{ Line *Line }
 
 // Publish publishes events and waits for their outcomes, one each. It returns soon after ctx is
 // done.
 func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outcome {
-	b := &batch{outcomes: make([]sink.Outcome, len(events)), index: map[*Fed]int{}, done: make(chan struct{})}
-	var rows []*Fed
+	b := &batch{outcomes: make([]sink.Outcome, len(events)), left: 1, done: make(chan struct{})}
 	for i, ev := range events {
-		place, ok := c.sink.Place(ev)
+		place, ok := c.Line.cfg.Sink.Place(ev)
 		if !ok { // the topic is not known yet: the caller offers the copy again
-			b.outcomes[i].State = sink.Unsent
+			b.take(i, sink.Outcome{State: sink.Unsent}, 0)
 			continue
 		}
-		row := &Fed{Event: *ev, Place: place, Alone: c.line.Paused(place)}
-		b.index[row] = i
-		rows = append(rows, row)
+		b.take(i, sink.Outcome{}, 1)
+		e := &inflight.Event{Event: *ev, Place: place, Size: ev.Size(), Done: func(out sink.Outcome) { b.take(i, out, -1) }}
+		c.Line.Found(place.Lane, []order.Found{{Replay: e}})
 	}
-	if b.left = len(rows); b.left == 0 {
-		return b.outcomes
-	}
-	c.mu.Lock()
-	for _, row := range rows {
-		c.out[row] = b
-	}
-	c.mu.Unlock()
-	c.line.Offer(rows)
+	b.mu.Lock()
+	b.release(-1)
+	b.mu.Unlock()
 	select {
 	case <-b.done:
 		return b.outcomes
@@ -83,24 +42,23 @@ func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outc
 	}
 }
 
-// take takes the copies among rows, and returns the others.
-func (c *Copies) take(rows []*Fed) (others []*Fed) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.out) == 0 {
-		return rows
+// batch is the events of one Publish.
+type batch struct {
+	mu       sync.Mutex
+	outcomes []sink.Outcome
+	left     int
+	done     chan struct{} // closed when none is left
+}
+
+func (b *batch) take(i int, out sink.Outcome, left int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.outcomes[i] = out
+	b.release(left)
+}
+
+func (b *batch) release(left int) {
+	if b.left += left; b.left == 0 {
+		close(b.done)
 	}
-	for _, row := range rows {
-		b := c.out[row]
-		if b == nil {
-			others = append(others, row)
-			continue
-		}
-		delete(c.out, row)
-		b.outcomes[b.index[row]] = row.Outcome
-		if b.left--; b.left == 0 {
-			close(b.done)
-		}
-	}
-	return others
 }

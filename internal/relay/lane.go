@@ -4,223 +4,252 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// lane is an ordered queue with a goroutine that publishes it. It sends what has arrived, waits for
-// the outcomes, settles, and repeats. So calls become larger under load, and an idle lane sends a
-// single event at once.
-//
-// A new event is in exactly one of these places: inbox; ready; open; waiting of its ordering group;
-// the retry table. It leaves the lane in one of two ways: the broker confirms it, or its row is
-// committed. A row of the retry table is in offered, rows or replays, open, or back in the retry
-// table.
+// lane is an ordered queue with a goroutine that publishes it. It takes what has arrived, asks its
+// order machine what to do, does that, and repeats. So calls become larger under load, and an idle
+// lane sends a single event at once.
 type lane struct {
-	n        int
-	line     *Line
-	oneByOne bool  // ordering Key: one event of an ordering group is in ready or open at a time
-	arena    arena // guarded by the in-flight budget
+	n     int
+	line  *Line
+	arena inflight.Arena // guarded by the in-flight budget
 
-	mu      sync.Mutex // guards inbox, offered, notes, probed and asleep
-	inbox   fifo
-	offered []*Fed
-	notes   []note
-	probed  []probed
-	asleep  bool          // the goroutine waits; a caller that adds something must signal it
-	awake   chan struct{} // cap 1
+	mu     sync.Mutex // guards inbox and asleep
+	inbox  order.Input
+	asleep bool          // the goroutine waits; a caller that adds something must signal it
+	awake  chan struct{} // cap 1
 
 	// The fields below belong to the lane's goroutine.
-	ready   fifo // new events in the order in which they go
-	replays fifo
-	rows    fifo
-	// the first event of ready found no room in the last call, which had only rows: it goes before
-	// more rows
-	crowded bool
-	groups  map[uint64]*group
-	spare   *group // free list
-	// ordering groups that are dying, late, awaited by a replay, or have rows in open
-	special int
-	waiting waitingGroups
-	// exchanges or topics that are now counted as a whole: their waiting events must be deferred
-	flush    []uint64
-	late     []late
-	deferred []*Deferred // to be given to the retry table
-	returned []*Fed      // likewise
-	probing  []*item     // rows that are to be sent apart
+	machine  *order.Machine
+	taken    order.Input // what was in the inbox
+	outcomes []sink.Outcome
+	events   []*event.Event
 	probes   sync.WaitGroup
-
-	open open
-	call call
-
-	// how many events a call may have: 1 after a failed call, doubled by each call in which
-	// something is confirmed
-	limit     int
-	fails     int       // calls in a row without a confirmed or rejected event
-	failing   string    // the error text of such calls that was logged last; "" when calls succeed
-	notBefore time.Time // no call before this time: it prevents a busy loop
+	failing  string // the error text of failing calls that was logged last; "" when calls succeed
 }
 
 func newLane(n int, line *Line) *lane {
-	return &lane{
-		n: n, line: line, oneByOne: line.cfg.Ordering == Key, awake: make(chan struct{}, 1), limit: sink.MaxCallEvents,
-		groups: map[uint64]*group{}, waiting: newWaitingGroups(&line.room),
-	}
+	return &lane{n: n, line: line, awake: make(chan struct{}, 1), machine: order.New(line.order)}
 }
 
 // push adds an event. It reports whether the lane sleeps: then the caller must signal the lane
 // once.
-func (ln *lane) push(it *item) (asleep bool) {
+func (ln *lane) push(e *inflight.Event) (asleep bool) {
 	ln.mu.Lock()
-	ln.inbox.push(it)
+	ln.inbox.Arrived.Push(e)
 	asleep, ln.asleep = ln.asleep, false
 	ln.mu.Unlock()
 	return asleep
 }
 
+// take leaves something in the inbox, and wakes the lane.
+func (ln *lane) take(leave func(*order.Input)) {
+	ln.mu.Lock()
+	leave(&ln.inbox)
+	asleep := ln.asleep
+	ln.asleep = false
+	ln.mu.Unlock()
+	if asleep {
+		ln.signal()
+	}
+}
+
+// signal wakes the lane's goroutine.
+func (ln *lane) signal() {
+	select {
+	case ln.awake <- struct{}{}:
+	default:
+	}
+}
+
 // run publishes until ctx is done. Unsettled events stay where they are.
 func (ln *lane) run(ctx context.Context) {
-	defer ln.probes.Wait()
-	for ctx.Err() == nil {
+	in := &ln.taken
+	for ctx.Err() == nil || in.Outcomes != nil {
 		ln.receive()
-		ln.fill()
-		ln.probe(ctx)
-		ln.handOver()
-		if len(ln.open.items) == 0 {
-			ln.sleep(ctx)
-			continue
-		}
-		ln.choose()
-		if ln.pause(ctx) {
-			ln.publish(ctx)
+		in.Now = time.Now()
+		a := ln.machine.Step(in)
+		failed := in.Err
+		in.Outcomes, in.Err = nil, nil
+		ln.do(ctx, a, failed, in.Now)
+		switch {
+		case ctx.Err() != nil:
+		case len(a.Send) > 0:
+			ln.outcomes = slices.Grow(ln.outcomes[:0], len(a.Send))[:len(a.Send)]
+			clear(ln.outcomes)
+			in.Outcomes = ln.outcomes
+			in.Err = ln.line.cfg.Sink.Publish(ctx, ln.n, a.Send, ln.outcomes)
+		default:
+			ln.sleep(ctx, a.Wake)
 		}
 	}
+	ln.probes.Wait()
 }
 
-// receive takes what has arrived. It takes notes first, because they concern earlier events.
+// receive takes what is in the inbox.
 func (ln *lane) receive() {
+	in := &ln.taken
 	ln.mu.Lock()
-	arrived, offered, notes, back := ln.inbox, ln.offered, ln.notes, ln.probed
-	ln.inbox, ln.offered, ln.notes, ln.probed = fifo{}, nil, nil, nil
-	ln.mu.Unlock()
-	for _, p := range back {
-		ln.takeProbed(p)
+	defer ln.mu.Unlock()
+	box := &ln.inbox
+	in.Arrived, in.Stopping = box.Arrived, box.Stopping
+	in.Probed, box.Probed = box.Probed, emptied(in.Probed)
+	in.Written, box.Written = box.Written, emptied(in.Written)
+	in.Finished, box.Finished = box.Finished, emptied(in.Finished)
+	in.Found, box.Found = box.Found, emptied(in.Found)
+	box.Arrived = inflight.List{}
+}
+
+// emptied is s for reuse, without what it held.
+func emptied[T any](s []T) []T {
+	clear(s)
+	return s[:0]
+}
+
+// do carries out what the order machine wants, except the call to the sink.
+func (ln *lane) do(ctx context.Context, a *order.Actions, failed error, now time.Time) {
+	l, hooks := ln.line, &ln.line.cfg.Hooks
+	if hooks.Rejected != nil {
+		for _, r := range a.Rejected {
+			hooks.Rejected(&r.Event.Event, r.Fault, r.Attempt)
+		}
 	}
-	for _, n := range notes {
-		ln.note(n)
+	if hooks.Failed != nil && a.NoRow > 0 {
+		hooks.Failed(a.NoRow)
 	}
-	for _, f := range offered {
-		ln.takeRow(f)
+	if failed != nil && hooks.Unavailable != nil && ctx.Err() == nil {
+		hooks.Unavailable(ln.n, a.Unknown, failed)
 	}
-	if !ln.oneByOne {
-		ln.ready.join(&arrived)
-		return
+	ln.logFailing(failed)
+	if len(a.Confirmed) > 0 {
+		// First the tracker counts them; last their memory goes back to the budget.
+		l.tracker.Settle(a.Confirmed)
+		ln.reportConfirmed(a.Confirmed, now)
+		l.budget.Release(a.Confirmed)
 	}
-	for arrived.first != nil {
-		ln.arrive(arrived.pop())
+	if len(a.Delivered) > 0 {
+		ln.reportConfirmed(a.Delivered, now)
+	}
+	if a.Ended {
+		l.wakeAll()
+	}
+	ln.handOver(a)
+	for _, p := range a.Probe {
+		ln.probes.Go(func() { ln.probe(ctx, p) })
 	}
 }
 
-// sleep waits until something arrives, or an event is to be offered again.
-func (ln *lane) sleep(ctx context.Context) {
+// probe sends an event apart from the lane's calls. An error leaves it in doubt, as its outcome is.
+func (ln *lane) probe(ctx context.Context, p order.Probe) {
+	out, err := ln.line.prober.Probe(ctx, &p.Event.Event, p.Suspect)
+	if err != nil {
+		out = sink.Outcome{}
+	}
+	ln.take(func(in *order.Input) { in.Probed = append(in.Probed, order.Probed{Event: p.Event, Outcome: out}) })
+}
+
+// handOver gives the retry table its events, results and wants.
+func (ln *lane) handOver(a *order.Actions) {
+	table := ln.line.cfg.RetryTable
+	if len(a.Defer) > 0 {
+		table.Defer(a.Defer)
+	}
+	finish := a.Finish[:0]
+	for _, r := range a.Finish {
+		if r.Event != nil && r.Event.Done != nil {
+			r.Event.Done(sink.Outcome{State: r.Event.State, Fault: r.Event.Refusal})
+		} else {
+			finish = append(finish, r)
+		}
+	}
+	if len(finish) > 0 {
+		table.Finish(ln.n, finish)
+	}
+	if len(a.Read)+len(a.Walk) > 0 {
+		table.Read(ln.n, slices.Clone(a.Read), slices.Clone(a.Walk))
+	}
+}
+
+// sleep waits until something arrives, or a time.
+func (ln *lane) sleep(ctx context.Context, until time.Time) {
 	ln.mu.Lock()
-	asleep := ln.inbox.first == nil && len(ln.offered) == 0 && len(ln.notes) == 0 && len(ln.probed) == 0
+	box := &ln.inbox
+	asleep := box.Arrived.First == nil && len(box.Probed)+len(box.Written)+len(box.Finished)+len(box.Found) == 0 && box.Stopping == ln.taken.Stopping
 	ln.asleep = asleep
 	ln.mu.Unlock()
 	if !asleep {
 		return
 	}
-	var due <-chan time.Time
-	if len(ln.late) > 0 {
-		timer := time.NewTimer(time.Until(ln.late[0].due))
+	var at <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
 		defer timer.Stop()
-		due = timer.C
+		at = timer.C
 	}
 	select {
 	case <-ln.awake:
-	case <-due:
+	case <-at:
 	case <-ctx.Done():
 	}
 }
 
-// pause waits until a call may be made; false when ctx is done before.
-func (ln *lane) pause(ctx context.Context) bool {
-	if ln.notBefore.IsZero() {
-		return true
+func (ln *lane) reportConfirmed(events []*inflight.Event, now time.Time) {
+	hooks := &ln.line.cfg.Hooks
+	if hooks.Published != nil {
+		for _, e := range events {
+			attempts := e.Attempts
+			if e.Row != nil {
+				attempts = e.Row.Attempts
+			}
+			hooks.Published(ln.n, &e.Event, attempts, now)
+		}
 	}
-	timer := time.NewTimer(time.Until(ln.notBefore))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// fill adds to open the items that may be sent, up to a full call. It adds nothing while an item is
-// in doubt, so the number of possible duplicates does not grow while calls fail.
-func (ln *lane) fill() {
-	if ln.open.unknown > 0 {
+	if hooks.Confirmed == nil {
 		return
 	}
-	ln.recheck()
-	// after recheck: events of their ordering groups that leave open wait behind them
-	ln.offerAgain()
-	if !ln.crowded {
-		ln.fillRows()
+	ln.events = ln.events[:0]
+	for _, e := range events {
+		ln.events = append(ln.events, &e.Event)
 	}
-	for ln.ready.first != nil && ln.open.room(ln.ready.first) {
-		it := ln.ready.first
-		what := ln.decide(it)
-		// its destination was paused just now, or its exchange or topic waits: nothing may pass
-		// those in open
-		if what != goes && ln.open.has(it) {
-			break
-		}
-		ln.ready.pop()
-		if what == goes {
-			ln.open.add(it)
-		} else {
-			ln.putAside(it, what)
-		}
-	}
-	for len(ln.flush) > 0 {
-		exchangeOrTopic := ln.flush[0]
-		ln.flush = ln.flush[1:]
-		ln.advanceWhole(exchangeOrTopic)
-	}
-	ln.crowded = ln.ready.first != nil && !ln.open.room(ln.ready.first) && ln.open.onlyRows()
-	// once more: some rows wait until the new events of their ordering group have left ready
-	ln.fillRows()
+	hooks.Confirmed(ln.n, ln.events, now)
 }
 
-// recheck decides again about the items that were offered and not sent. An event stays in open if
-// an earlier one of its ordering group stays there.
-func (ln *lane) recheck() {
-	items := ln.open.items
-	ln.open.reset()
-	for _, it := range items {
-		what := goes
-		if it.fed == nil {
-			what = ln.decide(it)
-		}
-		if what == goes || ln.open.has(it) {
-			ln.open.add(it)
-		} else {
-			ln.putAside(it, what)
-		}
+// logFailing logs that calls fail in a row. It logs again when the error text changes, and when
+// calls succeed again. A sink waits inside Publish while its broker is away, and logs that itself.
+// So one failed call means only that a connection ended; two in a row are a fault that the sink
+// does not log.
+func (ln *lane) logFailing(err error) {
+	switch {
+	case ln.machine.Fails() == 0 && ln.failing != "":
+		ln.line.log.Info("publishing works again", zap.Int("lane", ln.n))
+		ln.failing = ""
+	case ln.machine.Fails() > 1 && err != nil && err.Error() != ln.failing:
+		ln.failing = err.Error()
+		ln.line.log.Warn("publishing failed: it is tried again, nothing is dropped", zap.Int("lane", ln.n), zap.Error(err))
 	}
-	clear(items[len(ln.open.items):])
 }
 
-// choose fills the next call. While an item is in doubt, choose leaves out unsent events that may
-// no longer go. fill decides about them when no item of the lane is in doubt: then they are
-// deferred, unless an earlier event of their ordering group stays in open.
-func (ln *lane) choose() {
-	ln.open.choose(&ln.call, ln.limit, func(it *item) bool {
-		return it.state == sink.Unknown || it.fed != nil || ln.decide(it) == goes
-	})
+// wakeAll wakes all lanes: a pause ended.
+func (l *Line) wakeAll() {
+	for _, ln := range l.all() {
+		ln.signal()
+	}
+}
+
+// all returns the existing lanes.
+func (l *Line) all() []*lane {
+	if lanes := l.lanes.Load(); lanes != nil {
+		return *lanes
+	}
+	return nil
 }

@@ -3,26 +3,28 @@
 //
 // One goroutine, the reader, calls Begin, Event, Commit, Keepalive and Disconnected in the order of
 // the stream. Event copies the row into the arena of its lane, waits while the in-flight budget is
-// full, and returns. A goroutine per lane publishes what has arrived, waits for the outcomes,
-// settles what was confirmed and repeats. An event that may not be sent now is given to the
-// RetryTable. The RetryTable settles it once its row is committed, and offers it again later. The
-// tracker knows which transactions still have unsettled events, and therefore which position may be
-// reported to the server.
+// full, and returns. Each lane has a goroutine and an order machine (package order). The goroutine
+// gives the machine what has arrived, and does what the machine says: it publishes events, settles
+// those that were confirmed, and gives those that may not be sent now to the RetryTable. The
+// RetryTable writes them as rows, reads rows back when the machine asks for them, and commits what
+// became of them. The tracker knows which transactions still have unsettled events, and therefore
+// which position may be reported to the server.
 //
 //	reader ── Event ─▶ budget ─▶ lane ── Publish ─▶ sink
-//	            │                │  ▲ └─── Defer ────▶ Retry table
-//	            │                │  └───── Offer ──────┤
-//	            └──── tracker ◀──┴── settle ◀─ Settled ┘
+//	            │                │  ▲ └── Defer, Read, Finish ─────▶ Retry table
+//	            │                │  └──── Found, Finished ◀────────────┤
+//	            └──── tracker ◀──┴── Settle ◀─────────── Committed ◀───┘
 //	                     └──▶ Watermark
 //
 // Ownership: the reader's fields of Line belong to the reader. A lane's fields, except its inbox,
-// belong to the lane's goroutine. Budget, tracker and pauses have a mutex each, and call no other
-// part of the line while they hold it.
+// belong to the lane's goroutine. Budget, tracker and the registry of pauses have a mutex each, and
+// call no other part of the line while they hold it.
 package relay
 
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +34,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
+	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -53,8 +58,20 @@ const (
 	None
 )
 
-// Config is the configuration of a Line. Zero values of MaxInFlight, MaxInFlightBytes, MaxWaiting,
-// Retry and Log take the defaults.
+// Scope is what an ordering group is with this ordering.
+func (o Ordering) Scope() event.Scope {
+	switch o {
+	case Commit:
+		return event.PerExchangeOrTopic
+	case None:
+		return event.Free
+	default:
+		return event.PerKey
+	}
+}
+
+// Config is the configuration of a Line. Zero values of MaxInFlight, MaxInFlightBytes, MaxGroups,
+// MaxAttempts, Backoff, MaxBackoff and Log take the defaults.
 type Config struct {
 	Ordering         Ordering
 	MaxInFlight      int           // the maximum of events in the line; 10,000
@@ -62,11 +79,23 @@ type Config struct {
 	Start            pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
 	Sink             sink.Sink
 	RetryTable       RetryTable
-	MaxWaiting       int  // ordering groups counted one by one; 0: maxWaiting. Tests make it small
-	Block            bool // a dead letter blocks the later events of its ordering group
-	Hooks            Hooks
-	Log              *zap.Logger
-	Retry            Backoff // of an event that can be neither sent nor deferred; 1 s to 10 s
+	// ordering groups with rows known one by one; 0: order.MaxGroups. Tests make it small
+	MaxGroups   int
+	Block       bool          // a dead letter blocks the later events of its ordering group
+	MaxAttempts int           // of an event that is itself at fault, transiently; 20
+	Backoff     time.Duration // after its first rejection; 1 s
+	MaxBackoff  time.Duration // 10 min
+	// DestinationMaxAge: events of a destination that refuses for so long become dead letters; 0:
+	// never
+	DestinationMaxAge time.Duration
+	// OfDest: only a confirm at the same destination shows that a rejected event is itself at fault
+	// (Kafka: its partition), not one anywhere in its exchange.
+	OfDest bool
+	Hooks  Hooks
+	Log    *zap.Logger
+	// Jitter draws a duration between 0 and its argument; nil: at random. The simulation draws it
+	// from its seed.
+	Jitter func(time.Duration) time.Duration
 }
 
 // Hooks report what happens; nil ones are skipped. They run on the lanes' goroutines, several at a
@@ -93,17 +122,18 @@ type Hooks struct {
 type Line struct {
 	cfg     Config
 	log     *zap.Logger
-	budget  *budget
-	tracker *tracker
-	pauses  *pauses
-	prober  sink.Prober // the sink; nil: it cannot
-	room    room
-
-	stopping atomic.Bool // no ordering group is cut over after it is set
+	scope   event.Scope
+	prober  sink.Prober // nil: what was rejected before goes through its lane with the others
+	budget  *inflight.Budget
+	tracker *inflight.Tracker
+	pauses  *pauses.Registry
+	order   order.Config // of each lane's machine
 
 	mu     sync.Mutex
 	lanes  atomic.Pointer[[]*lane] // written under mu
 	launch func(*lane)             // starts a lane that is created while Run runs; nil outside Run
+	// exchanges and topics that a new lane does not know all ordering groups of; guarded by mu
+	unsure map[uint64]order.Found
 
 	// commit time, Unix nanoseconds, of the event that the reader waits with; 0: it waits with
 	// none. Written by the reader
@@ -116,20 +146,29 @@ type Line struct {
 func New(cfg Config) *Line {
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, 10_000)
 	cfg.MaxInFlightBytes = cmp.Or(cfg.MaxInFlightBytes, 16<<20)
-	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, maxWaiting)
-	cfg.Retry.Min = cmp.Or(cfg.Retry.Min, time.Second)
-	cfg.Retry.Max = max(cmp.Or(cfg.Retry.Max, 10*time.Second), cfg.Retry.Min)
+	cfg.MaxGroups = cmp.Or(cfg.MaxGroups, order.MaxGroups)
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 20)
+	cfg.Backoff = cmp.Or(cfg.Backoff, time.Second)
+	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 10*time.Minute), cfg.Backoff)
 	cfg.Log = cmp.Or(cfg.Log, zap.NewNop())
-	prober, _ := cfg.Sink.(sink.Prober)
-	return &Line{
-		cfg:     cfg,
-		prober:  prober,
-		log:     cfg.Log,
-		budget:  newBudget(cfg.MaxInFlight, cfg.MaxInFlightBytes),
-		tracker: newTracker(cfg.Start),
-		pauses:  newPauses(cfg.Log),
-		room:    room{limit: int64(cfg.MaxWaiting)},
+	if cfg.Jitter == nil {
+		cfg.Jitter = func(most time.Duration) time.Duration { return rand.N(most + 1) }
 	}
+	l := &Line{
+		cfg: cfg, log: cfg.Log,
+		scope:   cfg.Ordering.Scope(),
+		budget:  inflight.NewBudget(cfg.MaxInFlight, cfg.MaxInFlightBytes),
+		tracker: inflight.NewTracker(cfg.Start),
+		unsure:  map[uint64]order.Found{},
+	}
+	l.pauses = pauses.New(pauses.Config{OfDest: cfg.OfDest, MaxAge: cfg.DestinationMaxAge, MaxBackoff: cfg.MaxBackoff, Jitter: cfg.Jitter, Began: l.logPause, Ended: l.logPauseEnd})
+	l.prober, _ = cfg.Sink.(sink.Prober)
+	wait := waits{cfg.Backoff, cfg.MaxBackoff, cfg.Jitter}
+	l.order = order.Config{
+		OneByOne: cfg.Ordering == Key, Apart: l.prober != nil, Block: cfg.Block, MaxAttempts: cfg.MaxAttempts,
+		Spin: wait.spin, Backoff: wait.backoff, Patience: wait.patience, Pauses: l.pauses, Room: order.NewRoom(cfg.MaxGroups),
+	}
+	return l
 }
 
 // Run runs the lanes until ctx is done, and returns nil when each lane has returned from its
@@ -154,14 +193,6 @@ func (l *Line) Run(ctx context.Context) error {
 	return nil
 }
 
-// all returns the existing lanes.
-func (l *Line) all() []*lane {
-	if lanes := l.lanes.Load(); lanes != nil {
-		return *lanes
-	}
-	return nil
-}
-
 // lane returns lane n. If it does not exist yet, lane creates it and those with lower numbers.
 func (l *Line) lane(n int) *lane {
 	if lanes := l.all(); n < len(lanes) {
@@ -172,6 +203,9 @@ func (l *Line) lane(n int) *lane {
 	lanes := l.all()
 	for len(lanes) <= n {
 		ln := newLane(len(lanes), l)
+		for _, f := range l.unsure {
+			ln.inbox.Found = append(ln.inbox.Found, f)
+		}
 		lanes = append(slices.Clip(lanes), ln)
 		if l.launch != nil {
 			l.launch(ln)
@@ -182,14 +216,14 @@ func (l *Line) lane(n int) *lane {
 }
 
 // Watermark is the position that may be reported as flushed now.
-func (l *Line) Watermark() event.Watermark { return l.tracker.watermark() }
+func (l *Line) Watermark() event.Watermark { return l.tracker.Watermark() }
 
 // Moved delivers after the watermark moved; several moves may be one signal.
-func (l *Line) Moved() <-chan struct{} { return l.tracker.moved }
+func (l *Line) Moved() <-chan struct{} { return l.tracker.Moved() }
 
 // Unsettled is the number of events in the line.
 func (l *Line) Unsettled() int {
-	n, _, _ := l.budget.size()
+	n, _, _ := l.budget.Size()
 	return n
 }
 
@@ -200,7 +234,7 @@ func (l *Line) WaitSettled(ctx context.Context) error {
 		ln.signal() // in case the reader returned without waking a lane that it had filled
 	}
 	select {
-	case <-l.budget.whenEmpty():
+	case <-l.budget.WhenEmpty():
 		return nil
 	case <-ctx.Done():
 		if l.Unsettled() == 0 { // both channels were ready
@@ -226,9 +260,8 @@ type Snapshot struct {
 	// reported yet
 	ConfirmedAbove uint64
 
-	Paused []Pause // destinations that are paused, the longest first
-	// ordering groups that wait for rows of the retry table, without those counted with their
-	// exchange or topic
+	Paused []pauses.Pause // destinations that are paused, the longest first
+	// ordering groups that wait for rows of the retry table, as far as they are known one by one
 	WaitingGroups int
 }
 
@@ -236,10 +269,10 @@ type Snapshot struct {
 // moments.
 func (l *Line) Snapshot() Snapshot {
 	var s Snapshot
-	s.Events, s.Bytes, _ = l.budget.size()
-	s.Paused = l.pauses.list()
-	s.WaitingGroups = int(l.room.taken.Load())
-	l.tracker.snapshot(&s)
+	s.Events, s.Bytes, _ = l.budget.Size()
+	s.Paused = l.pauses.List()
+	s.WaitingGroups = l.order.Room.Waiting()
+	s.ConfirmedAbove, s.OldestCommit = l.tracker.Above()
 	if s.Events == 0 {
 		s.OldestCommit = time.Time{}
 	}
@@ -251,13 +284,4 @@ func (l *Line) Snapshot() Snapshot {
 		}
 	}
 	return s
-}
-
-func (t *tracker) snapshot(s *Snapshot) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s.ConfirmedAbove = t.settled - t.covered
-	if t.head != nil {
-		s.OldestCommit = t.head.time
-	}
 }

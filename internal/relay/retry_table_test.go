@@ -8,23 +8,26 @@ import (
 	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 )
 
 // noRetryTable is for tests in which nothing is refused.
 type noRetryTable struct{}
 
-func (noRetryTable) Defer(events []*Deferred) { panic("deferred: " + string(events[0].Event.ID)) }
-func (noRetryTable) Fed([]*Fed)               { panic("fed") }
+func (noRetryTable) Defer(events []*inflight.Event)          { panic("deferred: " + string(events[0].ID)) }
+func (noRetryTable) Read(int, []order.Want, []order.Counted) { panic("read") }
+func (noRetryTable) Finish(int, []order.Result)              { panic("finished") }
 func (noRetryTable) Known(context.Context, *event.Event) (bool, error) {
 	return false, nil
 }
 
-// shelf is a retry table whose rows are written and fed when the test says so.
+// shelf is a retry table whose rows are written when the test says so, and never read.
 type shelf struct {
 	mu      sync.Mutex
 	known   map[event.Position]bool
-	waiting []*Deferred // on the way to the table
-	said    []string    // since the test last took them
+	waiting []*inflight.Event // on the way to the table
+	said    []string          // since the test last took them
 }
 
 func (s *shelf) Known(_ context.Context, ev *event.Event) (bool, error) {
@@ -33,17 +36,14 @@ func (s *shelf) Known(_ context.Context, ev *event.Event) (bool, error) {
 	return s.known[ev.Position], nil
 }
 
-func (s *shelf) Defer(events []*Deferred) {
+func (s *shelf) Defer(events []*inflight.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string
-	for _, p := range events {
-		name := string(p.Event.ID)
-		if p.Dead {
+	for _, e := range events {
+		name := string(e.ID)
+		if e.Dead {
 			name += " (dead)"
-		}
-		if p.Attempts > 0 {
-			name += " (an attempt)"
 		}
 		names = append(names, name)
 	}
@@ -51,16 +51,24 @@ func (s *shelf) Defer(events []*Deferred) {
 	s.said = append(s.said, "defers "+strings.Join(names, ", "))
 }
 
-func (s *shelf) Fed(rows []*Fed) {
+func (s *shelf) Read(_ int, wants []order.Want, _ []order.Counted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range rows {
-		s.said = append(s.said, string(f.Event.ID)+" comes back "+f.Outcome.State.String())
+	for range wants {
+		s.said = append(s.said, "reads")
+	}
+}
+
+func (s *shelf) Finish(_ int, results []order.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range results {
+		s.said = append(s.said, string(r.Event.ID)+" comes back "+r.Event.State.String())
 	}
 }
 
 // take takes the first n of what is on the way to the table, all when n is 0.
-func (s *shelf) take(n int) []*Deferred {
+func (s *shelf) take(n int) []*inflight.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = cmp.Or(n, len(s.waiting))
@@ -75,11 +83,4 @@ func (s *shelf) news() []string {
 	said := s.said
 	s.said = nil
 	return said
-}
-
-// copied is an event with bytes of its own.
-func copied(ev *event.Event) event.Event {
-	var it item
-	it.fill(ev, make([]byte, ev.Size()), nil)
-	return it.ev
 }

@@ -23,13 +23,12 @@ import (
 // come to rest; then what happened is printed: the calls that the lanes made, what the reader's
 // call returned, the watermark if it moved.
 //
-//	line [ordering=key|pipelined] [lanes=1] [max_in_flight=N] [bytes=N] [start=LSN] [max_waiting=N] [block]
+//	line [ordering=key|pipelined] [lanes=1] [max_in_flight=N] [bytes=N] [start=LSN]
 //	begin lsn=LSN xid=N · event id=ID index=N [key=K] [to=ROUTING_KEY] [size=N] [fault] [known] · cancel · commit end=LSN
 //	keepalive pos=LSN · disconnect · metadata on|off
 //	answer lane=N [err]        outcomes as "id: confirmed|unsent|unknown|refused|paused|transient|permanent", one a line: refused
 //	                           accuses the pair, paused the exchange; the others are confirmed
 //	commit-rows [n=N]          the retry table writes the first rows that are deferred, or all
-//	feed id=ID … [replay]      it offers rows that it wrote · not-now id=ID · uncount id=ID · stopping
 //	pass 1s                    time passes
 //	state
 //
@@ -63,7 +62,6 @@ type story struct {
 	last   event.Watermark
 	paused string // what was paused when last printed
 	shelf  *shelf
-	rows   map[string]*Fed // by id, written
 	commit pglogrepl.LSN
 	cancel context.CancelFunc // of the reader's call that blocks
 	called chan error
@@ -124,34 +122,7 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		}
 		time.Sleep(dur) //nolint:forbidigo // the bubble's time, not ours
 	case "commit-rows":
-		deferred := s.shelf.take(intArg(t, d, "n", 0))
-		for _, p := range deferred {
-			s.rows[string(p.Event.ID)] = &Fed{Event: copied(p.Event), Place: p.Place, Group: p.Group}
-		}
-		s.line.Settled(deferred)
-	case "feed":
-		var rows []*Fed
-		for _, a := range d.CmdArgs {
-			if a.Key == "id" {
-				for _, id := range a.Vals {
-					f := *s.rows[id]
-					f.Replay = d.HasArg("replay")
-					rows = append(rows, &f)
-				}
-			}
-		}
-		s.line.Offer(rows)
-	case "not-now", "uncount":
-		var id string
-		d.ScanArgs(t, "id", &id)
-		f := s.rows[id]
-		if d.Cmd == "uncount" {
-			s.line.Uncount(f.Place.Lane, f.Group, f.Place.ExchangeOrTopic)
-		} else {
-			s.line.NotNow(f.Place.Lane, f.Group, f.Place.ExchangeOrTopic)
-		}
-	case "stopping":
-		s.line.Stopping()
+		s.line.Committed(s.shelf.take(intArg(t, d, "n", 0)))
 	case "state":
 		s.state()
 	default:
@@ -167,7 +138,6 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 	cfg := Config{
 		MaxInFlight:      intArg(t, d, "max_in_flight", 0),
 		MaxInFlightBytes: int64(intArg(t, d, "bytes", 0)),
-		Retry:            Backoff{Min: time.Second, Max: 10 * time.Second},
 		Hooks: Hooks{
 			Rejected: func(ev *event.Event, f *sink.Fault, attempt int) {
 				fmt.Fprintf(&s.out, "%s is rejected (%s), attempt %d\n", ev.ID, f.Reason, attempt)
@@ -182,8 +152,8 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 	if a, ok := d.Arg("ordering"); ok {
 		cfg.Ordering = map[string]Ordering{"key": Key, "pipelined": Pipelined}[a.SingleVal(t)]
 	}
-	s.sink, s.shelf, s.rows = newScriptSink(intArg(t, d, "lanes", 1)), &shelf{known: map[event.Position]bool{}}, map[string]*Fed{}
-	cfg.Sink, cfg.RetryTable, cfg.MaxWaiting, cfg.Block = s.sink, s.shelf, intArg(t, d, "max_waiting", 0), d.HasArg("block")
+	s.sink, s.shelf = newScriptSink(intArg(t, d, "lanes", 1)), &shelf{known: map[event.Position]bool{}}
+	cfg.Sink, cfg.RetryTable = s.sink, s.shelf
 	s.line = New(cfg)
 	s.line.lane(s.sink.lanes - 1) // all of them are asleep before the first event
 	s.last, s.paused = s.line.Watermark(), ""
@@ -272,7 +242,7 @@ func (s *story) observe() {
 		s.cancel, s.called = nil, nil
 	}
 	var paused []string
-	for _, g := range s.line.Pauses() {
+	for _, g := range s.line.Snapshot().Paused {
 		paused = append(paused, g.Destination)
 	}
 	if now := strings.Join(paused, ", "); now != s.paused {

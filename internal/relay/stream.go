@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 )
 
 // stream is the reader's side of the line: the reader's place in the replication stream, and what
@@ -39,9 +40,9 @@ type stream struct {
 type transaction struct {
 	lsn      pglogrepl.LSN
 	xid      uint32
-	next     uint32  // the first index that is still expected
-	admitted int     // events
-	entry    *commit // in the tracker since the first event
+	next     uint32           // the first index that is still expected
+	admitted int              // events
+	entry    *inflight.Commit // in the tracker since the first event
 }
 
 type where uint8
@@ -126,9 +127,9 @@ func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 		return err
 	}
 	if l.cur.entry == nil {
-		l.cur.entry = l.tracker.open(l.cur.lsn, ev.CommitTime)
+		l.cur.entry = l.tracker.Open(l.cur.lsn, ev.CommitTime)
 	}
-	it.fill(ev, buf, l.cur.entry)
+	it.Fill(ev, buf, l.cur.entry)
 	l.cur.admitted++
 	l.cur.next = ev.Position.Index + 1
 	l.refused = false
@@ -164,7 +165,7 @@ func (l *Line) Wake(all bool) {
 }
 
 // place finds the event's lane, and room in the in-flight budget. It waits for both.
-func (l *Line) place(ctx context.Context, ev *event.Event, size int) (*lane, *item, []byte, error) {
+func (l *Line) place(ctx context.Context, ev *event.Event, size int) (*lane, *inflight.Event, []byte, error) {
 	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {
 		if err := l.await(ctx, ev, l.cfg.Sink.Changed()); err != nil {
@@ -174,11 +175,11 @@ func (l *Line) place(ctx context.Context, ev *event.Event, size int) (*lane, *it
 	}
 	ln := l.lane(place.Lane)
 	for {
-		if it, buf := l.budget.admit(&ln.arena, size); it != nil {
-			it.place, it.group = place, l.Group(ev, place.ExchangeOrTopic)
+		if it, buf := l.budget.Admit(&ln.arena, size); it != nil {
+			it.Place, it.Group = place, l.Group(ev, place.ExchangeOrTopic)
 			return ln, it, buf, nil
 		}
-		if err := l.await(ctx, ev, l.budget.room); err != nil {
+		if err := l.await(ctx, ev, l.budget.Room()); err != nil {
 			return nil, nil, nil, err
 		}
 	}
@@ -209,9 +210,9 @@ func (l *Line) Commit(end pglogrepl.LSN) {
 	l.newest.lsn, l.newest.xid = l.cur.lsn, l.cur.xid
 	l.passed = max(l.passed, end)
 	if l.cur.entry == nil {
-		l.tracker.pass(end)
+		l.tracker.Pass(end)
 	} else {
-		l.tracker.close(l.cur.entry, end, l.cur.admitted)
+		l.tracker.Close(l.cur.entry, end, l.cur.admitted)
 	}
 	l.cur = transaction{}
 }
@@ -224,7 +225,7 @@ func (l *Line) Keepalive(pos pglogrepl.LSN) {
 		return
 	}
 	l.passed = max(l.passed, pos)
-	l.tracker.pass(pos)
+	l.tracker.Pass(pos)
 }
 
 // Disconnected ends the session. A transaction that is open now is half admitted: it keeps the

@@ -88,7 +88,7 @@ func (b *bench) downgrade() {
 		LOOP EXECUTE 'DROP TABLE ' || r.name || ' CASCADE'; END LOOP;
 		FOR r IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'S'
 		LOOP EXECUTE 'DROP SEQUENCE ' || r.name; END LOOP; END $$`)
-	b.exec(`ALTER TABLE cdc_relay.slots DROP COLUMN took_from, DROP COLUMN took_until, DROP COLUMN took_incarnation`)
+	b.exec(`ALTER TABLE cdc_relay.slots DROP COLUMN took_from, DROP COLUMN took_until, DROP COLUMN took_incarnation, DROP COLUMN grouped_by, DROP COLUMN grouped_epoch`)
 	b.exec(`DELETE FROM cdc_relay.migration WHERE version > 1`)
 }
 

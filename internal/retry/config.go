@@ -9,39 +9,24 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
+	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Line is what the retry table needs of the line; *relay.Line is it. None of its methods blocks,
-// except Load.
+// Line is what the retry table needs of the line; *relay.Line is it. None of its methods blocks.
 type Line interface {
-	// Settled tells that the rows of these events are committed. The Deferred are no longer valid.
-	Settled(deferred []*relay.Deferred)
-	// Offer gives rows to their lanes. Rows of an ordering group keep their order.
-	Offer(rows []*relay.Fed)
-	// NotNow tells that no row of the ordering group may be fed at present.
-	NotNow(lane int, group, exchangeOrTopic uint64)
-	// Uncount tells that a counted row has left the tables, or no longer blocks its ordering group,
-	// without a confirm in the lane.
-	Uncount(lane int, group, exchangeOrTopic uint64)
-	// Load counts rows that were in the tables before. It waits until the lane of their event is
-	// known; its only error is that of ctx.
-	Load(ctx context.Context, ev *event.Event, rows int) error
-	// Paused reports whether the destination or its exchange or topic is paused; with Dest 0,
-	// whether the exchange or topic is.
-	Paused(at sink.Place) bool
-	// Forget tells that no row is left that could probe the paused destination (with Dest 0: the
-	// paused exchange or topic).
-	Forget(at sink.Place)
-	// Resumed delivers after a pause ended; several ends may be one signal.
-	Resumed() <-chan struct{}
-	// ConfirmedSince reports whether something of that destination is known to have been confirmed
-	// after that time.
-	ConfirmedSince(dest uint64, at time.Time) bool
-	// Group is the ordering group of the event; 0: it has none.
-	Group(ev *event.Event, exchangeOrTopic uint64) uint64
+	// Committed tells that the rows of these events are committed. The events are no longer valid.
+	Committed(events []*inflight.Event)
+	// Found gives what was found in the tables to a lane, or to all (order.AllLanes), also to those
+	// that come later.
+	Found(lane int, found []order.Found)
+	// Finished gives committed results back to their lane.
+	Finished(lane int, results []order.Result)
+	// Pauses is the registry of paused destinations.
+	Pauses() *pauses.Registry
 }
 
 // Router is the part of a sink.Sink that knows where events belong.
@@ -50,20 +35,17 @@ type Router interface {
 	Route(ev *event.Event) event.Route
 }
 
-// Config is the configuration of a Table. Zero values of MaxAttempts, Backoff, MaxBackoff,
-// RoundBytes, BudgetBytes and Log take the defaults.
+// Config is the configuration of a Table. Zero values of RoundBytes, BudgetBytes and Log take
+// the defaults.
 type Config struct {
 	Slot        string // for the error when fenced
 	Epoch       int64  // likewise
 	Incarnation int64  // of the slot: part of the name of its rows
 	Store       store.Store
 	Sink        Router
-	Scope       store.Scope // by delivery.ordering
+	Scope       event.Scope // by delivery.ordering
 
-	Block       bool          // a dead letter blocks the later events of its ordering group
-	MaxAttempts int           // of an event that is itself at fault, transiently; 20
-	Backoff     time.Duration // 1 s
-	MaxBackoff  time.Duration // 10 min
+	Block bool // a dead letter blocks the later events of its ordering group
 	// events of a refusing destination become dead letters after it; 0: never
 	DestinationMaxAge time.Duration
 
@@ -79,9 +61,6 @@ type Config struct {
 	Log   *zap.Logger
 	// Traceparent is what an event's message carries, for the log; nil: the row's.
 	Traceparent func(ev *event.Event, buf []byte) []byte
-	// Jitter draws a duration between 0 and its argument; nil: at random. The simulation draws it
-	// from its seed.
-	Jitter func(time.Duration) time.Duration
 }
 
 // Hooks report what happens; nil hooks are skipped. They run on the goroutines of the writer and

@@ -1,4 +1,4 @@
-// The feeder: the goroutine that brings rows back through the lanes.
+// The feeder: the goroutine that reads rows back for the lanes and commits what became of them.
 
 package retry
 
@@ -12,130 +12,95 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
+	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// feeder brings rows back through the lanes. It reads the first rows of ordering groups (runs),
-// offers them, and commits their results. It has no open transaction in the meantime.
-//
-// Order within an ordering group rests on four rules. (1) An ordering group has one run at a time,
-// and the next run is read after the results of the previous one are committed. (2) A run has the
-// first rows of its ordering group: no earlier row is left out. (3) No row is read before the
-// writer has seen its commit. (4) A statement that may have been carried out is repeated before any
-// other statement.
-//
-// No ordering group is forgotten. At any time each one that has rows is in one of these states: it
-// is in flight, in ready, or in later; its first row has a NextAttempt, and Due lists it; the place
-// of its first row is paused, and the end of the pause starts a sweep; an open dead letter blocks
-// it, and the answer that closes the dead letter makes it ready; or its first row is not
-// acknowledged yet, and the writer reports the row once it is. If a list is full, a sweep over
-// everything finds the ordering group.
+// feeder reads rows back for the lanes, commits what became of them, walks through the table for
+// ordering groups that no lane knows, and carries out operators' requests. It has no open
+// transaction in the meantime. What may go, and when, the lanes' order machines decide; the feeder
+// keeps two rules for them. No row is read before the writer has seen its commit. And a statement
+// that may have been carried out is repeated before any other.
 type feeder struct {
-	s      *Table
+	t      *Table
 	cfg    *Config
 	duties []*duty
 	logged map[string]bool // error texts that were logged
 
-	outstanding atomic.Int32 // runs and replays whose results are not committed
-	inFlight    atomic.Int32 // rows of runs
+	// rows that are with the lanes or have a result that is not committed, and requests likewise
+	outstanding atomic.Int32
+	inFlight    atomic.Int32  // rows among them
+	woken       chan struct{} // cap 1
 
-	woken chan struct{} // cap 1
-
-	mu            sync.Mutex // guards what other goroutines leave here
-	stopped       bool       // feeding has ended: nothing is offered
-	returned      []*relay.Fed
-	notifications []notification
-	missed        bool     // there was no room for some notifications
-	refused       []uint64 // ordering groups whose first row the database refuses
+	mu      sync.Mutex // guards what other goroutines leave here
+	stopped bool       // feeding has ended: nothing is read any more
+	asked   asked
 
 	// The fields below belong to the feeder's goroutine.
 	unknown *statement // its outcome is unknown: this statement is repeated before any other
-	groups  [][]*run   // runs whose results were refused together, and are tried in parts
-	done    []*run     // all rows are back, their results are not committed
-	feds    map[*relay.Fed]*run
-	runs    map[uint64]*run // ordering groups in flight
-	rows    int             // of runs
-	bytes   int64
-	lanes   map[int]int // rows of each lane
-	offered int         // rows, ever
-	taken   int         // ordering groups from ready, ever
-	ready   ready
-	later   []later
-	// ordering groups that cannot be read: skipped until then
-	unread map[uint64]time.Time
-	owed   map[uint64]owing
-	// for exchanges or topics counted as a whole; the value is one of their ordering groups
-	owedWhole map[owing]uint64
-
-	probes  map[target]*probe
-	resumed bool
-	moved   bool // a row now goes to another destination than the table says
-	probeAt time.Time
-	findAt  time.Time // no search for a probe before
-
-	sweeps      []*sweep
-	swept       bool // a page was read since the last feeding
-	sweepAt     time.Time
-	sweepCost   time.Duration // of statements since the last page
-	sweepBefore int           // offered at the last page
-
-	dueAt time.Time
-	ageAt time.Time
-	aging []*walk
+	budget  budget
+	wants   []want
+	probed  bool             // the last read was for probes
+	results []order.Result   // to be committed
+	split   [][]order.Result // results that were refused together, and are tried in parts
+	resting []order.Result   // results that were refused alone
+	restAt  time.Time        // when they are tried again
+	walks   []*walk
+	walkAt  time.Time
+	skipped map[pauses.Target]bool // paused targets that a walk left out
+	version uint64                 // of the registry when it was looked at last
+	pausesAt,
+	oldAt time.Time
+	reclaimAt time.Time
+	delivered bool // rows were deleted since the last Reclaim
 
 	requestsAt time.Time
-	// the requests whose dead letter is with a lane, or whose answer is not committed
-	replays   map[int64]*run
-	answers   []store.Answer   // of replays
-	answersAt time.Time        // their statement was refused: it is not repeated before this time
-	split     [][]store.Answer // answers that were refused together, and are tried in parts
-	asked     retryPace
+	answers    []store.Answer
+	// their statement was refused: it is not repeated before this time
+	answersAt    time.Time
+	splitAnswers [][]store.Answer // answers that were refused together, and are tried in parts
+	// requests that are being carried out: the lane that holds their group, or noLane
+	inHand    map[int64]int
+	replayed  map[int64]int64 // of those the replays: the row
+	asking    retryPace
+	moreAsked bool // the last list of requests was full
+	unplaced  int  // requests of the last list about events whose lane is not known
 }
 
-// The budget of rows with the lanes.
-const (
-	maxRun      = relay.Run // rows of an ordering group; at this number a lane may cut it over
-	budgetRows  = 2000
-	budgetBytes = 8 << 20
-	probeRows   = 100 // of these are reserved for probes
-	laneRows    = 500 // of one lane: a stalled one leaves the budget to others
-	maxGroups   = 500 // that one call of feed reads
-)
-
-// later is an ordering group to read again after a while.
-type later struct {
-	at    time.Time
-	group uint64
+// asked is what the lanes have asked for since the feeder looked.
+type asked struct {
+	wants   []want
+	walks   []walkWant
+	results []order.Result
 }
 
-// owing is a lane and an exchange or topic that may keep new events of an ordering group in memory,
-// because only a few rows of it are left (cut-over). These events wait until the rows are gone. So
-// the feeder owes the lane a row, or a call of NotNow if no row may go.
-type owing struct {
-	lane            int
-	exchangeOrTopic uint64
+// want is a lane's want.
+type want struct {
+	order.Want
+	lane int
+}
+
+type walkWant struct {
+	lane int
+	order.Counted
 }
 
 func (f *feeder) init(t *Table) {
 	*f = feeder{
-		s: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1),
-		feds: map[*relay.Fed]*run{}, runs: map[uint64]*run{}, lanes: map[int]int{}, ready: newReady(),
-		asked: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
-		owed:  map[uint64]owing{}, owedWhole: map[owing]uint64{}, unread: map[uint64]time.Time{}, probes: map[target]*probe{}, replays: map[int64]*run{},
+		t: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1), budget: newBudget(&t.cfg),
+		asking: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
+		inHand: map[int64]int{}, replayed: map[int64]int64{}, skipped: map[pauses.Target]bool{},
 	}
 	for _, d := range []duty{
 		{do: f.again, must: true},
-		{do: f.commitRuns, must: true},
+		{do: f.commit, must: true},
 		{do: f.commitAnswers, must: true},
-		{do: f.sweepResumed},
 		{do: f.takeRequests},
-		{do: f.readyDue},
-		{do: f.probe},
-		{do: f.findProbe},
-		{do: f.age},
-		{do: f.sweepOn},
-		{do: f.feed},
+		{do: f.read},
+		{do: f.lookAtPauses},
+		{do: f.walkOn},
+		{do: f.reclaim},
 	} {
 		f.duties = append(f.duties, &d)
 	}
@@ -151,14 +116,13 @@ type duty struct {
 }
 
 func (f *feeder) run(ctx context.Context) {
-	f.sweep(target{})
 	defer reportWork(f.cfg.Hooks.Feeder, false)
 	for ctx.Err() == nil {
 		reportWork(f.cfg.Hooks.Feeder, true)
 		f.collect()
 		did, err := f.step(ctx)
 		if errors.Is(err, store.ErrFenced) {
-			f.s.endFenced()
+			f.t.endFenced()
 			return
 		}
 		if !did {
@@ -222,14 +186,49 @@ func (f *feeder) succeeded(d *duty) {
 	}
 }
 
+// ask leaves what a lane asks for. It does not block.
+func (f *feeder) ask(leave func(*asked)) {
+	f.mu.Lock()
+	leave(&f.asked)
+	f.mu.Unlock()
+	signal(f.woken)
+}
+
+// collect takes what the lanes have asked for.
+func (f *feeder) collect() {
+	f.mu.Lock()
+	a := f.asked
+	f.asked = asked{}
+	f.mu.Unlock()
+	f.wants = append(f.wants, a.wants...)
+	for _, w := range a.walks {
+		f.walkFor(w)
+	}
+	for _, r := range a.results {
+		f.takeResult(r)
+	}
+}
+
+// stop ends feeding.
+func (f *feeder) stop() {
+	f.mu.Lock()
+	f.stopped = true
+	f.mu.Unlock()
+	signal(f.woken)
+}
+
+func (f *feeder) isStopped() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopped
+}
+
 // sleep waits until something arrives or is due.
 func (f *feeder) sleep(ctx context.Context) {
 	timer := time.NewTimer(time.Until(f.nextAt()))
 	defer timer.Stop()
 	select {
 	case <-f.woken:
-	case <-f.s.line.Resumed():
-		f.resumed = true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
@@ -252,42 +251,26 @@ func (f *feeder) nextAt() time.Time {
 	if f.unknown != nil {
 		return f.duties[0].rest
 	}
-	for _, r := range f.done {
-		soonest(r.retryAt)
+	if len(f.resting) > 0 {
+		soonest(f.restAt)
 	}
-	if len(f.answers) > 0 {
-		soonest(f.answersAt)
+	if !f.isStopped() {
+		soonest(f.requestsAt)
+		if f.t.line.Pauses().Any() {
+			soonest(f.pausesAt)
+		}
+		if len(f.walks) > 0 {
+			soonest(f.walkAt)
+		}
 	}
 	// A duty that is due and was not done waits for room, or rests. Rows that come back make room,
 	// and wake the feeder.
-	least := 10 * time.Millisecond
-	if rows, _ := f.room(); rows == 0 {
-		least = 100 * time.Millisecond
-	}
-	if !f.isStopped() {
-		f.nextDuty(soonest)
-	}
-	if at.Before(now.Add(least)) {
-		return now.Add(least)
-	}
-	return at
+	return latest(at, now.Add(10*time.Millisecond))
 }
 
-// nextDuty reports when the duties are due that are only done while rows are fed.
-func (f *feeder) nextDuty(soonest func(time.Time)) {
-	soonest(f.requestsAt)
-	soonest(f.dueAt)
-	for _, l := range f.later {
-		soonest(l.at)
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
 	}
-	if len(f.probes) > 0 {
-		soonest(f.probeAt)
-		soonest(f.findAt)
-		if f.cfg.DestinationMaxAge > 0 {
-			soonest(f.ageAt)
-		}
-	}
-	if len(f.sweeps) > 0 {
-		soonest(f.sweepAt)
-	}
+	return a
 }

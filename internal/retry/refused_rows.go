@@ -10,11 +10,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // stuckRow is a row that the database refuses, with the later rows of its ordering group that wait
-// behind it. If a later row were written without it, the later one would be fed first. The refused
+// behind it. If a later row were written without it, the later one would be sent first. The refused
 // row is tried again for ever: nothing is dropped (I8).
 type stuckRow struct {
 	first  queued
@@ -49,10 +50,10 @@ func (w *writer) keepStuck(e queued, no *store.Refused) {
 	h.tries++
 	w.mu.Unlock()
 	if h.err != told {
-		w.s.cfg.Log.Error("database refuses the row of a deferred event: it is tried again and its key waits meanwhile, nothing is dropped",
-			w.s.cfg.about(e.Event, zap.Error(no.Err))...)
+		w.t.cfg.Log.Error("database refuses the row of a deferred event: it is tried again and its key waits meanwhile, nothing is dropped",
+			w.t.cfg.about(&e.Event.Event, zap.Error(no.Err))...)
 	}
-	w.s.feeder.stuck(e.group)
+	w.t.line.Found(e.Place.Lane, []order.Found{{Group: e.group, ExchangeOrTopic: e.Place.ExchangeOrTopic, Stuck: true}})
 }
 
 // dueRefused is a refused row whose time has come.
@@ -90,7 +91,7 @@ func (w *writer) notStuck(part []queued) []queued {
 	}
 	free := make([]queued, 0, len(part))
 	for _, e := range part {
-		if h := w.stuck[e.group]; h != nil && h.first.Deferred != e.Deferred {
+		if h := w.stuck[e.group]; h != nil && h.first.Event != e.Event {
 			h.behind = append(h.behind, e)
 		} else {
 			free = append(free, e)
@@ -102,7 +103,7 @@ func (w *writer) notStuck(part []queued) []queued {
 // freed is called once a refused row is written. It puts the rows that waited behind it back into
 // the queue, before all that came later.
 func (w *writer) freed(group uint64, pos event.Position) {
-	if h := w.stuck[group]; h != nil && h.first.Event.Position == pos {
+	if h := w.stuck[group]; h != nil && h.first.Position == pos {
 		w.queue = append(h.behind, w.queue...)
 		delete(w.stuck, group)
 	}
@@ -123,7 +124,7 @@ func (w *writer) snapshot() Snapshot {
 	s := Snapshot{Queued: w.events, QueuedBytes: w.bytes, RefusedAll: len(w.stuck)}
 	for _, h := range w.stuck {
 		s.Refused = append(s.Refused, RefusedRow{
-			Position: h.first.Event.Position, ID: shownID(h.first.Event), Err: h.err, Since: h.since, Behind: len(h.behind),
+			Position: h.first.Position, ID: shownID(&h.first.Event.Event), Err: h.err, Since: h.since, Behind: len(h.behind),
 		})
 	}
 	slices.SortFunc(s.Refused, func(a, b RefusedRow) int {

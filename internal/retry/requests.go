@@ -1,4 +1,5 @@
-// Operators' requests: replays, and requests that need no broker.
+// Operators' requests: replays go through a lane, requests about deferred rows wait until the lane
+// has their ordering group at rest, the others are one statement.
 
 package retry
 
@@ -7,7 +8,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -17,11 +19,10 @@ const (
 	requestsEvery = time.Second
 	requestRows   = 100
 	requestBytes  = 4 << 20
+	mostUnplaced  = 10_000
 )
 
-// takeRequests carries out operators' requests. A dead letter that is to be replayed goes to its
-// lane; the other requests are one statement. (No statement of unknown outcome is pending when this
-// is called. Otherwise a request could be carried out on a row that has moved to the other table.)
+// takeRequests reads operators' requests.
 func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.requestsAt) {
@@ -32,59 +33,74 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	f.requestsAt = now.Add(requestsEvery)
-	var replays []*run
+	for _, a := range answers {
+		if _, taken := f.inHand[a.Request.ID]; !taken {
+			f.answer(a)
+		}
+	}
 	for _, q := range all {
-		switch {
-		case f.replays[q.ID] != nil:
-		case q.Row == nil:
-			answers = append(answers, store.Answer{Request: q})
-		case f.mustWait(q):
-		case q.Kind == store.Replay:
-			if r, a := f.replay(q); r != nil {
-				replays = append(replays, r)
-			} else if a != nil {
-				answers = append(answers, *a)
-			}
-		default:
-			answers = append(answers, store.Answer{Request: q})
+		if _, taken := f.inHand[q.ID]; !taken {
+			f.takeRequest(q)
 		}
 	}
-	f.launch(replays)
-	if len(answers) == 0 {
-		return len(replays) > 0, nil
-	}
-	st := f.answering(answers)
-	if done := st.done; len(answers) == limit {
-		st.done = func() { f.requestsAt = time.Now(); done() } // perhaps there are more
-	}
-	return true, f.exec(ctx, st)
+	f.moreAsked = len(all) == limit
+	return len(f.answers) > 0, nil
 }
 
-// mustWait reports whether a request must wait. A deferred row may be in flight, or the writer may
-// not have seen its commit yet: if it left the table now, it would be delivered or written once
-// more. A dead letter may be in flight for a replay that was cancelled meanwhile. That replay still
-// counts when it is confirmed.
-func (f *feeder) mustWait(q store.Request) bool {
-	if q.Row.Dead {
-		for _, r := range f.replays {
-			if r.request.Row.N == q.Row.N {
-				return true
-			}
+// noLane is the lane of a request that no lane has to hold its ordering group for.
+const noLane = -1
+
+// keep notes that a request is being carried out.
+func (f *feeder) keep(id int64, lane int) {
+	if _, kept := f.inHand[id]; !kept {
+		f.outstanding.Add(1)
+	}
+	f.inHand[id] = lane
+}
+
+// answer queues an answer that needs no lane.
+func (f *feeder) answer(a store.Answer) {
+	f.keep(a.Request.ID, noLane)
+	f.answers = append(f.answers, a)
+}
+
+// takeRequest begins to carry out a request.
+func (f *feeder) takeRequest(q store.Request) {
+	switch {
+	case q.Row == nil, q.Row.Dead && q.Kind != store.Replay:
+		// a replay that was cancelled still counts when it is confirmed
+		if q.Row == nil || !f.isReplayed(q.Row.N) {
+			f.answer(store.Answer{Request: q})
 		}
-		return false
+	case q.Kind == store.Replay:
+		if !f.isReplayed(q.Row.N) {
+			f.replay(q)
+		}
+	case q.Row.N > f.t.writer.acked.Load(): // the writer has not seen its commit yet
+	default:
+		place, known := f.cfg.Sink.Place(&q.Row.Event)
+		if !known {
+			f.unplaced++
+			return
+		}
+		f.keep(q.ID, place.Lane)
+		f.t.line.Found(place.Lane, []order.Found{{Group: q.Row.Group, ExchangeOrTopic: place.ExchangeOrTopic, Request: &q}})
 	}
-	if r := f.runs[q.Row.Group]; r != nil {
-		r.requestWaits = true
-		return true
-	}
-	return q.Row.N > f.s.writer.acked.Load()
 }
 
-// replay makes a run of a dead letter. The dead letter goes before the rows of its ordering group,
-// and does not change whether these wait. The request may send it to another destination. replay
-// returns an answer instead of a run when the dead letter cannot be sent, and neither when it
-// cannot be sent now.
-func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
+func (f *feeder) isReplayed(n int64) bool {
+	for _, row := range f.replayed {
+		if row == n {
+			return true
+		}
+	}
+	return false
+}
+
+// replay gives a dead letter to a lane. It goes before the rows of its ordering group, and does not
+// change whether these wait. The request may send it to another destination. A dead letter that
+// cannot be sent is answered at once; one that cannot be sent now is read again.
+func (f *feeder) replay(q store.Request) {
 	ev := q.Row.Event
 	ev.Replay = true
 	route := event.Route{}
@@ -99,134 +115,158 @@ func (f *feeder) replay(q store.Request) (*run, *store.Answer) {
 	}
 	ev.Route = &route
 	if len(ev.Raw) > 0 {
-		return nil, &store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
+		f.answer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
 			Class: sink.Permanent, Reason: sink.Undecodable, Text: "it could not be decoded: insert a row that can be decoded, then discard it",
-		}}}
-	}
-	at, ok := f.cfg.Sink.Place(&ev)
-	if !ok || f.rows >= budgetRows {
-		return nil, nil
-	}
-	r := &run{group: q.Row.Group, ordered: q.Row.Ordered, lane: at.Lane, exchangeOrTopic: at.ExchangeOrTopic, request: &q, bytes: int64(ev.Size())}
-	r.rows = []*store.Row{q.Row}
-	r.feds = []*relay.Fed{{Event: ev, Place: at, Group: f.s.line.Group(&ev, at.ExchangeOrTopic), Replay: true, Refusals: q.Row.Attempts}}
-	f.replays[q.ID] = r
-	f.reserve(r)
-	return r, nil
-}
-
-// replayed handles the result of a replay.
-func (f *feeder) replayed(r *run) {
-	f.unreserve(r)
-	out := r.feds[0].Outcome
-	// the lane ends; the request still waits
-	if out.State != sink.Confirmed && out.State != sink.Rejected {
-		delete(f.replays, r.request.ID)
-		f.outstanding.Add(-1)
+		}}})
 		return
 	}
-	if out.State == sink.Rejected {
-		f.isPaused(r.feds[0].Place, 0)
-		call(f.cfg.Hooks.Failed, 1)
+	place, known := f.cfg.Sink.Place(&ev)
+	if !known {
+		f.unplaced++
 	}
-	r.request.Row.Event.Payload = nil // the answer needs it no more
-	f.answers = append(f.answers, store.Answer{Request: *r.request, Outcome: out})
+	if !known || f.budget.all.rows >= budgetRows {
+		return
+	}
+	e := &inflight.Event{
+		Event: ev, Place: place, Size: ev.Size(), Row: q.Row, Request: &q, Attempts: q.Row.Attempts, Since: q.Row.First,
+	}
+	if group, ordered := f.cfg.Scope.Group(&ev, place.ExchangeOrTopic); ordered {
+		e.Group = group
+	}
+	f.keep(q.ID, noLane)
+	f.replayed[q.ID] = q.Row.N
+	f.budget.add(place.Lane, e)
+	f.t.line.Found(place.Lane, []order.Found{{Replay: e}})
 }
 
-// commitAnswers commits the results of replays.
-func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
-	var answers []store.Answer
-	if n := len(f.split); n > 0 {
-		answers, f.split = f.split[n-1], f.split[:n-1]
-	} else if !time.Now().Before(f.answersAt) {
-		answers, f.answers = f.answers, nil
+// takeAnswer takes a request back from a lane: a replay with its outcome, or one about a row whose
+// ordering group is at rest. Returned: it is read again.
+func (f *feeder) takeAnswer(r order.Result) {
+	if r.Event != nil {
+		f.budget.remove(r.Event.Place.Lane, r.Event)
+		if s := r.Answer.Outcome.State; s == sink.Rejected {
+			call(f.cfg.Hooks.Failed, 1)
+		}
 	}
-	if len(answers) == 0 {
+	if r.Returned {
+		f.letGo(r.Answer.Request.ID)
+		return
+	}
+	r.Answer.Request.Row.Event.Payload = nil // the answer needs it no more
+	f.answers = append(f.answers, *r.Answer)
+}
+
+// letGo forgets a request.
+func (f *feeder) letGo(id int64) {
+	if _, kept := f.inHand[id]; kept {
+		delete(f.inHand, id)
+		delete(f.replayed, id)
+		f.outstanding.Add(-1)
+	}
+}
+
+// commitAnswers carries out the requests that are ready, and writes the results of replays.
+func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
+	var part []store.Answer
+	switch n := len(f.splitAnswers); {
+	case n > 0:
+		part, f.splitAnswers = f.splitAnswers[n-1], f.splitAnswers[:n-1]
+	case !time.Now().Before(f.answersAt):
+		part, f.answers = f.answers, nil
+	}
+	if len(part) == 0 {
 		return false, nil
 	}
-	return true, f.exec(ctx, f.answering(answers))
-}
-
-// answering returns the statement for some answers.
-func (f *feeder) answering(answers []store.Answer) *statement {
 	var done []bool
-	return &statement{
+	return true, f.exec(ctx, &statement{
 		do: func(ctx context.Context) (err error) {
-			done, err = f.cfg.Store.Answer(ctx, answers)
+			done, err = f.cfg.Store.Answer(ctx, part)
 			return err
 		},
 		done: func() {
-			for i, a := range answers {
-				if f.replays[a.Request.ID] != nil {
-					delete(f.replays, a.Request.ID)
-					f.outstanding.Add(-1)
-					if len(f.replays) == 0 {
-						f.requestsAt = time.Now() // perhaps there are more
-					}
-				}
-				if done[i] {
-					f.s.stats.answered(a)
-					f.answered(a)
-				}
+			f.asking.succeeded()
+			for i := range part {
+				f.answered(&part[i], done[i])
+			}
+			if f.moreAsked || len(f.inHand) == 0 {
+				f.requestsAt = time.Now() // perhaps there are more
 			}
 		},
-		refused: func(err error) { f.refusedAnswers(answers, err) },
-	}
+		refused: func(err error) { f.refusedAnswers(part, err) },
+	})
 }
 
 // refusedAnswers splits answers whose statement was refused, and tries the parts. An answer that is
-// refused alone is tried again. If it needs no broker, its request is simply read again. The answer
-// of a replay is kept, because the dead letter must not be sent again.
-func (f *feeder) refusedAnswers(answers []store.Answer, err error) {
-	if half := len(answers) / 2; half > 0 {
-		f.split = append(f.split, answers[half:], answers[:half])
+// refused alone is tried again, because a dead letter that was replayed must not be sent again. If
+// no lane has to do with it, its request is simply read again.
+func (f *feeder) refusedAnswers(part []store.Answer, err error) {
+	if half := len(part) / 2; half > 0 {
+		f.splitAnswers = append(f.splitAnswers, part[half:], part[:half])
 		return
 	}
-	f.asked.failed(err)
-	if a := answers[0]; f.replays[a.Request.ID] != nil {
-		f.answers = append(f.answers, a)
-		f.answersAt = time.Now().Add(maxPause)
+	f.asking.failed(err)
+	if id := part[0].Request.ID; f.replayed[id] == 0 && f.inHand[id] == noLane {
+		f.letGo(id)
+		return
 	}
+	f.answers = append(f.answers, part...)
+	f.answersAt = time.Now().Add(maxPause)
 }
 
-// answered notifies the lane of what a committed request has changed for the ordering group.
-func (f *feeder) answered(a store.Answer) {
+// answered does what follows from a committed answer. done: it took place.
+func (f *feeder) answered(a *store.Answer, done bool) {
+	lane := f.inHand[a.Request.ID]
+	f.letGo(a.Request.ID)
 	row := a.Request.Row
 	if row == nil {
 		return
 	}
-	if a.Request.Kind == store.DeadLetter {
-		call(f.cfg.Hooks.Dead, 1)
-		if f.cfg.Hooks.DeadLettered != nil {
-			f.cfg.Hooks.DeadLettered(&row.Event, "", row.Attempts)
+	if done {
+		f.t.stats.answered(*a)
+		if a.Request.Kind == store.DeadLetter {
+			call(f.cfg.Hooks.Dead, 1)
+			if f.cfg.Hooks.DeadLettered != nil {
+				f.cfg.Hooks.DeadLettered(&row.Event, "", row.Attempts)
+			}
 		}
 	}
-	gone := false // it no longer blocks its ordering group
-	switch a.Request.Kind {
-	case store.Replay:
-		gone = f.cfg.Block && a.Outcome.State == sink.Confirmed
-	case store.Discard:
-		gone = f.cfg.Block
-	case store.DeadLetter:
-		gone = !f.cfg.Block
-	case store.Purge:
-		gone = !row.Dead || f.cfg.Block && a.Request.Open
-	case store.Retry:
-		f.makeReady(row.Group, true)
-		return
-	case store.Redact:
-		return
-	}
-	at, known := f.place(row)
+	place, known := f.cfg.Sink.Place(&row.Event)
 	switch {
-	case !row.Ordered:
-	case !known: // the lane was known when the row was counted, so this cannot happen
-		f.cfg.Log.Error("no lane for a row that was counted: its key stays blocked until the next start", f.cfg.about(&row.Event)...)
-	case gone:
-		f.s.line.Uncount(at.Lane, row.Group, at.ExchangeOrTopic)
-		f.owed[row.Group] = owing{at.Lane, at.ExchangeOrTopic}
-	case a.Request.Kind == store.DeadLetter: // it blocks its ordering group now
-		f.s.line.NotNow(at.Lane, row.Group, at.ExchangeOrTopic)
+	case lane != noLane:
+		f.t.line.Finished(lane, []order.Result{{Answer: a}})
+	case known && f.cfg.Block && row.Ordered: // the dead letter may have blocked its ordering group
+		f.t.line.Found(place.Lane, []order.Found{{Group: row.Group, ExchangeOrTopic: place.ExchangeOrTopic, Changed: true}})
 	}
-	f.makeReady(row.Group, false)
+}
+
+// readRequests lists operators' requests, at most limit. It lists the requests before a dead letter
+// that cannot be read. When that dead letter is the first, the request to replay it is answered: a
+// dead letter that cannot be read cannot be sent.
+func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit int, answers []store.Answer, err error) {
+	// those of which no lane is known yet must not keep the others out
+	limit = requestRows + min(f.unplaced, mostUnplaced)
+	for f.unplaced = 0; ; limit /= 2 {
+		all, err = f.cfg.Store.Requests(ctx, limit, requestBytes)
+		if err == nil {
+			return all, limit, nil, nil
+		}
+		if !store.IsRefused(err) {
+			return nil, limit, nil, err
+		}
+		if limit == 1 {
+			break
+		}
+	}
+	words := "the dead letter cannot be read: " + err.Error()
+	if all, err = f.cfg.Store.Requests(ctx, 1, 0); err != nil {
+		return nil, limit, nil, err
+	}
+	for _, q := range all {
+		if q.Kind == store.Replay && q.Row != nil {
+			answers = append(answers, store.Answer{Request: q, Outcome: sink.Outcome{
+				State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: words},
+			}})
+		}
+	}
+	return nil, limit, answers, nil
 }

@@ -1,9 +1,9 @@
-// Package retry is the retry table. It takes events that cannot be sent now, keeps them in tables
-// of the source database, and feeds them back through the lanes when they may be sent.
+// Package retry is the retry table. It writes events that cannot be sent now into tables of the
+// source database, and reads them back when the lanes' order machines ask for them.
 //
-//	lane ── Defer ─▶ writer ── INSERT ─▶ retry ── runs ─▶ feeder ── Offer ─▶ lane
-//	  ▲                │                                   │  ▲               │
-//	  └── Settled ─────┘                        DELETE ◀───┘  └───── Fed ─────┘
+//	lane ── Defer ─▶ writer ── INSERT ─▶ retry ── SELECT ─▶ feeder ── Found ─▶ lane
+//	  ▲                │                                     │  ▲                │
+//	  └── Committed ───┘                   DELETE, UPDATE ◀──┘  └── Read, Finish ┘
 //
 // Run has two main goroutines. The writer owns the INSERTs, the feeder everything else that changes
 // the tables. (A third goroutine counts rows.) Each method of the Store is one statement under the
@@ -19,6 +19,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 )
 
 // Table takes events that cannot be sent now. It implements relay.RetryTable.
@@ -38,14 +40,8 @@ var _ relay.RetryTable = (*Table)(nil)
 
 // New makes a retry table. It starts nothing; Load comes next.
 func New(cfg Config) *Table {
-	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 20)
-	cfg.Backoff = cmp.Or(cfg.Backoff, time.Second)
-	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 10*time.Minute), cfg.Backoff)
 	cfg.RoundBytes, cfg.BudgetBytes = cmp.Or(cfg.RoundBytes, roundBytes), cmp.Or(cfg.BudgetBytes, budgetBytes)
 	cfg.Log = cmp.Or(cfg.Log, zap.NewNop())
-	if cfg.Jitter == nil {
-		cfg.Jitter = jitter
-	}
 	t := &Table{cfg: cfg, fenced: make(chan struct{})}
 	t.writer.init(t)
 	t.feeder.init(t)
@@ -78,10 +74,24 @@ func (t *Table) Run(ctx context.Context) error {
 }
 
 // Defer takes over events whose rows are to be written.
-func (t *Table) Defer(events []*relay.Deferred) { t.writer.take(events) }
+func (t *Table) Defer(events []*inflight.Event) { t.writer.take(events) }
 
-// Fed takes back rows that were offered.
-func (t *Table) Fed(rows []*relay.Fed) { t.feeder.takeBack(rows) }
+// Read takes a lane's wants.
+func (t *Table) Read(lane int, wants []order.Want, walks []order.Counted) {
+	t.feeder.ask(func(a *asked) {
+		for _, w := range wants {
+			a.wants = append(a.wants, want{w, lane})
+		}
+		for _, w := range walks {
+			a.walks = append(a.walks, walkWant{lane, w})
+		}
+	})
+}
+
+// Finish takes the results of rows that were with a lane.
+func (t *Table) Finish(_ int, results []order.Result) {
+	t.feeder.ask(func(a *asked) { a.results = append(a.results, results...) })
+}
 
 // StopFeeding ends feeding, for a stop: no row is offered after it has returned. Rows that are with
 // the lanes are still taken back, and their results are still committed.

@@ -1,4 +1,4 @@
-// The start of a term: counts are read back, and events that the stream repeats are recognized.
+// The start of a term: where rows are is asked, and events that the stream repeats are recognized.
 
 package retry
 
@@ -7,22 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
+	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
 // repeatedPositions holds the positions of rows and dead letters, a page at a time, while the
 // stream repeats what was read before this term. Only the reader uses it.
 //
-// A row that is found here is counted by this term, or was written by it. The reason: the pages are
-// read under the fence, so they never include rows of a newer leader, which our counts do not
-// include. A row that was delivered and deleted before its page was read is sent once more, after
-// its first delivery: that is a duplicate, and nothing is overtaken.
+// A row that is found here was there when this term began, or was written by it: the pages are read
+// under the fence, so they never include rows of a newer leader. So its lane knows that the
+// ordering group has rows, or is unsure, and no later event passes it. A row that was delivered and
+// deleted before its page was read is sent once more, after its first delivery: that is a
+// duplicate, and nothing is overtaken.
 type repeatedPositions struct {
 	highest event.Position
 	page    []store.Owned  // those from last on
@@ -81,12 +83,13 @@ func (t *Table) Known(ctx context.Context, ev *event.Event) (bool, error) {
 	}
 }
 
-// Load connects the retry table to its line, before either of them runs. It adds the rows in the
-// tables to the line's counts, and learns up to which position the stream may repeat them. After an
+// Load connects the retry table to its line, before either of them runs. It tells the line which
+// exchanges and topics have rows: there each ordering group is looked up before an event of it
+// goes. It also learns up to which position the stream may repeat events that have rows. After an
 // error neither may be used; an *event.Stop means that a newer leader leads.
 //
-// Load is called after the epoch was raised: from then on no former leader can add a row, which
-// would not be counted.
+// Load is called after the epoch was raised: from then on no former leader can add a row that these
+// reads do not show.
 func (t *Table) Load(ctx context.Context, line Line) error {
 	t.line = line
 	// Lease a block of numbers first: every row in the tables has a lower number, and every row of
@@ -98,18 +101,20 @@ func (t *Table) Load(ctx context.Context, line Line) error {
 	}
 	t.writer.next, t.writer.end = first, first+store.LeaseSize
 	t.writer.acked.Store(first - 1)
-	t.repeated.highest, err = t.cfg.Store.Load(ctx, func(c store.Count) error {
-		ctx, cancel := context.WithTimeout(ctx, loadPatience)
-		defer cancel()
-		return line.Load(ctx, &c.Event, c.Rows)
-	})
+	if t.repeated.highest, err = t.cfg.Store.Regroup(ctx); err != nil {
+		return t.loading(err)
+	}
+	destinations, err := t.cfg.Store.Destinations(ctx)
+	told := map[uint64]bool{}
+	for _, d := range destinations {
+		if !told[d.ExchangeOrTopic] {
+			told[d.ExchangeOrTopic] = true
+			line.Found(order.AllLanes, []order.Found{{ExchangeOrTopic: d.ExchangeOrTopic, Unsure: true, Repeated: t.repeated.highest}})
+			t.feeder.startWalk(pauses.Target{ExchangeOrTopic: d.ExchangeOrTopic}, false)
+		}
+	}
 	return t.loading(err)
 }
-
-// loadPatience bounds the wait for a broker that does not know yet where an event belongs. It does
-// not bound the whole Load, which depends on the size of the table; each statement has its own
-// timeout.
-const loadPatience = 5 * time.Minute
 
 func (t *Table) loading(err error) error {
 	switch {
@@ -118,7 +123,7 @@ func (t *Table) loading(err error) error {
 	case errors.Is(err, store.ErrFenced):
 		return t.stop()
 	}
-	return fmt.Errorf("count deferred rows: %w", err)
+	return fmt.Errorf("read what is deferred: %w", err)
 }
 
 // stop is the error of a leader that was fenced by its successor.

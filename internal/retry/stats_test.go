@@ -3,7 +3,6 @@ package retry
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -154,45 +152,5 @@ func TestStatsAtItsLimit(t *testing.T) {
 	tl.add(15, 3, time.Now())
 	if err := tl.once(t.Context()); err != nil || tl.now.Deferred != 25 || tl.now.Dead != 9 {
 		t.Errorf("then it is %+v, %v", tl.now, err)
-	}
-}
-
-// Each attempt is reported once, by its result.
-func TestAttemptsAreTold(t *testing.T) {
-	got := map[string]int{}
-	hook := func(name string) func(int) { return func(n int) { got[name] += n } }
-	f := feeder{s: &Table{cfg: Config{Log: zap.NewNop()}}}
-	f.cfg = &Config{Hooks: Hooks{
-		Deferred: hook("deferred"), Dead: hook("dead"), Exhausted: hook("exhausted"), Retried: hook("retried"), Failed: hook("failed"),
-	}}
-	fed := func(states ...sink.State) (list []*relay.Fed) {
-		for _, state := range states {
-			list = append(list, &relay.Fed{Outcome: sink.Outcome{State: state}})
-		}
-		return list
-	}
-	refused := func(kind store.ResultKind, class sink.Class) store.Result {
-		return store.Result{Row: &store.Row{}, Kind: kind, Class: class, Reason: sink.Invalid}
-	}
-	for name, c := range map[string]struct {
-		run  run
-		want map[string]int
-	}{
-		"confirmed, one refused for a while, the rest sent back": {
-			run{feds: fed(sink.Confirmed, sink.Rejected, sink.Unsent), results: []store.Result{{Kind: store.Delivered}, refused(store.Backoff, sink.Transient)}},
-			map[string]int{"retried": 2, "deferred": 1},
-		},
-		"the destination is still paused":  {run{feds: fed(sink.Rejected, sink.Unsent)}, map[string]int{"retried": 1, "failed": 1}},
-		"attempts spent":                   {run{feds: fed(sink.Rejected), results: []store.Result{refused(store.Dead, sink.Transient)}}, map[string]int{"retried": 1, "dead": 1, "exhausted": 1}},
-		"too large now":                    {run{feds: fed(sink.Rejected), results: []store.Result{refused(store.Dead, sink.Permanent)}}, map[string]int{"retried": 1, "dead": 1}},
-		"too old":                          {run{results: []store.Result{{Row: &store.Row{}, Kind: store.Dead}}}, map[string]int{"dead": 1}},
-		"waits for its paused destination": {run{results: []store.Result{{Kind: store.Backoff}}}, map[string]int{}},
-		"its lane ends":                    {run{feds: fed(sink.Unsent, sink.Unknown)}, map[string]int{}},
-	} {
-		clear(got)
-		f.countResults(&c.run)
-		if !maps.Equal(got, c.want) {
-			t.Errorf("%s: told %v, want %v", name, got, c.want)
-		}
 	}
 }

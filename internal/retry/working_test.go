@@ -3,6 +3,7 @@ package retry
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func (p *pulse) busy() (now, most time.Duration, rounds int) {
 // watchPulses starts the fixture's retry table with the pulses of its goroutines.
 func (f *fixture) watchPulses() map[string]*pulse {
 	all := map[string]*pulse{"writer": {}, "feeder": {}, "stats": {}}
-	h := &f.s.cfg.Hooks
+	h := &f.table.cfg.Hooks
 	h.Writer, h.Feeder, h.Stats = all["writer"].tell, all["feeder"].tell, all["stats"].tell
 	f.start()
 	return all
@@ -64,14 +65,15 @@ func TestSilentDatabaseIsNotStuck(t *testing.T) {
 	}
 	count := func(context.Context, int) (store.Stats, error) { return store.Stats{At: time.Now()}, wait() }
 	inBubble(t, Config{Stats: count}, func(f *fixture) {
-		f.line.shut("x/a")
 		pulses := f.watchPulses()
-		f.deferRow(itsRoute, "1 k x/a", "2 j x/a")
-		f.deferRow(transient, "3 l x/b")
-		f.settle()
+		f.deferRows(itsRoute, "1 k x/a", "2 j x/a")
+		f.gets("k@x", "1")
 		f.store.set(func() { f.store.fault = func(string) (error, bool) { return wait(), false } })
 		silent.Store("", true)
-		f.deferRow(transient, "4 m x/b")
+		f.deferRows(transient, "3 m x/b")
+		f.line.finish("delivered", "1")
+		f.read("j@x")
+		f.table.Read(0, nil, f.walkOf("x", 0))
 		f.pass(3 * time.Hour)
 		for name, p := range pulses {
 			if now, most, rounds := p.busy(); most > 2*time.Minute || rounds < 100 {
@@ -79,23 +81,22 @@ func TestSilentDatabaseIsNotStuck(t *testing.T) {
 			}
 		}
 		silent.Delete("")
-		f.line.fix("x/a")
 		f.pass(time.Hour)
 		for name, p := range pulses {
 			if now, _, _ := p.busy(); now > time.Minute {
 				t.Errorf("the %s does not rest: it is at something for %s", name, now)
 			}
 		}
-		f.equal("table", f.table(), "")
+		f.equal("rows", f.rows(), "2 3")
 	})
 }
 
 // A statement that does not end although its time is over is seen, and nothing else is.
 func TestStatementWithoutEndIsStuck(t *testing.T) {
-	for _, c := range []struct{ call, stuck string }{{"defer", "writer"}, {"due", "feeder"}, {"apply", "feeder"}, {"count", "stats"}} {
+	for _, c := range []struct{ call, stuck string }{{"defer 2", "writer"}, {"read", "feeder"}, {"apply", "feeder"}, {"requests", "feeder"}, {"count", "stats"}} {
 		end := make(chan struct{})
 		hang := func(call string) {
-			if len(call) >= len(c.call) && call[:len(c.call)] == c.call {
+			if strings.HasPrefix(call, c.call) {
 				<-end
 			}
 		}
@@ -105,9 +106,13 @@ func TestStatementWithoutEndIsStuck(t *testing.T) {
 		}
 		inBubble(t, Config{Stats: count}, func(f *fixture) {
 			end = make(chan struct{}) // of the bubble
-			f.store.fault = func(call string) (error, bool) { hang(call); return nil, false }
 			pulses := f.watchPulses()
-			f.deferRow(transient, "1 k x/a")
+			f.deferRows(transient, "1 k x/a")
+			f.gets("k@x", "1")
+			f.store.set(func() { f.store.fault = func(call string) (error, bool) { hang(call); return nil, false } })
+			f.deferRows(transient, "2 k x/a")
+			f.line.finish("delivered", "1")
+			f.read("k@x")
 			f.pass(time.Hour)
 			for name, p := range pulses {
 				if now, _, _ := p.busy(); (now > 5*time.Minute) != (name == c.stuck) {
@@ -129,8 +134,9 @@ func TestStatementWithoutEndIsStuck(t *testing.T) {
 func TestEndedIsAtRest(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		pulses := f.watchPulses()
-		f.store.set(func() { f.store.fault = func(string) (error, bool) { return errLost, false } })
-		f.deferRow(transient, "1 k x/a")
+		f.store.fails("", errLost, false)
+		f.deferRows(transient, "1 k x/a")
+		f.read("k@x")
 		f.pass(time.Minute)
 		f.stop()
 		for name, p := range pulses {
@@ -144,29 +150,30 @@ func TestEndedIsAtRest(t *testing.T) {
 // Slow reads of many parts are not stuck.
 func TestReadInPartsIsNotStuck(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
-		f.line.shut("x")
 		pulses := f.watchPulses()
 		var specs []string
 		for i := range 64 {
 			specs = append(specs, fmt.Sprintf("%03d k%d x/a", i, i))
 		}
-		f.deferRow(nil, specs...)
+		f.deferRows(nil, specs...)
 		f.settle()
 		f.store.set(func() {
 			f.store.torn = map[string]bool{"033": true}
 			f.store.fault = func(call string) (error, bool) {
-				if call == "runs" {
+				if call == "read" {
 					time.Sleep(time.Minute) //nolint:forbidigo // the bubble's time, not ours
 				}
 				return nil, false
 			}
 		})
-		f.line.fix("x")
-		f.pass(time.Hour)
-		if _, most, _ := pulses["feeder"].busy(); most > 2*time.Minute {
-			t.Errorf("the feeder was at one thing for %s", most)
+		for i := range 64 {
+			f.read(fmt.Sprintf("k%d@x", i))
 		}
-		f.store.set(func() { f.store.fault = nil })
+		f.pass(time.Hour)
+		if _, most, _ := pulses["feeder"].busy(); most > 2*time.Minute || f.line.has() != 63 {
+			t.Errorf("the feeder was at one thing for %s, the lanes have %d rows", most, f.line.has())
+		}
+		f.store.accept()
 		f.pass(time.Minute)
 	})
 }

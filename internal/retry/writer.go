@@ -10,9 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // writer commits the rows of deferred events: one statement per round, with all events that have
@@ -23,7 +22,7 @@ import (
 // unknown outcome is repeated before any other, with the same rows under the same numbers. If it
 // was carried out, the repetition finds its rows; if it was not, nothing has overtaken them.
 type writer struct {
-	s    *Table
+	t    *Table
 	pace retryPace
 
 	// acked is the highest number up to which all rows are committed, or will never be committed
@@ -38,16 +37,15 @@ type writer struct {
 	mu     sync.Mutex // guards the rest
 	queue  []queued
 	stuck  map[uint64]*stuckRow // ordering groups whose first row the database refuses
-	hands  map[uint64]int       // events of each ordering group that the writer has
 	events int                  // all of them
 	bytes  int64
 }
 
 // queued is an event whose row is to be written.
 type queued struct {
-	*relay.Deferred
-	group uint64 // in the tables
-	size  int
+	*inflight.Event
+	group   uint64 // in the tables
+	ordered bool
 }
 
 // The limits of a round. A round has at least one row.
@@ -58,23 +56,19 @@ const (
 
 func (w *writer) init(t *Table) {
 	*w = writer{
-		s: t, pace: retryPace{log: t.cfg.Log, what: "writing deferred events"}, woken: make(chan struct{}, 1),
-		stuck: map[uint64]*stuckRow{}, hands: map[uint64]int{},
+		t: t, pace: retryPace{log: t.cfg.Log, what: "writing deferred events"}, woken: make(chan struct{}, 1),
+		stuck: map[uint64]*stuckRow{},
 	}
 }
 
 // take queues events. It does not block.
-func (w *writer) take(events []*relay.Deferred) {
+func (w *writer) take(events []*inflight.Event) {
 	w.mu.Lock()
-	for _, p := range events {
-		e := queued{Deferred: p, group: p.Group, size: p.Event.Size()}
-		if e.group == 0 {
-			e.group, _ = w.s.cfg.Scope.Group(p.Event, p.Place.ExchangeOrTopic)
-		}
-		w.queue = append(w.queue, e)
-		w.hands[e.group]++
+	for _, e := range events {
+		group, ordered := w.t.cfg.Scope.Group(&e.Event, e.Place.ExchangeOrTopic)
+		w.queue = append(w.queue, queued{e, group, ordered})
 		w.events++
-		w.bytes += int64(e.size)
+		w.bytes += int64(e.Size)
 	}
 	w.mu.Unlock()
 	signal(w.woken)
@@ -82,7 +76,7 @@ func (w *writer) take(events []*relay.Deferred) {
 
 // run writes until ctx is done, or this leader is fenced.
 func (w *writer) run(ctx context.Context) {
-	working := w.s.cfg.Hooks.Writer
+	working := w.t.cfg.Hooks.Writer
 	defer reportWork(working, false)
 	for ctx.Err() == nil {
 		reportWork(working, true)
@@ -112,8 +106,8 @@ func (w *writer) round() []queued {
 		return []queued{e}
 	}
 	n, size := 0, 0
-	for n < len(w.queue) && n < roundRows && (n == 0 || int64(size+w.queue[n].size) <= w.s.cfg.RoundBytes) {
-		size += w.queue[n].size
+	for n < len(w.queue) && n < roundRows && (n == 0 || int64(size+w.queue[n].Size) <= w.t.cfg.RoundBytes) {
+		size += w.queue[n].Size
 		n++
 	}
 	batch := slices.Clone(w.queue[:n])
@@ -170,7 +164,7 @@ const refusalLimit = 8
 func isolate(part []queued, no *store.Refused) [][]queued {
 	at := -1
 	if no.Row != nil {
-		at = slices.IndexFunc(part, func(e queued) bool { return e.Event.Position == no.Row.Event.Position })
+		at = slices.IndexFunc(part, func(e queued) bool { return e.Position == no.Row.Event.Position })
 	}
 	if at < 0 {
 		half := len(part) / 2
@@ -193,7 +187,7 @@ func (w *writer) deferRow(ctx context.Context, part []queued) error {
 		// next statement.
 		rows[i] = w.row(&part[i], n, now)
 	}
-	err := w.repeatUntilKnown(ctx, func() error { return w.s.cfg.Store.Defer(ctx, rows) })
+	err := w.repeatUntilKnown(ctx, func() error { return w.t.cfg.Store.Defer(ctx, rows) })
 	if err == nil {
 		w.committed(part, rows)
 	}
@@ -204,7 +198,7 @@ func (w *writer) deferRow(ctx context.Context, part []queued) error {
 // error is final.
 func (w *writer) repeatUntilKnown(ctx context.Context, do func() error) error {
 	for {
-		reportWork(w.s.cfg.Hooks.Writer, true)
+		reportWork(w.t.cfg.Hooks.Writer, true)
 		err := do()
 		var no *store.Refused
 		switch {
@@ -214,7 +208,7 @@ func (w *writer) repeatUntilKnown(ctx context.Context, do func() error) error {
 		case errors.As(err, &no):
 			return err
 		case errors.Is(err, store.ErrFenced):
-			w.s.endFenced()
+			w.t.endFenced()
 			return err
 		case ctx.Err() != nil || !sleep(ctx, w.pace.failed(err)):
 			return ctx.Err()
@@ -226,7 +220,7 @@ func (w *writer) repeatUntilKnown(ctx context.Context, do func() error) error {
 func (w *writer) number(ctx context.Context) (int64, error) {
 	if w.next == w.end {
 		err := w.repeatUntilKnown(ctx, func() (err error) {
-			w.next, err = w.s.cfg.Store.Lease(ctx)
+			w.next, err = w.t.cfg.Store.Lease(ctx)
 			w.end = w.next
 			return err
 		})
@@ -240,23 +234,21 @@ func (w *writer) number(ctx context.Context) (int64, error) {
 }
 
 // committed does what follows from a commit. Only after the commit acked moves, and the line
-// settles the events, which may move the watermark (I2). The line and the feeder are informed last.
+// settles the events, which may move the watermark (I2). The line is informed last.
 func (w *writer) committed(part []queued, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
-	settled, news := make([]*relay.Deferred, len(part)), make([]notification, len(part))
+	events := make([]*inflight.Event, len(part))
 	for i := range part {
-		settled[i] = part[i].Deferred
-		news[i] = notificationOf(&part[i], rows[i])
+		events[i] = part[i].Event
 		if rows[i].Dead {
-			w.s.cfg.logDeadLetter(rows[i], writtenResult(rows[i]))
+			w.t.cfg.logDeadLetter(rows[i], writtenResult(rows[i]))
 		}
 	}
-	deferred, dead := w.s.stats.written(rows)
+	deferred, dead := w.t.stats.written(rows)
 	w.forget(part)
-	w.s.line.Settled(settled) // no Deferred is read after this
-	w.s.feeder.notify(news)
-	call(w.s.cfg.Hooks.Deferred, deferred)
-	call(w.s.cfg.Hooks.Dead, dead)
+	w.t.line.Committed(events) // no event is read after this
+	call(w.t.cfg.Hooks.Deferred, deferred)
+	call(w.t.cfg.Hooks.Dead, dead)
 }
 
 // forget removes events that the writer is done with.
@@ -264,13 +256,9 @@ func (w *writer) forget(part []queued) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range part {
-		group := part[i].group
-		if w.hands[group]--; w.hands[group] == 0 {
-			delete(w.hands, group)
-		}
 		w.events--
-		w.bytes -= int64(part[i].size)
-		w.freed(group, part[i].Event.Position)
+		w.bytes -= int64(part[i].Size)
+		w.freed(part[i].group, part[i].Position)
 	}
 }
 
@@ -278,29 +266,21 @@ func (w *writer) forget(part []queued) {
 // nothing else of it is left, neither its outbox row nor its WAL.
 func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
 	r := &store.Row{
-		N: n, Incarnation: w.s.cfg.Incarnation, Event: *e.Event,
-		Group: e.group, Ordered: e.Group != 0, ExchangeOrTopic: e.Place.ExchangeOrTopic, Dest: e.Place.Dest, Dead: e.Dead,
+		N: n, Incarnation: w.t.cfg.Incarnation, Event: e.Event.Event,
+		Group: e.group, Ordered: e.ordered, ExchangeOrTopic: e.Place.ExchangeOrTopic, Dest: e.Place.Dest, Dead: e.Dead,
 		Attempts: e.Attempts, First: e.Since,
 	}
 	if r.Event.Route == nil {
-		route := w.s.cfg.Sink.Route(e.Event)
+		route := w.t.cfg.Sink.Route(&e.Event.Event)
 		r.Event.Route = &route
 	}
-	if f := e.Fault; f != nil {
+	if f := e.Refusal; f != nil {
 		r.Class, r.Reason, r.Text, r.Destination, r.Last = f.Class, f.Reason, f.Text, f.Destination, now
-		if f.Class == sink.Transient && !e.Dead {
-			r.NextAttempt = now.Add(w.s.cfg.backoff(max(e.Attempts, 1)))
-		}
+	}
+	if e.DueIn > 0 {
+		r.NextAttempt = now.Add(e.DueIn)
 	}
 	return r
-}
-
-// hasGroup reports whether the writer has events of an ordering group, and whether they wait behind
-// a row that the database refuses. A row that the writer no longer has is not above acked.
-func (w *writer) hasGroup(group uint64) (here, stuck bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.hands[group] > 0, w.stuck[group] != nil
 }
 
 // busy reports whether the writer has any event.

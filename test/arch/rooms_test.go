@@ -22,10 +22,6 @@ import (
 // maxFiles is how many production files a folder may hold: more are two rooms under one name.
 const maxFiles = 15
 
-// larger are the folders that hold more. In retry and relay the files of the order machine go to a
-// folder of their own once it is one type.
-var larger = map[string]int{"retry": 21, "relay": 18}
-
 // room is one package of the binary or of its tools, as go list describes it.
 type room struct {
 	ImportPath, Dir, Export string
@@ -38,14 +34,8 @@ func TestFoldersAreSmall(t *testing.T) {
 	rooms, _ := exported(t)
 	for _, r := range rooms {
 		name := strings.TrimPrefix(r.ImportPath, module+"/internal/")
-		limit := maxFiles
-		if n, ok := larger[name]; ok {
-			limit = n
-		}
-		if n := len(r.GoFiles); n > limit {
-			t.Errorf("%s holds %d production files, more than %d: put a floor inside", name, n, limit)
-		} else if _, ok := larger[name]; ok && n < limit {
-			t.Errorf("%s holds %d production files: lower its entry in larger, %d", name, n, limit)
+		if n := len(r.GoFiles); n > maxFiles {
+			t.Errorf("%s holds %d production files, more than %d: put a floor inside", name, n, maxFiles)
 		}
 	}
 }

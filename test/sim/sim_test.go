@@ -34,6 +34,7 @@ func play(t *testing.T, seed uint64) (failure string) {
 
 func TestSeeds(t *testing.T) {
 	if *one != 0 {
+
 		if failure := play(t, *one); failure != "" {
 			t.Fatalf("seed %d: %s", *one, failure)
 		}

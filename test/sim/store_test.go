@@ -94,20 +94,20 @@ func (s *faultyStore) Lease(ctx context.Context) (first int64, err error) {
 	return first, err
 }
 
-func (s *faultyStore) Load(ctx context.Context, each func(store.Count) error) (highest event.Position, err error) {
-	var counts []store.Count
-	err = s.do(ctx, &s.writer, theWriter, "load", func(ctx context.Context) (err error) {
-		counts = nil
-		highest, err = s.Store.Load(ctx, func(c store.Count) error {
-			counts = append(counts, c)
-			return nil
-		})
+func (s *faultyStore) Regroup(ctx context.Context) (highest event.Position, err error) {
+	err = s.do(ctx, &s.writer, theWriter, "regroup", func(ctx context.Context) (err error) {
+		highest, err = s.Store.Regroup(ctx)
 		return err
 	})
-	for i := 0; i < len(counts) && err == nil; i++ {
-		err = each(counts[i])
-	}
 	return highest, err
+}
+
+func (s *faultyStore) Destinations(ctx context.Context) (list []store.Destination, err error) {
+	err = s.do(ctx, &s.writer, theWriter, "destinations", func(ctx context.Context) (err error) {
+		list, err = s.Store.Destinations(ctx)
+		return err
+	})
+	return list, err
 }
 
 func (s *faultyStore) Positions(ctx context.Context, from event.Position, limit int) (list []store.Owned, err error) {
@@ -151,10 +151,10 @@ func (s *faultyStore) Defer(ctx context.Context, rows []*store.Row) error {
 	})
 }
 
-func (s *faultyStore) Runs(ctx context.Context, groups []uint64, run int, size, acked int64) (runs []store.Run, err error) {
+func (s *faultyStore) Read(ctx context.Context, wants []store.Want, run int, size, acked int64) (runs []store.Run, err error) {
 	s.t.inspectBudget(size)
-	err = s.do(ctx, &s.feeder, theFeeder, "runs", func(ctx context.Context) (err error) {
-		runs, err = s.Store.Runs(ctx, groups, min(run, s.t.w.rows), size, acked)
+	err = s.do(ctx, &s.feeder, theFeeder, "read", func(ctx context.Context) (err error) {
+		runs, err = s.Store.Read(ctx, wants, min(run, s.t.w.rows), size, acked)
 		return err
 	})
 	if err == nil {
@@ -181,14 +181,6 @@ func (s *faultyStore) Skip(ctx context.Context, at store.Cursor) (next store.Cur
 		return err
 	})
 	return next, ok, err
-}
-
-func (s *faultyStore) Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error) {
-	err = s.do(ctx, &s.feeder, theFeeder, "due", func(ctx context.Context) (err error) {
-		groups, next, err = s.Store.Due(ctx, limit)
-		return err
-	})
-	return groups, next, err
 }
 
 func (s *faultyStore) Apply(ctx context.Context, results []store.Result) error {

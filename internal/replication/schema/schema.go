@@ -24,10 +24,13 @@ var retrySQL string
 //go:embed migrations/003_takeover.sql
 var takeoverSQL string
 
+//go:embed migrations/004_regroup.sql
+var regroupSQL string
+
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
 // side.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL}
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL}
 
 const Bootstrap = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
 CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());

@@ -60,6 +60,7 @@ func grantSQL(c *source.Config, role string) []string {
 	list := []string{
 		"GRANT USAGE ON SCHEMA cdc_relay TO " + r,
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO " + r,
+		"GRANT TRUNCATE ON cdc_relay.retry TO " + r, // without it the table keeps its space
 		"GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO " + r,
 	}
 	for _, t := range c.Tables {

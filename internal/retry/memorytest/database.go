@@ -266,49 +266,6 @@ func clone(ev *event.Event) event.Event {
 	return c
 }
 
-// Load implements Store.
-func (m *Store) Load(ctx context.Context, each func(store.Count) error) (highest event.Position, err error) {
-	counts, highest, err := m.load(ctx)
-	if err != nil {
-		return highest, err
-	}
-	for _, c := range counts {
-		if err := each(*c); err != nil {
-			return highest, err
-		}
-	}
-	return highest, nil
-}
-
-func (m *Store) load(ctx context.Context) (counts []*store.Count, highest event.Position, err error) {
-	end, err := m.begin(ctx)
-	if err != nil {
-		return nil, highest, err
-	}
-	defer end()
-	type group struct{ group, exchangeOrTopic uint64 }
-	of := map[group]*store.Count{}
-	for _, e := range m.db.list(m.ours) {
-		if e.incarnation == m.c.Incarnation {
-			highest = e.position
-		}
-		if e.state == "" || e.state == Open {
-			e.row.Group, e.row.Ordered = m.c.Scope.Group(&e.row.Event, e.row.ExchangeOrTopic)
-		}
-		if !e.row.Ordered || e.state != "" && !m.blocks(e) {
-			continue
-		}
-		at := group{e.row.Group, e.row.ExchangeOrTopic}
-		if of[at] == nil {
-			ev := clone(&e.row.Event)
-			of[at] = &store.Count{Event: event.Event{Aggregate: ev.Aggregate, Key: ev.Key, Hash: ev.Hash, Ordered: ev.Ordered, Route: ev.Route}, Group: at.group, ExchangeOrTopic: at.exchangeOrTopic}
-			counts = append(counts, of[at])
-		}
-		of[at].Rows++
-	}
-	return counts, highest, nil
-}
-
 // Positions implements Store.
 func (m *Store) Positions(ctx context.Context, from event.Position, limit int) (list []store.Owned, err error) {
 	end, err := m.begin(ctx)

@@ -1,4 +1,4 @@
-// The Store methods of the feeder: Runs, Sweep, Skip, Due and Apply.
+// The Store methods that find rows for the lanes, and Apply.
 
 package memorytest
 
@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// Runs implements Store.
-func (m *Store) Runs(ctx context.Context, groups []uint64, run int, size, acked int64) (runs []store.Run, err error) {
+// Read implements Store.
+func (m *Store) Read(ctx context.Context, wants []store.Want, run int, size, acked int64) (runs []store.Run, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -26,26 +26,38 @@ func (m *Store) Runs(ctx context.Context, groups []uint64, run int, size, acked 
 	for _, e := range m.db.list(m.blocks) {
 		blocked[e.row.Group] = true
 	}
-	for _, group := range groups {
-		if blocked[group] || len(rows[group]) > 0 {
-			runs = append(runs, store.Run{Group: group, Blocked: blocked[group]})
+	behind := make([][]*kept, len(wants))
+	for w, want := range wants {
+		runs = append(runs, store.Run{Group: want.Group, Blocked: blocked[want.Group]})
+		if !blocked[want.Group] {
+			behind[w] = slices.DeleteFunc(slices.Clone(rows[want.Group]), func(e *kept) bool {
+				return cmp.Or(cmp.Compare(e.incarnation, want.After.Incarnation), e.position.Compare(want.After.Position)) <= 0
+			})
 		}
 	}
+	m.fill(runs, behind, run, size, acked)
+	for r := range runs {
+		runs[r].More = len(behind[r]) > len(runs[r].Rows)
+	}
+	return runs, nil
+}
+
+// fill gives the runs their rows: each first row before any second.
+func (m *Store) fill(runs []store.Run, behind [][]*kept, run int, size, acked int64) {
 	var taken int64
 	for i := range run {
 		for r := range runs {
-			of := rows[runs[r].Group]
-			if runs[r].Blocked || i >= len(of) || len(runs[r].Rows) < i || of[i].row.N > acked {
+			of := behind[r]
+			if i >= len(of) || len(runs[r].Rows) < i || of[i].row.N > acked {
 				continue
 			}
 			if taken > 0 && taken >= size {
-				return runs, nil
+				return
 			}
 			taken += int64(of[i].row.Event.Size() + len(of[i].row.Event.Raw))
 			runs[r].Rows = append(runs[r].Rows, of[i].read(m.c.Columns))
 		}
 	}
-	return runs, nil
 }
 
 // cursor is where an entry stands in the order of Sweep.
@@ -107,31 +119,6 @@ func (m *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, o
 		}
 	}
 	return store.Cursor{}, false, nil
-}
-
-// Due implements Store.
-func (m *Store) Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error) {
-	end, err := m.begin(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer end()
-	blocked := map[uint64]bool{}
-	for _, e := range m.db.list(m.blocks) {
-		blocked[e.row.Group] = true
-	}
-	heads := m.db.list(func(e *kept) bool { return m.deferred(e) && !e.row.NextAttempt.IsZero() && !blocked[e.row.Group] })
-	slices.SortStableFunc(heads, func(a, b *kept) int { return a.row.NextAttempt.Compare(b.row.NextAttempt) })
-	for _, e := range heads {
-		in := time.Until(e.row.NextAttempt)
-		if in > 0 || len(groups) == limit {
-			return groups, max(in, 1), nil
-		}
-		if !slices.Contains(groups, e.row.Group) {
-			groups = append(groups, e.row.Group)
-		}
-	}
-	return groups, 0, nil
 }
 
 // Apply implements Store.

@@ -186,7 +186,7 @@ func testLargeRead(b *bench, w *database) {
 	b.deferRow(small)
 	fast := w.slowReads("retry")
 	read := func(groups ...uint64) error {
-		_, err := b.Runs(await.Context(b.T), groups, 10, all, all)
+		_, err := b.Read(await.Context(b.T), wants(groups...), 10, all, all)
 		return err
 	}
 	b.timesOut(func() error { return read(small.Group, huge.Group) })
@@ -255,8 +255,8 @@ func testLargeRun(b *bench, w *database) {
 	}
 	next := func(more bool, want ...*retrystore.Row) {
 		b.Helper()
-		b.wantRows(rows[0].Group, want...)
-		equal(b, "more", b.runs(all, rows[0].Group)[0].More, more)
+		run := b.runs(all, rows[0].Group)[0]
+		equal(b, "rows, more", fmt.Sprint(numbers(run.Rows), run.More), fmt.Sprint(numbers(want), more))
 		for _, row := range want {
 			b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: row, Kind: retrystore.Delivered}}))
 		}
@@ -264,7 +264,7 @@ func testLargeRun(b *bench, w *database) {
 	// Rows of others have the room that the large one does not take.
 	other := b.rows(2, "other", 1, 1)
 	b.deferRow(other...)
-	runs, err := b.Runs(await.Context(b.T), []uint64{rows[0].Group, other[0].Group}, 10, 2000, all)
+	runs, err := b.Read(await.Context(b.T), wants(rows[0].Group, other[0].Group), 10, 2000, all)
 	b.must(err)
 	equal(b, "rows of others", numbers(runs[1].Rows), numbers(other))
 	next(true, rows[:2]...)

@@ -115,10 +115,20 @@ func (b *bench) deadLetter(key string) *store.Row {
 
 const all = 1 << 40
 
+// wants are ordering groups from their start on.
+func wants(groups ...uint64) (list []store.Want) {
+	for _, group := range groups {
+		list = append(list, store.Want{Group: group})
+	}
+	return list
+}
+
+// runs reads ordering groups from their start on.
 func (b *bench) runs(acked int64, groups ...uint64) []store.Run {
 	b.Helper()
-	runs, err := b.Runs(await.Context(b.T), groups, 1000, all, acked)
+	runs, err := b.Read(await.Context(b.T), wants(groups...), 1000, all, acked)
 	b.must(err)
+	equal(b, "answers", len(runs), len(groups))
 	return runs
 }
 
@@ -133,12 +143,9 @@ func numbers(rows []*store.Row) []int64 {
 
 func (b *bench) wantRows(group uint64, want ...*store.Row) {
 	b.Helper()
-	runs := b.runs(all, group)
-	if len(want) == 0 && len(runs) == 0 {
-		return
-	}
-	if len(runs) != 1 || !slices.Equal(numbers(runs[0].Rows), numbers(want)) {
-		b.Fatalf("ordering group %x: got %+v, want rows %v", group, runs, numbers(want))
+	run := b.runs(all, group)[0]
+	if run.Group != group || run.Blocked || run.More || !slices.Equal(numbers(run.Rows), numbers(want)) {
+		b.Fatalf("ordering group %x: got %+v, want rows %v", group, run, numbers(want))
 	}
 }
 
@@ -151,12 +158,17 @@ func (b *bench) wantWhere(want string, rows ...*store.Row) {
 	}
 }
 
-func (b *bench) counts() map[uint64]int {
+// regroup is Regroup.
+func (b *bench) regroup() (highest event.Position) {
 	b.Helper()
-	counts := map[uint64]int{}
-	_, err := b.Load(await.Context(b.T), func(c store.Count) error { counts[c.Group] += c.Rows; return nil })
+	highest, err := b.Regroup(await.Context(b.T))
 	b.must(err)
-	return counts
+	return highest
+}
+
+// next is the bench of the next leader, with that ordering.
+func (b *bench) next(s event.Scope) *bench {
+	return b.with(func(c *store.Config) { c.Epoch, c.Scope = b.raise(b.c.Slot), s })
 }
 
 // failer is a *testing.T or a bench.
@@ -179,14 +191,15 @@ var conformance = map[string]func(*bench){
 	"shape":                 testShape,
 	"deferred twice":        testDeferredTwice,
 	"another event":         testAnotherEvent,
-	"load":                  testLoad,
-	"load in pages":         testLoadInPages,
-	"load by other order":   testRescope,
+	"regroup by all orders": testRescope,
+	"regroup in pages":      testRegroupInPages,
+	"regroup":               testRegroup,
+	"destinations":          testDestinations,
 	"positions":             testPositions,
-	"runs":                  testRuns,
+	"read":                  testRead,
+	"read behind a row":     testReadBehind,
 	"held by a dead letter": testHold,
 	"sweep":                 testSweep,
-	"due":                   testDue,
 	"apply":                 testApply,
 	"refusals":              testRefusals,
 	"requests":              testRequests,
@@ -351,68 +364,25 @@ func testAnotherEvent(b *bench) {
 	}
 }
 
-func testLoad(b *bench) {
-	highest, err := b.Load(await.Context(b.T), func(store.Count) error { return errors.New("nothing is there") })
-	b.must(err)
-	equal(b, "highest", highest, event.Position{})
-	k, l, u := b.rows(3, "k", 1, 1), b.rows(2, "k", 2, 1), b.row("", 1, 1)
-	l[1].Event.Key, l[1].Group = []byte(big), 77 // an ordering group of two keys: a collision
-	l[0].Group = 77
-	u.Event.Key, u.Ordered, u.Event.Ordered = nil, false, false
-	l[1].Event.Hash = l[0].Event.Hash
-	l[0].Group, _ = b.c.Scope.Group(&l[0].Event, 2)
-	l[1].Group = l[0].Group
-	b.deferRow(slices.Concat(k, l, []*store.Row{u})...)
-	dead := b.deadLetter("k")
-	type is struct {
-		rows            int
-		exchangeOrTopic uint64
-		name            string
-	}
-	load := func(b *bench) map[uint64]is {
-		got := map[uint64]is{}
-		highest, err := b.Load(await.Context(b.T), func(c store.Count) error {
-			got[c.Group] = is{got[c.Group].rows + c.Rows, c.ExchangeOrTopic, string(c.Event.Route.Name)}
-			if string(c.Event.Aggregate) != "order" || c.Event.Hash != k[0].Event.Hash || !c.Event.Ordered || string(c.Event.Key) != "k" && string(c.Event.Key) != big {
-				b.Errorf("event %+v", c.Event)
-			}
-			return nil
-		})
-		b.must(err)
-		equal(b, "highest", highest, dead.Event.Position)
-		return got
-	}
-	want := map[uint64]is{k[0].Group: {3, 1, "unit1"}, l[0].Group: {2, 2, "unit2"}}
-	equal(b, "counts", load(b), want)
-	want[k[0].Group] = is{4, 1, "unit1"}
-	equal(b, "counts under hold", load(b.with(func(c *store.Config) { c.Block = true })), want)
-	stop := errors.New("stop")
-	if _, err := b.Load(await.Context(b.T), func(store.Count) error { return stop }); !errors.Is(err, stop) {
-		b.Errorf("got %v", err)
-	}
-}
-
-// Keys as long as these are read a few at a time, and each row is counted once all the same,
-// wherever a page ends.
-func testLoadInPages(b *bench) {
-	k, l := b.row("k", 1, 1), b.row("l", 1, 1)
+// testRegroupInPages has keys that are so long that a page has a few of them: each row is
+// regrouped, wherever a page ends.
+func testRegroupInPages(b *bench) {
 	var rows []*store.Row
-	for i := range 80 { // 20 MiB of keys
-		like := k
-		if i%3 == 0 {
-			like = l
-		}
-		row := b.row("", 1, 1)
+	for range 80 { // 20 MiB of keys
+		row := b.row("k", 1, 1)
 		row.Event.Key, row.Event.Aggregate = []byte(big), []byte(big)
-		row.Event.Hash, row.Group = like.Event.Hash, like.Group
 		rows = append(rows, row)
 	}
 	b.deferRow(rows...)
-	equal(b, "counts", b.counts(), map[uint64]int{k.Group: 53, l.Group: 27})
+	whole := b.next(event.PerExchangeOrTopic)
+	equal(b, "highest", whole.regroup(), rows[len(rows)-1].Event.Position)
+	group, _ := event.PerExchangeOrTopic.Group(&rows[0].Event, 1)
+	whole.wantRows(group, rows...)
+	whole.wantRows(rows[0].Group)
 }
 
 func testRescope(b *bench) {
-	b = b.with(func(c *store.Config) { c.Block = true })
+	equal(b, "highest of empty tables", b.regroup(), event.Position{})
 	k, l := b.rows(2, "k", 1, 1), b.rows(2, "l", 1, 1)
 	u := b.row("", 1, 1)
 	u.Event.Key, u.Event.Ordered = nil, false
@@ -422,22 +392,88 @@ func testRescope(b *bench) {
 		r.Group, r.Ordered = b.c.Scope.Group(&r.Event, r.ExchangeOrTopic)
 	}
 	equal(b, "ordering_group", zero.Group, uint64(1))
-	b.deferRow(slices.Concat(k, l, []*store.Row{u, zero})...)
-	b.deadLetter("k")
-	perKey := map[uint64]int{k[0].Group: 3, l[0].Group: 2, 1: 1}
-	equal(b, "per key", b.counts(), perKey)
-	exchangeOrTopic := b.with(func(c *store.Config) { c.Scope = store.PerExchangeOrTopic })
-	if got := exchangeOrTopic.counts(); got[1] != 6 || got[3] != 1 || len(got) != 2 {
-		b.Fatalf("per exchange or topic: %v", got)
+	rows := slices.Concat(k, l, []*store.Row{u, zero})
+	b.deferRow(rows...)
+	dead := b.deadLetter("k")
+	for _, scope := range []event.Scope{event.PerKey, event.PerExchangeOrTopic, event.Free, event.PerKey} {
+		as := b.next(scope)
+		equal(b, "highest", as.regroup(), dead.Event.Position)
+		groups := map[uint64][]*store.Row{}
+		for _, r := range rows {
+			group, _ := scope.Group(&r.Event, r.ExchangeOrTopic)
+			groups[group] = append(groups[group], r)
+		}
+		for group, want := range groups {
+			as.wantRows(group, want...)
+			_, ordered := scope.Group(&want[0].Event, want[0].ExchangeOrTopic)
+			equal(b, "ordered", as.runs(all, group)[0].Rows[0].Ordered, ordered)
+		}
+		// the dead letter blocks the ordering group that it has now
+		group, ordered := scope.Group(&k[0].Event, 1)
+		equal(b, "blocked", as.with(func(c *store.Config) { c.Block = true }).runs(all, group)[0].Blocked, ordered)
 	}
-	free := b.with(func(c *store.Config) { c.Scope = store.Free })
-	equal(b, "free", free.counts(), map[uint64]int{})
-	for _, r := range []*store.Row{k[0], k[1], l[0], u, zero} {
-		group, _ := store.Free.Group(&r.Event, r.ExchangeOrTopic)
-		free.wantRows(group, r)
+}
+
+// testRegroup is about whose word a new leader takes for the ordering of the rows. A leader of a
+// version that keeps no record regroups rows and writes new ones; only its epoch tells of it.
+func testRegroup(b *bench) {
+	b.regroup()
+	k, dead := b.rows(2, "k", 1, 1), b.deadLetter("k")
+	b.deferRow(k...)
+	perKey := k[0].Group
+	again := b.next(event.PerKey)
+	again.regroup()
+	again.wantRows(perKey, k...)
+	whole := b.next(event.PerExchangeOrTopic)
+	whole.regroup()
+	whole.wantRows(1, k...)
+	older := b.next(event.PerKey) // does not regroup what is there
+	l := older.row("l", 1, 1)
+	older.deferRow(l)
+	for _, s := range []event.Scope{event.PerExchangeOrTopic, event.PerKey} {
+		leader := b.next(s)
+		leader.regroup()
+		if s == event.PerExchangeOrTopic {
+			leader.wantRows(1, append(slices.Clone(k), l)...)
+			continue
+		}
+		leader.wantRows(perKey, k...)
+		leader.wantRows(l.Group, l)
+		// A dead letter too, whether or not it blocks: it may under the next leader.
+		hold := leader.with(func(c *store.Config) { c.Block = true })
+		equal(b, "blocked", hold.runs(all, perKey), []store.Run{{Group: dead.Group, Blocked: true}})
 	}
-	equal(b, "per key again", b.counts(), perKey)
-	b.with(func(c *store.Config) { c.Block = false }).wantRows(k[0].Group, k...)
+}
+
+func testDestinations(b *bench) {
+	hold := b.with(func(c *store.Config) { c.Block = true })
+	want := func(b *bench, want ...store.Destination) {
+		b.Helper()
+		got, err := b.Destinations(await.Context(b.T))
+		b.must(err)
+		of := map[store.Destination]bool{}
+		for _, d := range got {
+			if of[d] {
+				b.Errorf("twice: %v", d)
+			}
+			of[d] = true
+		}
+		if equal(b, "destinations", len(of), len(want)); !slices.ContainsFunc(want, func(d store.Destination) bool { return !of[d] }) {
+			return
+		}
+		b.Fatalf("destinations: got %v, want %v", got, want)
+	}
+	want(hold)
+	b.deferRow(slices.Concat(b.rows(3, "k", 1, 5), b.rows(2, "l", 1, 1<<63), b.rows(2, "k", 1<<64-1, 5), b.rows(1, "m", 1, 5))...)
+	deferred := []store.Destination{{ExchangeOrTopic: 1, Dest: 5}, {ExchangeOrTopic: 1, Dest: 1 << 63}, {ExchangeOrTopic: 1<<64 - 1, Dest: 5}}
+	want(b, deferred...)
+	want(hold, deferred...)
+	dead := b.deadLetter("d")
+	want(b, deferred...)
+	want(hold, append(deferred, store.Destination{ExchangeOrTopic: dead.ExchangeOrTopic, Dest: dead.Dest})...)
+	want(hold.with(func(c *store.Config) { c.SystemID = "another" }))
+	b.answer(b.Ask(b.c, store.Discard, dead.N, event.Route{}), true, sink.Outcome{})
+	want(hold, deferred...)
 }
 
 func testPositions(b *bench) {
@@ -494,7 +530,7 @@ func ownedBy(r *store.Row) store.Owned {
 	return o
 }
 
-func testRuns(b *bench) {
+func testRead(b *bench) {
 	k, l := b.rows(5, "k", 1, 1), b.rows(2, "l", 1, 1)
 	// Of an earlier position and a later number, and not acked: nothing behind it may go.
 	early := b.rows(2, "early", 1, 1)
@@ -502,41 +538,75 @@ func testRuns(b *bench) {
 	early[0].N, early[1].N = early[1].N, early[0].N
 	b.deferRow(slices.Concat(k, l, early, []*store.Row{late})...)
 	b.wantRows(k[0].Group, k...)
-	groups := []uint64{l[0].Group, 99, k[0].Group, early[0].Group, late.Group}
-	check := func(what string, runs []store.Run, want ...[]*store.Row) {
-		b.Helper()
-		var got [][]int64
-		for _, r := range runs {
-			got = append(got, numbers(r.Rows))
-			if r.Blocked {
-				b.Error("blocked")
-			}
-		}
-		var numbered [][]int64
-		for _, rows := range want {
-			numbered = append(numbered, numbers(rows))
-		}
-		equal(b, what, got, numbered)
-	}
-	runs, err := b.Runs(await.Context(b.T), groups, 3, all, early[1].N)
-	b.must(err)
-	check("run of 3, acked", runs, l, k[:3], nil, nil)
-	equal(b, "ordering_group", runs[0].Group, l[0].Group)
 	size := int64(k[0].Event.Size())
-	runs, err = b.Runs(await.Context(b.T), groups, 100, 4*size, all)
-	b.must(err)
-	check("size", runs, l[:1], k[:1], early[:1], []*store.Row{late})
-	runs, err = b.Runs(await.Context(b.T), groups, 100, 0, all)
-	b.must(err)
-	check("no size", runs, l[:1], nil, nil, nil)
-	runs, err = b.Runs(await.Context(b.T), groups, 100, 6*size, all)
-	b.must(err)
-	check("size for more", runs, l, k[:2], early[:1], []*store.Row{late})
-	if runs := b.runs(all, 99); len(runs) != 0 {
-		b.Errorf("an ordering group without rows: %+v", runs)
+	const none = 99
+	groups := []uint64{l[0].Group, none, k[0].Group, early[0].Group, late.Group}
+	for _, c := range []struct {
+		name        string
+		run         int
+		size, acked int64
+		rows        [][]*store.Row
+		more        []bool
+	}{
+		{"run of 3, acked", 3, all, early[1].N, [][]*store.Row{l, nil, k[:3], nil, nil}, []bool{false, false, true, true, true}},
+		{"size", 100, 4 * size, all, [][]*store.Row{l[:1], nil, k[:1], early[:1], {late}}, []bool{true, false, true, true, false}},
+		{"no size", 100, 0, all, [][]*store.Row{l[:1], nil, nil, nil, nil}, []bool{true, false, true, true, true}},
+		{"size for more", 100, 6 * size, all, [][]*store.Row{l, nil, k[:2], early[:1], {late}}, []bool{false, false, true, true, false}},
+	} {
+		runs, err := b.Read(await.Context(b.T), wants(groups...), c.run, c.size, c.acked)
+		b.must(err)
+		equal(b, c.name+": answers", len(runs), len(groups))
+		for i, r := range runs {
+			equal(b, fmt.Sprint(c.name, " ", i), fmt.Sprint(r.Group, numbers(r.Rows), r.More, r.Blocked), fmt.Sprint(groups[i], numbers(c.rows[i]), c.more[i], false))
+		}
 	}
-	if runs := b.runs(all); len(runs) != 0 {
-		b.Errorf("no ordering groups: %+v", runs)
+	equal(b, "no wants", len(b.runs(all)), 0)
+}
+
+// testReadBehind reads from a position on, as the feeder does while rows that it has delivered may
+// still be in the table.
+func testReadBehind(b *bench) {
+	hold := b.with(func(c *store.Config) { c.Block = true })
+	after := func(r *store.Row) store.After {
+		return store.After{Incarnation: r.Incarnation, Position: r.Event.Position}
+	}
+	want := func(group uint64, after store.After) store.Want { return store.Want{Group: group, After: after} }
+	k, l, held := b.rows(5, "k", 1, 1), b.rows(2, "l", 1, 1), b.row("held", 1, 1)
+	k[0].Incarnation-- // its position is behind those of the newer incarnation, and it comes first
+	k[0].Event.Position.Commit += 1 << 32
+	b.deferRow(slices.Concat(k, l, []*store.Row{held})...)
+	b.deadLetter("held")
+	group, none := k[0].Group, uint64(99)
+	type answer struct {
+		rows          []*store.Row
+		blocked, more bool
+	}
+	for _, c := range []struct {
+		name  string
+		of    *bench
+		run   int
+		size  int64
+		acked int64
+		wants []store.Want
+		want  []answer
+	}{
+		{"of the start", b, 5, all, all, []store.Want{want(group, store.After{})}, []answer{{rows: k}}},
+		{"the limit", b, 4, all, all, []store.Want{want(group, store.After{})}, []answer{{rows: k[:4], more: true}}},
+		{"behind a row", b, 3, all, all, []store.Want{want(group, after(k[0]))}, []answer{{rows: k[1:4], more: true}}},
+		{"behind a row inside a transaction", b, 9, all, all, []store.Want{want(group, after(k[2]))}, []answer{{rows: k[3:]}}},
+		{"behind the last", b, 9, all, all, []store.Want{want(group, after(k[4]))}, []answer{{}}},
+		{"each want", b, 9, all, all, []store.Want{want(none, store.After{}), want(l[0].Group, after(l[0])), want(group, after(k[3]))}, []answer{{}, {rows: l[1:]}, {rows: k[4:]}}},
+		{"acked", b, 9, all, k[2].N, []store.Want{want(group, after(k[0])), want(group, after(k[2]))}, []answer{{rows: k[1:3], more: true}, {more: true}}},
+		{"no room", b, 9, 0, all, []store.Want{want(group, after(k[0])), want(l[0].Group, after(l[0]))}, []answer{{rows: k[1:2], more: true}, {more: true}}},
+		{"blocked", hold, 9, all, all, []store.Want{want(held.Group, store.After{}), want(l[0].Group, store.After{})}, []answer{{blocked: true}, {rows: l}}},
+	} {
+		runs, err := c.of.Read(await.Context(b.T), c.wants, c.run, c.size, c.acked)
+		b.must(err)
+		equal(b, c.name+": answers", len(runs), len(c.want))
+		for i, w := range c.want {
+			r := runs[i]
+			equal(b, fmt.Sprint(c.name, " ", i), fmt.Sprint(r.Group == c.wants[i].Group, numbers(r.Rows), r.Blocked, r.More), fmt.Sprint(true, numbers(w.rows), w.blocked, w.more))
+		}
 	}
 }
 
@@ -546,36 +616,20 @@ func testHold(b *bench) {
 	b.deferRow(k...)
 	dead, alone := b.deadLetter("k"), b.deadLetter("alone")
 	b.wantRows(k[0].Group, k...)
-	equal(b, "runs", hold.runs(all, k[0].Group, alone.Group, 99), []store.Run{{Group: dead.Group, Blocked: true}, {Group: alone.Group, Blocked: true}})
-	b.answer(b.Ask(b.c, store.Discard, dead.N, event.Route{}), true, sink.Outcome{})
-	hold.wantRows(k[0].Group, k...)
-	// Nor is such an ordering group due while the dead letter is open.
-	due, free := b.row("due", 1, 1), b.row("free", 1, 1)
-	due.NextAttempt, free.NextAttempt = time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
-	b.deferRow(due, free)
-	dead = b.deadLetter("due")
-	for _, c := range []struct {
-		of   *bench
-		want []uint64
-	}{{b, []uint64{due.Group}}, {hold, []uint64{free.Group}}} {
-		groups, _, err := c.of.Due(await.Context(b.T), 1)
-		b.must(err)
-		equal(b, "due", groups, c.want)
+	for i, r := range hold.runs(all, k[0].Group, alone.Group, 99) {
+		equal(b, "blocked, with rows", [2]bool{r.Blocked, len(r.Rows) > 0}, [2]bool{i < 2, false})
 	}
 	b.answer(b.Ask(b.c, store.Discard, dead.N, event.Route{}), true, sink.Outcome{})
-	groups, _, err := hold.Due(await.Context(b.T), 1)
-	b.must(err)
-	equal(b, "due after the dead letter was closed", groups, []uint64{due.Group})
+	hold.wantRows(k[0].Group, k...)
 	// What is not counted holds nothing: a row that could not be decoded, although all events of
 	// its exchange or topic are one ordering group.
-	exchangeOrTopic := b.with(func(c *store.Config) { c.Block, c.Scope = true, store.PerExchangeOrTopic })
+	exchangeOrTopic := b.with(func(c *store.Config) { c.Block, c.Scope = true, event.PerExchangeOrTopic })
 	unread, next := exchangeOrTopic.row("", 9, 1), exchangeOrTopic.row("n", 9, 1)
 	unread.Event.Fault, unread.Event.Raw, unread.Dead = errors.New("id is NULL"), []byte("{}"), true
 	unread.Group, unread.Ordered = exchangeOrTopic.c.Scope.Group(&unread.Event, 9)
 	exchangeOrTopic.deferRow(unread, next)
 	equal(b, "ordering_group", unread.Group, next.Group)
 	exchangeOrTopic.wantRows(next.Group, next)
-	equal(b, "count", exchangeOrTopic.counts()[next.Group], 1)
 }
 
 func testSweep(b *bench) {
@@ -631,43 +685,6 @@ func testSweep(b *bench) {
 	sweep(at, 10, end.Group)
 	if _, ok, err := b.Skip(await.Context(b.T), at); ok || err != nil {
 		b.Errorf("after the last: %v %v", ok, err)
-	}
-}
-
-func testDue(b *bench) {
-	groups, next, err := b.Due(await.Context(b.T), 10)
-	b.must(err)
-	if len(groups) > 0 || next != 0 {
-		b.Fatalf("of an empty table: %v %v", groups, next)
-	}
-	rows := []*store.Row{b.row("none", 1, 1), b.row("hour", 1, 1), b.row("past", 1, 1), b.row("now", 1, 1), b.row("past", 1, 1)}
-	rows[1].NextAttempt, rows[2].NextAttempt = time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
-	rows[3].NextAttempt, rows[4].NextAttempt = time.Now().Add(-time.Second), time.Now().Add(-time.Second)
-	b.deferRow(rows[2])
-	b.deferRow(rows...)
-	groups, next, err = b.Due(await.Context(b.T), 10)
-	b.must(err)
-	slices.Sort(groups)
-	want := []uint64{rows[2].Group, rows[3].Group}
-	slices.Sort(want)
-	equal(b, "due", groups, want)
-	if d := (next - time.Hour).Abs(); d > time.Minute {
-		b.Errorf("next in %v", next)
-	}
-	if groups, next, err = b.Due(await.Context(b.T), 1); err != nil || len(groups) != 1 || next <= 0 || next > time.Second {
-		b.Errorf("one of two: %v %v %v", groups, next, err)
-	}
-	b.must(b.Apply(await.Context(b.T), []store.Result{
-		{Row: rows[2], Kind: store.Delivered},
-		{Row: rows[3], Kind: store.Backoff},
-		{Row: rows[4], Kind: store.Backoff},
-		{Row: rows[1], Kind: store.Backoff, After: time.Minute},
-		{Row: rows[0], Kind: store.Backoff, After: 2 * time.Minute},
-	}))
-	groups, next, err = b.Due(await.Context(b.T), 1)
-	b.must(err)
-	if len(groups) > 0 || (next-time.Minute).Abs() > 50*time.Second {
-		b.Errorf("got %v %v", groups, next)
 	}
 }
 
@@ -846,9 +863,6 @@ func testAnswers(b *bench) {
 
 	retry := b.Ask(b.c, store.Retry, k[1].N, none) // its head is tried
 	b.answer(retry, true, sink.Outcome{})
-	groups, _, err := b.Due(await.Context(b.T), 10)
-	b.must(err)
-	equal(b, "due", groups, []uint64{k[0].Group})
 	if rows := b.runs(all, k[0].Group)[0].Rows; rows[0].NextAttempt.IsZero() || !rows[1].NextAttempt.IsZero() {
 		b.Errorf("next attempts: %v, %v", rows[0].NextAttempt, rows[1].NextAttempt)
 	}
@@ -937,10 +951,8 @@ func testPurge(b *bench) {
 		b.answer(again, false, sink.Outcome{})
 	}
 	b.wantAsked(failed, "failed", store.TextPurged)
-	if runs := hold.runs(all, deferred.Group, deadLetter.Group); len(runs) > 0 {
-		b.Errorf("runs %+v", runs)
-	}
-	equal(b, "counts", hold.counts(), map[uint64]int{})
+	hold.wantRows(deferred.Group)
+	hold.wantRows(deadLetter.Group)
 	// The positions are still known, and the events are not deferred again.
 	page, err := b.Positions(await.Context(b.T), event.Position{}, 10)
 	b.must(err)
@@ -954,27 +966,23 @@ func reads(b *bench, deferred *store.Row) map[string]func() error {
 	at := store.Cursor{}
 	c := await.Context(b.T)
 	return map[string]func() error{
-		"Load":      func() error { _, err := b.Load(c, func(store.Count) error { return errCounted }); return err },
-		"Positions": func() error { _, err := b.Positions(c, event.Position{}, 10); return err },
-		"Runs":      func() error { _, err := b.Runs(c, []uint64{deferred.Group, 9}, 1, 1, all); return err },
-		"Sweep":     func() error { _, _, err := b.Sweep(c, at, 1); return err },
-		"Skip":      func() error { _, _, err := b.Skip(c, at); return err },
-		"Due":       func() error { _, _, err := b.Due(c, 1); return err },
-		"Requests":  func() error { _, err := b.Requests(c, 1, 1); return err },
+		"Positions":    func() error { _, err := b.Positions(c, event.Position{}, 10); return err },
+		"Destinations": func() error { _, err := b.Destinations(c); return err },
+		"Read":         func() error { _, err := b.Read(c, wants(deferred.Group, 9), 1, 1, all); return err },
+		"Sweep":        func() error { _, _, err := b.Sweep(c, at, 1); return err },
+		"Skip":         func() error { _, _, err := b.Skip(c, at); return err },
+		"Reclaim":      func() error { _, err := b.Reclaim(c); return err },
+		"Requests":     func() error { _, err := b.Requests(c, 1, 1); return err },
 	}
 }
 
-// errCounted ends Load at its first count.
-var errCounted = errors.New("rows were counted")
-
-// writes are the other methods, and Load when it has to write.
+// writes are the other methods.
 func writes(b *bench, deferred, deadLetter, fresh *store.Row, request store.Request) map[string]func() error {
 	c := await.Context(b.T)
 	return map[string]func() error{
 		"Lease": func() error { _, err := b.Lease(c); return err },
-		"Load of another ordering": func() error {
-			other := b.with(func(c *store.Config) { c.Scope = store.PerExchangeOrTopic })
-			_, err := other.Load(c, func(store.Count) error { return errCounted })
+		"Regroup": func() error {
+			_, err := b.with(func(c *store.Config) { c.Scope = event.PerExchangeOrTopic }).Regroup(c)
 			return err
 		},
 		"Defer":     func() error { return b.Defer(c, []*store.Row{fresh, deferred, deadLetter}) },
@@ -1045,21 +1053,15 @@ func testAnotherSystem(b *bench) {
 	b.deferRow(row)
 	id := b.Ask(b.c, store.Replay, deadLetter.N, event.Route{})
 	q := b.request(id)
-	equal(b, "counts", here.counts(), map[uint64]int{})
 	if page, err := here.Positions(await.Context(b.T), event.Position{}, 10); err != nil || len(page) > 0 {
 		b.Errorf("positions %v, %v", page, err)
 	}
-	if runs := here.runs(all, row.Group); len(runs) > 0 {
-		b.Errorf("runs %+v", runs)
-	}
+	here.wantRows(row.Group)
 	if groups, _, err := here.Sweep(await.Context(b.T), store.Cursor{}, 10); err != nil || len(groups) > 0 {
 		b.Errorf("sweep %v, %v", groups, err)
 	}
 	if _, ok, err := here.Skip(await.Context(b.T), store.Cursor{}); err != nil || ok {
 		b.Errorf("skip %v, %v", ok, err)
-	}
-	if groups, next, err := here.Due(await.Context(b.T), 10); err != nil || len(groups) > 0 || next != 0 {
-		b.Errorf("due %v %v, %v", groups, next, err)
 	}
 	if list, err := here.Requests(await.Context(b.T), 10, all); err != nil || len(list) > 0 {
 		b.Errorf("requests %v, %v", list, err)
@@ -1094,10 +1096,7 @@ func testFormerIncarnation(b *bench) {
 	page, err := b.Positions(await.Context(b.T), event.Position{}, 10)
 	b.must(err)
 	equal(b, "positions", page, []store.Owned{ownedBy(newer)})
-	highest, err := b.Load(await.Context(b.T), func(store.Count) error { return nil })
-	b.must(err)
-	equal(b, "highest", highest, newer.Event.Position)
-	equal(b, "counts", b.counts(), map[uint64]int{newer.Group: 2})
+	equal(b, "highest", b.regroup(), newer.Event.Position)
 	b.must(b.Apply(await.Context(b.T), []store.Result{{Row: older, Kind: store.Delivered}}))
 	b.wantRows(newer.Group, newer)
 	// What is purged of a former incarnation need not be remembered.

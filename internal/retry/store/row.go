@@ -20,7 +20,7 @@ type Row struct {
 	Incarnation           int64 // of the slot
 	Event                 event.Event
 	Group                 uint64
-	Ordered               bool // the row is counted by its ordering group
+	Ordered               bool // later events of its ordering group wait for the row
 	ExchangeOrTopic, Dest uint64
 	Dead                  bool // it is, or is to be, a dead letter
 
@@ -42,25 +42,6 @@ type Row struct {
 	NextAttempt time.Time
 }
 
-// Count is the number of rows that new events of an ordering group wait for. Event has the fields
-// that Place needs: aggregate, key, hash and route.
-type Count struct {
-	Event           event.Event
-	Group           uint64
-	ExchangeOrTopic uint64
-	Rows            int
-}
-
-// Run is the first rows of an ordering group. Blocked says that an open dead letter blocks it
-// (on_dead_letter: block): none of it may go. More says that rows follow which the limits of Runs
-// do not explain.
-type Run struct {
-	Group   uint64
-	Rows    []*Row
-	Blocked bool
-	More    bool
-}
-
 // Cursor is a place in the order (exchange or topic, dest, incarnation, position).
 type Cursor struct {
 	ExchangeOrTopic, Dest uint64
@@ -68,7 +49,10 @@ type Cursor struct {
 	Position              event.Position
 }
 
-// Result is the result of a row that was fed, or that was too old to be fed.
+// Destination is a destination of rows, and its exchange or topic.
+type Destination struct{ ExchangeOrTopic, Dest uint64 }
+
+// Result is the result of a row that was sent, or that was too old to be sent.
 type Result struct {
 	Row  *Row
 	Kind ResultKind
@@ -91,32 +75,6 @@ const (
 	Backoff                     // it waits for the next attempt
 	Dead                        // it becomes a dead letter
 )
-
-// Scope defines what an ordering group is, by delivery.ordering.
-type Scope uint8
-
-// The scopes.
-const (
-	// key, pipelined: the events of a key and exchange or topic; an event without a key is an
-	// ordering group of its own
-	PerKey             Scope = iota
-	PerExchangeOrTopic       // commit: all events of an exchange or topic
-	Free                     // none: each event is an ordering group of its own
-)
-
-// Group is the ordering group of an event in the tables, and whether it is counted (Row.Ordered).
-// Where it is not, Line.Group is 0.
-func (s Scope) Group(ev *event.Event, exchangeOrTopic uint64) (group uint64, ordered bool) {
-	switch s {
-	case PerExchangeOrTopic:
-		return max(exchangeOrTopic, 1), ev.Fault == nil
-	case Free:
-		// unlike Hash it can be computed from a row
-		return max(uint64(ev.Position.Commit)^uint64(ev.Position.Index)<<31^exchangeOrTopic, 1), false
-	default:
-		return max(ev.Hash^exchangeOrTopic, 1), ev.Ordered
-	}
-}
 
 // Owned is the position of a row or dead letter, and the identity of its event.
 type Owned struct {

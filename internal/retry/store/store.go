@@ -16,26 +16,31 @@ import (
 // pass one conformance suite.
 //
 // Each method is one statement in one round trip under the fence: it changes and returns nothing
-// unless the epoch of the slot is still ours (ErrFenced). (Load and Requests may be several.) What
-// only reads takes no lock: the epoch may have been raised when its answer arrives. Any other error
-// of a method that writes is one of two kinds. Either the statement certainly did nothing
-// (errors.As *Refused), or its outcome is unknown: then the same call must be repeated before any
-// other. Every method may be called again after it has succeeded: the second call changes nothing.
+// unless the epoch of the slot is still ours (ErrFenced). (Regroup, Destinations, Load, Read of
+// large rows, Reclaim and Requests may be several.) What only reads takes no lock: the epoch may
+// have been raised when its answer arrives. Any other error of a method that writes is one of two
+// kinds. Either the statement certainly did nothing (errors.As *Refused), or its outcome is
+// unknown: then the same call must be repeated before any other. Every method may be called again
+// after it has succeeded: the second call changes nothing.
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
-// The callers: Load is called before the reader starts. The reader calls Positions (for Known), the
-// writer calls Lease and Defer, and the feeder calls all others.
+// The callers: Regroup and Destinations are called before the reader starts. The reader calls
+// Positions (for Known), the writer calls Lease and Defer, and the feeder calls all others.
 type Store interface {
 	// Lease takes LeaseSize row numbers, from first on. They are higher than the number of any row.
 	Lease(ctx context.Context) (first int64, err error)
 
-	// Load counts the rows of each ordering group that is ordered, including dead letters that
-	// block their ordering group, and returns the highest position of all rows and dead letters
-	// (zero: there are none). An ordering group may come in several counts, which must be added.
-	// The ordering groups of rows that were deferred under another ordering are computed again.
-	// each may wait.
-	Load(ctx context.Context, each func(Count) error) (highest event.Position, err error)
+	// Regroup gives the rows and open dead letters that were deferred under another ordering the
+	// ordering group of the present one. It returns the highest position of all rows and of all
+	// dead letters (zero: there are none). It is called once in a term, before any row is read or
+	// deferred. When the former leader recorded the same ordering it reads no rows.
+	Regroup(ctx context.Context) (highest event.Position, err error)
+
+	// Destinations lists the destinations of rows, and of dead letters that block their ordering
+	// group, each once. Where a destination is not listed, nothing of its exchange or topic waits
+	// for that destination. Its cost is by destinations, not by rows.
+	Destinations(ctx context.Context) ([]Destination, error)
 
 	// Positions lists the positions of rows and dead letters from that one on, in order, at most
 	// limit, each with the id of its event. Those of former incarnations of the slot are not among
@@ -47,13 +52,14 @@ type Store interface {
 	// id, the whole call fails with a *Refused that names the row.
 	Defer(ctx context.Context, rows []*Row) error
 
-	// Runs reads the first rows of each of these ordering groups, in order: at most run rows of an
-	// ordering group, at most about size bytes in all (every ordering group's first row before any
-	// second; at least one), and none from the first with N above acked on. An ordering group with
-	// neither rows nor a dead letter that blocks it is not in the result; one that is in the result
-	// without rows is Blocked, has a first row above acked, or had no room. An error that is about
-	// a row, and so would occur again, is a *Refused.
-	Runs(ctx context.Context, groups []uint64, run int, size int64, acked int64) ([]Run, error)
+	// Read answers each Want with a Run, in order of the wants: the rows of the ordering group
+	// behind After, in order of position, at most run, none from the first with N above acked on.
+	// In all it reads at most about size bytes (every want's first row before any second; at least
+	// one). A row behind After is never passed by a later one of its ordering group, whatever
+	// limits a Run. After is the last row that was delivered and deleted: entries of deleted rows,
+	// which stay in the index while any session has an old snapshot, are not read again. An error
+	// that is about a row, and so would occur again, is a *Refused.
+	Read(ctx context.Context, wants []Want, run int, size, acked int64) ([]Run, error)
 
 	// Sweep lists the ordering groups of the next limit rows for the cursor's destination, in order
 	// of position, each once, and where to go on. No ordering groups: the destination has no more
@@ -64,16 +70,15 @@ type Store interface {
 	// cursor at LastDest leads past its exchange or topic, a zero one to the first destination.
 	Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error)
 
-	// Due lists the ordering groups whose first row has a NextAttempt in the past: at most limit,
-	// the longest due first. It also returns the time until the next one is due; 0 when there is
-	// none. An ordering group that is due but may not go (its destination is paused) would be
-	// listed again and again, and keep others out of the list. So it must be given a Backoff with
-	// After 0; Sweep finds it then. An ordering group that a dead letter blocks is not listed.
-	Due(ctx context.Context, limit int) (groups []uint64, next time.Duration, err error)
-
 	// Apply writes the results of rows: all or none. A row that no longer exists with that N is
 	// skipped.
 	Apply(ctx context.Context, results []Result) error
+
+	// Reclaim gives the space of the retry table and of its indexes back to the operating system,
+	// when the table is large and has no row of any slot or system. It waits for no lock, and keeps
+	// nobody waiting longer than a second. It is called when nothing is deferred any more, at most
+	// once a minute.
+	Reclaim(ctx context.Context) (Reclaimed, error)
 
 	// Requests lists operators' requests that were not answered, oldest first, each with its row or
 	// dead letter. Requests that need no broker come first, without the fields that are only sent
@@ -105,7 +110,7 @@ type Config struct {
 	Incarnation int64    // of the slot
 	Epoch       int64    // of this leader
 	Columns     []string // names of Event.Columns
-	Scope       Scope
+	Scope       event.Scope
 	Block       bool // dead_letters.on_dead_letter: block
 }
 

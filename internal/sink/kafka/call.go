@@ -41,7 +41,8 @@ func (l *lane) topicName(i int32) ([]byte, *sink.Fault) {
 // there with ordering commit.
 func (l *lane) group(i int32) uint64 {
 	name, _ := l.topicName(i)
-	return l.events[i].Hash ^ sink.ExchangeOrTopicOf(name)
+	group, _ := event.PerKey.Group(l.events[i], sink.ExchangeOrTopicOf(name))
+	return group
 }
 
 // reject rejects an event. Later events of its key and topic stay Unsent in this call.

@@ -3,6 +3,7 @@
 package rabbit
 
 import (
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -22,7 +23,8 @@ func (l *lane) reject(i int, fault *sink.Fault) {
 // there with ordering commit.
 func (l *lane) group(i int) uint64 {
 	exchangeOrTopic, _ := l.sink.layout.Place(l.events[i])
-	return l.events[i].Hash ^ exchangeOrTopic
+	group, _ := event.PerKey.Group(l.events[i], exchangeOrTopic)
+	return group
 }
 
 // isBehindRejected reports whether an earlier event of the i-th one's key and exchange was rejected

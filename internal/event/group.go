@@ -1,0 +1,35 @@
+// The ordering group: the events that are ordered among themselves.
+
+package event
+
+// Scope defines what an ordering group is, by delivery.ordering.
+type Scope uint8
+
+// The scopes.
+const (
+	// key, pipelined: the events of a key and exchange or topic; an event without a key is an
+	// ordering group of its own
+	PerKey             Scope = iota
+	PerExchangeOrTopic       // commit: all events of an exchange or topic
+	Free                     // none: each event is an ordering group of its own
+)
+
+// String is the scope as cdc_relay.slots stores it.
+func (s Scope) String() string {
+	return [...]string{PerKey: "key", PerExchangeOrTopic: "exchange or topic", Free: "none"}[s]
+}
+
+// Group is the ordering group of an event that goes to an exchange or topic, never 0, and whether
+// later events of the group wait for it. Lanes, sinks and the tables all have it from here; SQL
+// only compares stored values. The tables store it, so it must never change.
+func (s Scope) Group(ev *Event, exchangeOrTopic uint64) (group uint64, ordered bool) {
+	switch s {
+	case PerExchangeOrTopic:
+		return max(exchangeOrTopic, 1), ev.Fault == nil
+	case Free:
+		// unlike Hash it can be computed from a row
+		return max(uint64(ev.Position.Commit)^uint64(ev.Position.Index)<<31^exchangeOrTopic, 1), false
+	default:
+		return max(ev.Hash^exchangeOrTopic, 1), ev.Ordered && ev.Fault == nil
+	}
+}

@@ -1,0 +1,173 @@
+// The tracker: which transactions have unsettled events, and the watermark.
+
+package inflight
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+)
+
+// Commit is a transaction that has unsettled events, or that is still open. Whatever follows it and
+// has no unsettled event (a transaction that settled earlier, an empty one, a keepalive) is merged
+// into it. So the list of commits is never longer than the number of unsettled events plus one,
+// even with a stalled lane or a busy table that is not relayed.
+type Commit struct {
+	lsn pglogrepl.LSN // of the commit record
+	end pglogrepl.LSN // the watermark once this is settled; raised by what is merged into it
+	// the end of the newest transaction with events, of this one and those merged into it
+	own  pglogrepl.LSN
+	time time.Time
+
+	closed   bool
+	admitted int // events; known when closed
+	settled  int // events of its own
+	merged   int // settled events of the commits merged into it
+
+	prev, next *Commit // next is also the link of the free list
+}
+
+// Tracker is the list of commits in the order of the stream. Only the last one can be open.
+//
+// Why the watermark never passes an unsettled event: it moves in emit alone. emit is called in two
+// cases: with the end of the first commit once that commit is closed and settled, and with a
+// position that was received while the list was empty. A commit behind an unsettled one never
+// reaches emit: it hands its end to the commit before it and leaves the list. And emit itself
+// panics at a position behind the first commit of the list.
+type Tracker struct {
+	mu         sync.Mutex
+	head, tail *Commit
+	length     int
+	free       *Commit
+
+	mark    event.Watermark
+	moved   chan struct{} // cap 1
+	settled uint64        // events
+	covered uint64        // of those, the ones below the watermark
+}
+
+// NewTracker makes a tracker whose first watermark is start.
+func NewTracker(start pglogrepl.LSN) *Tracker {
+	return &Tracker{mark: event.Watermark{LSN: start}, moved: make(chan struct{}, 1)}
+}
+
+// Open appends the transaction that begins; it is called with its first event.
+func (t *Tracker) Open(lsn pglogrepl.LSN, at time.Time) *Commit {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.free
+	if c == nil {
+		c = new(Commit)
+	} else {
+		t.free = c.next
+	}
+	*c = Commit{lsn: lsn, time: at, prev: t.tail}
+	if t.tail == nil {
+		t.head = c
+	} else {
+		t.tail.next = c
+	}
+	t.tail = c
+	t.length++
+	return c
+}
+
+// Close notes that c has ended at end, and how many of its events were admitted to the line.
+func (t *Tracker) Close(c *Commit, end pglogrepl.LSN, admitted int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.closed, c.end, c.own, c.admitted = true, end, end, admitted
+	t.leave(c)
+}
+
+// Pass takes a position before which no transaction of ours is open: that of a keepalive, or the
+// end of a transaction without events.
+func (t *Tracker) Pass(pos pglogrepl.LSN) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.tail == nil:
+		t.emit(pos, t.mark.Own)
+	case t.tail.closed:
+		t.tail.end = max(t.tail.end, pos)
+	}
+}
+
+// Settle counts events that are now durable: at the broker, or in the tables.
+func (t *Tracker) Settle(items []*Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.settled += uint64(len(items))
+	for _, it := range items {
+		it.commit.settled++
+		t.leave(it.commit)
+	}
+}
+
+// leave removes c from the list if it is settled. The first commit of the list moves the watermark;
+// any other hands its end to the commit before it. So no settled commit stays in the list, and no
+// other commit needs a check after the first one has left.
+func (t *Tracker) leave(c *Commit) {
+	if !c.closed || c.settled != c.admitted {
+		return
+	}
+	if c.next == nil {
+		t.tail = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	if c.prev == nil {
+		t.head = c.next
+		t.covered += uint64(c.settled + c.merged)
+		t.emit(c.end, c.own)
+	} else {
+		p := c.prev
+		p.next = c.next
+		p.end, p.own = max(p.end, c.end), max(p.own, c.own)
+		p.merged += c.settled + c.merged
+	}
+	t.length--
+	*c = Commit{next: t.free}
+	t.free = c
+}
+
+// emit is the only place where the watermark moves. It only ratchets up, and it panics rather than
+// Pass a commit that is not settled: such a position, once reported, loses events.
+func (t *Tracker) emit(lsn, own pglogrepl.LSN) {
+	if t.head != nil && lsn > t.head.lsn {
+		panic(fmt.Sprintf("inflight: watermark %s would pass the unsettled commit %s", lsn, t.head.lsn))
+	}
+	if lsn <= t.mark.LSN && own <= t.mark.Own {
+		return
+	}
+	t.mark = event.Watermark{LSN: max(lsn, t.mark.LSN), Own: max(own, t.mark.Own)}
+	select {
+	case t.moved <- struct{}{}:
+	default:
+	}
+}
+
+// Watermark is the newest one emitted.
+func (t *Tracker) Watermark() event.Watermark {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mark
+}
+
+// Moved delivers after the watermark moved; several moves may be one signal.
+func (t *Tracker) Moved() <-chan struct{} { return t.moved }
+
+// Above is how many settled events are above the watermark, and the commit time of the oldest
+// transaction with an unsettled event; zero when there is none.
+func (t *Tracker) Above() (settled uint64, oldest time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.head != nil {
+		oldest = t.head.time
+	}
+	return t.settled - t.covered, oldest
+}

@@ -1,0 +1,178 @@
+// What was found in the tables, and what was written there.
+
+package order
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// found takes rows that were read.
+func (m *Machine) found(f *Found) {
+	g := m.groups[f.Group]
+	switch {
+	case f.Replay != nil:
+		m.replays.Push(f.Replay)
+		return
+	case f.Unsure:
+		m.known.unsure[f.ExchangeOrTopic] = 0
+		if m.repeated.Less(f.Repeated) {
+			m.repeated = f.Repeated
+		}
+		return
+	case f.Counted != nil:
+		m.counted(f.ExchangeOrTopic, f.Counted.Forgotten)
+		return
+	case f.Stuck:
+		if g != nil { // nothing may wait in memory for a row that may never be written
+			g.keep = false
+			m.touch(g)
+		}
+		return
+	case f.Request != nil:
+		m.requested(f)
+		return
+	case f.Changed:
+		if g == nil { // it may have been forgotten
+			g = m.group(f.Group, f.ExchangeOrTopic)
+		}
+		if g.status != held {
+			m.wakeUp(g)
+		}
+		return
+	case !f.Walk:
+		m.reading--
+		g.wanted = false
+		if g.stale { // something was rejected meanwhile: what is behind it stays where it is
+			g.stale, g.more = false, true
+			m.giveBack(f.Rows)
+			if g.status == reading {
+				g.status = idle
+			}
+			m.touch(g)
+			return
+		}
+		g.status = idle
+	case m.stop || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
+		m.giveBack(f.Rows) // the group goes its own way
+		return
+	case g == nil:
+		g = m.group(f.Group, f.ExchangeOrTopic)
+		g.news = true
+	default:
+		m.unrest(g)
+		g.news = true
+	}
+	g.more = f.More || g.news
+	g.blocked = f.Blocked
+	switch {
+	case g.asked() || m.stop || f.Blocked:
+		m.giveBack(f.Rows)
+		g.more = true
+		if f.Blocked {
+			g.rows = some
+		}
+		m.notNow(g)
+		m.notProbing(g)
+	case f.Failed: // a row is there, so new events are deferred behind it
+		g.rows = some
+		m.giveBack(f.Rows)
+		m.waitUntil(g, m.now.Add(unreadPause))
+	case len(f.Rows) > 0:
+		g.rows = some
+		m.take(g, f.Rows)
+	case g.more: // its first row is not known to be committed yet, or had no room
+		g.rows = some
+		m.notProbing(g)
+		m.waitUntil(g, m.now.Add(againPause))
+	default:
+		m.notProbing(g)
+		if g.rows == unknown {
+			g.rows = none
+		}
+	}
+	m.touch(g)
+}
+
+const (
+	// of a group that cannot be read or placed
+	unreadPause = 5 * time.Second
+	// of a group whose first row is not known to be committed yet, or had no room
+	againPause = 50 * time.Millisecond
+)
+
+// take takes rows in hand. The first of them decides what the group waits for.
+func (m *Machine) take(g *group, rows []*inflight.Event) {
+	last := rows[len(rows)-1]
+	g.read = after(last)
+	for _, e := range rows {
+		g.hand.Push(e)
+		g.inHand++
+	}
+	// The end was seen: what else is left is on its way to the table now, and comes back soon. New
+	// events may wait for that in memory.
+	g.keep = !g.more && !m.stop
+	m.turn(g)
+}
+
+// written takes the report that the row of a deferred event is committed.
+func (m *Machine) written(w *Written) {
+	g := m.groups[w.RowGroup]
+	switch {
+	case !w.Ordered && (w.Dead || m.stop):
+		return
+	case !w.Ordered: // it has no order: its row is a group of its own
+		g = m.group(w.RowGroup, w.Place.ExchangeOrTopic)
+		g.rows = some
+	case w.Dead && !m.cfg.Block:
+		g.dying = false
+		m.touch(g)
+		return
+	default:
+		g.deferred--
+	}
+	if w.Ordered && !m.repeated.Less(w.Position) { // it may be in front of rows that were read
+		g.repeated--
+		g.refused, g.stale, g.gone = true, g.wanted, store.After{}
+	}
+	if w.Dead {
+		g.blocked, g.keep = true, false
+	} else {
+		g.more, g.news = true, true
+		m.firstOf(g, w)
+	}
+	m.touch(g)
+}
+
+// firstOf decides what a group waits for whose first row in the table may be this one.
+func (m *Machine) firstOf(g *group, w *Written) {
+	switch target, paused := m.cfg.Pauses.Target(w.Place); {
+	case g.status != idle || m.stop || g.blocked:
+	case g.inHand+g.flying > 0 || g.refused: // moveOn reads on
+	case w.DueIn > 0:
+		m.waitUntil(g, m.now.Add(w.DueIn))
+	case paused:
+		m.rest(g, target)
+	default:
+		m.toBeRead(g)
+	}
+}
+
+// finished takes a result that is committed.
+func (m *Machine) finished(r *Result) {
+	if r.Answer != nil {
+		m.answered(r)
+		return
+	}
+	g := m.groups[r.Event.Row.Group]
+	g.pending--
+	if g.status == writing && r.Kind != store.Delivered {
+		g.status, g.more = idle, true
+		if r.Kind == store.Backoff && r.After > 0 {
+			m.waitUntil(g, m.now.Add(r.After))
+		} // a dead letter that blocks the group is found by the read: it may be closed by now
+	}
+	m.touch(g)
+}

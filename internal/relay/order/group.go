@@ -1,0 +1,123 @@
+// What a lane knows about one ordering group.
+
+package order
+
+import (
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// group is what a lane has in memory of an ordering group, in addition to the events in ready and
+// open. A row without an order is a group of its own.
+type group struct {
+	id, exchangeOrTopic uint64
+
+	// front is the one new event of the group that is in ready or open. It is set with OneByOne
+	// only. Later events are in waiting, in order.
+	front   *inflight.Event
+	waiting inflight.List
+	// dying is set while a new event is on its way to the dead letters (on_dead_letter: continue).
+	// The event counts as on the wire until its row is committed. Otherwise the later events would
+	// be sent first, and after a crash in between the event would be sent again behind them, and
+	// dead-lettered once more.
+	dying bool
+	// replay is a dead letter that goes as soon as nothing else of the group is on the wire. What
+	// waits, waits behind it: otherwise a key that is always busy would delay the replay for ever.
+	replay *inflight.Event
+
+	rows   rows
+	status status
+	// blocked: an open dead letter blocks the group (on_dead_letter: block)
+	blocked bool
+	// keep is set during the cut-over: a read has seen the end of the group, so what is left of it
+	// fits in memory. New events then stay in memory behind the rows. Without the cut-over a group
+	// that is always busy would never leave the table.
+	keep     bool
+	repeated int // of those, events that the stream repeats: they may be in front of rows
+	// events of the group that the retry table has and that are not committed
+	deferred int
+	hand     inflight.List // rows that were read and are not in open
+	inHand   int
+	flying   int // rows, or the replay, in open
+	pending  int // results that are not committed
+	// more: the table may have rows behind the last one that was read
+	more bool
+	news bool // a row was committed since the read was asked for
+	// read is the last row that was read, or the last that left the table if those behind it were
+	// given back; gone is the last row that left the table. A read begins behind read.
+	read, gone store.After
+	// wanted: a read was asked for and not answered; stale: its answer no longer fits
+	wanted, stale bool
+	// refused: a row was rejected. gone stays in front of it, and nothing is read until the rows
+	// that were on the wire with it have their results.
+	refused bool
+
+	target  pauses.Target // resting
+	at      time.Time     // due
+	probing bool
+	// its first row is sent apart: nothing else of the group goes until its outcome is known
+	alone bool
+	// operators' requests about rows: those that wait, and how many are carried out
+	requests []*store.Request
+	held     int
+
+	counted    bool   // in known.list
+	prev, next *group // there; next is also the link of the free list
+	inTurn     bool
+	wasSpecial bool
+	wasWaiting bool
+	touched    bool // in machine.touched
+}
+
+// rows is what is known of a group's rows in the table.
+type rows uint8
+
+const (
+	none rows = iota
+	unknown
+	some
+)
+
+// status is what a group with rows waits for. (With unknown it waits for a read, too.)
+type status uint8
+
+const (
+	idle    status = iota // for rows in hand or on the wire, or for a commit
+	toRead                // for its turn to be read
+	reading               // for the rows
+	due                   // for a time
+	rests                 // for the end of a pause
+	writing               // for the commit of its first row's result
+	held                  // for the end of an operator's request
+)
+
+// asked reports whether operators have requests about rows of the group.
+func (g *group) asked() bool { return len(g.requests)+g.held > 0 }
+
+// release clears front if it is the event.
+func (g *group) release(e *inflight.Event) {
+	if g.front == e {
+		g.front = nil
+	}
+}
+
+// touch notes that something of the group has changed. moveOn then looks what follows.
+func (m *Machine) touch(g *group) {
+	if !g.touched {
+		g.touched = true
+		m.touched = append(m.touched, g)
+	}
+}
+
+// canBeForgotten reports whether nothing of the group is in memory but what the table has.
+func (g *group) canBeForgotten() bool {
+	return g.front == nil && g.waiting.First == nil && !g.dying && g.replay == nil && !g.asked() && g.deferred == 0 &&
+		g.inHand == 0 && g.flying == 0 && g.pending == 0 && !g.probing && !g.inTurn && !g.touched && !g.wanted && g.status != toRead && g.status != writing
+}
+
+func after(e *inflight.Event) store.After {
+	return store.After{Incarnation: e.Row.Incarnation, Position: e.Position}
+}

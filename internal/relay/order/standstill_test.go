@@ -1,0 +1,243 @@
+// What would stand still, or grow, for ever.
+
+package order
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+func revMachine(c Config) *Machine {
+	c.MaxAttempts = 3
+	if c.Room == nil {
+		c.Room = NewRoom(100000)
+	}
+	if c.Pauses == nil {
+		c.Pauses = pauses.New(pauses.Config{})
+	}
+	c.Backoff = func(int) time.Duration { return time.Second }
+	c.Patience = func(time.Duration) time.Duration { return time.Second }
+	return New(c)
+}
+
+func revRow(group uint64, n uint32, dest uint64) *inflight.Event {
+	ev := event.Event{ID: []byte{byte(n)}, Position: event.Position{Commit: 100, Index: n}, Ordered: true}
+	return &inflight.Event{Event: ev, Place: sink.Place{ExchangeOrTopic: theExchange, Dest: dest}, Group: group, Row: &store.Row{Incarnation: 1, N: int64(n), Group: group, Event: ev, Ordered: true}}
+}
+
+// A dead letter blocks its group; it is discarded before the lane hears of its own result.
+func TestChangedAndFinishedTogether(t *testing.T) {
+	m := revMachine(Config{OneByOne: true, Block: true})
+	now := time.Unix(1000, 0)
+	a := m.Step(&Input{Now: now, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1, 1, 1)}, Walk: true}}})
+	if len(a.Send) != 1 {
+		t.Fatal("not sent")
+	}
+	a = m.Step(&Input{Now: now, Outcomes: []sink.Outcome{{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}}})
+	if len(a.Finish) != 1 || a.Finish[0].Kind != store.Dead {
+		t.Fatalf("%+v", a.Finish)
+	}
+	dead := a.Finish
+	// while the lane is in a call: it becomes a dead letter, an operator discards it, the feeder
+	// tells
+	a = m.Step(&Input{Now: now, Finished: dead, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Changed: true}}})
+	if g := m.groups[1]; g != nil && g.blocked && len(a.Read) == 0 {
+		t.Errorf("the group is blocked for ever: nothing blocks it in the table, reads %v, wake %v", a.Read, a.Wake)
+	}
+}
+
+// the row in front of rows that cannot be read never dies and never backs off.
+func TestRejectedWhileBehindCannotBeRead(t *testing.T) {
+	for _, f := range []Found{{Failed: true, More: true}, {More: true}} {
+		m := revMachine(Config{OneByOne: true})
+		now := time.Unix(1000, 0)
+		f.Group, f.ExchangeOrTopic = 1, theExchange
+		m.Step(&Input{Now: now, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1, 1, 1)}, More: true, Walk: true}}})
+		if !m.groups[1].wanted {
+			t.Fatal("not read ahead")
+		}
+		a := m.Step(&Input{
+			Now: now, Outcomes: []sink.Outcome{{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}},
+		})
+		_ = a
+		// the answer of the read ahead comes first
+		m = revMachine(Config{OneByOne: true, Apart: true})
+		row := revRow(1, 1, 1)
+		row.Row.Attempts = 1
+		a = m.Step(&Input{Now: now, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, More: true, Walk: true}}})
+		if len(a.Probe) != 1 || len(a.Read) != 1 {
+			t.Fatalf("%+v", a)
+		}
+		m.Step(&Input{Now: now, Found: []Found{f}})
+		a = m.Step(&Input{Now: now, Probed: []Probed{{row, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}}}})
+		if len(a.Finish) != 1 || a.Finish[0].Returned || a.Finish[0].Kind != store.Dead {
+			t.Errorf("failed %t: the event that the broker will never accept is given back, nothing is counted: %+v", f.Failed, a.Finish)
+		}
+	}
+}
+
+// A probe is given to a group that cannot be read now (the database refuses a result of it): the
+// target is not probed by any other group, and stays paused.
+func TestProbeOfAGroupThatCannotBeRead(t *testing.T) {
+	p := pauses.New(pauses.Config{})
+	m := revMachine(Config{Pauses: p})
+	now := time.Unix(1000, 0)
+	a := m.Step(&Input{Now: now, Found: []Found{
+		{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1, 1, 1), revRow(1, 2, 2)}, Walk: true},
+		{Group: 2, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(2, 3, 2)}, Walk: true},
+	}})
+	send := slices.Clone(a.Send)
+	if len(send) != 3 {
+		t.Fatal(len(a.Send))
+	}
+	refused := sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}}
+	out := make([]sink.Outcome, 3)
+	for i, ev := range send {
+		if out[i] = refused; ev.Position.Index == 1 {
+			out[i] = sink.Outcome{State: sink.Confirmed}
+		}
+	}
+	// what was read ahead
+	m.Step(&Input{Now: now, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange}, {Group: 2, ExchangeOrTopic: theExchange}}})
+	// the result of row 1 is refused by the database, again and again
+	m.Step(&Input{Now: now, Outcomes: out})
+	for range 100 {
+		now = now.Add(time.Second)
+		a = m.Step(&Input{Now: now})
+		for _, w := range a.Read {
+			t.Logf("group %d is read", w.Group)
+			if w.Group == 2 {
+				return
+			}
+		}
+	}
+	t.Error("destination 2 is never probed with the row of group 2")
+}
+
+// groups that wait for a time and are forgotten leave their entry in due.
+func TestDueGrows(t *testing.T) {
+	m := revMachine(Config{OneByOne: true, Room: NewRoom(10)})
+	now := time.Unix(1000, 0)
+	for i := range uint32(100000) {
+		row := revRow(1+uint64(i%1000), i%1000, 1)
+		row.Row.NextAttempt = now.Add(time.Hour)
+		m.Step(&Input{Now: now, Found: []Found{{Group: row.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, Walk: true}}})
+	}
+	if len(m.due) > 2000 {
+		t.Errorf("%d groups are known, %d times are kept", len(m.groups), len(m.due))
+	}
+}
+
+// each walk that finds the resting groups of a target once more adds them to its order.
+func TestRestingGrows(t *testing.T) {
+	p := pauses.New(pauses.Config{})
+	m := revMachine(Config{OneByOne: true, Pauses: p})
+	now := time.Unix(1000, 0)
+	p.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: 1}, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, now)
+	for range 1000 { // 10 s each: less than three hours
+		for g := range uint64(500) {
+			m.Step(&Input{Now: now, Found: []Found{{Group: g + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(g+1, uint32(g), 1)}, Walk: true}}})
+		}
+	}
+	for tgt, r := range m.resting {
+		if len(r.order) > 2000 {
+			t.Errorf("target %v: %d groups rest, order has %d", tgt, len(r.groups), len(r.order))
+		}
+	}
+}
+
+// the time that looking for due probes takes, of 10,000 paused targets.
+func TestProbesOfManyTargets(t *testing.T) {
+	seed := uint64(1)
+	p := pauses.New(pauses.Config{Jitter: func(d time.Duration) time.Duration {
+		seed = seed*6364136223846793005 + 1442695040888963407
+		return time.Duration(seed>>1) % (d + 1)
+	}})
+	m := revMachine(Config{OneByOne: true, Pauses: p})
+	now := time.Unix(1000, 0)
+	refused := &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}
+	const n = 10000
+	for i := range uint64(n) {
+		p.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: i + 1}, refused, now)
+		m.Step(&Input{Now: now, Found: []Found{{Group: i + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(i+1, uint32(i), i+1)}, Walk: true}}})
+	}
+	if len(m.resting) != n {
+		t.Fatal(len(m.resting))
+	}
+	began := now
+	start := time.Now()
+	steps, probes := 0, 0
+	var in Input
+	for now.Sub(began) < 60*time.Second {
+		in.Now = now
+		a := m.Step(&in)
+		in = Input{}
+		steps++
+		for _, w := range a.Read {
+			in.Found = append(in.Found, Found{Group: w.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(w.Group, uint32(w.Group-1), w.Group)}})
+		}
+		if len(a.Send) > 0 {
+			probes += len(a.Send)
+			in.Outcomes = make([]sink.Outcome, len(a.Send))
+			for i := range in.Outcomes {
+				in.Outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: refused}
+			}
+		}
+		if in.Outcomes == nil && in.Found == nil {
+			now = a.Wake
+			if !now.After(in.Now) && now.IsZero() {
+				t.Fatal("sleeps for ever")
+			}
+		} else {
+			now = now.Add(time.Millisecond)
+		}
+	}
+	t.Logf("60 s of the world: %d steps, %d probes, %v of work", steps, probes, time.Since(start))
+	if time.Since(start) > 12*time.Second {
+		t.Error("more than a fifth of a core for looking at probes")
+	}
+}
+
+// Suspects wait for the few private connections; the probe of another destination does not wait
+// with them.
+func TestSuspectsKeepProbesOut(t *testing.T) {
+	p := pauses.New(pauses.Config{})
+	m := revMachine(Config{OneByOne: true, Apart: true, Pauses: p})
+	now := time.Unix(1000, 0)
+	p.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: 2}, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, now)
+	var in Input
+	in.Now = now
+	for i := range uint64(150) {
+		row := revRow(i+1, uint32(i), 1)
+		row.Row.Attempts = 1
+		in.Found = append(in.Found, Found{Group: i + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, Walk: true})
+	}
+	in.Found = append(in.Found, Found{Group: 1000, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1000, 1000, 2)}, Walk: true})
+	a := m.Step(&in)
+	if len(a.Probe) != maxAlone {
+		t.Fatal(len(a.Probe))
+	}
+	for range 100 {
+		now = now.Add(time.Second)
+		a = m.Step(&Input{Now: now})
+		in = Input{Now: now}
+		for _, w := range a.Read {
+			if w.Group == 1000 {
+				in.Found = append(in.Found, Found{Group: 1000, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1000, 1000, 2)}})
+			}
+		}
+		for _, pr := range append(slices.Clone(a.Probe), m.Step(&in).Probe...) {
+			if pr.Event.Row.Group == 1000 {
+				return
+			}
+		}
+	}
+	t.Error("destination 2 is not probed, and no other lane may probe it")
+}

@@ -1,0 +1,166 @@
+// Package pauses is the registry of paused destinations: what rejected what was sent to it last,
+// why, and when a probe may find out whether it accepts again. The lanes of a line share it. It has
+// no goroutine and no clock: times are arguments.
+package pauses
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Target is what can be paused: a whole exchange or topic (Dest 0), or one destination.
+type Target struct{ ExchangeOrTopic, Dest uint64 }
+
+// Pause is a paused destination. It rejected what was sent to it last, so its events are deferred
+// without being sent.
+type Pause struct {
+	Destination string // as the broker's answer names it
+	Reason      sink.Reason
+	Text        string
+	Since       time.Time
+}
+
+// Config is the configuration of a Registry.
+type Config struct {
+	// MaxAge is destination_max_age: a row becomes a dead letter after more continuous refusal; 0:
+	// never.
+	MaxAge time.Duration
+	// MaxBackoff is the longest wait between two attempts of an event that is itself at fault; 0:
+	// the attempts of one are not spent by MaxAge.
+	MaxBackoff time.Duration
+	// OfDest: only a confirm at the same destination shows that an event is itself at fault. Set it
+	// where the destinations of a topic may fail one by one without being blamed: Kafka's
+	// partitions are on several brokers.
+	OfDest bool
+	// Jitter draws a duration between 0 and its argument; nil: it is 0.
+	Jitter func(time.Duration) time.Duration
+	// Began and Ended report a pause, for the log; nil ones are skipped. forgotten: nothing is left
+	// to probe the destination with. They are called while the registry is locked.
+	Began func(p Pause)
+	Ended func(p Pause, forgotten bool, now time.Time)
+}
+
+// maxPauses bounds the number of pauses: names may be made from data. Beyond it an event is sent,
+// rejected and deferred.
+const maxPauses = 10_000
+
+// Registry has the paused destinations. A pause only saves useless sends: what keeps the order is
+// the order machine. So a pause may begin late, or be forgotten: in a restart, or when no row is
+// left for the destination. Otherwise only the confirm of a row (a probe) ends a pause. The confirm
+// of a new event does not: that event may have been on the wire before the destination broke. A
+// pause of a whole exchange or topic also ends when a fault blames only one of its pairs or
+// partitions.
+type Registry struct {
+	cfg     Config
+	count   atomic.Int32 // how many pauses there are: zero saves the lanes the lock
+	version atomic.Uint64
+
+	mu     sync.Mutex
+	paused map[Target]*entry
+	// how many ordering groups the lanes have at rest behind a target. It outlives a pause: a lane
+	// may not have noticed its end when the next one begins.
+	resting map[Target]int
+	watched watched
+}
+
+// entry is one pause.
+type entry struct {
+	Pause
+	fault   *sink.Fault
+	refusal refusal
+	nacks   time.Duration // how long each rejection has been a nack
+	probe
+}
+
+// Refused takes a rejection that blames the destination: its pause begins, or goes on. A fault of
+// the pair or partition shows that the exchange or topic itself answers, so a pause of the exchange
+// or topic ends; ended says whether one did. Beyond maxPauses no pause begins. Then nothing is
+// known of the destination, and its rows wait for their time without a limit.
+func (r *Registry) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := Target{p.ExchangeOrTopic, p.Dest}
+	if f.Whole {
+		t.Dest = 0
+	} else {
+		ended = r.end(t.whole(), false, now)
+	}
+	if e := r.paused[t]; e != nil {
+		e.refusedAgain(f, now)
+	} else if len(r.paused) < maxPauses {
+		r.begin(t, f, now)
+	}
+	return ended
+}
+
+func (r *Registry) begin(t Target, f *sink.Fault, now time.Time) {
+	e := &entry{
+		Pause: Pause{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: now},
+		fault: f, refusal: begun(now), probe: probe{wait: minProbe},
+	}
+	r.paused[t] = e
+	r.count.Store(int32(len(r.paused)))
+	r.schedule(e, now)
+	if r.cfg.Began != nil {
+		r.cfg.Began(e.Pause)
+	}
+}
+
+func (e *entry) refusedAgain(f *sink.Fault, now time.Time) {
+	counted := e.refusal.again(now, e.gap)
+	switch {
+	case f.Reason != sink.Nacked:
+		e.nacks = 0
+	case e.Reason == sink.Nacked:
+		e.nacks += counted
+	}
+	e.fault, e.Reason, e.Text = f, f.Reason, f.Text
+}
+
+// Confirmed takes a confirm. That of a row ends the pause of its place; ended says whether it did.
+// That of a new event, which was on the wire before the pause began, ends none. But the refusal was
+// not continuous: it counts from this confirm.
+func (r *Registry) Confirmed(p sink.Place, row bool, now time.Time) (ended bool) {
+	r.confirmedAnywhere(p, now)
+	if !r.Any() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dest := Target{p.ExchangeOrTopic, p.Dest}
+	for _, t := range [2]Target{dest.whole(), dest} {
+		switch e := r.paused[t]; {
+		case e == nil:
+		case row:
+			ended = r.end(t, false, now) || ended
+		default:
+			e.refusal, e.nacks, e.wait = begun(now), 0, minProbe
+		}
+	}
+	return ended
+}
+
+// Forget ends the pause of a target when nothing is left to probe it with. The next event finds out
+// whether it accepts again.
+func (r *Registry) Forget(t Target, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end(t, true, now)
+}
+
+func (r *Registry) end(t Target, forgotten bool, now time.Time) bool {
+	e := r.paused[t]
+	if e == nil {
+		return false
+	}
+	delete(r.paused, t)
+	r.count.Store(int32(len(r.paused)))
+	r.version.Add(1)
+	if r.cfg.Ended != nil {
+		r.cfg.Ended(e.Pause, forgotten, now)
+	}
+	return true
+}

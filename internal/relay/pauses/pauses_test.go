@@ -1,0 +1,129 @@
+package pauses
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Only the confirm of a row ends a pause: a new event may have been on the wire before the
+// destination broke.
+func TestEndOfAPause(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fault sink.Fault
+		then  func(s *story) bool
+		ends  bool
+	}{
+		{"row confirmed", nack, func(s *story) bool { return s.Confirmed(orders, true, s.now) }, true},
+		{"new event confirmed", nack, func(s *story) bool { return s.Confirmed(orders, false, s.now) }, false},
+		{"row confirmed at another pair", nack, func(s *story) bool { return s.Confirmed(invoices, true, s.now) }, false},
+		{"row of the exchange confirmed", noExchange, func(s *story) bool { return s.Confirmed(invoices, true, s.now) }, true},
+		{"row of another exchange confirmed", noExchange, func(s *story) bool { return s.Confirmed(stock, true, s.now) }, false},
+		{"another pair at fault", nack, func(s *story) bool { return s.refused(invoices, nack) }, false},
+		{"one pair of the exchange at fault", noExchange, func(s *story) bool { return s.refused(invoices, nack) }, true},
+		{"rejected again", nack, func(s *story) bool { return s.refused(orders, unroutable) }, false},
+		{"nothing left to probe with", nack, func(s *story) bool { s.Forget(dest(orders), s.now); return true }, true},
+		{"nothing left of the exchange", noExchange, func(s *story) bool { s.Forget(whole(orders), s.now); return true }, true},
+		{"nothing left of another pair", nack, func(s *story) bool { s.Forget(dest(invoices), s.now); return false }, false},
+		{"nothing left, but a pair is paused", nack, func(s *story) bool { s.Forget(whole(orders), s.now); return false }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log []string
+			s := tell(t, Config{
+				Began: func(p Pause) { log = append(log, p.Destination+" paused") },
+				Ended: func(p Pause, _ bool, _ time.Time) { log = append(log, p.Destination+" accepts") },
+			})
+			s.want("paused before", s.Paused(orders), false)
+			s.refused(orders, c.fault)
+			version := s.Version()
+			s.want("ended", c.then(s.after(time.Second)), c.ends)
+			s.want("paused", s.Paused(orders), !c.ends)
+			s.want("version changed", s.Version() != version, c.ends)
+			s.want("an end is logged", len(log) > 1 && log[1] == c.fault.Destination+" accepts", c.ends)
+		})
+	}
+}
+
+// A pause of the whole exchange hides that of a pair, which goes on when the exchange answers
+// again.
+func TestWholeExchangeAndPair(t *testing.T) {
+	s := tell(t, Config{})
+	s.refused(orders, nack)
+	s.after(time.Second).refused(invoices, noExchange)
+	target, _ := s.Target(orders)
+	s.want("the exchange is paused", target == whole(orders) && s.Fault(orders).Reason == sink.NoExchange, true)
+	s.want("probe of the pair", s.TakeProbe(dest(orders), s.after(time.Minute).now) || !s.ProbeAt(dest(orders)).IsZero(), false)
+	if lonely := s.Lonely(s.now); len(lonely) != 1 || lonely[0] != whole(orders) {
+		t.Errorf("without a row to probe with: %v, want the exchange alone", lonely)
+	}
+	s.want("the exchange answers", s.Confirmed(invoices, true, s.now), true)
+	target, is := s.Target(orders)
+	s.want("the pair is paused", is && target == dest(orders), true)
+	s.want("probe of the pair", s.TakeProbe(dest(orders), s.ProbeAt(dest(orders))), true)
+}
+
+// Names may be made from data, so there is a bound to what is noted as paused, or watched. Beyond
+// it nothing is paused: an event is sent, refused and deferred.
+func TestPausesAreBounded(t *testing.T) {
+	s := tell(t, Config{})
+	place := func(n int) sink.Place { return sink.Place{ExchangeOrTopic: uint64(n/5 + 1), Dest: uint64(n + 1)} }
+	for n := range maxPauses + 10 {
+		s.refused(place(n), nack)
+		s.Watch(place(n))
+	}
+	if n := len(s.List()); n != maxPauses {
+		t.Errorf("%d destinations are paused, want %d", n, maxPauses)
+	}
+	if n := len(*s.watched.of.Load()); n > maxWatched {
+		t.Errorf("%d exchanges are watched, want %d at most", n, maxWatched)
+	}
+	s.want("the first ones are paused", s.Paused(place(maxPauses-1)) && !s.Paused(place(maxPauses)), true)
+	s.Confirmed(place(0), true, s.now)
+	s.refused(place(maxPauses), nack)
+	s.want("the room is taken again", !s.Paused(place(0)) && s.Paused(place(maxPauses)), true)
+}
+
+// The lanes, the retry table and the status use the registry at once. At no time are two probes of
+// a target out, and what rests is counted to the end.
+func TestConcurrentUse(t *testing.T) {
+	r := New(Config{MaxAge: time.Minute, MaxBackoff: time.Second})
+	places := []sink.Place{orders, invoices, stock}
+	var lanes sync.WaitGroup
+	for lane := range 4 {
+		lanes.Go(func() {
+			dice := rand.New(rand.NewPCG(1, uint64(lane)))
+			for n := range 2000 {
+				p, now := places[dice.IntN(len(places))], began.Add(time.Duration(n)*time.Second)
+				r.Candidates(dest(p), 1)
+				r.Refused(p, []*sink.Fault{&nack, &noExchange}[dice.IntN(2)], now)
+				r.Watch(p)
+				r.Confirmed(p, dice.IntN(4) == 0, now)
+				if target, is := r.Target(p); is && r.TakeProbe(target, now) {
+					r.ProbeDone(target, sink.Outcome{State: sink.Rejected, Fault: &nack}, now)
+				}
+				r.Spent(p, n, 20, began, now)
+				r.TooOld(p, began, now)
+				r.Retry(p, now)
+				r.ProbeAt(dest(p))
+				r.Lonely(now)
+				r.Old()
+				r.List()
+				r.Candidates(dest(p), -1)
+			}
+		})
+	}
+	lanes.Wait()
+	if len(r.resting) > 0 {
+		t.Errorf("ordering groups at rest: %v, want none", r.resting)
+	}
+	for _, p := range places {
+		r.Confirmed(p, true, began)
+	}
+	if r.Any() || len(r.List()) > 0 {
+		t.Errorf("paused: %v, want none", r.List())
+	}
+}

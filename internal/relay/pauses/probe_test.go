@@ -1,0 +1,120 @@
+package pauses
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// The wait between probes grows to 10 s, and beyond that, up to 2 min, only while a destination
+// does nothing but nack for 10 min: it is perhaps one full queue of several, and the others take
+// each probe.
+func TestProbeInterval(t *testing.T) {
+	const ten = 10 * time.Minute
+	first := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, maxProbe, maxProbe}
+	after := func(d ...time.Duration) []time.Duration { return d }
+	for _, c := range []struct {
+		name string
+		told func(s *story)
+		want []time.Duration // the next waits
+	}{
+		{"paused just now", func(*story) {}, first},
+		{"nacks for less than ten minutes", func(s *story) { s.refuse(orders, nack, ten-30*time.Second) }, after(maxProbe, maxProbe)},
+		{"nacks for ten minutes", func(s *story) { s.refuse(orders, nack, ten) }, after(20*time.Second, 40*time.Second, 80*time.Second, maxNackedProbe, maxNackedProbe)},
+		{"unroutable for an hour", func(s *story) { s.refuse(orders, unroutable, time.Hour) }, after(maxProbe, maxProbe)},
+		{"another reason among the nacks", func(s *story) {
+			s.refuse(orders, nack, time.Hour)
+			s.probes(orders, unroutable, 0)
+		}, after(maxProbe, maxProbe)},
+		{"ten minutes without an answer between two nacks", func(s *story) {
+			s.refuse(orders, nack, 5*time.Minute)
+			s.probes(orders, nack, ten)
+		}, after(maxProbe, maxProbe)},
+		{"an operator's request", func(s *story) {
+			s.refuse(orders, nack, time.Hour)
+			s.Retry(orders, s.now)
+		}, slices.Concat(after(0), first[1:])},
+		{"a confirm, of a new event", func(s *story) {
+			s.refuse(orders, nack, time.Hour)
+			s.Confirmed(orders, false, s.now)
+			s.probes(orders, nack, 0)
+		}, first[1:]},
+		{"a confirm, of a row", func(s *story) {
+			s.refuse(orders, nack, time.Hour)
+			s.Confirmed(orders, true, s.now)
+			s.refused(orders, nack)
+		}, first},
+		{"a row at fault itself", func(s *story) {
+			s.refuse(orders, nack, time.Minute)
+			s.probes(orders, poison, 0)
+		}, after(maxProbe)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := tell(t, Config{})
+			s.refused(orders, nack)
+			c.told(s)
+			for i, want := range c.want {
+				if got := s.probes(orders, nack, 0); got != want {
+					t.Fatalf("wait %d is %v, want %v", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// Targets that were paused together are not probed together: a fifth of the wait is drawn on top.
+func TestProbesAreSpread(t *testing.T) {
+	s := tell(t, Config{Jitter: func(most time.Duration) time.Duration { return most }})
+	s.refused(orders, nack)
+	if got := s.probes(orders, nack, 0); got != 1200*time.Millisecond {
+		t.Errorf("the first probe is sent after %v, want 1.2s", got)
+	}
+}
+
+// A target has one probe at a time, and one that was not sent is repeated soon.
+func TestOneProbe(t *testing.T) {
+	s := tell(t, Config{})
+	s.refused(orders, nack)
+	s.refuse(orders, nack, time.Hour)
+	s.take(dest(orders))
+	s.want("a second probe", s.TakeProbe(dest(orders), s.after(time.Hour).now), false)
+	s.want("a probe is due", s.ProbeAt(dest(orders)).IsZero(), true)
+	s.ProbeDone(dest(orders), sink.Outcome{State: sink.Unsent}, s.now)
+	if got := s.ProbeAt(dest(orders)).Sub(s.now); got != maxProbe {
+		t.Errorf("next probe after %v, want %v: the last one was not sent", got, maxProbe)
+	}
+	s.Confirmed(orders, true, s.now)
+	s.want("probe of what is not paused", s.TakeProbe(dest(orders), s.after(time.Hour).now), false)
+}
+
+// What rests behind a pause is there also behind the next one, which may begin before a lane has
+// noticed the end.
+func TestRestOutlivesAPause(t *testing.T) {
+	s := tell(t, Config{})
+	s.refused(orders, nack)
+	s.Candidates(dest(orders), 1)
+	s.Confirmed(orders, true, s.now)
+	s.refused(orders, nack)
+	s.want("nothing rests there", len(s.Lonely(s.after(minProbe).now)) > 0, false)
+	s.Candidates(dest(orders), -1)
+	s.want("nothing rests there", len(s.Lonely(s.now)) > 0, true)
+}
+
+// A search for a row to probe with begins when a probe is due and nothing rests there, and goes on
+// slowly. A row that comes meanwhile does not wait for it.
+func TestLonely(t *testing.T) {
+	s := tell(t, Config{})
+	lonely := func() bool { return slices.Contains(s.Lonely(s.now), dest(orders)) }
+	s.want("nothing is paused", lonely(), false)
+	s.refused(orders, nack)
+	s.want("before a probe is due", lonely(), false)
+	s.want("a probe is due", lonely() || s.after(minProbe) == nil || lonely(), true)
+	s.want("again at once", lonely() || s.after(maxProbe-1) == nil || lonely(), false)
+	s.want("again later", s.after(1) != nil && lonely(), true)
+	s.Candidates(dest(orders), 1)
+	s.want("probed at once", s.TakeProbe(dest(orders), s.now), true)
+	s.Candidates(dest(orders), -1)
+	s.want("a probe is out", s.after(time.Hour) != nil && lonely(), false)
+}

@@ -1,0 +1,54 @@
+// What a new leader asks: Regroup and Destinations; and Reclaim, which has nothing to do.
+
+package memorytest
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// Regroup implements Store.
+func (m *Store) Regroup(ctx context.Context) (highest event.Position, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return highest, err
+	}
+	defer end()
+	for _, e := range m.db.list(m.ours) {
+		if e.incarnation == m.c.Incarnation {
+			highest = e.position
+		}
+		if e.state == "" || e.state == Open {
+			e.row.Group, e.row.Ordered = m.c.Scope.Group(&e.row.Event, e.row.ExchangeOrTopic)
+		}
+	}
+	return highest, nil
+}
+
+// Destinations implements Store.
+func (m *Store) Destinations(ctx context.Context) (list []store.Destination, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	for _, e := range m.db.list(func(e *kept) bool { return m.deferred(e) || m.blocks(e) }) {
+		if d := (store.Destination{ExchangeOrTopic: e.row.ExchangeOrTopic, Dest: e.row.Dest}); !slices.Contains(list, d) {
+			list = append(list, d)
+		}
+	}
+	return list, nil
+}
+
+// Reclaim implements Store.
+func (m *Store) Reclaim(ctx context.Context) (store.Reclaimed, error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	return store.NotLarge, nil
+}

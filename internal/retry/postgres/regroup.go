@@ -1,0 +1,220 @@
+// Regroup, Destinations and Positions: what a new leader must know of the rows that are there.
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// The limits of a page: the number of rows, and for Load the bytes of their keys (one key more at
+// most). The rows of a page are in memory until all of them are counted, and a statement that
+// writes must end soon, because it keeps the next leader waiting.
+const (
+	loadRows  = 20_000
+	loadBytes = 8 << 20
+)
+
+// pageEnd is the last position of a page.
+type pageEnd struct {
+	incarnation int64
+	position    event.Position
+}
+
+// loaded is a table to load: all rows of retry, or the dead letters that may block ordering groups.
+type loaded struct{ table, which string }
+
+var (
+	deferredRows    = loaded{"retry", "true"}
+	openDeadLetters = loaded{"dead_letter", "t.state = 'open'"}
+)
+
+// behind are the first rows of the table behind a position ($4 to $6), in order.
+func (l loaded) behind(limit string) string {
+	return `cdc_relay.` + l.table + ` t WHERE ` + ours("t") + ` AND ` + l.which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)
+			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT ` + limit
+}
+
+func (e *pageEnd) args() []any {
+	return []any{e.incarnation, e.position.Commit.String(), int64(e.position.Index)}
+}
+
+// groupedSQL reads whether all rows are grouped as this leader would: the leader just before it
+// said so when its term began, and whatever it wrote later was under the same ordering. Any other
+// leader in between (a version of the relay that does not write the record, one that ended before
+// it did) has raised the epoch, as has an operator who moved rows of another system here.
+const groupedSQL = readFence + ` SELECT s.grouped_by = $4::text AND s.grouped_epoch >= $2 - 1 AND $3::text <> '' FROM fence, cdc_relay.slots s WHERE s.slot = $1::text`
+
+// noteGroupedSQL records that all rows are grouped by the ordering of this leader.
+const noteGroupedSQL = `UPDATE cdc_relay.slots SET grouped_by = $4::text, grouped_epoch = $2 WHERE slot = $1::text AND epoch = $2 AND $3::text <> '' RETURNING true`
+
+// Regroup implements Store.
+func (p *Store) Regroup(ctx context.Context) (highest event.Position, err error) {
+	args := []any{p.c.SystemID, p.c.Scope.String()}
+	grouped := false
+	err = p.read(ctx, "read ordering of rows", groupedSQL, args, func(rows pgx.Rows) error { return rows.Scan(&grouped) })
+	if err == nil && !grouped {
+		err = errors.Join(p.regroup(ctx, deferredRows), p.regroup(ctx, openDeadLetters))
+	}
+	if err == nil {
+		err = p.change(ctx, "note ordering of rows", noteGroupedSQL, func(storable) []any { return args }, nil)
+	}
+	if err != nil {
+		return highest, err
+	}
+	list, err := p.positions(ctx, ` ORDER BY t.commit_lsn DESC, t.idx DESC LIMIT $5`, event.Position{}, 1)
+	if len(list) > 0 {
+		highest = list[0].Position
+	}
+	return highest, err
+}
+
+// regroup looks through a table, page by page, and writes the rows that have the ordering group of
+// another ordering. Nobody else changes rows between the two statements of a page: the former
+// leader is fenced, and the rest of this one is not running yet.
+func (p *Store) regroup(ctx context.Context, table loaded) error {
+	sql := readFence + ` SELECT t.n, t.incarnation, t.exchange_or_topic, t.hash, t.keyed, t.fault, t.ordering_group, t.ordered, t.commit_lsn, t.idx FROM fence LEFT JOIN LATERAL (
+			SELECT t.n, t.incarnation, t.exchange_or_topic, t.hash, t.keyed, t.fault IS NOT NULL AS fault, t.ordering_group, t.ordered, t.commit_lsn::text AS commit_lsn, t.idx
+			FROM ` + table.behind("$7") + `) t ON true`
+	write := writeFence + `, regrouped AS (UPDATE cdc_relay.` + table.table + ` t SET ordering_group = x_group, ordered = x_ordered
+			FROM fence, unnest($4::bigint[], $5::bigint[], $6::boolean[]) AS x(x_n, x_group, x_ordered) WHERE t.n = x_n AND ` + byNumber("t") + `) SELECT true FROM fence`
+	var at pageEnd
+	for page := loadRows; page == loadRows; {
+		page = 0
+		var (
+			n, groups []int64
+			ordereds  []bool
+		)
+		err := p.read(ctx, "read ordering groups", sql, append(append([]any{p.c.SystemID}, at.args()...), loadRows), func(rows pgx.Rows) error {
+			var (
+				number, exchangeOrTopic, hash, was int64
+				ev                                 event.Event
+				fault, wasOrdered                  bool
+			)
+			pos, err := scanPosition(rows, &number, &at.incarnation, &exchangeOrTopic, &hash, &ev.Ordered, &fault, &was, &wasOrdered)
+			if err != nil {
+				return err
+			}
+			page++
+			at.position = pos
+			if ev.Position, ev.Hash = pos, uint64(hash); fault {
+				ev.Fault = errStored
+			}
+			if group, ordered := p.c.Scope.Group(&ev, uint64(exchangeOrTopic)); int64(group) != was || ordered != wasOrdered {
+				n, groups, ordereds = append(n, number), append(groups, int64(group)), append(ordereds, ordered)
+			}
+			return nil
+		})
+		if err == nil && len(n) > 0 {
+			err = p.change(ctx, "regroup rows", write, func(storable) []any { return []any{p.c.SystemID, n, groups, ordereds} }, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errStored stands for the fault of a row.
+var errStored = errors.New("the row has a fault")
+
+// destinationsSQL goes from each destination to the next one in the index, at most $7 of them from
+// behind a destination ($4, $5) on. The first look is by the primary key: in a copy of the database
+// all rows may be another system's, which the index of destinations does not tell apart.
+var destinationsSQL = strings.Replace(readFence, "WITH ", "WITH RECURSIVE ", 1) + `, d(exchange_or_topic, dest) AS (
+		(SELECT t.exchange_or_topic, t.dest FROM fence, (SELECT FROM cdc_relay.retry t WHERE ` + ours("t") + ` LIMIT 1) o CROSS JOIN LATERAL (
+			SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND ($6 OR (t.exchange_or_topic, t.dest) > ($4::bigint, $5::bigint)) ORDER BY t.exchange_or_topic, t.dest LIMIT 1) t)
+		UNION ALL SELECT t.* FROM d CROSS JOIN LATERAL (
+			SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND (t.exchange_or_topic, t.dest) > (d.exchange_or_topic, d.dest) ORDER BY t.exchange_or_topic, t.dest LIMIT 1) t)
+	SELECT d.* FROM fence LEFT JOIN (SELECT * FROM d LIMIT $7) d ON true ORDER BY d.exchange_or_topic, d.dest`
+
+// blockingSQL reads the destinations of dead letters that block their ordering group.
+var blockingSQL = readFence + ` SELECT DISTINCT t.exchange_or_topic, t.dest FROM fence LEFT JOIN cdc_relay.dead_letter t ON ` + ours("t") + ` AND t.state = 'open' AND t.ordered`
+
+// destinationsPage is how many destinations one statement reads at most.
+const destinationsPage = 10_000
+
+// Destinations implements Store.
+func (p *Store) Destinations(ctx context.Context) (list []store.Destination, err error) {
+	add := func(rows pgx.Rows) error {
+		var exchangeOrTopic, dest int64
+		err := rows.Scan(&exchangeOrTopic, &dest)
+		list = append(list, store.Destination{ExchangeOrTopic: uint64(exchangeOrTopic), Dest: uint64(dest)})
+		return err
+	}
+	var last store.Destination
+	for page := destinationsPage; page == destinationsPage; {
+		was := len(list)
+		err := p.read(ctx, "read destinations", destinationsSQL, []any{p.c.SystemID, int64(last.ExchangeOrTopic), int64(last.Dest), was == 0, destinationsPage}, add)
+		if err != nil {
+			return nil, err
+		}
+		if page = len(list) - was; page > 0 {
+			last = list[len(list)-1]
+		}
+	}
+	if !p.c.Block {
+		return list, nil
+	}
+	deferred := map[store.Destination]bool{}
+	for _, d := range list {
+		deferred[d] = true
+	}
+	n := len(list)
+	if err := p.read(ctx, "read destinations of dead letters", blockingSQL, []any{p.c.SystemID}, add); err != nil {
+		return nil, err
+	}
+	blocking := list[n:]
+	list = list[:n]
+	for _, d := range blocking {
+		if !deferred[d] {
+			list = append(list, d)
+		}
+	}
+	return list, nil
+}
+
+// Positions implements Store.
+func (p *Store) Positions(ctx context.Context, from event.Position, limit int) ([]store.Owned, error) {
+	return p.positions(ctx, ` ORDER BY t.commit_lsn, t.idx LIMIT $5`, from, limit)
+}
+
+func (p *Store) positions(ctx context.Context, order string, from event.Position, limit int) (list []store.Owned, err error) {
+	of := func(table, purged string) string {
+		return `(SELECT t.commit_lsn, t.idx, t.id, ` + purged + ` AS purged FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND t.incarnation = $4
+			AND (t.commit_lsn, t.idx) >= ($6::text::pg_lsn, $7::bigint)` + order + `)`
+	}
+	tables := of("retry", "false") + ` UNION ALL ` + of("dead_letter", "t.state = 'purged'")
+	sql := readFence + ` SELECT t.purged, sha256(t.id), t.commit_lsn::text, t.idx
+		FROM fence LEFT JOIN LATERAL (SELECT * FROM (` + tables + `) t` + order + `) t ON true
+		ORDER BY t.commit_lsn, t.idx`
+	args := []any{p.c.SystemID, p.c.Incarnation, limit, from.Commit.String(), int64(from.Index)}
+	err = p.read(ctx, "read positions", sql, args, func(rows pgx.Rows) error {
+		var o store.Owned
+		o.Position, err = scanPosition(rows, &o.Purged, &o.ID)
+		list = append(list, o)
+		return err
+	})
+	return list, err
+}
+
+// scanPosition reads commit_lsn as text and idx, after the targets in before.
+func scanPosition(rows pgx.Rows, before ...any) (pos event.Position, err error) {
+	var (
+		commit string
+		index  int64
+	)
+	if err := rows.Scan(append(before, &commit, &index)...); err != nil {
+		return pos, err
+	}
+	pos.Index = uint32(index)
+	pos.Commit, err = pglogrepl.ParseLSN(commit)
+	return pos, err
+}

@@ -1,0 +1,265 @@
+// Walks: they go through the table, page by page, and hand the first rows of ordering groups to the
+// lanes, which may not know them: at the start, and after a lane had no room for them.
+
+package retry
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
+	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// walk goes through the rows of an exchange or topic, or of one destination.
+type walk struct {
+	of pauses.Target // Dest 0: the whole exchange or topic
+	// old: it looks for rows that are too old, where nothing else goes
+	old    bool
+	at     store.Cursor
+	begun  bool
+	groups []uint64 // of the last page, not read yet
+	found  bool     // any row
+	useful bool     // the last page had a row that may go
+	handed bool     // rows of this destination were handed to a lane
+	// skipped: something was left out behind a pause, whose end starts another walk; incomplete:
+	// something could not be placed or read, or its lane is full
+	skipped, incomplete bool
+	asked               map[int]int
+	next                map[int]int // requests that came since it began; nil: none
+	due, started        time.Time
+}
+
+// pageRows is how many rows a page reads, and firstRows how many rows of each of its groups.
+const (
+	pageRows  = 500
+	firstRows = 4
+	walkAgain = time.Second // after an incomplete walk, or nine times what it took
+)
+
+// walkFor takes a request for a walk. One that is under way does not answer it: the group that was
+// forgotten was still known while the walk passed it.
+func (f *feeder) walkFor(w walkWant) {
+	for _, old := range f.walks {
+		if old.of == (pauses.Target{ExchangeOrTopic: w.ExchangeOrTopic}) && !old.old {
+			to := &old.asked
+			if last, asked := old.asked[w.lane]; old.begun && asked && last == w.Forgotten {
+				return // it asks again, because the walk takes long
+			} else if old.begun {
+				to = &old.next
+			}
+			if *to == nil {
+				*to = map[int]int{}
+			}
+			(*to)[w.lane] = w.Forgotten
+			return
+		}
+	}
+	f.walkAt = time.Time{}
+	f.walks = append(f.walks, &walk{of: pauses.Target{ExchangeOrTopic: w.ExchangeOrTopic}, asked: map[int]int{w.lane: w.Forgotten}})
+}
+
+// startWalk starts a walk that no lane has asked for, if there is none.
+func (f *feeder) startWalk(of pauses.Target, old bool) {
+	for _, w := range f.walks {
+		if w.of == of && w.old == old {
+			if w.begun && w.next == nil {
+				w.next = map[int]int{}
+			}
+			return
+		}
+	}
+	f.walkAt = time.Time{}
+	f.walks = append(f.walks, &walk{of: of, old: old})
+}
+
+// walkOn reads the next page of a walk when there is room for what it finds. The walks take turns.
+// Pages of which nothing may go cost no more than a tenth of the time while rows are with the
+// lanes.
+func (f *feeder) walkOn(ctx context.Context) (bool, error) {
+	began := time.Now()
+	if len(f.walks) == 0 || began.Before(f.walkAt) {
+		return false, nil
+	}
+	if rows, _ := f.budget.room(); rows == 0 {
+		f.walkAt = began.Add(10 * time.Millisecond)
+		return false, nil
+	}
+	w := f.walks[0]
+	if f.walks = append(f.walks[1:], w); w.due.After(began) {
+		f.walkAt = f.walks[0].due
+		for _, other := range f.walks {
+			if other.due.Before(f.walkAt) {
+				f.walkAt = other.due
+			}
+		}
+		return false, nil
+	}
+	if w.started.IsZero() {
+		w.started = began
+	}
+	w.useful = false
+	ended, err := f.page(ctx, w)
+	if err != nil {
+		return false, err
+	}
+	if !w.useful && (len(f.wants) > 0 || f.budget.all.rows > 0) {
+		f.walkAt = time.Now().Add(9 * time.Since(began))
+	}
+	if ended {
+		f.walks = f.walks[:len(f.walks)-1]
+		f.ended(w)
+	}
+	return true, nil
+}
+
+// page reads the next page, and says whether it was the last.
+func (f *feeder) page(ctx context.Context, w *walk) (ended bool, err error) {
+	switch {
+	case len(w.groups) > 0:
+		return f.handOver(ctx, w)
+	case !w.begun && w.of.Dest != 0:
+		w.at, w.begun = store.Cursor{ExchangeOrTopic: w.of.ExchangeOrTopic, Dest: w.of.Dest}, true
+	case !w.begun:
+		ended, err = f.skip(ctx, w, store.Cursor{ExchangeOrTopic: w.of.ExchangeOrTopic, Dest: firstDest})
+		w.begun = err == nil
+		return ended, err
+	}
+	target := pauses.Target{ExchangeOrTopic: w.at.ExchangeOrTopic, Dest: w.at.Dest}
+	// A paused destination is read until there is a row to probe it with.
+	paused := f.t.line.Pauses().Paused(sink.Place{ExchangeOrTopic: target.ExchangeOrTopic, Dest: target.Dest})
+	if paused && w.handed && !w.old {
+		f.skipped[target], w.skipped = true, true
+		return f.skip(ctx, w, w.at)
+	}
+	groups, next, err := f.cfg.Store.Sweep(ctx, w.at, pageRows)
+	switch {
+	case err != nil:
+		return false, err
+	case len(groups) == 0:
+		return f.skip(ctx, w, w.at)
+	}
+	w.at, w.groups, w.found = next, groups, true
+	return f.handOver(ctx, w)
+}
+
+// skip goes on behind the destination of a cursor; ended when there is none.
+func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) (ended bool, err error) {
+	if w.of.Dest != 0 {
+		return true, nil
+	}
+	at, ok, err := f.cfg.Store.Skip(ctx, from)
+	if err != nil {
+		return false, err
+	}
+	w.at, w.handed = at, false
+	return !ok || at.ExchangeOrTopic != w.of.ExchangeOrTopic, nil
+}
+
+// firstDest is below the lowest Dest as Cursor compares them.
+const firstDest uint64 = 1 << 63
+
+// handOver reads the first rows of the ordering groups of a page, as many as there is room for, and
+// hands them to their lanes. A walk that looks for old rows goes on to the next destination behind
+// rows that are young: a destination's rows are in commit order.
+func (f *feeder) handOver(ctx context.Context, w *walk) (ended bool, err error) {
+	wants := make([]store.Want, len(w.groups))
+	for i, group := range w.groups {
+		wants[i].Group = group
+	}
+	_, bytes := f.budget.room()
+	runs, err := f.readParts(ctx, wants, firstRows, max(bytes/2, 1))
+	if err != nil {
+		return false, err
+	}
+	now, left, young, old := time.Now(), w.groups[:0], false, false
+	for i, r := range runs {
+		found := f.foundOf(&r, w.of.ExchangeOrTopic)
+		found.Walk = true
+		switch {
+		case len(found.Rows) > 0 && f.budget.full(found.Rows[0].Place.Lane), found.Failed:
+			w.incomplete = true
+		case len(found.Rows) > 0:
+			head := found.Rows[0]
+			isOld := f.t.line.Pauses().TooOld(head.Place, head.Row.DeferredAt, now)
+			young, old = young || !isOld, old || isOld
+			w.useful = w.useful || !f.t.line.Pauses().Paused(head.Place)
+			f.hand(head.Place.Lane, found)
+			w.handed = true
+		// It had no room; the first one of a statement always has. Otherwise its first row is not
+		// known to be committed: then its lane knows the group.
+		case r.More && !r.Blocked && i > 0:
+			left = append(left, r.Group)
+		}
+	}
+	if w.groups = left; w.old && young && !old {
+		w.groups = nil
+		return f.skip(ctx, w, w.at)
+	}
+	return false, nil
+}
+
+// ended is called at the end of a walk.
+func (f *feeder) ended(w *walk) {
+	if !w.found && !w.old { // there is nothing to probe it with
+		f.t.line.Pauses().Forget(w.of, time.Now())
+	}
+	if w.old || w.of.Dest != 0 {
+		return
+	}
+	switch {
+	case w.next != nil:
+		f.walks = append(f.walks, &walk{of: w.of, asked: w.next})
+	case w.incomplete:
+		now := time.Now()
+		f.walks = append(f.walks, &walk{of: w.of, asked: w.asked, due: now.Add(max(walkAgain, 9*now.Sub(w.started)))})
+	}
+	// a dead letter blocks its ordering group, and no walk finds that
+	if !w.incomplete && !w.skipped && !f.cfg.Block {
+		f.counted(w)
+	}
+}
+
+// counted tells the lanes that a walk is complete. A lane that has forgotten a group since it
+// asked, or without asking, stays unsure.
+func (f *feeder) counted(w *walk) {
+	told := func(forgotten int) []order.Found {
+		return []order.Found{{ExchangeOrTopic: w.of.ExchangeOrTopic, Counted: &order.Counted{ExchangeOrTopic: w.of.ExchangeOrTopic, Forgotten: forgotten}}}
+	}
+	f.t.line.Found(order.AllLanes, told(0))
+	for lane, forgotten := range w.asked {
+		f.t.line.Found(lane, told(forgotten))
+	}
+}
+
+// lookAtPauses starts walks: for what was left out behind a pause that has ended, for paused
+// targets without a row to probe them with, and for those where rows may be too old.
+func (f *feeder) lookAtPauses(context.Context) (bool, error) {
+	now, all := time.Now(), f.t.line.Pauses()
+	if v := all.Version(); v != f.version {
+		f.version = v
+		for t := range f.skipped {
+			if !all.Paused(sink.Place{ExchangeOrTopic: t.ExchangeOrTopic, Dest: t.Dest}) {
+				delete(f.skipped, t)
+				f.startWalk(pauses.Target{ExchangeOrTopic: t.ExchangeOrTopic}, false)
+			}
+		}
+	}
+	if now.Before(f.pausesAt) || !all.Any() {
+		return false, nil
+	}
+	f.pausesAt = now.Add(time.Second)
+	for _, t := range all.Lonely(now) {
+		f.startWalk(t, false)
+	}
+	if now.Before(f.oldAt) {
+		return false, nil
+	}
+	f.oldAt = now.Add(min(max(f.cfg.DestinationMaxAge/20, time.Second), time.Minute))
+	for _, t := range all.Old() {
+		f.startWalk(t, true)
+	}
+	return false, nil
+}
