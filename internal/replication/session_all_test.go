@@ -68,7 +68,7 @@ func TestSilentWalsenderThatWaits(t *testing.T) {
 // same.
 func TestStopWhileTheWalsenderIsBusy(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout = 15 * time.Second // on a busy machine a question took more than 3 s
+	b.cfg.WALSenderTimeout = 6 * time.Second
 	b.exec(`CREATE TABLE other (n int)`)
 	r := b.settledRun("a")
 	unlock := b.busyWalsender(r)
