@@ -16,6 +16,7 @@ func (m *Machine) deferEvent(e *inflight.Event) {
 	g := m.group(e.Group, e.Place.ExchangeOrTopic)
 	m.touch(g)
 	g.deferred++
+	g.credit = max(0, g.credit-rowsForOne)
 	if g.rows == unknown {
 		g.more = true // there may be rows before this one
 	}

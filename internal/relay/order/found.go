@@ -27,7 +27,7 @@ func (m *Machine) found(f *Found) {
 		return
 	case f.Stuck:
 		if g != nil { // nothing may wait in memory for a row that may never be written
-			g.keep = false
+			g.behind = deferring
 			m.touch(g)
 		}
 		return
@@ -86,7 +86,11 @@ func (m *Machine) found(f *Found) {
 	case g.more: // its first row is not known to be committed yet, or had no room
 		g.rows = some
 		m.notProbing(g)
+		goes := g.behind != deferring
 		m.waitUntil(g, m.now.Add(againPause))
+		if goes { // its rows go on soon
+			g.behind = draining
+		}
 	default:
 		m.notProbing(g)
 		if g.rows == unknown {
@@ -111,9 +115,12 @@ func (m *Machine) take(g *group, rows []*inflight.Event) {
 		g.hand.Push(e)
 		g.inHand++
 	}
+	g.behind = draining
 	// The end was seen: what else is left is on its way to the table now, and comes back soon. New
 	// events may wait for that in memory.
-	g.keep = !g.more && !m.stop
+	if !g.more {
+		g.behind = keeping
+	}
 	m.turn(g)
 }
 
@@ -138,7 +145,7 @@ func (m *Machine) written(w *Written) {
 		g.refused, g.stale, g.gone = true, g.wanted, store.After{}
 	}
 	if w.Dead {
-		g.blocked, g.keep = true, false
+		g.blocked, g.behind = true, deferring
 	} else {
 		g.more, g.news = true, true
 		m.firstOf(g, w)

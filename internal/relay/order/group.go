@@ -32,10 +32,9 @@ type group struct {
 	status status
 	// blocked: an open dead letter blocks the group (on_dead_letter: block)
 	blocked bool
-	// keep is set during the cut-over: a read has seen the end of the group, so what is left of it
-	// fits in memory. New events then stay in memory behind the rows. Without the cut-over a group
-	// that is always busy would never leave the table.
-	keep     bool
+	// behind is what happens to new events behind the rows
+	behind   behind
+	credit   int // rows that were delivered, and for which no event was deferred
 	repeated int // of those, events that the stream repeats: they may be in front of rows
 	// events of the group that the retry table has and that are not committed
 	deferred int
@@ -80,6 +79,31 @@ const (
 	unknown
 	some
 )
+
+// behind is what happens to a new event of a group that has rows. Without the last two a group that
+// is always busy would never leave the table.
+type behind uint8
+
+const (
+	deferring behind = iota // it is deferred: no row goes for now
+	// Rows go. For rowsForOne of them that are delivered one new event is deferred, and the others
+	// wait in memory. So at most half as many rows come as go, and the group reaches its end, however
+	// busy it is. When the waiting ones fill the in-flight budget the reader waits. It goes on as
+	// fast as events of the group are deferred: a group of a tenth of the stream lets ten times as
+	// many events pass.
+	draining
+	// The cut-over: a read has seen the end of the group, so what is left of it fits in memory. The
+	// event waits there behind the rows.
+	keeping
+)
+
+const rowsForOne = 2
+
+// waitsBehindRows reports whether a new event waits in memory until a row has been delivered. It
+// does not behind a row that may have no outcome for long.
+func (g *group) waitsBehindRows() bool {
+	return g.behind == keeping || g.behind == draining && g.credit < rowsForOne && !g.probing && !g.alone
+}
 
 // status is what a group with rows waits for. (With unknown it waits for a read, too.)
 type status uint8

@@ -241,3 +241,75 @@ func TestSuspectsKeepProbesOut(t *testing.T) {
 	}
 	t.Error("destination 2 is not probed, and no other lane may probe it")
 }
+
+// Three events of a group come for each that goes to the broker, as far as the in-flight budget has
+// room, and each row is committed at once: a read never sees the end while it is asked for. The
+// group must reach direct delivery all the same, after twice its first rows at most.
+func TestBusyGroupLeavesTheTable(t *testing.T) {
+	const before, budget = 100, 50
+	for _, oneByOne := range []bool{true, false} {
+		m := revMachine(Config{OneByOne: oneByOne})
+		in := Input{Now: time.Unix(1000, 0)}
+		var table []*inflight.Event
+		next, rows, waiting, direct := uint32(0), 0, 0, 0
+		addRow := func(n uint32) { table = append(table, revRow(1, n, 1)) }
+		for ; next < before; next++ {
+			addRow(next)
+		}
+		in.Found = []Found{{Group: 1, ExchangeOrTopic: theExchange, Rows: slices.Clone(table[:10]), More: true, Walk: true}}
+		for rounds := 0; direct == 0; rounds++ {
+			if rounds == 10*before {
+				t.Fatalf("one by one %t: %d rows were delivered, %d are in the table, %d events wait", oneByOne, rows, len(table), waiting)
+			}
+			for range 3 {
+				if waiting == budget {
+					break
+				}
+				ev := event.Event{ID: []byte{byte(next)}, Position: event.Position{Commit: 100, Index: next}, Ordered: true}
+				e := &inflight.Event{Group: 1, Place: sink.Place{ExchangeOrTopic: theExchange, Dest: 1}}
+				e.Fill(&ev, make([]byte, ev.Size()), commit)
+				in.Arrived.Push(e)
+				next++
+				waiting++
+			}
+			a := m.Step(&in)
+			in = Input{Now: in.Now.Add(time.Millisecond)}
+			if n := min(1, len(a.Send)); n > 0 {
+				in.Outcomes = make([]sink.Outcome, len(a.Send))
+				in.Outcomes[0].State = sink.Confirmed
+				for i := range in.Outcomes[n:] {
+					in.Outcomes[n+i].State = sink.Unsent
+				}
+			}
+			rows += len(a.Delivered)
+			direct += len(a.Confirmed)
+			for _, r := range a.Finish {
+				if !r.Returned {
+					table = slices.DeleteFunc(table, func(e *inflight.Event) bool { return e.Position == r.Event.Position })
+					in.Finished = append(in.Finished, r)
+				}
+			}
+			for _, w := range a.Read { // as it was before what is deferred now
+				f := Found{Group: 1, ExchangeOrTopic: theExchange}
+				for _, e := range table {
+					if w.After.Position.Less(e.Position) || w.After.Incarnation == 0 {
+						f.More = len(f.Rows) == 10
+						if f.More {
+							break
+						}
+						f.Rows = append(f.Rows, e)
+					}
+				}
+				in.Found = append(in.Found, f)
+			}
+			for _, e := range a.Defer {
+				waiting--
+				addRow(e.Position.Index)
+				in.Written = append(in.Written, Written{RowGroup: 1, Position: e.Position, Ordered: true, Place: e.Place})
+			}
+		}
+		if rows > 2*before {
+			t.Errorf("one by one %t: %d rows were delivered, want %d at most", oneByOne, rows, 2*before)
+		}
+	}
+}
