@@ -43,6 +43,8 @@ type lane struct {
 	probes      bool // it has one call, of one event: see Sink.Probe
 	// until then an answer may be late, if the broker answers; zero: not at all
 	patience time.Time
+	// how long the last round was waited for that was late
+	unanswered time.Duration
 }
 
 // call is the state of the present publish call.

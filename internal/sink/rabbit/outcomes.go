@@ -52,6 +52,7 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 				armed = false
 				e := clock.Tick(now, l.answers(), i < len(l.sent)-1)
 				if e != conn.Answered && (e != conn.Late || now.After(l.patience)) {
+					l.unanswered = clock.Unanswered(now)
 					return e
 				}
 			}

@@ -147,7 +147,11 @@ func TestProbeOfAStuckQueueEnds(t *testing.T) {
 	s := start(t, cfg)
 	wantConfirmed(t, s.send(newEvent("k", "created")))
 	b.suspend("events")
-	wantRejected(t, s.probe(newEvent("k", "created"), true), sink.Destination, sink.Unconfirmed)
+	late := s.probe(newEvent("k", "created"), true)
+	wantRejected(t, late, sink.Destination, sink.Unconfirmed)
+	if late.Fault.Unanswered < cfg.ConfirmTimeout {
+		t.Errorf("it counts %s as refusal, less than the %s that it waited", late.Fault.Unanswered, cfg.ConfirmTimeout)
+	}
 	failed := make(chan error, 1)
 	go func() {
 		out, err := s.Probe(b.ctx, newEvent("k", "created"), false)

@@ -35,7 +35,8 @@ func (l *lane) accuseUnconfirmed() error {
 			delete(l.unconfirmed, dest)
 			l.reject(s.index, &sink.Fault{
 				Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.message.DestinationText(),
-				Text: fmt.Sprintf("no answer for %s, twice, while the broker answers", l.sink.cfg.ConfirmTimeout),
+				Text:       fmt.Sprintf("no answer for %s, twice, while the broker answers", l.sink.cfg.ConfirmTimeout),
+				Unanswered: l.unanswered,
 			})
 			continue
 		}

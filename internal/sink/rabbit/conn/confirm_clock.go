@@ -66,6 +66,12 @@ func (s *Session) Ping() {
 	_ = ch.Close() //nolint:errcheck // an error says that the connection has ended
 }
 
+// Unanswered is for how long the broker has answered nothing of the round. A resource alarm begins
+// it again.
+func (c *ConfirmClock) Unanswered(now time.Time) time.Duration {
+	return now.Sub(time.Unix(0, max(c.Progress.UnixNano(), c.Sess.lastUnblock.Load())))
+}
+
 // Tick checks the clock after so many answers; last says whether the last message is among them.
 // Answered means: go on waiting.
 func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
