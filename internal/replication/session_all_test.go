@@ -69,7 +69,6 @@ func TestSilentWalsenderThatWaits(t *testing.T) {
 func TestStopWhileTheWalsenderIsBusy(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout = 6 * time.Second
-	b.exec(`CREATE TABLE other (n int)`)
 	r := b.settledRun("a")
 	unlock := b.busyWalsender(r)
 	r.endClean()

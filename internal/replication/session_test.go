@@ -87,7 +87,6 @@ func TestSilentServerIsLeft(t *testing.T) {
 func TestBusyWalsenderIsWaitedFor(t *testing.T) {
 	b := shared(t)
 	b.cfg.WALSenderTimeout = 6 * time.Second
-	b.exec(`CREATE TABLE other (n int)`)
 	r := b.settledRun("a")
 	unlock := b.busyWalsender(r)
 	if why := r.s.Snapshot().Why; !strings.Contains(why, "at work") {
@@ -106,7 +105,7 @@ func TestBusyWalsenderIsWaitedFor(t *testing.T) {
 }
 
 // busyWalsender lets the walsender wait, until unlock, for a lock that it needs to find out that it
-// need not send the row of a table other, and returns when it was silent for longer than
+// need not send the row of another table, and returns when it was silent for longer than
 // wal_sender_timeout.
 //
 // A new connection needs the lock too when the server has to write its cache of the catalogue
@@ -118,10 +117,12 @@ func (b *bench) busyWalsender(r *running) (unlock func()) {
 	told := func() int {
 		return b.logs.FilterMessageSnippet("at work").FilterMessageSnippet("source.wal_sender_timeout").Len()
 	}
-	for range 10 {
+	for n := range 10 {
+		table := fmt.Sprint("other", n) // the walsender does not ask twice about one
+		b.exec(`CREATE TABLE ` + table + ` (n int)`)
 		sessions, before, ended := r.sessions(), told(), false
 		unlock = b.begin(`LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE`)
-		b.exec(`INSERT INTO other VALUES (1)`)
+		b.exec(`INSERT INTO ` + table + ` VALUES (1)`)
 		await.Until(b.t, "the relay to wait for its walsender", func() bool {
 			ended = r.sessions() > sessions || r.s.Snapshot().Phase != survey.Streaming
 			return ended || told() > before
