@@ -87,17 +87,19 @@ type behind uint8
 const (
 	deferring behind = iota // it is deferred: no row goes for now
 	// Rows go. For rowsForOne of them that are delivered one new event is deferred, and the others
-	// wait in memory. So at most half as many rows come as go, and the group reaches its end, however
-	// busy it is. When the waiting ones fill the in-flight budget the reader waits. It goes on as
-	// fast as events of the group are deferred: a group of a tenth of the stream lets ten times as
-	// many events pass.
+	// wait in memory. So a quarter of the rows that go comes again at most, and the group reaches
+	// its end, however busy it is. When the waiting ones fill the in-flight budget the reader waits,
+	// and goes on as fast as events of the group are deferred: with a group of a tenth of the stream
+	// ten times as fast.
 	draining
 	// The cut-over: a read has seen the end of the group, so what is left of it fits in memory. The
 	// event waits there behind the rows.
 	keeping
 )
 
-const rowsForOne = 2
+// rowsForOne is a compromise: the larger it is, the sooner does a busy group return, and the slower
+// do the events of others go until then.
+const rowsForOne = 4
 
 // waitsBehindRows reports whether a new event waits in memory until a row has been delivered. It
 // does not behind a row that may have no outcome for long.
