@@ -139,8 +139,6 @@ func (l *fakeLine) describe(f *order.Found) string {
 		return "unsure " + nameOf(f.ExchangeOrTopic)
 	case f.Counted != nil:
 		return fmt.Sprintf("counted %s %d", nameOf(f.ExchangeOrTopic), f.Counted.Forgotten)
-	case f.Stuck:
-		return "stuck " + nameOf(f.Group)
 	case f.Changed:
 		return "changed " + nameOf(f.Group)
 	case f.Request != nil:

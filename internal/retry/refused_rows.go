@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
@@ -53,7 +52,6 @@ func (w *writer) keepStuck(e queued, no *store.Refused) {
 		w.t.cfg.Log.Error("database refuses the row of a deferred event: it is tried again and its key waits meanwhile, nothing is dropped",
 			w.t.cfg.about(&e.Event.Event, zap.Error(no.Err))...)
 	}
-	w.t.line.Found(e.Place.Lane, []order.Found{{Group: e.group, ExchangeOrTopic: e.Place.ExchangeOrTopic, Stuck: true}})
 }
 
 // dueRefused is a refused row whose time has come.

@@ -59,8 +59,6 @@ type Found struct {
 	Request *store.Request  // about a row: it needs the group at rest
 	Replay  *inflight.Event // a dead letter that an operator replays, or the mirror's copy of one
 	Changed bool            // somebody else has changed the group's rows or dead letters
-	// Stuck: the database refuses a row of the group. The retry table tries again for ever (I8).
-	Stuck bool
 
 	// Unsure: the exchange or topic may have rows of any group; the stream may repeat events up to
 	// Repeated.

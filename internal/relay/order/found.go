@@ -25,12 +25,6 @@ func (m *Machine) found(f *Found) {
 	case f.Counted != nil:
 		m.counted(f.ExchangeOrTopic, f.Counted.Forgotten)
 		return
-	case f.Stuck:
-		if g != nil { // nothing may wait in memory for a row that may never be written
-			g.behind = deferring
-			m.touch(g)
-		}
-		return
 	case f.Request != nil:
 		m.requested(f)
 		return
@@ -86,11 +80,9 @@ func (m *Machine) found(f *Found) {
 	case g.more: // its first row is not known to be committed yet, or had no room
 		g.rows = some
 		m.notProbing(g)
-		goes := g.behind != deferring
+		draining := g.draining // its rows go on soon
 		m.waitUntil(g, m.now.Add(againPause))
-		if goes { // its rows go on soon
-			g.behind = draining
-		}
+		g.draining = draining
 	default:
 		m.notProbing(g)
 		if g.rows == unknown {
@@ -115,12 +107,7 @@ func (m *Machine) take(g *group, rows []*inflight.Event) {
 		g.hand.Push(e)
 		g.inHand++
 	}
-	g.behind = draining
-	// The end was seen: what else is left is on its way to the table now, and comes back soon. New
-	// events may wait for that in memory.
-	if !g.more {
-		g.behind = keeping
-	}
+	g.draining = true
 	m.turn(g)
 }
 
@@ -145,7 +132,7 @@ func (m *Machine) written(w *Written) {
 		g.refused, g.stale, g.gone = true, g.wanted, store.After{}
 	}
 	if w.Dead {
-		g.blocked, g.behind = true, deferring
+		g.blocked, g.draining = true, false
 	} else {
 		g.more, g.news = true, true
 		m.firstOf(g, w)

@@ -8,6 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // group is what a lane has in memory of an ordering group, in addition to the events in ready and
@@ -32,8 +33,12 @@ type group struct {
 	status status
 	// blocked: an open dead letter blocks the group (on_dead_letter: block)
 	blocked bool
-	// behind is what happens to new events behind the rows
-	behind   behind
+	// draining: rows go. For rowsForOne of them that are delivered one new event is deferred, and
+	// the others wait in memory. So a quarter of the rows that go comes again at most, and the group
+	// reaches its end, however busy it is. When the waiting ones fill the in-flight budget the reader
+	// waits, and goes on as fast as events of the group are deferred: with a group of a tenth of the
+	// stream ten times as fast.
+	draining bool
 	credit   int // rows that were delivered, and for which no event was deferred
 	repeated int // of those, events that the stream repeats: they may be in front of rows
 	// events of the group that the retry table has and that are not committed
@@ -80,31 +85,18 @@ const (
 	some
 )
 
-// behind is what happens to a new event of a group that has rows. Without the last two a group that
-// is always busy would never leave the table.
-type behind uint8
-
-const (
-	deferring behind = iota // it is deferred: no row goes for now
-	// Rows go. For rowsForOne of them that are delivered one new event is deferred, and the others
-	// wait in memory. So a quarter of the rows that go comes again at most, and the group reaches
-	// its end, however busy it is. When the waiting ones fill the in-flight budget the reader waits,
-	// and goes on as fast as events of the group are deferred: with a group of a tenth of the stream
-	// ten times as fast.
-	draining
-	// The cut-over: a read has seen the end of the group, so what is left of it fits in memory. The
-	// event waits there behind the rows.
-	keeping
-)
-
 // rowsForOne is a compromise: the larger it is, the sooner does a busy group return, and the slower
 // do the events of others go until then.
 const rowsForOne = 4
 
+// mostCredit bounds the events that are deferred after a time in which few came: without it all
+// that came in a long drain could be.
+const mostCredit = sink.MaxCallEvents
+
 // waitsBehindRows reports whether a new event waits in memory until a row has been delivered. It
 // does not behind a row that may have no outcome for long.
 func (g *group) waitsBehindRows() bool {
-	return g.behind == keeping || g.behind == draining && g.credit < rowsForOne && !g.probing && !g.alone
+	return g.draining && g.credit < rowsForOne && !g.probing && !g.alone
 }
 
 // status is what a group with rows waits for. (With unknown it waits for a read, too.)

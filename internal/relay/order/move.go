@@ -47,7 +47,7 @@ func (m *Machine) settle(g *group) {
 	if g.rows != some || g.more || g.deferred > 0 || g.inHand > 0 || g.flying > 0 || g.blocked || g.refused || g.asked() || g.wanted || g.status != idle {
 		return
 	}
-	g.rows, g.behind = none, deferring
+	g.rows, g.draining = none, false
 }
 
 // advance moves the waiting events of an ordering group on, as far as possible now: to ready, or to

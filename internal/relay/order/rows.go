@@ -192,7 +192,7 @@ func (m *Machine) rowConfirmed(e *inflight.Event, overtook bool) {
 	}
 	g := m.groups[e.Row.Group]
 	g.flying--
-	g.credit++
+	g.credit = min(g.credit+1, mostCredit)
 	if !g.refused && !overtook {
 		g.gone = after(e)
 	}

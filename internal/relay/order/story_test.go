@@ -62,8 +62,6 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		s.written(d)
 	case "found":
 		s.found(d)
-	case "stuck":
-		s.in.Found = append(s.in.Found, Found{Group: groupOf(d.CmdArgs[0].Key), Stuck: true})
 	case "unsure":
 		s.in.Found = append(s.in.Found, Found{ExchangeOrTopic: theExchange, Unsure: true, Repeated: event.Position{Commit: 100, Index: uint32(number(d, "repeated"))}})
 	case "counted":

@@ -43,7 +43,7 @@ func (m *Machine) notNow(g *group) {
 		g.more, g.inHand = true, g.inHand-1
 		g.refused = true // what is read next begins in front of these
 	}
-	g.behind = deferring
+	g.draining = false
 }
 
 // stopWaiting ends what the group does and waits for, because it waits for something else now.
