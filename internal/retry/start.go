@@ -104,14 +104,10 @@ func (t *Table) Load(ctx context.Context, line Line) error {
 	if t.repeated.highest, err = t.cfg.Store.Regroup(ctx); err != nil {
 		return t.loading(err)
 	}
-	destinations, err := t.cfg.Store.Destinations(ctx)
-	told := map[uint64]bool{}
-	for _, d := range destinations {
-		if !told[d.ExchangeOrTopic] {
-			told[d.ExchangeOrTopic] = true
-			line.Found(order.AllLanes, []order.Found{{ExchangeOrTopic: d.ExchangeOrTopic, Unsure: true, Repeated: t.repeated.highest}})
-			t.feeder.startWalk(pauses.Target{ExchangeOrTopic: d.ExchangeOrTopic}, false)
-		}
+	exchanges, err := t.cfg.Store.Exchanges(ctx)
+	for _, exchangeOrTopic := range exchanges {
+		line.Found(order.AllLanes, []order.Found{{ExchangeOrTopic: exchangeOrTopic, Unsure: true, Repeated: t.repeated.highest}})
+		t.feeder.startWalk(pauses.Target{ExchangeOrTopic: exchangeOrTopic}, false)
 	}
 	return t.loading(err)
 }

@@ -23,7 +23,8 @@ type walk struct {
 	groups []uint64 // of the last page, not read yet
 	found  bool     // any row
 	useful bool     // the last page had a row that may go
-	handed bool     // rows of this destination were handed to a lane
+	// what the first rows that were handed to lanes wait for, of paused targets
+	handed map[pauses.Target]bool
 	// skipped: something was left out behind a pause, whose end starts another walk; incomplete:
 	// something could not be placed or read, or its lane is full
 	skipped, incomplete bool
@@ -127,11 +128,13 @@ func (f *feeder) page(ctx context.Context, w *walk) (ended bool, err error) {
 		w.begun = err == nil
 		return ended, err
 	}
-	target := pauses.Target{ExchangeOrTopic: w.at.ExchangeOrTopic, Dest: w.at.Dest}
-	// A paused destination is read until there is a row to probe it with.
-	paused := f.t.line.Pauses().Paused(sink.Place{ExchangeOrTopic: target.ExchangeOrTopic, Dest: target.Dest})
-	if paused && w.handed && !w.old {
+	// A paused destination, or exchange or topic, is read until there is a row to probe it with.
+	target, paused := f.t.line.Pauses().Target(sink.Place{ExchangeOrTopic: w.at.ExchangeOrTopic, Dest: w.at.Dest})
+	if paused && !w.old && w.handed[target] {
 		f.skipped[target], w.skipped = true, true
+		if target.Dest == 0 {
+			return true, nil
+		}
 		return f.skip(ctx, w, w.at)
 	}
 	groups, next, err := f.cfg.Store.Sweep(ctx, w.at, pageRows)
@@ -154,8 +157,16 @@ func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) (ended bo
 	if err != nil {
 		return false, err
 	}
-	w.at, w.handed = at, false
+	w.at = at
 	return !ok || at.ExchangeOrTopic != w.of.ExchangeOrTopic, nil
+}
+
+// noteHanded notes a row that a paused target can be probed with.
+func (w *walk) noteHanded(t pauses.Target) {
+	if w.handed == nil {
+		w.handed = map[pauses.Target]bool{}
+	}
+	w.handed[t] = true
 }
 
 // firstDest is below the lowest Dest as Cursor compares them.
@@ -185,9 +196,12 @@ func (f *feeder) handOver(ctx context.Context, w *walk) (ended bool, err error) 
 			head := found.Rows[0]
 			isOld := f.t.line.Pauses().TooOld(head.Place, head.Row.DeferredAt, now)
 			young, old = young || !isOld, old || isOld
-			w.useful = w.useful || !f.t.line.Pauses().Paused(head.Place)
+			if target, paused := f.t.line.Pauses().Target(head.Place); !paused {
+				w.useful = true
+			} else {
+				w.noteHanded(target)
+			}
 			f.hand(head.Place.Lane, found)
-			w.handed = true
 		// It had no room; the first one of a statement always has. Otherwise its first row is not
 		// known to be committed: then its lane knows the group.
 		case r.More && !r.Blocked && i > 0:

@@ -171,3 +171,51 @@ func TestOldRowsAreFound(t *testing.T) {
 		})
 	}
 }
+
+// A page may have rows of groups only whose first row waits for another destination: a walk looks on
+// for a row to probe this one with.
+func TestWalkFindsAProbeBehindRowsOfOthers(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		var specs []string
+		for i := range pageRows + 1 {
+			specs = append(specs, fmt.Sprintf("%03da k%d x/a", i, i), fmt.Sprintf("%03db k%d x/b", i, i))
+		}
+		f.left(Config{}, append(specs, "last z x/b")...)
+		f.pause("x/a")
+		f.pause("x/b")
+		f.start()
+		f.pass(30 * time.Second)
+		if log := f.line.said(); !strings.Contains(log, "walk z@x last") {
+			t.Errorf("log:\n%s", log[max(len(log)-500, 0):])
+		}
+	})
+}
+
+// Behind a paused exchange each destination waits for the same probe: none is read but the first.
+func TestWalkOfAPausedExchangeEnds(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		var specs []string
+		for i := range 100 {
+			specs = append(specs, fmt.Sprintf("%03d k%d x/%d", i, i, i))
+		}
+		f.left(Config{}, specs...)
+		f.pause("x")
+		calls := 0
+		f.store.fault = func(call string) (error, bool) {
+			if call == "sweep" || call == "skip" {
+				calls++
+			}
+			return nil, false
+		}
+		f.start()
+		f.pass(30 * time.Second)
+		if log := f.line.said(); !strings.Contains(log, "walk k") || strings.Contains(log, "counted x") || calls > 10 {
+			t.Errorf("%d calls, log:\n%s", calls, log)
+		}
+		f.unpause("x")
+		f.pass(30 * time.Second)
+		if log := f.line.said(); strings.Count(log, "walk k") < 99 || !strings.Contains(log, "counted x 0") {
+			t.Errorf("after the pause:\n%s", log)
+		}
+	})
+}

@@ -102,9 +102,9 @@ func (s *faultyStore) Regroup(ctx context.Context) (highest event.Position, err 
 	return highest, err
 }
 
-func (s *faultyStore) Destinations(ctx context.Context) (list []store.Destination, err error) {
-	err = s.do(ctx, &s.writer, theWriter, "destinations", func(ctx context.Context) (err error) {
-		list, err = s.Store.Destinations(ctx)
+func (s *faultyStore) Exchanges(ctx context.Context) (list []uint64, err error) {
+	err = s.do(ctx, &s.writer, theWriter, "exchanges", func(ctx context.Context) (err error) {
+		list, err = s.Store.Exchanges(ctx)
 		return err
 	})
 	return list, err

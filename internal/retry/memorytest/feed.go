@@ -88,12 +88,8 @@ func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups [
 		return nil, at, err
 	}
 	defer end()
-	list := m.swept()
-	if at == (store.Cursor{}) && len(list) > 0 {
-		at = store.Cursor{ExchangeOrTopic: list[0].row.ExchangeOrTopic, Dest: list[0].row.Dest}
-	}
 	next = at
-	for _, e := range list {
+	for _, e := range m.swept() {
 		if compareDest(e.cursor(), at) != 0 || compareCursors(e.cursor(), at) <= 0 || limit == 0 {
 			continue
 		}
@@ -114,7 +110,7 @@ func (m *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, o
 	}
 	defer end()
 	for _, e := range m.swept() {
-		if at == (store.Cursor{}) || compareDest(e.cursor(), at) > 0 {
+		if compareDest(e.cursor(), at) > 0 {
 			return store.Cursor{ExchangeOrTopic: e.row.ExchangeOrTopic, Dest: e.row.Dest}, true, nil
 		}
 	}

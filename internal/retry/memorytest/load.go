@@ -1,4 +1,4 @@
-// What a new leader asks: Regroup and Destinations; and Reclaim, which has nothing to do.
+// What a new leader asks: Regroup and Exchanges; and Reclaim, which has nothing to do.
 
 package memorytest
 
@@ -28,19 +28,18 @@ func (m *Store) Regroup(ctx context.Context) (highest event.Position, err error)
 	return highest, nil
 }
 
-// Destinations implements Store.
-func (m *Store) Destinations(ctx context.Context) (list []store.Destination, err error) {
+// Exchanges implements Store.
+func (m *Store) Exchanges(ctx context.Context) (list []uint64, err error) {
 	end, err := m.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	for _, e := range m.db.list(func(e *kept) bool { return m.deferred(e) || m.blocks(e) }) {
-		if d := (store.Destination{ExchangeOrTopic: e.row.ExchangeOrTopic, Dest: e.row.Dest}); !slices.Contains(list, d) {
-			list = append(list, d)
-		}
+		list = append(list, e.row.ExchangeOrTopic)
 	}
-	return list, nil
+	slices.Sort(list)
+	return slices.Compact(list), nil
 }
 
 // Reclaim implements Store.

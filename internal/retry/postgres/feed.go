@@ -21,20 +21,17 @@ func (p *Store) blocked(alias string) string {
 
 // Sweep implements Store.
 func (p *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
-	sql := readFence + `, d AS (SELECT $4::bigint AS exchange_or_topic, $5::bigint AS dest FROM fence WHERE NOT $6 UNION ALL (
-			SELECT t.exchange_or_topic, t.dest FROM fence, cdc_relay.retry t WHERE ` + inSlot("t") + ` AND $6 ORDER BY t.exchange_or_topic, t.dest LIMIT 1))
-		SELECT t.exchange_or_topic, t.dest, t.ordering_group, t.incarnation, t.commit_lsn::text, t.idx FROM fence LEFT JOIN (d CROSS JOIN LATERAL (
-			SELECT t.exchange_or_topic, t.dest, t.ordering_group, t.incarnation, t.commit_lsn, t.idx FROM cdc_relay.retry t
-			WHERE ` + inSlot("t") + ` AND t.exchange_or_topic = d.exchange_or_topic AND t.dest = d.dest AND (t.incarnation, t.commit_lsn, t.idx) > ($7::bigint, $8::text::pg_lsn, $9::bigint)
-			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $10) t) ON true
-		ORDER BY t.incarnation, t.commit_lsn, t.idx`
+	sql := readFence + ` SELECT t.ordering_group, t.incarnation, t.commit_lsn, t.idx FROM fence LEFT JOIN LATERAL (
+			SELECT t.ordering_group, t.incarnation, t.commit_lsn::text AS commit_lsn, t.idx FROM cdc_relay.retry t
+			WHERE ` + inSlot("t") + ` AND t.exchange_or_topic = $4::bigint AND t.dest = $5::bigint AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::text::pg_lsn, $8::bigint)
+			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $9) t ON true`
 	next = at
-	args := []any{p.c.SystemID, int64(at.ExchangeOrTopic), int64(at.Dest), at == store.Cursor{}, at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), limit}
+	args := []any{p.c.SystemID, int64(at.ExchangeOrTopic), int64(at.Dest), at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), limit}
 	seen := map[uint64]bool{}
 	err = p.read(ctx, "sweep", sql, args, func(rows pgx.Rows) error {
-		var exchangeOrTopic, dest, group, incarnation int64
-		pos, err := scanPosition(rows, &exchangeOrTopic, &dest, &group, &incarnation)
-		next = store.Cursor{ExchangeOrTopic: uint64(exchangeOrTopic), Dest: uint64(dest), Incarnation: incarnation, Position: pos}
+		var group int64
+		pos, err := scanPosition(rows, &group, &next.Incarnation)
+		next.Position = pos
 		if !seen[uint64(group)] {
 			seen[uint64(group)] = true
 			groups = append(groups, uint64(group))
@@ -47,8 +44,8 @@ func (p *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups [
 // Skip implements Store.
 func (p *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
 	sql := readFence + ` SELECT t.exchange_or_topic, t.dest FROM fence LEFT JOIN LATERAL (SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t
-			WHERE ` + inSlot("t") + ` AND ($6 OR (t.exchange_or_topic, t.dest) > ($4::bigint, $5::bigint)) ORDER BY t.exchange_or_topic, t.dest LIMIT 1) t ON true`
-	err = p.read(ctx, "skip destination", sql, []any{p.c.SystemID, int64(at.ExchangeOrTopic), int64(at.Dest), at == store.Cursor{}}, func(rows pgx.Rows) error {
+			WHERE ` + inSlot("t") + ` AND (t.exchange_or_topic, t.dest) > ($4::bigint, $5::bigint) ORDER BY t.exchange_or_topic, t.dest LIMIT 1) t ON true`
+	err = p.read(ctx, "skip destination", sql, []any{p.c.SystemID, int64(at.ExchangeOrTopic), int64(at.Dest)}, func(rows pgx.Rows) error {
 		var exchangeOrTopic, dest int64
 		ok = true
 		err := rows.Scan(&exchangeOrTopic, &dest)

@@ -1,10 +1,11 @@
-// Regroup, Destinations and Positions: what a new leader must know of the rows that are there.
+// Regroup, Exchanges and Positions: what a new leader must know of the rows that are there.
 
 package postgres
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -125,60 +126,42 @@ func (p *Store) regroup(ctx context.Context, table loaded) error {
 // errStored stands for the fault of a row.
 var errStored = errors.New("the row has a fault")
 
-// destinationsSQL goes from each destination to the next one in the index, at most $7 of them from
-// behind a destination ($4, $5) on. The first look is by the primary key: in a copy of the database
-// all rows may be another system's, which the index of destinations does not tell apart.
-var destinationsSQL = strings.Replace(readFence, "WITH ", "WITH RECURSIVE ", 1) + `, d(exchange_or_topic, dest) AS (
-		(SELECT t.exchange_or_topic, t.dest FROM fence, (SELECT FROM cdc_relay.retry t WHERE ` + ours("t") + ` LIMIT 1) o CROSS JOIN LATERAL (
-			SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND ($6 OR (t.exchange_or_topic, t.dest) > ($4::bigint, $5::bigint)) ORDER BY t.exchange_or_topic, t.dest LIMIT 1) t)
+// exchangesSQL goes from each exchange or topic to the next one in the index, at most $6 of them
+// from behind one ($4) on. The first look is by the primary key: in a copy of the database all rows
+// may be another system's, which the index does not tell apart.
+var exchangesSQL = strings.Replace(readFence, "WITH ", "WITH RECURSIVE ", 1) + `, d(exchange_or_topic) AS (
+		(SELECT t.exchange_or_topic FROM fence, (SELECT FROM cdc_relay.retry t WHERE ` + ours("t") + ` LIMIT 1) o CROSS JOIN LATERAL (
+			SELECT t.exchange_or_topic FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND ($5 OR t.exchange_or_topic > $4::bigint) ORDER BY t.exchange_or_topic LIMIT 1) t)
 		UNION ALL SELECT t.* FROM d CROSS JOIN LATERAL (
-			SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND (t.exchange_or_topic, t.dest) > (d.exchange_or_topic, d.dest) ORDER BY t.exchange_or_topic, t.dest LIMIT 1) t)
-	SELECT d.* FROM fence LEFT JOIN (SELECT * FROM d LIMIT $7) d ON true ORDER BY d.exchange_or_topic, d.dest`
+			SELECT t.exchange_or_topic FROM cdc_relay.retry t WHERE ` + inSlot("t") + ` AND t.exchange_or_topic > d.exchange_or_topic ORDER BY t.exchange_or_topic LIMIT 1) t)
+	SELECT d.* FROM fence LEFT JOIN (SELECT * FROM d LIMIT $6) d ON true ORDER BY d.exchange_or_topic`
 
-// blockingSQL reads the destinations of dead letters that block their ordering group.
-var blockingSQL = readFence + ` SELECT DISTINCT t.exchange_or_topic, t.dest FROM fence LEFT JOIN cdc_relay.dead_letter t ON ` + ours("t") + ` AND t.state = 'open' AND t.ordered`
+// blockingSQL reads the exchanges and topics of dead letters that block their ordering group.
+var blockingSQL = readFence + ` SELECT DISTINCT t.exchange_or_topic FROM fence LEFT JOIN cdc_relay.dead_letter t ON ` + ours("t") + ` AND t.state = 'open' AND t.ordered`
 
-// destinationsPage is how many destinations one statement reads at most.
-const destinationsPage = 10_000
+// exchangesPage is how many exchanges and topics one statement reads at most.
+const exchangesPage = 10_000
 
-// Destinations implements Store.
-func (p *Store) Destinations(ctx context.Context) (list []store.Destination, err error) {
+// Exchanges implements Store.
+func (p *Store) Exchanges(ctx context.Context) (list []uint64, err error) {
+	var last int64
 	add := func(rows pgx.Rows) error {
-		var exchangeOrTopic, dest int64
-		err := rows.Scan(&exchangeOrTopic, &dest)
-		list = append(list, store.Destination{ExchangeOrTopic: uint64(exchangeOrTopic), Dest: uint64(dest)})
+		err := rows.Scan(&last)
+		list = append(list, uint64(last))
 		return err
 	}
-	var last store.Destination
-	for page := destinationsPage; page == destinationsPage; {
+	for page := exchangesPage; page == exchangesPage; {
 		was := len(list)
-		err := p.read(ctx, "read destinations", destinationsSQL, []any{p.c.SystemID, int64(last.ExchangeOrTopic), int64(last.Dest), was == 0, destinationsPage}, add)
-		if err != nil {
+		if err := p.read(ctx, "read exchanges", exchangesSQL, []any{p.c.SystemID, last, was == 0, exchangesPage}, add); err != nil {
 			return nil, err
 		}
-		if page = len(list) - was; page > 0 {
-			last = list[len(list)-1]
-		}
+		page = len(list) - was
 	}
-	if !p.c.Block {
-		return list, nil
+	if p.c.Block {
+		err = p.read(ctx, "read exchanges of dead letters", blockingSQL, []any{p.c.SystemID}, add)
 	}
-	deferred := map[store.Destination]bool{}
-	for _, d := range list {
-		deferred[d] = true
-	}
-	n := len(list)
-	if err := p.read(ctx, "read destinations of dead letters", blockingSQL, []any{p.c.SystemID}, add); err != nil {
-		return nil, err
-	}
-	blocking := list[n:]
-	list = list[:n]
-	for _, d := range blocking {
-		if !deferred[d] {
-			list = append(list, d)
-		}
-	}
-	return list, nil
+	slices.Sort(list)
+	return slices.Compact(list), err
 }
 
 // Positions implements Store.

@@ -49,9 +49,6 @@ type Cursor struct {
 	Position              event.Position
 }
 
-// Destination is a destination of rows, and its exchange or topic.
-type Destination struct{ ExchangeOrTopic, Dest uint64 }
-
 // Result is the result of a row that was sent, or that was too old to be sent.
 type Result struct {
 	Row  *Row

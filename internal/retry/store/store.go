@@ -16,7 +16,7 @@ import (
 // pass one conformance suite.
 //
 // Each method is one statement in one round trip under the fence: it changes and returns nothing
-// unless the epoch of the slot is still ours (ErrFenced). (Regroup, Destinations, Load, Read of
+// unless the epoch of the slot is still ours (ErrFenced). (Regroup, Exchanges, Read of
 // large rows, Reclaim and Requests may be several.) What only reads takes no lock: the epoch may
 // have been raised when its answer arrives. Any other error of a method that writes is one of two
 // kinds. Either the statement certainly did nothing (errors.As *Refused), or its outcome is
@@ -25,7 +25,7 @@ import (
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
-// The callers: Regroup and Destinations are called before the reader starts. The reader calls
+// The callers: Regroup and Exchanges are called before the reader starts. The reader calls
 // Positions (for Known), the writer calls Lease and Defer, and the feeder calls all others.
 type Store interface {
 	// Lease takes LeaseSize row numbers, from first on. They are higher than the number of any row.
@@ -37,10 +37,10 @@ type Store interface {
 	// deferred. When the former leader recorded the same ordering it reads no rows.
 	Regroup(ctx context.Context) (highest event.Position, err error)
 
-	// Destinations lists the destinations of rows, and of dead letters that block their ordering
-	// group, each once. Where a destination is not listed, nothing of its exchange or topic waits
-	// for that destination. Its cost is by destinations, not by rows.
-	Destinations(ctx context.Context) ([]Destination, error)
+	// Exchanges lists the exchanges and topics of rows, and of dead letters that block their ordering
+	// group, each once. Nothing waits for one that is not listed. Its cost is by exchanges and
+	// topics, not by rows or destinations.
+	Exchanges(ctx context.Context) ([]uint64, error)
 
 	// Positions lists the positions of rows and dead letters from that one on, in order, at most
 	// limit, each with the id of its event. Those of former incarnations of the slot are not among
@@ -63,11 +63,11 @@ type Store interface {
 
 	// Sweep lists the ordering groups of the next limit rows for the cursor's destination, in order
 	// of position, each once, and where to go on. No ordering groups: the destination has no more
-	// rows. A zero cursor begins at the first destination, and next says which that is.
+	// rows.
 	Sweep(ctx context.Context, at Cursor, limit int) (groups []uint64, next Cursor, err error)
 
-	// Skip is the first destination after that of the cursor; ok is false when there is none. A
-	// cursor at LastDest leads past its exchange or topic, a zero one to the first destination.
+	// Skip is the first destination after that of the cursor; ok is false when there is none. Digests
+	// are ordered as signed numbers.
 	Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error)
 
 	// Apply writes the results of rows: all or none. A row that no longer exists with that N is
@@ -116,10 +116,6 @@ type Config struct {
 
 // LeaseSize is how many row numbers a Lease takes: the increment of cdc_relay.row_number.
 const LeaseSize = 1000
-
-// LastDest is the Dest of a cursor behind all destinations of its exchange or topic. Digests are
-// ordered as signed numbers.
-const LastDest uint64 = 1<<63 - 1
 
 // ErrFenced means that a newer leader has raised the epoch: nothing was read or changed, and this
 // leader must not try again.
