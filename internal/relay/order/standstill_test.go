@@ -148,7 +148,7 @@ func TestRestingGrows(t *testing.T) {
 	}
 	for tgt, r := range m.resting {
 		if len(r.order) > 2000 {
-			t.Errorf("target %v: %d groups rest, order has %d", tgt, len(r.groups), len(r.order))
+			t.Errorf("target %v: %d groups rest, order has %d", tgt, r.groups, len(r.order))
 		}
 	}
 }

@@ -228,10 +228,8 @@ func (m *Machine) pausesEnded() {
 	}
 	slices.SortFunc(ended, compareTargets)
 	for _, t := range ended {
-		r := m.resting[t]
-		for _, id := range r.order {
-			if r.groups[id] {
-				g := m.groups[id]
+		for _, id := range m.resting[t].order {
+			if g := m.rests(id, t); g != nil {
 				m.unrest(g)
 				m.toBeRead(g)
 			}
@@ -271,7 +269,7 @@ func (m *Machine) probe() {
 		if !m.cfg.Pauses.TakeProbe(t, m.now) {
 			continue
 		}
-		g := m.resting[t].toProbe(m)
+		g := m.resting[t].toProbe(m, t)
 		if g == nil { // each waits for a result of the retry table
 			m.cfg.Pauses.ProbeDone(t, sink.Outcome{State: sink.Unsent}, m.now)
 			continue

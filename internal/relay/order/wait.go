@@ -98,51 +98,58 @@ func (d *dues) Pop() any {
 	return x
 }
 
-// resting are the groups whose first row goes to a paused target, in the order in which they came.
+// resting are the groups whose first row goes to a paused target.
 type resting struct {
-	groups map[uint64]bool
-	order  []uint64
+	groups int
+	// in the order in which they came; some have left, and some have come again
+	order []uint64
+}
+
+// rests reports whether a group rests behind a target.
+func (m *Machine) rests(id uint64, t pauses.Target) *group {
+	if g := m.groups[id]; g != nil && g.status == rests && g.target == t {
+		return g
+	}
+	return nil
 }
 
 // rest makes a group wait for the end of a pause.
 func (m *Machine) rest(g *group, t pauses.Target) {
 	m.stopWaiting(g)
-	g.status, g.target = rests, t
 	r := m.resting[t]
 	if r == nil {
-		r = &resting{groups: map[uint64]bool{}}
+		r = &resting{}
 		m.resting[t] = r
 	}
-	if !r.groups[g.id] {
-		if len(r.order) > 2*len(r.groups)+100 { // most have left, and some have come again
-			seen := map[uint64]bool{}
-			r.order = slices.DeleteFunc(r.order, func(id uint64) bool {
-				stays := r.groups[id] && !seen[id]
-				seen[id] = true
-				return !stays
-			})
-		}
-		r.groups[g.id] = true
-		r.order = append(r.order, g.id)
-		m.cfg.Pauses.Candidates(t, 1)
-		at := m.cfg.Pauses.ProbeAt(t)
-		if at.IsZero() { // a probe is out
-			at = m.now.Add(time.Second)
-		}
-		if m.probeAt.IsZero() || at.Before(m.probeAt) {
-			m.probeAt = at
-		}
+	if len(r.order) > 2*r.groups+100 {
+		seen := map[uint64]bool{}
+		r.order = slices.DeleteFunc(r.order, func(id uint64) bool {
+			gone := m.rests(id, t) == nil || seen[id]
+			seen[id] = true
+			return gone
+		})
+	}
+	g.status, g.target = rests, t
+	r.groups++
+	r.order = append(r.order, g.id)
+	m.cfg.Pauses.Candidates(t, 1)
+	at := m.cfg.Pauses.ProbeAt(t)
+	if at.IsZero() { // a probe is out
+		at = m.now.Add(time.Second)
+	}
+	if m.probeAt.IsZero() || at.Before(m.probeAt) {
+		m.probeAt = at
 	}
 }
 
 // toProbe takes the next group out of the order that can be read at once; nil: none can.
-func (r *resting) toProbe(m *Machine) *group {
+func (r *resting) toProbe(m *Machine, t pauses.Target) *group {
 	order := r.order
 	r.order = nil
 	for i, id := range order {
-		g := m.groups[id]
+		g := m.rests(id, t)
 		switch {
-		case !r.groups[id]:
+		case g == nil:
 		case g.pending > 0 || g.flying > 0 || g.repeated > 0:
 			r.order = append(r.order, id)
 		default:
@@ -160,12 +167,9 @@ func (m *Machine) unrest(g *group) {
 	}
 	g.status = idle
 	r := m.resting[g.target]
-	if r == nil || !r.groups[g.id] {
-		return
-	}
-	delete(r.groups, g.id)
+	r.groups--
 	m.cfg.Pauses.Candidates(g.target, -1)
-	if len(r.groups) == 0 {
+	if r.groups == 0 {
 		delete(m.resting, g.target)
 	}
 }
