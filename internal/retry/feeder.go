@@ -21,7 +21,7 @@ import (
 // ordering groups that no lane knows, and carries out operators' requests. It has no open
 // transaction in the meantime. What may go, and when, the lanes' order machines decide; the feeder
 // keeps two rules for them. No row is read before the writer has seen its commit. And a statement
-// that may have been carried out is repeated before any other.
+// that may have been carried out is repeated before any other: the feeder waits for its outcome.
 type feeder struct {
 	t      *Table
 	cfg    *Config
@@ -38,7 +38,7 @@ type feeder struct {
 	asked   asked
 
 	// The fields below belong to the feeder's goroutine.
-	unknown *statement // its outcome is unknown: this statement is repeated before any other
+	pace    retryPace // of statements that change the tables
 	budget  budget
 	wants   []want
 	probed  bool             // the last read was for probes
@@ -89,11 +89,11 @@ type walkWant struct {
 func (f *feeder) init(t *Table) {
 	*f = feeder{
 		t: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1), budget: newBudget(&t.cfg),
+		pace:   retryPace{log: t.cfg.Log, what: "changing deferred rows"},
 		asking: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
 		inHand: map[int64]int{}, replayed: map[int64]int64{}, skipped: map[pauses.Target]bool{},
 	}
 	for _, d := range []duty{
-		{do: f.again, must: true},
 		{do: f.commit, must: true},
 		{do: f.commitAnswers, must: true},
 		{do: f.takeRequests},
@@ -139,9 +139,6 @@ func (f *feeder) run(ctx context.Context) {
 func (f *feeder) step(ctx context.Context) (did bool, err error) {
 	stopped := f.isStopped()
 	for i, d := range f.duties {
-		if i > 0 && f.unknown != nil {
-			return false, nil
-		}
 		if stopped && !d.must || d.rest.After(time.Now()) {
 			continue
 		}
@@ -150,8 +147,6 @@ func (f *feeder) step(ctx context.Context) (did bool, err error) {
 		switch {
 		case ctx.Err() != nil:
 			return false, err
-		case err != nil && f.unknown != nil:
-			f.failed(f.duties[0], err) // the statement is repeated
 		case err != nil:
 			f.failed(d, err)
 		case did && d.fails > 0:
@@ -247,9 +242,6 @@ func (f *feeder) nextAt() time.Time {
 		if d.rest.After(now) {
 			soonest(d.rest)
 		}
-	}
-	if f.unknown != nil {
-		return f.duties[0].rest
 	}
 	if len(f.resting) > 0 {
 		soonest(f.restAt)

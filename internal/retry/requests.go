@@ -178,22 +178,25 @@ func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	var done []bool
-	return true, f.exec(ctx, &statement{
-		do: func(ctx context.Context) (err error) {
-			done, err = f.cfg.Store.Answer(ctx, part)
-			return err
-		},
-		done: func() {
-			f.asking.succeeded()
-			for i := range part {
-				f.answered(&part[i], done[i])
-			}
-			if f.moreAsked || len(f.inHand) == 0 {
-				f.requestsAt = time.Now() // perhaps there are more
-			}
-		},
-		refused: func(err error) { f.refusedAnswers(part, err) },
+	err := f.exec(ctx, func() (err error) {
+		done, err = f.cfg.Store.Answer(ctx, part)
+		return err
 	})
+	switch {
+	case err == nil:
+		f.asking.succeeded()
+		for i := range part {
+			f.answered(&part[i], done[i])
+		}
+		if f.moreAsked || len(f.inHand) == 0 {
+			f.requestsAt = time.Now() // perhaps there are more
+		}
+	case store.IsRefused(err):
+		f.refusedAnswers(part, err)
+	default:
+		return false, err
+	}
+	return true, nil
 }
 
 // refusedAnswers splits answers whose statement was refused, and tries the parts. An answer that is

@@ -45,11 +45,16 @@ func (f *feeder) commit(ctx context.Context) (bool, error) {
 	for i := range part {
 		results[i] = part[i].Result
 	}
-	return true, f.exec(ctx, &statement{
-		do:      func(ctx context.Context) error { return f.cfg.Store.Apply(ctx, results) },
-		done:    func() { f.committed(part, results) },
-		refused: func(err error) { f.refusedResults(part, err) },
-	})
+	err := f.exec(ctx, func() error { return f.cfg.Store.Apply(ctx, results) })
+	switch {
+	case err == nil:
+		f.committed(part, results)
+	case store.IsRefused(err):
+		f.refusedResults(part, err)
+	default:
+		return false, err
+	}
+	return true, nil
 }
 
 // nextResults takes the results that are committed next.

@@ -12,42 +12,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// statement is one that changes the tables.
-type statement struct {
-	do      func(context.Context) error
-	done    func()
-	refused func(error) // it certainly did nothing
-}
-
-// exec runs a statement. A statement that may have been carried out is kept and repeated before any
-// other. Otherwise rows that were deleted might be read once more, and requests that were answered
-// might be carried out twice. The try that failed of its time says nothing about an earlier one.
-func (f *feeder) exec(ctx context.Context, st *statement) error {
-	err := st.do(ctx)
-	var no *store.Refused
-	switch {
-	case err == nil:
-		f.unknown = nil
-		st.done()
-	case errors.As(err, &no) && !(no.TooLarge && f.unknown == st):
-		f.unknown = nil
-		st.refused(err)
-	default:
-		f.unknown = st
+// exec runs a statement of the feeder until its outcome is known. A try that was too large did
+// nothing, which says nothing about an earlier one.
+func (f *feeder) exec(ctx context.Context, do func() error) error {
+	again := false
+	return f.pace.untilKnown(ctx, f.cfg.Hooks.Feeder, func() error {
+		err := do()
+		var no *store.Refused
+		if errors.As(err, &no) && no.TooLarge && again {
+			err = no.Err
+		}
+		again = true
 		return err
-	}
-	return nil
-}
-
-// again repeats the statement of unknown outcome.
-func (f *feeder) again(ctx context.Context) (bool, error) {
-	if f.unknown == nil {
-		return false, nil
-	}
-	if err := f.exec(ctx, f.unknown); err != nil {
-		return false, err
-	}
-	return true, nil
+	})
 }
 
 // retryPace sets the pauses between the tries of a failing statement, and logs each error text
@@ -57,6 +34,27 @@ type retryPace struct {
 	what   string
 	fails  int
 	logged string
+}
+
+// untilKnown repeats a statement that changes the tables until its outcome is known: nil, or a
+// *Refused. Any other error is final: fenced, or ctx is done. Nothing else is done meanwhile.
+// Otherwise a later row might be written before an earlier one, rows that were deleted might be read
+// once more, and requests that were answered might be carried out twice. working is the hook of the
+// goroutine.
+func (p *retryPace) untilKnown(ctx context.Context, working func(atWork bool), do func() error) error {
+	for {
+		reportWork(working, true)
+		err := do()
+		switch {
+		case err == nil:
+			p.succeeded()
+			return nil
+		case store.IsRefused(err), errors.Is(err, store.ErrFenced):
+			return err
+		case ctx.Err() != nil || !sleep(ctx, p.failed(err)):
+			return ctx.Err()
+		}
+	}
 }
 
 // The pause after a statement that failed: doubling.

@@ -142,6 +142,9 @@ func (w *writer) write(ctx context.Context, batch []queued) bool {
 				todo = append(todo, isolate(part, no)...)
 			}
 		default:
+			if errors.Is(err, store.ErrFenced) {
+				w.t.endFenced()
+			}
 			return false
 		}
 		if refused >= refusalLimit && written == 0 {
@@ -187,39 +190,17 @@ func (w *writer) deferRow(ctx context.Context, part []queued) error {
 		// next statement.
 		rows[i] = w.row(&part[i], n, now)
 	}
-	err := w.repeatUntilKnown(ctx, func() error { return w.t.cfg.Store.Defer(ctx, rows) })
+	err := w.pace.untilKnown(ctx, w.t.cfg.Hooks.Writer, func() error { return w.t.cfg.Store.Defer(ctx, rows) })
 	if err == nil {
 		w.committed(part, rows)
 	}
 	return err
 }
 
-// repeatUntilKnown repeats a statement until its outcome is known: nil, or a *Refused. Any other
-// error is final.
-func (w *writer) repeatUntilKnown(ctx context.Context, do func() error) error {
-	for {
-		reportWork(w.t.cfg.Hooks.Writer, true)
-		err := do()
-		var no *store.Refused
-		switch {
-		case err == nil:
-			w.pace.succeeded()
-			return nil
-		case errors.As(err, &no):
-			return err
-		case errors.Is(err, store.ErrFenced):
-			w.t.endFenced()
-			return err
-		case ctx.Err() != nil || !sleep(ctx, w.pace.failed(err)):
-			return ctx.Err()
-		}
-	}
-}
-
 // number is the next row number.
 func (w *writer) number(ctx context.Context) (int64, error) {
 	if w.next == w.end {
-		err := w.repeatUntilKnown(ctx, func() (err error) {
+		err := w.pace.untilKnown(ctx, w.t.cfg.Hooks.Writer, func() (err error) {
 			w.next, err = w.t.cfg.Store.Lease(ctx)
 			w.end = w.next
 			return err
