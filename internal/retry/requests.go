@@ -225,7 +225,7 @@ func (f *feeder) answered(a *store.Answer, done bool) {
 		return
 	}
 	if done {
-		f.t.stats.answered(*a)
+		f.t.stats.moved.Store(true)
 		if a.Request.Kind == store.DeadLetter {
 			call(f.cfg.Hooks.Dead, 1)
 			if f.cfg.Hooks.DeadLettered != nil {

@@ -48,7 +48,7 @@ func (f *feeder) commit(ctx context.Context) (bool, error) {
 	err := f.exec(ctx, func() error { return f.cfg.Store.Apply(ctx, results) })
 	switch {
 	case err == nil:
-		f.committed(part, results)
+		f.committed(part)
 	case store.IsRefused(err):
 		f.refusedResults(part, err)
 	default:
@@ -91,8 +91,8 @@ func (f *feeder) refusedResults(part []order.Result, err error) {
 }
 
 // committed does what follows from committed results.
-func (f *feeder) committed(part []order.Result, results []store.Result) {
-	f.t.stats.ended(results)
+func (f *feeder) committed(part []order.Result) {
+	f.t.stats.moved.Store(true)
 	f.count(part)
 	byLane := map[int][]order.Result{}
 	for _, r := range part {

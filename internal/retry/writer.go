@@ -219,16 +219,18 @@ func (w *writer) number(ctx context.Context) (int64, error) {
 func (w *writer) committed(part []queued, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
 	events := make([]*inflight.Event, len(part))
+	dead := 0
 	for i := range part {
 		events[i] = part[i].Event
 		if rows[i].Dead {
+			dead++
 			w.t.cfg.logDeadLetter(rows[i], writtenResult(rows[i]))
 		}
 	}
-	deferred, dead := w.t.stats.written(rows)
+	w.t.stats.moved.Store(true)
 	w.forget(part)
 	w.t.line.Committed(events) // no event is read after this
-	call(w.t.cfg.Hooks.Deferred, deferred)
+	call(w.t.cfg.Hooks.Deferred, len(rows)-dead)
 	call(w.t.cfg.Hooks.Dead, dead)
 }
 
