@@ -41,11 +41,8 @@ type feeder struct {
 	pace    retryPace // of statements that change the tables
 	budget  budget
 	wants   []want
-	probed  bool             // the last read was for probes
-	results []order.Result   // to be committed
-	split   [][]order.Result // results that were refused together, and are tried in parts
-	resting []order.Result   // results that were refused alone
-	restAt  time.Time        // when they are tried again
+	probed  bool // the last read was for probes
+	results uncommitted[order.Result]
 	walks   []*walk
 	walkAt  time.Time
 	skipped map[pauses.Target]bool // paused targets that a walk left out
@@ -56,10 +53,7 @@ type feeder struct {
 	delivered bool // rows were deleted since the last Reclaim
 
 	requestsAt time.Time
-	answers    []store.Answer
-	// their statement was refused: it is not repeated before this time
-	answersAt    time.Time
-	splitAnswers [][]store.Answer // answers that were refused together, and are tried in parts
+	answers    uncommitted[store.Answer]
 	// requests that are being carried out: the lane that holds their group, or noLane
 	inHand    map[int64]int
 	replayed  map[int64]int64 // of those the replays: the row
@@ -243,8 +237,11 @@ func (f *feeder) nextAt() time.Time {
 			soonest(d.rest)
 		}
 	}
-	if len(f.resting) > 0 {
-		soonest(f.restAt)
+	if len(f.results.resting) > 0 {
+		soonest(f.results.restAt)
+	}
+	if len(f.answers.resting) > 0 {
+		soonest(f.answers.restAt)
 	}
 	if !f.isStopped() {
 		soonest(f.requestsAt)

@@ -27,6 +27,48 @@ func (f *feeder) exec(ctx context.Context, do func() error) error {
 	})
 }
 
+// uncommitted is what waits to be committed together. What the database refuses is tried in halves;
+// the one at fault stands alone in the end, and is tried again for ever.
+type uncommitted[T any] struct {
+	fresh   []T
+	parts   [][]T     // halves of what was refused
+	resting []T       // refused alone
+	restAt  time.Time // when these are tried again, each alone
+}
+
+// next takes what is committed next.
+func (u *uncommitted[T]) next() (part []T) {
+	if len(u.parts) == 0 && len(u.fresh) == 0 && !u.restAt.After(time.Now()) {
+		for i := range u.resting {
+			u.parts = append(u.parts, u.resting[i:i+1])
+		}
+		u.resting = nil
+	}
+	if n := len(u.parts); n > 0 {
+		part, u.parts = u.parts[n-1], u.parts[:n-1]
+	} else {
+		part, u.fresh = u.fresh, nil
+	}
+	return part
+}
+
+// halve keeps the halves of what was refused. It returns false when this is one alone.
+func (u *uncommitted[T]) halve(part []T) bool {
+	half := len(part) / 2
+	if half > 0 {
+		u.parts = append(u.parts, part[half:], part[:half])
+	}
+	return half > 0
+}
+
+// rest keeps what was refused alone.
+func (u *uncommitted[T]) rest(part []T) {
+	if len(u.resting) == 0 {
+		u.restAt = time.Now().Add(maxPause)
+	}
+	u.resting = append(u.resting, part...)
+}
+
 // retryPace sets the pauses between the tries of a failing statement, and logs each error text
 // once.
 type retryPace struct {
