@@ -101,17 +101,8 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 	return a
 }
 
-// emptied returns the assignments that empty the columns of a purged row. The position stays, and
-// so do columns that tell nothing about the event.
-func emptied() string {
-	list := "ordering_group = 0, exchange_or_topic = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
-	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw", ", ") {
-		list += name + " = NULL, "
-	}
-	return list
-}
-
-// bare are the columns of a purged row that is made from a row of retry.
+// bare are the columns of a purged row. The position stays, and so do columns that tell nothing about
+// the event.
 var bare = map[string]string{
 	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
@@ -139,10 +130,10 @@ var answerSQL = func() string {
 			FOR UPDATE OF r),
 		` + deadLetter("closed", `state = CASE q.kind WHEN 'replay' THEN 'replayed' ELSE 'discarded' END, closed_at = now()`,
 		`t.state = 'open' AND (q.x_verdict = 'replayed' OR q.x_verdict = 'carry out' AND q.kind = 'discard')`, "t.state") + `,
-		` + deadLetter("refused", strings.TrimSuffix(set(), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
+		` + deadLetter("refused", strings.TrimSuffix(assign(afterRefusal), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
 		` + deadLetter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
-		` + deadLetter("purged", emptied()+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
+		` + deadLetter("purged", assign(bare)+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
 		`t.state <> 'purged' AND `+purges, "'purged'") + `,
 		purging AS MATERIALIZED (SELECT t.n FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
 			UNION ALL SELECT t.n FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),
