@@ -5,12 +5,9 @@ package retry
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
@@ -26,7 +23,7 @@ type feeder struct {
 	t      *Table
 	cfg    *Config
 	duties []*duty
-	logged map[string]bool // error texts that were logged
+	logged map[string]bool // texts of rows that cannot be read, which were logged
 
 	// rows that are with the lanes or have a result that is not committed, and requests likewise
 	outstanding atomic.Int32
@@ -90,23 +87,24 @@ func (f *feeder) init(t *Table) {
 	for _, d := range []duty{
 		{do: f.commit, must: true},
 		{do: f.commitAnswers, must: true},
-		{do: f.takeRequests},
-		{do: f.read},
+		{do: f.takeRequests, pace: retryPace{what: "reading operators' requests"}},
+		{do: f.read, pace: retryPace{what: "reading deferred rows"}},
 		{do: f.lookAtPauses},
-		{do: f.walkOn},
-		{do: f.reclaim},
+		{do: f.walkOn, pace: retryPace{what: "looking for deferred rows"}},
+		{do: f.reclaim, pace: retryPace{what: "giving back the space of the retry table"}},
 	} {
+		d.pace.log = t.cfg.Log
 		f.duties = append(f.duties, &d)
 	}
 }
 
-// duty is one of the feeder's tasks. At first the duties are in the order of their urgency. A duty
-// that fails rests for a while and does not delay the others.
+// duty is one of the feeder's tasks. A duty that fails rests for a while and does not delay the
+// others.
 type duty struct {
-	do    func(context.Context) (did bool, err error)
-	must  bool // it is done even after feeding has ended
-	fails int
-	rest  time.Time // until then
+	do   func(context.Context) (did bool, err error)
+	must bool // it is done even after feeding has ended
+	pace retryPace
+	rest time.Time // until then
 }
 
 func (f *feeder) run(ctx context.Context) {
@@ -114,7 +112,7 @@ func (f *feeder) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		reportWork(f.cfg.Hooks.Feeder, true)
 		f.collect()
-		did, err := f.step(ctx)
+		did, err := f.round(ctx)
 		if errors.Is(err, store.ErrFenced) {
 			f.t.endFenced()
 			return
@@ -126,53 +124,26 @@ func (f *feeder) run(ctx context.Context) {
 	}
 }
 
-// step does the most urgent duty; it returns false when there is nothing to do now. A duty takes a
-// few statements at most. The error is that of the duty that failed. A duty that did something
-// becomes the least urgent one, unless it must be done. So a duty that always finds work does not
-// delay the others.
-func (f *feeder) step(ctx context.Context) (did bool, err error) {
-	stopped := f.isStopped()
-	for i, d := range f.duties {
-		if stopped && !d.must || d.rest.After(time.Now()) {
+// round does each duty once, a few statements at most. So none delays the others for long. It
+// returns false when there was nothing to do. Its error ends the feeder.
+func (f *feeder) round(ctx context.Context) (did bool, err error) {
+	for _, d := range f.duties {
+		if !d.must && f.isStopped() || d.rest.After(time.Now()) {
 			continue
 		}
 		reportWork(f.cfg.Hooks.Feeder, true)
-		did, err := d.do(ctx)
+		done, err := d.do(ctx)
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, errors.Is(err, store.ErrFenced):
 			return false, err
 		case err != nil:
-			f.failed(d, err)
-		case did && d.fails > 0:
-			f.succeeded(d)
-		}
-		if did || err != nil {
-			if !d.must {
-				f.duties = append(slices.Delete(f.duties, i, i+1), d)
-			}
-			return true, err
+			d.rest = time.Now().Add(d.pace.failed(err))
+		case done:
+			d.pace.succeeded()
+			did = true
 		}
 	}
-	return false, nil
-}
-
-// failed makes a duty rest, and logs each error text once.
-func (f *feeder) failed(d *duty, err error) {
-	d.fails++
-	d.rest = time.Now().Add(pause(d.fails))
-	if text := err.Error(); !f.logged[text] {
-		f.logged[text] = true
-		f.cfg.Log.Warn("feeding deferred rows failed: it is tried again, nothing is lost", zap.Error(err))
-	}
-}
-
-// succeeded logs that feeding works again, once all duties do.
-func (f *feeder) succeeded(d *duty) {
-	d.fails = 0
-	if !slices.ContainsFunc(f.duties, func(d *duty) bool { return d.fails > 0 }) || len(f.logged) > maxShown {
-		clear(f.logged)
-		f.cfg.Log.Info("feeding deferred rows works again")
-	}
+	return did, nil
 }
 
 // ask leaves what a lane asks for. It does not block.

@@ -127,6 +127,9 @@ func (f *feeder) readParts(ctx context.Context, wants []store.Want, run int, byt
 		return f.readParts(ctx, wants, run/2, bytes)
 	case len(wants) == 1:
 		if text := err.Error(); !f.logged[text] {
+			if len(f.logged) == maxGroups {
+				clear(f.logged)
+			}
 			f.logged[text] = true
 			f.cfg.Log.Error("cannot read a deferred row: it is tried again and its key waits meanwhile, nothing is dropped",
 				zap.Int64("ordering_group", int64(wants[0].Group)), zap.Error(err))
