@@ -172,7 +172,7 @@ func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	var done []bool
-	err := f.exec(ctx, func() (err error) {
+	err := f.pace.untilKnown(ctx, f.cfg.Hooks.Feeder, func() (err error) {
 		done, err = f.cfg.Store.Answer(ctx, part)
 		return err
 	})

@@ -45,7 +45,7 @@ func (f *feeder) commit(ctx context.Context) (bool, error) {
 	for i := range part {
 		results[i] = part[i].Result
 	}
-	err := f.exec(ctx, func() error { return f.cfg.Store.Apply(ctx, results) })
+	err := f.pace.untilKnown(ctx, f.cfg.Hooks.Feeder, func() error { return f.cfg.Store.Apply(ctx, results) })
 	switch {
 	case err == nil:
 		f.committed(part)

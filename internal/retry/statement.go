@@ -12,21 +12,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// exec runs a statement of the feeder until its outcome is known. A try that was too large did
-// nothing, which says nothing about an earlier one.
-func (f *feeder) exec(ctx context.Context, do func() error) error {
-	again := false
-	return f.pace.untilKnown(ctx, f.cfg.Hooks.Feeder, func() error {
-		err := do()
-		var no *store.Refused
-		if errors.As(err, &no) && no.TooLarge && again {
-			err = no.Err
-		}
-		again = true
-		return err
-	})
-}
-
 // uncommitted is what waits to be committed together. What the database refuses is tried in halves;
 // the one at fault stands alone in the end, and is tried again for ever.
 type uncommitted[T any] struct {

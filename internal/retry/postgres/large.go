@@ -99,6 +99,24 @@ func (p *Store) failedLately(what string, size int64) error {
 	return nil
 }
 
+// tooLarge is the error of a try that did nothing because rows of its size take too long. That says
+// nothing about an earlier try that was not answered.
+func (p *Store) tooLarge(what string, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unknown[what] {
+		return err
+	}
+	return &store.Refused{Err: err}
+}
+
+// answered forgets that a statement was not.
+func (p *Store) answered(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.unknown, what)
+}
+
 // sizeOf is the size of the rows that a statement writes, by which it gets its time.
 func sizeOf(rows []*store.Row) (size int64) {
 	for _, row := range rows {
