@@ -65,9 +65,9 @@ type retryPace struct {
 
 // untilKnown repeats a statement that changes the tables until its outcome is known: nil, or a
 // *Refused. Any other error is final: fenced, or ctx is done. Nothing else is done meanwhile.
-// Otherwise a later row might be written before an earlier one, rows that were deleted might be read
-// once more, and requests that were answered might be carried out twice. working is the hook of the
-// goroutine.
+// Otherwise a later row might be written before an earlier one, rows that were deleted might be
+// read once more, and requests that were answered might be carried out twice. working is the hook
+// of the goroutine.
 func (p *retryPace) untilKnown(ctx context.Context, working func(atWork bool), do func() error) error {
 	for {
 		reportWork(working, true)

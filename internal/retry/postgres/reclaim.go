@@ -16,12 +16,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// reclaimFrom is the size, with indexes, from which on an empty table is worth an exclusive lock. The
-// deferred events of a short pause stay below it, and their space is used again.
+// reclaimFrom is the size, with indexes, from which on an empty table is worth an exclusive lock.
+// The deferred events of a short pause stay below it, and their space is used again.
 const reclaimFrom = 64 << 20
 
-// worthSQL reads whether the table is worth an exclusive lock: it also passes the entries of deleted
-// rows that are not vacuumed yet, which must not be done under the lock.
+// worthSQL reads whether the table is worth an exclusive lock. It also passes the entries of
+// deleted rows that are not vacuumed yet, which must not be done under the lock.
 const worthSQL = readFence + ` SELECT $3::text <> '' AND pg_total_relation_size('cdc_relay.retry') >= $4 AND NOT EXISTS (SELECT FROM cdc_relay.retry) FROM fence`
 
 // reclaimSQL is one message with one transaction, which the server carries out without us: were it

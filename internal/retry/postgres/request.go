@@ -101,8 +101,8 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 	return a
 }
 
-// bare are the columns of a purged row. The position stays, and so do columns that tell nothing about
-// the event.
+// bare are the columns of a purged row. The position stays, and so do columns that tell nothing
+// about the event.
 var bare = map[string]string{
 	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",

@@ -9,5 +9,6 @@ type Reclaimed string
 const (
 	Truncated Reclaimed = "truncated"
 	InUse     Reclaimed = "in use" // another session has a lock on it, as a dump or a vacuum
-	Kept      Reclaimed = "kept"   // it is small, has a row of any slot or system, or the role has not the right
+	// it is small, or has a row of any slot or system, or the role has not the right
+	Kept Reclaimed = "kept"
 )

@@ -19,9 +19,9 @@ import (
 // unless the epoch of the slot is still ours (ErrFenced). (Regroup, Destinations, Load, Read of
 // large rows, Reclaim and Requests may be several.) What only reads takes no lock: the epoch may
 // have been raised when its answer arrives. Any other error of a method that writes is one of two
-// kinds. Either the statement certainly did nothing, in no try (errors.As *Refused), or its outcome is
-// unknown: then the same call must be repeated before any other. Every method may be called again
-// after it has succeeded: the second call changes nothing.
+// kinds. Either the statement certainly did nothing, in no try (errors.As *Refused), or its outcome
+// is unknown: then the same call must be repeated before any other. Every method may be called
+// again after it has succeeded: the second call changes nothing.
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
