@@ -173,7 +173,7 @@ func (ln *lane) handOver(a *order.Actions) {
 		}
 	}
 	if len(finish) > 0 {
-		table.Finish(ln.n, finish)
+		table.Finish(finish)
 	}
 	if len(a.Read)+len(a.Walk) > 0 {
 		table.Read(ln.n, slices.Clone(a.Read), slices.Clone(a.Walk))

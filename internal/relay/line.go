@@ -223,7 +223,7 @@ func (l *Line) Moved() <-chan struct{} { return l.tracker.Moved() }
 
 // Unsettled is the number of events in the line.
 func (l *Line) Unsettled() int {
-	n, _, _ := l.budget.Size()
+	n, _ := l.budget.Size()
 	return n
 }
 
@@ -269,7 +269,7 @@ type Snapshot struct {
 // moments.
 func (l *Line) Snapshot() Snapshot {
 	var s Snapshot
-	s.Events, s.Bytes, _ = l.budget.Size()
+	s.Events, s.Bytes = l.budget.Size()
 	s.Paused = l.pauses.List()
 	s.WaitingGroups = l.order.Room.Waiting()
 	s.ConfirmedAbove, s.OldestCommit = l.tracker.Above()

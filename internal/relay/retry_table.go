@@ -24,7 +24,7 @@ type RetryTable interface {
 
 	// Finish takes the results of rows. Each that is not Returned is committed, and comes back
 	// through Line.Finished.
-	Finish(lane int, results []order.Result)
+	Finish(results []order.Result)
 
 	// Known reports whether the retry table had the event already when this line began. The reader
 	// then settles the event without sending it. A different event at the same position is not

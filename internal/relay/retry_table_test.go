@@ -17,7 +17,7 @@ type noRetryTable struct{}
 
 func (noRetryTable) Defer(events []*inflight.Event)          { panic("deferred: " + string(events[0].ID)) }
 func (noRetryTable) Read(int, []order.Want, []order.Counted) { panic("read") }
-func (noRetryTable) Finish(int, []order.Result)              { panic("finished") }
+func (noRetryTable) Finish([]order.Result)                   { panic("finished") }
 func (noRetryTable) Known(context.Context, *event.Event) (bool, error) {
 	return false, nil
 }
@@ -59,7 +59,7 @@ func (s *shelf) Read(_ int, wants []order.Want, _ []order.Counted) {
 	}
 }
 
-func (s *shelf) Finish(_ int, results []order.Result) {
+func (s *shelf) Finish(results []order.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range results {

@@ -127,7 +127,7 @@ func (l *fakeLine) Found(lane int, found []order.Found) {
 	l.most = max(l.most, len(l.rows))
 	l.mu.Unlock()
 	if len(back) > 0 {
-		go l.table.Finish(lane, back)
+		go l.table.Finish(back)
 	}
 }
 
@@ -208,23 +208,23 @@ func (l *fakeLine) ids() (ids []string) {
 }
 
 // take takes a row from its lane.
-func (l *fakeLine) take(id string) (e *inflight.Event, lane int) {
+func (l *fakeLine) take(id string) *inflight.Event {
 	l.t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e = l.rows[id]
+	e := l.rows[id]
 	if e == nil {
 		l.t.Fatalf("no lane has %s", id)
 	}
 	delete(l.rows, id)
-	return e, l.lanes[id]
+	return e
 }
 
 // finish gives rows back: "delivered", "backoff", "dead", or "returned", which writes nothing.
 func (l *fakeLine) finish(what string, ids ...string) {
 	l.t.Helper()
 	for _, id := range ids {
-		e, lane := l.take(id)
+		e := l.take(id)
 		r := order.Result{Event: e, Returned: what == "returned"}
 		if e.Request != nil {
 			r.Answer = &store.Answer{Request: *e.Request}
@@ -232,7 +232,7 @@ func (l *fakeLine) finish(what string, ids ...string) {
 		if !r.Returned && r.Answer == nil {
 			r.Result = store.Result{Row: e.Row, Kind: kinds[what]}
 		}
-		l.table.Finish(lane, []order.Result{r})
+		l.table.Finish([]order.Result{r})
 	}
 }
 
@@ -241,8 +241,8 @@ var kinds = map[string]store.ResultKind{"delivered": store.Delivered, "backoff":
 // outcome is the broker's answer to a replay.
 func (l *fakeLine) outcome(id string, out sink.Outcome) {
 	l.t.Helper()
-	e, lane := l.take(id)
-	l.table.Finish(lane, []order.Result{{Event: e, Answer: &store.Answer{Request: *e.Request, Outcome: out}}})
+	e := l.take(id)
+	l.table.Finish([]order.Result{{Event: e, Answer: &store.Answer{Request: *e.Request, Outcome: out}}})
 }
 
 // rest has the group of the request that was held come to rest; returned: it does not now.
@@ -251,7 +251,7 @@ func (l *fakeLine) rest(returned bool) {
 	q := l.held
 	l.held = nil
 	l.mu.Unlock()
-	l.table.Finish(0, []order.Result{{Answer: &store.Answer{Request: *q}, Returned: returned}})
+	l.table.Finish([]order.Result{{Answer: &store.Answer{Request: *q}, Returned: returned}})
 }
 
 // names of digests, for the log.

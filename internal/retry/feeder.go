@@ -5,12 +5,9 @@ package retry
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
@@ -21,12 +18,12 @@ import (
 // ordering groups that no lane knows, and carries out operators' requests. It has no open
 // transaction in the meantime. What may go, and when, the lanes' order machines decide; the feeder
 // keeps two rules for them. No row is read before the writer has seen its commit. And a statement
-// that may have been carried out is repeated before any other.
+// that may have been carried out is repeated before any other: the feeder waits for its outcome.
 type feeder struct {
 	t      *Table
 	cfg    *Config
 	duties []*duty
-	logged map[string]bool // error texts that were logged
+	logged map[string]bool // texts of rows that cannot be read, which were logged
 
 	// rows that are with the lanes or have a result that is not committed, and requests likewise
 	outstanding atomic.Int32
@@ -38,14 +35,11 @@ type feeder struct {
 	asked   asked
 
 	// The fields below belong to the feeder's goroutine.
-	unknown *statement // its outcome is unknown: this statement is repeated before any other
+	pace    retryPace // of statements that change the tables
 	budget  budget
 	wants   []want
-	probed  bool             // the last read was for probes
-	results []order.Result   // to be committed
-	split   [][]order.Result // results that were refused together, and are tried in parts
-	resting []order.Result   // results that were refused alone
-	restAt  time.Time        // when they are tried again
+	probed  bool // the last read was for probes
+	results uncommitted[order.Result]
 	walks   []*walk
 	walkAt  time.Time
 	skipped map[pauses.Target]bool // paused targets that a walk left out
@@ -56,10 +50,7 @@ type feeder struct {
 	delivered bool // rows were deleted since the last Reclaim
 
 	requestsAt time.Time
-	answers    []store.Answer
-	// their statement was refused: it is not repeated before this time
-	answersAt    time.Time
-	splitAnswers [][]store.Answer // answers that were refused together, and are tried in parts
+	answers    uncommitted[store.Answer]
 	// requests that are being carried out: the lane that holds their group, or noLane
 	inHand    map[int64]int
 	replayed  map[int64]int64 // of those the replays: the row
@@ -89,30 +80,31 @@ type walkWant struct {
 func (f *feeder) init(t *Table) {
 	*f = feeder{
 		t: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1), budget: newBudget(&t.cfg),
+		pace:   retryPace{log: t.cfg.Log, what: "changing deferred rows"},
 		asking: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
 		inHand: map[int64]int{}, replayed: map[int64]int64{}, skipped: map[pauses.Target]bool{},
 	}
 	for _, d := range []duty{
-		{do: f.again, must: true},
 		{do: f.commit, must: true},
 		{do: f.commitAnswers, must: true},
-		{do: f.takeRequests},
-		{do: f.read},
+		{do: f.takeRequests, pace: retryPace{what: "reading operators' requests"}},
+		{do: f.read, pace: retryPace{what: "reading deferred rows"}},
 		{do: f.lookAtPauses},
-		{do: f.walkOn},
-		{do: f.reclaim},
+		{do: f.walkOn, pace: retryPace{what: "looking for deferred rows"}},
+		{do: f.reclaim, pace: retryPace{what: "giving back the space of the retry table"}},
 	} {
+		d.pace.log = t.cfg.Log
 		f.duties = append(f.duties, &d)
 	}
 }
 
-// duty is one of the feeder's tasks. At first the duties are in the order of their urgency. A duty
-// that fails rests for a while and does not delay the others.
+// duty is one of the feeder's tasks. A duty that fails rests for a while and does not delay the
+// others.
 type duty struct {
-	do    func(context.Context) (did bool, err error)
-	must  bool // it is done even after feeding has ended
-	fails int
-	rest  time.Time // until then
+	do   func(context.Context) (did bool, err error)
+	must bool // it is done even after feeding has ended
+	pace retryPace
+	rest time.Time // until then
 }
 
 func (f *feeder) run(ctx context.Context) {
@@ -120,7 +112,7 @@ func (f *feeder) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		reportWork(f.cfg.Hooks.Feeder, true)
 		f.collect()
-		did, err := f.step(ctx)
+		did, err := f.round(ctx)
 		if errors.Is(err, store.ErrFenced) {
 			f.t.endFenced()
 			return
@@ -132,58 +124,26 @@ func (f *feeder) run(ctx context.Context) {
 	}
 }
 
-// step does the most urgent duty; it returns false when there is nothing to do now. A duty takes a
-// few statements at most. The error is that of the duty that failed. A duty that did something
-// becomes the least urgent one, unless it must be done. So a duty that always finds work does not
-// delay the others.
-func (f *feeder) step(ctx context.Context) (did bool, err error) {
-	stopped := f.isStopped()
-	for i, d := range f.duties {
-		if i > 0 && f.unknown != nil {
-			return false, nil
-		}
-		if stopped && !d.must || d.rest.After(time.Now()) {
+// round does each duty once, a few statements at most. So none delays the others for long. It
+// returns false when there was nothing to do. Its error ends the feeder.
+func (f *feeder) round(ctx context.Context) (did bool, err error) {
+	for _, d := range f.duties {
+		if !d.must && f.isStopped() || d.rest.After(time.Now()) {
 			continue
 		}
 		reportWork(f.cfg.Hooks.Feeder, true)
-		did, err := d.do(ctx)
+		done, err := d.do(ctx)
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, errors.Is(err, store.ErrFenced):
 			return false, err
-		case err != nil && f.unknown != nil:
-			f.failed(f.duties[0], err) // the statement is repeated
 		case err != nil:
-			f.failed(d, err)
-		case did && d.fails > 0:
-			f.succeeded(d)
-		}
-		if did || err != nil {
-			if !d.must {
-				f.duties = append(slices.Delete(f.duties, i, i+1), d)
-			}
-			return true, err
+			d.rest = time.Now().Add(d.pace.failed(err))
+		case done:
+			d.pace.succeeded()
+			did = true
 		}
 	}
-	return false, nil
-}
-
-// failed makes a duty rest, and logs each error text once.
-func (f *feeder) failed(d *duty, err error) {
-	d.fails++
-	d.rest = time.Now().Add(pause(d.fails))
-	if text := err.Error(); !f.logged[text] {
-		f.logged[text] = true
-		f.cfg.Log.Warn("feeding deferred rows failed: it is tried again, nothing is lost", zap.Error(err))
-	}
-}
-
-// succeeded logs that feeding works again, once all duties do.
-func (f *feeder) succeeded(d *duty) {
-	d.fails = 0
-	if !slices.ContainsFunc(f.duties, func(d *duty) bool { return d.fails > 0 }) || len(f.logged) > maxShown {
-		clear(f.logged)
-		f.cfg.Log.Info("feeding deferred rows works again")
-	}
+	return did, nil
 }
 
 // ask leaves what a lane asks for. It does not block.
@@ -248,11 +208,11 @@ func (f *feeder) nextAt() time.Time {
 			soonest(d.rest)
 		}
 	}
-	if f.unknown != nil {
-		return f.duties[0].rest
+	if len(f.results.resting) > 0 {
+		soonest(f.results.restAt)
 	}
-	if len(f.resting) > 0 {
-		soonest(f.restAt)
+	if len(f.answers.resting) > 0 {
+		soonest(f.answers.restAt)
 	}
 	if !f.isStopped() {
 		soonest(f.requestsAt)

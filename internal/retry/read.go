@@ -97,12 +97,10 @@ func (f *feeder) read(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// readFor answers wants; rest are the others.
+// readFor answers wants, each with the run in its place; rest are the others.
 func (f *feeder) readFor(ctx context.Context, wants, rest []want, run int, bytes int64) error {
-	byGroup := make(map[uint64]want, len(wants))
 	ask := make([]store.Want, len(wants))
 	for i, w := range wants {
-		byGroup[w.Group] = w
 		ask[i] = w.Want.Want
 	}
 	found, err := f.readParts(ctx, ask, run, bytes)
@@ -110,14 +108,8 @@ func (f *feeder) readFor(ctx context.Context, wants, rest []want, run int, bytes
 		return err
 	}
 	f.wants = rest
-	for _, r := range found {
-		w := byGroup[r.Group]
-		delete(byGroup, r.Group)
-		f.hand(w.lane, f.foundOf(&r, w.ExchangeOrTopic))
-	}
-	for group, w := range byGroup {
-		// Read answers every want; what it did not answer is not empty
-		f.hand(w.lane, order.Found{Group: group, ExchangeOrTopic: w.ExchangeOrTopic, Failed: true})
+	for i, w := range wants {
+		f.hand(w.lane, f.foundOf(&found[i], w.ExchangeOrTopic))
 	}
 	return nil
 }
@@ -135,6 +127,9 @@ func (f *feeder) readParts(ctx context.Context, wants []store.Want, run int, byt
 		return f.readParts(ctx, wants, run/2, bytes)
 	case len(wants) == 1:
 		if text := err.Error(); !f.logged[text] {
+			if len(f.logged) == maxGroups {
+				clear(f.logged)
+			}
 			f.logged[text] = true
 			f.cfg.Log.Error("cannot read a deferred row: it is tried again and its key waits meanwhile, nothing is dropped",
 				zap.Int64("ordering_group", int64(wants[0].Group)), zap.Error(err))

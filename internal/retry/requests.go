@@ -44,7 +44,7 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 		}
 	}
 	f.moreAsked = len(all) == limit
-	return len(f.answers) > 0, nil
+	return true, nil
 }
 
 // noLane is the lane of a request that no lane has to hold its ordering group for.
@@ -61,7 +61,7 @@ func (f *feeder) keep(id int64, lane int) {
 // answer queues an answer that needs no lane.
 func (f *feeder) answer(a store.Answer) {
 	f.keep(a.Request.ID, noLane)
-	f.answers = append(f.answers, a)
+	f.answers.fresh = append(f.answers.fresh, a)
 }
 
 // takeRequest begins to carry out a request.
@@ -153,7 +153,7 @@ func (f *feeder) takeAnswer(r order.Result) {
 		return
 	}
 	r.Answer.Request.Row.Event.Payload = nil // the answer needs it no more
-	f.answers = append(f.answers, *r.Answer)
+	f.answers.fresh = append(f.answers.fresh, *r.Answer)
 }
 
 // letGo forgets a request.
@@ -167,41 +167,39 @@ func (f *feeder) letGo(id int64) {
 
 // commitAnswers carries out the requests that are ready, and writes the results of replays.
 func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
-	var part []store.Answer
-	switch n := len(f.splitAnswers); {
-	case n > 0:
-		part, f.splitAnswers = f.splitAnswers[n-1], f.splitAnswers[:n-1]
-	case !time.Now().Before(f.answersAt):
-		part, f.answers = f.answers, nil
-	}
+	part := f.answers.next()
 	if len(part) == 0 {
 		return false, nil
 	}
 	var done []bool
-	return true, f.exec(ctx, &statement{
-		do: func(ctx context.Context) (err error) {
-			done, err = f.cfg.Store.Answer(ctx, part)
-			return err
-		},
-		done: func() {
-			f.asking.succeeded()
-			for i := range part {
-				f.answered(&part[i], done[i])
-			}
-			if f.moreAsked || len(f.inHand) == 0 {
-				f.requestsAt = time.Now() // perhaps there are more
-			}
-		},
-		refused: func(err error) { f.refusedAnswers(part, err) },
+	err := f.pace.untilKnown(ctx, f.cfg.Hooks.Feeder, func() (err error) {
+		done, err = f.cfg.Store.Answer(ctx, part)
+		return err
 	})
+	switch {
+	case err == nil:
+		if len(f.answers.resting) == 0 {
+			f.asking.succeeded()
+		}
+		for i := range part {
+			f.answered(&part[i], done[i])
+		}
+		if f.moreAsked || len(f.inHand) == 0 {
+			f.requestsAt = time.Now() // perhaps there are more
+		}
+	case store.IsRefused(err):
+		f.refusedAnswers(part, err)
+	default:
+		return false, err
+	}
+	return true, nil
 }
 
-// refusedAnswers splits answers whose statement was refused, and tries the parts. An answer that is
-// refused alone is tried again, because a dead letter that was replayed must not be sent again. If
-// no lane has to do with it, its request is simply read again.
+// refusedAnswers isolates the answer that the database refuses. It is tried again, because a dead
+// letter that was replayed must not be sent again. If no lane has to do with it, its request is
+// simply read again.
 func (f *feeder) refusedAnswers(part []store.Answer, err error) {
-	if half := len(part) / 2; half > 0 {
-		f.splitAnswers = append(f.splitAnswers, part[half:], part[:half])
+	if f.answers.halve(part) {
 		return
 	}
 	f.asking.failed(err)
@@ -209,8 +207,7 @@ func (f *feeder) refusedAnswers(part []store.Answer, err error) {
 		f.letGo(id)
 		return
 	}
-	f.answers = append(f.answers, part...)
-	f.answersAt = time.Now().Add(maxPause)
+	f.answers.rest(part)
 }
 
 // answered does what follows from a committed answer. done: it took place.
@@ -222,7 +219,7 @@ func (f *feeder) answered(a *store.Answer, done bool) {
 		return
 	}
 	if done {
-		f.t.stats.answered(*a)
+		f.t.stats.moved.Store(true)
 		if a.Request.Kind == store.DeadLetter {
 			call(f.cfg.Hooks.Dead, 1)
 			if f.cfg.Hooks.DeadLettered != nil {

@@ -25,7 +25,7 @@ func (f *feeder) takeResult(r order.Result) {
 			call(f.cfg.Hooks.Retried, 1)
 		}
 	default:
-		f.results = append(f.results, r)
+		f.results.fresh = append(f.results.fresh, r)
 	}
 }
 
@@ -37,7 +37,7 @@ func (f *feeder) settled(n int) {
 
 // commit commits the results that have come, in one statement.
 func (f *feeder) commit(ctx context.Context) (bool, error) {
-	part := f.nextResults()
+	part := f.results.next()
 	if len(part) == 0 {
 		return false, nil
 	}
@@ -45,49 +45,31 @@ func (f *feeder) commit(ctx context.Context) (bool, error) {
 	for i := range part {
 		results[i] = part[i].Result
 	}
-	return true, f.exec(ctx, &statement{
-		do:      func(ctx context.Context) error { return f.cfg.Store.Apply(ctx, results) },
-		done:    func() { f.committed(part, results) },
-		refused: func(err error) { f.refusedResults(part, err) },
-	})
-}
-
-// nextResults takes the results that are committed next.
-func (f *feeder) nextResults() (part []order.Result) {
-	switch n := len(f.split); {
-	case n > 0:
-		part, f.split = f.split[n-1], f.split[:n-1]
-	case len(f.results) > 0:
-		part, f.results = f.results, nil
-	case len(f.resting) > 0 && !f.restAt.After(time.Now()):
-		f.restAt = time.Now().Add(maxPause)
-		for _, r := range f.resting { // each alone: one is at fault
-			f.split = append(f.split, []order.Result{r})
-		}
-		f.resting = nil
-		return f.nextResults()
+	err := f.pace.untilKnown(ctx, f.cfg.Hooks.Feeder, func() error { return f.cfg.Store.Apply(ctx, results) })
+	switch {
+	case err == nil:
+		f.committed(part)
+	case store.IsRefused(err):
+		f.refusedResults(part, err)
+	default:
+		return false, err
 	}
-	return part
+	return true, nil
 }
 
-// refusedResults splits results whose statement was refused, and tries the parts. The result at
-// fault is tried again for ever; nothing passes its row meanwhile.
+// refusedResults isolates the result that the database refuses. Nothing passes its row meanwhile.
 func (f *feeder) refusedResults(part []order.Result, err error) {
-	if half := len(part) / 2; half > 0 {
-		f.split = append(f.split, part[half:], part[:half])
+	if f.results.halve(part) {
 		return
 	}
-	if len(f.resting) == 0 {
-		f.restAt = time.Now().Add(maxPause)
-	}
-	f.resting = append(f.resting, part...)
+	f.results.rest(part)
 	f.cfg.Log.Error("database refuses the result of a deferred row: it is tried again, and its key is blocked meanwhile",
 		f.cfg.about(&part[0].Event.Event, zap.Error(err))...)
 }
 
 // committed does what follows from committed results.
-func (f *feeder) committed(part []order.Result, results []store.Result) {
-	f.t.stats.ended(results)
+func (f *feeder) committed(part []order.Result) {
+	f.t.stats.moved.Store(true)
 	f.count(part)
 	byLane := map[int][]order.Result{}
 	for _, r := range part {

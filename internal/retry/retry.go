@@ -89,7 +89,7 @@ func (t *Table) Read(lane int, wants []order.Want, walks []order.Counted) {
 }
 
 // Finish takes the results of rows that were with a lane.
-func (t *Table) Finish(_ int, results []order.Result) {
+func (t *Table) Finish(results []order.Result) {
 	t.feeder.ask(func(a *asked) { a.results = append(a.results, results...) })
 }
 

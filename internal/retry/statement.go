@@ -12,42 +12,46 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// statement is one that changes the tables.
-type statement struct {
-	do      func(context.Context) error
-	done    func()
-	refused func(error) // it certainly did nothing
+// uncommitted is what waits to be committed together. What the database refuses is tried in halves;
+// the one at fault stands alone in the end, and is tried again for ever.
+type uncommitted[T any] struct {
+	fresh   []T
+	parts   [][]T     // halves of what was refused
+	resting []T       // refused alone
+	restAt  time.Time // when these are tried again, each alone
 }
 
-// exec runs a statement. A statement that may have been carried out is kept and repeated before any
-// other. Otherwise rows that were deleted might be read once more, and requests that were answered
-// might be carried out twice. The try that failed of its time says nothing about an earlier one.
-func (f *feeder) exec(ctx context.Context, st *statement) error {
-	err := st.do(ctx)
-	var no *store.Refused
-	switch {
-	case err == nil:
-		f.unknown = nil
-		st.done()
-	case errors.As(err, &no) && !(no.TooLarge && f.unknown == st):
-		f.unknown = nil
-		st.refused(err)
-	default:
-		f.unknown = st
-		return err
+// next takes what is committed next.
+func (u *uncommitted[T]) next() (part []T) {
+	if len(u.parts) == 0 && len(u.fresh) == 0 && !u.restAt.After(time.Now()) {
+		for i := range u.resting {
+			u.parts = append(u.parts, u.resting[i:i+1])
+		}
+		u.resting = nil
 	}
-	return nil
+	if n := len(u.parts); n > 0 {
+		part, u.parts = u.parts[n-1], u.parts[:n-1]
+	} else {
+		part, u.fresh = u.fresh, nil
+	}
+	return part
 }
 
-// again repeats the statement of unknown outcome.
-func (f *feeder) again(ctx context.Context) (bool, error) {
-	if f.unknown == nil {
-		return false, nil
+// halve keeps the halves of what was refused. It returns false when this is one alone.
+func (u *uncommitted[T]) halve(part []T) bool {
+	half := len(part) / 2
+	if half > 0 {
+		u.parts = append(u.parts, part[half:], part[:half])
 	}
-	if err := f.exec(ctx, f.unknown); err != nil {
-		return false, err
+	return half > 0
+}
+
+// rest keeps what was refused alone.
+func (u *uncommitted[T]) rest(part []T) {
+	if len(u.resting) == 0 {
+		u.restAt = time.Now().Add(maxPause)
 	}
-	return true, nil
+	u.resting = append(u.resting, part...)
 }
 
 // retryPace sets the pauses between the tries of a failing statement, and logs each error text
@@ -57,6 +61,27 @@ type retryPace struct {
 	what   string
 	fails  int
 	logged string
+}
+
+// untilKnown repeats a statement that changes the tables until its outcome is known: nil, or a
+// *Refused. Any other error is final: fenced, or ctx is done. Nothing else is done meanwhile.
+// Otherwise a later row might be written before an earlier one, rows that were deleted might be
+// read once more, and requests that were answered might be carried out twice. working is the hook
+// of the goroutine.
+func (p *retryPace) untilKnown(ctx context.Context, working func(atWork bool), do func() error) error {
+	for {
+		reportWork(working, true)
+		err := do()
+		switch {
+		case err == nil:
+			p.succeeded()
+			return nil
+		case store.IsRefused(err), errors.Is(err, store.ErrFenced):
+			return err
+		case ctx.Err() != nil || !sleep(ctx, p.failed(err)):
+			return ctx.Err()
+		}
+	}
 }
 
 // The pause after a statement that failed: doubling.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,56 +13,35 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-func TestStatsBetweenCounts(t *testing.T) {
-	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	var tl stats
-	wants := func(deferred, dead int, oldest time.Time) {
-		t.Helper()
-		if now := tl.snapshot(); now.Deferred != deferred || now.Dead != dead || !now.OldestDeferred.Equal(oldest) || (dead == 0) != now.OldestDead.IsZero() {
-			t.Errorf("it is %+v, want %d rows, the oldest of %s, and %d dead letters", now, deferred, oldest, dead)
+// Rows that are written, their results, and what an operator's request did are counted within a
+// second.
+func TestStatsFollow(t *testing.T) {
+	var db *fixture
+	count := func(context.Context, int) (store.Stats, error) {
+		return store.Stats{At: time.Now(), Deferred: len(db.db.Deferred(slot)), Dead: strings.Count(db.deadLetters(), ":open")}, nil
+	}
+	inBubble(t, Config{Stats: count}, func(f *fixture) {
+		db = f
+		wants := func(deferred, dead int) {
+			t.Helper()
+			f.pass(1100 * time.Millisecond)
+			if now := f.table.Snapshot().Stats; now.Deferred != deferred || now.Dead != dead {
+				t.Errorf("it is %+v, want %d rows and %d dead letters", now, deferred, dead)
+			}
 		}
-	}
-	row := func(minute int, dead bool) *store.Row {
-		return &store.Row{Dead: dead, Event: event.Event{CommitTime: noon.Add(time.Duration(minute) * time.Minute)}}
-	}
-	rows := []*store.Row{row(2, false), row(1, false), row(0, true), row(3, false)}
-	if deferred, dead := tl.written(rows); deferred != 3 || dead != 1 {
-		t.Errorf("%d rows and %d dead letters were written, want 3 and 1", deferred, dead)
-	}
-	wants(3, 1, noon.Add(time.Minute))
-	tl.written(rows[:1])
-	tl.ended([]store.Result{{Row: rows[0], Kind: store.Delivered}, {Row: rows[1], Kind: store.Dead}, {Row: rows[3], Kind: store.Backoff}})
-	wants(2, 2, noon.Add(time.Minute)) // the next count knows the oldest
-
-	deadLetter := func(kind store.RequestKind, open bool) store.Answer {
-		return store.Answer{Request: store.Request{Kind: kind, Row: row(0, true), Open: open}}
-	}
-	deferred := func(kind store.RequestKind) store.Answer {
-		return store.Answer{Request: store.Request{Kind: kind, Row: row(0, false)}}
-	}
-	for _, nothing := range []store.Answer{
-		{Request: store.Request{Kind: store.Discard}}, deadLetter(store.Replay, true), deadLetter(store.Redact, true), deadLetter(store.Purge, false), deferred(store.Retry),
-	} {
-		tl.answered(nothing)
-		wants(2, 2, noon.Add(time.Minute))
-	}
-	tl.answered(deferred(store.DeadLetter))
-	wants(1, 3, noon.Add(time.Minute))
-	tl.answered(deadLetter(store.Discard, true))
-	tl.answered(deadLetter(store.Purge, true))
-	confirmed := deadLetter(store.Replay, true)
-	confirmed.Outcome.State = sink.Confirmed
-	tl.answered(confirmed)
-	wants(1, 0, noon.Add(time.Minute))
-	tl.answered(deferred(store.Purge))
-	wants(0, 0, time.Time{})
-	tl.ended([]store.Result{{Row: rows[0], Kind: store.Delivered}}) // it was not there any more
-	wants(0, 0, time.Time{})
+		f.handed("1 k x/a", "2 j x/a", "3 i x/a")
+		wants(3, 0)
+		f.line.finish("delivered", "1")
+		wants(2, 0)
+		f.line.finish("dead", "2")
+		wants(1, 1)
+		f.ask(store.Discard, "2")
+		f.pass(requestsEvery)
+		wants(1, 0)
+	})
 }
 
 // The tables are counted while something changes and now and then; a count that takes long is made
@@ -89,6 +69,7 @@ func TestStatsCountsSeldom(t *testing.T) {
 		s.stats.pace.log = zap.NewNop()
 		run, end := context.WithCancel(t.Context())
 		go s.stats.run(run)
+		pass := func(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the bubble's time, not ours
 		wants := func(n int, at time.Duration) {
 			t.Helper()
 			synctest.Wait()
@@ -99,43 +80,33 @@ func TestStatsCountsSeldom(t *testing.T) {
 			}
 		}
 		wants(1, 0)
-		time.Sleep(59 * time.Second) //nolint:forbidigo // the bubble's time, not ours
+		pass(59 * time.Second)
 		wants(1, 0)
-		time.Sleep(time.Second) //nolint:forbidigo // the bubble's time, not ours
+		pass(time.Second)
 		wants(2, time.Minute)
-		s.stats.add(1, 0, time.Now())
-		if now := s.stats.snapshot(); now.Deferred != 6 {
-			t.Errorf("%d rows are known at once, want 6", now.Deferred)
-		}
-		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
-		wants(3, 70*time.Second)
-		if now := s.stats.snapshot(); now.Deferred != 5 {
-			t.Errorf("%d rows are known after the count, want 5", now.Deferred)
-		}
+		s.stats.moved.Store(true)
+		pass(time.Second)
+		wants(3, 61*time.Second)
 		cost.Store(int64(2 * time.Second))
-		s.stats.add(1, 0, time.Now())
-		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
-		wants(4, 80*time.Second)
-		time.Sleep(time.Second)       //nolint:forbidigo // the bubble's time, not ours
-		s.stats.add(2, 0, time.Now()) // while it is counted
-		time.Sleep(2 * time.Second)   //nolint:forbidigo // the bubble's time, not ours
-		if now := s.stats.snapshot(); now.Deferred != 7 {
-			t.Errorf("%d rows are known, want those counted and those that came meanwhile: 7", now.Deferred)
-		}
-		time.Sleep(90 * time.Second) //nolint:forbidigo // the bubble's time, not ours
-		wants(4, 80*time.Second)
+		s.stats.moved.Store(true)
+		pass(time.Second)
+		wants(4, 62*time.Second)
+		pass(time.Second)
+		s.stats.moved.Store(true) // while it is counted
+		pass(100 * time.Second)
+		wants(4, 62*time.Second)
 		cost.Store(0)
 		fails.Store(true)
-		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
-		wants(5, 182*time.Second)
-		if now := s.stats.snapshot(); now.Deferred != 7 || now.At.IsZero() {
+		pass(time.Second)
+		wants(5, 164*time.Second)
+		if now := s.stats.snapshot(); now.Deferred != 5 || now.At.IsZero() {
 			t.Errorf("after a count that failed it is %+v", now)
 		}
 		fails.Store(false)
-		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
-		s.stats.add(1, 0, time.Now())
-		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's time, not ours
-		wants(7, 202*time.Second)
+		pass(10500 * time.Millisecond)
+		s.stats.moved.Store(true)
+		pass(time.Second)
+		wants(7, 175*time.Second)
 		if want := []int{store.StatsLimit, store.StatsLimit / 4, store.StatsLimit / 2}; !slices.Equal(limits[4:], want) {
 			t.Errorf("the limits were %v, want %v: less after a count that failed", limits[4:], want)
 		}
@@ -145,12 +116,13 @@ func TestStatsCountsSeldom(t *testing.T) {
 
 // A count that reached its limit does not lower the numbers.
 func TestStatsAtItsLimit(t *testing.T) {
-	tl := stats{limit: 10, count: func(context.Context, int) (store.Stats, error) { return store.Stats{Deferred: 10, Dead: 9}, nil }}
-	if err := tl.once(t.Context()); err != nil || tl.now.Deferred != 10 || tl.now.Dead != 9 {
-		t.Errorf("at first it is %+v, %v", tl.now, err)
-	}
-	tl.add(15, 3, time.Now())
-	if err := tl.once(t.Context()); err != nil || tl.now.Deferred != 25 || tl.now.Dead != 9 {
-		t.Errorf("then it is %+v, %v", tl.now, err)
+	s := stats{now: store.Stats{Deferred: 25, Dead: 12}, count: func(_ context.Context, limit int) (store.Stats, error) {
+		return store.Stats{Deferred: limit, Dead: 9}, nil
+	}}
+	for limit, want := range map[int]int{10: 25, 40: 40} {
+		s.now.Deferred, s.limit = 25, limit
+		if err := s.once(t.Context()); err != nil || s.now.Deferred != want || s.now.Dead != 9 {
+			t.Errorf("with a limit of %d it is %+v, %v", limit, s.now, err)
+		}
 	}
 }

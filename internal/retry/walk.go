@@ -185,7 +185,7 @@ func (f *feeder) handOver(ctx context.Context, w *walk) (ended bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	now, left, young, old := time.Now(), w.groups[:0], false, false
+	left, young, old := w.groups[:0], false, false
 	for i, r := range runs {
 		found := f.foundOf(&r, w.of.ExchangeOrTopic)
 		found.Walk = true
@@ -194,7 +194,7 @@ func (f *feeder) handOver(ctx context.Context, w *walk) (ended bool, err error) 
 			w.incomplete = true
 		case len(found.Rows) > 0:
 			head := found.Rows[0]
-			isOld := f.t.line.Pauses().TooOld(head.Place, head.Row.DeferredAt, now)
+			isOld := f.t.line.Pauses().TooOld(head.Place, head.Row.DeferredAt)
 			young, old = young || !isOld, old || isOld
 			if target, paused := f.t.line.Pauses().Target(head.Place); !paused {
 				w.useful = true

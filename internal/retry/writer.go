@@ -35,17 +35,10 @@ type writer struct {
 	woken chan struct{} // cap 1
 
 	mu     sync.Mutex // guards the rest
-	queue  []queued
+	queue  []*inflight.Event
 	stuck  map[uint64]*stuckRow // ordering groups whose first row the database refuses
 	events int                  // all of them
 	bytes  int64
-}
-
-// queued is an event whose row is to be written.
-type queued struct {
-	*inflight.Event
-	group   uint64 // in the tables
-	ordered bool
 }
 
 // The limits of a round. A round has at least one row.
@@ -64,10 +57,9 @@ func (w *writer) init(t *Table) {
 // take queues events. It does not block.
 func (w *writer) take(events []*inflight.Event) {
 	w.mu.Lock()
+	w.queue = append(w.queue, events...)
+	w.events += len(events)
 	for _, e := range events {
-		group, ordered := w.t.cfg.Scope.Group(&e.Event, e.Place.ExchangeOrTopic)
-		w.queue = append(w.queue, queued{e, group, ordered})
-		w.events++
 		w.bytes += int64(e.Size)
 	}
 	w.mu.Unlock()
@@ -99,11 +91,11 @@ func (w *writer) run(ctx context.Context) {
 
 // round returns the rows to write next: a refused row that is due again, alone, or the first rows
 // of the queue.
-func (w *writer) round() []queued {
+func (w *writer) round() []*inflight.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e, ok := w.dueRefused(time.Now()); ok {
-		return []queued{e}
+		return []*inflight.Event{e}
 	}
 	n, size := 0, 0
 	for n < len(w.queue) && n < roundRows && (n == 0 || int64(size+w.queue[n].Size) <= w.t.cfg.RoundBytes) {
@@ -121,9 +113,9 @@ func (w *writer) round() []queued {
 // write commits the entries in this order, except those that the database refuses and the entries
 // behind them. It returns false when ctx is done or the leader is fenced. Events that are not
 // committed then stay in the slot.
-func (w *writer) write(ctx context.Context, batch []queued) bool {
+func (w *writer) write(ctx context.Context, batch []*inflight.Event) bool {
 	written, refused := 0, 0
-	for todo := [][]queued{batch}; len(todo) > 0; {
+	for todo := [][]*inflight.Event{batch}; len(todo) > 0; {
 		part := w.notStuck(todo[len(todo)-1])
 		todo = todo[:len(todo)-1]
 		if len(part) == 0 {
@@ -142,6 +134,9 @@ func (w *writer) write(ctx context.Context, batch []queued) bool {
 				todo = append(todo, isolate(part, no)...)
 			}
 		default:
+			if errors.Is(err, store.ErrFenced) {
+				w.t.endFenced()
+			}
 			return false
 		}
 		if refused >= refusalLimit && written == 0 {
@@ -161,21 +156,21 @@ const refusalLimit = 8
 // isolate splits a refused statement of several rows into the parts to write next, the last one
 // first: the rows before the one at fault, that one alone, the rest. While it is not known which
 // row is at fault it splits in halves.
-func isolate(part []queued, no *store.Refused) [][]queued {
+func isolate(part []*inflight.Event, no *store.Refused) [][]*inflight.Event {
 	at := -1
 	if no.Row != nil {
-		at = slices.IndexFunc(part, func(e queued) bool { return e.Position == no.Row.Event.Position })
+		at = slices.IndexFunc(part, func(e *inflight.Event) bool { return e.Position == no.Row.Event.Position })
 	}
 	if at < 0 {
 		half := len(part) / 2
-		return [][]queued{part[half:], part[:half]}
+		return [][]*inflight.Event{part[half:], part[:half]}
 	}
-	return [][]queued{part[at+1:], part[at : at+1], part[:at]}
+	return [][]*inflight.Event{part[at+1:], part[at : at+1], part[:at]}
 }
 
 // deferRow commits rows and settles their events. Its error is a *Refused (nothing was written), or
 // final.
-func (w *writer) deferRow(ctx context.Context, part []queued) error {
+func (w *writer) deferRow(ctx context.Context, part []*inflight.Event) error {
 	rows := make([]*store.Row, len(part))
 	now := time.Now()
 	for i := range part {
@@ -185,41 +180,19 @@ func (w *writer) deferRow(ctx context.Context, part []queued) error {
 		}
 		// A number belongs to one statement: a refused row gets a new number, above acked, for its
 		// next statement.
-		rows[i] = w.row(&part[i], n, now)
+		rows[i] = w.row(part[i], n, now)
 	}
-	err := w.repeatUntilKnown(ctx, func() error { return w.t.cfg.Store.Defer(ctx, rows) })
+	err := w.pace.untilKnown(ctx, w.t.cfg.Hooks.Writer, func() error { return w.t.cfg.Store.Defer(ctx, rows) })
 	if err == nil {
 		w.committed(part, rows)
 	}
 	return err
 }
 
-// repeatUntilKnown repeats a statement until its outcome is known: nil, or a *Refused. Any other
-// error is final.
-func (w *writer) repeatUntilKnown(ctx context.Context, do func() error) error {
-	for {
-		reportWork(w.t.cfg.Hooks.Writer, true)
-		err := do()
-		var no *store.Refused
-		switch {
-		case err == nil:
-			w.pace.succeeded()
-			return nil
-		case errors.As(err, &no):
-			return err
-		case errors.Is(err, store.ErrFenced):
-			w.t.endFenced()
-			return err
-		case ctx.Err() != nil || !sleep(ctx, w.pace.failed(err)):
-			return ctx.Err()
-		}
-	}
-}
-
 // number is the next row number.
 func (w *writer) number(ctx context.Context) (int64, error) {
 	if w.next == w.end {
-		err := w.repeatUntilKnown(ctx, func() (err error) {
+		err := w.pace.untilKnown(ctx, w.t.cfg.Hooks.Writer, func() (err error) {
 			w.next, err = w.t.cfg.Store.Lease(ctx)
 			w.end = w.next
 			return err
@@ -235,43 +208,44 @@ func (w *writer) number(ctx context.Context) (int64, error) {
 
 // committed does what follows from a commit. Only after the commit acked moves, and the line
 // settles the events, which may move the watermark (I2). The line is informed last.
-func (w *writer) committed(part []queued, rows []*store.Row) {
+func (w *writer) committed(part []*inflight.Event, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
-	events := make([]*inflight.Event, len(part))
-	for i := range part {
-		events[i] = part[i].Event
-		if rows[i].Dead {
-			w.t.cfg.logDeadLetter(rows[i], writtenResult(rows[i]))
+	dead := 0
+	for _, row := range rows {
+		if row.Dead {
+			dead++
+			w.t.cfg.logDeadLetter(row, writtenResult(row))
 		}
 	}
-	deferred, dead := w.t.stats.written(rows)
+	w.t.stats.moved.Store(true)
 	w.forget(part)
-	w.t.line.Committed(events) // no event is read after this
-	call(w.t.cfg.Hooks.Deferred, deferred)
+	w.t.line.Committed(part) // no event is read after this
+	call(w.t.cfg.Hooks.Deferred, len(rows)-dead)
 	call(w.t.cfg.Hooks.Dead, dead)
 }
 
 // forget removes events that the writer is done with.
-func (w *writer) forget(part []queued) {
+func (w *writer) forget(part []*inflight.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range part {
-		w.events--
-		w.bytes -= int64(part[i].Size)
-		w.freed(part[i].group, part[i].Position)
+	w.events -= len(part)
+	for _, e := range part {
+		w.bytes -= int64(e.Size)
+		w.freed(e)
 	}
 }
 
 // row makes the row of an event. The row has everything that is needed to publish the event when
 // nothing else of it is left, neither its outbox row nor its WAL.
-func (w *writer) row(e *queued, n int64, now time.Time) *store.Row {
+func (w *writer) row(e *inflight.Event, n int64, now time.Time) *store.Row {
+	group, ordered := w.t.cfg.Scope.Group(&e.Event, e.Place.ExchangeOrTopic)
 	r := &store.Row{
-		N: n, Incarnation: w.t.cfg.Incarnation, Event: e.Event.Event,
-		Group: e.group, Ordered: e.ordered, ExchangeOrTopic: e.Place.ExchangeOrTopic, Dest: e.Place.Dest, Dead: e.Dead,
+		N: n, Incarnation: w.t.cfg.Incarnation, Event: e.Event,
+		Group: group, Ordered: ordered, ExchangeOrTopic: e.Place.ExchangeOrTopic, Dest: e.Place.Dest, Dead: e.Dead,
 		Attempts: e.Attempts, First: e.Since,
 	}
 	if r.Event.Route == nil {
-		route := w.t.cfg.Sink.Route(&e.Event.Event)
+		route := w.t.cfg.Sink.Route(&e.Event)
 		r.Event.Route = &route
 	}
 	if f := e.Refusal; f != nil {

@@ -71,8 +71,7 @@ func state(t *testing.T, relay *runner.Relay, want string, words ...string) stat
 }
 
 // deferred waits until one destination is paused and so many events are deferred, and the relay has
-// heard of that and counted them: a count that was under way when they came may have them twice,
-// until the next one.
+// heard of that and counted them.
 func deferred(t *testing.T, relay *runner.Relay, events int) (s status) {
 	t.Helper()
 	eventually(t, func() string {

@@ -40,7 +40,7 @@ type fedBack struct {
 }
 
 // Finish implements relay.RetryTable.
-func (f fedBack) Finish(lane int, results []order.Result) {
+func (f fedBack) Finish(results []order.Result) {
 	f.t.w.mu.Lock()
 	for _, r := range results {
 		if r.Event != nil && (r.Returned || r.Answer != nil) {
@@ -48,7 +48,7 @@ func (f fedBack) Finish(lane int, results []order.Result) {
 		}
 	}
 	f.t.w.mu.Unlock()
-	f.Table.Finish(lane, results)
+	f.Table.Finish(results)
 }
 
 // unfed takes off what has come to its end.

@@ -92,11 +92,11 @@ func (b *Budget) WhenEmpty() <-chan struct{} {
 	return c
 }
 
-// Size returns what is in the line: events and their bytes, and the memory charged for them.
-func (b *Budget) Size() (events int, bytes, charged int64) {
+// Size returns what is in the line: events and their bytes.
+func (b *Budget) Size() (events int, bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.events, b.bytes, b.chunks.charged
+	return b.events, b.bytes
 }
 
 // Room delivers after room was made while the reader waited for it.

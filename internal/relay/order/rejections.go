@@ -81,7 +81,7 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 	case sink.Destination:
 		target, paused := m.cfg.Pauses.Target(e.Place)
 		switch {
-		case m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt, m.now):
+		case m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt):
 			res.Kind = store.Dead
 		case paused && !m.stop: // the row waits for the end of the pause: nothing is written
 			m.out.NoRow++

@@ -80,7 +80,7 @@ func (m *Machine) mayGo(g *group, e *inflight.Event) bool {
 		return g.flying == 0
 	case paused && g.flying > 0:
 		return false
-	case paused && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt, m.now):
+	case paused && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt):
 		m.writeTooOld(g)
 		return false
 	case paused:
@@ -104,7 +104,7 @@ func (m *Machine) writeTooOld(g *group) {
 }
 
 func (m *Machine) isTooOld(e *inflight.Event) bool {
-	return m.cfg.Pauses.Paused(e.Place) && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt, m.now)
+	return m.cfg.Pauses.Paused(e.Place) && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt)
 }
 
 // maxAlone is how many events are sent apart at a time.

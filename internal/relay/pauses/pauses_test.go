@@ -106,7 +106,7 @@ func TestConcurrentUse(t *testing.T) {
 					r.ProbeDone(target, sink.Outcome{State: sink.Rejected, Fault: &nack}, now)
 				}
 				r.Spent(p, n, 20, began, now)
-				r.TooOld(p, began, now)
+				r.TooOld(p, began)
 				r.Retry(p, now)
 				r.ProbeAt(dest(p))
 				r.Lonely(now)

@@ -37,7 +37,7 @@ func (r *refusal) from(t time.Time) time.Duration { return r.lasted - max(0, t.S
 // destination has refused for so long since the row was deferred, and since its last confirm.
 // Nothing is known of the time before the pause began, in this term and for this target: it does
 // not count. So a row dies late rather than early.
-func (r *Registry) TooOld(p sink.Place, deferred, _ time.Time) bool {
+func (r *Registry) TooOld(p sink.Place, deferred time.Time) bool {
 	if r.cfg.MaxAge <= 0 || !r.Any() {
 		return false
 	}

@@ -74,7 +74,7 @@ func TestAge(t *testing.T) {
 				s.refused(orders, nack)
 			}
 			c.told(s)
-			s.want("too old", s.TooOld(c.at, began, s.now), c.old)
+			s.want("too old", s.TooOld(c.at, began), c.old)
 			s.want("listed", len(s.Old()) > 0, c.old || c.at != orders)
 		})
 	}
@@ -87,8 +87,8 @@ func TestAgeOfALaterRow(t *testing.T) {
 	s.refuse(orders, nack, 5*time.Hour)
 	later := s.now
 	s.refuse(orders, nack, 3*time.Hour)
-	s.want("the first row is too old", s.TooOld(orders, began, s.now), true)
-	s.want("the later one is too old", s.TooOld(orders, later, s.now), false)
+	s.want("the first row is too old", s.TooOld(orders, began), true)
+	s.want("the later one is too old", s.TooOld(orders, later), false)
 	s.refuse(orders, nack, 4*time.Hour+10*time.Minute)
-	s.want("the later one is too old", s.TooOld(orders, later, s.now), true)
+	s.want("the later one is too old", s.TooOld(orders, later), true)
 }

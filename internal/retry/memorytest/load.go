@@ -49,5 +49,5 @@ func (m *Store) Reclaim(ctx context.Context) (store.Reclaimed, error) {
 		return "", err
 	}
 	defer end()
-	return store.NotLarge, nil
+	return store.Kept, nil
 }

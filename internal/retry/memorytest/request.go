@@ -126,7 +126,7 @@ func (m *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 		}
 		r := store.Request{ID: q.ID, Kind: q.Kind, Route: q.Route}
 		if e := rows[q.N]; e != nil && e.allows(q.Kind) {
-			r.Row, r.Open = e.read(m.c.Columns), e.state == Open
+			r.Row = e.read(m.c.Columns)
 			if q.Kind == store.Replay && size > 0 {
 				taken += int64(e.row.Event.Size() + len(e.row.Event.Raw))
 			} else {

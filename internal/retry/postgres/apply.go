@@ -62,10 +62,10 @@ var afterRefusal = map[string]string{
 	"attempts":        "CASE WHEN x_class IS NULL THEN t.attempts ELSE x_attempts END",
 }
 
-// set returns afterRefusal as the assignments of an UPDATE.
-func set() (assignments string) {
+// assign returns new values of columns as the assignments of an UPDATE.
+func assign(values map[string]string) (assignments string) {
 	for _, f := range fields {
-		if value, ok := afterRefusal[f.name]; ok {
+		if value, ok := values[f.name]; ok {
 			assignments += f.name + " = " + value + ", "
 		}
 	}
@@ -109,7 +109,7 @@ func (a *applied) sql() string {
 	gone, wait, dead := from(&a.gone), from(&a.wait), from(&a.dead)
 	return writeFence + `,
 		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + named + `),
-		waits AS (UPDATE cdc_relay.retry t SET ` + set() + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
+		waits AS (UPDATE cdc_relay.retry t SET ` + assign(afterRefusal) + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
 		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + a.dead.list() + `),
 		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)
 			SELECT t.slot, t.system_id, ` + fieldList("t", afterRefusal) + `, t.deferred_at FROM dead t)

@@ -23,14 +23,14 @@ type limits struct {
 	timeout time.Duration // of every statement, on the server; the sessions' statement_timeout
 	rate    int64         // bytes for which it gets another second
 	margin  time.Duration // by which our side waits longer for the answer
-	// whether an empty table of that size is truncated
-	worthReclaiming func(store.Sizes) bool
+	// size from which on an empty table is truncated
+	reclaimFrom int64
 }
 
 // standard are the limits but for tests. The largest row that PostgreSQL can send or take has
 // 1 GiB: its statement ends within four minutes, before the goroutine that waits for it counts as
 // stuck.
-var standard = limits{large: 4 << 20, timeout: 15 * time.Second, rate: 5 << 20, margin: 5 * time.Second, worthReclaiming: store.Sizes.Large}
+var standard = limits{large: 4 << 20, timeout: 15 * time.Second, rate: 5 << 20, margin: 5 * time.Second, reclaimFrom: reclaimFrom}
 
 func (l *limits) isLarge(size int64) bool { return size > l.large }
 
@@ -97,6 +97,24 @@ func (p *Store) failedLately(what string, size int64) error {
 		return last.err
 	}
 	return nil
+}
+
+// tooLarge is the error of a try that did nothing because rows of its size take too long. That says
+// nothing about an earlier try that was not answered.
+func (p *Store) tooLarge(what string, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unknown[what] {
+		return err
+	}
+	return &store.Refused{Err: err}
+}
+
+// answered forgets that a statement was not.
+func (p *Store) answered(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.unknown, what)
 }
 
 // sizeOf is the size of the rows that a statement writes, by which it gets its time.

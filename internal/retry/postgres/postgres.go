@@ -30,6 +30,7 @@ type Store struct {
 	mu       sync.Mutex
 	doubt    map[uint32]bool // server processes of statements whose outcome is unknown
 	lost     *lostRow        // the large row of a Defer whose outcome is unknown
+	unknown  map[string]bool // what statements do whose last try was not answered
 	failures map[string]failure
 	seen     slotSeen // what Expire saw of the slot
 }
@@ -40,7 +41,7 @@ var _ store.Store = (*Store)(nil)
 // returns the process id of a connection's backend by the connection's CustomData: a proxy may have
 // told the driver another one.
 func New(pool *pgxpool.Pool, pid func(custom map[string]any) uint32, c store.Config) *Store {
-	return &Store{pool: pool, pid: pid, c: c, limits: standard, doubt: map[uint32]bool{}, failures: map[string]failure{}}
+	return &Store{pool: pool, pid: pid, c: c, limits: standard, doubt: map[uint32]bool{}, unknown: map[string]bool{}, failures: map[string]failure{}}
 }
 
 // Every statement begins with a fence, so it takes effect for the leader of this epoch only: with
@@ -99,7 +100,7 @@ func (p *Store) change(ctx context.Context, what, sql string, args func(storable
 // changeRows is change for rows of so many bytes.
 func (p *Store) changeRows(ctx context.Context, what string, size int64, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
 	if err := p.failedLately(what, size); err != nil {
-		return &store.Refused{Err: err, TooLarge: true}
+		return p.tooLarge(what, err)
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, p.limits.patience(size))
@@ -124,6 +125,7 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 	}
 	err = p.run(ctx, conn, sql, args(as), each)
 	if err == nil {
+		p.answered(what)
 		p.succeeded(what, size)
 	}
 	if err == nil || isFenced(err) {
@@ -132,12 +134,13 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 	err = fmt.Errorf("%s: %w", what, redacted{err})
 	switch {
 	case isRefusal(err):
+		p.answered(what)
 		return &store.Refused{Err: err}
 	case p.limits.isLarge(size) && (didNothing(err) || ctx.Err() == nil && pgconn.SafeToRetry(err)):
-		return &store.Refused{Err: p.failed(what, size, time.Since(began), err), TooLarge: true}
+		return p.tooLarge(what, p.failed(what, size, time.Since(began), err))
 	case !didNothing(err) && !pgconn.SafeToRetry(err):
 		p.mu.Lock()
-		p.doubt[p.pid(pg.CustomData())] = true
+		p.doubt[p.pid(pg.CustomData())], p.unknown[what] = true, true
 		p.mu.Unlock()
 		return inDoubt{err}
 	}

@@ -102,7 +102,7 @@ func (p *Store) readLarge(ctx context.Context, row *store.Row) (whole *store.Row
 		table = "dead_letter"
 	}
 	if err := p.failedLately(what, row.Bytes); err != nil {
-		return nil, &store.Refused{Row: row, Err: err, TooLarge: true}
+		return nil, &store.Refused{Row: row, Err: err}
 	}
 	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, p.limits.patience(row.Bytes))
@@ -133,5 +133,5 @@ func (p *Store) readLarge(ctx context.Context, row *store.Row) (whole *store.Row
 	if isRefusal(err) {
 		return nil, &store.Refused{Row: row, Err: err}
 	}
-	return nil, &store.Refused{Row: row, Err: p.failed(what, row.Bytes, time.Since(began), err), TooLarge: true}
+	return nil, &store.Refused{Row: row, Err: p.failed(what, row.Bytes, time.Since(began), err)}
 }

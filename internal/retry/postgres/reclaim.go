@@ -16,9 +16,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// sizesSQL reads the sizes, and whether the table is worth an exclusive lock: it also passes the
-// entries of deleted rows that are not vacuumed yet, which must not be done under the lock.
-const sizesSQL = readFence + ` SELECT pg_table_size('cdc_relay.retry'), pg_indexes_size('cdc_relay.retry'), EXISTS (SELECT FROM cdc_relay.retry WHERE $3::text <> '') FROM fence`
+// reclaimFrom is the size, with indexes, from which on an empty table is worth an exclusive lock.
+// The deferred events of a short pause stay below it, and their space is used again.
+const reclaimFrom = 64 << 20
+
+// worthSQL reads whether the table is worth an exclusive lock. It also passes the entries of
+// deleted rows that are not vacuumed yet, which must not be done under the lock.
+const worthSQL = readFence + ` SELECT $3::text <> '' AND pg_total_relation_size('cdc_relay.retry') >= $4 AND NOT EXISTS (SELECT FROM cdc_relay.retry) FROM fence`
 
 // reclaimSQL is one message with one transaction, which the server carries out without us: were it
 // several, a relay that stops between two of them would keep the lock. SLOT and EPOCH are replaced;
@@ -58,20 +62,10 @@ SELECT current_setting('cdc_relay.reclaim')`
 // Reclaim implements Store. A call without an answer may still be carried out: that is as safe as
 // at any other time, so nothing has to wait for it.
 func (p *Store) Reclaim(ctx context.Context) (store.Reclaimed, error) {
-	var (
-		sizes store.Sizes
-		some  bool
-	)
-	err := p.read(ctx, "read the size of the retry table", sizesSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error {
-		return rows.Scan(&sizes.Table, &sizes.Indexes, &some)
-	})
-	switch {
-	case err != nil:
-		return "", err
-	case !p.limits.worthReclaiming(sizes):
-		return store.NotLarge, nil
-	case some:
-		return store.NotEmpty, nil
+	worth := false
+	err := p.read(ctx, "read the size of the retry table", worthSQL, []any{p.c.SystemID, p.limits.reclaimFrom}, func(rows pgx.Rows) error { return rows.Scan(&worth) })
+	if err != nil || !worth {
+		return store.Kept, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.limits.patience(0))
 	defer cancel()
@@ -96,15 +90,17 @@ func (p *Store) truncate(ctx context.Context, conn *pgxpool.Conn) (store.Reclaim
 		case "55P03", "57014", "40P01": // no lock, no time, a deadlock
 			return store.InUse, nil
 		case "42501":
-			return store.NotPermitted, nil
+			return store.Kept, nil
 		}
 	}
 	if err != nil {
 		return "", fmt.Errorf("reclaim space: %w", redacted{err})
 	}
-	outcome := string(results[len(results)-1].Rows[0][0])
-	if outcome == "fenced" {
+	switch string(results[len(results)-1].Rows[0][0]) {
+	case "fenced":
 		return "", store.ErrFenced
+	case "truncated":
+		return store.Truncated, nil
 	}
-	return store.Reclaimed(outcome), nil
+	return store.Kept, nil
 }

@@ -15,13 +15,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// The limits of a page: the number of rows, and for Load the bytes of their keys (one key more at
-// most). The rows of a page are in memory until all of them are counted, and a statement that
-// writes must end soon, because it keeps the next leader waiting.
-const (
-	loadRows  = 20_000
-	loadBytes = 8 << 20
-)
+// loadRows is how many rows a page has at most. They are in memory until all of them were looked
+// at, and a statement that writes must end soon, because it keeps the next leader waiting.
+const loadRows = 20_000
 
 // pageEnd is the last position of a page.
 type pageEnd struct {

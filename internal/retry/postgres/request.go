@@ -19,11 +19,11 @@ const may = `(q.kind = 'replay' AND t.state = 'open' AND t.redacted_at IS NULL O
 var requestsSQL = readFence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay.request q
 			WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' ORDER BY q.kind = 'replay', q.id LIMIT $4),
 		rows AS MATERIALIZED (
-			SELECT q.id AS request, true AS dead, t.state = 'open' AS open, t.n AS found, t.bytes AS size FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
-			UNION ALL SELECT q.id, false AS dead, false AS open, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'dead_letter', 'purge')),
-		sized AS (SELECT q.*, r.dead, r.open, r.found, sum(z.size) OVER (ORDER BY q.kind = 'replay', q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
+			SELECT q.id AS request, true AS dead, t.n AS found, t.bytes AS size FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
+			UNION ALL SELECT q.id, false AS dead, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'dead_letter', 'purge')),
+		sized AS (SELECT q.*, r.dead, r.found, sum(z.size) OVER (ORDER BY q.kind = 'replay', q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
 			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' AND $5::bigint > 0 THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
-		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, s.open, t.*
+		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, t.*
 		FROM fence LEFT JOIN (sized s LEFT JOIN LATERAL (
 			SELECT ` + rowExpressions("t", true, "s.kind = 'replay' AND $5::bigint > 0 AND t.bytes <= $6") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
 			UNION ALL SELECT ` + rowExpressions("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
@@ -46,10 +46,9 @@ func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 			kind  string
 			found bool
 			dead  *bool
-			open  *bool
 		)
 		skip := make([]any, len(rows.RawValues()))
-		head := []any{&q.ID, &kind, &q.Route.Name, &q.Route.RoutingKey, &found, &dead, &open}
+		head := []any{&q.ID, &kind, &q.Route.Name, &q.Route.RoutingKey, &found, &dead}
 		copy(skip, head)
 		if err := rows.Scan(skip...); err != nil {
 			return err
@@ -60,16 +59,15 @@ func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 			if err != nil {
 				return &store.Refused{Err: err}
 			}
-			row.Dead, q.Row, q.Open = *dead, row, *open
+			row.Dead, q.Row = *dead, row
 		}
 		list = append(list, q)
 		return nil
 	})
 	for i := range list {
 		if q := &list[i]; err == nil && size > 0 && q.Kind == store.Replay && q.Row != nil && p.limits.isLarge(q.Row.Bytes) {
-			open := q.Open
 			if q.Row, err = p.readLarge(ctx, q.Row); q.Row != nil {
-				q.Row.Dead, q.Open = true, open
+				q.Row.Dead = true
 			}
 		}
 	}
@@ -103,17 +101,8 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 	return a
 }
 
-// emptied returns the assignments that empty the columns of a purged row. The position stays, and
-// so do columns that tell nothing about the event.
-func emptied() string {
-	list := "ordering_group = 0, exchange_or_topic = 0, dest = 0, hash = 0, keyed = false, ordered = false, bytes = 0, error = '', destination = '', "
-	for name := range strings.SplitSeq("route_name, routing_key, id, aggregate, key, type, payload, traceparent, headers, columns, fault, raw", ", ") {
-		list += name + " = NULL, "
-	}
-	return list
-}
-
-// bare are the columns of a purged row that is made from a row of retry.
+// bare are the columns of a purged row. The position stays, and so do columns that tell nothing
+// about the event.
 var bare = map[string]string{
 	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
@@ -141,10 +130,10 @@ var answerSQL = func() string {
 			FOR UPDATE OF r),
 		` + deadLetter("closed", `state = CASE q.kind WHEN 'replay' THEN 'replayed' ELSE 'discarded' END, closed_at = now()`,
 		`t.state = 'open' AND (q.x_verdict = 'replayed' OR q.x_verdict = 'carry out' AND q.kind = 'discard')`, "t.state") + `,
-		` + deadLetter("refused", strings.TrimSuffix(set(), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
+		` + deadLetter("refused", strings.TrimSuffix(assign(afterRefusal), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
 		` + deadLetter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
-		` + deadLetter("purged", emptied()+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
+		` + deadLetter("purged", assign(bare)+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
 		`t.state <> 'purged' AND `+purges, "'purged'") + `,
 		purging AS MATERIALIZED (SELECT t.n FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
 			UNION ALL SELECT t.n FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),

@@ -805,13 +805,13 @@ func testRequests(b *bench) {
 	equal(b, "requests", got, ids)
 	equal(b, "route", list[2].Route, route)
 	equal(b, "no route", list[3].Route, event.Route{})
-	if r := list[2].Row; r == nil || r.N != deadLetters[0].N || r.Event.Payload == nil || !r.Dead || !list[2].Open {
+	if r := list[2].Row; r == nil || r.N != deadLetters[0].N || r.Event.Payload == nil || !r.Dead {
 		b.Errorf("replay: %+v", list[2])
 	}
-	if r := list[0].Row; r == nil || r.Event.Payload != nil || !r.Dead || !list[0].Open || string(r.Event.ID) != string(deadLetters[1].Event.ID) {
+	if r := list[0].Row; r == nil || r.Event.Payload != nil || !r.Dead || string(r.Event.ID) != string(deadLetters[1].Event.ID) {
 		b.Errorf("discard: %+v", list[0])
 	}
-	if r := list[1].Row; r == nil || r.N != deferred.N || r.Dead || list[1].Open {
+	if r := list[1].Row; r == nil || r.N != deferred.N || r.Dead {
 		b.Errorf("retry: %+v", list[1])
 	}
 	if list[4].Row != nil {

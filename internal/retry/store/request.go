@@ -28,8 +28,6 @@ type Request struct {
 	ID   int64
 	Kind RequestKind
 	Row  *Row // nil: the row no longer exists, or its state does not allow the request
-	// Row is an open dead letter: with on_dead_letter: block it counts for its ordering group
-	Open bool
 	// Of Replay: where to send it instead; nil parts stay as they were.
 	Route event.Route
 }

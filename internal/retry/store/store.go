@@ -19,9 +19,9 @@ import (
 // unless the epoch of the slot is still ours (ErrFenced). (Regroup, Exchanges, Read of
 // large rows, Reclaim and Requests may be several.) What only reads takes no lock: the epoch may
 // have been raised when its answer arrives. Any other error of a method that writes is one of two
-// kinds. Either the statement certainly did nothing (errors.As *Refused), or its outcome is
-// unknown: then the same call must be repeated before any other. Every method may be called again
-// after it has succeeded: the second call changes nothing.
+// kinds. Either the statement certainly did nothing, in no try (errors.As *Refused), or its outcome
+// is unknown: then the same call must be repeated before any other. Every method may be called
+// again after it has succeeded: the second call changes nothing.
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
@@ -125,9 +125,6 @@ var ErrFenced = errors.New("fenced by a newer leader")
 type Refused struct {
 	Row *Row // the row at fault; nil if it is not known
 	Err error
-	// This try did nothing because rows of its size take too long. That says nothing about an
-	// earlier try of unknown outcome.
-	TooLarge bool
 }
 
 func (r *Refused) Error() string {
