@@ -101,8 +101,7 @@ func (l *lane) rounds(ctx context.Context) error {
 		}
 		l.send(ctx, ch, batch)
 		end := l.await(ctx, ch)
-		l.resolve(ch)
-		if err := l.conclude(ctx, ch, end); err != nil {
+		if err := l.conclude(ctx, ch, end, l.resolve(ch)); err != nil {
 			return l.unavailable(err)
 		}
 	}
