@@ -37,10 +37,7 @@ type lane struct {
 	message message.Message
 	timer   *time.Timer
 	call
-	// destinations that were unconfirmed past the timeout the last time they were tried
-	unconfirmed map[pair]struct{}
-	limit       int  // the body's size that the broker named last; 0: none
-	probes      bool // it has one call, of one event: see Sink.Probe
+	limit int // the body's size that the broker named last; 0: none
 	// until then an answer may be late, if the broker answers; zero: not at all
 	patience time.Time
 	// how long the last round was waited for that was late

@@ -3,9 +3,19 @@
 package rabbit
 
 import (
+	"strings"
+
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
+
+// pair is an exchange and a routing key.
+type pair struct{ exchange, routingKey string }
+
+// clone owns its strings, which may alias an event.
+func (p pair) clone() pair {
+	return pair{strings.Clone(p.exchange), strings.Clone(p.routingKey)}
+}
 
 // reject settles an event as refused.
 func (l *lane) reject(i int, fault *sink.Fault) {

@@ -61,11 +61,11 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 	return conn.Answered
 }
 
-// resolve turns the round's answers into outcomes; with an error all of it is in doubt. The broker acks a returned message too, although
-// it was routed nowhere. amqp091 hands on the return before the ack, so resolve reads in the
-// opposite order: first the answers, then the returns, and last whether the process was suspended,
-// because a return may have been dropped then. An answer that arrives in between is not used: its
-// message is in doubt.
+// resolve turns the round's answers into outcomes; with an error all of it is in doubt. The broker
+// acks a returned message too, although it was routed nowhere. amqp091 hands on the return before
+// the ack, so resolve reads in the opposite order: first the answers, then the returns, and last
+// whether the process was suspended, because a return may have been dropped then. An answer that
+// arrives in between is not used: its message is in doubt.
 func (l *lane) resolve(ch *conn.Channel) error {
 	l.readAnswers()
 	returned, err := l.returned(ch)
@@ -121,14 +121,29 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	if confirmed > 0 {
 		ch.Session.Confirmed(time.Now(), l.round)
 	}
-	if confirmed > 0 && len(l.unconfirmed) > 0 {
-		l.forgetUnconfirmed()
-	}
 	if l.alone() && l.answeredAll() {
 		if _, size := l.routeAndSize(l.sent[0].index); size > l.limit {
 			l.limit = 0
 		}
 	}
+}
+
+// rejectUnanswered rejects what the broker has certainly read and not answered, while it answered
+// something else: a queue is stuck, or has lost its majority. All of it at once, because nothing
+// else of the lane goes while one of them is waited for.
+func (l *lane) rejectUnanswered() {
+	for _, s := range l.sent {
+		if l.outcomes[s.index].State != sink.Unknown {
+			continue
+		}
+		l.stats.timeouts++
+		l.reject(s.index, &sink.Fault{
+			Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.destination(s.index),
+			Text:       fmt.Sprintf("no answer for %s while the broker answers", 2*l.sink.cfg.ConfirmTimeout),
+			Unanswered: l.unanswered,
+		})
+	}
+	l.dropChannel()
 }
 
 // unroutable is the fault of a returned message, with its destination as it is shown.
@@ -159,7 +174,9 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End, doubt
 		l.dropChannel()
 		return fmt.Errorf("no confirm for %s: connection given up", l.sink.cfg.ConfirmTimeout)
 	case conn.Late:
-		return l.accuseUnconfirmed()
+		l.rejectUnanswered()
+		l.planNextRound()
+		return nil
 	case conn.Answered: // or never to be
 	}
 	// Something is in doubt, so the channel or its connection has ended.

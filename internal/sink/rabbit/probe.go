@@ -23,7 +23,6 @@ const maxProbes = 100
 // the channel takes longer than sending the event, so this is not for new ones.
 func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.Outcome, error) {
 	l := newLane(s, s.links[ev.Hash%uint64(len(s.links))])
-	l.probes = true
 	var outcomes [1]sink.Outcome
 	l.begin([]*event.Event{ev}, outcomes[:])
 	defer l.dropChannel()
