@@ -38,9 +38,9 @@ type lane struct {
 	timer   *time.Timer
 	call
 	limit int // the body's size that the broker named last; 0: none
-	// until then an answer may be late, if the broker answers; zero: not at all
-	patience time.Time
-	// how long the last round was waited for that was late
+	// for so long an answer may be late, if the broker answers; 0: not at all
+	patience time.Duration
+	// for how long the last round was left without an answer
 	unanswered time.Duration
 }
 

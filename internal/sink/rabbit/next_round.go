@@ -20,6 +20,10 @@ func (p pair) clone() pair {
 // reject settles an event as refused.
 func (l *lane) reject(i int, fault *sink.Fault) {
 	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
+	if fault.Class == sink.Destination {
+		_, dest := l.sink.layout.Place(l.events[i])
+		l.sink.unanswered.note(dest, fault.Reason == sink.Unconfirmed)
+	}
 	if l.firstRejected == nil {
 		l.firstRejected = map[uint64]int{}
 	}

@@ -51,8 +51,8 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 			case now := <-l.timer.C:
 				armed = false
 				e := clock.Tick(now, l.readAnswers(), i < len(l.sent)-1)
-				if e != conn.Answered && (e != conn.Late || now.After(l.patience)) {
-					l.unanswered = clock.Unanswered(now)
+				l.unanswered = clock.Unanswered(now)
+				if e != conn.Answered && (e != conn.Late || l.unanswered >= l.patience) {
 					return e
 				}
 			}

@@ -140,6 +140,42 @@ func TestUnconfirmed(t *testing.T) {
 	await.Until(t, "the probe's channel is closed", func() bool { return b.channelsOf(s) <= len(s.lanes) })
 }
 
+// A queue that stands still may be behind any number of paused destinations. Their probes leave
+// room for that of another one, which is fixed.
+func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.exchange("stuck", nil)
+	cfg := byKey(b)
+	cfg.ConfirmTimeout = slowBroker
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(newEvent("stuck", "created")))
+	b.suspend("stuck")
+	var stuck []*event.Event
+	for i := range maxProbes + 1 {
+		stuck = append(stuck, newEvent("stuck", fmt.Sprint("kind-", i)))
+	}
+	for _, o := range s.send(stuck...) {
+		wantRejected(t, o, sink.Destination, sink.Unconfirmed)
+	}
+	probed := make(chan sink.Outcome, len(stuck))
+	for _, ev := range stuck {
+		go func() { probed <- s.probe(ev, false) }()
+	}
+	await.Until(t, "as many probes are sent as may be", func() bool { return s.Stats().PendingConfirms == maxStuck })
+	wantConfirmed(t, []sink.Outcome{s.probe(newEvent("events", "created"), false)})
+	if len(probed) > 0 {
+		t.Error("it has waited for a probe of the queue that stands still")
+	}
+	b.resume("stuck")
+	for range stuck {
+		wantConfirmed(t, []sink.Outcome{<-probed})
+	}
+	if n := len(s.unanswered.dests); n > 0 {
+		t.Errorf("%d destinations that answer are remembered as stuck", n)
+	}
+}
+
 // A probe that has a private connection is not waited for longer than any call, because others wait
 // for that connection. One whose connection ends is in doubt.
 func TestProbeOfAStuckQueueEnds(t *testing.T) {
