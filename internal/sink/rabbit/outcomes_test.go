@@ -182,15 +182,36 @@ func TestDestinationFaults(t *testing.T) {
 	}
 }
 
-// A header named CC that is not an array closes the channel with a 406 that names no event: it has
-// to be searched for.
-func TestHeaderThatKillsTheChannel(t *testing.T) {
+// unchecked makes a message over which the broker closes the channel, with a 406 that names no
+// event, of an event that says so. It stands for what no check foresees.
+type unchecked struct{ sink.Encoder }
+
+const killer = `{"of": "channels"}`
+
+func (u unchecked) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
+	fault := u.Encoder.Encode(ev, rec)
+	if string(ev.Headers) == killer {
+		rec.Properties.Expiration = []byte("no number")
+	}
+	return fault
+}
+
+// withKillers has the sink make such messages.
+func withKillers(b *broker, cfg Config) Config {
+	plain, err := message.NewPlain(&cfg.Config)
+	b.must(err)
+	cfg.Encoder = unchecked{plain}
+	return cfg
+}
+
+// A message that closes the channel with an exception that names no event has to be searched for.
+func TestMessageThatKillsTheChannel(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
-	s := start(t, b.config())
+	s := start(t, withKillers(b, b.config()))
 	poison := func() *event.Event {
 		ev := newEvent("k", "created")
-		ev.Headers = []byte(`{"CC": "elsewhere"}`)
+		ev.Headers = []byte(killer)
 		return ev
 	}
 	findsPoison(t, b, s, poison, sink.Transient, sink.BrokerException)
@@ -290,6 +311,8 @@ func TestRejectedUnsent(t *testing.T) {
 			func(e *event.Event) { e.Columns[1] = []byte("4294967296") }, "expiration is not a number", sink.Invalid,
 		},
 		"headers no object": {func(e *event.Event) { e.Headers = []byte(`[1]`) }, "not a JSON object", sink.Invalid},
+		"CC":                {func(e *event.Event) { e.Headers = []byte(`{"CC": ["elsewhere"]}`) }, "a header is named CC", sink.Invalid},
+		"BCC":               {func(e *event.Event) { e.Headers = []byte(`{"BCC": null}`) }, "a header is named BCC", sink.Invalid},
 		"header name":       {func(e *event.Event) { e.Headers = fmt.Appendf(nil, `{%q: 1}`, long) }, "a header's name has 256 bytes", sink.Invalid},
 		"headers too large": {
 			func(e *event.Event) { e.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", 131072)) },
@@ -396,13 +419,12 @@ func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
 func TestPipelinedKeyStopsAtItsRejectionInFlight(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
-	cfg := byKey(b)
-	s := start(t, cfg)
+	s := start(t, withKillers(b, byKey(b)))
 	call := append(events(100, "t"), newEvent("events", "t"), newEvent("events", "t"), newEvent("events", "t"))
 	for _, ev := range call[:100] {
 		ev.Key, ev.Columns[0] = []byte("events"), []byte("events")
 	}
-	call[100].Headers = []byte(`{"CC": "elsewhere"}`) // the broker closes the channel over it
+	call[100].Headers = []byte(killer)
 	call[100].Hash, call[101].Hash = 7, 7
 	outcomes := s.send(call...)
 	wantConfirmed(t, outcomes, 100, 101)
