@@ -53,10 +53,8 @@ func (l *lane) isBehindRejected(i int) bool {
 
 // planNextRound makes todo of what a round has left: what was not sent, and what is Unknown and
 // will be resolved by sending it again. Behind a rejected event nothing of its key and exchange is
-// sent again, so those count as Unsent; what is in doubt before it is sent. The suspects are those
-// among todo that are Unknown; when none is left, the search is over.
+// sent again, so those count as Unsent; what is in doubt before it is sent.
 func (l *lane) planNextRound() {
-	unknown := 0
 	l.todo = l.todo[:0]
 	for i := range l.outcomes {
 		state := &l.outcomes[i].State
@@ -67,13 +65,7 @@ func (l *lane) planNextRound() {
 			*state = sink.Unsent
 			continue
 		}
-		if *state == sink.Unknown {
-			unknown++
-		}
 		l.todo = append(l.todo, i)
-	}
-	if l.suspects = min(l.suspects, unknown); l.suspects == 0 {
-		l.leavePrivate()
 	}
 }
 

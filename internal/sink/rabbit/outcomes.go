@@ -121,7 +121,7 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	if confirmed > 0 {
 		ch.Session.Confirmed(time.Now(), l.round)
 	}
-	if l.alone() && l.answeredAll() {
+	if l.limit > 0 && len(l.sent) == 1 && l.answeredAll() {
 		if _, size := l.routeAndSize(l.sent[0].index); size > l.limit {
 			l.limit = 0
 		}
@@ -188,8 +188,7 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End, doubt
 			ch.Session.Kill(err)
 			return fmt.Errorf("connection ended: %w", err)
 		}
-		l.channelException(ctx, ch, ex)
-		return nil
+		return l.channelException(ctx, ch, ex)
 	case connectionScope:
 		return l.connectionException(ctx, ex)
 	default:

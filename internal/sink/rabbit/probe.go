@@ -37,7 +37,6 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 	l.begin([]*event.Event{ev}, outcomes[:])
 	defer l.dropChannel()
 	defer l.finish()
-	l.suspects = 1
 	_, dest := s.layout.Place(ev)
 	if suspect {
 		if err := l.seek(ctx); err != nil {
