@@ -300,6 +300,7 @@ func TestInternalError(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.exchange("broken", nil)
+	b.exchange("slow", nil)
 	s := start(t, byKey(b))
 	b.exchangeType("broken", "42") // no name of a type at all
 	poison := func() *event.Event { return newEvent("broken", "created") }
@@ -309,6 +310,24 @@ func TestInternalError(t *testing.T) {
 	}
 	again := poison()
 	wantRejected(t, s.send(again)[0], sink.Transient, sink.BrokerException)
+
+	// The connection takes an event of another lane with it, which is not accused, though it is alone
+	// in its call: it is sent again on a private one.
+	b.suspend("slow")
+	before, slow := s.firstSession(), make(chan []sink.Outcome, 1)
+	go func() {
+		outcomes := make([]sink.Outcome, 1)
+		b.must(s.Publish(b.ctx, 1, []*event.Event{newEvent("slow", "created")}, outcomes))
+		slow <- outcomes
+	}()
+	await.Until(t, "it is sent", func() bool { return s.Stats().PendingConfirms == 1 })
+	done := make(chan []sink.Outcome, 1)
+	go func() { done <- s.send(again) }()
+	<-before.Gone
+	await.Until(t, "it is sent again", func() bool { return s.Stats().PendingConfirms == 1 })
+	b.resume("slow")
+	wantConfirmed(t, <-slow)
+	wantRejected(t, (<-done)[0], sink.Transient, sink.BrokerException)
 	b.exchangeType("broken", "topic")
 	wantConfirmed(t, s.send(again))
 }
