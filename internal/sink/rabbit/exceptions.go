@@ -27,7 +27,7 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 	}
 	limit := sizeLimit(ex)
 	if limit > 0 {
-		l.limit = limit
+		l.link.SizeLimit.Store(int64(limit))
 	}
 	alone, found := len(l.sent) == 1, false
 	for _, i := range l.todo {
@@ -101,14 +101,15 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 	return nil
 }
 
-// batch is what the next round sends: all that is left. An event over the limit of sizes goes
-// alone, so that it does not affect others.
+// batch is what the next round sends: all that is left. An event over the limit of sizes that is
+// known of the connection goes alone, so that it does not affect others.
 func (l *lane) batch() []int {
-	if l.limit == 0 {
+	limit := int(l.link.SizeLimit.Load())
+	if limit == 0 {
 		return l.todo
 	}
 	for n, i := range l.todo {
-		if _, size := l.routeAndSize(i); size <= l.limit {
+		if _, size := l.routeAndSize(i); size <= limit {
 			continue
 		}
 		if n > 0 {

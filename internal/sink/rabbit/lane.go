@@ -37,7 +37,6 @@ type lane struct {
 	message message.Message
 	timer   *time.Timer
 	call
-	limit int  // the body's size that the broker named last; 0: none
 	fresh bool // ch was opened for this round
 	// how many events have to be answered on private connections: the broker closed a connection
 	// over one of them, perhaps

@@ -121,9 +121,9 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	if confirmed > 0 {
 		ch.Session.Confirmed(time.Now(), l.round)
 	}
-	if l.limit > 0 && len(l.sent) == 1 && l.answeredAll() {
-		if _, size := l.routeAndSize(l.sent[0].index); size > l.limit {
-			l.limit = 0
+	if limit := l.link.SizeLimit.Load(); limit > 0 && len(l.sent) == 1 && l.answeredAll() {
+		if _, size := l.routeAndSize(l.sent[0].index); size > int(limit) {
+			l.link.SizeLimit.Store(0)
 		}
 	}
 }

@@ -77,6 +77,15 @@ func TestTooLargeForTheBroker(t *testing.T) {
 	if w := got[0].Fault.Text; w != "the body has 70000 bytes, the limit is 65536" {
 		t.Errorf("text %q", w)
 	}
+	// The other lanes of the connection know the limit, and it costs their events nothing.
+	before, good := b.depth("events"), events(20, "created")
+	outcomes := make([]sink.Outcome, 21)
+	b.must(s.Publish(b.ctx, 1, append(good, large()), outcomes))
+	wantConfirmed(t, outcomes, 20)
+	wantRejected(t, outcomes[20], sink.Permanent, sink.TooLarge)
+	if n := b.depth("events") - before; n != len(good) {
+		t.Errorf("%d messages for %d events next to one that is too large", n, len(good))
+	}
 	// Once the limit is raised nothing that the broker has said before counts, on a channel of that
 	// time either.
 	b.limit(134217728)
