@@ -161,7 +161,7 @@ func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
 	wantConfirmed(t, s.send(newEvent("stuck", "created")))
 	b.suspend("stuck")
 	var stuck []*event.Event
-	for i := range maxProbes + 1 {
+	for i := range maxProbes + maxStuck + 1 {
 		stuck = append(stuck, newEvent("stuck", fmt.Sprint("kind-", i)))
 	}
 	for _, o := range s.send(stuck...) {

@@ -28,7 +28,7 @@ type Sink struct {
 	lanes      []*lane
 	private    chan struct{} // taken by the one lane that may have a private connection
 	probing    chan struct{} // filled by the probes that have a channel
-	stuck      chan struct{} // and by those of them whose destination did not answer
+	stuck      chan struct{} // by those of them whose destination did not answer before
 	unanswered unanswered
 
 	cluster atomic.Pointer[cluster] // nil: no broker has sent its name yet
