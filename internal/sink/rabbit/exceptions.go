@@ -16,8 +16,8 @@ import (
 // channelException finds the culprits of a closed channel. An exception that names an exchange, a
 // routing key or a size identifies them: those events are rejected, sent or not, and the others go
 // together. Any other exception rejects the event when the round had only this one: whatever the
-// channel carried before is answered. Of several events nobody knows which it was. That is an error:
-// the caller offers them again, one at first.
+// channel carried before is answered. Of several events nobody knows which it was. That is an
+// error: the caller offers them again, one at first.
 //
 // A size counts only on a channel that was opened for this round: a channel keeps the limit of the
 // time when it was opened, and the limit may have been raised since.
@@ -56,8 +56,8 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 	return nil
 }
 
-// errOneOf says that the broker closed something over one of several events. What it quotes may be a
-// name that was made from an ordering key.
+// errOneOf says that the broker closed something over one of several events. What it quotes may be
+// a name that was made from an ordering key.
 func errOneOf(what string, ex *amqp.Error) error {
 	text, _, _ := strings.Cut(brokerText(ex), "'")
 	return fmt.Errorf("%s closed over one of several events: %s", what, text)

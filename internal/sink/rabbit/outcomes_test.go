@@ -264,8 +264,8 @@ func TestHeaderThatKillsTheConnection(t *testing.T) {
 	}
 }
 
-// A lane that is to use private connections waits for a broker that is away as any other does, after
-// one call that has sent nothing.
+// A lane that is to use private connections waits for a broker that is away as any other does,
+// after one call that has sent nothing.
 func TestBrokerAwayFromAPrivateConnection(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)

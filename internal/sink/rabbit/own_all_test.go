@@ -320,8 +320,8 @@ func TestInternalError(t *testing.T) {
 	again := poison()
 	wantRejected(t, s.send(again)[0], sink.Transient, sink.BrokerException)
 
-	// The connection takes an event of another lane with it, which is not accused, though it is alone
-	// in its call: it is sent again on a private one.
+	// The connection takes an event of another lane with it, which is not accused, though it is
+	// alone in its call: it is sent again on a private one.
 	b.suspend("slow")
 	before, slow := s.firstSession(), make(chan []sink.Outcome, 1)
 	go func() {

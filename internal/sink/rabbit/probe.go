@@ -9,15 +9,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// stuckAgain is how long a probe of a destination that did not answer waits for its answer while the
-// broker answers others, in confirm timeouts. Each one that is sent to a queue that is stuck is
+// stuckAgain is how long a probe of a destination that did not answer waits for its answer while
+// the broker answers others, in confirm timeouts. Each one that is sent to a queue that is stuck is
 // stored as one more copy in the end.
 const stuckAgain = 10
 
-// These bound the probes that have a channel at a time: a connection that opens none, because it has
-// as many as the broker allows (channel_max, 2047), is given up. Probes of destinations that did not
-// answer are bounded apart. One queue may be behind thousands of them, and each probe keeps its
-// channel for long: those of destinations that answer at once do not wait for them.
+// These bound the probes that have a channel at a time: a connection that opens none, because it
+// has as many as the broker allows (channel_max, 2047), is given up. Probes of destinations that
+// did not answer are bounded apart. One queue may be behind thousands of them, and each probe keeps
+// its channel for long: those of destinations that answer at once do not wait for them.
 const (
 	maxProbes = 50
 	maxStuck  = 50

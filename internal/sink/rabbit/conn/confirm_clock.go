@@ -38,11 +38,11 @@ func (s *Session) Confirmed(now time.Time, r Round) {
 // broker blocks, and counts from the last confirm.
 //
 // A message is late twice the timeout after the broker has certainly read it: something that was
-// written after it is confirmed. Otherwise it may still be on its way, behind what the other lanes have written over
-// a slow line. While any of that is confirmed, or written to the socket, there is nothing to
-// decide. When nothing is, the broker is asked something that needs no queue: with the answer it
-// has read all that was written before. (All lanes may wait for queues that are stuck, with nothing
-// else on the connection.) Without an answer the connection is dead.
+// written after it is confirmed. Otherwise it may still be on its way, behind what the other lanes
+// have written over a slow line. While any of that is confirmed, or written to the socket, there is
+// nothing to decide. When nothing is, the broker is asked something that needs no queue: with the
+// answer it has read all that was written before. (All lanes may wait for queues that are stuck,
+// with nothing else on the connection.) Without an answer the connection is dead.
 type ConfirmClock struct {
 	Sess     *Session
 	Round    Round
