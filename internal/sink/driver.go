@@ -32,7 +32,7 @@ type Driver struct {
 	AppendsCalls bool
 	// NoHeaders says that a message has none but the relay's own.
 	NoHeaders bool
-	// Reserved are names of headers that this sink's messages have for themselves, next to those
+	// Reserved are names of headers that this sink or its broker has for itself, next to those
 	// of all sinks.
 	Reserved []string
 	// Settings makes the section with its defaults.

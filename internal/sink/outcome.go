@@ -67,7 +67,7 @@ const (
 	TooFewReplicas Reason = "too_few_replicas"
 	// the queue is full (reject-publish), or a queue process died
 	Nacked Reason = "nacked"
-	// no answer within confirm_timeout, twice, while the broker answers
+	// no answer within confirm_timeout (RabbitMQ: twice that) while the broker answers others
 	Unconfirmed Reason = "unconfirmed"
 	TooLarge    Reason = "too_large" // body or headers over the broker's limit
 	// a header, key or property the protocol cannot carry

@@ -45,10 +45,11 @@ type Sink interface {
 	// or topic is sent in that call: those are Unsent. Others go on, those of the key elsewhere
 	// too. With a nil error every outcome is Confirmed, Rejected or Unsent.
 	//
-	// A non-nil error means unavailable, and at least one outcome is Unknown or all are Unsent.
-	// Those two are offered again, in order and before anything new: one by one until one is
-	// confirmed, not as the same call. A sink whose broker knows a repeat by the call it came in
-	// makes that call again inside Publish. While the broker is away, or has blocked its
+	// A non-nil error means unavailable, or a refusal that does not say which of several events it
+	// is about; and at least one outcome is Unknown or all are Unsent. Those two are offered again,
+	// in order and before anything new: one by one until one is confirmed, not as the same call. So
+	// what was refused is alone in the end. A sink whose broker knows a repeat by the call it came
+	// in makes that call again inside Publish. While the broker is away, or has blocked its
 	// publishers, Publish waits; no attempt is spent. It returns soon after ctx is done, then with
 	// ctx's error, and never hangs on a dead connection.
 	Publish(ctx context.Context, lane int, events []*event.Event, outcomes []Outcome) error

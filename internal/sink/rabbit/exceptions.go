@@ -1,9 +1,10 @@
-// The search for the event because of which a channel or connection was closed.
+// What follows when the broker closed a channel or connection over an event.
 
 package rabbit
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -14,19 +15,21 @@ import (
 
 // channelException finds the culprits of a closed channel. An exception that names an exchange, a
 // routing key or a size identifies them: those events are rejected, sent or not, and the others go
-// together. After any other exception what was in flight is sent one by one.
+// together. Any other exception rejects the event when the round had only this one: whatever the
+// channel carried before is answered. Of several events nobody knows which it was. That is an
+// error: the caller offers them again, one at first.
 //
-// A size counts only when the event was alone, on a channel that was opened for it: a channel keeps
-// the limit of the time when it was opened, and the limit may have been raised since.
-func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.Error) {
+// A size counts only on a channel that was opened for this round: a channel keeps the limit of the
+// time when it was opened, and the limit may have been raised since.
+func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.Error) error {
 	if l.sink.cfg.Declare && ex.Code == amqp.NotFound {
 		l.sink.declare(ctx, ch.Session) // the next attempt finds it
 	}
 	limit := sizeLimit(ex)
 	if limit > 0 {
-		l.limit = limit
+		l.link.SizeLimit.Store(int64(limit))
 	}
-	alone, found := l.alone(), false
+	alone, found := len(l.sent) == 1, false
 	for _, i := range l.todo {
 		switch l.outcomes[i].State {
 		case sink.Confirmed, sink.Rejected:
@@ -42,15 +45,22 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 			continue
 		}
 		found = true
-		if limit == 0 || alone {
+		if limit == 0 || l.fresh {
 			l.reject(i, refusal(&l.message, ex, size))
 		}
 	}
-	l.suspects = 0
 	if !found {
-		l.suspects = len(l.events) // planNextRound lowers it to what is in doubt
+		return errOneOf("channel", ex)
 	}
 	l.planNextRound()
+	return nil
+}
+
+// errOneOf says that the broker closed something over one of several events. What it quotes may be
+// a name that was made from an ordering key.
+func errOneOf(what string, ex *amqp.Error) error {
+	text, _, _ := strings.Cut(brokerText(ex), "'")
+	return fmt.Errorf("%s closed over one of several events: %s", what, text)
 }
 
 // provesRejection reports whether the exception alone shows that a message to a destination with a
@@ -67,48 +77,45 @@ func provesRejection(ex *amqp.Error, at pair, size int) bool {
 	return (ex.Code == amqp.NotFound || ex.Code == amqp.AccessRefused || ex.Code == amqp.PreconditionFailed) && names(ex, at.exchange)
 }
 
-// connectionException rejects an event because of which its private connection was closed.
-// Otherwise the events in flight are sent one by one on a private connection: the shared one
-// carries other lanes, whose events must not be affected.
+// connectionException rejects an event because of which its private connection was closed: nothing
+// else was sent there. The shared connection carries other lanes, whose events must not be affected
+// again. So what was in flight there is sent on a private one, and until all of it is answered each
+// call has one. Of several events nobody knows which it was, as with a channel.
 func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
-	if l.alone() && l.seeking {
+	switch {
+	case len(l.sent) > 1:
+		l.planNextRound()
+		l.wary = len(l.todo)
+		return errOneOf("connection", ex)
+	case l.seeking:
 		i := l.sent[0].index
 		l.reject(i, &sink.Fault{
 			Class: sink.Transient, Reason: sink.BrokerException, Destination: l.destination(i), Text: brokerText(ex),
 		})
-		l.suspects = 0
-		l.planNextRound()
-		return nil
+	default:
+		if err := l.seek(ctx); err != nil {
+			return err
+		}
 	}
-	if err := l.seek(ctx); err != nil {
-		return err
-	}
-	l.suspects = len(l.events) // planNextRound lowers it to what is in doubt
 	l.planNextRound()
 	return nil
 }
 
-// alone reports whether this round carries a single suspect.
-func (l *lane) alone() bool { return l.suspects > 0 && len(l.sent) == 1 }
-
-// batch is what the next round sends: all that is left, or one suspect. An event over the limit of
-// sizes goes alone, so that it does not affect others.
+// batch is what the next round sends: all that is left. An event over the limit of sizes that is
+// known of the connection goes alone, so that it does not affect others.
 func (l *lane) batch() []int {
-	if l.suspects > 0 {
-		return l.todo[:1]
-	}
-	if l.limit == 0 {
+	limit := int(l.link.SizeLimit.Load())
+	if limit == 0 {
 		return l.todo
 	}
 	for n, i := range l.todo {
-		if _, size := l.routeAndSize(i); size <= l.limit {
+		if _, size := l.routeAndSize(i); size <= limit {
 			continue
 		}
 		if n > 0 {
 			return l.todo[:n]
 		}
 		l.dropChannel() // a new one has today's limit of sizes
-		l.suspects = 1
 		return l.todo[:1]
 	}
 	return l.todo

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // amqp091 may drop a return when the process was suspended while it handed it on. The acked return
@@ -28,6 +29,17 @@ func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
 			t.Errorf("event %d is %s", i, o.State)
 		}
 	}
+	// An answer that was missed is not a late one.
+	l := s.lanes[0]
+	l.begin(all, outcomes)
+	ch, err := l.open(b.ctx)
+	b.must(err)
+	l.send(b.ctx, ch, l.todo)
+	ch.Session.Wire.Frozen.Store(true)
+	if err := l.conclude(b.ctx, ch, conn.Late, l.resolve(ch)); err == nil || outcomes[0].State != sink.Unknown {
+		t.Errorf("late, and suspended: %s, %v", outcomes[0].State, err)
+	}
+	l.finish()
 	clear(outcomes)
 	if err := s.Publish(b.ctx, 0, all, outcomes); err != nil || outcomes[0].State != sink.Confirmed {
 		t.Errorf("on a new connection: %v, %v", outcomes, err)

@@ -20,11 +20,11 @@ import (
 // publish.
 //
 // A call runs in rounds. A round writes what is still to be sent on one channel and waits for the
-// answers. Almost always one round answers everything. When the broker closes the channel or the
-// connection over a message, the next rounds find that message. What was in flight is sent again
-// one by one, on the lane's channel after a channel exception, on a private connection of the lane
-// after a connection exception. When it happens again, the culprit is alone: it is rejected and the
-// rest goes on together.
+// answers. Almost always one round answers everything. When the broker closes the channel over a
+// message and names its destination or size, the message is rejected and the next round sends the
+// rest. When it names nobody, the call ends with an error, and the caller searches: it offers what
+// is in doubt again, one event at first and twice as many after each confirm. A round of one event
+// that loses its channel, or its private connection, has the culprit: it is rejected.
 //
 // Why order holds when something is sent again: a call has one event of a key (or, pipelined,
 // several that are always sent in order on one channel), and each channel is first in, first out;
@@ -37,13 +37,13 @@ type lane struct {
 	message message.Message
 	timer   *time.Timer
 	call
-	// destinations that were unconfirmed past the timeout the last time they were tried
-	unconfirmed map[pair]struct{}
-	limit       int  // the body's size that the broker named last; 0: none
-	probes      bool // it has one call, of one event: see Sink.Probe
-	// until then an answer may be late, if the broker answers; zero: not at all
-	patience time.Time
-	// how long the last round was waited for that was late
+	fresh bool // ch was opened for this round
+	// how many events have to be answered on private connections: the broker closed a connection
+	// over one of them, perhaps
+	wary int
+	// for so long an answer may be late, if the broker answers; 0: not at all
+	patience time.Duration
+	// for how long the last round was left without an answer
 	unanswered time.Duration
 }
 
@@ -58,8 +58,7 @@ type call struct {
 	// the first rejected event of each ordering group that has one: later events of the group in a
 	// pipelined call are not sent
 	firstRejected map[uint64]int
-	suspects      int           // how many at the head of todo go one by one
-	seeking       bool          // they use a private connection; Sink.private is taken
+	seeking       bool          // the call uses a private connection; Sink.private is taken
 	private       *conn.Session // that connection; nil until it is needed
 	stats         stats
 }
@@ -85,7 +84,16 @@ func newLane(s *Sink, l *conn.Link) *lane {
 func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []sink.Outcome) error {
 	l.begin(events, outcomes)
 	defer l.finish()
-	return l.rounds(ctx)
+	if l.wary > 0 {
+		if err := l.seek(ctx); err != nil {
+			return l.unavailable(err)
+		}
+	}
+	err := l.rounds(ctx)
+	if err == nil {
+		l.wary = max(0, l.wary-len(events))
+	}
+	return err
 }
 
 // rounds sends until nothing is left to be sent.
@@ -101,8 +109,7 @@ func (l *lane) rounds(ctx context.Context) error {
 		}
 		l.send(ctx, ch, batch)
 		end := l.await(ctx, ch)
-		l.resolve(ch)
-		if err := l.conclude(ctx, ch, end); err != nil {
+		if err := l.conclude(ctx, ch, end, l.resolve(ch)); err != nil {
 			return l.unavailable(err)
 		}
 	}
@@ -112,7 +119,7 @@ func (l *lane) rounds(ctx context.Context) error {
 // begin starts a call.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	l.events, l.outcomes = events, outcomes
-	l.todo, l.suspects, l.stats = l.todo[:0], 0, stats{}
+	l.todo, l.stats = l.todo[:0], stats{}
 	clear(l.firstRejected)
 	for i := range events {
 		outcomes[i] = sink.Outcome{State: sink.Unsent}

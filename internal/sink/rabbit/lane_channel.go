@@ -1,5 +1,5 @@
-// The channel of a lane: on the shared connection, or on a private one while a culprit is searched
-// for.
+// The channel of a lane: on the shared connection, or on a private one for a call that may have a
+// message over which the broker closes connections.
 
 package rabbit
 
@@ -27,12 +27,13 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 			continue
 		}
 		if l.ch != nil && l.ch.Session == sess && l.ch.Usable() {
+			l.fresh = false
 			return l.ch, nil
 		}
 		l.dropChannel()
 		ch, err := sess.OpenChannel(ctx)
 		if err == nil {
-			l.ch = ch
+			l.ch, l.fresh = ch, true
 			l.sink.channels.Add(1)
 			if h := l.sink.cfg.ChannelOpen; h != nil {
 				h()
@@ -51,7 +52,8 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 	}
 }
 
-// session is the private one while suspects are tried, else the link's.
+// session is the call's private one when it has one, else the link's. A broker that does not take
+// another connection may be away: the next call waits for the link's.
 func (l *lane) session(ctx context.Context) (*conn.Session, error) {
 	if !l.seeking {
 		return l.link.Session(ctx)
@@ -62,6 +64,7 @@ func (l *lane) session(ctx context.Context) (*conn.Session, error) {
 	l.closePrivate()
 	sess, err := l.sink.cfg.Dial(ctx, nil)
 	if err != nil {
+		l.wary = 0
 		return nil, errors.New(conn.ErrorText(err))
 	}
 	l.private = sess

@@ -3,13 +3,27 @@
 package rabbit
 
 import (
+	"strings"
+
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
+// pair is an exchange and a routing key.
+type pair struct{ exchange, routingKey string }
+
+// clone owns its strings, which may alias an event.
+func (p pair) clone() pair {
+	return pair{strings.Clone(p.exchange), strings.Clone(p.routingKey)}
+}
+
 // reject settles an event as refused.
 func (l *lane) reject(i int, fault *sink.Fault) {
 	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
+	if fault.Class == sink.Destination {
+		_, dest := l.sink.layout.Place(l.events[i])
+		l.sink.unanswered.note(dest, fault.Reason == sink.Unconfirmed)
+	}
 	if l.firstRejected == nil {
 		l.firstRejected = map[uint64]int{}
 	}
@@ -39,10 +53,8 @@ func (l *lane) isBehindRejected(i int) bool {
 
 // planNextRound makes todo of what a round has left: what was not sent, and what is Unknown and
 // will be resolved by sending it again. Behind a rejected event nothing of its key and exchange is
-// sent again, so those count as Unsent; what is in doubt before it is sent. The suspects are those
-// among todo that are Unknown; when none is left, the search is over.
+// sent again, so those count as Unsent; what is in doubt before it is sent.
 func (l *lane) planNextRound() {
-	unknown := 0
 	l.todo = l.todo[:0]
 	for i := range l.outcomes {
 		state := &l.outcomes[i].State
@@ -53,13 +65,7 @@ func (l *lane) planNextRound() {
 			*state = sink.Unsent
 			continue
 		}
-		if *state == sink.Unknown {
-			unknown++
-		}
 		l.todo = append(l.todo, i)
-	}
-	if l.suspects = min(l.suspects, unknown); l.suspects == 0 {
-		l.leavePrivate()
 	}
 }
 

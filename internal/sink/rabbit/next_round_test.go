@@ -1,11 +1,13 @@
 package rabbit
 
 import (
+	"context"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // A return and its ack that arrive after the returns were read, and before the outcomes are given,
@@ -36,7 +38,7 @@ func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 	if outcomes[0].State != sink.Unknown {
 		t.Errorf("a message that was returned is %s", outcomes[0].State)
 	}
-	l.resolve(ch)
+	b.must(l.resolve(ch))
 	wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
 	l.finish()
 }
@@ -66,5 +68,28 @@ func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {
 	}
 	if n := b.depth("events"); n < 2 {
 		t.Error("the event before it is not there")
+	}
+}
+
+// The last answer and the end of the caller's patience come together: nothing is in doubt, so the
+// call has no error.
+func TestCancelledWhenAllIsAnswered(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	s := start(t, b.config())
+	l := s.lanes[0]
+	outcomes := make([]sink.Outcome, 1)
+	l.begin(events(1, "t"), outcomes)
+	ch, err := l.open(b.ctx)
+	b.must(err)
+	l.send(b.ctx, ch, l.todo)
+	<-l.sent[0].answer.Done()
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	b.must(l.conclude(ctx, ch, conn.Cancelled, l.resolve(ch)))
+	wantConfirmed(t, outcomes)
+	l.finish()
+	if wantConfirmed(t, s.send(newEvent("k", "t"))); l.ch != ch {
+		t.Error("a channel on which all is answered was given up")
 	}
 }

@@ -50,9 +50,9 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 				return conn.Cancelled
 			case now := <-l.timer.C:
 				armed = false
-				e := clock.Tick(now, l.answers(), i < len(l.sent)-1)
-				if e != conn.Answered && (e != conn.Late || now.After(l.patience)) {
-					l.unanswered = clock.Unanswered(now)
+				e := clock.Tick(now, l.readAnswers(), i < len(l.sent)-1)
+				l.unanswered = clock.Unanswered(now)
+				if e != conn.Answered && (e != conn.Late || l.unanswered >= l.patience) {
 					return e
 				}
 			}
@@ -61,12 +61,12 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 	return conn.Answered
 }
 
-// resolve turns the round's answers into outcomes. The broker acks a returned message too, although
-// it was routed nowhere. amqp091 hands on the return before the ack, so resolve reads in the
-// opposite order: first the answers, then the returns, and last whether the process was suspended,
-// because a return may have been dropped then. An answer that arrives in between is not used: its
-// message is in doubt.
-func (l *lane) resolve(ch *conn.Channel) {
+// resolve turns the round's answers into outcomes; with an error all of it is in doubt. The broker
+// acks a returned message too, although it was routed nowhere. amqp091 hands on the return before
+// the ack, so resolve reads in the opposite order: first the answers, then the returns, and last
+// whether the process was suspended, because a return may have been dropped then. An answer that
+// arrives in between is not used: its message is in doubt.
+func (l *lane) resolve(ch *conn.Channel) error {
 	l.readAnswers()
 	returned, err := l.returned(ch)
 	if err == nil && ch.Session.Wire.WasFrozen(time.Now()) {
@@ -74,21 +74,24 @@ func (l *lane) resolve(ch *conn.Channel) {
 	}
 	if err != nil {
 		ch.Session.Kill(err)
-		return // all of the round is in doubt
+		return fmt.Errorf("connection given up: %w", err)
 	}
 	l.decide(ch, returned)
+	return nil
 }
 
-// readAnswers records which messages are answered by now.
-func (l *lane) readAnswers() {
+// readAnswers records which messages are answered by now, and counts them.
+func (l *lane) readAnswers() (answered int) {
 	for i := range l.sent {
 		s := &l.sent[i]
 		select {
 		case <-s.answer.Done():
 			s.answered, s.acked = true, s.answer.Acked()
+			answered++
 		default:
 		}
 	}
+	return answered
 }
 
 // decide sets the outcomes of the messages that readAnswers found answered, and of returned ones. A
@@ -118,14 +121,29 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	if confirmed > 0 {
 		ch.Session.Confirmed(time.Now(), l.round)
 	}
-	if confirmed > 0 && len(l.unconfirmed) > 0 {
-		l.forgetUnconfirmed()
-	}
-	if l.alone() && l.answeredAll() {
-		if _, size := l.routeAndSize(l.sent[0].index); size > l.limit {
-			l.limit = 0
+	if limit := l.link.SizeLimit.Load(); limit > 0 && len(l.sent) == 1 && l.answeredAll() {
+		if _, size := l.routeAndSize(l.sent[0].index); size > int(limit) {
+			l.link.SizeLimit.Store(0)
 		}
 	}
+}
+
+// rejectUnanswered rejects what the broker has certainly read and not answered, while it answered
+// something else: a queue is stuck, or has lost its majority. All of it at once, because nothing
+// else of the lane goes while one of them is waited for.
+func (l *lane) rejectUnanswered() {
+	for _, s := range l.sent {
+		if l.outcomes[s.index].State != sink.Unknown {
+			continue
+		}
+		l.stats.timeouts++
+		l.reject(s.index, &sink.Fault{
+			Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.destination(s.index),
+			Text:       fmt.Sprintf("no answer for %s while the broker answers", 2*l.sink.cfg.ConfirmTimeout),
+			Unanswered: l.unanswered,
+		})
+	}
+	l.dropChannel()
 }
 
 // unroutable is the fault of a returned message, with its destination as it is shown.
@@ -137,8 +155,17 @@ func unroutable(r amqp.Return, destination string) *sink.Fault {
 }
 
 // conclude plans the next round from how the last one ended. An error ends the call: the outcomes
-// that are Unknown then are in doubt.
-func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error {
+// that are Unknown then are in doubt. When every message is answered after all, there is no error:
+// however the wait ended, nothing is in doubt.
+func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End, doubt error) error {
+	if l.answeredAll() {
+		l.planNextRound()
+		return nil
+	}
+	if doubt != nil {
+		l.dropChannel()
+		return doubt
+	}
 	switch e {
 	case conn.Cancelled:
 		l.dropChannel()
@@ -147,12 +174,10 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error
 		l.dropChannel()
 		return fmt.Errorf("no confirm for %s: connection given up", l.sink.cfg.ConfirmTimeout)
 	case conn.Late:
-		return l.accuseUnconfirmed()
-	case conn.Answered: // or never to be
-	}
-	if l.answeredAll() {
+		l.rejectUnanswered()
 		l.planNextRound()
 		return nil
+	case conn.Answered: // or never to be
 	}
 	// Something is in doubt, so the channel or its connection has ended.
 	ex := ch.Exception()
@@ -163,8 +188,7 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End) error
 			ch.Session.Kill(err)
 			return fmt.Errorf("connection ended: %w", err)
 		}
-		l.channelException(ctx, ch, ex)
-		return nil
+		return l.channelException(ctx, ch, ex)
 	case connectionScope:
 		return l.connectionException(ctx, ex)
 	default:
@@ -180,17 +204,4 @@ func (l *lane) answeredAll() bool {
 		}
 	}
 	return true
-}
-
-// answers counts what is answered by now.
-func (l *lane) answers() int {
-	n := 0
-	for i := range l.sent {
-		select {
-		case <-l.sent[i].answer.Done():
-			n++
-		default:
-		}
-	}
-	return n
 }

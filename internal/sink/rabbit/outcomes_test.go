@@ -42,8 +42,10 @@ func findsPoison(t *testing.T, b *broker, s *running, poison func() *event.Event
 	calls, at := thousand(poison)
 	var rejected []sink.Outcome
 	good := map[string]bool{}
+	tries := 0
 	for _, call := range calls {
-		outcomes := s.send(call...)
+		outcomes, n := s.deliver(call...)
+		tries += n
 		wantConfirmed(t, outcomes, at)
 		wantRejected(t, outcomes[at], class, reason)
 		rejected = append(rejected, outcomes[at])
@@ -60,7 +62,7 @@ func findsPoison(t *testing.T, b *broker, s *running, poison func() *event.Event
 	if len(good) > 0 {
 		t.Errorf("%d confirmed events are not in the queue", len(good))
 	}
-	t.Logf("%d events, %d duplicates", 998, total-998)
+	t.Logf("%d events, %d duplicates, %d calls", 998, total-998, tries)
 	return rejected
 }
 
@@ -182,15 +184,36 @@ func TestDestinationFaults(t *testing.T) {
 	}
 }
 
-// A header named CC that is not an array closes the channel with a 406 that names no event: it has
-// to be searched for.
-func TestHeaderThatKillsTheChannel(t *testing.T) {
+// unchecked makes a message over which the broker closes the channel, with a 406 that names no
+// event, of an event that says so. It stands for what no check foresees.
+type unchecked struct{ sink.Encoder }
+
+const killer = `{"of": "channels"}`
+
+func (u unchecked) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
+	fault := u.Encoder.Encode(ev, rec)
+	if string(ev.Headers) == killer {
+		rec.Properties.Expiration = []byte("no number")
+	}
+	return fault
+}
+
+// withKillers has the sink make such messages.
+func withKillers(b *broker, cfg Config) Config {
+	plain, err := message.NewPlain(&cfg.Config)
+	b.must(err)
+	cfg.Encoder = unchecked{plain}
+	return cfg
+}
+
+// A message that closes the channel with an exception that names no event has to be searched for.
+func TestMessageThatKillsTheChannel(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
-	s := start(t, b.config())
+	s := start(t, withKillers(b, b.config()))
 	poison := func() *event.Event {
 		ev := newEvent("k", "created")
-		ev.Headers = []byte(`{"CC": "elsewhere"}`)
+		ev.Headers = []byte(killer)
 		return ev
 	}
 	findsPoison(t, b, s, poison, sink.Transient, sink.BrokerException)
@@ -210,13 +233,22 @@ func TestHeaderThatKillsTheChannel(t *testing.T) {
 func TestHeaderThatKillsTheConnection(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
-	s := startUnchecked(t, b.config(), 1<<30)
+	cfg, lost := b.config(), atomic.Int64{}
+	cfg.Connected = func(again bool) {
+		if again {
+			lost.Add(1)
+		}
+	}
+	s := startUnchecked(t, cfg, 1<<30)
 	poison := func() *event.Event {
 		ev := newEvent("k", "created")
 		ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", 140000))
 		return ev
 	}
 	findsPoison(t, b, s, poison, sink.Transient, sink.BrokerException)
+	if n := lost.Load(); n > 2 {
+		t.Errorf("the shared connection was lost %d times to two events", n)
+	}
 
 	// Tried again it does not touch the shared connection.
 	before := s.firstSession()
@@ -232,12 +264,43 @@ func TestHeaderThatKillsTheConnection(t *testing.T) {
 	}
 }
 
+// A lane that is to use private connections waits for a broker that is away as any other does,
+// after one call that has sent nothing.
+func TestBrokerAwayFromAPrivateConnection(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	proxy := startProxy(t, b.real.Addr())
+	cfg := b.config()
+	cfg.URLs = []string{b.through(proxy)}
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(newEvent("k", "created")))
+	s.lanes[0].wary = 3
+	wantConfirmed(t, s.send(events(2, "created")...))
+	if s.lanes[0].wary != 1 || s.lanes[0].link != s.links[0] || s.lanes[0].private != nil {
+		t.Errorf("after two of three events %d are left", s.lanes[0].wary)
+	}
+	proxy.Cut()
+	if outcomes, err := s.try(newEvent("k", "created")); err == nil || outcomes[0].State != sink.Unsent {
+		t.Errorf("nothing was sent: %s, %v", outcomes[0].State, err)
+	}
+	done := make(chan []sink.Outcome, 1)
+	go func() { done <- s.send(newEvent("k", "created")) }()
+	b.must(proxy.Restore())
+	wantConfirmed(t, <-done)
+}
+
 // startUnchecked starts a sink that takes larger headers for sendable than a frame carries.
 func startUnchecked(t *testing.T, cfg Config, header int64) *running {
 	t.Helper()
 	var s atomic.Pointer[Sink]
 	ready := make(chan struct{})
-	cfg.Connected = func(bool) { <-ready; s.Load().limits.Header.Store(header) }
+	connected := cfg.Connected
+	cfg.Connected = func(again bool) {
+		if <-ready; connected != nil {
+			connected(again)
+		}
+		s.Load().limits.Header.Store(header)
+	}
 	r := start(t, cfg)
 	s.Store(r.Sink)
 	close(ready)
@@ -290,6 +353,8 @@ func TestRejectedUnsent(t *testing.T) {
 			func(e *event.Event) { e.Columns[1] = []byte("4294967296") }, "expiration is not a number", sink.Invalid,
 		},
 		"headers no object": {func(e *event.Event) { e.Headers = []byte(`[1]`) }, "not a JSON object", sink.Invalid},
+		"CC":                {func(e *event.Event) { e.Headers = []byte(`{"CC": ["elsewhere"]}`) }, "a header is named CC", sink.Invalid},
+		"BCC":               {func(e *event.Event) { e.Headers = []byte(`{"BCC": null}`) }, "a header is named BCC", sink.Invalid},
 		"header name":       {func(e *event.Event) { e.Headers = fmt.Appendf(nil, `{%q: 1}`, long) }, "a header's name has 256 bytes", sink.Invalid},
 		"headers too large": {
 			func(e *event.Event) { e.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", 131072)) },
@@ -391,25 +456,23 @@ func TestPipelinedKeyStopsAtItsRejection(t *testing.T) {
 	}
 }
 
-// The same while all of them are in flight: what was behind the rejected event of its key is not
-// sent again.
+// The same while all of them are in flight: what was behind the rejected event of its key was not
+// taken, and is left to the caller.
 func TestPipelinedKeyStopsAtItsRejectionInFlight(t *testing.T) {
 	b := newBroker(t)
 	b.exchange("events", nil)
-	cfg := byKey(b)
-	s := start(t, cfg)
+	s := start(t, withKillers(b, byKey(b)))
 	call := append(events(100, "t"), newEvent("events", "t"), newEvent("events", "t"), newEvent("events", "t"))
 	for _, ev := range call[:100] {
 		ev.Key, ev.Columns[0] = []byte("events"), []byte("events")
 	}
-	call[100].Headers = []byte(`{"CC": "elsewhere"}`) // the broker closes the channel over it
+	call[100].Headers = []byte(killer)
 	call[100].Hash, call[101].Hash = 7, 7
-	outcomes := s.send(call...)
-	wantConfirmed(t, outcomes, 100, 101)
-	wantRejected(t, outcomes[100], sink.Transient, sink.BrokerException)
-	if outcomes[101].State != sink.Unsent {
-		t.Errorf("after a rejected event of its key: %s", outcomes[101].State)
+	outcomes, err := s.try(call...)
+	if err == nil || outcomes[100].State != sink.Unknown || outcomes[101].State != sink.Unknown {
+		t.Errorf("one of many, and the one behind it: %s, %s, %v", outcomes[100].State, outcomes[101].State, err)
 	}
+	wantRejected(t, s.send(call[100])[0], sink.Transient, sink.BrokerException)
 	for _, m := range b.take("events", b.depth("events")) {
 		if m.MessageId == string(call[101].ID) {
 			t.Error("it was sent")

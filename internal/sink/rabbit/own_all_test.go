@@ -77,6 +77,15 @@ func TestTooLargeForTheBroker(t *testing.T) {
 	if w := got[0].Fault.Text; w != "the body has 70000 bytes, the limit is 65536" {
 		t.Errorf("text %q", w)
 	}
+	// The other lanes of the connection know the limit, and it costs their events nothing.
+	before, good := b.depth("events"), events(20, "created")
+	outcomes := make([]sink.Outcome, 21)
+	b.must(s.Publish(b.ctx, 1, append(good, large()), outcomes))
+	wantConfirmed(t, outcomes, 20)
+	wantRejected(t, outcomes[20], sink.Permanent, sink.TooLarge)
+	if n := b.depth("events") - before; n != len(good) {
+		t.Errorf("%d messages for %d events next to one that is too large", n, len(good))
+	}
 	// Once the limit is raised nothing that the broker has said before counts, on a channel of that
 	// time either.
 	b.limit(134217728)
@@ -88,9 +97,10 @@ func TestTooLargeForTheBroker(t *testing.T) {
 }
 
 // A queue that confirms nothing, next to one that does, simulates a quorum queue without a
-// majority: its process is suspended. Once is in doubt, twice in a row is its destination's fault,
-// and the first confirm ends that.
-func TestUnconfirmedTwice(t *testing.T) {
+// majority: its process is suspended. What it has not answered is its destination's fault, all of
+// it at once: the lane goes on after one wait, however many events of the queue a call has. The
+// first confirm ends that.
+func TestUnconfirmed(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.exchange("stuck", nil)
@@ -101,29 +111,31 @@ func TestUnconfirmedTwice(t *testing.T) {
 	b.suspend("stuck")
 
 	stuck := newEvent("stuck", "created")
-	outcomes, err := s.try(newEvent("events", "created"), stuck, newEvent("events", "created"))
-	if err == nil || !strings.Contains(err.Error(), "while the broker answers") {
-		t.Errorf("first time: error %v", err)
+	call := []*event.Event{newEvent("events", "created"), stuck, newEvent("events", "created")}
+	for range 7 {
+		call = append(call, newEvent("stuck", "created"))
 	}
-	wantConfirmed(t, outcomes, 1)
-	if outcomes[1].State != sink.Unknown {
-		t.Errorf("first time: %s", outcomes[1].State)
+	outcomes, calls := s.deliver(append(call, newEvent("events", "created"))...)
+	if calls > 1 {
+		t.Errorf("the lane has stood still for %d calls", calls)
 	}
-	outcomes, err = s.try(stuck, newEvent("events", "created"))
-	if err != nil {
-		t.Errorf("again: error %v", err)
+	wantConfirmed(t, outcomes, 1, 3, 4, 5, 6, 7, 8, 9)
+	for _, i := range []int{1, 3, 4, 5, 6, 7, 8, 9} {
+		wantRejected(t, outcomes[i], sink.Destination, sink.Unconfirmed)
 	}
-	wantRejected(t, outcomes[0], sink.Destination, sink.Unconfirmed)
-	wantConfirmed(t, outcomes, 0)
-	if d := outcomes[0].Fault.Destination; d != `exchange "stuck", routing key "created"` || outcomes[0].Fault.Whole {
-		t.Errorf("accused %+v", outcomes[0].Fault)
+	f := outcomes[1].Fault
+	if f.Destination != `exchange "stuck", routing key "created"` || f.Whole || f.Text != "no answer for 8s while the broker answers" {
+		t.Errorf("accused %+v", f)
+	}
+	if f.Unanswered < 2*cfg.ConfirmTimeout {
+		t.Errorf("it counts %s as refusal, less than was waited", f.Unanswered)
 	}
 	// A probe waits for its answer longer than the timeout, and nothing waits for it: the lanes go
 	// on. The answer shows that the queue works again.
 	probed := make(chan sink.Outcome, 1)
 	go func() { probed <- s.probe(stuck, false) }()
 	await.Until(t, "the probe is sent", func() bool { return s.Stats().PendingConfirms == 1 })
-	for began := time.Now(); time.Since(began) < 2*cfg.ConfirmTimeout; {
+	for began := time.Now(); time.Since(began) < 3*cfg.ConfirmTimeout; {
 		wantConfirmed(t, s.send(newEvent("events", "created")))
 	}
 	select {
@@ -135,6 +147,42 @@ func TestUnconfirmedTwice(t *testing.T) {
 	wantConfirmed(t, []sink.Outcome{<-probed})
 	wantConfirmed(t, s.send(newEvent("stuck", "created")))
 	await.Until(t, "the probe's channel is closed", func() bool { return b.channelsOf(s) <= len(s.lanes) })
+}
+
+// A queue that stands still may be behind any number of paused destinations. Their probes leave
+// room for that of another one, which is fixed.
+func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.exchange("stuck", nil)
+	cfg := byKey(b)
+	cfg.ConfirmTimeout = slowBroker
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(newEvent("stuck", "created")))
+	b.suspend("stuck")
+	var stuck []*event.Event
+	for i := range maxProbes + maxStuck + 1 {
+		stuck = append(stuck, newEvent("stuck", fmt.Sprint("kind-", i)))
+	}
+	for _, o := range s.send(stuck...) {
+		wantRejected(t, o, sink.Destination, sink.Unconfirmed)
+	}
+	probed := make(chan sink.Outcome, len(stuck))
+	for _, ev := range stuck {
+		go func() { probed <- s.probe(ev, false) }()
+	}
+	await.Until(t, "as many probes are sent as may be", func() bool { return s.Stats().PendingConfirms == maxStuck })
+	wantConfirmed(t, []sink.Outcome{s.probe(newEvent("events", "created"), false)})
+	if len(probed) > 0 {
+		t.Error("it has waited for a probe of the queue that stands still")
+	}
+	b.resume("stuck")
+	for range stuck {
+		wantConfirmed(t, []sink.Outcome{<-probed})
+	}
+	if n := len(s.unanswered.dests); n > 0 {
+		t.Errorf("%d destinations that answer are remembered as stuck", n)
+	}
 }
 
 // A probe that has a private connection is not waited for longer than any call, because others wait
@@ -149,9 +197,6 @@ func TestProbeOfAStuckQueueEnds(t *testing.T) {
 	b.suspend("events")
 	late := s.probe(newEvent("k", "created"), true)
 	wantRejected(t, late, sink.Destination, sink.Unconfirmed)
-	if late.Fault.Unanswered < cfg.ConfirmTimeout {
-		t.Errorf("it counts %s as refusal, less than the %s that it waited", late.Fault.Unanswered, cfg.ConfirmTimeout)
-	}
 	failed := make(chan error, 1)
 	go func() {
 		out, err := s.Probe(b.ctx, newEvent("k", "created"), false)
@@ -264,6 +309,7 @@ func TestInternalError(t *testing.T) {
 	b := ownBroker(t)
 	b.exchange("events", nil)
 	b.exchange("broken", nil)
+	b.exchange("slow", nil)
 	s := start(t, byKey(b))
 	b.exchangeType("broken", "42") // no name of a type at all
 	poison := func() *event.Event { return newEvent("broken", "created") }
@@ -273,6 +319,24 @@ func TestInternalError(t *testing.T) {
 	}
 	again := poison()
 	wantRejected(t, s.send(again)[0], sink.Transient, sink.BrokerException)
+
+	// The connection takes an event of another lane with it, which is not accused, though it is
+	// alone in its call: it is sent again on a private one.
+	b.suspend("slow")
+	before, slow := s.firstSession(), make(chan []sink.Outcome, 1)
+	go func() {
+		outcomes := make([]sink.Outcome, 1)
+		b.must(s.Publish(b.ctx, 1, []*event.Event{newEvent("slow", "created")}, outcomes))
+		slow <- outcomes
+	}()
+	await.Until(t, "it is sent", func() bool { return s.Stats().PendingConfirms == 1 })
+	done := make(chan []sink.Outcome, 1)
+	go func() { done <- s.send(again) }()
+	<-before.Gone
+	await.Until(t, "it is sent again", func() bool { return s.Stats().PendingConfirms == 1 })
+	b.resume("slow")
+	wantConfirmed(t, <-slow)
+	wantRejected(t, (<-done)[0], sink.Transient, sink.BrokerException)
 	b.exchangeType("broken", "topic")
 	wantConfirmed(t, s.send(again))
 }

@@ -214,8 +214,7 @@ func TestProfileReturnOfNobody(t *testing.T) {
 			l.send(b.ctx, ch, l.todo)
 			ch.Returns <- strange
 			end := l.await(b.ctx, ch)
-			l.resolve(ch)
-			if err := l.conclude(b.ctx, ch, end); err == nil || outcomes[0].State != sink.Unknown {
+			if err := l.conclude(b.ctx, ch, end, l.resolve(ch)); err == nil || outcomes[0].State != sink.Unknown {
 				t.Errorf("%s, %v", outcomes[0].State, err)
 			}
 			l.finish()

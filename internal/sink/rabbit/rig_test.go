@@ -200,6 +200,38 @@ func (r *running) try(events ...*event.Event) ([]sink.Outcome, error) {
 	return outcomes, err
 }
 
+// deliver publishes on lane 0 until every event has an outcome, as the order machine does: after an
+// error what has none is offered again, one event at first and twice as many after each confirm. It
+// returns how many calls that took.
+func (r *running) deliver(events ...*event.Event) (outcomes []sink.Outcome, calls int) {
+	r.t.Helper()
+	outcomes = make([]sink.Outcome, len(events))
+	for limit := len(events); ; calls++ {
+		var call []*event.Event
+		var at []int
+		for i, o := range outcomes {
+			if len(at) < limit && (o.State == sink.Unknown || o.State == sink.Unsent) {
+				call, at = append(call, events[i]), append(at, i)
+			}
+		}
+		if len(call) == 0 {
+			return outcomes, calls
+		}
+		got, err := r.try(call...)
+		confirmed := false
+		for i, o := range got {
+			outcomes[at[i]] = o
+			confirmed = confirmed || o.State == sink.Confirmed
+		}
+		switch {
+		case err != nil:
+			limit = 1
+		case confirmed:
+			limit *= 2
+		}
+	}
+}
+
 // probe probes with an event, and wants no error.
 func (r *running) probe(ev *event.Event, suspect bool) sink.Outcome {
 	r.t.Helper()

@@ -21,13 +21,15 @@ import (
 // Sink publishes to RabbitMQ. Its methods may be called as sink.Sink says; Up and Stats from
 // anywhere.
 type Sink struct {
-	cfg     Config
-	layout  message.Layout // how an event becomes a message
-	limits  message.Limits
-	links   []*conn.Link
-	lanes   []*lane
-	private chan struct{} // taken by the one lane that may have a private connection
-	probing chan struct{} // filled by the probes that have a channel
+	cfg        Config
+	layout     message.Layout // how an event becomes a message
+	limits     message.Limits
+	links      []*conn.Link
+	lanes      []*lane
+	private    chan struct{} // taken by the one lane that may have a private connection
+	probing    chan struct{} // filled by the probes that have a channel
+	stuck      chan struct{} // by those of them whose destination did not answer before
+	unanswered unanswered
 
 	cluster atomic.Pointer[cluster] // nil: no broker has sent its name yet
 
@@ -53,7 +55,10 @@ func New(cfg Config) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
-	s := &Sink{cfg: cfg, layout: layout, private: make(chan struct{}, 1), probing: make(chan struct{}, maxProbes), logged: notConnected}
+	s := &Sink{
+		cfg: cfg, layout: layout, private: make(chan struct{}, 1),
+		probing: make(chan struct{}, maxProbes), stuck: make(chan struct{}, maxStuck), logged: notConnected,
+	}
 	s.cfg.Admit = s.admit
 	s.limits.Negotiated(conn.FrameSize)
 	for range min(cfg.Connections, cfg.Lanes) { // more would carry nothing

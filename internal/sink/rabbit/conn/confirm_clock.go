@@ -13,7 +13,7 @@ type End uint8
 const (
 	Answered  End = iota // every message was answered, or its channel or connection was closed
 	Cancelled            // ctx is done
-	// some messages are unconfirmed after the timeout, while the broker answers
+	// some messages are unconfirmed after twice the timeout, while the broker answers
 	Late
 	Dead // nothing on the connection was confirmed for the timeout: it is given up
 )
@@ -37,12 +37,12 @@ func (s *Session) Confirmed(now time.Time, r Round) {
 // ConfirmClock decides, for one round, when the broker has taken too long. It stops while the
 // broker blocks, and counts from the last confirm.
 //
-// A message is late only once the broker has certainly read it: something that was written after it
-// is confirmed. Otherwise it may still be on its way, behind what the other lanes have written over
-// a slow line. While any of that is confirmed, or written to the socket, there is nothing to
-// decide. When nothing is, the broker is asked something that needs no queue: with the answer it
-// has read all that was written before. (All lanes may wait for queues that are stuck, with nothing
-// else on the connection.) Without an answer the connection is dead.
+// A message is late twice the timeout after the broker has certainly read it: something that was
+// written after it is confirmed. Otherwise it may still be on its way, behind what the other lanes
+// have written over a slow line. While any of that is confirmed, or written to the socket, there is
+// nothing to decide. When nothing is, the broker is asked something that needs no queue: with the
+// answer it has read all that was written before. (All lanes may wait for queues that are stuck,
+// with nothing else on the connection.) Without an answer the connection is dead.
 type ConfirmClock struct {
 	Sess     *Session
 	Round    Round
@@ -101,7 +101,7 @@ func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
 	case quiet(c.Timeout), open && past(c.Timeout/2, asked, c.Sess.Wire.wrote.Load()):
 		c.Sess.Kill(fmt.Errorf("no confirm for %s", c.Timeout))
 		return Dead
-	case !c.readAt.IsZero() && past(c.Timeout, c.readAt.UnixNano()):
+	case !c.readAt.IsZero() && past(2*c.Timeout, c.readAt.UnixNano()):
 		return Late
 	case !open && quiet(c.Timeout/2) && c.Sess.asked.CompareAndSwap(asked, now.UnixNano()):
 		c.Ping()

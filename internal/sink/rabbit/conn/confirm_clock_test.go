@@ -46,7 +46,11 @@ func TestConfirmClock(t *testing.T) {
 		s.Confirmed(at(11), Round{Began: 7})
 		tick(t, &c, 16, 0, false, Answered)
 		s.Confirmed(at(16), Round{Began: 7})
-		tick(t, &c, 17, 0, false, Late)
+		for i := 17; i < 27; i++ {
+			tick(t, &c, i, 0, false, Answered)
+			s.Confirmed(at(i), Round{Began: 7})
+		}
+		tick(t, &c, 27, 0, false, Late)
 		if asked != 3 {
 			t.Errorf("it is asked %d times, want 3", asked)
 		}
@@ -81,14 +85,18 @@ func TestConfirmClock(t *testing.T) {
 		tick(t, &c, 6, 0, false, Answered)
 		tick(t, &c, 15, 0, false, Answered)
 		s.Confirmed(at(15), Round{Began: 8, Ended: 9})
-		tick(t, &c, 16, 0, false, Late)
+		tick(t, &c, 16, 0, false, Answered)
+		s.Confirmed(at(25), Round{Began: 9, Ended: 10})
+		tick(t, &c, 26, 0, false, Late)
 	})
 	t.Run("the last of the round is answered, another not: late", func(t *testing.T) {
 		s, c := fresh(t)
 		tick(t, &c, 1, 1, true, Answered)
 		tick(t, &c, 10, 1, true, Answered)
 		s.Confirmed(at(10), Round{Began: 7})
-		tick(t, &c, 11, 1, true, Late)
+		tick(t, &c, 19, 1, true, Answered)
+		s.Confirmed(at(20), Round{Began: 7})
+		tick(t, &c, 21, 1, true, Late)
 	})
 	t.Run("answers come in: no hurry", func(t *testing.T) {
 		_, c := fresh(t)
@@ -103,7 +111,8 @@ func TestConfirmClock(t *testing.T) {
 		s.setBlocked(false)
 		s.lastUnblock.Store(at(3600).UnixNano())
 		tick(t, &c, 3609, 0, true, Answered)
-		s.lastConfirm.Store(at(3605).UnixNano())
-		tick(t, &c, 3610, 0, true, Late)
+		s.lastConfirm.Store(at(3619).UnixNano())
+		tick(t, &c, 3619, 0, true, Answered)
+		tick(t, &c, 3620, 0, true, Late)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,6 +28,9 @@ type Link struct {
 	OnFailed func(err error) (why string, stop error)
 	// OnChanged is called when the link's state has changed.
 	OnChanged func()
+	// SizeLimit is the size of a body that the broker has named as its limit on this connection; 0:
+	// none. Lanes share what one of them has learnt. The next connection begins without.
+	SizeLimit atomic.Int64
 
 	mu   sync.Mutex
 	sess *Session      // nil: no session
@@ -114,6 +118,7 @@ func Longer(d time.Duration) time.Duration {
 
 // serve offers sess to the lanes until it ends or ctx is done.
 func (l *Link) serve(ctx context.Context, sess *Session, again bool) {
+	l.SizeLimit.Store(0)
 	l.OnConnected(ctx, sess, again)
 	l.mu.Lock()
 	l.sess, l.why = sess, ""

@@ -23,7 +23,7 @@ func New() *sink.Driver {
 			{Key: "exchange", Replay: "publish to this exchange instead", Limit: maxShortString, MayEmpty: true},
 			{Key: "routing_key", Replay: "publish with this routing key instead", Limit: maxShortString, MayEmpty: true},
 		},
-		Reserved:   []string{"aggregate_type", "aggregate_id", "timestamp_in_ms"},
+		Reserved:   []string{"aggregate_type", "aggregate_id", "timestamp_in_ms", "CC", "BCC"},
 		Settings:   func() sink.Settings { return defaults() },
 		FixRefusal: fixRefusal,
 	}
