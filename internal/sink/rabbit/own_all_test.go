@@ -172,9 +172,18 @@ func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
 		go func() { probed <- s.probe(ev, false) }()
 	}
 	await.Until(t, "as many probes are sent as may be", func() bool { return s.Stats().PendingConfirms == maxStuck })
-	wantConfirmed(t, []sink.Outcome{s.probe(newEvent("events", "created"), false)})
-	if len(probed) > 0 {
-		t.Error("it has waited for a probe of the queue that stands still")
+	fixed := make(chan sink.Outcome, 1)
+	go func() { fixed <- s.probe(newEvent("events", "created"), false) }()
+	select {
+	case o := <-fixed:
+		wantConfirmed(t, []sink.Outcome{o})
+	case <-probed:
+		b.resume("stuck")
+		for range len(stuck) - 1 {
+			<-probed
+		}
+		<-fixed
+		t.Fatal("it waits for a probe of the queue that stands still")
 	}
 	b.resume("stuck")
 	for range stuck {
