@@ -195,9 +195,8 @@ func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// refusedAnswers isolates the answer that the database refuses. It is tried again, because a dead
-// letter that was replayed must not be sent again. If no lane has to do with it, its request is
-// simply read again.
+// refusedAnswers isolates the answer that the database refuses. It is tried again, because what was
+// replayed must not be sent again. If no lane has to do with it, its request is simply read again.
 func (f *feeder) refusedAnswers(part []store.Answer, err error) {
 	if f.answers.halve(part) {
 		return

@@ -172,8 +172,8 @@ func TestOldRowsAreFound(t *testing.T) {
 	}
 }
 
-// A page may have rows of groups only whose first row waits for another destination: a walk looks on
-// for a row to probe this one with.
+// A page may have rows of groups only whose first row waits for another destination: a walk looks
+// on for a row to probe this one with.
 func TestWalkFindsAProbeBehindRowsOfOthers(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		var specs []string

@@ -34,10 +34,10 @@ type group struct {
 	// blocked: an open dead letter blocks the group (on_dead_letter: block)
 	blocked bool
 	// draining: rows go. For rowsForOne of them that are delivered one new event is deferred, and
-	// the others wait in memory. So a quarter of the rows that go comes again at most, and the group
-	// reaches its end, however busy it is. When the waiting ones fill the in-flight budget the reader
-	// waits, and goes on as fast as events of the group are deferred: with a group of a tenth of the
-	// stream ten times as fast.
+	// the others wait in memory. So a quarter of the rows that go comes again at most, and the
+	// group reaches its end, however busy it is. When the waiting ones fill the in-flight budget
+	// the reader waits, and goes on as fast as events of the group are deferred: with a group of a
+	// tenth of the stream ten times as fast.
 	draining bool
 	credit   int // rows that were delivered, and for which no event was deferred
 	repeated int // of those, events that the stream repeats: they may be in front of rows

@@ -37,9 +37,9 @@ type Store interface {
 	// deferred. When the former leader recorded the same ordering it reads no rows.
 	Regroup(ctx context.Context) (highest event.Position, err error)
 
-	// Exchanges lists the exchanges and topics of rows, and of dead letters that block their ordering
-	// group, each once. Nothing waits for one that is not listed. Its cost is by exchanges and
-	// topics, not by rows or destinations.
+	// Exchanges lists the exchanges and topics of rows, and of dead letters that block their
+	// ordering group, each once. Nothing waits for one that is not listed. Its cost is by exchanges
+	// and topics, not by rows or destinations.
 	Exchanges(ctx context.Context) ([]uint64, error)
 
 	// Positions lists the positions of rows and dead letters from that one on, in order, at most
@@ -66,8 +66,8 @@ type Store interface {
 	// rows.
 	Sweep(ctx context.Context, at Cursor, limit int) (groups []uint64, next Cursor, err error)
 
-	// Skip is the first destination after that of the cursor; ok is false when there is none. Digests
-	// are ordered as signed numbers.
+	// Skip is the first destination after that of the cursor; ok is false when there is none.
+	// Digests are ordered as signed numbers.
 	Skip(ctx context.Context, at Cursor) (next Cursor, ok bool, err error)
 
 	// Apply writes the results of rows: all or none. A row that no longer exists with that N is
