@@ -168,12 +168,19 @@ func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
 		wantRejected(t, o, sink.Destination, sink.Unconfirmed)
 	}
 	probed := make(chan sink.Outcome, len(stuck))
+	probe := func(ev *event.Event, to chan<- sink.Outcome) {
+		out, err := s.Probe(b.ctx, ev, false)
+		if err != nil {
+			t.Errorf("probe: %v", err)
+		}
+		to <- out
+	}
 	for _, ev := range stuck {
-		go func() { probed <- s.probe(ev, false) }()
+		go probe(ev, probed)
 	}
 	await.Until(t, "as many probes are sent as may be", func() bool { return s.Stats().PendingConfirms == maxStuck })
 	fixed := make(chan sink.Outcome, 1)
-	go func() { fixed <- s.probe(newEvent("events", "created"), false) }()
+	go probe(newEvent("events", "created"), fixed)
 	select {
 	case o := <-fixed:
 		wantConfirmed(t, []sink.Outcome{o})
