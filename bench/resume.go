@@ -18,6 +18,8 @@ const (
 	resumeShare = 0.7
 	// the load ends when direct delivery has not come after so many times the pause
 	longestResume = 4
+	// rows that are poured to see how many come through
+	mostDirect = 100_000_000
 	// the retry table must stay empty so long while events come
 	resumedFor = 2 * time.Second
 )
@@ -66,7 +68,7 @@ func (s *stand) resume(ctx context.Context, name string, l runSpec, open func(ct
 }
 
 // directRate is how many events a second come through, live, to a destination that is there: the
-// writer commits as fast as it can, on the same cores.
+// writer commits as fast as it can, on the same cores, for a third of a pause.
 func (s *stand) directRate(ctx context.Context, l runSpec, open func(ctx context.Context) (*returning, error)) (rate float64, err error) {
 	to, err := open(ctx)
 	if err != nil {
@@ -81,8 +83,13 @@ func (s *stand) directRate(ctx context.Context, l runSpec, open func(ctx context
 		if err := ready(ctx, relay); err != nil {
 			return err
 		}
+		enough := make(chan struct{})
 		began := time.Now()
-		if _, err := s.pour(ctx, nil, first, l, 0); err != nil {
+		end := time.AfterFunc(s.size.pause/3, func() { close(enough) })
+		defer end.Stop()
+		var err error
+		l.events = mostDirect
+		if l.events, err = s.pour(ctx, enough, first, l, 0); err != nil {
 			return err
 		}
 		if _, err := watch(ctx, to, l.events, alive(relay)); err != nil {
