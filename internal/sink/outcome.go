@@ -2,8 +2,6 @@
 
 package sink
 
-import "time"
-
 // State is the state of one event after a Publish call.
 type State uint8
 
@@ -104,7 +102,4 @@ type Fault struct {
 	// Text is the broker's own error text, or names the limit that was exceeded. It carries no
 	// payload, key or header value.
 	Text string
-	// Unanswered is for how long the broker answered others and not this event, at least. It is
-	// refusal as well, and counts for destination_max_age.
-	Unanswered time.Duration
 }

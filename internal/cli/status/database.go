@@ -132,7 +132,7 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 
 // countRows counts all rows, or a few when that takes too long.
 func (v *databaseStatus) countRows(ctx context.Context, pool *pgxpool.Pool, slot, systemID string) {
-	for limit := store.StatsLimit; limit >= minCountLimit; limit /= store.StatsLimit / minCountLimit {
+	for _, limit := range []int{store.StatsLimit, store.StatsLimit / 10, minCountLimit} {
 		ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout/3)
 		t, err := postgres.Count(ctx, pool, slot, systemID, limit)
 		cancel()

@@ -49,7 +49,7 @@ func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
 		return goes
 	case g.dying || g.replay != nil || g.asked() && g.rows == none:
 		return waits
-	case g.rows == some && g.waitsBehindRows():
+	case g.rows == some && m.waitsBehindRows(g):
 		return waits
 	case g.rows == some || g.blocked:
 		return defers

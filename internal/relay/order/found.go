@@ -107,7 +107,7 @@ func (m *Machine) take(g *group, rows []*inflight.Event) {
 		g.hand.Push(e)
 		g.inHand++
 	}
-	g.draining = true
+	g.draining, g.moved = true, m.now
 	m.turn(g)
 }
 

@@ -3,6 +3,8 @@
 package order
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
@@ -39,8 +41,9 @@ type group struct {
 	// the reader waits, and goes on as fast as events of the group are deferred: with a group of a
 	// tenth of the stream ten times as fast.
 	draining bool
-	credit   int // rows that were delivered, and for which no event was deferred
-	repeated int // of those, events that the stream repeats: they may be in front of rows
+	moved    time.Time // when rows of the group were read, or one was delivered
+	credit   int       // rows that were delivered, and for which no event was deferred
+	repeated int       // of those, events that the stream repeats: they may be in front of rows
 	// events of the group that the retry table has and that are not committed
 	deferred int
 	hand     inflight.List // rows that were read and are not in open
@@ -93,10 +96,31 @@ const rowsForOne = 4
 // that came in a long drain could be.
 const mostCredit = sink.MaxCallEvents
 
+// drainPatience is how long an event waits behind rows of which none moves: the retry table cannot
+// be read, or a row waits for its turn. Then it is deferred, so that the reader goes on.
+const drainPatience = 5 * time.Second
+
 // waitsBehindRows reports whether a new event waits in memory until a row has been delivered. It
 // does not behind a row that may have no outcome for long.
-func (g *group) waitsBehindRows() bool {
-	return g.draining && g.credit < rowsForOne && !g.probing && !g.alone
+func (m *Machine) waitsBehindRows(g *group) bool {
+	waits := g.draining && g.credit < rowsForOne && !g.probing && !g.alone && m.now.Sub(g.moved) < drainPatience
+	if waits && m.lookAt.IsZero() {
+		m.lookAt = m.now.Add(drainPatience)
+	}
+	return waits
+}
+
+// lookAtWaiting looks at the groups whose events wait behind rows: they do not wait for ever.
+func (m *Machine) lookAtWaiting() {
+	if m.lookAt.IsZero() || m.lookAt.After(m.now) {
+		return
+	}
+	m.lookAt = time.Time{}
+	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
+		if g := m.groups[id]; g.draining && g.waiting.First != nil {
+			m.touch(g)
+		}
+	}
 }
 
 // status is what a group with rows waits for. (With unknown it waits for a read, too.)

@@ -103,7 +103,9 @@ func (m *Machine) Fails() int { return m.fails }
 // the first of its group, as before. A replay in doubt is requested again.
 func (m *Machine) probed(p *Probed) {
 	e := p.Event
-	m.alone--
+	if countsApart(e) {
+		m.alone--
+	}
 	if !isReplay(e) {
 		g := m.groups[e.Row.Group]
 		g.alone = false

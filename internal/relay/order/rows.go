@@ -107,7 +107,7 @@ func (m *Machine) isTooOld(e *inflight.Event) bool {
 	return m.cfg.Pauses.Paused(e.Place) && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt)
 }
 
-// maxAlone is how many events are sent apart at a time.
+// maxAlone is how many events are sent apart at a time, without probes.
 const maxAlone = 100
 
 // goesApart reports whether a row is sent apart from the lane's calls: one that was rejected before
@@ -116,8 +116,14 @@ func (m *Machine) goesApart(g *group, e *inflight.Event) bool {
 	return m.cfg.Apart && (g.probing || e.Row.Attempts > 0)
 }
 
+// countsApart reports whether an event takes one of the maxAlone places. A probe takes none: there
+// is one of a destination, and it may be out for long.
+func countsApart(e *inflight.Event) bool { return isReplay(e) || e.Row.Attempts > 0 }
+
 func (m *Machine) sendApart(e *inflight.Event, suspect bool) {
-	m.alone++
+	if countsApart(e) {
+		m.alone++
+	}
 	e.State = sink.Unknown
 	m.out.Probe = append(m.out.Probe, Probe{e, suspect})
 }
@@ -192,7 +198,7 @@ func (m *Machine) rowConfirmed(e *inflight.Event, overtook bool) {
 	}
 	g := m.groups[e.Row.Group]
 	g.flying--
-	g.credit = min(g.credit+1, mostCredit)
+	g.credit, g.moved = min(g.credit+1, mostCredit), m.now
 	if !g.refused && !overtook {
 		g.gone = after(e)
 	}

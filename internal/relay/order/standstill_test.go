@@ -313,3 +313,82 @@ func TestBusyGroupLeavesTheTable(t *testing.T) {
 		}
 	}
 }
+
+// arriving is a new event of a group.
+func arriving(group uint64, n uint32) *inflight.Event {
+	ev := event.Event{ID: []byte{byte(n)}, Position: event.Position{Commit: 200, Index: n}, Ordered: true}
+	e := &inflight.Event{Group: group, Place: sink.Place{ExchangeOrTopic: theExchange, Dest: 1}}
+	e.Fill(&ev, make([]byte, ev.Size()), commit)
+	return e
+}
+
+// New events wait behind rows that go. They do not while none goes: the reader would wait with them.
+func TestNothingWaitsBehindRowsThatStandStill(t *testing.T) {
+	const suspects = maxAlone + 1
+	for _, c := range []struct {
+		name  string
+		group uint64
+		more  bool
+		rows  []*inflight.Event
+	}{
+		{"a read that is not answered", 1, true, []*inflight.Event{revRow(1, 0, 1)}},
+		{"a row that waits for its turn to be sent apart", suspects, false, func() (rows []*inflight.Event) {
+			for i := range uint64(suspects) {
+				row := revRow(i+1, uint32(i), 1)
+				row.Row.Attempts = 1
+				rows = append(rows, row)
+			}
+			return rows
+		}()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := revMachine(Config{OneByOne: true, Apart: true})
+			in := Input{Now: time.Unix(1000, 0)}
+			for _, row := range c.rows {
+				in.Found = append(in.Found, Found{Group: row.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, More: c.more, Walk: true})
+			}
+			outcomes := make([]sink.Outcome, len(m.Step(&in).Send))
+			for i := range outcomes {
+				outcomes[i].State = sink.Confirmed
+			}
+			in = Input{Now: in.Now, Outcomes: outcomes}
+			in.Arrived.Push(arriving(c.group, 0))
+			in.Arrived.Push(arriving(c.group, 1))
+			a := m.Step(&in)
+			if len(a.Defer) > 0 || a.Wake.IsZero() {
+				t.Fatalf("deferred at once: %d, wake %v", len(a.Defer), a.Wake)
+			}
+			if a = m.Step(&Input{Now: a.Wake}); len(a.Defer) != 2 {
+				t.Errorf("%d events are deferred when it wakes, want 2", len(a.Defer))
+			}
+		})
+	}
+}
+
+// Probes of destinations that do not answer are out for long. A row that was rejected before, of
+// another destination, goes all the same.
+func TestProbesKeepNoSuspectsOut(t *testing.T) {
+	m := revMachine(Config{OneByOne: true, Apart: true})
+	in := Input{Now: time.Unix(1000, 0)}
+	for d := range uint64(maxAlone) {
+		m.cfg.Pauses.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: d + 10}, &sink.Fault{Class: sink.Destination, Reason: sink.Unconfirmed}, in.Now)
+		in.Found = append(in.Found, Found{Group: d + 10, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(d+10, uint32(d), d+10)}, Walk: true})
+	}
+	m.Step(&in)
+	probes := 0
+	in = Input{Now: in.Now.Add(5 * time.Second)}
+	for range 5 {
+		a := m.Step(&in)
+		probes += len(a.Probe)
+		in = Input{Now: in.Now.Add(time.Second)}
+		for _, w := range a.Read {
+			in.Found = append(in.Found, Found{Group: w.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(w.Group, uint32(w.Group-10), w.Group)}})
+		}
+	}
+	row := revRow(1, 5000, 1)
+	row.Row.Attempts = 1
+	in.Found = append(in.Found, Found{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, Walk: true})
+	if a := m.Step(&in); probes != maxAlone || len(a.Probe) != 1 {
+		t.Errorf("%d probes are out, and %d suspects go, want %d and 1", probes, len(a.Probe), maxAlone)
+	}
+}

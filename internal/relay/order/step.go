@@ -62,11 +62,12 @@ type Machine struct {
 	// the first event of ready found no room in the last call, which had only rows: it goes before
 	// more rows
 	crowded bool
-	turns   []*group // groups with rows in hand, in turn
-	touched []*group // moveOn has to look at them
-	alone   int      // events that are sent apart
-	toRead  []*group // groups to be read
-	reading int      // wants without an answer
+	turns   []*group  // groups with rows in hand, in turn
+	touched []*group  // moveOn has to look at them
+	alone   int       // events that are sent apart and may be at fault, and copies
+	toRead  []*group  // groups to be read
+	reading int       // wants without an answer
+	lookAt  time.Time // of the next look at events that wait behind rows; zero: none waits
 	due     dues
 	resting map[pauses.Target]*resting
 	probeAt time.Time // of the next look at the probes of resting
@@ -117,6 +118,7 @@ func (m *Machine) Step(in *Input) *Actions {
 		m.pausesEnded()
 		m.takeDue()
 		m.probe()
+		m.lookAtWaiting()
 	}
 	m.moveOn()
 	m.arrive(in.Arrived)
@@ -150,6 +152,7 @@ func (m *Machine) wake() time.Time {
 		soonest(m.probeAt)
 	}
 	soonest(m.known.walkAt())
+	soonest(m.lookAt)
 	return at
 }
 

@@ -110,7 +110,7 @@ func (r *Registry) begin(t Target, f *sink.Fault, now time.Time) {
 }
 
 func (e *entry) refusedAgain(f *sink.Fault, now time.Time) {
-	counted := e.refusal.again(now, e.gap+f.Unanswered)
+	counted := e.refusal.again(now, e.gap)
 	switch {
 	case f.Reason != sink.Nacked:
 		e.nacks = 0

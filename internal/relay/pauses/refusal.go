@@ -10,10 +10,9 @@ import (
 
 // refusal counts continuous refusal: since the last confirm, as far as this term knows. Only
 // rejections count (I4). A rejection adds the time since the one before, but no more than the wait
-// that was chosen then, and for how long the broker left the event without an answer while it
-// answered others. What is beyond that is not refusal, but time in which nobody could ask or nobody
-// answered: a probe was out, or it could not even go, because its lane was waiting inside Publish
-// for a broker that was away.
+// that was chosen then. What is beyond that wait is not refusal, but time in which nobody could ask
+// or nobody answered: a probe was out, or it could not even go, because its lane was waiting inside
+// Publish for a broker that was away.
 type refusal struct {
 	since  time.Time // when it began: the first rejection, or the last confirm
 	last   time.Time // the last rejection

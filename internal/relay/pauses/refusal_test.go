@@ -25,11 +25,6 @@ func TestAge(t *testing.T) {
 		{"another destination", time.Hour, func(s *story) { s.refuse(orders, nack, 2*time.Hour) }, invoices, false},
 		{"the whole exchange", time.Hour, func(s *story) { s.refuse(orders, noExchange, 2*time.Hour) }, invoices, true},
 		{"a probe without an answer", time.Hour, func(s *story) { s.probes(orders, nack, 7*day) }, orders, false},
-		{"no answer while others have one", 7 * day, func(s *story) {
-			for range 7*24*12 - 1 {
-				s.probes(orders, unconfirmed, unconfirmed.Unanswered)
-			}
-		}, orders, true},
 		{"no probe could go", time.Hour, func(s *story) {
 			s.after(7 * day)
 			s.probes(orders, nack, 0)

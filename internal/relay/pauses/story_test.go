@@ -22,9 +22,7 @@ var (
 	nack       = sink.Fault{Class: sink.Destination, Reason: sink.Nacked, Destination: "orders"}
 	unroutable = sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Destination: "orders"}
 	noExchange = sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Whole: true, Destination: "exchange"}
-	// a probe waits for long, because each may be one more copy in the end
-	unconfirmed = sink.Fault{Class: sink.Destination, Reason: sink.Unconfirmed, Destination: "orders", Unanswered: 5 * time.Minute}
-	poison      = sink.Fault{Class: sink.Transient, Reason: sink.BrokerException}
+	poison     = sink.Fault{Class: sink.Transient, Reason: sink.BrokerException}
 )
 
 var began = time.Date(2026, 11, 24, 8, 0, 0, 0, time.UTC)

@@ -139,8 +139,7 @@ func (l *lane) rejectUnanswered() {
 		l.stats.timeouts++
 		l.reject(s.index, &sink.Fault{
 			Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.destination(s.index),
-			Text:       fmt.Sprintf("no answer for %s while the broker answers", 2*l.sink.cfg.ConfirmTimeout),
-			Unanswered: l.unanswered,
+			Text: fmt.Sprintf("no answer for %s while the broker answers", 2*l.sink.cfg.ConfirmTimeout),
 		})
 	}
 	l.dropChannel()

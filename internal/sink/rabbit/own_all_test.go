@@ -127,9 +127,6 @@ func TestUnconfirmed(t *testing.T) {
 	if f.Destination != `exchange "stuck", routing key "created"` || f.Whole || f.Text != "no answer for 8s while the broker answers" {
 		t.Errorf("accused %+v", f)
 	}
-	if f.Unanswered < 2*cfg.ConfirmTimeout {
-		t.Errorf("it counts %s as refusal, less than was waited", f.Unanswered)
-	}
 	// A probe waits for its answer longer than the timeout, and nothing waits for it: the lanes go
 	// on. The answer shows that the queue works again.
 	probed := make(chan sink.Outcome, 1)
