@@ -23,7 +23,7 @@ type uncommitted[T any] struct {
 
 // next takes what is committed next.
 func (u *uncommitted[T]) next() (part []T) {
-	if len(u.parts) == 0 && len(u.resting) > 0 && !u.restAt.After(time.Now()) { // also when others come
+	if len(u.parts) == 0 && len(u.resting) > 0 && !u.restAt.After(time.Now()) {
 		for i := range u.resting {
 			u.parts = append(u.parts, u.resting[i:i+1])
 		}

@@ -322,7 +322,8 @@ func arriving(group uint64, n uint32) *inflight.Event {
 	return e
 }
 
-// New events wait behind rows that go. They do not while none goes: the reader would wait with them.
+// New events wait behind rows that go. They do not for long while none goes: the reader would wait
+// with them.
 func TestNothingWaitsBehindRowsThatStandStill(t *testing.T) {
 	const suspects = maxAlone + 1
 	for _, c := range []struct {
