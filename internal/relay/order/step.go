@@ -232,7 +232,7 @@ func (m *Machine) pausesEnded() {
 	slices.SortFunc(ended, compareTargets)
 	for _, t := range ended {
 		for _, id := range m.resting[t].order {
-			if g := m.rests(id, t); g != nil {
+			if g := m.restingAt(id, t); g != nil {
 				m.unrest(g)
 				m.toBeRead(g)
 			}

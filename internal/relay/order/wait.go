@@ -105,8 +105,8 @@ type resting struct {
 	order []uint64
 }
 
-// rests reports whether a group rests behind a target.
-func (m *Machine) rests(id uint64, t pauses.Target) *group {
+// restingAt is the group if it rests behind the target, else nil.
+func (m *Machine) restingAt(id uint64, t pauses.Target) *group {
 	if g := m.groups[id]; g != nil && g.status == rests && g.target == t {
 		return g
 	}
@@ -124,7 +124,7 @@ func (m *Machine) rest(g *group, t pauses.Target) {
 	if len(r.order) > 2*r.groups+100 {
 		seen := map[uint64]bool{}
 		r.order = slices.DeleteFunc(r.order, func(id uint64) bool {
-			gone := m.rests(id, t) == nil || seen[id]
+			gone := m.restingAt(id, t) == nil || seen[id]
 			seen[id] = true
 			return gone
 		})
@@ -147,7 +147,7 @@ func (r *resting) toProbe(m *Machine, t pauses.Target) *group {
 	order := r.order
 	r.order = nil
 	for i, id := range order {
-		g := m.rests(id, t)
+		g := m.restingAt(id, t)
 		switch {
 		case g == nil:
 		case g.pending > 0 || g.flying > 0 || g.repeated > 0:

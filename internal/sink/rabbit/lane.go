@@ -43,8 +43,6 @@ type lane struct {
 	wary int
 	// for so long an answer may be late, if the broker answers; 0: not at all
 	patience time.Duration
-	// for how long the last round was left without an answer
-	unanswered time.Duration
 }
 
 // call is the state of the present publish call.
