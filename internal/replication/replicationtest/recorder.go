@@ -23,6 +23,7 @@ type Recorder struct {
 	open       *Transaction   // between Begin and Commit
 	last       pglogrepl.LSN  // newest transaction that came whole
 	Held       bool
+	settled    int           // so many transactions with events are settled although it is held
 	pausedDest chan struct{} // Event waits until it is closed; nil: never
 	free       int           // events that pass the paused destination
 
@@ -127,7 +128,7 @@ func (r *Recorder) Commit(end pglogrepl.LSN) {
 		return
 	}
 	r.last, tx.End = tx.Commit, end
-	tx.Settled = tx.Events == 0 || !r.Held
+	tx.Settled = tx.Events == 0 || !r.Held || len(r.txs) < r.settled
 	if tx.Events > 0 {
 		r.txs = append(r.txs, tx)
 	}
@@ -213,10 +214,12 @@ func (r *Recorder) Hold() {
 }
 
 // Settle settles the transactions with events that were held, in order, up to the n-th of all, and
-// lets the rest wait.
+// lets the rest wait. One of the n whose commit is still on its way (its events have been seen) is
+// settled when it comes.
 func (r *Recorder) Settle(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.settled = max(r.settled, n)
 	for _, tx := range r.txs[:max(0, min(n, len(r.txs)))] {
 		tx.Settled = true
 	}
