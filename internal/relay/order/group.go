@@ -36,7 +36,7 @@ type group struct {
 	// blocked: an open dead letter blocks the group (on_dead_letter: block)
 	blocked bool
 	// draining: rows go. For rowsForOne of them that are delivered one new event is deferred, and
-	// the others wait in memory. So a quarter of the rows that go comes again at most, and the
+	// the others wait in memory. So about a quarter of the rows that go comes again, and the
 	// group reaches its end, however busy it is. When the waiting ones fill the in-flight budget
 	// the reader waits, and goes on as fast as events of the group are deferred: with a group of a
 	// tenth of the stream ten times as fast.
@@ -110,7 +110,7 @@ func (m *Machine) waitsBehindRows(g *group) bool {
 	return waits
 }
 
-// lookAtWaiting looks at the groups whose events wait behind rows: they do not wait for ever.
+// lookAtWaiting looks at groups whose events wait behind rows: none waits for 2 × drainPatience.
 func (m *Machine) lookAtWaiting() {
 	if m.lookAt.IsZero() || m.lookAt.After(m.now) {
 		return

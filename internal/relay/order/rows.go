@@ -117,7 +117,7 @@ func (m *Machine) goesApart(g *group, e *inflight.Event) bool {
 }
 
 // countsApart reports whether an event takes one of the maxAlone places. A probe takes none: there
-// is one of a destination, and it may be out for long.
+// is one of a destination, and it may be out for long. One whose row may be at fault itself does.
 func countsApart(e *inflight.Event) bool { return isReplay(e) || e.Row.Attempts > 0 }
 
 func (m *Machine) sendApart(e *inflight.Event, suspect bool) {
