@@ -135,9 +135,9 @@ func (b *bench) busyWalsender(r *running) (unlock func()) {
 	return nil
 }
 
-// wantNoneTakenForDead fails when a session has ended because its walsender was silent, although the
-// database could be asked what it does. On a machine that stands still for a while sessions end for
-// other reasons as well.
+// wantNoneTakenForDead fails when a session has ended because its walsender was silent, although
+// the database could be asked what it does. On a machine that stands still, sessions end for other
+// reasons as well.
 func (b *bench) wantNoneTakenForDead() {
 	b.t.Helper()
 	for _, line := range b.logs.FilterMessage("waiting for PostgreSQL").All() {

@@ -103,9 +103,7 @@ func (m *Machine) Fails() int { return m.fails }
 // the first of its group, as before. A replay in doubt is requested again.
 func (m *Machine) probed(p *Probed) {
 	e := p.Event
-	if countsApart(e) {
-		m.alone--
-	}
+	delete(m.apart, e)
 	if !isReplay(e) {
 		g := m.groups[e.Row.Group]
 		g.alone = false

@@ -40,7 +40,7 @@ func (m *Machine) fillRows() {
 			m.touch(g)
 			if m.goesApart(g, e) {
 				g.alone = true
-				m.sendApart(e, e.Row.Attempts > 0)
+				m.sendApart(e, e.Row.Attempts > 0, g.probing)
 				break
 			}
 			m.open.add(e)
@@ -69,7 +69,7 @@ func (m *Machine) mayGo(g *group, e *inflight.Event) bool {
 	case g.front != nil || g.dying || g.replay != nil || g.alone || g.flying > 0 && (m.cfg.OneByOne || m.goesApart(g, e)):
 		return false
 	// a probe goes all the same: a destination waits for it
-	case m.goesApart(g, e) && m.alone >= maxAlone && !g.probing:
+	case m.goesApart(g, e) && len(m.apart) >= maxAlone && !g.probing:
 		return false
 	case e.Row.NextAttempt.After(m.now):
 		if g.flying == 0 {
@@ -107,7 +107,7 @@ func (m *Machine) isTooOld(e *inflight.Event) bool {
 	return m.cfg.Pauses.Paused(e.Place) && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt)
 }
 
-// maxAlone is how many events are sent apart at a time, without probes.
+// maxAlone is how many events are sent apart at a time, without the probes of paused destinations.
 const maxAlone = 100
 
 // goesApart reports whether a row is sent apart from the lane's calls: one that was rejected before
@@ -116,13 +116,11 @@ func (m *Machine) goesApart(g *group, e *inflight.Event) bool {
 	return m.cfg.Apart && (g.probing || e.Row.Attempts > 0)
 }
 
-// countsApart reports whether an event takes one of the maxAlone places. A probe takes none: there
-// is one of a destination, and it may be out for long. One whose row may be at fault itself does.
-func countsApart(e *inflight.Event) bool { return isReplay(e) || e.Row.Attempts > 0 }
-
-func (m *Machine) sendApart(e *inflight.Event, suspect bool) {
-	if countsApart(e) {
-		m.alone++
+// sendApart sends an event apart from the lane's calls. A probe takes none of the maxAlone places:
+// there is one of a destination, and it may be out for long.
+func (m *Machine) sendApart(e *inflight.Event, suspect, probe bool) {
+	if !probe {
+		m.apart[e] = struct{}{}
 	}
 	e.State = sink.Unknown
 	m.out.Probe = append(m.out.Probe, Probe{e, suspect})
@@ -138,7 +136,7 @@ func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 	for m.replays.First != nil {
 		e := m.replays.Pop()
 		apart := m.cfg.Apart && (e.Request != nil || m.cfg.Pauses.Paused(e.Place))
-		if !fits(e) || apart && m.alone >= maxAlone {
+		if !fits(e) || apart && len(m.apart) >= maxAlone {
 			rest.Push(e)
 			break
 		}
@@ -154,7 +152,7 @@ func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 			g.flying++
 		}
 		if apart {
-			m.sendApart(e, e.Request != nil)
+			m.sendApart(e, e.Request != nil, false)
 		} else {
 			m.open.add(e)
 		}

@@ -366,8 +366,9 @@ func TestNothingWaitsBehindRowsThatStandStill(t *testing.T) {
 	}
 }
 
-// Probes of destinations that do not answer are out for long. A row that was rejected before, of
-// another destination, goes all the same.
+// Probes of destinations that do not answer are out for long, also those whose row was rejected for
+// a fault of its own before. A row that was rejected before, of another destination, goes all the
+// same.
 func TestProbesKeepNoSuspectsOut(t *testing.T) {
 	m := revMachine(Config{OneByOne: true, Apart: true})
 	in := Input{Now: time.Unix(1000, 0)}
@@ -383,7 +384,9 @@ func TestProbesKeepNoSuspectsOut(t *testing.T) {
 		probes += len(a.Probe)
 		in = Input{Now: in.Now.Add(time.Second)}
 		for _, w := range a.Read {
-			in.Found = append(in.Found, Found{Group: w.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(w.Group, uint32(w.Group-10), w.Group)}})
+			row := revRow(w.Group, uint32(w.Group-10), w.Group)
+			row.Row.Attempts = 1
+			in.Found = append(in.Found, Found{Group: w.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}})
 		}
 	}
 	row := revRow(1, 5000, 1)

@@ -62,9 +62,10 @@ type Machine struct {
 	// the first event of ready found no room in the last call, which had only rows: it goes before
 	// more rows
 	crowded bool
-	turns   []*group  // groups with rows in hand, in turn
-	touched []*group  // moveOn has to look at them
-	alone   int       // events that are sent apart and may be at fault, and copies
+	turns   []*group // groups with rows in hand, in turn
+	touched []*group // moveOn has to look at them
+	// the events that are sent apart, without the probes of paused destinations
+	apart   map[*inflight.Event]struct{}
 	toRead  []*group  // groups to be read
 	reading int       // wants without an answer
 	lookAt  time.Time // of the next look at events that wait behind rows; zero: none waits
@@ -80,7 +81,7 @@ type Machine struct {
 // New makes a machine.
 func New(cfg Config) *Machine {
 	return &Machine{
-		cfg: cfg, limit: sink.MaxCallEvents, groups: map[uint64]*group{}, resting: map[pauses.Target]*resting{}, known: newKnown(cfg.Room),
+		cfg: cfg, limit: sink.MaxCallEvents, groups: map[uint64]*group{}, apart: map[*inflight.Event]struct{}{}, resting: map[pauses.Target]*resting{}, known: newKnown(cfg.Room),
 	}
 }
 

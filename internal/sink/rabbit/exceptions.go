@@ -87,13 +87,13 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 		l.planNextRound()
 		l.wary = len(l.todo)
 		return errOneOf("connection", ex)
-	case l.seeking:
+	case l.right != nil:
 		i := l.sent[0].index
 		l.reject(i, &sink.Fault{
 			Class: sink.Transient, Reason: sink.BrokerException, Destination: l.destination(i), Text: brokerText(ex),
 		})
 	default:
-		if err := l.seek(ctx); err != nil {
+		if err := l.seek(ctx, l.sink.private); err != nil {
 			return err
 		}
 	}

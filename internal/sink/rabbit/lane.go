@@ -56,7 +56,7 @@ type call struct {
 	// the first rejected event of each ordering group that has one: later events of the group in a
 	// pipelined call are not sent
 	firstRejected map[uint64]int
-	seeking       bool          // the call uses a private connection; Sink.private is taken
+	right         chan struct{} // taken, to a private connection; nil: the link serves
 	private       *conn.Session // that connection; nil until it is needed
 	stats         stats
 }
@@ -83,7 +83,7 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 	l.begin(events, outcomes)
 	defer l.finish()
 	if l.wary > 0 {
-		if err := l.seek(ctx); err != nil {
+		if err := l.seek(ctx, l.sink.private); err != nil {
 			return l.unavailable(err)
 		}
 	}

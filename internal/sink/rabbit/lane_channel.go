@@ -55,7 +55,7 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 // session is the call's private one when it has one, else the link's. A broker that does not take
 // another connection may be away: the next call waits for the link's.
 func (l *lane) session(ctx context.Context) (*conn.Session, error) {
-	if !l.seeking {
+	if l.right == nil {
 		return l.link.Session(ctx)
 	}
 	if l.private != nil && l.private.Alive() {
@@ -81,14 +81,15 @@ func (l *lane) dropChannel() {
 	l.sink.channels.Add(-1)
 }
 
-// seek waits for the right to a private connection; one lane has it at a time.
-func (l *lane) seek(ctx context.Context) error {
-	if l.seeking {
+// seek waits for a right to a private connection, unless the call has one: Sink.private or
+// Sink.privateStuck.
+func (l *lane) seek(ctx context.Context, right chan struct{}) error {
+	if l.right != nil {
 		return nil
 	}
 	select {
-	case l.sink.private <- struct{}{}:
-		l.seeking = true
+	case right <- struct{}{}:
+		l.right = right
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -97,12 +98,12 @@ func (l *lane) seek(ctx context.Context) error {
 
 // leavePrivate goes back to the shared connection.
 func (l *lane) leavePrivate() {
-	if !l.seeking {
+	if l.right == nil {
 		return
 	}
 	l.closePrivate()
-	l.seeking = false
-	<-l.sink.private
+	<-l.right
+	l.right = nil
 }
 
 // closePrivate closes the private connection, if there is one.

@@ -5,6 +5,7 @@
 package rabbit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -222,6 +223,38 @@ func TestProbeOfAStuckQueueEnds(t *testing.T) {
 	s.firstSession().Kill(errors.New("the test ends it"))
 	if err := <-failed; err == nil {
 		t.Error("no error")
+	}
+}
+
+// A suspect whose queue stands still keeps its private connection for long. A lane that needs one
+// does not wait for it.
+func TestSuspectOfAStuckQueueLeavesRoom(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.exchange("stuck", nil)
+	cfg := byKey(b)
+	cfg.ConfirmTimeout = time.Hour
+	s := start(t, cfg)
+	b.suspend("stuck")
+	stuck := newEvent("stuck", "created")
+	place, _ := s.Place(stuck)
+	s.unanswered.note(place.Dest, true)
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	probed := make(chan sink.Outcome, 1)
+	go func() {
+		out, _ := s.Probe(ctx, stuck, true) // the error says that the context has ended
+		probed <- out
+	}()
+	await.Until(t, "the suspect is sent", func() bool { return s.Stats().PendingConfirms == 1 })
+	s.lanes[0].wary = 1
+	sent := make(chan []sink.Outcome, 1)
+	go func() { sent <- s.send(newEvent("events", "created")) }()
+	await.Until(t, "the lane has a connection of its own", func() bool { return len(sent) == 1 })
+	wantConfirmed(t, <-sent)
+	cancel()
+	if out := <-probed; out.State != sink.Unknown {
+		t.Errorf("the suspect is %s", out.State)
 	}
 }
 

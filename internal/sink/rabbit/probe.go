@@ -33,12 +33,16 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 	defer l.dropChannel()
 	defer l.finish()
 	_, dest := s.layout.Place(ev)
+	stuck := s.unanswered.has(dest)
 	if suspect {
-		if err := l.seek(ctx); err != nil {
+		right := s.private
+		if stuck { // the others do not wait behind it
+			right = s.privateStuck
+		}
+		if err := l.seek(ctx, right); err != nil {
 			return sink.Outcome{State: sink.Unsent}, err
 		}
 	} else { // the right to a private connection is not kept for long
-		stuck := s.unanswered.has(dest)
 		if stuck {
 			l.patience = stuckAgain * s.cfg.ConfirmTimeout
 		}

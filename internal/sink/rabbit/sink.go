@@ -21,15 +21,16 @@ import (
 // Sink publishes to RabbitMQ. Its methods may be called as sink.Sink says; Up and Stats from
 // anywhere.
 type Sink struct {
-	cfg        Config
-	layout     message.Layout // how an event becomes a message
-	limits     message.Limits
-	links      []*conn.Link
-	lanes      []*lane
-	private    chan struct{} // taken by the one lane that may have a private connection
-	probing    chan struct{} // filled by the probes that have a channel
-	stuck      chan struct{} // by those of them whose destination did not answer before
-	unanswered unanswered
+	cfg          Config
+	layout       message.Layout // how an event becomes a message
+	limits       message.Limits
+	links        []*conn.Link
+	lanes        []*lane
+	private      chan struct{} // taken by the one call that may have a private connection
+	privateStuck chan struct{} // by the one suspect whose destination did not answer before
+	probing      chan struct{} // filled by the probes that have a channel
+	stuck        chan struct{} // by those of them whose destination did not answer before
+	unanswered   unanswered
 
 	cluster atomic.Pointer[cluster] // nil: no broker has sent its name yet
 
@@ -56,7 +57,7 @@ func New(cfg Config) (*Sink, error) {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
 	s := &Sink{
-		cfg: cfg, layout: layout, private: make(chan struct{}, 1),
+		cfg: cfg, layout: layout, private: make(chan struct{}, 1), privateStuck: make(chan struct{}, 1),
 		probing: make(chan struct{}, maxProbes), stuck: make(chan struct{}, maxStuck), logged: notConnected,
 	}
 	s.cfg.Admit = s.admit
