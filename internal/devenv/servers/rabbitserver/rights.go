@@ -4,6 +4,7 @@
 package rabbitserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -76,7 +77,8 @@ func (r *Rabbit) RestoreVHost(ctx context.Context, vhost string) error {
 
 // Eval evaluates an Erlang expression in the broker, which ends with a full stop, and returns the
 // value as Erlang writes it. It costs milliseconds, and rabbitmqctl a second: that starts an Erlang
-// VM for each call.
+// VM for each call. A busy machine may be too slow for the way erl_call connects: then it is run
+// again.
 func (r *Rabbit) Eval(ctx context.Context, expression string) (string, error) {
 	if err := r.mayChange(); err != nil {
 		return "", fmt.Errorf("evaluate in RabbitMQ: %w", err)
@@ -85,14 +87,21 @@ func (r *Rabbit) Eval(ctx context.Context, expression string) (string, error) {
 	if err != nil {
 		return r.ctl(ctx, "eval", expression)
 	}
-	cmd := exec.CommandContext(ctx, program, "-address", fmt.Sprintf("localhost:%d", r.ports.dist), "-c", r.cookie, "-r", "-e")
-	cmd.Env, cmd.Stdin = r.env(), strings.NewReader(expression+"\n")
-	out, err := cmd.CombinedOutput()
-	value, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "{ok, ")
-	if err != nil || !ok {
-		return "", fmt.Errorf("evaluate in RabbitMQ: %w: %s", errors.Join(err, errNotEvaluated), out)
+	for tries := 1; ; tries++ {
+		cmd := exec.CommandContext(ctx, program, "-address", fmt.Sprintf("localhost:%d", r.ports.dist), "-c", r.cookie, "-r", "-e")
+		cmd.Env, cmd.Stdin = r.env(), strings.NewReader(expression+"\n")
+		out, err := cmd.CombinedOutput()
+		value, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "{ok, ")
+		switch {
+		case err == nil && ok:
+			return strings.TrimSuffix(value, "}"), nil
+		case tries == evalTries || !bytes.Contains(out, []byte("failed to connect to node")):
+			return "", fmt.Errorf("evaluate in RabbitMQ: %w: %s", errors.Join(err, errNotEvaluated), out)
+		}
 	}
-	return strings.TrimSuffix(value, "}"), nil
 }
+
+// evalTries is how often erl_call is run for an evaluation that it could not begin.
+const evalTries = 20
 
 var errNotEvaluated = errors.New("erl_call returned no value")
