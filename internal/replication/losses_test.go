@@ -143,6 +143,7 @@ func TestIncarnationGoesOnWithoutTheSlotsRow(t *testing.T) {
 	other.cfg.Slot += "_b"
 	other.cfg.NoBackfill = true
 	other.goesOn("x")
+	other.waitNoWalsender()
 	await.Must(t, setup.Teardown(await.Context(t), other.cfg, false))
 	b.accept()
 	b.goesOn("b")

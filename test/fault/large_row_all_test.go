@@ -23,11 +23,11 @@ func TestLargeRowThatIsNotWrittenInTime(t *testing.T) {
 	r := s.Start()
 	s.SQL(`CREATE FUNCTION too_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
 	s.SQL(`CREATE TRIGGER too_slow BEFORE INSERT ON cdc_relay.retry FOR EACH ROW WHEN (NEW.bytes > 5000000) EXECUTE FUNCTION too_slow()`)
-	var before pglogrepl.LSN
-	s.Query([]any{&before}, `SELECT pg_current_wal_insert_lsn()`)
+	var behind [2]pglogrepl.LSN // the large event, and one that follows it
 	for seq, size := range []int{200_000, 1} { // of 32 bytes
 		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(), 'order', 'large', 'placed',
 			jsonb_build_object('key', 'large', 'seq', $1::int, 'fill', string_agg(md5(i::text), '')) FROM generate_series(1, $2::int) i`, seq+1, size)
+		s.Query([]any{&behind[seq]}, `SELECT pg_current_wal_insert_lsn()`)
 	}
 	s.Write(100)
 	s.AwaitRows(checker.Deferred, s.Committed())
@@ -45,8 +45,8 @@ func TestLargeRowThatIsNotWrittenInTime(t *testing.T) {
 	}
 	s.Must(r.Kill())
 	s.Gone()
-	if now := s.Flush(); now > before {
-		t.Errorf("the slot has gone on to %s, and the large event is behind %s", now, before)
+	if now := s.Flush(); now > behind[0] {
+		t.Errorf("the slot has gone on to %s, and the large event is before %s", now, behind[0])
 	}
 	bound := s.Unreported()
 	s.SQL(`DROP TRIGGER too_slow ON cdc_relay.retry`)
