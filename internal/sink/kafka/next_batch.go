@@ -58,12 +58,12 @@ func (l *lane) fill(pr *producer) bool {
 	kept, next, doubted, suspects := 0, 0, 0, 0
 	for ; next < len(p.todo); next++ {
 		i := p.todo[next]
-		if l.outcomes[i].State != sink.Unsent || l.isBehindRejected(i) {
+		if l.Outcomes[i].State != sink.Unsent || l.IsBehindRejected(i) {
 			continue
 		}
 		m := &l.builder
-		if fault := m.Build(l.events[i]); fault != nil {
-			l.reject(i, fault)
+		if fault := m.Build(l.Events[i]); fault != nil {
+			l.Reject(i, fault)
 			continue
 		}
 		size := len(m.Key) + len(m.Value) + len(m.Headers) + batch.RecordFrame
@@ -72,7 +72,7 @@ func (l *lane) fill(pr *producer) bool {
 		}
 		// cannot be: build bounds a record far below what the protocol can carry
 		if !pr.batch.Add(&m.Record) {
-			l.reject(i, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Text: "the protocol carries no such record"})
+			l.Reject(i, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Text: "the protocol carries no such record"})
 			continue
 		}
 		p.todo[kept] = i
