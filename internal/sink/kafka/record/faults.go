@@ -4,7 +4,6 @@ package record
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -49,11 +48,6 @@ func undecodable(ev *event.Event) *sink.Fault {
 
 func invalid(detail string) *sink.Fault {
 	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: detail}
-}
-
-// text is b as a string without a copy: not to be kept.
-func text(b []byte) string {
-	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 // TopicName names a topic as a fault does.

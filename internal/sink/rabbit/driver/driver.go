@@ -5,6 +5,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -23,7 +24,7 @@ func New() *sink.Driver {
 			{Key: "exchange", Replay: "publish to this exchange instead", Limit: maxShortString, MayEmpty: true},
 			{Key: "routing_key", Replay: "publish with this routing key instead", Limit: maxShortString, MayEmpty: true},
 		},
-		Reserved:   []string{"aggregate_type", "aggregate_id", "timestamp_in_ms", "CC", "BCC"},
+		Reserved:   slices.Concat(message.OwnHeaders, []string{"CC", "BCC"}),
 		Settings:   func() sink.Settings { return defaults() },
 		FixRefusal: fixRefusal,
 	}
@@ -81,11 +82,8 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 			ConfirmTimeout: o.ConfirmTimeout, ConnectionName: "cdc-relay/" + o.Slot, TLS: s.TLS.Load(section + "tls"),
 			Credentials: s.Credentials(), // nil: the addresses carry them
 		},
-		Config: message.Config{
-			Exchange: s.Exchange, RoutingKey: s.RoutingKey, Columns: o.Columns,
-			Traceparent: o.Traceparent, HeaderDropped: o.HeaderDropped,
-		},
-		Lanes: o.Lanes, Declare: s.Declare, Log: o.Log,
+		Config: message.Config{Exchange: s.Exchange, RoutingKey: s.RoutingKey, PlainConfig: o.PlainConfig},
+		Lanes:  o.Lanes, Declare: s.Declare, Log: o.Log,
 		Connected: o.Connected, ChannelOpen: o.ChannelOpen, Confirms: o.Confirms,
 	}
 	if o.OneLane {
@@ -94,12 +92,6 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 	var err error
 	if out.URLs, err = s.Addresses(); err != nil {
 		return out, err
-	}
-	if o.Encoder != nil {
-		return out, nil // the columns are the profile's, which has no headers of the section outbox
-	}
-	for _, h := range o.Headers {
-		out.Headers = append(out.Headers, message.HeaderColumn(h))
 	}
 	for _, p := range s.Properties {
 		switch p.Name {
