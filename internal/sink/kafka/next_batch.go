@@ -70,11 +70,7 @@ func (l *lane) fill(pr *producer) bool {
 		if kept > 0 && (kept == p.maxRecords || pr.batch.Size()+size > pr.sizeLimit) {
 			break
 		}
-		// cannot be: build bounds a record far below what the protocol can carry
-		if !pr.batch.Add(&m.Record) {
-			l.Reject(i, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Text: "the protocol carries no such record"})
-			continue
-		}
+		pr.batch.Add(&m.Record)
 		p.todo[kept] = i
 		kept++
 		if next < p.doubted {

@@ -202,9 +202,10 @@ func TestBatchAllocates(t *testing.T) {
 	call := func() {
 		b.Reset()
 		for range 100 {
-			if fault := e.Build(ev); fault != nil || !b.Add(&e.Record) {
+			if fault := e.Build(ev); fault != nil {
 				t.Fatal(fault)
 			}
+			b.Add(&e.Record)
 		}
 		b.Seal(1, 1, 1)
 	}
