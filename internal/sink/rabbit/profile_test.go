@@ -287,7 +287,7 @@ func TestProfileShowsNoKeys(t *testing.T) {
 	if want := `exchange "events", routing key "{key}"`; o.Fault.Destination != want {
 		t.Errorf("the destination is shown as %s, want %s", o.Fault.Destination, want)
 	}
-	if _, key := s.Shown(ev); key != "{key}" {
+	if key := s.SentTo(ev).RoutingKey; key != "{key}" {
 		t.Errorf("a span shows the routing key %q", key)
 	}
 	if r := s.Route(ev); string(r.Name) != "events" || string(r.RoutingKey) != "ann@example.org" {

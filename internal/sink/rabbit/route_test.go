@@ -142,7 +142,8 @@ func TestNamesOfKeysAreNotShown(t *testing.T) {
 		if missing.Reason != sink.NoExchange || !missing.Whole || topic.Reason != sink.NotPermitted || topic.Whole {
 			t.Errorf("%+v: %+v, %+v", tc, missing, topic)
 		}
-		shown := message.Pair(s.Shown(ev))
+		to := s.SentTo(ev)
+		shown := message.Pair(to.Name, to.RoutingKey)
 		both := []string{tc.wantExchange, tc.wantKey}
 		for what, c := range map[string]struct {
 			text string

@@ -33,11 +33,6 @@ func New() *sink.Driver {
 	}
 }
 
-// opened is the sink as the relay runs it.
-type opened struct{ *kafka.Sink }
-
-var _ sink.Prober = opened{} // the line asks for it
-
 // Open implements sink.Settings.
 func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 	cfg := s.config(o)
@@ -50,11 +45,7 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 			return nil, err
 		}
 	}
-	out, err := kafka.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return opened{out}, nil
+	return kafka.New(cfg)
 }
 
 // Check implements sink.Settings.
@@ -69,18 +60,4 @@ func (s *Settings) config(o *sink.Opening) kafka.Config {
 		Options: conn.Options{ClientID: "cdc-relay/" + o.Slot, TLS: s.TLSFiles(), SASL: s.Login()},
 		Config:  record.Config{Topic: s.Topic, PlainConfig: o.PlainConfig},
 	}
-}
-
-// Status implements sink.Opened.
-func (s opened) Status() sink.Status {
-	now := s.Stats()
-	out := sink.Status{Connections: now.Connections, PendingConfirms: now.PendingConfirms, Waiting: now.Waiting}
-	out.Up, out.Why = s.Up()
-	return out
-}
-
-// SentTo implements sink.Opened.
-func (s opened) SentTo(ev *event.Event) sink.Sent {
-	topic, partition := s.Shown(ev)
-	return sink.Sent{Name: topic, Partition: partition}
 }

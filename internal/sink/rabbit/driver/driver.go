@@ -14,15 +14,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-const maxShortString = 255 // bytes; of AMQP 0-9-1: names of exchanges and routing keys
-
 // New is the driver.
 func New() *sink.Driver {
 	return &sink.Driver{
 		Name: "rabbitmq", Broker: "RabbitMQ", Operation: "publish",
 		Route: []sink.RoutePart{
-			{Key: "exchange", Replay: "publish to this exchange instead", Limit: maxShortString, MayEmpty: true},
-			{Key: "routing_key", Replay: "publish with this routing key instead", Limit: maxShortString, MayEmpty: true},
+			{Key: "exchange", Replay: "publish to this exchange instead", Limit: message.MaxShortString, MayEmpty: true},
+			{Key: "routing_key", Replay: "publish with this routing key instead", Limit: message.MaxShortString, MayEmpty: true},
 		},
 		Reserved:   slices.Concat(message.OwnHeaders, []string{"CC", "BCC"}),
 		Settings:   func() sink.Settings { return defaults() },
@@ -40,11 +38,6 @@ func fixRefusal(reason sink.Reason, r *event.Route) string {
 	return ""
 }
 
-// opened is the sink as the relay runs it.
-type opened struct{ *rabbit.Sink }
-
-var _ sink.Prober = opened{} // the line asks for it
-
 // Open implements sink.Settings.
 func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 	cfg, err := s.config(o)
@@ -60,11 +53,7 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 			return nil, err
 		}
 	}
-	out, err := rabbit.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return opened{out}, nil
+	return rabbit.New(cfg)
 }
 
 // Check implements sink.Settings.
@@ -104,18 +93,4 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 		}
 	}
 	return out, nil
-}
-
-// Status implements sink.Opened.
-func (s opened) Status() sink.Status {
-	now := s.Stats()
-	out := sink.Status{Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms}
-	out.Up, out.Why = s.Up()
-	return out
-}
-
-// SentTo implements sink.Opened.
-func (s opened) SentTo(ev *event.Event) sink.Sent {
-	exchange, routingKey := s.Shown(ev)
-	return sink.Sent{Name: exchange, RoutingKey: routingKey, Partition: -1}
 }
