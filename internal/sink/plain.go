@@ -79,7 +79,7 @@ func (h *PlainHeaders) Append(ev *event.Event, rec *Record) *Fault {
 	}
 	members, ok := event.MembersOf(ev.Headers)
 	if !ok {
-		return &Fault{Class: Permanent, Reason: Invalid, Text: "the headers column is not a JSON object"}
+		return PermanentFault(Invalid, "the headers column is not a JSON object")
 	}
 	for name, raw, more := members.Next(); more; name, raw, more = members.Next() {
 		name := unsafe.String(unsafe.SliceData(name), len(name)) // no copy, as raw is none

@@ -149,7 +149,7 @@ func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 			if !errors.Is(err, amqp.ErrClosed) && !errors.Is(err, conn.ErrWireClosed) {
 				// Not the connection's end, so amqp091 cannot encode the message; it ends the
 				// connection then.
-				l.reject(i, message.Invalid("the client cannot encode the message"))
+				l.reject(i, sink.PermanentFault(sink.Invalid, "the client cannot encode the message"))
 			}
 			return
 		}

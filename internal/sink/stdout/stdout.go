@@ -92,7 +92,7 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 			continue
 		}
 		if ev.Fault != nil {
-			s.call.Reject(i, &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: ev.Fault.Error()})
+			s.call.Reject(i, sink.PermanentFault(sink.Undecodable, ev.Fault.Error()))
 			continue
 		}
 		if fault := s.encoder.Encode(ev, &s.record); fault != nil {

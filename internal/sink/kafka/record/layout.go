@@ -53,7 +53,7 @@ func NewLayout(cfg *Config) (*Layout, error) {
 // valid as long as rec. With a fault the event can never be sent, and name may be nil.
 func (l *Layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *sink.Fault) {
 	if ev.Fault != nil {
-		return nil, undecodable(ev)
+		return nil, sink.PermanentFault(sink.Undecodable, ev.Fault.Error())
 	}
 	fault = l.encoder.Place(ev, rec)
 	switch {

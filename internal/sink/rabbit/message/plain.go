@@ -112,14 +112,14 @@ func (p *Plain) properties(ev *event.Event, of *sink.Properties) *sink.Fault {
 	if i := p.priority; i >= 0 && ev.Columns[i] != nil {
 		n, err := strconv.ParseUint(text(ev.Columns[i]), 10, 8)
 		if err != nil {
-			return Invalid("priority is not a number from 0 to 255")
+			return sink.PermanentFault(sink.Invalid, "priority is not a number from 0 to 255")
 		}
 		of.Priority = uint8(n)
 	}
 	if i := p.expiration; i >= 0 && ev.Columns[i] != nil {
 		// RabbitMQ takes milliseconds up to 2^32-1 and closes the channel over anything else.
 		if _, err := strconv.ParseUint(text(ev.Columns[i]), 10, 32); err != nil {
-			return Invalid("expiration is not a number of milliseconds from 0 to 4294967295")
+			return sink.PermanentFault(sink.Invalid, "expiration is not a number of milliseconds from 0 to 4294967295")
 		}
 		of.Expiration = ev.Columns[i]
 	}
