@@ -82,7 +82,7 @@ func (h *PlainHeaders) Append(ev *event.Event, rec *Record) *Fault {
 		return PermanentFault(Invalid, "the headers column is not a JSON object")
 	}
 	for name, raw, more := members.Next(); more; name, raw, more = members.Next() {
-		name := unsafe.String(unsafe.SliceData(name), len(name)) // no copy, as raw is none
+		name := unsafe.String(unsafe.SliceData(name), len(name)) // aliases the event, as raw does
 		if !h.taken(name, ev) {
 			rec.Headers = append(rec.Headers, JSONHeader(name, raw))
 		}
