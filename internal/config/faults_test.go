@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
@@ -195,18 +196,18 @@ func TestFaults(t *testing.T) {
 // A header is refused where the relay writes one of that name itself: the names differ by sink.
 func TestReservedHeaders(t *testing.T) {
 	reservedBySink := map[string][]string{"sink.rabbitmq": drivers.Named("rabbitmq").Reserved, "sink.kafka": drivers.Named("kafka").Reserved}
-	for sink := range reservedBySink {
-		with := "source: {url: postgres://h/d}\nsink: {" + strings.TrimPrefix(sink, "sink.") + ": {}}\n"
-		for _, name := range slices.Concat(reserved, reservedBySink[sink]) {
+	for kind := range reservedBySink {
+		with := "source: {url: postgres://h/d}\nsink: {" + strings.TrimPrefix(kind, "sink.") + ": {}}\n"
+		for _, name := range slices.Concat(sink.ReservedHeaders, reservedBySink[kind]) {
 			_, err := load(t, with+"outbox: {headers: {"+name+": a}}\n")
 			if got := faultsOf(t, err); len(got) != 1 || !strings.HasPrefix(got[0], "relay.yaml:3:20: outbox.headers."+name+": is a header that the relay writes") {
-				t.Errorf("%s, %s: got %q", sink, name, got)
+				t.Errorf("%s, %s: got %q", kind, name, got)
 			}
 		}
 		for other, names := range reservedBySink {
 			for _, name := range names {
-				if _, err := load(t, with+"outbox: {headers: {"+name+": a}}\n"); other != sink && err != nil {
-					t.Errorf("%s, %s: got %v, want no fault", sink, name, err)
+				if _, err := load(t, with+"outbox: {headers: {"+name+": a}}\n"); other != kind && err != nil {
+					t.Errorf("%s, %s: got %v, want no fault", kind, name, err)
 				}
 			}
 		}

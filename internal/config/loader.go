@@ -50,14 +50,10 @@ func (l *loader) column(path string, n *document.Node) Column {
 	return c
 }
 
-// reserved are the header names that the relay writes itself or leaves to a consumer's retry, with
-// any sink.
-var reserved = []string{"cdc_position", "cdc_replay", "traceparent", "x-retry-count"}
-
 const maxHeaderName = 255 // bytes: the limit of AMQP 0-9-1. Kafka has none
 
 func (l *loader) checkHeader(name string) error {
-	ours := reserved
+	ours := sink.ReservedHeaders
 	for _, m := range l.sinks {
 		ours = slices.Concat(m.driver().Reserved, ours)
 	}

@@ -5,6 +5,7 @@ package config
 import (
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // outboxFields are the keys of the outbox section, which a table's own entry may have too, read
@@ -18,7 +19,7 @@ func (l *loader) outboxFields(o *Outbox) []setting.Key {
 		l.columnKey("outbox.payload", &o.Payload),
 		l.columnKey("outbox.timestamp", &o.Timestamp),
 		l.columnKey("outbox.traceparent", &o.Traceparent),
-		setting.Columns("outbox.headers", &o.Headers, setting.Form{"minLength": 1, "maxLength": maxHeaderName, "not": setting.Form{"enum": reserved}}, l.checkHeader),
+		setting.Columns("outbox.headers", &o.Headers, setting.Form{"minLength": 1, "maxLength": maxHeaderName, "not": setting.Form{"enum": sink.ReservedHeaders}}, l.checkHeader),
 		l.columnKey("outbox.headers_column", &o.HeadersColumn),
 	}
 }

@@ -65,5 +65,5 @@ func faultOf(err error) *sink.Fault {
 	if errors.Is(err, errNoRoute) {
 		return noRoute
 	}
-	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: err.Error()}
+	return sink.PermanentFault(sink.Invalid, err.Error())
 }

@@ -60,7 +60,7 @@ func (o *Options) Encoder(columns []string, copies sink.Encoder) (*Router, error
 // nothing of a row.
 var (
 	errNoRoute = errors.New("the column of route.by.field is NULL, so there is no topic")
-	noRoute    = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: errNoRoute.Error()}
+	noRoute    = sink.PermanentFault(sink.NullInTemplate, errNoRoute.Error())
 	errNoShape = errors.New("the shape of its table is not known: it was deferred without sink.compat, and goes by the configuration of then, or by a version whose shapes this one cannot read")
 )
 

@@ -129,23 +129,17 @@ type Opening struct {
 	Lanes          int    // how many there may be; a sink with OwnLanes has its own
 	OneLane        bool   // commit order over all keys
 	ConfirmTimeout time.Duration
-	Headers        []setting.NamedColumn // written when their column is not NULL
-	Columns        []string              // the extra columns, in the order of Event.Columns
+	PlainConfig
 	// Encoder gives the encoder of a profile for these extra columns; nil: there is no profile, and
 	// the sink's plain one is used. A profile leaves copies of dead letters to plain.
 	Encoder func(columns []string, plain Encoder) (Encoder, error)
-	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil: it is
-	// the row's.
-	Traceparent func(ev *event.Event, buf []byte) []byte
-	Log         *zap.Logger
+	Log     *zap.Logger
 
 	// Connected is called when a connection is open; again says that there was one before.
 	Connected   func(again bool)
 	ChannelOpen func()
 	// Confirms counts the broker's answers by event.
 	Confirms func(acks, nacks, returned, timeouts int)
-	// HeaderDropped is called for a header that has one of the relay's own names.
-	HeaderDropped func(name string)
 }
 
 // Opened is a sink that its driver made. Both methods may be called from anywhere.

@@ -103,6 +103,13 @@ func JSONHeader(name string, raw []byte) Header {
 	return Header{Name: name, Value: raw, Kind: JSON}
 }
 
+// AddText adds a header of text, unless it is nil.
+func (r *Record) AddText(name string, value []byte) {
+	if value != nil {
+		r.Headers = append(r.Headers, Header{Name: name, Value: value, Kind: Text})
+	}
+}
+
 // keptBuffer bounds what a record keeps of a buffer between two uses, in bytes.
 const keptBuffer = 64 << 10
 

@@ -103,3 +103,8 @@ type Fault struct {
 	// payload, key or header value.
 	Text string
 }
+
+// PermanentFault is the fault of an event that can never be published; text says why.
+func PermanentFault(reason Reason, text string) *Fault {
+	return &Fault{Class: Permanent, Reason: reason, Text: text}
+}

@@ -19,6 +19,7 @@ const allowed = "{aggregate}, {key}, {type}, {id} and {column:NAME}"
 type Template struct {
 	text  string
 	parts []part // empty: text is the value
+	fixed []byte // the value of a bound template without parts
 }
 
 // part is one literal or one placeholder.
@@ -124,6 +125,9 @@ func (t Template) Uses() []string {
 // order of Event.Columns.
 func (t Template) Bind(columns []string) (Template, error) {
 	t.parts = slices.Clone(t.parts)
+	if len(t.parts) == 0 {
+		t.fixed = []byte(t.text)
+	}
 	for i, p := range t.parts {
 		if p.name != column {
 			continue
@@ -154,6 +158,22 @@ func (t Template) Append(dst []byte, ev *event.Event) (value []byte, ok bool) {
 		dst = append(dst, v...)
 	}
 	return dst, true
+}
+
+// Fixed is the value that a bound template gives every event; nil: it depends on the event.
+func (t Template) Fixed() []byte { return t.fixed }
+
+// Name is the value for ev, made in rec.Buf unless it is fixed; nil: a placeholder's value is NULL.
+func (t *Template) Name(ev *event.Event, rec *Record) (name []byte) {
+	if t.fixed != nil {
+		return t.fixed
+	}
+	start := len(rec.Buf)
+	if buf, ok := t.Append(rec.Buf, ev); ok {
+		rec.Buf = buf
+		return rec.Since(start)
+	}
+	return nil
 }
 
 // of is the placeholder's value in ev; nil is NULL.

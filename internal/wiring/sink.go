@@ -36,7 +36,8 @@ func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Trace
 func opening(c *config.Config, log *zap.Logger) *sink.Opening {
 	o := &sink.Opening{
 		Slot: c.Source.Slot, Lanes: c.Delivery.Lanes, OneLane: c.Delivery.Ordering == config.OrderingCommit,
-		ConfirmTimeout: c.Delivery.ConfirmTimeout, Headers: c.Outbox.Headers, Columns: SinkColumns(c), Log: log,
+		ConfirmTimeout: c.Delivery.ConfirmTimeout, Log: log,
+		PlainConfig: sink.PlainConfig{Headers: c.Outbox.Headers, Columns: SinkColumns(c)},
 	}
 	if records := c.Sink.Compat.Records(); records != nil {
 		o.Encoder = func(columns []string, plain sink.Encoder) (sink.Encoder, error) {

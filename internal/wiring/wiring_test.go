@@ -9,8 +9,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // configured loads a configuration with this sink section, in the directory of the test.
@@ -70,23 +68,6 @@ func TestSinkColumns(t *testing.T) {
 	} {
 		if got := strings.Join(SinkColumns(configured(t, sink, headers)), " "); got != want {
 			t.Errorf("%s: the columns are %q, want %q", sink, got, want)
-		}
-	}
-}
-
-// The header names that config refuses are those that the sinks would drop.
-func TestReservedHeadersAgree(t *testing.T) {
-	t.Chdir(t.TempDir())
-	names := []string{
-		"id", "eventType", "aggregateType", "aggregate_type", "aggregate_id", "timestamp_in_ms", "cdc_position", "cdc_replay",
-		"traceparent", "tracestate", "x-retry-count", "tenant",
-	}
-	for sink, reserved := range map[string]func(string) bool{"rabbitmq": message.Reserved, "kafka": record.Reserved} {
-		for _, name := range names {
-			must(t, os.WriteFile("relay.yaml", []byte("source: {url: postgres://h/d}\nsink: {"+sink+": {}}\noutbox: {headers: {"+name+": column}}\n"), 0o600))
-			if _, err := config.Load("relay.yaml", nil); (err != nil) != reserved(name) {
-				t.Errorf("%s, header %s: the configuration says %v, the sink reserves it: %v", sink, name, err, reserved(name))
-			}
 		}
 	}
 }

@@ -3,13 +3,13 @@ package kafka
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
 
 // What a configuration names is there. The rest of it is checked in package config.
 func TestConfig(t *testing.T) {
 	header := toTopic(t, "{aggregate}")
-	header.Headers = []record.HeaderColumn{{Name: "x", Column: "missing"}}
+	header.Headers = []setting.NamedColumn{{Name: "x", Column: "missing"}}
 	for name, cfg := range map[string]Config{
 		"a header of a column that is not read": {Config: header},
 		"a topic of a column that is not read":  {Config: toTopic(t, "{column:missing}")},

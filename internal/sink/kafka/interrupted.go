@@ -1,11 +1,8 @@
-// The end of a call: what becomes of its parts when its context ends first, and what its error
-// says.
+// The end of a call: what becomes of its parts when its context ends first.
 
 package kafka
 
 import (
-	"fmt"
-
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -36,7 +33,7 @@ func (l *lane) interruptPart(pr *producer) {
 		l.routes[pr.Topic].producers[pr.Partition] = nil
 	}
 	for _, i := range p.todo[:p.doubted] {
-		if o := &l.outcomes[i]; o.State == sink.Unsent {
+		if o := &l.Outcomes[i]; o.State == sink.Unsent {
 			o.State = sink.Unknown
 		}
 	}
@@ -49,32 +46,4 @@ func (l *lane) withdraw(pr *producer) bool {
 		return l.sink.client.Control.Withdraw(&pr.ProducerBatch)
 	}
 	return pr.part.at.Withdraw(&pr.ProducerBatch)
-}
-
-// unavailable is publish's error. By the contract of Publish, an error comes with at least one
-// Unknown outcome, or all outcomes are Unsent. So when some events were answered and nothing is in
-// doubt, the others become Unknown; that only makes the caller more careful. Events behind a
-// rejected one stay Unsent and are not counted here. When no other events are left, because the
-// last answer came with the end of ctx, there is no error.
-func (l *lane) unavailable(err error) error {
-	answered, doubted, open := 0, 0, 0
-	for i, o := range l.outcomes {
-		switch {
-		case o.State == sink.Unknown:
-			doubted++
-		case o.State != sink.Unsent:
-			answered++
-		case !l.isBehindRejected(int32(i)):
-			open++
-		}
-	}
-	if doubted+open == 0 {
-		return nil
-	}
-	for i := range l.outcomes {
-		if o := &l.outcomes[i]; answered > 0 && doubted == 0 && o.State == sink.Unsent && !l.isBehindRejected(int32(i)) {
-			o.State = sink.Unknown
-		}
-	}
-	return fmt.Errorf("publish: %w", err)
 }

@@ -49,11 +49,12 @@ type route struct {
 func newLane(s *Sink) *lane {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	return &lane{
+	l := &lane{
 		sink: s, builder: *record.NewBuilder(s.layout), routes: map[string]*route{}, timer: timer,
 		inbox: inbox{filled: make(chan struct{}, 1)},
-		call:  call{firstRejected: map[uint64]int32{}},
 	}
+	l.Call = sink.NewCall(s.cfg.Confirms, l.topicOf)
+	return l
 }
 
 // addLane makes a lane and returns its number.
@@ -71,12 +72,12 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 	defer l.finish()
 	for len(l.todo) > 0 { // a second time when a topic was re-created with fewer partitions
 		if err := l.awaitMetadata(ctx); err != nil {
-			return l.unavailable(err)
+			return l.Unavailable(err)
 		}
 		l.split()
 		if err := l.work(ctx); err != nil {
 			l.interrupt()
-			return l.unavailable(err)
+			return l.Unavailable(err)
 		}
 	}
 	return nil
@@ -84,28 +85,25 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 
 // begin starts a call.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
-	l.events, l.outcomes, l.stats, l.began = events, outcomes, stats{}, time.Now()
+	l.Begin(events, outcomes)
+	l.began = time.Now()
 	l.metadata = l.sink.client.Metadata.Load()
 	l.since = l.metadata.Version
 	l.todo = l.todo[:0]
 	for i := range events {
-		outcomes[i] = sink.Outcome{State: sink.Unsent}
-		l.todo = append(l.todo, int32(i))
+		l.todo = append(l.todo, i)
 	}
 }
 
 // finish releases the call's events.
 func (l *lane) finish() {
-	if t := l.stats; t != (stats{}) && l.sink.cfg.Confirms != nil {
-		l.sink.cfg.Confirms(t.acks, t.nacks, 0, t.timeouts)
-	}
+	l.End()
 	l.sink.confirms.leave(l)
 	l.shown.Store(nil)
 	l.builder.Forget()
 	l.placed.Unplace()
-	clear(l.firstRejected)
 	clear(l.parts)
-	l.parts, l.events, l.outcomes, l.metadata = l.parts[:0], nil, nil, nil
+	l.parts, l.metadata = l.parts[:0], nil
 }
 
 // work drives the parts until all are done.

@@ -185,17 +185,17 @@ func TestWaitingIsShown(t *testing.T) {
 		began := time.Now()
 		asked := r.ask(eventFor(1, 2))
 		wantHeld(t, asked, client.SilentAfter/2)
-		if w := r.Stats().Waiting; len(w) > 0 {
+		if w := r.Status().Waiting; len(w) > 0 {
 			t.Errorf("shown at once: %+v", w)
 		}
 		wantHeld(t, asked, 2*r.cfg.ConfirmTimeout)
-		if w := r.Stats().Waiting; len(w) != 1 || w[0].Destination != partitionName("events", 1) || w[0].Reason != sink.NoLeader ||
+		if w := r.Status().Waiting; len(w) != 1 || w[0].Destination != partitionName("events", 1) || w[0].Reason != sink.NoLeader ||
 			w[0].Text == "" || w[0].Since.Sub(began) > time.Second {
 			t.Errorf("waiting: %+v", w)
 		}
 		lead(1)
 		wantConfirmed(t, []sink.Outcome{<-asked})
-		if w := r.Stats().Waiting; len(w) > 0 {
+		if w := r.Status().Waiting; len(w) > 0 {
 			t.Errorf("shown for ever: %+v", w)
 		}
 	})

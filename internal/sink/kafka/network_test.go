@@ -36,12 +36,12 @@ func testLateAnswers(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way) {
 	r := start(t, Config{Brokers: way.Brokers(), ConfirmTimeout: time.Millisecond})
 	f := flow(t, r, topic, 20)
 	f.wait(200)
-	before := r.Stats().Connections
+	before := r.Status().Connections
 	way.Proxy(1).Hold(netproxy.Down)
 	must(t, way.Proxy(1).WaitHeld(await.Context(t), netproxy.Down, 1))
 	// The answers that make a connection are delayed, too, so there is none in place of one that
 	// was given up. One of two is not that for metadata: it is given up over events.
-	await.Until(t, "two connections are given up", func() bool { return r.Stats().Connections <= before-2 })
+	await.Until(t, "two connections are given up", func() bool { return r.Status().Connections <= before-2 })
 	way.Proxy(1).Release(netproxy.Down)
 	f.wait(500)
 	wantStored(t, k, topic, f.end()...)

@@ -58,23 +58,19 @@ func (l *lane) fill(pr *producer) bool {
 	kept, next, doubted, suspects := 0, 0, 0, 0
 	for ; next < len(p.todo); next++ {
 		i := p.todo[next]
-		if l.outcomes[i].State != sink.Unsent || l.isBehindRejected(i) {
+		if l.Outcomes[i].State != sink.Unsent || l.IsBehindRejected(i) {
 			continue
 		}
 		m := &l.builder
-		if fault := m.Build(l.events[i]); fault != nil {
-			l.reject(i, fault)
+		if fault := m.Build(l.Events[i]); fault != nil {
+			l.Reject(i, fault)
 			continue
 		}
 		size := len(m.Key) + len(m.Value) + len(m.Headers) + batch.RecordFrame
 		if kept > 0 && (kept == p.maxRecords || pr.batch.Size()+size > pr.sizeLimit) {
 			break
 		}
-		// cannot be: build bounds a record far below what the protocol can carry
-		if !pr.batch.Add(&m.Record) {
-			l.reject(i, &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge, Text: "the protocol carries no such record"})
-			continue
-		}
+		pr.batch.Add(&m.Record)
 		p.todo[kept] = i
 		kept++
 		if next < p.doubted {

@@ -134,7 +134,7 @@ func testInternalTopic(t *testing.T, k *kafkaserver.Kafka) {
 // anybody else's.
 func TestCheckOfTemplate(t *testing.T) {
 	ctx, kafka := await.Context(t), ownKafka(t)
-	cfg := Config{Brokers: kafka.Brokers(), Config: record.Config{Columns: []string{"region"}}}
+	cfg := Config{Brokers: kafka.Brokers(), Config: record.Config{PlainConfig: sink.PlainConfig{Columns: []string{"region"}}}}
 	find := func(template string) []sink.Finding {
 		t.Helper()
 		return slices.DeleteFunc(examined(t, cfg, template), func(f sink.Finding) bool { return !strings.HasPrefix(f.Name, "topic ") })

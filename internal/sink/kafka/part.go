@@ -16,8 +16,8 @@ import (
 //	  ▲                                    ├─▶ waiting: for a leader, or until the same bytes may go again
 //	  └────────── a leader, or time ───────┘   └─▶ done: nothing is left, the destination is at fault, or split again
 type part struct {
-	todo  []int32 // indexes of the events that are not answered, in order; the batch has the first
-	room  []int32 // the memory of todo
+	todo  []int // indexes of the events that are not answered, in order; the batch has the first
+	room  []int // the memory of todo
 	phase phase
 
 	maxRecords int // in a batch, while a record at fault is searched for; 0: no bound
@@ -55,7 +55,7 @@ func (p *part) reset() { *p = part{room: p.room, todo: p.room[:0]} }
 // confirmed settles the first n events of the part.
 func (l *lane) confirmed(p *part, n int) {
 	for _, i := range p.todo[:n] {
-		l.outcomes[i].State = sink.Confirmed
+		l.Outcomes[i].State = sink.Confirmed
 	}
 	p.pass(n)
 }
@@ -81,8 +81,8 @@ func (l *lane) giveUp(pr *producer, fault *sink.Fault) {
 	pr.drop()
 	for n, i := range p.todo {
 		// a later event of a rejected key stays Unsent, unless it may be stored
-		if n < p.doubted || !l.isBehindRejected(i) {
-			l.reject(i, fault)
+		if n < p.doubted || !l.IsBehindRejected(i) {
+			l.Reject(i, fault)
 		}
 	}
 	p.todo, p.phase = p.todo[:0], done

@@ -54,7 +54,7 @@ func (l *lane) applyVerdict(pr *producer, v verdict) {
 		l.confirm(pr)
 		return
 	}
-	l.stats.nacks += pr.batch.Count()
+	l.Nacks += pr.batch.Count()
 	fault := v.fault(pr.shown(), pr.Partition, conn.ErrorText(a.Code, a.Message))
 	if v.doubt {
 		l.doubt(pr)
@@ -95,7 +95,7 @@ func (l *lane) confirm(pr *producer) {
 	if size >= 2*pr.sizeLimit { // the setting was raised, or the batch compresses better
 		pr.sizeLimit = ordinaryBatch
 	}
-	l.stats.acks += n
+	l.Acks += n
 	l.confirmed(&pr.part, n)
 	l.shown.Store(nil)
 	l.sink.confirms.confirmed(pr.takes)
@@ -107,7 +107,7 @@ func (l *lane) confirm(pr *producer) {
 func (l *lane) lost(pr *producer) {
 	p, a := &pr.part, &pr.Answer
 	l.doubt(pr)
-	l.stats.timeouts += pr.batch.Count()
+	l.Timeouts += pr.batch.Count()
 	// A broker ends the connection without an answer when a request is larger than its
 	// socket.request.max.bytes. A record is to blame when it is larger than any merged request, was
 	// alone in its request, and ended two new connections in a row.
@@ -177,7 +177,7 @@ func (l *lane) isolate(pr *producer, fault *sink.Fault, culprits []int32) {
 	for _, c := range culprits {
 		if c >= 0 && int(c) < n {
 			named = true
-			l.reject(p.todo[c], fault)
+			l.Reject(p.todo[c], fault)
 		}
 	}
 	if !named {
@@ -189,7 +189,7 @@ func (l *lane) isolate(pr *producer, fault *sink.Fault, culprits []int32) {
 
 // rejectAlone rejects the only record of the batch.
 func (l *lane) rejectAlone(pr *producer, fault *sink.Fault) {
-	l.reject(pr.part.todo[0], fault)
+	l.Reject(pr.part.todo[0], fault)
 	pr.drop()
 	pr.part.pass(1)
 }

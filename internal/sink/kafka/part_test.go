@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // partRig is a lane with a topic of one partition, worked by hand: there is no broker and no
@@ -458,54 +456,6 @@ func TestTopicIsGone(t *testing.T) {
 	})
 }
 
-// The error of a call that ends in part keeps the contract: something is unknown, or all is unsent.
-// A call that was answered to the last event has no error, though its context has ended.
-func TestUnavailable(t *testing.T) {
-	const unknown, unsent, confirmed, rejected = sink.Unknown, sink.Unsent, sink.Confirmed, sink.Rejected
-	for name, c := range map[string]struct {
-		was, is []sink.State
-		keys    string // of the events, one character each
-		fails   bool
-	}{
-		"nothing was sent":                       {was: []sink.State{unsent, unsent}, is: []sink.State{unsent, unsent}, keys: "ab", fails: true},
-		"some are in doubt":                      {was: []sink.State{confirmed, unknown, unsent}, is: []sink.State{confirmed, unknown, unsent}, keys: "abc", fails: true},
-		"the rest was not sent":                  {was: []sink.State{confirmed, unsent}, is: []sink.State{confirmed, unknown}, keys: "ab", fails: true},
-		"one is rejected, the rest was not sent": {was: []sink.State{rejected, unsent, unsent}, is: []sink.State{rejected, unsent, unknown}, keys: "aab", fails: true},
-		"before the rejected one":                {was: []sink.State{unsent, rejected, unsent}, is: []sink.State{unknown, rejected, unsent}, keys: "aaa", fails: true},
-		"all is answered":                        {was: []sink.State{confirmed, rejected}, is: []sink.State{confirmed, rejected}, keys: "ab"},
-		"all is answered, one is rejected":       {was: []sink.State{rejected, confirmed, unsent}, is: []sink.State{rejected, confirmed, unsent}, keys: "aba"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			topic := toTopic(t, "events")
-			layout, err := record.NewLayout(&topic)
-			must(t, err)
-			l := &lane{sink: &Sink{layout: layout}, call: call{firstRejected: map[uint64]int32{}}}
-			for i, state := range c.was {
-				l.events = append(l.events, &event.Event{Hash: uint64(c.keys[i]), Ordered: true})
-				l.outcomes = append(l.outcomes, sink.Outcome{State: unsent})
-				if state == rejected {
-					l.reject(int32(i), &sink.Fault{})
-					continue
-				}
-				l.outcomes[i].State = state
-			}
-			cause := errors.New("the end")
-			err = l.unavailable(cause)
-			if c.fails != errors.Is(err, cause) {
-				t.Errorf("the error is %v", err)
-			}
-			for i, o := range l.outcomes {
-				if o.State != c.is[i] {
-					t.Errorf("event %d is %s, want %s", i, o.State, c.is[i])
-				}
-			}
-			if fault := brokenContract(l.events, l.outcomes, err); fault != "" {
-				t.Error(fault)
-			}
-		})
-	}
-}
-
 // What is gone from behind the events in doubt leaves them in doubt.
 func TestGoneBehindDoubt(t *testing.T) {
 	withPart(t, func(d *partRig) {
@@ -514,12 +464,12 @@ func TestGoneBehindDoubt(t *testing.T) {
 		s := d.producer()
 		s.drop()
 		s.part.phase, s.part.doubted, s.part.suspects = ready, 1, 2
-		d.lane.reject(2, &sink.Fault{})
+		d.lane.Reject(2, &sink.Fault{})
 		if p := &s.part; !d.lane.fill(s) || s.batch.Count() != 3 || p.doubted != 1 || p.suspects != 2 {
 			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.Count(), p.doubted, p.suspects)
 		}
 		s.drop()
-		d.lane.reject(0, &sink.Fault{})
+		d.lane.Reject(0, &sink.Fault{})
 		if p := &s.part; !d.lane.fill(s) || s.batch.Count() != 2 || p.doubted != 0 || p.suspects != 1 {
 			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.Count(), p.doubted, p.suspects)
 		}

@@ -64,7 +64,7 @@ type running struct {
 
 // toTopic has the events' topic, which may name their one extra column, topic.
 func toTopic(t testing.TB, template string) record.Config {
-	return record.Config{Topic: kafkatest.Template(t, template), Columns: []string{"topic"}}
+	return record.Config{Topic: kafkatest.Template(t, template), PlainConfig: sink.PlainConfig{Columns: []string{"topic"}}}
 }
 
 // start runs a sink. A Config without a topic takes it from the events' first extra column.

@@ -24,7 +24,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
-// Sink publishes to Kafka. Its methods may be called as sink.Sink says; Up and Stats from anywhere.
+// Sink publishes to Kafka. Its methods may be called as sink.Opened says; Up from anywhere.
 //
 //	reader ─ Place ──▶ placement ──┐ asks        lanes ── Publish ──▶ producers ──▶ queue of the leader's broker
 //	                            ▼                  │ ask                              │ two workers, a connection each
@@ -45,8 +45,8 @@ type Sink struct {
 }
 
 var (
-	_ sink.Sink   = (*Sink)(nil)
-	_ sink.Prober = (*Sink)(nil)
+	_ sink.Opened = (*Sink)(nil)
+	_ sink.Prober = (*Sink)(nil) // the line asks for it
 )
 
 // New makes a sink of a configuration that package config has checked. Nothing is connected before
@@ -84,16 +84,16 @@ func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) { return s.topics.
 // Route names the event's topic. The bytes are the caller's, or the event's own Route's.
 func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.Route(ev) }
 
-// Shown returns where an event goes, for spans: the topic, as its template when that contains the
-// key, and the partition; -1 while it is unknown.
-func (s *Sink) Shown(ev *event.Event) (topic string, partition int) {
-	topic = string(s.layout.Route(ev).Name)
+// SentTo implements sink.Opened: a topic that is made from keys is shown as its template.
+func (s *Sink) SentTo(ev *event.Event) sink.Sent {
+	topic := string(s.layout.Route(ev).Name)
+	to := sink.Sent{Name: s.layout.Shown(topic), Partition: -1}
 	if t := s.client.Metadata.Load().Topics[topic]; t != nil && len(t.Partitions) > 0 && ev.Fault == nil {
 		var rec sink.Record
 		_, _ = s.layout.Place(ev, &rec) // one without a topic was not sent
-		return s.layout.Shown(topic), int(record.Partition(ev, &rec, int32(len(t.Partitions))))
+		to.Partition = int(record.Partition(ev, &rec, int32(len(t.Partitions))))
 	}
-	return s.layout.Shown(topic), -1
+	return to
 }
 
 // Changed delivers when new metadata has come, once for each call of Place that had no answer
@@ -145,16 +145,13 @@ func (s *Sink) metadataAnswered() {
 	}
 }
 
-// Stats is a snapshot of the sink for metrics and status.
-type Stats struct {
-	Connections     int            // up now
-	PendingConfirms int            // records written and not answered
-	Waiting         []sink.Waiting // without an answer for client.SilentAfter
-}
-
-// Stats returns a snapshot of the sink.
-func (s *Sink) Stats() Stats {
-	return Stats{Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()), Waiting: s.waiting()}
+// Status implements sink.Opened.
+func (s *Sink) Status() sink.Status {
+	up, why := s.Up()
+	return sink.Status{
+		Up: up, Why: why, Waiting: s.waiting(),
+		Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()),
+	}
 }
 
 // waiting lists what lanes wait for, each destination once, by name.

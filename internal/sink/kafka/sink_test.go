@@ -72,7 +72,7 @@ func TestUp(t *testing.T) {
 		if up, why := r.Up(); !up || why != "" {
 			t.Errorf("up %v, %s", up, why)
 		}
-		if n := r.Stats().Connections; n != 2 {
+		if n := r.Status().Connections; n != 2 {
 			t.Errorf("%d connections", n)
 		}
 		m.turn(1, true, false, time.Hour)
@@ -85,7 +85,7 @@ func TestUp(t *testing.T) {
 		if up, why := r.Up(); up || why != "connect to broker 1:9092: connection refused" {
 			t.Errorf("up %v, %s", up, why)
 		}
-		if n := r.Stats().Connections; n != 0 {
+		if n := r.Status().Connections; n != 0 {
 			t.Errorf("%d connections", n)
 		}
 		m.turn(1, false, false, 0)

@@ -36,7 +36,7 @@ func (l *lane) awaitMetadata(ctx context.Context) error {
 func (l *lane) answered() bool {
 	layout, all, last := l.sink.layout, true, ""
 	for _, i := range l.todo {
-		name, fault := l.topicName(i)
+		name, fault := l.topicName(l.Events[i])
 		if fault != nil || string(name) == last && !layout.Names {
 			continue
 		}
@@ -55,8 +55,8 @@ func (l *lane) answered() bool {
 
 // isMissing reports whether the event that was placed last names a partition that its topic does
 // not have.
-func (l *lane) isMissing(i int32, topic *client.Topic) bool {
-	return int(record.Partition(l.events[i], &l.placed, int32(len(topic.Partitions)))) >= len(topic.Partitions)
+func (l *lane) isMissing(i int, topic *client.Topic) bool {
+	return int(record.Partition(l.Events[i], &l.placed, int32(len(topic.Partitions)))) >= len(topic.Partitions)
 }
 
 // split makes parts of the events of todo.
@@ -66,25 +66,24 @@ func (l *lane) split() {
 	l.parts = l.parts[:0]
 	var topic *client.Topic
 	for _, i := range l.todo {
-		ev := l.events[i]
-		if l.outcomes[i].State != sink.Unsent || l.isBehindRejected(i) {
+		if l.Outcomes[i].State != sink.Unsent || l.IsBehindRejected(i) {
 			continue
 		}
-		name, fault := l.topicName(i)
+		name, fault := l.topicName(l.Events[i])
 		if fault != nil {
-			l.reject(i, fault)
+			l.Reject(i, fault)
 			continue
 		}
 		if topic == nil || topic.Name != string(name) {
 			topic = l.metadata.Topics[string(name)]
 		}
 		if topic.Code != 0 {
-			l.reject(i, topicFault(l.sink.layout.Shown(topic.Name), topic.Code))
+			l.Reject(i, topicFault(l.sink.layout.Shown(topic.Name), topic.Code))
 			continue
 		}
-		partition := record.Partition(ev, &l.placed, int32(len(topic.Partitions)))
+		partition := record.Partition(l.Events[i], &l.placed, int32(len(topic.Partitions)))
 		if int(partition) >= len(topic.Partitions) {
-			l.reject(i, record.NoPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
+			l.Reject(i, record.NoPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
 			continue
 		}
 		pr := l.producerFor(topic.Name, partition)

@@ -83,7 +83,7 @@ func (c *conformance) collect() {
 	go func() {
 		defer close(done)
 		for m := range msgs {
-			text, _ := m.Headers[message.HeaderPosition].(string)
+			text, _ := m.Headers[sink.HeaderPosition].(string)
 			pos, err := event.ParsePosition(text)
 			if err != nil {
 				c.t.Errorf("message without a position: %v", err)

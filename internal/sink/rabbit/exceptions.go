@@ -31,11 +31,11 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 	}
 	alone, found := len(l.sent) == 1, false
 	for _, i := range l.todo {
-		switch l.outcomes[i].State {
+		switch l.Outcomes[i].State {
 		case sink.Confirmed, sink.Rejected:
 			continue
 		case sink.Unsent:
-			if l.isBehindRejected(i) {
+			if l.IsBehindRejected(i) {
 				continue
 			}
 		case sink.Unknown:

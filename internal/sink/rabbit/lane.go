@@ -5,7 +5,6 @@ package rabbit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -47,18 +46,13 @@ type lane struct {
 
 // call is the state of the present publish call.
 type call struct {
-	events   []*event.Event
-	outcomes []sink.Outcome
+	sink.Call
 	// the events still to be sent, in order: Unsent, or Unknown and to be resolved
-	todo  []int
-	sent  []sent // this round's
-	round conn.Round
-	// the first rejected event of each ordering group that has one: later events of the group in a
-	// pipelined call are not sent
-	firstRejected map[uint64]int
-	right         chan struct{} // taken, to a private connection; nil: the link serves
-	private       *conn.Session // that connection; nil until it is needed
-	stats         stats
+	todo    []int
+	sent    []sent // this round's
+	round   conn.Round
+	right   chan struct{} // taken, to a private connection; nil: the link serves
+	private *conn.Session // that connection; nil until it is needed
 }
 
 // sent is an event written in this round.
@@ -68,13 +62,14 @@ type sent struct {
 	answered, acked bool // as readAnswers found it
 }
 
-// stats counts a call's answers for Config.Confirms.
-type stats struct{ acks, nacks, returned, timeouts int }
-
 func newLane(s *Sink, l *conn.Link) *lane {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	return &lane{sink: s, link: l, message: message.New(&s.layout, &s.limits), timer: timer}
+	current := sink.NewCall(s.cfg.Confirms, func(ev *event.Event) uint64 {
+		exchange, _ := s.layout.Place(ev)
+		return exchange
+	})
+	return &lane{sink: s, link: l, message: message.New(&s.layout, &s.limits), timer: timer, call: call{Call: current}}
 }
 
 // publish is sink.Sink's Publish. It waits while the broker is away or blocks, and returns soon
@@ -84,7 +79,7 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 	defer l.finish()
 	if l.wary > 0 {
 		if err := l.seek(ctx, l.sink.private); err != nil {
-			return l.unavailable(err)
+			return l.Unavailable(err)
 		}
 	}
 	err := l.rounds(ctx)
@@ -98,17 +93,17 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 func (l *lane) rounds(ctx context.Context) error {
 	for len(l.todo) > 0 {
 		if ctx.Err() != nil {
-			return l.unavailable(ctx.Err())
+			return l.Unavailable(ctx.Err())
 		}
 		batch := l.batch()
 		ch, err := l.open(ctx)
 		if err != nil {
-			return l.unavailable(err)
+			return l.Unavailable(err)
 		}
 		l.send(ctx, ch, batch)
 		end := l.await(ctx, ch)
 		if err := l.conclude(ctx, ch, end, l.resolve(ch)); err != nil {
-			return l.unavailable(err)
+			return l.Unavailable(err)
 		}
 	}
 	return nil
@@ -116,11 +111,9 @@ func (l *lane) rounds(ctx context.Context) error {
 
 // begin starts a call.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
-	l.events, l.outcomes = events, outcomes
-	l.todo, l.stats = l.todo[:0], stats{}
-	clear(l.firstRejected)
+	l.Begin(events, outcomes)
+	l.todo = l.todo[:0]
 	for i := range events {
-		outcomes[i] = sink.Outcome{State: sink.Unsent}
 		l.todo = append(l.todo, i)
 	}
 }
@@ -128,36 +121,9 @@ func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 // finish releases the call's events and the private connection.
 func (l *lane) finish() {
 	l.leavePrivate()
-	if t := l.stats; t != (stats{}) && l.sink.cfg.Confirms != nil {
-		l.sink.cfg.Confirms(t.acks, t.nacks, t.returned, t.timeouts)
-	}
+	l.End()
 	clear(l.sent[:cap(l.sent)])
 	l.message.Forget()
-	l.events, l.outcomes = nil, nil
-}
-
-// unavailable is publish's error. By the contract of Publish, an error comes with at least one
-// Unknown outcome, or all outcomes are Unsent. So when some events were answered and nothing is in
-// doubt, the others become Unknown; that only makes the caller more careful.
-func (l *lane) unavailable(err error) error {
-	unsent, unknown := 0, 0
-	for i := range l.outcomes {
-		switch l.outcomes[i].State {
-		case sink.Unsent:
-			unsent++
-		case sink.Unknown:
-			unknown++
-		case sink.Confirmed, sink.Rejected:
-		}
-	}
-	if unknown == 0 && unsent < len(l.outcomes) {
-		for i := range l.outcomes {
-			if l.outcomes[i].State == sink.Unsent {
-				l.outcomes[i].State = sink.Unknown
-			}
-		}
-	}
-	return fmt.Errorf("publish: %w", err)
 }
 
 // send writes the batch as far as it gets, and rejects what may not be sent. An event that could
@@ -168,10 +134,10 @@ func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 	defer func() { l.round.Ended = ch.Session.Writes.Add(1) }()
 	m := &l.message
 	for _, i := range batch {
-		if l.isBehindRejected(i) {
+		if l.IsBehindRejected(i) {
 			continue
 		}
-		if fault := m.Build(l.events[i]); fault != nil {
+		if fault := m.Build(l.Events[i]); fault != nil {
 			l.reject(i, fault)
 			continue
 		}
@@ -183,11 +149,11 @@ func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 			if !errors.Is(err, amqp.ErrClosed) && !errors.Is(err, conn.ErrWireClosed) {
 				// Not the connection's end, so amqp091 cannot encode the message; it ends the
 				// connection then.
-				l.reject(i, message.Invalid("the client cannot encode the message"))
+				l.reject(i, sink.PermanentFault(sink.Invalid, "the client cannot encode the message"))
 			}
 			return
 		}
-		l.outcomes[i].State = sink.Unknown
+		l.Outcomes[i].State = sink.Unknown
 		l.sent = append(l.sent, sent{index: i, answer: answer})
 	}
 }

@@ -5,7 +5,6 @@ package rabbit
 import (
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -19,36 +18,11 @@ func (p pair) clone() pair {
 
 // reject settles an event as refused.
 func (l *lane) reject(i int, fault *sink.Fault) {
-	l.outcomes[i] = sink.Outcome{State: sink.Rejected, Fault: fault}
+	l.Reject(i, fault)
 	if fault.Class == sink.Destination {
-		_, dest := l.sink.layout.Place(l.events[i])
+		_, dest := l.sink.layout.Place(l.Events[i])
 		l.sink.unanswered.note(dest, fault.Reason == sink.Unconfirmed)
 	}
-	if l.firstRejected == nil {
-		l.firstRejected = map[uint64]int{}
-	}
-	if first, ok := l.firstRejected[l.group(i)]; !ok || i < first {
-		l.firstRejected[l.group(i)] = i
-	}
-}
-
-// group digests the ordering group that a rejection stops: the key, in the exchange. The key's
-// events for another exchange go on: if they stopped, events of other keys would overtake them
-// there with ordering commit.
-func (l *lane) group(i int) uint64 {
-	exchangeOrTopic, _ := l.sink.layout.Place(l.events[i])
-	group, _ := event.PerKey.Group(l.events[i], exchangeOrTopic)
-	return group
-}
-
-// isBehindRejected reports whether an earlier event of the i-th one's key and exchange was rejected
-// in this call.
-func (l *lane) isBehindRejected(i int) bool {
-	if len(l.firstRejected) == 0 {
-		return false
-	}
-	first, rejected := l.firstRejected[l.group(i)]
-	return rejected && first < i
 }
 
 // planNextRound makes todo of what a round has left: what was not sent, and what is Unknown and
@@ -56,12 +30,12 @@ func (l *lane) isBehindRejected(i int) bool {
 // sent again, so those count as Unsent; what is in doubt before it is sent.
 func (l *lane) planNextRound() {
 	l.todo = l.todo[:0]
-	for i := range l.outcomes {
-		state := &l.outcomes[i].State
+	for i := range l.Outcomes {
+		state := &l.Outcomes[i].State
 		if *state == sink.Confirmed || *state == sink.Rejected {
 			continue
 		}
-		if l.isBehindRejected(i) {
+		if l.IsBehindRejected(i) {
 			*state = sink.Unsent
 			continue
 		}
@@ -74,7 +48,7 @@ func (l *lane) planNextRound() {
 // which there is no message.
 func (l *lane) routeAndSize(i int) (at pair, size int) {
 	m := &l.message
-	if m.Build(l.events[i]) != nil {
+	if m.Build(l.Events[i]) != nil {
 		return pair{}, 0
 	}
 	return pair{m.Exchange, m.RoutingKey}, len(m.Pub.Body)
@@ -82,7 +56,7 @@ func (l *lane) routeAndSize(i int) (at pair, size int) {
 
 // destination names where an event goes; the caller owns the string.
 func (l *lane) destination(i int) string {
-	if l.message.Destination(l.events[i]) != nil {
+	if l.message.Destination(l.Events[i]) != nil {
 		return ""
 	}
 	return l.message.DestinationText()

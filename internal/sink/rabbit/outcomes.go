@@ -99,24 +99,24 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	confirmed := 0
 	for _, s := range l.sent {
 		if r, ok := returned[s.index]; ok {
-			l.stats.returned++
-			l.reject(s.index, unroutable(r, message.Pair(l.message.Layout.Shown(l.events[s.index].Copy, r.Exchange, r.RoutingKey))))
+			l.Returned++
+			l.reject(s.index, unroutable(r, message.Pair(l.message.Layout.Shown(l.Events[s.index].Copy, r.Exchange, r.RoutingKey))))
 			continue
 		}
 		switch {
 		case !s.answered:
 		case s.acked:
 			confirmed++
-			l.outcomes[s.index] = sink.Outcome{State: sink.Confirmed}
+			l.Outcomes[s.index] = sink.Outcome{State: sink.Confirmed}
 		case ch.Usable():
-			l.stats.nacks++
+			l.Nacks++
 			l.reject(s.index, &sink.Fault{
 				Class: sink.Destination, Reason: sink.Nacked, Destination: l.destination(s.index),
 				Text: "the broker answered with a nack: a queue is full or has died",
 			})
 		}
 	}
-	l.stats.acks += confirmed
+	l.Acks += confirmed
 	if confirmed > 0 {
 		ch.Session.Confirmed(time.Now(), l.round)
 	}
@@ -132,10 +132,10 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 // else of the lane goes while one of them is waited for.
 func (l *lane) rejectUnanswered() {
 	for _, s := range l.sent {
-		if l.outcomes[s.index].State != sink.Unknown {
+		if l.Outcomes[s.index].State != sink.Unknown {
 			continue
 		}
-		l.stats.timeouts++
+		l.Timeouts++
 		l.reject(s.index, &sink.Fault{
 			Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.destination(s.index),
 			Text: fmt.Sprintf("no answer for %s while the broker answers", 2*l.sink.cfg.ConfirmTimeout),
@@ -197,7 +197,7 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End, doubt
 // answeredAll reports whether nothing of this round is in doubt.
 func (l *lane) answeredAll() bool {
 	for _, s := range l.sent {
-		if l.outcomes[s.index].State == sink.Unknown {
+		if l.Outcomes[s.index].State == sink.Unknown {
 			return false
 		}
 	}

@@ -132,7 +132,7 @@ func TestUnconfirmed(t *testing.T) {
 	// on. The answer shows that the queue works again.
 	probed := make(chan sink.Outcome, 1)
 	go func() { probed <- s.probe(stuck, false) }()
-	await.Until(t, "the probe is sent", func() bool { return s.Stats().PendingConfirms == 1 })
+	await.Until(t, "the probe is sent", func() bool { return s.Status().PendingConfirms == 1 })
 	for began := time.Now(); time.Since(began) < 3*cfg.ConfirmTimeout; {
 		wantConfirmed(t, s.send(newEvent("events", "created")))
 	}
@@ -176,7 +176,7 @@ func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
 	for _, ev := range stuck {
 		go probe(ev, probed)
 	}
-	await.Until(t, "as many probes are sent as may be", func() bool { return s.Stats().PendingConfirms == maxStuck })
+	await.Until(t, "as many probes are sent as may be", func() bool { return s.Status().PendingConfirms == maxStuck })
 	fixed := make(chan sink.Outcome, 1)
 	go probe(newEvent("events", "created"), fixed)
 	select {
@@ -219,7 +219,7 @@ func TestProbeOfAStuckQueueEnds(t *testing.T) {
 		}
 		failed <- err
 	}()
-	await.Until(t, "the probe is sent", func() bool { return s.Stats().PendingConfirms == 1 })
+	await.Until(t, "the probe is sent", func() bool { return s.Status().PendingConfirms == 1 })
 	s.firstSession().Kill(errors.New("the test ends it"))
 	if err := <-failed; err == nil {
 		t.Error("no error")
@@ -246,7 +246,7 @@ func TestSuspectOfAStuckQueueLeavesRoom(t *testing.T) {
 		out, _ := s.Probe(ctx, stuck, true) // the error says that the context has ended
 		probed <- out
 	}()
-	await.Until(t, "the suspect is sent", func() bool { return s.Stats().PendingConfirms == 1 })
+	await.Until(t, "the suspect is sent", func() bool { return s.Status().PendingConfirms == 1 })
 	s.lanes[0].wary = 1
 	sent := make(chan []sink.Outcome, 1)
 	go func() { sent <- s.send(newEvent("events", "created")) }()
@@ -375,11 +375,11 @@ func TestInternalError(t *testing.T) {
 		b.must(s.Publish(b.ctx, 1, []*event.Event{newEvent("slow", "created")}, outcomes))
 		slow <- outcomes
 	}()
-	await.Until(t, "it is sent", func() bool { return s.Stats().PendingConfirms == 1 })
+	await.Until(t, "it is sent", func() bool { return s.Status().PendingConfirms == 1 })
 	done := make(chan []sink.Outcome, 1)
 	go func() { done <- s.send(again) }()
 	<-before.Gone
-	await.Until(t, "it is sent again", func() bool { return s.Stats().PendingConfirms == 1 })
+	await.Until(t, "it is sent again", func() bool { return s.Status().PendingConfirms == 1 })
 	b.resume("slow")
 	wantConfirmed(t, <-slow)
 	wantRejected(t, (<-done)[0], sink.Transient, sink.BrokerException)

@@ -198,7 +198,7 @@ func TestProfileReturnTakesItsDestination(t *testing.T) {
 func TestProfileReturnOfNobody(t *testing.T) {
 	for name, strange := range map[string]amqp.Return{
 		"elsewhere":                {Exchange: "other"},
-		"with a position of a row": {Exchange: "other", Headers: amqp.Table{message.HeaderPosition: "0000000000000001-00000000"}},
+		"with a position of a row": {Exchange: "other", Headers: amqp.Table{sink.HeaderPosition: "0000000000000001-00000000"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBroker(t)
@@ -256,7 +256,7 @@ func TestProfileLeavesCopiesAlone(t *testing.T) {
 	ev := newEvent("k", "created")
 	ev.Copy, ev.Route = true, &event.Route{Name: []byte("mirror"), RoutingKey: []byte("dead")}
 	wantConfirmed(t, s.send(ev))
-	if m := b.take("mirror", 1)[0]; m.MessageId != string(ev.ID) || m.Headers[message.HeaderPosition] == nil || string(m.Body) != string(ev.Payload) {
+	if m := b.take("mirror", 1)[0]; m.MessageId != string(ev.ID) || m.Headers[sink.HeaderPosition] == nil || string(m.Body) != string(ev.Payload) {
 		t.Errorf("the copy is %+v", m)
 	}
 }
@@ -287,7 +287,7 @@ func TestProfileShowsNoKeys(t *testing.T) {
 	if want := `exchange "events", routing key "{key}"`; o.Fault.Destination != want {
 		t.Errorf("the destination is shown as %s, want %s", o.Fault.Destination, want)
 	}
-	if _, key := s.Shown(ev); key != "{key}" {
+	if key := s.SentTo(ev).RoutingKey; key != "{key}" {
 		t.Errorf("a span shows the routing key %q", key)
 	}
 	if r := s.Route(ev); string(r.Name) != "events" || string(r.RoutingKey) != "ann@example.org" {

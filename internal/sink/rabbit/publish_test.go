@@ -7,9 +7,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 func TestPublishInOrder(t *testing.T) {
@@ -33,7 +33,7 @@ func TestMessage(t *testing.T) {
 	cfg := b.config()
 	cfg.RoutingKey = tpl(t, "{aggregate}.{type}.{column:region}")
 	cfg.Columns = []string{"region", "corr", "prio", "ttl", "tenant", "nothing"}
-	cfg.Headers = []message.HeaderColumn{{Name: "x-tenant", Column: "tenant"}, {Name: "x-nothing", Column: "nothing"}}
+	cfg.Headers = []setting.NamedColumn{{Name: "x-tenant", Column: "tenant"}, {Name: "x-nothing", Column: "nothing"}}
 	cfg.CorrelationID, cfg.Priority, cfg.Expiration = "corr", "prio", "ttl"
 	var dropped []string
 	cfg.Traceparent = func(ev *event.Event, buf []byte) []byte {

@@ -9,8 +9,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 var errStrangeReturn = errors.New("the broker returned a message that was not sent")
@@ -74,6 +74,6 @@ func (l *lane) sentBy() map[sentAs][]int {
 
 // positionOf is the position that a message carries, "" for none.
 func positionOf(headers amqp.Table) string {
-	position, _ := headers[message.HeaderPosition].(string)
+	position, _ := headers[sink.HeaderPosition].(string)
 	return position
 }

@@ -79,7 +79,7 @@ func TestRoutedAndReplayed(t *testing.T) {
 	outcomes := s.send(newEvent("k", "created"), routed, replayed, half, newEvent("k", "created"))
 	wantConfirmed(t, outcomes, 3)
 	wantRejected(t, outcomes[3], sink.Permanent, sink.NullInTemplate)
-	if m := b.take("other", 1)[0]; m.MessageId != string(routed.ID) || m.RoutingKey != "stored" || m.Headers[message.HeaderReplay] != nil {
+	if m := b.take("other", 1)[0]; m.MessageId != string(routed.ID) || m.RoutingKey != "stored" || m.Headers[sink.HeaderReplay] != nil {
 		t.Errorf("routed: %q to %s, %v", m.MessageId, m.RoutingKey, m.Headers)
 	}
 	for i, m := range b.take("events", 3) {
@@ -90,8 +90,8 @@ func TestRoutedAndReplayed(t *testing.T) {
 				t.Errorf("replayed: %q to %s, %v", m.MessageId, m.RoutingKey, m.Headers)
 			}
 		}
-		if m.Headers[message.HeaderReplay] != want {
-			t.Errorf("message %d: %s is %v", i, message.HeaderReplay, m.Headers[message.HeaderReplay])
+		if m.Headers[sink.HeaderReplay] != want {
+			t.Errorf("message %d: %s is %v", i, sink.HeaderReplay, m.Headers[sink.HeaderReplay])
 		}
 	}
 	lost := newEvent("k", "created")
@@ -142,7 +142,8 @@ func TestNamesOfKeysAreNotShown(t *testing.T) {
 		if missing.Reason != sink.NoExchange || !missing.Whole || topic.Reason != sink.NotPermitted || topic.Whole {
 			t.Errorf("%+v: %+v, %+v", tc, missing, topic)
 		}
-		shown := message.Pair(s.Shown(ev))
+		to := s.SentTo(ev)
+		shown := message.Pair(to.Name, to.RoutingKey)
 		both := []string{tc.wantExchange, tc.wantKey}
 		for what, c := range map[string]struct {
 			text string

@@ -18,8 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// Sink publishes to RabbitMQ. Its methods may be called as sink.Sink says; Up and Stats from
-// anywhere.
+// Sink publishes to RabbitMQ. Its methods may be called as sink.Opened says; Up from anywhere.
 type Sink struct {
 	cfg          Config
 	layout       message.Layout // how an event becomes a message
@@ -44,8 +43,8 @@ type Sink struct {
 }
 
 var (
-	_ sink.Sink   = (*Sink)(nil)
-	_ sink.Prober = (*Sink)(nil)
+	_ sink.Opened = (*Sink)(nil)
+	_ sink.Prober = (*Sink)(nil) // the line asks for it
 )
 
 // New makes the sink. Nothing is connected before Run.
@@ -82,10 +81,11 @@ func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) {
 // Route's.
 func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.Route(ev) }
 
-// Shown is where an event goes, for spans: what is made from keys as its template.
-func (s *Sink) Shown(ev *event.Event) (exchange, routingKey string) {
+// SentTo implements sink.Opened: what is made from keys is shown as its template.
+func (s *Sink) SentTo(ev *event.Event) sink.Sent {
 	r := s.layout.Route(ev)
-	return s.layout.Shown(ev.Copy, string(r.Name), string(r.RoutingKey))
+	exchange, routingKey := s.layout.Shown(ev.Copy, string(r.Name), string(r.RoutingKey))
+	return sink.Sent{Name: exchange, RoutingKey: routingKey, Partition: -1}
 }
 
 // Changed is nil: Place always answers.
@@ -108,20 +108,14 @@ func (s *Sink) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Stats is a snapshot of the sink for metrics and status.
-type Stats struct {
-	Connections     int // up now
-	Channels        int // open now
-	PendingConfirms int // written and not answered
-}
-
-// Stats returns a snapshot of the sink.
-func (s *Sink) Stats() Stats {
-	st := Stats{Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load())}
+// Status implements sink.Opened.
+func (s *Sink) Status() sink.Status {
+	now := sink.Status{Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load())}
+	now.Up, now.Why = s.Up()
 	for _, l := range s.links {
 		if _, up := l.State(); up {
-			st.Connections++
+			now.Connections++
 		}
 	}
-	return st
+	return now
 }

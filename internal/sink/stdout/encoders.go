@@ -91,7 +91,7 @@ func (l *Lines) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 		out.Payload, out.Base64 = base64.StdEncoding.EncodeToString(ev.Payload), true
 	}
 	if !encodeLine(rec, out) {
-		return invalid("the payload or headers column is not valid JSON")
+		return sink.PermanentFault(sink.Invalid, "the payload or headers column is not valid JSON")
 	}
 	return nil
 }
@@ -173,8 +173,4 @@ func text(b []byte) *string {
 	}
 	s := string(b)
 	return &s
-}
-
-func invalid(detail string) *sink.Fault {
-	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: detail}
 }

@@ -18,6 +18,7 @@ type Sink struct {
 	out     io.Writer
 	encoder sink.Encoder
 	record  sink.Record            // scratch: there is one lane
+	call    sink.Call              // its call
 	turn    chan struct{}          // taken by the write under way, which may outlive its Publish
 	closed  chan error             // a write to a pipe whose reader has gone
 	why     atomic.Pointer[string] // the last write's error; nil when it had none
@@ -28,14 +29,18 @@ var _ sink.Sink = (*Sink)(nil)
 // New returns a sink that writes the Value of each event's record to out: Lines, or Records of any
 // encoder. A Write must not keep its argument.
 func New(out io.Writer, encoder sink.Encoder) *Sink {
-	return &Sink{out: out, encoder: encoder, turn: make(chan struct{}, 1), closed: make(chan error, 1)}
+	s := &Sink{out: out, encoder: encoder, turn: make(chan struct{}, 1), closed: make(chan error, 1)}
+	s.call = sink.NewCall(nil, s.topicOf)
+	return s
 }
+
+// topicOf digests where an event goes.
+func (s *Sink) topicOf(ev *event.Event) uint64 { return sink.ExchangeOrTopicOf(s.Route(ev).Name) }
 
 // Place has one lane and one destination, unless the event was deferred under another sink.
 func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) {
-	to := s.Route(ev)
-	p.ExchangeOrTopic = sink.ExchangeOrTopicOf(to.Name)
-	p.Dest = sink.DestOfPair(p.ExchangeOrTopic, to.RoutingKey)
+	p.ExchangeOrTopic = s.topicOf(ev)
+	p.Dest = sink.DestOfPair(p.ExchangeOrTopic, s.Route(ev).RoutingKey)
 	return p, true
 }
 
@@ -79,20 +84,19 @@ func (s *Sink) Up() (ok bool, why string) {
 // it is with a write that has not ended when ctx is done; a later call's lines are written after
 // it. After a rejected event nothing of its key is written.
 func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcomes []sink.Outcome) error {
+	s.call.Begin(events, outcomes)
+	defer s.call.End()
 	defer s.record.Forget()
-	for i := range outcomes {
-		outcomes[i] = sink.Outcome{State: sink.Unsent}
-	}
 	for i, ev := range events {
-		if behindRejected(events[:i], outcomes[:i], ev.Hash) {
+		if s.call.IsBehindRejected(i) {
 			continue
 		}
 		if ev.Fault != nil {
-			outcomes[i] = rejected(&sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: ev.Fault.Error()})
+			s.call.Reject(i, sink.PermanentFault(sink.Undecodable, ev.Fault.Error()))
 			continue
 		}
 		if fault := s.encoder.Encode(ev, &s.record); fault != nil {
-			outcomes[i] = rejected(fault)
+			s.call.Reject(i, fault)
 			continue
 		}
 		if err := s.write(ctx, s.record.Value); err != nil {
@@ -102,16 +106,6 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 		outcomes[i].State = sink.Confirmed
 	}
 	return nil
-}
-
-// behindRejected reports whether one of the earlier events was rejected and has the key of hash.
-func behindRejected(earlier []*event.Event, outcomes []sink.Outcome, hash uint64) bool {
-	for i, ev := range earlier {
-		if outcomes[i].State == sink.Rejected && ev.Hash == hash {
-			return true
-		}
-	}
-	return false
 }
 
 // write writes a line in its turn and waits for the end of that, or of ctx. The line is not touched
@@ -154,8 +148,4 @@ func (s *Sink) note(err error) {
 		default: // known already
 		}
 	}
-}
-
-func rejected(fault *sink.Fault) sink.Outcome {
-	return sink.Outcome{State: sink.Rejected, Fault: fault}
 }

@@ -69,22 +69,23 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A rejected event is not overtaken by a later one of its key; other keys pass it.
+// A rejected event is not overtaken by a later one of its key; other keys pass it. One that could
+// not be decoded has no key.
 func TestKeyStopsAtItsRejection(t *testing.T) {
 	var out bytes.Buffer
 	s := running(t, &out)
 	call := []*event.Event{
-		{ID: []byte("1"), Hash: 1},
-		{ID: []byte("2"), Hash: 1, Payload: []byte("{")},
-		{ID: []byte("3"), Hash: 2},
-		{ID: []byte("4"), Hash: 1},
+		{ID: []byte("1"), Hash: 1, Ordered: true},
+		{ID: []byte("2"), Hash: 1, Ordered: true, Payload: []byte("{")},
+		{ID: []byte("3"), Hash: 2, Ordered: true},
+		{ID: []byte("4"), Hash: 1, Ordered: true},
 		{ID: []byte("5"), Hash: 1, Fault: errors.New("the id is NULL")},
 	}
 	outcomes := make([]sink.Outcome, len(call))
 	if err := s.Publish(t.Context(), 0, call, outcomes); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []sink.State{sink.Confirmed, sink.Rejected, sink.Confirmed, sink.Unsent, sink.Unsent} {
+	for i, want := range []sink.State{sink.Confirmed, sink.Rejected, sink.Confirmed, sink.Unsent, sink.Rejected} {
 		if outcomes[i].State != want {
 			t.Errorf("event %d: %s, want %s", i+1, outcomes[i].State, want)
 		}

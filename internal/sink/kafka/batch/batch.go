@@ -78,18 +78,16 @@ func (b *Batch) Count() int { return b.records }
 // Size is the number of bytes that Seal returns, before compression.
 func (b *Batch) Size() int { return len(b.buf) }
 
-// Add appends a record. It returns false, and changes nothing, when the batch would exceed the
-// protocol's int32 lengths.
-func (b *Batch) Add(r *Record) bool {
+// Add appends a record. The caller keeps the batch below 2 GiB, the protocol's lengths being int32:
+// a record has at most record.MaxRecord bytes, and one that is larger than a batch should be is
+// alone in it.
+func (b *Batch) Add(r *Record) {
 	if b.records == 0 {
 		b.baseTime, b.maxTime = r.Time, r.Time
 	}
 	timeDelta, offsetDelta := r.Time-b.baseTime, int64(b.records)
 	length := 1 + varintSize(timeDelta) + varintSize(offsetDelta) + nullableSize(r.Key) + nullableSize(r.Value) +
 		varintSize(int64(r.HeaderCount)) + len(r.Headers)
-	if len(b.buf)+binary.MaxVarintLen64+length > math.MaxInt32 {
-		return false
-	}
 	buf := binary.AppendVarint(b.buf, int64(length))
 	buf = append(buf, 0) // attributes: none are defined
 	buf = binary.AppendVarint(buf, timeDelta)
@@ -101,7 +99,6 @@ func (b *Batch) Add(r *Record) bool {
 	b.maxTime = max(b.maxTime, r.Time)
 	b.records++
 	b.fresh = false
-	return true
 }
 
 // Seal returns the batch as rawproduce takes it, for a producer and the sequence of the first

@@ -83,9 +83,7 @@ func TestBatch(t *testing.T) {
 				pid, epoch, sequence := rapid.Int64().Draw(t, "pid"), rapid.Int16().Draw(t, "epoch"), rapid.Int32().Draw(t, "sequence")
 				b.Reset()
 				for _, r := range want {
-					if !b.Add(r.message()) {
-						t.Fatal("no room")
-					}
+					b.Add(r.message())
 				}
 				sealed := b.Seal(pid, epoch, sequence)
 				got := wantBatch(t, sealed, codec, want)
@@ -144,15 +142,4 @@ func TestBatchIsUsedAgain(t *testing.T) {
 		b.Add(record{value: []byte("small"), time: 5}.message())
 		wantBatch(t, b.Seal(1, 1, 2), codec, []record{{value: []byte("small"), time: 5}})
 	}
-}
-
-// TestBatchIsFull has a record that would make the batch longer than the protocol can say.
-func TestBatchIsFull(t *testing.T) {
-	b := New(compress.None)
-	b.Add(record{value: []byte("first"), time: 1}.message())
-	if b.Add(record{value: kafkatest.HugeBytes(t, math.MaxInt32-64), time: 2}.message()) {
-		t.Fatal("it is said to fit")
-	}
-	b.Add(record{value: []byte("second"), time: 3}.message())
-	wantBatch(t, b.Seal(1, 1, 1), compress.None, []record{{value: []byte("first"), time: 1}, {value: []byte("second"), time: 3}})
 }

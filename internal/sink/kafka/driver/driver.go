@@ -22,7 +22,7 @@ func New() *sink.Driver {
 			Check: func(name string) error { return checkTopic(sink.MustTemplate(name)) },
 		}},
 		OwnLanes: true, AppendsCalls: true,
-		Reserved: []string{"id", "eventType", "aggregateType"},
+		Reserved: record.OwnHeaders,
 		Settings: func() sink.Settings { return defaults() },
 		FixRefusal: func(reason sink.Reason, r *event.Route) string {
 			if reason != sink.NoTopic {
@@ -33,17 +33,9 @@ func New() *sink.Driver {
 	}
 }
 
-// opened is the sink as the relay runs it.
-type opened struct{ *kafka.Sink }
-
-var _ sink.Prober = opened{} // the line asks for it
-
 // Open implements sink.Settings.
 func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
-	cfg, err := s.config(o)
-	if err != nil {
-		return nil, err
-	}
+	cfg := s.config(o)
 	if o.Encoder != nil {
 		plain, err := record.NewPlain(&cfg.Config)
 		if err != nil {
@@ -53,49 +45,19 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 			return nil, err
 		}
 	}
-	out, err := kafka.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return opened{out}, nil
+	return kafka.New(cfg)
 }
 
 // Check implements sink.Settings.
 func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, error) {
-	cfg, err := s.config(o)
-	if err != nil {
-		return nil, err
-	}
-	return kafka.Check(ctx, cfg), nil
+	return kafka.Check(ctx, s.config(o)), nil
 }
 
-func (s *Settings) config(o *sink.Opening) (out kafka.Config, err error) {
-	out = kafka.Config{
+func (s *Settings) config(o *sink.Opening) kafka.Config {
+	return kafka.Config{
 		Brokers: s.Brokers, Compression: s.Compression, OneLane: o.OneLane,
 		ConfirmTimeout: o.ConfirmTimeout, Log: o.Log, Connected: o.Connected, Confirms: o.Confirms,
 		Options: conn.Options{ClientID: "cdc-relay/" + o.Slot, TLS: s.TLSFiles(), SASL: s.Login()},
-		Config:  record.Config{Topic: s.Topic, Columns: o.Columns, Traceparent: o.Traceparent, HeaderDropped: o.HeaderDropped},
+		Config:  record.Config{Topic: s.Topic, PlainConfig: o.PlainConfig},
 	}
-	if o.Encoder != nil {
-		return out, nil // the columns are the profile's, which has no headers of the section outbox
-	}
-	for _, h := range o.Headers {
-		out.Headers = append(out.Headers, record.HeaderColumn(h))
-	}
-	out.Topic, err = s.Topic.Bind(o.Columns)
-	return out, err
-}
-
-// Status implements sink.Opened.
-func (s opened) Status() sink.Status {
-	now := s.Stats()
-	out := sink.Status{Connections: now.Connections, PendingConfirms: now.PendingConfirms, Waiting: now.Waiting}
-	out.Up, out.Why = s.Up()
-	return out
-}
-
-// SentTo implements sink.Opened.
-func (s opened) SentTo(ev *event.Event) sink.Sent {
-	topic, partition := s.Shown(ev)
-	return sink.Sent{Name: topic, Partition: partition}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // Settings are where and how to publish to Apache Kafka.
@@ -179,9 +180,6 @@ var (
 	topicName   = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
 )
 
-// maxTopicName is the longest name a topic can have (org.apache.kafka.common.internals.Topic).
-const maxTopicName = 249
-
 // checkTopic refuses a template that can never give a valid topic name. The values of events are
 // checked when they are published.
 func checkTopic(t sink.Template) error {
@@ -192,8 +190,8 @@ func checkTopic(t sink.Template) error {
 		return fmt.Errorf("is %q, which cannot be the name of a topic", name)
 	case !topicName.MatchString(text):
 		return fmt.Errorf("is %q; a topic's name has only letters, digits, '.', '_' and '-'", t)
-	case len(text) > maxTopicName:
-		return fmt.Errorf("has %d characters, the most a topic's name has is %d", len(text), maxTopicName)
+	case len(text) > record.MaxTopic:
+		return fmt.Errorf("has %d characters, the most a topic's name has is %d", len(text), record.MaxTopic)
 	}
 	return nil
 }

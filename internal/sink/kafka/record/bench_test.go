@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
@@ -14,7 +15,7 @@ func BenchmarkTraced(b *testing.B) {
 		"off": nil, "on": func(ev *event.Event, _ []byte) []byte { return ev.Traceparent },
 	} {
 		b.Run(name, func(b *testing.B) {
-			e, ev := NewBuilder(layoutOf(b, Config{Traceparent: trace})), kafkatest.Event(1, "0123456789")
+			e, ev := NewBuilder(layoutOf(b, Config{PlainConfig: sink.PlainConfig{Traceparent: trace}})), kafkatest.Event(1, "0123456789")
 			b.ReportAllocs()
 			for b.Loop() {
 				if fault := e.Build(ev); fault != nil {

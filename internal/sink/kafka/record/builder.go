@@ -29,7 +29,7 @@ func NewBuilder(l *Layout) *Builder { return &Builder{layout: l} }
 // Build makes the record, or returns why the event can never become one.
 func (b *Builder) Build(ev *event.Event) *sink.Fault {
 	if ev.Fault != nil {
-		return undecodable(ev)
+		return sink.PermanentFault(sink.Undecodable, ev.Fault.Error())
 	}
 	rec := &b.made
 	if fault := b.layout.encoder.Encode(ev, rec); fault != nil {
@@ -46,10 +46,7 @@ func (b *Builder) Build(ev *event.Event) *sink.Fault {
 		b.AddHeader(rec.Headers[i].Name, rec.Headers[i].Value)
 	}
 	if size := len(b.Key) + len(b.Value) + len(b.Headers); size > MaxRecord {
-		return &sink.Fault{
-			Class: sink.Permanent, Reason: sink.TooLarge,
-			Text: fmt.Sprintf("a record of %d bytes, a broker's requests carry %d", size, MaxRecord),
-		}
+		return sink.PermanentFault(sink.TooLarge, fmt.Sprintf("a record of %d bytes, a broker's requests carry %d", size, MaxRecord))
 	}
 	return nil
 }

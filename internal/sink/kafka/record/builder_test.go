@@ -9,6 +9,7 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
@@ -31,10 +32,10 @@ func header(name, value string) protocol.Header {
 }
 
 func TestRecord(t *testing.T) {
-	l := layoutOf(t, Config{
+	l := layoutOf(t, Config{PlainConfig: sink.PlainConfig{
 		Columns: []string{"tenant", "region"},
-		Headers: []HeaderColumn{{"x-tenant", "tenant"}, {"x-region", "region"}},
-	})
+		Headers: []setting.NamedColumn{{Name: "x-tenant", Column: "tenant"}, {Name: "x-region", Column: "region"}},
+	}})
 	ev := kafkatest.Event(7, "k1")
 	ev.Columns = [][]byte{[]byte("acme"), nil}
 	ev.Headers = []byte(`{"a": "t\u00e4xt", "n": 1.50, "ok": true, "no": false, "null": null, "list": [1, {"b": "}"}], "empty": ""}`)
@@ -75,7 +76,7 @@ func TestRecordOfNulls(t *testing.T) {
 // when it says nothing.
 func TestTraceparentOfTheRelay(t *testing.T) {
 	for row, want := range map[string][]byte{"sampled": []byte("of the span"), "left alone": []byte("left alone"), "none": nil} {
-		l := layoutOf(t, Config{Traceparent: func(ev *event.Event, buf []byte) []byte {
+		l := layoutOf(t, Config{PlainConfig: sink.PlainConfig{Traceparent: func(ev *event.Event, buf []byte) []byte {
 			switch string(ev.Traceparent) {
 			case "sampled":
 				return append(buf, "of the span"...)
@@ -83,7 +84,7 @@ func TestTraceparentOfTheRelay(t *testing.T) {
 				return nil
 			}
 			return ev.Traceparent
-		}})
+		}}})
 		ev := &event.Event{ID: []byte("1"), Time: time.Unix(1, 0), Traceparent: []byte(row)}
 		got := built(t, NewBuilder(l), ev)
 		wanted := []protocol.Header{header("id", "1"), header("cdc_position", ev.Position.String())}
@@ -100,11 +101,11 @@ func TestTraceparentOfTheRelay(t *testing.T) {
 // TestOwnHeadersWin has keys of the headers column that are somebody's already.
 func TestOwnHeadersWin(t *testing.T) {
 	var dropped []string
-	l := layoutOf(t, Config{
+	l := layoutOf(t, Config{PlainConfig: sink.PlainConfig{
 		Columns:       []string{"tenant", "region"},
-		Headers:       []HeaderColumn{{"x-tenant", "tenant"}, {"x-region", "region"}},
+		Headers:       []setting.NamedColumn{{Name: "x-tenant", Column: "tenant"}, {Name: "x-region", Column: "region"}},
 		HeaderDropped: func(name string) { dropped = append(dropped, name) },
-	})
+	}})
 	ev := kafkatest.Event(1, "k")
 	ev.Columns = [][]byte{[]byte("acme"), nil}
 	ev.Headers = []byte(`{"id": "9", "\u0069d": "9", "x-retry-count": 3, "x-tenant": "other", "x-region": "eu", "tracestate": "a=b", "mine": 1}`)
@@ -194,16 +195,17 @@ func TestReplayHeader(t *testing.T) {
 }
 
 func TestBatchAllocates(t *testing.T) {
-	l := layoutOf(t, Config{Columns: []string{"tenant"}, Headers: []HeaderColumn{{"x-tenant", "tenant"}}})
+	l := layoutOf(t, Config{PlainConfig: sink.PlainConfig{Columns: []string{"tenant"}, Headers: []setting.NamedColumn{{Name: "x-tenant", Column: "tenant"}}}})
 	e, b := NewBuilder(l), batch.New(0)
 	ev := kafkatest.Event(1, "key")
 	ev.Columns = [][]byte{[]byte("acme")}
 	call := func() {
 		b.Reset()
 		for range 100 {
-			if fault := e.Build(ev); fault != nil || !b.Add(&e.Record) {
+			if fault := e.Build(ev); fault != nil {
 				t.Fatal(fault)
 			}
+			b.Add(&e.Record)
 		}
 		b.Seal(1, 1, 1)
 	}

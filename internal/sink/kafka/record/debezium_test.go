@@ -99,7 +99,7 @@ func TestProfileLeavesCopiesAlone(t *testing.T) {
 	if fault := e.Build(ev); fault != nil {
 		t.Fatal(fault)
 	}
-	if !bytes.Contains(e.Headers, []byte(headerPosition)) || !bytes.Equal(e.Value, ev.Payload) {
+	if !bytes.Contains(e.Headers, []byte(sink.HeaderPosition)) || !bytes.Equal(e.Value, ev.Payload) {
 		t.Errorf("the copy has the headers %q", e.Headers)
 	}
 }

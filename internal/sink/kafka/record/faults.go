@@ -4,9 +4,7 @@ package record
 
 import (
 	"fmt"
-	"unsafe"
 
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -15,12 +13,12 @@ const MaxTopic = 249
 
 // What is wrong with a topic. They are shared by all events concerned.
 var (
-	topicNull = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: "topic has a NULL in its template"}
-	topicNone = invalid("topic name is empty")
-	topicLong = invalid("topic name is longer than the 249 characters that Kafka allows")
-	topicDots = invalid("topic name is '.' or '..', which Kafka does not allow")
-	tooEarly  = invalid("the time is before 1970, a Kafka record carries none")
-	topicChar = invalid("topic name has a character other than letters, digits, '.', '_' and '-'")
+	topicNull = sink.PermanentFault(sink.NullInTemplate, "topic has a NULL in its template")
+	topicNone = sink.PermanentFault(sink.Invalid, "topic name is empty")
+	topicLong = sink.PermanentFault(sink.Invalid, "topic name is longer than the 249 characters that Kafka allows")
+	topicDots = sink.PermanentFault(sink.Invalid, "topic name is '.' or '..', which Kafka does not allow")
+	tooEarly  = sink.PermanentFault(sink.Invalid, "the time is before 1970, a Kafka record carries none")
+	topicChar = sink.PermanentFault(sink.Invalid, "topic name has a character other than letters, digits, '.', '_' and '-'")
 )
 
 // CheckTopic returns the fault of a topic's name, as
@@ -41,19 +39,6 @@ func CheckTopic(name []byte) *sink.Fault {
 		return topicChar
 	}
 	return nil
-}
-
-func undecodable(ev *event.Event) *sink.Fault {
-	return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: ev.Fault.Error()}
-}
-
-func invalid(detail string) *sink.Fault {
-	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: detail}
-}
-
-// text is b as a string without a copy: not to be kept.
-func text(b []byte) string {
-	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 // TopicName names a topic as a fault does.

@@ -28,19 +28,8 @@ type Config struct {
 	// format it makes the name; any other encoder makes its own.
 	Topic sink.Template
 
-	// The rest is of the relay's own format.
-
-	// Columns are the extra columns in the order of Event.Columns; the topic and the headers name
-	// them.
-	Columns []string
-	// Headers are written when their column is not NULL.
-	Headers []HeaderColumn
-	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil:
-	// nothing. Without this function it is the row's.
-	Traceparent func(ev *event.Event, buf []byte) []byte
-	// HeaderDropped is called for a key of the headers column that has one of the relay's own
-	// names. It may be nil.
-	HeaderDropped func(name string)
+	// PlainConfig is of the relay's own format.
+	sink.PlainConfig
 }
 
 // NewLayout makes the layout of a configuration, which is valid.
@@ -64,7 +53,7 @@ func NewLayout(cfg *Config) (*Layout, error) {
 // valid as long as rec. With a fault the event can never be sent, and name may be nil.
 func (l *Layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *sink.Fault) {
 	if ev.Fault != nil {
-		return nil, undecodable(ev)
+		return nil, sink.PermanentFault(sink.Undecodable, ev.Fault.Error())
 	}
 	fault = l.encoder.Place(ev, rec)
 	switch {

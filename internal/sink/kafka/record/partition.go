@@ -36,5 +36,5 @@ func PartitionOf(ev *event.Event, count int32) int32 {
 // NoPartition is the fault of an event that names a partition which its topic does not have. It
 // does not say which: that is a column's value.
 func NoPartition(topic string, count int) *sink.Fault {
-	return invalid(fmt.Sprintf("it names a partition beyond the %d that topic %q has", count, topic))
+	return sink.PermanentFault(sink.Invalid, fmt.Sprintf("it names a partition beyond the %d that topic %q has", count, topic))
 }

@@ -5,6 +5,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -13,17 +14,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-const maxShortString = 255 // bytes; of AMQP 0-9-1: names of exchanges and routing keys
-
 // New is the driver.
 func New() *sink.Driver {
 	return &sink.Driver{
 		Name: "rabbitmq", Broker: "RabbitMQ", Operation: "publish",
 		Route: []sink.RoutePart{
-			{Key: "exchange", Replay: "publish to this exchange instead", Limit: maxShortString, MayEmpty: true},
-			{Key: "routing_key", Replay: "publish with this routing key instead", Limit: maxShortString, MayEmpty: true},
+			{Key: "exchange", Replay: "publish to this exchange instead", Limit: message.MaxShortString, MayEmpty: true},
+			{Key: "routing_key", Replay: "publish with this routing key instead", Limit: message.MaxShortString, MayEmpty: true},
 		},
-		Reserved:   []string{"aggregate_type", "aggregate_id", "timestamp_in_ms", "CC", "BCC"},
+		Reserved:   slices.Concat(message.OwnHeaders, []string{"CC", "BCC"}),
 		Settings:   func() sink.Settings { return defaults() },
 		FixRefusal: fixRefusal,
 	}
@@ -38,11 +37,6 @@ func fixRefusal(reason sink.Reason, r *event.Route) string {
 	}
 	return ""
 }
-
-// opened is the sink as the relay runs it.
-type opened struct{ *rabbit.Sink }
-
-var _ sink.Prober = opened{} // the line asks for it
 
 // Open implements sink.Settings.
 func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
@@ -59,11 +53,7 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 			return nil, err
 		}
 	}
-	out, err := rabbit.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return opened{out}, nil
+	return rabbit.New(cfg)
 }
 
 // Check implements sink.Settings.
@@ -81,11 +71,8 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 			ConfirmTimeout: o.ConfirmTimeout, ConnectionName: "cdc-relay/" + o.Slot, TLS: s.TLS.Load(section + "tls"),
 			Credentials: s.Credentials(), // nil: the addresses carry them
 		},
-		Config: message.Config{
-			Exchange: s.Exchange, RoutingKey: s.RoutingKey, Columns: o.Columns,
-			Traceparent: o.Traceparent, HeaderDropped: o.HeaderDropped,
-		},
-		Lanes: o.Lanes, Declare: s.Declare, Log: o.Log,
+		Config: message.Config{Exchange: s.Exchange, RoutingKey: s.RoutingKey, PlainConfig: o.PlainConfig},
+		Lanes:  o.Lanes, Declare: s.Declare, Log: o.Log,
 		Connected: o.Connected, ChannelOpen: o.ChannelOpen, Confirms: o.Confirms,
 	}
 	if o.OneLane {
@@ -94,12 +81,6 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 	var err error
 	if out.URLs, err = s.Addresses(); err != nil {
 		return out, err
-	}
-	if o.Encoder != nil {
-		return out, nil // the columns are the profile's, which has no headers of the section outbox
-	}
-	for _, h := range o.Headers {
-		out.Headers = append(out.Headers, message.HeaderColumn(h))
 	}
 	for _, p := range s.Properties {
 		switch p.Name {
@@ -112,18 +93,4 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 		}
 	}
 	return out, nil
-}
-
-// Status implements sink.Opened.
-func (s opened) Status() sink.Status {
-	now := s.Stats()
-	out := sink.Status{Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms}
-	out.Up, out.Why = s.Up()
-	return out
-}
-
-// SentTo implements sink.Opened.
-func (s opened) SentTo(ev *event.Event) sink.Sent {
-	exchange, routingKey := s.Shown(ev)
-	return sink.Sent{Name: exchange, RoutingKey: routingKey, Partition: -1}
 }

@@ -35,7 +35,7 @@ func (m *Message) to(route *event.Route) *sink.Fault {
 // Build makes the message, or returns why the event can never become one.
 func (m *Message) Build(ev *event.Event) *sink.Fault {
 	if ev.Fault != nil {
-		return &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: ev.Fault.Error()}
+		return sink.PermanentFault(sink.Undecodable, ev.Fault.Error())
 	}
 	m.Copy = ev.Copy
 	if fault := m.Layout.encoder.Encode(ev, &m.record); fault != nil {

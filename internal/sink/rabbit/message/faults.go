@@ -24,11 +24,6 @@ func Pair(name, routingKey string) string {
 	return fmt.Sprintf("%s, routing key %q", Exchange(name), routingKey)
 }
 
-// Invalid is the permanent fault of an event that can never become a message; detail says why.
-func Invalid(detail string) *sink.Fault {
-	return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: detail}
-}
-
 // TooLarge is the permanent fault of an event whose body is over the limit; both are in bytes.
 func TooLarge(destination string, size, limit int) *sink.Fault {
 	return &sink.Fault{
@@ -48,6 +43,6 @@ func nowhere(hasExchange bool) *sink.Fault {
 
 // They are shared by all events concerned.
 var (
-	noExchange   = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: "exchange has a NULL in its template"}
-	noRoutingKey = &sink.Fault{Class: sink.Permanent, Reason: sink.NullInTemplate, Text: "routing key has a NULL in its template"}
+	noExchange   = sink.PermanentFault(sink.NullInTemplate, "exchange has a NULL in its template")
+	noRoutingKey = sink.PermanentFault(sink.NullInTemplate, "routing key has a NULL in its template")
 )

@@ -13,11 +13,11 @@ import (
 // header writes one header, with what its encoded value takes added to the size of the table.
 func (m *Message) header(h *sink.Header) *sink.Fault {
 	if len(h.Name) > MaxShortString {
-		return Invalid(fmt.Sprintf("a header's name has %d bytes, the protocol carries %d", len(h.Name), MaxShortString))
+		return sink.PermanentFault(sink.Invalid, fmt.Sprintf("a header's name has %d bytes, the protocol carries %d", len(h.Name), MaxShortString))
 	}
 	if h.Name == "CC" || h.Name == "BCC" {
 		// RabbitMQ takes further routing keys from them, and closes the channel over any other type
-		return Invalid("a header is named " + h.Name + ": RabbitMQ takes only an array there, and the relay writes none")
+		return sink.PermanentFault(sink.Invalid, "a header is named "+h.Name+": RabbitMQ takes only an array there, and the relay writes none")
 	}
 	var value any
 	size := 4 + len(h.Value)

@@ -6,7 +6,6 @@ package message
 import (
 	"slices"
 
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -34,19 +33,9 @@ type Config struct {
 
 	// The rest is of the relay's own format.
 
-	// Columns are the extra columns in the order of Event.Columns; templates, headers and
-	// properties name them.
-	Columns []string
-	// Headers are written when their column is not NULL.
-	Headers []HeaderColumn
+	sink.PlainConfig
 	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
 	CorrelationID, Priority, Expiration string
-	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil:
-	// nothing. Without this function it is the row's.
-	Traceparent func(ev *event.Event, buf []byte) []byte
-	// HeaderDropped is called for a key of the headers column that has one of the relay's own
-	// names. It may be nil.
-	HeaderDropped func(name string)
 }
 
 // NewLayout makes the layout of a configuration.

@@ -57,7 +57,7 @@ func (m *Message) checkShortStrings() *sink.Fault {
 		{"correlation id", m.Pub.CorrelationId},
 	} {
 		if len(f.value) > MaxShortString {
-			return Invalid(fmt.Sprintf("%s has %d bytes, the protocol carries %d", f.name, len(f.value), MaxShortString))
+			return sink.PermanentFault(sink.Invalid, fmt.Sprintf("%s has %d bytes, the protocol carries %d", f.name, len(f.value), MaxShortString))
 		}
 	}
 	return nil
