@@ -23,7 +23,7 @@ func TestLargeRowThatIsNotWrittenInTime(t *testing.T) {
 	r := s.Start()
 	s.SQL(`CREATE FUNCTION too_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
 	s.SQL(`CREATE TRIGGER too_slow BEFORE INSERT ON cdc_relay.retry FOR EACH ROW WHEN (NEW.bytes > 5000000) EXECUTE FUNCTION too_slow()`)
-	var behind [2]pglogrepl.LSN // the large event, and one that follows it
+	var behind [2]pglogrepl.LSN                // the large event, and one that follows it
 	for seq, size := range []int{200_000, 1} { // of 32 bytes
 		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(), 'order', 'large', 'placed',
 			jsonb_build_object('key', 'large', 'seq', $1::int, 'fill', string_agg(md5(i::text), '')) FROM generate_series(1, $2::int) i`, seq+1, size)
