@@ -81,13 +81,12 @@ type fakeLine struct {
 	lanes map[string]int             // where that is
 	most  int                        // rows that the lanes had at one time
 	held  *store.Request             // the last request about a row
-	told  map[string][]int           // the numbers of Counted, by exchange
 	// a lane gives back at once what a walk finds, as for a group that it knows; keep: it does not
 	keep bool
 }
 
 func newFakeLine(cfg pauses.Config) *fakeLine {
-	return &fakeLine{pauses: pauses.New(cfg), rows: map[string]*inflight.Event{}, lanes: map[string]int{}, told: map[string][]int{}}
+	return &fakeLine{pauses: pauses.New(cfg), rows: map[string]*inflight.Event{}, lanes: map[string]int{}}
 }
 
 func (l *fakeLine) Pauses() *pauses.Registry { return l.pauses }
@@ -119,10 +118,6 @@ func (l *fakeLine) Found(lane int, found []order.Found) {
 		if f.Request != nil {
 			l.held = f.Request
 		}
-		if f.Counted != nil {
-			name := nameOf(f.ExchangeOrTopic)
-			l.told[name] = append(l.told[name], f.Counted.Forgotten)
-		}
 	}
 	l.most = max(l.most, len(l.rows))
 	l.mu.Unlock()
@@ -137,8 +132,10 @@ func (l *fakeLine) describe(f *order.Found) string {
 	switch {
 	case f.Unsure:
 		return "unsure " + nameOf(f.ExchangeOrTopic)
-	case f.Counted != nil:
-		return fmt.Sprintf("counted %s %d", nameOf(f.ExchangeOrTopic), f.Counted.Forgotten)
+	case f.WalkBegins:
+		return "begins " + nameOf(f.ExchangeOrTopic)
+	case f.WalkEnds:
+		return "ends " + nameOf(f.ExchangeOrTopic)
 	case f.Changed:
 		return "changed " + nameOf(f.Group)
 	case f.Request != nil:

@@ -62,7 +62,7 @@ type feeder struct {
 // asked is what the lanes have asked for since the feeder looked.
 type asked struct {
 	wants   []want
-	walks   []walkWant
+	walks   []uint64 // through these exchanges and topics
 	results []order.Result
 }
 
@@ -70,11 +70,6 @@ type asked struct {
 type want struct {
 	order.Want
 	lane int
-}
-
-type walkWant struct {
-	lane int
-	order.Counted
 }
 
 func (f *feeder) init(t *Table) {
@@ -161,8 +156,8 @@ func (f *feeder) collect() {
 	f.asked = asked{}
 	f.mu.Unlock()
 	f.wants = append(f.wants, a.wants...)
-	for _, w := range a.walks {
-		f.walkFor(w)
+	for _, exchangeOrTopic := range a.walks {
+		f.startWalk(pauses.Target{ExchangeOrTopic: exchangeOrTopic}, false)
 	}
 	for _, r := range a.results {
 		f.takeResult(r)

@@ -77,14 +77,12 @@ func (t *Table) Run(ctx context.Context) error {
 func (t *Table) Defer(events []*inflight.Event) { t.writer.take(events) }
 
 // Read takes a lane's wants.
-func (t *Table) Read(lane int, wants []order.Want, walks []order.Counted) {
+func (t *Table) Read(lane int, wants []order.Want, walks []uint64) {
 	t.feeder.ask(func(a *asked) {
 		for _, w := range wants {
 			a.wants = append(a.wants, want{w, lane})
 		}
-		for _, w := range walks {
-			a.walks = append(a.walks, walkWant{lane, w})
-		}
+		a.walks = append(a.walks, walks...)
 	})
 }
 

@@ -17,13 +17,16 @@ func (m *Machine) found(f *Found) {
 		m.replays.Push(f.Replay)
 		return
 	case f.Unsure:
-		m.known.unsure[f.ExchangeOrTopic] = 0
+		m.known.unsure[f.ExchangeOrTopic] = false
 		if m.repeated.Less(f.Repeated) {
 			m.repeated = f.Repeated
 		}
 		return
-	case f.Counted != nil:
-		m.counted(f.ExchangeOrTopic, f.Counted.Forgotten)
+	case f.WalkBegins:
+		m.walkBegins(f.ExchangeOrTopic)
+		return
+	case f.WalkEnds:
+		m.walkEnds(f.ExchangeOrTopic)
 		return
 	case f.Request != nil:
 		m.requested(f)

@@ -152,7 +152,7 @@ func (m *Machine) wake() time.Time {
 	if len(m.resting) > 0 {
 		soonest(m.probeAt)
 	}
-	soonest(m.known.walkAt())
+	soonest(m.known.at)
 	soonest(m.lookAt)
 	return at
 }

@@ -40,8 +40,8 @@ func (s *story) step() {
 		s.apart[string(p.Event.ID)] = p.Event
 		fmt.Fprintf(&s.out, "sends %s apart\n", p.Event.ID)
 	}
-	for _, c := range a.Walk {
-		fmt.Fprintf(&s.out, "wants a walk, %d forgotten\n", c.Forgotten)
+	for range a.Walk {
+		s.out.WriteString("wants a walk\n")
 	}
 	if a.Ended {
 		s.out.WriteString("a pause ended\n")
