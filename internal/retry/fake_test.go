@@ -166,8 +166,8 @@ func (l *fakeLine) Finished(_ int, results []order.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range results {
-		if r.Answer != nil {
-			l.say("answered %s", r.Answer.Request.Kind)
+		if r.Request != nil {
+			l.say("answered %s", r.Request.Kind)
 			continue
 		}
 		l.say("finished %s", r.Event.ID)
@@ -222,11 +222,8 @@ func (l *fakeLine) finish(what string, ids ...string) {
 	l.t.Helper()
 	for _, id := range ids {
 		e := l.take(id)
-		r := order.Result{Event: e, Returned: what == "returned"}
-		if e.Request != nil {
-			r.Answer = &store.Answer{Request: *e.Request}
-		}
-		if !r.Returned && r.Answer == nil {
+		r := order.Result{Event: e, Returned: what == "returned", Request: e.Request}
+		if !r.Returned && r.Request == nil {
 			r.Result = store.Result{Row: e.Row, Kind: kinds[what]}
 		}
 		l.table.Finish([]order.Result{r})
@@ -239,7 +236,8 @@ var kinds = map[string]store.ResultKind{"delivered": store.Delivered, "backoff":
 func (l *fakeLine) outcome(id string, out sink.Outcome) {
 	l.t.Helper()
 	e := l.take(id)
-	l.table.Finish([]order.Result{{Event: e, Answer: &store.Answer{Request: *e.Request, Outcome: out}}})
+	e.State, e.Refusal = out.State, out.Fault
+	l.table.Finish([]order.Result{{Event: e, Request: e.Request}})
 }
 
 // rest has the group of the request that was held come to rest; returned: it does not now.
@@ -248,7 +246,7 @@ func (l *fakeLine) rest(returned bool) {
 	q := l.held
 	l.held = nil
 	l.mu.Unlock()
-	l.table.Finish([]order.Result{{Answer: &store.Answer{Request: *q}, Returned: returned}})
+	l.table.Finish([]order.Result{{Request: q, Returned: returned}})
 }
 
 // names of digests, for the log.

@@ -26,9 +26,8 @@ type feeder struct {
 	logged map[string]bool // texts of rows that cannot be read, which were logged
 
 	// rows that are with the lanes or have a result that is not committed, and requests likewise
-	outstanding atomic.Int32
-	inFlight    atomic.Int32  // rows among them
-	woken       chan struct{} // cap 1
+	inFlight, requests atomic.Int32
+	woken              chan struct{} // cap 1
 
 	mu      sync.Mutex // guards what other goroutines leave here
 	stopped bool       // feeding has ended: nothing is read any more
@@ -51,12 +50,10 @@ type feeder struct {
 
 	requestsAt time.Time
 	answers    uncommitted[store.Answer]
-	// requests that are being carried out: the lane that holds their group, or noLane
-	inHand    map[int64]int
-	replayed  map[int64]int64 // of those the replays: the row
-	asking    retryPace
-	moreAsked bool // the last list of requests was full
-	unplaced  int  // requests of the last list about events whose lane is not known
+	inHand     map[int64]inHand // requests that are being carried out
+	asking     retryPace
+	moreAsked  bool // the last list of requests was full
+	unplaced   int  // requests of the last list about events whose lane is not known
 }
 
 // asked is what the lanes have asked for since the feeder looked.
@@ -77,7 +74,7 @@ func (f *feeder) init(t *Table) {
 		t: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1), budget: newBudget(&t.cfg),
 		pace:   retryPace{log: t.cfg.Log, what: "changing deferred rows"},
 		asking: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
-		inHand: map[int64]int{}, replayed: map[int64]int64{}, skipped: map[pauses.Target]bool{},
+		inHand: map[int64]inHand{}, skipped: map[pauses.Target]bool{},
 	}
 	for _, d := range []duty{
 		{do: f.commit, must: true},

@@ -173,7 +173,6 @@ func (f *feeder) hand(lane int, found order.Found) {
 	for _, e := range found.Rows {
 		f.budget.add(lane, e)
 	}
-	f.outstanding.Add(int32(len(found.Rows)))
 	f.inFlight.Add(int32(len(found.Rows)))
 	f.t.line.Found(lane, []order.Found{found})
 }

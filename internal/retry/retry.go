@@ -98,7 +98,7 @@ func (t *Table) StopFeeding() { t.feeder.stop() }
 // WaitIdle returns nil once nothing is in flight: no row to be written, none with the lanes, no
 // result to be committed. Otherwise it returns ctx's error. It is for a stop, after StopFeeding.
 func (t *Table) WaitIdle(ctx context.Context) error {
-	for t.writer.busy() || t.feeder.outstanding.Load() > 0 {
+	for t.writer.busy() || t.feeder.inFlight.Load() > 0 || t.feeder.requests.Load() > 0 {
 		if !sleep(ctx, 5*time.Millisecond) {
 			return ctx.Err()
 		}

@@ -109,13 +109,13 @@ type Want struct {
 	Probe bool
 }
 
-// Result is what becomes of a row.
+// Result is what becomes of a row, or of an operator's request.
 type Result struct {
-	Event *inflight.Event
+	Event *inflight.Event // nil: a request about a row, which may be carried out
 	// Returned: nothing is written, the row stays in the table as it is.
 	Returned     bool
-	store.Result               // what is written
-	Answer       *store.Answer // of an operator's request; Result is then empty
+	store.Result                // what is written
+	Request      *store.Request // Result is then empty; the outcome of a replay is in Event
 }
 
 func (a *Actions) reset() {

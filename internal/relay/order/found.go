@@ -159,8 +159,8 @@ func (m *Machine) firstOf(g *group, w *Written) {
 
 // finished takes a result that is committed.
 func (m *Machine) finished(r *Result) {
-	if r.Answer != nil {
-		m.answered(r)
+	if r.Request != nil {
+		m.answered(r.Request)
 		return
 	}
 	g := m.groups[r.Event.Row.Group]

@@ -3,10 +3,6 @@
 
 package order
 
-import (
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
-)
-
 // moveOn looks at each group that was touched, and does what follows: an operator's request is
 // carried out, the group returns to direct delivery, its waiting events move on, its rows are read,
 // its state is dropped.
@@ -35,7 +31,7 @@ func (m *Machine) carryOut(g *group) {
 		g.status = held
 	}
 	for _, q := range g.requests {
-		m.out.Finish = append(m.out.Finish, Result{Answer: &store.Answer{Request: *q}})
+		m.out.Finish = append(m.out.Finish, Result{Request: q})
 	}
 	g.held += len(g.requests)
 	g.requests = nil

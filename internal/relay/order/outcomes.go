@@ -115,7 +115,7 @@ func (m *Machine) probed(p *Probed) {
 	case e.State == sink.Rejected:
 		m.reject(e, cmp.Or(p.Outcome.Fault, &unexplained))
 	case isReplay(e):
-		m.giveReplayBack(e)
+		m.replayed(e, p.Outcome)
 	default:
 		g := m.groups[e.Row.Group]
 		g.flying--

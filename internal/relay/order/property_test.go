@@ -200,8 +200,8 @@ func (w *world) tell(found Found) {
 func (w *world) apply() {
 	n := w.IntN(len(w.results) + 1)
 	for _, r := range w.results[:n] {
-		if q := r.Answer; q != nil {
-			w.carryOut(&q.Request)
+		if r.Request != nil {
+			w.carryOut(r.Request)
 			w.news = append(w.news, func() { w.in.Finished = append(w.in.Finished, r) })
 			continue
 		}

@@ -165,26 +165,11 @@ func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 func (m *Machine) giveReplaysBack() {
 	for m.replays.First != nil {
 		e := m.replays.Pop()
-		e.State = sink.Unsent
 		if g := m.groups[e.Group]; g != nil && g.replay == e {
-			g.flying++ // giveReplayBack takes it off
+			g.flying++ // replayed takes it off
 		}
-		m.giveReplayBack(e)
+		m.replayed(e, sink.Outcome{State: sink.Unsent})
 	}
-}
-
-// giveReplayBack gives back a replay that is not at the broker, or in doubt.
-func (m *Machine) giveReplayBack(e *inflight.Event) {
-	if g := m.groups[e.Group]; g != nil && g.replay == e {
-		g.flying--
-		g.replay = nil
-		m.touch(g)
-	}
-	r := Result{Event: e, Returned: true}
-	if e.Request != nil {
-		r.Answer = &store.Answer{Request: *e.Request}
-	}
-	m.out.Finish = append(m.out.Finish, r)
 }
 
 // rowConfirmed handles a row that the broker has. Its confirm may end the pause of its place.
@@ -208,20 +193,17 @@ func (m *Machine) rowConfirmed(e *inflight.Event, overtook bool) {
 	m.touch(g)
 }
 
-// replayed handles the outcome of a replay or a copy.
+// replayed handles the outcome of a replay or a copy. One that is not at the broker, or in doubt,
+// is given back.
 func (m *Machine) replayed(e *inflight.Event, out sink.Outcome) {
-	if e.Group != 0 {
-		g := m.groups[e.Group]
+	if g := m.groups[e.Group]; g != nil && g.replay == e {
 		g.flying--
 		g.replay = nil
 		m.touch(g)
 	}
-	r := Result{Event: e}
-	if e.Request != nil {
-		r.Answer = &store.Answer{Request: *e.Request, Outcome: out}
-	}
-	e.Refusal, e.State = out.Fault, out.State
-	m.out.Finish = append(m.out.Finish, r)
+	e.State, e.Refusal = out.State, out.Fault
+	returned := out.State != sink.Confirmed && out.State != sink.Rejected
+	m.out.Finish = append(m.out.Finish, Result{Event: e, Returned: returned, Request: e.Request})
 }
 
 // takeBack takes the rows behind a rejected one out of open, as far as they were not sent: nothing

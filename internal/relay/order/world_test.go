@@ -210,8 +210,8 @@ func (w *world) step() {
 	}
 	for _, r := range a.Finish {
 		switch {
-		case r.Answer != nil && r.Returned:
-			delete(w.held, r.Answer.Request.ID)
+		case r.Request != nil && r.Returned:
+			delete(w.held, r.Request.ID)
 		case r.Returned:
 			w.say("%s is given back", r.Event.ID)
 		default:
