@@ -154,10 +154,15 @@ func (m *Machine) touch(g *group) {
 	}
 }
 
-// canBeForgotten reports whether nothing of the group is in memory but what the table has.
+// isEmpty reports whether nothing of the group is in memory, or on its way from or to the table.
+func (g *group) isEmpty() bool {
+	return g.front == nil && g.waiting.First == nil && !g.dying && g.replay == nil && !g.asked() &&
+		g.deferred == 0 && g.inHand == 0 && g.flying == 0 && g.pending == 0 && !g.inTurn && !g.wanted
+}
+
+// canBeForgotten reports whether what the lane knows of the group can be read again.
 func (g *group) canBeForgotten() bool {
-	return g.front == nil && g.waiting.First == nil && !g.dying && g.replay == nil && !g.asked() && g.deferred == 0 &&
-		g.inHand == 0 && g.flying == 0 && g.pending == 0 && !g.probing && !g.inTurn && !g.touched && !g.wanted && g.status != toRead && g.status != writing
+	return g.isEmpty() && !g.probing && !g.touched && g.status != toRead && g.status != writing
 }
 
 func after(e *inflight.Event) store.After {

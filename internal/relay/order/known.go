@@ -45,9 +45,6 @@ func newKnown(r *Room) known { return known{room: r, unsure: map[uint64]bool{}} 
 func (k *known) any() bool { return len(k.unsure) > 0 }
 
 func (k *known) mayHaveRows(exchangeOrTopic uint64) bool {
-	if len(k.unsure) == 0 {
-		return false
-	}
 	_, is := k.unsure[exchangeOrTopic]
 	return is
 }

@@ -80,8 +80,7 @@ func (m *Machine) readNext(g *group) {
 
 // keepOrDrop drops the state of a group in which nothing is set, or counts it.
 func (m *Machine) keepOrDrop(g *group) {
-	empty := g.front == nil && g.waiting.First == nil && !g.dying && g.replay == nil && !g.asked() && !g.blocked &&
-		g.deferred == 0 && g.inHand == 0 && g.flying == 0 && g.pending == 0 && g.status == idle && !g.inTurn && !g.wanted
+	empty := g.isEmpty() && !g.blocked && g.status == idle
 	switch {
 	case g.touched:
 		return
