@@ -95,16 +95,12 @@ func (m *Machine) mayGo(g *group, e *inflight.Event) bool {
 func (m *Machine) writeTooOld(g *group) {
 	first := g.hand.Pop()
 	g.inHand--
-	for e := g.hand.First; e != nil && !m.cfg.Block && m.isTooOld(e); e = g.hand.First {
+	for e := g.hand.First; e != nil && !m.cfg.Block && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt); e = g.hand.First {
 		g.hand.Pop()
 		g.inHand--
 		m.finish(g, Result{Event: e, Result: m.tooOld(e)})
 	}
 	m.write(g, Result{Event: first, Result: m.tooOld(first)})
-}
-
-func (m *Machine) isTooOld(e *inflight.Event) bool {
-	return m.cfg.Pauses.Paused(e.Place) && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt)
 }
 
 // maxAlone is how many events are sent apart at a time, without the probes of paused destinations.
