@@ -31,9 +31,8 @@ func (m *Machine) carryOut(g *group) {
 		g.status = held
 	}
 	for _, q := range g.requests {
-		m.out.Finish = append(m.out.Finish, Result{Request: q})
+		m.finish(g, Result{Request: q})
 	}
-	g.held += len(g.requests)
 	g.requests = nil
 }
 

@@ -23,13 +23,10 @@ func (m *Machine) requested(f *Found) {
 // answered takes a request that was carried out.
 func (m *Machine) answered(q *store.Request) {
 	g := m.groups[q.Row.Group]
-	if g == nil || g.status != held {
-		return
-	}
 	if q.Kind == store.Retry {
 		m.cfg.Pauses.Retry(sink.Place{ExchangeOrTopic: q.Row.ExchangeOrTopic, Dest: q.Row.Dest}, m.now)
 	}
-	if g.held--; g.held == 0 {
+	if g.pending--; g.pending == 0 {
 		g.status = idle
 		m.wakeUp(g)
 	}
