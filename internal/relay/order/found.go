@@ -32,10 +32,7 @@ func (m *Machine) found(f *Found) {
 		m.requested(f)
 		return
 	case f.Changed:
-		if g == nil { // it may have been forgotten
-			g = m.group(f.Group, f.ExchangeOrTopic)
-		}
-		if g.status != held {
+		if g = m.group(f.Group, f.ExchangeOrTopic); g.status != held {
 			m.wakeUp(g)
 		}
 		return
@@ -55,10 +52,8 @@ func (m *Machine) found(f *Found) {
 	case m.stop || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
 		m.giveBack(f.Rows) // the group goes its own way
 		return
-	case g == nil:
-		g = m.group(f.Group, f.ExchangeOrTopic)
-		g.news = true
 	default:
+		g = m.group(f.Group, f.ExchangeOrTopic)
 		m.unrest(g)
 		g.news = true
 	}
