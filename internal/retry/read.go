@@ -159,7 +159,7 @@ func (f *feeder) foundOf(r *store.Run, exchangeOrTopic uint64) order.Found {
 			found.More, found.Failed = true, i == 0
 			break
 		}
-		e := &inflight.Event{Event: row.Event, Place: place, Size: row.Event.Size(), Row: row, Attempts: row.Attempts, Since: row.First}
+		e := &inflight.Event{Event: row.Event, Place: place, Size: row.Event.Size(), Row: row, Attempts: row.Attempts}
 		if row.Ordered {
 			e.Group = row.Group
 		}

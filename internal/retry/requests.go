@@ -131,7 +131,7 @@ func (f *feeder) replay(q store.Request) {
 		return
 	}
 	e := &inflight.Event{
-		Event: ev, Place: place, Size: ev.Size(), Row: q.Row, Request: &q, Attempts: q.Row.Attempts, Since: q.Row.First,
+		Event: ev, Place: place, Size: ev.Size(), Row: q.Row, Request: &q, Attempts: q.Row.Attempts,
 	}
 	if group, ordered := f.cfg.Scope.Group(&ev, place.ExchangeOrTopic); ordered {
 		e.Group = group

@@ -41,7 +41,7 @@ func (m *Machine) found(f *Found) {
 		g.wanted = false
 		if g.stale { // something was rejected meanwhile: what is behind it stays where it is
 			g.stale, g.more = false, true
-			m.giveBack(f.Rows)
+			m.giveBack(f.Rows...)
 			if g.status == reading {
 				g.status = idle
 			}
@@ -50,7 +50,7 @@ func (m *Machine) found(f *Found) {
 		}
 		g.status = idle
 	case m.stop || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
-		m.giveBack(f.Rows) // the group goes its own way
+		m.giveBack(f.Rows...) // the group goes its own way
 		return
 	default:
 		g = m.group(f.Group, f.ExchangeOrTopic)
@@ -61,7 +61,7 @@ func (m *Machine) found(f *Found) {
 	g.blocked = f.Blocked
 	switch {
 	case g.asked() || m.stop || f.Blocked:
-		m.giveBack(f.Rows)
+		m.giveBack(f.Rows...)
 		g.more = true
 		if f.Blocked {
 			g.rows = some
@@ -70,7 +70,7 @@ func (m *Machine) found(f *Found) {
 		m.notProbing(g)
 	case f.Failed: // a row is there, so new events are deferred behind it
 		g.rows = some
-		m.giveBack(f.Rows)
+		m.giveBack(f.Rows...)
 		m.waitUntil(g, m.now.Add(unreadPause))
 	case len(f.Rows) > 0:
 		g.rows = some

@@ -120,7 +120,7 @@ func (m *Machine) probed(p *Probed) {
 		g := m.groups[e.Row.Group]
 		g.flying--
 		g.more, g.refused = true, true
-		m.giveBack([]*inflight.Event{e})
+		m.giveBack(e)
 		m.waitUntil(g, m.now.Add(againPause))
 	}
 }

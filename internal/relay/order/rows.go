@@ -182,10 +182,7 @@ func (m *Machine) rowConfirmed(e *inflight.Event, overtook bool) {
 		g.gone = after(e)
 	}
 	m.finish(g, Result{Event: e, Result: store.Result{Row: e.Row, Kind: store.Delivered}})
-	if g.probing {
-		g.probing = false
-		m.cfg.Pauses.ProbeDone(g.target, sink.Outcome{State: sink.Confirmed}, m.now)
-	}
+	m.probeDone(g, sink.Outcome{State: sink.Confirmed})
 	m.touch(g)
 }
 
@@ -213,7 +210,7 @@ func (m *Machine) takeBack(rejected *inflight.Event) {
 		if e.Row != nil && e.Request == nil && e.Row.Group == rejected.Row.Group && e.State == sink.Unsent {
 			e.State = sink.Rejected // so that compact removes it from open
 			g.flying--
-			m.out.Finish = append(m.out.Finish, Result{Event: e, Returned: true})
+			m.giveBack(e)
 		}
 	}
 	m.touch(g)
