@@ -5,6 +5,7 @@ package retry
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,6 +186,13 @@ func (l *fakeLine) said() string {
 	log := l.log
 	l.log = nil
 	return strings.Join(log, "\n")
+}
+
+// was reports whether this has happened since the last call of said.
+func (l *fakeLine) was(what string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.log, what)
 }
 
 // has is how many rows the lanes have.

@@ -91,7 +91,8 @@ func TestWalkAfterAStatementThatFailed(t *testing.T) {
 }
 
 // The walk that a lane asks for begins after it has asked: a group that is forgotten while a walk
-// passes it was not handed over.
+// passes it was not handed over. And the lanes know that it begins before it reads anything: what
+// they forget later it may have missed.
 func TestForgottenDuringAWalk(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
 		f.start()
@@ -104,6 +105,9 @@ func TestForgottenDuringAWalk(t *testing.T) {
 				if call == "sweep" && !once {
 					once = true
 					f.walk("x")
+				}
+				if call == "skip" && !f.line.was("begins x") {
+					f.t.Error("a walk reads, and the lanes do not know that it has begun")
 				}
 				return nil, false
 			}
