@@ -102,9 +102,7 @@ func (v *process) snapshot() ops.Snapshot {
 func addLine(out *ops.Snapshot, l relay.Snapshot) {
 	out.InFlightEvents, out.InFlightBytes, out.OldestUnsettled = l.Events, l.Bytes, l.OldestCommit
 	out.WaitingEvents, out.UnreportedConfirmed, out.WaitingKeys = l.Waiting, l.ConfirmedAbove, l.WaitingGroups
-	for _, p := range l.Paused {
-		out.Paused = append(out.Paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
-	}
+	out.Paused = wiring.Paused(l.Paused)
 }
 
 // addPaused adds destinations of which only the sink knows: those that events wait for in a call,

@@ -4,7 +4,6 @@ package relay
 
 import (
 	"context"
-	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
@@ -19,46 +18,29 @@ type Copies struct{ Line *Line }
 // Publish publishes events and waits for their outcomes, one each. It returns soon after ctx is
 // done.
 func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outcome {
-	b := &batch{outcomes: make([]sink.Outcome, len(events)), left: 1, done: make(chan struct{})}
+	type answer struct {
+		of  int
+		out sink.Outcome
+	}
+	outcomes := make([]sink.Outcome, len(events))
+	answers, waiting := make(chan answer, len(events)), 0 // no lane waits for the reader of answers
 	for i, ev := range events {
 		place, ok := c.Line.cfg.Sink.Place(ev)
 		if !ok { // the topic is not known yet: the caller offers the copy again
-			b.take(i, sink.Outcome{State: sink.Unsent}, 0)
+			outcomes[i].State = sink.Unsent
 			continue
 		}
-		b.take(i, sink.Outcome{}, 1)
-		e := &inflight.Event{Event: *ev, Place: place, Size: ev.Size(), Done: func(out sink.Outcome) { b.take(i, out, -1) }}
+		waiting++
+		e := &inflight.Event{Event: *ev, Place: place, Size: ev.Size(), Done: func(out sink.Outcome) { answers <- answer{i, out} }}
 		c.Line.Found(place.Lane, []order.Found{{Replay: e}})
 	}
-	b.mu.Lock()
-	b.release(-1)
-	b.mu.Unlock()
-	select {
-	case <-b.done:
-		return b.outcomes
-	case <-ctx.Done():
-		// all are Unknown. The slice is new: the lanes may still write into the first one
-		return make([]sink.Outcome, len(events))
+	for range waiting {
+		select {
+		case a := <-answers:
+			outcomes[a.of] = a.out
+		case <-ctx.Done():
+			return make([]sink.Outcome, len(events)) // all are Unknown
+		}
 	}
-}
-
-// batch is the events of one Publish.
-type batch struct {
-	mu       sync.Mutex
-	outcomes []sink.Outcome
-	left     int
-	done     chan struct{} // closed when none is left
-}
-
-func (b *batch) take(i int, out sink.Outcome, left int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.outcomes[i] = out
-	b.release(left)
-}
-
-func (b *batch) release(left int) {
-	if b.left += left; b.left == 0 {
-		close(b.done)
-	}
+	return outcomes
 }

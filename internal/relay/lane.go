@@ -207,11 +207,7 @@ func (ln *lane) reportConfirmed(events []*inflight.Event, now time.Time) {
 	hooks := &ln.line.cfg.Hooks
 	if hooks.Published != nil {
 		for _, e := range events {
-			attempts := e.Attempts
-			if e.Row != nil {
-				attempts = e.Row.Attempts
-			}
-			hooks.Published(ln.n, &e.Event, attempts, now)
+			hooks.Published(ln.n, &e.Event, e.Attempts, now)
 		}
 	}
 	if hooks.Confirmed == nil {

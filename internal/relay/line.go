@@ -260,7 +260,7 @@ type Snapshot struct {
 	// reported yet
 	ConfirmedAbove uint64
 
-	Paused []pauses.Pause // destinations that are paused, the longest first
+	Paused []sink.Paused // destinations that are paused, the longest first
 	// ordering groups that wait for rows of the retry table, as far as they are known one by one
 	WaitingGroups int
 }

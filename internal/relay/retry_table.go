@@ -20,7 +20,7 @@ type RetryTable interface {
 	Defer(events []*inflight.Event)
 
 	// Read asks for rows, and for walks through exchanges or topics. Each want is answered once.
-	Read(lane int, wants []order.Want, walks []order.Counted)
+	Read(lane int, wants []order.Want, walks []uint64)
 
 	// Finish takes the results of rows. Each that is not Returned is committed, and comes back
 	// through Line.Finished.
@@ -61,9 +61,10 @@ func (l *Line) Found(lane int, found []order.Found) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range found {
-		if f.Unsure {
+		switch {
+		case f.Unsure:
 			l.unsure[f.ExchangeOrTopic] = f
-		} else {
+		case f.WalkEnds:
 			delete(l.unsure, f.ExchangeOrTopic)
 		}
 	}

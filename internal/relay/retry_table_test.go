@@ -15,9 +15,9 @@ import (
 // noRetryTable is for tests in which nothing is refused.
 type noRetryTable struct{}
 
-func (noRetryTable) Defer(events []*inflight.Event)          { panic("deferred: " + string(events[0].ID)) }
-func (noRetryTable) Read(int, []order.Want, []order.Counted) { panic("read") }
-func (noRetryTable) Finish([]order.Result)                   { panic("finished") }
+func (noRetryTable) Defer(events []*inflight.Event)   { panic("deferred: " + string(events[0].ID)) }
+func (noRetryTable) Read(int, []order.Want, []uint64) { panic("read") }
+func (noRetryTable) Finish([]order.Result)            { panic("finished") }
 func (noRetryTable) Known(context.Context, *event.Event) (bool, error) {
 	return false, nil
 }
@@ -51,7 +51,7 @@ func (s *shelf) Defer(events []*inflight.Event) {
 	s.said = append(s.said, "defers "+strings.Join(names, ", "))
 }
 
-func (s *shelf) Read(_ int, wants []order.Want, _ []order.Counted) {
+func (s *shelf) Read(_ int, wants []order.Want, _ []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range wants {

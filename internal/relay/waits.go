@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // waits are the waiting times of rejected events.
@@ -34,12 +34,12 @@ func (w waits) patience(age time.Duration) time.Duration {
 	return max(w.jitter(min(max(age, w.min), w.max)), time.Millisecond)
 }
 
-func (l *Line) logPause(p pauses.Pause) {
+func (l *Line) logPause(p sink.Paused) {
 	l.log.Warn("destination paused: its events wait in the retry table, others go on",
 		zap.String("destination", p.Destination), zap.String("reason", string(p.Reason)), zap.String("fault", p.Text))
 }
 
-func (l *Line) logPauseEnd(p pauses.Pause, forgotten bool, now time.Time) {
+func (l *Line) logPauseEnd(p sink.Paused, forgotten bool, now time.Time) {
 	if forgotten {
 		l.log.Info("destination no longer paused: none of its events is left in the retry table", zap.String("destination", p.Destination))
 		return

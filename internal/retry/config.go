@@ -93,12 +93,11 @@ func reportWork(hook func(atWork bool), atWork bool) {
 
 // Snapshot is the state of the retry table; its parts may be of slightly different moments.
 type Snapshot struct {
-	Queued      int   // events whose rows are not committed yet
-	QueuedBytes int64 // of those
-	InFlight    int   // rows that were read, and whose result is not committed yet
-	Refused     []RefusedRow
-	RefusedAll  int // how many refused rows there are; Refused lists the first of them
-	Stats       store.Stats
+	Queued     int // events whose rows are not committed yet
+	InFlight   int // rows that were read, and whose result is not committed yet
+	Refused    []RefusedRow
+	RefusedAll int // how many refused rows there are; Refused lists the first of them
+	Stats      store.Stats
 }
 
 // RefusedRow is a row that the database refuses. It is tried again, and the later rows of its

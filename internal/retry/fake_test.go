@@ -5,6 +5,7 @@ package retry
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -81,13 +82,12 @@ type fakeLine struct {
 	lanes map[string]int             // where that is
 	most  int                        // rows that the lanes had at one time
 	held  *store.Request             // the last request about a row
-	told  map[string][]int           // the numbers of Counted, by exchange
 	// a lane gives back at once what a walk finds, as for a group that it knows; keep: it does not
 	keep bool
 }
 
 func newFakeLine(cfg pauses.Config) *fakeLine {
-	return &fakeLine{pauses: pauses.New(cfg), rows: map[string]*inflight.Event{}, lanes: map[string]int{}, told: map[string][]int{}}
+	return &fakeLine{pauses: pauses.New(cfg), rows: map[string]*inflight.Event{}, lanes: map[string]int{}}
 }
 
 func (l *fakeLine) Pauses() *pauses.Registry { return l.pauses }
@@ -119,10 +119,6 @@ func (l *fakeLine) Found(lane int, found []order.Found) {
 		if f.Request != nil {
 			l.held = f.Request
 		}
-		if f.Counted != nil {
-			name := nameOf(f.ExchangeOrTopic)
-			l.told[name] = append(l.told[name], f.Counted.Forgotten)
-		}
 	}
 	l.most = max(l.most, len(l.rows))
 	l.mu.Unlock()
@@ -137,8 +133,10 @@ func (l *fakeLine) describe(f *order.Found) string {
 	switch {
 	case f.Unsure:
 		return "unsure " + nameOf(f.ExchangeOrTopic)
-	case f.Counted != nil:
-		return fmt.Sprintf("counted %s %d", nameOf(f.ExchangeOrTopic), f.Counted.Forgotten)
+	case f.WalkBegins:
+		return "begins " + nameOf(f.ExchangeOrTopic)
+	case f.WalkEnds:
+		return "ends " + nameOf(f.ExchangeOrTopic)
 	case f.Changed:
 		return "changed " + nameOf(f.Group)
 	case f.Request != nil:
@@ -169,8 +167,8 @@ func (l *fakeLine) Finished(_ int, results []order.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range results {
-		if r.Answer != nil {
-			l.say("answered %s", r.Answer.Request.Kind)
+		if r.Request != nil {
+			l.say("answered %s", r.Request.Kind)
 			continue
 		}
 		l.say("finished %s", r.Event.ID)
@@ -188,6 +186,13 @@ func (l *fakeLine) said() string {
 	log := l.log
 	l.log = nil
 	return strings.Join(log, "\n")
+}
+
+// was reports whether this has happened since the last call of said.
+func (l *fakeLine) was(what string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.log, what)
 }
 
 // has is how many rows the lanes have.
@@ -225,11 +230,8 @@ func (l *fakeLine) finish(what string, ids ...string) {
 	l.t.Helper()
 	for _, id := range ids {
 		e := l.take(id)
-		r := order.Result{Event: e, Returned: what == "returned"}
-		if e.Request != nil {
-			r.Answer = &store.Answer{Request: *e.Request}
-		}
-		if !r.Returned && r.Answer == nil {
+		r := order.Result{Event: e, Returned: what == "returned", Request: e.Request}
+		if !r.Returned && r.Request == nil {
 			r.Result = store.Result{Row: e.Row, Kind: kinds[what]}
 		}
 		l.table.Finish([]order.Result{r})
@@ -242,7 +244,8 @@ var kinds = map[string]store.ResultKind{"delivered": store.Delivered, "backoff":
 func (l *fakeLine) outcome(id string, out sink.Outcome) {
 	l.t.Helper()
 	e := l.take(id)
-	l.table.Finish([]order.Result{{Event: e, Answer: &store.Answer{Request: *e.Request, Outcome: out}}})
+	e.State, e.Refusal = out.State, out.Fault
+	l.table.Finish([]order.Result{{Event: e, Request: e.Request}})
 }
 
 // rest has the group of the request that was held come to rest; returned: it does not now.
@@ -251,7 +254,7 @@ func (l *fakeLine) rest(returned bool) {
 	q := l.held
 	l.held = nil
 	l.mu.Unlock()
-	l.table.Finish([]order.Result{{Answer: &store.Answer{Request: *q}, Returned: returned}})
+	l.table.Finish([]order.Result{{Request: q, Returned: returned}})
 }
 
 // names of digests, for the log.

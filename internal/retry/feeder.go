@@ -26,9 +26,8 @@ type feeder struct {
 	logged map[string]bool // texts of rows that cannot be read, which were logged
 
 	// rows that are with the lanes or have a result that is not committed, and requests likewise
-	outstanding atomic.Int32
-	inFlight    atomic.Int32  // rows among them
-	woken       chan struct{} // cap 1
+	inFlight, requests atomic.Int32
+	woken              chan struct{} // cap 1
 
 	mu      sync.Mutex // guards what other goroutines leave here
 	stopped bool       // feeding has ended: nothing is read any more
@@ -51,18 +50,16 @@ type feeder struct {
 
 	requestsAt time.Time
 	answers    uncommitted[store.Answer]
-	// requests that are being carried out: the lane that holds their group, or noLane
-	inHand    map[int64]int
-	replayed  map[int64]int64 // of those the replays: the row
-	asking    retryPace
-	moreAsked bool // the last list of requests was full
-	unplaced  int  // requests of the last list about events whose lane is not known
+	inHand     map[int64]inHand // requests that are being carried out
+	asking     retryPace
+	moreAsked  bool // the last list of requests was full
+	unplaced   int  // requests of the last list about events whose lane is not known
 }
 
 // asked is what the lanes have asked for since the feeder looked.
 type asked struct {
 	wants   []want
-	walks   []walkWant
+	walks   []uint64 // through these exchanges and topics
 	results []order.Result
 }
 
@@ -72,17 +69,12 @@ type want struct {
 	lane int
 }
 
-type walkWant struct {
-	lane int
-	order.Counted
-}
-
 func (f *feeder) init(t *Table) {
 	*f = feeder{
 		t: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1), budget: newBudget(&t.cfg),
 		pace:   retryPace{log: t.cfg.Log, what: "changing deferred rows"},
 		asking: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
-		inHand: map[int64]int{}, replayed: map[int64]int64{}, skipped: map[pauses.Target]bool{},
+		inHand: map[int64]inHand{}, skipped: map[pauses.Target]bool{},
 	}
 	for _, d := range []duty{
 		{do: f.commit, must: true},
@@ -161,8 +153,8 @@ func (f *feeder) collect() {
 	f.asked = asked{}
 	f.mu.Unlock()
 	f.wants = append(f.wants, a.wants...)
-	for _, w := range a.walks {
-		f.walkFor(w)
+	for _, exchangeOrTopic := range a.walks {
+		f.startWalk(pauses.Target{ExchangeOrTopic: exchangeOrTopic}, false)
 	}
 	for _, r := range a.results {
 		f.takeResult(r)

@@ -246,10 +246,8 @@ func (f *fixture) pause(to string) {
 // unpause has it confirm a row.
 func (f *fixture) unpause(to string) { f.line.pauses.Confirmed(placeOf(to), true, time.Now()) }
 
-// walkOf is a lane's request for a walk through an exchange.
-func (f *fixture) walkOf(exchange string, forgotten int) []order.Counted {
-	return []order.Counted{{ExchangeOrTopic: digest(exchange), Forgotten: forgotten}}
-}
+// walk has a lane ask for a walk through an exchange.
+func (f *fixture) walk(exchange string) { f.table.Read(0, nil, []uint64{digest(exchange)}) }
 
 // ask stores a request about the row or dead letter of an event.
 func (f *fixture) ask(kind store.RequestKind, id string, to ...string) int64 {

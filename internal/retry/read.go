@@ -159,7 +159,7 @@ func (f *feeder) foundOf(r *store.Run, exchangeOrTopic uint64) order.Found {
 			found.More, found.Failed = true, i == 0
 			break
 		}
-		e := &inflight.Event{Event: row.Event, Place: place, Size: row.Event.Size(), Row: row, Attempts: row.Attempts, Since: row.First}
+		e := &inflight.Event{Event: row.Event, Place: place, Size: row.Event.Size(), Row: row, Attempts: row.Attempts}
 		if row.Ordered {
 			e.Group = row.Group
 		}
@@ -173,7 +173,6 @@ func (f *feeder) hand(lane int, found order.Found) {
 	for _, e := range found.Rows {
 		f.budget.add(lane, e)
 	}
-	f.outstanding.Add(int32(len(found.Rows)))
 	f.inFlight.Add(int32(len(found.Rows)))
 	f.t.line.Found(lane, []order.Found{found})
 }

@@ -133,7 +133,7 @@ func TestStopFeeding(t *testing.T) {
 		f.line.said()
 		f.table.StopFeeding()
 		f.read("k@x")
-		f.table.Read(0, nil, f.walkOf("x", 0))
+		f.walk("x")
 		id := f.ask(store.DeadLetter, "2")
 		f.pass(time.Minute)
 		f.said("")

@@ -126,7 +126,7 @@ func (w *writer) putBack(parts [][]*inflight.Event) {
 func (w *writer) snapshot() Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := Snapshot{Queued: w.events, QueuedBytes: w.bytes, RefusedAll: len(w.stuck)}
+	s := Snapshot{Queued: w.events, RefusedAll: len(w.stuck)}
 	for _, h := range w.stuck {
 		s.Refused = append(s.Refused, RefusedRow{
 			Position: h.first.Position, ID: shownID(&h.first.Event), Err: h.err, Since: h.since, Behind: len(h.behind),

@@ -47,20 +47,23 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// noLane is the lane of a request that no lane has to hold its ordering group for.
+// inHand is a request that is being carried out.
+type inHand struct {
+	lane     int   // holds its ordering group; noLane: none does
+	replayed int64 // the dead letter that is with a lane; 0: it is no replay
+}
+
 const noLane = -1
 
 // keep notes that a request is being carried out.
-func (f *feeder) keep(id int64, lane int) {
-	if _, kept := f.inHand[id]; !kept {
-		f.outstanding.Add(1)
-	}
-	f.inHand[id] = lane
+func (f *feeder) keep(id int64, lane int, replayed int64) {
+	f.requests.Add(1)
+	f.inHand[id] = inHand{lane, replayed}
 }
 
 // answer queues an answer that needs no lane.
 func (f *feeder) answer(a store.Answer) {
-	f.keep(a.Request.ID, noLane)
+	f.keep(a.Request.ID, noLane, 0)
 	f.answers.fresh = append(f.answers.fresh, a)
 }
 
@@ -83,14 +86,14 @@ func (f *feeder) takeRequest(q store.Request) {
 			f.unplaced++
 			return
 		}
-		f.keep(q.ID, place.Lane)
+		f.keep(q.ID, place.Lane, 0)
 		f.t.line.Found(place.Lane, []order.Found{{Group: q.Row.Group, ExchangeOrTopic: place.ExchangeOrTopic, Request: &q}})
 	}
 }
 
 func (f *feeder) isReplayed(n int64) bool {
-	for _, row := range f.replayed {
-		if row == n {
+	for _, q := range f.inHand {
+		if q.replayed == n {
 			return true
 		}
 	}
@@ -128,13 +131,12 @@ func (f *feeder) replay(q store.Request) {
 		return
 	}
 	e := &inflight.Event{
-		Event: ev, Place: place, Size: ev.Size(), Row: q.Row, Request: &q, Attempts: q.Row.Attempts, Since: q.Row.First,
+		Event: ev, Place: place, Size: ev.Size(), Row: q.Row, Request: &q, Attempts: q.Row.Attempts,
 	}
 	if group, ordered := f.cfg.Scope.Group(&ev, place.ExchangeOrTopic); ordered {
 		e.Group = group
 	}
-	f.keep(q.ID, noLane)
-	f.replayed[q.ID] = q.Row.N
+	f.keep(q.ID, noLane, q.Row.N)
 	f.budget.add(place.Lane, e)
 	f.t.line.Found(place.Lane, []order.Found{{Replay: e}})
 }
@@ -142,27 +144,25 @@ func (f *feeder) replay(q store.Request) {
 // takeAnswer takes a request back from a lane: a replay with its outcome, or one about a row whose
 // ordering group is at rest. Returned: it is read again.
 func (f *feeder) takeAnswer(r order.Result) {
-	if r.Event != nil {
-		f.budget.remove(r.Event.Place.Lane, r.Event)
-		if s := r.Answer.Outcome.State; s == sink.Rejected {
+	a := store.Answer{Request: *r.Request}
+	if e := r.Event; e != nil {
+		f.budget.remove(e.Place.Lane, e)
+		if a.Outcome = (sink.Outcome{State: e.State, Fault: e.Refusal}); e.State == sink.Rejected {
 			call(f.cfg.Hooks.Failed, 1)
 		}
 	}
 	if r.Returned {
-		f.letGo(r.Answer.Request.ID)
+		f.letGo(a.Request.ID)
 		return
 	}
-	r.Answer.Request.Row.Event.Payload = nil // the answer needs it no more
-	f.answers.fresh = append(f.answers.fresh, *r.Answer)
+	a.Request.Row.Event.Payload = nil // the answer needs it no more
+	f.answers.fresh = append(f.answers.fresh, a)
 }
 
 // letGo forgets a request.
 func (f *feeder) letGo(id int64) {
-	if _, kept := f.inHand[id]; kept {
-		delete(f.inHand, id)
-		delete(f.replayed, id)
-		f.outstanding.Add(-1)
-	}
+	delete(f.inHand, id)
+	f.requests.Add(-1)
 }
 
 // commitAnswers carries out the requests that are ready, and writes the results of replays.
@@ -202,7 +202,7 @@ func (f *feeder) refusedAnswers(part []store.Answer, err error) {
 		return
 	}
 	f.asking.failed(err)
-	if id := part[0].Request.ID; f.replayed[id] == 0 && f.inHand[id] == noLane {
+	if id := part[0].Request.ID; f.inHand[id] == (inHand{lane: noLane}) {
 		f.letGo(id)
 		return
 	}
@@ -211,7 +211,7 @@ func (f *feeder) refusedAnswers(part []store.Answer, err error) {
 
 // answered does what follows from a committed answer. done: it took place.
 func (f *feeder) answered(a *store.Answer, done bool) {
-	lane := f.inHand[a.Request.ID]
+	lane := f.inHand[a.Request.ID].lane
 	f.letGo(a.Request.ID)
 	row := a.Request.Row
 	if row == nil {
@@ -229,7 +229,7 @@ func (f *feeder) answered(a *store.Answer, done bool) {
 	place, known := f.cfg.Sink.Place(&row.Event)
 	switch {
 	case lane != noLane:
-		f.t.line.Finished(lane, []order.Result{{Answer: a}})
+		f.t.line.Finished(lane, []order.Result{{Request: &a.Request}})
 	case known && f.cfg.Block && row.Ordered: // the dead letter may have blocked its ordering group
 		f.t.line.Found(place.Lane, []order.Found{{Group: row.Group, ExchangeOrTopic: place.ExchangeOrTopic, Changed: true}})
 	}

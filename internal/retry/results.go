@@ -16,23 +16,17 @@ import (
 // takeResult takes a result from a lane.
 func (f *feeder) takeResult(r order.Result) {
 	switch {
-	case r.Answer != nil:
+	case r.Request != nil:
 		f.takeAnswer(r)
 	case r.Returned:
 		f.budget.remove(r.Event.Place.Lane, r.Event)
-		f.settled(1)
+		f.inFlight.Add(-1)
 		if r.Event.Refusal != nil {
 			call(f.cfg.Hooks.Retried, 1)
 		}
 	default:
 		f.results.fresh = append(f.results.fresh, r)
 	}
-}
-
-// settled counts rows that are done with.
-func (f *feeder) settled(n int) {
-	f.outstanding.Add(int32(-n))
-	f.inFlight.Add(int32(-n))
 }
 
 // commit commits the results that have come, in one statement.
@@ -77,7 +71,7 @@ func (f *feeder) committed(part []order.Result) {
 		f.budget.remove(lane, r.Event)
 		byLane[lane] = append(byLane[lane], r)
 	}
-	f.settled(len(part))
+	f.inFlight.Add(int32(-len(part)))
 	f.delivered = true
 	for lane, of := range byLane {
 		f.t.line.Finished(lane, of)

@@ -76,7 +76,7 @@ func TestUnknownResultsAreRepeatedFirst(t *testing.T) {
 		f.line.finish("delivered", "3")
 		f.ask(store.Retry, "2")
 		f.read("k@x")
-		f.table.Read(0, nil, f.walkOf("x", 0))
+		f.walk("x")
 		f.pass(10 * time.Second)
 		var first []string
 		for _, call := range strings.Split(f.store.done(""), ", ") {

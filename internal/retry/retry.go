@@ -77,14 +77,12 @@ func (t *Table) Run(ctx context.Context) error {
 func (t *Table) Defer(events []*inflight.Event) { t.writer.take(events) }
 
 // Read takes a lane's wants.
-func (t *Table) Read(lane int, wants []order.Want, walks []order.Counted) {
+func (t *Table) Read(lane int, wants []order.Want, walks []uint64) {
 	t.feeder.ask(func(a *asked) {
 		for _, w := range wants {
 			a.wants = append(a.wants, want{w, lane})
 		}
-		for _, w := range walks {
-			a.walks = append(a.walks, walkWant{lane, w})
-		}
+		a.walks = append(a.walks, walks...)
 	})
 }
 
@@ -100,7 +98,7 @@ func (t *Table) StopFeeding() { t.feeder.stop() }
 // WaitIdle returns nil once nothing is in flight: no row to be written, none with the lanes, no
 // result to be committed. Otherwise it returns ctx's error. It is for a stop, after StopFeeding.
 func (t *Table) WaitIdle(ctx context.Context) error {
-	for t.writer.busy() || t.feeder.outstanding.Load() > 0 {
+	for t.writer.busy() || t.feeder.inFlight.Load() > 0 || t.feeder.requests.Load() > 0 {
 		if !sleep(ctx, 5*time.Millisecond) {
 			return ctx.Err()
 		}

@@ -28,8 +28,7 @@ type walk struct {
 	// skipped: something was left out behind a pause, whose end starts another walk; incomplete:
 	// something could not be placed or read, or its lane is full
 	skipped, incomplete bool
-	asked               map[int]int
-	next                map[int]int // requests that came since it began; nil: none
+	again               bool // it was asked for since it began
 	due, started        time.Time
 }
 
@@ -40,35 +39,12 @@ const (
 	walkAgain = time.Second // after an incomplete walk, or nine times what it took
 )
 
-// walkFor takes a request for a walk. One that is under way does not answer it: the group that was
-// forgotten was still known while the walk passed it.
-func (f *feeder) walkFor(w walkWant) {
-	for _, old := range f.walks {
-		if old.of == (pauses.Target{ExchangeOrTopic: w.ExchangeOrTopic}) && !old.old {
-			to := &old.asked
-			if last, asked := old.asked[w.lane]; old.begun && asked && last == w.Forgotten {
-				return // it asks again, because the walk takes long
-			} else if old.begun {
-				to = &old.next
-			}
-			if *to == nil {
-				*to = map[int]int{}
-			}
-			(*to)[w.lane] = w.Forgotten
-			return
-		}
-	}
-	f.walkAt = time.Time{}
-	f.walks = append(f.walks, &walk{of: pauses.Target{ExchangeOrTopic: w.ExchangeOrTopic}, asked: map[int]int{w.lane: w.Forgotten}})
-}
-
-// startWalk starts a walk that no lane has asked for, if there is none.
+// startWalk starts a walk, if there is none. One that is under way does not answer a lane's
+// request: the group that was forgotten was still known while the walk passed it.
 func (f *feeder) startWalk(of pauses.Target, old bool) {
 	for _, w := range f.walks {
 		if w.of == of && w.old == old {
-			if w.begun && w.next == nil {
-				w.next = map[int]int{}
-			}
+			w.again = w.begun
 			return
 		}
 	}
@@ -124,6 +100,9 @@ func (f *feeder) page(ctx context.Context, w *walk) (ended bool, err error) {
 	case !w.begun && w.of.Dest != 0:
 		w.at, w.begun = store.Cursor{ExchangeOrTopic: w.of.ExchangeOrTopic, Dest: w.of.Dest}, true
 	case !w.begun:
+		if !w.old { // before the first read: it may miss what a lane forgets later
+			f.t.line.Found(order.AllLanes, []order.Found{{ExchangeOrTopic: w.of.ExchangeOrTopic, WalkBegins: true}})
+		}
 		ended, err = f.skip(ctx, w, store.Cursor{ExchangeOrTopic: w.of.ExchangeOrTopic, Dest: firstDest})
 		w.begun = err == nil
 		return ended, err
@@ -224,27 +203,15 @@ func (f *feeder) ended(w *walk) {
 		return
 	}
 	switch {
-	case w.next != nil:
-		f.walks = append(f.walks, &walk{of: w.of, asked: w.next})
+	case w.again:
+		f.startWalk(w.of, false)
 	case w.incomplete:
 		now := time.Now()
-		f.walks = append(f.walks, &walk{of: w.of, asked: w.asked, due: now.Add(max(walkAgain, 9*now.Sub(w.started)))})
+		f.walks = append(f.walks, &walk{of: w.of, due: now.Add(max(walkAgain, 9*now.Sub(w.started)))})
 	}
 	// a dead letter blocks its ordering group, and no walk finds that
 	if !w.incomplete && !w.skipped && !f.cfg.Block {
-		f.counted(w)
-	}
-}
-
-// counted tells the lanes that a walk is complete. A lane that has forgotten a group since it
-// asked, or without asking, stays unsure.
-func (f *feeder) counted(w *walk) {
-	told := func(forgotten int) []order.Found {
-		return []order.Found{{ExchangeOrTopic: w.of.ExchangeOrTopic, Counted: &order.Counted{ExchangeOrTopic: w.of.ExchangeOrTopic, Forgotten: forgotten}}}
-	}
-	f.t.line.Found(order.AllLanes, told(0))
-	for lane, forgotten := range w.asked {
-		f.t.line.Found(lane, told(forgotten))
+		f.t.line.Found(order.AllLanes, []order.Found{{ExchangeOrTopic: w.of.ExchangeOrTopic, WalkEnds: true}})
 	}
 }
 

@@ -73,7 +73,7 @@ func TestSilentDatabaseIsNotStuck(t *testing.T) {
 		f.deferRows(transient, "3 m x/b")
 		f.line.finish("delivered", "1")
 		f.read("j@x")
-		f.table.Read(0, nil, f.walkOf("x", 0))
+		f.walk("x")
 		f.pass(3 * time.Hour)
 		for name, p := range pulses {
 			if now, most, rounds := p.busy(); most > 2*time.Minute || rounds < 100 {

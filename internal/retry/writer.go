@@ -38,7 +38,6 @@ type writer struct {
 	queue  []*inflight.Event
 	stuck  map[uint64]*stuckRow // ordering groups whose first row the database refuses
 	events int                  // all of them
-	bytes  int64
 }
 
 // The limits of a round. A round has at least one row.
@@ -59,9 +58,6 @@ func (w *writer) take(events []*inflight.Event) {
 	w.mu.Lock()
 	w.queue = append(w.queue, events...)
 	w.events += len(events)
-	for _, e := range events {
-		w.bytes += int64(e.Size)
-	}
 	w.mu.Unlock()
 	signal(w.woken)
 }
@@ -230,7 +226,6 @@ func (w *writer) forget(part []*inflight.Event) {
 	defer w.mu.Unlock()
 	w.events -= len(part)
 	for _, e := range part {
-		w.bytes -= int64(e.Size)
 		w.freed(e)
 	}
 }

@@ -155,14 +155,14 @@ type Status struct {
 	Up              bool
 	Why             string // when it is not up
 	Connections     int
-	Channels        int // of a broker that has them
-	PendingConfirms int // published and not answered
-	Waiting         []Waiting
+	Channels        int      // of a broker that has them
+	PendingConfirms int      // published and not answered
+	Waiting         []Paused // by calls, which do not know yet what becomes of their events
 }
 
-// Waiting is a destination that has not answered for a while, with events that wait for it in a
-// call. What becomes of them is not known yet.
-type Waiting struct {
+// Paused is a destination whose events wait: it rejected what was sent to it last, or has not
+// answered for a while.
+type Paused struct {
 	Destination string // as an operator would name it
 	Reason      Reason
 	Text        string

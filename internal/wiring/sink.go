@@ -75,13 +75,18 @@ func SinkColumns(c *config.Config) []string {
 // SinkState is the state of a sink's connections, and the destinations that events wait for in it.
 func SinkState(d *sink.Driver, s sink.Opened) (out ops.Sink, paused []ops.Paused) {
 	now := s.Status()
-	for _, p := range now.Waiting {
-		paused = append(paused, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
-	}
 	return ops.Sink{
 		Kind: d.Name, Up: now.Up, Why: now.Why,
 		Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms,
-	}, paused
+	}, Paused(now.Waiting)
+}
+
+// Paused is what is shown of paused destinations.
+func Paused(list []sink.Paused) (out []ops.Paused) {
+	for _, p := range list {
+		out = append(out, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
+	}
+	return out
 }
 
 // checkBroker checks what the relay needs of the broker that is configured.

@@ -43,7 +43,7 @@ type fedBack struct {
 func (f fedBack) Finish(results []order.Result) {
 	f.t.w.mu.Lock()
 	for _, r := range results {
-		if r.Event != nil && (r.Returned || r.Answer != nil) {
+		if r.Event != nil && (r.Returned || r.Request != nil) {
 			delete(f.t.fed, r.Event.Position)
 		}
 	}

@@ -185,7 +185,7 @@ func (w *world) empty() string {
 		return "nobody leads"
 	}
 	line, retryTable := s.term.line.Snapshot(), s.term.retryTable.Snapshot()
-	if line.Events+line.WaitingGroups+retryTable.Queued+retryTable.InFlight > 0 || line.Bytes+retryTable.QueuedBytes > 0 {
+	if line.Events+line.WaitingGroups+retryTable.Queued+retryTable.InFlight > 0 || line.Bytes > 0 {
 		return fmt.Sprintf("%+v %+v", line, retryTable)
 	}
 	for _, e := range w.events[:w.live] {

@@ -41,7 +41,6 @@ type Commit struct {
 type Tracker struct {
 	mu         sync.Mutex
 	head, tail *Commit
-	length     int
 	free       *Commit
 
 	mark    event.Watermark
@@ -72,7 +71,6 @@ func (t *Tracker) Open(lsn pglogrepl.LSN, at time.Time) *Commit {
 		t.tail.next = c
 	}
 	t.tail = c
-	t.length++
 	return c
 }
 
@@ -130,7 +128,6 @@ func (t *Tracker) leave(c *Commit) {
 		p.end, p.own = max(p.end, c.end), max(p.own, c.own)
 		p.merged += c.settled + c.merged
 	}
-	t.length--
 	*c = Commit{next: t.free}
 	t.free = c
 }

@@ -64,15 +64,9 @@ type Found struct {
 	// Repeated.
 	Unsure   bool
 	Repeated event.Position
-	Counted  *Counted // a walk is complete: it is no longer unsure
-}
-
-// Counted is a walk through an exchange or topic: a lane asks for it, and is told when it is
-// complete, when every group with rows was found and handed over. Forgotten is the number of the
-// request.
-type Counted struct {
-	ExchangeOrTopic uint64
-	Forgotten       int
+	// WalkBegins: what a walk through the exchange or topic finds comes behind this. WalkEnds: it
+	// is complete, every group with rows was found and handed over.
+	WalkBegins, WalkEnds bool
 }
 
 // Actions is what to do now. It is valid until the next Step.
@@ -87,7 +81,7 @@ type Actions struct {
 	Unknown int               // events of the last call that are in doubt
 	Defer   []*inflight.Event // their rows are to be written, in this order
 	Read    []Want
-	Walk    []Counted // ordering groups were forgotten: walk through their exchanges or topics
+	Walk    []uint64 // exchanges and topics of which ordering groups were forgotten
 	Finish  []Result
 	Ended   bool      // a pause ended: other lanes should look
 	Wake    time.Time // Step again then, if nothing arrives; zero: no need
@@ -115,13 +109,13 @@ type Want struct {
 	Probe bool
 }
 
-// Result is what becomes of a row.
+// Result is what becomes of a row, or of an operator's request.
 type Result struct {
-	Event *inflight.Event
+	Event *inflight.Event // nil: a request about a row, which may be carried out
 	// Returned: nothing is written, the row stays in the table as it is.
 	Returned     bool
-	store.Result               // what is written
-	Answer       *store.Answer // of an operator's request; Result is then empty
+	store.Result                // what is written
+	Request      *store.Request // Result is then empty; the outcome of a replay is in Event
 }
 
 func (a *Actions) reset() {

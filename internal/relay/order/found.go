@@ -17,22 +17,22 @@ func (m *Machine) found(f *Found) {
 		m.replays.Push(f.Replay)
 		return
 	case f.Unsure:
-		m.known.unsure[f.ExchangeOrTopic] = 0
+		m.known.unsure[f.ExchangeOrTopic] = false
 		if m.repeated.Less(f.Repeated) {
 			m.repeated = f.Repeated
 		}
 		return
-	case f.Counted != nil:
-		m.counted(f.ExchangeOrTopic, f.Counted.Forgotten)
+	case f.WalkBegins:
+		m.walkBegins(f.ExchangeOrTopic)
+		return
+	case f.WalkEnds:
+		m.walkEnds(f.ExchangeOrTopic)
 		return
 	case f.Request != nil:
 		m.requested(f)
 		return
 	case f.Changed:
-		if g == nil { // it may have been forgotten
-			g = m.group(f.Group, f.ExchangeOrTopic)
-		}
-		if g.status != held {
+		if g = m.group(f.Group, f.ExchangeOrTopic); g.status != held {
 			m.wakeUp(g)
 		}
 		return
@@ -41,7 +41,7 @@ func (m *Machine) found(f *Found) {
 		g.wanted = false
 		if g.stale { // something was rejected meanwhile: what is behind it stays where it is
 			g.stale, g.more = false, true
-			m.giveBack(f.Rows)
+			m.giveBack(f.Rows...)
 			if g.status == reading {
 				g.status = idle
 			}
@@ -50,12 +50,10 @@ func (m *Machine) found(f *Found) {
 		}
 		g.status = idle
 	case m.stop || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
-		m.giveBack(f.Rows) // the group goes its own way
+		m.giveBack(f.Rows...) // the group goes its own way
 		return
-	case g == nil:
-		g = m.group(f.Group, f.ExchangeOrTopic)
-		g.news = true
 	default:
+		g = m.group(f.Group, f.ExchangeOrTopic)
 		m.unrest(g)
 		g.news = true
 	}
@@ -63,7 +61,7 @@ func (m *Machine) found(f *Found) {
 	g.blocked = f.Blocked
 	switch {
 	case g.asked() || m.stop || f.Blocked:
-		m.giveBack(f.Rows)
+		m.giveBack(f.Rows...)
 		g.more = true
 		if f.Blocked {
 			g.rows = some
@@ -72,7 +70,7 @@ func (m *Machine) found(f *Found) {
 		m.notProbing(g)
 	case f.Failed: // a row is there, so new events are deferred behind it
 		g.rows = some
-		m.giveBack(f.Rows)
+		m.giveBack(f.Rows...)
 		m.waitUntil(g, m.now.Add(unreadPause))
 	case len(f.Rows) > 0:
 		g.rows = some
@@ -156,8 +154,8 @@ func (m *Machine) firstOf(g *group, w *Written) {
 
 // finished takes a result that is committed.
 func (m *Machine) finished(r *Result) {
-	if r.Answer != nil {
-		m.answered(r)
+	if r.Request != nil {
+		m.answered(r.Request)
 		return
 	}
 	g := m.groups[r.Event.Row.Group]

@@ -49,7 +49,7 @@ type group struct {
 	hand     inflight.List // rows that were read and are not in open
 	inHand   int
 	flying   int // rows, or the replay, in open
-	pending  int // results that are not committed
+	pending  int // results that are not committed, and requests that are carried out
 	// more: the table may have rows behind the last one that was read
 	more bool
 	news bool // a row was committed since the read was asked for
@@ -67,9 +67,8 @@ type group struct {
 	probing bool
 	// its first row is sent apart: nothing else of the group goes until its outcome is known
 	alone bool
-	// operators' requests about rows: those that wait, and how many are carried out
+	// operators' requests about rows, which wait for the group to be at rest
 	requests []*store.Request
-	held     int
 
 	counted    bool   // in known.list
 	prev, next *group // there; next is also the link of the free list
@@ -133,11 +132,11 @@ const (
 	due                   // for a time
 	rests                 // for the end of a pause
 	writing               // for the commit of its first row's result
-	held                  // for the end of an operator's request
+	held                  // for the end of operators' requests
 )
 
 // asked reports whether operators have requests about rows of the group.
-func (g *group) asked() bool { return len(g.requests)+g.held > 0 }
+func (g *group) asked() bool { return len(g.requests) > 0 || g.status == held }
 
 // release clears front if it is the event.
 func (g *group) release(e *inflight.Event) {
@@ -154,10 +153,15 @@ func (m *Machine) touch(g *group) {
 	}
 }
 
-// canBeForgotten reports whether nothing of the group is in memory but what the table has.
+// isEmpty reports whether nothing of the group is in memory, or on its way from or to the table.
+func (g *group) isEmpty() bool {
+	return g.front == nil && g.waiting.First == nil && !g.dying && g.replay == nil && !g.asked() &&
+		g.deferred == 0 && g.inHand == 0 && g.flying == 0 && g.pending == 0 && !g.inTurn && !g.wanted
+}
+
+// canBeForgotten reports whether what the lane knows of the group can be read again.
 func (g *group) canBeForgotten() bool {
-	return g.front == nil && g.waiting.First == nil && !g.dying && g.replay == nil && !g.asked() && g.deferred == 0 &&
-		g.inHand == 0 && g.flying == 0 && g.pending == 0 && !g.probing && !g.inTurn && !g.touched && !g.wanted && g.status != toRead && g.status != writing
+	return g.isEmpty() && !g.probing && !g.touched && g.status != toRead && g.status != writing
 }
 
 func after(e *inflight.Event) store.After {

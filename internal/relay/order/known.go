@@ -32,32 +32,35 @@ func (r *Room) Waiting() int { return int(r.waiting.Load()) }
 type known struct {
 	room        *Room
 	first, last *group
-	unsure      map[uint64]int // the number of the last group that was forgotten; 0: none
-	forgotten   int            // groups, ever: no number comes twice
-	at          time.Time      // of the next request for walks
+	unsure      map[uint64]bool // whether a group was forgotten since a walk began
+	at          time.Time       // of the next request for walks
 }
 
 // walkPause is the pause between two requests for a walk, when no pause ends in between: a group
 // that was forgotten while it waited for a time is found again after it.
 const walkPause = 10 * time.Second
 
-func newKnown(r *Room) known { return known{room: r, unsure: map[uint64]int{}} }
+func newKnown(r *Room) known { return known{room: r, unsure: map[uint64]bool{}} }
 
 func (k *known) any() bool { return len(k.unsure) > 0 }
 
 func (k *known) mayHaveRows(exchangeOrTopic uint64) bool {
-	if len(k.unsure) == 0 {
-		return false
-	}
 	_, is := k.unsure[exchangeOrTopic]
 	return is
 }
 
-// counted takes the end of a walk. It counts only if no group was forgotten since the walk was
-// asked for: such a group was known while the walk passed it.
-func (m *Machine) counted(exchangeOrTopic uint64, forgotten int) {
+// walkBegins takes the begin of a walk: it finds every group that was forgotten before.
+func (m *Machine) walkBegins(exchangeOrTopic uint64) {
+	if m.known.mayHaveRows(exchangeOrTopic) {
+		m.known.unsure[exchangeOrTopic] = false
+	}
+}
+
+// walkEnds takes the end of a walk. It counts only if no group was forgotten since the walk began:
+// such a group may have been known while the walk passed it.
+func (m *Machine) walkEnds(exchangeOrTopic uint64) {
 	// a lane that stops takes no groups in
-	if last, is := m.known.unsure[exchangeOrTopic]; !is || last != forgotten || m.stop {
+	if forgotten, is := m.known.unsure[exchangeOrTopic]; !is || forgotten || m.stop {
 		return
 	}
 	delete(m.known.unsure, exchangeOrTopic)
@@ -103,8 +106,7 @@ func (k *known) add(g *group) {
 // forget drops a group. If it has rows, its exchange or topic has unknown groups from now on.
 func (m *Machine) forget(g *group) {
 	if g.rows != none || g.blocked {
-		m.known.forgotten++
-		m.known.unsure[g.exchangeOrTopic] = m.known.forgotten
+		m.known.unsure[g.exchangeOrTopic] = true
 		if m.known.at.IsZero() {
 			m.known.at = m.now.Add(walkPause)
 		}
@@ -133,8 +135,6 @@ func (k *known) remove(g *group) {
 	g.prev, g.next = nil, nil
 }
 
-func (k *known) walkAt() time.Time { return k.at }
-
 // askForWalks asks for walks through the exchanges and topics of which groups were forgotten.
 func (m *Machine) askForWalks() {
 	if m.known.at.IsZero() || m.known.at.After(m.now) {
@@ -142,8 +142,8 @@ func (m *Machine) askForWalks() {
 	}
 	m.known.at = time.Time{}
 	for exchangeOrTopic, forgotten := range m.known.unsure {
-		if forgotten > 0 {
-			m.out.Walk = append(m.out.Walk, Counted{exchangeOrTopic, forgotten})
+		if forgotten {
+			m.out.Walk = append(m.out.Walk, exchangeOrTopic)
 			m.known.at = m.now.Add(walkPause)
 		}
 	}

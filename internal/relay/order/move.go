@@ -3,10 +3,6 @@
 
 package order
 
-import (
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
-)
-
 // moveOn looks at each group that was touched, and does what follows: an operator's request is
 // carried out, the group returns to direct delivery, its waiting events move on, its rows are read,
 // its state is dropped.
@@ -35,9 +31,8 @@ func (m *Machine) carryOut(g *group) {
 		g.status = held
 	}
 	for _, q := range g.requests {
-		m.out.Finish = append(m.out.Finish, Result{Answer: &store.Answer{Request: *q}})
+		m.finish(g, Result{Request: q})
 	}
-	g.held += len(g.requests)
 	g.requests = nil
 }
 
@@ -84,8 +79,7 @@ func (m *Machine) readNext(g *group) {
 
 // keepOrDrop drops the state of a group in which nothing is set, or counts it.
 func (m *Machine) keepOrDrop(g *group) {
-	empty := g.front == nil && g.waiting.First == nil && !g.dying && g.replay == nil && !g.asked() && !g.blocked &&
-		g.deferred == 0 && g.inHand == 0 && g.flying == 0 && g.pending == 0 && g.status == idle && !g.inTurn && !g.wanted
+	empty := g.isEmpty() && !g.blocked && g.status == idle
 	switch {
 	case g.touched:
 		return

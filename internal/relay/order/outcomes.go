@@ -115,12 +115,12 @@ func (m *Machine) probed(p *Probed) {
 	case e.State == sink.Rejected:
 		m.reject(e, cmp.Or(p.Outcome.Fault, &unexplained))
 	case isReplay(e):
-		m.giveReplayBack(e)
+		m.replayed(e, p.Outcome)
 	default:
 		g := m.groups[e.Row.Group]
 		g.flying--
 		g.more, g.refused = true, true
-		m.giveBack([]*inflight.Event{e})
+		m.giveBack(e)
 		m.waitUntil(g, m.now.Add(againPause))
 	}
 }

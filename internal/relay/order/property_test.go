@@ -200,8 +200,8 @@ func (w *world) tell(found Found) {
 func (w *world) apply() {
 	n := w.IntN(len(w.results) + 1)
 	for _, r := range w.results[:n] {
-		if q := r.Answer; q != nil {
-			w.carryOut(&q.Request)
+		if r.Request != nil {
+			w.carryOut(r.Request)
 			w.news = append(w.news, func() { w.in.Finished = append(w.in.Finished, r) })
 			continue
 		}
@@ -274,7 +274,7 @@ func (w *world) carryOut(q *store.Request) {
 func (w *world) walkOn() {
 	if len(w.walks) == 0 {
 		for exchange := range w.asks {
-			w.walks = append(w.walks, &walk{exchange: exchange, forgotten: w.asked[exchange]})
+			w.walks = append(w.walks, &walk{exchange: exchange})
 		}
 		clear(w.asks)
 		return
@@ -282,6 +282,9 @@ func (w *world) walkOn() {
 	k := w.walks[0]
 	if !k.begun {
 		k.begun = true
+		if k.dest == 0 {
+			w.tell(Found{ExchangeOrTopic: k.exchange, WalkBegins: true})
+		}
 		for _, group := range slices.SortedFunc(maps.Keys(w.table), cmp.Compare) {
 			if k.dest == 0 || slices.ContainsFunc(w.table[group], func(r *trow) bool { return r.f.place.Dest == k.dest }) {
 				k.left = append(k.left, group)
@@ -309,10 +312,10 @@ func (w *world) walkOn() {
 			w.m.cfg.Pauses.Forget(pauses.Target{ExchangeOrTopic: k.exchange, Dest: k.dest}, w.now)
 		}
 	case k.incomplete:
-		w.walks = append(w.walks, &walk{exchange: k.exchange, forgotten: k.forgotten})
+		w.walks = append(w.walks, &walk{exchange: k.exchange})
 	default:
-		w.say("a walk ends, %d forgotten", k.forgotten)
-		w.tell(Found{ExchangeOrTopic: k.exchange, Counted: &Counted{k.exchange, k.forgotten}})
+		w.say("a walk ends")
+		w.tell(Found{ExchangeOrTopic: k.exchange, WalkEnds: true})
 	}
 }
 

@@ -65,14 +65,11 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 	g.refused = true
 	// a row before it was rejected in the same call
 	if g.status == rests || g.status == writing {
-		m.giveBack([]*inflight.Event{e})
+		m.giveBack(e)
 		m.touch(g)
 		return
 	}
-	if g.probing {
-		g.probing = false
-		m.cfg.Pauses.ProbeDone(g.target, sink.Outcome{State: sink.Rejected, Fault: f}, m.now)
-	}
+	m.probeDone(g, sink.Outcome{State: sink.Rejected, Fault: f})
 	res := store.Result{
 		Row: e.Row, Kind: store.Backoff, Attempts: e.Row.Attempts,
 		Class: f.Class, Reason: f.Reason, Text: f.Text, Destination: f.Destination,
@@ -85,7 +82,7 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 			res.Kind = store.Dead
 		case paused && !m.stop: // the row waits for the end of the pause: nothing is written
 			m.out.NoRow++
-			m.out.Finish = append(m.out.Finish, Result{Event: e, Returned: true})
+			m.giveBack(e)
 			g.more = true
 			m.rest(g, target)
 			m.touch(g)

@@ -11,7 +11,7 @@ import (
 // now, it would be delivered or written once more. So the group comes to rest first.
 func (m *Machine) requested(f *Found) {
 	if m.stop { // the request is read again by the next leader
-		m.out.Finish = append(m.out.Finish, Result{Answer: &store.Answer{Request: *f.Request}, Returned: true})
+		m.out.Finish = append(m.out.Finish, Result{Request: f.Request, Returned: true})
 		return
 	}
 	g := m.group(f.Group, f.ExchangeOrTopic)
@@ -21,16 +21,12 @@ func (m *Machine) requested(f *Found) {
 }
 
 // answered takes a request that was carried out.
-func (m *Machine) answered(r *Result) {
-	q := &r.Answer.Request
+func (m *Machine) answered(q *store.Request) {
 	g := m.groups[q.Row.Group]
-	if g == nil || g.status != held {
-		return
-	}
 	if q.Kind == store.Retry {
 		m.cfg.Pauses.Retry(sink.Place{ExchangeOrTopic: q.Row.ExchangeOrTopic, Dest: q.Row.Dest}, m.now)
 	}
-	if g.held--; g.held == 0 {
+	if g.pending--; g.pending == 0 {
 		g.status = idle
 		m.wakeUp(g)
 	}

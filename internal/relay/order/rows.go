@@ -95,16 +95,12 @@ func (m *Machine) mayGo(g *group, e *inflight.Event) bool {
 func (m *Machine) writeTooOld(g *group) {
 	first := g.hand.Pop()
 	g.inHand--
-	for e := g.hand.First; e != nil && !m.cfg.Block && m.isTooOld(e); e = g.hand.First {
+	for e := g.hand.First; e != nil && !m.cfg.Block && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt); e = g.hand.First {
 		g.hand.Pop()
 		g.inHand--
 		m.finish(g, Result{Event: e, Result: m.tooOld(e)})
 	}
 	m.write(g, Result{Event: first, Result: m.tooOld(first)})
-}
-
-func (m *Machine) isTooOld(e *inflight.Event) bool {
-	return m.cfg.Pauses.Paused(e.Place) && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt)
 }
 
 // maxAlone is how many events are sent apart at a time, without the probes of paused destinations.
@@ -165,26 +161,11 @@ func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 func (m *Machine) giveReplaysBack() {
 	for m.replays.First != nil {
 		e := m.replays.Pop()
-		e.State = sink.Unsent
 		if g := m.groups[e.Group]; g != nil && g.replay == e {
-			g.flying++ // giveReplayBack takes it off
+			g.flying++ // replayed takes it off
 		}
-		m.giveReplayBack(e)
+		m.replayed(e, sink.Outcome{State: sink.Unsent})
 	}
-}
-
-// giveReplayBack gives back a replay that is not at the broker, or in doubt.
-func (m *Machine) giveReplayBack(e *inflight.Event) {
-	if g := m.groups[e.Group]; g != nil && g.replay == e {
-		g.flying--
-		g.replay = nil
-		m.touch(g)
-	}
-	r := Result{Event: e, Returned: true}
-	if e.Request != nil {
-		r.Answer = &store.Answer{Request: *e.Request}
-	}
-	m.out.Finish = append(m.out.Finish, r)
 }
 
 // rowConfirmed handles a row that the broker has. Its confirm may end the pause of its place.
@@ -201,27 +182,21 @@ func (m *Machine) rowConfirmed(e *inflight.Event, overtook bool) {
 		g.gone = after(e)
 	}
 	m.finish(g, Result{Event: e, Result: store.Result{Row: e.Row, Kind: store.Delivered}})
-	if g.probing {
-		g.probing = false
-		m.cfg.Pauses.ProbeDone(g.target, sink.Outcome{State: sink.Confirmed}, m.now)
-	}
+	m.probeDone(g, sink.Outcome{State: sink.Confirmed})
 	m.touch(g)
 }
 
-// replayed handles the outcome of a replay or a copy.
+// replayed handles the outcome of a replay or a copy. One that is not at the broker, or in doubt,
+// is given back.
 func (m *Machine) replayed(e *inflight.Event, out sink.Outcome) {
-	if e.Group != 0 {
-		g := m.groups[e.Group]
+	if g := m.groups[e.Group]; g != nil && g.replay == e {
 		g.flying--
 		g.replay = nil
 		m.touch(g)
 	}
-	r := Result{Event: e}
-	if e.Request != nil {
-		r.Answer = &store.Answer{Request: *e.Request, Outcome: out}
-	}
-	e.Refusal, e.State = out.Fault, out.State
-	m.out.Finish = append(m.out.Finish, r)
+	e.State, e.Refusal = out.State, out.Fault
+	returned := out.State != sink.Confirmed && out.State != sink.Rejected
+	m.out.Finish = append(m.out.Finish, Result{Event: e, Returned: returned, Request: e.Request})
 }
 
 // takeBack takes the rows behind a rejected one out of open, as far as they were not sent: nothing
@@ -235,7 +210,7 @@ func (m *Machine) takeBack(rejected *inflight.Event) {
 		if e.Row != nil && e.Request == nil && e.Row.Group == rejected.Row.Group && e.State == sink.Unsent {
 			e.State = sink.Rejected // so that compact removes it from open
 			g.flying--
-			m.out.Finish = append(m.out.Finish, Result{Event: e, Returned: true})
+			m.giveBack(e)
 		}
 	}
 	m.touch(g)

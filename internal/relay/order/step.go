@@ -152,7 +152,7 @@ func (m *Machine) wake() time.Time {
 	if len(m.resting) > 0 {
 		soonest(m.probeAt)
 	}
-	soonest(m.known.walkAt())
+	soonest(m.known.at)
 	soonest(m.lookAt)
 	return at
 }
@@ -164,7 +164,7 @@ func (m *Machine) stopFeeding() {
 	m.toRead = nil
 	for _, g := range m.groups {
 		for _, q := range g.requests { // what they wait for may never come
-			m.out.Finish = append(m.out.Finish, Result{Answer: &store.Answer{Request: *q}, Returned: true})
+			m.out.Finish = append(m.out.Finish, Result{Request: q, Returned: true})
 		}
 		g.requests = nil
 		if m.notNow(g); g.status == toRead {

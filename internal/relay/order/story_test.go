@@ -64,8 +64,8 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		s.found(d)
 	case "unsure":
 		s.in.Found = append(s.in.Found, Found{ExchangeOrTopic: theExchange, Unsure: true, Repeated: event.Position{Commit: 100, Index: uint32(number(d, "repeated"))}})
-	case "counted":
-		s.in.Found = append(s.in.Found, Found{ExchangeOrTopic: theExchange, Counted: &Counted{theExchange, number(d, "forgotten")}})
+	case "walk":
+		s.in.Found = append(s.in.Found, Found{ExchangeOrTopic: theExchange, WalkBegins: d.HasArg("begins"), WalkEnds: d.HasArg("ends")})
 	case "changed":
 		s.in.Found = append(s.in.Found, Found{Group: groupOf(d.CmdArgs[0].Key), ExchangeOrTopic: theExchange, Changed: true})
 	case "request", "replay":

@@ -40,8 +40,8 @@ func (s *story) step() {
 		s.apart[string(p.Event.ID)] = p.Event
 		fmt.Fprintf(&s.out, "sends %s apart\n", p.Event.ID)
 	}
-	for _, c := range a.Walk {
-		fmt.Fprintf(&s.out, "wants a walk, %d forgotten\n", c.Forgotten)
+	for range a.Walk {
+		s.out.WriteString("wants a walk\n")
 	}
 	if a.Ended {
 		s.out.WriteString("a pause ended\n")
@@ -84,13 +84,13 @@ func (s *story) list(what string, events []*inflight.Event) {
 
 func (s *story) finish(r Result) {
 	switch {
-	case r.Answer != nil && r.Returned:
-		fmt.Fprintf(&s.out, "returns the request about %s\n", r.Answer.Request.Row.Event.ID)
-	case r.Answer != nil:
-		fmt.Fprintf(&s.out, "the request about %s may be carried out (%s)\n", r.Answer.Request.Row.Event.ID, r.Answer.Outcome.State)
-		if r.Event == nil {
-			s.results = append(s.results, r)
-		}
+	case r.Request != nil && r.Returned:
+		fmt.Fprintf(&s.out, "returns the request about %s\n", r.Request.Row.Event.ID)
+	case r.Request != nil && r.Event != nil:
+		fmt.Fprintf(&s.out, "the replay of %s is %s\n", r.Event.ID, r.Event.State)
+	case r.Request != nil:
+		fmt.Fprintf(&s.out, "the request about %s may be carried out\n", r.Request.Row.Event.ID)
+		s.results = append(s.results, r)
 	case r.Returned:
 		fmt.Fprintf(&s.out, "returns %s\n", r.Event.ID)
 	default:

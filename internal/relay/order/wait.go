@@ -28,7 +28,7 @@ func (m *Machine) readAhead(g *group) {
 }
 
 // giveBack returns rows that stay in the table as they are.
-func (m *Machine) giveBack(rows []*inflight.Event) {
+func (m *Machine) giveBack(rows ...*inflight.Event) {
 	for _, e := range rows {
 		m.out.Finish = append(m.out.Finish, Result{Event: e, Returned: true})
 	}
@@ -39,7 +39,7 @@ func (m *Machine) giveBack(rows []*inflight.Event) {
 func (m *Machine) notNow(g *group) {
 	g.stale = g.wanted
 	for g.hand.First != nil {
-		m.out.Finish = append(m.out.Finish, Result{Event: g.hand.Pop(), Returned: true})
+		m.giveBack(g.hand.Pop())
 		g.more, g.inHand = true, g.inHand-1
 		g.refused = true // what is read next begins in front of these
 	}
@@ -175,10 +175,13 @@ func (m *Machine) unrest(g *group) {
 }
 
 // notProbing is called when a group that was to be a probe is none: nothing was sent.
-func (m *Machine) notProbing(g *group) {
+func (m *Machine) notProbing(g *group) { m.probeDone(g, sink.Outcome{State: sink.Unsent}) }
+
+// probeDone reports the outcome of a group's probe, if its first row is one.
+func (m *Machine) probeDone(g *group, out sink.Outcome) {
 	if g.probing {
 		g.probing = false
-		m.cfg.Pauses.ProbeDone(g.target, sink.Outcome{State: sink.Unsent}, m.now)
+		m.cfg.Pauses.ProbeDone(g.target, out, m.now)
 	}
 }
 

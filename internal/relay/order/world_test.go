@@ -38,8 +38,7 @@ type world struct {
 	results      []Result // to be committed
 	news         []func() // what the feeder has done and the machine has not heard of, in order
 	walks        []*walk
-	asked        map[uint64]int // requests that no walk has begun to answer
-	asks         map[uint64]bool
+	asks         map[uint64]bool   // requests that no walk has begun to answer
 	broken       map[uint64]bool   // dests
 	cut          bool              // the connection
 	held         map[int64]bool    // rows that a request is about
@@ -70,7 +69,6 @@ type trow struct {
 
 type walk struct {
 	exchange          uint64
-	forgotten         int
 	dest              uint64 // of a lonely target; 0: all
 	left              []uint64
 	begun             bool
@@ -109,7 +107,7 @@ func (w *world) start() {
 	w.in, w.call, w.stop = Input{}, nil, false
 	w.writing, w.written, w.wants, w.results, w.news, w.walks = nil, nil, nil, nil, nil, nil
 	w.committed, w.trouble, w.mostInMemory, w.apartNow = 0, true, 0, nil
-	w.asked, w.asks, w.held = map[uint64]int{}, map[uint64]bool{}, map[int64]bool{}
+	w.asks, w.held = map[uint64]bool{}, map[int64]bool{}
 	w.acked = w.n
 	if len(w.table) > 0 {
 		w.in.Found = append(w.in.Found, Found{ExchangeOrTopic: theExchange, Unsure: true, Repeated: repeated})
@@ -212,17 +210,17 @@ func (w *world) step() {
 	}
 	for _, r := range a.Finish {
 		switch {
-		case r.Answer != nil && r.Returned:
-			delete(w.held, r.Answer.Request.ID)
+		case r.Request != nil && r.Returned:
+			delete(w.held, r.Request.ID)
 		case r.Returned:
 			w.say("%s is given back", r.Event.ID)
 		default:
 			w.results = append(w.results, r)
 		}
 	}
-	for _, c := range a.Walk {
-		w.say("a walk is wanted, %d forgotten", c.Forgotten)
-		w.asked[c.ExchangeOrTopic], w.asks[c.ExchangeOrTopic] = c.Forgotten, true
+	for _, exchange := range a.Walk {
+		w.say("a walk is wanted")
+		w.asks[exchange] = true
 	}
 	if w.call = nil; len(a.Send) > 0 {
 		w.call = slices.Clone(a.Send)

@@ -14,15 +14,6 @@ import (
 // Target is what can be paused: a whole exchange or topic (Dest 0), or one destination.
 type Target struct{ ExchangeOrTopic, Dest uint64 }
 
-// Pause is a paused destination. It rejected what was sent to it last, so its events are deferred
-// without being sent.
-type Pause struct {
-	Destination string // as the broker's answer names it
-	Reason      sink.Reason
-	Text        string
-	Since       time.Time
-}
-
 // Config is the configuration of a Registry.
 type Config struct {
 	// MaxAge is destination_max_age: a row becomes a dead letter after more continuous refusal; 0:
@@ -39,8 +30,8 @@ type Config struct {
 	Jitter func(time.Duration) time.Duration
 	// Began and Ended report a pause, for the log; nil ones are skipped. forgotten: nothing is left
 	// to probe the destination with. They are called while the registry is locked.
-	Began func(p Pause)
-	Ended func(p Pause, forgotten bool, now time.Time)
+	Began func(p sink.Paused)
+	Ended func(p sink.Paused, forgotten bool, now time.Time)
 }
 
 // maxPauses bounds the number of pauses: names may be made from data. Beyond it an event is sent,
@@ -68,7 +59,7 @@ type Registry struct {
 
 // entry is one pause.
 type entry struct {
-	Pause
+	sink.Paused
 	fault   *sink.Fault
 	refusal refusal
 	nacks   time.Duration // how long each rejection has been a nack
@@ -98,14 +89,14 @@ func (r *Registry) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bo
 
 func (r *Registry) begin(t Target, f *sink.Fault, now time.Time) {
 	e := &entry{
-		Pause: Pause{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: now},
-		fault: f, refusal: begun(now), probe: probe{wait: minProbe},
+		Paused: sink.Paused{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: now},
+		fault:  f, refusal: begun(now), probe: probe{wait: minProbe},
 	}
 	r.paused[t] = e
 	r.count.Store(int32(len(r.paused)))
 	r.schedule(e, now)
 	if r.cfg.Began != nil {
-		r.cfg.Began(e.Pause)
+		r.cfg.Began(e.Paused)
 	}
 }
 
@@ -160,7 +151,7 @@ func (r *Registry) end(t Target, forgotten bool, now time.Time) bool {
 	r.count.Store(int32(len(r.paused)))
 	r.version.Add(1)
 	if r.cfg.Ended != nil {
-		r.cfg.Ended(e.Pause, forgotten, now)
+		r.cfg.Ended(e.Paused, forgotten, now)
 	}
 	return true
 }

@@ -34,8 +34,8 @@ func TestEndOfAPause(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var log []string
 			s := tell(t, Config{
-				Began: func(p Pause) { log = append(log, p.Destination+" paused") },
-				Ended: func(p Pause, _ bool, _ time.Time) { log = append(log, p.Destination+" accepts") },
+				Began: func(p sink.Paused) { log = append(log, p.Destination+" paused") },
+				Ended: func(p sink.Paused, _ bool, _ time.Time) { log = append(log, p.Destination+" accepts") },
 			})
 			s.want("paused before", s.Paused(orders), false)
 			s.refused(orders, c.fault)

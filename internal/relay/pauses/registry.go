@@ -67,14 +67,14 @@ func (r *Registry) Fault(p sink.Place) *sink.Fault {
 }
 
 // List is what is paused, the longest first.
-func (r *Registry) List() []Pause {
+func (r *Registry) List() []sink.Paused {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := make([]Pause, 0, len(r.paused))
+	out := make([]sink.Paused, 0, len(r.paused))
 	for _, e := range r.paused {
-		out = append(out, e.Pause)
+		out = append(out, e.Paused)
 	}
-	slices.SortFunc(out, func(a, b Pause) int {
+	slices.SortFunc(out, func(a, b sink.Paused) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Destination, b.Destination))
 	})
 	return out

@@ -4,6 +4,7 @@ package postgres
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -102,7 +103,7 @@ func applyArrays(results []store.Result, as storable) (a applied) {
 func (a *applied) sql() string {
 	first := 5
 	from := func(a *arrays) string {
-		sql := "fence, " + a.sql(first) + " AS x(" + a.list() + ")"
+		sql := "fence, " + a.table(first, a.names)
 		first += len(a.values)
 		return sql
 	}
@@ -110,7 +111,7 @@ func (a *applied) sql() string {
 	return writeFence + `,
 		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + named + `),
 		waits AS (UPDATE cdc_relay.retry t SET ` + assign(afterRefusal) + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
-		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + a.dead.list() + `),
+		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + strings.Join(a.dead.names, ", ") + `),
 		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)
 			SELECT t.slot, t.system_id, ` + fieldList("t", afterRefusal) + `, t.deferred_at FROM dead t)
 		SELECT true FROM fence`

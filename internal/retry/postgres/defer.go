@@ -26,19 +26,8 @@ func (a *arrays) add(name, typ string, values any) {
 	a.names, a.types, a.values = append(a.names, name), append(a.types, typ), append(a.values, values)
 }
 
-// sql is "unnest($k::bigint[], …)", k being the first parameter. Its columns are names.
-func (a *arrays) sql(first int) string {
-	params := make([]string, len(a.types))
-	for i, typ := range a.types {
-		params[i] = "$" + strconv.Itoa(first+i) + "::" + typ + "[]"
-	}
-	return "unnest(" + strings.Join(params, ", ") + ")"
-}
-
-func (a *arrays) list() string { return strings.Join(a.names, ", ") }
-
-// sqlFor is sql for these columns only.
-func (a *arrays) sqlFor(first int, names ...string) string {
+// table is "unnest($k::bigint[], …) AS x(name, …)" with these columns, k being the first parameter.
+func (a *arrays) table(first int, names []string) string {
 	params := make([]string, len(names))
 	for i, name := range names {
 		at := slices.Index(a.names, name)
@@ -60,11 +49,11 @@ var deferSQL = func() string {
 	insert := func(table, more, values string, a *arrays, first int) string {
 		return `INSERT INTO cdc_relay.` + table + ` (slot, system_id, ` + fieldNames() + `, ` + more + `)
 			SELECT $1, $3, ` + fieldList("x", map[string]string{"commit_lsn": "x.commit_lsn::pg_lsn"}) + `, ` + values + `
-			FROM fence, ` + a.sql(first) + ` AS x(` + a.list() + `)
+			FROM fence, ` + a.table(first, a.names) + `
 			WHERE NOT EXISTS (SELECT FROM there WHERE other) AND x.i NOT IN (SELECT i FROM there)
 			ON CONFLICT (slot, system_id, incarnation, commit_lsn, idx) DO NOTHING RETURNING n`
 	}
-	return writeFence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.sqlFor(4, place...) + ` UNION ALL SELECT x.* FROM fence, ` + deadLetters.sqlFor(second, place...) + `),
+	return writeFence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.table(4, place) + ` UNION ALL SELECT x.* FROM fence, ` + deadLetters.table(second, place) + `),
 		there AS MATERIALIZED (` + there("retry", "t.id IS DISTINCT FROM x.id") + ` UNION ALL ` +
 		there("dead_letter", "t.state <> 'purged' AND t.id IS DISTINCT FROM x.id") + `),
 		deferred AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),

@@ -19,12 +19,6 @@ import (
 // at, and a statement that writes must end soon, because it keeps the next leader waiting.
 const loadRows = 20_000
 
-// pageEnd is the last position of a page.
-type pageEnd struct {
-	incarnation int64
-	position    event.Position
-}
-
 // loaded is a table to load: all rows of retry, or the dead letters that may block ordering groups.
 type loaded struct{ table, which string }
 
@@ -37,10 +31,6 @@ var (
 func (l loaded) behind(limit string) string {
 	return `cdc_relay.` + l.table + ` t WHERE ` + ours("t") + ` AND ` + l.which + ` AND (t.incarnation, t.commit_lsn, t.idx) > ($4::bigint, $5::text::pg_lsn, $6::bigint)
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT ` + limit
-}
-
-func (e *pageEnd) args() []any {
-	return []any{e.incarnation, e.position.Commit.String(), int64(e.position.Index)}
 }
 
 // groupedSQL reads whether all rows are grouped as this leader would: the leader just before it
@@ -82,25 +72,26 @@ func (p *Store) regroup(ctx context.Context, table loaded) error {
 			FROM ` + table.behind("$7") + `) t ON true`
 	write := writeFence + `, regrouped AS (UPDATE cdc_relay.` + table.table + ` t SET ordering_group = x_group, ordered = x_ordered
 			FROM fence, unnest($4::bigint[], $5::bigint[], $6::boolean[]) AS x(x_n, x_group, x_ordered) WHERE t.n = x_n AND ` + byNumber("t") + `) SELECT true FROM fence`
-	var at pageEnd
+	var at store.After // the last row of a page
 	for page := loadRows; page == loadRows; {
 		page = 0
 		var (
 			n, groups []int64
 			ordereds  []bool
 		)
-		err := p.read(ctx, "read ordering groups", sql, append(append([]any{p.c.SystemID}, at.args()...), loadRows), func(rows pgx.Rows) error {
+		args := []any{p.c.SystemID, at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), loadRows}
+		err := p.read(ctx, "read ordering groups", sql, args, func(rows pgx.Rows) error {
 			var (
 				number, exchangeOrTopic, hash, was int64
 				ev                                 event.Event
 				fault, wasOrdered                  bool
 			)
-			pos, err := scanPosition(rows, &number, &at.incarnation, &exchangeOrTopic, &hash, &ev.Ordered, &fault, &was, &wasOrdered)
+			pos, err := scanPosition(rows, &number, &at.Incarnation, &exchangeOrTopic, &hash, &ev.Ordered, &fault, &was, &wasOrdered)
 			if err != nil {
 				return err
 			}
 			page++
-			at.position = pos
+			at.Position = pos
 			if ev.Position, ev.Hash = pos, uint64(hash); fault {
 				ev.Fault = errStored
 			}

@@ -117,7 +117,7 @@ var bare = map[string]string{
 // text.
 var answerSQL = func() string {
 	a := answerArrays(nil, nil)
-	x := a.sql(5) + ` AS x(` + a.list() + `)`
+	x := a.table(5, a.names)
 	deadLetter := func(name, assignments, which, result string) string {
 		return name + ` AS (UPDATE cdc_relay.dead_letter t SET ` + assignments + ` FROM q WHERE ` + named + ` AND ` + which + ` RETURNING x_request, ` + result + ` AS result)`
 	}

@@ -35,8 +35,8 @@ type lane struct {
 	last    *route // of the last event
 	inbox   inbox
 	timer   *time.Timer
-	probes  bool                         // it has one call, of one event: see Sink.Probe
-	shown   atomic.Pointer[sink.Waiting] // what the call waits for; nil: for nothing long
+	probes  bool                        // it has one call, of one event: see Sink.Probe
+	shown   atomic.Pointer[sink.Paused] // what the call waits for; nil: for nothing long
 	call
 }
 

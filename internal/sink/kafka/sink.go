@@ -155,7 +155,7 @@ func (s *Sink) Status() sink.Status {
 }
 
 // waiting lists what lanes wait for, each destination once, by name.
-func (s *Sink) waiting() (out []sink.Waiting) {
+func (s *Sink) waiting() (out []sink.Paused) {
 	s.lanesMu.RLock()
 	defer s.lanesMu.RUnlock()
 	for _, l := range s.lanes {
@@ -163,10 +163,10 @@ func (s *Sink) waiting() (out []sink.Waiting) {
 			out = append(out, *w)
 		}
 	}
-	slices.SortFunc(out, func(a, b sink.Waiting) int {
+	slices.SortFunc(out, func(a, b sink.Paused) int {
 		return cmp.Or(strings.Compare(a.Destination, b.Destination), a.Since.Compare(b.Since))
 	})
-	return slices.CompactFunc(out, func(a, b sink.Waiting) bool { return a.Destination == b.Destination })
+	return slices.CompactFunc(out, func(a, b sink.Paused) bool { return a.Destination == b.Destination })
 }
 
 // Check examines the cluster as a start needs it; see check.Cluster.

@@ -126,7 +126,7 @@ func (l *lane) recheck(pr *producer, known *client.Metadata) {
 	l.sink.client.Control.RequestMetadata(pr.Topic)
 	// With too few replicas it may be an outage, which Up tells.
 	if now.Sub(p.since) >= client.SilentAfter && p.fault.Reason != sink.TooFewReplicas {
-		l.shown.Store(&sink.Waiting{Destination: p.fault.Destination, Reason: p.fault.Reason, Text: p.fault.Text, Since: p.since})
+		l.shown.Store(&sink.Paused{Destination: p.fault.Destination, Reason: p.fault.Reason, Text: p.fault.Text, Since: p.since})
 	}
 }
 
