@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -260,4 +261,26 @@ func TestReaderGoneWithoutGoodbye(t *testing.T) {
 			t.Fatalf("watermark %s, want %s: the transaction did not end", got, want)
 		}
 	})
+}
+
+// A lane that comes later must ask about ordering groups as long as the walk is not complete.
+func TestLaterLaneIsUnsureToo(t *testing.T) {
+	l := New(Config{Sink: nullSink{lanes: 1}, RetryTable: noRetryTable{}})
+	unsure := func(n int) bool {
+		return slices.ContainsFunc(l.lane(n).inbox.Found, func(f order.Found) bool { return f.Unsure })
+	}
+	for n, c := range []struct {
+		told order.Found
+		want bool
+	}{
+		{order.Found{ExchangeOrTopic: 1, Unsure: true}, true},
+		{order.Found{ExchangeOrTopic: 1, WalkBegins: true}, true},
+		{order.Found{ExchangeOrTopic: 2, WalkEnds: true}, true},
+		{order.Found{ExchangeOrTopic: 1, WalkEnds: true}, false},
+	} {
+		l.Found(order.AllLanes, []order.Found{c.told})
+		if got := unsure(n + 1); got != c.want {
+			t.Errorf("after %+v: unsure %v", c.told, got)
+		}
+	}
 }

@@ -50,8 +50,8 @@ func (l *Line) Committed(events []*inflight.Event) {
 	}
 }
 
-// Found gives what was found in the tables to a lane, or to all (order.AllLanes), to those that
-// come later too. Those of an ordering group come in order.
+// Found gives what was found in the tables to a lane, or to all (order.AllLanes). Lanes that come
+// later are told what all are unsure about. Those of an ordering group come in order.
 func (l *Line) Found(lane int, found []order.Found) {
 	give := func(in *order.Input) { in.Found = append(in.Found, found...) }
 	if lane != order.AllLanes {

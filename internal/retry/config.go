@@ -20,8 +20,8 @@ import (
 type Line interface {
 	// Committed tells that the rows of these events are committed. The events are no longer valid.
 	Committed(events []*inflight.Event)
-	// Found gives what was found in the tables to a lane, or to all (order.AllLanes), also to those
-	// that come later.
+	// Found gives what was found in the tables to a lane, or to all (order.AllLanes). Lanes that
+	// come later are told what all are unsure about.
 	Found(lane int, found []order.Found)
 	// Finished gives committed results back to their lane.
 	Finished(lane int, results []order.Result)

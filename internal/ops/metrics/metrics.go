@@ -209,10 +209,10 @@ func (m *Metrics) MirrorFailed(deadLetters int) { m.mirrorFailed.Add(float64(dea
 func (m *Metrics) Skipped(reason string) { m.skipped.WithLabelValues(reason).Inc() }
 
 // HeaderDropped counts a key of the headers column that may not be sent;
-// rabbit.Config.HeaderDropped.
+// sink.PlainConfig.HeaderDropped.
 func (m *Metrics) HeaderDropped(name string) { m.headersDropped.WithLabelValues(name).Inc() }
 
-// Confirms counts the answers of one call; rabbit.Config.Confirms.
+// Confirms counts the answers of one call; sink.Opening.Confirms.
 func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {
 	m.acks.Add(float64(acks))
 	m.nacks.Add(float64(nacks))
@@ -220,7 +220,7 @@ func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {
 	m.timeouts.Add(float64(timeouts))
 }
 
-// ChannelOpened counts a channel to the broker; rabbit.Config.ChannelOpen.
+// ChannelOpened counts a channel to the broker; sink.Opening.ChannelOpen.
 func (m *Metrics) ChannelOpened() { m.channelOpens.Inc() }
 
 // SinkConnected counts a connection to the broker that is up, when it had been up before.

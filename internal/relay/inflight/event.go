@@ -25,7 +25,7 @@ type Event struct {
 	State    sink.State  // the outcome of the last call that sent it; Unsent when none did
 	Refusal  *sink.Fault // its last rejection; nil: none, it waits behind another event or a pause
 	Attempts int         // rejections that count against retry.max_attempts
-	Since    time.Time   // of the first rejection; zero without one
+	Since    time.Time   // of a new event's first rejection; zero without one
 
 	// Dead: its row is, or is to be, a dead letter.
 	Dead bool

@@ -33,16 +33,12 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 	defer l.dropChannel()
 	defer l.finish()
 	_, dest := s.layout.Place(ev)
-	stuck := s.unanswered.has(dest)
 	if suspect {
-		right := s.private
-		if stuck { // the others do not wait behind it
-			right = s.privateStuck
-		}
-		if err := l.seek(ctx, right); err != nil {
+		if err := l.seekFor(ctx, dest); err != nil {
 			return sink.Outcome{State: sink.Unsent}, err
 		}
 	} else { // the right to a private connection is not kept for long
+		stuck := s.unanswered.has(dest)
 		if stuck {
 			l.patience = stuckAgain * s.cfg.ConfirmTimeout
 		}
@@ -57,6 +53,19 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 		s.unanswered.note(dest, false)
 	}
 	return outcomes[0], err
+}
+
+// seekFor waits for the right to a private connection for an event to a destination. The others do
+// not wait behind one that did not answer before.
+func (l *lane) seekFor(ctx context.Context, dest uint64) error {
+	s := l.sink
+	if !s.unanswered.has(dest) {
+		if err := l.seek(ctx, s.private); err != nil || !s.unanswered.has(dest) {
+			return err
+		}
+		l.leavePrivate() // it was found not to answer meanwhile
+	}
+	return l.seek(ctx, s.privateStuck)
 }
 
 // enter waits until a probe may have a channel; stuck: its destination did not answer.
