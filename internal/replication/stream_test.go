@@ -438,9 +438,17 @@ func (b *bench) settledRun(id string) *running {
 	b.t.Helper()
 	r := b.streaming()
 	b.insert(id)
+	r.waitReported(id)
+	return r
+}
+
+// waitReported waits until the server knows that an event is delivered. A stop reports it as well,
+// but a busy walsender may end without having read that.
+func (r *running) waitReported(id string) {
+	b := r.b
+	b.t.Helper()
 	r.waitSeen(id)
 	await.Until(b.t, "event "+id+" to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
-	return r
 }
 
 // goesOn starts a relay, wants it to relay what is committed from then on, and stops it.

@@ -81,7 +81,7 @@ func TestRollout(t *testing.T) {
 	}
 	standby.waitSeen("c", "d", "after")
 	b.insertInto("outbox2", "e")
-	standby.waitSeen("e")
+	standby.waitReported("e")
 	standby.endClean()
 	next.wantSeen("c", "d", "after", "e")
 	added := b.logs.FilterMessageSnippet("table added").All()
@@ -116,7 +116,7 @@ func TestIgnoredWhileARelayLeads(t *testing.T) {
 	b.exec(message("ignored", "1"))
 	b.exec(message("ignored", "1"))
 	b.insert("b")
-	r.waitSeen("b")
+	r.waitReported("b")
 	r.endClean()
 	b.wantSeen("b")
 }
@@ -152,7 +152,7 @@ func TestRolloutIsRolledBack(t *testing.T) {
 		next := b.alsoOf("outbox2")
 		r := next.settledRun("a")
 		b.insertInto("outbox2", "b")
-		r.waitSeen("b")
+		r.waitReported("b")
 		r.endClean()
 
 		b.goesOn("c")
@@ -221,8 +221,7 @@ func TestPublicationSharedWithAnotherProgram(t *testing.T) {
 		b.insertInto("theirs", "their "+id)
 		b.insertInto("parted", "x")
 		b.insert(id)
-		r.waitSeen(id)
-		r.waitSeen(id)
+		r.waitReported(id)
 		r.endClean()
 		if got := strings.Join(b.current().Seen(), " "); got != id {
 			t.Errorf("events %s, want %s", got, id)
@@ -305,7 +304,7 @@ func TestPrefixLeavesTheConfiguration(t *testing.T) {
 		t.Errorf("announced %v, want orders from %s", added, before)
 	}
 	b.exec(message("b", "1"))
-	r.waitSeen("b")
+	r.waitReported("b")
 	r.endClean()
 
 	without.goesOn("c")
