@@ -1,4 +1,4 @@
-// The bound of what a machine knows.
+// The bounds of what a machine knows, and of what it sends apart.
 
 package order
 
@@ -43,5 +43,23 @@ func TestGroupsThatStayDoNotKeepTheOthers(t *testing.T) {
 	}
 	if n := len(m.groups); n > stay+2 {
 		t.Errorf("%d groups are known: %d stay, there is room for 1", n, stay)
+	}
+}
+
+// Suspects go one after another, however many there were.
+func TestSuspectsGiveTheirPlacesBack(t *testing.T) {
+	m := revMachine(Config{OneByOne: true, Apart: true})
+	in := Input{Now: time.Unix(1000, 0)}
+	for g := range uint64(maxAlone + 1) {
+		row := revRow(g+1, uint32(g), 1)
+		row.Row.Attempts = 1
+		in.Found = []Found{{Group: g + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, Walk: true}}
+		a := m.Step(&in)
+		if len(a.Probe) != 1 {
+			t.Fatalf("suspect %d is not sent", g)
+		}
+		in = Input{Now: in.Now, Probed: []Probed{{Event: row, Outcome: sink.Outcome{State: sink.Confirmed}}}}
+		m.Step(&in)
+		in = Input{Now: in.Now}
 	}
 }

@@ -395,21 +395,3 @@ func TestProbesKeepNoSuspectsOut(t *testing.T) {
 		t.Errorf("%d probes are out, and %d suspects go, want %d and 1", probes, len(a.Probe), maxAlone)
 	}
 }
-
-// Suspects go one after another, however many there were.
-func TestSuspectsGiveTheirPlacesBack(t *testing.T) {
-	m := revMachine(Config{OneByOne: true, Apart: true})
-	in := Input{Now: time.Unix(1000, 0)}
-	for g := range uint64(maxAlone + 1) {
-		row := revRow(g+1, uint32(g), 1)
-		row.Row.Attempts = 1
-		in.Found = []Found{{Group: g + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, Walk: true}}
-		a := m.Step(&in)
-		if len(a.Probe) != 1 {
-			t.Fatalf("suspect %d is not sent", g)
-		}
-		in = Input{Now: in.Now, Probed: []Probed{{Event: row, Outcome: sink.Outcome{State: sink.Confirmed}}}}
-		m.Step(&in)
-		in = Input{Now: in.Now}
-	}
-}

@@ -26,7 +26,8 @@ func (a *arrays) add(name, typ string, values any) {
 	a.names, a.types, a.values = append(a.names, name), append(a.types, typ), append(a.values, values)
 }
 
-// table is "unnest($k::bigint[], …) AS x(name, …)" with these columns, k being the first parameter.
+// table is "unnest($k::bigint[], …) AS x(name, …)" with these columns, k being the first
+// parameter.
 func (a *arrays) table(first int, names []string) string {
 	params := make([]string, len(names))
 	for i, name := range names {
