@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -87,7 +88,7 @@ func LaunchRelayIn(env []string, binary, config string, args ...string) (*Relay,
 	cmd := exec.Command(binary, append([]string{"run", "-c", path}, args...)...)
 	cmd.Dir = dir
 	cmd.Stdout = stdout
-	cmd.Env = append(append(processes.EnvironWithout(processes.OwnerVariable), "CDC_RELAY_ADMIN__LISTEN="+r.admin), env...)
+	cmd.Env = append(append(processes.EnvironWithout(processes.OwnerVariable), "CDC_RELAY_ADMIN__LISTEN="+r.admin, "CDC_RELAY_ADMIN__SOCKET="+r.Socket()), env...)
 	if r.proc, err = processes.Start("relay", cmd, filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}
@@ -96,6 +97,9 @@ func LaunchRelayIn(env []string, binary, config string, args ...string) (*Relay,
 
 // Admin is the base URL of the admin server.
 func (r *Relay) Admin() string { return "http://" + r.admin }
+
+// Socket is the Unix socket of the admin server.
+func (r *Relay) Socket() string { return filepath.Join(r.dir, "admin.sock") }
 
 // ConfigPath is the file that the relay was started with.
 func (r *Relay) ConfigPath() string { return filepath.Join(r.dir, "cdc-relay.yaml") }
@@ -189,15 +193,27 @@ func (r *Relay) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Get asks the admin server for a path and returns the status code and the body.
+// Get asks the admin server for a path and returns the status code and the body. It asks by the
+// socket, which may read everything.
 func (r *Relay) Get(ctx context.Context, path string) (int, string, error) {
+	return r.get(ctx, path, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", r.Socket())
+	})
+}
+
+// GetByNetwork is Get as anybody on the network asks: without a token.
+func (r *Relay) GetByNetwork(ctx context.Context, path string) (int, string, error) {
+	return r.get(ctx, path, nil)
+}
+
+func (r *Relay) get(ctx context.Context, path string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (int, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Admin()+path, nil)
 	if err != nil {
 		return 0, "", fmt.Errorf("get %s: %w", path, err)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, "", fmt.Errorf("get %s: %w", path, err)

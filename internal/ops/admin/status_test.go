@@ -20,7 +20,7 @@ func TestStatusNames(t *testing.T) {
 		}
 	})
 	var body map[string]any
-	if code, _ := ask(t, http.MethodGet, base+"/api/v1/status", "", &body); code != 200 {
+	if code, _ := ask(t, http.MethodGet, base+"/api/v1/status", asAnn, &body); code != 200 {
 		t.Fatalf("status answers %d", code)
 	}
 	var names []string
@@ -67,7 +67,7 @@ func TestSlotsOfTheAPI(t *testing.T) {
 	}
 	base := serve(t, func(c *Config) { c.Snapshot = func() ops.Snapshot { return snapshot } })
 	var got ops.Slots
-	if code, _ := ask(t, http.MethodGet, base+"/api/v1/slots", "", &got); code != http.StatusOK {
+	if code, _ := ask(t, http.MethodGet, base+"/api/v1/slots", asAnn, &got); code != http.StatusOK {
 		t.Fatalf("it answers %d", code)
 	}
 	var said []string
@@ -88,11 +88,11 @@ func TestSlotsOfTheAPI(t *testing.T) {
 	}
 	snapshot.Phase, snapshot.OtherSlots, snapshot.OtherTotal = ops.Standby, nil, 0
 	got = ops.Slots{}
-	if ask(t, http.MethodGet, base+"/api/v1/slots", "", &got); len(got.Items) != 1 || got.Items[0].LagSeconds != nil || got.Total != 1 {
+	if ask(t, http.MethodGet, base+"/api/v1/slots", asAnn, &got); len(got.Items) != 1 || got.Items[0].LagSeconds != nil || got.Total != 1 {
 		t.Errorf("on a standby it shows %+v", got)
 	}
 	var status ops.Status
-	if ask(t, http.MethodGet, base+"/api/v1/status", "", &status); status.State != ops.StateStandby || status.Slot.LagSeconds != nil {
+	if ask(t, http.MethodGet, base+"/api/v1/status", asAnn, &status); status.State != ops.StateStandby || status.Slot.LagSeconds != nil {
 		t.Errorf("on a standby the status is %s, lag %v", status.State, status.Slot.LagSeconds)
 	}
 }

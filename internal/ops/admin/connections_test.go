@@ -1,0 +1,89 @@
+package admin
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+)
+
+// 1,000 idle connections, and as many that send half a request, do not keep out a probe: the oldest
+// are closed.
+func TestIdleConnectionsDoNotLockOutAProbe(t *testing.T) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Cur < 8192 {
+		limit.Cur = min(limit.Max, 8192)
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, begin := range map[string]string{"idle": "", "slow": "GET /healthz HTTP/1.1\r\nHost: x\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			base := serve(t, func(*Config) {})
+			address := strings.TrimPrefix(base, "http://")
+			var opened []net.Conn
+			for range 1000 {
+				conn, err := net.Dial("tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if _, err := conn.Write([]byte(begin)); err != nil {
+					t.Logf("closed before it was written to: %v", err)
+				}
+				opened = append(opened, conn)
+			}
+			http.DefaultClient.CloseIdleConnections()
+			if code, body, _ := send(t, http.MethodGet, base+"/healthz", ""); code != 200 {
+				t.Errorf("the probe answers %d %s", code, body)
+			}
+			// Those that are over the bound have been closed. A read of them would wait else, until
+			// the server's own timeouts, and then answer 408.
+			for i, conn := range opened[:1000-maxConnections] {
+				if line, err := bufio.NewReader(conn).ReadString('\n'); err == nil {
+					t.Fatalf("connection %d is answered %q, want it closed", i, line)
+				}
+			}
+		})
+	}
+}
+
+// A connection with a request in work is not closed for others.
+func TestConnectionInWorkStays(t *testing.T) {
+	db := hanging{begun: make(chan struct{}, 1), go_: make(chan struct{})}
+	base := serve(t, func(c *Config) { c.API.Operators = dlq.New(db, "s") })
+	answered := make(chan int, 1)
+	go func() {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/api/v1/deferred", nil)
+		request.Header.Set("Authorization", asOps)
+		answer, err := new(http.Transport).RoundTrip(request)
+		if err != nil {
+			answered <- 0
+			return
+		}
+		_ = answer.Body.Close()
+		answered <- answer.StatusCode
+	}()
+	<-db.begun
+	for range 2 * maxConnections {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if code, _, _ := send(t, http.MethodGet, base+"/healthz", ""); code != 200 {
+		t.Errorf("the probe answers %d", code)
+	}
+	close(db.go_)
+	if code := <-answered; code != 503 { // of the database
+		t.Errorf("the request in work is answered %d, want 503", code)
+	}
+}
