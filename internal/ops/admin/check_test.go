@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 		}
 	})
 	base := serve(t, func(*Config) {})
-	if code, _ := ask(t, http.MethodGet, base+"/api/v1/check", "", nil); code != 503 {
+	if code, _ := ask(t, http.MethodGet, base+"/api/v1/check", asAnn, nil); code != 503 {
 		t.Errorf("without anything to check it answers %d", code)
 	}
 }

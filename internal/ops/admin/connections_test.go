@@ -57,7 +57,7 @@ func TestIdleConnectionsDoNotLockOutAProbe(t *testing.T) {
 
 // A connection with a request in work is not closed for others.
 func TestConnectionInWorkStays(t *testing.T) {
-	db := hanging{begun: make(chan struct{}, 1), go_: make(chan struct{})}
+	db := hanging{begun: make(chan struct{}, 1), go_: make(chan struct{}), reads: true}
 	base := serve(t, func(c *Config) { c.API.Operators = dlq.New(db, "s") })
 	answered := make(chan int, 1)
 	go func() {

@@ -239,7 +239,7 @@ func TestLabelsAreClosed(t *testing.T) {
 			t.Error(line)
 		}
 		for _, label := range regexp.MustCompile(`[{,]([a-z]+)=`).FindAllStringSubmatch(line, -1) {
-			if !slices.Contains([]string{"outcome", "reason", "class", "result", "le", "slot", "status", "header", "commit", "goversion", "version"}, label[1]) {
+			if !slices.Contains([]string{"outcome", "reason", "class", "result", "le", "slot", "status", "header", "code", "commit", "goversion", "version"}, label[1]) {
 				t.Errorf("label %s in %s", label[1], line)
 			}
 		}
