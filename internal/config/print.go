@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Print writes the effective configuration as YAML. Secrets are replaced, and a comment says where
@@ -17,8 +16,7 @@ import (
 func (c *Config) Print(w io.Writer) error {
 	var out bytes.Buffer
 	var open []string
-	l := &loader{cfg: c, sections: map[string]sink.Settings{c.Sink.Driver.Name: c.Sink.Settings}}
-	for _, k := range l.fields() {
+	for _, k := range c.keys() {
 		if !c.applies(&k) {
 			continue
 		}

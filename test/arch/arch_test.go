@@ -69,15 +69,16 @@ var allowed = map[string][]string{
 	"config/document": {"event"},
 	"config/setting":  {"config/document"},
 	"ops":             {},
+	"printable":       {},
 	"ops/opstest":     {"ops"},
 	"ops/metrics":     {"ops", "event", "decode", "sink"},
 	"ops/admin":       {"ops", "ops/metrics", "event", "dlq", "sink/drivers"},
 	"tracing":         {"event"},
 	"devenv/...":      {"event", "devenv/..."}, // it judges the relay from outside
-	"wiring":          {"event", "decode", "sink", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing"},
+	"wiring":          {"event", "decode", "sink", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing", "printable"},
 	// compare reads both brokers, as a tool: it has Debezium's side too, which no sink knows.
 	"cli/compare": {"event", "migrate/...", "sink", "sink/kafka/conn", "sink/kafka/driver", "sink/rabbit/conn", "sink/rabbit/driver", "debezium/...", "config", "config/...", "wiring", "cli/..."},
-	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
+	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "printable", "cli/..."},
 }
 
 // pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks

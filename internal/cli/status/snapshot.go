@@ -3,7 +3,6 @@
 package status
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,7 +51,7 @@ func (s *snapshot) relayText() string {
 // print prints a snapshot as a line: for pipes, files and programs.
 func (s *snapshot) print(out io.Writer, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(out).Encode(s.json())
+		return output.JSONLine(out, s.json())
 	}
 	_, err := io.WriteString(out, s.at.UTC().Format(time.RFC3339)+" "+s.line()+"\n")
 	return err

@@ -73,7 +73,7 @@ func (r *Reader) secret(path string, n *document.Node, show func(text, value str
 	if value == "" && !strings.Contains(n.Text, "${file:") {
 		return Secret{}, true
 	}
-	return Secret{text: n.Text, env: r.Env, shown: show(n.Text, value)}, true
+	return newSecret(written{text: n.Text, env: r.Env, shown: show(n.Text, value)}), true
 }
 
 // NamedColumn feeds one message header or property from a column, which every table must have.

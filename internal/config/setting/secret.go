@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 )
@@ -15,30 +16,67 @@ const redacted = "[redacted]"
 
 // Secret is a value that is never printed and that is read again at every use, so that a rotated
 // password or token in a file is taken up without a restart. It is safe for concurrent use.
-type Secret struct {
-	text  string            // as written, references not replaced
+//
+// Copies share what is written, so that SIGHUP can replace a password written in the configuration
+// itself for all who read it.
+type Secret struct{ at *atomic.Pointer[written] }
+
+// written is what the configuration says of a secret.
+type written struct {
+	text  string            // references not replaced
 	env   map[string]string // the environment at start
 	shown string
 }
 
+func newSecret(w written) Secret {
+	s := Secret{new(atomic.Pointer[written])}
+	s.at.Store(&w)
+	return s
+}
+
+func (s Secret) written() written {
+	if s.at == nil {
+		return written{}
+	}
+	return *s.at.Load()
+}
+
 // Plain is a secret that is no secret: one of the defaults.
-func Plain(text string) Secret { return Secret{text: document.Literal(text), shown: text} }
+func Plain(text string) Secret {
+	return newSecret(written{text: document.Literal(text), shown: text})
+}
 
 // Read gives the value as it is now: it reads the files that the configuration names. The error
 // names a file or a variable, never a value.
-func (s Secret) Read() (string, error) { return document.Expand(s.text, s.env) }
+func (s Secret) Read() (string, error) {
+	w := s.written()
+	return document.Expand(w.text, w.env)
+}
 
 // IsSet is false for a secret that the configuration does not have, or has as "".
-func (s Secret) IsSet() bool { return s.text != "" }
+func (s Secret) IsSet() bool { return s.written().text != "" }
+
+// IsWrittenAs reports whether two readings of the configuration have the same text for a secret.
+func (s Secret) IsWrittenAs(other Secret) bool { return s.written().text == other.written().text }
+
+// renew gives the secret, in all its copies, what another reading has. It returns false when one of
+// the two is not set: what uses no password now is not prepared for one.
+func (s Secret) renew(from Secret) bool {
+	if !s.IsSet() || !from.IsSet() {
+		return false
+	}
+	s.at.Store(from.at.Load())
+	return true
+}
 
 // String is the value with what is secret in it replaced: all of it, or the password of an address.
-func (s Secret) String() string { return s.shown }
+func (s Secret) String() string { return s.written().shown }
 
 // GoString is String, so that %#v shows no more.
-func (s Secret) GoString() string { return s.shown }
+func (s Secret) GoString() string { return s.String() }
 
 // MarshalText is String, so that JSON, YAML and logs show no more.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown), nil }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // onlyReferences matches text that is nothing but references without a default: it can be shown as
 // it is.
