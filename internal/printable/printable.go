@@ -35,6 +35,19 @@ func Lines(s string) string {
 	}, strings.ReplaceAll(s, "\r\n", "\n"))
 }
 
+// Text returns a writer of text of several lines. Each Write has whole characters.
+func Text(w io.Writer) io.Writer { return cleaner{w} }
+
+type cleaner struct{ w io.Writer }
+
+// Write implements io.Writer.
+func (c cleaner) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(c.w, Lines(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
 // JSON returns a writer of JSON, or of log lines, whose strings encoding/json and zap leave partly
 // as they are: they escape the control characters of ASCII, not DEL, C1 and bidi overrides. What it
 // escapes means the same to a program. Each Write has whole characters.

@@ -69,10 +69,10 @@ func relayState(ctx context.Context, c *config.Config) dlq.Relay {
 
 func printEvent(w io.Writer, e *dlq.Event) error {
 	var d details
-	d.line("event", "%s", output.Clean(e.ID))
-	d.line("state", "%s: %s", e.State, output.Clean(e.Why))
+	d.line("event", "%s", e.ID)
+	d.line("state", "%s: %s", e.State, e.Why)
 	if e.Table != "" {
-		d.line("row", "in %s%s", output.Clean(e.Table), labelledTime(", committed ", e.CommittedAt))
+		d.line("row", "in %s%s", e.Table, labelledTime(", committed ", e.CommittedAt))
 	}
 	for i := range e.Rows {
 		r := &e.Rows[i]

@@ -20,6 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
@@ -163,13 +164,14 @@ func timeOrNil(at time.Time) *time.Time {
 }
 
 func (v *databaseStatus) write(w io.Writer, slot string) error {
-	_, err := fmt.Fprintf(w, "The relay %s.\nWhat the database knows of slot %q:\n", v.Relay, slot)
+	w = printable.Text(w)
+	_, err := fmt.Fprintf(w, "The relay %s.\nWhat the database knows of slot %q:\n", output.Clean(v.Relay), slot)
 	if err != nil {
 		return err
 	}
 	_, err = io.WriteString(w, v.slotText())
 	if err == nil && v.LastLeader != "" {
-		_, err = fmt.Fprintf(w, "  last leader: %s\n", v.LastLeader)
+		_, err = fmt.Fprintf(w, "  last leader: %s\n", output.Clean(v.LastLeader))
 	}
 	if err == nil {
 		_, err = io.WriteString(w, v.rowsText(time.Now()))
@@ -189,7 +191,7 @@ func (v *databaseStatus) slotText() string {
 	if v.SafeWALBytes != nil {
 		safe = ", lost after " + output.Bytes(*v.SafeWALBytes) + " more"
 	}
-	return fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, v.Confirmed, output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), v.WALStatus, safe)
+	return fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, output.Clean(v.Confirmed), output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), output.Clean(v.WALStatus), safe)
 }
 
 // rowsText shows how many rows the tables have, if any.

@@ -78,7 +78,7 @@ func (s *snapshot) json() any {
 func (s *snapshot) line() string {
 	state, why := s.stateText()
 	if why != "" {
-		state += ": " + output.Clean(why)
+		state += ": " + why
 	}
 	switch st := s.status; {
 	case st != nil:
@@ -88,5 +88,5 @@ func (s *snapshot) line() string {
 	case s.database != nil && s.database.SlotExists:
 		state += " | slot " + output.Bytes(s.database.LagBytes) + " behind, asked " + output.Age(time.Since(s.database.Now)) + " ago"
 	}
-	return state
+	return output.Clean(state)
 }
