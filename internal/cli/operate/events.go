@@ -56,7 +56,7 @@ it is known at once.`,
 
 // relayState is what the relay has read and not settled; zero when it does not answer.
 func relayState(ctx context.Context, c *config.Config) dlq.Relay {
-	status, err := client.Status(ctx, c, c.Admin.Listen)
+	status, err := client.Status(ctx, c, "")
 	if err != nil || status.Slot.Name != c.Source.Slot {
 		return dlq.Relay{}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
@@ -72,7 +73,7 @@ func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command
 	if err != nil {
 		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
 	}
-	v.Relay = "does not answer: " + cause.Error()
+	v.setCause(cause)
 	if asJSON {
 		err = output.JSON(w, v)
 	} else if _, err = fmt.Fprintf(w, "%-11s%s: %s\n", "state", v.State, output.Clean(v.Why)); err == nil {
@@ -105,6 +106,28 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 		v.State, v.Why = ops.StateStopped, "no relay answers, and there is no slot"
 	}
 	return &v, nil
+}
+
+// setCause explains why the database was asked instead of the relay.
+func (v *databaseStatus) setCause(cause error) {
+	v.Relay = notAsked(cause)
+	var refused *client.RefusedError
+	if errors.As(cause, &refused) && v.SlotActive {
+		v.Why = refused.Error() + "; " + v.Holder + " holds the slot"
+	}
+}
+
+// notAsked says why there is no status, of a relay.
+func notAsked(cause error) string {
+	var answered *client.AnswerError
+	var refused *client.RefusedError
+	switch {
+	case errors.As(cause, &answered):
+		return "does not answer with its status: " + answered.Text
+	case errors.As(cause, &refused):
+		return "does not tell: " + refused.Error()
+	}
+	return "does not answer: " + cause.Error()
 }
 
 func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err error) {

@@ -3,12 +3,10 @@
 package status
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
@@ -36,16 +34,7 @@ func (s *snapshot) stateText() (state, why string) {
 	case s.database != nil:
 		return s.database.State, s.database.Why
 	}
-	return stateUnknown, "the relay " + s.relayText() + "; nor does the database: " + s.databaseErr.Error()
-}
-
-// relayText explains why there is no status.
-func (s *snapshot) relayText() string {
-	var answered *client.AnswerError
-	if errors.As(s.noAnswer, &answered) {
-		return "does not answer with its status: " + answered.Text
-	}
-	return "does not answer: " + s.noAnswer.Error()
+	return stateUnknown, "the relay " + notAsked(s.noAnswer) + "; nor does the database: " + s.databaseErr.Error()
 }
 
 // print prints a snapshot as a line: for pipes, files and programs.
@@ -71,7 +60,7 @@ func (s *snapshot) json() any {
 		Why   string    `json:"why"`
 		Now   time.Time `json:"now"`
 		Relay string    `json:"relay"`
-	}{state, why, s.at.UTC(), s.relayText()}
+	}{state, why, s.at.UTC(), notAsked(s.noAnswer)}
 }
 
 // line is a snapshot in one line of plain text.

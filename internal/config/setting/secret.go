@@ -69,6 +69,16 @@ func (s Secret) renew(from Secret) bool {
 	return true
 }
 
+// File is the path of a secret that is nothing but a reference to a whole file.
+func (s Secret) File() (path string, ok bool) {
+	m := onlyFile.FindStringSubmatch(s.written().text)
+	files := s.Files()
+	if m == nil || files[0] != m[1] {
+		return "", false
+	}
+	return m[1], true
+}
+
 // String is the value with what is secret in it replaced: all of it, or the password of an address.
 func (s Secret) String() string { return s.written().shown }
 
@@ -81,6 +91,9 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // onlyReferences matches text that is nothing but references without a default: it can be shown as
 // it is.
 var onlyReferences = regexp.MustCompile(`^(\$\{(file:[^}]*|[A-Za-z_][A-Za-z0-9_]*)\})+$`)
+
+// onlyFile matches a single reference to a file.
+var onlyFile = regexp.MustCompile(`^\$\{file:([^}]+)\}$`)
 
 // ShowPassword is what may be shown of a password or token written as text.
 func ShowPassword(text, _ string) string {
