@@ -134,7 +134,7 @@ func secretKey(name string, at *Secret, show func(text, value string) string) Ke
 				*at = s
 			}
 		},
-		Show:    func() string { return quoteSecret(*at) },
+		Show:    func() string { return QuoteSecret(*at) },
 		Secrets: func() []Secret { return []Secret{*at} },
 	}
 }
@@ -152,7 +152,7 @@ func Addresses(name string, at *[]Secret) Key {
 			}
 			*at = read
 		},
-		Show:         func() string { return InlineList(*at, quoteSecret) },
+		Show:         func() string { return InlineList(*at, QuoteSecret) },
 		Secrets:      func() []Secret { return *at },
 		FromVariable: document.AddressesFromVariable,
 	}
