@@ -18,9 +18,9 @@ func newHealth(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask the running relay whether it is healthy: exit 0, or 1 with the reason",
-		Long: `Asks /healthz of the running relay, as the health check of a container; it needs no token. Exits 0 while the relay
-runs or waits for its servers, 1 when a loop is stuck or nothing answers. The command status shows
-what the relay is doing.`,
+		Long: `Asks /healthz of the running relay, as the health check of a container, without a token. Exits 0
+while the relay runs or waits for its servers, 1 when a loop is stuck or nothing answers. status
+shows what the relay is doing.`,
 		Example: `  cdc-relay health
   cdc-relay health --admin 127.0.0.1:9464`,
 		Args: command.NoArgs,

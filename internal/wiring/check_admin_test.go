@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -68,6 +69,10 @@ func TestCheckAdmin(t *testing.T) {
 	}
 	defer listener.Close()
 	file, missing := write(t, 0o600, "x"), filepath.Join(t.TempDir(), "missing", "x")
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	token := func(path string) string { return "tokens: [{name: ops, role: operate, value: '${file:" + path + "}'}]" }
 
 	for _, c := range []struct{ name, admin, level, finding, detail, fix string }{
@@ -78,7 +83,7 @@ func TestCheckAdmin(t *testing.T) {
 		{"a token for everybody", token(write(t, 0o604, long)), "warn", nameTokens, "chmod o-rwx", ""},
 		{"an empty token", token(write(t, 0o600, "\n")), "warn", nameTokens, `"ops" is empty`, ""},
 		{"a short token", token(write(t, 0o600, long[1:])), "warn", nameTokens, "fewer than 16", ""},
-		{"a token that is a directory", token(filepath.Dir(file)), "warn", nameTokens, `cannot read token "ops"`, ""},
+		{"a token that is a pipe", token(fifo), "warn", nameTokens, "is not a regular file", ""},
 		{"a socket", "socket: " + socket, "ok", nameSocket, socket, ""},
 		{"a socket to be", "socket: " + socket + "2", "ok", nameSocket, socket + "2", ""},
 		{"a file for a socket", "socket: " + file, "warn", nameSocket, file + " exists and is not a socket", "move it away"},
