@@ -348,10 +348,10 @@ func TestStatusWithTokens(t *testing.T) {
 	}
 	for tokens, told := range map[string]bool{
 		both: true,
-		", tokens: [{name: a, role: operate, value: toksecret-operate}]":                                                 true,
-		", tokens: [{name: a, role: read, value: toksecret-to-read}]":                                                    true,
+		", tokens: [{name: a, role: operate, value: toksecret-operate}]":                                                true,
+		", tokens: [{name: a, role: read, value: toksecret-to-read}]":                                                   true,
 		", tokens: [{name: a, role: read, value: '${file:/no/such}'}, {name: b, role: read, value: toksecret-to-read}]": true,
-		", tokens: [{name: a, role: read, value: toksecret-is-wrong}]":                                                   false,
+		", tokens: [{name: a, role: read, value: toksecret-is-wrong}]":                                                  false,
 	} {
 		r.admin = tokens
 		out := r.ok("status", "--admin", relay.Admin())
