@@ -24,7 +24,8 @@ func TestRenew(t *testing.T) {
 		},
 		{
 			"a password in an address", "source: {url: \"postgres://relay:old@h/d\"}\nsink: {rabbitmq: {url: \"amqp://u:old@h/\"}}\n",
-			"source: {url: \"postgres://relay:new@h/d\"}\nsink: {rabbitmq: {url: \"amqp://u:new@h/\"}}\n", nil, []string{"source.url", "sink.rabbitmq.url"},
+			"source: {url: \"postgres://relay:new@h/d\"}\nsink: {rabbitmq: {url: \"amqp://u:new@h/\"}}\n", nil,
+			[]string{"source.url", "sink.rabbitmq.url"},
 		},
 		{"a password that was not there", "source: {url: \"postgres://relay@h/d\"}\nsink: {rabbitmq: {url: \"amqps://h/\", username: relay, password: old}}\n", renewable, nil, []string{"source.password"}},
 		{"another sink", renewable, "source: {url: \"postgres://relay@h/d\", password: old}\nsink: {kafka: {}}\n", nil, []string{"sink"}},
@@ -39,7 +40,7 @@ func TestRenew(t *testing.T) {
 
 func TestRenewedPasswordIsUsed(t *testing.T) {
 	c := mustLoad(t, renewable)
-	credentials, source := rabbitMQ(c).Credentials(), c.Source.Password.Read // as the sink and the connection keep them
+	credentials, source := rabbitMQ(c).Credentials(), c.Source.Password.Read // as they are kept
 	again := mustLoad(t, `source: {url: "postgres://relay@h/d", password: new}
 sink: {rabbitmq: {url: "amqps://h/", username: other, password: new}}
 `)

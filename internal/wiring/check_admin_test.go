@@ -52,8 +52,8 @@ func write(t *testing.T, mode os.FileMode, content string) string {
 	return path
 }
 
-// What is wrong on the admin side is a warning with its fix, and never a failure: the relay delivers
-// without it.
+// What is wrong on the admin side is a warning with its fix, and never a failure: the relay
+// delivers without it.
 func TestCheckAdmin(t *testing.T) {
 	now := time.Now()
 	long := strings.Repeat("t", 16)

@@ -5,8 +5,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 )
@@ -41,7 +41,7 @@ func relay(token string) http.Handler {
 func serve(t *testing.T, h http.Handler, tls bool) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ErrorLog = zap.NewStdLog(zap.NewNop())
 	if tls {
 		s.StartTLS()
 	} else {
@@ -93,8 +93,8 @@ func admin(t *testing.T, section string) *config.Config {
 
 func address(s *httptest.Server) string { return s.Listener.Addr().String() }
 
-// The relay on this host is asked by its socket, and by its port when that does not answer, with the
-// first token that can be read.
+// The relay on this host is asked by its socket, and by its port when that does not answer, with
+// the first token that can be read.
 func TestWayToTheRelay(t *testing.T) {
 	open, closed := socket(t, relay("")), socket(t, relay("nobody has it"))
 	port, silent := serve(t, relay(read), false), serve(t, relay(""), false)

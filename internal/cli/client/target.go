@@ -30,8 +30,8 @@ type target struct {
 const unixPrefix = "unix:"
 
 // targets are the ways to the relay at the address admin; for "" to the one of the configuration:
-// its socket, where the peer's user is the proof, then its ports, of which probes alone may be asked
-// at the one without TLS.
+// its socket, where the peer's user is the proof, then its ports, of which probes alone may be
+// asked at the one without TLS.
 func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 	addresses := []string{admin}
 	if admin == "" {
@@ -150,8 +150,8 @@ func reachable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// readToken is a token of the configuration that can be read, rather one that may only read; "" when
-// there is none, or the target wants none.
+// readToken is a token of the configuration that can be read, rather one that may only read; ""
+// when there is none, or the target wants none.
 func (t *target) readToken(c *config.Config) (token string) {
 	if t.socket || c == nil {
 		return ""

@@ -18,7 +18,9 @@ func TestTerminalEscapesInDifferences(t *testing.T) {
 	r.matcher = compare.New(compare.Options{}, r.found)
 	r.found(d)
 	r.note(printabletest.Attack)
-	_ = r.report(false, nil) //nolint:errcheck // nothing was compared
+	if err := r.report(false, nil); err == nil {
+		t.Error("no difference was reported")
+	}
 	printabletest.Check(t, "differences", out.String())
 	printabletest.Check(t, "notes", errs.String())
 }

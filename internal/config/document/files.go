@@ -22,7 +22,7 @@ func ReadFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it was only read
 	return io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 }
 
@@ -33,7 +33,7 @@ func readSecretFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it was only read
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err

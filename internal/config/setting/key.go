@@ -29,8 +29,8 @@ type Key struct {
 	Applies func() bool
 	// Secrets are those of the value, which Show does not tell apart.
 	Secrets func() []Secret
-	// Renew takes the value of another reading of this key, for the next who reads it; false: only a
-	// restart does that.
+	// Renew takes the value of another reading of this key, for the next who reads it; false: only
+	// a restart does that.
 	Renew func(from *Key) bool
 	// Replaced says that a profile (sink.compat) makes this in its own way: the key is refused.
 	Replaced bool
