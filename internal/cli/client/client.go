@@ -2,6 +2,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,7 +66,9 @@ func Health(ctx context.Context, c *config.Config, admin string) string {
 		case err != nil:
 			return err
 		case !h.Healthy || code != http.StatusOK:
-			return &AnswerError{fmt.Sprintf("%d %s: %s", code, http.StatusText(code), strings.Join(h.Stuck, "; "))}
+			// which loop it is it tells only who may read: by the socket
+			why := cmp.Or(strings.Join(h.Stuck, "; "), "the log names the loop that is stuck")
+			return &AnswerError{fmt.Sprintf("%d %s: %s", code, http.StatusText(code), why)}
 		}
 		return nil
 	})
