@@ -23,12 +23,21 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 			b.WriteString(outboxTableSQL(t) + ";\n\n")
 		}
 	}
-	b.WriteString(schema.Bootstrap + "\n")
+	b.WriteString(schema.PrintedOwner + "BEGIN;\nCREATE SCHEMA IF NOT EXISTS cdc_relay AUTHORIZATION " + schema.OwnerRole + ";\n" +
+		"SET LOCAL ROLE " + schema.OwnerRole + ";\nSET LOCAL search_path = pg_catalog;\n" + schema.Bootstrap + "\n")
 	for i, sql := range schema.Migrations {
 		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", sql, i+1)
 	}
 	if opt.Role != "" {
-		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", source.QuoteName(opt.Role), strings.Join(grantSQL(&c, opt.Role), ";\n"))
+		b.WriteString(strings.Join(schema.GrantSQL(opt.Role), ";\n") + ";\n")
+	}
+	b.WriteString("COMMIT;\n\n")
+	if opt.Role != "" {
+		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n", source.QuoteName(opt.Role))
+		for _, sql := range tableGrantSQL(&c, opt.Role) {
+			b.WriteString(sql + ";\n")
+		}
+		b.WriteString("\n")
 	}
 	if c.Create {
 		b.WriteString("-- The publication must exist before the slot. One that exists belongs to somebody else and gets no comment.\nBEGIN;\n" +
