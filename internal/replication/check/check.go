@@ -64,7 +64,9 @@ func (c *checker) objects(ctx context.Context) {
 		if err == nil {
 			err = schema.CheckRights(ctx, c.pool)
 		}
-		c.add("schema", fmt.Sprintf("cdc_relay, version %d", version), err)
+		if c.add("schema", fmt.Sprintf("cdc_relay, version %d", version), err) {
+			c.audit(ctx)
+		}
 	}
 	var rec *slot.Record
 	if err == nil && version > 0 {

@@ -27,10 +27,13 @@ var takeoverSQL string
 //go:embed migrations/004_regroup.sql
 var regroupSQL string
 
+//go:embed migrations/005_audit.sql
+var auditSQL string
+
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
 // side.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL}
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL}
 
 const Bootstrap = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
 CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
@@ -103,10 +106,12 @@ func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	return version, nil
 }
 
-// relayTables and relaySequences are what the relay's role may write; each migration adds its own.
+// relayTables and relaySequences are what the relay's role may write, relayFunctions what it may
+// call; each migration adds its own. To the audit it only appends.
 var (
-	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "audit", "bulk"}
+	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "bulk"}
 	relaySequences = []string{"row_number", "job"}
+	relayFunctions = []string{"cancel_request(bigint,text,text)", "cancel_job(bigint,text,text)"}
 )
 
 // CheckRights checks what every statement of the relay and its commands needs, so that a missing
@@ -115,8 +120,10 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
 	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
 			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
-		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)`,
-		relayTables, relaySequences).Scan(&ok)
+		AND has_table_privilege('cdc_relay.audit', 'SELECT') AND has_table_privilege('cdc_relay.audit', 'INSERT')
+		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)
+		AND (SELECT bool_and(coalesce(has_function_privilege(to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)`,
+		relayTables, relaySequences, relayFunctions).Scan(&ok)
 	if err != nil {
 		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
 	}

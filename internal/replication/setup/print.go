@@ -28,7 +28,7 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", sql, i+1)
 	}
 	if opt.Role != "" {
-		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", source.QuoteName(opt.Role), strings.Join(grantSQL(&c, opt.Role), ";\n"))
+		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", source.QuoteName(opt.Role), strings.Join(append(grantSQL(&c, opt.Role), revokeSQL(opt.Role)...), ";\n"))
 	}
 	if c.Create {
 		b.WriteString("-- The publication must exist before the slot. One that exists belongs to somebody else and gets no comment.\nBEGIN;\n" +
