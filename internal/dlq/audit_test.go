@@ -195,8 +195,7 @@ func TestOperatorsAreNamedByTheDatabase(t *testing.T) {
 func TestRelayOnlyAppends(t *testing.T) {
 	r := setup(t)
 	relay := r.role("relay")
-	r.exec(`GRANT ALL ON ALL TABLES IN SCHEMA cdc_relay TO ` + relay) // as an earlier version did, and more
-	r.exec(`REVOKE TRIGGER ON cdc_relay.audit FROM ` + relay)
+	r.exec(`GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA cdc_relay TO ` + relay) // as an earlier version did, and more
 	r.must(replicationsetup.Init(r.ctx, r.cfg, replicationsetup.InitOptions{NoSlot: true, Role: relay}))
 	conn := r.as(relay)
 	a, api := New(conn, r.slot), Requester{Who: "token ci", Why: "why"}

@@ -14,9 +14,9 @@ import (
 )
 
 // forgersSQL lists, per role and object, the rights by which the audit or a request can be forged,
-// with the REVOKE. The owner and superusers are left out, since nothing binds them, and so are roles
+// with the REVOKE. Who may become the owner is left out, since nothing binds him, and so are roles
 // that the relay's is a member of, where the relay needs the right. A column's right counts unless
-// an operator may give that column.
+// an operator may give that column. TRIGGER is the line schema's.
 const forgersSQL = `WITH rights AS (
 		SELECT c.oid, c.relname::text AS object, NULL::text AS col, a.grantee, a.privilege_type AS priv, c.relowner AS owner
 		FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a WHERE c.oid = ANY ('{cdc_relay.audit,cdc_relay.request,cdc_relay.bulk}'::regclass[])
@@ -25,9 +25,8 @@ const forgersSQL = `WITH rights AS (
 		WHERE c.oid = ANY ('{cdc_relay.audit,cdc_relay.request,cdc_relay.bulk}'::regclass[])
 		UNION ALL SELECT p.oid, 'FUNCTION', NULL, a.grantee, a.privilege_type, p.proowner
 		FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a WHERE p.oid = 'cdc_relay.prune_audit(interval)'::regprocedure),
-	forging AS (SELECT r.*, g.oid IS NOT NULL AND NOT me.rolsuper AND pg_has_role(me.oid, g.oid, 'MEMBER') AS relays
-		FROM rights r LEFT JOIN pg_roles g ON g.oid = r.grantee JOIN pg_roles me ON me.rolname = session_user
-		WHERE r.grantee <> r.owner AND NOT coalesce(g.rolsuper, false) AND r.priv IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER', 'EXECUTE')
+	forging AS (SELECT r.*, g.oid IS NOT NULL AND pg_has_role(session_user, g.oid, 'MEMBER') AS relays FROM rights r LEFT JOIN pg_roles g ON g.oid = r.grantee
+		WHERE NOT coalesce(pg_has_role(g.oid, r.owner, 'MEMBER'), false) AND r.priv IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'EXECUTE')
 		AND NOT (r.priv = 'INSERT' AND r.col IS NOT NULL AND r.object <> 'audit'
 			AND r.col IN ('slot', 'system_id', 'kind', 'n', 'route_name', 'routing_key', 'reason', 'filter', 'rate', 'matched', 'in_dead_letters'))),
 	named AS (SELECT object, grantee, priv || coalesce(' (' || string_agg(quote_ident(col), ', ' ORDER BY col) || ')', '') AS priv FROM forging
@@ -65,12 +64,12 @@ func (c *checker) audit(ctx context.Context) {
 	}
 	switch {
 	case c.warnUnchecked(name, err):
-	case len(who) > 0:
-		c.warn(name, "what operators did can be forged or removed: "+strings.Join(who, "; "),
-			strings.Join(fixes, "; ")+" (but what the role of another relay needs, leave)")
-	case owns:
+	case owns: // first: asked by an owner, the relay's role would be one of those below
 		c.warn(name, fmt.Sprintf("role %q may do what the owner of cdc_relay (%s) may: the audit is only as safe as its password", c.user, owner),
 			"use a role that owns nothing here: "+source.InitHint("ROLE"))
+	case len(who) > 0:
+		c.warn(name, "unless they are roles of other relays, these may forge or remove what operators did: "+strings.Join(who, "; "),
+			strings.Join(fixes, "; "))
 	default:
 		c.add(name, fmt.Sprintf("the relay appends, operators ask; only %s may change it", owner), nil)
 	}
