@@ -1,13 +1,10 @@
-// The database connection of an operator's command, its errors, and who asks.
+// The database connection of an operator's command, and its errors.
 
 package operate
 
 import (
 	"context"
 	"errors"
-	"os"
-	"os/user"
-	"strconv"
 	"strings"
 	"time"
 
@@ -79,22 +76,4 @@ func withExitCode(err error) error {
 		}
 	}
 	return err
-}
-
-// requester is who asks, as the audit names them: the database role, and the user and machine of
-// the command.
-func (d *adminClient) requester(ctx context.Context, why string) (dlq.Requester, error) {
-	var role string
-	if err := d.pool.QueryRow(ctx, `SELECT current_user`).Scan(&role); err != nil {
-		return dlq.Requester{}, err
-	}
-	name := "uid " + strconv.Itoa(os.Getuid())
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return dlq.Requester{Who: role + " (" + name + "@" + host + ")", Why: why}, nil
 }

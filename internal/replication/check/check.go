@@ -70,7 +70,9 @@ func (c *checker) objects(ctx context.Context) {
 		if err == nil {
 			err = schema.CheckRights(ctx, c.pool)
 		}
-		c.schema(ctx, version, err)
+		if c.schema(ctx, version, err) {
+			c.audit(ctx)
+		}
 	}
 	var rec *slot.Record
 	if stop := (*event.Stop)(nil); errors.As(err, &stop) && stop.Code == event.ExitOperator {
@@ -96,7 +98,7 @@ func (c *checker) objects(ctx context.Context) {
 
 // schema adds the finding about the schema cdc_relay: err is what is wrong with it. A schema of the
 // relay's own role works, but whoever logs in as it can change it.
-func (c *checker) schema(ctx context.Context, version int, err error) {
+func (c *checker) schema(ctx context.Context, version int, err error) bool {
 	const name = "schema"
 	detail := fmt.Sprintf("cdc_relay, version %d", version)
 	var owner string
@@ -105,9 +107,9 @@ func (c *checker) schema(ctx context.Context, version int, err error) {
 		err = c.pool.QueryRow(ctx, `SELECT r.rolname::text, r.rolsuper FROM pg_namespace JOIN pg_roles r ON r.oid = nspowner WHERE nspname = 'cdc_relay'`).Scan(&owner, &super)
 	}
 	if err != nil || owner == schema.OwnerRole || super {
-		c.add(name, detail, err)
-		return
+		return c.add(name, detail, err)
 	}
 	c.warn(name, fmt.Sprintf("%s, belongs to the relay's own role %q and not to %s: what the relay may change, it could drop", detail, owner, schema.OwnerRole),
 		source.InitHint(c.user)+", as a superuser, or as a role that may hand it over")
+	return true
 }

@@ -114,6 +114,6 @@ func moveSQL(slotName, from, to string) string {
 	return "WITH found AS (SELECT " + strings.Join(there, " OR ") + " AS any), " +
 		"leader AS (UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = " + name + " AND (SELECT f.any FROM found f)), " +
 		"dead AS (" + move("dead_letter") + "), requests AS (" + move("request") + "), jobs AS (" + move("bulk") + "), moved AS (" + move("retry") + " RETURNING n) " +
-		"INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT " + name + ", " + to +
-		", session_user, 'move', 0, 'this server takes the place of system ' || " + from + ", count(*) || ' deferred events' FROM moved HAVING (SELECT f.any FROM found f)"
+		"INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) SELECT " + name + ", " + to +
+		", 'move', 0, 'this server takes the place of system ' || " + from + ", count(*) || ' deferred events' FROM moved HAVING (SELECT f.any FROM found f)"
 }

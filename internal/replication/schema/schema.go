@@ -29,10 +29,13 @@ var takeoverSQL string
 //go:embed migrations/004_regroup.sql
 var regroupSQL string
 
+//go:embed migrations/005_audit.sql
+var auditSQL string
+
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL}
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL}
 
 // Bootstrap makes, in the schema, the table that says which migrations it has.
 const Bootstrap = `CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
@@ -140,7 +143,8 @@ func install(ctx context.Context, pool *pgxpool.Pool, s standing, trust Trust, d
 			roles = append(roles, s.user)
 		}
 		for _, role := range roles {
-			for _, sql := range GrantSQL(role) {
+			owns := !asOwner && role == cmp.Or(now.owner, s.user)
+			for _, sql := range GrantSQL(role, owns) {
 				if _, err := tx.Exec(ctx, sql); err != nil {
 					return fmt.Errorf("%s: %w", sql, err)
 				}
@@ -193,21 +197,32 @@ func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	return version, nil
 }
 
-// GrantSQL is what a role needs in the schema to relay.
-func GrantSQL(role string) []string {
+// GrantSQL is what a role needs in the schema to relay, and takes back what it must not have, whoever
+// gave it: of the audit it may only append. The owner of the schema gets no less than it has: its
+// next migration and prune_audit would fail.
+func GrantSQL(role string, owns bool) []string {
 	r := source.QuoteName(role)
-	return []string{
+	list := []string{
 		"GRANT USAGE ON SCHEMA cdc_relay TO " + r,
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO " + r,
 		"GRANT TRUNCATE ON cdc_relay.retry TO " + r, // without it the table keeps its space
 		"GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO " + r,
+		"GRANT EXECUTE ON FUNCTION cdc_relay.cancel_request(bigint, text, text), cdc_relay.cancel_job(bigint, text, text) TO " + r,
 	}
+	if owns {
+		return list
+	}
+	return append(list,
+		"REVOKE UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "+r,
+		"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.migration FROM "+r)
 }
 
-// relayTables and relaySequences are what the relay's role may write; each migration adds its own.
+// relayTables and relaySequences are what the relay's role may write, relayFunctions what it may
+// call; each migration adds its own. To the audit it only appends.
 var (
-	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "audit", "bulk"}
+	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "bulk"}
 	relaySequences = []string{"row_number", "job"}
+	relayFunctions = []string{"cancel_request(bigint,text,text)", "cancel_job(bigint,text,text)"}
 )
 
 // CheckRights checks what every statement of the relay and its commands needs, so that a missing
@@ -216,8 +231,10 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
 	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
 			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
-		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)`,
-		relayTables, relaySequences).Scan(&ok)
+		AND has_table_privilege('cdc_relay.audit', 'SELECT') AND has_table_privilege('cdc_relay.audit', 'INSERT')
+		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)
+		AND (SELECT bool_and(coalesce(has_function_privilege(to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)`,
+		relayTables, relaySequences, relayFunctions).Scan(&ok)
 	if err != nil {
 		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
 	}

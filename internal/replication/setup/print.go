@@ -29,7 +29,7 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", sql, i+1)
 	}
 	if opt.Role != "" {
-		b.WriteString(strings.Join(schema.GrantSQL(opt.Role), ";\n") + ";\n")
+		b.WriteString(strings.Join(schema.GrantSQL(opt.Role, false), ";\n") + ";\n")
 	}
 	b.WriteString("COMMIT;\n\n")
 	if opt.Role != "" {
