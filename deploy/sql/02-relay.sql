@@ -25,7 +25,7 @@ DO $$ BEGIN
 END $$;
 
 BEGIN;
-CREATE SCHEMA IF NOT EXISTS cdc_relay AUTHORIZATION cdc_relay_owner;
+CREATE SCHEMA cdc_relay AUTHORIZATION cdc_relay_owner;
 SET LOCAL ROLE cdc_relay_owner;
 SET LOCAL search_path = pg_catalog;
 CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
@@ -419,6 +419,9 @@ COMMIT;
 -- records that this is accepted. It is written only for a slot that is newer than the publication.
 SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);
 SELECT pg_create_logical_replication_slot('cdc_relay', 'pgoutput');
+BEGIN;
+SET LOCAL ROLE cdc_relay_owner;
 INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
 SELECT slot_name, '', 0, 'cdc_relay', 'adopt', 0 FROM pg_replication_slots
 WHERE slot_name = 'cdc_relay' AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;
+COMMIT;

@@ -23,7 +23,7 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 			b.WriteString(outboxTableSQL(t) + ";\n\n")
 		}
 	}
-	b.WriteString(schema.PrintedOwner + "BEGIN;\nCREATE SCHEMA IF NOT EXISTS cdc_relay AUTHORIZATION " + schema.OwnerRole + ";\n" +
+	b.WriteString(schema.PrintedOwner + "BEGIN;\nCREATE SCHEMA cdc_relay AUTHORIZATION " + schema.OwnerRole + ";\n" +
 		"SET LOCAL ROLE " + schema.OwnerRole + ";\nSET LOCAL search_path = pg_catalog;\n" + schema.Bootstrap + "\n")
 	for i, sql := range schema.Migrations {
 		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", sql, i+1)
@@ -48,9 +48,10 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 			"-- records that this is accepted. It is written only for a slot that is newer than the publication.\n"+
 			"SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);\n"+
 			"SELECT pg_create_logical_replication_slot(%[1]s, 'pgoutput');\n"+
+			"BEGIN;\nSET LOCAL ROLE "+schema.OwnerRole+";\n"+
 			"INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)\n"+
 			"SELECT slot_name, '', 0, %[2]s, 'adopt', 0 FROM pg_replication_slots\n"+
-			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\n", source.QuoteText(c.Slot), source.QuoteText(c.Publication))
+			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\nCOMMIT;\n", source.QuoteText(c.Slot), source.QuoteText(c.Publication))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

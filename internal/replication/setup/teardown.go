@@ -46,7 +46,7 @@ func Teardown(ctx context.Context, c source.Config, force bool) error {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "rights", Err: err,
 			What: "the slot was dropped, but this role may not drop the rest",
-			Fix:  "run `cdc-relay teardown` again with source.url naming a superuser, or the role that owns the publication and may become the owner of the schema cdc_relay",
+			Fix:  "run `cdc-relay teardown` again with source.url naming a superuser, or the role that owns the publication and may become " + schema.OwnerRole,
 		}
 	}
 	return err
