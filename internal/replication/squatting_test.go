@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
@@ -18,6 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -301,4 +303,15 @@ func TestOutboxThatRunsCode(t *testing.T) {
 		_ = a.try(a.asApp, `DROP TABLE outbox`)
 		a.exec(`CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb); ALTER TABLE outbox OWNER TO ` + a.app + `; GRANT SELECT ON outbox TO PUBLIC`)
 	}
+	// A partition may be a foreign table, which asks another server, by whatever its owner named.
+	a.exec(`DROP TABLE outbox; CREATE TABLE outbox (id text, payload jsonb) PARTITION BY LIST (id); CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;
+		CREATE FOREIGN TABLE app.part PARTITION OF outbox DEFAULT SERVER s`)
+	err := slot.CheckReadable(await.Context(t), a.conn, &source.Config{Tables: []decode.Table{{Schema: "public", Name: "outbox", OID: a.oid("outbox")}}})
+	a.wantStop(err, event.ExitFailure, "rights", `table "public"."outbox"`, "has app.part below it, a foreign table")
+}
+
+func (a *attacked) oid(table string) (oid uint32) {
+	a.t.Helper()
+	a.scan(&oid, `SELECT $1::regclass::oid`, table)
+	return oid
 }
