@@ -104,8 +104,7 @@ func TestSchemaSquattedBeforeInit(t *testing.T) {
 		"constraint":       {table + `ALTER TABLE cdc_relay.migration ADD CHECK (app.steal() > 0)`, write},
 		"index":            {table + `CREATE INDEX ON cdc_relay.migration (app.fixed(version))`, write},
 		"rule":             {table + `CREATE RULE r AS ON INSERT TO cdc_relay.migration DO ALSO SELECT app.steal()`, write},
-		"domain": {table + `CREATE DOMAIN app.checked AS int CHECK (app.fixed(VALUE) > 0); ALTER TABLE cdc_relay.migration ALTER version TYPE app.checked`,
-			write},
+		"domain":           {table + `CREATE DOMAIN app.checked AS int CHECK (app.fixed(VALUE) > 0); ALTER TABLE cdc_relay.migration ALTER version TYPE app.checked`, write},
 		"policy": {table + `INSERT INTO cdc_relay.migration VALUES (1); ALTER TABLE cdc_relay.migration ENABLE ROW LEVEL SECURITY;
 			CREATE POLICY p ON cdc_relay.migration USING (app.steal() > 0)`, read},
 		"function": {open + `CREATE FUNCTION cdc_relay.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT app.steal(); SELECT pg_catalog.now()'`,

@@ -124,7 +124,7 @@ func TestSchemaOfSomebodyElse(t *testing.T) {
 	app := newRole(t, "LOGIN")
 	r := newRig(t)
 	r.exec(`CREATE SCHEMA cdc_relay AUTHORIZATION ` + app)
-	for _, command := range []string{"run", "init", "teardown --yes"} {
+	for _, command := range []string{"run", "init", "dead-letters list", "events show 1", "teardown --yes"} {
 		r.refused(3, command, "schema cdc_relay belongs to role "+app, "could run code as the relay", "DROP SCHEMA cdc_relay CASCADE")
 	}
 	r.exec(`DROP SCHEMA cdc_relay CASCADE`)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -47,6 +48,10 @@ func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration
 		return err
 	}
 	defer pool.Close()
+	// The commands often run as the relay, and nobody has to have started it before.
+	if err := schema.Verify(connecting, pool, schema.Trust{Replication: true}); err != nil {
+		return err
+	}
 	d := &adminClient{Admin: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}
 	if err := d.Check(ctx); err != nil {
 		return withExitCode(err)

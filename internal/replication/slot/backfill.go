@@ -39,8 +39,8 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		}
 		return nil
 	})
-	if _, refused := tableread.IsRefusal(err); refused {
-		return 0, refuseTable(err)
+	if refusal, refused := tableread.IsRefusal(err); refused {
+		return 0, refuseTable(refusal)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("count rows in the outbox: %w", err)
