@@ -13,7 +13,21 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
     created_at    timestamptz NOT NULL DEFAULT now()
 );
 
-CREATE SCHEMA IF NOT EXISTS cdc_relay;
+-- The role that owns the schema cdc_relay, here and in every database of the cluster. Nobody logs in as it.
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'cdc_relay_owner') THEN
+        CREATE ROLE cdc_relay_owner NOLOGIN;
+    END IF;
+    IF NOT pg_has_role(session_user, 'cdc_relay_owner', CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+        EXECUTE 'GRANT cdc_relay_owner TO SESSION_USER'
+            || CASE WHEN current_setting('server_version_num')::int >= 160000 THEN ' WITH INHERIT FALSE, SET TRUE' ELSE '' END;
+    END IF;
+END $$;
+
+BEGIN;
+CREATE SCHEMA cdc_relay AUTHORIZATION cdc_relay_owner;
+SET LOCAL ROLE cdc_relay_owner;
+SET LOCAL search_path = pg_catalog;
 CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
 COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied, and when.';
 
@@ -382,16 +396,18 @@ COMMENT ON FUNCTION cdc_relay.prune_audit IS 'Removes what is older from the aud
 REVOKE ALL ON FUNCTION cdc_relay.cancel_request(bigint, text, text), cdc_relay.cancel_job(bigint, text, text), cdc_relay.prune_audit(interval) FROM PUBLIC;
 INSERT INTO cdc_relay.migration (version) VALUES (5);
 
-ALTER ROLE "relay" REPLICATION;
 GRANT USAGE ON SCHEMA cdc_relay TO "relay";
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO "relay";
 GRANT TRUNCATE ON cdc_relay.retry TO "relay";
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO "relay";
 GRANT EXECUTE ON FUNCTION cdc_relay.cancel_request(bigint, text, text), cdc_relay.cancel_job(bigint, text, text) TO "relay";
-GRANT USAGE ON SCHEMA "public" TO "relay";
-GRANT SELECT ON "public"."outbox" TO "relay";
 REVOKE UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "relay";
 REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.migration FROM "relay";
+COMMIT;
+
+ALTER ROLE "relay" REPLICATION;
+GRANT USAGE ON SCHEMA "public" TO "relay";
+GRANT SELECT ON "public"."outbox" TO "relay";
 
 -- The publication must exist before the slot. One that exists belongs to somebody else and gets no comment.
 BEGIN;
@@ -403,6 +419,9 @@ COMMIT;
 -- records that this is accepted. It is written only for a slot that is newer than the publication.
 SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);
 SELECT pg_create_logical_replication_slot('cdc_relay', 'pgoutput');
+BEGIN;
+SET LOCAL ROLE cdc_relay_owner;
 INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
 SELECT slot_name, '', 0, 'cdc_relay', 'adopt', 0 FROM pg_replication_slots
 WHERE slot_name = 'cdc_relay' AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;
+COMMIT;

@@ -54,32 +54,16 @@ func outboxTableSQL(t decode.Table) string {
 )`, source.QuoteTable(t))
 }
 
-// grantSQL is what a role needs to relay, in addition to the attribute REPLICATION.
-func grantSQL(c *source.Config, role string) []string {
+// tableGrantSQL is what a role needs to relay, in addition to schema.GrantSQL and the attribute
+// REPLICATION.
+func tableGrantSQL(c *source.Config, role string) []string {
+	var list []string
 	r := source.QuoteName(role)
-	list := []string{
-		"GRANT USAGE ON SCHEMA cdc_relay TO " + r,
-		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO " + r,
-		"GRANT TRUNCATE ON cdc_relay.retry TO " + r, // without it the table keeps its space
-		"GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO " + r,
-		"GRANT EXECUTE ON FUNCTION cdc_relay.cancel_request(bigint, text, text), cdc_relay.cancel_job(bigint, text, text) TO " + r,
-	}
 	for _, t := range c.Tables {
 		list = append(list, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", source.QuoteName(t.Schema), r),
 			fmt.Sprintf("GRANT SELECT ON %s TO %s", source.QuoteTable(t), r))
 	}
 	return list
-}
-
-// revokeSQL takes back what the relay's role must not have, whether grantSQL gave it or an earlier
-// version did: of the audit it may only append. It is not for a role that owns the schema, whose
-// next migration and prune_audit would then fail.
-func revokeSQL(role string) []string {
-	r := source.QuoteName(role)
-	return []string{
-		"REVOKE UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM " + r,
-		"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.migration FROM " + r,
-	}
 }
 
 // Init creates what is missing: tables when asked, schema, rights, publication and slot. With
@@ -142,23 +126,12 @@ func CreateObjects(ctx context.Context, ddl *pgxpool.Pool, c *source.Config, opt
 			}
 		}
 	}
-	owner := *c
-	owner.Create = true
-	if err := schema.Ensure(ctx, ddl, &owner); err != nil {
+	if err := schema.Install(ctx, ddl, opt.Role); err != nil {
 		return err
 	}
 	if opt.Role != "" {
 		err := pgx.BeginFunc(ctx, ddl, func(tx pgx.Tx) error {
-			list := grantSQL(c, opt.Role)
-			var owns bool
-			err := tx.QueryRow(ctx, `SELECT pg_get_userbyid(relowner) = $1 FROM pg_class WHERE oid = 'cdc_relay.audit'::regclass`, opt.Role).Scan(&owns)
-			if err != nil {
-				return fmt.Errorf("read the owner of cdc_relay.audit: %w", err)
-			}
-			if !owns {
-				list = append(list, revokeSQL(opt.Role)...)
-			}
-			for _, sql := range list {
+			for _, sql := range tableGrantSQL(c, opt.Role) {
 				if _, err := tx.Exec(ctx, sql); err != nil {
 					return fmt.Errorf("%s: %w", sql, err)
 				}
