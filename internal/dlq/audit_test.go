@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	replicationsetup "github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
@@ -98,7 +99,6 @@ func TestOperatorCannotForge(t *testing.T) {
 		`INSERT INTO cdc_relay.request (slot, system_id, kind, n, reason, created_at) VALUES (`+row+`, '2020-01-01')`,
 		`INSERT INTO cdc_relay.request (slot, system_id, kind, n, reason, job) VALUES (`+row+`, 1)`,
 		`INSERT INTO cdc_relay.request (slot, system_id, kind, n, reason, id) OVERRIDING SYSTEM VALUE VALUES (`+row+`, 1)`,
-		`COPY cdc_relay.request (slot, system_id, kind, n, reason, who) FROM STDIN`,
 		`INSERT INTO cdc_relay.bulk (slot, system_id, kind, reason, matched, in_dead_letters, who) VALUES ('s', '', 'purge', '', 1, true, 'bob')`,
 		`INSERT INTO cdc_relay.bulk (slot, system_id, kind, reason, matched, in_dead_letters, state) VALUES ('s', '', 'purge', '', 1, true, 'done')`,
 		`INSERT INTO cdc_relay.bulk (slot, system_id, kind, reason, matched, in_dead_letters, job) VALUES ('s', '', 'purge', '', 1, true, 1)`,
@@ -245,5 +245,37 @@ func TestAuditIsPrunedByAge(t *testing.T) {
 	if got := value[string](r, `SELECT string_agg(who || ' ' || action || ' ' || why || ' ' || split_part(result, ' before', 1), ', ' ORDER BY seq) FROM cdc_relay.audit`); got !=
 		fmt.Sprintf("%s replay  29 days 23 hours, %[1]s prune older than 30 days 2 entries", who) {
 		t.Errorf("the audit says %s", got)
+	}
+}
+
+// A job is cancelled while the leader makes requests for it: those are cancelled with it, whoever
+// cancels, since the second statement sees what the first one has waited for.
+func TestCancelSeesWhatTheLeaderMadeMeanwhile(t *testing.T) {
+	for _, who := range []string{"", "token ci"} {
+		t.Run("by "+who, func(t *testing.T) {
+			r := setup(t)
+			n := r.put(sample{})
+			j := r.start(Bulk{Kind: Discard})
+			tx, err := r.pool.Begin(r.ctx)
+			r.must(err)
+			_, err = tx.Exec(r.ctx, `UPDATE cdc_relay.bulk SET asked = 1`)
+			r.must(err)
+			_, err = tx.Exec(r.ctx, `INSERT INTO cdc_relay.request (slot, system_id, kind, n, job) SELECT slot, system_id, kind, $1, job FROM cdc_relay.bulk`, n)
+			r.must(err)
+			cancelled := make(chan error, 1)
+			go func() {
+				var err error
+				j, err = r.admin.Cancel(r.ctx, j.ID, Requester{Who: who})
+				cancelled <- err
+			}()
+			await.Until(t, "the cancel to wait for the leader's transaction", func() bool {
+				return value[bool](r, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+			})
+			r.must(tx.Commit(r.ctx))
+			r.must(<-cancelled)
+			if j.State != JobCancelled || j.Cancelled != 1 {
+				t.Errorf("the job is %+v", j)
+			}
+		})
 	}
 }
