@@ -92,7 +92,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("no %q in\n%s", want, got)
 	}
 	shown := o.ok("dead-letters", "show", fmt.Sprint(n))
-	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", ": replay with routing key order.fixed by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
+	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres at ", ": replay with routing key order.fixed by postgres at ", "(type added): done ", "null_in_template: ", "audit"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}

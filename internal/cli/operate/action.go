@@ -162,11 +162,8 @@ func isOrAre(d *sink.Driver) string {
 	return "is"
 }
 
-func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) error {
-	by, err := d.requester(ctx, f.reason)
-	if err != nil {
-		return err
-	}
+func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) (err error) {
+	by := dlq.Requester{Why: f.reason}
 	out := &result{out: printable.Text(cmd.OutOrStdout()), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
 	if f.given("id") && !f.all {
 		if f.rows, err = f.rowsOfEvent(ctx, d); err != nil {

@@ -57,11 +57,7 @@ Cancelling a job keeps the work already done.`,
 					return err
 				}
 				if cancel && j.State == dlq.JobRuns {
-					by, err := d.requester(ctx, reason)
-					if err != nil {
-						return err
-					}
-					if j, err = d.Cancel(ctx, ns[0], by); err != nil {
+					if j, err = d.Cancel(ctx, ns[0], dlq.Requester{Why: reason}); err != nil {
 						return err
 					}
 				}

@@ -39,11 +39,7 @@ stays as it is.`,
 					return err
 				}
 				if cancel && q.State == dlq.RequestWaits {
-					by, err := d.requester(ctx, reason)
-					if err != nil {
-						return err
-					}
-					if q, err = d.Withdraw(ctx, ns[0], by); err != nil {
+					if q, err = d.Withdraw(ctx, ns[0], dlq.Requester{Why: reason}); err != nil {
 						return err
 					}
 				}
