@@ -68,6 +68,30 @@ func Choice(name string, at *string, values ...string) Key {
 	}, Quote)
 }
 
+// Choices is a list of some values, or one of them.
+func Choices(name string, at *[]string, values []string) Key {
+	return Key{
+		Name: name, Kind: document.List, Form: ListOrOne(oneOf(values), 1),
+		Set: func(r *Reader, path string, n *document.Node) {
+			var read []string
+			for _, item := range n.Values() {
+				switch value, ok := r.Scalar(path, item); {
+				case ok && !slices.Contains(values, value):
+					r.Fault(item.Where, path, fmt.Sprintf("has %q, which is none of %s", value, strings.Join(values, ", ")))
+				case ok:
+					read = append(read, value)
+				}
+			}
+			if len(n.Values()) == 0 {
+				r.Fault(n.Where, path, "is an empty list; leave it out")
+			}
+			*at = read
+		},
+		Show:    func() string { return InlineList(*at, Quote) },
+		Applies: func() bool { return len(*at) > 0 },
+	}
+}
+
 // Boolean is true or false.
 func Boolean(name string, at *bool) Key {
 	return Scalar(name, truth(), at, func(s string) (bool, error) {

@@ -1,0 +1,154 @@
+// Where row data may send events: patterns of exchanges, routing keys and topics.
+
+package sink
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+)
+
+// Allow are the patterns of a part of the route: a * stands for any characters, also none, and
+// everything else for itself. Without patterns every name is allowed. The templates take names from
+// rows, so whoever may write to the outbox would else choose among all exchanges and topics to
+// which the relay's user may publish.
+type Allow []string
+
+// Allows reports whether a name matches a pattern. It allocates nothing.
+func Allows[T string | []byte](a Allow, name T) bool {
+	for _, pattern := range a {
+		if matches(pattern, name) {
+			return true
+		}
+	}
+	return len(a) == 0
+}
+
+// matches goes through the name once. When it is stuck, the last * takes one character more: an
+// earlier one need never take more, because what is between the two has been found already.
+func matches[T string | []byte](pattern string, name T) bool {
+	p, star, from := 0, -1, 0
+	for i := 0; i < len(name); {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, from = p, i
+			p++
+		case p < len(pattern) && pattern[p] == name[i]:
+			p++
+			i++
+		case star >= 0:
+			from++
+			p, i = star+1, from
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// String lists the patterns.
+func (a Allow) String() string { return strings.Join(a, ", ") }
+
+// NotAllowedFault is that of a name which no pattern of the key allows; whole: of an exchange or
+// topic. Nothing was sent. It is the destination's: its events wait, in order, until a relay starts
+// with other patterns.
+func NotAllowedFault(destination, name, key string, whole bool) *Fault {
+	return &Fault{
+		Class: Destination, Reason: NotAllowed, Whole: whole, Destination: destination,
+		Text: fmt.Sprintf("%s is not allowed by %s", name, key),
+	}
+}
+
+// AllowKey is the key of the patterns of a part of the route.
+func AllowKey(part string, at *Allow) setting.Key {
+	return setting.Key{
+		Name: allowKey(part), Kind: document.List,
+		Form: setting.ListOrOne(setting.Form{"type": setting.PlainTypes, "minLength": 1}, 1),
+		Set: func(r *setting.Reader, path string, n *document.Node) {
+			var read Allow
+			for _, item := range n.Values() {
+				switch pattern, ok := r.Scalar(path, item); {
+				case ok && pattern == "":
+					r.Fault(item.Where, path, `has an empty pattern; write "*" to allow every name, the empty one of the default exchange too`)
+				case ok:
+					read = append(read, pattern)
+				}
+			}
+			if len(n.Values()) == 0 {
+				r.Fault(n.Where, path, "has no pattern; leave it out to allow everything")
+			}
+			*at = read
+		},
+		Show:         func() string { return setting.InlineList(*at, setting.Quote) },
+		Applies:      func() bool { return len(*at) > 0 },
+		SectionFault: "is empty; leave it out to allow everything",
+	}
+}
+
+func allowKey(part string) string { return "allow." + part }
+
+// AllowKey is the key of the template's patterns.
+func (t *NamedTemplate) AllowKey() string { return allowKey(t.Key) }
+
+// CheckAllowed refuses a name that the template's own patterns exclude: where every event goes, or
+// the copies of dead letters. They would wait for ever.
+func (t *NamedTemplate) CheckAllowed(name, sent string) error {
+	if Allows(t.Allow, name) {
+		return nil
+	}
+	return fmt.Errorf("does not allow %q, where %s; add it to the patterns", name, sent)
+}
+
+// FindAllowed says how far row data may choose. existing are names that the broker has, where they
+// are known.
+func FindAllowed(section string, templates []NamedTemplate, existing []string) (found []Finding) {
+	for _, p := range templates {
+		name, fixed := p.Constant()
+		f := Finding{Name: p.AllowKey(), OK: true}
+		switch {
+		case len(p.Allow) > 0:
+			f.Detail = fmt.Sprintf("%s: %s", section+f.Name, p.Allow)
+		case fixed:
+			f.Detail = fmt.Sprintf("everything is allowed; %s is %q for every event", section+p.Key, name)
+		default:
+			f.OK, f.Warn = false, true
+			f.Detail = fmt.Sprintf("everything is allowed: row data decides where events go (%s is %q)", section+p.Key, p.Template)
+			f.Fix = fmt.Sprintf("list what rows may name, for example: %s: [%q]", section+f.Name, placeholders(p.Template.String()))
+		}
+		found = append(found, f)
+		for _, pattern := range p.Allow {
+			if unused(pattern, existing) {
+				found = append(found, Finding{
+					Name: f.Name, Warn: true, Detail: fmt.Sprintf("nothing at the broker matches %q", pattern),
+					Fix: fmt.Sprintf("correct the pattern in %s, or create what it is for", section+f.Name),
+				})
+			}
+		}
+	}
+	return found
+}
+
+// unused reports whether a pattern matches none of the names that exist, if they are known.
+func unused(pattern string, existing []string) bool {
+	for _, name := range existing {
+		if matches(pattern, name) {
+			return false
+		}
+	}
+	return len(existing) > 0
+}
+
+// placeholders is the pattern of all names of a template.
+func placeholders(template string) string {
+	var out strings.Builder
+	for template != "" {
+		text, rest, _ := strings.Cut(template, "{")
+		out.WriteString(text)
+		if _, template, _ = strings.Cut(rest, "}"); rest != "" {
+			out.WriteByte('*')
+		}
+	}
+	return out.String()
+}
