@@ -79,7 +79,9 @@ func AllowKey(part string, at *Allow) setting.Key {
 			if len(n.Values()) == 0 {
 				r.Fault(n.Where, path, "has no pattern; leave it out to allow everything")
 			}
-			*at = read
+			if len(read) == len(n.Values()) { // else what follows from the others is no fault of its own
+				*at = read
+			}
 		},
 		Show:         func() string { return setting.InlineList(*at, setting.Quote) },
 		Applies:      func() bool { return len(*at) > 0 },
@@ -106,23 +108,23 @@ func (t *NamedTemplate) CheckAllowed(name, sent string) error {
 func FindAllowed(section string, templates []NamedTemplate, existing []string) (found []Finding) {
 	for _, p := range templates {
 		name, fixed := p.Constant()
-		f := Finding{Name: p.AllowKey(), OK: true}
+		f, key := Finding{Name: "allowed " + strings.ReplaceAll(p.Key, "_", " ") + "s", OK: true}, section+p.AllowKey()
 		switch {
 		case len(p.Allow) > 0:
-			f.Detail = fmt.Sprintf("%s: %s", section+f.Name, p.Allow)
+			f.Detail = fmt.Sprintf("%s: %s", key, p.Allow)
 		case fixed:
 			f.Detail = fmt.Sprintf("everything is allowed; %s is %q for every event", section+p.Key, name)
 		default:
 			f.OK, f.Warn = false, true
 			f.Detail = fmt.Sprintf("everything is allowed: row data decides where events go (%s is %q)", section+p.Key, p.Template)
-			f.Fix = fmt.Sprintf("list what rows may name, for example: %s: [%q]", section+f.Name, placeholders(p.Template.String()))
+			f.Fix = fmt.Sprintf("list what rows may name, for example: %s: [%q]", key, placeholders(p.Template.String()))
 		}
 		found = append(found, f)
 		for _, pattern := range p.Allow {
 			if unused(pattern, existing) {
 				found = append(found, Finding{
 					Name: f.Name, Warn: true, Detail: fmt.Sprintf("nothing at the broker matches %q", pattern),
-					Fix: fmt.Sprintf("correct the pattern in %s, or create what it is for", section+f.Name),
+					Fix: fmt.Sprintf("correct the pattern in %s, or create what it is for", key),
 				})
 			}
 		}
