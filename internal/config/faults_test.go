@@ -38,7 +38,7 @@ func TestFaults(t *testing.T) {
 		{"unknown sink", source + "sink: {rabbitmq: {}, nats: {}}\n", "", "relay.yaml:2:22: sink.nats: unknown sink; want exactly one of rabbitmq, kafka, stdout"},
 		{"unknown sink alone", source + "sink: {webhook: {url: http://h}}\n", "", "relay.yaml:2:8: sink.webhook: unknown sink; want exactly one of rabbitmq, kafka, stdout"},
 		{"empty pattern", source + "sink: {rabbitmq: {allow: {exchange: [a, \"\"]}}}\n", "", `relay.yaml:2:41: sink.rabbitmq.allow.exchange: has an empty pattern; write "*" to allow every name, the empty one of the default exchange too`},
-		{"no pattern", source + "sink: {kafka: {allow: {topic: []}}}\n", "", "relay.yaml:2:31: sink.kafka.allow.topic: has no pattern; leave it out to allow everything"},
+		{"no pattern", source + "sink: {kafka: {allow: {topic: []}}}\n", "", `relay.yaml:2:31: sink.kafka.allow.topic: has no pattern; write "*" to allow everything`},
 		{"no part", source + "sink: {kafka: {allow: {}}}\n", "", "relay.yaml:2:23: sink.kafka.allow: is empty; leave it out to allow everything"},
 		{"fixed exchange that is not allowed", source + "sink: {rabbitmq: {exchange: events, allow: {exchange: [orders, \"event\"]}}}\n", "", `relay.yaml:2:55: sink.rabbitmq.allow.exchange: does not allow "events", where sink.rabbitmq.exchange sends every event; add it to the patterns`},
 		{"fixed topic of a profile that is not allowed", source + "sink: {kafka: {allow: {topic: orders}}, compat: {profile: debezium-server, options: {route.topic.replacement: all}}}\n", "", `relay.yaml:2:31: sink.kafka.allow.topic: does not allow "all", where sink.kafka.topic sends every event; add it to the patterns`},

@@ -4,6 +4,7 @@ package sink
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
@@ -11,10 +12,13 @@ import (
 )
 
 // Allow are the patterns of a part of the route: a * stands for any characters, also none, and
-// everything else for itself. Without patterns every name is allowed. The templates take names from
+// everything else for itself. Without patterns, or with "*", every name is allowed. The templates take names from
 // rows, so whoever may write to the outbox would else choose among all exchanges and topics to
 // which the relay's user may publish.
 type Allow []string
+
+// everything is the pattern of every name, which is the default.
+const everything = "*"
 
 // Allows reports whether a name matches a pattern. It allocates nothing.
 func Allows[T string | []byte](a Allow, name T) bool {
@@ -76,15 +80,21 @@ func AllowKey(part string, at *Allow) setting.Key {
 					read = append(read, pattern)
 				}
 			}
-			if len(n.Values()) == 0 {
-				r.Fault(n.Where, path, "has no pattern; leave it out to allow everything")
-			}
-			if len(read) == len(n.Values()) { // else what follows from the others is no fault of its own
+			switch {
+			case len(n.Values()) == 0:
+				r.Fault(n.Where, path, `has no pattern; write "*" to allow everything`)
+			case slices.Contains(read, everything):
+				*at = nil
+			case len(read) == len(n.Values()): // what follows from the others is no fault of its own
 				*at = read
 			}
 		},
-		Show:         func() string { return setting.InlineList(*at, setting.Quote) },
-		Applies:      func() bool { return len(*at) > 0 },
+		Show: func() string {
+			if len(*at) == 0 {
+				return setting.InlineList([]string{everything}, setting.Quote)
+			}
+			return setting.InlineList(*at, setting.Quote)
+		},
 		SectionFault: "is empty; leave it out to allow everything",
 	}
 }
@@ -117,7 +127,7 @@ func FindAllowed(section string, templates []NamedTemplate, existing []string) (
 		default:
 			f.OK, f.Warn = false, true
 			f.Detail = fmt.Sprintf("everything is allowed: row data decides where events go (%s is %q)", section+p.Key, p.Template)
-			f.Fix = fmt.Sprintf("list what rows may name, for example: %s: [%q]", key, placeholders(p.Template.String()))
+			f.Fix = fmt.Sprintf("list what rows may name in %s", key)
 		}
 		found = append(found, f)
 		for _, pattern := range p.Allow {
@@ -140,17 +150,4 @@ func unused(pattern string, existing []string) bool {
 		}
 	}
 	return len(existing) > 0
-}
-
-// placeholders is the pattern of all names of a template.
-func placeholders(template string) string {
-	var out strings.Builder
-	for template != "" {
-		text, rest, _ := strings.Cut(template, "{")
-		out.WriteString(text)
-		if _, template, _ = strings.Cut(rest, "}"); rest != "" {
-			out.WriteByte('*')
-		}
-	}
-	return out.String()
 }

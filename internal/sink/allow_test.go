@@ -45,7 +45,7 @@ func TestFindAllowed(t *testing.T) {
 		want     []Finding
 	}{
 		"fixed":       {fixed, nil, nil, []Finding{{Name: "allowed topics", OK: true, Detail: `everything is allowed; sink.kafka.topic is "orders" for every event`}}},
-		"rows decide": {byRow, nil, []string{"x"}, []Finding{{Name: "allowed topics", Warn: true, Detail: `everything is allowed: row data decides where events go (sink.kafka.topic is "outbox.{aggregate}.{column:tenant}")`, Fix: `list what rows may name, for example: sink.kafka.allow.topic: ["outbox.*.*"]`}}},
+		"rows decide": {byRow, nil, []string{"x"}, []Finding{{Name: "allowed topics", Warn: true, Detail: `everything is allowed: row data decides where events go (sink.kafka.topic is "outbox.{aggregate}.{column:tenant}")`, Fix: `list what rows may name in sink.kafka.allow.topic`}}},
 		"bounded":     {byRow, Allow{"a*", "b"}, nil, []Finding{{Name: "allowed topics", OK: true, Detail: "sink.kafka.allow.topic: a*, b"}}},
 		"a mistake": {byRow, Allow{"a*", "b"}, []string{"abc"}, []Finding{
 			{Name: "allowed topics", OK: true, Detail: "sink.kafka.allow.topic: a*, b"},

@@ -68,10 +68,10 @@ func Choice(name string, at *string, values ...string) Key {
 	}, Quote)
 }
 
-// Choices is a list of some values, or one of them.
+// Choices is a list of some of the values, or one of them.
 func Choices(name string, at *[]string, values []string) Key {
 	return Key{
-		Name: name, Kind: document.List, Form: ListOrOne(oneOf(values), 1),
+		Name: name, Kind: document.List, Form: ListOrOne(oneOf(values), 0),
 		Set: func(r *Reader, path string, n *document.Node) {
 			var read []string
 			for _, item := range n.Values() {
@@ -82,13 +82,9 @@ func Choices(name string, at *[]string, values []string) Key {
 					read = append(read, value)
 				}
 			}
-			if len(n.Values()) == 0 {
-				r.Fault(n.Where, path, "is an empty list; leave it out")
-			}
 			*at = read
 		},
-		Show:    func() string { return InlineList(*at, Quote) },
-		Applies: func() bool { return len(*at) > 0 },
+		Show: func() string { return InlineList(*at, Quote) },
 	}
 }
 
