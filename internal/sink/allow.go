@@ -3,22 +3,32 @@
 package sink
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
 
 // Allow are the patterns of a part of the route: a * stands for any characters, also none, and
-// everything else for itself. Without patterns, or with "*", every name is allowed. The templates take names from
+// everything else for itself. Without patterns every name is allowed. The templates take names from
 // rows, so whoever may write to the outbox would else choose among all exchanges and topics to
 // which the relay's user may publish.
 type Allow []string
 
-// everything is the pattern of every name, which is the default.
-const everything = "*"
+// Everything is the default.
+func Everything() Allow { return Allow{everything} }
+
+const everything = "*" // the pattern of every name
+
+// Bounds are the patterns as a sink wants them: nil, if one of them allows everything.
+func (a Allow) Bounds() Allow {
+	if slices.Contains(a, everything) {
+		return nil
+	}
+	return a
+}
 
 // Allows reports whether a name matches a pattern. It allocates nothing.
 func Allows[T string | []byte](a Allow, name T) bool {
@@ -67,36 +77,15 @@ func NotAllowedFault(destination, name, key string, whole bool) *Fault {
 
 // AllowKey is the key of the patterns of a part of the route.
 func AllowKey(part string, at *Allow) setting.Key {
-	return setting.Key{
-		Name: allowKey(part), Kind: document.List,
-		Form: setting.ListOrOne(setting.Form{"type": setting.PlainTypes, "minLength": 1}, 1),
-		Set: func(r *setting.Reader, path string, n *document.Node) {
-			var read Allow
-			for _, item := range n.Values() {
-				switch pattern, ok := r.Scalar(path, item); {
-				case ok && pattern == "":
-					r.Fault(item.Where, path, `has an empty pattern; write "*" to allow every name, the empty one of the default exchange too`)
-				case ok:
-					read = append(read, pattern)
-				}
-			}
-			switch {
-			case len(n.Values()) == 0:
-				r.Fault(n.Where, path, `has no pattern; write "*" to allow everything`)
-			case slices.Contains(read, everything):
-				*at = nil
-			case len(read) == len(n.Values()): // what follows from the others is no fault of its own
-				*at = read
-			}
-		},
-		Show: func() string {
-			if len(*at) == 0 {
-				return setting.InlineList([]string{everything}, setting.Quote)
-			}
-			return setting.InlineList(*at, setting.Quote)
-		},
-		SectionFault: "is empty; leave it out to allow everything",
-	}
+	form := setting.Form{"type": setting.PlainTypes, "minLength": 1}
+	k := setting.Texts(allowKey(part), (*[]string)(at), form, `has no pattern; write "*" to allow everything`, func(pattern string) error {
+		if pattern == "" {
+			return errors.New(`has an empty pattern; write "*" to allow every name, the empty one of the default exchange too`)
+		}
+		return nil
+	})
+	k.SectionFault = "is empty; leave it out to allow everything"
+	return k
 }
 
 func allowKey(part string) string { return "allow." + part }
@@ -120,7 +109,7 @@ func FindAllowed(section string, templates []NamedTemplate, existing []string) (
 		name, fixed := p.Constant()
 		f, key := Finding{Name: "allowed " + strings.ReplaceAll(p.Key, "_", " ") + "s", OK: true}, section+p.AllowKey()
 		switch {
-		case len(p.Allow) > 0:
+		case len(p.Allow.Bounds()) > 0:
 			f.Detail = fmt.Sprintf("%s: %s", key, p.Allow)
 		case fixed:
 			f.Detail = fmt.Sprintf("everything is allowed; %s is %q for every event", section+p.Key, name)
@@ -130,7 +119,7 @@ func FindAllowed(section string, templates []NamedTemplate, existing []string) (
 			f.Fix = fmt.Sprintf("list what rows may name in %s", key)
 		}
 		found = append(found, f)
-		for _, pattern := range p.Allow {
+		for _, pattern := range p.Allow.Bounds() {
 			if unused(pattern, existing) {
 				found = append(found, Finding{
 					Name: f.Name, Warn: true, Detail: fmt.Sprintf("nothing at the broker matches %q", pattern),

@@ -62,6 +62,6 @@ func (s *Settings) config(o *sink.Opening) kafka.Config {
 		Brokers: s.Brokers, Compression: s.Compression, OneLane: o.OneLane,
 		ConfirmTimeout: o.ConfirmTimeout, Log: o.Log, Connected: o.Connected, Confirms: o.Confirms,
 		Options: conn.Options{ClientID: "cdc-relay/" + o.Slot, TLS: s.TLSFiles(), SASL: s.Login()},
-		Config:  record.Config{Topic: s.Topic, Allow: s.Allow, PlainConfig: o.PlainConfig},
+		Config:  record.Config{Topic: s.Topic, Allow: s.Allow.Bounds(), PlainConfig: o.PlainConfig},
 	}
 }

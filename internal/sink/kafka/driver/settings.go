@@ -41,6 +41,7 @@ func defaults() *Settings {
 	return &Settings{
 		Brokers:     []string{"localhost:" + kafkaPort},
 		Topic:       sink.MustTemplate("outbox.event.{aggregate}"),
+		Allow:       sink.Everything(),
 		Compression: "none",
 	}
 }

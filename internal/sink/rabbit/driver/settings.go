@@ -41,6 +41,7 @@ func defaults() *Settings {
 		Password:   setting.Plain("guest"),
 		Exchange:   sink.MustTemplate("outbox.events"),
 		RoutingKey: sink.MustTemplate("{aggregate}.{type}"),
+		Allow:      message.Allow{Exchange: sink.Everything(), RoutingKey: sink.Everything()},
 	}
 }
 

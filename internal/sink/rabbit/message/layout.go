@@ -26,6 +26,9 @@ type shown struct {
 // Allow are the patterns of where messages may go.
 type Allow struct{ Exchange, RoutingKey sink.Allow }
 
+// Bounds are the patterns without those that allow everything.
+func (a Allow) Bounds() Allow { return Allow{a.Exchange.Bounds(), a.RoutingKey.Bounds()} }
+
 // Config says how an event becomes a message.
 type Config struct {
 	// Encoder makes the records of the messages; nil: the relay's own format, NewPlain of this
