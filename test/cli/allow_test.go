@@ -19,8 +19,8 @@ func (r *rig) rows(typ, key string, from, to int) {
 
 // steered has rows whose type names an exchange or topic that is there and is not allowed. The
 // relay sends nothing there and says so; the rows wait, in the order of their key, with those
-// behind them, and nothing else waits, not even when all that comes is not allowed. A relay with the
-// right pattern delivers them in order; one with the wrong one again, after it, delivers the rest.
+// behind them, and nothing else waits, not even when all that comes is not allowed. A relay with
+// the right pattern delivers them in order; after a rollback rows wait again.
 func (r *rig) steered(allowed, forbidden, destination, key string, sink func(patterns string) string, bodies func(name string, n int) []string, more string) {
 	t := r.t
 	t.Helper()

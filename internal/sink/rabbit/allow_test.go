@@ -117,6 +117,23 @@ func TestNotAllowedAmongOthers(t *testing.T) {
 	}
 }
 
+// A profile's records go through the same check.
+func TestProfileNotAllowed(t *testing.T) {
+	cfg := asServer(newBroker(t), nil)
+	cfg.Allow.Exchange = sink.Allow{"outbox.event.order"}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := message.New(&s.layout, &s.limits)
+	if fault := m.NotAllowed(outboxRow(&cfg, anID, "order", "1", "{}")); fault != nil {
+		t.Errorf("refused: %+v", fault)
+	}
+	if fault := m.NotAllowed(outboxRow(&cfg, anID, "admin", "1", "{}")); fault == nil || fault.Reason != sink.NotAllowed || !fault.Whole {
+		t.Errorf("got %+v", fault)
+	}
+}
+
 // To look at an event costs nothing that has to be collected.
 func TestAllowedAllocatesNothing(t *testing.T) {
 	s := bounded(t, "{aggregate}", "{type}", message.Allow{Exchange: sink.Allow{"x*", "o*d*r"}, RoutingKey: sink.Allow{"*"}})

@@ -11,10 +11,10 @@ import (
 
 // SteeringHeaders are the names that RabbitMQ or a plugin of it acts on, exactly as it reads them:
 // another case has no effect. From the headers column of a row they are dropped and counted unless
-// sink.rabbitmq.allow_headers lists them: with CC a row reaches every queue by the default exchange,
-// past the patterns of sink.rabbitmq.allow. A header that the configuration maps is written: that is
-// the operator's word. The arguments of bindings (headers exchanges, a hash-header) choose other
-// headers. Who makes such a binding wants the row to decide.
+// sink.rabbitmq.allow_headers lists them: with CC a row reaches every queue by the default
+// exchange, past the patterns of sink.rabbitmq.allow. A header that the configuration maps is
+// written: that is the operator's word. The arguments of bindings (headers exchanges, a
+// hash-header) choose other headers. Who makes such a binding wants the row to decide.
 var SteeringHeaders = []string{
 	// further routing keys of the exchange: rabbit.hrl, ROUTING_HEADERS; BCC is removed on the way
 	headerCC, headerBCC,
@@ -27,8 +27,8 @@ var SteeringHeaders = []string{
 	"x-recent-history-no-store",
 	// rabbit_federation_util, should_forward: a message that was at the other cluster stays here
 	"x-received-from",
-	// rabbit_dead_letter drops a message that has been through a queue before; consumers count their
-	// attempts by it
+	// rabbit_dead_letter drops a message that has been through a queue before; consumers count
+	// their attempts by it
 	"x-death",
 }
 
@@ -50,8 +50,8 @@ func dropped(allowed []string) []string {
 }
 
 // copies is the value of CC or BCC. RabbitMQ takes an array of routing keys and closes the channel
-// over anything else, so a text is an array of one. Nothing is made of null. RabbitMQ publishes with
-// each of these keys as with the message's own, so the patterns hold for them too; what they
+// over anything else, so a text is an array of one. Nothing is made of null. RabbitMQ publishes
+// with each of these keys as with the message's own, so the patterns hold for them too; what they
 // exclude is the event's own fault, because its destination is in order.
 func (m *Message) copies(h *sink.Header) (keys []any, size int, fault *sink.Fault) {
 	var names []string
