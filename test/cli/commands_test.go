@@ -153,6 +153,7 @@ func checked(t *testing.T, out string) []finding {
 func TestCheckOfAGoodSetup(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
+	b.sink = "  rabbitmq: {url: '" + b.vhost + "', allow: {routing_key: order.*}}"
 	for _, f := range checked(t, b.ok("check", "--json")) {
 		created := f.Name == "schema" || f.Name == "publication" || f.Name == "slot"
 		if created != (f.Level == "warn") || created && f.Fix != "cdc-relay init" || f.Level == "fail" {

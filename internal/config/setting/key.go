@@ -73,6 +73,45 @@ func Choice(name string, at *string, values ...string) Key {
 	}, Quote)
 }
 
+// Choices is a list of some of the values, or one of them.
+func Choices(name string, at *[]string, values []string) Key {
+	return Texts(name, at, oneOf(values), "", func(s string) error {
+		if slices.Contains(values, s) {
+			return nil
+		}
+		return fmt.Errorf("has %q, which is none of %s", s, strings.Join(values, ", "))
+	})
+}
+
+// Texts is a list of texts, or one in the place of a list of one; check refuses one of them, form
+// describes one, and none is the fault of an empty list, unless it is "".
+func Texts(name string, at *[]string, form Form, none string, check func(string) error) Key {
+	return Key{
+		Name: name, Kind: document.List, Form: ListOrOne(form, min(1, len(none))),
+		Set: func(r *Reader, path string, n *document.Node) {
+			read := []string{}
+			for _, item := range n.Values() {
+				text, ok := r.Scalar(path, item)
+				if !ok {
+					continue
+				}
+				if err := check(text); err != nil {
+					r.Fault(item.Where, path, err.Error())
+					continue
+				}
+				read = append(read, text)
+			}
+			if len(n.Values()) == 0 && none != "" {
+				r.Fault(n.Where, path, none)
+			}
+			if len(read) == len(n.Values()) { // what follows from the others is no fault of its own
+				*at = read
+			}
+		},
+		Show: func() string { return InlineList(*at, Quote) },
+	}
+}
+
 // Boolean is true or false.
 func Boolean(name string, at *bool) Key {
 	return Scalar(name, truth(), at, func(s string) (bool, error) {

@@ -24,17 +24,19 @@ import (
 // Cluster examines the cluster as a start needs it: each configured address, with the login; each
 // broker at the address that it advertises; the right to a producer id; and the topic with the
 // right to write to it, or the existing topics of a template. Nothing is published. It returns
-// after all answers, or soon after ctx is done.
-func Cluster(ctx context.Context, opts *client.Options, layout *record.Layout, topic sink.Template) []sink.Finding {
+// after all answers, or soon after ctx is done. existing are the topics that were seen: with a
+// template all that this user may describe.
+func Cluster(ctx context.Context, opts *client.Options, layout *record.Layout, topic sink.Template) (found []sink.Finding, existing []string) {
 	e := examination{opts: opts, layout: layout, topicName: topic}
 	defer e.close()
-	found := append(e.brokers(ctx), e.login()...)
+	found = append(e.brokers(ctx), e.login()...)
 	if e.conn == nil {
-		return found
+		return found, nil
 	}
 	found = append(found, e.advertised(ctx)...)
 	found = append(found, e.producer(ctx))
-	return append(found, e.topics(ctx)...)
+	found = append(found, e.topics(ctx)...)
+	return found, e.existing
 }
 
 // examination is a check under way.
@@ -45,6 +47,7 @@ type examination struct {
 	conn      *conn.Conn // the first that was opened
 	cluster   *metadata.Response
 	reached   []string // addresses that were connected to
+	existing  []string // topics, when there is no fixed one
 }
 
 func (e *examination) close() {
