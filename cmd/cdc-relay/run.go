@@ -104,7 +104,7 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, holdOnFatal bool) error {
 	v := newProcess(c, b)
 	tracer := newTracer(c, v.build.Version, log)
-	out, columns, err := wiring.OpenSink(c, log, v.metrics, traceparentsOf(tracer))
+	out, columns, err := wiring.OpenSink(c, log, v.metrics, traceparentsOf(tracer), func() { v.reached.Store(true) })
 	if err != nil {
 		return err
 	}
@@ -119,6 +119,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,
 		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, FlushLimit: v.watchdog.flushLimit.Work,
 	}
+	rc.Broker = v.broker
 	rc.NewLine = func(ctx context.Context, t source.Term) (source.Line, error) {
 		l, err := newTerm(ctx, c, v, columns, t, log)
 		if err != nil {

@@ -260,6 +260,11 @@ func TestPodsLifeAndLimits(t *testing.T) {
 	if got, least := time.Duration(*spec.Template.Spec.TerminationGracePeriodSeconds)*time.Second, duration(t, config["delivery.shutdown_grace"])+10*time.Second; got < least {
 		t.Errorf("terminationGracePeriodSeconds is %s, want %s or more", got, least)
 	}
+	probe := relay.ReadinessProbe
+	unready := duration(t, config["delivery.shutdown_grace"]) + time.Duration(probe.PeriodSeconds*probe.FailureThreshold)*time.Second
+	if wait := time.Duration(spec.MinReadySeconds) * time.Second; wait <= unready || 4*wait > time.Duration(*spec.ProgressDeadlineSeconds)*time.Second {
+		t.Errorf("minReadySeconds is %s: a new leader that is not ready is seen after %s, and a rollout has %d s", wait, unready, *spec.ProgressDeadlineSeconds)
+	}
 	update := spec.Strategy.RollingUpdate
 	if *spec.Replicas != 2 || update.MaxUnavailable.IntVal != 0 || update.MaxSurge.IntVal != 1 {
 		t.Errorf("%d replicas, %+v", *spec.Replicas, update)
