@@ -70,11 +70,12 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), Log: log,
 	}
 	out.API = admin.API{Operators: dlq.New(v.stream.Pool(), v.slot), Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
-	if c.Admin.Token.IsSet() {
-		out.Token = c.Admin.Token.Read
-	}
-	if c.Admin.ReadToken.IsSet() {
-		out.ReadToken = c.Admin.ReadToken.Read
+	for i := range c.Admin.Tokens {
+		if t := &c.Admin.Tokens[i]; t.Role == config.RoleOperate {
+			out.Token = t.Read
+		} else {
+			out.ReadToken = t.Read
+		}
 	}
 	return out
 }

@@ -137,14 +137,6 @@ func (c *Config) MirrorRoute() event.Route {
 	return c.Sink.Driver.RouteOf(parts)
 }
 
-// Admin is the HTTP listener for metrics, health and the API.
-type Admin struct {
-	Listen       string         // host:port
-	Token        setting.Secret // "" is no token; either token is good for reading
-	ReadToken    setting.Secret
-	ShowPayloads bool // by the commands and the API
-}
-
 // Log is the level and the form of the log on stderr.
 type Log struct {
 	Level  string // debug, info, warn, error

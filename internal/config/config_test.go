@@ -262,9 +262,9 @@ sink: {rabbitmq: }
 }
 
 func TestScalarsKeepTheirText(t *testing.T) {
-	c := mustLoad(t, base+"admin: {token: 0123}\n")
-	if got, err := c.Admin.Token.Read(); err != nil || got != "0123" {
-		t.Errorf("token is %q, %v; want 0123 as written, not a number", got, err)
+	c := mustLoad(t, base+"admin: {tokens: [{name: 07, role: read, value: 0123456789012345}]}\n")
+	if got, err := c.Admin.Tokens[0].Read(); err != nil || got != "0123456789012345" || c.Admin.Tokens[0].Name != "07" {
+		t.Errorf("token is %q, %v; want it as written, not a number", got, err)
 	}
 }
 

@@ -54,8 +54,12 @@ func (l *loader) fields() []setting.Key {
 		setting.Duration("dead_letters.keep", time.Second, 3650*day, &c.DeadLetters.Keep),
 
 		setting.Text("admin.listen", &c.Admin.Listen),
-		setting.Password("admin.token", &c.Admin.Token),
-		setting.Password("admin.read_token", &c.Admin.ReadToken),
+		setting.Text("admin.metrics_listen", &c.Admin.MetricsListen),
+		setting.Text("admin.socket", &c.Admin.Socket),
+		setting.Text("admin.tls.cert", &c.Admin.TLS.Cert),
+		setting.Text("admin.tls.key", &c.Admin.TLS.Key),
+		setting.Text("admin.tls.ca", &c.Admin.TLS.CA),
+		l.tokensKey("admin.tokens"),
 		setting.Boolean("admin.show_payloads", &c.Admin.ShowPayloads),
 
 		setting.Choice("log.level", &c.Log.Level, "debug", "info", "warn", "error"),

@@ -5,9 +5,7 @@ package config
 import (
 	"errors"
 	"fmt"
-	"net"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -85,35 +83,6 @@ func CheckPostgres(value string) error {
 		return errors.New("cannot be parsed as postgres://user:password@host:port/database or as key=value (quote a value with spaces as 'a b'; in a URL's password / ? # @ : % are written %2F %3F %23 %40 %3A %25)")
 	}
 	return errors.New("cannot be used: " + reason)
-}
-
-func (l *loader) validateAdmin() {
-	a := &l.cfg.Admin
-	host, port, err := net.SplitHostPort(a.Listen)
-	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || n < 0 || n > 65535 {
-		l.FaultAt("admin.listen", fmt.Errorf("is %q, want host:port, such as 127.0.0.1:9464", a.Listen))
-		return
-	}
-	l.checkToken("admin.token", a.Token)
-	l.checkToken("admin.read_token", a.ReadToken)
-	if !isLoopback(host) && !a.Token.IsSet() && !a.ReadToken.IsSet() {
-		l.FaultAt("admin.listen", fmt.Errorf("is %q, which others can reach: set admin.token or admin.read_token for /api", a.Listen))
-	}
-}
-
-// checkToken refuses a token that nobody could send: /api would be closed to all.
-func (l *loader) checkToken(path string, token setting.Secret) {
-	if value, err := token.Read(); token.IsSet() && err == nil && strings.TrimSpace(value) == "" {
-		l.FaultAt(path, errors.New("is empty"))
-	}
-}
-
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }
 
 func (l *loader) validateRetry() {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
@@ -35,7 +34,7 @@ func Status(ctx context.Context, c *config.Config, admin string) (*ops.Status, e
 	var status ops.Status
 	code, err := get(ctx, admin, "/api/v1/status", token, &status)
 	if code != 0 && code != http.StatusOK {
-		return nil, &AnswerError{fmt.Sprintf("the relay at %s answers %d %s: correct --admin, admin.read_token or admin.token", admin, code, http.StatusText(code))}
+		return nil, &AnswerError{fmt.Sprintf("the relay at %s answers %d %s: correct --admin, admin.tokens", admin, code, http.StatusText(code))}
 	}
 	if err != nil {
 		return nil, err
@@ -98,10 +97,8 @@ func reachable(listen string) string {
 
 // readToken is a token that may read the status; "" when none is configured.
 func readToken(c *config.Config) (string, error) {
-	for _, secret := range []setting.Secret{c.Admin.ReadToken, c.Admin.Token} {
-		if secret.IsSet() {
-			return secret.Read()
-		}
+	for i := range c.Admin.Tokens {
+		return c.Admin.Tokens[i].Read()
 	}
 	return "", nil
 }

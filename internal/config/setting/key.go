@@ -125,7 +125,7 @@ func secretKey(name string, at *Secret, show func(text, value string) string) Ke
 				*at = s
 			}
 		},
-		Show: func() string { return quoteSecret(*at) },
+		Show: func() string { return QuoteSecret(*at) },
 	}
 }
 
@@ -142,7 +142,7 @@ func Addresses(name string, at *[]Secret) Key {
 			}
 			*at = read
 		},
-		Show:         func() string { return InlineList(*at, quoteSecret) },
+		Show:         func() string { return InlineList(*at, QuoteSecret) },
 		FromVariable: document.AddressesFromVariable,
 	}
 }

@@ -3,8 +3,11 @@
 package setting
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 
@@ -27,6 +30,23 @@ func Plain(text string) Secret { return Secret{text: document.Literal(text), sho
 // Read gives the value as it is now: it reads the files that the configuration names. The error
 // names a file or a variable, never a value.
 func (s Secret) Read() (string, error) { return document.Expand(s.text, s.env) }
+
+// Files are the paths of the files that Read reads; a reference to a key of a .properties file has
+// its key at the end, unless there is a file of that whole name.
+func (s Secret) Files() (paths []string) {
+	for _, reference := range fileReference.FindAllStringSubmatch(s.text, -1) {
+		path := reference[1]
+		if i := strings.LastIndexByte(path, ':'); i > 0 && !strings.ContainsRune(path[i:], '/') {
+			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+				path = path[:i]
+			}
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+var fileReference = regexp.MustCompile(`\$\{file:([^}]*)\}`)
 
 // IsSet is false for a secret that the configuration does not have, or has as "".
 func (s Secret) IsSet() bool { return s.text != "" }

@@ -14,8 +14,8 @@ import (
 // Quote writes text as a YAML scalar on one line that Load reads back as it is.
 func Quote(s string) string { return quoteScalar(document.Literal(s)) }
 
-// quoteSecret does not escape: what a secret shows keeps its references.
-func quoteSecret(s Secret) string { return quoteScalar(s.String()) }
+// QuoteSecret does not escape: what a secret shows keeps its references.
+func QuoteSecret(s Secret) string { return quoteScalar(s.String()) }
 
 func quoteScalar(s string) string {
 	switch strings.ToLower(s) {

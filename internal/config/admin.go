@@ -1,0 +1,200 @@
+// The section admin: who may ask the relay over HTTP, where and how.
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+)
+
+// Admin is the HTTP server for metrics, probes and the API.
+type Admin struct {
+	Listen        string // host:port
+	MetricsListen string // host:port of /metrics and the probes alone; "": they are on Listen
+	Socket        string // path of a Unix socket for the commands on the same host; "": none
+	TLS           AdminTLS
+	Tokens        []Token // none: the API answers on Socket only
+	ShowPayloads  bool    // by the commands and the API
+}
+
+// AdminTLS names PEM files of Listen, which are read again when they change; all "" is no TLS.
+type AdminTLS struct {
+	Cert, Key string // an empty Key is in the file of Cert
+	CA        string // clients must have a certificate that it signed, next to a token; "": need not
+}
+
+// The roles of Token.Role. Who may operate may read, too.
+const (
+	RoleRead    = "read"
+	RoleOperate = "operate"
+)
+
+// Token opens the API for whoever sends it. A request that changes something is recorded with its
+// name.
+type Token struct {
+	Name, Role string
+	Value      setting.Secret
+}
+
+// shortestToken is the least length of a token: whoever reaches the port may try as many as it
+// likes.
+const shortestToken = 16
+
+// Read is the token's value as it is now. The error is one sentence with the fix: the file is
+// missing, others may read it, or what it holds is too short. Such a token opens nothing.
+func (t *Token) Read() (string, error) {
+	for _, path := range t.Value.Files() {
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return "", fmt.Errorf("the file %s of token %q is missing: `cdc-relay init` creates it", path, t.Name)
+		case err == nil && info.Mode().Perm()&0o007 != 0:
+			return "", fmt.Errorf("every user of this host may read the file %s of token %q: chmod o-rwx %[1]s", path, t.Name)
+		}
+	}
+	value, err := t.Value.Read()
+	switch value = strings.TrimSpace(value); {
+	case err != nil:
+		return "", fmt.Errorf("cannot read token %q: %w", t.Name, err)
+	case value == "":
+		return "", fmt.Errorf("token %q is empty: write at least %d characters, such as `openssl rand -hex 32` prints", t.Name, shortestToken)
+	case len(value) < shortestToken:
+		return "", fmt.Errorf("token %q has fewer than %d characters: use a longer one, such as `openssl rand -hex 32` prints", t.Name, shortestToken)
+	}
+	return value, nil
+}
+
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// tokensKey is the list admin.tokens.
+func (l *loader) tokensKey(path string) setting.Key {
+	text := func(what string) setting.Form { return setting.Form{"type": setting.PlainTypes, "description": what} }
+	one := setting.Form{
+		"type": "object", "required": []string{"name", "role", "value"}, "additionalProperties": false,
+		"properties": setting.Form{
+			"name":  text("recorded with what is changed"),
+			"role":  setting.Form{"enum": []string{RoleRead, RoleOperate}, "description": "read, or operate: change, too"},
+			"value": text("the token, best as ${file:/path}"),
+		},
+	}
+	return setting.Key{
+		Name: path, Kind: document.List,
+		Form:         setting.AnyOf(setting.Form{"type": "string", "pattern": `\$\{`}, setting.Form{"type": "array", "items": one}),
+		FromVariable: tokensFromVariable,
+		Set:          func(_ *setting.Reader, path string, n *document.Node) { l.tokens(path, n) },
+		Show: func() string {
+			return setting.InlineList(l.cfg.Admin.Tokens, func(t Token) string {
+				return "{name: " + setting.Quote(t.Name) + ", role: " + t.Role + ", value: " + setting.QuoteSecret(t.Value) + "}"
+			})
+		},
+	}
+}
+
+// tokensFromVariable reads NAME:ROLE:VALUE, separated by commas.
+func tokensFromVariable(variable, text string) *document.Node {
+	at := document.Place{Variable: variable}
+	out := &document.Node{Kind: document.List, Where: at}
+	for _, item := range document.SplitList(text) {
+		token := &document.Node{Kind: document.Mapping, Where: at}
+		parts := strings.SplitN(item, ":", 3)
+		for i, name := range []string{"name", "role", "value"}[:len(parts)] {
+			token.Entries = append(token.Entries, document.Entry{
+				Name: name, Where: at, Value: &document.Node{Kind: document.Scalar, Where: at, Text: parts[i]},
+			})
+		}
+		out.Items = append(out.Items, token)
+	}
+	return out
+}
+
+func (l *loader) tokens(path string, n *document.Node) {
+	l.cfg.Admin.Tokens = nil
+	if n.Kind != document.List {
+		l.Fault(n.Where, path, "wants a list of {name, role, value}, has "+n.Kind.String())
+		return
+	}
+	named := map[string]bool{}
+	for i, item := range n.Items {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		t, ok := l.token(at, item)
+		switch {
+		case !ok:
+		case named[t.Name]:
+			l.Fault(item.Where, at, "names the token "+t.Name+" a second time")
+		default:
+			named[t.Name] = true
+			l.cfg.Admin.Tokens = append(l.cfg.Admin.Tokens, t)
+		}
+	}
+}
+
+func (l *loader) token(path string, n *document.Node) (t Token, ok bool) {
+	if n.Kind != document.Mapping {
+		l.Fault(n.Where, path, "wants a mapping of name, role and value, has "+n.Kind.String())
+		return t, false
+	}
+	before := len(l.Faults)
+	for _, e := range n.Entries {
+		at := join(path, e.Name)
+		switch e.Name {
+		case "name":
+			if t.Name, ok = l.Scalar(at, e.Value); ok && !tokenName.MatchString(t.Name) {
+				l.Fault(e.Value.Where, at, fmt.Sprintf("is %q, want 1 to 64 of a-z, A-Z, 0-9, dot, _ and -", t.Name))
+			}
+		case "role":
+			if t.Role, ok = l.Scalar(at, e.Value); ok && t.Role != RoleRead && t.Role != RoleOperate {
+				l.Fault(e.Value.Where, at, fmt.Sprintf("is %q, want one of read, operate", t.Role))
+			}
+		case "value":
+			if t.Value, ok = l.FileSecret(at, e.Value); ok && len(t.Value.Files()) == 0 {
+				if _, err := t.Read(); err != nil {
+					l.Fault(e.Value.Where, at, "is shorter than "+strconv.Itoa(shortestToken)+" characters")
+				}
+			}
+		default:
+			l.Fault(e.Where, at, "unknown key"+setting.OrNearest(e.Name, []string{"name", "role", "value"}))
+		}
+	}
+	if len(l.Faults) == before && (t.Name == "" || t.Role == "" || !t.Value.IsSet()) {
+		l.Fault(n.Where, path, "wants name, role and value")
+	}
+	return t, len(l.Faults) == before
+}
+
+// longestSocket is the longest path that a Unix socket may have, without its final zero.
+const longestSocket = 107
+
+func (l *loader) validateAdmin() {
+	a := &l.cfg.Admin
+	l.checkListen("admin.listen", a.Listen)
+	if a.MetricsListen != "" {
+		l.checkListen("admin.metrics_listen", a.MetricsListen)
+		if _, port, _ := net.SplitHostPort(a.MetricsListen); a.MetricsListen == a.Listen && port != "0" {
+			l.FaultAt("admin.metrics_listen", errors.New("is the address of admin.listen; want another port, or leave it out"))
+		}
+	}
+	if len(a.Socket) > longestSocket {
+		l.FaultAt("admin.socket", fmt.Errorf("is longer than %d bytes, the most a Unix socket's path may have", longestSocket))
+	}
+	for key, value := range map[string]string{"key": a.TLS.Key, "ca": a.TLS.CA} {
+		if value != "" && a.TLS.Cert == "" {
+			l.FaultAt("admin.tls."+key, errors.New("has no effect: admin.tls.cert is not set"))
+		}
+	}
+}
+
+func (l *loader) checkListen(path, listen string) {
+	_, port, err := net.SplitHostPort(listen)
+	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || n < 0 || n > 65535 {
+		l.FaultAt(path, fmt.Errorf("is %q, want host:port, such as 127.0.0.1:9464", listen))
+	}
+}
