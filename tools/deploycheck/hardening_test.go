@@ -163,3 +163,55 @@ func TestSecretsAreNotReadable(t *testing.T) {
 		t.Errorf("prepare has network %q", prepare.NetworkMode)
 	}
 }
+
+// Each service of compose.yaml finds what prepare.sh makes for it, and sees nothing that it makes
+// for another. RabbitMQ has no port without TLS.
+func TestComposeFindsWhatIsPrepared(t *testing.T) {
+	t.Parallel()
+	project, dir := composed(t, "kafka"), prepared(t)
+	folder := map[string]string{} // of prepare.sh, by volume
+	for _, v := range project.Services["prepare"].Volumes {
+		if name, ok := strings.CutPrefix(v.Target, "/made/"); ok {
+			folder[v.Source] = name
+		}
+	}
+	configs := read(t, "deploy/compose/rabbitmq.yaml") + read(t, "deploy/compose/kafka.yaml")
+	settings := read(t, "deploy/compose/rabbitmq.conf")
+	for name, s := range project.Services {
+		text := strings.Join(s.Command, " ")
+		switch {
+		case name == "prepare":
+			continue
+		case name == "rabbitmq":
+			text += settings
+		case s.Image == "cdc-relay":
+			text += configs
+		}
+		named := regexp.MustCompile(`/run/secrets/[a-z-]+/[a-z.-]+`).FindAllString(text, -1)
+		for _, v := range s.Volumes {
+			from, ok := folder[v.Source]
+			if !ok {
+				continue
+			}
+			if of := map[string]string{"postgres": "postgres", "rabbitmq": "rabbitmq"}[name]; from != of && (from != "relay" || s.Image != "cdc-relay") || !v.ReadOnly {
+				t.Errorf("%s sees %s of prepare.sh: %+v", name, from, v)
+			}
+			if len(named) == 0 {
+				t.Errorf("%s names nothing of %s", name, v.Target)
+			}
+			for _, path := range named {
+				file, ok := strings.CutPrefix(path, v.Target+"/")
+				if _, err := os.Stat(filepath.Join(dir, from, file)); !ok || err != nil {
+					t.Errorf("%s: nothing makes %s", name, path)
+				}
+			}
+			named = nil
+		}
+		if named != nil {
+			t.Errorf("%s names %v, and has no such volume", name, named)
+		}
+	}
+	if !strings.Contains(settings, "\nlisteners.tcp = none\n") {
+		t.Error("RabbitMQ has a port without TLS")
+	}
+}
