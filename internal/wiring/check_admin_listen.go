@@ -1,4 +1,4 @@
-// The line of check about the tokens of the admin port.
+// The line of check about the way that tokens take to the admin port.
 
 package wiring
 
@@ -10,10 +10,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// checkAdmin warns of tokens that cross the network as they are: whoever reads one may do what it
+// checkAdminListen warns of tokens that cross the network as they are: whoever reads one may do what it
 // opens. Nothing is found where there is no token to read.
-func checkAdmin(a *config.Admin) []check.Finding {
-	const name = "admin tokens"
+func checkAdminListen(a *config.Admin) []check.Finding {
+	const name = "admin listen"
 	if len(a.Tokens) == 0 {
 		return nil
 	}

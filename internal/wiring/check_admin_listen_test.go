@@ -23,7 +23,7 @@ func TestTokensInClear(t *testing.T) {
 		"TLS":             {config.Admin{Listen: "0.0.0.0:9464", Tokens: tokens, TLS: config.AdminTLS{Cert: "c"}}, check.LevelOK},
 		"nothing to read": {config.Admin{Listen: "0.0.0.0:9464"}, ""},
 	} {
-		found := checkAdmin(&c.admin)
+		found := checkAdminListen(&c.admin)
 		if c.level == "" {
 			if found != nil {
 				t.Errorf("%s: found %+v", name, found)
