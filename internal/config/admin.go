@@ -91,6 +91,12 @@ func (l *loader) tokensKey(path string) setting.Key {
 		Form:         setting.AnyOf(setting.Form{"type": "string", "pattern": `\$\{`}, setting.Form{"type": "array", "items": one}),
 		FromVariable: tokensFromVariable,
 		Set:          func(_ *setting.Reader, path string, n *document.Node) { l.tokens(path, n) },
+		Secrets: func() (values []setting.Secret) {
+			for _, t := range l.cfg.Admin.Tokens {
+				values = append(values, t.Value)
+			}
+			return values
+		},
 		Show: func() string {
 			return setting.InlineList(l.cfg.Admin.Tokens, func(t Token) string {
 				return "{name: " + setting.Quote(t.Name) + ", role: " + t.Role + ", value: " + setting.QuoteSecret(t.Value) + "}"

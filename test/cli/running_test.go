@@ -151,6 +151,7 @@ func TestStopWithAFullPipe(t *testing.T) {
 	})
 	must(t, relay.Signal(syscall.SIGTERM))
 	must(t, relay.WaitLog(await.Context(t), `"msg":"stopping: received signal"`))
+	hangUp(t, relay)
 	must(t, relay.Signal(syscall.SIGTERM))
 	r.ends(relay, 5, "events not settled")
 }
@@ -231,6 +232,7 @@ func TestHoldOnFatal(t *testing.T) {
 				t.Error(why)
 			}
 		}
+		hangUp(t, relay)
 		if out := r.ok("status", "--admin", relay.Admin()); !strings.HasPrefix(out, "state      stopped: ") || !strings.Contains(out, c.why) {
 			t.Errorf("status says %s", out)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
@@ -166,7 +167,7 @@ func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClien
 	if err != nil {
 		return err
 	}
-	out := &result{out: cmd.OutOrStdout(), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
+	out := &result{out: printable.Text(cmd.OutOrStdout()), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
 	if f.given("id") && !f.all {
 		if f.rows, err = f.rowsOfEvent(ctx, d); err != nil {
 			return err

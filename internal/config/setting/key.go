@@ -27,6 +27,11 @@ type Key struct {
 	FromVariable func(variable, text string) *document.Node
 	// Applies is false for a key that other settings replace; it is not printed then.
 	Applies func() bool
+	// Secrets are those of the value, which Show does not tell apart.
+	Secrets func() []Secret
+	// Renew takes the value of another reading of this key, for the next who reads it; false: only a
+	// restart does that.
+	Renew func(from *Key) bool
 	// Replaced says that a profile (sink.compat) makes this in its own way: the key is refused.
 	Replaced bool
 	// SectionFault says why the key's section must not be empty.
@@ -112,7 +117,11 @@ func Size(name string, low, high int64, at *int64) Key {
 }
 
 // Password is a secret that is shown as nothing but its references.
-func Password(name string, at *Secret) Key { return secretKey(name, at, ShowPassword) }
+func Password(name string, at *Secret) Key {
+	k := secretKey(name, at, ShowPassword)
+	k.Renew = func(from *Key) bool { return at.renew(from.Secrets()[0]) }
+	return k
+}
 
 // Address is an address with a password in it, which is not shown.
 func Address(name string, at *Secret) Key { return secretKey(name, at, ShowAddress) }
@@ -125,7 +134,8 @@ func secretKey(name string, at *Secret, show func(text, value string) string) Ke
 				*at = s
 			}
 		},
-		Show: func() string { return QuoteSecret(*at) },
+		Show:    func() string { return QuoteSecret(*at) },
+		Secrets: func() []Secret { return []Secret{*at} },
 	}
 }
 
@@ -143,6 +153,7 @@ func Addresses(name string, at *[]Secret) Key {
 			*at = read
 		},
 		Show:         func() string { return InlineList(*at, QuoteSecret) },
+		Secrets:      func() []Secret { return *at },
 		FromVariable: document.AddressesFromVariable,
 	}
 }
