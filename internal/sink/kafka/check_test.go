@@ -2,14 +2,12 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
 )
 
 // examined runs Check for a topic and returns what it has found. Each line that is not OK has a
