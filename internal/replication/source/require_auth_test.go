@@ -42,10 +42,11 @@ func askPassword(conn net.Conn, got chan<- string) {
 	if server.Flush() != nil || server.SetAuthType(pgproto3.AuthTypeCleartextPassword) != nil {
 		return
 	}
-	answer, _ := server.Receive() //nolint:errcheck // it has hung up
-	password, _ := answer.(*pgproto3.PasswordMessage)
-	if password == nil {
-		password = new(pgproto3.PasswordMessage)
+	answer, err := server.Receive()
+	password, sent := answer.(*pgproto3.PasswordMessage)
+	if err != nil || !sent {
+		got <- "" // it has hung up
+		return
 	}
 	got <- password.Password
 }
