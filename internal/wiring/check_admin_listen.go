@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// checkAdminListen warns of tokens that cross the network as they are: whoever reads one may do what it
-// opens. Nothing is found where there is no token to read.
+// checkAdminListen warns of tokens that cross the network as they are: whoever reads one may do
+// what it opens. Nothing is found where there is no token to read.
 func checkAdminListen(a *config.Admin) []check.Finding {
 	const name = "admin listen"
 	if len(a.Tokens) == 0 {

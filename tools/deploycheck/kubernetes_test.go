@@ -172,8 +172,8 @@ func env(c *core.Container, name string) string {
 	return c.Env[i].Value
 }
 
-// One port is open, that of metrics and health: the configuration's, the container's, the probes', Prometheus's and the policy's. What
-// the pod connects to, the policy lets out.
+// One port is open, that of metrics and health: the configuration's, the container's, the probes',
+// Prometheus's and the policy's. What the pod connects to, the policy lets out.
 func TestPortsAgree(t *testing.T) {
 	t.Parallel()
 	c := built(t)
