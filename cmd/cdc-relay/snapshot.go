@@ -66,16 +66,15 @@ func newProcess(c *config.Config, b command.Build) *process {
 
 func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 	out := admin.Config{
-		Listen: c.Admin.Listen, Version: v.build.Version, StartedAt: v.started,
+		Listen: c.Admin.Listen, MetricsListen: c.Admin.MetricsListen, Socket: c.Admin.Socket,
+		TLS:     admin.TLSFiles{Cert: c.Admin.TLS.Cert, Key: c.Admin.TLS.Key, CA: c.Admin.TLS.CA},
+		Version: v.build.Version, StartedAt: v.started,
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), Log: log,
 	}
 	out.API = admin.API{Operators: dlq.New(v.stream.Pool(), v.slot), Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
 	for i := range c.Admin.Tokens {
-		if t := &c.Admin.Tokens[i]; t.Role == config.RoleOperate {
-			out.Token = t.Read
-		} else {
-			out.ReadToken = t.Read
-		}
+		t := &c.Admin.Tokens[i]
+		out.Tokens = append(out.Tokens, admin.Token{Name: t.Name, Operate: t.Role == config.RoleOperate, Read: t.Read})
 	}
 	return out
 }

@@ -25,16 +25,17 @@ type API struct {
 // apiBound is how long the database may take for one request of the API.
 const apiBound = 10 * time.Second
 
-// api answers the routes about deferred events and dead letters. It uses one connection of the
-// relay's pool at a time, so that many requests cannot starve the relay.
+// api answers the routes about deferred events and dead letters. It uses two connections of the
+// relay's pool at most, so that many requests cannot starve the relay: one that reads, and one that
+// changes something, so that a read does not wait for a bulk change.
 type api struct {
 	*Server
-	turn   chan struct{}
-	checks checks
+	reading, changing chan struct{}
+	checks            checks
 }
 
 func newAPI(s *Server) *api {
-	return &api{Server: s, turn: make(chan struct{}, 1), checks: checks{turn: make(chan struct{}, 1)}}
+	return &api{Server: s, reading: make(chan struct{}, 1), changing: make(chan struct{}, 1), checks: checks{turn: make(chan struct{}, 1)}}
 }
 
 //go:embed openapi.json
@@ -77,9 +78,13 @@ func (a *api) do(w http.ResponseWriter, r *http.Request, h handler) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), apiBound)
 	defer cancel()
+	turn := a.reading
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		turn = a.changing
+	}
 	select {
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
 	case <-ctx.Done():
 		writeProblem(w, http.StatusServiceUnavailable, "other requests of the API take long; try again")
 		return

@@ -3,14 +3,15 @@
 package admin
 
 import (
+	"container/list"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"maps"
+	"log"
 	"net"
 	"net/http"
-	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,8 +23,11 @@ import (
 
 // Config is what the admin server needs.
 type Config struct {
-	Listen           string      // host:port; port 0 takes a free one
-	Token, ReadToken TokenReader // either is good for reading; with neither, /api is open
+	Listen        string // host:port; port 0 takes a free one
+	MetricsListen string // of metrics and probes alone; "": they are on Listen
+	Socket        string // path of the Unix socket; "": none
+	TLS           TLSFiles
+	Tokens        []Token // none: only Socket opens /api
 
 	Version    string
 	StartedAt  time.Time
@@ -36,32 +40,50 @@ type Config struct {
 
 // Server answers /healthz, /readyz, /metrics and /api/v1.
 type Server struct {
-	cfg      Config
-	listener net.Listener
-	http     *http.Server
+	cfg         Config
+	listener    net.Listener
+	metrics     net.Listener // nil: they are on listener
+	api, probes http.Handler
+	socketEvery time.Duration
+
+	broken   faults // tokens and the socket
+	refusals sparing
 }
 
 // New listens at once, so that a taken port is known before anything else starts. The error is an
-// *event.Stop. Run or Close releases the port.
+// *event.Stop. Run releases the ports.
 func New(cfg Config) (*Server, error) {
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", cfg.Listen)
+	s := &Server{cfg: cfg, socketEvery: socketEvery}
+	var err error
+	if s.listener, err = listen("admin.listen", "CDC_RELAY_ADMIN__LISTEN", cfg.Listen); err != nil {
+		return nil, err
+	}
+	all := s.paths()
+	if cfg.MetricsListen != "" {
+		if s.metrics, err = listen("admin.metrics_listen", "CDC_RELAY_ADMIN__METRICS_LISTEN", cfg.MetricsListen); err != nil {
+			_ = s.listener.Close()
+			return nil, err
+		}
+		delete(all, "/metrics")
+	}
+	if cfg.TLS.Cert != "" {
+		c := &certificate{files: cfg.TLS, log: cfg.Log, now: time.Now}
+		_, _ = c.config(nil) //nolint:errcheck // it has logged what is wrong, and tries again at a handshake
+		s.listener = tls.NewListener(s.listener, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: c.config})
+	}
+	s.api, s.probes = s.routes(all), s.routes(s.probePaths())
+	return s, nil
+}
+
+func listen(key, variable, address string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return nil, &event.Stop{
-			Code: event.ExitFailure, Reason: "admin_listen", What: "listen on admin.listen " + cfg.Listen, Err: err,
-			Fix: "end what uses the port, or set admin.listen (CDC_RELAY_ADMIN__LISTEN) to another host:port",
+			Code: event.ExitFailure, Reason: "admin_listen", What: "listen on " + key + " " + address, Err: err,
+			Fix: "end what uses the port, or set " + key + " (" + variable + ") to another host:port",
 		}
 	}
-	s := &Server{cfg: cfg, listener: listener}
-	s.http = &http.Server{
-		Handler:           s.routes(),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      writeBound,
-		IdleTimeout:       30 * time.Second,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          zap.NewStdLog(cfg.Log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
-	}
-	return s, nil
+	return l, nil
 }
 
 // Addr is the address it listens on.
@@ -70,124 +92,72 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 // writeBound is how long an answer may take, from the request on.
 const writeBound = 30 * time.Second
 
+// newHTTP is a server of its own for one listener, with bounds of its own.
+func (s *Server) newHTTP(handler http.Handler, connected func(context.Context, net.Conn) context.Context) *http.Server {
+	open := &connections{open: map[net.Conn]*list.Element{}}
+	return &http.Server{
+		Handler:           open.serve(handler),
+		ConnState:         open.state,
+		ConnContext:       connected,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      writeBound,
+		IdleTimeout:       30 * time.Second,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          log.New(&serverLog{log: s.cfg.Log}, "", 0),
+	}
+}
+
 // closeTimeout is how long requests may take to end after ctx is done.
 const closeTimeout = time.Second
 
 // Run serves until ctx is done, and returns nil then.
 func (s *Server) Run(ctx context.Context) error {
+	for i := range s.cfg.Tokens { // a broken one is known before it is needed
+		_, err := s.cfg.Tokens[i].Read()
+		s.broken.report(s.cfg.Log, s.cfg.Tokens[i].Name, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer cancel()
+	if s.cfg.Socket != "" {
+		others.Go(func() { s.runSocket(ctx) })
+	}
+	failed := make(chan error, 2)
+	serve := func(handler http.Handler, l net.Listener) {
+		failed <- s.serve(ctx, s.newHTTP(handler, withConn), l)
+	}
+	if s.metrics != nil {
+		others.Go(func() { serve(s.probes, s.metrics) })
+	}
+	others.Go(func() { serve(s.api, s.listener) })
+	if err := <-failed; err != nil {
+		return fmt.Errorf("serve admin.listen: %w", err)
+	}
+	return nil
+}
+
+// serve serves one listener until ctx is done, and returns nil then.
+func (s *Server) serve(ctx context.Context, server *http.Server, l net.Listener) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		if s.http.Shutdown(within) != nil {
-			_ = s.http.Close() //nolint:errcheck // requests that do not end are cut
+		if server.Shutdown(within) != nil {
+			_ = server.Close() //nolint:errcheck // requests that do not end are cut
 		}
 	})
-	err := s.http.Serve(s.listener)
+	err := server.Serve(l)
 	if !stop() {
 		<-closed
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	return fmt.Errorf("serve admin.listen: %w", err)
-}
-
-// methods is what answers a path, by method.
-type methods map[string]http.HandlerFunc
-
-// paths are all that is answered. Those under /api need a token: see guard.
-func (s *Server) paths() map[string]methods {
-	all := map[string]methods{
-		"/healthz":       {http.MethodGet: s.healthz},
-		"/readyz":        {http.MethodGet: s.readyz},
-		"/metrics":       {http.MethodGet: s.cfg.Metrics.Handler().ServeHTTP},
-		"/api/v1/status": {http.MethodGet: s.status},
-		"/api/v1/slots":  {http.MethodGet: s.slots},
-	}
-	maps.Copy(all, newAPI(s).routes())
-	return all
-}
-
-// routes is the whole of the server. A browser's request of another site changes nothing.
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	for path, by := range s.paths() {
-		mux.HandleFunc(path, s.guard(path, by))
-	}
-	notFound := func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path)
-	}
-	mux.HandleFunc("/api/", s.authorize(func(*http.Request) rights { return reader }, notFound))
-	mux.HandleFunc("/", notFound)
-	sites := http.NewCrossOriginProtection()
-	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, http.StatusForbidden, "another site's page asks for this")
-	}))
-	return sites.Handler(mux)
-}
-
-// allowed lists the methods of a path, for the header Allow.
-func (m methods) allowed() []string {
-	var list []string
-	for method := range m {
-		list = append(list, method)
-		if method == http.MethodGet {
-			list = append(list, http.MethodHead)
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-// guard lets a request through to its method: one that reads with either token, one that changes
-// something with admin.token.
-func (s *Server) guard(path string, by methods) http.HandlerFunc {
-	next := func(w http.ResponseWriter, r *http.Request) {
-		h := by[r.Method]
-		if r.Method == http.MethodHead {
-			h = by[http.MethodGet]
-		}
-		if h == nil {
-			w.Header().Set("Allow", strings.Join(by.allowed(), ", "))
-			what := " takes " + strings.Join(by.allowed(), ", ")
-			if by[http.MethodGet] != nil && len(by) == 1 {
-				what = " is only read"
-			}
-			writeProblem(w, http.StatusMethodNotAllowed, path+what)
-			return
-		}
-		h(w, r)
-	}
-	if !strings.HasPrefix(path, "/api/") {
-		return next
-	}
-	return s.authorize(func(r *http.Request) rights {
-		if by[r.Method] == nil || r.Method == http.MethodGet {
-			return reader
-		}
-		return operator
-	}, next)
-}
-
-// Health is what /healthz answers.
-func (s *Server) Health() ops.Health { return ops.HealthOf(s.cfg.Heartbeats, time.Now()) }
-
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	h := s.Health()
-	writeJSON(w, okOr503(h.Healthy), h)
-}
-
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	role := r.URL.Query().Get("role")
-	if role != "" && role != ops.RoleLeader {
-		writeProblem(w, http.StatusBadRequest, "role is leader, or left out")
-		return
-	}
-	snapshot := s.cfg.Snapshot()
-	ready := snapshot.Readiness(role == ops.RoleLeader)
-	writeJSON(w, okOr503(ready.Ready), ready)
+	return err
 }
 
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
@@ -206,11 +176,4 @@ func (s *Server) slots(w http.ResponseWriter, _ *http.Request) {
 	snapshot := s.cfg.Snapshot()
 	items := snapshot.Slots(time.Now())
 	writeJSON(w, http.StatusOK, ops.Slots{Items: items, Total: max(len(items), 1+snapshot.OtherTotal)})
-}
-
-func okOr503(ok bool) int {
-	if ok {
-		return http.StatusOK
-	}
-	return http.StatusServiceUnavailable
 }

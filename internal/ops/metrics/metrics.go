@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +47,7 @@ type Metrics struct {
 	exhausted        prometheus.Counter
 	mirrored         prometheus.Counter
 	mirrorFailed     prometheus.Counter
+	adminRefused     *prometheus.CounterVec
 }
 
 // latencyBuckets are in seconds. The native histogram is exact to 10 %.
@@ -85,6 +87,10 @@ func New(version, commit, goVersion string) *Metrics {
 	confirms := m.counters("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
 	m.acks, m.nacks = confirms.WithLabelValues("ack"), confirms.WithLabelValues("nack")
 	m.returned, m.timeouts = confirms.WithLabelValues("returned"), confirms.WithLabelValues("timeout")
+	m.adminRefused = m.counters("outbox_admin_refused_total", "Requests to the admin server that were refused: 401 without a good token, 403 without the right.", "code")
+	for _, code := range adminRefusals {
+		m.adminRefused.WithLabelValues(code)
+	}
 	for _, reason := range decode.SkipReasons { // from 0: else rate() misses the first
 		m.skipped.WithLabelValues(reason)
 	}
@@ -211,6 +217,12 @@ func (m *Metrics) Skipped(reason string) { m.skipped.WithLabelValues(reason).Inc
 // HeaderDropped counts a key of the headers column that may not be sent;
 // sink.PlainConfig.HeaderDropped.
 func (m *Metrics) HeaderDropped(name string) { m.headersDropped.WithLabelValues(name).Inc() }
+
+// adminRefusals are the codes that AdminRefused counts.
+var adminRefusals = []string{"401", "403"}
+
+// AdminRefused counts a request to the admin server that was answered with 401 or 403.
+func (m *Metrics) AdminRefused(code int) { m.adminRefused.WithLabelValues(strconv.Itoa(code)).Inc() }
 
 // Confirms counts the answers of one call; sink.Opening.Confirms.
 func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {

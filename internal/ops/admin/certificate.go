@@ -1,0 +1,100 @@
+// TLS of the admin server: its files are read again when they change.
+
+package admin
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// TLSFiles names PEM files; an empty Key is in the file of Cert. Without a Cert there is no TLS.
+type TLSFiles struct {
+	Cert, Key string
+	CA        string // clients must have a certificate that it signed; "": need not
+}
+
+// soon is how long before its end a certificate is worth a warning.
+const soon = 7 * 24 * time.Hour
+
+// Load reads the files. warning is one sentence about a certificate that has expired, or soon will:
+// it is used nevertheless, for whether to take it is the client's choice.
+func (f TLSFiles) Load(now time.Time) (_ *tls.Config, warning string, _ error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, cmp.Or(f.Key, f.Cert))
+	if err != nil {
+		return nil, "", fmt.Errorf("admin.tls.cert: cannot use %s: %w", f.Cert, err)
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, "", fmt.Errorf("admin.tls.ca: %w", err)
+		}
+		out.ClientCAs, out.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !out.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, "", fmt.Errorf("admin.tls.ca: no certificate in %s", f.CA)
+		}
+	}
+	if ends := pair.Leaf.NotAfter; now.After(ends.Add(-soon)) {
+		is := "expires"
+		if now.After(ends) {
+			is = "has expired"
+		}
+		warning = fmt.Sprintf("the certificate %s of admin.tls %s on %s: replace the file", f.Cert, is, ends.UTC().Format(time.RFC3339))
+	}
+	return out, warning, nil
+}
+
+// certificate is what the server shows at a handshake.
+type certificate struct {
+	files TLSFiles
+	log   *zap.Logger
+	now   func() time.Time
+
+	mu     sync.Mutex
+	seen   [3]stamp
+	loaded *tls.Config // nil: nothing could be loaded yet
+	broken faults
+}
+
+// stamp tells one state of a file from the next.
+type stamp struct {
+	changed time.Time
+	size    int64
+}
+
+func stampOf(path string) stamp {
+	if info, err := os.Stat(path); err == nil {
+		return stamp{info.ModTime(), info.Size()}
+	}
+	return stamp{}
+}
+
+// config is a tls.Config's GetConfigForClient. Files that changed and cannot be used leave what was
+// loaded before: they are replaced one by one.
+func (c *certificate) config(*tls.ClientHelloInfo) (*tls.Config, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := [3]stamp{stampOf(c.files.Cert), stampOf(c.files.Key), stampOf(c.files.CA)}
+	if c.loaded == nil || now != c.seen {
+		loaded, warning, err := c.files.Load(c.now())
+		if err == nil {
+			c.loaded, c.seen = loaded, now
+			if warning != "" {
+				err = errors.New(warning)
+			}
+		}
+		c.broken.report(c.log, "admin.tls", err)
+	}
+	if c.loaded == nil {
+		return nil, errors.New("no certificate could be loaded")
+	}
+	return c.loaded, nil
+}

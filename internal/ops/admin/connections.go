@@ -1,0 +1,85 @@
+// A bound on connections, by which idle ones cannot lock out a probe.
+
+package admin
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// maxConnections is how many a listener has open at once: file descriptors and memory are the
+// relay's, too.
+const maxConnections = 256
+
+// connections closes the connection that has waited longest without a request in work, when one too
+// many is open. To refuse the newest instead would let a client with many idle connections keep out
+// the probes, upon which an orchestrator restarts a relay that works. A request counts as in work
+// once its head is read, so a client that sends it slowly is idle.
+type connections struct {
+	mu      sync.Mutex
+	open    map[net.Conn]*list.Element // nil: a request is in work
+	waiting list.List                  // of net.Conn, the longest first
+}
+
+type connKey struct{}
+
+// state is a http.Server's ConnState.
+func (c *connections) state(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.open[conn] = c.waiting.PushBack(conn)
+		if oldest := c.waiting.Front(); len(c.open) > maxConnections {
+			c.forget(oldest.Value.(net.Conn))
+			hangUp(oldest.Value.(net.Conn))
+		}
+	case http.StateClosed, http.StateHijacked:
+		c.forget(conn)
+	default: // serve knows
+	}
+}
+
+// serve keeps the connections whose requests are in work.
+func (c *connections) serve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn := r.Context().Value(connKey{}).(net.Conn)
+		c.mu.Lock()
+		if at := c.open[conn]; at != nil {
+			c.waiting.Remove(at)
+			c.open[conn] = nil
+		}
+		c.mu.Unlock()
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if _, open := c.open[conn]; open {
+				c.open[conn] = c.waiting.PushBack(conn)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (c *connections) forget(conn net.Conn) {
+	if at := c.open[conn]; at != nil {
+		c.waiting.Remove(at)
+	}
+	delete(c.open, conn)
+}
+
+// hangUp closes without TLS's farewell, which could wait for the other end.
+func hangUp(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	_ = conn.Close()
+}
+
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
+}

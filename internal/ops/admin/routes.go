@@ -1,0 +1,143 @@
+// Which path is answered by what, for whom, and how many at once.
+
+package admin
+
+import (
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// methods is what answers a path, by method.
+type methods map[string]http.HandlerFunc
+
+// probePaths are answered on every listener; metrics too, unless they have one of their own.
+func (s *Server) probePaths() map[string]methods {
+	return map[string]methods{
+		"/healthz": {http.MethodGet: s.healthz},
+		"/readyz":  {http.MethodGet: s.readyz},
+		"/metrics": {http.MethodGet: s.cfg.Metrics.Handler().ServeHTTP},
+	}
+}
+
+// paths are all that is answered. Those under /api need a caller: see guard.
+func (s *Server) paths() map[string]methods {
+	all := s.probePaths()
+	all["/api/v1/status"] = methods{http.MethodGet: s.status}
+	all["/api/v1/slots"] = methods{http.MethodGet: s.slots}
+	maps.Copy(all, newAPI(s).routes())
+	return all
+}
+
+// routes answers the paths. A browser's request of another site changes nothing.
+func (s *Server) routes(paths map[string]methods) http.Handler {
+	mux := http.NewServeMux()
+	rooms := newRooms()
+	for path, by := range paths {
+		mux.HandleFunc(path, s.guard(path, by, rooms))
+	}
+	notFound := func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusNotFound, "there is no "+r.URL.Path)
+	}
+	mux.HandleFunc("/api/", s.authorize(func(*http.Request) rights { return reader }, notFound))
+	mux.HandleFunc("/", notFound)
+	sites := http.NewCrossOriginProtection()
+	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.refuse(w, r, http.StatusForbidden, "another site's page asks for this")
+	}))
+	return sites.Handler(mux)
+}
+
+// rooms bound the requests in work. They are apart, so that reads do not wait for changes, nor
+// probes for either.
+type rooms struct{ probes, metrics, reads, changes room }
+
+// room is as many requests at once as it has places.
+type room chan struct{}
+
+func newRooms() rooms {
+	return rooms{probes: make(room, 32), metrics: make(room, 4), reads: make(room, 16), changes: make(room, 16)}
+}
+
+func (r *rooms) of(path, method string) room {
+	switch {
+	case path == "/metrics":
+		return r.metrics
+	case !strings.HasPrefix(path, "/api/"):
+		return r.probes
+	case method == http.MethodGet, method == http.MethodHead:
+		return r.reads
+	}
+	return r.changes
+}
+
+// guard lets a request through to its method: with the rights that it needs, in a place of its
+// room, and as JSON when it has a body.
+func (s *Server) guard(path string, by methods, rooms rooms) http.HandlerFunc {
+	next := func(w http.ResponseWriter, r *http.Request) {
+		h := by[r.Method]
+		if r.Method == http.MethodHead {
+			h = by[http.MethodGet]
+		}
+		switch {
+		case h == nil:
+			by.refuse(w, path)
+			return
+		case !isJSON(r):
+			writeProblem(w, http.StatusUnsupportedMediaType, "send the header Content-Type: application/json")
+			return
+		}
+		place := rooms.of(path, r.Method)
+		select {
+		case place <- struct{}{}:
+			defer func() { <-place }()
+			h(w, r)
+		default:
+			w.Header().Set("Retry-After", "1")
+			writeProblem(w, http.StatusServiceUnavailable, "too many requests at once; try again")
+		}
+	}
+	if !strings.HasPrefix(path, "/api/") {
+		return next
+	}
+	return s.authorize(func(r *http.Request) rights {
+		if by[r.Method] == nil || r.Method == http.MethodGet {
+			return reader
+		}
+		return operator
+	}, next)
+}
+
+// isJSON is false for a change that a form of a web page could send as well.
+func isJSON(r *http.Request) bool {
+	if r.Method != http.MethodPost && (r.Method != http.MethodDelete || r.ContentLength == 0) {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/json"
+}
+
+// refuse answers a request with a method that the path does not have.
+func (m methods) refuse(w http.ResponseWriter, path string) {
+	w.Header().Set("Allow", strings.Join(m.allowed(), ", "))
+	what := " takes " + strings.Join(m.allowed(), ", ")
+	if m[http.MethodGet] != nil && len(m) == 1 {
+		what = " is only read"
+	}
+	writeProblem(w, http.StatusMethodNotAllowed, path+what)
+}
+
+// allowed lists the methods of a path, for the header Allow.
+func (m methods) allowed() []string {
+	var list []string
+	for method := range m {
+		list = append(list, method)
+		if method == http.MethodGet {
+			list = append(list, http.MethodHead)
+		}
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,125 @@
+// The Unix socket: the commands of root and of the relay's own user need no token.
+
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// peer is the process at the other end of the socket, as the kernel names it.
+type peer struct{ uid int }
+
+type peerKey struct{}
+
+// caller gives root and the relay's own user every right, and others none: they could read the
+// relay's memory anyway.
+func (p peer) caller() caller {
+	if p.uid != 0 && p.uid != os.Geteuid() {
+		return caller{}
+	}
+	name := "uid " + strconv.Itoa(p.uid)
+	if u, err := user.LookupId(strconv.Itoa(p.uid)); err == nil {
+		name = u.Username
+	}
+	return caller{"socket " + name, operator}
+}
+
+// unixSocket is a listening socket and the file that it made.
+type unixSocket struct {
+	*net.UnixListener
+	path string
+	made fs.FileInfo
+}
+
+// listenSocket makes the socket at path, which only root and the relay's own user may open. One on
+// which nobody listens is left by a relay that was killed, and replaced. Anything else stays: it
+// may be that of another relay on this host, as during its restart.
+func listenSocket(path string) (*unixSocket, error) {
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("admin.socket: %w", err)
+	case info.Mode()&fs.ModeSocket == 0:
+		return nil, fmt.Errorf("admin.socket: %s exists and is not a socket: remove it, or set another path", path)
+	default:
+		conn, err := net.DialTimeout("unix", path, time.Second)
+		if err == nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("admin.socket: another process listens on %s: if it is another relay that stays, give each its own path", path)
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, fmt.Errorf("admin.socket: %w", err)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("admin.socket: remove the socket of a relay that has ended: %w", err)
+		}
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("admin.socket: the directory of %s does not exist: create it for the relay's user", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("admin.socket: %w", err)
+	}
+	l.SetUnlinkOnClose(false) // by then the path may be another relay's
+	s := &unixSocket{UnixListener: l, path: path}
+	err = os.Chmod(path, 0o600) // whoever connects before is asked for its uid, too
+	if err == nil {
+		s.made, err = os.Lstat(path)
+	}
+	if err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("admin.socket: %w", err)
+	}
+	return s, nil
+}
+
+// Close stops listening and removes the path if it is still this socket's.
+func (s *unixSocket) Close() error {
+	if now, err := os.Lstat(s.path); err == nil && s.made != nil && os.SameFile(now, s.made) {
+		_ = os.Remove(s.path)
+	}
+	return s.UnixListener.Close()
+}
+
+// socketEvery is how long until a socket that could not be made is tried again: the relay that has
+// it may be one that stops.
+const socketEvery = 5 * time.Second
+
+// runSocket serves the socket until ctx is done. What is wrong with the path is logged and tried
+// again, for delivery does not depend on it.
+func (s *Server) runSocket(ctx context.Context) {
+	for {
+		l, err := listenSocket(s.cfg.Socket)
+		s.broken.report(s.cfg.Log, "admin.socket", err)
+		if err == nil {
+			err = s.serve(ctx, s.newHTTP(s.api, withPeer), l)
+			s.broken.report(s.cfg.Log, "admin.socket", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(s.socketEvery):
+		}
+	}
+}
+
+// withPeer notes who is at the other end of a connection.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	p := peer{uid: -1}
+	if unix, ok := conn.(*net.UnixConn); ok {
+		if uid, err := peerUID(unix); err == nil {
+			p.uid = uid
+		}
+	}
+	return context.WithValue(withConn(ctx, conn), peerKey{}, p)
+}
