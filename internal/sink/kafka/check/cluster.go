@@ -108,23 +108,6 @@ func (e *examination) visit(ctx context.Context, addrs []string) []visited {
 	return visits
 }
 
-// login warns of a password that is sent in plain text. (A refused password is a finding of each
-// address.)
-func (e *examination) login() []sink.Finding {
-	opts := e.opts
-	if opts.SASL == nil || opts.TLS != nil {
-		return nil
-	}
-	login, err := opts.SASL()
-	if err != nil || login == nil || login.Mechanism != "plain" {
-		return nil
-	}
-	return []sink.Finding{{
-		Name: "login", Warn: true, Detail: "sasl.mechanism plain without TLS: the password crosses the network as it is",
-		Fix: "set sink.kafka.tls.enabled: true with the brokers' TLS port, or sink.kafka.sasl.mechanism: scram-sha-512",
-	}}
-}
-
 // advertised checks the addresses that the brokers advertise, because all events are published
 // there. Each address that is not reached is a finding of its own.
 func (e *examination) advertised(ctx context.Context) []sink.Finding {
