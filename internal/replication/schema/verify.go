@@ -23,8 +23,8 @@ type Trust struct {
 //
 // A trigger, rule, policy, domain, cast or function of somebody else would run with the relay's
 // rights as soon as the relay reads or writes. Who may CREATE in the schema, or has TRIGGER on a
-// table, can add one after this look. A trigger that only looks on afterwards and runs what a trusted
-// role wrote, as a superuser's own audit does, is in order; one that runs before could drop a row.
+// table, can add one after this look. A trigger that runs what a trusted role wrote, such as a
+// superuser's own audit, is in order; PostgreSQL's own functions, some of which drop rows, are not.
 // What an expression calls is in pg_depend; what came with
 // PostgreSQL is not there, or is in pg_catalog, where a superuser alone makes anything.
 const verifySQL = `
@@ -60,7 +60,7 @@ fault (rank, what, why, fix) AS (
 	UNION ALL SELECT 7, 'table ' || name, format('has a trigger %I, which calls %s of role %I', tgname, p.oid::regprocedure, pg_get_userbyid(proowner)),
 			format('DROP TRIGGER %I ON %s', tgname, name)
 		FROM rel JOIN pg_trigger t ON tgrelid = rel.oid AND NOT tgisinternal JOIN pg_proc p ON p.oid = tgfoid
-		WHERE proowner NOT IN (SELECT oid FROM trusted) OR tgtype & 66 <> 0 -- TRIGGER_TYPE_BEFORE, TRIGGER_TYPE_INSTEAD
+		WHERE proowner NOT IN (SELECT oid FROM trusted) OR pronamespace = 'pg_catalog'::regnamespace
 	UNION ALL SELECT 8, 'table ' || name, 'gives ' || coalesce('role ' || quote_ident(r.rolname), 'PUBLIC') || ' the right to create triggers on it',
 			format('REVOKE TRIGGER ON %s FROM %s', name, coalesce(quote_ident(r.rolname), 'PUBLIC'))
 		FROM rel CROSS JOIN aclexplode(relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
