@@ -29,7 +29,8 @@ type Admin struct {
 // AdminTLS names PEM files of Listen, which are read again when they change; all "" is no TLS.
 type AdminTLS struct {
 	Cert, Key string // an empty Key is in the file of Cert
-	CA        string // clients must have a certificate that it signed, next to a token; "": need not
+	// clients must have a certificate that it signed, next to a token; "": need not
+	CA string
 }
 
 // The roles of Token.Role. Who may operate may read, too.

@@ -102,7 +102,8 @@ func explain(what string, err error) error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
 		switch server.Code {
-		case "42P01", "3F000", "42703", "42883", "23502": // no such table, schema, column, function, default
+		// no such table, schema, column, function, default
+		case "42P01", "3F000", "42703", "42883", "23502":
 			return fmt.Errorf("%s: %w", what, ErrNoSchema)
 		}
 	}

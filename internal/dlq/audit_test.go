@@ -118,7 +118,8 @@ func TestOperatorCannotForge(t *testing.T) {
 		`SET ROLE `+r.pool.Config().ConnConfig.User,
 	)
 	for _, call := range []string{
-		fmt.Sprintf(`SELECT cdc_relay.cancel_request(%d, 'another', '')`, waiting), // another slot's
+		// another slot's
+		fmt.Sprintf(`SELECT cdc_relay.cancel_request(%d, 'another', '')`, waiting),
 		fmt.Sprintf(`SELECT cdc_relay.cancel_request(%d, '%s', '')`, done, r.slot),
 		`SELECT cdc_relay.cancel_job(99, '` + r.slot + `', '')`,
 	} {

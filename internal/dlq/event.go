@@ -135,7 +135,8 @@ func (a *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) 
 		return err
 	}
 	err = query(quoted + " = $1::text::" + kind)
-	if sqlClass(err, "42883") || sqlClass(err, "42846") { // the type has no equality, or is not cast from text
+	// the type has no equality, or is not cast from text
+	if sqlClass(err, "42883") || sqlClass(err, "42846") {
 		err = query(quoted + "::text = $1")
 	}
 	if refusal, ok := tableread.IsRefusal(err); ok {

@@ -43,8 +43,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A token is read at each request. One that cannot be read, or is emptied, opens nothing, leaves the
-// others as they are, and is logged once, not at every request.
+// A token is read at each request. One that cannot be read, or is emptied, opens nothing, leaves
+// the others as they are, and is logged once, not at every request.
 func TestTokenIsReadAgain(t *testing.T) {
 	token, readErr := "old", error(nil)
 	core, logs := observer.New(zap.WarnLevel)

@@ -101,8 +101,8 @@ type failing struct{}
 
 func (failing) Scan(...any) error { return errDown }
 
-// send is a request of asOps with a body, as JSON, and headers. Authorization among them replaces the
-// token, "" sends none.
+// send is a request of asOps with a body, as JSON, and headers. Authorization among them replaces
+// the token, "" sends none.
 func send(t *testing.T, method, url, body string, headers ...string) (code int, answer string, header http.Header) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
