@@ -1,3 +1,5 @@
+// Who is at the other end of a Unix socket, where nobody says.
+
 //go:build !linux
 
 package admin
