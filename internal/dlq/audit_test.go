@@ -131,8 +131,8 @@ func TestOperatorCannotForge(t *testing.T) {
 	}
 	r.wantAudit("")
 
-	// A schema and temporary objects in which everything that the functions call is somebody else's,
-	// and would be run as the owner.
+	// A schema and temporary objects in which everything that the functions call is somebody
+	// else's, and would be run as the owner.
 	r.exec("CREATE SCHEMA " + ann + " AUTHORIZATION " + ann)
 	r.exec("GRANT TEMPORARY ON DATABASE " + pgx.Identifier{r.pool.Config().ConnConfig.Database}.Sanitize() + " TO " + ann)
 	for _, sql := range []string{
@@ -196,7 +196,8 @@ func TestOperatorsAreNamedByTheDatabase(t *testing.T) {
 func TestRelayOnlyAppends(t *testing.T) {
 	r := setup(t)
 	relay := r.role("relay")
-	r.exec(`GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA cdc_relay TO ` + relay) // as an earlier version did, and more
+	// as an earlier version did, and more
+	r.exec(`GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA cdc_relay TO ` + relay)
 	r.must(replicationsetup.Init(r.ctx, r.cfg, replicationsetup.InitOptions{NoSlot: true, Role: relay}))
 	conn := r.as(relay)
 	a, api := New(conn, r.slot), Requester{Who: "token ci", Why: "why"}

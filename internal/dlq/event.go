@@ -142,7 +142,8 @@ func (a *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) 
 	if refusal, ok := tableread.IsRefusal(err); ok {
 		return false, refusal.Error(), nil
 	}
-	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") || tableread.Undefined(err) { // not a value of that type
+	// not a value of that type
+	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") || tableread.Undefined(err) {
 		return false, "", nil
 	}
 	if err != nil {

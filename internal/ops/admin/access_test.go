@@ -118,8 +118,8 @@ func TestProbesTellAWord(t *testing.T) {
 	}
 }
 
-// What is refused is counted, and logged once in a while: whoever reaches the port must not fill the
-// log's disk, nor write lines of its own into it.
+// What is refused is counted, and logged once in a while: whoever reaches the port must not fill
+// the log's disk, nor write lines of its own into it.
 func TestRefusalsAreCountedAndLogged(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	m := metrics.New("", "", "")
