@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -17,9 +16,9 @@ func (d *demo) keepOpen(ctx context.Context) {
 	say("")
 	say("PostgreSQL    %s", d.db)
 	say("%-13s %s", d.broker.words().name, d.broker.addr())
-	say("relay         %s/api/v1/status, /metrics, /readyz", d.relay.Admin())
+	say("relay         %s/metrics, /readyz; curl --unix-socket %s http://relay/api/v1/status", d.relay.Admin(), d.relay.Socket())
 	say("its config    %s", d.relay.ConfigPath())
-	say("its commands  CDC_RELAY_ADMIN__LISTEN=%s %s status -c %s", strings.TrimPrefix(d.relay.Admin(), "http://"), d.binary, d.relay.ConfigPath())
+	say("its commands  CDC_RELAY_ADMIN__SOCKET=%s %s status -c %s", d.relay.Socket(), d.binary, d.relay.ConfigPath())
 	say("")
 	say("Commit an event, and watch it arrive here:")
 	say("")
