@@ -29,11 +29,15 @@ func newRun(g *command.Options) *cobra.Command {
 		Short: "Relay until stopped",
 		Long: `Reads the replication slot and publishes to the broker until SIGTERM or SIGINT. It then delivers
 what it has already read, within delivery.shutdown_grace, and exits 0. A second signal skips that.
-While PostgreSQL or the broker cannot be reached, it waits and tries again.`,
+While PostgreSQL or the broker cannot be reached, it waits and tries again.
+
+SIGHUP makes it read the configuration again. It takes over log.level and passwords, and logs which
+other changes need a restart. Passwords in files are read again at every connect anyway.`,
 		Example: `  cdc-relay run -c cdc-relay.yaml
   cdc-relay run --hold-on-fatal`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			hangups := catchHangups()
 			c, err := g.Load()
 			if err != nil {
 				return err
@@ -41,10 +45,12 @@ While PostgreSQL or the broker cannot be reached, it waits and tries again.`,
 			setGCPercent()
 			// The sink reports a closed stdout. Without this Go would end the process silently.
 			signal.Ignore(syscall.SIGPIPE)
-			log := wiring.NewLogger(c.Log)
+			log, level := wiring.NewLogger(c.Log)
 			defer log.Sync() //nolint:errcheck // stderr cannot be synced everywhere, and nobody is left to report it to
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
 			defer stop()
+			again := reload{load: g.Load, running: c, level: level, log: log}
+			go again.run(draining, hangups)
 			if err := run(reading, draining, c, g.Build, log, holdOnFatal); err != nil {
 				log.Error("stopped", zap.Error(err), zap.Int("exit", command.ExitCode(err, true)))
 				return command.Logged{Err: err}
@@ -98,7 +104,7 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, holdOnFatal bool) error {
 	v := newProcess(c, b)
 	tracer := newTracer(c, v.build.Version, log)
-	out, columns, err := wiring.OpenSink(c, log, v.metrics, traceparentsOf(tracer))
+	out, columns, err := wiring.OpenSink(c, log, v.metrics, traceparentsOf(tracer), func() { v.reached.Store(true) })
 	if err != nil {
 		return err
 	}
@@ -113,6 +119,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,
 		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, FlushLimit: v.watchdog.flushLimit.Work,
 	}
+	rc.Broker = v.broker
 	rc.NewLine = func(ctx context.Context, t source.Term) (source.Line, error) {
 		l, err := newTerm(ctx, c, v, columns, t, log)
 		if err != nil {

@@ -44,6 +44,8 @@ type process struct {
 	stream *replication.Stream
 	line   atomic.Pointer[term]   // of the newest term; nil before the first
 	ended  atomic.Pointer[ending] // nil while it relays
+
+	reached atomic.Bool // the broker, at least once
 }
 
 // reporterTimeout is how long the reporter, which beats every second, may be silent while there is
@@ -79,6 +81,14 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 	return out
 }
 
+// broker says whether the broker's connections are up, and whether one ever was.
+func (v *process) broker() (up, was bool) {
+	if up = v.sink.Status().Up; up { // a sink without connections tells only this way
+		v.reached.Store(true)
+	}
+	return up, v.reached.Load()
+}
+
 func (v *process) snapshot() ops.Snapshot {
 	s := v.stream.Snapshot()
 	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
@@ -88,6 +98,7 @@ func (v *process) snapshot() ops.Snapshot {
 	}
 	var pausedBySink []ops.Paused
 	out.Sink, pausedBySink = wiring.SinkState(v.driver, v.sink)
+	_, out.Sink.WasUp = v.broker()
 	if l := v.line.Load(); l != nil && s.Phase != survey.Standby {
 		addLine(&out, l.Snapshot())
 		addRetryTable(&out, l.retryTable.Snapshot())

@@ -8,6 +8,10 @@
 -- The relay logs in as this one: it replicates, and may do what 02-relay.sql grants.
 CREATE ROLE relay LOGIN REPLICATION;
 
+-- The schema cdc_relay and all in it belong to it, in each database of the cluster. Nobody logs in as it: what its tables hold, and
+-- what is run when they are written, only a superuser changes, or a role that was granted it. A relay of another database may have it already.
+DO $$ BEGIN CREATE ROLE cdc_relay_owner NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+
 -- People who look after deferred events and dead letters get it by GRANT relay_operator TO ann.
 CREATE ROLE relay_operator NOLOGIN;
 

@@ -77,10 +77,10 @@ func printFindings(w io.Writer, findings []check.Finding) error {
 	var out strings.Builder
 	for _, f := range findings {
 		line := fmt.Sprintf("%-4s  %-*s  %s", f.Level, width, f.Name, f.Detail)
-		fmt.Fprintln(&out, output.ForTerminal(w, line, width+10))
+		fmt.Fprintln(&out, output.ForTerminal(w, output.CleanLines(line), width+10))
 		if f.Fix != "" {
 			line := fmt.Sprintf("      %-*s  fix: %s", width, "", f.Fix)
-			fmt.Fprintln(&out, output.ForTerminal(w, line, 0))
+			fmt.Fprintln(&out, output.ForTerminal(w, output.CleanLines(line), 0))
 		}
 	}
 	_, err := io.WriteString(w, out.String())

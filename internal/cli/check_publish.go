@@ -116,7 +116,7 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) check.Finding 
 	f := check.Finding{Name: "test message", Level: check.LevelFail}
 	small := *c // one lane is enough, and on RabbitMQ it has one connection
 	small.Delivery.Lanes = 1
-	out, columns, err := wiring.OpenSink(&small, zap.NewNop(), metrics.New("", "", runtime.Version()), nil)
+	out, columns, err := wiring.OpenSink(&small, zap.NewNop(), metrics.New("", "", runtime.Version()), nil, nil)
 	if err != nil {
 		f.Detail, f.Fix = err.Error(), "correct the section sink"
 		return f

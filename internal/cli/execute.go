@@ -23,7 +23,7 @@ func Execute(args []string, stdout, stderr io.Writer, version string, run func(*
 	err := root.Execute()
 	var done command.Logged
 	if err != nil && !errors.As(err, &done) {
-		fmt.Fprintln(stderr, output.Layout("cdc-relay: "+err.Error(), output.Width(stderr), 0))
+		fmt.Fprintln(stderr, output.Layout("cdc-relay: "+output.CleanLines(err.Error()), output.Width(stderr), 0))
 	}
 	return command.ExitCode(err, g.Started)
 }

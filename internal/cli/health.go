@@ -18,27 +18,24 @@ func newHealth(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask the running relay whether it is healthy: exit 0, or 1 with the reason",
-		Long: `Asks /healthz of the running relay, as the health check of a container. Exits 0 while the relay
-runs or waits for its servers, 1 when a loop is stuck or nothing answers. The command status shows
-what the relay is doing.`,
+		Long: `Asks /healthz of the running relay, as the health check of a container, without a token. Exits 0
+while the relay runs or waits for its servers, 1 when a loop is stuck or nothing answers. status
+shows what the relay is doing.`,
 		Example: `  cdc-relay health
   cdc-relay health --admin 127.0.0.1:9464`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if admin == "" {
-				c, err := g.Load()
-				if err != nil {
-					return err
-				}
-				admin = c.Admin.Listen
+			c, err := g.Load()
+			if err != nil && admin == "" {
+				return err
 			}
-			if why := client.Health(cmd.Context(), admin); why != "" {
+			if why := client.Health(cmd.Context(), c, admin); why != "" {
 				return &event.Stop{Code: event.ExitFailure, Reason: "unhealthy", What: why}
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "healthy")
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "healthy")
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay (default admin.listen)")
+	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
 	return cmd
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
 // newImport is `import debezium`.
@@ -103,9 +104,9 @@ func importDebezium(args []string, opt importOptions, stdin io.Reader, stdout, s
 		report = stdout
 	}
 	if opt.json {
-		err = result.ReportJSON(report, written)
+		err = result.ReportJSON(printable.JSON(report), written)
 	} else {
-		err = result.Report(report)
+		err = result.Report(printable.Text(report))
 	}
 	switch {
 	case err != nil:

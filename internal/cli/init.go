@@ -22,7 +22,10 @@ func newInit(g *command.Options) *cobra.Command {
 
 A new slot sends only what is committed after it: when the outbox table already has rows, init and
 run refuse to create it (exit 2) until init --no-backfill leaves these rows unsent. With
-source.create: false publication and slot must exist already, and stay as they are.`,
+source.create: false publication and slot must exist already, and stay as they are.
+
+A file that admin.tokens names and that does not exist is created with a random token, readable by
+the user who runs init alone; run init as the relay's user, or give the file to it.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay init --no-backfill
   cdc-relay init --url postgres://owner@db/shop --role relay
@@ -46,7 +49,10 @@ source.create: false publication and slot must exist already, and stay as they a
 				return setup.PrintInit(cmd.OutOrStdout(), rc, opt)
 			}
 			log.Debug("init", zap.String("slot", c.Source.Slot))
-			return setup.Init(cmd.Context(), rc, opt)
+			if err := setup.Init(cmd.Context(), rc, opt); err != nil {
+				return err
+			}
+			return createTokenFiles(c, log)
 		},
 	}
 	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")

@@ -133,5 +133,5 @@ func printTakeover(w io.Writer, s takeover.State) {
 		what = fmt.Sprintf("slot %s (%s) is at %s and nobody reads it; slot %s begins at %s. Start its program: only its slot has what was committed in between", s.From, s.Plugin, s.Confirmed, s.Slot, s.Start)
 	}
 	// a reader that has gone is no reason to stop
-	_, _ = fmt.Fprintln(w, output.ForTerminal(w, what, 0))
+	_, _ = fmt.Fprintln(w, output.ForTerminal(w, output.Clean(what), 0))
 }

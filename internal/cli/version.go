@@ -3,12 +3,12 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 )
 
 // newVersion is `version`.
@@ -22,7 +22,7 @@ func newVersion(g *command.Options) *cobra.Command {
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(g.Build)
+				return output.JSONLine(cmd.OutOrStdout(), g.Build)
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), g.Build)
 			return err

@@ -91,6 +91,12 @@ func (l *loader) tokensKey(path string) setting.Key {
 		Form:         setting.AnyOf(setting.Form{"type": "string", "pattern": `\$\{`}, setting.Form{"type": "array", "items": one}),
 		FromVariable: tokensFromVariable,
 		Set:          func(_ *setting.Reader, path string, n *document.Node) { l.tokens(path, n) },
+		Secrets: func() (values []setting.Secret) {
+			for _, t := range l.cfg.Admin.Tokens {
+				values = append(values, t.Value)
+			}
+			return values
+		},
 		Show: func() string {
 			return setting.InlineList(l.cfg.Admin.Tokens, func(t Token) string {
 				return "{name: " + setting.Quote(t.Name) + ", role: " + t.Role + ", value: " + setting.QuoteSecret(t.Value) + "}"
@@ -129,7 +135,7 @@ func (l *loader) tokens(path string, n *document.Node) {
 		switch {
 		case !ok:
 		case named[t.Name]:
-			l.Fault(item.Where, at, "names the token "+t.Name+" a second time")
+			l.Fault(item.Where, at, "names the token "+strconv.Quote(t.Name)+" a second time")
 		default:
 			named[t.Name] = true
 			l.cfg.Admin.Tokens = append(l.cfg.Admin.Tokens, t)
@@ -178,7 +184,7 @@ func (l *loader) validateAdmin() {
 	l.checkListen("admin.listen", a.Listen)
 	if a.MetricsListen != "" {
 		l.checkListen("admin.metrics_listen", a.MetricsListen)
-		if _, port, _ := net.SplitHostPort(a.MetricsListen); a.MetricsListen == a.Listen && port != "0" {
+		if a.MetricsListen == a.Listen && !strings.HasSuffix(a.Listen, ":0") {
 			l.FaultAt("admin.metrics_listen", errors.New("is the address of admin.listen; want another port, or leave it out"))
 		}
 	}

@@ -5,6 +5,7 @@ package config
 import (
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
@@ -84,4 +85,17 @@ func (l *loader) sinkFields() (keys []setting.Key) {
 		}
 	}
 	return keys
+}
+
+// emptySection is a sink without keys: naming it chooses it.
+func emptySection(path string) setting.Key {
+	return setting.Key{
+		Name: path, Kind: document.Mapping, Form: setting.Form{"type": "object", "maxProperties": 0},
+		Set: func(r *setting.Reader, path string, n *document.Node) {
+			if n.Kind != document.Mapping || len(n.Entries) > 0 {
+				r.Fault(n.Where, path, "has no keys; {} chooses it")
+			}
+		},
+		Show: func() string { return "{}" },
+	}
 }

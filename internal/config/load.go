@@ -4,7 +4,6 @@ package config
 
 import (
 	"cmp"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +32,7 @@ const (
 func Load(path string, environ []string) (*Config, error) {
 	l := newLoader(environ)
 	if path != "" {
-		content, err := os.ReadFile(path)
+		content, err := document.ReadFile(path)
 		if err != nil {
 			return nil, &event.Stop{Code: event.ExitUsage, Reason: "config", What: "read configuration", Err: err}
 		}

@@ -13,6 +13,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
 
+func (l *loader) tablesKey(path string) setting.Key {
+	return setting.Key{
+		Name: path, Kind: document.List, Form: l.tableList(),
+		Set:  func(_ *setting.Reader, path string, n *document.Node) { l.tables(path, n) },
+		Show: func() string { return l.showTables() },
+	}
+}
+
 // tables reads source.tables: names, or mappings of a name and keys of the outbox section for this
 // table alone.
 func (l *loader) tables(path string, n *document.Node) {

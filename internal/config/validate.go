@@ -109,6 +109,12 @@ func (l *loader) validateMirror() {
 			l.FaultAt(section+key, validateMirrorPart(d, key, name))
 		}
 	}
+	if !l.cfg.DeadLetters.Mirror.IsSet() {
+		return
+	}
+	for _, t := range l.cfg.Sink.Settings.Templates() {
+		l.FaultAt(d.Section()+t.AllowKey(), t.CheckAllowed(*l.cfg.DeadLetters.Mirror[t.Key], section+t.Key+" sends the copies of dead letters"))
+	}
 }
 
 func validateMirrorPart(d *sink.Driver, key, name string) error {

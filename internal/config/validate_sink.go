@@ -54,6 +54,9 @@ func (l *loader) validateDriver(d *sink.Driver) {
 	section := l.sections[d.Name]
 	section.Validate(&sink.Validation{Reader: &l.Reader, Section: d.Section()})
 	for _, t := range section.Templates() {
+		if name, fixed := t.Constant(); fixed {
+			l.FaultAt(d.Section()+t.AllowKey(), t.CheckAllowed(name, d.Section()+t.Key+" sends every event"))
+		}
 		if l.cfg.Sink.Compat.Profile != "" {
 			continue // it is not used
 		}

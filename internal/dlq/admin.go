@@ -19,6 +19,7 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
 // Admin is where operators work on the rows of one slot. It needs only the database: a relay may
@@ -32,9 +33,21 @@ type Admin struct {
 func New(db Querier, slot string) *Admin { return &Admin{db: db, slot: slot} }
 
 // Requester is who requests something, and why: both go into the audit.
+//
+// The relay's API names who: it knows the token. Everybody else leaves Who empty, and the database
+// fills in the session user: an operator's role may not write that column.
 type Requester struct {
-	Who string // database role and OS user, or the token's name
+	Who string // "" is the session user of the database
 	Why string
+}
+
+// column returns what an INSERT adds to name the requester: a column, and its value as parameter n;
+// neither if the database is to fill it in.
+func (r Requester) column(n int) (column, value string, args []any) {
+	if r.Who == "" {
+		return "", "", nil
+	}
+	return ", who", fmt.Sprintf(", $%d", n), []any{r.Who}
 }
 
 // ErrNoSchema says that no relay has created the tables in this database, or an older version has.
@@ -89,7 +102,7 @@ func explain(what string, err error) error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
 		switch server.Code {
-		case "42P01", "3F000", "42703": // no such table, schema, column
+		case "42P01", "3F000", "42703", "42883", "23502": // no such table, schema, column, function, default
 			return fmt.Errorf("%s: %w", what, ErrNoSchema)
 		}
 	}

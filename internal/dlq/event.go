@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // Outbox is a table in which an event's row is searched.
@@ -73,10 +75,15 @@ func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, relay Rel
 	e.State = EventNotHeld
 	e.Why = "no outbox table, deferred row or dead letter has this id: the event was delivered and its row deleted, or it was never committed"
 	for _, t := range tables {
-		if found, err := a.committed(ctx, e, t, relay); err != nil {
+		found, unread, err := a.committed(ctx, e, t, relay)
+		if err != nil {
 			return e, err
-		} else if found {
+		}
+		if found {
 			break
+		}
+		if unread != "" {
+			e.Why = "no deferred row or dead letter has this id; the outbox table " + unread
 		}
 	}
 	if len(e.Rows) > 0 {
@@ -105,24 +112,21 @@ func (e *Event) retryRow(r *Row) {
 }
 
 // committed searches the row in a table. A slot keeps, in catalog_xmin, the oldest transaction that
-// it may still have to send: it is past any older one.
-func (a *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) (found bool, err error) {
+// it may still have to send: it is past any older one. unread is why the table is not looked into:
+// reading it could run code of its owner.
+func (a *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) (found bool, unread string, err error) {
 	name := pgx.Identifier{t.Schema, t.Table}.Sanitize()
-	var column, kind string
-	err = a.db.QueryRow(ctx, `SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
-		WHERE attrelid = to_regclass($1) AND attname = ANY ($2::text[]) AND NOT attisdropped ORDER BY array_position($2::text[], attname::text) LIMIT 1`,
-		name, t.ID).Scan(&column, &kind)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil // the table, or the column, no longer exists
-	}
-	if err != nil {
-		return false, explain("read the columns of "+name, err)
+	quoted, kind, unread, err := a.idColumn(ctx, name, t)
+	if err != nil || quoted == "" || unread != "" {
+		return false, unread, err
 	}
 	query := func(condition string) error {
 		var past bool
-		err := a.db.QueryRow(ctx, `SELECT CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END,
-				coalesce((SELECT age(t.xmin) > age(s.catalog_xmin) FROM pg_replication_slots s WHERE s.slot_name = $2), false)
-			FROM `+name+` t WHERE `+condition+` LIMIT 1`, e.ID, a.slot).Scan(&e.CommittedAt, &past)
+		err := tableread.Read(ctx, a.db, name, func(tx pgx.Tx) error {
+			return tx.QueryRow(ctx, `SELECT CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END,
+					coalesce((SELECT age(t.xmin) > age(s.catalog_xmin) FROM pg_replication_slots s WHERE s.slot_name = $2), false)
+				FROM `+name+` t WHERE `+condition+` LIMIT 1`, e.ID, a.slot).Scan(&e.CommittedAt, &past)
+		})
 		if err == nil {
 			found, e.Table = true, t.Schema+"."+t.Table
 			e.CommittedAt = utc(e.CommittedAt)
@@ -130,18 +134,43 @@ func (a *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) 
 		}
 		return err
 	}
-	quoted := "t." + pgx.Identifier{column}.Sanitize()
 	err = query(quoted + " = $1::text::" + kind)
-	if sqlClass(err, "42") { // the type has no equality, or is not cast from text
+	if sqlClass(err, "42883") || sqlClass(err, "42846") { // the type has no equality, or is not cast from text
 		err = query(quoted + "::text = $1")
 	}
-	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") { // not a value of that type
-		return false, nil
+	if refusal, ok := tableread.IsRefusal(err); ok {
+		return false, refusal.Error(), nil
+	}
+	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") || tableread.Undefined(err) { // not a value of that type
+		return false, "", nil
 	}
 	if err != nil {
-		return false, explain("search the row in "+name, err)
+		return false, "", explain("search the row in "+name, err)
 	}
-	return found, nil
+	return found, "", nil
+}
+
+// idColumn finds the table's id column, quoted, and its type; "": the table, or the column, no
+// longer exists. A value of a type that is not PostgreSQL's own is not compared: its casts, and a
+// domain's checks, are its owner's functions. So is a column that is computed when it is read.
+func (a *Admin) idColumn(ctx context.Context, name string, t Outbox) (quoted, kind, unread string, err error) {
+	var column string
+	var own, computed bool
+	err = a.db.QueryRow(ctx, `SELECT attname, format_type(atttypid, NULL), typnamespace = 'pg_catalog'::regnamespace, attgenerated = 'v'
+		FROM pg_attribute JOIN pg_type y ON y.oid = atttypid
+		WHERE attrelid = to_regclass($1) AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped ORDER BY array_position($2::text[], attname::text) LIMIT 1`,
+		name, t.ID).Scan(&column, &kind, &own, &computed)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "", "", "", nil
+	case err != nil:
+		return "", "", "", explain("read the columns of "+name, err)
+	case !own:
+		unread = fmt.Sprintf("%s is not searched: its column %s has type %s, which is not one of PostgreSQL's own", name, column, kind)
+	case computed:
+		unread = fmt.Sprintf("%s is not searched: its column %s is computed when it is read", name, column)
+	}
+	return "t." + pgx.Identifier{column}.Sanitize(), kind, unread, nil
 }
 
 func sqlClass(err error, class string) bool {

@@ -51,7 +51,7 @@ var Classes = []string{sink.Destination.String(), sink.Transient.String(), sink.
 
 // reasons are the values of Filter.Error that mean a reason, not a part of the broker's text.
 var reasons = []sink.Reason{
-	sink.Unroutable, sink.NoExchange, sink.NotPermitted, sink.NoTopic, sink.NoLeader, sink.TooFewReplicas, sink.Nacked, sink.Unconfirmed,
+	sink.Unroutable, sink.NoExchange, sink.NotPermitted, sink.NoTopic, sink.NotAllowed, sink.NoLeader, sink.TooFewReplicas, sink.Nacked, sink.Unconfirmed,
 	sink.TooLarge, sink.Invalid, sink.NullInTemplate, sink.Undecodable, sink.BrokerException,
 }
 

@@ -158,9 +158,10 @@ func (a *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 	if err != nil {
 		return Job{}, fmt.Errorf("write the filter: %w", err)
 	}
-	err = a.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, who, reason, matched, in_dead_letters)
-		SELECT slot, system_id, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM cdc_relay.slots WHERE slot = $1::text RETURNING job`,
-		a.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, rate, b.By.Who, b.By.Why, matched, b.tables()[0] == DeadLetters).Scan(&j.ID)
+	column, value, who := b.By.column(10)
+	err = a.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, reason, matched, in_dead_letters`+column+`)
+		SELECT slot, system_id, $2, $3, $4, $5, $6, $7, $8, $9`+value+` FROM cdc_relay.slots WHERE slot = $1::text RETURNING job`,
+		append([]any{a.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, rate, b.By.Why, matched, b.tables()[0] == DeadLetters}, who...)...).Scan(&j.ID)
 	if err != nil {
 		return Job{}, explain("write cdc_relay.bulk", err)
 	}
@@ -221,8 +222,14 @@ func scanJob(row pgx.Row) (Job, error) {
 // Cancelling keeps the work already done, and what is being carried out at this moment. A job that
 // has ended stays as it is.
 func (a *Admin) Cancel(ctx context.Context, id int64, by Requester) (Job, error) {
-	// Two statements: the second one must see the requests that the leader made before the first
-	// one took the job from it.
+	if by.Who == "" {
+		if _, err := a.db.Exec(ctx, `SELECT cdc_relay.cancel_job($1, $2, $3)`, id, a.slot, by.Why); err != nil {
+			return Job{}, explain("cancel the job", err)
+		}
+		return a.Job(ctx, id)
+	}
+	// What cancel_job does, by the relay's role, which names who. Two statements: the second one must
+	// see the requests that the leader made before the first one took the job from it.
 	_, err := a.db.Exec(ctx, `WITH job AS (UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL
 			WHERE job = $1 AND slot = $2 AND closed_at IS NULL RETURNING system_id)
 		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $2, system_id, $3, 'cancel', 0, $4, 'job ' || $1::bigint FROM job`,

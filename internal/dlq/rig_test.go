@@ -29,6 +29,7 @@ type rig struct {
 	pool  *pgxpool.Pool
 	slot  string
 	admin *Admin
+	cfg   source.Config
 	at    time.Time // of the next row
 	next  int64     // its number
 }
@@ -54,6 +55,7 @@ func setupOn(t *testing.T, server func(testing.TB) *pgserver.Postgres) *rig {
 		}}},
 	}
 	r.must(replicationsetup.Init(ctx, cfg, replicationsetup.InitOptions{OutboxTable: true, NoSlot: true}))
+	r.cfg = cfg
 	pool, err := source.Connect(ctx, cfg)
 	r.must(err)
 	t.Cleanup(pool.Close)

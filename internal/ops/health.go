@@ -58,7 +58,12 @@ type Readiness struct {
 }
 
 // Readiness says whether the relay does its part: a leader is ready with its stream and its broker
-// up, a standby always, unless a leader is asked for.
+// up, a standby when it has reached its broker once, unless a leader is asked for.
+//
+// A standby that never did could not take over. If it were ready, a rollout with a wrong address
+// of the broker would replace every healthy pod by such a one. Once is enough: a later outage is
+// most likely the leader's too, and if it made every relay unready, nothing would answer behind a
+// load balancer, and a rollout that could not help would be stopped by what it has not caused.
 func (s *Snapshot) Readiness(wantLeader bool) Readiness {
 	r := Readiness{
 		Role: s.Role(), Reasons: []string{},
@@ -69,6 +74,9 @@ func (s *Snapshot) Readiness(wantLeader bool) Readiness {
 	case s.Phase == Standby:
 		if wantLeader {
 			r.Reasons = append(r.Reasons, withReason("standby", s.Why))
+		}
+		if !s.Sink.Up && !s.Sink.WasUp {
+			r.Reasons = append(r.Reasons, withReason("broker not reached since the start", s.Sink.Why))
 		}
 	case s.Phase == Waiting:
 		r.Reasons = append(r.Reasons, withReason("waiting for postgres", s.Why))

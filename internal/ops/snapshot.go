@@ -81,6 +81,7 @@ type RefusedRow struct {
 type Sink struct {
 	Kind            string // as the configuration names it
 	Up              bool
+	WasUp           bool   // a connection was made at least once in this process
 	Why             string // when it is not up
 	Connections     int
 	Channels        int // of a broker that has them

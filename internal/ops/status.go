@@ -80,7 +80,8 @@ type SlotStatus struct {
 type BrokerStatus struct {
 	Kind            string `json:"kind"` // as the configuration names it
 	Up              bool   `json:"up"`
-	Why             string `json:"why"` // when it is not up
+	WasUp           bool   `json:"was_up"` // a connection was made at least once since the start
+	Why             string `json:"why"`    // when it is not up
 	Connections     int    `json:"connections"`
 	Channels        int    `json:"channels"` // of a broker that has them
 	PendingConfirms int    `json:"pending_confirms"`
@@ -144,7 +145,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		Role: s.Role(), Now: now,
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lagSeconds(now)},
 		Broker: BrokerStatus{
-			Kind: s.Sink.Kind, Up: s.Sink.Up, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
+			Kind: s.Sink.Kind, Up: s.Sink.Up, WasUp: s.Sink.WasUp, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
 			Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal,
 		},
 		InFlight: InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes, OldestUnsettled: orNil(s.OldestUnsettled)},

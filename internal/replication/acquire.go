@@ -92,6 +92,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	if err := c.Primary.Still(source.ConnectedServer(conn).Server); err != nil {
 		return o, err
 	}
+	if err := schema.Verify(ctx, s.pool, schema.Trust{}); err != nil {
+		return o, err
+	}
 	rec, view, err := slot.ReadBoth(ctx, s.pool, c.Slot)
 	if err != nil {
 		return o, err

@@ -87,7 +87,9 @@ func (b *bench) downgrade() {
 			AND relname NOT IN ('migration', 'slots', 'progress')
 		LOOP EXECUTE 'DROP TABLE ' || r.name || ' CASCADE'; END LOOP;
 		FOR r IN SELECT oid::regclass AS name FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'S'
-		LOOP EXECUTE 'DROP SEQUENCE ' || r.name; END LOOP; END $$`)
+		LOOP EXECUTE 'DROP SEQUENCE ' || r.name; END LOOP;
+		FOR r IN SELECT oid::regprocedure AS name FROM pg_proc WHERE pronamespace = 'cdc_relay'::regnamespace
+		LOOP EXECUTE 'DROP FUNCTION ' || r.name; END LOOP; END $$`)
 	b.exec(`ALTER TABLE cdc_relay.slots DROP COLUMN took_from, DROP COLUMN took_until, DROP COLUMN took_incarnation, DROP COLUMN grouped_by, DROP COLUMN grouped_epoch`)
 	b.exec(`DELETE FROM cdc_relay.migration WHERE version > 1`)
 }
@@ -197,7 +199,9 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 	}
 	teardown := func(force bool) error { return setup.Teardown(await.Context(t), b.cfg, force) }
 	b.wantStop(teardown(false), event.ExitFailure, "undelivered")
+	b.exec(`INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, '4711', 'discard', 1, '', '')`, b.cfg.Slot)
 	await.Must(t, teardown(true))
+	b.wantText("1", `SELECT count(*)::text FROM cdc_relay.audit WHERE slot = $1`, b.cfg.Slot) // what was done stays known
 	if left := b.text(`SELECT string_agg(slot, ' ') FROM cdc_relay.retry`); left != other.cfg.Slot {
 		t.Errorf("rows of %q are left", left)
 	}

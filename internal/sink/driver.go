@@ -112,6 +112,8 @@ type Settings interface {
 type NamedTemplate struct {
 	Key string
 	*Template
+	// Allow are the names that rows may make of it.
+	Allow Allow
 	// Check refuses a template that can never give a valid name; nil: any will do.
 	Check func(Template) error
 }

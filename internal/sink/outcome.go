@@ -59,6 +59,8 @@ const (
 	NoExchange   Reason = "no_exchange"   // 404
 	NotPermitted Reason = "not_permitted" // 403
 	NoTopic      Reason = "no_topic"      // Kafka: the topic does not exist
+	// sink.*.allow has no pattern for it; nothing was sent
+	NotAllowed Reason = "not_allowed"
 	// Kafka: the partition has no leader that answers, while others confirm
 	NoLeader Reason = "no_leader"
 	// Kafka: fewer replicas are in sync than min.insync.replicas asks for, while others confirm
@@ -79,12 +81,15 @@ const (
 // Rejections lists the reasons of each class: every series of outbox_rejections_total.
 var Rejections = map[Class][]Reason{
 	Destination: {
-		Unroutable, NoExchange, NotPermitted, NoTopic, NoLeader, TooFewReplicas, Nacked, Unconfirmed,
+		Unroutable, NoExchange, NotPermitted, NoTopic, NotAllowed, NoLeader, TooFewReplicas, Nacked, Unconfirmed,
 		Invalid,         // Kafka: the topic takes no records of this kind
 		BrokerException, // RabbitMQ: the exchange's type is a plugin's, which is gone
 	},
 	Transient: {BrokerException},
-	Permanent: {TooLarge, Invalid, NullInTemplate, Undecodable},
+	Permanent: {
+		TooLarge, Invalid, NullInTemplate, Undecodable,
+		NotAllowed, // RabbitMQ: a further routing key, in a header
+	},
 }
 
 // Fault is why an event was rejected, and whose fault that is.

@@ -33,5 +33,5 @@ func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Log
 	if err := cmp.Or(err, brokerErr); err != nil {
 		return nil, err
 	}
-	return slices.Concat(findings, checkOrdering(c), broker), nil
+	return slices.Concat(findings, checkOrdering(c), broker, checkAdmin(&c.Admin, time.Now()), checkAdminListen(&c.Admin)), nil
 }

@@ -3,6 +3,7 @@
 package wiring
 
 import (
+	"io"
 	"os"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
 // The keys that every log line has.
@@ -29,14 +31,26 @@ const (
 )
 
 // NewLogger writes to stderr, as JSON or for people. No line is logged per event that passes, and a
-// repeated fault is logged when it changes.
-func NewLogger(c config.Log) *zap.Logger {
+// repeated fault is logged when it changes. SetLevel changes the level it returns.
+func NewLogger(c config.Log) (*zap.Logger, zap.AtomicLevel) {
+	level := zap.NewAtomicLevel()
+	SetLevel(level, c)
+	core := zapcore.NewCore(newEncoder(c.Format), logFile(os.Stderr), level)
+	return zap.New(sample(core), zap.ErrorOutput(logFile(os.Stderr))), level
+}
+
+// SetLevel sets a logger's level.
+func SetLevel(of zap.AtomicLevel, c config.Log) {
 	level, err := zapcore.ParseLevel(c.Level)
 	if err != nil {
 		level = zapcore.InfoLevel // never: config accepts only names of levels
 	}
-	core := zapcore.NewCore(newEncoder(c.Format), zapcore.Lock(os.Stderr), level)
-	return zap.New(sample(core), zap.ErrorOutput(zapcore.Lock(os.Stderr)))
+	of.SetLevel(level)
+}
+
+// logFile is a file for the lines of a logger, which carry texts of brokers and of events.
+func logFile(w io.Writer) zapcore.WriteSyncer {
+	return zapcore.Lock(zapcore.AddSync(printable.JSON(w)))
 }
 
 func sample(core zapcore.Core) zapcore.Core {

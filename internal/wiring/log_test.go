@@ -1,9 +1,14 @@
 package wiring
 
 import (
+	"bytes"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -29,9 +34,26 @@ func TestLogLines(t *testing.T) {
 
 func TestLogLevels(t *testing.T) {
 	for name, want := range map[string]zapcore.Level{"debug": zapcore.DebugLevel, "info": zapcore.InfoLevel, "warn": zapcore.WarnLevel, "error": zapcore.ErrorLevel} {
-		log := NewLogger(config.Log{Level: name, Format: "json"})
+		log, _ := NewLogger(config.Log{Level: name, Format: "json"})
 		if !log.Core().Enabled(want) || log.Core().Enabled(want-1) {
 			t.Errorf("%s gives %s", name, log.Level())
+		}
+	}
+}
+
+// Texts of brokers and of events cannot write to the terminal that shows the log.
+func TestLogHasNoControlCharacters(t *testing.T) {
+	const attack = "a\x1b]0;x\a \u009b31m \x7f \u202e \r\n{} \xff\x9b"
+	for _, format := range []string{"json", "console"} {
+		var out bytes.Buffer
+		log := zap.New(zapcore.NewCore(newEncoder(format), logFile(&out), zap.InfoLevel)).Named(attack).With(zap.String("host", attack))
+		log.Warn("refused", zap.Error(errors.New(attack)), zap.String(attack, attack), zap.ByteString("raw", []byte(attack)), zap.Any("list", []string{attack}))
+		line, rest, _ := strings.Cut(out.String(), "\n")
+		if format == "json" && rest != "" {
+			t.Errorf("%s: more than one line: %q", format, rest)
+		}
+		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }); i >= 0 || !utf8.ValidString(out.String()) {
+			t.Errorf("%s: %q", format, line)
 		}
 	}
 }

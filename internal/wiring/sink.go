@@ -20,11 +20,18 @@ import (
 // Traceparents gives the traceparent of an event's message; nil: it is the row's.
 type Traceparents func(ev *event.Event, buf []byte) []byte
 
-// OpenSink makes the sink that is configured, and names the extra columns it needs.
-func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Traceparents) (sink.Opened, []string, error) {
+// OpenSink makes the sink that is configured, and names the extra columns it needs. connected is
+// called at each new connection; it may be nil.
+func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Traceparents, connected func()) (sink.Opened, []string, error) {
 	o := opening(c, log)
 	o.Traceparent, o.HeaderDropped = trace, m.HeaderDropped
-	o.Connected, o.ChannelOpen, o.Confirms = m.SinkConnected, m.ChannelOpened, m.Confirms
+	o.ChannelOpen, o.Confirms = m.ChannelOpened, m.Confirms
+	o.Connected = func(again bool) {
+		m.SinkConnected(again)
+		if connected != nil {
+			connected()
+		}
+	}
 	out, err := c.Sink.Settings.Open(o)
 	if err != nil {
 		return nil, nil, sinkError(c, err)

@@ -48,36 +48,39 @@ var allowed = map[string][]string{
 	"replication/source":          {"event", "decode"},
 	"replication/schema":          {"event", "replication/source"},
 	"replication/publication":     {"event", "decode", "replication/source"},
-	"replication/slot":            {"event", "decode", "replication/source", "replication/schema", "replication/publication"},
+	"replication/slot":            {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},
 	"replication/survey":          {"replication/source", "replication/schema", "replication/slot"},
 	"replication/session":         {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey"},
 	"replication":                 {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
 	"replication/setup":           {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/takeover":        {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
-	"replication/check":           {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/check":           {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},
 	"relay/pauses":                {"sink"},
 	"relay/order":                 {"event", "sink", "retry/store", "relay/inflight", "relay/pauses"},
 	"relay":                       {"event", "decode", "sink", "retry/store", "relay/inflight", "relay/order", "relay/pauses"},
-	"dlq":                         {"event", "sink"},
+	"tableread":                   {},
+	"dlq":                         {"event", "sink", "tableread"},
 	"retry/store":                 {"event", "sink", "dlq"},
 	// postgres, and memorytest
-	"retry/...":       {"event", "sink", "dlq", "retry/store"},
-	"retry":           {"event", "sink", "relay", "relay/inflight", "relay/order", "relay/pauses", "dlq", "retry/store"},
-	"config":          {"event", "decode", "sink", "sink/drivers", "debezium", "config/document", "config/setting"},
-	"config/document": {"event"},
-	"config/setting":  {"config/document"},
-	"ops":             {},
-	"ops/opstest":     {"ops"},
-	"ops/metrics":     {"ops", "event", "decode", "sink"},
-	"ops/admin":       {"ops", "ops/metrics", "event", "dlq", "sink/drivers"},
-	"tracing":         {"event"},
-	"devenv/...":      {"event", "devenv/..."}, // it judges the relay from outside
-	"wiring":          {"event", "decode", "sink", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing"},
+	"retry/...":               {"event", "sink", "dlq", "retry/store"},
+	"retry":                   {"event", "sink", "relay", "relay/inflight", "relay/order", "relay/pauses", "dlq", "retry/store"},
+	"config":                  {"event", "decode", "sink", "sink/drivers", "debezium", "config/document", "config/setting"},
+	"config/document":         {"event"},
+	"config/setting":          {"config/document"},
+	"ops":                     {},
+	"printable":               {},
+	"printable/printabletest": {},
+	"ops/opstest":             {"ops"},
+	"ops/metrics":             {"ops", "event", "decode", "sink"},
+	"ops/admin":               {"ops", "ops/metrics", "event", "dlq", "sink/drivers"},
+	"tracing":                 {"event"},
+	"devenv/...":              {"event", "devenv/..."}, // it judges the relay from outside
+	"wiring":                  {"event", "decode", "sink", "relay", "replication", "replication/...", "dlq", "ops", "ops/...", "config", "tracing", "printable"},
 	// compare reads both brokers, as a tool: it has Debezium's side too, which no sink knows.
 	"cli/compare": {"event", "migrate/...", "sink", "sink/kafka/conn", "sink/kafka/driver", "sink/rabbit/conn", "sink/rabbit/driver", "debezium/...", "config", "config/...", "wiring", "cli/..."},
-	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "cli/..."},
+	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "printable", "cli/..."},
 }
 
 // pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks
@@ -86,7 +89,7 @@ var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "syn
 
 // testOnly must not be linked into the binary.
 var testOnly = []string{
-	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest/...", module + "/internal/sink/kafka/kafkatest", module + "/internal/retry/memorytest", module + "/internal/replication/replicationtest", module + "/test/...",
+	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest/...", module + "/internal/sink/kafka/kafkatest", module + "/internal/retry/memorytest", module + "/internal/printable/printabletest", module + "/internal/replication/replicationtest", module + "/test/...",
 	"github.com/prometheus/client_golang/api/...", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
 	"github.com/santhosh-tekuri/jsonschema/...", "github.com/creack/pty/...",
 }

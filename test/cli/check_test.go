@@ -91,7 +91,7 @@ func (b *brokered) overHTTP() {
 	names := map[string]int{}
 	for _, f := range got.Findings {
 		names[f.Name]++
-		if f.Level != "ok" {
+		if f.Level != "ok" && !ofSuperuser(f) {
 			t.Errorf("of a good setup: %+v", f)
 		}
 	}
@@ -103,6 +103,7 @@ func (b *brokered) overHTTP() {
 			t.Errorf("the command has %+v besides", f)
 		}
 	}
+	delete(names, "admin socket") // the relay of a test has one, its configuration does not
 	for name, n := range names {
 		if n != 0 {
 			t.Errorf("HTTP has %d lines %q more", n, name)
@@ -121,6 +122,11 @@ func documented(t *testing.T, names ...string) {
 			t.Errorf("docs/operations.md has no row for the line %q of check", name)
 		}
 	}
+}
+
+// ofSuperuser reports whether a line warns of what these tests are: the relay is a superuser.
+func ofSuperuser(f finding) bool {
+	return f.Name == "audit" && f.Level == "warn" && strings.Contains(f.Detail, "only as safe as its password")
 }
 
 // Those of some setups only have their row, too. TestCheckOfAGoodSetup and TestKafkaFromInitToStop

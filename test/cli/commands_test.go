@@ -153,6 +153,7 @@ func checked(t *testing.T, out string) []finding {
 func TestCheckOfAGoodSetup(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
+	b.sink = "  rabbitmq: {url: '" + b.vhost + "', allow: {routing_key: order.*}}"
 	for _, f := range checked(t, b.ok("check", "--json")) {
 		created := f.Name == "schema" || f.Name == "publication" || f.Name == "slot"
 		if created != (f.Level == "warn") || created && f.Fix != "cdc-relay init" || f.Level == "fail" {
@@ -166,13 +167,13 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 	found := map[string]bool{}
 	for _, f := range checked(t, b.ok("check", "--json")) {
 		found[f.Name] = true
-		if f.Level != "ok" || f.Detail == "" || f.Fix != "" {
+		if !ofSuperuser(f) && (f.Level != "ok" || f.Detail == "" || f.Fix != "") {
 			t.Errorf("after init: %+v", f)
 		}
 		documented(t, f.Name)
 	}
 	for _, name := range []string{
-		"postgres", "wal_level", "replication connection", "replication slots", "synchronous standby", "schema", "tables", "publication", "slot",
+		"postgres", "wal_level", "replication connection", "replication slots", "synchronous standby", "schema", "audit", "tables", "publication", "slot",
 		"broker", `exchange "outbox.events"`,
 	} {
 		if !found[name] {
@@ -180,7 +181,7 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(b.ok("check")) {
-		if !strings.HasPrefix(line, "ok    ") {
+		if !strings.HasPrefix(line, "ok    ") && !strings.HasPrefix(line, "warn  audit ") && !strings.Contains(line, "fix: use a role that owns nothing here") {
 			t.Errorf("the line for people is %q", line)
 		}
 	}
@@ -338,30 +339,24 @@ func TestStatusWithTokens(t *testing.T) {
 	t.Parallel()
 	r := look()
 	relay, both := r.relay, r.admin
-	if why := answers(t, relay, "/api/v1/status", 401, "Authorization: Bearer"); why != "" {
-		t.Error(why)
-	}
-	for _, path := range []string{"/healthz", "/readyz", "/metrics"} { // never need one
-		if why := answers(t, relay, path, 200); why != "" {
-			t.Error(why)
+	for path, want := range map[string]int{"/api/v1/status": 401, "/healthz": 200, "/readyz": 200, "/metrics": 200} {
+		if code, body, err := relay.GetByNetwork(await.Context(t), path); err != nil || code != want {
+			t.Errorf("without a token %s answers %d, want %d: %s, %v", path, code, want, body, err)
 		}
 	}
-	for tokens, code := range map[string]int{
-		both:                            0,
-		", token: toksecret-operate":    0,
-		", read_token: toksecret-read":  0,
-		", read_token: toksecret-wrong": 1,
-		"":                              1,
+	for tokens, told := range map[string]bool{
+		both: true,
+		", tokens: [{name: a, role: operate, value: toksecret-operate}]":                                                true,
+		", tokens: [{name: a, role: read, value: toksecret-to-read}]":                                                   true,
+		", tokens: [{name: a, role: read, value: '${file:/no/such}'}, {name: b, role: read, value: toksecret-to-read}]": true,
+		", tokens: [{name: a, role: read, value: toksecret-is-wrong}]":                                                  false,
 	} {
 		r.admin = tokens
-		res := r.command("status", "--admin", relay.Admin())
-		if res.Code != code {
-			t.Errorf("with %q: exit %d, want %d: %s%s", tokens, res.Code, code, res.Stdout, res.Stderr)
+		out := r.ok("status", "--admin", relay.Admin())
+		if strings.Contains(out, "wants a token") == told {
+			t.Errorf("with %q: %s", tokens, out)
 		}
-		if code == 1 {
-			refusal(t, res, 1, "401", "admin.read_token or admin.token")
-		}
-		hidden(t, res.Stdout+res.Stderr)
+		hidden(t, out)
 	}
 	hidden(t, relay.Log())
 

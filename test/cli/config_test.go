@@ -68,9 +68,9 @@ func TestConfigPrint(t *testing.T) {
 	t.Parallel()
 	binary := runner.Build(t)
 	secret := filepath.Join(t.TempDir(), "token")
-	must(t, os.WriteFile(secret, []byte("toksecret\n"), 0o600))
+	must(t, os.WriteFile(secret, []byte("toksecret-0123456789\n"), 0o600))
 	config := goodSource + "sink: {rabbitmq: {url: amqp://127.0.0.1:1/, username: nobody, password: mqsecret}}\n" +
-		fmt.Sprintf("admin: {token: '${file:%s}'}\ndelivery: {max_in_flight: 77}\n", secret)
+		fmt.Sprintf("admin: {tokens: [{name: a, role: read, value: '${file:%s}'}]}\ndelivery: {max_in_flight: 77}\n", secret)
 	res, err := runner.RunCommand(await.Context(t), binary, config, "config", "print")
 	must(t, err)
 	if res.Code != 0 || !strings.Contains(res.Stdout, "max_in_flight: 77 ") || !strings.Contains(res.Stdout, "ordering: key  # default") || !strings.Contains(res.Stdout, secret) {

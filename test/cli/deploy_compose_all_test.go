@@ -1,10 +1,15 @@
 //go:build testall
 
 // This file runs the relays of deploy/compose.yaml on real servers: their configurations as they
-// are but for the addresses, with the roles of deploy/sql and the broker's definitions.
+// are but for the addresses, with the certificates of prepare.sh, the rules of pg_hba.conf, the
+// roles of deploy/sql and the broker's settings and definitions.
 package cli
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,66 +20,150 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 )
 
-// composed is a configuration of deploy/compose with the addresses of this test.
-func (d *deployed) composed(file string, addresses ...string) string {
-	d.t.Helper()
-	text := document(d.t, "deploy/compose/"+file)
-	host := strings.TrimPrefix(as(d.owner, d.relayRole, ""), "postgres://")
-	replaced := strings.NewReplacer(append(addresses,
-		"relay@postgres:5432/shop", host, "slot: cdc_relay_kafka", "slot: "+d.slot+"_kafka\n  publication: "+d.slot,
-		"0.0.0.0:9464", "127.0.0.1:0")...).Replace(text)
-	if !strings.Contains(text, "slot:") {
-		replaced = strings.Replace(replaced, "source:\n", "source:\n  slot: "+d.slot+"\n  publication: "+d.slot+"\n", 1)
-	}
-	return replaced
+// composition is what compose.yaml starts, without containers.
+type composition struct {
+	*rig  // the owner's, without TLS
+	made  string
+	pg    *pgserver.Postgres
+	mq    *rabbitserver.Rabbit
+	kafka *kafkaserver.Kafka
+	topic string
 }
 
-// What a newcomer starts: the event arrives in the queue that the definitions make, sent by a user
-// who may write to the exchange and nothing else; and in the topic, sent by a second relay with a
-// slot of its own.
-func TestComposeRelaysDeliver(t *testing.T) {
-	t.Parallel()
-	d := deploySQL(t, "deploy/sql/01-roles.sql", "deploy/compose/passwords.sql")
-	broker, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{})
+func compose(t *testing.T) *composition {
+	t.Helper()
+	c := &composition{made: t.TempDir(), kafka: servers.SharedKafka(t)}
+	for _, folder := range []string{"postgres", "rabbitmq", "relay"} {
+		must(t, os.Mkdir(filepath.Join(c.made, folder), 0o755))
+	}
+	out, err := exec.CommandContext(await.Context(t), "sh", "../../deploy/compose/prepare.sh", c.made).CombinedOutput()
+	if err != nil {
+		t.Fatalf("prepare.sh: %v: %s", err, out)
+	}
+	c.pg, err = pgserver.Start(await.Context(t), pgserver.Options{
+		NoFsync: true, Certs: c.certificates("postgres"), HBA: strings.Split(document(t, "deploy/compose/pg_hba.conf"), "\n"),
+	})
 	must(t, err)
-	t.Cleanup(func() { must(t, broker.Close()) })
+	t.Cleanup(func() { must(t, c.pg.Close()) })
+	c.mq, err = rabbitserver.Start(await.Context(t), rabbitserver.Options{Certs: c.certificates("rabbitmq"), Config: brokerSettings(t)})
+	must(t, err)
+	t.Cleanup(func() { must(t, c.mq.Close()) })
 	definitions, err := filepath.Abs("../../deploy/compose/rabbitmq-definitions.json")
 	must(t, err)
-	_, err = broker.Ctl(await.Context(t), "import_definitions", definitions)
+	_, err = c.mq.Ctl(await.Context(t), "import_definitions", definitions)
 	must(t, err)
-	kafka := servers.SharedKafka(t)
-	topic := d.slot + ".order"
-	must(t, kafka.CreateTopic(await.Context(t), topic, 6, 1, nil))
-	t.Cleanup(func() { must(t, kafka.DeleteTopic(await.Context(t), topic)) })
 
-	config := d.composed("rabbitmq.yaml", "rabbitmq:5672", broker.Addr())
-	command := regexp.MustCompile(`command: \[(init, .*)\]`).FindStringSubmatch(document(t, "deploy/compose.yaml"))
-	args := strings.Split(regexp.MustCompile(`"postgres://.*/shop"`).ReplaceAllString(command[1], d.owner), ", ")
-	if last := len(args) - 1; args[last] == "relay" {
-		args[last] = d.relayRole
+	owner := on(t, c.pg.URL("postgres"))
+	c.topic = owner.slot + ".order"
+	must(t, c.kafka.CreateTopic(await.Context(t), c.topic, 6, 1, nil))
+	t.Cleanup(func() { must(t, c.kafka.DeleteTopic(await.Context(t), c.topic)) })
+	owner.exec(`ALTER ROLE postgres PASSWORD 'postgres'`)
+	owner.exec(`CREATE DATABASE shop`)
+	c.rig = on(t, c.pg.URL("shop"))
+	for _, file := range []string{"deploy/sql/01-roles.sql", "deploy/compose/passwords.sql"} {
+		cmd := exec.CommandContext(await.Context(t), "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", c.db, "-f", "../../"+file)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", file, err, out)
+		}
 	}
+	return c
+}
+
+// certificates are what prepare.sh has made for a server.
+func (c *composition) certificates(server string) *testcerts.Certificates {
+	in := func(name string) string { return filepath.Join(c.made, server, name) }
+	return &testcerts.Certificates{CA: in("ca.pem"), Server: testcerts.CertificateFiles{Cert: in("server.pem"), Key: in("server.key")}}
+}
+
+// brokerSettings are those of rabbitmq.conf that are not the test's own: ports and paths.
+func brokerSettings(t *testing.T) map[string]string {
+	t.Helper()
+	settings := map[string]string{}
+	for _, line := range regexp.MustCompile(`(?m)^([a-z_.]+) = (.*)$`).FindAllStringSubmatch(document(t, "deploy/compose/rabbitmq.conf"), -1) {
+		settings[line[1]] = line[2]
+	}
+	for _, name := range []string{"listeners.tcp", "listeners.ssl.default", "ssl_options.cacertfile", "ssl_options.certfile", "ssl_options.keyfile", "load_definitions"} {
+		if settings[name] == "" {
+			t.Fatalf("rabbitmq.conf does not set %s", name)
+		}
+		delete(settings, name)
+	}
+	return settings
+}
+
+// as is a text of compose with the addresses and paths of this test.
+func (c *composition) as(text string) string {
+	return strings.NewReplacer(
+		"postgres:5432", c.pg.Addr(), "rabbitmq:5671", c.mq.TLSAddr(), "[kafka:9092]", "['"+c.kafka.Brokers()[0]+"']\n    topic: "+strings.TrimSuffix(c.topic, "order")+"{aggregate}",
+		"/run/secrets/cdc-relay", filepath.Join(c.made, "relay"), "0.0.0.0:9464", "127.0.0.1:0", "127.0.0.1:9465", "127.0.0.1:0",
+	).Replace(text)
+}
+
+func (c *composition) config(file string) string {
+	return c.as(document(c.t, "deploy/compose/"+file))
+}
+
+// run runs a command with one of the configurations.
+func (c *composition) run(config string, args ...string) runner.Result {
+	c.t.Helper()
+	res, err := runner.RunCommand(await.Context(c.t), c.binary, config, args...)
+	must(c.t, err)
+	return res
+}
+
+// What a newcomer starts: over TLS, to servers whose certificates are verified, the event arrives
+// in the queue that the definitions make, sent by a user who may write to the exchange and nothing
+// else; and in the topic, sent by a second relay with a slot of its own.
+func TestComposeRelaysDeliver(t *testing.T) {
+	t.Parallel()
+	c := compose(t)
+	config := c.config("rabbitmq.yaml")
+	command := regexp.MustCompile(`command: \[(init, .*)\]`).FindStringSubmatch(document(t, "deploy/compose.yaml"))
+	args := strings.Split(c.as(strings.ReplaceAll(command[1], `"`, "")), ", ")
 	for range 2 { // it runs at every start
-		res, err := runner.RunCommand(await.Context(t), d.binary, config, args...)
-		must(t, err)
-		if res.Code != 0 {
+		if res := c.run(config, args...); res.Code != 0 {
 			t.Fatalf("%v: exit %d: %s", args, res.Code, res.Stderr)
 		}
 	}
-	rabbit := runner.Start(t, d.binary, config)
+	c.refusesClearText(config)
+	rabbit := runner.Start(t, c.binary, config)
 	must(t, rabbit.WaitReady(await.Context(t)))
-	second := runner.Start(t, d.binary, d.composed("kafka.yaml", "[kafka:9092]", "['"+kafka.Brokers()[0]+"']\n    topic: "+d.slot+".{aggregate}"))
+	second := runner.Start(t, c.binary, c.config("kafka.yaml"))
 	must(t, second.WaitReady(await.Context(t)))
-	d.insert(1)
+	c.insert(1)
 
-	conn, err := amqp.Dial("amqp://shop:shop@" + broker.Addr() + "/")
+	eventually(t, c.arrived())
+	k := &topical{rig: c.rig, kafka: c.kafka}
+	if r := k.records(c.topic, 1)[0]; r.Header("eventType") != "created" {
+		t.Errorf("what arrived is %+v", r)
+	}
+	for _, relay := range []*runner.Relay{rabbit, second} {
+		if code := relay.Stop(t); code != 0 {
+			t.Errorf("exit %d", code)
+		}
+	}
+}
+
+// arrived takes the event out of the queue, over TLS, as the operator of the broker.
+func (c *composition) arrived() func() string {
+	t := c.t
+	t.Helper()
+	ca, err := os.ReadFile(filepath.Join(c.made, "relay/ca.pem"))
+	must(t, err)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	conn, err := amqp.DialTLS("amqps://shop:shop@"+c.mq.TLSAddr()+"/", &tls.Config{RootCAs: pool})
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	ch, err := conn.Channel()
 	must(t, err)
-	eventually(t, func() string {
+	return func() string {
 		message, ok, err := ch.Get("orders", true)
 		must(t, err)
 		if !ok {
@@ -84,14 +173,28 @@ func TestComposeRelaysDeliver(t *testing.T) {
 			t.Errorf("what arrived is %+v", message)
 		}
 		return ""
-	})
-	k := &topical{rig: d.rig, kafka: kafka}
-	if r := k.records(topic, 1)[0]; r.Header("eventType") != "created" {
-		t.Errorf("what arrived is %+v", r)
 	}
-	for _, relay := range []*runner.Relay{rabbit, second} {
-		if code := relay.Stop(t); code != 0 {
-			t.Errorf("exit %d", code)
+}
+
+// refusesClearText checks that check has nothing against the login, and that neither a login
+// without TLS nor one to a server of another CA succeeds.
+func (c *composition) refusesClearText(config string) {
+	t := c.t
+	t.Helper()
+	res := c.run(config, "check", "--json")
+	if f := line(t, res, "postgres login"); f.Level != "ok" || f.Detail != "over TLS, and the server is verified" || res.Code != 0 {
+		t.Errorf("exit %d: %+v", res.Code, f)
+	}
+	certs, err := testcerts.NewCertificates()
+	must(t, err)
+	ca := filepath.Join(c.made, "relay/ca.pem")
+	for name, weak := range map[string]string{
+		"no encryption": strings.Replace(config, "sslmode=verify-full&sslrootcert="+ca, "sslmode=disable", 1),
+		"certificate signed by unknown authority": strings.Replace(config, "sslrootcert="+ca, "sslrootcert="+certs.CA, 1),
+		"does not look like a TLS handshake":      strings.Replace(config, c.mq.TLSAddr(), c.mq.Addr(), 1),
+	} {
+		if res := c.run(weak, "check", "--json"); res.Code != 1 || !strings.Contains(res.Stdout, name) {
+			t.Errorf("want %q: exit %d: %s%s", name, res.Code, res.Stdout, res.Stderr)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestRelaySQLIsWhatInitPrints(t *testing.T) {
 // What operators may do is written in two places, for those who read and for those who run it.
 func TestOperatorSQLIsDocumented(t *testing.T) {
 	t.Parallel()
-	grants := regexp.MustCompile(`(?m)^GRANT .*?;`)
+	grants := regexp.MustCompile(`(?ms)^(?:GRANT|REVOKE) .*?;`)
 	want := strings.Join(grants.FindAllString(document(t, "deploy/sql/03-operator.sql"), -1), "\n")
 	_, section, _ := strings.Cut(document(t, "docs/dead-letters.md"), "### A role for operators")
 	section, _, _ = strings.Cut(section, "\n## ")

@@ -120,7 +120,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return ""
 	})
-	if out := b.ok("status", "--admin", relay.Admin()); !strings.Contains(out, "\ndead       1 dead letter open, the first for ") || strings.Contains(out, "deferring") {
+	if out := b.ok("status", "--admin", relay.AdminSocket()); !strings.Contains(out, "\ndead       1 dead letter open, the first for ") || strings.Contains(out, "deferring") {
 		t.Errorf("status says %s", out)
 	}
 	if out := b.ok("status", "--admin", "127.0.0.1:1"); !strings.Contains(out, "\n  1 dead letter open, the first for ") {
@@ -176,7 +176,7 @@ func TestRetainedWALIsShown(t *testing.T) {
 		}
 		return ""
 	})
-	status := b.ok("status", "--admin", relay.Admin())
+	status := b.ok("status", "--admin", relay.AdminSocket())
 	if !regexp.MustCompile(`retains \d+\.\d MiB`).MatchString(status) || !strings.Contains(status, "in flight  1 event, ") {
 		t.Errorf("the status does not tell of it: %s", status)
 	}

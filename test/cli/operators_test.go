@@ -28,6 +28,7 @@ func withDeadLetters(t *testing.T, more string) *operated {
 	b := withBroker(t)
 	b.exec(`ALTER TABLE outbox ALTER type DROP NOT NULL`)
 	b.more = more
+	b.admin = ", tokens: [{name: ann, role: operate, value: toksecret-to-operate}]"
 	return &operated{b, b.start()}
 }
 
@@ -51,6 +52,8 @@ func (o *operated) send(method, path, body string) (code int, answer string) {
 	o.t.Helper()
 	req, err := http.NewRequestWithContext(await.Context(o.t), method, o.relay.Admin()+path, strings.NewReader(body))
 	must(o.t, err)
+	req.Header.Set("Authorization", "Bearer toksecret-to-operate")
+	req.Header.Set("Content-Type", "application/json")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	must(o.t, err)
@@ -92,7 +95,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("no %q in\n%s", want, got)
 	}
 	shown := o.ok("dead-letters", "show", fmt.Sprint(n))
-	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres (", ": replay with routing key order.fixed by postgres (", "(type added): done ", "null_in_template: ", "audit"} {
+	for _, want := range []string{"dead letter " + fmt.Sprint(n) + ", replayed\n", ": replay by postgres at ", ": replay with routing key order.fixed by postgres at ", "(type added): done ", "null_in_template: ", "audit"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
@@ -215,7 +218,7 @@ func TestAPIOfTheRetryTable(t *testing.T) {
 		}
 		return answer
 	}
-	send("POST", "/api/v1/dead-letters/"+first+"/replay", `{"routing_key": "order.fixed", "reason": "by hand"}`, 202, `"state":"waiting"`, `"who":"API without token from 127.0.0.1"`, `"why":"by hand"`)
+	send("POST", "/api/v1/dead-letters/"+first+"/replay", `{"routing_key": "order.fixed", "reason": "by hand"}`, 202, `"state":"waiting"`, `"who":"token ann from 127.0.0.1"`, `"why":"by hand"`)
 	must(t, o.consumer.WaitCount(await.Context(t), 1))
 	eventually(t, func() string { return answers(t, o.relay, "/api/v1/dead-letters/"+first, 200, `"state":"replayed"`) })
 	get("/api/v1/requests/1", 200, `"id":1`, `"state":"done"`)

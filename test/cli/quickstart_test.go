@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -28,12 +29,17 @@ func (r *rig) play(page string, addresses *strings.Replacer, tool func(line stri
 	if !found || !ended {
 		r.t.Fatalf("%s has no quick start", page)
 	}
+	dir, err := os.MkdirTemp("", "quickstart") // t.TempDir may be longer than the path of a socket
+	must(r.t, err)
+	r.t.Cleanup(func() { must(r.t, os.RemoveAll(dir)) })
 	var config string
 	var relay *runner.Relay
 	for _, block := range blocks.FindAllStringSubmatch(section, -1) {
 		if block[1] == "yaml" {
 			// The slot's name is the whole server's.
 			config = strings.Replace(addresses.Replace(block[2]), "source: {", "source: {slot: "+r.slot+", ", 1)
+			// The commands run in one directory; here each has its own.
+			config = strings.Replace(config, "socket: ", "socket: "+dir+"/", 1)
 			continue
 		}
 		for line := range strings.Lines(strings.ReplaceAll(block[2], "\\\n", "")) {
@@ -43,13 +49,9 @@ func (r *rig) play(page string, addresses *strings.Replacer, tool func(line stri
 				relay = runner.Start(r.t, r.binary, config)
 				must(r.t, relay.WaitReady(await.Context(r.t)))
 			case command == "cdc-relay":
-				args := strings.Fields(rest)
-				if rest == "status" {
-					args = append(args, "--admin", relay.Admin())
-				}
-				res, err := runner.RunCommand(await.Context(r.t), r.binary, config, args...)
+				res, err := runner.RunCommand(await.Context(r.t), r.binary, config, strings.Fields(rest)...)
 				must(r.t, err)
-				if res.Code != 0 {
+				if res.Code != 0 || rest == "status" && !strings.Contains(res.Stdout, "relay      leader") {
 					r.t.Fatalf("%s: exit %d: %s%s", line, res.Code, res.Stdout, res.Stderr)
 				}
 			case command == "psql":

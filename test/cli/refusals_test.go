@@ -118,6 +118,21 @@ func TestRoleWithoutReplication(t *testing.T) {
 	relay.Stop(t)
 }
 
+// A schema that somebody else made is never used, and the statement of the message is the way on.
+func TestSchemaOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	app := newRole(t, "LOGIN")
+	r := newRig(t)
+	r.exec(`CREATE SCHEMA cdc_relay AUTHORIZATION ` + app)
+	for _, command := range []string{"run", "init", "dead-letters list", "events show 1", "teardown --yes"} {
+		r.refused(3, command, "schema cdc_relay belongs to role "+app, "could run code as the relay", "DROP SCHEMA cdc_relay CASCADE")
+	}
+	r.exec(`DROP SCHEMA cdc_relay CASCADE`)
+	r.ok("init")
+	relay := r.start()
+	relay.Stop(t)
+}
+
 // newRole makes a role of the shared server. It must be called before the database is made, so that
 // it is dropped after it.
 func newRole(t *testing.T, attributes string) string {

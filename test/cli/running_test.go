@@ -151,6 +151,7 @@ func TestStopWithAFullPipe(t *testing.T) {
 	})
 	must(t, relay.Signal(syscall.SIGTERM))
 	must(t, relay.WaitLog(await.Context(t), `"msg":"stopping: received signal"`))
+	hangUp(t, relay)
 	must(t, relay.Signal(syscall.SIGTERM))
 	r.ends(relay, 5, "events not settled")
 }
@@ -231,7 +232,8 @@ func TestHoldOnFatal(t *testing.T) {
 				t.Error(why)
 			}
 		}
-		if out := r.ok("status", "--admin", relay.Admin()); !strings.HasPrefix(out, "state      stopped: ") || !strings.Contains(out, c.why) {
+		hangUp(t, relay)
+		if out := r.ok("status", "--admin", relay.AdminSocket()); !strings.HasPrefix(out, "state      stopped: ") || !strings.Contains(out, c.why) {
 			t.Errorf("status says %s", out)
 		}
 		if code := relay.Stop(t); code != c.code {
@@ -280,7 +282,7 @@ func (r *rig) tellsOfSlot(relay *runner.Relay) {
 	eventually(r.t, func() string {
 		return has(r.t, relay, "outbox_slot_active", r.slot, 0, 0) + has(r.t, relay, "outbox_slot_retained_bytes", r.slot, kept, 1e12)
 	})
-	out := r.ok("status", "--admin", relay.Admin())
+	out := r.ok("status", "--admin", relay.AdminSocket())
 	if !hasAll(out, []string{"read by nobody"}) || strings.Contains(out, "not known") {
 		r.t.Errorf("the status is %s", out)
 	}

@@ -29,7 +29,7 @@ func (r *rig) showsNoSecret() {
 	p := proxy(t, servers.SharedPostgres(t).Addr())
 	r.db = as(through(r.db, p.Addr()), "postgres", "pgsecret") // it trusts us whatever we say
 	r.more = "log: {level: debug}\n"
-	config := strings.Replace(r.yaml(), "127.0.0.1:0}", "127.0.0.1:0, token: toksecret}", 1)
+	config := strings.Replace(r.yaml(), "127.0.0.1:0}", "127.0.0.1:0, tokens: [{name: a, role: read, value: toksecret-0123456789}]}", 1)
 	relay := runner.Start(t, r.binary, config)
 	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "broker down", `"role":"leader"`) })
 	r.insert(1)

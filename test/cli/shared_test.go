@@ -87,7 +87,7 @@ const ofOutbox = "11111111-1111-1111-1111-111111111111"
 // aRelay is a relay at work that has sent two events to stdout. What its admin port says about
 // events is for those who have a token.
 var aRelay = &shared{begin: func(r *rig) func(t *testing.T) {
-	r.admin = ", token: toksecret-operate, read_token: toksecret-read"
+	r.admin = ", tokens: [{name: ops, role: operate, value: toksecret-operate}, {name: ann, role: read, value: toksecret-to-read}]"
 	relay, err := runner.LaunchRelay(r.binary, r.yaml())
 	must(r.t, err)
 	must(r.t, relay.WaitReady(await.Context(r.t)))

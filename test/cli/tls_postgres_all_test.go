@@ -60,7 +60,17 @@ func TestPostgresOverTLS(t *testing.T) {
 	must(t, err)
 	s := securedBy(t, certs)
 	t.Run("refused", s.refusesTLS)
+	t.Run("login", s.judgesLogin)
 	t.Run("certificates are read again", s.readsCertificatesAgain)
+}
+
+// A login over TLS that only this server can take is what check calls it.
+func (s secured) judgesLogin(t *testing.T) {
+	r := s.as(s.pg.TLSURL("postgres", "relay", s.certs.CA, s.certs.Client) + "&require_auth=scram-sha-256")
+	r.t, r.source = t, "  password: pgsecret\n"
+	if f := line(t, r.command("check", "--json"), "postgres login"); f.Level != "ok" || f.Detail != "over TLS, and the server is verified" {
+		t.Errorf("check finds %+v", f)
+	}
 }
 
 // What can be wrong with TLS and with a login over it: check and the waiting relay say it in one

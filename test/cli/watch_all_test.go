@@ -57,6 +57,7 @@ func TestWatch(t *testing.T) {
 
 	standby := runner.Start(t, b.binary, b.yaml())
 	state(t, standby, "standby")
+	hangUp(t, standby)
 	other := onTerminal(t, 30, 120, []string{"NO_COLOR=1"}, b.binary, b.watched(port(standby))...)
 	other.shows("state      standby")
 	if code := relay.Stop(t); code != 0 {

@@ -81,7 +81,7 @@ func TestWatchOfWhatDoesNotRun(t *testing.T) {
 	r.exec(`DROP PUBLICATION ` + r.slot)
 	relay := runner.Start(t, r.binary, r.yaml(), "--hold-on-fatal")
 	state(t, relay, "stopped", "does not exist")
-	term := onTerminal(t, 24, 80, nil, r.binary, r.watched(port(relay))...)
+	term := onTerminal(t, 24, 80, nil, r.binary, r.watched(relay.AdminSocket())...)
 	if line := term.shows("state      stopped: "); !strings.Contains(line, "publication") {
 		t.Errorf("it says %q", line)
 	}

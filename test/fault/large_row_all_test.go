@@ -32,7 +32,7 @@ func TestLargeRowThatIsNotWrittenInTime(t *testing.T) {
 	s.Write(100)
 	s.AwaitRows(checker.Deferred, s.Committed())
 	s.Until("the large row to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 1 })
-	said := operated(s, "status", "--admin", r.Admin()).Stdout
+	said := operated(s, "status", "--admin", r.AdminSocket()).Stdout
 	for _, words := range []string{"refused    1 row by the database", "statement timeout", "1 event behind it"} {
 		if !strings.Contains(said, words) {
 			t.Errorf("the status does not say %q: %s", words, said)

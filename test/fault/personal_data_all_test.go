@@ -51,7 +51,7 @@ func TestNoPersonalData(t *testing.T) {
 		s.Until("rows to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 2 })
 		s.Must(r.WaitLog(s.Context(), "invalid input syntax for type integer: … (SQLSTATE 22P02)"))
 		s.Must(r.WaitLog(s.Context(), "… (SQLSTATE 23514), function "))
-		operated(s, "status", "--admin", r.Admin())
+		operated(s, "status", "--admin", r.AdminSocket())
 		status(s, r)
 
 		// A broken connection, and what operators look at; only those who ask for contents are

@@ -44,7 +44,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT nobody_called_refused`)
 		s.AwaitRows(checker.Deferred, 9)
 		s.Until("nothing to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 0 })
-		if said := operated(s, "status", "--admin", r.Admin()); strings.Contains(said.Stdout, "refused ") {
+		if said := operated(s, "status", "--admin", r.AdminSocket()); strings.Contains(said.Stdout, "refused ") {
 			s.T.Errorf("the status still tells of a refused row: %s", said.Stdout)
 		}
 		s.Until("the slot to go on", func() bool { return s.Flush() > commit })
@@ -75,7 +75,7 @@ func told(s *stand.Stand, r *runner.Relay, id string) {
 		rows := said.Deferred.Refused
 		return len(rows) == 1 && rows[0].ID == id && rows[0].Behind == 2 && strings.Contains(rows[0].Error, "nobody_called_refused")
 	})
-	said := operated(s, "status", "--admin", r.Admin()).Stdout
+	said := operated(s, "status", "--admin", r.AdminSocket()).Stdout
 	for _, words := range []string{"the database refuses the row of an event", "refused    1 row by the database", id, "nobody_called_refused", "2 events behind it"} {
 		if !strings.Contains(said, words) {
 			s.T.Errorf("the status does not say %q: %s", words, said)

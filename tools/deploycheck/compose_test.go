@@ -32,7 +32,7 @@ func composed(t *testing.T, profiles ...string) *types.Project {
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	plain, all := composed(t), composed(t, "kafka")
-	for _, name := range []string{"postgres", "init", "rabbitmq", "relay", "prometheus", "grafana"} {
+	for _, name := range []string{"prepare", "postgres", "init", "rabbitmq", "relay", "prometheus", "grafana"} {
 		if _, ok := plain.Services[name]; !ok {
 			t.Errorf("there is no service %s", name)
 		}
@@ -94,15 +94,16 @@ func TestComposeRelays(t *testing.T) {
 		if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
 			t.Errorf("%s has rights that it does not need", name)
 		}
-		if len(s.Volumes) != 1 || s.Volumes[0].Target != "/etc/cdc-relay/cdc-relay.yaml" || !s.Volumes[0].ReadOnly {
+		if len(s.Volumes) != 2 || s.Volumes[0].Target != "/etc/cdc-relay/cdc-relay.yaml" || !s.Volumes[0].ReadOnly ||
+			s.Volumes[1].Target != "/run/secrets/cdc-relay" || !s.Volumes[1].ReadOnly {
 			t.Fatalf("%s: volumes %+v", name, s.Volumes)
 		}
 		config := configuration(t, "deploy/compose/"+filepath.Base(s.Volumes[0].Source))
 		if strings.HasPrefix(name, "init") {
 			continue
 		}
-		if len(s.Ports) != 1 || strconv.Itoa(int(s.Ports[0].Target)) != port(t, config["admin.listen"]) {
-			t.Errorf("%s: ports %+v, admin.listen %v", name, s.Ports, config["admin.listen"])
+		if len(s.Ports) != 1 || strconv.Itoa(int(s.Ports[0].Target)) != port(t, config["admin.metrics_listen"]) {
+			t.Errorf("%s: ports %+v, admin.metrics_listen %v", name, s.Ports, config["admin.metrics_listen"])
 		}
 		if grace, least := time.Duration(*s.StopGracePeriod), duration(t, config["delivery.shutdown_grace"])+5*time.Second; grace < least {
 			t.Errorf("%s: stop_grace_period %s, want %s or more", name, grace, least)
@@ -133,7 +134,7 @@ func TestComposeRelays(t *testing.T) {
 // reaches checks that an address is a service at a port that its own settings name.
 func reaches(t *testing.T, project *types.Project, who, address string) {
 	t.Helper()
-	host, known := address, map[string]string{"postgres": "5432", "rabbitmq": "5672", "kafka": ""}
+	host, known := address, map[string]string{"postgres": "5432", "rabbitmq": "5671", "kafka": ""}
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
 		host = u.Host
 	}

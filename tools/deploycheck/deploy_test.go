@@ -73,12 +73,13 @@ func runs(t *testing.T, env []string, name string, args ...string) (string, erro
 }
 
 // configuration is what the relay understands of one of its files: values by key. Secrets in files
-// are replaced, as the files are where the relay runs.
+// and CA certificates are replaced, as the files are where the relay runs.
 func configuration(t *testing.T, name string) map[string]any {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
-	must(t, os.WriteFile(secret, []byte("from a file\n"), 0o600))
+	must(t, os.WriteFile(secret, []byte("from a file, and long enough\n"), 0o600))
 	text := regexp.MustCompile(`\$\{file:[^}]*\}`).ReplaceAllLiteralString(read(t, name), "${file:"+secret+"}")
+	text = caPath.ReplaceAllLiteralString(text, filepath.Join(prepared(t), "relay/ca.pem"))
 	file := filepath.Join(t.TempDir(), "cdc-relay.yaml")
 	must(t, os.WriteFile(file, []byte(text), 0o600))
 	if out, err := runs(t, nil, relay, "-c", file, "config", "validate"); err != nil {
@@ -89,6 +90,22 @@ func configuration(t *testing.T, name string) map[string]any {
 		t.Fatalf("%s: %v: %s", name, err, out)
 	}
 	return printedKeys(t, out)
+}
+
+// caPath is where a configuration looks for a CA certificate.
+var caPath = regexp.MustCompile(`/(?:etc|run)/[a-z/-]+\.pem`)
+
+// prepared is a directory with what compose's prepare.sh makes.
+func prepared(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, folder := range []string{"postgres", "rabbitmq", "relay"} {
+		must(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
+	}
+	if out, err := runs(t, nil, "sh", filepath.Join(root, "deploy/compose/prepare.sh"), dir); err != nil {
+		t.Fatalf("prepare.sh: %v: %s", err, out)
+	}
+	return dir
 }
 
 // printedKeys are the values that config print shows, by key.

@@ -185,7 +185,7 @@ func TestDockerfile(t *testing.T) {
 				t.Errorf("USER %s", c.User)
 			}
 		case *instructions.ExposeCommand:
-			if want := port(t, configuration(t, "deploy/compose/rabbitmq.yaml")["admin.listen"]); len(c.Ports) != 1 || c.Ports[0] != want {
+			if want := port(t, configuration(t, "deploy/compose/rabbitmq.yaml")["admin.metrics_listen"]); len(c.Ports) != 1 || c.Ports[0] != want {
 				t.Errorf("EXPOSE %v, the relay of compose.yaml listens on %s", c.Ports, want)
 			}
 		case *instructions.EntrypointCommand:

@@ -139,7 +139,7 @@ func TestPodFindsItsFiles(t *testing.T) {
 		t.Errorf("%s is not the ConfigMap %s: %+v", file, c.Config.Name, v.ConfigMap)
 	}
 	secrets := secretFiles(read(t, "deploy/kubernetes/"+relayConfig))
-	if len(secrets) < 4 {
+	if len(secrets) < 5 {
 		t.Errorf("only %d secrets are files: %v", len(secrets), secrets)
 	}
 	create := read(t, "deploy/kubernetes/kustomization.yaml")
@@ -147,8 +147,13 @@ func TestPodFindsItsFiles(t *testing.T) {
 		if v := volume(filepath.Dir(path)); v.Secret == nil || !strings.Contains(create, "secret generic "+v.Secret.SecretName+" ") {
 			t.Errorf("%s is not in the Secret: %+v", path, v)
 		}
-		if !strings.Contains(create, "--from-literal="+filepath.Base(path)+"=") {
+		if !strings.Contains(create, "--from-file="+filepath.Base(path)) {
 			t.Errorf("the command that makes the Secret does not give %s", filepath.Base(path))
+		}
+	}
+	for _, path := range caPath.FindAllString(read(t, "deploy/kubernetes/"+relayConfig), -1) {
+		if v := volume(filepath.Dir(path)); v.ConfigMap == nil || !strings.Contains(create, "configmap "+v.ConfigMap.Name+" ") || !strings.Contains(create, "--from-file="+filepath.Base(path)) {
+			t.Errorf("%s is not in the ConfigMap: %+v", path, v)
 		}
 	}
 	if pod.ServiceAccountName != c.Account.Name || *c.Account.AutomountServiceAccountToken || *pod.AutomountServiceAccountToken || *pod.EnableServiceLinks {
@@ -167,8 +172,8 @@ func env(c *core.Container, name string) string {
 	return c.Env[i].Value
 }
 
-// One port: the configuration's, the container's, the probes', Prometheus's and the policy's. What
-// the pod connects to, the policy lets out.
+// One port is open, that of metrics and health: the configuration's, the container's, the probes',
+// Prometheus's and the policy's. What the pod connects to, the policy lets out.
 func TestPortsAgree(t *testing.T) {
 	t.Parallel()
 	c := built(t)
@@ -176,23 +181,23 @@ func TestPortsAgree(t *testing.T) {
 	if len(relay.Ports) != 1 {
 		t.Fatalf("%d ports", len(relay.Ports))
 	}
-	admin := relay.Ports[0]
-	if got := port(t, config["admin.listen"]); got != strconv.Itoa(int(admin.ContainerPort)) {
-		t.Errorf("admin.listen has port %s, the container %d", got, admin.ContainerPort)
+	open := relay.Ports[0]
+	if got := port(t, config["admin.metrics_listen"]); got != strconv.Itoa(int(open.ContainerPort)) {
+		t.Errorf("admin.metrics_listen has port %s, the container %d", got, open.ContainerPort)
 	}
-	if listen, _ := config["admin.listen"].(string); !strings.HasPrefix(listen, "0.0.0.0:") {
-		t.Errorf("admin.listen is %s: nobody outside the pod reaches it", listen)
+	if listen, _ := config["admin.metrics_listen"].(string); !strings.HasPrefix(listen, "0.0.0.0:") {
+		t.Errorf("admin.metrics_listen is %s: nobody outside the pod reaches it", listen)
 	}
 	for path, probe := range map[string]*core.Probe{"/healthz": relay.LivenessProbe, "/readyz": relay.ReadinessProbe} {
-		if probe.HTTPGet.Path != path || probe.HTTPGet.Port.StrVal != admin.Name {
+		if probe.HTTPGet.Path != path || probe.HTTPGet.Port.StrVal != open.Name {
 			t.Errorf("probe %s: %+v", path, probe.HTTPGet)
 		}
 	}
 	endpoint := c.Monitor.Spec.PodMetricsEndpoints[0]
-	if len(c.Monitor.Spec.PodMetricsEndpoints) != 1 || *endpoint.Port != admin.Name || endpoint.Path != "/metrics" {
+	if len(c.Monitor.Spec.PodMetricsEndpoints) != 1 || *endpoint.Port != open.Name || endpoint.Path != "/metrics" {
 		t.Errorf("PodMonitor: %+v", endpoint)
 	}
-	if in := c.Network.Spec.Ingress; len(in) != 1 || len(in[0].Ports) != 1 || in[0].Ports[0].Port.StrVal != admin.Name || len(in[0].From) == 0 {
+	if in := c.Network.Spec.Ingress; len(in) != 1 || len(in[0].Ports) != 1 || in[0].Ports[0].Port.StrVal != open.Name || len(in[0].From) == 0 {
 		t.Errorf("NetworkPolicy lets in %+v", in)
 	}
 	out := map[string]bool{}
@@ -259,6 +264,11 @@ func TestPodsLifeAndLimits(t *testing.T) {
 	config := configuration(t, "deploy/kubernetes/"+relayConfig)
 	if got, least := time.Duration(*spec.Template.Spec.TerminationGracePeriodSeconds)*time.Second, duration(t, config["delivery.shutdown_grace"])+10*time.Second; got < least {
 		t.Errorf("terminationGracePeriodSeconds is %s, want %s or more", got, least)
+	}
+	probe := relay.ReadinessProbe
+	unready := duration(t, config["delivery.shutdown_grace"]) + time.Duration(probe.PeriodSeconds*probe.FailureThreshold)*time.Second
+	if wait := time.Duration(spec.MinReadySeconds) * time.Second; wait <= unready || 4*wait > time.Duration(*spec.ProgressDeadlineSeconds)*time.Second {
+		t.Errorf("minReadySeconds is %s: a new leader that is not ready is seen after %s, and a rollout has %d s", wait, unready, *spec.ProgressDeadlineSeconds)
 	}
 	update := spec.Strategy.RollingUpdate
 	if *spec.Replicas != 2 || update.MaxUnavailable.IntVal != 0 || update.MaxSurge.IntVal != 1 {

@@ -2,11 +2,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -25,80 +26,98 @@ type AnswerError struct{ Text string }
 // Error implements error.
 func (e *AnswerError) Error() string { return e.Text }
 
-// Status asks the relay at an address for its status. c has the token.
+// RefusedError is the error of a relay that does not tell its status to who asks.
+type RefusedError struct{ At string }
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return "the relay at " + e.At + " wants a token: set admin.socket or admin.tokens, docs/security.md"
+}
+
+// Status asks a relay for its status: at the address admin or, when that is "", the one that c
+// configures, by its socket if it can. c has the tokens.
 func Status(ctx context.Context, c *config.Config, admin string) (*ops.Status, error) {
-	token, err := readToken(c)
-	if err != nil {
-		return nil, &AnswerError{err.Error()}
-	}
 	var status ops.Status
-	code, err := get(ctx, admin, "/api/v1/status", token, &status)
-	if code != 0 && code != http.StatusOK {
-		return nil, &AnswerError{fmt.Sprintf("the relay at %s answers %d %s: correct --admin, admin.tokens", admin, code, http.StatusText(code))}
-	}
+	err := anyOf(c, admin, false, func(t target) error {
+		code, err := t.get(ctx, "/api/v1/status", t.readToken(c), &status)
+		switch {
+		case code == http.StatusUnauthorized || code == http.StatusForbidden:
+			return &RefusedError{t.name}
+		case code != 0 && code != http.StatusOK:
+			return &AnswerError{fmt.Sprintf("the program at %s answers %d %s: correct --admin", t.name, code, http.StatusText(code))}
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	return &status, nil
 }
 
-// Health asks the relay at an address whether it is healthy. It returns "" or the reason why not.
-func Health(ctx context.Context, admin string) string {
-	var h ops.Health
-	code, err := get(ctx, admin, "/healthz", "", &h)
-	switch {
-	case err != nil && code == 0:
-		return "no relay answers: " + err.Error()
-	case err != nil:
+// Health asks a relay, found as by Status, whether it is healthy. It returns "" or the reason why
+// not. c may be nil when admin is not "".
+func Health(ctx context.Context, c *config.Config, admin string) string {
+	err := anyOf(c, admin, true, func(t target) error {
+		var h ops.Health
+		code, err := t.get(ctx, "/healthz", "", &h)
+		switch {
+		case err != nil && code == 0:
+			return fmt.Errorf("no relay answers: %w", err)
+		case err != nil:
+			return err
+		case !h.Healthy || code != http.StatusOK:
+			// which loop it is it tells only who may read: by the socket
+			why := cmp.Or(strings.Join(h.Stuck, "; "), "the log names the loop that is stuck")
+			return &AnswerError{fmt.Sprintf("%d %s: %s", code, http.StatusText(code), why)}
+		}
+		return nil
+	})
+	if err != nil {
 		return err.Error()
-	case !h.Healthy || code != http.StatusOK:
-		return fmt.Sprintf("%d %s: %s", code, http.StatusText(code), strings.Join(h.Stuck, "; "))
 	}
 	return ""
 }
 
+// anyOf asks one target after the other until one answers. A socket that refuses, or that a relay
+// left behind, is not the end: there may be a token for the port. The error is the last one.
+func anyOf(c *config.Config, admin string, probe bool, ask func(target) error) error {
+	all, err := targets(c, admin, probe)
+	if err != nil {
+		return err
+	}
+	for _, t := range all {
+		var answered *AnswerError
+		if err = ask(t); err == nil || errors.As(err, &answered) {
+			return err
+		}
+	}
+	return err
+}
+
 // get reads the JSON of a path. code is 0 when nobody answers.
-func get(ctx context.Context, admin, path, token string, into any) (code int, err error) {
+func (t *target) get(ctx context.Context, path, token string, into any) (code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	base := admin
-	if !strings.Contains(base, "://") {
-		base = "http://" + reachable(base)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.base+path, nil)
 	if err != nil {
-		return 0, &AnswerError{fmt.Sprintf("--admin %s: %v", admin, err)}
+		return 0, &AnswerError{fmt.Sprintf("--admin %s: %v", t.name, err)}
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	client := http.Client{
+		Transport: t.transport,
+		// a relay redirects nobody, and the token is for it alone
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
 	if err != nil {
 		return 0, err
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(into); err != nil {
-		return resp.StatusCode, &AnswerError{fmt.Sprintf("the program at %s is not a cdc-relay: %v", admin, err)}
+		return resp.StatusCode, &AnswerError{fmt.Sprintf("the program at %s is not a cdc-relay: %v", t.name, err)}
 	}
 	return resp.StatusCode, nil
-}
-
-// reachable turns an address to listen on into one to connect to.
-func reachable(listen string) string {
-	host, port, err := net.SplitHostPort(listen)
-	if err != nil {
-		return listen
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port)
-}
-
-// readToken is a token that may read the status; "" when none is configured.
-func readToken(c *config.Config) (string, error) {
-	for i := range c.Admin.Tokens {
-		return c.Admin.Tokens[i].Read()
-	}
-	return "", nil
 }

@@ -22,7 +22,7 @@ func (r *comparison) found(d compare.Difference) {
 		return
 	}
 	r.line.Clear()
-	fmt.Fprintf(r.out, "%s %s\n", output.Clean(d.ID), d)
+	fmt.Fprintf(r.out, "%s %s\n", output.Clean(d.ID), output.CleanLines(d.String()))
 	for side, where := range d.Where {
 		if where != "" {
 			fmt.Fprintf(r.out, "    %-6s %s\n", compare.Side(side), output.Clean(where))
@@ -33,7 +33,7 @@ func (r *comparison) found(d compare.Difference) {
 // note writes a line to stderr.
 func (r *comparison) note(text string) {
 	r.line.Clear()
-	fmt.Fprintln(r.line.W, text)
+	fmt.Fprintln(r.line.W, output.CleanLines(text))
 }
 
 // progress shows on a terminal how far it is.
@@ -53,7 +53,7 @@ func (r *comparison) report(interrupted bool, failure error) error {
 		if err := output.JSON(r.out, summary{r.matcher.Counts, r.shown, r.notes, interrupted}); err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprint(r.out, r.text(interrupted)); err != nil {
+	} else if _, err := fmt.Fprint(r.out, output.CleanLines(r.text(interrupted))); err != nil {
 		return err
 	}
 	m := r.matcher

@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
@@ -161,12 +162,9 @@ func isOrAre(d *sink.Driver) string {
 	return "is"
 }
 
-func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) error {
-	by, err := d.requester(ctx, f.reason)
-	if err != nil {
-		return err
-	}
-	out := &result{out: cmd.OutOrStdout(), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
+func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) (err error) {
+	by := dlq.Requester{Why: f.reason}
+	out := &result{out: printable.Text(cmd.OutOrStdout()), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
 	if f.given("id") && !f.all {
 		if f.rows, err = f.rowsOfEvent(ctx, d); err != nil {
 			return err

@@ -1,16 +1,14 @@
-// The database connection of an operator's command, its errors, and who asks.
+// The database connection of an operator's command, and its errors.
 
 package operate
 
 import (
 	"context"
 	"errors"
-	"os"
-	"os/user"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -50,6 +48,10 @@ func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration
 		return err
 	}
 	defer pool.Close()
+	// The commands often run as the relay, and nobody has to have started it before.
+	if err := schema.Verify(connecting, pool, schema.Trust{Replication: true}); err != nil {
+		return err
+	}
 	d := &adminClient{Admin: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}
 	if err := d.Check(ctx); err != nil {
 		return withExitCode(err)
@@ -79,22 +81,4 @@ func withExitCode(err error) error {
 		}
 	}
 	return err
-}
-
-// requester is who asks, as the audit names them: the database role, and the user and machine of
-// the command.
-func (d *adminClient) requester(ctx context.Context, why string) (dlq.Requester, error) {
-	var role string
-	if err := d.pool.QueryRow(ctx, `SELECT current_user`).Scan(&role); err != nil {
-		return dlq.Requester{}, err
-	}
-	name := "uid " + strconv.Itoa(os.Getuid())
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return dlq.Requester{Who: role + " (" + name + "@" + host + ")", Why: why}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
@@ -38,7 +39,7 @@ func commandName(k dlq.Kind) string {
 	if k == dlq.ToDeadLetter {
 		return "dead-letter"
 	}
-	return string(k)
+	return output.Clean(string(k))
 }
 
 // tableCommand is the command of a table's rows.

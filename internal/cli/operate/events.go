@@ -56,7 +56,7 @@ it is known at once.`,
 
 // relayState is what the relay has read and not settled; zero when it does not answer.
 func relayState(ctx context.Context, c *config.Config) dlq.Relay {
-	status, err := client.Status(ctx, c, c.Admin.Listen)
+	status, err := client.Status(ctx, c, "")
 	if err != nil || status.Slot.Name != c.Source.Slot {
 		return dlq.Relay{}
 	}
@@ -69,10 +69,10 @@ func relayState(ctx context.Context, c *config.Config) dlq.Relay {
 
 func printEvent(w io.Writer, e *dlq.Event) error {
 	var d details
-	d.line("event", "%s", output.Clean(e.ID))
-	d.line("state", "%s: %s", e.State, output.Clean(e.Why))
+	d.line("event", "%s", e.ID)
+	d.line("state", "%s: %s", e.State, e.Why)
 	if e.Table != "" {
-		d.line("row", "in %s%s", output.Clean(e.Table), labelledTime(", committed ", e.CommittedAt))
+		d.line("row", "in %s%s", e.Table, labelledTime(", committed ", e.CommittedAt))
 	}
 	for i := range e.Rows {
 		r := &e.Rows[i]

@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
 // newJob is the command job. It shows bulk requests of both tables.
@@ -50,17 +51,13 @@ Cancelling a job keeps the work already done.`,
 					}
 					return printJobs(cmd.OutOrStdout(), jobs)
 				}
-				out := &result{out: cmd.OutOrStdout(), line: output.Progress{W: cmd.ErrOrStderr()}, json: asJSON}
+				out := &result{out: printable.Text(cmd.OutOrStdout()), line: output.Progress{W: cmd.ErrOrStderr()}, json: asJSON}
 				j, err := d.Job(ctx, ns[0])
 				if err != nil {
 					return err
 				}
 				if cancel && j.State == dlq.JobRuns {
-					by, err := d.requester(ctx, reason)
-					if err != nil {
-						return err
-					}
-					if j, err = d.Cancel(ctx, ns[0], by); err != nil {
+					if j, err = d.Cancel(ctx, ns[0], dlq.Requester{Why: reason}); err != nil {
 						return err
 					}
 				}

@@ -103,7 +103,7 @@ func printRows(w io.Writer, of *dlq.Table, page dlq.Page) error {
 	if err := g.Write(w); err != nil || page.Next == "" {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "more: --cursor %s\n", page.Next)
+	_, err := fmt.Fprintf(w, "more: --cursor %s\n", output.Clean(page.Next))
 	return err
 }
 

@@ -5,12 +5,14 @@ package operate
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
 // newRequest is the command request. It shows requests about rows of both tables.
@@ -37,11 +39,7 @@ stays as it is.`,
 					return err
 				}
 				if cancel && q.State == dlq.RequestWaits {
-					by, err := d.requester(ctx, reason)
-					if err != nil {
-						return err
-					}
-					if q, err = d.Withdraw(ctx, ns[0], by); err != nil {
+					if q, err = d.Withdraw(ctx, ns[0], dlq.Requester{Why: reason}); err != nil {
 						return err
 					}
 				}
@@ -51,10 +49,7 @@ stays as it is.`,
 				if cancel && q.State != dlq.RequestCancelled {
 					fmt.Fprintln(cmd.OutOrStdout(), "nothing to cancel: already ended")
 				}
-				res := result{action: action{kind: q.Kind}}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s %d%s, requested by %s at %s%s: %s%s%s\n", commandName(q.Kind), res.noun(), q.N, routeText(&q),
-					output.Clean(q.Who), timeText(q.At), reasonText(q.Why), q.State, labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+output.Clean(q.Result)))
-				return err
+				return printRequest(cmd.OutOrStdout(), &q)
 			})
 		},
 	}
@@ -62,4 +57,11 @@ stays as it is.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "reason for the audit record")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func printRequest(w io.Writer, q *dlq.Request) error {
+	res := result{action: action{kind: q.Kind}}
+	_, err := fmt.Fprintf(printable.Text(w), "%s of %s %d%s, requested by %s at %s%s: %s%s%s\n", commandName(q.Kind), res.noun(), q.N, routeText(q),
+		output.Clean(q.Who), timeText(q.At), reasonText(q.Why), output.Clean(q.State), labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+output.Clean(q.Result)))
+	return err
 }

@@ -15,7 +15,7 @@ import (
 // result collects and reports the outcome of an action.
 type result struct {
 	action
-	out  io.Writer
+	out  io.Writer // of printable text
 	line output.Progress
 	json bool
 
@@ -139,7 +139,7 @@ func (res *result) reportText(runs bool) {
 		}
 	}
 	for _, note := range res.notes {
-		fmt.Fprintln(res.out, note)
+		fmt.Fprintln(res.out, output.Clean(note))
 	}
 	if len(res.requests)+len(res.errors) > 1 || res.matched > 0 {
 		for _, e := range res.errors {

@@ -48,9 +48,19 @@ func newShow(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 // details writes labelled lines.
 type details struct{ strings.Builder }
 
+// line cleans the texts in it.
 func (d *details) line(label, format string, args ...any) {
-	fmt.Fprintf(&d.Builder, "%-12s"+format+"\n", append([]any{label}, args...)...)
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = output.Clean(text)
+		}
+	}
+	fmt.Fprintf(&d.Builder, "%-12s"+format+"\n", append([]any{output.Clean(label)}, args...)...)
 }
+
+// lines is a text that may have several lines. Those after the first are indented: none looks like
+// a line of ours.
+type lines string
 
 func printDetail(w io.Writer, r *dlq.Detail) error {
 	var d details
@@ -58,22 +68,22 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	if r.State == dlq.Waiting {
 		name = fmt.Sprintf("deferred row %d", r.N)
 	}
-	fmt.Fprintf(&d, "%s%s\n", name, output.If(r.Copied, ": it is of another system (pg_upgrade, restore or copy): see `cdc-relay check`"))
+	d.line(name, "%s", output.If(r.Copied, ": it is of another system (pg_upgrade, restore or copy): see `cdc-relay check`"))
 	d.line("event", "%s, type %s", shortText(r.ID), shortText(r.Type))
 	d.line("key", "%s of %s", shortText(r.Key), shortText(r.Aggregate))
 	d.line("position", "%s, committed %s", r.Position, timeText(r.CommittedAt))
 	if r.Destination != "" {
-		d.line("destination", "%s", output.Clean(r.Destination))
+		d.line("destination", "%s", r.Destination)
 	}
 	if r.Reason != "" {
 		d.line("refused", "%s (%s): %s", r.Reason, r.Class, orDash(r.Error))
 		d.line("", "%s%s", output.Count(r.Attempts, "attempt"), fromTo(r.FirstFailedAt, r.FailedAt))
 		if r.Accused != "" {
-			d.line("accused", "%s", output.Clean(r.Accused))
+			d.line("accused", "%s", r.Accused)
 		}
 	}
 	if r.Fault != nil {
-		d.line("fault", "%s", output.Clean(*r.Fault))
+		d.line("fault", "%s", *r.Fault)
 	}
 	d.line("deferred", "%s%s", timeText(r.DeferredAt), labelledTime(", next attempt ", r.NextAttempt))
 	if r.Behind != nil {
@@ -84,10 +94,10 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	}
 	d.contents(r)
 	for _, q := range r.Requests {
-		d.line("request", "%d: %s%s by %s at %s%s: %s%s%s", q.ID, commandName(q.Kind), routeText(&q), output.Clean(q.Who), timeText(q.At), reasonText(q.Why), q.State, labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+output.Clean(q.Result)))
+		d.line("request", "%d: %s%s by %s at %s%s: %s%s%s", q.ID, commandName(q.Kind), routeText(&q), q.Who, timeText(q.At), reasonText(q.Why), q.State, labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+q.Result))
 	}
 	for _, e := range r.Audit {
-		d.line("audit", "%s %s by %s%s: %s", timeText(e.At), e.Action, output.Clean(e.Who), reasonText(e.Why), output.Clean(e.Result))
+		d.line("audit", "%s %s by %s%s: %s", timeText(e.At), e.Action, e.Who, reasonText(e.Why), e.Result)
 	}
 	_, err := io.WriteString(w, d.String())
 	return err
@@ -104,13 +114,12 @@ func routeText(q *dlq.Request) (to string) {
 	return to
 }
 
-// contents are shown as they are: they may have many lines.
 func (d *details) contents(r *dlq.Detail) {
 	if r.Traceparent != nil {
-		d.line("traceparent", "%s", output.Clean(*r.Traceparent))
+		d.line("traceparent", "%s", *r.Traceparent)
 	}
 	for _, c := range r.Columns {
-		d.line("column", "%s = %s", output.Clean(c.Name), contentText(c.Value))
+		d.line("column", "%s = %s", c.Name, contentText(c.Value))
 	}
 	if r.Headers != nil {
 		d.line("headers", "%s", contentText(r.Headers))
@@ -125,7 +134,8 @@ func (d *details) contents(r *dlq.Detail) {
 	d.line("payload", "%s: %s", kind, contentText(r.Payload))
 }
 
-func contentText(c *dlq.Content) (text string) {
+func contentText(c *dlq.Content) lines {
+	var text string
 	switch {
 	case c == nil:
 		return "-"
@@ -139,7 +149,7 @@ func contentText(c *dlq.Content) (text string) {
 	if len(text) > maxPayloadText {
 		text = strings.ToValidUTF8(text[:maxPayloadText], "") + "… (--json has all of it)"
 	}
-	return text
+	return lines(strings.ReplaceAll(output.CleanLines(text), "\n", "\n            "))
 }
 
 // maxPayloadText is how much of a payload people are shown: one that was too large for the broker

@@ -17,6 +17,7 @@ type Progress struct {
 
 // Show replaces the line.
 func (p *Progress) Show(line string) {
+	line = Clean(line)
 	if !IsTerminal(p.W) {
 		return
 	}

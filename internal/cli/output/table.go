@@ -12,7 +12,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Table is a table for people. Its texts are clean: see Clean.
+// Table is a table for people.
 type Table struct {
 	Header    []string
 	Rows      [][]string
@@ -26,11 +26,11 @@ func (t *Table) Write(w io.Writer) error {
 	tabs := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tabs, strings.Join(t.Header, "\t"))
 	for _, row := range t.Rows {
-		if row = slices.Clone(row); IsTerminal(w) {
-			for i, most := range t.MaxWidths {
-				if most > 0 {
-					row[i] = Cut(row[i], most)
-				}
+		row = slices.Clone(row)
+		for i := range row {
+			row[i] = Clean(row[i])
+			if IsTerminal(w) && i < len(t.MaxWidths) && t.MaxWidths[i] > 0 {
+				row[i] = Cut(row[i], t.MaxWidths[i])
 			}
 		}
 		fmt.Fprintln(tabs, strings.Join(row, "\t"))

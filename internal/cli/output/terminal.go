@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"strings"
-	"unicode"
 
 	"golang.org/x/term"
+
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
 // IsTerminal reports whether w is a terminal.
@@ -23,17 +23,16 @@ func HasColor(w io.Writer) bool { return IsTerminal(w) && os.Getenv("NO_COLOR") 
 
 // JSON writes v indented.
 func JSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(printable.JSON(w))
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
-// Clean replaces control characters: a terminal would obey those in ids and in a broker's texts.
-func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
+// JSONLine writes v in one line.
+func JSONLine(w io.Writer, v any) error { return json.NewEncoder(printable.JSON(w)).Encode(v) }
+
+// Clean makes a text of others fit for a line of ours.
+func Clean(s string) string { return printable.Line(s) }
+
+// CleanLines is Clean for a text that may have several lines.
+func CleanLines(s string) string { return printable.Lines(s) }

@@ -15,11 +15,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
@@ -71,7 +73,7 @@ func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command
 	if err != nil {
 		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
 	}
-	v.Relay = "does not answer: " + cause.Error()
+	v.setCause(cause)
 	if asJSON {
 		err = output.JSON(w, v)
 	} else if _, err = fmt.Fprintf(w, "%-11s%s: %s\n", "state", v.State, output.Clean(v.Why)); err == nil {
@@ -104,6 +106,28 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 		v.State, v.Why = ops.StateStopped, "no relay answers, and there is no slot"
 	}
 	return &v, nil
+}
+
+// setCause explains why the database was asked instead of the relay.
+func (v *databaseStatus) setCause(cause error) {
+	v.Relay = notAsked(cause)
+	var refused *client.RefusedError
+	if errors.As(cause, &refused) && v.SlotActive {
+		v.Why = refused.Error() + "; " + v.Holder + " holds the slot"
+	}
+}
+
+// notAsked says why there is no status, of a relay.
+func notAsked(cause error) string {
+	var answered *client.AnswerError
+	var refused *client.RefusedError
+	switch {
+	case errors.As(cause, &answered):
+		return "does not answer with its status: " + answered.Text
+	case errors.As(cause, &refused):
+		return "does not tell: " + refused.Error()
+	}
+	return "does not answer: " + cause.Error()
 }
 
 func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err error) {
@@ -163,13 +187,14 @@ func timeOrNil(at time.Time) *time.Time {
 }
 
 func (v *databaseStatus) write(w io.Writer, slot string) error {
-	_, err := fmt.Fprintf(w, "The relay %s.\nWhat the database knows of slot %q:\n", v.Relay, slot)
+	w = printable.Text(w)
+	_, err := fmt.Fprintf(w, "The relay %s.\nWhat the database knows of slot %q:\n", output.Clean(v.Relay), slot)
 	if err != nil {
 		return err
 	}
 	_, err = io.WriteString(w, v.slotText())
 	if err == nil && v.LastLeader != "" {
-		_, err = fmt.Fprintf(w, "  last leader: %s\n", v.LastLeader)
+		_, err = fmt.Fprintf(w, "  last leader: %s\n", output.Clean(v.LastLeader))
 	}
 	if err == nil {
 		_, err = io.WriteString(w, v.rowsText(time.Now()))
@@ -189,7 +214,7 @@ func (v *databaseStatus) slotText() string {
 	if v.SafeWALBytes != nil {
 		safe = ", lost after " + output.Bytes(*v.SafeWALBytes) + " more"
 	}
-	return fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, v.Confirmed, output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), v.WALStatus, safe)
+	return fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, output.Clean(v.Confirmed), output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), output.Clean(v.WALStatus), safe)
 }
 
 // rowsText shows how many rows the tables have, if any.

@@ -62,7 +62,7 @@ func (s *screen) frame(seen *snapshot) string {
 		return t.out.String()
 	}
 	state, why := seen.stateText()
-	t.line("state", "%s: %s", t.paint(state, red), output.Clean(why))
+	t.line("state", "%s: %s", t.paint(state, red), why)
 	if v := seen.database; v != nil {
 		_ = v.write(&t.out, s.slot) //nolint:errcheck // a buffer takes everything
 		t.line("", "asked %s ago", output.Age(seen.at.Sub(v.Now)))

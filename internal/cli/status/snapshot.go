@@ -3,13 +3,10 @@
 package status
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
@@ -37,22 +34,13 @@ func (s *snapshot) stateText() (state, why string) {
 	case s.database != nil:
 		return s.database.State, s.database.Why
 	}
-	return stateUnknown, "the relay " + s.relayText() + "; nor does the database: " + s.databaseErr.Error()
-}
-
-// relayText explains why there is no status.
-func (s *snapshot) relayText() string {
-	var answered *client.AnswerError
-	if errors.As(s.noAnswer, &answered) {
-		return "does not answer with its status: " + answered.Text
-	}
-	return "does not answer: " + s.noAnswer.Error()
+	return stateUnknown, "the relay " + notAsked(s.noAnswer) + "; nor does the database: " + s.databaseErr.Error()
 }
 
 // print prints a snapshot as a line: for pipes, files and programs.
 func (s *snapshot) print(out io.Writer, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(out).Encode(s.json())
+		return output.JSONLine(out, s.json())
 	}
 	_, err := io.WriteString(out, s.at.UTC().Format(time.RFC3339)+" "+s.line()+"\n")
 	return err
@@ -72,14 +60,14 @@ func (s *snapshot) json() any {
 		Why   string    `json:"why"`
 		Now   time.Time `json:"now"`
 		Relay string    `json:"relay"`
-	}{state, why, s.at.UTC(), s.relayText()}
+	}{state, why, s.at.UTC(), notAsked(s.noAnswer)}
 }
 
 // line is a snapshot in one line of plain text.
 func (s *snapshot) line() string {
 	state, why := s.stateText()
 	if why != "" {
-		state += ": " + output.Clean(why)
+		state += ": " + why
 	}
 	switch st := s.status; {
 	case st != nil:
@@ -89,5 +77,5 @@ func (s *snapshot) line() string {
 	case s.database != nil && s.database.SlotExists:
 		state += " | slot " + output.Bytes(s.database.LagBytes) + " behind, asked " + output.Age(time.Since(s.database.Now)) + " ago"
 	}
-	return state
+	return output.Clean(state)
 }

@@ -24,8 +24,9 @@ func New(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the relay is doing",
-		Long: `Asks the running relay. When it does not answer, status shows what the database knows instead, and
-exits 0 if the slot is active, else 1.
+		Long: `Asks the running relay: by admin.socket where that is set, which wants no token, else at
+admin.listen with a token of admin.tokens. When it does not answer, or wants another token, status
+shows what the database knows instead, and exits 0 if the slot is active, else 1.
 
 With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen;
 elsewhere it prints one line each time, with --json one object. It keeps watching while the relay is
@@ -33,15 +34,13 @@ away.`,
 		Example: `  cdc-relay status
   cdc-relay status --watch
   cdc-relay status --watch --every 10s >> status.log
-  cdc-relay status --admin 10.0.0.7:9464 --json | jq .slot.lag_bytes`,
+  cdc-relay status --admin unix:/run/cdc-relay/admin.sock
+  cdc-relay status --admin https://10.0.0.7:9464 --json | jq .slot.lag_bytes`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := g.Load()
 			if err != nil {
 				return err
-			}
-			if admin == "" {
-				admin = c.Admin.Listen
 			}
 			switch {
 			case watching && every < shortestEvery:
@@ -62,7 +61,7 @@ away.`,
 			return showDatabase(cmd.Context(), cmd.OutOrStdout(), c, g, asJSON, err)
 		},
 	}
-	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay (default admin.listen)")
+	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "repeat until interrupted")
 	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch: the interval")

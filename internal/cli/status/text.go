@@ -58,15 +58,25 @@ var stateColours = map[string]string{
 	ops.StateWaiting: red, ops.StateBrokerDown: red, ops.StateStopped: red,
 }
 
-func (t *statusText) paint(text, colour string) string {
-	if !t.colour || colour == "" {
-		return text
+// painted is a text of ours, perhaps with a colour.
+type painted string
+
+func (t *statusText) paint(text, colour string) painted {
+	text = output.Clean(text)
+	if t.colour && colour != "" {
+		text = "\x1b[1;" + colour + "m" + text + "\x1b[0m"
 	}
-	return "\x1b[1;" + colour + "m" + text + "\x1b[0m"
+	return painted(text)
 }
 
-// line writes a labelled line.
+// line writes a labelled line. Texts in it are cleaned: they are the broker's, the server's, or of
+// whoever answers at the relay's address.
 func (t *statusText) line(label, format string, args ...any) {
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = output.Clean(text)
+		}
+	}
 	fmt.Fprintf(&t.out, "%-11s"+format+"\n", append([]any{label}, args...)...)
 }
 
@@ -77,7 +87,7 @@ func (t *statusText) head() {
 	if !s.StartedAt.IsZero() {
 		up = ", up " + output.Age(s.Now.Sub(s.StartedAt))
 	}
-	t.line("relay", "%s, version %s%s", s.Role, output.Clean(s.Version), up)
+	t.line("relay", "%s, version %s%s", s.Role, s.Version, up)
 }
 
 // StateText is the state, and why.
@@ -92,14 +102,14 @@ func (t *statusText) slot() {
 	slot := t.status.Slot
 	lag := showLag(slot.LagSeconds)
 	if slot.CheckedAt.IsZero() {
-		t.line("slot", "%s, lag %s; the server has not been asked yet", output.Clean(slot.Name), lag)
+		t.line("slot", "%s, lag %s; the server has not been asked yet", slot.Name, lag)
 		return
 	}
 	checked := output.Age(t.status.Now.Sub(slot.CheckedAt))
 	if slot.IsFresh(t.status.Now) {
-		t.line("slot", "%s, lag %s and %s, retains %s", output.Clean(slot.Name), lag, output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
+		t.line("slot", "%s, lag %s and %s, retains %s", slot.Name, lag, output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
 	} else {
-		t.line("slot", "%s, lag %s; not known for %s, before that %s behind, retained %s", output.Clean(slot.Name), lag, t.paint(checked, red), output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
+		t.line("slot", "%s, lag %s; not known for %s, before that %s behind, retained %s", slot.Name, lag, t.paint(checked, red), output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
 	}
 	reader := "read by a process"
 	if !slot.Active {
@@ -109,9 +119,9 @@ func (t *statusText) slot() {
 	if slot.SafeWALBytes != nil {
 		safe = ", lost after " + output.Bytes(*slot.SafeWALBytes) + " more"
 	}
-	wal := slot.WALStatus
-	if wal == "unreserved" || wal == "lost" {
-		wal = t.paint(wal, red)
+	wal := t.paint(slot.WALStatus, "")
+	if slot.WALStatus == "unreserved" || slot.WALStatus == "lost" {
+		wal = t.paint(slot.WALStatus, red)
 	}
 	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
 		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, checked)
@@ -135,7 +145,7 @@ func showBehind(s *ops.Status) string {
 func (t *statusText) broker() {
 	b := t.status.Broker
 	if !b.Up {
-		t.line("broker", "%s: %s", t.paint("down", red), output.Clean(b.Why))
+		t.line("broker", "%s: %s", t.paint("down", red), b.Why)
 		return
 	}
 	channels := ""
@@ -146,7 +156,7 @@ func (t *statusText) broker() {
 	if b.Channels > 0 {
 		channels = ", " + output.Count(b.Channels, "channel")
 	}
-	t.line("broker", "up, %s, %s%s, %s unanswered", output.Clean(b.Kind), output.Count(b.Connections, "connection"), channels, output.Count(b.PendingConfirms, "message"))
+	t.line("broker", "up, %s, %s%s, %s unanswered", b.Kind, output.Count(b.Connections, "connection"), channels, output.Count(b.PendingConfirms, "message"))
 }
 
 func (t *statusText) paused() {
@@ -156,7 +166,7 @@ func (t *statusText) paused() {
 	}
 	t.line("paused", "%s; their events are deferred until the broker takes them", t.paint(output.Count(b.PausedTotal, "destination"), red))
 	for _, p := range b.Paused {
-		t.line("", "%s: %s: %s; since %s", output.Clean(p.Destination), output.Clean(p.Reason), output.Clean(p.Error), output.Age(t.status.Now.Sub(p.Since)))
+		t.line("", "%s: %s: %s; since %s", p.Destination, p.Reason, p.Error, output.Age(t.status.Now.Sub(p.Since)))
 	}
 	t.more(b.PausedTotal - len(b.Paused))
 }
@@ -198,7 +208,7 @@ func (t *statusText) refused() {
 	t.line("refused", "%s by the database; each is retried until it is accepted, and blocks its key and the slot",
 		t.paint(output.Count(p.RefusedTotal, "row"), red))
 	for _, r := range p.Refused {
-		t.line("", "%s (%s): %s; for %s, %s behind it", output.Clean(r.ID), output.Clean(r.Position), output.Clean(r.Error),
+		t.line("", "%s (%s): %s; for %s, %s behind it", r.ID, r.Position, r.Error,
 			output.Age(t.status.Now.Sub(r.Since)), output.Count(r.Behind, "event"))
 	}
 	t.more(p.RefusedTotal - len(p.Refused))

@@ -96,7 +96,7 @@ func (w *watch) poll(ctx context.Context) *snapshot {
 	s.databaseErr = w.knownErr
 	if w.known != nil {
 		known := *w.known
-		known.Relay = s.relayText()
+		known.setCause(s.noAnswer)
 		s.database = &known
 	}
 	return s

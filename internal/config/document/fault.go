@@ -34,6 +34,9 @@ func (f *Fault) Error() string {
 // Faults is everything that is wrong, in the order of the file, then of the variables.
 type Faults []*Fault
 
+// maxShown is how many faults are printed: a file that is not a configuration has thousands.
+const maxShown = 50
+
 // Error is a single fault on its line, or a count and then one fault on a line.
 func (fs Faults) Error() string {
 	if len(fs) == 1 {
@@ -41,7 +44,11 @@ func (fs Faults) Error() string {
 	}
 	lines := make([]string, 1, len(fs)+1)
 	lines[0] = strconv.Itoa(len(fs)) + " faults"
-	for _, f := range fs {
+	for i, f := range fs {
+		if i == maxShown {
+			lines = append(lines, fmt.Sprintf("and %d more", len(fs)-i))
+			break
+		}
 		lines = append(lines, f.Error())
 	}
 	return strings.Join(lines, "\n  ")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 
 	java "github.com/magiconair/properties"
@@ -76,7 +75,7 @@ func resolve(reference string, env map[string]string) (string, error) {
 // readReference is the content of the file at path; where there is none, and path ends in :key,
 // that key of a .properties file, as Kafka Connect's FileConfigProvider reads it.
 func readReference(path string) (string, error) {
-	content, err := os.ReadFile(path)
+	content, err := readSecretFile(path)
 	if err == nil {
 		return strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r"), nil
 	}
@@ -85,7 +84,7 @@ func readReference(path string) (string, error) {
 		return "", err
 	}
 	file, key := path[:i], path[i+1:]
-	if content, err = os.ReadFile(file); err != nil {
+	if content, err = readSecretFile(file); err != nil {
 		return "", err
 	}
 	loader := java.Loader{Encoding: java.UTF8, DisableExpansion: true}

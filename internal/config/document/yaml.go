@@ -7,12 +7,14 @@ package document
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -57,11 +59,23 @@ type Entry struct {
 	Value *Node
 }
 
+// maxTokens is how many words, brackets and colons a document may have; a large configuration has a
+// few thousand. The parser needs time and memory by the square of the nesting, and of the number of
+// keys, so that a file of 1 MiB could keep it busy for minutes; the lexer needs neither.
+const maxTokens = 20_000
+
 // Parse reads one YAML document. It refuses anchors, aliases, tags and merge keys: a value stands
 // where it is used.
 func Parse(file string, content []byte) (*Node, []*Fault) {
 	t := &tree{file: file}
-	parsed, err := parser.ParseBytes(content, 0, parser.AllowDuplicateMapKey())
+	if len(content) > MaxFileBytes {
+		return nil, []*Fault{t.tooLarge(fmt.Sprintf("has more than %d KiB", MaxFileBytes>>10))}
+	}
+	tokens := lexer.Tokenize(string(content))
+	if len(tokens) > maxTokens {
+		return nil, []*Fault{t.tooLarge(fmt.Sprintf("has more than %d YAML tokens", maxTokens))}
+	}
+	parsed, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, []*Fault{t.syntax(err)}
 	}
@@ -79,6 +93,10 @@ func Parse(file string, content []byte) (*Node, []*Fault) {
 		return &Node{Where: Place{File: file, Line: 1, column: 1}}, nil
 	}
 	return t.node(body), t.faults
+}
+
+func (t *tree) tooLarge(how string) *Fault {
+	return &Fault{Where: Place{File: t.file, Line: 1, column: 1}, What: how + ", the most a configuration may have; name the relay's own file with -c"}
 }
 
 type tree struct {

@@ -27,6 +27,11 @@ type Key struct {
 	FromVariable func(variable, text string) *document.Node
 	// Applies is false for a key that other settings replace; it is not printed then.
 	Applies func() bool
+	// Secrets are those of the value, which Show does not tell apart.
+	Secrets func() []Secret
+	// Renew takes the value of another reading of this key, for the next who reads it; false: only
+	// a restart does that.
+	Renew func(from *Key) bool
 	// Replaced says that a profile (sink.compat) makes this in its own way: the key is refused.
 	Replaced bool
 	// SectionFault says why the key's section must not be empty.
@@ -66,6 +71,45 @@ func Choice(name string, at *string, values ...string) Key {
 		}
 		return "", fmt.Errorf("is %q, want one of %s", s, strings.TrimPrefix(strings.Join(values, ", "), ", "))
 	}, Quote)
+}
+
+// Choices is a list of some of the values, or one of them.
+func Choices(name string, at *[]string, values []string) Key {
+	return Texts(name, at, oneOf(values), "", func(s string) error {
+		if slices.Contains(values, s) {
+			return nil
+		}
+		return fmt.Errorf("has %q, which is none of %s", s, strings.Join(values, ", "))
+	})
+}
+
+// Texts is a list of texts, or one in the place of a list of one; check refuses one of them, form
+// describes one, and none is the fault of an empty list, unless it is "".
+func Texts(name string, at *[]string, form Form, none string, check func(string) error) Key {
+	return Key{
+		Name: name, Kind: document.List, Form: ListOrOne(form, min(1, len(none))),
+		Set: func(r *Reader, path string, n *document.Node) {
+			read := []string{}
+			for _, item := range n.Values() {
+				text, ok := r.Scalar(path, item)
+				if !ok {
+					continue
+				}
+				if err := check(text); err != nil {
+					r.Fault(item.Where, path, err.Error())
+					continue
+				}
+				read = append(read, text)
+			}
+			if len(n.Values()) == 0 && none != "" {
+				r.Fault(n.Where, path, none)
+			}
+			if len(read) == len(n.Values()) { // what follows from the others is no fault of its own
+				*at = read
+			}
+		},
+		Show: func() string { return InlineList(*at, Quote) },
+	}
 }
 
 // Boolean is true or false.
@@ -112,7 +156,11 @@ func Size(name string, low, high int64, at *int64) Key {
 }
 
 // Password is a secret that is shown as nothing but its references.
-func Password(name string, at *Secret) Key { return secretKey(name, at, ShowPassword) }
+func Password(name string, at *Secret) Key {
+	k := secretKey(name, at, ShowPassword)
+	k.Renew = func(from *Key) bool { return at.renew(from.Secrets()[0]) }
+	return k
+}
 
 // Address is an address with a password in it, which is not shown.
 func Address(name string, at *Secret) Key { return secretKey(name, at, ShowAddress) }
@@ -125,7 +173,8 @@ func secretKey(name string, at *Secret, show func(text, value string) string) Ke
 				*at = s
 			}
 		},
-		Show: func() string { return QuoteSecret(*at) },
+		Show:    func() string { return QuoteSecret(*at) },
+		Secrets: func() []Secret { return []Secret{*at} },
 	}
 }
 
@@ -143,6 +192,7 @@ func Addresses(name string, at *[]Secret) Key {
 			*at = read
 		},
 		Show:         func() string { return InlineList(*at, QuoteSecret) },
+		Secrets:      func() []Secret { return *at },
 		FromVariable: document.AddressesFromVariable,
 	}
 }

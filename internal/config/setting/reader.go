@@ -73,14 +73,14 @@ func (r *Reader) secret(path string, n *document.Node, show func(text, value str
 	if value == "" && !strings.Contains(n.Text, "${file:") {
 		return Secret{}, true
 	}
-	return Secret{text: n.Text, env: r.Env, shown: show(n.Text, value)}, true
+	return newSecret(written{text: n.Text, env: r.Env, shown: show(n.Text, value)}), true
 }
 
 // FileSecret reads a secret whose files may be missing or hold anything: what does not depend on it
 // goes on without it.
 func (r *Reader) FileSecret(path string, n *document.Node) (Secret, bool) {
 	if n.Kind == document.Scalar && strings.Contains(n.Text, "${file:") {
-		return Secret{text: n.Text, env: r.Env, shown: ShowPassword(n.Text, "")}, true
+		return newSecret(written{text: n.Text, env: r.Env, shown: ShowPassword(n.Text, "")}), true
 	}
 	return r.secret(path, n, ShowPassword)
 }

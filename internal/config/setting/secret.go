@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 )
@@ -18,23 +19,47 @@ const redacted = "[redacted]"
 
 // Secret is a value that is never printed and that is read again at every use, so that a rotated
 // password or token in a file is taken up without a restart. It is safe for concurrent use.
-type Secret struct {
-	text  string            // as written, references not replaced
+//
+// Copies share what is written, so that SIGHUP can replace a password written in the configuration
+// itself for all who read it.
+type Secret struct{ at *atomic.Pointer[written] }
+
+// written is what the configuration says of a secret.
+type written struct {
+	text  string            // references not replaced
 	env   map[string]string // the environment at start
 	shown string
 }
 
+func newSecret(w written) Secret {
+	s := Secret{new(atomic.Pointer[written])}
+	s.at.Store(&w)
+	return s
+}
+
+func (s Secret) written() written {
+	if s.at == nil {
+		return written{}
+	}
+	return *s.at.Load()
+}
+
 // Plain is a secret that is no secret: one of the defaults.
-func Plain(text string) Secret { return Secret{text: document.Literal(text), shown: text} }
+func Plain(text string) Secret {
+	return newSecret(written{text: document.Literal(text), shown: text})
+}
 
 // Read gives the value as it is now: it reads the files that the configuration names. The error
 // names a file or a variable, never a value.
-func (s Secret) Read() (string, error) { return document.Expand(s.text, s.env) }
+func (s Secret) Read() (string, error) {
+	w := s.written()
+	return document.Expand(w.text, w.env)
+}
 
 // Files are the paths of the files that Read reads; a reference to a key of a .properties file has
 // its key at the end, unless there is a file of that whole name.
 func (s Secret) Files() (paths []string) {
-	for _, reference := range fileReference.FindAllStringSubmatch(s.text, -1) {
+	for _, reference := range fileReference.FindAllStringSubmatch(s.written().text, -1) {
 		path := reference[1]
 		if i := strings.LastIndexByte(path, ':'); i > 0 && !strings.ContainsRune(path[i:], '/') {
 			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -49,20 +74,46 @@ func (s Secret) Files() (paths []string) {
 var fileReference = regexp.MustCompile(`\$\{file:([^}]*)\}`)
 
 // IsSet is false for a secret that the configuration does not have, or has as "".
-func (s Secret) IsSet() bool { return s.text != "" }
+func (s Secret) IsSet() bool { return s.written().text != "" }
+
+// IsWrittenAs reports whether two readings of the configuration have the same text for a secret.
+func (s Secret) IsWrittenAs(other Secret) bool { return s.written().text == other.written().text }
+
+// renew gives the secret, in all its copies, what another reading has. It returns false when one of
+// the two is not set: what uses no password now is not prepared for one.
+func (s Secret) renew(from Secret) bool {
+	if !s.IsSet() || !from.IsSet() {
+		return false
+	}
+	s.at.Store(from.at.Load())
+	return true
+}
+
+// File is the path of a secret that is nothing but a reference to a whole file.
+func (s Secret) File() (path string, ok bool) {
+	m := onlyFile.FindStringSubmatch(s.written().text)
+	files := s.Files()
+	if m == nil || files[0] != m[1] {
+		return "", false
+	}
+	return m[1], true
+}
 
 // String is the value with what is secret in it replaced: all of it, or the password of an address.
-func (s Secret) String() string { return s.shown }
+func (s Secret) String() string { return s.written().shown }
 
 // GoString is String, so that %#v shows no more.
-func (s Secret) GoString() string { return s.shown }
+func (s Secret) GoString() string { return s.String() }
 
 // MarshalText is String, so that JSON, YAML and logs show no more.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown), nil }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // onlyReferences matches text that is nothing but references without a default: it can be shown as
 // it is.
 var onlyReferences = regexp.MustCompile(`^(\$\{(file:[^}]*|[A-Za-z_][A-Za-z0-9_]*)\})+$`)
+
+// onlyFile matches a single reference to a file.
+var onlyFile = regexp.MustCompile(`^\$\{file:([^}]+)\}$`)
 
 // ShowPassword is what may be shown of a password or token written as text.
 func ShowPassword(text, _ string) string {

@@ -98,8 +98,11 @@ func LaunchRelayIn(env []string, binary, config string, args ...string) (*Relay,
 // Admin is the base URL of the admin server.
 func (r *Relay) Admin() string { return "http://" + r.admin }
 
-// Socket is the Unix socket of the admin server.
+// Socket is the path of the admin server's Unix socket.
 func (r *Relay) Socket() string { return filepath.Join(r.dir, "admin.sock") }
+
+// AdminSocket is the socket as the commands' --admin takes it: nobody needs a token there.
+func (r *Relay) AdminSocket() string { return "unix:" + r.Socket() }
 
 // ConfigPath is the file that the relay was started with.
 func (r *Relay) ConfigPath() string { return filepath.Join(r.dir, "cdc-relay.yaml") }

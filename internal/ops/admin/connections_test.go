@@ -81,7 +81,7 @@ func TestConnectionInWorkStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { _ = conn.Close() })
 	}
 	if code, _, _ := send(t, http.MethodGet, base+"/healthz", ""); code != 200 {
 		t.Errorf("the probe answers %d", code)

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -104,7 +103,7 @@ func (s *Server) newHTTP(handler http.Handler, connected func(context.Context, n
 		WriteTimeout:      writeBound,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          log.New(&serverLog{log: s.cfg.Log}, "", 0),
+		ErrorLog:          zap.NewStdLog(serverLog(s.cfg.Log)),
 	}
 }
 

@@ -186,12 +186,14 @@ func TestReadyz(t *testing.T) {
 		reasons          string // of the plain question
 	}{
 		{"leader", opstest.Busy(), 200, 200, "leader", ""},
-		{"leader, broker down", with(brokerDown), 503, 503, "leader", "broker down: connection refused"},
+		{"leader, broker down", with(func(s *ops.Snapshot) { brokerDown(s); s.Sink.WasUp = true }), 503, 503, "leader", "broker down: connection refused"},
 		{"leader that defers", with(func(s *ops.Snapshot) {
 			s.Paused, s.RetryTable.Refused = []ops.Paused{{Destination: `exchange "x"`}}, []ops.RefusedRow{{ID: "e1"}}
 		}), 200, 200, "leader", ""},
 		{"standby", with(func(s *ops.Snapshot) { s.Phase, s.Why = ops.Standby, "slot is held by cdc-relay/a" }), 200, 503, "standby", ""},
-		{"standby, broker down", with(func(s *ops.Snapshot) { brokerDown(s); s.Phase = ops.Standby }), 200, 503, "standby", ""},
+		{"standby, broker down since", with(func(s *ops.Snapshot) { brokerDown(s); s.Phase, s.Sink.WasUp = ops.Standby, true }), 200, 503, "standby", ""},
+		{"standby that never reached its broker", with(func(s *ops.Snapshot) { brokerDown(s); s.Phase = ops.Standby }), 503, 503, "standby", "broker not reached since the start: connection refused"},
+		{"leader that never reached its broker", with(brokerDown), 503, 503, "leader", "broker down: connection refused"},
 		{"waiting", with(func(s *ops.Snapshot) { s.Phase, s.Why = ops.Waiting, "connection refused" }), 503, 503, "none", "waiting for postgres: connection refused"},
 		{"waiting, broker down", with(func(s *ops.Snapshot) { brokerDown(s); s.Phase = ops.Waiting }), 503, 503, "none", "waiting for postgres|broker down: connection refused"},
 		{"starting", with(func(s *ops.Snapshot) { s.Phase = ops.Starting }), 503, 503, "none", "starting"},

@@ -51,7 +51,7 @@ func listenSocket(path string) (*unixSocket, error) {
 	case info.Mode()&fs.ModeSocket == 0:
 		return nil, fmt.Errorf("admin.socket: %s exists and is not a socket: remove it, or set another path", path)
 	default:
-		conn, err := net.DialTimeout("unix", path, time.Second)
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "unix", path)
 		if err == nil {
 			_ = conn.Close()
 			return nil, fmt.Errorf("admin.socket: another process listens on %s: if it is another relay that stays, give each its own path", path)
@@ -77,7 +77,7 @@ func listenSocket(path string) (*unixSocket, error) {
 		s.made, err = os.Lstat(path)
 	}
 	if err != nil {
-		_ = l.Close()
+		_ = l.Close() //nolint:errcheck // err says what is wrong
 		return nil, fmt.Errorf("admin.socket: %w", err)
 	}
 	return s, nil
@@ -86,7 +86,7 @@ func listenSocket(path string) (*unixSocket, error) {
 // Close stops listening and removes the path if it is still this socket's.
 func (s *unixSocket) Close() error {
 	if now, err := os.Lstat(s.path); err == nil && s.made != nil && os.SameFile(now, s.made) {
-		_ = os.Remove(s.path)
+		_ = os.Remove(s.path) //nolint:errcheck // one that stays is replaced by the next relay
 	}
 	return s.UnixListener.Close()
 }

@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 // bySocket is a client of the socket at path.
@@ -24,7 +25,8 @@ func bySocket(path string) *http.Client {
 // untilServed waits until the socket answers.
 func untilServed(t *testing.T, path string) int {
 	t.Helper()
-	for {
+	code := 0
+	await.Until(t, "the socket answers", func() bool {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://relay/api/v1/status", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -32,13 +34,11 @@ func untilServed(t *testing.T, path string) int {
 		answer, err := bySocket(path).Do(request)
 		if err == nil {
 			_ = answer.Body.Close()
-			return answer.StatusCode
+			code = answer.StatusCode
 		}
-		if t.Context().Err() != nil {
-			t.Fatalf("the socket does not answer: %v", err)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return err == nil
+	})
+	return code
 }
 
 // Whoever runs the relay needs no token on its host.
@@ -115,9 +115,7 @@ func TestSocketIsHandedOver(t *testing.T) {
 	}
 	core, logs := observer.New(zap.WarnLevel)
 	serve(t, func(c *Config) { c.Socket, c.Log, c.Tokens = path, zap.New(core), nil })
-	for logs.Len() == 0 && t.Context().Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "the path is in use", func() bool { return logs.Len() > 0 })
 	_ = os.Remove(path) // by hand, or the successor's start
 	if code := untilServed(t, path); code != 200 {
 		t.Errorf("the socket answers %d", code)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 // sparing lets one line through in logEvery. Without it a loop of bad requests fills the disk that
@@ -31,16 +32,21 @@ func (s *sparing) due() (more int, due bool) {
 	return 0, false
 }
 
-// serverLog takes what net/http logs, such as handshakes that fail.
-type serverLog struct {
-	sparing
-	log *zap.Logger
+// sparingCore logs what net/http reports, such as handshakes that fail.
+type sparingCore struct {
+	zapcore.Core
+	*sparing
 }
 
-// Write implements io.Writer for log.Logger, which calls it once a line.
-func (s *serverLog) Write(line []byte) (int, error) {
-	if more, due := s.due(); due {
-		s.log.Warn("admin server", zap.ByteString("error", line), zap.Int("more_since", more))
+// Check implements zapcore.Core.
+func (c sparingCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if _, due := c.due(); !due {
+		return checked
 	}
-	return len(line), nil
+	return c.Core.Check(entry, checked)
+}
+
+// serverLog is a logger for net/http.
+func serverLog(log *zap.Logger) *zap.Logger {
+	return log.WithOptions(zap.IncreaseLevel(zap.WarnLevel), zap.WrapCore(func(c zapcore.Core) zapcore.Core { return sparingCore{c, &sparing{}} }))
 }

@@ -34,7 +34,7 @@ func TestStatusNames(t *testing.T) {
 	}
 	slices.Sort(names)
 	want := []string{
-		"broker", "broker.channels", "broker.connections", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.why",
+		"broker", "broker.channels", "broker.connections", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.was_up", "broker.why",
 		"dead_letters", "dead_letters.counted_at", "dead_letters.oldest", "dead_letters.open",
 		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "now",
 		"deferred", "deferred.counted_at", "deferred.events", "deferred.feeding", "deferred.waiting_keys", "deferred.oldest", "deferred.queued", "deferred.refused", "deferred.refused_total",

@@ -4,9 +4,11 @@ package check
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -30,7 +32,7 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 		return k.list, nil
 	}
 	for _, question := range []func(context.Context){
-		k.direct, k.walLevel, k.replication, k.room, k.syncStandby, k.connections, k.objects,
+		k.login, k.direct, k.walLevel, k.replication, k.room, k.syncStandby, k.connections, k.objects,
 	} {
 		ctx, cancel := context.WithTimeout(ctx, questionBound)
 		question(ctx)
@@ -57,16 +59,25 @@ func (c *checker) syncStandby(ctx context.Context) {
 }
 
 func (c *checker) objects(ctx context.Context) {
-	version, err := schema.Version(ctx, c.pool)
+	err := schema.Verify(ctx, c.pool, schema.Trust{})
+	var version int
+	if err == nil {
+		version, err = schema.Version(ctx, c.pool)
+	}
 	if err == nil && version == 0 {
 		c.missing("schema", "cdc_relay does not exist yet")
 	} else {
 		if err == nil {
 			err = schema.CheckRights(ctx, c.pool)
 		}
-		c.add("schema", fmt.Sprintf("cdc_relay, version %d", version), err)
+		if c.schema(ctx, version, err) {
+			c.audit(ctx)
+		}
 	}
 	var rec *slot.Record
+	if stop := (*event.Stop)(nil); errors.As(err, &stop) && stop.Code == event.ExitOperator {
+		return // nothing in the schema is read
+	}
 	if err == nil && version > 0 {
 		if rec, err = slot.ReadRecord(ctx, c.pool, c.c.Slot); err != nil {
 			c.add("schema", "", err)
@@ -83,4 +94,22 @@ func (c *checker) objects(ctx context.Context) {
 	}
 	c.c.Tables = tables
 	c.slot(ctx, rec)
+}
+
+// schema adds the finding about the schema cdc_relay: err is what is wrong with it. A schema of the
+// relay's own role works, but whoever logs in as it can change it.
+func (c *checker) schema(ctx context.Context, version int, err error) bool {
+	const name = "schema"
+	detail := fmt.Sprintf("cdc_relay, version %d", version)
+	var owner string
+	var super bool
+	if err == nil {
+		err = c.pool.QueryRow(ctx, `SELECT r.rolname::text, r.rolsuper FROM pg_namespace JOIN pg_roles r ON r.oid = nspowner WHERE nspname = 'cdc_relay'`).Scan(&owner, &super)
+	}
+	if err != nil || owner == schema.OwnerRole || super {
+		return c.add(name, detail, err)
+	}
+	c.warn(name, fmt.Sprintf("%s, belongs to the relay's own role %q and not to %s: what the relay may change, it could drop", detail, owner, schema.OwnerRole),
+		source.InitHint(c.user)+", as a superuser, or as a role that may hand it over")
+	return true
 }

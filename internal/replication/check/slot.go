@@ -11,6 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+	"github.com/jackc/pgx/v5"
 )
 
 func (c *checker) slot(ctx context.Context, rec *slot.Record) {
@@ -104,7 +106,10 @@ func (c *checker) tookOver(ctx context.Context, rec *slot.Record) {
 func (c *checker) rows(ctx context.Context) {
 	for _, t := range c.c.Tables {
 		var some bool
-		if err := c.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+source.QuoteTable(t)+")").Scan(&some); err != nil {
+		err := tableread.Read(ctx, c.pool, source.QuoteTable(t), func(tx pgx.Tx) error {
+			return tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+source.QuoteTable(t)+")").Scan(&some)
+		})
+		if err != nil {
 			c.add("rows", "", fmt.Errorf("read %s.%s: %w", t.Schema, t.Name, err))
 			return
 		}

@@ -15,20 +15,31 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// messages warns about encodings: rows of tables are converted to UTF-8, messages are not.
+// messages warns about encodings (rows of tables are converted to UTF-8, messages are not), and
+// while every login of the database may emit messages, as PostgreSQL comes: an event of a table
+// needs INSERT on the table, one that is a message nothing else.
 func (c *checker) messages(ctx context.Context) {
+	const name = "messages"
 	if c.c.Messages.Prefix == "" {
 		return
 	}
-	var encoding string
-	err := c.pool.QueryRow(ctx, `SELECT current_setting('server_encoding')`).Scan(&encoding)
+	var encoding, all string
+	var open bool
+	err := c.pool.QueryRow(ctx, `SELECT current_setting('server_encoding'), bool_or(has_function_privilege('public', oid, 'EXECUTE')),
+			string_agg(oid::regprocedure::text, ', ' ORDER BY oid)
+		FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = 'pg_logical_emit_message'`).Scan(&encoding, &open, &all)
 	detail := fmt.Sprintf("prefix %q, database encoding %s", c.c.Messages.Prefix, encoding)
 	if err == nil && encoding != "UTF8" {
-		c.warn("messages", detail+": PostgreSQL does not convert messages, and one that is not UTF-8 is not relayed",
+		c.warn(name, detail+": PostgreSQL does not convert messages, and one that is not UTF-8 is not relayed",
 			fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, convert_to(..., 'UTF8'))", source.QuoteText(c.c.Messages.Prefix)))
-		return
 	}
-	c.add("messages", detail, err)
+	if err == nil && open {
+		c.warn(name, detail+": PUBLIC may execute pg_logical_emit_message, so every login of this database can forge events",
+			fmt.Sprintf("as a superuser, in this database: REVOKE EXECUTE ON FUNCTION %[1]s FROM PUBLIC; GRANT EXECUTE ON FUNCTION %[1]s TO <role that writes events>", all))
+	}
+	if err != nil || encoding == "UTF8" && !open {
+		c.add(name, detail, err)
+	}
 }
 
 // fitting describes the tables as the relay will read them: OIDs, and the mapped columns with their
@@ -114,6 +125,6 @@ func moveSQL(slotName, from, to string) string {
 	return "WITH found AS (SELECT " + strings.Join(there, " OR ") + " AS any), " +
 		"leader AS (UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = " + name + " AND (SELECT f.any FROM found f)), " +
 		"dead AS (" + move("dead_letter") + "), requests AS (" + move("request") + "), jobs AS (" + move("bulk") + "), moved AS (" + move("retry") + " RETURNING n) " +
-		"INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT " + name + ", " + to +
-		", session_user, 'move', 0, 'this server takes the place of system ' || " + from + ", count(*) || ' deferred events' FROM moved HAVING (SELECT f.any FROM found f)"
+		"INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) SELECT " + name + ", " + to +
+		", 'move', 0, 'this server takes the place of system ' || " + from + ", count(*) || ' deferred events' FROM moved HAVING (SELECT f.any FROM found f)"
 }

@@ -200,6 +200,6 @@ func ignorePrefixSQL(c *source.Config, prefix string) string {
 
 func ignoreSQL(c *source.Config, sends, action, result string) string {
 	return fmt.Sprintf("WITH ignored AS (UPDATE cdc_relay.slots SET sends = %s WHERE slot = %s RETURNING slot, system_id) "+
-		"INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT slot, system_id, session_user, %s, 0, 'not an outbox', %s FROM ignored",
+		"INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) SELECT slot, system_id, %s, 0, 'not an outbox', %s FROM ignored",
 		sends, source.QuoteText(c.Slot), source.QuoteText(action), source.QuoteText(result))
 }

@@ -3,8 +3,10 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -27,22 +29,29 @@ var takeoverSQL string
 //go:embed migrations/004_regroup.sql
 var regroupSQL string
 
+//go:embed migrations/005_audit.sql
+var auditSQL string
+
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
-// side.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL}
+// side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL}
 
-const Bootstrap = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
-CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
+// Bootstrap makes, in the schema, the table that says which migrations it has.
+const Bootstrap = `CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
 COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied, and when.';
 `
 
 // schemaLock is the advisory lock under which the schema is changed: "cdc_rlay" as a number.
 const schemaLock = 0x6364635f726c6179
 
-// Ensure brings the schema cdc_relay up to this version. A role that may not gets a Stop with the
-// init line.
+// Ensure verifies the schema cdc_relay and brings it up to this version. A role that may not gets a
+// Stop with the init line. A new schema belongs to OwnerRole if this role may become that, else to
+// this role; one that exists stays its owner's.
 func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	if err := Verify(ctx, pool, Trust{}); err != nil {
+		return err
+	}
 	have, err := Version(ctx, pool)
 	if err != nil {
 		return err
@@ -53,19 +62,103 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	if !c.Create {
 		return needInit(pool, nil)
 	}
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	s, err := become(ctx, pool)
+	if err != nil {
+		return err
+	}
+	return install(ctx, pool, s, Trust{}, func(tx pgx.Tx, now standing) (asOwner bool, roles []string, err error) {
+		return s.may && (now.owner == "" || now.owner == OwnerRole), nil, nil
+	})
+}
+
+// Install is Ensure for init: role, if any, gets the relay's rights, and a schema that exists is
+// handed over to OwnerRole. Its owner before keeps the relay's rights: it may be the role of a
+// relay that runs.
+func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
+	trust := Trust{Role: role}
+	if err := Verify(ctx, pool, trust); err != nil {
+		return err
+	}
+	s, err := become(ctx, pool)
+	if err != nil {
+		return err
+	}
+	return install(ctx, pool, s, trust, func(tx pgx.Tx, now standing) (asOwner bool, roles []string, err error) {
+		if role != "" {
+			roles = append(roles, role)
+		}
+		own := now.owner == s.user || now.owner == "" && (role == "" || role == s.user)
+		switch {
+		case !s.may && !own:
+			return false, nil, needOwner(now, cmp.Or(role, s.user))
+		case !s.may:
+			return false, roles, nil
+		case now.owner != "" && now.owner != OwnerRole && !now.ownerSuper:
+			roles = append(roles, now.owner)
+		}
+		if now.owner != "" {
+			err = handOver(ctx, tx)
+		}
+		if source.SQLState(err) == "42501" {
+			err = needOwner(now, cmp.Or(role, s.user))
+		}
+		return true, roles, err
+	})
+}
+
+// install creates and migrates the schema in one transaction. decide, which sees the schema as it
+// is under the lock, says whether OwnerRole does it, and which roles get the relay's rights.
+func install(ctx context.Context, pool *pgxpool.Pool, s standing, trust Trust, decide func(pgx.Tx, standing) (asOwner bool, roles []string, err error)) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(schemaLock)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, Bootstrap); err != nil {
+		now, err := readStanding(ctx, tx)
+		if err != nil {
 			return err
 		}
-		return migrate(ctx, tx)
+		if err := Verify(ctx, tx, trust); err != nil { // it may have come in the meantime
+			return err
+		}
+		asOwner, roles, err := decide(tx, now)
+		if err != nil {
+			return err
+		}
+		create, become := "CREATE SCHEMA cdc_relay", ""
+		if asOwner {
+			create, become = create+" AUTHORIZATION "+OwnerRole, "SET LOCAL ROLE "+OwnerRole+";\n"
+		}
+		if now.owner == "" {
+			if _, err := tx.Exec(ctx, create); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, become+Bootstrap); err != nil {
+			return err
+		}
+		if err := migrate(ctx, tx); err != nil {
+			return err
+		}
+		if asOwner && !s.super {
+			roles = append(roles, s.user)
+		}
+		for _, role := range roles {
+			owns := !asOwner && role == cmp.Or(now.owner, s.user)
+			for _, sql := range GrantSQL(role, owns) {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return fmt.Errorf("%s: %w", sql, err)
+				}
+			}
+		}
+		return nil
 	})
-	if source.SQLState(err) == "42501" {
+	var stop *event.Stop
+	switch {
+	case errors.As(err, &stop):
+		return stop
+	case source.SQLState(err) == "42501":
 		return needInit(pool, err)
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("migrate schema cdc_relay: %w", err)
 	}
 	return nil
@@ -87,7 +180,8 @@ func migrate(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// Version is the newest step applied, 0 if the schema does not exist.
+// Version is the newest step applied, 0 if the schema does not exist. It trusts the schema: Verify
+// comes first.
 func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	var version int
 	err := pool.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&version)
@@ -103,10 +197,32 @@ func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	return version, nil
 }
 
-// relayTables and relaySequences are what the relay's role may write; each migration adds its own.
+// GrantSQL is what a role needs in the schema to relay, and takes back what it must not have, whoever
+// gave it: of the audit it may only append. The owner of the schema gets no less than it has: its
+// next migration and prune_audit would fail.
+func GrantSQL(role string, owns bool) []string {
+	r := source.QuoteName(role)
+	list := []string{
+		"GRANT USAGE ON SCHEMA cdc_relay TO " + r,
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO " + r,
+		"GRANT TRUNCATE ON cdc_relay.retry TO " + r, // without it the table keeps its space
+		"GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO " + r,
+		"GRANT EXECUTE ON FUNCTION cdc_relay.cancel_request(bigint, text, text), cdc_relay.cancel_job(bigint, text, text) TO " + r,
+	}
+	if owns {
+		return list
+	}
+	return append(list,
+		"REVOKE UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "+r,
+		"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.migration FROM "+r)
+}
+
+// relayTables and relaySequences are what the relay's role may write, relayFunctions what it may
+// call; each migration adds its own. To the audit it only appends.
 var (
-	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "audit", "bulk"}
+	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "bulk"}
 	relaySequences = []string{"row_number", "job"}
+	relayFunctions = []string{"cancel_request(bigint,text,text)", "cancel_job(bigint,text,text)"}
 )
 
 // CheckRights checks what every statement of the relay and its commands needs, so that a missing
@@ -115,8 +231,10 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
 	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
 			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
-		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)`,
-		relayTables, relaySequences).Scan(&ok)
+		AND has_table_privilege('cdc_relay.audit', 'SELECT') AND has_table_privilege('cdc_relay.audit', 'INSERT')
+		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)
+		AND (SELECT bool_and(coalesce(has_function_privilege(to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)`,
+		relayTables, relaySequences, relayFunctions).Scan(&ok)
 	if err != nil {
 		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -21,6 +22,7 @@ type Term struct {
 	Epoch       int64
 	Raised      string // record.Raised, of the epoch
 	incarnation int64  // of the slot that was read
+	began       time.Time
 	Line        source.Line
 
 	// FlushLimit is durable in cdc_relay.progress before it is stored here, so the table is never
@@ -58,7 +60,7 @@ func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slo
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &Term{Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, Line: line, cancel: cancel, done: make(chan struct{})}
+	t := &Term{Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, began: time.Now(), Line: line, cancel: cancel, done: make(chan struct{})}
 	t.FlushLimit.Store(uint64(rec.FlushLimit))
 	t.Reported.Store(uint64(reported))
 	t.Proven.Store(uint64(start)) // the epoch was raised after everything below was settled

@@ -54,15 +54,11 @@ func outboxTableSQL(t decode.Table) string {
 )`, source.QuoteTable(t))
 }
 
-// grantSQL is what a role needs to relay, in addition to the attribute REPLICATION.
-func grantSQL(c *source.Config, role string) []string {
+// tableGrantSQL is what a role needs to relay, in addition to schema.GrantSQL and the attribute
+// REPLICATION.
+func tableGrantSQL(c *source.Config, role string) []string {
+	var list []string
 	r := source.QuoteName(role)
-	list := []string{
-		"GRANT USAGE ON SCHEMA cdc_relay TO " + r,
-		"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO " + r,
-		"GRANT TRUNCATE ON cdc_relay.retry TO " + r, // without it the table keeps its space
-		"GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO " + r,
-	}
 	for _, t := range c.Tables {
 		list = append(list, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", source.QuoteName(t.Schema), r),
 			fmt.Sprintf("GRANT SELECT ON %s TO %s", source.QuoteTable(t), r))
@@ -130,14 +126,12 @@ func CreateObjects(ctx context.Context, ddl *pgxpool.Pool, c *source.Config, opt
 			}
 		}
 	}
-	owner := *c
-	owner.Create = true
-	if err := schema.Ensure(ctx, ddl, &owner); err != nil {
+	if err := schema.Install(ctx, ddl, opt.Role); err != nil {
 		return err
 	}
 	if opt.Role != "" {
 		err := pgx.BeginFunc(ctx, ddl, func(tx pgx.Tx) error {
-			for _, sql := range grantSQL(c, opt.Role) {
+			for _, sql := range tableGrantSQL(c, opt.Role) {
 				if _, err := tx.Exec(ctx, sql); err != nil {
 					return fmt.Errorf("%s: %w", sql, err)
 				}

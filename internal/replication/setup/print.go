@@ -23,12 +23,21 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 			b.WriteString(outboxTableSQL(t) + ";\n\n")
 		}
 	}
-	b.WriteString(schema.Bootstrap + "\n")
+	b.WriteString(schema.PrintedOwner + "BEGIN;\nCREATE SCHEMA cdc_relay AUTHORIZATION " + schema.OwnerRole + ";\n" +
+		"SET LOCAL ROLE " + schema.OwnerRole + ";\nSET LOCAL search_path = pg_catalog;\n" + schema.Bootstrap + "\n")
 	for i, sql := range schema.Migrations {
 		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", sql, i+1)
 	}
 	if opt.Role != "" {
-		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n%s;\n\n", source.QuoteName(opt.Role), strings.Join(grantSQL(&c, opt.Role), ";\n"))
+		b.WriteString(strings.Join(schema.GrantSQL(opt.Role, false), ";\n") + ";\n")
+	}
+	b.WriteString("COMMIT;\n\n")
+	if opt.Role != "" {
+		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n", source.QuoteName(opt.Role))
+		for _, sql := range tableGrantSQL(&c, opt.Role) {
+			b.WriteString(sql + ";\n")
+		}
+		b.WriteString("\n")
 	}
 	if c.Create {
 		b.WriteString("-- The publication must exist before the slot. One that exists belongs to somebody else and gets no comment.\nBEGIN;\n" +
@@ -39,9 +48,10 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 			"-- records that this is accepted. It is written only for a slot that is newer than the publication.\n"+
 			"SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);\n"+
 			"SELECT pg_create_logical_replication_slot(%[1]s, 'pgoutput');\n"+
+			"BEGIN;\nSET LOCAL ROLE "+schema.OwnerRole+";\n"+
 			"INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)\n"+
 			"SELECT slot_name, '', 0, %[2]s, 'adopt', 0 FROM pg_replication_slots\n"+
-			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\n", source.QuoteText(c.Slot), source.QuoteText(c.Publication))
+			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\nCOMMIT;\n", source.QuoteText(c.Slot), source.QuoteText(c.Publication))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

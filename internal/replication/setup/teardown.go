@@ -31,6 +31,9 @@ func Teardown(ctx context.Context, c source.Config, force bool) error {
 		return err
 	}
 	defer pool.Close()
+	if err := schema.Verify(ctx, pool, schema.Trust{Replication: true}); err != nil {
+		return err
+	}
 	have, err := schema.Version(ctx, pool)
 	if err != nil {
 		return err
@@ -43,7 +46,7 @@ func Teardown(ctx context.Context, c source.Config, force bool) error {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "rights", Err: err,
 			What: "the slot was dropped, but this role may not drop the rest",
-			Fix:  "run `cdc-relay teardown` again with source.url naming the role that owns the publication and the schema cdc_relay",
+			Fix:  "run `cdc-relay teardown` again with source.url naming a superuser, or the role that owns the publication and may become " + schema.OwnerRole,
 		}
 	}
 	return err
@@ -151,7 +154,11 @@ func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, reader
 func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) error {
 	var slots, readers int // that are left, and of them those read with the same publication
 	if have > 0 {
-		for _, table := range []string{"retry", "dead_letter", "request", "bulk", "audit"} {
+		if err := schema.BecomeOwner(ctx, tx); err != nil {
+			return err
+		}
+		// the audit is kept while the schema is
+		for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
 			if _, err := tx.Exec(ctx, "DELETE FROM cdc_relay."+table+" WHERE slot = $1", c.Slot); err != nil {
 				return fmt.Errorf("delete from cdc_relay.%s: %w", table, err)
 			}
@@ -164,12 +171,18 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) err
 		if err != nil {
 			return fmt.Errorf("read cdc_relay.slots: %w", err)
 		}
+		if _, err := tx.Exec(ctx, "SET LOCAL ROLE NONE"); err != nil {
+			return fmt.Errorf("set role: %w", err)
+		}
 	}
 	if err := dropOurPublication(ctx, tx, c, readers); err != nil {
 		return err
 	}
 	if have == 0 || slots > 0 {
 		return nil
+	}
+	if err := schema.BecomeOwner(ctx, tx); err != nil {
+		return err
 	}
 	var others int
 	if err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM cdc_relay.retry) + (SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open')`).Scan(&others); err != nil {

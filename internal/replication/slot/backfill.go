@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // countInSnapshot counts the rows that were visible in the slot's snapshot and are not sent by it.
@@ -26,6 +27,10 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 			return err
 		}
 		for _, t := range c.Tables {
+			// the pool sees what is committed now, the transaction what was when the slot was made
+			if err := tableread.Lock(ctx, tx, pool, source.QuoteTable(t)); err != nil {
+				return err
+			}
 			var rows int64
 			if err := tx.QueryRow(ctx, "SELECT count(*) FROM "+source.QuoteTable(t)).Scan(&rows); err != nil {
 				return err
@@ -34,6 +39,9 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		}
 		return nil
 	})
+	if refusal, refused := tableread.IsRefusal(err); refused {
+		return 0, refuseTable(refusal)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("count rows in the outbox: %w", err)
 	}
@@ -68,8 +76,23 @@ func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) erro
 				Fix:  fmt.Sprintf("ALTER ROLE %s BYPASSRLS (it can be revoked once the slot exists)", source.QuoteName(role)),
 			}
 		}
+		if err := tableread.Check(ctx, q, source.QuoteTable(t)); err != nil {
+			return refuseTable(err)
+		}
 	}
 	return nil
+}
+
+// refuseTable is the Stop for a table that must not be read, or err.
+func refuseTable(err error) error {
+	refusal, ok := tableread.IsRefusal(err)
+	if !ok {
+		return err
+	}
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "rights",
+		What: fmt.Sprintf("table %s, whose rows are counted once, when the slot is created, %s", refusal.Table, refusal.Why), Fix: refusal.Fix,
+	}
 }
 
 // refuseAbandoned checks, before a new slot is created, for slots of other relays that read the

@@ -81,6 +81,8 @@ func renew(c *Config, cc *pgx.ConnConfig) error {
 		return err
 	}
 	cc.Host, cc.Port, cc.TLSConfig, cc.Fallbacks, cc.Password = fresh.Host, fresh.Port, fresh.TLSConfig, fresh.Fallbacks, fresh.Password
+	// a service file may have gained them
+	cc.RequireAuth, cc.ChannelBinding = fresh.RequireAuth, fresh.ChannelBinding
 	return nil
 }
 

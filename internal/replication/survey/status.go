@@ -116,6 +116,9 @@ func ReadRelay(ctx context.Context, pool *pgxpool.Pool, name string) (Relay, err
 	if view != nil {
 		v.Slot = &Slot{View: *view, Checked: time.Now()}
 	}
+	if err := schema.Verify(ctx, pool, schema.Trust{Replication: true}); err != nil {
+		return v, err
+	}
 	version, err := schema.Version(ctx, pool)
 	if err != nil || version == 0 {
 		return v, err

@@ -170,10 +170,10 @@ func (s *Sink) waiting() (out []sink.Paused) {
 }
 
 // Check examines the cluster as a start needs it; see check.Cluster.
-func Check(ctx context.Context, cfg Config) []sink.Finding {
+func Check(ctx context.Context, cfg Config) (found []sink.Finding, topics []string) {
 	s, err := New(cfg)
 	if err != nil {
-		return []sink.Finding{{Name: "broker configuration", Detail: conn.OneLine(err), Fix: "correct sink.kafka"}}
+		return []sink.Finding{{Name: "broker configuration", Detail: conn.OneLine(err), Fix: "correct sink.kafka"}}, nil
 	}
 	opts := s.cfg.client()
 	return check.Cluster(ctx, &opts, s.layout, cfg.Topic)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -44,7 +45,7 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 	for i := range found {
 		found[i].Warn = found[i].Warn && exchange != nil // another address is enough
 	}
-	return append(found, exchange...)
+	return slices.Concat(found, clearLogins(s.cfg.URLs), exchange)
 }
 
 // checkExchange examines the exchange, when there is one for all events.

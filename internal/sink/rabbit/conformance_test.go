@@ -125,7 +125,7 @@ func (c *conformance) Event(kind sinktest.Kind, key string) *event.Event {
 	case sinktest.EventTooLarge:
 		ev.Headers = []byte(`{"h": "` + strings.Repeat("x", 140000) + `"}`)
 	case sinktest.EventInvalid:
-		ev.Headers = []byte(`{"CC": "a header that RabbitMQ would close the channel over"}`)
+		ev.Headers = []byte(`["no object"]`)
 	case sinktest.EventUndecodable:
 		ev.Fault = errors.New("the id is NULL")
 	default:

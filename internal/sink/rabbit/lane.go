@@ -109,12 +109,21 @@ func (l *lane) rounds(ctx context.Context) error {
 	return nil
 }
 
-// begin starts a call.
+// begin starts a call. What may not go where it is going is rejected before anything is asked of
+// the broker: the verdict is the relay's own, whether the broker is there or not.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	l.Begin(events, outcomes)
 	l.todo = l.todo[:0]
+	rejected := false
 	for i := range events {
+		if fault := l.message.NotAllowed(events[i]); fault != nil {
+			l.Reject(i, fault)
+			rejected = true
+		}
 		l.todo = append(l.todo, i)
+	}
+	if rejected {
+		l.planNextRound()
 	}
 }
 

@@ -24,17 +24,19 @@ import (
 // Cluster examines the cluster as a start needs it: each configured address, with the login; each
 // broker at the address that it advertises; the right to a producer id; and the topic with the
 // right to write to it, or the existing topics of a template. Nothing is published. It returns
-// after all answers, or soon after ctx is done.
-func Cluster(ctx context.Context, opts *client.Options, layout *record.Layout, topic sink.Template) []sink.Finding {
+// after all answers, or soon after ctx is done. existing are the topics that were seen: with a
+// template all that this user may describe.
+func Cluster(ctx context.Context, opts *client.Options, layout *record.Layout, topic sink.Template) (found []sink.Finding, existing []string) {
 	e := examination{opts: opts, layout: layout, topicName: topic}
 	defer e.close()
-	found := append(e.brokers(ctx), e.login()...)
+	found = append(e.brokers(ctx), e.login()...)
 	if e.conn == nil {
-		return found
+		return found, nil
 	}
 	found = append(found, e.advertised(ctx)...)
 	found = append(found, e.producer(ctx))
-	return append(found, e.topics(ctx)...)
+	found = append(found, e.topics(ctx)...)
+	return found, e.existing
 }
 
 // examination is a check under way.
@@ -45,6 +47,7 @@ type examination struct {
 	conn      *conn.Conn // the first that was opened
 	cluster   *metadata.Response
 	reached   []string // addresses that were connected to
+	existing  []string // topics, when there is no fixed one
 }
 
 func (e *examination) close() {
@@ -103,23 +106,6 @@ func (e *examination) visit(ctx context.Context, addrs []string) []visited {
 	}
 	under.Wait()
 	return visits
-}
-
-// login warns of a password that is sent in plain text. (A refused password is a finding of each
-// address.)
-func (e *examination) login() []sink.Finding {
-	opts := e.opts
-	if opts.SASL == nil || opts.TLS != nil {
-		return nil
-	}
-	login, err := opts.SASL()
-	if err != nil || login == nil || login.Mechanism != "plain" {
-		return nil
-	}
-	return []sink.Finding{{
-		Name: "login", Warn: true, Detail: "sasl.mechanism plain without TLS: the password crosses the network as it is",
-		Fix: "set sink.kafka.tls.enabled: true with the brokers' TLS port, or sink.kafka.sasl.mechanism: scram-sha-512",
-	}}
 }
 
 // advertised checks the addresses that the brokers advertise, because all events are published

@@ -45,6 +45,9 @@ func (e *examination) topics(ctx context.Context) []sink.Finding {
 	case constant && len(res.Topics) == 1:
 		return e.examine(ctx, res.Topics)
 	}
+	for _, t := range res.Topics {
+		e.existing = append(e.existing, t.Name)
+	}
 	return e.fitting(ctx, res.Topics)
 }
 

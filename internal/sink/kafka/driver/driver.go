@@ -25,10 +25,13 @@ func New() *sink.Driver {
 		Reserved: record.OwnHeaders,
 		Settings: func() sink.Settings { return defaults() },
 		FixRefusal: func(reason sink.Reason, r *event.Route) string {
-			if reason != sink.NoTopic {
-				return ""
+			switch reason { //nolint:exhaustive // the others need nothing of Kafka's own
+			case sink.NoTopic:
+				return fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server BROKER --create --topic %s", r.Name)
+			case sink.NotAllowed:
+				return fmt.Sprintf("add a pattern for %q to sink.kafka.allow.topic", r.Name)
 			}
-			return fmt.Sprintf("create it: kafka-topics.sh --bootstrap-server BROKER --create --topic %s", r.Name)
+			return ""
 		},
 	}
 }
@@ -50,7 +53,8 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 
 // Check implements sink.Settings.
 func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, error) {
-	return kafka.Check(ctx, s.config(o)), nil
+	found, topics := kafka.Check(ctx, s.config(o))
+	return append(found, sink.FindAllowed(section, s.Templates(), topics)...), nil
 }
 
 func (s *Settings) config(o *sink.Opening) kafka.Config {
@@ -58,6 +62,6 @@ func (s *Settings) config(o *sink.Opening) kafka.Config {
 		Brokers: s.Brokers, Compression: s.Compression, OneLane: o.OneLane,
 		ConfirmTimeout: o.ConfirmTimeout, Log: o.Log, Connected: o.Connected, Confirms: o.Confirms,
 		Options: conn.Options{ClientID: "cdc-relay/" + o.Slot, TLS: s.TLSFiles(), SASL: s.Login()},
-		Config:  record.Config{Topic: s.Topic, PlainConfig: o.PlainConfig},
+		Config:  record.Config{Topic: s.Topic, Allow: s.Allow.Bounds(), PlainConfig: o.PlainConfig},
 	}
 }

@@ -22,8 +22,9 @@ import (
 type Settings struct {
 	Brokers     []string // host:port of at least one broker; they name the others
 	Topic       sink.Template
-	Compression string // none, gzip, snappy, lz4, zstd
-	TLSEnabled  bool   // no part of a Kafka address can ask for it
+	Allow       sink.Allow // of topics
+	Compression string     // none, gzip, snappy, lz4, zstd
+	TLSEnabled  bool       // no part of a Kafka address can ask for it
 	TLS         sink.TLS
 	SASL        SASL
 }
@@ -40,6 +41,7 @@ func defaults() *Settings {
 	return &Settings{
 		Brokers:     []string{"localhost:" + kafkaPort},
 		Topic:       sink.MustTemplate("outbox.event.{aggregate}"),
+		Allow:       sink.Everything(),
 		Compression: "none",
 	}
 }
@@ -54,6 +56,7 @@ func (s *Settings) Keys() []setting.Key {
 	keys := []setting.Key{
 		brokers("brokers", &s.Brokers),
 		sink.TemplateKey("topic", &s.Topic),
+		sink.AllowKey("topic", &s.Allow),
 		setting.Choice("compression", &s.Compression, "none", "gzip", "snappy", "lz4", "zstd"),
 		enabled,
 	}
@@ -66,7 +69,7 @@ func (s *Settings) Keys() []setting.Key {
 
 // Templates implements sink.Settings.
 func (s *Settings) Templates() []sink.NamedTemplate {
-	return []sink.NamedTemplate{{Key: "topic", Template: &s.Topic, Check: checkTopic}}
+	return []sink.NamedTemplate{{Key: "topic", Template: &s.Topic, Allow: s.Allow, Check: checkTopic}}
 }
 
 // Columns implements sink.Settings.

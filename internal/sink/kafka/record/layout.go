@@ -18,6 +18,7 @@ type Layout struct {
 	// the topic is made from ordering keys, which may be about people: its names are not shown
 	Personal bool
 	topic    sink.Template // as people see it
+	allow    sink.Allow
 }
 
 // Config says how an event becomes a record.
@@ -27,6 +28,8 @@ type Config struct {
 	// Topic says where records go, for people and for the checks of a start. In the relay's own
 	// format it makes the name; any other encoder makes its own.
 	Topic sink.Template
+	// Allow are the patterns of where records may go.
+	Allow sink.Allow
 
 	// PlainConfig is of the relay's own format.
 	sink.PlainConfig
@@ -34,7 +37,7 @@ type Config struct {
 
 // NewLayout makes the layout of a configuration, which is valid.
 func NewLayout(cfg *Config) (*Layout, error) {
-	l := &Layout{encoder: cfg.Encoder, topic: cfg.Topic, Personal: slices.Contains(cfg.Topic.Uses(), "key")}
+	l := &Layout{encoder: cfg.Encoder, topic: cfg.Topic, allow: cfg.Allow, Personal: slices.Contains(cfg.Topic.Uses(), "key")}
 	if l.encoder == nil {
 		plain, err := NewPlain(cfg)
 		if err != nil {
@@ -50,7 +53,8 @@ func NewLayout(cfg *Config) (*Layout, error) {
 }
 
 // Place fills in what decides where an event's record goes, and returns the name of its topic,
-// valid as long as rec. With a fault the event can never be sent, and name may be nil.
+// valid as long as rec. With a fault the event cannot be sent, and name may be nil. The brokers are
+// never asked about such a topic: a broker may create what it is asked about.
 func (l *Layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *sink.Fault) {
 	if ev.Fault != nil {
 		return nil, sink.PermanentFault(sink.Undecodable, ev.Fault.Error())
@@ -70,7 +74,11 @@ func (l *Layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *s
 	if ev.Route == nil && l.Constant != nil {
 		return name, nil // examined with the configuration
 	}
-	return name, CheckTopic(name)
+	if fault = CheckTopic(name); fault == nil && l.allow != nil && !sink.Allows(l.allow, name) {
+		shown := TopicName(l.Shown(string(name)))
+		fault = sink.NotAllowedFault(shown, shown, "sink.kafka.allow.topic", true)
+	}
+	return name, fault
 }
 
 // Route names an event's topic; nil when it has none.

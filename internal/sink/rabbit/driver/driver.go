@@ -5,7 +5,6 @@ package driver
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -22,7 +21,7 @@ func New() *sink.Driver {
 			{Key: "exchange", Replay: "publish to this exchange instead", Limit: message.MaxShortString, MayEmpty: true},
 			{Key: "routing_key", Replay: "publish with this routing key instead", Limit: message.MaxShortString, MayEmpty: true},
 		},
-		Reserved:   slices.Concat(message.OwnHeaders, []string{"CC", "BCC"}),
+		Reserved:   message.OwnHeaders,
 		Settings:   func() sink.Settings { return defaults() },
 		FixRefusal: fixRefusal,
 	}
@@ -34,6 +33,8 @@ func fixRefusal(reason sink.Reason, r *event.Route) string {
 		return fmt.Sprintf("bind a queue for it: rabbitmqadmin declare binding source=%q destination=QUEUE routing_key=%q", r.Name, r.RoutingKey)
 	case sink.NoExchange:
 		return fmt.Sprintf("declare it: rabbitmqadmin declare exchange name=%q type=topic durable=true; or set sink.rabbitmq.declare: true", r.Name)
+	case sink.NotAllowed:
+		return fmt.Sprintf("add a pattern for exchange %q to sink.rabbitmq.allow.exchange, or for routing key %q to sink.rabbitmq.allow.routing_key", r.Name, r.RoutingKey)
 	}
 	return ""
 }
@@ -62,7 +63,7 @@ func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, 
 	if err != nil {
 		return nil, err
 	}
-	return rabbit.Check(ctx, cfg), nil
+	return append(rabbit.Check(ctx, cfg), sink.FindAllowed(section, s.Templates(), nil)...), nil
 }
 
 func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
@@ -71,7 +72,7 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 			ConfirmTimeout: o.ConfirmTimeout, ConnectionName: "cdc-relay/" + o.Slot, TLS: s.TLS.Load(section + "tls"),
 			Credentials: s.Credentials(), // nil: the addresses carry them
 		},
-		Config: message.Config{Exchange: s.Exchange, RoutingKey: s.RoutingKey, PlainConfig: o.PlainConfig},
+		Config: message.Config{Exchange: s.Exchange, RoutingKey: s.RoutingKey, Allow: s.Allow.Bounds(), AllowHeaders: s.AllowHeaders, PlainConfig: o.PlainConfig},
 		Lanes:  o.Lanes, Declare: s.Declare, Log: o.Log,
 		Connected: o.Connected, ChannelOpen: o.ChannelOpen, Confirms: o.Confirms,
 	}

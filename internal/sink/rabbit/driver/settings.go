@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // Settings are where and how to publish with AMQP 0-9-1.
@@ -22,6 +23,8 @@ type Settings struct {
 	Username, Password setting.Secret   // used when the addresses carry none: see Credentials
 	Exchange           sink.Template
 	RoutingKey         sink.Template
+	Allow              message.Allow
+	AllowHeaders       []string // of message.SteeringHeaders
 	Properties         []setting.NamedColumn
 	Declare            bool
 	TLS                sink.TLS
@@ -38,6 +41,7 @@ func defaults() *Settings {
 		Password:   setting.Plain("guest"),
 		Exchange:   sink.MustTemplate("outbox.events"),
 		RoutingKey: sink.MustTemplate("{aggregate}.{type}"),
+		Allow:      message.Allow{Exchange: sink.Everything(), RoutingKey: sink.Everything()},
 	}
 }
 
@@ -70,6 +74,9 @@ func (s *Settings) Keys() []setting.Key {
 		login(setting.Password("password", &s.Password)),
 		sink.TemplateKey("exchange", &s.Exchange),
 		sink.TemplateKey("routing_key", &s.RoutingKey),
+		sink.AllowKey("exchange", &s.Allow.Exchange),
+		sink.AllowKey("routing_key", &s.Allow.RoutingKey),
+		setting.Compat(setting.Choices("allow_headers", &s.AllowHeaders, message.SteeringHeaders)),
 		setting.Compat(setting.Columns("properties", &s.Properties, setting.Form{"enum": propertyNames}, checkProperty)),
 		setting.Compat(setting.Boolean("declare", &s.Declare)),
 	}
@@ -78,7 +85,10 @@ func (s *Settings) Keys() []setting.Key {
 
 // Templates implements sink.Settings.
 func (s *Settings) Templates() []sink.NamedTemplate {
-	return []sink.NamedTemplate{{Key: "exchange", Template: &s.Exchange}, {Key: "routing_key", Template: &s.RoutingKey}}
+	return []sink.NamedTemplate{
+		{Key: "exchange", Template: &s.Exchange, Allow: s.Allow.Exchange},
+		{Key: "routing_key", Template: &s.RoutingKey, Allow: s.Allow.RoutingKey},
+	}
 }
 
 // Columns implements sink.Settings.

@@ -15,9 +15,13 @@ func (m *Message) header(h *sink.Header) *sink.Fault {
 	if len(h.Name) > MaxShortString {
 		return sink.PermanentFault(sink.Invalid, fmt.Sprintf("a header's name has %d bytes, the protocol carries %d", len(h.Name), MaxShortString))
 	}
-	if h.Name == "CC" || h.Name == "BCC" {
-		// RabbitMQ takes further routing keys from them, and closes the channel over any other type
-		return sink.PermanentFault(sink.Invalid, "a header is named "+h.Name+": RabbitMQ takes only an array there, and the relay writes none")
+	if h.Name == headerCC || h.Name == headerBCC {
+		keys, size, fault := m.copies(h)
+		if fault == nil && keys != nil {
+			m.Pub.Headers[h.Name] = keys
+			m.TableSize += 1 + len(h.Name) + 1 + size
+		}
+		return fault
 	}
 	var value any
 	size := 4 + len(h.Value)

@@ -14,6 +14,7 @@ type Layout struct {
 	encoder               sink.Encoder
 	exchangeOrTopic, dest uint64 // the digests of constants, else 0
 	exchange, routingKey  shown
+	allow                 *Allow // nil: an event may go everywhere
 }
 
 // shown is what people see of a name.
@@ -21,6 +22,12 @@ type shown struct {
 	sink.Template
 	personal bool // it is made from ordering keys: its values are not shown
 }
+
+// Allow are the patterns of where messages may go.
+type Allow struct{ Exchange, RoutingKey sink.Allow }
+
+// Bounds are the patterns without those that allow everything.
+func (a Allow) Bounds() Allow { return Allow{a.Exchange.Bounds(), a.RoutingKey.Bounds()} }
 
 // Config says how an event becomes a message.
 type Config struct {
@@ -30,9 +37,12 @@ type Config struct {
 	// Exchange and RoutingKey say where messages go, for people and for the checks of a start. In
 	// the relay's own format they make the names; any other encoder makes its own.
 	Exchange, RoutingKey sink.Template
+	Allow                Allow
 
 	// The rest is of the relay's own format.
 
+	// AllowHeaders are the names of SteeringHeaders that a row may use.
+	AllowHeaders []string
 	sink.PlainConfig
 	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
 	CorrelationID, Priority, Expiration string
@@ -41,6 +51,9 @@ type Config struct {
 // NewLayout makes the layout of a configuration.
 func NewLayout(cfg *Config) (Layout, error) {
 	l := Layout{encoder: cfg.Encoder, exchange: shownAs(cfg.Exchange), routingKey: shownAs(cfg.RoutingKey)}
+	if len(cfg.Allow.Exchange)+len(cfg.Allow.RoutingKey) > 0 {
+		l.allow = &cfg.Allow
+	}
 	if l.encoder == nil {
 		plain, err := NewPlain(cfg)
 		if err != nil {

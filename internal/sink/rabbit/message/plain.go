@@ -40,7 +40,7 @@ func NewPlain(cfg *Config) (*Plain, error) {
 	if p.routingKey, err = cfg.RoutingKey.Bind(cfg.Columns); err != nil {
 		return nil, fmt.Errorf("routing key: %w", err)
 	}
-	if p.headers, err = sink.NewPlainHeaders(cfg.PlainConfig, OwnHeaders); err != nil {
+	if p.headers, err = sink.NewPlainHeaders(cfg.PlainConfig, dropped(cfg.AllowHeaders)); err != nil {
 		return nil, err
 	}
 	for _, of := range []struct {

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/printable/printabletest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
+)
+
+// Findings and errors carry names of tables and programs, and texts of servers.
+func TestTerminalEscapesInFindingsAndErrors(t *testing.T) {
+	var findings [2]check.Finding
+	printabletest.Fill(&findings)
+	var out bytes.Buffer
+	if err := printFindings(&out, findings[:]); err != nil {
+		t.Error(err)
+	}
+	printabletest.Check(t, "check", out.String())
+	out.Reset()
+	if err := output.JSON(&out, findings); err != nil {
+		t.Error(err)
+	}
+	printabletest.Check(t, "check --json", out.String())
+
+	var state takeover.State
+	printabletest.Fill(&state)
+	for _, at := range []takeover.State{{}, {Active: true}, {Passed: true}, {Complete: true}, {Dropped: true}} {
+		at.From, at.Plugin, at.Holder, at.Slot = state.From, state.Plugin, state.Holder, state.Slot
+		out.Reset()
+		printTakeover(&out, at)
+		printabletest.CheckLines(t, "takeover", out.String())
+	}
+
+	for name, err := range map[string]error{
+		"an error": errors.New(printabletest.Attack),
+		"a stop":   &event.Stop{Code: event.ExitOperator, What: printabletest.Attack, Err: errors.New(printabletest.Attack), Fix: printabletest.Attack},
+	} {
+		out.Reset()
+		Execute([]string{"run"}, &out, &out, "", func(*command.Options) *cobra.Command {
+			return &cobra.Command{Use: "run", RunE: func(*cobra.Command, []string) error { return err }}
+		})
+		printabletest.Check(t, name, out.String())
+	}
+}

@@ -1,0 +1,105 @@
+// Whether everything in the schema cdc_relay was made by somebody who may run code as the relay.
+
+package schema
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Trust adds to the roles whose objects in the schema cdc_relay are accepted: superusers, OwnerRole
+// and the current role.
+type Trust struct {
+	Role        string // "" adds none
+	Replication bool   // every role with REPLICATION, which may do what a relay does
+}
+
+// verifySQL returns what is wrong first: the thing, why, and what to do about it; no row if nothing
+// is. $1 and $2 are Trust. It reads the catalogue alone, so it waits for no lock and runs nothing of
+// what it looks at.
+//
+// A trigger, rule, policy, domain, cast or function of somebody else would run with the relay's
+// rights as soon as the relay reads or writes. Who may CREATE in the schema, or has TRIGGER on a
+// table, can add one after this look. A trigger that runs what a trusted role wrote, such as a
+// superuser's own audit, is in order; PostgreSQL's own functions, some of which drop rows, are not.
+// What an expression calls is in pg_depend; what came with
+// PostgreSQL is not there, or is in pg_catalog, where a superuser alone makes anything.
+const verifySQL = `
+WITH ns AS (SELECT oid, nspowner, nspacl FROM pg_namespace WHERE nspname = 'cdc_relay'),
+trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user, $1::text)
+	OR rolname = '` + OwnerRole + `' AND NOT rolcanlogin OR $2::bool AND rolreplication),
+kinds (relkind, kind) AS (VALUES ('r', 'table'), ('S', 'sequence'), ('i', 'index'), ('v', 'view'), ('m', 'materialized view'),
+	('f', 'foreign table'), ('p', 'partitioned table'), ('I', 'partitioned index'), ('c', 'type')),
+rel AS (SELECT c.oid, c.relkind, k.kind, c.relowner, c.relacl, c.relrowsecurity, format('cdc_relay.%I', c.relname) AS name
+	FROM pg_class c JOIN ns ON c.relnamespace = ns.oid JOIN kinds k ON k.relkind = c.relkind::text),
+part AS (SELECT 'pg_class'::regclass::oid AS classid, oid AS objid, name FROM rel
+	UNION ALL SELECT 'pg_attrdef'::regclass, d.oid, name FROM pg_attrdef d JOIN rel ON rel.oid = d.adrelid
+	UNION ALL SELECT 'pg_constraint'::regclass, k.oid, name FROM pg_constraint k JOIN rel ON rel.oid = k.conrelid
+	UNION ALL SELECT 'pg_statistic_ext'::regclass, s.oid, name FROM pg_statistic_ext s JOIN rel ON rel.oid = s.stxrelid),
+fault (rank, what, why, fix) AS (
+	SELECT 1, 'schema cdc_relay', format('belongs to role %I', pg_get_userbyid(nspowner)),
+			format('if role %I made it for the relay, run ''cdc-relay init'' as that role or ALTER SCHEMA cdc_relay OWNER TO ` + OwnerRole + `; if not, DROP SCHEMA cdc_relay CASCADE and run ''cdc-relay init''', pg_get_userbyid(nspowner))
+		FROM ns WHERE nspowner NOT IN (SELECT oid FROM trusted)
+	UNION ALL SELECT 2, 'schema cdc_relay', 'gives ' || coalesce('role ' || quote_ident(r.rolname), 'PUBLIC') || ' the right to create objects in it',
+			'REVOKE CREATE ON SCHEMA cdc_relay FROM ' || coalesce(quote_ident(r.rolname), 'PUBLIC')
+		FROM ns, aclexplode(nspacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+		WHERE a.privilege_type = 'CREATE' AND a.grantee NOT IN (SELECT oid FROM trusted)
+	UNION ALL SELECT 3, kind || ' ' || name, format('belongs to role %I', pg_get_userbyid(relowner)),
+			format('if the relay made it, ALTER %s %s OWNER TO ` + OwnerRole + `; if not, DROP %1$s %2$s', upper(kind), name)
+		FROM rel WHERE relowner NOT IN (SELECT oid FROM trusted) AND relkind NOT IN ('i', 'I', 'c')
+	UNION ALL SELECT 4, kind || ' ' || name, 'is none of the relay''s: it makes tables and sequences alone', format('DROP %s %s', upper(kind), name)
+		FROM rel WHERE relkind NOT IN ('r', 'i', 'S', 'c')
+	UNION ALL SELECT 5, 'function ' || p.oid::regprocedure, format('belongs to role %I', pg_get_userbyid(proowner)), 'DROP ROUTINE ' || p.oid::regprocedure
+		FROM pg_proc p JOIN ns ON p.pronamespace = ns.oid WHERE proowner NOT IN (SELECT oid FROM trusted)
+	UNION ALL SELECT 6, pg_describe_object(classid, objid, 0), 'is none of the relay''s, but in its schema', 'drop it'
+		FROM pg_depend JOIN ns ON refclassid = 'pg_namespace'::regclass AND refobjid = ns.oid
+		WHERE deptype = 'n' AND classid NOT IN ('pg_class'::regclass, 'pg_proc'::regclass)
+	UNION ALL SELECT 7, 'table ' || name, format('has a trigger %I, which calls %s of role %I', tgname, p.oid::regprocedure, pg_get_userbyid(proowner)),
+			format('DROP TRIGGER %I ON %s', tgname, name)
+		FROM rel JOIN pg_trigger t ON tgrelid = rel.oid AND NOT tgisinternal JOIN pg_proc p ON p.oid = tgfoid
+		WHERE proowner NOT IN (SELECT oid FROM trusted) OR pronamespace = 'pg_catalog'::regnamespace
+	UNION ALL SELECT 8, 'table ' || name, 'gives ' || coalesce('role ' || quote_ident(r.rolname), 'PUBLIC') || ' the right to create triggers on it',
+			format('REVOKE TRIGGER ON %s FROM %s', name, coalesce(quote_ident(r.rolname), 'PUBLIC'))
+		FROM rel CROSS JOIN aclexplode(relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+		WHERE a.privilege_type = 'TRIGGER' AND a.grantee NOT IN (SELECT oid FROM trusted)
+	UNION ALL SELECT 9, 'table ' || name, format('has a rule %I', rulename), format('DROP RULE %I ON %s', rulename, name)
+		FROM rel JOIN pg_rewrite ON ev_class = rel.oid WHERE relkind = 'r'
+	UNION ALL SELECT 10, 'table ' || name, format('has a policy %I', polname), format('DROP POLICY %I ON %s', polname, name)
+		FROM rel JOIN pg_policy ON polrelid = rel.oid
+	UNION ALL SELECT 11, 'table ' || name, 'has row level security', format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', name)
+		FROM rel WHERE relrowsecurity
+	UNION ALL SELECT 12, 'table ' || name, format('is in one inheritance with others: %s inherits from %s', inhrelid::regclass, inhparent::regclass),
+			format('ALTER TABLE %s NO INHERIT %s', inhrelid::regclass, inhparent::regclass)
+		FROM rel JOIN pg_inherits ON rel.oid IN (inhrelid, inhparent) WHERE relkind = 'r'
+	UNION ALL SELECT 13, 'table ' || name, format('has a foreign key of table %s', conrelid::regclass), format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname)
+		FROM rel JOIN pg_constraint ON contype = 'f' AND rel.oid IN (conrelid, confrelid)
+	UNION ALL SELECT 14, 'relation ' || name, format('uses %s in %s', pg_describe_object(refclassid, refobjid, 0), pg_describe_object(d.classid, d.objid, objsubid)),
+			'drop what uses it'
+		FROM part JOIN pg_depend d ON d.classid = part.classid AND d.objid = part.objid
+		WHERE refclassid NOT IN ('pg_namespace'::regclass, 'pg_am'::regclass, 'pg_constraint'::regclass)
+			AND NOT (refclassid = 'pg_class'::regclass AND refobjid IN (SELECT oid FROM rel))
+			AND coalesce((pg_identify_object(refclassid, refobjid, 0)).schema, '') <> 'pg_catalog')
+SELECT what, why, fix FROM fault ORDER BY rank, what, why LIMIT 1`
+
+// Verify refuses a schema cdc_relay that somebody else may have made, or put something into: it is
+// asked before anything in it is read or written. A schema that does not exist is in order.
+func Verify(ctx context.Context, q source.Querier, trust Trust) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var what, why, fix string
+	err := q.QueryRow(ctx, verifySQL, trust.Role, trust.Replication).Scan(&what, &why, &fix)
+	if source.IsNoRows(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("verify schema cdc_relay: %w", err)
+	}
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "schema_foreign",
+		What: fmt.Sprintf("%s %s, so whoever did that could run code as the relay", what, why),
+		Fix:  "find out who did it; then, as a superuser or as its owner: " + fix,
+	}
+}

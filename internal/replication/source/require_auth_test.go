@@ -1,0 +1,88 @@
+package source
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+	"go.uber.org/zap"
+)
+
+// asksInClear is the address of somebody who answers in PostgreSQL's place and asks each connection
+// for its password in clear text; what arrives is sent to passwords, "" when nothing does.
+func asksInClear(t *testing.T) (address string, passwords <-chan string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	got := make(chan string, 8)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			askPassword(conn, got)
+		}
+	}()
+	return listener.Addr().String(), got
+}
+
+func askPassword(conn net.Conn, got chan<- string) {
+	defer conn.Close()
+	server := pgproto3.NewBackend(conn, conn)
+	if _, err := server.ReceiveStartupMessage(); err != nil {
+		return // no login: pgx cancels what it has given up
+	}
+	server.Send(&pgproto3.AuthenticationCleartextPassword{})
+	if server.Flush() != nil || server.SetAuthType(pgproto3.AuthTypeCleartextPassword) != nil {
+		return
+	}
+	answer, err := server.Receive()
+	password, sent := answer.(*pgproto3.PasswordMessage)
+	if err != nil || !sent {
+		got <- "" // it has hung up
+		return
+	}
+	got <- password.Password
+}
+
+// With require_auth no connection of the relay gives its password to whoever asks for it; without,
+// each does, which is what check warns of.
+func TestRequireAuthHoldsForEveryConnection(t *testing.T) {
+	address, passwords := asksInClear(t)
+	for settings, want := range map[string]string{
+		"sslmode=disable": "pgsecret",
+		"sslmode=disable&require_auth=scram-sha-256":  "",
+		"sslmode=disable&channel_binding=require":     "",
+		"sslmode=disable&require_auth=!password,!md5": "",
+	} {
+		c := Config{
+			URL: "postgres://relay@" + address + "/shop?" + settings, Slot: "cdc_relay", Log: zap.NewNop(),
+			Password: func() (string, error) { return "pgsecret", nil },
+		}
+		for what, connect := range map[string]func() error{
+			"pool": func() error {
+				pool, err := ConnectPool(&c)
+				if err != nil {
+					return err
+				}
+				defer ClosePool(pool)
+				return pool.Ping(context.Background())
+			},
+			"stream": func() error {
+				_, err := ConnectStream(context.Background(), &c)
+				return err
+			},
+		} {
+			err := connect()
+			if got := <-passwords; got != want || err == nil || strings.Contains(err.Error(), "pgsecret") {
+				t.Errorf("%s, %s: sent %q, want %q: %v", what, settings, got, want, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,113 @@
+// Package tableread guards reads of tables that belong to somebody else, the outbox tables: to read
+// one must not run code of its owner with the reader's rights. The stream is not concerned: the
+// server sends rows without evaluating anything.
+package tableread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Querier is a pool, a connection or a transaction.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Refusal is why a table is not read.
+type Refusal struct {
+	Table string // quoted
+	Why   string // after the table's name
+	Fix   string
+}
+
+func (r *Refusal) Error() string { return r.Table + " " + r.Why }
+
+// refuseSQL returns why the table $1 is not read, and what to do about it; no row: it may be. It
+// reads the catalogue alone.
+//
+// A view or a foreign table runs what its owner wrote, also as a child of a table. An expression of
+// an index, of statistics or of a partition key is evaluated when a query is planned, as far as it
+// is constant: with it a function of the table's owner would run for every reader. Functions that
+// come with PostgreSQL have no rows in pg_depend, or a superuser owns them, as he does those of
+// extensions.
+const refuseSQL = `
+WITH RECURSIVE tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = tree.oid),
+trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user)),
+kinds (relkind, kind) AS (VALUES ('v', 'view'), ('m', 'materialized view'), ('f', 'foreign table')),
+planned (classid, objid) AS (SELECT 'pg_class'::regclass::oid, oid FROM tree
+	UNION ALL SELECT 'pg_class'::regclass, indexrelid FROM pg_index JOIN tree ON indrelid = tree.oid
+	UNION ALL SELECT 'pg_statistic_ext'::regclass, s.oid FROM pg_statistic_ext s JOIN tree ON stxrelid = tree.oid),
+used AS (SELECT d.classid, d.objid, refclassid, refobjid, coalesce(p.proowner, o.oprowner, t.typowner) AS owner
+	FROM planned JOIN pg_depend d ON d.classid = planned.classid AND d.objid = planned.objid AND d.objsubid = 0
+	LEFT JOIN pg_proc p ON refclassid = 'pg_proc'::regclass AND p.oid = refobjid
+	LEFT JOIN pg_operator o ON refclassid = 'pg_operator'::regclass AND o.oid = refobjid
+	LEFT JOIN pg_type t ON refclassid = 'pg_type'::regclass AND t.oid = refobjid AND t.typtype = 'd')
+SELECT why, fix FROM (
+	SELECT 1 AS rank, CASE WHEN c.oid = to_regclass($1) THEN 'is a ' || coalesce(kind, 'relation of kind ' || c.relkind::text)
+			ELSE format('has %s below it, a %s', c.oid::regclass, coalesce(kind, 'relation of kind ' || c.relkind::text)) END
+			|| ': ordinary and partitioned tables alone are read' AS why, 'name an ordinary or partitioned table, without such partitions' AS fix
+		FROM tree JOIN pg_class c ON c.oid = tree.oid LEFT JOIN kinds k ON k.relkind = c.relkind::text WHERE c.relkind NOT IN ('r', 'p')
+	UNION ALL SELECT 2, 'has row level security, whose policies would run with the rights of role ' || quote_ident(current_user),
+			format('ALTER ROLE %I BYPASSRLS, or read as a role that has it', current_user)
+		WHERE row_security_active(to_regclass($1)::oid)
+	UNION ALL SELECT 3, format('cannot be read without %s of role %I, which is used by %s', pg_describe_object(refclassid, refobjid, 0), pg_get_userbyid(owner), pg_describe_object(classid, objid, 0)),
+			'drop what uses it, or have a superuser own it'
+		FROM used WHERE owner NOT IN (SELECT oid FROM trusted)
+) found ORDER BY rank, why LIMIT 1`
+
+// Check returns a *Refusal if a table, quoted, must not be read. A table that does not exist is not
+// refused.
+func Check(ctx context.Context, q Querier, table string) error {
+	r := Refusal{Table: table}
+	err := q.QueryRow(ctx, refuseSQL, table).Scan(&r.Why, &r.Fix)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read what %s is: %w", table, err)
+	}
+	return &r
+}
+
+// Lock prepares a transaction, which must be read-only, to read a table, and checks it by fresh,
+// which sees what is committed now. Under the lock nobody puts a view in the table's place. It is
+// read-only and without policies by itself: a pooler may have dropped the session's settings.
+func Lock(ctx context.Context, tx pgx.Tx, fresh Querier, table string) error {
+	if err := Check(ctx, fresh, table); err != nil { // before LOCK, which says less
+		return err
+	}
+	for _, sql := range []string{"SET LOCAL row_security = off", "SET LOCAL constraint_exclusion = off", "LOCK TABLE " + table + " IN ACCESS SHARE MODE"} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	return Check(ctx, fresh, table)
+}
+
+// Beginner is a pool or a connection.
+type Beginner interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// Read calls read in a transaction in which a table may be read.
+func Read(ctx context.Context, db Beginner, table string, read func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if err := Lock(ctx, tx, tx, table); err != nil {
+			return err
+		}
+		return read(tx)
+	})
+}
+
+// IsRefusal returns err as the Refusal that it is or wraps.
+func IsRefusal(err error) (*Refusal, bool) { return errors.AsType[*Refusal](err) }
+
+// Undefined reports whether err says that the table no longer exists.
+func Undefined(err error) bool {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (server.Code == "42P01" || server.Code == "3F000")
+}
