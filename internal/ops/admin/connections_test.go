@@ -2,11 +2,15 @@ package admin
 
 import (
 	"bufio"
+	"container/list"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
@@ -85,5 +89,32 @@ func TestConnectionInWorkStays(t *testing.T) {
 	close(db.go_)
 	if code := <-answered; code != 503 { // of the database
 		t.Errorf("the request in work is answered %d, want 503", code)
+	}
+}
+
+// The bound itself, without the server's timeouts, which close idle connections later: the one that
+// has waited longest goes, and one with a request in work stays.
+func TestTheOldestIdleConnectionIsClosed(t *testing.T) {
+	c := &connections{open: map[net.Conn]*list.Element{}}
+	var all []net.Conn
+	for range maxConnections + 1 {
+		near, far := net.Pipe()
+		defer far.Close()
+		all = append(all, near)
+		c.state(near, http.StateNew)
+		if len(all) == 1 {
+			c.waiting.Remove(c.open[near]) // as serve does for a request in work
+			c.open[near] = nil
+		}
+	}
+	if _, open := c.open[all[0]]; !open || len(c.open) != maxConnections {
+		t.Errorf("%d are open, want %d; the one in work: %v", len(c.open), maxConnections, open)
+	}
+	if _, open := c.open[all[1]]; open {
+		t.Error("the oldest idle one is still open")
+	}
+	_ = all[1].SetDeadline(time.Now())
+	if _, err := all[1].Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the oldest idle one was not closed: %v", err)
 	}
 }
