@@ -38,6 +38,10 @@ func (c *connections) state(conn net.Conn, state http.ConnState) {
 			c.forget(oldest.Value.(net.Conn))
 			hangUp(oldest.Value.(net.Conn))
 		}
+	case http.StateIdle: // its answer is sent
+		if at, open := c.open[conn]; open && at == nil {
+			c.open[conn] = c.waiting.PushBack(conn)
+		}
 	case http.StateClosed, http.StateHijacked:
 		c.forget(conn)
 	default: // serve knows
@@ -54,13 +58,6 @@ func (c *connections) serve(next http.Handler) http.Handler {
 			c.open[conn] = nil
 		}
 		c.mu.Unlock()
-		defer func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if _, open := c.open[conn]; open {
-				c.open[conn] = c.waiting.PushBack(conn)
-			}
-		}()
 		next.ServeHTTP(w, r)
 	})
 }

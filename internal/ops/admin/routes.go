@@ -3,6 +3,8 @@
 package admin
 
 import (
+	"bytes"
+	"cmp"
 	"maps"
 	"mime"
 	"net/http"
@@ -92,8 +94,12 @@ func (s *Server) guard(path string, by methods, rooms rooms) http.HandlerFunc {
 		place := rooms.of(path, r.Method)
 		select {
 		case place <- struct{}{}:
-			defer func() { <-place }()
-			h(w, r)
+			page := held{header: w.Header()}
+			func() {
+				defer func() { <-place }()
+				h(&page, r)
+			}()
+			page.sendTo(w)
 		default:
 			w.Header().Set("Retry-After", "1")
 			writeProblem(w, http.StatusServiceUnavailable, "too many requests at once; try again")
@@ -108,6 +114,23 @@ func (s *Server) guard(path string, by methods, rooms rooms) http.HandlerFunc {
 		}
 		return operator
 	}, next)
+}
+
+// held is an answer that is not sent before it is whole: a client that reads slowly keeps no place
+// from the others, and Prometheus not from its metrics.
+type held struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (h *held) Header() http.Header               { return h.header }
+func (h *held) WriteHeader(code int)              { h.code = code }
+func (h *held) Write(content []byte) (int, error) { return h.body.Write(content) }
+
+func (h *held) sendTo(w http.ResponseWriter) {
+	w.WriteHeader(cmp.Or(h.code, http.StatusOK))
+	_, _ = w.Write(h.body.Bytes()) //nolint:errcheck // the client has gone
 }
 
 // isJSON is false for a change that a form of a web page could send as well.

@@ -3,10 +3,8 @@
 package admin
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -88,28 +86,6 @@ func listen(key, variable, address string) (net.Listener, error) {
 // Addr is the address it listens on.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// writeBound is how long an answer may take, from the request on.
-const writeBound = 30 * time.Second
-
-// newHTTP is a server of its own for one listener, with bounds of its own.
-func (s *Server) newHTTP(handler http.Handler, connected func(context.Context, net.Conn) context.Context) *http.Server {
-	open := &connections{open: map[net.Conn]*list.Element{}}
-	return &http.Server{
-		Handler:           open.serve(handler),
-		ConnState:         open.state,
-		ConnContext:       connected,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      writeBound,
-		IdleTimeout:       30 * time.Second,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          zap.NewStdLog(serverLog(s.cfg.Log)),
-	}
-}
-
-// closeTimeout is how long requests may take to end after ctx is done.
-const closeTimeout = time.Second
-
 // Run serves until ctx is done, and returns nil then.
 func (s *Server) Run(ctx context.Context) error {
 	for i := range s.cfg.Tokens { // a broken one is known before it is needed
@@ -136,43 +112,4 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve admin.listen: %w", err)
 	}
 	return nil
-}
-
-// serve serves one listener until ctx is done, and returns nil then.
-func (s *Server) serve(ctx context.Context, server *http.Server, l net.Listener) error {
-	closed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(closed)
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		if server.Shutdown(within) != nil {
-			_ = server.Close() //nolint:errcheck // requests that do not end are cut
-		}
-	})
-	err := server.Serve(l)
-	if !stop() {
-		<-closed
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
-func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, s.Status())
-}
-
-// Status is what /api/v1/status answers.
-func (s *Server) Status() ops.Status {
-	snapshot, now := s.cfg.Snapshot(), time.Now().UTC()
-	status := snapshot.Status(s.cfg.Metrics.Rates(now), s.cfg.Metrics.Totals(), now)
-	status.Version, status.StartedAt = s.cfg.Version, s.cfg.StartedAt.UTC()
-	return status
-}
-
-func (s *Server) slots(w http.ResponseWriter, _ *http.Request) {
-	snapshot := s.cfg.Snapshot()
-	items := snapshot.Slots(time.Now())
-	writeJSON(w, http.StatusOK, ops.Slots{Items: items, Total: max(len(items), 1+snapshot.OtherTotal)})
 }

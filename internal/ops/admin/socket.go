@@ -9,29 +9,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/user"
-	"strconv"
 	"syscall"
 	"time"
 )
-
-// peer is the process at the other end of the socket, as the kernel names it.
-type peer struct{ uid int }
-
-type peerKey struct{}
-
-// caller gives root and the relay's own user every right, and others none: they could read the
-// relay's memory anyway.
-func (p peer) caller() caller {
-	if p.uid != 0 && p.uid != os.Geteuid() {
-		return caller{}
-	}
-	name := "uid " + strconv.Itoa(p.uid)
-	if u, err := user.LookupId(strconv.Itoa(p.uid)); err == nil {
-		name = u.Username
-	}
-	return caller{"socket " + name, operator}
-}
 
 // unixSocket is a listening socket and the file that it made.
 type unixSocket struct {

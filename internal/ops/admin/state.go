@@ -1,4 +1,5 @@
-// The probes: a word for everybody, details for those who may read.
+// What the relay says of itself: the probes, a word for everybody and details for those who may read,
+// the status and the slots.
 
 package admin
 
@@ -46,4 +47,22 @@ func okOr503(ok bool) int {
 		return http.StatusOK
 	}
 	return http.StatusServiceUnavailable
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, s.Status())
+}
+
+// Status is what /api/v1/status answers.
+func (s *Server) Status() ops.Status {
+	snapshot, now := s.cfg.Snapshot(), time.Now().UTC()
+	status := snapshot.Status(s.cfg.Metrics.Rates(now), s.cfg.Metrics.Totals(), now)
+	status.Version, status.StartedAt = s.cfg.Version, s.cfg.StartedAt.UTC()
+	return status
+}
+
+func (s *Server) slots(w http.ResponseWriter, _ *http.Request) {
+	snapshot := s.cfg.Snapshot()
+	items := snapshot.Slots(time.Now())
+	writeJSON(w, http.StatusOK, ops.Slots{Items: items, Total: max(len(items), 1+snapshot.OtherTotal)})
 }

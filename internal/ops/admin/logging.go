@@ -1,4 +1,4 @@
-// Logging what anybody on the network can cause: rarely.
+// Logging what anybody on the network can cause, or what stays wrong: rarely.
 
 package admin
 
@@ -49,4 +49,30 @@ func (c sparingCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *
 // serverLog is a logger for net/http.
 func serverLog(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.IncreaseLevel(zap.WarnLevel), zap.WrapCore(func(c zapcore.Core) zapcore.Core { return sparingCore{c, &sparing{}} }))
+}
+
+// faults are the errors of what delivery does not depend on, such as a token's file. Each is logged
+// when it changes, not at every request.
+type faults struct {
+	mu   sync.Mutex
+	said map[string]string // by name; none: it works
+}
+
+// report logs an error that is new; nil clears it.
+func (f *faults) report(log *zap.Logger, name string, err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.said[name] == why {
+		return
+	}
+	if f.said == nil {
+		f.said = map[string]string{}
+	}
+	if f.said[name] = why; why != "" {
+		log.Warn("admin access is limited, delivery goes on", zap.String("reason", why))
+	}
 }
