@@ -107,11 +107,12 @@ func TestSchemaSquattedBeforeInit(t *testing.T) {
 		"domain":           {table + `CREATE DOMAIN app.checked AS int CHECK (app.fixed(VALUE) > 0); ALTER TABLE cdc_relay.migration ALTER version TYPE app.checked`, write},
 		"policy": {table + `INSERT INTO cdc_relay.migration VALUES (1); ALTER TABLE cdc_relay.migration ENABLE ROW LEVEL SECURITY;
 			CREATE POLICY p ON cdc_relay.migration USING (app.steal() > 0)`, read},
-		"function": {open + `CREATE FUNCTION cdc_relay.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT app.steal(); SELECT pg_catalog.now()'`,
-			`SET search_path = cdc_relay, pg_catalog; SELECT now()`},
-		"operator": {open + `CREATE FUNCTION cdc_relay.less(int, int) RETURNS bool LANGUAGE sql AS 'SELECT app.steal() > 0';
+		"function": {open + `CREATE FUNCTION cdc_relay.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT app.steal(); SELECT pg_catalog.now()'`, `SET search_path = cdc_relay, pg_catalog; SELECT now()`},
+		"operator": {
+			open + `CREATE FUNCTION cdc_relay.less(int, int) RETURNS bool LANGUAGE sql AS 'SELECT app.steal() > 0';
 			CREATE OPERATOR cdc_relay.< (FUNCTION = cdc_relay.less, LEFTARG = int, RIGHTARG = int)`,
-			`SET search_path = cdc_relay, pg_catalog; SELECT 1 < 2`},
+			`SET search_path = cdc_relay, pg_catalog; SELECT 1 < 2`,
+		},
 		// nothing runs at once, but the owner of a schema may drop whatever others make in it
 		"schema": {open, `CREATE TABLE cdc_relay.migration (version int); SELECT app.steal()`},
 	} {
@@ -172,36 +173,65 @@ func TestSchemaThatOthersCanWriteInto(t *testing.T) {
 		owner, app, victim, undo string
 		words                    []string
 	}{
-		"trigger": {grant, `CREATE TRIGGER t BEFORE INSERT ON cdc_relay.progress FOR EACH ROW EXECUTE FUNCTION app.on_row()`, write,
+		"trigger": {
+			grant, `CREATE TRIGGER t BEFORE INSERT ON cdc_relay.progress FOR EACH ROW EXECUTE FUNCTION app.on_row()`, write,
 			`DROP TRIGGER t ON cdc_relay.progress; REVOKE TRIGGER ON cdc_relay.progress FROM ` + a.app,
-			[]string{"table cdc_relay.progress has a trigger t, which calls app.on_row() of role " + a.app, "DROP TRIGGER t ON cdc_relay.progress"}},
-		"right to make triggers": {grant, ``, ``, `REVOKE TRIGGER ON cdc_relay.progress FROM ` + a.app,
-			[]string{"table cdc_relay.progress gives role " + a.app + " the right to create triggers", "REVOKE TRIGGER ON cdc_relay.progress FROM " + a.app}},
-		"right to create": {`GRANT CREATE ON SCHEMA cdc_relay TO PUBLIC`, ``, ``, `REVOKE CREATE ON SCHEMA cdc_relay FROM PUBLIC`,
-			[]string{"schema cdc_relay gives PUBLIC the right to create objects", "REVOKE CREATE ON SCHEMA cdc_relay FROM PUBLIC"}},
-		"table": {`GRANT CREATE ON SCHEMA cdc_relay TO ` + a.app, `CREATE TABLE cdc_relay.next_version ()`, ``,
-			`DROP TABLE cdc_relay.next_version`, []string{"table cdc_relay.next_version belongs to role " + a.app}},
-		"function": {`GRANT CREATE ON SCHEMA cdc_relay TO ` + a.app, `CREATE FUNCTION cdc_relay.f() RETURNS int LANGUAGE sql AS 'SELECT 1'`, ``,
-			`DROP FUNCTION cdc_relay.f()`, []string{"function cdc_relay.f() belongs to role " + a.app}},
+			[]string{"table cdc_relay.progress has a trigger t, which calls app.on_row() of role " + a.app, "DROP TRIGGER t ON cdc_relay.progress"},
+		},
+		"right to make triggers": {
+			grant, ``, ``, `REVOKE TRIGGER ON cdc_relay.progress FROM ` + a.app,
+			[]string{"table cdc_relay.progress gives role " + a.app + " the right to create triggers", "REVOKE TRIGGER ON cdc_relay.progress FROM " + a.app},
+		},
+		"right to create": {
+			`GRANT CREATE ON SCHEMA cdc_relay TO PUBLIC`, ``, ``, `REVOKE CREATE ON SCHEMA cdc_relay FROM PUBLIC`,
+			[]string{"schema cdc_relay gives PUBLIC the right to create objects", "REVOKE CREATE ON SCHEMA cdc_relay FROM PUBLIC"},
+		},
+		"table": {
+			`GRANT CREATE ON SCHEMA cdc_relay TO ` + a.app, `CREATE TABLE cdc_relay.next_version ()`, ``,
+			`DROP TABLE cdc_relay.next_version`,
+			[]string{"table cdc_relay.next_version belongs to role " + a.app},
+		},
+		"function": {
+			`GRANT CREATE ON SCHEMA cdc_relay TO ` + a.app, `CREATE FUNCTION cdc_relay.f() RETURNS int LANGUAGE sql AS 'SELECT 1'`, ``,
+			`DROP FUNCTION cdc_relay.f()`,
+			[]string{"function cdc_relay.f() belongs to role " + a.app},
+		},
 		"type": {`CREATE TYPE cdc_relay.t AS (i int)`, ``, ``, `DROP TYPE cdc_relay.t`, []string{"type cdc_relay.t is none of the relay's"}},
 		"view": {`CREATE VIEW cdc_relay.v AS SELECT 1`, ``, ``, `DROP VIEW cdc_relay.v`, []string{"view cdc_relay.v is none of the relay's"}},
-		"default": {`ALTER TABLE cdc_relay.progress ADD i int DEFAULT app.steal()`, ``, write, `ALTER TABLE cdc_relay.progress DROP i`,
-			[]string{"relation cdc_relay.progress uses function app.steal()"}},
-		"domain": {`CREATE DOMAIN app.checked AS int CHECK (app.fixed(VALUE) > 0); ALTER TABLE cdc_relay.progress ADD i app.checked`, ``,
+		"default": {
+			`ALTER TABLE cdc_relay.progress ADD i int DEFAULT app.steal()`, ``, write, `ALTER TABLE cdc_relay.progress DROP i`,
+			[]string{"relation cdc_relay.progress uses function app.steal()"},
+		},
+		"domain": {
+			`CREATE DOMAIN app.checked AS int CHECK (app.fixed(VALUE) > 0); ALTER TABLE cdc_relay.progress ADD i app.checked`, ``,
 			`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, i) VALUES ('x', '0/1', '0/1', '0/1', 2); DELETE FROM cdc_relay.progress WHERE slot = 'x'`,
-			`ALTER TABLE cdc_relay.progress DROP i; DROP DOMAIN app.checked`, []string{"relation cdc_relay.progress uses type app.checked in column i"}},
-		"rule": {`CREATE RULE r AS ON INSERT TO cdc_relay.progress DO ALSO SELECT app.steal()`, ``, write, `DROP RULE r ON cdc_relay.progress`,
-			[]string{"table cdc_relay.progress has a rule r"}},
-		"policy": {`CREATE POLICY p ON cdc_relay.progress USING (app.steal() > 0)`, ``, ``, `DROP POLICY p ON cdc_relay.progress`,
-			[]string{"table cdc_relay.progress has a policy p"}},
-		"row level security": {`ALTER TABLE cdc_relay.progress ENABLE ROW LEVEL SECURITY`, ``, ``, `ALTER TABLE cdc_relay.progress DISABLE ROW LEVEL SECURITY`,
-			[]string{"table cdc_relay.progress has row level security"}},
-		"child": {`CREATE TABLE app.child () INHERITS (cdc_relay.progress)`, ``, ``, `DROP TABLE app.child`,
-			[]string{"table cdc_relay.progress is in one inheritance with others: app.child inherits"}},
-		"foreign key": {`GRANT REFERENCES ON cdc_relay.progress TO ` + a.app, `CREATE TABLE app.refers (slot name REFERENCES cdc_relay.progress)`, ``, `DROP TABLE app.refers`,
-			[]string{"table cdc_relay.progress has a foreign key of table app.refers"}},
-		"owner that logs in": {`ALTER TABLE cdc_relay.retry OWNER TO ` + a.app, ``, ``, `ALTER TABLE cdc_relay.retry OWNER TO ` + schema.OwnerRole,
-			[]string{"table cdc_relay.retry belongs to role " + a.app, "OWNER TO " + schema.OwnerRole}},
+			`ALTER TABLE cdc_relay.progress DROP i; DROP DOMAIN app.checked`,
+			[]string{"relation cdc_relay.progress uses type app.checked in column i"},
+		},
+		"rule": {
+			`CREATE RULE r AS ON INSERT TO cdc_relay.progress DO ALSO SELECT app.steal()`, ``, write, `DROP RULE r ON cdc_relay.progress`,
+			[]string{"table cdc_relay.progress has a rule r"},
+		},
+		"policy": {
+			`CREATE POLICY p ON cdc_relay.progress USING (app.steal() > 0)`, ``, ``, `DROP POLICY p ON cdc_relay.progress`,
+			[]string{"table cdc_relay.progress has a policy p"},
+		},
+		"row level security": {
+			`ALTER TABLE cdc_relay.progress ENABLE ROW LEVEL SECURITY`, ``, ``, `ALTER TABLE cdc_relay.progress DISABLE ROW LEVEL SECURITY`,
+			[]string{"table cdc_relay.progress has row level security"},
+		},
+		"child": {
+			`CREATE TABLE app.child () INHERITS (cdc_relay.progress)`, ``, ``, `DROP TABLE app.child`,
+			[]string{"table cdc_relay.progress is in one inheritance with others: app.child inherits"},
+		},
+		"foreign key": {
+			`GRANT REFERENCES ON cdc_relay.progress TO ` + a.app, `CREATE TABLE app.refers (slot name REFERENCES cdc_relay.progress)`, ``, `DROP TABLE app.refers`,
+			[]string{"table cdc_relay.progress has a foreign key of table app.refers"},
+		},
+		"owner that logs in": {
+			`ALTER TABLE cdc_relay.retry OWNER TO ` + a.app, ``, ``, `ALTER TABLE cdc_relay.retry OWNER TO ` + schema.OwnerRole,
+			[]string{"table cdc_relay.retry belongs to role " + a.app, "OWNER TO " + schema.OwnerRole},
+		},
 	} {
 		a.exec(c.owner)
 		if c.app != "" {
@@ -256,20 +286,32 @@ func TestOutboxThatRunsCode(t *testing.T) {
 		shows          string // of events show
 		first          string // of the first start; "": it reads no column
 	}{
-		"view": {`DROP TABLE outbox; CREATE VIEW outbox AS SELECT '1'::text AS id, app.steal() AS i, '{}'::jsonb AS payload; GRANT SELECT ON outbox TO PUBLIC`,
-			`SELECT * FROM outbox`, "is a view", ""},
-		"domain": {`CREATE DOMAIN app.d AS text CHECK (app.fixed(1) > 0); ALTER TABLE outbox ALTER id TYPE app.d`,
-			find + `app.d`, "column id has type app.d, which is not one of PostgreSQL's own", ""},
-		"cast": {`CREATE TYPE app.e AS (v text); CREATE FUNCTION app.to_e(text) RETURNS app.e LANGUAGE sql AS 'SELECT app.steal(); SELECT ROW($1)::app.e';
+		"view": {
+			`DROP TABLE outbox; CREATE VIEW outbox AS SELECT '1'::text AS id, app.steal() AS i, '{}'::jsonb AS payload; GRANT SELECT ON outbox TO PUBLIC`,
+			`SELECT * FROM outbox`, "is a view", "",
+		},
+		"domain": {
+			`CREATE DOMAIN app.d AS text CHECK (app.fixed(1) > 0); ALTER TABLE outbox ALTER id TYPE app.d`,
+			find + `app.d`, "column id has type app.d, which is not one of PostgreSQL's own", "",
+		},
+		"cast": {
+			`CREATE TYPE app.e AS (v text); CREATE FUNCTION app.to_e(text) RETURNS app.e LANGUAGE sql AS 'SELECT app.steal(); SELECT ROW($1)::app.e';
 			CREATE CAST (text AS app.e) WITH FUNCTION app.to_e(text); ALTER TABLE outbox DROP id, ADD id app.e; INSERT INTO outbox VALUES ('{}', ROW('1'))`,
-			find + `app.e`, "column id has type app.e, which is not one of PostgreSQL's own", ""},
-		"policy": {row + `ALTER TABLE outbox ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON outbox USING (app.steal() > 0)`,
-			count, "has row level security, whose policies would run", "row level security applies"},
-		"index": {`CREATE INDEX ON outbox (payload) WHERE app.fixed(1) > 0`,
-			count, "cannot be read without function app.fixed(integer) of role " + a.app, "cannot be read without function app.fixed(integer)"},
-		"partition key": {`DROP TABLE outbox; CREATE TABLE outbox (id text, payload jsonb) PARTITION BY RANGE ((app.fixed(1) + length(id))); GRANT SELECT ON outbox TO PUBLIC;
+			find + `app.e`, "column id has type app.e, which is not one of PostgreSQL's own", "",
+		},
+		"policy": {
+			row + `ALTER TABLE outbox ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON outbox USING (app.steal() > 0)`,
+			count, "has row level security, whose policies would run", "row level security applies",
+		},
+		"index": {
+			`CREATE INDEX ON outbox (payload) WHERE app.fixed(1) > 0`,
+			count, "cannot be read without function app.fixed(integer) of role " + a.app, "cannot be read without function app.fixed(integer)",
+		},
+		"partition key": {
+			`DROP TABLE outbox; CREATE TABLE outbox (id text, payload jsonb) PARTITION BY RANGE ((app.fixed(1) + length(id))); GRANT SELECT ON outbox TO PUBLIC;
 			CREATE TABLE app.part PARTITION OF outbox DEFAULT`,
-			count, "cannot be read without function app.fixed(integer) of role " + a.app, "cannot be read without function app.fixed(integer)"},
+			count, "cannot be read without function app.fixed(integer) of role " + a.app, "cannot be read without function app.fixed(integer)",
+		},
 	} {
 		a.by(a.asApp, c.attack)
 		a.stolen()
