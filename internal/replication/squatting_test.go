@@ -329,7 +329,7 @@ func TestOutboxThatRunsCode(t *testing.T) {
 			t.Errorf("%s: events show says %s: %s; want %q", name, e.State, e.Why, c.shows)
 		}
 		if c.first != "" {
-			a.exec(`CREATE PUBLICATION p FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
+			a.exec(`DROP PUBLICATION IF EXISTS p; CREATE PUBLICATION p FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
 			a.wantStop(a.run().wait(), event.ExitFailure, "rights", c.first)
 			if f := a.finding("rights"); f.Level != check.LevelFail || !strings.Contains(f.Detail, c.first) {
 				t.Errorf("%s: check says %+v, want %q", name, f, c.first)
