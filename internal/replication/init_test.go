@@ -201,7 +201,8 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 	b.wantStop(teardown(false), event.ExitFailure, "undelivered")
 	b.exec(`INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, '4711', 'discard', 1, '', '')`, b.cfg.Slot)
 	await.Must(t, teardown(true))
-	b.wantText("1", `SELECT count(*)::text FROM cdc_relay.audit WHERE slot = $1`, b.cfg.Slot) // what was done stays known
+	// what was done stays known
+	b.wantText("1", `SELECT count(*)::text FROM cdc_relay.audit WHERE slot = $1`, b.cfg.Slot)
 	if left := b.text(`SELECT string_agg(slot, ' ') FROM cdc_relay.retry`); left != other.cfg.Slot {
 		t.Errorf("rows of %q are left", left)
 	}

@@ -197,9 +197,9 @@ func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	return version, nil
 }
 
-// GrantSQL is what a role needs in the schema to relay, and takes back what it must not have, whoever
-// gave it: of the audit it may only append. The owner of the schema gets no less than it has: its
-// next migration and prune_audit would fail.
+// GrantSQL is what a role needs in the schema to relay, and takes back what it must not have,
+// whoever gave it: of the audit it may only append. The owner of the schema gets no less than it
+// has: its next migration and prune_audit would fail.
 func GrantSQL(role string, owns bool) []string {
 	r := source.QuoteName(role)
 	list := []string{
