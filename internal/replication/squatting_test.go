@@ -107,10 +107,7 @@ func TestSchemaSquattedBeforeInit(t *testing.T) {
 		"domain":           {table + `CREATE DOMAIN app.checked AS int CHECK (app.fixed(VALUE) > 0); ALTER TABLE cdc_relay.migration ALTER version TYPE app.checked`, write},
 		"policy": {table + `INSERT INTO cdc_relay.migration VALUES (1); ALTER TABLE cdc_relay.migration ENABLE ROW LEVEL SECURITY;
 			CREATE POLICY p ON cdc_relay.migration USING (app.steal() > 0)`, read},
-		"function": {
-			open + `CREATE FUNCTION cdc_relay.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT app.steal(); SELECT pg_catalog.now()'`,
-			`SET search_path = cdc_relay, pg_catalog; SELECT now()`,
-		},
+		"function": {open + `CREATE FUNCTION cdc_relay.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT app.steal(); SELECT pg_catalog.now()'`, `SET search_path = cdc_relay, pg_catalog; SELECT now()`},
 		"operator": {
 			open + `CREATE FUNCTION cdc_relay.less(int, int) RETURNS bool LANGUAGE sql AS 'SELECT app.steal() > 0';
 			CREATE OPERATOR cdc_relay.< (FUNCTION = cdc_relay.less, LEFTARG = int, RIGHTARG = int)`,
@@ -332,7 +329,7 @@ func TestOutboxThatRunsCode(t *testing.T) {
 			t.Errorf("%s: events show says %s: %s; want %q", name, e.State, e.Why, c.shows)
 		}
 		if c.first != "" {
-			a.exec(`CREATE PUBLICATION p FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
+			a.exec(`DROP PUBLICATION IF EXISTS p; CREATE PUBLICATION p FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
 			a.wantStop(a.run().wait(), event.ExitFailure, "rights", c.first)
 			if f := a.finding("rights"); f.Level != check.LevelFail || !strings.Contains(f.Detail, c.first) {
 				t.Errorf("%s: check says %+v, want %q", name, f, c.first)

@@ -74,8 +74,8 @@ func Check(ctx context.Context, q Querier, table string) error {
 }
 
 // Lock prepares a transaction, which must be read-only, to read a table, and checks it by fresh,
-// which sees what is committed now. Under the lock nobody puts a view in the table's place. It is
-// read-only and without policies by itself: a pooler may have dropped the session's settings.
+// which sees what is committed now. Under the lock nobody puts a view in the table's place. The
+// settings are the transaction's own: a pooler may have dropped those of the session.
 func Lock(ctx context.Context, tx pgx.Tx, fresh Querier, table string) error {
 	if err := Check(ctx, fresh, table); err != nil { // before LOCK, which says less
 		return err

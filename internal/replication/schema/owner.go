@@ -73,8 +73,7 @@ func become(ctx context.Context, pool *pgxpool.Pool) (standing, error) {
 		}
 		_, err := pool.Exec(ctx, step.sql())
 		switch source.SQLState(err) {
-		// done, or by another session, or this one may not
-		case "", "42710", "23505", "42501", "XX000":
+		case "", "42710", "23505", "42501", "XX000": // done, done by another session, not allowed
 		default:
 			return s, fmt.Errorf("%s: %w", step.sql(), err)
 		}

@@ -157,7 +157,7 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) err
 		if err := schema.BecomeOwner(ctx, tx); err != nil {
 			return err
 		}
-		// the audit is kept while the schema is
+		// the audit is kept for as long as the schema is
 		for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
 			if _, err := tx.Exec(ctx, "DELETE FROM cdc_relay."+table+" WHERE slot = $1", c.Slot); err != nil {
 				return fmt.Errorf("delete from cdc_relay.%s: %w", table, err)
