@@ -49,7 +49,6 @@ var metricTypes = map[string]string{
 	"outbox_leader":                          "gauge",
 	"outbox_standby":                         "gauge",
 	"outbox_table_bytes":                     "gauge",
-	"outbox_admin_refused_total":             "counter",
 	"outbox_build_info":                      "gauge",
 	"outbox_spans_total":                     "counter",
 	"outbox_slot_lag_bytes":                  "gauge",

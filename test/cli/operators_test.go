@@ -28,7 +28,6 @@ func withDeadLetters(t *testing.T, more string) *operated {
 	b := withBroker(t)
 	b.exec(`ALTER TABLE outbox ALTER type DROP NOT NULL`)
 	b.more = more
-	b.admin = ", tokens: [{name: ann, role: operate, value: toksecret-to-operate}]"
 	return &operated{b, b.start()}
 }
 
@@ -240,7 +239,7 @@ func TestAPIOfTheRetryTable(t *testing.T) {
 		// One that no leader ends meanwhile: it came with a copy of another system's database.
 		slow := ask[int64](o.rig, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, who, reason, matched, in_dead_letters) SELECT slot, '7', 'redact', 'eve', '', 1, true FROM cdc_relay.slots RETURNING job`)
 		send("DELETE", fmt.Sprint("/api/v1/jobs/", slow, why), []string{"", `{"reason": "too fast"}`}[i], 200, `"state":"cancelled"`)
-		if got := ask[string](o.rig, `SELECT who || ': ' || why FROM cdc_relay.audit WHERE action = 'cancel' AND result = $1`, fmt.Sprint("job ", slow)); got != "API without token from 127.0.0.1: too fast" {
+		if got := ask[string](o.rig, `SELECT who || ': ' || why FROM cdc_relay.audit WHERE action = 'cancel' AND result = $1`, fmt.Sprint("job ", slow)); got != "token ann from 127.0.0.1: too fast" {
 			t.Errorf("the audit of job %d says %q", slow, got)
 		}
 	}

@@ -59,6 +59,7 @@ func on(t *testing.T, db string) *rig {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := bare(t)
+	r.admin = ", tokens: [{name: ann, role: operate, value: toksecret-to-operate}]"
 	r.exec(load.OutboxTable)
 	return r
 }

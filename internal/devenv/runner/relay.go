@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,10 +26,12 @@ import (
 
 // Relay is a running "cdc-relay run". Its methods may be called from several goroutines.
 type Relay struct {
-	proc  *processes.Process
-	dir   string
-	admin string
-	leaks leaks
+	proc    *processes.Process
+	dir     string
+	admin   string
+	earlier bool
+	socket  string
+	leaks   leaks
 }
 
 // Start starts "binary run -c FILE args...", FILE holding config, and does not wait for anything.
@@ -65,6 +68,10 @@ func LaunchRelay(binary, config string, args ...string) (*Relay, error) {
 	return LaunchRelayIn(nil, binary, config, args...)
 }
 
+// Earlier in the environment says that the binary is of a version before admin.socket: its API, open
+// to this host, is asked by the network.
+const Earlier = "CDC_RELAY_TEST_EARLIER=1"
+
 // LaunchRelayIn is LaunchRelay with more environment: NAME=VALUE.
 func LaunchRelayIn(env []string, binary, config string, args ...string) (*Relay, error) {
 	dir, err := processes.NewDir("relay")
@@ -88,7 +95,13 @@ func LaunchRelayIn(env []string, binary, config string, args ...string) (*Relay,
 	cmd := exec.Command(binary, append([]string{"run", "-c", path}, args...)...)
 	cmd.Dir = dir
 	cmd.Stdout = stdout
-	cmd.Env = append(append(processes.EnvironWithout(processes.OwnerVariable), "CDC_RELAY_ADMIN__LISTEN="+r.admin, "CDC_RELAY_ADMIN__SOCKET="+r.Socket()), env...)
+	cmd.Env = append(append(processes.EnvironWithout(processes.OwnerVariable), "CDC_RELAY_ADMIN__LISTEN="+r.admin), env...)
+	if own := ownSocket.FindStringSubmatch(config); own != nil {
+		r.socket = own[1]
+	} else if r.earlier = slices.Contains(env, Earlier); !r.earlier {
+		r.socket = filepath.Join(dir, "admin.sock")
+		cmd.Env = append(cmd.Env, "CDC_RELAY_ADMIN__SOCKET="+r.Socket())
+	}
 	if r.proc, err = processes.Start("relay", cmd, filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}
@@ -99,7 +112,10 @@ func LaunchRelayIn(env []string, binary, config string, args ...string) (*Relay,
 func (r *Relay) Admin() string { return "http://" + r.admin }
 
 // Socket is the path of the admin server's Unix socket.
-func (r *Relay) Socket() string { return filepath.Join(r.dir, "admin.sock") }
+func (r *Relay) Socket() string { return r.socket }
+
+// ownSocket is that of a configuration which has one.
+var ownSocket = regexp.MustCompile(`\bsocket: ([^ ,}\n]+)`)
 
 // AdminSocket is the socket as the commands' --admin takes it: nobody needs a token there.
 func (r *Relay) AdminSocket() string { return "unix:" + r.Socket() }
@@ -199,6 +215,9 @@ func (r *Relay) WaitReady(ctx context.Context) error {
 // Get asks the admin server for a path and returns the status code and the body. It asks by the
 // socket, which may read everything.
 func (r *Relay) Get(ctx context.Context, path string) (int, string, error) {
+	if r.earlier {
+		return r.GetByNetwork(ctx, path)
+	}
 	return r.get(ctx, path, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", r.Socket())
 	})
