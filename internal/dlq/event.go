@@ -135,13 +135,15 @@ func (a *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) 
 		return err
 	}
 	err = query(quoted + " = $1::text::" + kind)
-	if sqlClass(err, "42883") || sqlClass(err, "42846") { // the type has no equality, or is not cast from text
+	// the type has no equality, or is not cast from text
+	if sqlClass(err, "42883") || sqlClass(err, "42846") {
 		err = query(quoted + "::text = $1")
 	}
 	if refusal, ok := tableread.IsRefusal(err); ok {
 		return false, refusal.Error(), nil
 	}
-	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") || tableread.Undefined(err) { // not a value of that type
+	// not a value of that type, or the table is gone
+	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") || tableread.Undefined(err) {
 		return false, "", nil
 	}
 	if err != nil {

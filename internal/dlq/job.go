@@ -228,8 +228,8 @@ func (a *Admin) Cancel(ctx context.Context, id int64, by Requester) (Job, error)
 		}
 		return a.Job(ctx, id)
 	}
-	// What cancel_job does, by the relay's role, which names who. Two statements: the second one must
-	// see the requests that the leader made before the first one took the job from it.
+	// What cancel_job does, by the relay's role, which names who. Two statements: the second one
+	// must see the requests that the leader made before the first one took the job from it.
 	_, err := a.db.Exec(ctx, `WITH job AS (UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL
 			WHERE job = $1 AND slot = $2 AND closed_at IS NULL RETURNING system_id)
 		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $2, system_id, $3, 'cancel', 0, $4, 'job ' || $1::bigint FROM job`,
