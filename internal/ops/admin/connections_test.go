@@ -88,7 +88,7 @@ func TestTheOldestIdleConnectionIsClosed(t *testing.T) {
 	var all []net.Conn
 	for range maxConnections + 1 {
 		near, far := net.Pipe()
-		defer far.Close()
+		t.Cleanup(func() { _ = far.Close() })
 		all = append(all, near)
 		c.state(near, http.StateNew)
 		if len(all) == 1 {
