@@ -142,11 +142,7 @@ func (a *Admin) committed(ctx context.Context, e *Event, t Outbox, relay Relay) 
 	if refusal, ok := tableread.IsRefusal(err); ok {
 		return false, refusal.Error(), nil
 	}
-<<<<<<< HEAD
-	// not a value of that type
-=======
 	// not a value of that type, or the table is gone
->>>>>>> e30c7e06aca5213b219b0a5b05039926e2570acc
 	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") || tableread.Undefined(err) {
 		return false, "", nil
 	}

@@ -46,7 +46,8 @@ func TestDocumentedMessages(t *testing.T) {
 	if !found || config == nil || config[1] != "yaml" {
 		t.Fatal("the page has no such section, or it has no configuration")
 	}
-	b.exec(`DO $$ BEGIN CREATE ROLE writer; EXCEPTION WHEN duplicate_object THEN END $$`) // the page's own
+	// the page's own
+	b.exec(`DO $$ BEGIN CREATE ROLE writer; EXCEPTION WHEN duplicate_object THEN END $$`)
 	relay := runner.Start(t, b.binary, "admin: {listen: 127.0.0.1:0}\n"+strings.NewReplacer(
 		"postgres://relay@localhost:5432/shop", b.db, "amqp://localhost:5672/", b.vhost,
 		"source: {", "source: {slot: "+b.slot+", publication: "+b.slot+", ").Replace(config[2]))

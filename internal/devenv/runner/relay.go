@@ -68,8 +68,8 @@ func LaunchRelay(binary, config string, args ...string) (*Relay, error) {
 	return LaunchRelayIn(nil, binary, config, args...)
 }
 
-// Earlier in the environment says that the binary is of a version before admin.socket: its API, open
-// to this host, is asked by the network.
+// Earlier in the environment says that the binary is of a version before admin.socket: its API,
+// open to this host, is asked by the network.
 const Earlier = "CDC_RELAY_TEST_EARLIER=1"
 
 // LaunchRelayIn is LaunchRelay with more environment: NAME=VALUE.

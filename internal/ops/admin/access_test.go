@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/zap"
@@ -46,11 +47,21 @@ func TestTokens(t *testing.T) {
 // A token is read at each request. One that cannot be read, or is emptied, opens nothing, leaves
 // the others as they are, and is logged once, not at every request.
 func TestTokenIsReadAgain(t *testing.T) {
+	var mu sync.Mutex
 	token, readErr := "old", error(nil)
+	set := func(value string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		token, readErr = value, err
+	}
 	core, logs := observer.New(zap.WarnLevel)
 	base := serve(t, func(c *Config) {
 		c.Log = zap.New(core)
-		c.Tokens = append([]Token{{Name: "bob", Read: func() (string, error) { return token, readErr }}}, c.Tokens...)
+		c.Tokens = append([]Token{{Name: "bob", Read: func() (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return token, readErr
+		}}}, c.Tokens...)
 	})
 	check := func(authorization string, want int) {
 		t.Helper()
@@ -58,12 +69,12 @@ func TestTokenIsReadAgain(t *testing.T) {
 			t.Errorf("%s answers %d, want %d", authorization, code, want)
 		}
 	}
-	token = "new"
+	set("new", nil)
 	check("Bearer old", 401)
 	check("Bearer new", 200)
-	token = ""
+	set("", nil)
 	check("Bearer ", 401)
-	readErr = errors.New("the file is missing")
+	set("", errors.New("the file is missing"))
 	for range 3 {
 		check("Bearer new", 401)
 		check(asOps, 200)

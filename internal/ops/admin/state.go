@@ -1,5 +1,5 @@
-// What the relay says of itself: the probes, a word for everybody and details for those who may read,
-// the status and the slots.
+// What the relay says of itself: the probes, a word for everybody and details for those who may
+// read, the status and the slots.
 
 package admin
 
