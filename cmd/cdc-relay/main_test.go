@@ -141,7 +141,7 @@ func TestConfigValidate(t *testing.T) {
 	code, stdout, stderr = commandLine(t, "config", "validate")
 	want = `cdc-relay: the configuration cannot be used: cdc-relay.yaml:3:12: delivery.exchange: unknown key;
   known here are ordering, lanes, max_in_flight, max_in_flight_bytes, confirm_timeout, shutdown_grace;
-  elsewhere there is sink.rabbitmq.exchange and dead_letters.mirror.exchange
+  elsewhere there is sink.rabbitmq.exchange and sink.rabbitmq.allow.exchange and dead_letters.mirror.exchange
 `
 	if code != 2 || stdout != "" || stderr != want {
 		t.Errorf("exit %d, %q, stderr\n%s", code, stdout, stderr)
