@@ -4,6 +4,7 @@ package order
 
 import (
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -69,7 +70,12 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 		m.touch(g)
 		return
 	}
-	m.probeDone(g, sink.Outcome{State: sink.Rejected, Fault: f})
+	own := f.Reason == sink.NotAllowed && !f.Whole // the relay's verdict on the pair: nothing was asked
+	if own && g.target.Dest == 0 {
+		m.notProbing(g)
+	} else {
+		m.probeDone(g, sink.Outcome{State: sink.Rejected, Fault: f})
+	}
 	res := store.Result{
 		Row: e.Row, Kind: store.Backoff, Attempts: e.Row.Attempts,
 		Class: f.Class, Reason: f.Reason, Text: f.Text, Destination: f.Destination,
@@ -77,6 +83,10 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 	switch f.Class {
 	case sink.Destination:
 		target, paused := m.cfg.Pauses.Target(e.Place)
+		if own { // it rests there also while the exchange is paused, which needs other probes
+			target = pauses.Target{ExchangeOrTopic: e.Place.ExchangeOrTopic, Dest: e.Place.Dest}
+			paused = m.cfg.Pauses.IsPaused(target)
+		}
 		switch {
 		case m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt):
 			res.Kind = store.Dead

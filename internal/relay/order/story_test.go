@@ -155,9 +155,11 @@ func (s *story) arrive(d *datadriven.TestData) {
 // outcomes are the broker's answers by their names; an event that is not named is confirmed.
 var outcomes = map[string]sink.Outcome{
 	"": {State: sink.Confirmed}, "confirmed": {State: sink.Confirmed}, "unsent": {State: sink.Unsent}, "unknown": {},
-	"refused":   {State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Unroutable}},
-	"transient": {State: sink.Rejected, Fault: &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException}},
-	"permanent": {State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}},
+	"refused":     {State: sink.Rejected, Fault: &sink.Fault{Reason: sink.Unroutable}},
+	"no exchange": {State: sink.Rejected, Fault: &sink.Fault{Reason: sink.NoExchange, Whole: true}},
+	"not allowed": {State: sink.Rejected, Fault: &sink.Fault{Reason: sink.NotAllowed}},
+	"transient":   {State: sink.Rejected, Fault: &sink.Fault{Class: sink.Transient, Reason: sink.BrokerException}},
+	"permanent":   {State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}},
 }
 
 func (s *story) answer(d *datadriven.TestData) {

@@ -42,7 +42,7 @@ const maxPauses = 10_000
 // the order machine. So a pause may begin late, or be forgotten: in a restart, or when no row is
 // left for the destination. Otherwise only the confirm of a row (a probe) ends a pause. The confirm
 // of a new event does not: that event may have been on the wire before the destination broke. A
-// pause of a whole exchange or topic also ends when a fault blames only one of its pairs or
+// pause of a whole exchange or topic also ends when the broker blames only one of its pairs or
 // partitions.
 type Registry struct {
 	cfg     Config
@@ -68,15 +68,17 @@ type entry struct {
 
 // Refused takes a rejection that blames the destination: its pause begins, or goes on. A fault of
 // the pair or partition shows that the exchange or topic itself answers, so a pause of the exchange
-// or topic ends; ended says whether one did. Beyond maxPauses no pause begins. Then nothing is
-// known of the destination, and its rows wait for their time without a limit.
+// or topic ends; ended says whether one did. What is not allowed shows nothing: the relay itself
+// refused it. So a forged routing key does not end the pause of an exchange that is away. Beyond
+// maxPauses no pause begins. Then nothing is known of the destination, and its rows wait for their
+// time without a limit.
 func (r *Registry) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := Target{p.ExchangeOrTopic, p.Dest}
 	if f.Whole {
 		t.Dest = 0
-	} else {
+	} else if f.Reason != sink.NotAllowed {
 		ended = r.end(t.whole(), false, now)
 	}
 	if e := r.paused[t]; e != nil {

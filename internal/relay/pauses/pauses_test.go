@@ -66,6 +66,15 @@ func TestWholeExchangeAndPair(t *testing.T) {
 	s.want("probe of the pair", s.TakeProbe(dest(orders), s.ProbeAt(dest(orders))), true)
 }
 
+// The relay's own verdict on a routing key says nothing of the exchange, which it did not ask.
+func TestNotAllowedEndsNoPause(t *testing.T) {
+	s := tell(t, Config{})
+	s.refused(orders, noExchange)
+	s.want("ended", s.after(23*time.Hour).refused(invoices, notAllowed), false)
+	target, _ := s.Target(orders)
+	s.want("the exchange is paused since then", target == whole(orders) && s.List()[0].Since.Equal(began), true)
+}
+
 // Names may be made from data, so there is a bound to what is noted as paused, or watched. Beyond
 // it nothing is paused: an event is sent, refused and deferred.
 func TestPausesAreBounded(t *testing.T) {

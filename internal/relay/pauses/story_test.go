@@ -21,6 +21,7 @@ var (
 
 	nack       = sink.Fault{Class: sink.Destination, Reason: sink.Nacked, Destination: "orders"}
 	unroutable = sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Destination: "orders"}
+	notAllowed = *sink.NotAllowedFault("invoices", "invoices", "allow", false)
 	noExchange = sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Whole: true, Destination: "exchange"}
 	poison     = sink.Fault{Class: sink.Transient, Reason: sink.BrokerException}
 )
