@@ -70,7 +70,7 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 		m.touch(g)
 		return
 	}
-	own := f.Reason == sink.NotAllowed && !f.Whole // the relay's verdict on the pair: nothing was asked
+	own := f.Reason == sink.NotAllowed && !f.Whole // of the pair, without asking the exchange
 	if own && g.target.Dest == 0 {
 		m.notProbing(g)
 	} else {

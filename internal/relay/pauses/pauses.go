@@ -35,7 +35,8 @@ type Config struct {
 }
 
 // maxPauses bounds the number of pauses: names may be made from data. Beyond it an event is sent,
-// rejected and deferred.
+// rejected and deferred. Half of them are kept for what brokers refuse: without that, forged names
+// that are not allowed would take them all, and each of them costs the broker nothing.
 const maxPauses = 10_000
 
 // Registry has the paused destinations. A pause only saves useless sends: what keeps the order is
@@ -81,9 +82,13 @@ func (r *Registry) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bo
 	} else if f.Reason != sink.NotAllowed {
 		ended = r.end(t.whole(), false, now)
 	}
+	most := maxPauses
+	if f.Reason == sink.NotAllowed {
+		most = maxPauses / 2
+	}
 	if e := r.paused[t]; e != nil {
 		e.refusedAgain(f, now)
-	} else if len(r.paused) < maxPauses {
+	} else if len(r.paused) < most {
 		r.begin(t, f, now)
 	}
 	return ended

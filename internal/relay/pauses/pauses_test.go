@@ -96,6 +96,17 @@ func TestPausesAreBounded(t *testing.T) {
 	s.want("the room is taken again", !s.Paused(place(0)) && s.Paused(place(maxPauses)), true)
 }
 
+// Names that are not allowed leave half of the room to what brokers refuse.
+func TestForgedNamesLeaveRoom(t *testing.T) {
+	s := tell(t, Config{})
+	for n := range maxPauses {
+		s.refused(sink.Place{ExchangeOrTopic: 2, Dest: uint64(n + 1)}, notAllowed)
+	}
+	s.want("half of the room is taken", len(s.List()) == maxPauses/2, true)
+	s.refused(orders, nack)
+	s.want("a destination that nacks is paused", s.Paused(orders), true)
+}
+
 // The lanes, the retry table and the status use the registry at once. At no time are two probes of
 // a target out, and what rests is counted to the end.
 func TestConcurrentUse(t *testing.T) {

@@ -12,7 +12,9 @@ import (
 // to time one row per target is sent as a probe. The wait between two probes doubles up to
 // maxProbe. A destination that nacks is perhaps one full queue of several that are bound, and the
 // others take each probe. So after nacksFor of nothing but nacks the wait doubles on, up to
-// maxNackedProbe. A confirm, or an operator's request, begins again with minProbe.
+// maxNackedProbe. So it does at once where the relay itself refuses: its patterns are those of its
+// start, so such a probe only finds out that no row is left. A confirm, or an operator's request,
+// begins again with minProbe.
 const (
 	minProbe       = time.Second
 	maxProbe       = 10 * time.Second
@@ -72,7 +74,7 @@ func (r *Registry) ProbeDone(t Target, out sink.Outcome, now time.Time) {
 	e.out = false
 	if out.State == sink.Rejected && out.Fault != nil && out.Fault.Class == sink.Destination {
 		most := maxProbe
-		if e.nacks >= nacksFor {
+		if e.nacks >= nacksFor || e.Reason == sink.NotAllowed {
 			most = maxNackedProbe
 		}
 		e.wait = min(2*e.wait, most)

@@ -24,6 +24,11 @@ func TestProbeInterval(t *testing.T) {
 		{"nacks for less than ten minutes", func(s *story) { s.refuse(orders, nack, ten-30*time.Second) }, after(maxProbe, maxProbe)},
 		{"nacks for ten minutes", func(s *story) { s.refuse(orders, nack, ten) }, after(20*time.Second, 40*time.Second, 80*time.Second, maxNackedProbe, maxNackedProbe)},
 		{"unroutable for an hour", func(s *story) { s.refuse(orders, unroutable, time.Hour) }, after(maxProbe, maxProbe)},
+		{"not allowed for a minute", func(s *story) {
+			s.refuse(orders, notAllowed, time.Minute)
+			s.probes(orders, notAllowed, 0)
+			s.probes(orders, notAllowed, 0)
+		}, after(maxNackedProbe, maxProbe)},
 		{"another reason among the nacks", func(s *story) {
 			s.refuse(orders, nack, time.Hour)
 			s.probes(orders, unroutable, 0)
