@@ -403,6 +403,7 @@ func TestPrintedLoadsAgain(t *testing.T) {
 	}{
 		"user in the address": {"sink: {rabbitmq: {url: amqp://u:topsecret@h}}", []string{"guest"}},
 		"texts to quote":      {"sink: {rabbitmq: {url: amqp://u@mq/, exchange: '$$true #{aggregate}'}}\noutbox: {key: ['a b', '\"c\"']}", nil},
+		"empty names":         {"sink: {rabbitmq: {url: amqp://u@mq/, exchange: '', allow: {exchange: ['', dead], routing_key: ['', 'order.*']}}}\ndead_letters: {mirror: {exchange: dead}}", nil},
 		"kafka":               {"sink: {kafka: {}}", []string{"lanes", "rabbitmq"}},
 		"login of kafka": {
 			"sink: {kafka: {brokers: [a, '[::1]'], topic: events, tls: {enabled: true, ca: /c}, sasl: {mechanism: plain, username: topsecret, password: topsecret}}}",

@@ -37,7 +37,7 @@ func TestFaults(t *testing.T) {
 		{"unknown nested key", source + "sink: {rabbitmq: {tls: {cafile: x}}}\n", "", "relay.yaml:2:25: sink.rabbitmq.tls.cafile: unknown key; known here are ca, cert, key, server_name"},
 		{"unknown sink", source + "sink: {rabbitmq: {}, nats: {}}\n", "", "relay.yaml:2:22: sink.nats: unknown sink; want exactly one of rabbitmq, kafka, stdout"},
 		{"unknown sink alone", source + "sink: {webhook: {url: http://h}}\n", "", "relay.yaml:2:8: sink.webhook: unknown sink; want exactly one of rabbitmq, kafka, stdout"},
-		{"empty pattern", source + "sink: {rabbitmq: {allow: {exchange: [a, \"\"]}}}\n", "", `relay.yaml:2:41: sink.rabbitmq.allow.exchange: has an empty pattern; write "*" to allow every name, the empty one of the default exchange too`},
+		{"default exchange that is not allowed", source + "sink: {rabbitmq: {exchange: \"\", allow: {exchange: [orders]}}}\n", "", `relay.yaml:2:51: sink.rabbitmq.allow.exchange: does not allow "", where sink.rabbitmq.exchange sends every event; add it to the patterns`},
 		{"no pattern", source + "sink: {kafka: {allow: {topic: []}}}\n", "", `relay.yaml:2:31: sink.kafka.allow.topic: has no pattern; write "*" to allow everything`},
 		{"no part", source + "sink: {kafka: {allow: {}}}\n", "", "relay.yaml:2:23: sink.kafka.allow: is empty; leave it out to allow everything"},
 		{"fixed exchange that is not allowed", source + "sink: {rabbitmq: {exchange: events, allow: {exchange: [orders, \"event\"]}}}\n", "", `relay.yaml:2:55: sink.rabbitmq.allow.exchange: does not allow "events", where sink.rabbitmq.exchange sends every event; add it to the patterns`},

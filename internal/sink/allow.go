@@ -3,7 +3,6 @@
 package sink
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +11,8 @@ import (
 )
 
 // Allow are the patterns of a part of the route: a * stands for any characters, also none, and
-// everything else for itself. Without patterns every name is allowed. The templates take names from
+// everything else for itself; the empty pattern is that of the empty name, as the default exchange
+// has it. Without patterns every name is allowed. The templates take names from
 // rows, so whoever may write to the outbox would else choose among all exchanges and topics to
 // which the relay's user may publish.
 type Allow []string
@@ -63,7 +63,15 @@ func matches[T string | []byte](pattern string, name T) bool {
 }
 
 // String lists the patterns.
-func (a Allow) String() string { return strings.Join(a, ", ") }
+func (a Allow) String() string {
+	shown := slices.Clone(a)
+	for i, pattern := range a {
+		if pattern == "" {
+			shown[i] = `""`
+		}
+	}
+	return strings.Join(shown, ", ")
+}
 
 // NotAllowedFault is that of a name which no pattern of the key allows; whole: of an exchange or
 // topic. Nothing was sent. It is the destination's: its events wait, in order, until a relay starts
@@ -77,13 +85,8 @@ func NotAllowedFault(destination, name, key string, whole bool) *Fault {
 
 // AllowKey is the key of the patterns of a part of the route.
 func AllowKey(part string, at *Allow) setting.Key {
-	form := setting.Form{"type": setting.PlainTypes, "minLength": 1}
-	k := setting.Texts(allowKey(part), (*[]string)(at), form, `has no pattern; write "*" to allow everything`, func(pattern string) error {
-		if pattern == "" {
-			return errors.New(`has an empty pattern; write "*" to allow every name, the empty one of the default exchange too`)
-		}
-		return nil
-	})
+	form := setting.Form{"type": setting.PlainTypes}
+	k := setting.Texts(allowKey(part), (*[]string)(at), form, `has no pattern; write "*" to allow everything`, func(string) error { return nil })
 	k.SectionFault = "is empty; leave it out to allow everything"
 	return k
 }

@@ -10,6 +10,7 @@ import (
 func FuzzAllows(f *testing.F) {
 	for _, c := range [][2]string{
 		{"", ""},
+		{"", "x"},
 		{"*", ""},
 		{"orders", "orders"},
 		{"orders", "order"},
