@@ -30,6 +30,11 @@ var SteeringHeaders = []string{
 	// rabbit_dead_letter drops a message that has been through a queue before; consumers count
 	// their attempts by it
 	"x-death",
+	// rabbitmq_mqtt, delivery_qos: with 0 a subscriber gets the message once at most, and loses it
+	// with its connection; x-mqtt-dup tells it that the message is a repeat
+	"x-mqtt-publish-qos", "x-mqtt-dup",
+	// rabbit_stream_queue: consumers of a stream that filter do not see a message of another value
+	"x-stream-filter-value",
 }
 
 const (

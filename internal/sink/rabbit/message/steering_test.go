@@ -16,8 +16,8 @@ import (
 // What a row's headers column makes of the headers that steer the broker: nothing, and each is
 // counted; with allow_headers what the broker takes; and a configured header is written anyhow.
 func TestSteeringHeaders(t *testing.T) {
-	const forged = `{"CC": ["q", "r"], "BCC": "s", "cc": "t", "x-delay": 86400000, "x-death": "u", "tenant": 1}`
-	all := []string{"CC", "BCC", "x-delay", "x-death"}
+	const forged = `{"CC": ["q", "r"], "BCC": "s", "cc": "t", "x-delay": 86400000, "x-death": "u", "x-mqtt-publish-qos": "0", "x-mqtt-dup": "1", "x-stream-filter-value": "v", "tenant": 1}`
+	all := []string{"CC", "BCC", "x-delay", "x-death", "x-mqtt-publish-qos", "x-mqtt-dup", "x-stream-filter-value"}
 	for name, c := range map[string]struct {
 		cfg     Config
 		headers string
@@ -27,7 +27,7 @@ func TestSteeringHeaders(t *testing.T) {
 		fault   sink.Reason
 	}{
 		"by default":  {Config{}, forged, nil, amqp.Table{"cc": "t", "tenant": int64(1)}, all, ""},
-		"allowed":     {Config{AllowHeaders: all}, forged, nil, amqp.Table{"CC": []any{"q", "r"}, "BCC": []any{"s"}, "cc": "t", "x-delay": int64(86400000), "x-death": "u", "tenant": int64(1)}, nil, ""},
+		"allowed":     {Config{AllowHeaders: all}, forged, nil, amqp.Table{"CC": []any{"q", "r"}, "BCC": []any{"s"}, "cc": "t", "x-delay": int64(86400000), "x-death": "u", "x-mqtt-publish-qos": "0", "x-mqtt-dup": "1", "x-stream-filter-value": "v", "tenant": int64(1)}, nil, ""},
 		"mapped":      {Config{PlainConfig: mapped("CC")}, `{"CC": ["q"]}`, []byte("audit"), amqp.Table{"CC": []any{"audit"}}, []string{"CC"}, ""},
 		"mapped NULL": {Config{PlainConfig: mapped("CC")}, `{"CC": ["q"]}`, nil, amqp.Table{}, []string{"CC"}, ""},
 		"null":        {Config{AllowHeaders: all}, `{"CC": null}`, nil, amqp.Table{}, nil, ""},
@@ -78,7 +78,7 @@ func TestSteeringHeaders(t *testing.T) {
 			if name == "allowed" {
 				// name and type; an array's length, then type, length and text of each key
 				cc, bcc := 1+2+1+4+2*(1+4+1), 1+3+1+4+(1+4+1)
-				rest := (1 + 2 + 1 + 4 + 1) + (1 + 7 + 1 + 8) + (1 + 7 + 1 + 4 + 1) + (1 + 6 + 1 + 8)
+				rest := (1 + 2 + 1 + 4 + 1) + (1 + 7 + 1 + 8) + (1 + 7 + 1 + 4 + 1) + (1 + 6 + 1 + 8) + (1 + 18 + 1 + 4 + 1) + (1 + 10 + 1 + 4 + 1) + (1 + 21 + 1 + 4 + 1)
 				own := (1 + len(sink.HeaderPosition) + 1 + 4 + len(event.Position{}.String())) + (1 + len(headerTime) + 1 + 8)
 				if want := cc + bcc + rest + own; size != want {
 					t.Errorf("table of %d bytes, want %d", size, want)
