@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Allow are the patterns of a part of the route: a * stands for any characters, also none, and
@@ -105,10 +106,11 @@ func (t *NamedTemplate) CheckAllowed(name, sent string) error {
 	return fmt.Errorf("does not allow %q, where %s; add it to the patterns", name, sent)
 }
 
-// FindAllowed says how far row data may choose. existing are names that the broker has, where they
+// FindAllowed says how far row data may choose, and which patterns look like mistakes. mirror is
+// where copies of dead letters go, nil: nowhere; existing are names that the broker has, where they
 // are known.
-func FindAllowed(section string, templates []NamedTemplate, existing []string) (found []Finding) {
-	for _, p := range templates {
+func FindAllowed(section string, templates []NamedTemplate, mirror *event.Route, existing []string) (found []Finding) {
+	for i, p := range templates {
 		name, fixed := p.Constant()
 		f, key := Finding{Name: "allowed " + strings.ReplaceAll(p.Key, "_", " ") + "s", OK: true}, section+p.AllowKey()
 		switch {
@@ -123,7 +125,14 @@ func FindAllowed(section string, templates []NamedTemplate, existing []string) (
 		}
 		found = append(found, f)
 		for _, pattern := range p.Allow.Bounds() {
-			if unused(pattern, existing) {
+			switch {
+			case mirror != nil && matches(pattern, [][]byte{mirror.Name, mirror.RoutingKey}[i]):
+			case !meet(pattern, p.glob()):
+				found = append(found, Finding{
+					Name: f.Name, Warn: true, Detail: fmt.Sprintf("pattern %q matches nothing that %s %q can make", pattern, section+p.Key, p.Template),
+					Fix: fmt.Sprintf("correct the pattern in %s, or remove it", key),
+				})
+			case unused(pattern, existing):
 				found = append(found, Finding{
 					Name: f.Name, Warn: true, Detail: fmt.Sprintf("nothing at the broker matches %q", pattern),
 					Fix: fmt.Sprintf("correct the pattern in %s, or create what it is for", key),
@@ -142,4 +151,27 @@ func unused(pattern string, existing []string) bool {
 		}
 	}
 	return len(existing) > 0
+}
+
+// meet reports whether some name matches both patterns.
+func meet(a, b string) bool {
+	var next []bool // of a[i+1:], by j: whether a name matches that and b[j:]
+	for i := len(a); i >= 0; i-- {
+		row := make([]bool, len(b)+1)
+		for j := len(b); j >= 0; j-- {
+			inA, inB := i < len(a), j < len(b)
+			switch {
+			case !inA && !inB:
+				row[j] = true
+			case inA && a[i] == '*': // it ends here, or takes what b has next
+				row[j] = next[j] || inB && row[j+1]
+			case inB && b[j] == '*':
+				row[j] = row[j+1] || inA && next[j]
+			default:
+				row[j] = inA && inB && a[i] == b[j] && next[j+1]
+			}
+		}
+		next = row
+	}
+	return next[0]
 }

@@ -136,6 +136,8 @@ type Opening struct {
 	// the sink's plain one is used. A profile leaves copies of dead letters to plain.
 	Encoder func(columns []string, plain Encoder) (Encoder, error)
 	Log     *zap.Logger
+	// Mirror is where copies of dead letters go, for Check; nil: nowhere.
+	Mirror *event.Route
 
 	// Connected is called when a connection is open; again says that there was one before.
 	Connected   func(again bool)

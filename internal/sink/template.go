@@ -99,6 +99,22 @@ func (t Template) String() string { return t.text }
 // Constant returns the value of a template without placeholders.
 func (t Template) Constant() (string, bool) { return t.text, len(t.parts) == 0 }
 
+// glob is the pattern of all names that the template may make.
+func (t Template) glob() string {
+	if len(t.parts) == 0 {
+		return t.text
+	}
+	var glob strings.Builder
+	for _, p := range t.parts {
+		if p.name == "" {
+			glob.WriteString(p.text)
+		} else {
+			glob.WriteString(everything)
+		}
+	}
+	return glob.String()
+}
+
 // Columns lists the columns that the template names, each once, in order of appearance.
 func (t Template) Columns() []string {
 	var names []string

@@ -98,7 +98,12 @@ func Paused(list []sink.Paused) (out []ops.Paused) {
 
 // checkBroker checks what the relay needs of the broker that is configured.
 func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines []check.Finding, err error) {
-	found, err := c.Sink.Settings.Check(ctx, opening(c, log))
+	o := opening(c, log)
+	if c.DeadLetters.Mirror.IsSet() {
+		mirror := c.MirrorRoute()
+		o.Mirror = &mirror
+	}
+	found, err := c.Sink.Settings.Check(ctx, o)
 	if err != nil {
 		return nil, sinkError(c, err)
 	}

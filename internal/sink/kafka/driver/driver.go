@@ -54,7 +54,7 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 // Check implements sink.Settings.
 func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, error) {
 	found, topics := kafka.Check(ctx, s.config(o))
-	return append(found, sink.FindAllowed(section, s.Templates(), topics)...), nil
+	return append(found, sink.FindAllowed(section, s.Templates(), o.Mirror, topics)...), nil
 }
 
 func (s *Settings) config(o *sink.Opening) kafka.Config {

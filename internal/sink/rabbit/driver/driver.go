@@ -63,7 +63,7 @@ func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, 
 	if err != nil {
 		return nil, err
 	}
-	return append(rabbit.Check(ctx, cfg), sink.FindAllowed(section, s.Templates(), nil)...), nil
+	return append(rabbit.Check(ctx, cfg), sink.FindAllowed(section, s.Templates(), o.Mirror, nil)...), nil
 }
 
 func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
