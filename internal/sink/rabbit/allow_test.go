@@ -117,6 +117,25 @@ func TestNotAllowedAmongOthers(t *testing.T) {
 	}
 }
 
+// Behind a refused event of its key and exchange another one has no verdict: it is unsent, as if
+// the broker had refused the first.
+func TestBehindNotAllowed(t *testing.T) {
+	s := bounded(t, "orders", "{type}", ordersOnly)
+	events := []*event.Event{newEvent("a", "admin"), newEvent("a", "admin"), newEvent("a", "order.1"), newEvent("b", "admin")}
+	for _, ev := range events {
+		ev.Hash = uint64(ev.Key[0])
+	}
+	outcomes := make([]sink.Outcome, len(events))
+	if err := s.Publish(await.Context(t), 0, events, outcomes); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []sink.State{sink.Rejected, sink.Unsent, sink.Unsent, sink.Rejected} {
+		if outcomes[i].State != want {
+			t.Errorf("event %d is %s, want %s", i, outcomes[i].State, want)
+		}
+	}
+}
+
 // A profile's records go through the same check.
 func TestProfileNotAllowed(t *testing.T) {
 	cfg := asServer(newBroker(t), nil)

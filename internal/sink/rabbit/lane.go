@@ -116,7 +116,7 @@ func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	l.todo = l.todo[:0]
 	rejected := false
 	for i := range events {
-		if fault := l.message.NotAllowed(events[i]); fault != nil {
+		if fault := l.message.NotAllowed(events[i]); fault != nil && !l.IsBehindRejected(i) {
 			l.Reject(i, fault)
 			rejected = true
 		}
