@@ -37,6 +37,8 @@ var auditSQL string
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
 var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL}
 
+const auditVersion = 5 // that of auditSQL
+
 // Bootstrap makes, in the schema, the table that says which migrations it has.
 const Bootstrap = `CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
 COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied, and when.';
@@ -84,10 +86,11 @@ func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 		return err
 	}
 	return install(ctx, pool, s, trust, func(tx pgx.Tx, now standing) (asOwner bool, roles []string, err error) {
+		var handed bool
 		if role != "" {
 			roles = append(roles, role)
 		}
-		own := now.owner == s.user || now.owner == "" && (role == "" || role == s.user)
+		own := (now.owner == s.user || now.owner == "") && (role == "" || role == s.user)
 		switch {
 		case !s.may && !own:
 			return false, nil, needOwner(now, cmp.Or(role, s.user))
@@ -97,10 +100,15 @@ func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 			roles = append(roles, now.owner)
 		}
 		if now.owner != "" {
-			err = handOver(ctx, tx)
+			handed, err = handOver(ctx, tx)
 		}
 		if source.SQLState(err) == "42501" {
 			err = needOwner(now, cmp.Or(role, s.user))
+		}
+		if err == nil && handed {
+			if _, err = tx.Exec(ctx, "SET LOCAL ROLE "+OwnerRole); err == nil {
+				err = restore(ctx, tx)
+			}
 		}
 		return true, roles, err
 	})
@@ -224,6 +232,9 @@ var (
 	relaySequences = []string{"row_number", "job"}
 	relayFunctions = []string{"cancel_request(bigint,text,text)", "cancel_job(bigint,text,text)"}
 )
+
+// pruneFunction is the owner's alone.
+const pruneFunction = "prune_audit(interval)"
 
 // CheckRights checks what every statement of the relay and its commands needs, so that a missing
 // GRANT is reported at the start.
