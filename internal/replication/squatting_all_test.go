@@ -3,6 +3,7 @@
 package replication
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -124,6 +125,35 @@ func TestHandOverOfPlantedFunctions(t *testing.T) {
 	a.wantText("SESSION_USER", `SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef d JOIN pg_attribute a ON attrelid = adrelid AND attnum = adnum
 		WHERE adrelid = 'cdc_relay.request'::regclass AND attname = 'who'`)
 	a.wantText("true "+schema.OwnerRole, `SELECT (prosrc LIKE '%30 days%')::text || ' ' || pg_get_userbyid(proowner) FROM pg_proc WHERE oid = 'cdc_relay.prune_audit(interval)'::regprocedure`)
+}
+
+// Who runs the SQL of init --print may do everything, and has public in his search_path: functions
+// there that fit the calls better than PostgreSQL's own are not called.
+func TestPrintedInitAmongPlantedFunctions(t *testing.T) {
+	t.Parallel()
+	a := attack(t)
+	a.by(a.asApp, `CREATE FUNCTION public.pg_has_role(name, text, text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN app.steal() > 0; END $$;
+		CREATE FUNCTION public.pg_create_logical_replication_slot(text, text) RETURNS int LANGUAGE sql AS 'SELECT app.steal()';
+		CREATE FUNCTION public.set_config(text, text, bool) RETURNS int LANGUAGE sql AS 'SELECT app.steal()'`)
+	psql := func(sql string) {
+		t.Helper()
+		cmd := exec.CommandContext(await.Context(t), "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", a.url)
+		cmd.Stdin = strings.NewReader(sql)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s\n%s", err, out, sql)
+		}
+	}
+	psql(`SELECT pg_has_role(session_user, 'postgres', CASE WHEN true THEN 'MEMBER' ELSE '' END); SELECT pg_create_logical_replication_slot('x', 'pgoutput')`)
+	if n := a.stolen(); n != 2 {
+		t.Errorf("the attack works %d times of 2, so that nothing shows that it is averted", n)
+	}
+	var b strings.Builder
+	await.Must(t, setup.PrintInit(&b, a.cfg, setup.InitOptions{Role: a.relay}))
+	psql(b.String())
+	if n := a.stolen(); n > 0 {
+		t.Errorf("code of role %s ran %d times", a.app, n)
+	}
+	a.wantCount("1 slots, 1 publications, 1 schemas")
 }
 
 // The inits of many databases at once make one role.

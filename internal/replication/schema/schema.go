@@ -221,7 +221,8 @@ func GrantSQL(role string, owns bool) []string {
 		return list
 	}
 	return append(list,
-		"REVOKE UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "+r,
+		"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "+r,
+		"GRANT INSERT ("+strings.Join(auditColumns, ", ")+") ON cdc_relay.audit TO "+r, // the order and the time are the database's
 		"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.migration FROM "+r)
 }
 
@@ -230,6 +231,7 @@ func GrantSQL(role string, owns bool) []string {
 var (
 	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "bulk"}
 	relaySequences = []string{"row_number", "job"}
+	auditColumns   = []string{"slot", "system_id", "who", "action", "n", "incarnation", "commit_lsn", "idx", "why", "result", "request"}
 	relayFunctions = []string{"cancel_request(bigint,text,text)", "cancel_job(bigint,text,text)"}
 )
 
@@ -242,10 +244,11 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
 	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
 			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
-		AND has_table_privilege('cdc_relay.audit', 'SELECT') AND has_table_privilege('cdc_relay.audit', 'INSERT')
+		AND has_table_privilege('cdc_relay.audit', 'SELECT')
+		AND (SELECT bool_and(has_column_privilege('cdc_relay.audit', c, 'INSERT')) FROM unnest($4::text[]) c)
 		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)
 		AND (SELECT bool_and(coalesce(has_function_privilege(to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)`,
-		relayTables, relaySequences, relayFunctions).Scan(&ok)
+		relayTables, relaySequences, relayFunctions, auditColumns).Scan(&ok)
 	if err != nil {
 		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
 	}
