@@ -2,6 +2,8 @@
 --
 --   cdc-relay init --print --outbox-table --role relay
 
+SET search_path = pg_catalog;
+
 CREATE TABLE IF NOT EXISTS "public"."outbox" (
     id            uuid PRIMARY KEY,
     aggregatetype text NOT NULL,
@@ -27,7 +29,6 @@ END $$;
 BEGIN;
 CREATE SCHEMA cdc_relay AUTHORIZATION cdc_relay_owner;
 SET LOCAL ROLE cdc_relay_owner;
-SET LOCAL search_path = pg_catalog;
 CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
 COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied, and when.';
 
@@ -337,7 +338,7 @@ ALTER TABLE cdc_relay.bulk    ALTER COLUMN who SET DEFAULT session_user;
 ALTER TABLE cdc_relay.audit   ALTER COLUMN who SET DEFAULT session_user;
 COMMENT ON COLUMN cdc_relay.request.who IS 'the session user of the database; for the API the name that the relay gives: the token''s, or the socket''s user';
 COMMENT ON COLUMN cdc_relay.bulk.who    IS 'as request.who';
-COMMENT ON COLUMN cdc_relay.audit.who   IS 'as request.who; relay: what it does by itself';
+COMMENT ON COLUMN cdc_relay.audit.who   IS 'as request.who; (the relay): what it does by itself';
 COMMENT ON TABLE  cdc_relay.audit       IS 'What was done to events: who, when, what, why. Only prune_audit removes from it. Contains no id, key or payload, and no error text of a broker.';
 
 -- What an operator may change is a function's: it runs as the schema's owner, so its caller needs no right to UPDATE a request
@@ -401,7 +402,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO "relay
 GRANT TRUNCATE ON cdc_relay.retry TO "relay";
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA cdc_relay TO "relay";
 GRANT EXECUTE ON FUNCTION cdc_relay.cancel_request(bigint, text, text), cdc_relay.cancel_job(bigint, text, text) TO "relay";
-REVOKE UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "relay";
+REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "relay";
+GRANT INSERT (slot, system_id, who, action, n, incarnation, commit_lsn, idx, why, result, request) ON cdc_relay.audit TO "relay";
 REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.migration FROM "relay";
 COMMIT;
 
@@ -425,3 +427,5 @@ INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, inca
 SELECT slot_name, '', 0, 'cdc_relay', 'adopt', 0 FROM pg_replication_slots
 WHERE slot_name = 'cdc_relay' AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;
 COMMIT;
+
+RESET search_path;

@@ -219,6 +219,8 @@ func TestRelayOnlyAppends(t *testing.T) {
 	}
 	r.wantAudit("token ci cancel why discard is not done t, token ci cancel why job 1 t, " + relay + " cancel  discard is not done t")
 	r.mayNot(conn,
+		`INSERT INTO cdc_relay.audit (slot, system_id, at, action, n, why, result) VALUES ('s', '', '2020-01-01', 'purge', 1, '', '')`,
+		`INSERT INTO cdc_relay.audit (slot, system_id, seq, action, n, why, result) OVERRIDING SYSTEM VALUE VALUES ('s', '', 1, 'purge', 1, '', '')`,
 		`UPDATE cdc_relay.audit SET who = 'bob'`, `DELETE FROM cdc_relay.audit`, `TRUNCATE cdc_relay.audit`, `SELECT cdc_relay.prune_audit('400 days')`,
 		`CREATE OR REPLACE FUNCTION cdc_relay.prune_audit(older_than interval) RETURNS bigint LANGUAGE sql RETURN 0`,
 		`ALTER TABLE cdc_relay.audit ALTER COLUMN who SET DEFAULT 'bob'`, `DROP TABLE cdc_relay.audit`,

@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -301,6 +302,29 @@ func TestRate(t *testing.T) {
 	if n := l.allowance(&job{id: 3, waiting: maxAhead}, now); n > 0 {
 		t.Errorf("with all waiting that may: %d, want none", n)
 	}
+}
+
+// What an operator may write in the place of a filter ends that job alone. The others go on, and so
+// does the purge by age.
+func TestBrokenFilter(t *testing.T) {
+	r := setup(t)
+	n := r.put(sample{})
+	for _, filter := range []string{`'{'`, `'[]'`, "NULL"} {
+		r.exec(`INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, reason, matched, in_dead_letters) VALUES ($1, $2, 'purge', `+filter+`, '', 1, true)`, r.slot, r.system())
+	}
+	good := r.start(Bulk{Kind: Discard})
+	l, expired := r.leader(), 0
+	l.cfg.Expire = func(context.Context) (int, error) { expired++; return 0, nil }
+	_, err := l.once(r.ctx, time.Now())
+	r.must(err)
+	if got := r.asked(good.ID); got != fmt.Sprint("discard ", n) || expired != 1 {
+		t.Errorf("asked %q, expired %d times", got, expired)
+	}
+	if got := value[string](r, `SELECT string_agg(job || ' ' || state, ', ' ORDER BY job) FROM cdc_relay.bulk WHERE closed_at IS NOT NULL`); got != "1 cancelled, 2 cancelled, 3 cancelled" {
+		t.Errorf("the jobs are %s", got)
+	}
+	const line = "(the relay) cancel its filter cannot be read job "
+	r.wantAudit(line + "1 t, " + line + "2 t, " + line + "3 t")
 }
 
 // A former leader makes no requests, closes no job, and gets the error.

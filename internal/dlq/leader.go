@@ -28,6 +28,10 @@ type LeaderConfig struct {
 	Log    *zap.Logger
 }
 
+// Itself is the actor, in the audit, of what the relay does by itself. It is no name that a person's
+// role or token has by accident, as "relay" is.
+const Itself = "(the relay)"
+
 // Leader is what the leader does for operators, in addition to the retry table's feeder: it makes
 // the requests of bulk jobs, and purges by age. One goroutine, for one term.
 type Leader struct {
@@ -102,12 +106,18 @@ func (l *Leader) logOnce(err error) {
 func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error) {
 	jobs, err := l.jobs(ctx)
 	if err != nil {
-		return false, err
+		return false, errors.Join(err, l.expire(ctx, now)) // nothing about jobs keeps dead letters past their time
 	}
 	running := map[int64]pace{}
 	var errs []error
 	for i := range jobs {
 		j := &jobs[i]
+		if j.broken {
+			if err := l.reject(ctx, j); err != nil {
+				errs = append(errs, fmt.Errorf("job %d: %w", j.id, err))
+			}
+			continue
+		}
 		n := l.allowance(j, now)
 		if p, paced := l.pace[j.id]; paced {
 			running[j.id] = p
@@ -173,7 +183,8 @@ type job struct {
 	deadLetters bool   // place is in the dead letters
 	place       place
 	created     time.Time
-	waiting     int // of its requests
+	waiting     int  // of its requests
+	broken      bool // its filter cannot be read
 }
 
 // place is a position with the incarnation of its slot: rows are processed in this order.
@@ -191,9 +202,8 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 			var j job
 			var filter []byte
 			err := scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.deadLetters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
-			if err == nil {
-				err = json.Unmarshal(filter, &j.bulk.Filter)
-			}
+			// whoever may ask in SQL may write a filter that is none: the other jobs go on
+			j.broken = err == nil && json.Unmarshal(filter, &j.bulk.Filter) != nil
 			list = append(list, j)
 			return err
 		})
@@ -201,6 +211,15 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 		return nil, err
 	}
 	return list, nil
+}
+
+// reject cancels a job whose filter cannot be read, and says so in the audit.
+func (l *Leader) reject(ctx context.Context, j *job) error {
+	return l.db.change(ctx, "cancel the job", `, job AS (UPDATE cdc_relay.bulk b SET state = 'cancelled', closed_at = now(), filter = NULL FROM fence
+			WHERE b.job = $3 AND b.closed_at IS NULL RETURNING b.slot, b.system_id, b.job),
+		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result)
+			SELECT job.slot, job.system_id, '`+Itself+`', 'cancel', 0, 'its filter cannot be read', 'job ' || job.job FROM job)
+		SELECT `+ours, []any{j.id})
 }
 
 // advance makes up to n requests of a job, or closes a job that has no request left to make and

@@ -3,6 +3,7 @@
 package replication
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -56,6 +57,103 @@ func TestInitWithoutSuperuser(t *testing.T) {
 
 	b.exec(`ALTER ROLE ` + schema.OwnerRole + ` LOGIN`)
 	b.wantStop(initAs("postgres"), event.ExitOperator, "schema_foreign", schema.OwnerRole, "may log in", "NOLOGIN")
+}
+
+// A schema of version 4, which the role that runs init made, is handed over by that role, on every
+// version of the server: with CREATEROLE, and with no more than the grant that init asks for.
+// Without, init says so: the relay would not start on it.
+func TestHandOverWithoutSuperuser(t *testing.T) {
+	t.Parallel()
+	p, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true})
+	await.Must(t, err)
+	t.Cleanup(func() { await.Must(t, p.Close()) })
+	b := newBench(t, p.URL("postgres"))
+	b.exec(`CREATE ROLE relay LOGIN REPLICATION; CREATE ROLE ddl LOGIN; ALTER TABLE outbox OWNER TO ddl; GRANT CREATE ON DATABASE postgres TO ddl`)
+	url := func(role string) string { return strings.Replace(b.url, "postgres@", role+"@", 1) }
+	b.cfg.URL = url("relay")
+	initAs := func() error {
+		return setup.Init(await.Context(t), b.cfg, setup.InitOptions{URL: url("ddl"), Role: "relay", NoSlot: true})
+	}
+	old := func() {
+		t.Helper()
+		conn, err := pgx.Connect(await.Context(t), url("ddl"))
+		await.Must(t, err)
+		sql := "CREATE SCHEMA cdc_relay;" + schema.Bootstrap + strings.Join(schema.Migrations[:4], "") +
+			"INSERT INTO cdc_relay.migration (version) SELECT generate_series(1, 4);" + strings.Join(schema.GrantSQL("relay", true)[:4], ";")
+		_, err = conn.Exec(await.Context(t), sql)
+		await.Must(t, err)
+		await.Must(t, conn.Close(await.Context(t)))
+	}
+	handed := func() {
+		t.Helper()
+		await.Must(t, initAs())
+		b.wantText(schema.OwnerRole, `SELECT string_agg(DISTINCT pg_get_userbyid(owner), ' ') FROM (SELECT relowner FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace
+			UNION ALL SELECT proowner FROM pg_proc WHERE pronamespace = 'cdc_relay'::regnamespace UNION ALL SELECT nspowner FROM pg_namespace WHERE nspname = 'cdc_relay') o (owner)`)
+		b.goesOn("a")
+		b.waitFree()
+		b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots; DROP SCHEMA cdc_relay CASCADE; DROP PUBLICATION p; TRUNCATE outbox`)
+	}
+	old()
+	stop := b.wantStop(initAs(), event.ExitFailure, "rights", `belongs to role "ddl", and role "ddl" may not hand it over`)
+	sql, _, _ := strings.Cut(strings.TrimPrefix(stop.Fix, "as a superuser: "), "; then run init")
+	b.exec(sql)
+	handed()
+	b.exec(`DROP OWNED BY ` + schema.OwnerRole + `; DROP ROLE ` + schema.OwnerRole + `; ALTER ROLE ddl CREATEROLE`)
+	old()
+	handed()
+}
+
+// What the owner before put into the relay's own functions and defaults does not run as the new
+// one, and no function of his own is handed over.
+func TestHandOverOfPlantedFunctions(t *testing.T) {
+	t.Parallel()
+	a := attack(t)
+	a.init(setup.InitOptions{URL: a.url, Role: a.relay, NoSlot: true})
+	init := func() error {
+		return setup.Init(await.Context(t), a.cfg, setup.InitOptions{URL: a.url, Role: a.relay, NoSlot: true})
+	}
+	a.exec(`ALTER SCHEMA cdc_relay OWNER TO ` + a.relay)
+	a.exec(`DO $$ DECLARE r record; BEGIN FOR r IN SELECT oid::regclass AS c FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace AND relkind = 'r'
+		LOOP EXECUTE format('ALTER TABLE %s OWNER TO ` + a.relay + `', r.c); END LOOP;
+		FOR r IN SELECT oid::regprocedure AS c FROM pg_proc WHERE pronamespace = 'cdc_relay'::regnamespace
+		LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO ` + a.relay + `', r.c); END LOOP; END $$`)
+	a.by(a.asRelay, `CREATE FUNCTION cdc_relay.mine() RETURNS int SECURITY DEFINER LANGUAGE sql AS 'SELECT 1'`)
+	a.wantStop(init(), event.ExitOperator, "schema_foreign", "cdc_relay.mine()", "DROP ROUTINE")
+	a.by(a.asRelay, `DROP FUNCTION cdc_relay.mine(); ALTER TABLE cdc_relay.request ALTER who SET DEFAULT 'somebody';
+		CREATE OR REPLACE FUNCTION cdc_relay.prune_audit(older_than interval) RETURNS bigint SECURITY DEFINER LANGUAGE sql AS 'DELETE FROM cdc_relay.audit; SELECT 1::bigint'`)
+	await.Must(t, init())
+	a.wantText("SESSION_USER", `SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef d JOIN pg_attribute a ON attrelid = adrelid AND attnum = adnum
+		WHERE adrelid = 'cdc_relay.request'::regclass AND attname = 'who'`)
+	a.wantText("true "+schema.OwnerRole, `SELECT (prosrc LIKE '%30 days%')::text || ' ' || pg_get_userbyid(proowner) FROM pg_proc WHERE oid = 'cdc_relay.prune_audit(interval)'::regprocedure`)
+}
+
+// Who runs the SQL of init --print may do everything, and has public in his search_path: functions
+// there that fit the calls better than PostgreSQL's own are not called.
+func TestPrintedInitAmongPlantedFunctions(t *testing.T) {
+	t.Parallel()
+	a := attack(t)
+	a.by(a.asApp, `CREATE FUNCTION public.pg_has_role(name, text, text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN app.steal() > 0; END $$;
+		CREATE FUNCTION public.pg_create_logical_replication_slot(text, text) RETURNS int LANGUAGE sql AS 'SELECT app.steal()';
+		CREATE FUNCTION public.set_config(text, text, bool) RETURNS int LANGUAGE sql AS 'SELECT app.steal()'`)
+	psql := func(sql string) {
+		t.Helper()
+		cmd := exec.CommandContext(await.Context(t), "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", a.url)
+		cmd.Stdin = strings.NewReader(sql)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s\n%s", err, out, sql)
+		}
+	}
+	psql(`SELECT pg_has_role(session_user, 'postgres', CASE WHEN true THEN 'MEMBER' ELSE '' END); SELECT pg_create_logical_replication_slot('x', 'pgoutput')`)
+	if n := a.stolen(); n != 2 {
+		t.Errorf("the attack works %d times of 2, so that nothing shows that it is averted", n)
+	}
+	var b strings.Builder
+	await.Must(t, setup.PrintInit(&b, a.cfg, setup.InitOptions{Role: a.relay}))
+	psql(b.String())
+	if n := a.stolen(); n > 0 {
+		t.Errorf("code of role %s ran %d times", a.app, n)
+	}
+	a.wantCount("1 slots, 1 publications, 1 schemas")
 }
 
 // The inits of many databases at once make one role.

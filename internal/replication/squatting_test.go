@@ -182,6 +182,10 @@ func TestSchemaThatOthersCanWriteInto(t *testing.T) {
 			grant, ``, ``, `REVOKE TRIGGER ON cdc_relay.progress FROM ` + a.app,
 			[]string{"table cdc_relay.progress gives role " + a.app + " the right to create triggers", "REVOKE TRIGGER ON cdc_relay.progress FROM " + a.app},
 		},
+		"right to make foreign keys": {
+			`GRANT REFERENCES (slot) ON cdc_relay.progress TO ` + a.app, ``, ``, `REVOKE REFERENCES (slot) ON cdc_relay.progress FROM ` + a.app,
+			[]string{"table cdc_relay.progress gives role " + a.app + " the right to create foreign keys", "REVOKE REFERENCES ON cdc_relay.progress FROM " + a.app},
+		},
 		"right to create": {
 			`GRANT CREATE ON SCHEMA cdc_relay TO PUBLIC`, ``, ``, `REVOKE CREATE ON SCHEMA cdc_relay FROM PUBLIC`,
 			[]string{"schema cdc_relay gives PUBLIC the right to create objects", "REVOKE CREATE ON SCHEMA cdc_relay FROM PUBLIC"},
@@ -232,6 +236,14 @@ func TestSchemaThatOthersCanWriteInto(t *testing.T) {
 			`ALTER TABLE cdc_relay.retry OWNER TO ` + a.app, ``, ``, `ALTER TABLE cdc_relay.retry OWNER TO ` + schema.OwnerRole,
 			[]string{"table cdc_relay.retry belongs to role " + a.app, "OWNER TO " + schema.OwnerRole},
 		},
+		"owner of all": { // with its sequences, which follow: one answer is enough
+			`ALTER TABLE cdc_relay.audit OWNER TO ` + a.app + `; ALTER TABLE cdc_relay.request OWNER TO ` + a.app, ``, ``,
+			`ALTER TABLE cdc_relay.audit OWNER TO ` + schema.OwnerRole + `; ALTER TABLE cdc_relay.request OWNER TO ` + schema.OwnerRole,
+			[]string{
+				"table cdc_relay.audit belongs to role " + a.app, "the same is true of table cdc_relay.request)",
+				"made them: ALTER TABLE cdc_relay.audit OWNER TO " + schema.OwnerRole + "; ALTER TABLE cdc_relay.request OWNER TO " + schema.OwnerRole + "; if not",
+			},
+		},
 	} {
 		a.exec(c.owner)
 		if c.app != "" {
@@ -244,7 +256,7 @@ func TestSchemaThatOthersCanWriteInto(t *testing.T) {
 				t.Errorf("%s: the attack does not work, so that nothing shows that it is refused", name)
 			}
 		}
-		if strings.HasPrefix(c.owner, "GRANT CREATE") {
+		if strings.HasPrefix(c.owner, "GRANT CREATE") || name == "foreign key" {
 			a.exec(strings.NewReplacer("GRANT", "REVOKE", " TO ", " FROM ").Replace(c.owner))
 			if name == "right to create" {
 				a.exec(c.owner)

@@ -6,6 +6,7 @@ package schema
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -141,27 +142,60 @@ func needOwner(s standing, role string) error {
 
 // handOver gives what exists in the schema to OwnerRole, and only what is not its own: REASSIGN
 // OWNED would take along what the role has elsewhere. It waits for statements that use the tables,
-// lock_timeout at most.
-func handOver(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, `WITH ns AS (SELECT oid, nspowner FROM pg_namespace WHERE nspname = 'cdc_relay'), o AS (SELECT oid FROM pg_roles WHERE rolname = $1)
-		SELECT sql || ' OWNER TO ' || quote_ident($1) FROM (
-			SELECT 1 AS step, 'ALTER SCHEMA cdc_relay' AS sql FROM ns, o WHERE nspowner <> o.oid
-			UNION ALL SELECT 2, 'ALTER TABLE ' || c.oid::regclass FROM pg_class c JOIN ns ON relnamespace = ns.oid, o WHERE relkind = 'r' AND relowner <> o.oid
-			UNION ALL SELECT 3, 'ALTER SEQUENCE ' || c.oid::regclass FROM pg_class c JOIN ns ON relnamespace = ns.oid, o WHERE relkind = 'S' AND relowner <> o.oid
+// lock_timeout at most. The schema comes last, and OwnerRole may CREATE in it before: who is no
+// superuser may give a table only to a role that may, and while the schema is still its own.
+// handed: something was not its own.
+//
+// A function that runs with its owner's rights would run with OwnerRole's from now on, whoever
+// wrote it: one that is not the relay's is refused, and the relay's are made again by restore.
+func handOver(ctx context.Context, tx pgx.Tx) (handed bool, err error) {
+	var strange string
+	err = tx.QueryRow(ctx, `SELECT coalesce(string_agg(p.oid::regprocedure::text, ', ' ORDER BY p.oid), '') FROM pg_proc p
+		WHERE pronamespace = to_regnamespace('cdc_relay')::oid AND p.oid <> ALL (SELECT coalesce(to_regprocedure('cdc_relay.' || f)::oid, 0) FROM unnest($1::text[]) f)`,
+		append([]string{pruneFunction}, relayFunctions...)).Scan(&strange)
+	if err != nil {
+		return false, err
+	}
+	if strange != "" {
+		return false, &event.Stop{
+			Code: event.ExitOperator, Reason: "schema_foreign",
+			What: "the schema cdc_relay has functions that are none of the relay's, and would run as " + OwnerRole + ": " + strange,
+			Fix:  "find out who made them; then DROP ROUTINE " + strange + ", and run init again",
+		}
+	}
+	rows, err := tx.Query(ctx, `WITH ns AS (SELECT oid, nspowner FROM pg_namespace WHERE nspname = 'cdc_relay'), o AS (SELECT oid FROM pg_roles WHERE rolname = $1::text)
+		SELECT sql FROM (
+			SELECT 1 AS step, 'GRANT USAGE, CREATE ON SCHEMA cdc_relay TO ' || quote_ident($1::text) AS sql FROM ns, o WHERE nspowner <> o.oid
+			UNION ALL SELECT 2, format('ALTER TABLE %s OWNER TO %I', c.oid::regclass, $1::text) FROM pg_class c JOIN ns ON relnamespace = ns.oid, o WHERE relkind = 'r' AND relowner <> o.oid
+			UNION ALL SELECT 3, format('ALTER SEQUENCE %s OWNER TO %I', c.oid::regclass, $1::text) FROM pg_class c JOIN ns ON relnamespace = ns.oid, o WHERE relkind = 'S' AND relowner <> o.oid
 				AND NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype IN ('a', 'i'))
-			UNION ALL SELECT 4, 'ALTER ROUTINE ' || p.oid::regprocedure FROM pg_proc p JOIN ns ON pronamespace = ns.oid, o WHERE proowner <> o.oid
+			UNION ALL SELECT 4, format('ALTER ROUTINE %s OWNER TO %I', p.oid::regprocedure, $1::text) FROM pg_proc p JOIN ns ON pronamespace = ns.oid, o WHERE proowner <> o.oid
+			UNION ALL SELECT 5, format('ALTER SCHEMA cdc_relay OWNER TO %I', $1::text) FROM ns, o WHERE nspowner <> o.oid
 		) all_of_it ORDER BY step, sql`, OwnerRole)
 	if err != nil {
-		return err
+		return false, err
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, sql := range list {
 		if _, err := tx.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("%s: %w", sql, err)
+			return false, fmt.Errorf("%s: %w", sql, err)
 		}
+	}
+	return len(list) > 0, nil
+}
+
+// restore makes again, as OwnerRole, the functions and defaults by which the audit says who did
+// what: the owner before could change them. Those of a step that is still to come are not there.
+func restore(ctx context.Context, tx pgx.Tx) error {
+	var have int
+	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil || have < auditVersion {
+		return err
+	}
+	if _, err := tx.Exec(ctx, strings.ReplaceAll(auditSQL, "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")); err != nil {
+		return fmt.Errorf("make the functions of cdc_relay again: %w", err)
 	}
 	return nil
 }

@@ -37,6 +37,8 @@ var auditSQL string
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
 var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL}
 
+const auditVersion = 5 // that of auditSQL
+
 // Bootstrap makes, in the schema, the table that says which migrations it has.
 const Bootstrap = `CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
 COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied, and when.';
@@ -84,10 +86,11 @@ func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 		return err
 	}
 	return install(ctx, pool, s, trust, func(tx pgx.Tx, now standing) (asOwner bool, roles []string, err error) {
+		var handed bool
 		if role != "" {
 			roles = append(roles, role)
 		}
-		own := now.owner == s.user || now.owner == "" && (role == "" || role == s.user)
+		own := (now.owner == s.user || now.owner == "") && (role == "" || role == s.user)
 		switch {
 		case !s.may && !own:
 			return false, nil, needOwner(now, cmp.Or(role, s.user))
@@ -97,10 +100,15 @@ func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 			roles = append(roles, now.owner)
 		}
 		if now.owner != "" {
-			err = handOver(ctx, tx)
+			handed, err = handOver(ctx, tx)
 		}
 		if source.SQLState(err) == "42501" {
 			err = needOwner(now, cmp.Or(role, s.user))
+		}
+		if err == nil && handed {
+			if _, err = tx.Exec(ctx, "SET LOCAL ROLE "+OwnerRole); err == nil {
+				err = restore(ctx, tx)
+			}
 		}
 		return true, roles, err
 	})
@@ -213,7 +221,8 @@ func GrantSQL(role string, owns bool) []string {
 		return list
 	}
 	return append(list,
-		"REVOKE UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "+r,
+		"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "+r,
+		"GRANT INSERT ("+strings.Join(auditColumns, ", ")+") ON cdc_relay.audit TO "+r, // the order and the time are the database's
 		"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.migration FROM "+r)
 }
 
@@ -222,8 +231,12 @@ func GrantSQL(role string, owns bool) []string {
 var (
 	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "bulk"}
 	relaySequences = []string{"row_number", "job"}
+	auditColumns   = []string{"slot", "system_id", "who", "action", "n", "incarnation", "commit_lsn", "idx", "why", "result", "request"}
 	relayFunctions = []string{"cancel_request(bigint,text,text)", "cancel_job(bigint,text,text)"}
 )
+
+// pruneFunction is the owner's alone.
+const pruneFunction = "prune_audit(interval)"
 
 // CheckRights checks what every statement of the relay and its commands needs, so that a missing
 // GRANT is reported at the start.
@@ -231,10 +244,11 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
 	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
 			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
-		AND has_table_privilege('cdc_relay.audit', 'SELECT') AND has_table_privilege('cdc_relay.audit', 'INSERT')
+		AND has_table_privilege('cdc_relay.audit', 'SELECT')
+		AND (SELECT bool_and(has_column_privilege('cdc_relay.audit', c, 'INSERT')) FROM unnest($4::text[]) c)
 		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)
 		AND (SELECT bool_and(coalesce(has_function_privilege(to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)`,
-		relayTables, relaySequences, relayFunctions).Scan(&ok)
+		relayTables, relaySequences, relayFunctions, auditColumns).Scan(&ok)
 	if err != nil {
 		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
 	}

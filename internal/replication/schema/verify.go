@@ -5,6 +5,10 @@ package schema
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -17,8 +21,8 @@ type Trust struct {
 	Replication bool   // every role with REPLICATION, which may do what a relay does
 }
 
-// verifySQL returns what is wrong first: the thing, why, and what to do about it; no row if nothing
-// is. $1 and $2 are Trust. It reads the catalogue alone, so it waits for no lock and runs nothing
+// verifySQL returns what is wrong first, each thing of one kind: the thing, why, and what to do about
+// it; no row if nothing is. $1 and $2 are Trust. It reads the catalogue alone, so it waits for no lock and runs nothing
 // of what it looks at.
 //
 // A trigger, rule, policy, domain, cast or function of somebody else would run with the relay's
@@ -31,6 +35,7 @@ const verifySQL = `
 WITH ns AS (SELECT oid, nspowner, nspacl FROM pg_namespace WHERE nspname = 'cdc_relay'),
 trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user, $1::text)
 	OR rolname = '` + OwnerRole + `' AND NOT rolcanlogin OR $2::bool AND rolreplication),
+self AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user)),
 kinds (relkind, kind) AS (VALUES ('r', 'table'), ('S', 'sequence'), ('i', 'index'), ('v', 'view'), ('m', 'materialized view'),
 	('f', 'foreign table'), ('p', 'partitioned table'), ('I', 'partitioned index'), ('c', 'type')),
 rel AS (SELECT c.oid, c.relkind, k.kind, c.relowner, c.relacl, c.relrowsecurity, format('cdc_relay.%I', c.relname) AS name
@@ -48,23 +53,27 @@ fault (rank, what, why, fix) AS (
 		FROM ns, aclexplode(nspacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
 		WHERE a.privilege_type = 'CREATE' AND a.grantee NOT IN (SELECT oid FROM trusted)
 	UNION ALL SELECT 3, kind || ' ' || name, format('belongs to role %I', pg_get_userbyid(relowner)),
-			format('if the relay made it, ALTER %s %s OWNER TO ` + OwnerRole + `; if not, DROP %1$s %2$s', upper(kind), name)
+			format('ALTER %s %s OWNER TO ` + OwnerRole + `', upper(kind), name)
 		FROM rel WHERE relowner NOT IN (SELECT oid FROM trusted) AND relkind NOT IN ('i', 'I', 'c')
+			AND NOT (relkind = 'S' AND EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = rel.oid AND deptype IN ('a', 'i')))
 	UNION ALL SELECT 4, kind || ' ' || name, 'is none of the relay''s: it makes tables and sequences alone', format('DROP %s %s', upper(kind), name)
 		FROM rel WHERE relkind NOT IN ('r', 'i', 'S', 'c')
 	UNION ALL SELECT 5, 'function ' || p.oid::regprocedure, format('belongs to role %I', pg_get_userbyid(proowner)), 'DROP ROUTINE ' || p.oid::regprocedure
-		FROM pg_proc p JOIN ns ON p.pronamespace = ns.oid WHERE proowner NOT IN (SELECT oid FROM trusted)
+		FROM pg_proc p JOIN ns ON p.pronamespace = ns.oid
+		WHERE proowner NOT IN (SELECT oid FROM trusted) OR NOT prosecdef AND proowner NOT IN (SELECT oid FROM self)
 	UNION ALL SELECT 6, pg_describe_object(classid, objid, 0), 'is none of the relay''s, but in its schema', 'drop it'
 		FROM pg_depend JOIN ns ON refclassid = 'pg_namespace'::regclass AND refobjid = ns.oid
 		WHERE deptype = 'n' AND classid NOT IN ('pg_class'::regclass, 'pg_proc'::regclass)
 	UNION ALL SELECT 7, 'table ' || name, format('has a trigger %I, which calls %s of role %I', tgname, p.oid::regprocedure, pg_get_userbyid(proowner)),
 			format('DROP TRIGGER %I ON %s', tgname, name)
 		FROM rel JOIN pg_trigger t ON tgrelid = rel.oid AND NOT tgisinternal JOIN pg_proc p ON p.oid = tgfoid
-		WHERE proowner NOT IN (SELECT oid FROM trusted) OR pronamespace = 'pg_catalog'::regnamespace
-	UNION ALL SELECT 8, 'table ' || name, 'gives ' || coalesce('role ' || quote_ident(r.rolname), 'PUBLIC') || ' the right to create triggers on it',
-			format('REVOKE TRIGGER ON %s FROM %s', name, coalesce(quote_ident(r.rolname), 'PUBLIC'))
-		FROM rel CROSS JOIN aclexplode(relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
-		WHERE a.privilege_type = 'TRIGGER' AND a.grantee NOT IN (SELECT oid FROM trusted)
+		WHERE proowner NOT IN (SELECT oid FROM self) OR pronamespace = 'pg_catalog'::regnamespace
+	UNION ALL SELECT 8, 'table ' || name, 'gives ' || coalesce('role ' || quote_ident(r.rolname), 'PUBLIC') || ' the right to create '
+				|| CASE a.privilege_type WHEN 'TRIGGER' THEN 'triggers on it' ELSE 'foreign keys to it' END,
+			format('REVOKE %s ON %s FROM %s', a.privilege_type, name, coalesce(quote_ident(r.rolname), 'PUBLIC'))
+		FROM rel CROSS JOIN LATERAL (SELECT * FROM aclexplode(relacl) UNION SELECT c.* FROM pg_attribute, aclexplode(attacl) c WHERE attrelid = rel.oid) a
+			LEFT JOIN pg_roles r ON r.oid = a.grantee
+		WHERE a.privilege_type IN ('TRIGGER', 'REFERENCES') AND a.grantee NOT IN (SELECT oid FROM trusted)
 	UNION ALL SELECT 9, 'table ' || name, format('has a rule %I', rulename), format('DROP RULE %I ON %s', rulename, name)
 		FROM rel JOIN pg_rewrite ON ev_class = rel.oid WHERE relkind = 'r'
 	UNION ALL SELECT 10, 'table ' || name, format('has a policy %I', polname), format('DROP POLICY %I ON %s', polname, name)
@@ -78,28 +87,54 @@ fault (rank, what, why, fix) AS (
 		FROM rel JOIN pg_constraint ON contype = 'f' AND rel.oid IN (conrelid, confrelid)
 	UNION ALL SELECT 14, 'relation ' || name, format('uses %s in %s', pg_describe_object(refclassid, refobjid, 0), pg_describe_object(d.classid, d.objid, objsubid)),
 			'drop what uses it'
-		FROM part JOIN pg_depend d ON d.classid = part.classid AND d.objid = part.objid
+		FROM part CROSS JOIN LATERAL (SELECT * FROM pg_depend WHERE pg_depend.classid = part.classid AND pg_depend.objid = part.objid OFFSET 0) d
 		WHERE refclassid NOT IN ('pg_namespace'::regclass, 'pg_am'::regclass, 'pg_constraint'::regclass)
 			AND NOT (refclassid = 'pg_class'::regclass AND refobjid IN (SELECT oid FROM rel))
 			AND coalesce((pg_identify_object(refclassid, refobjid, 0)).schema, '') <> 'pg_catalog')
-SELECT what, why, fix FROM fault ORDER BY rank, what, why LIMIT 1`
+SELECT rank, what, why, fix FROM fault WHERE rank = (SELECT min(rank) FROM fault) ORDER BY what, why LIMIT 50`
+
+const rankOwner = 3 // of the faults: a table or a sequence of somebody else
 
 // Verify refuses a schema cdc_relay that somebody else may have made, or put something into: it is
 // asked before anything in it is read or written. A schema that does not exist is in order.
 func Verify(ctx context.Context, q source.Querier, trust Trust) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	var what, why, fix string
-	err := q.QueryRow(ctx, verifySQL, trust.Role, trust.Replication).Scan(&what, &why, &fix)
-	if source.IsNoRows(err) {
-		return nil
-	}
+	rows, err := q.Query(ctx, verifySQL, trust.Role, trust.Replication)
 	if err != nil {
 		return fmt.Errorf("verify schema cdc_relay: %w", err)
 	}
+	var rank int
+	var what, why, fix, first string
+	var fixes, more []string
+	_, err = pgx.ForEachRow(rows, []any{&rank, &what, &why, &fix}, func() error {
+		switch {
+		case first == "":
+			first = what + " " + why
+		case !slices.Contains(more, what):
+			more = append(more, what)
+		}
+		if !slices.Contains(fixes, fix) {
+			fixes = append(fixes, fix)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("verify schema cdc_relay: %w", err)
+	case first == "":
+		return nil
+	}
+	fix = strings.Join(fixes, "; ")
+	if rank == rankOwner {
+		fix = "if the relay made them: " + fix + "; if not, drop them"
+	}
+	if len(more) > 0 {
+		first += " (the same is true of " + strings.Join(more, ", ") + ")"
+	}
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "schema_foreign",
-		What: fmt.Sprintf("%s %s, so whoever did that could run code as the relay", what, why),
+		What: first + ", so whoever did that could run code as the relay",
 		Fix:  "find out who did it; then, as a superuser or as its owner: " + fix,
 	}
 }

@@ -18,13 +18,16 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 		return err
 	}
 	var b strings.Builder
+	// Whoever runs it may do everything: no function that somebody has put into public, or into
+	// another schema of that role's path, is called in the place of PostgreSQL's own.
+	b.WriteString("SET search_path = pg_catalog;\n\n")
 	if opt.OutboxTable {
 		for _, t := range c.Tables {
 			b.WriteString(outboxTableSQL(t) + ";\n\n")
 		}
 	}
 	b.WriteString(schema.PrintedOwner + "BEGIN;\nCREATE SCHEMA cdc_relay AUTHORIZATION " + schema.OwnerRole + ";\n" +
-		"SET LOCAL ROLE " + schema.OwnerRole + ";\nSET LOCAL search_path = pg_catalog;\n" + schema.Bootstrap + "\n")
+		"SET LOCAL ROLE " + schema.OwnerRole + ";\n" + schema.Bootstrap + "\n")
 	for i, sql := range schema.Migrations {
 		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", sql, i+1)
 	}
@@ -53,6 +56,7 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 			"SELECT slot_name, '', 0, %[2]s, 'adopt', 0 FROM pg_replication_slots\n"+
 			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\nCOMMIT;\n", source.QuoteText(c.Slot), source.QuoteText(c.Publication))
 	}
+	b.WriteString("\nRESET search_path;\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }

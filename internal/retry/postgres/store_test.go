@@ -1122,7 +1122,7 @@ func testExpire(b *bench) {
 	b.wantWhere("open", open)
 	equal(b, "audit", len(b.audit(discarded.N)), 1)
 	notes := b.audit(0)
-	equal(b, "audit of the age", notes[len(notes)-1], "relay, purge, "+event.Position{}.String()+", dead_letters.keep: 1ns, 1 dead letters")
+	equal(b, "audit of the age", notes[len(notes)-1], "(the relay), purge, "+event.Position{}.String()+", dead_letters.keep: 1ns, 1 dead letters")
 	was := len(notes)
 	expire(time.Nanosecond, 0)
 	equal(b, "audit", len(b.audit(0)), was)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
@@ -143,7 +144,7 @@ func TakenPosition(row *Row) error {
 }
 
 // ByAge is the actor of a purge by age, for the audit.
-const ByAge = "relay"
+const ByAge = dlq.Itself
 
 // WhyByAge is the reason for a purge by age, for the audit.
 func WhyByAge(keep time.Duration) string { return "dead_letters.keep: " + keep.String() }

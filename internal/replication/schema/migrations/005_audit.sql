@@ -4,7 +4,7 @@ ALTER TABLE cdc_relay.bulk    ALTER COLUMN who SET DEFAULT session_user;
 ALTER TABLE cdc_relay.audit   ALTER COLUMN who SET DEFAULT session_user;
 COMMENT ON COLUMN cdc_relay.request.who IS 'the session user of the database; for the API the name that the relay gives: the token''s, or the socket''s user';
 COMMENT ON COLUMN cdc_relay.bulk.who    IS 'as request.who';
-COMMENT ON COLUMN cdc_relay.audit.who   IS 'as request.who; relay: what it does by itself';
+COMMENT ON COLUMN cdc_relay.audit.who   IS 'as request.who; (the relay): what it does by itself';
 COMMENT ON TABLE  cdc_relay.audit       IS 'What was done to events: who, when, what, why. Only prune_audit removes from it. Contains no id, key or payload, and no error text of a broker.';
 
 -- What an operator may change is a function's: it runs as the schema's owner, so its caller needs no right to UPDATE a request
