@@ -93,14 +93,17 @@ func admin(t *testing.T, section string) *config.Config {
 
 func address(s *httptest.Server) string { return s.Listener.Addr().String() }
 
-// The relay on this host is asked by its socket, and by its port when that does not answer, with
-// the first token that can be read.
+// The relay on this host is asked by its socket, and by its port when that does not answer; with the
+// first token that can be read, where no other user of this host can be who listens.
 func TestWayToTheRelay(t *testing.T) {
 	open, closed := socket(t, relay("")), socket(t, relay("nobody has it"))
 	port, silent := serve(t, relay(read), false), serve(t, relay(""), false)
 	silent.Close()
 	missing := filepath.Join(t.TempDir(), "missing")
 	tokens := "tokens: [{name: broken, role: read, value: '${file:" + missing + "}'}, {name: o, role: operate, value: " + operate + "}, {name: r, role: read, value: " + read + "}]"
+	operator := "tokens: [{name: o, role: operate, value: " + operate + "}]"
+	anybody, secure := serve(t, relay(""), false), serve(t, relay(operate), true)
+	cert := file(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})))
 	refused, answered := new(*RefusedError), new(*AnswerError)
 	for _, c := range []struct {
 		name, section, admin string
@@ -108,12 +111,16 @@ func TestWayToTheRelay(t *testing.T) {
 		err                  any    // what the error is
 	}{
 		{"the socket", "socket: " + open + ", listen: '" + address(silent) + "', " + tokens, "", "", nil},
-		{"the port beside a socket that is not there", "socket: " + missing + ", listen: '" + address(port) + "', " + tokens, "", read, nil},
-		{"the port beside a socket that refuses", "socket: " + closed + ", listen: '" + address(port) + "', " + tokens, "", read, nil},
+		{"the port beside a socket that is not there", "socket: " + missing + ", listen: '" + address(port) + "', " + tokens, "", "", refused},
+		{"a squatter of the port beside a socket", "socket: " + missing + ", listen: '" + address(serve(t, relay(""), false)) + "', " + tokens, "", "", nil},
+		{"the port beside a socket that refuses", "socket: " + closed + ", listen: '" + address(port) + "', " + tokens, "", "", refused},
+		{"the port by name beside a socket", "socket: " + closed + ", " + tokens, address(port), read, nil},
+		{"the port with TLS beside a socket", "socket: " + closed + ", listen: '" + address(secure) + "', tls: {cert: " + cert + "}, " + operator, "", operate, nil},
 		{"the port", "listen: '" + address(port) + "', " + tokens, "", read, nil},
 		{"no token", "listen: '" + address(port) + "'", "", "", refused},
-		{"a token that may do more", "listen: '" + address(serve(t, relay(operate), false)) + "', tokens: [{name: o, role: operate, value: " + operate + "}]", "", operate, nil},
-		{"the wrong token", "listen: '" + address(port) + "', tokens: [{name: o, role: operate, value: " + operate + "}]", "", "", refused},
+		{"a token that may do more", "listen: '" + address(anybody) + "', " + operator, "", "", nil},
+		{"a token that may do more, by name", operator, anybody.URL, operate, nil},
+		{"the wrong token", operator, address(port), "", refused},
 		{"a socket that refuses", "socket: " + closed, "unix:" + closed, "", refused},
 		{"nobody", "socket: " + missing + ", listen: '" + address(silent) + "'", "", "", new(*net.OpError)},
 		{"a socket by name", "listen: '" + address(silent) + "', " + tokens, "unix:" + open, "", nil},
@@ -182,5 +189,25 @@ func TestHealth(t *testing.T) {
 	}
 	if why := Health(t.Context(), nil, silent.URL); !strings.HasPrefix(why, "no relay answers: ") {
 		t.Errorf("without a relay: %q", why)
+	}
+}
+
+// An operate token does not leave this host in clear text, and no token is shown to a proxy.
+func TestTokenStaysHere(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	c := admin(t, "tokens: [{name: o, role: operate, value: "+operate+"}]")
+	for address, want := range map[string]string{
+		"http://relay.example:9464": "", "relay.example:9464": "", "https://relay.example:9464": operate, "localhost:9464": operate, "http://[::1]:9464": operate,
+	} {
+		all, err := targets(c, address, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := all[0].readToken(c); got != want {
+			t.Errorf("%s is shown %q, want %q", address, got, want)
+		}
+		if all[0].transport.Proxy != nil {
+			t.Errorf("%s is asked through a proxy", address)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // target is one way to a relay.
@@ -23,6 +24,7 @@ type target struct {
 	name      string // as it was given
 	base      string // URL
 	socket    bool   // which wants no token
+	given     bool   // --admin names it
 	transport *http.Transport
 }
 
@@ -50,6 +52,7 @@ func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 		if err != nil {
 			return nil, err
 		}
+		t.given = admin != ""
 		out = append(out, t)
 	}
 	return out, nil
@@ -57,12 +60,13 @@ func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 
 func newTarget(c *config.Config, address string) (target, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
+	transport.Proxy = nil                                        // a token is for the relay alone
 	t := target{name: address, base: address, transport: transport}
 	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
 		if path = strings.TrimPrefix(path, "//"); path == "" {
 			return t, &AnswerError{"--admin " + address + " has no path: want unix:/run/cdc-relay/admin.sock"}
 		}
-		t.base, t.socket, transport.Proxy = "http://relay", true, nil
+		t.base, t.socket = "http://relay", true
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}
@@ -151,9 +155,12 @@ func reachable(listen string) string {
 }
 
 // readToken is a token of the configuration that can be read, rather one that may only read; ""
-// when there is none, or the target wants none.
+// when there is none, or the target is not to have it. While the relay is down, any user of this
+// host may listen on its port and would be given the token: a port without TLS gets none where there
+// is a socket, and one that may operate only if --admin names an address of this host.
 func (t *target) readToken(c *config.Config) (token string) {
-	if t.socket || c == nil {
+	secure := strings.HasPrefix(t.base, "https:")
+	if t.socket || c == nil || !secure && !t.given && c.Admin.Socket != "" {
 		return ""
 	}
 	for _, configured := range c.Admin.Tokens {
@@ -164,9 +171,14 @@ func (t *target) readToken(c *config.Config) (token string) {
 		if configured.Role == config.RoleRead {
 			return value
 		}
-		if token == "" {
+		if token == "" && (secure || t.given && t.loopback()) {
 			token = value
 		}
 	}
 	return token
+}
+
+func (t *target) loopback() bool {
+	u, err := url.Parse(t.base)
+	return err == nil && sink.Loopback(u.Hostname())
 }

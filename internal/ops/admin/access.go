@@ -3,6 +3,7 @@
 package admin
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
@@ -44,6 +45,10 @@ type caller struct {
 type peer struct{ uid int }
 
 type peerKey struct{}
+
+// callerKey is of who authorize has let through: the audit names the one that was, though its token
+// has changed since.
+type callerKey struct{}
 
 // caller gives root and the relay's own user every right, and others none: they could read the
 // relay's memory anyway.
@@ -96,7 +101,7 @@ func (s *Server) authorize(needs func(*http.Request) rights, next http.HandlerFu
 		who := s.callerOf(r)
 		switch _, socket := r.Context().Value(peerKey{}).(peer); {
 		case who.may >= needs(r):
-			next(w, r)
+			next(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 		case socket:
 			s.refuse(w, r, http.StatusForbidden, "the socket is for root and the relay's own user")
 		case who.may == reader:
@@ -151,9 +156,10 @@ func otherSite(r *http.Request) bool {
 	return err != nil || u.Host != r.Host
 }
 
-// caller names the one that asks for a change, for the audit.
-func (s *Server) caller(r *http.Request) string {
-	who := s.callerOf(r).who
+// callerName names the one that asks for a change, for the audit.
+func callerName(r *http.Request) string {
+	asks, _ := r.Context().Value(callerKey{}).(caller)
+	who := asks.who
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		who += " from " + host
 	}

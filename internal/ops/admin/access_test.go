@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -186,5 +187,22 @@ func TestReadsDoNotWaitForChanges(t *testing.T) {
 	close(db.go_)
 	for range 16 {
 		<-done
+	}
+}
+
+// A change is recorded with the name that it was let through by, also when the token is rotated in
+// between.
+func TestRotationLosesNoName(t *testing.T) {
+	asked, name := 0, ""
+	s := &Server{cfg: Config{Tokens: []Token{{Name: "ops", Operate: true, Read: func() (string, error) {
+		asked++
+		return []string{"old", "new"}[min(asked-1, 1)], nil
+	}}}}}
+	h := s.authorize(func(*http.Request) rights { return operator }, func(_ http.ResponseWriter, r *http.Request) { name = callerName(r) })
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	r.Header.Set("Authorization", "Bearer old")
+	h(httptest.NewRecorder(), r)
+	if name != "token ops from 192.0.2.1" {
+		t.Errorf("it is recorded as %q", name)
 	}
 }

@@ -161,7 +161,7 @@ func (a *api) cancel(ctx context.Context, r *http.Request, n int64) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return a.cfg.API.Operators.Cancel(ctx, n, dlq.Requester{Who: a.caller(r), Why: why})
+	return a.cfg.API.Operators.Cancel(ctx, n, dlq.Requester{Who: callerName(r), Why: why})
 }
 
 func (a *api) request(ctx context.Context, _ *http.Request, n int64) (any, error) {
@@ -169,7 +169,7 @@ func (a *api) request(ctx context.Context, _ *http.Request, n int64) (any, error
 }
 
 func (a *api) withdraw(ctx context.Context, r *http.Request, n int64) (any, error) {
-	return a.cfg.API.Operators.Withdraw(ctx, n, dlq.Requester{Who: a.caller(r)})
+	return a.cfg.API.Operators.Withdraw(ctx, n, dlq.Requester{Who: callerName(r)})
 }
 
 func (a *api) ask(kind dlq.Kind) http.HandlerFunc {
@@ -186,7 +186,7 @@ func (a *api) ask(kind dlq.Kind) http.HandlerFunc {
 		if err != nil {
 			return 0, nil, err
 		}
-		q, err := a.cfg.API.Operators.Request(ctx, dlq.Action{Kind: kind, N: n, Route: route, By: dlq.Requester{Who: a.caller(r), Why: body.Reason}})
+		q, err := a.cfg.API.Operators.Request(ctx, dlq.Action{Kind: kind, N: n, Route: route, By: dlq.Requester{Who: callerName(r), Why: body.Reason}})
 		if err == nil {
 			w.Header().Set("Location", "/api/v1/requests/"+strconv.FormatInt(q.ID, 10))
 		}
@@ -200,7 +200,7 @@ func (a *api) bulk(kind dlq.Kind) http.HandlerFunc {
 		if err != nil {
 			return 0, nil, err
 		}
-		b := dlq.Bulk{Kind: kind, Rate: body.Rate, By: dlq.Requester{Who: a.caller(r), Why: body.Reason}}
+		b := dlq.Bulk{Kind: kind, Rate: body.Rate, By: dlq.Requester{Who: callerName(r), Why: body.Reason}}
 		if b.Route, err = body.route(a.cfg.Snapshot().Sink.Kind); err != nil {
 			return 0, nil, err
 		}

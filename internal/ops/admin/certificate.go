@@ -24,32 +24,38 @@ type TLSFiles struct {
 // soon is how long before its end a certificate is worth a warning.
 const soon = 7 * 24 * time.Hour
 
-// Load reads the files. warning is one sentence about a certificate that has expired, or soon will:
-// it is used nevertheless, for whether to take it is the client's choice.
-func (f TLSFiles) Load(now time.Time) (_ *tls.Config, warning string, _ error) {
+// load reads the files.
+func (f TLSFiles) load() (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(f.Cert, cmp.Or(f.Key, f.Cert))
 	if err != nil {
-		return nil, "", fmt.Errorf("admin.tls.cert: cannot use %s: %w", f.Cert, err)
+		return nil, fmt.Errorf("admin.tls.cert: cannot use %s: %w", f.Cert, err)
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 	if f.CA != "" {
 		pem, err := os.ReadFile(f.CA)
 		if err != nil {
-			return nil, "", fmt.Errorf("admin.tls.ca: %w", err)
+			return nil, fmt.Errorf("admin.tls.ca: %w", err)
 		}
 		out.ClientCAs, out.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 		if !out.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, "", fmt.Errorf("admin.tls.ca: no certificate in %s", f.CA)
+			return nil, fmt.Errorf("admin.tls.ca: no certificate in %s", f.CA)
 		}
 	}
-	if ends := pair.Leaf.NotAfter; now.After(ends.Add(-soon)) {
-		is := "expires"
-		if now.After(ends) {
-			is = "has expired"
-		}
-		warning = fmt.Sprintf("the certificate %s of admin.tls %s on %s: replace the file", f.Cert, is, ends.UTC().Format(time.RFC3339))
+	return out, nil
+}
+
+// expiry is an error about a certificate that has expired, or soon will: it is used nevertheless,
+// for whether to take it is the client's choice.
+func (f TLSFiles) expiry(loaded *tls.Config, now time.Time) error {
+	ends := loaded.Certificates[0].Leaf.NotAfter
+	is := "expires"
+	switch {
+	case now.Before(ends.Add(-soon)):
+		return nil
+	case now.After(ends):
+		is = "has expired"
 	}
-	return out, warning, nil
+	return fmt.Errorf("the certificate %s of admin.tls %s on %s: replace the file", f.Cert, is, ends.UTC().Format(time.RFC3339))
 }
 
 // certificate is what the server shows at a handshake.
@@ -83,16 +89,17 @@ func (c *certificate) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := [3]stamp{stampOf(c.files.Cert), stampOf(c.files.Key), stampOf(c.files.CA)}
+	var err error
 	if c.loaded == nil || now != c.seen {
-		loaded, warning, err := c.files.Load(c.now())
-		if err == nil {
+		var loaded *tls.Config
+		if loaded, err = c.files.load(); err == nil {
 			c.loaded, c.seen = loaded, now
-			if warning != "" {
-				err = errors.New(warning)
-			}
 		}
-		c.broken.report(c.log, "admin.tls", err)
 	}
+	if err == nil { // a certificate ends without a change of its file
+		err = c.files.expiry(c.loaded, c.now())
+	}
+	c.broken.report(c.log, "admin.tls", err)
 	if c.loaded == nil {
 		return nil, errors.New("no certificate could be loaded")
 	}

@@ -95,6 +95,40 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
+// A certificate that ends while the relay runs is said when it does, once at each step.
+func TestCertificateEnds(t *testing.T) {
+	certs, err := testcerts.NewCertificates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := time.Now().Add(30 * 24 * time.Hour)
+	made, err := certs.IssueClient("relay", ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zap.WarnLevel)
+	now := time.Now()
+	c := &certificate{files: TLSFiles{Cert: made.Cert, Key: made.Key}, log: zap.New(core), now: func() time.Time { return now }}
+	for _, at := range []struct {
+		now  time.Time
+		said string
+	}{{now, ""}, {ends.Add(-time.Hour), "expires on"}, {ends.Add(time.Hour), "has expired on"}} {
+		now = at.now
+		for range 2 {
+			if _, err := c.config(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var said []string
+		for _, line := range logs.TakeAll() {
+			said = append(said, line.ContextMap()["reason"].(string))
+		}
+		if at.said == "" && said != nil || at.said != "" && (len(said) != 1 || !strings.Contains(said[0], at.said)) {
+			t.Errorf("at %s the log says %q, want %q once", at.now, said, at.said)
+		}
+	}
+}
+
 func TestClientCertificate(t *testing.T) {
 	certs, err := testcerts.NewCertificates()
 	if err != nil {

