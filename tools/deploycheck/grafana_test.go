@@ -103,7 +103,7 @@ func TestGrafanaFindsPrometheusAndDashboards(t *testing.T) {
 }
 
 // Prometheus of compose.yaml accepts its configuration with the rules, where they are mounted, and
-// asks relays on their port.
+// asks relays on their port, one for each job: none of them has a standby, and none is missed.
 func TestPrometheusFindsRulesAndRelays(t *testing.T) {
 	t.Parallel()
 	project, dir := composed(t, "kafka"), t.TempDir()
@@ -126,18 +126,35 @@ func TestPrometheusFindsRulesAndRelays(t *testing.T) {
 	must(t, err)
 	var config struct {
 		ScrapeConfigs []struct {
+			Job           string `json:"job_name"`
 			StaticConfigs []struct {
-				Targets []string `json:"targets"`
+				Targets []string          `json:"targets"`
+				Labels  map[string]string `json:"labels"`
 			} `json:"static_configs"`
 			DNSSDConfigs []struct {
 				Names []string `json:"names"`
 				Port  int      `json:"port"`
 			} `json:"dns_sd_configs"`
+			Relabel []struct {
+				Label string `json:"target_label"`
+				Value string `json:"replacement"`
+			} `json:"relabel_configs"`
 		} `json:"scrape_configs"`
 	}
 	must(t, yaml.Unmarshal(text, &config))
-	asked := map[string]bool{}
+	asked, jobs := map[string]bool{}, map[string]bool{}
 	for _, scrape := range config.ScrapeConfigs {
+		jobs[scrape.Job] = true
+		alone := false // for CdcRelayNoStandby
+		for _, static := range scrape.StaticConfigs {
+			alone = alone || static.Labels["relays"] == "one"
+		}
+		for _, relabel := range scrape.Relabel {
+			alone = alone || relabel.Label == "relays" && relabel.Value == "one"
+		}
+		if !alone {
+			t.Errorf("the job %s has one relay, and not the label that says so", scrape.Job)
+		}
 		for _, static := range scrape.StaticConfigs {
 			for _, target := range static.Targets {
 				asked[target] = true
@@ -156,6 +173,9 @@ func TestPrometheusFindsRulesAndRelays(t *testing.T) {
 			}
 			delete(asked, target)
 		}
+	}
+	if !jobs["cdc-relay"] {
+		t.Errorf("CdcRelayGone misses the job cdc-relay, and these are %v", jobs)
 	}
 	if len(asked) > 0 {
 		t.Errorf("Prometheus asks %v, which are no relays", asked)
