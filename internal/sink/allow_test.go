@@ -70,7 +70,7 @@ func TestFindAllowed(t *testing.T) {
 			{Name: "allowed topics", Warn: true, Detail: `pattern "oubtox.*" matches nothing that sink.kafka.topic "outbox.{aggregate}.{column:tenant}" can make`, Fix: "correct the pattern in sink.kafka.allow.topic, or remove it"},
 			{Name: "allowed topics", Warn: true, Detail: `pattern "" matches nothing that sink.kafka.topic "outbox.{aggregate}.{column:tenant}" can make`, Fix: "correct the pattern in sink.kafka.allow.topic, or remove it"},
 		}},
-		"the mirror's": {fixed, Allow{"orders", "dead.*"}, &event.Route{Name: []byte("dead.letters")}, nil, []Finding{
+		"the mirror's": {fixed, Allow{"orders", "dead.*"}, &event.Route{Name: []byte("dead.orders")}, nil, []Finding{
 			{Name: "allowed topics", OK: true, Detail: "sink.kafka.allow.topic: orders, dead.*"},
 		}},
 		"a mistake": {byRow, Allow{"outbox.a*", "outbox.b.c"}, nil, []string{"outbox.abc"}, []Finding{
@@ -92,13 +92,13 @@ func TestFindAllowed(t *testing.T) {
 
 // Two patterns meet when a name matches both: all short patterns are compared with all short names.
 func TestMeet(t *testing.T) {
-	texts := func(letters string, most int) (all []string) {
+	texts := func(bytes string, most int) (all []string) {
 		all = []string{""}
 		for from := 0; most > 0; most-- {
 			to := len(all)
 			for ; from < to; from++ {
-				for _, letter := range letters {
-					all = append(all, all[from]+string(letter))
+				for _, b := range bytes {
+					all = append(all, all[from]+string(b))
 				}
 			}
 		}
