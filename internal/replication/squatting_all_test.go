@@ -12,8 +12,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // A role with CREATEROLE and CREATE on the database is enough for init and teardown, as managed
@@ -89,6 +92,10 @@ func TestHandOverWithoutSuperuser(t *testing.T) {
 		await.Must(t, initAs())
 		b.wantText(schema.OwnerRole, `SELECT string_agg(DISTINCT pg_get_userbyid(owner), ' ') FROM (SELECT relowner FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace
 			UNION ALL SELECT proowner FROM pg_proc WHERE pronamespace = 'cdc_relay'::regnamespace UNION ALL SELECT nspowner FROM pg_namespace WHERE nspname = 'cdc_relay') o (owner)`)
+		f := b.wantLine(check.LevelWarn, "schema owner", schema.OwnerRole, "run code as the relay: ddl")
+		if !strings.Contains(f.Fix, "REVOKE "+schema.OwnerRole+` FROM "ddl"`) {
+			t.Errorf("the fix is %q", f.Fix)
+		}
 		b.goesOn("a")
 		b.waitFree()
 		b.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots; DROP SCHEMA cdc_relay CASCADE; DROP PUBLICATION p; TRUNCATE outbox`)
@@ -124,6 +131,9 @@ func TestHandOverOfPlantedFunctions(t *testing.T) {
 	await.Must(t, init())
 	a.wantText("SESSION_USER", `SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef d JOIN pg_attribute a ON attrelid = adrelid AND attnum = adnum
 		WHERE adrelid = 'cdc_relay.request'::regclass AND attname = 'who'`)
+	a.wantLine(check.LevelOK, "schema", "version")
+	a.exec(`ALTER SCHEMA cdc_relay OWNER TO SESSION_USER`)
+	a.wantLine(check.LevelWarn, "schema", "belongs to superuser", "who can log in")
 	a.wantText("true "+schema.OwnerRole, `SELECT (prosrc LIKE '%30 days%')::text || ' ' || pg_get_userbyid(proowner) FROM pg_proc WHERE oid = 'cdc_relay.prune_audit(interval)'::regprocedure`)
 }
 
@@ -154,6 +164,36 @@ func TestPrintedInitAmongPlantedFunctions(t *testing.T) {
 		t.Errorf("code of role %s ran %d times", a.app, n)
 	}
 	a.wantCount("1 slots, 1 publications, 1 schemas")
+}
+
+// An index that is made while its table is read can have a function run after all. It is seen then,
+// and what the function leaves in the session is gone with that.
+func TestReadBesideAnIndexThatIsMade(t *testing.T) {
+	t.Parallel()
+	a := attack(t)
+	ctx := await.Context(t)
+	pool, err := source.Connect(ctx, a.cfg)
+	await.Must(t, err)
+	defer pool.Close()
+	var before, after string
+	var pid int
+	await.Must(t, pool.QueryRow(ctx, `SHOW work_mem`).Scan(&before))
+	err = tableread.Read(ctx, pool, `"public"."outbox"`, func(tx pgx.Tx) error {
+		a.by(a.asApp, `CREATE INDEX ON outbox (payload) WHERE app.fixed(1) > 0`)
+		return tx.QueryRow(ctx, `SELECT pg_backend_pid() FROM set_config('work_mem', '77MB', false)`).Scan(&pid)
+	})
+	if refusal, refused := tableread.IsRefusal(err); !refused || !strings.Contains(refusal.Why, "app.fixed(integer) of role "+a.app) {
+		t.Errorf("the read says %v", err)
+	}
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(ctx)
+		await.Must(t, err)
+		defer conn.Release()
+		await.Must(t, conn.QueryRow(ctx, `SHOW work_mem`).Scan(&after))
+		if after != before || int(conn.Conn().PgConn().PID()) == pid {
+			t.Errorf("the pool has the connection of the read, with work_mem %s", after)
+		}
+	}
 }
 
 // The inits of many databases at once make one role.

@@ -88,18 +88,37 @@ func Lock(ctx context.Context, tx pgx.Tx, fresh Querier, table string) error {
 	return Check(ctx, fresh, table)
 }
 
-// Beginner is a pool or a connection.
+// Beginner is a pool, or a connection that is used for nothing afterwards.
 type Beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Read calls read in a transaction in which a table may be read.
-func Read(ctx context.Context, db Beginner, table string, read func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+// Alone calls do in a transaction of a connection that is closed afterwards, and never given back
+// to the pool. An index can be made while its table is read: a function of its that has run in the
+// session after all may have left settings there, which the next statements would run under.
+func Alone(ctx context.Context, pool Beginner, options pgx.TxOptions, do func(pgx.Tx) error) error {
+	tx, err := pool.BeginTx(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = tx.Conn().Close(ctx)
+		_ = tx.Rollback(ctx) // the pool drops a connection that is closed; there is nothing to commit
+	}()
+	return do(tx)
+}
+
+// Read calls read in a transaction in which a table may be read, on a connection of its own, and
+// looks again afterwards, while the lock still keeps an index that was made meanwhile from going.
+func Read(ctx context.Context, pool Beginner, table string, read func(pgx.Tx) error) error {
+	return Alone(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if err := Lock(ctx, tx, tx, table); err != nil {
 			return err
 		}
-		return read(tx)
+		if err := read(tx); err != nil {
+			return err
+		}
+		return Check(ctx, tx, table)
 	})
 }
 

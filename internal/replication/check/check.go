@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -102,12 +103,27 @@ func (c *checker) schema(ctx context.Context, version int, err error) bool {
 	const name = "schema"
 	detail := fmt.Sprintf("cdc_relay, version %d", version)
 	var owner string
-	var super bool
+	var super, login bool
+	var members []string
 	if err == nil {
-		err = c.pool.QueryRow(ctx, `SELECT r.rolname::text, r.rolsuper FROM pg_namespace JOIN pg_roles r ON r.oid = nspowner WHERE nspname = 'cdc_relay'`).Scan(&owner, &super)
+		err = c.pool.QueryRow(ctx, `SELECT o.rolname::text, o.rolsuper, o.rolcanlogin,
+				array(SELECT m.rolname::text FROM pg_roles m WHERE m.oid <> o.oid AND NOT m.rolsuper AND pg_has_role(m.oid, o.oid, 'MEMBER') ORDER BY 1)
+			FROM pg_namespace JOIN pg_roles o ON o.oid = nspowner WHERE nspname = 'cdc_relay'`).Scan(&owner, &super, &login, &members)
 	}
-	if err != nil || owner == schema.OwnerRole || super {
+	switch {
+	case err != nil || super && !login:
 		return c.add(name, detail, err)
+	case owner == schema.OwnerRole:
+		c.add(name, detail, nil)
+		if len(members) > 0 {
+			c.warn("schema owner", fmt.Sprintf("these may become %s, here and in each database of the cluster, and so run code as the relay: %s", owner, strings.Join(members, ", ")),
+				"unless they are those who run init: REVOKE "+owner+" FROM "+source.QuoteName(members[0])+", and so on")
+		}
+		return true
+	case super:
+		c.warn(name, fmt.Sprintf("%s, belongs to superuser %q, who can log in, and not to %s", detail, owner, schema.OwnerRole),
+			source.InitHint(c.user)+", as a superuser, which hands it over")
+		return true
 	}
 	c.warn(name, fmt.Sprintf("%s, belongs to the relay's own role %q and not to %s: what the relay may change, it could drop", detail, owner, schema.OwnerRole),
 		source.InitHint(c.user)+", as a superuser, or as a role that may hand it over")

@@ -19,7 +19,7 @@ import (
 
 // countInSnapshot counts the rows that were visible in the slot's snapshot and are not sent by it.
 func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (count int64, err error) {
-	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	err = tableread.Alone(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
 			return err
 		}
@@ -33,6 +33,9 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 			}
 			var rows int64
 			if err := tx.QueryRow(ctx, "SELECT count(*) FROM "+source.QuoteTable(t)).Scan(&rows); err != nil {
+				return err
+			}
+			if err := tableread.Check(ctx, pool, source.QuoteTable(t)); err != nil {
 				return err
 			}
 			count += rows
