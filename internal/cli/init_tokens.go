@@ -41,22 +41,28 @@ func createTokenFiles(c *config.Config, log *zap.Logger) error {
 	return failed
 }
 
+// createTokenFile makes a file that is whole once it is there: half a token is a weak one, and the
+// next init would leave it.
 func createTokenFile(path string) (created bool, err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
+	if _, err := os.Lstat(path); err == nil { // perhaps where nobody can write
 		return false, nil
 	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // mode 0600
 	if err != nil {
 		return false, err
 	}
+	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
 	secret := make([]byte, tokenBytes)
 	_, _ = rand.Read(secret) // never fails
 	_, err = f.WriteString(hex.EncodeToString(secret) + "\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		// half a token is a weak one, and the next init would leave it
-		return false, errors.Join(err, os.Remove(path))
+		return false, err
 	}
-	return true, nil
+	err = os.Link(f.Name(), path) // which replaces nothing
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func tokenFileError(name, path string, err error) error {

@@ -57,13 +57,19 @@ func (t *Token) Read() (string, error) {
 		info, err := os.Stat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return "", fmt.Errorf("the file %s of token %q is missing: `cdc-relay init` creates it", path, t.Name)
+			fix := "create it"
+			if _, whole := t.Value.File(); whole {
+				fix = "`cdc-relay init` creates it"
+			}
+			return "", fmt.Errorf("the file %s of token %q is missing: %s", path, t.Name, fix)
 		case err == nil && info.Mode().Perm()&0o007 != 0:
 			return "", fmt.Errorf("every user of this host may read the file %s of token %q: chmod o-rwx %[1]s", path, t.Name)
 		}
 	}
 	value, err := t.Value.Read()
 	switch value = strings.TrimSpace(value); {
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("cannot read token %q: %w: chown it to the relay's user", t.Name, err)
 	case err != nil:
 		return "", fmt.Errorf("cannot read token %q: %w", t.Name, err)
 	case value == "":
@@ -106,6 +112,27 @@ func (l *loader) tokensKey(path string) setting.Key {
 	}
 }
 
+// renewTokens takes the values of another reading for the same names and roles; false: others need
+// a restart.
+func (a *Admin) renewTokens(again []Token) bool {
+	if len(a.Tokens) != len(again) {
+		return false
+	}
+	from := map[string]Token{}
+	for _, t := range again {
+		from[t.Name] = t
+	}
+	for _, t := range a.Tokens {
+		if from[t.Name].Role != t.Role {
+			return false
+		}
+	}
+	for _, t := range a.Tokens {
+		t.Value.Renew(from[t.Name].Value)
+	}
+	return true
+}
+
 // tokensFromVariable reads NAME:ROLE:VALUE, separated by commas.
 func tokensFromVariable(variable, text string) *document.Node {
 	at := document.Place{Variable: variable}
@@ -136,7 +163,7 @@ func (l *loader) tokens(path string, n *document.Node) {
 		switch {
 		case !ok:
 		case named[t.Name]:
-			l.Fault(item.Where, at, "names the token "+strconv.Quote(t.Name)+" a second time")
+			l.Fault(item.Where, at, shown(item, t.Name)+"the name of another token too")
 		default:
 			named[t.Name] = true
 			l.cfg.Admin.Tokens = append(l.cfg.Admin.Tokens, t)
@@ -155,11 +182,11 @@ func (l *loader) token(path string, n *document.Node) (t Token, ok bool) {
 		switch e.Name {
 		case "name":
 			if t.Name, ok = l.Scalar(at, e.Value); ok && !tokenName.MatchString(t.Name) {
-				l.Fault(e.Value.Where, at, fmt.Sprintf("is %q, want 1 to 64 of a-z, A-Z, 0-9, dot, _ and -", t.Name))
+				l.Fault(e.Value.Where, at, shown(e.Value, t.Name)+"want 1 to 64 of a-z, A-Z, 0-9, dot, _ and -")
 			}
 		case "role":
 			if t.Role, ok = l.Scalar(at, e.Value); ok && t.Role != RoleRead && t.Role != RoleOperate {
-				l.Fault(e.Value.Where, at, fmt.Sprintf("is %q, want one of read, operate", t.Role))
+				l.Fault(e.Value.Where, at, shown(e.Value, t.Role)+"want one of read, operate")
 			}
 		case "value":
 			if t.Value, ok = l.FileSecret(at, e.Value); ok && len(t.Value.Files()) == 0 {
@@ -175,6 +202,15 @@ func (l *loader) token(path string, n *document.Node) (t Token, ok bool) {
 		l.Fault(n.Where, path, "wants name, role and value")
 	}
 	return t, len(l.Faults) == before
+}
+
+// shown begins the fault of a name or role with its value. That of a variable is not shown: with a
+// colon or comma too many or in the wrong place, it is a part of the secret.
+func shown(n *document.Node, value string) string {
+	if n.Where.Variable != "" || n.Kind == document.Scalar && value != n.Text {
+		return "is not shown; "
+	}
+	return "is " + strconv.Quote(value) + ", "
 }
 
 // longestSocket is the longest path that a Unix socket may have, without its final zero.

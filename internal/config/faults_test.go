@@ -175,7 +175,11 @@ func TestFaults(t *testing.T) {
 		{"token of no role", base + "admin: {tokens: [{name: a, role: admin, value: 0123456789abcdef}]}\n", "", `relay.yaml:3:34: admin.tokens[0].role: is "admin", want one of read, operate`},
 		{"short token", base + "admin: {tokens: [{name: a, role: read, value: short}]}\n", "", "relay.yaml:3:47: admin.tokens[0].value: is shorter than 16 characters"},
 		{"token from an empty variable", base, "TOKEN=;CDC_RELAY_ADMIN__TOKENS=a:read:${TOKEN}", "CDC_RELAY_ADMIN__TOKENS: admin.tokens[0].value: is shorter than 16 characters"},
-		{"token twice", base + "admin: {tokens: [{name: a, role: read, value: 0123456789abcdef}, {name: a, role: read, value: 0123456789abcdef}]}\n", "", `relay.yaml:3:66: admin.tokens[1]: names the token "a" a second time`},
+		{"token twice", base + "admin: {tokens: [{name: a, role: read, value: 0123456789abcdef}, {name: a, role: read, value: 0123456789abcdef}]}\n", "", `relay.yaml:3:66: admin.tokens[1]: is "a", the name of another token too`},
+		{"token of a variable in the wrong order", base, "CDC_RELAY_ADMIN__TOKENS=a:S3cret/secret-secret:read-read-read-read", "CDC_RELAY_ADMIN__TOKENS: admin.tokens[0].role: is not shown; want one of read, operate"},
+		{"token of a variable without a name", base, "CDC_RELAY_ADMIN__TOKENS=S3cret/secret-secret:read:0123456789abcdef", "CDC_RELAY_ADMIN__TOKENS: admin.tokens[0].name: is not shown; want 1 to 64 of a-z, A-Z, 0-9, dot, _ and -"},
+		{"token of a variable for its name", base + "admin: {tokens: [{name: \"${T}\", role: read, value: 0123456789abcdef}]}\n", "T=S3cret/secret-secret", "relay.yaml:3:25: admin.tokens[0].name: is not shown; want 1 to 64 of a-z, A-Z, 0-9, dot, _ and -"},
+		{"token of a variable twice", base, "CDC_RELAY_ADMIN__TOKENS=S3cret:read:0123456789abcdef,S3cret:read:0123456789abcdef", "CDC_RELAY_ADMIN__TOKENS: admin.tokens[1]: is not shown; the name of another token too"},
 		{"token of an odd name", base + "admin: {tokens: [{name: \"a b\", role: read, value: 0123456789abcdef}]}\n", "", `relay.yaml:3:25: admin.tokens[0].name: is "a b", want 1 to 64 of a-z, A-Z, 0-9, dot, _ and -`},
 		{"log level", base + "log: {level: trace}\n", "", `relay.yaml:3:14: log.level: is "trace", want one of debug, info, warn, error`},
 

@@ -67,7 +67,7 @@ func (c *Config) origin(path string) string {
 }
 
 // Renew compares the running configuration with another reading of it. It takes over the level of
-// the log and passwords, and names the keys of these, and then those that need a restart. Addresses
+// the log, passwords and tokens, and names the keys of these, and then those that need a restart. Addresses
 // need one though they may have a password: another server is not a change to make between two
 // connects.
 //
@@ -87,7 +87,8 @@ func (c *Config) Renew(again *Config) (renewed, needRestart []string) {
 		case k.Name == "log.level":
 			c.Log.Level = again.Log.Level
 			renewed = append(renewed, k.Name)
-		case k.Renew != nil && k.Renew(&other):
+		case k.Name == "admin.tokens" && c.Admin.renewTokens(again.Admin.Tokens),
+			k.Renew != nil && k.Renew(&other):
 			renewed = append(renewed, k.Name)
 		default:
 			needRestart = append(needRestart, k.Name)

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -55,5 +57,28 @@ sink: {rabbitmq: {url: "amqps://h/", username: other, password: new}}
 	}
 	if renewed, restarts := c.Renew(again); renewed != nil || restarts != nil {
 		t.Errorf("the second time it renews %q, and %q need a restart", renewed, restarts)
+	}
+}
+
+// Tokens are renewed by name, in whatever order, for who reads them already. Other names or roles
+// need a restart, and change none of the values.
+func TestRenewTokens(t *testing.T) {
+	const relay = "source: {url: \"postgres://h/d\"}\nsink: {stdout: {}}\nadmin: {tokens: ["
+	const a, b = "{name: a, role: read, value: a-old-a-old-a-old-}", "{name: b, role: operate, value: b-old-b-old-b-old-}"
+	for again, want := range map[string]string{
+		strings.ReplaceAll(b+", "+a, "old", "new"):                                  "a-new-a-new-a-new- b-new-b-new-b-new- [admin.tokens] []",
+		strings.Replace(a+", "+b, "b-old", "b-new", 1):                              "a-old-a-old-a-old- b-new-b-old-b-old- [admin.tokens] []",
+		strings.ReplaceAll(a, "old", "new"):                                         "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
+		strings.ReplaceAll(a+", "+b, "read, value: a-old", "operate, value: a-new"): "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
+		strings.ReplaceAll(a+", "+b, "name: b", "name: c"):                          "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
+	} {
+		c := mustLoad(t, relay+a+", "+b+"]}\n")
+		kept := []Token{c.Admin.Tokens[0], c.Admin.Tokens[1]}
+		renewed, restarts := c.Renew(mustLoad(t, relay+again+"]}\n"))
+		first, err := kept[0].Read()
+		second, err2 := kept[1].Read()
+		if got := fmt.Sprint(first, " ", second, " ", renewed, " ", restarts); got != want || err != nil || err2 != nil {
+			t.Errorf("%s: %s, %v, %v; want %s", again, got, err, err2, want)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,11 @@ func TestSystemdUnit(t *testing.T) {
 	}
 	if len(secrets) != len(loaded) || len(secrets) == 0 {
 		t.Errorf("credentials %v, used are %v", loaded, secrets)
+	}
+	// A credential without a file keeps the service from starting, unless there is a default: what
+	// delivery does not depend on has an empty one.
+	if empty := values(t, "SetCredential"); !slices.Equal(empty, []string{`operate-token:\n`}) {
+		t.Errorf("SetCredential=%q", empty)
 	}
 	environment := strings.Join(values(t, "Environment"), " ")
 	if !strings.Contains(environment, "CDC_RELAY_CONFIG=/etc/cdc-relay/cdc-relay.yaml") || !strings.Contains(read(t, unitFile), "deploy/systemd/cdc-relay.yaml /etc/cdc-relay/cdc-relay.yaml") {

@@ -158,7 +158,7 @@ func Size(name string, low, high int64, at *int64) Key {
 // Password is a secret that is shown as nothing but its references.
 func Password(name string, at *Secret) Key {
 	k := secretKey(name, at, ShowPassword)
-	k.Renew = func(from *Key) bool { return at.renew(from.Secrets()[0]) }
+	k.Renew = func(from *Key) bool { return at.Renew(from.Secrets()[0]) }
 	return k
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -63,16 +64,23 @@ func listenSocket(path string) (*unixSocket, error) {
 	return s, nil
 }
 
+// isThere is false when the path was removed, or is another socket's.
+func (s *unixSocket) isThere() bool {
+	now, err := os.Lstat(s.path)
+	return err == nil && os.SameFile(now, s.made)
+}
+
 // Close stops listening and removes the path if it is still this socket's.
 func (s *unixSocket) Close() error {
-	if now, err := os.Lstat(s.path); err == nil && s.made != nil && os.SameFile(now, s.made) {
+	if s.isThere() {
 		_ = os.Remove(s.path) //nolint:errcheck // one that stays is replaced by the next relay
 	}
 	return s.UnixListener.Close()
 }
 
 // socketEvery is how long until a socket that could not be made is tried again: the relay that has
-// it may be one that stops.
+// it may be one that stops. As often one that is served is looked for: it may have been removed, and
+// nobody would reach the relay by it any more.
 const socketEvery = 5 * time.Second
 
 // runSocket serves the socket until ctx is done. What is wrong with the path is logged and tried
@@ -82,7 +90,7 @@ func (s *Server) runSocket(ctx context.Context) {
 		l, err := listenSocket(s.cfg.Socket)
 		s.broken.report(s.cfg.Log, "admin.socket", err)
 		if err == nil {
-			err = s.serve(ctx, s.newHTTP(s.api, withPeer), l)
+			err = s.serveSocket(ctx, l)
 			s.broken.report(s.cfg.Log, "admin.socket", err)
 		}
 		select {
@@ -91,6 +99,25 @@ func (s *Server) runSocket(ctx context.Context) {
 		case <-time.After(s.socketEvery):
 		}
 	}
+}
+
+// serveSocket serves a socket while its path is there.
+func (s *Server) serveSocket(ctx context.Context, l *unixSocket) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() {
+		for l.isThere() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(s.socketEvery):
+			}
+		}
+		cancel()
+	})
+	return s.serve(ctx, s.newHTTP(s.api, withPeer), l)
 }
 
 // withPeer notes who is at the other end of a connection.

@@ -105,6 +105,21 @@ func TestSocketPaths(t *testing.T) {
 	}
 }
 
+// A socket that is removed under a running relay, or whose directory is made anew, comes back.
+func TestSocketComesBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	serve(t, func(c *Config) { c.Socket, c.Tokens = path, nil })
+	untilServed(t, path)
+	for range 2 {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if code := untilServed(t, path); code != 200 {
+			t.Errorf("the socket answers %d", code)
+		}
+	}
+}
+
 // A relay that starts beside another one with the same path waits for it, and one that ends leaves
 // the path of its successor.
 func TestSocketIsHandedOver(t *testing.T) {
