@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
@@ -77,13 +79,59 @@ func TestSlotThatWasGivenBackIsTakenAgain(t *testing.T) {
 	r.waitSeen("a")
 }
 
+// lanesEnd is a line that says when its lanes have ended.
+type lanesEnd struct {
+	source.Line
+	ended func()
+}
+
+func (l lanesEnd) Run(ctx context.Context) error {
+	defer l.ended()
+	return l.Line.Run(ctx)
+}
+
+// A broker that comes up while the slot is given back gets nothing from this relay any more once
+// another one may send: the lanes end first. A relay that is asked to stop just then does.
+func TestLanesEndBeforeTheSlotIsGivenBack(t *testing.T) {
+	b := shared(t)
+	b.withBroker(false)
+	conn, newLine := b.connect(), b.cfg.NewLine
+	held := make(chan string, 1)
+	var stop context.CancelFunc
+	asked := make(chan struct{})
+	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
+		line, err := newLine(ctx, at)
+		return lanesEnd{line, func() {
+			<-asked
+			var active bool
+			err := conn.QueryRow(context.Background(), `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot).Scan(&active)
+			held <- fmt.Sprint(active, err)
+			stop()
+		}}, err
+	}
+	r := b.streaming()
+	stop = r.stop
+	close(asked)
+	b.insert("a")
+	r.waitSeen("a")
+	b.exec(`SELECT pg_advisory_lock_shared($1, hashtext($2))`, slot.CreationLock+1, b.cfg.Slot)
+	if got := <-held; got != "true<nil>" && got != "true <nil>" {
+		t.Errorf("when the lanes ended, the slot was held: %s", got)
+	}
+	<-r.done
+	if r.err != nil {
+		t.Errorf("asked to stop while it gave the slot back: %v", r.err)
+	}
+	b.waitFree()
+}
+
 // Whose word counts.
 func TestOffer(t *testing.T) {
 	b := shared(t)
 	pool := b.pool()
 	want := func(want bool, when string) {
 		t.Helper()
-		if got, err := slot.Offered(await.Context(t), pool, &b.cfg); err != nil || got != want {
+		if got, err := slot.Offered(await.Context(t), pool, &b.cfg, slot.OfferLasts); err != nil || got != want {
 			t.Errorf("%s: %t, %v", when, got, err)
 		}
 	}
@@ -103,9 +151,14 @@ func TestOffer(t *testing.T) {
 	want(false, "offered for another slot")
 	await.Must(t, slot.Offer(await.Context(t), pool, &b.cfg))
 	want(true, "offered")
+	await.Until(t, "the offer of a session that says nothing more to be ignored", func() bool {
+		offered, err := slot.Offered(await.Context(t), b.pool(), &b.cfg, time.Millisecond)
+		return err == nil && !offered
+	})
+	want(true, "offered, and the session is there")
 	pool.Reset()
 	await.Until(t, "the offer to end with its session", func() bool {
-		offered, err := slot.Offered(await.Context(t), pool, &b.cfg)
+		offered, err := slot.Offered(await.Context(t), pool, &b.cfg, slot.OfferLasts)
 		return err == nil && !offered
 	})
 }
