@@ -12,6 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
@@ -77,13 +78,63 @@ func TestSlotThatWasGivenBackIsTakenAgain(t *testing.T) {
 	r.waitSeen("a")
 }
 
+// lanesEnd is a line that says when its lanes have ended.
+type lanesEnd struct {
+	source.Line
+	closed *atomic.Bool // the session, and with it the slot
+	ended  func()
+}
+
+func (l lanesEnd) Disconnected() {
+	l.closed.Store(true)
+	l.Line.Disconnected()
+}
+
+func (l lanesEnd) Run(ctx context.Context) error {
+	defer l.ended()
+	return l.Line.Run(ctx)
+}
+
+// A broker that comes up while the slot is given back gets nothing from this relay any more once
+// another one may send: the lanes end first. A relay that is asked to stop just then does.
+func TestLanesEndBeforeTheSlotIsGivenBack(t *testing.T) {
+	b := shared(t)
+	b.withBroker(false)
+	newLine, held := b.cfg.NewLine, make(chan bool, 1)
+	var closed atomic.Bool
+	var stop context.CancelFunc
+	asked := make(chan struct{})
+	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
+		line, err := newLine(ctx, at)
+		return lanesEnd{line, &closed, func() {
+			<-asked
+			held <- !closed.Load()
+			stop()
+		}}, err
+	}
+	r := b.streaming()
+	stop = r.stop
+	close(asked)
+	b.insert("a")
+	r.waitSeen("a")
+	b.exec(`SELECT pg_advisory_lock_shared($1, hashtext($2))`, slot.CreationLock+1, b.cfg.Slot)
+	if !<-held {
+		t.Error("the slot was free before the lanes ended")
+	}
+	<-r.done
+	if r.err != nil {
+		t.Errorf("asked to stop while it gave the slot back: %v", r.err)
+	}
+	b.waitFree()
+}
+
 // Whose word counts.
 func TestOffer(t *testing.T) {
 	b := shared(t)
 	pool := b.pool()
 	want := func(want bool, when string) {
 		t.Helper()
-		if got, err := slot.Offered(await.Context(t), pool, &b.cfg); err != nil || got != want {
+		if got, err := slot.Offered(await.Context(t), pool, &b.cfg, slot.OfferLasts); err != nil || got != want {
 			t.Errorf("%s: %t, %v", when, got, err)
 		}
 	}
@@ -103,9 +154,14 @@ func TestOffer(t *testing.T) {
 	want(false, "offered for another slot")
 	await.Must(t, slot.Offer(await.Context(t), pool, &b.cfg))
 	want(true, "offered")
+	await.Until(t, "the offer of a session that says nothing more to be ignored", func() bool {
+		offered, err := slot.Offered(await.Context(t), b.pool(), &b.cfg, time.Millisecond)
+		return err == nil && !offered
+	})
+	want(true, "offered, and the session is there")
 	pool.Reset()
 	await.Until(t, "the offer to end with its session", func() bool {
-		offered, err := slot.Offered(await.Context(t), pool, &b.cfg)
+		offered, err := slot.Offered(await.Context(t), pool, &b.cfg, slot.OfferLasts)
 		return err == nil && !offered
 	})
 }

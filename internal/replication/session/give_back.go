@@ -9,7 +9,8 @@
 // position, and the next leader reads it, as after any other end of a leader. As this process never
 // had a connection to the broker, no event was confirmed; what was settled in the retry table
 // without a broker is there for the next leader, too. Only a broker that is reached at this very
-// moment may have confirmed an event that is then sent twice.
+// moment may take an event that is then sent twice, and before the next leader sends it: the lanes
+// end while this relay still holds the slot.
 //
 // A leader that reached its broker once never gives back. Then it is an outage, which is most
 // likely the standby's as well, and a change of the leader would only cost time.
@@ -34,6 +35,14 @@ const GiveBackAfter = 30 * time.Second
 // ErrGivenBack ends the session and the term of a leader that gives the slot back.
 var ErrGivenBack = errors.New("the broker was never reached, and a standby reaches its own")
 
+// giveBack ends the lanes before the slot is free, and then reports what is settled. Lanes that
+// went on until the session is closed could send an early event of a key after the next leader has
+// sent a later one.
+func (se *Session) giveBack() {
+	se.t.End()
+	se.flushReport()
+}
+
 // betterStandby reports whether this leader should make way.
 func (se *Session) betterStandby(ctx context.Context) bool {
 	patience := se.Cfg.GiveBackAfter
@@ -43,7 +52,7 @@ func (se *Session) betterStandby(ctx context.Context) bool {
 	if _, was := se.Cfg.BrokerState(); was || time.Since(se.t.began) < patience {
 		return false
 	}
-	offered, err := slot.Offered(ctx, se.Pool, se.Cfg)
+	offered, err := slot.Offered(ctx, se.Pool, se.Cfg, slot.OfferLasts)
 	if err != nil || !offered {
 		return false // the next round asks again
 	}

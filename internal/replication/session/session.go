@@ -82,7 +82,7 @@ func (se *Session) attend(reading, draining context.Context, readerDone <-chan e
 		return se.releaseSlot(readerDone)
 	case err := <-failed:
 		if errors.Is(err, ErrGivenBack) {
-			se.flushReport()
+			se.giveBack()
 		}
 		return err
 	case <-se.t.done:
