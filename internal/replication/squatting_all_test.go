@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
@@ -185,10 +186,16 @@ func TestReadBesideAnIndexThatIsMade(t *testing.T) {
 	if refusal, refused := tableread.IsRefusal(err); !refused || !strings.Contains(refusal.Why, "app.fixed(integer) of role "+a.app) {
 		t.Errorf("the read says %v", err)
 	}
+	var held []*pgxpool.Conn
+	defer func() {
+		for _, conn := range held {
+			conn.Release()
+		}
+	}()
 	for range pool.Config().MaxConns {
 		conn, err := pool.Acquire(ctx)
 		await.Must(t, err)
-		defer conn.Release()
+		held = append(held, conn)
 		await.Must(t, conn.QueryRow(ctx, `SHOW work_mem`).Scan(&after))
 		if after != before || int(conn.Conn().PgConn().PID()) == pid {
 			t.Errorf("the pool has the connection of the read, with work_mem %s", after)

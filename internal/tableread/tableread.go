@@ -103,7 +103,7 @@ func Alone(ctx context.Context, pool Beginner, options pgx.TxOptions, do func(pg
 	}
 	defer func() {
 		_ = tx.Conn().Close(ctx)
-		_ = tx.Rollback(ctx) // the pool drops a connection that is closed; there is nothing to commit
+		_ = tx.Rollback(ctx) //nolint:errcheck // the pool drops a closed connection, nothing is to commit
 	}()
 	return do(tx)
 }

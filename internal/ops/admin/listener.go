@@ -17,7 +17,7 @@ const writeBound = 30 * time.Second
 // newHTTP is a server of its own for one listener, with bounds of its own.
 func (s *Server) newHTTP(handler http.Handler, connected func(context.Context, net.Conn) context.Context) *http.Server {
 	open := &connections{open: map[net.Conn]*list.Element{}}
-	return &http.Server{
+	server := &http.Server{
 		Handler:           open.serve(handler),
 		ConnState:         open.state,
 		ConnContext:       connected,
@@ -26,8 +26,9 @@ func (s *Server) newHTTP(handler http.Handler, connected func(context.Context, n
 		WriteTimeout:      writeBound,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          serverLog(s.cfg.Log),
 	}
+	logSparingly(server, s.cfg.Log)
+	return server
 }
 
 // closeTimeout is how long requests may take to end after ctx is done.

@@ -52,9 +52,10 @@ func (*broken) Close() error              { return nil }
 // What net/http reports is logged, as a warning and once in a while.
 func TestServerLog(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
-	log := serverLog(zap.New(core))
+	var server http.Server
+	logSparingly(&server, zap.New(core))
 	for range 3 {
-		log.Print("http: TLS handshake error from 127.0.0.1:1: EOF")
+		server.ErrorLog.Print("http: TLS handshake error from 127.0.0.1:1: EOF")
 	}
 	if all := logs.All(); len(all) != 1 || all[0].Level != zap.WarnLevel || !strings.Contains(all[0].Message, "handshake") {
 		t.Errorf("the log has %v", all)

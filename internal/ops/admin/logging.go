@@ -3,7 +3,7 @@
 package admin
 
 import (
-	stdlog "log"
+	"net/http"
 	"sync"
 	"time"
 
@@ -47,14 +47,13 @@ func (c sparingCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *
 	return c.Core.Check(entry, checked)
 }
 
-// serverLog is a logger for net/http, at the level warn.
-func serverLog(log *zap.Logger) *stdlog.Logger {
-	spared := log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return sparingCore{c, &sparing{}} }))
-	std, err := zap.NewStdLogAt(spared, zap.WarnLevel)
-	if err != nil { // of a level that zap does not have
-		panic(err)
+// logSparingly gives a server of net/http a logger at the level warn.
+func logSparingly(server *http.Server, log *zap.Logger) {
+	log = log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return sparingCore{c, &sparing{}} }))
+	var err error
+	if server.ErrorLog, err = zap.NewStdLogAt(log, zap.WarnLevel); err != nil {
+		panic(err) // there is no such level
 	}
-	return std
 }
 
 // faults are the errors of what delivery does not depend on, such as a token's file. Each is logged

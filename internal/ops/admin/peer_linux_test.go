@@ -14,33 +14,42 @@ import (
 )
 
 // askAs asks at the socket as another user, with a thread that ends with it; -1 stays who it is.
-func askAs(uid int, path string) (code int, err error) {
-	done := make(chan struct{})
+func askAs(uid int, path string) (int, error) {
+	type answered struct {
+		code int
+		err  error
+	}
+	done := make(chan answered, 1)
 	go func() {
-		defer close(done)
 		if uid >= 0 {
 			runtime.LockOSThread()
 			if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); failed != 0 {
-				err = failed
+				done <- answered{0, failed}
 				return
 			}
 		}
-		var conn net.Conn
-		if conn, err = net.Dial("unix", path); err != nil {
-			return
-		}
-		defer conn.Close()
-		if _, err = conn.Write([]byte("GET /api/v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); err != nil {
-			return
-		}
-		var answer *http.Response
-		if answer, err = http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
-			code = answer.StatusCode
-			err = answer.Body.Close()
-		}
+		code, err := askOnce(path)
+		done <- answered{code, err}
 	}()
-	<-done
-	return code, err
+	got := <-done
+	return got.code, got.err
+}
+
+// askOnce asks by this goroutine alone.
+func askOnce(path string) (int, error) {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /api/v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); err != nil {
+		return 0, err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
 }
 
 // The kernel says who asks. Another user has no right, should the file's mode let it in.
