@@ -37,7 +37,8 @@ func TestTokenFilesAreCreated(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := configured(t, made, kept, link, properties+":token", "/proc/version") // the last is where nobody writes
+	// the last is where nobody writes
+	c := configured(t, made, kept, link, properties+":token", "/proc/version")
 	core, logs := observer.New(zap.InfoLevel)
 	for range 2 {
 		if err := createTokenFiles(c, zap.New(core)); err != nil {

@@ -67,9 +67,9 @@ func (c *Config) origin(path string) string {
 }
 
 // Renew compares the running configuration with another reading of it. It takes over the level of
-// the log, passwords and tokens, and names the keys of these, and then those that need a restart. Addresses
-// need one though they may have a password: another server is not a change to make between two
-// connects.
+// the log, passwords and tokens, and names the keys of these, and then those that need a restart.
+// Addresses need one though they may have a password: another server is not a change to make
+// between two connects.
 //
 // Secrets in files are not compared, because they are read again at every use anyway.
 func (c *Config) Renew(again *Config) (renewed, needRestart []string) {

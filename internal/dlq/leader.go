@@ -28,8 +28,8 @@ type LeaderConfig struct {
 	Log    *zap.Logger
 }
 
-// Itself is the actor, in the audit, of what the relay does by itself. It is no name that a person's
-// role or token has by accident, as "relay" is.
+// Itself is the actor, in the audit, of what the relay does by itself. It is no name that a
+// person's role or token has by accident, as "relay" is.
 const Itself = "(the relay)"
 
 // Leader is what the leader does for operators, in addition to the retry table's feeder: it makes
@@ -106,7 +106,8 @@ func (l *Leader) logOnce(err error) {
 func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error) {
 	jobs, err := l.jobs(ctx)
 	if err != nil {
-		return false, errors.Join(err, l.expire(ctx, now)) // nothing about jobs keeps dead letters past their time
+		// nothing about jobs keeps dead letters past their time
+		return false, errors.Join(err, l.expire(ctx, now))
 	}
 	running := map[int64]pace{}
 	var errs []error

@@ -93,8 +93,8 @@ func admin(t *testing.T, section string) *config.Config {
 
 func address(s *httptest.Server) string { return s.Listener.Addr().String() }
 
-// The relay on this host is asked by its socket, and by its port when that does not answer; with the
-// first token that can be read, where no other user of this host can be who listens.
+// The relay on this host is asked by its socket, and by its port when that does not answer; with
+// the first token that can be read, where no other user of this host can be who listens.
 func TestWayToTheRelay(t *testing.T) {
 	open, closed := socket(t, relay("")), socket(t, relay("nobody has it"))
 	port, silent := serve(t, relay(read), false), serve(t, relay(""), false)

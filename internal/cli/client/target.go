@@ -156,8 +156,8 @@ func reachable(listen string) string {
 
 // readToken is a token of the configuration that can be read, rather one that may only read; ""
 // when there is none, or the target is not to have it. While the relay is down, any user of this
-// host may listen on its port and would be given the token: a port without TLS gets none where there
-// is a socket, and one that may operate only if --admin names an address of this host.
+// host may listen on its port and would be given the token: a port without TLS gets none where
+// there is a socket, and one that may operate only if --admin names an address of this host.
 func (t *target) readToken(c *config.Config) (token string) {
 	secure := strings.HasPrefix(t.base, "https:")
 	if t.socket || c == nil || !secure && !t.given && c.Admin.Socket != "" {

@@ -55,7 +55,8 @@ func (s *Server) serve(ctx context.Context, server *http.Server, l net.Listener)
 	return err
 }
 
-// patient accepts again after an error, such as no memory of the kernel: delivery does not end for it.
+// patient accepts again after an error, such as no memory of the kernel: delivery does not end for
+// it.
 type patient struct{ net.Listener }
 
 // Accept implements net.Listener.

@@ -79,8 +79,8 @@ func (s *unixSocket) Close() error {
 }
 
 // socketEvery is how long until a socket that could not be made is tried again: the relay that has
-// it may be one that stops. As often one that is served is looked for: it may have been removed, and
-// nobody would reach the relay by it any more.
+// it may be one that stops. As often one that is served is looked for: it may have been removed,
+// and nobody would reach the relay by it any more.
 const socketEvery = 5 * time.Second
 
 // runSocket serves the socket until ctx is done. What is wrong with the path is logged and tried

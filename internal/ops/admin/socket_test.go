@@ -105,7 +105,7 @@ func TestSocketPaths(t *testing.T) {
 	}
 }
 
-// A socket that is removed under a running relay, or whose directory is made anew, comes back.
+// A socket that is removed under a running relay, or whose directory is made again, comes back.
 func TestSocketComesBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	serve(t, func(c *Config) { c.Socket, c.Tokens = path, nil })

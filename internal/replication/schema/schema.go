@@ -222,7 +222,8 @@ func GrantSQL(role string, owns bool) []string {
 	}
 	return append(list,
 		"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.audit FROM "+r,
-		"GRANT INSERT ("+strings.Join(auditColumns, ", ")+") ON cdc_relay.audit TO "+r, // the order and the time are the database's
+		// the order and the time are the database's
+		"GRANT INSERT ("+strings.Join(auditColumns, ", ")+") ON cdc_relay.audit TO "+r,
 		"REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON cdc_relay.migration FROM "+r)
 }
 

@@ -21,9 +21,9 @@ type Trust struct {
 	Replication bool   // every role with REPLICATION, which may do what a relay does
 }
 
-// verifySQL returns what is wrong first, each thing of one kind: the thing, why, and what to do about
-// it; no row if nothing is. $1 and $2 are Trust. It reads the catalogue alone, so it waits for no lock and runs nothing
-// of what it looks at.
+// verifySQL returns what is wrong first, each thing of one kind: the thing, why, and what to do
+// about it; no row if nothing is. $1 and $2 are Trust. It reads the catalogue alone, so it waits
+// for no lock and runs nothing of what it looks at.
 //
 // A trigger, rule, policy, domain, cast or function of somebody else would run with the relay's
 // rights as soon as the relay reads or writes. Who may CREATE in the schema, or has TRIGGER on a
