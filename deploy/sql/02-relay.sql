@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- The role that owns the schema cdc_relay, here and in every database of the cluster. Nobody logs in as it.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'cdc_relay_owner') THEN
-        CREATE ROLE cdc_relay_owner NOLOGIN;
+        BEGIN CREATE ROLE cdc_relay_owner NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END; -- another database's did
     END IF;
     IF NOT pg_has_role(session_user, 'cdc_relay_owner', CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
         EXECUTE 'GRANT cdc_relay_owner TO SESSION_USER'

@@ -100,7 +100,7 @@ const createOwnerSQL = "CREATE ROLE " + OwnerRole + " NOLOGIN"
 const PrintedOwner = `-- The role that owns the schema cdc_relay, here and in every database of the cluster. Nobody logs in as it.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '` + OwnerRole + `') THEN
-        ` + createOwnerSQL + `;
+        BEGIN ` + createOwnerSQL + `; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END; -- another database's did
     END IF;
     IF NOT pg_has_role(session_user, '` + OwnerRole + `', CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
         EXECUTE 'GRANT ` + OwnerRole + ` TO SESSION_USER'
