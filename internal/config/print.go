@@ -76,12 +76,13 @@ func (c *Config) Renew(again *Config) (renewed, needRestart []string) {
 	if c.Sink.Driver != again.Sink.Driver {
 		needRestart = append(needRestart, "sink")
 	}
+	others := again.keys()
 	for _, k := range c.keys() {
-		i := slices.IndexFunc(again.keys(), func(other setting.Key) bool { return other.Name == k.Name })
+		i := slices.IndexFunc(others, func(other setting.Key) bool { return other.Name == k.Name })
 		if i < 0 {
 			continue // of the other sink
 		}
-		other := again.keys()[i]
+		other := others[i]
 		switch {
 		case k.Show() == other.Show() && sameSecrets(&k, &other):
 		case k.Name == "log.level":

@@ -4,8 +4,6 @@
 package wiring
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops/admin"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 )
 
@@ -24,9 +23,6 @@ const (
 	nameCertificate = "admin certificate"
 )
 
-// certificateNotice is how long before its end a certificate is warned of.
-const certificateNotice = 7 * 24 * time.Hour
-
 // checkAdmin looks at what opens the API, with the eyes of the user who runs the check.
 func checkAdmin(c *config.Admin, now time.Time) []check.Finding {
 	findings := checkTokens(c)
@@ -35,8 +31,11 @@ func checkAdmin(c *config.Admin, now time.Time) []check.Finding {
 		findings = append(findings, warnOrOK(nameSocket, c.Socket, detail, fix))
 	}
 	if c.TLS.Cert != "" {
-		good, detail, fix := certificateFault(&c.TLS, now)
-		findings = append(findings, warnOrOK(nameCertificate, good, detail, fix))
+		detail := ""
+		if err := admin.TLSFiles(c.TLS).Fault(now); err != nil {
+			detail = err.Error() // with its fix
+		}
+		findings = append(findings, warnOrOK(nameCertificate, c.TLS.Cert, detail, ""))
 	}
 	return findings
 }
@@ -82,37 +81,4 @@ func socketFault(path string) (fault, fix string) {
 		return "the directory of " + path + " is missing", "install -d -m 755 -o USER " + dir + ", USER being the relay's"
 	}
 	return "", ""
-}
-
-// certificateFault is why clients refuse the certificate, or soon will.
-func certificateFault(c *config.AdminTLS, now time.Time) (good, fault, fix string) {
-	const renew = "renew it; the relay reads it again without a restart"
-	key := c.Key
-	if key == "" {
-		key = c.Cert
-	}
-	pair, err := tls.LoadX509KeyPair(c.Cert, key)
-	if err != nil {
-		return "", fmt.Sprintf("the certificate %s cannot be used with the key %s: %v", c.Cert, key, err),
-			"correct admin.tls.cert and admin.tls.key: PEM files that belong together and that the relay may read"
-	}
-	if c.CA != "" {
-		content, err := os.ReadFile(c.CA)
-		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(content) {
-			err = errors.New("it has no certificate")
-		}
-		if err != nil {
-			return "", fmt.Sprintf("the authority of clients, %s, cannot be used: %v", c.CA, err), "correct admin.tls.ca: a PEM file that the relay may read"
-		}
-	}
-	until := pair.Leaf.NotAfter.UTC().Format(time.RFC3339)
-	switch {
-	case now.After(pair.Leaf.NotAfter):
-		return "", fmt.Sprintf("%s has expired at %s", c.Cert, until), renew
-	case now.Before(pair.Leaf.NotBefore):
-		return "", fmt.Sprintf("%s is valid only from %s", c.Cert, pair.Leaf.NotBefore.UTC().Format(time.RFC3339)), "correct the clock, or wait"
-	case now.Add(certificateNotice).After(pair.Leaf.NotAfter):
-		return "", fmt.Sprintf("%s expires at %s", c.Cert, until), renew
-	}
-	return "valid until " + until, "", ""
 }

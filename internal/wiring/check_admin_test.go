@@ -88,13 +88,13 @@ func TestCheckAdmin(t *testing.T) {
 		{"a socket to be", "socket: " + socket + "2", "ok", nameSocket, socket + "2", ""},
 		{"a file for a socket", "socket: " + file, "warn", nameSocket, file + " exists and is not a socket", "move it away"},
 		{"a socket nowhere", "socket: " + missing, "warn", nameSocket, "the directory of " + missing + " is missing", "install -d"},
-		{"a certificate", "tls: {cert: " + valid + ", key: " + validKey + "}", "ok", nameCertificate, "valid until", ""},
-		{"a certificate that ends", "tls: {cert: " + soon + ", key: " + soonKey + "}", "warn", nameCertificate, "expires at", "renew it"},
-		{"a certificate that has ended", "tls: {cert: " + expired + ", key: " + expiredKey + "}", "warn", nameCertificate, "has expired at", "renew it"},
-		{"a certificate to come", "tls: {cert: " + future + ", key: " + futureKey + "}", "warn", nameCertificate, "is valid only from", "correct the clock"},
-		{"another key", "tls: {cert: " + valid + ", key: " + soonKey + "}", "warn", nameCertificate, "cannot be used with the key", "belong together"},
-		{"no certificate", "tls: {cert: " + missing + "}", "warn", nameCertificate, "no such file", "correct admin.tls.cert"},
-		{"no authority", "tls: {cert: " + valid + ", key: " + validKey + ", ca: " + file + "}", "warn", nameCertificate, "has no certificate", "correct admin.tls.ca"},
+		{"a certificate", "tls: {cert: " + valid + ", key: " + validKey + "}", "ok", nameCertificate, valid, ""},
+		{"a certificate that ends", "tls: {cert: " + soon + ", key: " + soonKey + "}", "warn", nameCertificate, "expires on", ""},
+		{"a certificate that has ended", "tls: {cert: " + expired + ", key: " + expiredKey + "}", "warn", nameCertificate, "has expired on", ""},
+		{"a certificate to come", "tls: {cert: " + future + ", key: " + futureKey + "}", "warn", nameCertificate, "is valid only from", ""},
+		{"another key", "tls: {cert: " + valid + ", key: " + soonKey + "}", "warn", nameCertificate, "that belong together", ""},
+		{"no certificate", "tls: {cert: " + missing + "}", "warn", nameCertificate, "admin.tls.cert: cannot use", ""},
+		{"no authority", "tls: {cert: " + valid + ", key: " + validKey + ", ca: " + file + "}", "warn", nameCertificate, "admin.tls.ca: no certificate", ""},
 	} {
 		path := write(t, 0o600, "source: {url: postgres://h/d}\nsink: {stdout: {}}\nadmin: {"+c.admin+"}\n")
 		loaded, err := config.Load(path, nil)

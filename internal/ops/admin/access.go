@@ -77,7 +77,7 @@ func (s *Server) callerOf(r *http.Request) caller {
 	for i := range s.cfg.Tokens {
 		t := &s.cfg.Tokens[i]
 		value, err := t.Read()
-		s.broken.report(s.cfg.Log, t.Name, err)
+		s.broken.report(s.cfg.Log, "token "+t.Name, err)
 		if err != nil || value == "" || !equal(given, value) {
 			continue
 		}

@@ -28,7 +28,7 @@ const soon = 7 * 24 * time.Hour
 func (f TLSFiles) load() (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(f.Cert, cmp.Or(f.Key, f.Cert))
 	if err != nil {
-		return nil, fmt.Errorf("admin.tls.cert: cannot use %s: %w", f.Cert, err)
+		return nil, fmt.Errorf("admin.tls.cert: cannot use %s: %w: want PEM files that belong together and that the relay may read", f.Cert, err)
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 	if f.CA != "" {
@@ -38,18 +38,29 @@ func (f TLSFiles) load() (*tls.Config, error) {
 		}
 		out.ClientCAs, out.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 		if !out.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("admin.tls.ca: no certificate in %s", f.CA)
+			return nil, fmt.Errorf("admin.tls.ca: no certificate in %s: want a PEM file", f.CA)
 		}
 	}
 	return out, nil
 }
 
-// expiry is an error about a certificate that has expired, or soon will: it is used nevertheless,
-// for whether to take it is the client's choice.
+// Fault is what keeps clients from the server now, or soon will: one sentence with the fix.
+func (f TLSFiles) Fault(now time.Time) error {
+	loaded, err := f.load()
+	if err != nil {
+		return err
+	}
+	return f.expiry(loaded, now)
+}
+
+// expiry is an error about a certificate that is not valid now, or soon will not be: it is used
+// nevertheless, for whether to take it is the client's choice.
 func (f TLSFiles) expiry(loaded *tls.Config, now time.Time) error {
-	ends := loaded.Certificates[0].Leaf.NotAfter
+	begins, ends := loaded.Certificates[0].Leaf.NotBefore, loaded.Certificates[0].Leaf.NotAfter
 	is := "expires"
 	switch {
+	case now.Before(begins):
+		return fmt.Errorf("the certificate %s of admin.tls is valid only from %s: correct the clock, or wait", f.Cert, begins.UTC().Format(time.RFC3339))
 	case now.Before(ends.Add(-soon)):
 		return nil
 	case now.After(ends):

@@ -90,7 +90,7 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 func (s *Server) Run(ctx context.Context) error {
 	for i := range s.cfg.Tokens { // a broken one is known before it is needed
 		_, err := s.cfg.Tokens[i].Read()
-		s.broken.report(s.cfg.Log, s.cfg.Tokens[i].Name, err)
+		s.broken.report(s.cfg.Log, "token "+s.cfg.Tokens[i].Name, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

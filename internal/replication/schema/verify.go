@@ -27,10 +27,10 @@ type Trust struct {
 //
 // A trigger, rule, policy, domain, cast or function of somebody else would run with the relay's
 // rights as soon as the relay reads or writes. Who may CREATE in the schema, or has TRIGGER on a
-// table, can add one after this look. A trigger that runs what a trusted role wrote, such as a
-// superuser's own audit, is in order; PostgreSQL's own functions, some of which drop rows, are not.
-// What an expression calls is in pg_depend; what came with
-// PostgreSQL is not there, or is in pg_catalog, where a superuser alone makes anything.
+// table, can add one after this look. A trigger that runs what a superuser or this role wrote, such
+// as a superuser's own audit, is in order; PostgreSQL's own functions, some of which drop rows, are
+// not. What an expression calls is in pg_depend; what came with PostgreSQL is not there, or is in
+// pg_catalog, where a superuser alone makes anything.
 const verifySQL = `
 WITH ns AS (SELECT oid, nspowner, nspacl FROM pg_namespace WHERE nspname = 'cdc_relay'),
 trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user, $1::text)
