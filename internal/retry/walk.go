@@ -160,6 +160,7 @@ func (f *feeder) handOver(ctx context.Context, w *walk) (ended bool, err error) 
 		wants[i].Group = group
 	}
 	_, bytes := f.budget.room()
+	began := time.Now()
 	runs, err := f.readParts(ctx, wants, firstRows, max(bytes/2, 1))
 	if err != nil {
 		return false, err
@@ -167,7 +168,7 @@ func (f *feeder) handOver(ctx context.Context, w *walk) (ended bool, err error) 
 	left, young, old := w.groups[:0], false, false
 	for i, r := range runs {
 		found := f.foundOf(&r, w.of.ExchangeOrTopic)
-		found.Walk = true
+		found.Walk, found.ReadAt = true, began
 		switch {
 		case len(found.Rows) > 0 && f.budget.full(found.Rows[0].Place.Lane), found.Failed:
 			w.incomplete = true

@@ -55,6 +55,7 @@ type Found struct {
 	Blocked bool              // an open dead letter blocks the group (on_dead_letter: block)
 	Failed  bool              // the rows cannot be read or placed now
 	Walk    bool
+	ReadAt  time.Time // of a walk: when its read began, or earlier
 
 	Request *store.Request  // about a row: it needs the group at rest
 	Replay  *inflight.Event // a dead letter that an operator replays, or the mirror's copy of one

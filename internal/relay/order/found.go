@@ -49,6 +49,12 @@ func (m *Machine) found(f *Found) {
 			return
 		}
 		g.status = idle
+	case !m.repeatedAt.IsZero() && !f.ReadAt.After(m.repeatedAt):
+		m.giveBack(f.Rows...) // a row was written in front of these, perhaps after they were read
+		if m.known.mayHaveRows(f.ExchangeOrTopic) {
+			m.forgot(f.ExchangeOrTopic)
+		}
+		return
 	case m.stop || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
 		m.giveBack(f.Rows...) // the group goes its own way
 		return
@@ -127,6 +133,7 @@ func (m *Machine) written(w *Written) {
 	}
 	if w.Ordered && !m.repeated.Less(w.Position) { // it may be in front of rows that were read
 		g.repeated--
+		m.repeatedAt = m.now
 		g.refused, g.stale, g.gone = true, g.wanted, store.After{}
 	}
 	if w.Dead {

@@ -49,7 +49,10 @@ func (k *known) mayHaveRows(exchangeOrTopic uint64) bool {
 	return is
 }
 
-// walkBegins takes the begin of a walk: it finds every group that was forgotten before.
+// walkBegins takes the begin of a walk: it finds every group that was forgotten before. A group is
+// forgotten only after its lane was told that its rows are committed, and the lane is told of the
+// begin before the walk reads. So the lane hears first of a row that the walk misses, and then of
+// the begin, only if both came with one Step, which forgets nothing before it has heard of both.
 func (m *Machine) walkBegins(exchangeOrTopic uint64) {
 	if m.known.mayHaveRows(exchangeOrTopic) {
 		m.known.unsure[exchangeOrTopic] = false
@@ -106,13 +109,18 @@ func (k *known) add(g *group) {
 // forget drops a group. If it has rows, its exchange or topic has unknown groups from now on.
 func (m *Machine) forget(g *group) {
 	if g.rows != none || g.blocked {
-		m.known.unsure[g.exchangeOrTopic] = true
-		if m.known.at.IsZero() {
-			m.known.at = m.now.Add(walkPause)
-		}
+		m.forgot(g.exchangeOrTopic)
 	}
 	m.unrest(g)
 	m.drop(g)
+}
+
+// forgot notes that an exchange or topic has rows of an unknown group, which a walk is to find.
+func (m *Machine) forgot(exchangeOrTopic uint64) {
+	m.known.unsure[exchangeOrTopic] = true
+	if m.known.at.IsZero() {
+		m.known.at = m.now.Add(walkPause)
+	}
 }
 
 // remove removes a group from the list.

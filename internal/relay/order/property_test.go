@@ -105,6 +105,14 @@ func (w *world) hear() {
 	}
 }
 
+// hearAll moves all that the feeder has done.
+func (w *world) hearAll() {
+	for _, tell := range w.news {
+		tell()
+	}
+	w.news = nil
+}
+
 func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, t := range w.m.cfg.Pauses.Lonely(w.now) {
@@ -282,8 +290,10 @@ func (w *world) walkOn() {
 	k := w.walks[0]
 	if !k.begun {
 		k.begun = true
+		// The lane has this in its inbox before the walk reads, and before it is told of a later row.
 		if k.dest == 0 {
-			w.tell(Found{ExchangeOrTopic: k.exchange, WalkBegins: true})
+			w.hearAll()
+			w.in.Found = append(w.in.Found, Found{ExchangeOrTopic: k.exchange, WalkBegins: true})
 		}
 		for _, group := range slices.SortedFunc(maps.Keys(w.table), cmp.Compare) {
 			if k.dest == 0 || slices.ContainsFunc(w.table[group], func(r *trow) bool { return r.f.place.Dest == k.dest }) {
@@ -296,7 +306,7 @@ func (w *world) walkOn() {
 	if len(k.left) > 0 {
 		found, _ := w.find(k.left[0], store.After{}, 1+w.IntN(4))
 		k.left = k.left[1:]
-		if found.Walk = true; len(found.Rows) > 0 {
+		if found.Walk, found.ReadAt = true, w.now; len(found.Rows) > 0 {
 			w.say("a walk finds %d rows of group %d", len(found.Rows), found.Group)
 			w.tell(found)
 		} else {

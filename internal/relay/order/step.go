@@ -76,6 +76,8 @@ type Machine struct {
 	known   known
 	// up to here the stream may repeat what an earlier leader has deferred
 	repeated event.Position
+	// when the row of such an event was written last: a walk that read before may have missed it
+	repeatedAt time.Time
 }
 
 // New makes a machine.

@@ -224,6 +224,9 @@ func (s *story) found(d *datadriven.TestData) {
 	f := Found{
 		ExchangeOrTopic: theExchange, More: d.HasArg("more"), Blocked: d.HasArg("blocked"), Failed: d.HasArg("failed"), Walk: d.HasArg("walk"),
 	}
+	if f.Walk && !d.HasArg("early") {
+		f.ReadAt = s.now.Add(1)
+	}
 	for _, a := range d.CmdArgs {
 		if len(a.Key) == 1 { // a group of which no row was found
 			f.Group = groupOf(a.Key)

@@ -314,7 +314,10 @@ func (w *world) answerApart() {
 func (w *world) judge(f *fact) sink.Outcome {
 	switch {
 	case w.broken[f.place.Dest]:
-		return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}}
+		faults := []sink.Fault{{Reason: sink.Unroutable}, {Reason: sink.NoExchange, Whole: true}}
+		fault := faults[w.IntN(len(faults))]
+		fault.Class = sink.Destination
+		return sink.Outcome{State: sink.Rejected, Fault: &fault}
 	case f.poison < 0:
 		return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}
 	case f.poison > 0:
