@@ -64,6 +64,7 @@ func TestMessages(t *testing.T) {
 	r.waitSeen("e")
 	r.endClean()
 	b.wantSeen("a", "b", "c", "d", "e")
+	once := r.sessions() == 1 // what a second session reads again is counted again
 	events := b.current().All()
 	for i, want := range []uint32{0, 1, 3, 4, 0} {
 		if ev := events[i]; ev.Position.Index != want || ev.Key != "1" || ev.Fault != "" {
@@ -73,15 +74,16 @@ func TestMessages(t *testing.T) {
 	if events[0].Payload != `{"n": 1}` {
 		t.Errorf("payload %s", events[0].Payload)
 	}
-	if skipped(decode.NonTransactional) != 2 || skipped("message") != 1 {
+	if once && (skipped(decode.NonTransactional) != 2 || skipped("message") != 1) {
 		t.Errorf("counted %d that are not transactional, %d of another prefix; want 2 and 1", skipped(decode.NonTransactional), skipped("message"))
 	}
 
 	r = b.streaming()
 	b.exec(message("f", "1"))
 	r.waitSeen("f")
+	before := skipped(decode.NonTransactional)
 	b.exec(`SELECT pg_logical_emit_message(false, 'orders', '{}')`)
-	await.Until(t, "it to be counted", func() bool { return skipped(decode.NonTransactional) == 3 })
+	await.Until(t, "it to be counted", func() bool { return skipped(decode.NonTransactional) > before })
 	r.endClean()
 	b.wantSeen("f")
 	warned := b.logs.FilterMessageSnippet("not transactional").All()

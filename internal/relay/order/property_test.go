@@ -290,7 +290,7 @@ func (w *world) walkOn() {
 	k := w.walks[0]
 	if !k.begun {
 		k.begun = true
-		// The lane has this in its inbox before the walk reads, and before it is told of a later row.
+		// The lane is told before the walk reads, and before it is told of a later row.
 		if k.dest == 0 {
 			w.hearAll()
 			w.in.Found = append(w.in.Found, Found{ExchangeOrTopic: k.exchange, WalkBegins: true})

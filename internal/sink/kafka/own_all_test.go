@@ -135,13 +135,19 @@ func testInternalTopic(t *testing.T, k *kafkaserver.Kafka) {
 func TestCheckOfTemplate(t *testing.T) {
 	ctx, kafka := await.Context(t), ownKafka(t)
 	cfg := Config{Brokers: kafka.Brokers(), Config: record.Config{PlainConfig: sink.PlainConfig{Columns: []string{"region"}}}}
-	find := func(template string) []sink.Finding {
+	// find waits for so many findings, of which the last one says something: a broker may answer
+	// before it knows of a change that the controller has confirmed.
+	find := func(template string, n int, last string) (found []sink.Finding) {
 		t.Helper()
-		return slices.DeleteFunc(examined(t, cfg, template), func(f sink.Finding) bool { return !strings.HasPrefix(f.Name, "topic ") })
+		await.Until(t, "the findings about "+template, func() bool {
+			found = slices.DeleteFunc(examined(t, cfg, template), func(f sink.Finding) bool { return !strings.HasPrefix(f.Name, "topic ") })
+			return len(found) == n && strings.Contains(found[n-1].Detail, last)
+		}, func() any { return found })
+		return found
 	}
 	for _, template := range []string{"outbox.{aggregate}.v1", "{column:region}", "{type}{id}"} {
-		found := find(template)
-		if len(found) != 1 || found[0].Name != record.TopicName(template) {
+		found := find(template, 1, "no such topic")
+		if found[0].Name != record.TopicName(template) {
 			t.Fatalf("found %+v", found)
 		}
 		want(t, found[0], false, true, "no such topic", "--create --topic "+map[string]string{
@@ -151,45 +157,35 @@ func TestCheckOfTemplate(t *testing.T) {
 	for _, name := range []string{"outbox.b.v1", "outboxxb.v1", "an.outbox.b.v1", "outbox.b.v10"} {
 		create(t, kafka, name, 2, 1, nil)
 	}
-	found := find("outbox.{aggregate}.v1")
-	if len(found) != 1 || found[0].Name != record.TopicName("outbox.b.v1") {
+	found := find("outbox.{aggregate}.v1", 1, "2 partitions, 1 replicas, ")
+	if found[0].Name != record.TopicName("outbox.b.v1") {
 		t.Fatalf("found %+v", found)
 	}
 	want(t, found[0], true, false, "2 partitions, 1 replicas, ", "")
-	if found := find("{aggregate}"); len(found) != 4 { // and nothing of Kafka's own
-		t.Errorf("found %+v", found)
-	}
+	find("{aggregate}", 4, "2 partitions") // and nothing of Kafka's own
 
 	// The one topic cannot be written to: nothing can. With another one it is a warning.
 	must(t, kafka.Deny(ctx, "outbox.b.v1", "User:ANONYMOUS"))
-	want(t, find("outbox.{aggregate}.v1")[0], false, false, "may not write", "--topic outbox. --resource-pattern-type prefixed")
+	want(t, find("outbox.{aggregate}.v1", 1, "may not write")[0], false, false, "may not write", "--topic outbox. --resource-pattern-type prefixed")
 	create(t, kafka, "outbox.a.v1", 1, 1, nil)
-	found = find("outbox.{aggregate}.v1")
-	if len(found) != 2 {
-		t.Fatalf("found %+v", found)
-	}
+	found = find("outbox.{aggregate}.v1", 2, "may not write")
 	want(t, found[0], true, false, "1 partitions", "")
 	want(t, found[1], false, true, "may not write", "prefixed")
 
 	// Settings that cannot hold: no partition has two replicas. And more topics than are checked.
 	must(t, kafka.SetTopicConfig(ctx, "outbox.a.v1", "min.insync.replicas", "2"))
-	found = find("outbox.a{key}")
+	found = find("outbox.a{key}", 1, "in sync")
 	want(t, found[0], false, false, "never have that many in sync", "--add-config min.insync.replicas=1")
 	for i := range check.MaxTopics {
 		create(t, kafka, fmt.Sprintf("many.%d", i), 1, 1, nil)
 	}
-	if found = find("many.{id}"); len(found) != check.MaxTopics {
-		t.Errorf("%d findings of %d topics: %+v", len(found), check.MaxTopics, found)
-	}
+	find("many.{id}", check.MaxTopics, "1 partitions")
 	create(t, kafka, "many.more", 1, 1, nil)
-	found = find("many.{id}")
-	if len(found) != check.MaxTopics+1 {
-		t.Fatalf("%d findings of %d topics: %+v", len(found), check.MaxTopics+1, found)
-	}
+	found = find("many.{id}", check.MaxTopics+1, "1 more")
 	want(t, found[check.MaxTopics], true, false, "1 more", "")
 
 	// Names that are made from keys are not shown.
-	if found = find("many.{key}"); len(found) != 2 || found[0].Name != record.TopicName("many.{key}") {
+	if found = find("many.{key}", 2, ""); found[0].Name != record.TopicName("many.{key}") {
 		t.Fatalf("found %+v", found)
 	}
 	want(t, found[0], true, false, "1 partitions", "")
