@@ -66,11 +66,12 @@ func TestRenewTokens(t *testing.T) {
 	const relay = "source: {url: \"postgres://h/d\"}\nsink: {stdout: {}}\nadmin: {tokens: ["
 	const a, b = "{name: a, role: read, value: a-old-a-old-a-old-}", "{name: b, role: operate, value: b-old-b-old-b-old-}"
 	for again, want := range map[string]string{
-		strings.ReplaceAll(b+", "+a, "old", "new"):                                  "a-new-a-new-a-new- b-new-b-new-b-new- [admin.tokens] []",
-		strings.Replace(a+", "+b, "b-old", "b-new", 1):                              "a-old-a-old-a-old- b-new-b-old-b-old- [admin.tokens] []",
-		strings.ReplaceAll(a, "old", "new"):                                         "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
-		strings.ReplaceAll(a+", "+b, "read, value: a-old", "operate, value: a-new"): "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
-		strings.ReplaceAll(a+", "+b, "name: b", "name: c"):                          "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
+		strings.ReplaceAll(b+", "+a, "old", "new"):                                                  "a-new-a-new-a-new- b-new-b-new-b-new- [admin.tokens] []",
+		strings.Replace(a+", "+b, "b-old", "b-new", 1):                                              "a-old-a-old-a-old- b-new-b-old-b-old- [admin.tokens] []",
+		strings.ReplaceAll(a, "old", "new"):                                                         "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
+		strings.ReplaceAll(a+", "+b, "read, value: a-old", "operate, value: a-new"):                 "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
+		strings.ReplaceAll(a+", "+b+", "+strings.Replace(a, "name: a", "name: c", 1), "old", "new"): "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
+		strings.ReplaceAll(a+", "+b, "name: b", "name: c"):                                          "a-old-a-old-a-old- b-old-b-old-b-old- [] [admin.tokens]",
 	} {
 		c := mustLoad(t, relay+a+", "+b+"]}\n")
 		kept := []Token{c.Admin.Tokens[0], c.Admin.Tokens[1]}

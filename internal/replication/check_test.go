@@ -84,6 +84,13 @@ func TestCheckOfAConnectionThatFails(t *testing.T) {
 	t.Parallel()
 	role, as := newRole(t, "")
 	b := newBench(t, servers.OwnPostgres(t).Database(t))
+	own := b.cfg.URL
+	b.cfg.URL = as(b.url)
+	if f := b.wantLine(check.LevelFail, "schema", "may not create it"); !strings.Contains(f.Fix, "--role '"+role+"'") {
+		t.Errorf("%+v", f)
+	}
+	b.wantLine(check.LevelFail, "publication", "may not create it")
+	b.cfg.URL = own
 	b.init(setup.InitOptions{Role: role})
 	b.cfg.URL = as(b.url)
 	f := b.finding("replication connection")

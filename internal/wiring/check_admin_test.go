@@ -82,7 +82,7 @@ func TestCheckAdmin(t *testing.T) {
 		{"a token without a file", token(missing), "warn", nameTokens, missing + ` of token "ops" is missing: ` + "`cdc-relay init`", ""},
 		{"a token for everybody", token(write(t, 0o604, long)), "warn", nameTokens, "chmod o-rwx", ""},
 		{"an empty token", token(write(t, 0o600, "\n")), "warn", nameTokens, `"ops" is empty`, ""},
-		{"a short token", token(write(t, 0o600, long[1:])), "warn", nameTokens, "fewer than 16", ""},
+		{"a short token", token(write(t, 0o600, " "+long[1:]+"\n")), "warn", nameTokens, "fewer than 16", ""},
 		{"a token that is a pipe", token(fifo), "warn", nameTokens, "is not a regular file", ""},
 		{"a socket", "socket: " + socket, "ok", nameSocket, socket, ""},
 		{"a socket to be", "socket: " + socket + "2", "ok", nameSocket, socket + "2", ""},

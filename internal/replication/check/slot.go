@@ -24,7 +24,7 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record) {
 	var sent publication.State
 	there, err := publication.Exists(ctx, c.pool, c.c)
 	if err == nil && !there && view == nil && rec == nil {
-		c.missing("publication", c.c.Publication+" does not exist yet")
+		c.missing(ctx, "publication", c.c.Publication+" does not exist yet")
 	} else {
 		if err == nil {
 			sent, err = publication.Check(ctx, c.pool, c.c, rec.Remembered())
@@ -39,7 +39,7 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record) {
 	case rec != nil && rec.State == slot.StateTakeover:
 		c.add("slot", "", slot.TakeoverUnfinished(c.c, rec))
 	case view == nil && rec == nil:
-		c.missing("slot", c.c.Slot+" does not exist yet")
+		c.missing(ctx, "slot", c.c.Slot+" does not exist yet")
 		if readable {
 			c.rows(ctx)
 		}
@@ -123,16 +123,22 @@ func (c *checker) rows(ctx context.Context) {
 	}
 }
 
-func (c *checker) missing(name, detail string) {
-	if c.c.Create {
+// missing reports what the first start creates, if the configuration and the database let it.
+func (c *checker) missing(ctx context.Context, name, detail string) {
+	var may bool
+	err := c.pool.QueryRow(ctx, "SELECT has_database_privilege(current_database(), 'CREATE')").Scan(&may)
+	switch {
+	case err != nil:
+		c.add(name, "", err)
+	case !c.c.Create && name == "schema":
+		c.fail(name, detail+" and source.create is false", "cdc-relay init")
+	case !c.c.Create:
+		c.fail(name, detail+" and source.create is false", source.NameHint(name))
+	case !may && name != "slot":
+		c.fail(name, fmt.Sprintf("%s, and role %q may not create it", detail, c.user), source.InitHint(c.user))
+	default:
 		c.warn(name, detail+"; the first start creates it", "cdc-relay init")
-		return
 	}
-	fix := "cdc-relay init"
-	if name != "schema" {
-		fix = source.NameHint(name)
-	}
-	c.fail(name, detail+" and source.create is false", fix)
 }
 
 // otherTables reports what the publication sends in addition to the configured tables.
