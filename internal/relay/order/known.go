@@ -49,10 +49,10 @@ func (k *known) mayHaveRows(exchangeOrTopic uint64) bool {
 	return is
 }
 
-// walkBegins takes the begin of a walk: it finds every group that was forgotten before. A group is
-// forgotten only after its lane was told that its rows are committed, and the lane is told of the
-// begin before the walk reads. So the lane hears first of a row that the walk misses, and then of
-// the begin, only if both came with one Step, which forgets nothing before it has heard of both.
+// walkBegins takes the begin of a walk: it finds every group that was forgotten before. The lane is
+// told of the begin before the walk reads. The walk misses a row only if it was committed later, so
+// the lane is told of that row after the begin. Both may come with one Step, which forgets groups
+// only after it has taken both.
 func (m *Machine) walkBegins(exchangeOrTopic uint64) {
 	if m.known.mayHaveRows(exchangeOrTopic) {
 		m.known.unsure[exchangeOrTopic] = false
