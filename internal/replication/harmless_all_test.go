@@ -254,8 +254,6 @@ func TestIdleRelayWritesNothing(t *testing.T) {
 		}, func() any { return seen })
 	}
 	first := benches[0]
-	first.exec(`ALTER SYSTEM SET autovacuum = off`) // it writes by itself
-	first.exec(`SELECT pg_reload_conf()`)
 	for _, b := range benches {
 		r := b.streaming()
 		if len(b.cfg.Tables) > 0 {

@@ -157,19 +157,6 @@ func (r *running) waitHeld(application string) {
 	}, func() any { return r.s.Snapshot() })
 }
 
-// visited is a bench on a server without autovacuum. A vacuum of a system catalog makes the next
-// connection read every catalog again, and it would wait for the lock that visit holds.
-func visited(t *testing.T) *bench {
-	t.Helper()
-	b := alone(t)
-	b.exec(`ALTER SYSTEM SET autovacuum = off`)
-	b.exec(`SELECT pg_reload_conf()`)
-	await.Until(t, "autovacuum to end", func() bool {
-		return b.text(`SELECT count(*)::text FROM pg_stat_activity WHERE backend_type LIKE 'autovacuum%'`) == "0"
-	})
-	return b
-}
-
 // visit calls a function that decodes the slot, as a psql does. It waits for a lock of ours, until
 // leave.
 func (b *bench) visit(function string) (leave func()) {
@@ -195,7 +182,7 @@ func (b *bench) visit(function string) (leave func()) {
 
 // A psql that looks into the slot while the relay reconnects is waited for.
 func TestSlotHeldForAMoment(t *testing.T) {
-	b := visited(t)
+	b := shared(t)
 	p := b.through()
 	r := b.settledRun("a")
 	p.Cut()
@@ -212,7 +199,7 @@ func TestSlotHeldForAMoment(t *testing.T) {
 // One that takes rows out of the slot is not forgiven for leaving, also if it takes none from above
 // the flush limit. Here a standby, which has reported nothing itself, finds it.
 func TestSlotMovedByAProgramThatLeaves(t *testing.T) {
-	b := visited(t)
+	b := shared(t)
 	of := b.through()
 	leader := b.settledRun("a")
 	standby := b.another()

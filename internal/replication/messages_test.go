@@ -64,7 +64,7 @@ func TestMessages(t *testing.T) {
 	r.waitSeen("e")
 	r.endClean()
 	b.wantSeen("a", "b", "c", "d", "e")
-	once := r.sessions() == 1 // what a second session reads again is counted again
+	most := r.sessions() // a second session may read all again, and counts it again
 	events := b.current().All()
 	for i, want := range []uint32{0, 1, 3, 4, 0} {
 		if ev := events[i]; ev.Position.Index != want || ev.Key != "1" || ev.Fault != "" {
@@ -74,8 +74,8 @@ func TestMessages(t *testing.T) {
 	if events[0].Payload != `{"n": 1}` {
 		t.Errorf("payload %s", events[0].Payload)
 	}
-	if once && (skipped(decode.NonTransactional) != 2 || skipped("message") != 1) {
-		t.Errorf("counted %d that are not transactional, %d of another prefix; want 2 and 1", skipped(decode.NonTransactional), skipped("message"))
+	if plain, others := skipped(decode.NonTransactional), skipped("message"); plain < 2 || plain > 2*most || others < 1 || others > most {
+		t.Errorf("counted %d that are not transactional, %d of another prefix; want 2 and 1 in each of %d sessions at most", plain, others, most)
 	}
 
 	r = b.streaming()

@@ -105,10 +105,8 @@ func TestBusyWalsenderIsWaitedFor(t *testing.T) {
 // need not send the row of another table, and returns when it was silent for longer than
 // wal_sender_timeout.
 //
-// A new connection needs the lock too when the server has to write its cache of the catalogue
-// (pg_internal.init) again, which a vacuum of the catalogue brings about. Then the pool may have no
-// connection to ask about the walsender, the session ends, as it should, and all of it is done
-// again.
+// On a machine that stands still the database may not answer the question about the walsender. Then
+// the session ends, as it should, and all of it is done again.
 func (b *bench) busyWalsender(r *running) (unlock func()) {
 	b.t.Helper()
 	told := func() int {

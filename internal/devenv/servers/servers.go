@@ -31,7 +31,7 @@ func StartServers(ctx context.Context, relay bool) (*Servers, error) {
 	defer cancel()
 	s := &Servers{}
 	starts := map[string]func() error{
-		"CDC_RELAY_TEST_POSTGRES": func() (err error) { s.postgres, err = startPostgresForTests(ctx); return err },
+		"CDC_RELAY_TEST_POSTGRES": func() (err error) { s.postgres, err = startPostgresForTests(ctx, "on"); return err },
 		"CDC_RELAY_TEST_RABBITMQ": func() (err error) { s.rabbit, err = startRabbitMQForTests(ctx); return err },
 		"CDC_RELAY_TEST_KAFKA":    func() (err error) { s.kafka, err = startKafkaForTests(ctx); return err },
 	}

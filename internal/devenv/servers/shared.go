@@ -29,7 +29,7 @@ var (
 		if u, err := givenURL("CDC_RELAY_TEST_POSTGRES"); u != nil || err != nil {
 			return &pgserver.Postgres{Url: u}, err
 		}
-		return closedInTheEnd(startPostgresForTests(context.Background()))
+		return closedInTheEnd(startPostgresForTests(context.Background(), "on"))
 	})
 	sharedRabbitMQ = sync.OnceValues(func() (*rabbitserver.Rabbit, error) {
 		if u, err := givenURL("CDC_RELAY_TEST_RABBITMQ"); u != nil {
@@ -59,9 +59,9 @@ var (
 
 // startPostgresForTests starts a server for many tests at a time. A crash of the machine is no
 // subject of theirs.
-func startPostgresForTests(ctx context.Context) (*pgserver.Postgres, error) {
+func startPostgresForTests(ctx context.Context, autovacuum string) (*pgserver.Postgres, error) {
 	return pgserver.Start(ctx, pgserver.Options{NoFsync: true, Settings: map[string]string{
-		"max_connections": "1000", "max_replication_slots": "200", "max_wal_senders": "200",
+		"max_connections": "1000", "max_replication_slots": "200", "max_wal_senders": "200", "autovacuum": autovacuum,
 	}})
 }
 

@@ -1,4 +1,6 @@
-// PostgreSQL servers of a test's own.
+// PostgreSQL servers of a test's own. They have no autovacuum: it writes by itself, and once it has
+// vacuumed a shared catalog each new connection reads all catalogs, and waits for a test that has
+// locked one.
 
 package servers
 
@@ -11,8 +13,12 @@ import (
 )
 
 var (
-	ownPostgres   = sync.OnceValues(func() (*pgserver.Postgres, error) { return closedInTheEnd(startPostgresForTests(context.Background())) })
-	quietPostgres = sync.OnceValues(func() (*pgserver.Postgres, error) { return closedInTheEnd(startPostgresForTests(context.Background())) })
+	ownPostgres = sync.OnceValues(func() (*pgserver.Postgres, error) {
+		return closedInTheEnd(startPostgresForTests(context.Background(), "off"))
+	})
+	quietPostgres = sync.OnceValues(func() (*pgserver.Postgres, error) {
+		return closedInTheEnd(startPostgresForTests(context.Background(), "off"))
+	})
 
 	quiet sync.Mutex // a test has quietPostgres
 )
