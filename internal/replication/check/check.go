@@ -66,7 +66,7 @@ func (c *checker) objects(ctx context.Context) {
 		version, err = schema.Version(ctx, c.pool)
 	}
 	if err == nil && version == 0 {
-		c.missing(ctx, "schema", "cdc_relay does not exist yet")
+		c.missing("schema", "cdc_relay does not exist yet", schema.MayCreate(ctx, c.pool))
 	} else {
 		if err == nil {
 			err = schema.CheckRights(ctx, c.pool)

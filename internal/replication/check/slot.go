@@ -24,7 +24,7 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record) {
 	var sent publication.State
 	there, err := publication.Exists(ctx, c.pool, c.c)
 	if err == nil && !there && view == nil && rec == nil {
-		c.missing(ctx, "publication", c.c.Publication+" does not exist yet")
+		c.missing("publication", c.c.Publication+" does not exist yet", publication.MayCreate(ctx, c.pool, c.c))
 	} else {
 		if err == nil {
 			sent, err = publication.Check(ctx, c.pool, c.c, rec.Remembered())
@@ -39,7 +39,7 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record) {
 	case rec != nil && rec.State == slot.StateTakeover:
 		c.add("slot", "", slot.TakeoverUnfinished(c.c, rec))
 	case view == nil && rec == nil:
-		c.missing(ctx, "slot", c.c.Slot+" does not exist yet")
+		c.missing("slot", c.c.Slot+" does not exist yet", nil)
 		if readable {
 			c.rows(ctx)
 		}
@@ -123,19 +123,16 @@ func (c *checker) rows(ctx context.Context) {
 	}
 }
 
-// missing reports what the first start creates, if the configuration and the database let it.
-func (c *checker) missing(ctx context.Context, name, detail string) {
-	var may bool
-	err := c.pool.QueryRow(ctx, "SELECT has_database_privilege(current_database(), 'CREATE')").Scan(&may)
+// missing reports what the first start creates, if the configuration lets it and this role may:
+// refused is why not.
+func (c *checker) missing(name, detail string, refused error) {
 	switch {
-	case err != nil:
-		c.add(name, "", err)
 	case !c.c.Create && name == "schema":
 		c.fail(name, detail+" and source.create is false", "cdc-relay init")
 	case !c.c.Create:
 		c.fail(name, detail+" and source.create is false", source.NameHint(name))
-	case !may && name != "slot":
-		c.fail(name, fmt.Sprintf("%s, and role %q may not create it", detail, c.user), source.InitHint(c.user))
+	case refused != nil:
+		c.add(name, "", refused)
 	default:
 		c.warn(name, detail+"; the first start creates it", "cdc-relay init")
 	}

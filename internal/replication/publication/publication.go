@@ -39,16 +39,35 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	case "42710", "23505": // another relay was faster, by much or by little
 		return nil
 	case "42501":
-		return &event.Stop{
-			Code: event.ExitFailure, Reason: "rights", Err: err,
-			What: fmt.Sprintf("publication %q does not exist and this role may not create it", c.Publication),
-			Fix:  "run `cdc-relay init --no-slot --url <URL of the tables' owner>`, or: " + CreateSQL(c),
-		}
+		return mayNotCreate(c, err)
 	}
 	if err != nil {
 		return fmt.Errorf("create publication %q: %w", c.Publication, err)
 	}
 	return nil
+}
+
+// MayCreate returns why Ensure cannot create a publication that does not exist; nil: it can.
+func MayCreate(ctx context.Context, q source.Querier, c *source.Config) error {
+	var tables []uint32
+	for _, t := range c.Tables {
+		tables = append(tables, t.OID)
+	}
+	var may bool
+	err := q.QueryRow(ctx, `SELECT has_database_privilege(current_database(), 'CREATE')
+		AND NOT EXISTS (SELECT FROM pg_class WHERE oid = ANY ($1::oid[]) AND NOT pg_has_role(relowner, 'USAGE'))`, tables).Scan(&may)
+	if err == nil && !may {
+		return mayNotCreate(c, nil)
+	}
+	return err
+}
+
+func mayNotCreate(c *source.Config, cause error) error {
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "rights", Err: cause,
+		What: fmt.Sprintf("publication %q does not exist and this role may not create it", c.Publication),
+		Fix:  "run `cdc-relay init --no-slot --url <URL of the tables' owner>`, or: " + CreateSQL(c),
+	}
 }
 
 // Exists reports whether the server has a publication of the configured name, whatever it

@@ -172,6 +172,15 @@ func install(ctx context.Context, pool *pgxpool.Pool, s standing, trust Trust, d
 	return nil
 }
 
+// MayCreate returns why Ensure cannot create a schema that does not exist; nil: it can.
+func MayCreate(ctx context.Context, pool *pgxpool.Pool) error {
+	s, err := readStanding(ctx, pool)
+	if err == nil && !s.createHere {
+		return needInit(pool, errors.New("no right to CREATE in the database"))
+	}
+	return err
+}
+
 func migrate(ctx context.Context, tx pgx.Tx) error {
 	var have int
 	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil {
