@@ -49,11 +49,8 @@ func (m *Machine) found(f *Found) {
 			return
 		}
 		g.status = idle
-	case !m.repeatedAt.IsZero() && !f.ReadAt.After(m.repeatedAt):
-		m.giveBack(f.Rows...) // a row was written in front of these, perhaps after they were read
-		if m.known.mayHaveRows(f.ExchangeOrTopic) {
-			m.forgot(f.ExchangeOrTopic)
-		}
+	case m.isOutdated(f):
+		m.giveBack(f.Rows...)
 		return
 	case m.stop || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
 		m.giveBack(f.Rows...) // the group goes its own way
@@ -94,6 +91,18 @@ func (m *Machine) found(f *Found) {
 		}
 	}
 	m.touch(g)
+}
+
+// isOutdated reports whether a repeated row may have been written in front of what a walk found,
+// after the walk read. Its group may be forgotten, so all such rows wait for the next walk.
+func (m *Machine) isOutdated(f *Found) bool {
+	if m.repeatedAt.IsZero() || f.ReadAt.After(m.repeatedAt) {
+		return false
+	}
+	if m.known.mayHaveRows(f.ExchangeOrTopic) {
+		m.forgot(f.ExchangeOrTopic)
+	}
+	return true
 }
 
 const (

@@ -105,14 +105,6 @@ func (w *world) hear() {
 	}
 }
 
-// hearAll moves all that the feeder has done.
-func (w *world) hearAll() {
-	for _, tell := range w.news {
-		tell()
-	}
-	w.news = nil
-}
-
 func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, t := range w.m.cfg.Pauses.Lonely(w.now) {

@@ -326,3 +326,11 @@ func (w *world) judge(f *fact) sink.Outcome {
 	}
 	return sink.Outcome{State: sink.Confirmed}
 }
+
+// hearAll moves all that the feeder has done.
+func (w *world) hearAll() {
+	for _, tell := range w.news {
+		tell()
+	}
+	w.news = nil
+}
