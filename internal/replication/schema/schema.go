@@ -32,10 +32,13 @@ var regroupSQL string
 //go:embed migrations/005_audit.sql
 var auditSQL string
 
+//go:embed migrations/006_gap.sql
+var gapSQL string
+
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL}
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL}
 
 const auditVersion = 5 // that of auditSQL
 
@@ -239,7 +242,7 @@ func GrantSQL(role string, owns bool) []string {
 // relayTables and relaySequences are what the relay's role may write, relayFunctions what it may
 // call; each migration adds its own. To the audit it only appends.
 var (
-	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "bulk"}
+	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "bulk", "gap"}
 	relaySequences = []string{"row_number", "job"}
 	auditColumns   = []string{"slot", "system_id", "who", "action", "n", "incarnation", "commit_lsn", "idx", "why", "result", "request"}
 	relayFunctions = []string{"cancel_request(bigint,text,text)", "cancel_job(bigint,text,text)"}

@@ -21,16 +21,23 @@ import (
 // RaiseFlushLimit makes it durable that positions up to the current end of the WAL may be reported.
 // It changes nothing if we are fenced (a Stop) or do not hold the slot (slot.ErrNotActive). good
 // (0: not known) is written in the same statement.
+//
+// It also keeps up to which transaction everything is settled, for slot.MakeReady and recover. A
+// transaction that has ended before the statement's snapshot was committed below the end of the WAL
+// as the statement reads it. So it is settled once the watermark has passed that, which the next
+// raise finds out. A statement of another leader in between changes nothing of this.
 func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var flushLimit pglogrepl.LSN
 	settled := uint64(t.Line.Watermark().LSN) // before the statement is sent
 	err := pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
-		UPDATE cdc_relay.progress p SET max_flush_lsn = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now()
+		UPDATE cdc_relay.progress p SET max_flush_lsn = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now(),
+			settled_xid = CASE WHEN $6::pg_lsn >= p.ended_at THEN p.ended_xid ELSE p.settled_xid END,
+			ended_xid = pg_snapshot_xmin(pg_current_snapshot()), ended_at = pg_current_wal_insert_lsn()
 		FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)
-		RETURNING p.max_flush_lsn`, c.Slot, t.Epoch, pglogrepl.LSN(t.Reported.Load()), int32(pid), good).Scan(&flushLimit)
+		RETURNING p.max_flush_lsn`, c.Slot, t.Epoch, pglogrepl.LSN(t.Reported.Load()), int32(pid), good, pglogrepl.LSN(settled)).Scan(&flushLimit)
 	if source.IsNoRows(err) {
 		return whyNotRaised(ctx, pool, c, t)
 	}

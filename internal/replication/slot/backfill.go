@@ -18,12 +18,16 @@ import (
 )
 
 // countInSnapshot counts the rows that were visible in the slot's snapshot and are not sent by it.
-func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (count int64, err error) {
+// Every transaction with an id below xid had ended by then.
+func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (count int64, xid string, err error) {
 	err = tableread.Alone(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text").Scan(&xid); err != nil {
 			return err
 		}
 		for _, t := range c.Tables {
@@ -43,12 +47,12 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		return nil
 	})
 	if refusal, refused := tableread.IsRefusal(err); refused {
-		return 0, refuseTable(refusal)
+		return 0, "", refuseTable(refusal)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("count rows in the outbox: %w", err)
+		return 0, "", fmt.Errorf("count rows in the outbox: %w", err)
 	}
-	return count, nil
+	return count, xid, nil
 }
 
 // CheckReadable checks in advance the rights that countInSnapshot needs, while there is no slot yet

@@ -74,7 +74,7 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return fmt.Errorf("create slot %q: consistent point: %w", c.Slot, err)
 	}
 	stopNotice = NoticeLongWait(c, "counting the rows already in the outbox, which the new slot does not send: this is done once and takes long for a large table")
-	rows, err := countInSnapshot(ctx, pool, c, res.SnapshotName)
+	rows, xid, err := countInSnapshot(ctx, pool, c, res.SnapshotName)
 	stopNotice()
 	if err != nil {
 		undoFailed(ctx, pool, stream, c)
@@ -92,7 +92,7 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		c.Log.Warn("rows that were in the outbox before the slot was created are not sent", zap.Int64("rows", rows), zap.String("slot", c.Slot))
 	}
 	sent = sent.KeepForeign(was).After(was)
-	if err := makeReady(ctx, pool, c, id, sent, at); err != nil {
+	if err := makeReady(ctx, pool, c, id, sent, at, xid); err != nil {
 		return err
 	}
 	sent.LogForeign(ctx, pool, c)

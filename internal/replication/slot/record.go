@@ -32,6 +32,9 @@ type Record struct {
 	FlushLimit pglogrepl.LSN // 0 while creating
 	Reported   pglogrepl.LSN
 	Good       pglogrepl.LSN
+	// every transaction with a lower id is settled; "": not known
+	SettledXID string
+	Used       bool   // the slot has been in use: cdc_relay.progress has a row
 	TookFrom   string // the other program's slot that this one replaces
 	// of this incarnation: everything committed below it was sent by that slot's program; 0: no
 	// takeover
@@ -53,11 +56,11 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 	var r Record
 	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.changed_at::text, s.sends, s.sends::text,
 			coalesce(p.max_flush_lsn, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
-			coalesce(p.good, '0/0'::pg_lsn),
+			coalesce(p.good, '0/0'::pg_lsn), coalesce(to_jsonb(p)->>'settled_xid', ''), p.slot IS NOT NULL,
 			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
 				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
-		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.TookFrom, &r.TookUntil)
+		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.SettledXID, &r.Used, &r.TookFrom, &r.TookUntil)
 	if source.IsNoRows(err) {
 		return nil, nil
 	}
@@ -99,28 +102,37 @@ func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id
 const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),
 	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
 
-// makeReady records that a slot may be used from now on. It was created, or adopted at its current
-// position, at. It gets a new incarnation. now is what the publication sent before a new slot was
-// created, so a later change of the publication is noticed.
-func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
+// makeReady is MakeReady in a transaction of its own.
+func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN, xid string) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
-			VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return MakeReady(ctx, tx, c, id, now, at, xid) })
+}
+
+// MakeReady records that a slot may be used from now on. It was created, or adopted at its current
+// position, at. It gets a new incarnation. now is what the publication sent before a new slot was
+// created, so a later change of the publication is noticed. What was committed by transactions
+// below xid is settled, or accepted as not sent; "": not known. A gap that an operator accepted ends
+// where the slot begins.
+func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN, xid string) error {
+	for _, step := range []struct {
+		sql  string
+		args []any
+	}{
+		{`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
+			VALUES ($1, $2, $3, $4, $5, 'ready', ` + NextIncarnation + `)
 			ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
 				publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation,
-				epoch = slots.epoch + 1, changed_at = now()`,
-			c.Slot, id.SystemID, id.Timeline, c.Publication, now)
-		if err != nil {
-			return err
+				epoch = slots.epoch + 1, changed_at = now()`, []any{c.Slot, id.SystemID, id.Timeline, c.Publication, now}},
+		{`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_xid) VALUES ($1, $2, $2, $2, nullif($3, '')::xid8)
+			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now(), ended_xid = NULL, ended_at = NULL, settled_xid = excluded.settled_xid`,
+			[]any{c.Slot, at, xid}},
+		{`UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot()) WHERE slot = $1 AND until_xid IS NULL`,
+			[]any{c.Slot, at}},
+	} {
+		if _, err := tx.Exec(ctx, step.sql, step.args...); err != nil {
+			return fmt.Errorf("write the record of slot %q: %w", c.Slot, err)
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ($1, $2, $2, $2)
-			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now()`, c.Slot, at)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
 	return nil
 }
