@@ -28,6 +28,8 @@ type Snapshot struct {
 	Why    string    // what Waiting waits for, who leads in Standby, why it is Stopped
 	Since  time.Time // when Phase began
 	Reason string    // of Phase Stopped: event.Stop.Reason
+	// of Phase Stopped: the ID that `cdc-relay accept` takes; "": there is nothing to accept
+	Finding string
 
 	InFlightEvents  int // in the in-flight budget: read and not settled
 	WaitingEvents   int // read and not in the in-flight budget yet, 0 or 1

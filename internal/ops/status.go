@@ -14,8 +14,10 @@ type Status struct {
 	// up, idle, streaming.
 	State string `json:"state"`
 	// what is waited for, who leads, why it stopped or the broker is down, what is paused; else ""
-	Why  string `json:"why"`
-	Role string `json:"role"` // leader, standby, none
+	Why string `json:"why"`
+	// of state stopped: the ID that `cdc-relay accept` takes
+	Finding string `json:"finding,omitempty"`
+	Role    string `json:"role"` // leader, standby, none
 
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"started_at"`
@@ -160,6 +162,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 	if !s.Slot.Checked.IsZero() {
 		out.Slot.describe(s.Slot)
 	}
+	out.Finding = s.Finding
 	out.State, out.Why = state(s, rates.PublishedPerSecond, now)
 	return out
 }

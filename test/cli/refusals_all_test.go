@@ -162,7 +162,7 @@ func TestServerThatCannotServe(t *testing.T) {
 		})
 		line := r.refused(3, "run", r.slot, "invalidated", "wal_status lost", "pg_drop_replication_slot")
 		r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
-		r.exec(adopting(t, line))
+		r.ok("accept", findingID(t, line))
 		ended()
 		relay := r.start()
 		relay.Stop(t)

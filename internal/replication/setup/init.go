@@ -102,14 +102,14 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 		err = slot.Prepare(ctx, pool, &c)
 	}
 	if err != nil {
-		return source.OrFatal(&c, err)
+		return slot.Named(ctx, c, source.OrFatal(&c, err), 0)
 	}
 	view, err := slot.Read(ctx, pool, c.Slot)
 	if err != nil || view == nil {
 		return err
 	}
 	if err := slot.CheckRecordedPosition(ctx, pool, &c, view); err != nil {
-		return err
+		return slot.Named(ctx, c, err, 0)
 	}
 	c.Log.Info("ready", append(c.Relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication))...)
 	return nil
@@ -178,7 +178,7 @@ func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error 
 	}
 	switch {
 	case view == nil && rec != nil && rec.State == slot.StateReady:
-		return slot.Missing(c, rec)
+		return slot.Missing(c, rec, slot.Identity{})
 	case view == nil:
 		return missing("slot", c.Slot)
 	case !there:
