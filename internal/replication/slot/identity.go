@@ -39,8 +39,8 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 	case why != "":
 		return source.ForeignSlot(c, why)
 	case view.Invalidated():
-		return source.SlotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not yet delivered cannot be read from it",
-			c.Slot, view.WALStatus, view.Invalidation, rec.reported()), source.NewSlot)
+		return source.SlotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s%s): what was committed after %s and not yet delivered cannot be read from it",
+			c.Slot, view.WALStatus, because(view.Invalidation), rec.reported()), source.NewSlot)
 	case rec == nil:
 		return nil
 	case rec.SystemID != id.SystemID:
@@ -80,6 +80,14 @@ func CheckPosition(c *source.Config, rec *Record, view *View, lastReported pglog
 			c.Slot, view.ConfirmedFlush, lastReported))
 	}
 	return nil
+}
+
+// because is the server's reason, where it has one (PostgreSQL 17 and later).
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ", " + reason
 }
 
 func (r *Record) reported() pglogrepl.LSN {
