@@ -20,11 +20,20 @@ const decisionPoll = 2 * time.Second
 // when ctx is done.
 func (s *Stream) AwaitDecision(ctx context.Context) bool {
 	for source.Sleep(ctx, decisionPoll) {
-		if now, err := s.decided(ctx); err == nil && now != s.ended {
+		if s.decidedOr(ctx, s.ended) != s.ended {
 			return true
 		}
 	}
 	return false
+}
+
+// decidedOr is decided, or other while the database does not answer.
+func (s *Stream) decidedOr(ctx context.Context, other string) string {
+	now, err := s.decided(ctx)
+	if err != nil {
+		return other
+	}
+	return now
 }
 
 // decided is what an operator decides with: it does not change when relays come and go.
