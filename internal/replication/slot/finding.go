@@ -132,9 +132,10 @@ func unnamed(err error) *event.Stop {
 // hides reports whether a finding of this reason is about rows that the server did not send.
 func hides(reason string) bool { return reason == "publication" || reason == "table" }
 
-// Interval is where rows may be missing. What the publication or a table hid, it hid since they were
-// last in order. Otherwise it begins where the last report was recorded, and ends where the slot
-// stands now, or at the end of the WAL if there is none to go on with. From 0: there is no record.
+// Interval is where rows may be missing. What the publication or a table hid, it hid since they
+// were last in order. Otherwise the interval begins where the last report was recorded. It ends
+// where the slot stands now, or at the end of the WAL if there is no slot to go on with. From 0:
+// there is no record.
 func (f *Found) Interval(reason string, good pglogrepl.LSN) (from, until pglogrepl.LSN) {
 	if f.Record == nil || !f.Record.Used {
 		return 0, 0

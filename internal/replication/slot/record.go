@@ -112,8 +112,8 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 // MakeReady records that a slot may be used from now on. It was created, or adopted at its current
 // position, at. It gets a new incarnation. now is what the publication sent before a new slot was
 // created, so a later change of the publication is noticed. What was committed by transactions
-// below xid is settled, or accepted as not sent; "": not known. A gap that an operator accepted ends
-// where the slot begins.
+// below xid is settled, or accepted as not sent; "": not known. A gap that an operator accepted
+// ends where the slot begins.
 func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN, xid string) error {
 	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
 		VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
