@@ -24,10 +24,14 @@ A new slot sends only what is committed after it: when the outbox table already 
 run refuse to create it (exit 2) until init --no-backfill leaves these rows unsent. With
 source.create: false publication and slot must exist already, and stay as they are.
 
+--status-view creates the view cdc_relay.outbox_status of the rows of the outbox tables with their
+status. Relays of other versions may refuse to start beside it: see docs/upgrade.md.
+
 A file that admin.tokens names and that does not exist is created with a random token, readable by
 the user who runs init alone; run init as the relay's user, or give the file to it.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay init --no-backfill
+  cdc-relay init --status-view --url postgres://owner@db/shop
   cdc-relay init --url postgres://owner@db/shop --role relay
   cdc-relay init --print --role relay | psql shop`,
 		Args: command.NoArgs,
@@ -57,6 +61,7 @@ the user who runs init alone; run init as the relay's user, or give the file to 
 	}
 	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "create the outbox table too")
+	cmd.Flags().BoolVar(&opt.StatusView, "status-view", false, "create the view cdc_relay.outbox_status too, or make it again")
 	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "leave rows that are already in the table unsent;\nwithout it init refuses to create the slot")
 	cmd.Flags().StringVar(&opt.URL, "url", "", "URL of a role that may create what is missing (default source.url)")
 	cmd.Flags().BoolVar(&opt.NoSlot, "no-slot", false, "leave the slot to the first start, or to takeover")

@@ -32,10 +32,10 @@ type progress struct {
 // progressSQL reads a progress. A slot above the flush limit was re-created or moved, and its
 // position says nothing of what the relay has sent. The limit is of the statement's snapshot, and
 // the slot's position is of a moment later: moved may be wrong while a relay raises the limit.
-const progressSQL = `SELECT r.slot_name IS NOT NULL, coalesce(r.active_pid IS NOT NULL, false),
+var progressSQL = `SELECT r.slot_name IS NOT NULL, coalesce(r.active_pid IS NOT NULL, false),
 		coalesce(s.state = 'ready' AND s.system_id = (SELECT system_identifier::text FROM pg_control_system()), false),
 		coalesce(p.settled_xid::text::bigint, 0), coalesce(p.ended_xid::text::bigint, 0), coalesce(p.ended_at, '0/0'),
-		coalesce(r.confirmed_flush_lsn, '0/0'), coalesce(next - ((next - r.catalog_xmin::text::bigint) & 4294967295), 0),
+		coalesce(r.confirmed_flush_lsn, '0/0'), coalesce(` + wholeXID("r.catalog_xmin") + `, 0),
 		coalesce(r.confirmed_flush_lsn > p.max_flush_lsn, true) AS moved
 	FROM (SELECT $1::text AS slot, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) me
 		LEFT JOIN cdc_relay.slots s ON s.slot = me.slot LEFT JOIN cdc_relay.progress p ON p.slot = me.slot

@@ -25,13 +25,18 @@ type outboxRow struct {
 	seen        pglogrepl.LSN // the end of the WAL after the row was seen; 0: not known
 }
 
-// rowSQL reads an outboxRow. A row has the lower half of its transaction's id. A row that is
-// visible was written by a transaction below the next one, so the id is the nearest below it. A row
-// that is older than 2^32 transactions gets too high an id: it seems newer than it is, and never
-// settled when it is not.
-//
-// The end of the WAL is read after the statement's snapshot. A standby does not say it.
-const rowSQL = `SELECT next - ((next - t.xmin::text::bigint) & 4294967295) AS xid,
+// wholeXID is the SQL of a transaction's id with its epoch. A row has its lower half. A row that is
+// visible was written below next, the next transaction to begin, or by the transaction that looks,
+// which may be a little above: so the id is the nearest below 2^24 more than next. A row that is
+// older than 2^32 transactions gets too high an id: it seems newer than it is, and never settled
+// when it is not. schema.CreateStatusView uses the same.
+func wholeXID(of string) string {
+	return "(next + 16777216 - ((next + 16777216 - " + of + "::text::bigint) & 4294967295))"
+}
+
+// rowSQL reads an outboxRow. The end of the WAL is read after the statement's snapshot. A standby
+// does not say it.
+var rowSQL = `SELECT ` + wholeXID("t.xmin") + ` AS xid,
 		CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END,
 		CASE WHEN pg_is_in_recovery() THEN '0/0' ELSE pg_current_wal_insert_lsn() END
 	FROM %s t, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n WHERE %s ORDER BY xid DESC LIMIT 1`
