@@ -125,6 +125,21 @@ func TestStatusViewOfARelay(t *testing.T) {
 	b.goesOn("c") // Verify accepts the view
 }
 
+// A transaction that is open may have rows with lower ids than those that are delivered.
+func TestStatusViewWithAnOpenTransaction(t *testing.T) {
+	b := alone(t)
+	b.init(setup.InitOptions{StatusView: true})
+	r := b.streaming()
+	commit := b.begin(`INSERT INTO outbox VALUES ('a', '{}')`)
+	b.insert("b")
+	r.waitReported("b")
+	b.wantStatuses("b new")
+	commit()
+	r.waitReported("a")
+	await.Until(t, "both to be processed", func() bool { return b.statuses() == "a processed, b processed" }, func() any { return b.statuses() })
+	r.endClean()
+}
+
 // The newest rows of a large table are found by its index, and their rows in the retry tables by
 // theirs: also with a second table, when the time is bounded.
 func TestStatusViewPlan(t *testing.T) {
@@ -175,7 +190,7 @@ func TestStatusViewOfTwoSlots(t *testing.T) {
 	o.cfg.Slot += "_other"
 	o.cfg.Tables = append([]decode.Table{}, b.cfg.Tables...)
 	o.cfg.Tables[0].Name, o.cfg.Publication = `odd "name" of`, "o"
-	o.exec(`CREATE TABLE "odd ""name"" of" (id bigint PRIMARY KEY, payload jsonb)`)
+	o.exec(`CREATE TABLE "odd ""name"" of" (id bigint PRIMARY KEY, payload jsonb) PARTITION BY RANGE (id); CREATE TABLE part PARTITION OF "odd ""name"" of" DEFAULT`)
 	o.exec(`INSERT INTO "odd ""name"" of" VALUES (7)`)
 	b.insert("a")
 	o.init(setup.InitOptions{NoSlot: true, StatusView: true})

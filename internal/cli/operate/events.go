@@ -34,7 +34,7 @@ func NewEvents(g *command.Options) *cobra.Command {
 
   not seen             its row is committed, and no relay has read it
   in flight            a relay has read it, and it is not settled
-  deferred             it is in the retry table: why, and when it is tried again or what it waits for
+  deferred             it is in the retry table: why, and until when or behind what
   dead letter          the relay gave it up
   delivered            the broker has confirmed it
   not in the table     it was deleted, or never written

@@ -80,7 +80,7 @@ func findStatusTables(ctx context.Context, tx pgx.Tx, c *source.Config) (list []
 			at AS (SELECT * FROM columns WHERE name = ANY ($3::text[]) ORDER BY array_position($3::text[], name) LIMIT 1)
 			SELECT coalesce((SELECT relkind IN ('r', 'p') FROM pg_class WHERE oid = to_regclass($1)), false), coalesce((SELECT own FROM id), false),
 				coalesce((SELECT name FROM id), ''), coalesce((SELECT name FROM at WHERE own AND typname = 'timestamptz'), '')`,
-			found.quoted(), t.Mapping.ID.Any, t.Mapping.Timestamp.Any).Scan(&table, &id, &found.ID, &found.Time)
+			found.quoted(), t.Mapping.ID.Any, timeColumns(t.Mapping.Timestamp.Any)).Scan(&table, &id, &found.ID, &found.Time)
 		if err != nil {
 			return nil, fmt.Errorf("read the columns of %s: %w", t, err)
 		}
@@ -102,6 +102,15 @@ func findStatusTables(ctx context.Context, tx pgx.Tx, c *source.Config) (list []
 		list = append(list, found)
 	}
 	return list, nil
+}
+
+// timeColumns are the columns of which the first that a table has is its event_time: those that are
+// configured, else that of the layout that init makes.
+func timeColumns(configured []string) []string {
+	if len(configured) > 0 {
+		return configured
+	}
+	return []string{"created_at"}
 }
 
 // grantStatusTable makes sure that the schema's owner may read what the view reads of a table.
@@ -198,15 +207,15 @@ func ForgetStatusView(ctx context.Context, tx pgx.Tx, c *source.Config) error {
 
 // PrintedStatusView is CreateStatusView for those who run SQL by other means. Nobody has looked at
 // the tables or at the view that is there: it has the tables of this configuration alone. Column
-// names are the first ones that are configured; timed says that the time's column is there.
+// names are the first ones that are configured; timed says that the tables have the layout of init.
 func PrintedStatusView(c *source.Config, timed bool) (string, error) {
 	all := statusTables{}
 	var b strings.Builder
 	b.WriteString("-- The view of the outbox rows with their status, for the tables of this configuration alone. Its owner reads two columns of each table.\n")
 	for _, t := range c.Tables {
 		one := statusTable{Schema: t.Schema, Table: t.Name, ID: t.Mapping.ID.Any[0]}
-		if at := t.Mapping.Timestamp; len(at.Any) > 0 && (timed || !at.Optional) {
-			one.Time = at.Any[0]
+		if at := t.Mapping.Timestamp; timed || len(at.Any) > 0 && !at.Optional {
+			one.Time = timeColumns(at.Any)[0]
 		}
 		all[c.Slot] = append(all[c.Slot], one)
 		b.WriteString(strings.Join(one.grants(OwnerRole), ";\n") + ";\n")
