@@ -53,7 +53,7 @@ const (
 	EventDeadLetter = "dead letter"         // it was given up
 	EventDelivered  = "delivered"           // the broker has confirmed it
 	EventNotSent    = "not sent"            // it was committed before the slot was created
-	EventAccepted   = "accepted as missing" // it is in an interval that an operator accepted as missing
+	EventAccepted   = "accepted as missing" // an operator accepted its interval as missing
 	EventNotThere   = "not in the table"    // it was deleted, or never written
 )
 
@@ -89,15 +89,18 @@ func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, ask func(
 
 // lookUp is Event, once. The row is searched unless an earlier call has found it.
 //
-// How far the slot and the relay are is read before the retry table, and that before the dead
-// letters. An event that was settled when they were read is then either delivered, or it was in
-// the retry table at that time: it is found there, or among the dead letters, or it has been
+// How far the slot and the relay are is read first, then the retry table, then the dead-letter
+// table. An event that was settled at the first read is then either delivered, or it was in the
+// retry table at that time: it is found there, or in the dead-letter table, or it has been
 // delivered since. In another order an event could be deferred in between, and look delivered.
 func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Relay, row *outboxRow) (*Event, *outboxRow, error) {
 	e := &Event{ID: id, Rows: []Row{}}
 	far, err := a.progress(ctx)
 	if err != nil {
 		return nil, nil, err
+	}
+	if !far.known || !far.active { // it streams from another database, of which this one is a copy
+		relay = Relay{}
 	}
 	for _, of := range []*Table{Deferred, DeadLetters} {
 		page, err := a.List(ctx, of, Filter{ID: []byte(id)}, "", maxRows)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
@@ -21,6 +22,22 @@ func (r *rig) event(id string, ask func(context.Context) Relay) *Event {
 	e, err := r.admin.Event(r.ctx, id, []Outbox{{"public", "no such table", []string{"id"}}, {"public", "outbox", []string{"event_id", "id"}}}, ask)
 	r.must(err)
 	return e
+}
+
+// hold reads the slot, as a relay does, until the test ends or free is called.
+func (r *rig) hold() (free func()) {
+	r.t.Helper()
+	config, err := pgconn.ParseConfig(r.cfg.URL)
+	r.must(err)
+	config.RuntimeParams["replication"] = "database"
+	conn, err := pgconn.ConnectConfig(r.ctx, config)
+	r.must(err)
+	free = func() { _ = conn.Close(context.Background()) }
+	r.t.Cleanup(free)
+	r.must(pglogrepl.StartReplication(r.ctx, conn, r.slot, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", "publication_names '" + r.slot + "'"},
+	}))
+	return free
 }
 
 func (r *rig) wantEvent(id string, ask func(context.Context) Relay, state, why string) *Event {
@@ -84,11 +101,19 @@ func TestEventWithoutARow(t *testing.T) {
 	r := withSlot(t)
 	id, xid := r.sent()
 	r.wantEvent(id, nil, EventNotSeen, "no relay leads")
+	// one that streams from another database, of which this one is a copy
+	r.wantEvent(id, says(Relay{Streaming: true, Settled: maxLSN}), EventNotSeen, "no relay leads")
+	free := r.hold()
+	r.wantEvent(id, nil, EventInFlight, "a relay reads the slot")
 	r.wantEvent(id, says(Relay{Streaming: true, InFlight: 7}), EventInFlight, "the relay has 7 events in flight")
 	r.wantEvent(id, says(Relay{Streaming: true, Settled: 0x100}), EventNotSeen, "has read up to 0/100")
 	if e := r.wantEvent(id, says(Relay{Streaming: true, Settled: maxLSN}), EventDelivered, "committed before"); e.CommittedBefore == "" {
 		t.Errorf("no position is known: %+v", e)
 	}
+	free()
+	await.Until(t, "the slot to be free", func() bool {
+		return value[bool](r, `SELECT NOT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
+	})
 	end := value[pglogrepl.LSN](r, `SELECT pg_current_wal_insert_lsn()`)
 
 	r.recorded(xid, xid, end)
@@ -172,6 +197,7 @@ func TestEventInAnAcceptedGap(t *testing.T) {
 func TestEventWhileTheRelayWorks(t *testing.T) {
 	r := withSlot(t)
 	id, _ := r.sent()
+	r.hold()
 	asked := 0
 	r.wantEvent(id, func(context.Context) Relay {
 		if asked++; asked < 3 {

@@ -74,8 +74,8 @@ func (a *Admin) behind(ctx context.Context, n int64) (first *int64, err error) {
 	return a.earlier(ctx, "cdc_relay.retry h", n)
 }
 
-// behindDeadLetter finds the open dead letter that a deferred row waits for where dead letters block
-// their ordering group; nil: none.
+// behindDeadLetter finds the open dead letter that a deferred row waits for where dead letters
+// block their ordering group; nil: none.
 func (a *Admin) behindDeadLetter(ctx context.Context, n int64) (first *int64, err error) {
 	return a.earlier(ctx, "(SELECT * FROM cdc_relay.dead_letter WHERE state = 'open') h", n)
 }

@@ -60,7 +60,8 @@ func (b *bench) refuse(table, id string) {
 	b.exec(`INSERT INTO cdc_relay.`+table+refusedRow, b.cfg.Slot, id, 1)
 }
 
-// refusedRow follows the name of retry or dead_letter in an INSERT; $2 is the id, $3 the number of rows.
+// refusedRow follows the name of retry or dead_letter in an INSERT. $2 is the id, $3 the number of
+// rows.
 const refusedRow = ` (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
 		deferred_at, class, reason, error, destination, commit_time, event_time, id, payload_kind)
 	SELECT slot, system_id, 1, '0/1'::pg_lsn + q.n, 0, q.n, 1, 1, 1, 1, true, true, 1, 10, '2026-11-20Z', 'permanent', 'too_large', '', '', now(), now(), convert_to($2, 'UTF8'), 0
@@ -78,7 +79,7 @@ func TestStatusView(t *testing.T) {
 	b.wantStatuses("a processed, dead new, new new, refused new")
 	b.refuse("retry", "refused")
 	b.refuse("dead_letter", "dead")
-	b.refuse("dead_letter", "refused") // one that was given up before an event with its id was deferred
+	b.refuse("dead_letter", "refused") // an earlier event with the id of a deferred one
 	b.wantStatuses("a processed, dead failed, new new, refused deferred")
 	b.exec(`UPDATE cdc_relay.retry SET next_attempt = '2026-11-21Z'`)
 	b.wantText("public.outbox 2026-11-20 2026-11-21 too_large", `SELECT concat_ws(' ', table_name, since::date, next_attempt::date, reason) FROM cdc_relay.outbox_status WHERE id = 'refused'`)
@@ -182,8 +183,8 @@ func TestStatusViewPlan(t *testing.T) {
 	b.wantText("2", `SELECT count(*)::text FROM cdc_relay.outbox_status WHERE event_time > now() - interval '1 day' AND status IN ('deferred', 'failed')`)
 }
 
-// The tables of another slot stay in the view when one is added, and when one goes. A table that was
-// renamed is left out.
+// The tables of another slot stay in the view when one is added, and when one goes. A table that
+// was renamed is left out.
 func TestStatusViewOfTwoSlots(t *testing.T) {
 	b := withView(t)
 	o := b.another()
@@ -243,7 +244,7 @@ func TestStatusViewRights(t *testing.T) {
 			t.Errorf("a role that may read the view may %s", sql)
 		}
 	}
-	a.init(setup.InitOptions{URL: a.url, Role: a.relay, NoSlot: true, StatusView: true}) // keeps the grants on it
+	a.init(setup.InitOptions{URL: a.url, Role: a.relay, NoSlot: true, StatusView: true})
 	a.by(asBoard(a.url), `SELECT FROM cdc_relay.outbox_status`)
 	if err := a.try(a.asRelay, `DELETE FROM cdc_relay.outbox_status`); err == nil {
 		t.Error("the relay's role may write through the view")

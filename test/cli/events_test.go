@@ -61,8 +61,8 @@ func TestEventsShowWhileTheBrokerIsAway(t *testing.T) {
 	must(t, relay.Kill())
 }
 
-// The view is created by init, and by the SQL that init prints, which the server takes as it is. The
-// queries of the documentation run on it.
+// The view is created by init, and by the SQL that init prints, which the server takes as it is.
+// The queries of the documentation run on it.
 func TestStatusView(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
