@@ -120,8 +120,8 @@ func Missing(c *source.Config, rec *Record, id Identity) *event.Stop {
 		c.Slot, rec.Reported), "")
 }
 
-// Unfinished is the finding (exit 3) for a slot that was lost, and whose creation by a relay was cut
-// short.
+// Unfinished is the finding (exit 3) for a slot that was lost, and whose creation by a relay was
+// cut short.
 func Unfinished(c *source.Config) *event.Stop {
 	return source.SlotLost(c, fmt.Sprintf("slot %q was being made again, and that was not completed", c.Slot), "")
 }
