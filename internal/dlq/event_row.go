@@ -170,6 +170,10 @@ func (a *Admin) progress(ctx context.Context) (p progress, err error) {
 //  4. Below catalogXID, the oldest transaction that the slot may still need to decode: the older
 //     ones had ended below the slot's position.
 //
+// By 2, 3 and 4 the slot is past the transaction. It passes one of a table that has left the
+// publication, too, until the relay's next look at that stops it. What the relay records is of
+// before its last look.
+//
 // A slot that was dropped and made again is above the flush limit, and then 2 and 4 are not used,
 // nor its position in 3. When a relay records a new slot (slot.MakeReady), settledXID begins again,
 // with what was committed before it: see beforeSlot.
@@ -215,11 +219,16 @@ func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress,
 			return nil
 		}
 		e.State = EventDelivered
-		e.Why = "the slot is past its transaction, and nothing of it is in the retry table: the broker has confirmed it, unless it was committed before the slot was created"
+		past := "the slot is past its transaction"
 		if before != 0 {
 			e.CommittedBefore = before.String()
-			e.Why = "committed before " + e.CommittedBefore + ", which is settled, and nothing of it is in the retry table: the broker has confirmed it, unless it was committed before the slot was created"
+			past = "committed before " + e.CommittedBefore + ", which is settled"
 		}
+		unless := ", unless it was committed before the slot was created"
+		if row.xid >= p.settledXID {
+			unless += ", or its table has left the publication since the relay looked last"
+		}
+		e.Why = past + ", and nothing of it is in the retry table: the broker has confirmed it" + unless
 	case !p.there:
 		e.State, e.Why = EventNotSeen, fmt.Sprintf("its row is committed, and slot %q is not in this database: see `cdc-relay check`", a.slot)
 	case relay.Streaming && relay.InFlight > 0:

@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
 
@@ -112,7 +113,7 @@ func TestStatusView(t *testing.T) {
 	b.wantStatuses("a new, dead new, new new, refused new")
 }
 
-// On a server where nobody else writes an event is processed as soon as the relay has reported it.
+// An event is processed some seconds after the relay has reported it, also when none follows.
 func TestStatusViewOfARelay(t *testing.T) {
 	b := alone(t)
 	b.init(setup.InitOptions{StatusView: true})
@@ -124,6 +125,33 @@ func TestStatusViewOfARelay(t *testing.T) {
 	b.insert("b")
 	b.wantStatuses("a processed, b new")
 	b.goesOn("c") // Verify accepts the view
+}
+
+// What is settled is recorded by the leader alone, not above what the publication was last in order
+// for, and not again while nothing is new: an idle relay writes nothing.
+func TestSettledTransactionsAreKept(t *testing.T) {
+	b := withView(t)
+	pool := b.pool()
+	b.exec(`UPDATE cdc_relay.progress SET ended_xid = '100', ended_at = '0/1'`)
+	keep := func(epoch int64, good uint64, all bool, want string) {
+		t.Helper()
+		got, err := session.KeepSettled(await.Context(t), pool, &b.cfg, flushLimitOf(epoch), good)
+		await.Must(t, err)
+		if got != all {
+			t.Errorf("all is kept: %v, want %v", got, all)
+		}
+		b.wantText(want, `SELECT coalesce(settled_xid::text, 'none') FROM cdc_relay.progress`)
+	}
+	keep(-1, 200, false, "none")
+	keep(0, 0, false, "none")
+	keep(0, 50, false, "50")
+	keep(0, 40, false, "50")
+	keep(0, 200, true, "100")
+	before := b.text(`SELECT p.xmin || ' ' || s.xmax FROM cdc_relay.progress p, cdc_relay.slots s`)
+	keep(0, 300, true, "100")
+	b.wantText(before, `SELECT p.xmin || ' ' || s.xmax FROM cdc_relay.progress p, cdc_relay.slots s`)
+	b.exec(`UPDATE cdc_relay.progress SET ended_xid = '150', ended_at = '0/2'`) // the watermark is 0/1
+	keep(0, 300, false, "100")
 }
 
 // A transaction that is open may have rows with lower ids than those that are delivered.

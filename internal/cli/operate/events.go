@@ -42,8 +42,8 @@ func NewEvents(g *command.Options) *cobra.Command {
   accepted as missing  it is in an interval that an operator accepted as missing
 
 A running relay knows at once that an event is delivered. Without an answer of one it is known once
-the relay has recorded it: within a minute, or with the next event. The time of the commit is known
-with track_commit_timestamp = on.`,
+the relay has recorded it, a few seconds later. The time of the commit is known with
+track_commit_timestamp = on.`,
 		Example: `  cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10
   cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10 --json | jq -r .state`,
 		Args: command.OneArg(1, "the id of one event", "6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10"),
