@@ -150,7 +150,7 @@ func TestSettledTransactionsAreKept(t *testing.T) {
 	before := b.text(`SELECT p.xmin || ' ' || s.xmax FROM cdc_relay.progress p, cdc_relay.slots s`)
 	keep(0, 300, true, "100")
 	b.wantText(before, `SELECT p.xmin || ' ' || s.xmax FROM cdc_relay.progress p, cdc_relay.slots s`)
-	b.exec(`UPDATE cdc_relay.progress SET ended_xid = '150', ended_at = '0/2'`) // the watermark is 0/1
+	b.exec(`UPDATE cdc_relay.progress SET ended_xid = '150', ended_at = '0/2'`)
 	keep(0, 300, false, "100")
 }
 
