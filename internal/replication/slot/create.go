@@ -138,9 +138,15 @@ func CreateFailed(c *source.Config, err error) error {
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
 
-// DropUnfinished removes the slot that a crash left between its creation and the count of earlier
-// rows. While the server is still creating it for the relay that died, the slot is in use.
-func DropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View) error {
+// dropUnfinished removes the slot that a crash left between its creation and the count of earlier
+// rows.
+func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View) error {
+	return Drop(ctx, pool, c, id, view, "unfinished")
+}
+
+// Drop drops the slot that view shows, which is in the way of a new one; nil: there is none. kind says
+// in one word why. While the server is still creating it for a relay that died, the slot is in use.
+func Drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, kind string) error {
 	if view == nil {
 		return nil
 	}
@@ -153,9 +159,9 @@ func DropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, i
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
-		return fmt.Errorf("drop unfinished slot %q: %w", c.Slot, err)
+		return fmt.Errorf("drop %s slot %q: %w", kind, c.Slot, err)
 	}
-	c.Log.Info("dropped an unfinished slot", zap.String("slot", c.Slot))
+	c.Log.Info("dropped a slot: "+kind, zap.String("slot", c.Slot))
 	return nil
 }
 

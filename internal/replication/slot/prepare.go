@@ -85,7 +85,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec == nil:
 		return UnknownSlot(c, view, id)
 	case rec.State == StateCreating:
-		if err := DropUnfinished(ctx, pool, c, id, view); err != nil {
+		if err := dropUnfinished(ctx, pool, c, id, view); err != nil {
 			return err
 		}
 		return CreateSlot(ctx, pool, stream, c, id, rec.sentBefore(id), true)

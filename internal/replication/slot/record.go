@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
 )
 
 // Record is our row of cdc_relay.slots with the numbers of cdc_relay.progress: what we remember of
@@ -156,4 +157,12 @@ func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) err
 			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) RETURNING slot)
 		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress)`, c.Slot)
 	return err
+}
+
+// ForgetUnmade is forgetUnmade where nothing more can be done about its error: the next start finds
+// the record in state creating.
+func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
+	if err := forgetUnmade(ctx, pool, c); err != nil {
+		c.Log.Warn("failed to forget a slot that was not created", zap.String("slot", c.Slot), zap.Error(err))
+	}
 }

@@ -1,0 +1,144 @@
+// The new slot: in the place of a lost one, or the first one.
+
+package recovery
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// replaceSlot drops what is left of the slot, makes a new one, and copies the rows of the gap in its
+// snapshot. What was found wrong so far has changed nothing.
+func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View) error {
+	if err := publication.Ensure(ctx, r.pool, r.c); err != nil {
+		return err
+	}
+	sent, err := publication.Check(ctx, r.pool, r.c, publication.State{})
+	if err != nil {
+		return err
+	}
+	var was publication.State // nothing of another system's, whose OIDs mean other tables
+	if rec.SystemID == r.id.SystemID {
+		was = rec.Sends
+	}
+	r.sent = sent.KeepForeign(was).After(was)
+	if err := r.fence(ctx); err != nil {
+		return err
+	}
+	if err := slot.Drop(ctx, r.pool, r.c, r.id, view, "lost"); err != nil {
+		return err
+	}
+	made, _, err := slot.Make(ctx, r.stream, r.c)
+	if err != nil {
+		return err
+	}
+	return r.fillNew(ctx, made, func(ctx context.Context, err error) error {
+		if now, failed := slot.ReadRecord(ctx, r.pool, r.c.Slot); failed == nil && now != nil && now.Incarnation > rec.Incarnation {
+			return nil // it was committed, only the answer was lost
+		}
+		slot.Unmake(ctx, r.stream, r.c)
+		return err
+	})
+}
+
+// fence raises the epoch: from now on a former leader changes nothing in the retry table, which may
+// still be at work on what it has read. The record stays in state ready, or is put there (an
+// accepted gap is written in cdc_relay.gap): see the comment of the package.
+func (r *run) fence(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, state = 'ready', changed_at = now() WHERE slot = $1`, r.c.Slot, leader)
+	if err != nil {
+		return fmt.Errorf("raise epoch: %w", err)
+	}
+	return nil
+}
+
+// fillNew copies rows in the snapshot of a new slot and makes it ready. undo is called if that fails.
+func (r *run) fillNew(ctx context.Context, made slot.Made, undo func(context.Context, error) error) error {
+	r.setUntil(made.At)
+	err := r.copyRows(ctx, made.Snapshot, r.nextIncarnation(made.At), func(ctx context.Context, tx pgx.Tx) error {
+		if err := r.closeGaps(ctx, tx); err != nil {
+			return err
+		}
+		return slot.MakeReady(ctx, tx, r.c, r.id, r.sent, made.At, r.report.settled)
+	})
+	if err != nil {
+		return undo(context.WithoutCancel(ctx), err)
+	}
+	r.sent.LogForeign(ctx, r.pool, r.c)
+	return nil
+}
+
+// setUntil notes where the gap ends: where the new slot begins.
+func (r *run) setUntil(at pglogrepl.LSN) {
+	r.task.untilLSN = at
+	r.report.UntilLSN = at.String()
+}
+
+// closeGaps notes that the accepted gaps before the new slot are recovered.
+func (r *run) closeGaps(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `UPDATE cdc_relay.gap SET recovered_at = now() WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL AND until_xid IS NULL`,
+		r.c.Slot, r.id.SystemID)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.gap: %w", err)
+	}
+	return nil
+}
+
+// backfill makes the first slot, as the first start of a relay does, and copies the rows that its
+// snapshot shows. The record is in state creating meanwhile: a start after a kill makes the slot again
+// and refuses the rows.
+func (r *run) backfill(ctx context.Context) error {
+	c := r.c
+	rec, view, err := slot.ReadBoth(ctx, r.pool, c.Slot)
+	switch {
+	case err != nil:
+		return err
+	case rec != nil && (rec.Used || rec.State != slot.StateCreating):
+		return usage(fmt.Sprintf("slot %q has been in use: rows from before it cannot be told from those that it has sent", c.Slot),
+			"for rows that a lost slot has not sent run `cdc-relay recover`; for a new relay of all rows choose another source.slot")
+	case rec == nil && view != nil:
+		return slot.UnknownSlot(c, view, r.id)
+	}
+	r.task.unbounded = "rows of any age are copied"
+	r.report.backfill = true
+	if err := r.prepare(ctx, true); err != nil {
+		return err
+	}
+	if err := publication.Ensure(ctx, r.pool, c); err != nil {
+		return err
+	}
+	if r.sent, err = publication.Check(ctx, r.pool, c, publication.State{}); err != nil {
+		return err
+	}
+	if rec != nil {
+		if err := slot.Drop(ctx, r.pool, c, r.id, view, "unfinished"); err != nil {
+			return err
+		}
+	}
+	if err := slot.BeginCreating(ctx, r.pool, c, r.id); err != nil {
+		return err
+	}
+	made, none, err := slot.Make(ctx, r.stream, c)
+	if err != nil {
+		if none {
+			slot.ForgetUnmade(ctx, r.pool, c)
+		}
+		return err
+	}
+	return r.fillNew(ctx, made, func(ctx context.Context, err error) error {
+		if now, failed := slot.ReadRecord(ctx, r.pool, c.Slot); failed == nil && now != nil && now.State == slot.StateReady {
+			return nil
+		}
+		slot.UndoFailed(ctx, r.pool, r.stream, c)
+		return err
+	})
+}
