@@ -72,7 +72,7 @@ func (r *run) checkWhere(ctx context.Context, tables []table) error {
 	}
 	defer conn.Release()
 	for _, t := range tables {
-		for _, sql := range []string{"SELECT FROM %s t WHERE (%s\n)", "SELECT CASE WHEN %s\n THEN 1 END FROM %[1]s t"} {
+		for _, sql := range []string{"SELECT FROM %[1]s t WHERE (%[2]s\n)", "SELECT CASE WHEN %[2]s\n THEN 1 END FROM %[1]s t"} {
 			_, err := conn.Conn().PgConn().Prepare(ctx, "", fmt.Sprintf(sql, source.QuoteTable(t.Table), r.opt.Where), nil)
 			if source.SQLState(err) != "" {
 				return usage(fmt.Sprintf("the WHERE is not a condition on table %s: %s", t, source.OneLine(err)), "write an SQL expression of its columns, such as created_at > '2026-01-31'")
