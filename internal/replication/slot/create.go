@@ -72,7 +72,7 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		stop := &event.Stop{
 			Code: event.ExitUsage, Reason: "backfill",
 			What: fmt.Sprintf("the outbox (%s) already has %d rows: a new slot sends only what is committed from now on", c.TableNames(), rows),
-			Fix:  "let what has sent these rows until now deliver them; then run `cdc-relay init --no-backfill` to create the slot and leave them unsent",
+			Fix:  "let what has sent these rows until now deliver them, and run `cdc-relay init --no-backfill` to create the slot and leave them unsent; or have the relay send them: `cdc-relay init --backfill`",
 		}
 		return errors.Join(stop, undoCreation(ctx, pool, stream, c))
 	}
