@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -29,36 +30,63 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 		was = rec.Sends
 	}
 	r.sent = sent.KeepForeign(was).After(was)
-	if err := r.fence(ctx); err != nil {
+	if err := r.fence(ctx, rec); err != nil {
 		return err
 	}
 	if err := slot.Drop(ctx, r.pool, r.c, r.id, view, "lost"); err != nil {
+		r.forget(ctx)
 		return err
 	}
-	made, _, err := slot.Make(ctx, r.stream, r.c)
+	made, none, err := slot.Make(ctx, r.stream, r.c)
 	if err != nil {
+		if none {
+			r.forget(ctx)
+		}
 		return err
 	}
 	return r.fillNew(ctx, made, func(ctx context.Context, err error) error {
 		if now, failed := slot.ReadRecord(ctx, r.pool, r.c.Slot); failed == nil && now != nil && now.Incarnation > rec.Incarnation {
 			return nil // it was committed, only the answer was lost
 		}
-		slot.Unmake(ctx, r.stream, r.c)
+		if slot.Unmake(ctx, r.stream, r.c) {
+			r.forget(ctx)
+		}
 		return err
 	})
 }
 
 // fence raises the epoch: from now on a former leader changes nothing in the retry table, which may
-// still be at work on what it has read. The record stays in state ready, or is put there (an
-// accepted gap is written in cdc_relay.gap): see the comment of the package.
-func (r *run) fence(ctx context.Context) error {
+// still be at work on what it has read. The record stays in state ready, or is put there: see the
+// comment of the package. That a recover is under way is an open gap without an end.
+func (r *run) fence(ctx context.Context, rec *slot.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, state = 'ready', changed_at = now() WHERE slot = $1`, r.c.Slot, leader)
-	if err != nil {
-		return fmt.Errorf("raise epoch: %w", err)
+	var from *string
+	if r.task.from != "" {
+		from = &r.task.from
 	}
-	return nil
+	return pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = 'cdc-relay recover', state = 'ready', changed_at = now() WHERE slot = $1`, r.c.Slot)
+		if err != nil {
+			return fmt.Errorf("raise epoch: %w", err)
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn, from_xid)
+			SELECT $1::text, $2::text, $3, 'recover', $4, $5::text::pg_lsn, $6::text::xid8 WHERE NOT EXISTS (SELECT FROM cdc_relay.gap WHERE `+underWay+`)`,
+			r.c.Slot, r.id.SystemID, rec.Incarnation, r.opt.Reason, r.task.fromLSN.String(), from)
+		if err != nil {
+			return fmt.Errorf("write cdc_relay.gap: %w", err)
+		}
+		return nil
+	})
+}
+
+// forget takes back what fence has noted, once the new slot is gone again.
+func (r *run) forget(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	if _, err := r.pool.Exec(ctx, `DELETE FROM cdc_relay.gap WHERE `+underWay, r.c.Slot, r.id.SystemID); err != nil {
+		r.c.Log.Warn("failed to delete from cdc_relay.gap: the next recover starts over all the same", zap.Error(err))
+	}
 }
 
 // fillNew copies rows in the snapshot of a new slot and makes it ready. undo is called if that fails.

@@ -21,8 +21,8 @@
 // What a kill leaves. The record stays in state ready until that commit. So a kill leaves a slot that
 // does not exist, or one that begins above the flush limit: a relay stops with exit 3 at both, as
 // before. (State creating would not do: a relay may create the slot of such a record by itself, and
-// the gap would be forgotten.) The next recover knows its own slot by the record's leader, drops it,
-// and starts over.
+// the gap would be forgotten.) Before the slot is made the gap is noted in cdc_relay.gap, without an
+// end. By that the next recover knows the slot of the one before, drops it, and starts over.
 package recovery
 
 import (

@@ -14,8 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// leader is what the record names as the leader while recover makes a slot.
-const leader = "cdc-relay recover"
+// underWay is the condition of the gap that a recover opens before it makes a slot, and closes when
+// its rows are copied. One that is there before was left by a recover that was killed.
+const underWay = `slot = $1 AND system_id = $2 AND finding = 'recover' AND until_xid IS NULL AND recovered_at IS NULL`
 
 // task is what a run has to copy.
 type task struct {
@@ -67,10 +68,16 @@ func (r *run) isLost(ctx context.Context, rec *slot.Record, view *slot.View) (bo
 	switch {
 	case view == nil || view.Invalidated() || rec.State == slot.StateCreating:
 		return true, nil
-	case rec.State == slot.StateReady && rec.Leader == leader && view.ConfirmedFlush > rec.FlushLimit:
-		return true, nil // what a recover that was killed has left
 	case rec.State == slot.StateAdopt || rec.Sends.Publication == 0:
 		return false, nil
+	}
+	if view.ConfirmedFlush > rec.FlushLimit {
+		var killed bool // a recover that was
+		err := r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM cdc_relay.gap WHERE `+underWay+`)`, r.c.Slot, r.id.SystemID).Scan(&killed)
+		if err != nil {
+			return false, fmt.Errorf("read cdc_relay.gap: %w", err)
+		}
+		return killed, nil
 	}
 	// A slot cannot be read with a publication that is younger than what waits in it.
 	var oid uint32

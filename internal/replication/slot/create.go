@@ -187,19 +187,21 @@ func UndoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	undo(ctx, c, func(ctx context.Context) error { return undoCreation(ctx, pool, stream, c) })
 }
 
-// Unmake is UndoFailed for a slot whose record stays as it is.
-func Unmake(ctx context.Context, stream *pgconn.PgConn, c *source.Config) {
-	undo(ctx, c, func(ctx context.Context) error { return unmake(ctx, stream, c) })
+// Unmake is UndoFailed for a slot whose record stays as it is. It reports whether the slot is gone.
+func Unmake(ctx context.Context, stream *pgconn.PgConn, c *source.Config) bool {
+	return undo(ctx, c, func(ctx context.Context) error { return unmake(ctx, stream, c) })
 }
 
 // undo calls do even if the relay was asked to stop.
-func undo(ctx context.Context, c *source.Config, do func(context.Context) error) {
+func undo(ctx context.Context, c *source.Config, do func(context.Context) error) (done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience)
 	defer cancel()
-	if err := do(ctx); err != nil {
+	err := do(ctx)
+	if err != nil {
 		c.Log.Warn("failed to drop an unfinished slot: it retains WAL until the relay is started again or torn down",
 			zap.String("slot", c.Slot), zap.Error(err))
 	}
+	return err == nil
 }
 
 const undoPatience = 5 * time.Second
