@@ -405,16 +405,16 @@ func TestRecoverOrder(t *testing.T) {
 	b.cfg.Tables[1].Name = "other"
 	b.streaming().endClean()
 	b.dropSlot()
-	b.exec(`INSERT INTO outbox SELECT 'room', repeat('x', 100) FROM generate_series(1, 50)`)
-	b.exec(`DELETE FROM outbox`)
-	b.exec(`VACUUM outbox`)
-	var want []string
+	b.exec(`ALTER TABLE outbox ALTER payload SET STORAGE PLAIN`)
+	b.exec(`INSERT INTO outbox VALUES ('earlier', repeat('x', 5000))`)
+	want := []string{"earlier"}
 	for i := range 5 {
 		tx, err := b.conn.Begin(await.Context(t))
 		await.Must(t, err)
-		for j, table := range []string{"outbox", "other", "outbox"} {
+		// The third row has no room in the page of the first one, and has in the page before.
+		for j, into := range []string{"outbox VALUES ('ID', repeat('y', 7000))", "other VALUES ('ID')", "outbox VALUES ('ID', repeat('z', 2000))"} {
 			id := fmt.Sprintf("%d.%d", i, j)
-			sql := `INSERT INTO ` + table + ` VALUES ('` + id + `', repeat('y', 60))`
+			sql := "INSERT INTO " + strings.ReplaceAll(into, "ID", id)
 			if j == 1 {
 				sql = "SAVEPOINT s; " + sql + "; RELEASE s"
 			}
@@ -424,6 +424,7 @@ func TestRecoverOrder(t *testing.T) {
 		}
 		await.Must(t, tx.Commit(await.Context(t)))
 	}
+	b.wantText("true", `SELECT ((SELECT ctid FROM outbox WHERE id = '0.2') < (SELECT ctid FROM outbox WHERE id = '0.0'))::text`)
 	report, err := b.recover(by("at"))
 	if await.Must(t, err); report.Order != `column "at"` {
 		t.Errorf("%+v", report)
