@@ -78,7 +78,8 @@ func orderFlags(cmd *cobra.Command, opt *recovery.Options) {
 	cmd.Flags().BoolVar(&opt.Unordered, "unordered", false, "send the rows in any order if that of the commits is not known")
 }
 
-// runRecovery runs one of the two until it ends or a signal comes: then it takes back what it began.
+// runRecovery runs one of the two until it ends or a signal comes: then it takes back what it
+// began.
 func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *zap.Logger, opt recovery.Options,
 	do func(context.Context, source.Config, recovery.Options) (recovery.Report, error),
 ) (recovery.Report, error) {

@@ -107,8 +107,8 @@ func lost(t *testing.T) *bench {
 	return b
 }
 
-// A row that is read from the table is the event that the stream has made of it: the same row of the
-// retry table, but for its position and the time of its commit.
+// A row that is read from the table is the event that the stream has made of it: the same row of
+// the retry table, but for its position and the time of its commit.
 func TestRecoveredAsStreamed(t *testing.T) {
 	t.Parallel()
 	for _, encoding := range []string{"UTF8", "WIN1252"} {
@@ -161,8 +161,8 @@ func TestRecoveredAsStreamed(t *testing.T) {
 			if report.Recovered != 1 || report.Held != int64(rows-1) {
 				t.Errorf("recovered %d rows, and %d were there; want 1 and %d", report.Recovered, report.Held, rows-1)
 			}
-			// What has no key is grouped by its position. A row whose timestamp is NULL has the time of its
-			// commit, and so has one with a fault in it.
+			// What has no key is grouped by its position. A row whose timestamp is NULL has the
+			// time of its commit, and so has one with a fault in it.
 			const shown = `SELECT string_agg((to_jsonb(r) - '{incarnation,commit_lsn,idx,n,deferred_at,commit_time}'::text[]
 				- CASE WHEN keyed THEN '{}' ELSE '{hash,ordering_group}'::text[] END - CASE WHEN fault IS NOT NULL THEN '{event_time}'::text[] ELSE '{}' END)::text, E'\n' ORDER BY id) FROM `
 			want, got := b.text(shown+`streamed r`), b.text(shown+`cdc_relay.retry r`)

@@ -17,8 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// The server invalidates a slot. With commit timestamps the rows come in the order of their commits,
-// which is not that of their transactions' ids.
+// The server invalidates a slot. With commit timestamps the rows come in the order of their
+// commits, which is not that of their transactions' ids.
 func TestRecoverInvalidated(t *testing.T) {
 	t.Parallel()
 	r := onOwn(t, map[string]string{
@@ -71,8 +71,8 @@ func TestRecoverInvalidated(t *testing.T) {
 	wantSent(t, relay, "a", 2, 3, 4, 5, 6)
 }
 
-// The process is killed while it copies, or interrupted: a relay refuses what it leaves, and another
-// run starts over.
+// The process is killed while it copies, or interrupted: a relay refuses what it leaves, and
+// another run starts over.
 func TestRecoverKilled(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {

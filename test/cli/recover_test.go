@@ -53,8 +53,8 @@ func (r *rig) dropSlot() {
 	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
 }
 
-// A slot is dropped while no relay runs. What was committed since is copied from the table, and comes
-// in order before what is committed after.
+// A slot is dropped while no relay runs. What was committed since is copied from the table, and
+// comes in order before what is committed after.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -10,9 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// A slot is lost while an application writes, and recover makes a new one while it goes on: each row
-// arrives once, those of a key in the order of their commits, with positions that rise. The rows are
-// deferred by a command that has no broker: it does not know the partitions of a topic.
+// A slot is lost while an application writes, and recover makes a new one while it goes on: each
+// row arrives once, those of a key in the order of their commits, with positions that rise. The
+// rows are deferred by a command that has no broker: it does not know the partitions of a topic.
 func TestRecoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, kind := range stand.Kinds {

@@ -129,8 +129,8 @@ func (s shape) checkTypes(ctx context.Context, q source.Querier, c *source.Confi
 	return t.CheckShapes(whole.Columns)
 }
 
-// Columns are the columns of a table that come with its rows, in order, and their type modifiers: what
-// a Relation frame has. Without a publication they are those that a new one would send.
+// Columns are the columns of a table that come with its rows, in order, and their type modifiers:
+// what a Relation frame has. Without a publication they are those that a new one would send.
 func Columns(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) (columns []decode.Column, typmods []int32, err error) {
 	bySchema, err := knowsSchemas(ctx, q)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// copyRows copies the rows that a snapshot shows ("": one that is taken now), and then has finish do
-// what belongs to it, all in one transaction. The snapshot is held until the last row is read.
+// copyRows copies the rows that a snapshot shows ("": one that is taken now), and then has finish
+// do what belongs to it, all in one transaction. The snapshot is held until the last row is read.
 //
 // The rows have an incarnation and positions of which no event of a slot is. Among the rows of the
 // slot they come after those that wait already, whose incarnation or position is lower, and before
@@ -132,7 +132,8 @@ func (r *run) note(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// nextIncarnation is an incarnation for rows before a new slot: MakeReady gives the slot a higher one.
+// nextIncarnation is an incarnation for rows before a new slot: MakeReady gives the slot a higher
+// one.
 func (r *run) nextIncarnation(at pglogrepl.LSN) func(context.Context, pgx.Tx) (int64, positions, error) {
 	return func(ctx context.Context, tx pgx.Tx) (n int64, _ positions, err error) {
 		if err := tx.QueryRow(ctx, `SELECT `+slot.NextIncarnation, r.c.Slot).Scan(&n); err != nil {

@@ -33,8 +33,8 @@ func (r *run) readError(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// asWhereError returns an error that the values of rows have caused in the WHERE: it may be right in
-// form and divide by zero.
+// asWhereError returns an error that the values of rows have caused in the WHERE: it may be right
+// in form and divide by zero.
 func (r *run) asWhereError(err error) error {
 	if state := source.SQLState(err); r.opt.Where != "" && len(state) == 5 && state[:2] == "22" {
 		return usage("the WHERE fails at a row: "+source.OneLine(err).Error(), "correct it")

@@ -145,10 +145,10 @@ func (e *events) decode(row *row) error {
 // place fills in where the event goes: what a lane would have found out when it deferred it.
 //
 // A topic's partitions are known only to a relay that is connected. Then the row has no destination
-// (Dest 0, which is none's). That changes nothing but how the row is found: a lane that reads it asks
-// the sink again where it belongs (retry.foundOf), and a walk leaves out rows of a paused destination
-// by what is stored here, so it reads those without one in any case. Rows whose topic has got more
-// partitions since they were deferred are in the same position.
+// (Dest 0, which is none's). That changes nothing but how the row is found: a lane that reads it
+// asks the sink again where it belongs (retry.foundOf), and a walk leaves out rows of a paused
+// destination by what is stored here, so it reads those without one in any case. Rows whose topic
+// has got more partitions since they were deferred are in the same position.
 func (e *events) place(ev *event.Event) {
 	place, known := e.opt.Sink.Place(ev)
 	route := e.opt.Sink.Route(ev)

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// replaceSlot drops what is left of the slot, makes a new one, and copies the rows of the gap in its
-// snapshot. What was found wrong so far has changed nothing.
+// replaceSlot drops what is left of the slot, makes a new one, and copies the rows of the gap in
+// its snapshot. What was found wrong so far has changed nothing.
 func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View) error {
 	if err := publication.Ensure(ctx, r.pool, r.c); err != nil {
 		return err
@@ -89,7 +89,8 @@ func (r *run) forget(ctx context.Context) {
 	}
 }
 
-// fillNew copies rows in the snapshot of a new slot and makes it ready. undo is called if that fails.
+// fillNew copies rows in the snapshot of a new slot and makes it ready. undo is called if that
+// fails.
 func (r *run) fillNew(ctx context.Context, made slot.Made, undo func(context.Context, error) error) error {
 	r.setUntil(made.At)
 	err := r.copyRows(ctx, made.Snapshot, r.nextIncarnation(made.At), func(ctx context.Context, tx pgx.Tx) error {
@@ -122,8 +123,8 @@ func (r *run) closeGaps(ctx context.Context, tx pgx.Tx) error {
 }
 
 // backfill makes the first slot, as the first start of a relay does, and copies the rows that its
-// snapshot shows. The record is in state creating meanwhile: a start after a kill makes the slot again
-// and refuses the rows.
+// snapshot shows. The record is in state creating meanwhile: a start after a kill makes the slot
+// again and refuses the rows.
 func (r *run) backfill(ctx context.Context) error {
 	c := r.c
 	rec, view, err := slot.ReadBoth(ctx, r.pool, c.Slot)

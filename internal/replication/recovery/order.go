@@ -21,9 +21,9 @@ const (
 
 // order is what rows are ordered by.
 //
-// Commit timestamps are the order of the commits, but for transactions that commit at the same time:
-// a timestamp is taken before the commit record is written. Transactions that wait for each other,
-// because they change the same row, are never swapped.
+// Commit timestamps are the order of the commits, but for transactions that commit at the same
+// time: a timestamp is taken before the commit record is written. Transactions that wait for each
+// other, because they change the same row, are never swapped.
 type order string
 
 // chooseOrder returns the order of what was counted. Without commit timestamps for all of it, it is

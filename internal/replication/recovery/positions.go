@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Commit records begin at multiples of 8, so the seven positions between two of them are no commit's.
-// Each has as many events as cdc_position has digits for.
+// Commit records begin at multiples of 8, so the seven positions between two of them are no
+// commit's. Each has as many events as cdc_position has digits for.
 const (
 	perCommit = 100_000_000
 	commits   = 7

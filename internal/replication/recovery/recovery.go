@@ -1,28 +1,31 @@
 // Package recovery copies rows of the outbox that no slot sends into the retry table, from where a
 // relay delivers them before newer events of their ordering group.
 //
-// Recover is for a slot that is lost, and for a gap that an operator has accepted. Backfill is for the
-// rows from before a new slot. Both take the rows from the table: the WAL is gone.
+// Recover is for a slot that is lost, and for a gap that an operator has accepted. Backfill is for
+// the rows from before a new slot. Both take the rows from the table: the WAL is gone.
 //
-// Which rows. Nothing is guessed from times. The relay's record has a transaction id below which every
-// transaction is settled (progress.settled_xid), and a row has the id of the transaction that inserted
-// it (xmin). So the gap is the rows whose id is not below it. No clock is compared, and no margin is
-// added. A row that was updated since has the id of the update: it may be sent again, with its id.
+// Which rows. Nothing is guessed from times. The relay's record has a transaction id below which
+// every transaction is settled (progress.settled_xid), and a row has the id of the transaction that
+// inserted it (xmin). So the gap is the rows whose id is not below it. No clock is compared, and no
+// margin is added. A row that was updated since has the id of the update: it may be sent again,
+// with its id.
 //
 // Why no row is lost between the copy and the slot. CREATE_REPLICATION_SLOT exports the snapshot of
-// the slot's start C: it shows the transactions whose commit record is before C, and no other. The slot
-// sends the transactions whose commit record is at C or after it (SnapBuildXactNeedsSkip), and no
-// other. So of each committed transaction one of three things is true. Its id is below settled_xid, and
-// it is settled. Or the snapshot shows it, and the rows that it left in the table are copied: all
-// tables are read in that one snapshot. Or it is in the slot. The copies and the slot's record are
-// committed in one transaction. Before that the record has the position that was reported last, which
-// is below C, so a relay refuses the slot (exit 3); after that nothing is missing.
+// the slot's start C: it shows the transactions whose commit record is before C, and no other. The
+// slot sends the transactions whose commit record is at C or after it (SnapBuildXactNeedsSkip), and
+// no other. So of each committed transaction one of three things is true. Its id is below
+// settled_xid, and it is settled. Or the snapshot shows it, and the rows that it left in the table
+// are copied: all tables are read in that one snapshot. Or it is in the slot. The copies and the
+// slot's record are committed in one transaction. Before that the record has the position that was
+// reported last, which is below C, so a relay refuses the slot (exit 3); after that nothing is
+// missing.
 //
-// What a kill leaves. The record stays in state ready until that commit. So a kill leaves a slot that
-// does not exist, or one that begins above the flush limit: a relay stops with exit 3 at both, as
-// before. (State creating would not do: a relay may create the slot of such a record by itself, and
-// the gap would be forgotten.) Before the slot is made the gap is noted in cdc_relay.gap, without an
-// end. By that the next recover knows the slot of the one before, drops it, and starts over.
+// What a kill leaves. The record stays in state ready until that commit. So a kill leaves a slot
+// that does not exist, or one that begins above the flush limit: a relay stops with exit 3 at both,
+// as before. (State creating would not do: a relay may create the slot of such a record by itself,
+// and the gap would be forgotten.) Before the slot is made the gap is noted in cdc_relay.gap,
+// without an end. By that the next recover knows the slot of the one before, drops it, and starts
+// over.
 package recovery
 
 import (

@@ -69,8 +69,8 @@ func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*
 	return rd, nil
 }
 
-// selectSQL reads a table's rows in order: what they are merged by (a number, or a text), the number
-// of the command in its transaction, the commit time, and then the columns. The rows of one
+// selectSQL reads a table's rows in order: what they are merged by (a number, or a text), the
+// number of the command in its transaction, the commit time, and then the columns. The rows of one
 // transaction come in the order of their commands, those of one command as they are stored. The
 // number of a command counts through subtransactions, whose rows have ids of their own.
 func (r *run) selectSQL(t *table, tracked bool) string {

@@ -61,7 +61,8 @@ func (r *run) whereSQL() string {
 }
 
 // checkWhere has the server parse the expression, in each table and in two places: what is one
-// condition stands in both, and "true) OR (true" or a second statement does not. Nothing of it runs.
+// condition stands in both, and "true) OR (true" or a second statement does not. Nothing of it
+// runs.
 func (r *run) checkWhere(ctx context.Context, tables []table) error {
 	if r.opt.Where == "" {
 		return nil

@@ -79,7 +79,7 @@ func (r *run) isLost(ctx context.Context, rec *slot.Record, view *slot.View) (bo
 		}
 		return killed, nil
 	}
-	// A slot cannot be read with a publication that is younger than what waits in it.
+	// A slot cannot be read with a publication that is newer than what waits in it.
 	var oid uint32
 	err := r.pool.QueryRow(ctx, `SELECT coalesce((SELECT oid FROM pg_publication WHERE pubname = $1), 0)`, r.c.Publication).Scan(&oid)
 	if err != nil {
@@ -88,8 +88,8 @@ func (r *run) isLost(ctx context.Context, rec *slot.Record, view *slot.View) (bo
 	return oid != rec.Sends.Publication && rec.Publication == r.c.Publication && rec.SystemID == r.id.SystemID, nil
 }
 
-// boundLost finds the first transaction of the gap of a lost slot: where an accepted gap begins that
-// no slot has ended yet, else the record's.
+// boundLost finds the first transaction of the gap of a lost slot: where an accepted gap begins
+// that no slot has ended yet, else the record's.
 func (r *run) boundLost(ctx context.Context, rec *slot.Record) error {
 	var open, known, later int64
 	var from *string

@@ -97,10 +97,10 @@ type Made struct {
 
 // Make creates the slot and exports its snapshot, which lives until the next command on stream.
 //
-// none: the slot was certainly not created. After any other error the server may have created it all
-// the same, or before (the answer was lost, or another relay's attempt came late), with earlier rows
-// that were never counted. The record stays as it is then, so that the slot is not mistaken for one
-// made by hand.
+// none: the slot was certainly not created. After any other error the server may have created it
+// all the same, or before (the answer was lost, or another relay's attempt came late), with earlier
+// rows that were never counted. The record stays as it is then, so that the slot is not mistaken
+// for one made by hand.
 func Make(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (made Made, none bool, err error) {
 	stopNotice := NoticeLongWait(c, "creating the slot waits for the transactions that are open now to end")
 	res, err := pglogrepl.CreateReplicationSlot(ctx, stream, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
@@ -108,7 +108,8 @@ func Make(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (made Ma
 	})
 	stopNotice()
 	switch {
-	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501": // no free slot, no right
+	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501":
+		// no free slot, no right
 		return made, true, CreateFailed(c, err)
 	case err != nil:
 		return made, false, fmt.Errorf("create slot %q: %w", c.Slot, err)
@@ -144,8 +145,9 @@ func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, i
 	return Drop(ctx, pool, c, id, view, "unfinished")
 }
 
-// Drop drops the slot that view shows, which is in the way of a new one; nil: there is none. kind says
-// in one word why. While the server is still creating it for a relay that died, the slot is in use.
+// Drop drops the slot that view shows, which is in the way of a new one; nil: there is none. kind
+// says in one word why. While the server is still creating it for a relay that died, the slot is in
+// use.
 func Drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, kind string) error {
 	if view == nil {
 		return nil

@@ -113,8 +113,8 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 // MakeReady records that a slot may be used from now on. It was created, or adopted at its current
 // position, at. It gets a new incarnation. now is what the publication sent before a new slot was
 // created, so a later change of the publication is noticed. What was committed by transactions
-// below xid is settled, or accepted as not sent; "": not known. A gap that an operator accepted ends
-// where the slot begins.
+// below xid is settled, or accepted as not sent; "": not known. A gap that an operator accepted
+// ends where the slot begins.
 func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN, xid string) error {
 	for _, step := range []struct {
 		sql  string
@@ -125,11 +125,15 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 			ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
 				publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation,
 				epoch = slots.epoch + 1, changed_at = now()`, []any{c.Slot, id.SystemID, id.Timeline, c.Publication, now}},
-		{`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_xid) VALUES ($1, $2, $2, $2, nullif($3, '')::xid8)
+		{
+			`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_xid) VALUES ($1, $2, $2, $2, nullif($3, '')::xid8)
 			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now(), ended_xid = NULL, ended_at = NULL, settled_xid = excluded.settled_xid`,
-			[]any{c.Slot, at, xid}},
-		{`UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot()) WHERE slot = $1 AND until_xid IS NULL`,
-			[]any{c.Slot, at}},
+			[]any{c.Slot, at, xid},
+		},
+		{
+			`UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot()) WHERE slot = $1 AND until_xid IS NULL`,
+			[]any{c.Slot, at},
+		},
 	} {
 		if _, err := tx.Exec(ctx, step.sql, step.args...); err != nil {
 			return fmt.Errorf("write the record of slot %q: %w", c.Slot, err)

@@ -14,13 +14,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// Copy copies rows into the retry table, in the transaction that is open on conn, until next returns
-// io.EOF. It has one row in memory, and what pgx sends at a time. A row is stored as Defer stores one
-// that was never refused. There is no fence and no look at what is there: the caller's transaction
-// has both.
+// Copy copies rows into the retry table, in the transaction that is open on conn, until next
+// returns io.EOF. It has one row in memory, and what pgx sends at a time. A row is stored as Defer
+// stores one that was never refused. There is no fence and no look at what is there: the caller's
+// transaction has both.
 //
-// conn must be the caller's own and must not be used for anything else later: it is taught to send a
-// pg_lsn, and reads one in another form since.
+// conn must be the caller's own and must not be used for anything else later: it is taught to send
+// a pg_lsn, and reads one in another form since.
 func (p *Store) Copy(ctx context.Context, conn *pgx.Conn, next func() (*store.Row, error)) (int64, error) {
 	conn.TypeMap().RegisterType(&pgtype.Type{Name: "pg_lsn", OID: lsnOID, Codec: pgtype.Uint64Codec{}})
 	source := copySource{store: p, as: storableBy(conn.PgConn()), next: next}
