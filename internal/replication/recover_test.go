@@ -326,6 +326,33 @@ func TestRecoverCutOff(t *testing.T) {
 	b.streaming().endClean()
 }
 
+// A relay that is started meanwhile waits, and goes on with the new slot.
+func TestRelayWaitsForRecover(t *testing.T) {
+	b := lost(t)
+	b.insert("gap")
+	tx, err := b.connect().Begin(await.Context(t))
+	await.Must(t, err)
+	_, err = tx.Exec(await.Context(t), `LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
+	await.Must(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.recover(anyOrder)
+		ended <- err
+	}()
+	await.Until(t, "the copy to wait", func() bool {
+		return b.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`) == "1"
+	})
+	r := b.run()
+	await.Until(t, "the relay to wait", func() bool { return b.logs.FilterMessage("waiting for another relay that prepares the slot").Len() == 1 })
+	await.Must(t, tx.Rollback(await.Context(t)))
+	await.Must(t, <-ended)
+	b.insert("after")
+	r.waitSeen("after")
+	b.wantSeen("after")
+	b.wantWaiting("before", "gap", "after")
+	r.endClean()
+}
+
 // An operator has accepted a gap, and the relay has gone on.
 func TestRecoverAcceptedGap(t *testing.T) {
 	b := lost(t)

@@ -137,7 +137,6 @@ func (r *run) backfill(ctx context.Context) error {
 	case rec == nil && view != nil:
 		return slot.UnknownSlot(c, view, r.id)
 	}
-	r.task.unbounded = "rows of any age are copied"
 	r.report.backfill = true
 	if err := r.prepare(ctx, true); err != nil {
 		return err
