@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,7 +162,7 @@ func printRecovery(w io.Writer, r recovery.Report) {
 		add("rows of any age: %s", r.Unbounded)
 	}
 	if r.FromLSN != "" || r.UntilLSN != "" {
-		add("the gap in the WAL: from %s to %s", orUnknown(r.FromLSN), orUnknown(r.UntilLSN))
+		add("the gap in the WAL: from %s to %s", cmp.Or(r.FromLSN, "an unknown position"), cmp.Or(r.UntilLSN, "the start of the new slot"))
 	}
 	if r.NewerSent {
 		add("the slot was in use since: newer events were sent before these, so the order of a key is not kept between them")
@@ -173,11 +174,4 @@ func printRecovery(w io.Writer, r recovery.Report) {
 		add("%s of this slot are still open: run it again", count(r.OpenGaps, "accepted gap"))
 	}
 	_, _ = fmt.Fprintln(w, output.ForTerminal(w, output.CleanLines(strings.Join(lines, "\n")), 0))
-}
-
-func orUnknown(lsn string) string {
-	if lsn == "" {
-		return "an unknown position"
-	}
-	return lsn
 }

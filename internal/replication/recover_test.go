@@ -264,6 +264,15 @@ func TestRecoverRefuses(t *testing.T) {
 	_, err = b.recover(anyOrder)
 	b.wantStop(err, event.ExitUsage, "usage", "is in use by")
 	source.CloseStream(conn)
+	b.dropSlot()
+	b.createSlot("test_decoding")
+	_, err = b.recover(anyOrder)
+	b.wantStop(err, event.ExitUsage, "usage", "test_decoding", "recover does not touch it")
+	b.dropSlot()
+	b.exec(`UPDATE cdc_relay.slots SET state = 'creating'`) // a crash after an accepted loss
+	_, err = b.recover(anyOrder)
+	await.Must(t, err)
+	b.wantText("ready", `SELECT state FROM cdc_relay.slots`)
 	b.cfg.Slot += "_x"
 	_, err = b.recover(anyOrder)
 	b.wantStop(err, event.ExitUsage, "usage", "no relay has used", "init --backfill")
@@ -343,7 +352,9 @@ func TestRelayWaitsForRecover(t *testing.T) {
 		return b.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`) == "1"
 	})
 	r := b.run()
-	await.Until(t, "the relay to wait", func() bool { return b.logs.FilterMessage("waiting for another relay that prepares the slot").Len() == 1 })
+	await.Until(t, "the relay to wait", func() bool {
+		return b.logs.FilterMessage("waiting for another relay that prepares the slot").Len() == 1
+	})
 	await.Must(t, tx.Rollback(await.Context(t)))
 	await.Must(t, <-ended)
 	b.insert("after")

@@ -4,6 +4,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pglogrepl"
@@ -44,14 +45,10 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 		}
 		return err
 	}
-	return r.fillNew(ctx, made, func(ctx context.Context, err error) error {
-		if now, failed := slot.ReadRecord(ctx, r.pool, r.c.Slot); failed == nil && now != nil && now.Incarnation > rec.Incarnation {
-			return nil // it was committed, only the answer was lost
-		}
+	return r.fillNew(ctx, made, rec.Incarnation, func(ctx context.Context) {
 		if slot.Unmake(ctx, r.stream, r.c) {
 			r.forget(ctx)
 		}
-		return err
 	})
 }
 
@@ -89,9 +86,9 @@ func (r *run) forget(ctx context.Context) {
 	}
 }
 
-// fillNew copies rows in the snapshot of a new slot and makes it ready. undo is called if that
-// fails.
-func (r *run) fillNew(ctx context.Context, made slot.Made, undo func(context.Context, error) error) error {
+// fillNew copies rows in the snapshot of a new slot and makes it ready. undo is called if that has
+// failed for certain. was is the incarnation of the record.
+func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(context.Context)) error {
 	r.setUntil(made.At)
 	err := r.copyRows(ctx, made.Snapshot, r.nextIncarnation(made.At), func(ctx context.Context, tx pgx.Tx) error {
 		if err := r.closeGaps(ctx, tx); err != nil {
@@ -100,10 +97,30 @@ func (r *run) fillNew(ctx context.Context, made slot.Made, undo func(context.Con
 		return slot.MakeReady(ctx, tx, r.c, r.id, r.sent, made.At, r.report.settled)
 	})
 	if err != nil {
-		return undo(context.WithoutCancel(ctx), err)
+		ctx = context.WithoutCancel(ctx)
+		committed, failed := r.committed(ctx, was)
+		switch {
+		case failed != nil: // whoever runs it again finds out
+			return errors.Join(err, failed)
+		case !committed:
+			undo(ctx)
+			return err
+		}
 	}
 	r.sent.LogForeign(ctx, r.pool, r.c)
 	return nil
+}
+
+// committed reports whether the copy was committed although its commit was not answered. The lock
+// waits for a transaction that is still at it: its connection is closed, so it ends.
+func (r *run) committed(ctx context.Context, was int64) (yes bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	err = r.pool.QueryRow(ctx, `SELECT incarnation > $2 FROM cdc_relay.slots WHERE slot = $1 FOR UPDATE`, r.c.Slot, was).Scan(&yes)
+	if err != nil {
+		return false, fmt.Errorf("read whether the copy was committed: %w", err)
+	}
+	return yes, nil
 }
 
 // setUntil notes where the gap ends: where the new slot begins.
@@ -162,11 +179,5 @@ func (r *run) backfill(ctx context.Context) error {
 		}
 		return err
 	}
-	return r.fillNew(ctx, made, func(ctx context.Context, err error) error {
-		if now, failed := slot.ReadRecord(ctx, r.pool, c.Slot); failed == nil && now != nil && now.State == slot.StateReady {
-			return nil
-		}
-		slot.UndoFailed(ctx, r.pool, r.stream, c)
-		return err
-	})
+	return r.fillNew(ctx, made, 1, func(ctx context.Context) { slot.UndoFailed(ctx, r.pool, r.stream, c) })
 }
