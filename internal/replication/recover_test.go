@@ -399,6 +399,15 @@ func TestRecoverAcceptedGap(t *testing.T) {
 	b.insert("second gap")
 	b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_xid) SELECT slot, system_id, incarnation, 'x', 'y', $1::text::xid8 FROM cdc_relay.slots`, from)
 	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
+	// one that fails leaves the operator's word as it is
+	b.exec(`ALTER TABLE cdc_relay.audit ADD CONSTRAINT no_more CHECK (false) NOT VALID`)
+	if _, err = b.recover(anyOrder); err == nil {
+		t.Fatal("it has succeeded")
+	}
+	b.wantText("adopt, 1", `SELECT state || ', ' || (SELECT count(*) FROM cdc_relay.gap WHERE recovered_at IS NULL) FROM cdc_relay.slots`)
+	b.wantText("0", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+	b.wantWaiting("before", "gap", "after")
+	b.exec(`ALTER TABLE cdc_relay.audit DROP CONSTRAINT no_more`)
 	_, err = b.recover(anyOrder)
 	await.Must(t, err)
 	b.wantWaiting("before", "gap", "after", "second gap")

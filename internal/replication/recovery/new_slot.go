@@ -35,19 +35,19 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 		return err
 	}
 	if err := slot.Drop(ctx, r.pool, r.c, r.id, view, "lost"); err != nil {
-		r.forget(ctx)
+		r.forget(ctx, rec)
 		return err
 	}
 	made, none, err := slot.Make(ctx, r.stream, r.c)
 	if err != nil {
 		if none {
-			r.forget(ctx)
+			r.forget(ctx, rec)
 		}
 		return err
 	}
 	return r.fillNew(ctx, made, rec.Incarnation, func(ctx context.Context) {
 		if slot.Unmake(ctx, r.stream, r.c) {
-			r.forget(ctx)
+			r.forget(ctx, rec)
 		}
 	})
 }
@@ -77,12 +77,20 @@ func (r *run) fence(ctx context.Context, rec *slot.Record) error {
 	})
 }
 
-// forget takes back what fence has noted, once the new slot is gone again.
-func (r *run) forget(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+// forget takes back what fence has noted, once there is no slot for certain: also an operator's
+// word that the loss is accepted. (State creating is not put back: see the comment of the package.)
+func (r *run) forget(ctx context.Context, rec *slot.Record) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
 	defer cancel()
-	if _, err := r.pool.Exec(ctx, `DELETE FROM cdc_relay.gap WHERE `+underWay, r.c.Slot, r.id.SystemID); err != nil {
-		r.c.Log.Warn("failed to delete from cdc_relay.gap: the next recover starts over all the same", zap.Error(err))
+	err := pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `DELETE FROM cdc_relay.gap WHERE `+underWay, r.c.Slot, r.id.SystemID); err != nil || rec.State != slot.StateAdopt {
+			return err
+		}
+		_, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now() WHERE slot = $1 AND state = 'ready'`, r.c.Slot)
+		return err
+	})
+	if err != nil {
+		r.c.Log.Warn("failed to take back that a recover is under way: a relay stops with exit 3 until it is run again", zap.Error(err))
 	}
 }
 

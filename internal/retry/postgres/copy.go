@@ -19,8 +19,8 @@ import (
 // stores one that was never refused. There is no fence and no look at what is there: the caller's
 // transaction has both.
 //
-// conn must be the caller's own, and never a pool's: it is taught that a pg_lsn is a number, also in
-// what it reads from then on.
+// conn must be the caller's own, and never a pool's: it is taught that a pg_lsn is a number, also
+// in what it reads from then on.
 func (p *Store) Copy(ctx context.Context, conn *pgx.Conn, next func() (*store.Row, error)) (int64, error) {
 	conn.TypeMap().RegisterType(&pgtype.Type{Name: "pg_lsn", OID: lsnOID, Codec: pgtype.Uint64Codec{}})
 	source := copySource{store: p, as: storableBy(conn.PgConn()), next: next}
