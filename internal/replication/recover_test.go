@@ -367,8 +367,8 @@ func TestRelayWaitsForRecover(t *testing.T) {
 // An operator has accepted a gap, and the relay has gone on.
 func TestRecoverAcceptedGap(t *testing.T) {
 	b := lost(t)
-	from := b.text(`SELECT pg_current_xact_id()::text`)
 	b.insert("gap")
+	from := b.text(`SELECT xmin::text FROM outbox WHERE id = 'gap'`)
 	b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn, from_xid)
 		SELECT slot, system_id, incarnation, 'x', 'y', pg_current_wal_lsn(), $1::text::xid8 FROM cdc_relay.slots`, from)
 	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
