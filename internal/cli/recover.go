@@ -67,7 +67,7 @@ copied then, and it starts over when it is run again. --dry-run changes nothing.
 	}
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "only count the rows, and say in which order they would be sent")
 	orderFlags(cmd, &opt)
-	cmd.Flags().StringVar(&opt.Where, "where", "", "only rows that meet this SQL expression")
+	cmd.Flags().StringVar(&opt.Where, "where", "", "only rows that meet this SQL expression; no later recover finds the others")
 	cmd.Flags().StringVar(&opt.Reason, "reason", "", "why, for the audit")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -154,6 +154,9 @@ func printRecovery(w io.Writer, r recovery.Report) {
 	}
 	if r.Held > 0 {
 		add("already held: %s%s, which the retry table or the dead letters have", output.If(r.DryRun, "up to "), count(r.Held, "row"))
+	}
+	if r.LeftOut > 0 {
+		add("left out: %s that %s the condition; no later recover finds them", count(r.LeftOut, "row"), output.If(r.LeftOut == 1, "does not meet")+output.If(r.LeftOut != 1, "do not meet"))
 	}
 	switch {
 	case r.FromXID != nil:

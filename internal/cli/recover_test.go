@@ -29,8 +29,8 @@ func TestRecoveryReport(t *testing.T) {
 		not    string
 	}{
 		"a gap": {
-			recovery.Report{Recovered: 1200, Repeated: 1200, Held: 1, Order: "commit timestamps", FromXID: &from, FromLSN: "0/1", UntilLSN: "0/9", Lost: []string{"x"}},
-			[]string{"recovered: 1,200 rows", "up to 1,200, which", "already held: 1 row,", "from transaction 750 on", "from 0/1 to 0/9", "cannot be recovered: x"},
+			recovery.Report{Recovered: 1200, Repeated: 1200, Held: 1, LeftOut: 1, Order: "commit timestamps", FromXID: &from, FromLSN: "0/1", UntilLSN: "0/9", Lost: []string{"x"}},
+			[]string{"recovered: 1,200 rows", "up to 1,200, which", "already held: 1 row,", "left out: 1 row that does not meet", "from transaction 750 on", "from 0/1 to 0/9", "cannot be recovered: x"},
 			"newer events",
 		},
 		"an accepted gap": {

@@ -162,3 +162,23 @@ func (r *rig) background(args ...string) *exec.Cmd {
 	r.t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return cmd
 }
+
+// The relay's role needs no more rights than init gives it.
+func TestRecoverByTheRelaysRole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exec(`CREATE ROLE ` + r.slot + ` LOGIN REPLICATION`)
+	t.Cleanup(func() { r.exec(`DROP OWNED BY ` + r.slot + `; DROP ROLE ` + r.slot) })
+	r.ok("init", "--role", r.slot)
+	r.dropSlot()
+	r.place("a", 1)
+	own := *r
+	own.db = as(r.db, r.slot, "")
+	if out := own.ok("recover", "--unordered", "--reason", "why"); !strings.Contains(out, "recovered: 1 row ") {
+		t.Errorf("it says %s", out)
+	}
+	relay := own.start()
+	wantSent(t, relay, "a", 1)
+	relay.Stop(t)
+	r.released()
+}

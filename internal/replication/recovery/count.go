@@ -39,6 +39,7 @@ func (r *run) prepare(ctx context.Context, first bool) (err error) {
 type facts struct {
 	tracked       bool // track_commit_timestamp is on
 	rows, untimed int64
+	leftOut       int64   // rows of the gap that the WHERE leaves out
 	nulls         []int64 // of the column to order by, by table
 	held          int64   // deferred events and dead letters of the slot
 }
@@ -64,12 +65,14 @@ func (r *run) count(ctx context.Context) (f facts, err error) {
 			if t.by != nil {
 				null = t.by.quoted() + " IS NULL"
 			}
-			var rows, untimed int64
-			err := tx.QueryRow(ctx, "SELECT count(*), count(*) FILTER (WHERE "+commitTimeSQL(f.tracked)+" IS NULL), count(*) FILTER (WHERE "+null+") FROM "+
-				source.QuoteTable(t.Table)+" t WHERE "+r.whereSQL()).Scan(&rows, &untimed, &f.nulls[i])
+			var rows, untimed, leftOut int64
+			err := tx.QueryRow(ctx, "SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours IS NOT TRUE) FROM (SELECT "+
+				r.conditionSQL()+" AS ours, "+commitTimeSQL(f.tracked)+" IS NULL AS untimed, "+null+" AS is_null FROM "+source.QuoteTable(t.Table)+" t WHERE "+r.task.xidSQL()+") t").
+				Scan(&rows, &untimed, &f.nulls[i], &leftOut)
 			if err != nil {
 				return r.asWhereError(err)
 			}
+			f.leftOut += leftOut
 			if err := tableread.Check(ctx, r.pool, source.QuoteTable(t.Table)); err != nil {
 				return err
 			}

@@ -17,8 +17,10 @@ type Report struct {
 	// which transaction everything is. They have the same ids.
 	Repeated int64 `json:"possibly_repeated_at_most"`
 	// rows that are deferred or dead letters already, and stay so; of a dry run at most
-	Held  int64  `json:"already_held"`
-	Order string `json:"order"`
+	Held int64 `json:"already_held"`
+	// rows of the gap that the condition leaves out: no later recover finds them
+	LeftOut int64  `json:"left_out"`
+	Order   string `json:"order"`
 	// The gap. Transactions with a lower id than FromXID are settled; null: that is not known, and
 	// rows of any age are copied.
 	FromXID   *string `json:"from_xid"`
@@ -59,7 +61,7 @@ func (r *run) fill(f facts) {
 	if t.untilLSN != 0 {
 		rep.UntilLSN = t.untilLSN.String()
 	}
-	rep.Held = min(f.held, f.rows)
+	rep.Held, rep.LeftOut = min(f.held, f.rows), f.leftOut
 	rep.Lost = []string{}
 	if rep.backfill {
 		return
@@ -97,5 +99,6 @@ func (rep *Report) audit() string {
 	if rep.FromXID != nil {
 		from = *rep.FromXID
 	}
-	return fmt.Sprintf("%d rows copied into the retry table, %d were held; order: %s; from transaction %s", rep.Recovered, rep.Held, rep.Order, from)
+	return fmt.Sprintf("%d rows copied into the retry table, %d were held, %d were left out by a condition; order: %s; from transaction %s",
+		rep.Recovered, rep.Held, rep.LeftOut, rep.Order, from)
 }

@@ -79,7 +79,7 @@ func (r *run) selectSQL(t *table, tracked bool) string {
 	for _, c := range t.columns {
 		list = append(list, "t."+source.QuoteName(c.Name))
 	}
-	return "SELECT " + strings.Join(list, ", ") + " FROM " + source.QuoteTable(t.Table) + " t WHERE " + r.whereSQL() +
+	return "SELECT " + strings.Join(list, ", ") + " FROM " + source.QuoteTable(t.Table) + " t WHERE " + r.task.xidSQL() + " AND " + r.conditionSQL() +
 		" ORDER BY " + sort + ", t.cmin::text::bigint, t.ctid"
 }
 

@@ -51,13 +51,12 @@ func (r *run) describe(ctx context.Context) ([]table, error) {
 	return tables, r.checkWhere(ctx, tables)
 }
 
-// whereSQL is the condition of the rows that are copied.
-func (r *run) whereSQL() string {
-	sql := r.task.xidSQL()
-	if r.opt.Where != "" {
-		sql += " AND (" + r.opt.Where + "\n)"
+// conditionSQL is the operator's condition.
+func (r *run) conditionSQL() string {
+	if r.opt.Where == "" {
+		return "true"
 	}
-	return sql
+	return "(" + r.opt.Where + "\n)"
 }
 
 // checkWhere has the server parse the expression, in each table and in two places: what is one
