@@ -162,12 +162,13 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	}
 	group.Go(func() error {
 		defer cancel()
-		err := v.stream.Run(reading, draining)
-		manager.setEnded(err)
-		if holdOnFatal {
-			v.stayUp(reading, err, log)
+		for {
+			err := v.stream.Run(reading, draining)
+			if !holdOnFatal || !v.stayUp(reading, err, log) {
+				manager.setEnded(err)
+				return err
+			}
 		}
-		return err
 	})
 	return group.Wait()
 }

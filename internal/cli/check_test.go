@@ -23,7 +23,7 @@ func TestFindingsOnATerminal(t *testing.T) {
 	}
 	findings := []check.Finding{{
 		Name: "slot", Level: check.LevelFail, Detail: "it no longer exists, and nobody knows what it would have sent",
-		Fix: "find and re-send what is missing; UPDATE cdc_relay.slots SET state = 'adopt'",
+		Fix: "find and re-send what is missing; then go on: cdc-relay accept 3f9a1c2b7d04",
 	}}
 	if err := printFindings(near, findings); err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestFindingsOnATerminal(t *testing.T) {
 	}
 	const want = `fail  slot  it no longer exists, and nobody knows what it would have sent
             fix: find and re-send what is missing;
-              UPDATE cdc_relay.slots SET state = 'adopt'
+              then go on: cdc-relay accept 3f9a1c2b7d04
 `
 	if got := strings.ReplaceAll(string(got[:n]), "\r", ""); got != want {
 		t.Errorf("on a terminal it is\n%s", got)

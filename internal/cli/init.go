@@ -28,11 +28,15 @@ run refuse to create it (exit 2) until init --no-backfill leaves these rows unse
 --backfill has them sent: all of them, or those that an SQL expression chooses. With
 source.create: false publication and slot must exist already, and stay as they are.
 
+--status-view creates the view cdc_relay.outbox_status of the rows of the outbox tables with their
+status. Relays of other versions may refuse to start beside it: see docs/upgrade.md.
+
 A file that admin.tokens names and that does not exist is created with a random token, readable by
 the user who runs init alone; run init as the relay's user, or give the file to it.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay init --no-backfill
   cdc-relay init --backfill="created_at > '2026-01-31'" --order-by created_at
+  cdc-relay init --status-view --url postgres://owner@db/shop
   cdc-relay init --url postgres://owner@db/shop --role relay
   cdc-relay init --print --role relay | psql shop`,
 		Args: command.NoArgs,
@@ -75,6 +79,7 @@ the user who runs init alone; run init as the relay's user, or give the file to 
 	}
 	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "create the outbox table too")
+	cmd.Flags().BoolVar(&opt.StatusView, "status-view", false, "create the view cdc_relay.outbox_status too, or make it again")
 	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "leave rows that are already in the table unsent;\nwithout it init refuses to create the slot")
 	cmd.Flags().StringVar(&backfill.Where, "backfill", "", "send the rows that are already in the table, or those that meet this SQL\nexpression: they are copied into the retry table when the slot is created")
 	cmd.Flags().Lookup("backfill").NoOptDefVal = allRows

@@ -68,6 +68,7 @@ copied then, and it starts over when it is run again. --dry-run changes nothing.
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "only count the rows, and say in which order they would be sent")
 	orderFlags(cmd, &opt)
 	cmd.Flags().StringVar(&opt.Where, "where", "", "only rows that meet this SQL expression; no later recover finds the others")
+	cmd.Flags().BoolVar(&opt.SameData, "same-data", false, "this server has taken the place of the one that the slot was read from,\nand goes on with the same data: what was deferred there is sent here")
 	cmd.Flags().StringVar(&opt.Reason, "reason", "", "why, for the audit")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -154,6 +155,9 @@ func printRecovery(w io.Writer, r recovery.Report) {
 	}
 	if r.Held > 0 {
 		add("already held: %s%s, which the retry table or the dead letters have", output.If(r.DryRun, "up to "), count(r.Held, "row"))
+	}
+	if r.Moved > 0 {
+		add("sent here from now on: %s of the server before", count(r.Moved, "row")+" of the retry table and the dead letters")
 	}
 	if r.LeftOut > 0 {
 		add("left out: %s that %s the condition; no later recover finds them", count(r.LeftOut, "row"), output.If(r.LeftOut == 1, "does not meet")+output.If(r.LeftOut != 1, "do not meet"))

@@ -3,6 +3,8 @@
 
 package event
 
+import "strings"
+
 // The exit codes of the relay (docs/exit-codes.md).
 const (
 	ExitOK = 0 // clean stop
@@ -25,13 +27,35 @@ type Stop struct {
 	What   string // one clear line that says what is wrong
 	Fix    string // what the operator does or runs; "" when What says it all
 	Err    error  // the cause, when there is one
+
+	// Finding is, of ExitOperator, the ID by which `cdc-relay accept` takes what was found; "": it
+	// cannot be accepted, or the database could not be asked. Until it is known, a Fix that can be
+	// accepted has FindingID in its place.
+	Finding string
+	// Rows is what the finding is about when whose they are must be decided; nil: the slot itself.
+	Rows *Rows
 }
+
+// FindingID stands in a Fix for the ID of the finding.
+const FindingID = "<ID>"
+
+// Rows are rows of a table, or messages of a prefix, that the relay stops at.
+type Rows struct {
+	Name string // schema.name of the table, or the prefix
+	OID  uint32 // of the table; 0: messages
+}
+
+// Acceptable reports whether `cdc-relay accept` is a way to go on.
+func (s *Stop) Acceptable() bool { return s.Finding != "" || strings.Contains(s.Fix, FindingID) }
 
 // Error is the line that is logged once, at the top.
 func (s *Stop) Error() string {
 	msg := s.What
 	if s.Err != nil {
 		msg += ": " + s.Err.Error()
+	}
+	if s.Finding != "" {
+		msg += " (finding " + s.Finding + ")"
 	}
 	if s.Fix != "" {
 		msg += "; " + s.Fix

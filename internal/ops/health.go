@@ -48,8 +48,9 @@ func (s *Snapshot) Role() string {
 type Readiness struct {
 	Ready          bool     `json:"ready"`
 	Role           string   `json:"role"`
-	Reasons        []string `json:"reasons"` // why it is not ready
-	Paused         []Paused `json:"paused"`  // destinations, the longest first
+	Reasons        []string `json:"reasons"`           // why it is not ready
+	Finding        string   `json:"finding,omitempty"` // when it has stopped: the ID that accept takes
+	Paused         []Paused `json:"paused"`            // destinations, the longest first
 	PausedTotal    int      `json:"paused_total"`
 	DeferredEvents int      `json:"deferred_events"`
 	// rows that the database refuses, the longest first
@@ -66,7 +67,7 @@ type Readiness struct {
 // load balancer, and a rollout that could not help would be stopped by what it has not caused.
 func (s *Snapshot) Readiness(wantLeader bool) Readiness {
 	r := Readiness{
-		Role: s.Role(), Reasons: []string{},
+		Role: s.Role(), Reasons: []string{}, Finding: s.Finding,
 		Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal, DeferredEvents: s.RetryTable.Deferred,
 		Refused: orEmpty(s.RetryTable.Refused), RefusedTotal: s.RetryTable.RefusedTotal,
 	}

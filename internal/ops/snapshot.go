@@ -28,11 +28,15 @@ type Snapshot struct {
 	Why    string    // what Waiting waits for, who leads in Standby, why it is Stopped
 	Since  time.Time // when Phase began
 	Reason string    // of Phase Stopped: event.Stop.Reason
+	// of Phase Stopped: the ID that `cdc-relay accept` takes; "": there is nothing to accept
+	Finding string
 
 	InFlightEvents  int // in the in-flight budget: read and not settled
 	WaitingEvents   int // read and not in the in-flight budget yet, 0 or 1
 	InFlightBytes   int64
 	OldestUnsettled time.Time // commit time of the oldest unsettled transaction; zero: none
+	// everything that was committed below it is settled; 0: not known
+	Settled pglogrepl.LSN
 	// UnreportedConfirmed is the events that were confirmed above the watermark: a crash now would
 	// send them again.
 	UnreportedConfirmed uint64

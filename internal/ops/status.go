@@ -14,8 +14,10 @@ type Status struct {
 	// up, idle, streaming.
 	State string `json:"state"`
 	// what is waited for, who leads, why it stopped or the broker is down, what is paused; else ""
-	Why  string `json:"why"`
-	Role string `json:"role"` // leader, standby, none
+	Why string `json:"why"`
+	// of state stopped: the ID that `cdc-relay accept` takes
+	Finding string `json:"finding,omitempty"`
+	Role    string `json:"role"` // leader, standby, none
 
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"started_at"`
@@ -95,6 +97,8 @@ type InFlightStatus struct {
 	Events          int        `json:"events"`
 	Bytes           int64      `json:"bytes"`
 	OldestUnsettled *time.Time `json:"oldest_unsettled"` // commit time; null: nothing is in flight
+	// everything that was committed below this position is settled; "": not known, as on a standby
+	SettledLSN string `json:"settled_lsn"`
 }
 
 // DeferredStatus is the events that could not be published when their turn came, and are published
@@ -157,9 +161,13 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		Rates:       rates, Totals: totals,
 		UnreportedConfirmed: s.UnreportedConfirmed,
 	}
+	if s.Settled != 0 {
+		out.InFlight.SettledLSN = s.Settled.String()
+	}
 	if !s.Slot.Checked.IsZero() {
 		out.Slot.describe(s.Slot)
 	}
+	out.Finding = s.Finding
 	out.State, out.Why = state(s, rates.PublishedPerSecond, now)
 	return out
 }

@@ -2,14 +2,12 @@ package replication
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
-	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -40,10 +38,11 @@ func TestSlotWithoutARecord(t *testing.T) {
 	b.wantText("2", `SELECT incarnation::text FROM cdc_relay.slots`)
 }
 
+// accept accepts a slot of which there is no record.
 func (b *bench) accept() {
 	b.t.Helper()
 	b.withSchema()
-	b.exec(slot.AcceptSQL(&b.cfg))
+	b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "slot_foreign"))
 }
 
 // Without publish_via_partition_root, which Debezium does not set, rows come under the names of
@@ -99,12 +98,9 @@ func TestFormerTableAcceptedWhileRunning(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	b.exec(`CREATE TABLE other (id text, payload jsonb)`)
-	oid, err := strconv.ParseUint(b.text(`SELECT 'other'::regclass::oid::text`), 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.exec(publication.FormerTableSQL(&b.cfg, &b.cfg.Tables[0], uint32(oid)))
 	b.exec(`ALTER PUBLICATION p ADD TABLE other`)
+	line := b.wantLine(check.LevelFail, "not configured", "public.other")
+	b.acceptFix(strings.Replace(line.Fix, "--skip-rows", "--events", 1))
 	b.exec(`INSERT INTO other VALUES ('of the other', '{}')`)
 	r.waitSeen("of the other")
 	r.endClean()

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
@@ -100,8 +101,11 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 		return o, err
 	}
 	if rec == nil { // it existed: this runs after prepare
-		return o, source.SlotLost(c, fmt.Sprintf("cdc_relay.slots no longer has a row for slot %q: the relay was torn down", c.Slot),
-			"start the relay again: it creates a new slot, or reports how to accept the existing one")
+		return o, &event.Stop{
+			Code: event.ExitOperator, Reason: "slot_lost",
+			What: fmt.Sprintf("cdc_relay.slots no longer has a row for slot %q: the relay was torn down", c.Slot),
+			Fix:  "start the relay again: it creates a new slot, or reports how to accept the existing one",
+		}
 	}
 	if view == nil || rec.State != slot.StateReady {
 		return o, errPrepareAgain // its table of cases says what to do
@@ -122,7 +126,7 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	if o.sent, err = slot.CheckPublication(ctx, s.pool, c, rec); err != nil {
 		return o, err
 	}
-	s.common.LastGood.Store(uint64(view.Current))
+	s.common.SetGood(view)
 	var names []byte // in the database's encoding
 	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size')), current_setting('server_encoding'), convert_to($1, current_setting('server_encoding')::name)`,
 		source.QuoteText(source.QuoteName(c.Publication))).Scan(&s.common.Segment, &s.common.Encoding, &names); err != nil {

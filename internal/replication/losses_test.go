@@ -11,21 +11,25 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
-// What an operator accepts while a relay leads is nothing: a second run of the printed statement,
-// or that of a standby with a mistake in its configuration. The leader takes it back, so that it
-// does not accept beforehand what becomes of the slot weeks later, and goes on comparing with what
-// it remembers.
+// What a standby with a mistake in its configuration finds cannot be accepted while a relay leads.
+// What comes into the record all the same, by hand, the leader takes back. So it does not accept
+// beforehand what becomes of the slot weeks later, and goes on comparing with what it remembers.
 func TestAcceptedWhileARelayLeads(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
 	standby := b.another()
 	standby.cfg.Publication = "p2"
-	standby.runFix(b.wantStop(standby.run().wait(), event.ExitOperator, "slot_moved"))
+	stop := b.wantStop(standby.run().wait(), event.ExitOperator, "slot_moved")
+	_, err := accept.Run(await.Context(t), standby.cfg, accept.Options{ID: stop.Finding})
+	b.wantStop(err, event.ExitUsage, "usage", "is active for", "stop it first")
+	b.wantText(slot.StateReady, `SELECT state FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
 	await.Until(t, "the leader to take it back", func() bool {
 		return b.text(`SELECT state FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot) == slot.StateReady
 	})

@@ -331,7 +331,7 @@ func TestPublicationAlteredThereAndBack(t *testing.T) {
 					t.Errorf("it is not said what happened: %s", stop.What)
 				}
 			}
-			b.wantFinding("publication", "was altered", "adopt")
+			b.wantFinding("publication", "was altered", "cdc-relay accept "+stop.Finding)
 			b.runFix(stop)
 			// what was committed meanwhile came under the partition's name
 			if name == "partition root" {

@@ -326,12 +326,10 @@ func TestRecoverCutOff(t *testing.T) {
 	b.wantText("1", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
 	b.wantText(before, `SELECT p::text FROM cdc_relay.progress p`)
 	b.wantWaiting("before")
-	b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved")
-	b.waitFree()
+	b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", "was being made again", "cdc-relay recover")
 	_, err = b.recover(anyOrder)
 	await.Must(t, err)
 	b.wantWaiting("before", "gap")
-	b.wantText("1 of 1", `SELECT count(recovered_at) || ' of ' || count(*) FROM cdc_relay.gap`)
 	b.streaming().endClean()
 }
 

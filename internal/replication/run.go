@@ -6,7 +6,6 @@ package replication
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -26,6 +25,7 @@ import (
 // cannot go on by itself.
 func (s *Stream) Run(reading, draining context.Context) error {
 	s.started = time.Now()
+	s.forget()
 	var t *session.Term
 	defer func() {
 		t.End()
@@ -129,7 +129,8 @@ func (s *Stream) stoppedWithoutSession(t *session.Term) error {
 func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again bool, _ error) {
 	var stop *event.Stop
 	if errors.As(err, &stop) {
-		return false, s.nameGap(context.WithoutCancel(reading), err)
+		s.ended = s.decidedOr(context.WithoutCancel(reading), "") // the first answer is a change
+		return false, slot.Named(reading, *s.cfg, err, s.common.Good())
 	}
 	if reading.Err() != nil {
 		return false, nil //nolint:nilerr // whatever it was, the relay is to stop
@@ -146,35 +147,6 @@ func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again
 	}
 	s.wait(why)
 	return source.Sleep(reading, wait.next()), nil
-}
-
-// nameGap adds the range of positions to a failed check of publication or tables: rows committed in
-// it may never have been sent. It begins at the last successful check: the one of this process, or
-// else the last one that a relay recorded.
-func (s *Stream) nameGap(ctx context.Context, err error) error {
-	var stop *event.Stop
-	if !errors.As(err, &stop) || stop.Code != event.ExitOperator || stop.Reason != "publication" && stop.Reason != "table" {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	view, readErr := slot.Read(ctx, s.pool, s.cfg.Slot)
-	if readErr != nil || view == nil {
-		return err
-	}
-	from := s.common.Good()
-	if from == 0 {
-		rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
-		if err == nil && rec != nil {
-			from = rec.Good
-		}
-	}
-	if from == 0 {
-		from = view.ConfirmedFlush
-	}
-	named := *stop
-	named.What += fmt.Sprintf("; rows committed between %s and %s may be missing", from, view.Current)
-	return &named
 }
 
 // steady is how long a session must last to reset the backoff.

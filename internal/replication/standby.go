@@ -94,7 +94,7 @@ func (v *visitor) moved(c *source.Config, rec *slot.Record, view *slot.View) err
 	if v.at == 0 || rec == nil || view == nil || rec.Epoch != v.epoch || view.ConfirmedFlush <= max(v.at, rec.Reported) {
 		return nil
 	}
-	return source.SlotMoved(c, fmt.Sprintf("%s, and was moved meanwhile from %s to %s: rows committed in between may be missing", v.name, v.at, view.ConfirmedFlush))
+	return source.SlotMoved(fmt.Sprintf("%s, and was moved meanwhile from %s to %s: rows committed in between may be missing", v.name, v.at, view.ConfirmedFlush))
 }
 
 // standBehind distinguishes two cases: our own lost session, whose end its walsender has not

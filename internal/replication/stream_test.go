@@ -24,6 +24,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
@@ -182,24 +183,65 @@ func (b *bench) remembered() string {
 func (b *bench) waitFree() {
 	b.t.Helper()
 	await.Until(b.t, "the slot to be free", func() bool {
-		return b.text(`SELECT coalesce(active_pid, 0)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot) == "0"
+		return b.text(`SELECT coalesce(max(active_pid), 0)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot) == "0"
 	})
 }
 
-var statements = regexp.MustCompile(`CREATE PUBLICATION [^;]*|ALTER PUBLICATION [^;]*|SELECT pg_drop_replication_slot\('\w+'\)|` +
-	`UPDATE cdc_relay\.slots SET state = 'adopt' WHERE slot = '\w+'|UPDATE cdc_relay\.slots SET sends = .* WHERE slot = '\w+'|` +
-	`INSERT INTO cdc_relay\.slots [^;]*|WITH ignored AS [^;]*`)
+var (
+	statements = regexp.MustCompile(`CREATE PUBLICATION [^;]*|ALTER PUBLICATION [^;]*|SELECT pg_drop_replication_slot\('\w+'\)`)
+	acceptLine = regexp.MustCompile(`cdc-relay accept ([0-9a-f]{12})((?: --[a-z-]+(?: (?:'[^']*'|[^\s;,()-][^\s;,()]*))?)*)`)
+	acceptFlag = regexp.MustCompile(` --([a-z-]+)(?: ('[^']*'|[^\s;,()-][^\s;,()]*))?`)
+)
 
-// runFix runs the statements that a stop prints.
+// runFix does what a stop prints: its statements, and its first accept. Where the relay is to be
+// started again instead, it does what the next stop prints.
 func (b *bench) runFix(stop *event.Stop) {
 	b.t.Helper()
 	found := statements.FindAllString(stop.Fix, -1)
-	if len(found) == 0 {
-		b.t.Fatalf("no statement to run in: %s", stop.Fix)
-	}
 	for _, sql := range found {
 		b.exec(sql)
 	}
+	switch {
+	case strings.Contains(stop.Fix, "cdc-relay accept "):
+		b.acceptFix(stop.Fix)
+	case strings.Contains(stop.Fix, source.AgainHint):
+		b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, stop.Reason))
+	case len(found) == 0:
+		b.t.Fatalf("nothing to run in: %s", stop.Fix)
+	}
+}
+
+// acceptFix runs the first accept in a fix.
+func (b *bench) acceptFix(fix string) {
+	b.t.Helper()
+	line := acceptLine.FindStringSubmatch(fix)
+	if line == nil {
+		b.t.Fatalf("no accept in: %s", fix)
+	}
+	opt := accept.Options{ID: line[1], Reason: "a test"}
+	for _, flag := range acceptFlag.FindAllStringSubmatch(line[2], -1) {
+		value := strings.Trim(flag[2], "'")
+		switch flag[1] {
+		case "new-slot":
+			opt.NewSlot = true
+		case "same-data":
+			opt.SameData = true
+		case "copy":
+			opt.Copy = true
+		case "skip-rows":
+			opt.Rows.Skip = value
+		case "skip-messages":
+			opt.Rows.SkipMessages = value
+		case "events":
+			opt.Rows.Events = value
+		case "of":
+			opt.Rows.Of = value
+		default:
+			b.t.Fatalf("unknown flag in: %s", line[0])
+		}
+	}
+	_, err := accept.Run(await.Context(b.t), b.cfg, opt)
+	await.Must(b.t, err)
 }
 
 func (b *bench) current() *replicationtest.Recorder {

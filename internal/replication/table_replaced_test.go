@@ -138,10 +138,10 @@ func (b *bench) renameAndRemake() {
 // The outbox got its name while its rows were waiting in a slot that was accepted.
 func TestSlotWithRowsOfARenamedTable(t *testing.T) {
 	b := shared(t)
-	b.exec(`ALTER TABLE outbox RENAME TO events_to_send`)
 	b.exec(`CREATE PUBLICATION p FOR ALL TABLES`)
 	b.createSlot("pgoutput")
 	b.accept()
+	b.exec(`ALTER TABLE outbox RENAME TO events_to_send`)
 	b.exec(`INSERT INTO events_to_send VALUES ('old name', '{}')`)
 	b.exec(`ALTER TABLE events_to_send RENAME TO outbox`)
 	b.insert("new name")

@@ -226,7 +226,7 @@ func TestCheckFinds(t *testing.T) {
 			[]string{"does not contain table"},
 			[]string{"ADD TABLE"},
 		},
-		{"slot", func(r *rig) { r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot) }, nil, "slot", []string{"no longer exists"}, []string{"state = 'adopt'"}},
+		{"slot", func(r *rig) { r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot) }, nil, "slot", []string{"no longer exists"}, []string{"cdc-relay recover", "cdc-relay accept "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := *whole

@@ -160,9 +160,9 @@ func TestServerThatCannotServe(t *testing.T) {
 			}
 			return ""
 		})
-		line := r.refused(3, "run", r.slot, "invalidated", "wal_status lost", "pg_drop_replication_slot")
-		r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
-		r.exec(adopting(t, line))
+		line := r.refused(3, "run", r.slot, "invalidated", "wal_status lost", "--new-slot")
+		r.refused(2, "accept "+findingID(t, line), "cannot be read on", "--new-slot", "cdc-relay recover")
+		r.ok("accept", findingID(t, line), "--new-slot")
 		ended()
 		relay := r.start()
 		relay.Stop(t)

@@ -69,7 +69,7 @@ func TestNothingIsMadeWithoutCreate(t *testing.T) {
 		r.refused(3, command, `slot "`+r.slot+`" does not exist`, "source.create is false", "correct source.slot", "FROM pg_replication_slots")
 	}
 	r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
-	r.refused(3, "run", r.slot, "no relay has used it", "takeover --from-slot "+r.slot, "INSERT INTO cdc_relay.slots")
+	r.refused(3, "run", r.slot, "no relay has used it", "takeover --from-slot "+r.slot, "cdc-relay accept ")
 	r.refused(3, "init", `publication "`+r.slot+`" does not exist`, "source.create is false", "correct source.publication")
 	if n := ask[int](r, `SELECT count(*) FROM pg_publication WHERE pubname = $1`, r.slot); n != 0 {
 		t.Error("the publication was made all the same")
@@ -148,9 +148,9 @@ func newRole(t *testing.T, attributes string) string {
 // used; the SQL of the message is what goes on from there.
 func TestSlotThatWasLost(t *testing.T) {
 	t.Parallel()
-	for name, after := range map[string]string{
-		"dropped":    `SELECT pg_drop_replication_slot($1)`,
-		"re-created": `SELECT pg_drop_replication_slot($1); SELECT pg_create_logical_replication_slot($1, 'pgoutput')`,
+	for name, after := range map[string][2]string{
+		"dropped":    {`SELECT pg_drop_replication_slot($1)`, "cdc-relay recover"},
+		"re-created": {`SELECT pg_drop_replication_slot($1); SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, "find and re-send what is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -161,14 +161,14 @@ func TestSlotThatWasLost(t *testing.T) {
 				t.Fatalf("exit %d", code)
 			}
 			r.released()
-			for i, sql := range strings.Split(after, "; ") {
+			for i, sql := range strings.Split(after[0], "; ") {
 				if i > 0 {
 					r.insert(1) // committed while there was no slot: lost to it
 				}
 				r.exec(sql, r.slot)
 			}
-			line := r.refused(3, "run", r.slot, "find and re-send what is missing", "UPDATE cdc_relay.slots SET state = 'adopt'")
-			r.exec(adopting(t, line))
+			line := r.refused(3, "run", r.slot, after[1])
+			r.ok("accept", findingID(t, line), "--reason", "a test")
 			relay = r.start()
 			r.insert(1)
 			eventually(t, func() string { return wantLines(relay, 1) })
@@ -177,13 +177,12 @@ func TestSlotThatWasLost(t *testing.T) {
 	}
 }
 
-// adopting is the statement that a message tells the operator to run.
-func adopting(t *testing.T, line string) string {
+// findingID is the ID in what a message tells the operator to run.
+func findingID(t *testing.T, line string) string {
 	t.Helper()
-	at := strings.Index(line, "UPDATE cdc_relay.slots")
-	if at < 0 {
-		t.Fatalf("there is no statement in %q", line)
+	_, after, found := strings.Cut(line, "cdc-relay accept ")
+	if !found || len(after) < 12 {
+		t.Fatalf("there is no accept in %q", line)
 	}
-	sql, _, _ := strings.Cut(line[at:], " (")
-	return sql
+	return after[:12]
 }

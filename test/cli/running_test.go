@@ -85,7 +85,7 @@ func TestSlotMadeAgainWhileCutOff(t *testing.T) {
 	direct.insert(1) // nobody will send it
 	direct.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
 	must(t, p.Restore())
-	r.ends(relay, 3, r.slot, "dropped and created again", "may be missing", "adopt")
+	r.ends(relay, 3, r.slot, "dropped and created again", "may be missing", "cdc-relay accept ")
 }
 
 // A port of the admin server that is taken is exit 1, before anything else is begun.

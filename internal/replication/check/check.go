@@ -85,6 +85,12 @@ func (c *checker) objects(ctx context.Context) {
 			return
 		}
 	}
+	if rec != nil || err == nil && version > 0 {
+		if c.found, err = slot.Examine(ctx, c.pool, c.c, c.server(rec)); err != nil {
+			c.add("schema", "", err)
+			return
+		}
+	}
 	if rec != nil {
 		c.retryTable(ctx, cmp.Or(c.id.SystemID, rec.SystemID))
 	}

@@ -19,6 +19,8 @@ type Finding struct {
 	Level  string `json:"level"` // ok, warn or fail
 	Detail string `json:"detail"`
 	Fix    string `json:"fix,omitempty"` // to copy
+	// the ID that `cdc-relay accept` takes
+	Finding string `json:"finding,omitempty"`
 }
 
 // The levels of a Finding.
@@ -35,17 +37,21 @@ type checker struct {
 
 	user, database string        // once reached
 	id             slot.Identity // of the replication connection; zero: there is none
+	found          *slot.Found   // nil: the schema could not be read
 }
 
 func (c *checker) add(name, good string, err error) bool {
 	f := Finding{Name: name, Level: LevelOK, Detail: good}
+	if err != nil && c.found != nil {
+		err = c.found.Name(err, 0)
+	}
 	if err != nil {
 		f.Level, f.Detail, f.Fix = LevelFail, source.OneLine(err).Error(), cmp.Or(source.FixConnect(err), source.FixAbsent(err))
 		var stop *event.Stop
 		if errors.As(err, &stop) {
 			short := *stop
 			short.Fix = ""
-			f.Detail, f.Fix = short.Error(), stop.Fix
+			f.Detail, f.Fix, f.Finding = short.Error(), stop.Fix, stop.Finding
 		}
 	}
 	c.list = append(c.list, f)

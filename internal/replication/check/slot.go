@@ -44,7 +44,7 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record) {
 			c.rows(ctx)
 		}
 	case view == nil:
-		c.add("slot", "", source.SlotLost(c.c, fmt.Sprintf("slot %q no longer exists", c.c.Slot), "find and re-send what is missing"+source.AdoptHint(c.c)))
+		c.add("slot", "", slot.Missing(c.c, rec, c.id))
 	default:
 		accepted := rec != nil && rec.State == slot.StateAdopt // the next start uses it as it is
 		detail := fmt.Sprintf("%s at %s, %s behind, wal_status %s", c.c.Slot, view.ConfirmedFlush,
@@ -61,13 +61,7 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record) {
 
 // usable returns why the next start refuses the slot; nil: it does not.
 func (c *checker) usable(ctx context.Context, rec *slot.Record, view *slot.View, accepted bool) error {
-	id := c.id
-	if id.SystemID == "" { // that it is not known is a finding of its own
-		id.Database = view.Database
-		if rec != nil {
-			id.SystemID, id.Timeline = rec.SystemID, rec.Timeline
-		}
-	}
+	id := c.server(rec)
 	if rec == nil {
 		return slot.UnknownSlot(c.c, view, id)
 	}
@@ -82,6 +76,19 @@ func (c *checker) usable(ctx context.Context, rec *slot.Record, view *slot.View,
 		return err
 	}
 	return slot.CheckRecordedPosition(ctx, c.pool, c.c, view)
+}
+
+// server is the server's identity. That it is not known is a finding of its own: it then counts as
+// the recorded one.
+func (c *checker) server(rec *slot.Record) slot.Identity {
+	id := c.id
+	if id.SystemID == "" {
+		id.Database = c.database
+		if rec != nil {
+			id.SystemID, id.Timeline = rec.SystemID, rec.Timeline
+		}
+	}
+	return id
 }
 
 // tookOver reports about the slot that ours replaced: a program may read it again, or it may be

@@ -92,7 +92,7 @@ func (c *checker) retryTable(ctx context.Context, systemID string) {
 	if err == nil {
 		_, err = pgx.ForEachRow(rows, []any{&other, &many}, func() error {
 			foreign = append(foreign, fmt.Sprintf("system %s (%s)", other, many))
-			moves = append(moves, moveSQL(c.c.Slot, other, systemID))
+			moves = append(moves, "cdc-relay accept "+c.found.SystemID(other)+" --same-data")
 			return nil
 		})
 	}
@@ -107,24 +107,4 @@ func (c *checker) retryTable(ctx context.Context, systemID string) {
 				"if this server has taken its place (pg_upgrade, restore), this has them sent before what is new of their keys (a relay that leads ends with exit 1 and must be started again): "+
 				strings.Join(moves, "; "))
 	}
-}
-
-// moveSQL is the statement by which an operator gives the rows of another system to this one. It
-// raises the epoch: a relay that leads has not counted these rows, and would let later events of
-// their keys pass. Their incarnations are below the slot's, which became higher than all of them
-// when it was adopted, so they come first. The audit has what was done. Run again it does nothing.
-func moveSQL(slotName, from, to string) string {
-	name, from, to := source.QuoteText(slotName), source.QuoteText(from), source.QuoteText(to)
-	move := func(table string) string {
-		return fmt.Sprintf("UPDATE cdc_relay.%s SET system_id = %s WHERE slot = %s AND system_id = %s", table, to, name, from)
-	}
-	var there []string
-	for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
-		there = append(there, fmt.Sprintf("EXISTS (SELECT FROM cdc_relay.%s WHERE slot = %s AND system_id = %s)", table, name, from))
-	}
-	return "WITH found AS (SELECT " + strings.Join(there, " OR ") + " AS any), " +
-		"leader AS (UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = " + name + " AND (SELECT f.any FROM found f)), " +
-		"dead AS (" + move("dead_letter") + "), requests AS (" + move("request") + "), jobs AS (" + move("bulk") + "), moved AS (" + move("retry") + " RETURNING n) " +
-		"INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) SELECT " + name + ", " + to +
-		", 'move', 0, 'this server takes the place of system ' || " + from + ", count(*) || ' deferred events' FROM moved HAVING (SELECT f.any FROM found f)"
 }

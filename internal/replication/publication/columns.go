@@ -91,7 +91,7 @@ func (s shape) checkGenerated(c *source.Config, t decode.Table, used bool) error
 	}
 	adopt := "" // an altered publication is
 	if used {
-		adopt = source.AdoptHint(c)
+		adopt = source.AgainHint
 	}
 	return &event.Stop{
 		Code: event.ExitMapping, Reason: "mapping",
@@ -181,7 +181,7 @@ func tableMissing(c *source.Config, t decode.Table, firstStart bool) *event.Stop
 	stop := &event.Stop{
 		Code: event.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("table %s.%s does not exist", t.Schema, t.Name),
-		Fix:  "restore it, or name the table that replaced it in source.tables" + source.AdoptHint(c),
+		Fix:  "restore it, or name the table that replaced it in source.tables" + source.AgainHint,
 	}
 	if firstStart {
 		stop.Code, stop.Fix = event.ExitMapping, "create it (`cdc-relay init --outbox-table` does), or correct source.tables"

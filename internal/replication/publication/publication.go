@@ -107,7 +107,7 @@ func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (
 	}
 	if !inserts && len(c.Tables) > 0 {
 		return now, Stop(c, "does not publish inserts",
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", source.QuoteName(c.Publication))+was.accept(c))
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", source.QuoteName(c.Publication))+was.again())
 	}
 	for _, t := range c.Tables {
 		p, err := readPublished(ctx, q, c, t, was.oid(t), bySchema)
@@ -131,7 +131,7 @@ func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (
 	// No alteration hides a message.
 	if len(c.Tables)+len(was.Tables) > 0 && was.Version != "" && was.Version != now.Version {
 		return now, Stop(c, "was altered: in between it may have sent no inserts, or partitions under their own names",
-			"find and re-send what is missing, if anything is"+source.AdoptHint(c))
+			"find and re-send what is missing, if anything is"+source.AcceptHint)
 	}
 	return now, nil
 }

@@ -75,14 +75,14 @@ func (p published) check(c *source.Config, t decode.Table, was State, viaRoot bo
 	old, remembered := was.Tables[source.QuoteTable(t)]
 	accept := ""
 	if remembered {
-		accept = was.accept(c)
+		accept = was.again()
 	}
 	if p.OID == 0 || p.OID != p.known {
 		return p.gone(c, t)
 	}
 	if p.kind == "p" && !viaRoot {
 		return Stop(c, fmt.Sprintf("sends the partitions of %s.%s under their own names", t.Schema, t.Name),
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", source.QuoteName(c.Publication))+was.accept(c))
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", source.QuoteName(c.Publication))+was.again())
 	}
 	if !p.member {
 		return Stop(c, fmt.Sprintf("does not contain table %s.%s", t.Schema, t.Name),
@@ -106,7 +106,7 @@ func (p published) check(c *source.Config, t decode.Table, was State, viaRoot bo
 	}
 	if remembered && !p.uninterrupted(old) {
 		return Stop(c, fmt.Sprintf("had table %s.%s taken out and put back", t.Schema, t.Name),
-			"find and re-send what is missing"+source.AdoptHint(c))
+			"find and re-send what is missing"+source.AcceptHint)
 	}
 	return nil
 }
@@ -142,18 +142,42 @@ func (p published) gone(c *source.Config, t decode.Table) *event.Stop {
 	case p.OID != 0:
 		what = fmt.Sprintf("table %s.%s (OID %d) was dropped and created again (OID %d)", t.Schema, t.Name, p.known, p.OID)
 	}
-	fix := "find and re-send what is missing"
+	fix := "find and re-send what is missing" + source.AcceptHint
 	switch {
 	case p.member && !p.listed: // with all tables or its schema
 		return &event.Stop{
 			Code: event.ExitOperator, Reason: "table_replaced", What: what + "; the publication sends the rows of both",
-			Fix: "if the rows of the new one are events too, nothing is missing" + source.AdoptHint(c),
+			Fix: "if the rows of the new one are events too, nothing is missing: " + source.AcceptCommand,
 		}
 	case p.listed:
 		what += ": rows of the new one are not sent before it is in the publication"
 	default:
 		what += ": rows of a new table of that name are not sent before it is in the publication"
-		fix = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s; then %s", source.QuoteName(c.Publication), source.QuoteTable(t), fix)
+		fix = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", source.QuoteName(c.Publication), source.QuoteTable(t)) + source.AgainHint
 	}
-	return &event.Stop{Code: event.ExitOperator, Reason: "table", What: what, Fix: fix + source.AdoptHint(c)}
+	return &event.Stop{Code: event.ExitOperator, Reason: "table", What: what, Fix: fix}
+}
+
+// Facts describes how the publication sends the configured tables: two texts are the same while
+// nothing has changed that Check looks at. s is what is remembered.
+func (s State) Facts(ctx context.Context, q source.Querier, c *source.Config) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var pub string
+	var bySchema bool
+	err := q.QueryRow(ctx, `SELECT coalesce((SELECT concat_ws(' ', oid, xmin, pubinsert, pubviaroot, puballtables) FROM pg_publication WHERE pubname = $1), 'none'),
+		to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL`, c.Publication).Scan(&pub, &bySchema)
+	if err != nil {
+		return "", fmt.Errorf("read pg_publication: %w", err)
+	}
+	facts := []any{pub}
+	for _, t := range c.Tables {
+		// only a remembered OID is the same for every process
+		p, err := readPublished(ctx, q, c, t, s.Tables[source.QuoteTable(t)].OID, bySchema)
+		if err != nil {
+			return "", err
+		}
+		facts = append(facts, t.String(), p.OID, p.knownLeft, p.kind, p.member, p.listed, p.Through, p.filter, p.heirs, p.unsent, p.shape.generated, p.shape.unlisted)
+	}
+	return fmt.Sprint(facts...), nil
 }

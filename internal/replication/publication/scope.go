@@ -21,7 +21,7 @@ type scope struct {
 	schema  bool     // it has the schema of one of them
 	listed  string   // the one that it lists by name, as schema.name; "": none, now
 	listOID uint32
-	root    *decode.Table // the configured table of which it is a partition now; nil: none
+	Root    *decode.Table // the configured table of which it is a partition now; nil: none
 	Left    string        // the name under which the slot has relayed one of them; "": it has not
 	LeftOID uint32
 }
@@ -30,7 +30,7 @@ type scope struct {
 // in the stream although the publication neither lists it nor has its schema was listed when the
 // row was written, so it is not foreign.
 func (s scope) Foreign() bool {
-	return s.ignored || s.root == nil && s.Left == "" && s.listed == "" && (s.all || s.schema)
+	return s.ignored || s.Root == nil && s.Left == "" && s.listed == "" && (s.all || s.schema)
 }
 
 // FindScope reads the scope of a table from the catalogue. The table may have been dropped since
@@ -65,7 +65,7 @@ func (s State) FindScope(ctx context.Context, q source.Querier, c *source.Config
 	of.ignored = slices.ContainsFunc(of.Tree, func(oid uint32) bool { return slices.Contains(s.Foreign, oid) })
 	for _, t := range s.Ours(c.Tables) {
 		if slices.Contains(of.Tree, t.OID) {
-			of.root = &t
+			of.Root = &t
 		}
 	}
 	of.schema, err = sentBySchema(ctx, q, c, of.Tree, name)
@@ -131,75 +131,57 @@ func (s scope) Stop(c *source.Config, name string, oid uint32) *event.Stop {
 		if slices.Contains(s.Tree, s.LeftOID) {
 			ignore = s.LeftOID
 		}
-	case s.root != nil:
-		return leftOutStop(fmt.Sprintf("rows of table %s (OID %d), a partition of %s, wait in slot %q under the partition's own name: the publication did not have publish_via_partition_root when they were committed",
-			name, oid, s.root, c.Slot),
-			"have the relay send them: "+partitionsSQL(c, s.root))
+	case s.Root != nil:
+		return rowsStop(event.Rows{Name: name, OID: oid},
+			fmt.Sprintf("rows of table %s (OID %d), a partition of %s, wait in slot %q under the partition's own name: the publication did not have publish_via_partition_root when they were committed",
+				name, oid, s.Root, c.Slot),
+			"have the relay send them: "+EventsCommand(name, oid))
 	case s.listed != "":
 		name, ignore = s.listed, s.listOID
 		what = fmt.Sprintf("publication %q lists table %s, which is not in source.tables", c.Publication, name)
 	default:
 		what = fmt.Sprintf("publication %q sent rows of table %s (OID %d) when they were committed; it is not in source.tables, and no longer in the publication",
 			c.Publication, name, oid)
+		of := ""
 		for _, t := range c.Tables {
-			partition += fmt.Sprintf("; if it was a partition of %s: %s", t, FormerTableSQL(c, &t, oid))
+			if len(c.Tables) > 1 {
+				of = " --of " + source.ShellText(t.String())
+			}
+			partition += fmt.Sprintf("; if it was a partition of %s: %s", t, EventsCommand(name, oid)+of)
 		}
 	}
-	return leftOutStop(what+": the relay stops before its first row, which stays in the slot",
+	return rowsStop(event.Rows{Name: name, OID: ignore},
+		what+": the relay stops before its first row, which stays in the slot",
 		fmt.Sprintf("if its rows are events: add %s to source.tables (and to the publication, if it was removed from it) and start the relay again (a standby with that configuration becomes the leader by itself)%s; if they are not: %s",
-			name, partition, IgnoreTableSQL(c, name, ignore)))
+			name, partition, SkipCommand(name, ignore)))
 }
 
 // PrefixLeftOut is the Stop for messages that the slot has relayed and whose prefix is no longer
 // configured; it names both ways to go on.
 func PrefixLeftOut(c *source.Config, prefix string) *event.Stop {
-	return leftOutStop(fmt.Sprintf("slot %q has relayed messages with the prefix %q, which is no longer source.message_prefix: the relay stops before the next one, which stays in the slot",
-		c.Slot, prefix),
-		fmt.Sprintf("if they are events: set source.message_prefix: %s and start the relay again (a standby with that configuration becomes the leader by itself); if they are not: %s",
-			prefix, ignorePrefixSQL(c, prefix)))
+	return rowsStop(event.Rows{Name: prefix},
+		fmt.Sprintf("slot %q has relayed messages with the prefix %q, which is no longer source.message_prefix: the relay stops before the next one, which stays in the slot",
+			c.Slot, prefix),
+		fmt.Sprintf("if they are events: set source.message_prefix: %s and start the relay again (a standby with that configuration becomes the leader by itself); if they are not: %s --skip-messages %s",
+			prefix, source.AcceptCommand, source.ShellText(prefix)))
 }
 
-// leftOutStop has its own reason: nothing is missing, and what was read is delivered before the
-// slot is released.
-func leftOutStop(what, fix string) *event.Stop {
-	return &event.Stop{Code: event.ExitOperator, Reason: NotConfigured, What: what, Fix: fix}
+// rowsStop has its own reason: nothing is missing, and what was read is delivered before the slot
+// is released.
+func rowsStop(of event.Rows, what, fix string) *event.Stop {
+	return &event.Stop{Code: event.ExitOperator, Reason: NotConfigured, What: what, Fix: fix, Rows: &of}
 }
 
+// NotConfigured is the reason of a Stop for rows that are not configured.
 const NotConfigured = "not_configured"
 
-// IgnoreTableSQL is the statement by which an operator declares that the rows of a table are not
-// events. It updates the slot's record and the audit.
-func IgnoreTableSQL(c *source.Config, name string, oid uint32) string {
-	return ignoreSQL(c, fmt.Sprintf("jsonb_set(sends, '{foreign}', coalesce(sends->'foreign', '[]') || '%d')", oid),
-		"ignore_table", fmt.Sprintf("rows of table %s (OID %d) are not relayed", name, oid))
+// SkipCommand declares that the rows of a table are not events.
+func SkipCommand(name string, oid uint32) string {
+	return source.AcceptCommand + " --skip-rows " + source.ShellText(fmt.Sprintf("%s@%d", name, oid))
 }
 
-// FormerTableSQL is the statement by which an operator declares that the rows of a table that had
-// the name of t, or was a partition of it, are events.
-func FormerTableSQL(c *source.Config, t *decode.Table, oid uint32) string {
-	return formerSQL(c, t, fmt.Sprintf("'%d'", oid))
-}
-
-// partitionsSQL is the statement by which an operator declares that rows under the names of the
-// partitions of t are events.
-func partitionsSQL(c *source.Config, t *decode.Table) string {
-	return formerSQL(c, t, fmt.Sprintf("(SELECT jsonb_agg(relid::oid::bigint) FROM pg_partition_tree(%d) WHERE isleaf)", t.OID))
-}
-
-// formerSQL adds OIDs, as JSON, to the tables whose rows are those of t.
-func formerSQL(c *source.Config, t *decode.Table, oids string) string {
-	return fmt.Sprintf("UPDATE cdc_relay.slots SET sends = jsonb_set(sends, ARRAY['tables', %[1]s, 'former'], coalesce(sends->'tables'->%[1]s->'former', '[]') || %[2]s) WHERE slot = %[3]s",
-		source.QuoteText(source.QuoteTable(*t)), oids, source.QuoteText(c.Slot))
-}
-
-// ignorePrefixSQL is IgnoreTableSQL for messages.
-func ignorePrefixSQL(c *source.Config, prefix string) string {
-	return ignoreSQL(c, fmt.Sprintf("jsonb_set(sends, '{prefixes}', (sends->'prefixes') - %s)", source.QuoteText(prefix)),
-		"ignore_prefix", "messages with prefix "+prefix+" are not relayed")
-}
-
-func ignoreSQL(c *source.Config, sends, action, result string) string {
-	return fmt.Sprintf("WITH ignored AS (UPDATE cdc_relay.slots SET sends = %s WHERE slot = %s RETURNING slot, system_id) "+
-		"INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) SELECT slot, system_id, %s, 0, 'not an outbox', %s FROM ignored",
-		sends, source.QuoteText(c.Slot), source.QuoteText(action), source.QuoteText(result))
+// EventsCommand declares that the rows of a table that had the name of a configured one, or was a
+// partition of it, are events.
+func EventsCommand(name string, oid uint32) string {
+	return source.AcceptCommand + " --events " + source.ShellText(fmt.Sprintf("%s@%d", name, oid))
 }

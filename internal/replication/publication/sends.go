@@ -5,6 +5,7 @@ package publication
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
@@ -33,10 +34,10 @@ type State struct {
 // Equal reports whether both states are the same text in the table. A list or map that is empty
 // here is left out there, and is nil when it is read back: compared as values they would differ at
 // every check, and each check would write.
-func (s State) Equal(other State) bool { return bytes.Equal(s.text(), other.text()) }
+func (s State) Equal(other State) bool { return bytes.Equal(s.Text(), other.Text()) }
 
-// text is the state as it is written to the table.
-func (s State) text() []byte {
+// Text is the state as it is written to the table.
+func (s State) Text() []byte {
 	text, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // it has only numbers and texts
@@ -145,4 +146,25 @@ func (s State) Ours(tables []decode.Table) []decode.Table {
 		tables[i].OID, tables[i].Former = t.OID, t.Former
 	}
 	return tables
+}
+
+// Skip declares that the rows of a table are not events.
+func (s State) Skip(oid uint32) State {
+	s.Foreign = append(slices.Clone(s.Foreign), oid)
+	slices.Sort(s.Foreign)
+	return s
+}
+
+// SkipMessages declares that messages of a prefix are not events.
+func (s State) SkipMessages(prefix string) State {
+	s.Prefixes = slices.DeleteFunc(slices.Clone(s.Prefixes), func(p string) bool { return p == prefix })
+	return s
+}
+
+// Adopt declares that the rows of tables with these OIDs are those of a remembered table.
+func (s State) Adopt(of decode.Table, oids ...uint32) State {
+	s.Tables = maps.Clone(s.Tables)
+	name := source.QuoteTable(of)
+	s.Tables[name] = s.Tables[name].with(oids...)
+	return s
 }

@@ -20,18 +20,20 @@ func Stop(c *source.Config, what, fix string) *event.Stop {
 	}
 }
 
-// Missing is the finding (exit 3) for a publication that does not exist; its fix is RemakeHint.
-func Missing(c *source.Config) *event.Stop { return Stop(c, "does not exist", RemakeHint(c)) }
-
-// RemakeHint needs a new slot: the old one decodes with the catalogue of the time of each
-// row, in which the publication is missing, and fails there for ever (PostgreSQL 14 to 17).
-func RemakeHint(c *source.Config) string {
-	return CreateSQL(c) + "; " + RenewSlotHint(c)
+// Missing is the finding (exit 3) for a publication that does not exist. It needs a new slot: the
+// old one decodes with the catalogue of the time of each row, in which the publication is missing,
+// and fails there for ever (PostgreSQL 14 to 17).
+func Missing(c *source.Config) *event.Stop {
+	if c.Create {
+		return Stop(c, "does not exist", RenewSlotHint(c))
+	}
+	return Stop(c, "does not exist", CreateSQL(c)+source.AgainHint)
 }
 
 // RenewSlotHint is the fix for a slot whose publication was missing for a time.
 func RenewSlotHint(c *source.Config) string {
-	return source.DropSlotHint(c.Slot) + source.AdoptHint(c) + source.NewSlotHint(c) + "; then find and re-send what is missing"
+	return source.LookHint(c.Slot) + "; then cdc-relay recover, which makes a new slot and sends what is still in the outbox table; or go on without it: " +
+		source.AcceptCommand + source.NewSlot + source.NewSlotHint(c)
 }
 
 // CreateSQL publishes inserts only, so that housekeeping of the outbox table costs a
@@ -55,11 +57,11 @@ func MarkSQL(c *source.Config) string {
 	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS %s", source.QuoteName(c.Publication), source.QuoteText(MadeByRelay))
 }
 
-// accept is the end of a fix for a publication of a slot in use: what the publication hid is lost,
-// and the operator accepts that by adopting the slot. A new slot has lost nothing.
-func (s State) accept(c *source.Config) string {
+// again is the end of a fix for a publication of a slot in use: what the publication hid until then
+// may be missing, which is the next finding. A new slot has lost nothing.
+func (s State) again() string {
 	if s.Publication == 0 {
 		return ""
 	}
-	return "; then find and re-send what is missing" + source.AdoptHint(c)
+	return source.AgainHint
 }

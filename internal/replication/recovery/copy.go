@@ -34,6 +34,11 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
 		return fmt.Errorf("copy rows into the retry table: %w", err)
 	}
+	if from := r.task.movedFrom; from != "" && from != r.id.SystemID {
+		if r.report.Moved, err = slot.MoveRows(ctx, tx, r.c.Slot, from, r.id.SystemID); err != nil {
+			return err
+		}
+	}
 	n, at, err := incarnation(ctx, tx)
 	if err != nil {
 		return err

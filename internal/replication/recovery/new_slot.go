@@ -31,66 +31,49 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 		was = rec.Sends
 	}
 	r.sent = sent.KeepForeign(was).After(was)
-	if err := r.fence(ctx, rec); err != nil {
+	if err := r.fence(ctx); err != nil {
 		return err
 	}
 	if err := slot.Drop(ctx, r.pool, r.c, r.id, view, "lost"); err != nil {
-		r.forget(ctx, rec)
+		r.restore(ctx, rec)
 		return err
 	}
 	made, none, err := slot.Make(ctx, r.stream, r.c)
 	if err != nil {
 		if none {
-			r.forget(ctx, rec)
+			r.restore(ctx, rec)
 		}
 		return err
 	}
 	return r.fillNew(ctx, made, rec.Incarnation, func(ctx context.Context) {
 		if slot.Unmake(ctx, r.stream, r.c) {
-			r.forget(ctx, rec)
+			r.restore(ctx, rec)
 		}
 	})
 }
 
 // fence raises the epoch: from now on a former leader changes nothing in the retry table, which may
-// still be at work on what it has read. The record stays in state ready, or is put there: see the
-// comment of the package. That a recover is under way is an open gap without an end.
-func (r *run) fence(ctx context.Context, rec *slot.Record) error {
+// still be at work on what it has read. In state creating no relay uses the slot, or makes it: one
+// that has been in use is left to the next recover (slot.Unfinished). The rest of the record stays
+// as it is, so that the next one finds the same gap.
+func (r *run) fence(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	var from *string
-	if r.task.from != "" {
-		from = &r.task.from
+	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = 'cdc-relay recover', state = 'creating', changed_at = now() WHERE slot = $1`, r.c.Slot)
+	if err != nil {
+		return fmt.Errorf("raise epoch: %w", err)
 	}
-	return pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = 'cdc-relay recover', state = 'ready', changed_at = now() WHERE slot = $1`, r.c.Slot)
-		if err != nil {
-			return fmt.Errorf("raise epoch: %w", err)
-		}
-		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn, from_xid)
-			SELECT $1::text, $2::text, $3, 'recover', $4, $5::text::pg_lsn, $6::text::xid8 WHERE NOT EXISTS (SELECT FROM cdc_relay.gap WHERE `+underWay+`)`,
-			r.c.Slot, r.id.SystemID, rec.Incarnation, r.opt.Reason, r.task.fromLSN.String(), from)
-		if err != nil {
-			return fmt.Errorf("write cdc_relay.gap: %w", err)
-		}
-		return nil
-	})
+	return nil
 }
 
-// forget takes back what fence has noted, once there is no slot for certain: also an operator's
-// word that the loss is accepted. (State creating is not put back: see the comment of the package.)
-func (r *run) forget(ctx context.Context, rec *slot.Record) {
+// restore puts the record's state back, once there is no slot for certain: an operator's word that
+// the loss is accepted, too.
+func (r *run) restore(ctx context.Context, rec *slot.Record) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
 	defer cancel()
-	err := pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `DELETE FROM cdc_relay.gap WHERE `+underWay, r.c.Slot, r.id.SystemID); err != nil || rec.State != slot.StateAdopt {
-			return err
-		}
-		_, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now() WHERE slot = $1 AND state = 'ready'`, r.c.Slot)
-		return err
-	})
+	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET state = $2, changed_at = now() WHERE slot = $1 AND state = 'creating'`, r.c.Slot, rec.State)
 	if err != nil {
-		r.c.Log.Warn("failed to take back that a recover is under way: a relay stops with exit 3 until it is run again", zap.Error(err))
+		r.c.Log.Warn("failed to write that no slot is being made: a relay stops with exit 3 until recover is run again", zap.Error(err))
 	}
 }
 

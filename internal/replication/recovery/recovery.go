@@ -20,12 +20,9 @@
 // reported last, which is below C, so a relay refuses the slot (exit 3); after that nothing is
 // missing.
 //
-// What a kill leaves. The record stays in state ready until that commit. So a kill leaves a slot
-// that does not exist, or one that begins above the flush limit: a relay stops with exit 3 at both,
-// as before. (State creating would not do: a relay may create the slot of such a record by itself,
-// and the gap would be forgotten.) Before the slot is made the gap is noted in cdc_relay.gap,
-// without an end. By that the next recover knows the slot of the one before, drops it, and starts
-// over.
+// What a kill leaves: the record as it was, in state creating from before the old slot is dropped until
+// the commit. A relay refuses it (exit 3), whatever became of the slot, and the next recover drops what
+// is there, and starts over from the same record.
 package recovery
 
 import (
@@ -49,6 +46,7 @@ type Options struct {
 	OrderBy   string // a column of each table to order by; "": the commits
 	Where     string // an SQL expression that the rows must meet; "": all of the gap
 	Reason    string // for the audit
+	SameData  bool   // this server has taken the place of the one that the slot was read from
 
 	Sink  Router
 	Scope event.Scope

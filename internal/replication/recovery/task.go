@@ -14,14 +14,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// underWay is the condition of the gap that a recover opens before it makes a slot, and closes when
-// its rows are copied. One that is there before was left by a recover that was killed.
-const underWay = `slot = $1 AND system_id = $2 AND finding = 'recover' AND until_xid IS NULL AND recovered_at IS NULL`
-
 // task is what a run has to copy.
 type task struct {
 	lost bool // a new slot is made
-	drop bool // the one of its name is dropped before
+	// the system whose deferred events are sent here from now on; "", or this one: there is none
+	movedFrom string
 	// Rows whose transaction id is from or higher, and below until. "": no bound.
 	from, until string
 	unbounded   string // why there is no lower bound; "": there is one
@@ -53,8 +50,11 @@ func (r *run) findTask(ctx context.Context, rec *slot.Record, view *slot.View) e
 	if err != nil {
 		return err
 	}
+	if err := r.checkServer(rec); err != nil && lost {
+		return err
+	}
 	if lost {
-		r.task = task{lost: true, drop: view != nil, fromLSN: rec.Reported}
+		r.task = task{lost: true, movedFrom: rec.SystemID, fromLSN: rec.Reported}
 		return r.boundLost(ctx, rec)
 	}
 	return r.findGap(ctx, rec, view)
@@ -65,27 +65,25 @@ func (r *run) findTask(ctx context.Context, rec *slot.Record, view *slot.View) e
 // A slot that somebody else has created again is not lost: it has what was committed since, also
 // rows that are deleted by now. An operator accepts it, and then its gap is recovered.
 func (r *run) isLost(ctx context.Context, rec *slot.Record, view *slot.View) (bool, error) {
-	switch {
-	case view == nil || view.Invalidated() || rec.State == slot.StateCreating:
+	if view == nil || rec.State == slot.StateCreating {
 		return true, nil
-	case rec.State == slot.StateAdopt || rec.Sends.Publication == 0:
-		return false, nil
 	}
-	if view.ConfirmedFlush > rec.FlushLimit {
-		var killed bool // a recover that was
-		err := r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM cdc_relay.gap WHERE `+underWay+`)`, r.c.Slot, r.id.SystemID).Scan(&killed)
-		if err != nil {
-			return false, fmt.Errorf("read cdc_relay.gap: %w", err)
-		}
-		return killed, nil
+	why, err := slot.CannotBeReadOn(ctx, r.pool, r.c, rec, view)
+	return why != "", err
+}
+
+// checkServer wants an operator's word when the slot was read from another server, or on another
+// timeline of it: only he knows whether this one has taken its place.
+func (r *run) checkServer(rec *slot.Record) error {
+	moved := rec.SystemID != r.id.SystemID || rec.Timeline != r.id.Timeline
+	switch {
+	case moved && !r.opt.SameData:
+		return usage(fmt.Sprintf("slot %q was read from system %s on timeline %d, and this is system %s on timeline %d", r.c.Slot, rec.SystemID, rec.Timeline, r.id.SystemID, r.id.Timeline),
+			"if this server goes on with the same data, add --same-data, which has its deferred events sent too; if it is a copy, see `cdc-relay check`")
+	case !moved && r.opt.SameData:
+		return usage("--same-data is for another server than the one that the slot was read from, and this is that one", "leave it out")
 	}
-	// A slot cannot be read with a publication that is newer than what waits in it.
-	var oid uint32
-	err := r.pool.QueryRow(ctx, `SELECT coalesce((SELECT oid FROM pg_publication WHERE pubname = $1), 0)`, r.c.Publication).Scan(&oid)
-	if err != nil {
-		return false, fmt.Errorf("read pg_publication: %w", err)
-	}
-	return oid != rec.Sends.Publication && rec.Publication == r.c.Publication && rec.SystemID == r.id.SystemID, nil
+	return nil
 }
 
 // boundLost finds the first transaction of the gap of a lost slot: where an accepted gap begins
@@ -117,6 +115,9 @@ func (r *run) boundLost(ctx context.Context, rec *slot.Record) error {
 // findGap finds the oldest gap that an operator has accepted and nobody has recovered.
 func (r *run) findGap(ctx context.Context, rec *slot.Record, view *slot.View) error {
 	c := r.c
+	if r.opt.SameData {
+		return usage("--same-data is for a slot that is lost", "leave it out")
+	}
 	if rec.State == slot.StateAdopt {
 		return usage(fmt.Sprintf("slot %q is accepted, and no relay has used it since", c.Slot),
 			"start the relay once, which begins where the slot is, and stop it; then run `cdc-relay recover`")

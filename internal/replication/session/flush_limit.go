@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -20,24 +21,26 @@ import (
 
 // RaiseFlushLimit makes it durable that positions up to the current end of the WAL may be reported.
 // It changes nothing if we are fenced (a Stop) or do not hold the slot (slot.ErrNotActive). good
-// (0: not known) is written in the same statement.
+// (0: not known) is written in the same statement; every transaction below goodXID had ended by
+// then.
 //
 // It also keeps up to which transaction everything is settled, for slot.MakeReady and recover. A
 // transaction that has ended before the statement's snapshot was committed below the end of the WAL
 // as the statement reads it. So it is settled once the watermark has passed that, which the next
-// raise finds out. A statement of another leader in between changes nothing of this.
-func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
+// raise finds out. A statement of another leader in between changes nothing of this. What was
+// committed after the publication was last in order may not have been sent, so it does not count.
+func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN, goodXID uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var flushLimit pglogrepl.LSN
 	settled := uint64(t.Line.Watermark().LSN) // before the statement is sent
 	err := pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
 		UPDATE cdc_relay.progress p SET max_flush_lsn = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now(),
-			settled_xid = CASE WHEN $6::pg_lsn >= p.ended_at THEN p.ended_xid ELSE p.settled_xid END,
+			settled_xid = CASE WHEN $6::pg_lsn >= p.ended_at THEN greatest(p.settled_xid, least(p.ended_xid, $7::text::xid8)) ELSE p.settled_xid END,
 			ended_xid = pg_snapshot_xmin(pg_current_snapshot()), ended_at = pg_current_wal_insert_lsn()
 		FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)
-		RETURNING p.max_flush_lsn`, c.Slot, t.Epoch, pglogrepl.LSN(t.Reported.Load()), int32(pid), good, pglogrepl.LSN(settled)).Scan(&flushLimit)
+		RETURNING p.max_flush_lsn`, c.Slot, t.Epoch, pglogrepl.LSN(t.Reported.Load()), int32(pid), good, pglogrepl.LSN(settled), strconv.FormatUint(goodXID, 10)).Scan(&flushLimit)
 	if source.IsNoRows(err) {
 		return whyNotRaised(ctx, pool, c, t)
 	}
@@ -92,7 +95,7 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 			continue
 		}
 		source.AtWork(se.Cfg.Hooks.FlushLimit, true)
-		err := RaiseFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good())
+		err := RaiseFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good(), se.goodXID.Load())
 		source.AtWork(se.Cfg.Hooks.FlushLimit, false)
 		var stop *event.Stop
 		switch {

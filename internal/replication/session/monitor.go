@@ -91,10 +91,10 @@ func (se *Session) check(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := se.warnOfOthers(ctx, sent); err != nil {
+	if err := se.warnOfOthers(ctx, rec, sent); err != nil {
 		return err
 	}
-	se.LastGood.Store(uint64(view.Current))
+	se.SetGood(view)
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (se *Session) disarm(ctx context.Context, rec *slot.Record) error {
 
 // warnOfOthers logs in advance, once each, the tables and prefixes that the relay will stop at, so
 // that there is time to configure them.
-func (se *Session) warnOfOthers(ctx context.Context, sent publication.State) error {
+func (se *Session) warnOfOthers(ctx context.Context, rec *slot.Record, sent publication.State) error {
 	_, stops, err := sent.ReadOthers(ctx, se.Pool, se.Cfg)
 	if err != nil {
 		return err
@@ -124,6 +124,9 @@ func (se *Session) warnOfOthers(ctx context.Context, sent publication.State) err
 	for _, stop := range stops {
 		if !se.WarnedOf[stop.What] {
 			se.WarnedOf[stop.What] = true
+			if named := (*event.Stop)(nil); errors.As(slot.FoundRows(se.Cfg, rec).Name(stop, 0), &named) {
+				stop = named
+			}
 			se.Cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("reason", stop.What), zap.String("fix", stop.Fix))
 		}
 	}

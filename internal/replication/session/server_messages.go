@@ -19,7 +19,7 @@ func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
 	err := pgconn.ErrorResponseToPgError(m)
 	source.MakeReadable(r.encoding, err)
 	if err.Code == publicationUnknown && names(err.Message, r.Cfg.Publication) {
-		return publication.Stop(r.Cfg, "was dropped: "+err.Message, publication.RemakeHint(r.Cfg))
+		return publication.Stop(r.Cfg, "was dropped: "+err.Message, publication.RenewSlotHint(r.Cfg))
 	}
 	return err
 }
@@ -36,7 +36,7 @@ func (r *reading) notice(m *pgproto3.NoticeResponse) error {
 		return err
 	}
 	if names(message, r.Cfg.Publication) {
-		return publication.Stop(r.Cfg, "is no longer used by the server: "+message, publication.RemakeHint(r.Cfg))
+		return publication.Stop(r.Cfg, "is no longer used by the server: "+message, publication.RenewSlotHint(r.Cfg))
 	}
 	return nil
 }

@@ -104,9 +104,9 @@ func (r *reading) replaced(t *decode.Table, oid uint32) error {
 		return nil
 	}
 	return &event.Stop{
-		Code: event.ExitOperator, Reason: "table_replaced",
+		Code: event.ExitOperator, Reason: "table_replaced", Rows: &event.Rows{Name: t.String(), OID: oid},
 		What: fmt.Sprintf("slot %q has rows of another table that was named %s (OID %d; the configured table has OID %d)", r.Cfg.Slot, t, oid, t.OID),
-		Fix:  fmt.Sprintf("if its rows are events: %s; if they are not: %s", publication.FormerTableSQL(r.Cfg, t, oid), publication.IgnoreTableSQL(r.Cfg, t.String(), oid)),
+		Fix:  fmt.Sprintf("if its rows are events: %s; if they are not: %s", publication.EventsCommand(t.String(), oid), publication.SkipCommand(t.String(), oid)),
 	}
 }
 

@@ -27,21 +27,9 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	if err := publication.Ensure(ctx, pool, c); err != nil {
 		return err
 	}
-	sent, err := publication.Check(ctx, pool, c, publication.State{})
+	sent, err := checkAdoptable(ctx, pool, c, was)
 	if err != nil {
 		return err
-	}
-	var partitioned bool
-	if was.Publication != sent.Publication || was.Version != sent.Version {
-		if partitioned, err = refuseUnlistedPartitions(ctx, pool, c, sent); err != nil {
-			return err
-		}
-	}
-	sent = sent.KeepForeign(was).After(was)
-	// A listed table may be, or have been, a partition, and rows of the outbox may wait under its
-	// name: the relay stops at the first row of each and asks, also when it was foreign before.
-	if partitioned {
-		sent.Foreign = nil
 	}
 	if err := makeReady(ctx, pool, c, id, sent, view.ConfirmedFlush, ""); err != nil {
 		return err
@@ -50,6 +38,27 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	c.Log.Warn("slot adopted: events committed before its position are not sent by this relay",
 		zap.String("slot", c.Slot), zap.Stringer("lsn", view.ConfirmedFlush))
 	return nil
+}
+
+// checkAdoptable returns what the publication sends, or why the slot cannot be adopted with it.
+func checkAdoptable(ctx context.Context, q source.Querier, c *source.Config, was publication.State) (publication.State, error) {
+	sent, err := publication.Check(ctx, q, c, publication.State{})
+	if err != nil {
+		return sent, err
+	}
+	var partitioned bool
+	if was.Publication != sent.Publication || was.Version != sent.Version {
+		if partitioned, err = refuseUnlistedPartitions(ctx, q, c, sent); err != nil {
+			return sent, err
+		}
+	}
+	sent = sent.KeepForeign(was).After(was)
+	// A listed table may be, or have been, a partition, and rows of the outbox may wait under its
+	// name: the relay stops at the first row of each and asks, also when it was foreign before.
+	if partitioned {
+		sent.Foreign = nil
+	}
+	return sent, nil
 }
 
 // refuseUnlistedPartitions keeps a slot from being adopted when rows in it could pass unseen: one
@@ -78,7 +87,7 @@ func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.C
 				Code: event.ExitOperator, Reason: "table",
 				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s under their own names, which cannot be distinguished from rows of other tables: publication %q does not list the table by name, or has a schema as well",
 					c.Slot, name, c.Publication),
-				Fix: source.DropSlotHint(c.Slot) + source.NewSlotHint(c) + "; then find and re-send what waited in it",
+				Fix: source.LookHint(c.Slot) + "; then go on without that: " + source.AcceptCommand + source.NewSlot + source.NewSlotHint(c) + "; then find and re-send what waited in it",
 			}
 		}
 	}

@@ -39,20 +39,17 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 	case why != "":
 		return source.ForeignSlot(c, why)
 	case view.Invalidated():
-		return source.SlotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not yet delivered cannot be read from it",
-			c.Slot, view.WALStatus, view.Invalidation, rec.reported()),
-			fmt.Sprintf("find and re-send what is missing, which the slot no longer has; then drop it: SELECT pg_drop_replication_slot(%s)", source.QuoteText(c.Slot))+source.AdoptHint(c)+source.NewSlotHint(c))
+		return source.SlotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s%s): what was committed after %s and not yet delivered cannot be read from it",
+			c.Slot, view.WALStatus, because(view.Invalidation), rec.reported()), source.NewSlot)
 	case rec == nil:
 		return nil
 	case rec.SystemID != id.SystemID:
-		stop := source.SlotMoved(c, fmt.Sprintf("slot %q belongs to system %s, this server is system %s", c.Slot, rec.SystemID, id.SystemID))
-		stop.Fix = "run `cdc-relay check`, which says whether events are deferred and how to have them sent; then " + stop.Fix
-		return stop
+		return source.ServerMoved(fmt.Sprintf("slot %q belongs to system %s, this server is system %s", c.Slot, rec.SystemID, id.SystemID))
 	case rec.Timeline != id.Timeline:
-		return source.SlotMoved(c, fmt.Sprintf("slot %q was left on timeline %d, this server is on timeline %d: it was restored or promoted, rows may be missing from its WAL",
+		return source.ServerMoved(fmt.Sprintf("slot %q was left on timeline %d, this server is on timeline %d: it was restored or promoted, rows may be missing from its WAL",
 			c.Slot, rec.Timeline, id.Timeline))
 	case rec.Publication != c.Publication:
-		return source.SlotMoved(c, fmt.Sprintf("slot %q was read with publication %q, source.publication now names %q: positions of events would change",
+		return source.SlotMoved(fmt.Sprintf("slot %q was read with publication %q, source.publication now names %q: positions of events would change",
 			c.Slot, rec.Publication, c.Publication))
 	}
 	return nil
@@ -75,14 +72,22 @@ func CheckRecordedPosition(ctx context.Context, q source.Querier, c *source.Conf
 // were never sent.
 func CheckPosition(c *source.Config, rec *Record, view *View, lastReported pglogrepl.LSN) error {
 	if view.ConfirmedFlush > rec.FlushLimit {
-		return source.SlotMoved(c, fmt.Sprintf("slot %q is at %s, but no relay ever reported more than %s: it was dropped and created again, or moved; rows committed between %s and %s may be missing",
-			c.Slot, view.ConfirmedFlush, rec.FlushLimit, rec.Reported, view.ConfirmedFlush))
+		return source.SlotMoved(fmt.Sprintf("slot %q is at %s, but no relay ever reported more than %s: it was dropped and created again, or moved",
+			c.Slot, view.ConfirmedFlush, rec.FlushLimit))
 	}
 	if lastReported != 0 && view.ConfirmedFlush > lastReported { // 0: not this process's term
-		return source.SlotMoved(c, fmt.Sprintf("slot %q is at %s, but this relay reported no more than %s: it was dropped and created again, or moved; rows in between may be missing",
+		return source.SlotMoved(fmt.Sprintf("slot %q is at %s, but this relay reported no more than %s: it was dropped and created again, or moved",
 			c.Slot, view.ConfirmedFlush, lastReported))
 	}
 	return nil
+}
+
+// because is the server's reason, where it has one (PostgreSQL 17 and later).
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ", " + reason
 }
 
 func (r *Record) reported() pglogrepl.LSN {

@@ -84,6 +84,8 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return CreateSlot(ctx, pool, stream, c, id, publication.State{}, true)
 	case rec == nil:
 		return UnknownSlot(c, view, id)
+	case rec.State == StateCreating && rec.Used:
+		return Unfinished(c)
 	case rec.State == StateCreating:
 		if err := dropUnfinished(ctx, pool, c, id, view); err != nil {
 			return err
@@ -96,7 +98,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec.State == StateTakeover:
 		return TakeoverUnfinished(c, rec)
 	case view == nil:
-		return Missing(c, rec)
+		return Missing(c, rec, id)
 	}
 	if err := CheckIdentity(c, rec, view, id); err != nil {
 		return err
@@ -107,9 +109,76 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 
 // Missing is the finding (exit 3) for a slot that the record has as ready and the server does not
 // have.
-func Missing(c *source.Config, rec *Record) *event.Stop {
+func Missing(c *source.Config, rec *Record, id Identity) *event.Stop {
+	if id.SystemID != "" && (rec.SystemID != id.SystemID || rec.Timeline != id.Timeline) {
+		stop := source.SlotLost(c, fmt.Sprintf("slot %q does not exist here: it was read from system %s on timeline %d, and this is system %s on timeline %d; what was committed after %s and not delivered before is only in the outbox table",
+			c.Slot, rec.SystemID, rec.Timeline, id.SystemID, id.Timeline, rec.Reported), "")
+		stop.Fix = source.MovedFix("cdc-relay recover --same-data, which makes a new slot, and sends what is still in the outbox table and what is deferred; or without what may be missing: ")
+		return stop
+	}
 	return source.SlotLost(c, fmt.Sprintf("slot %q no longer exists; what was committed after %s and not delivered before is only in the outbox table",
-		c.Slot, rec.Reported), "find and re-send what is missing"+source.AdoptHint(c)+source.NewSlotHint(c))
+		c.Slot, rec.Reported), "")
+}
+
+// Unfinished is the finding (exit 3) for a slot that was lost, and whose creation by a relay was
+// cut short.
+func Unfinished(c *source.Config) *event.Stop {
+	return source.SlotLost(c, fmt.Sprintf("slot %q was being made again, and that was not completed", c.Slot), "")
+}
+
+// Refusal is why the next start does not use the slot as it is: what settleSlot and the leader
+// would find. nil: it uses it, or creates what is missing. It changes nothing.
+func Refusal(ctx context.Context, q source.Querier, c *source.Config, f *Found) error {
+	rec, view := f.Record, f.View
+	switch {
+	case rec == nil && view == nil:
+		return nil
+	case rec == nil:
+		return UnknownSlot(c, view, f.Server)
+	case rec.State == StateCreating && rec.Used:
+		return Unfinished(c)
+	case rec.State == StateCreating || rec.State == StateAdopt && view == nil:
+		return nil
+	case rec.State == StateAdopt:
+		if err := CheckIdentity(c, nil, view, f.Server); err != nil {
+			return err
+		}
+		_, err := checkAdoptable(ctx, q, c, rec.sentBefore(f.Server))
+		return err
+	case rec.State == StateTakeover:
+		return TakeoverUnfinished(c, rec)
+	case view == nil:
+		return Missing(c, rec, f.Server)
+	}
+	if err := CheckIdentity(c, rec, view, f.Server); err != nil {
+		return err
+	}
+	if err := CheckPosition(c, rec, view, 0); err != nil {
+		return err
+	}
+	_, err := CheckPublication(ctx, q, c, rec)
+	return err
+}
+
+// CannotBeReadOn returns why a new slot is needed in the place of this one; "": none is.
+func CannotBeReadOn(ctx context.Context, q source.Querier, c *source.Config, rec *Record, view *View) (why string, err error) {
+	switch {
+	case view.Invalidated():
+		return "the server has removed WAL that it needs", nil
+	case rec == nil || rec.Sends.Publication == 0 && rec.State != StateCreating:
+		return "", nil
+	case rec.State == StateCreating:
+		return "it was not completed", nil
+	}
+	var oid uint32
+	err = q.QueryRow(ctx, `SELECT coalesce((SELECT oid FROM pg_publication WHERE pubname = $1), 0)`, c.Publication).Scan(&oid)
+	if err != nil {
+		return "", fmt.Errorf("read pg_publication: %w", err)
+	}
+	if oid != rec.Sends.Publication && rec.Publication == c.Publication && len(rec.Sends.Tables) > 0 {
+		return "rows in it were committed while the publication did not exist", nil
+	}
+	return "", nil
 }
 
 // TakeoverUnfinished is why a relay does not start a slot whose takeover is not complete.
@@ -129,13 +198,7 @@ func UnknownSlot(c *source.Config, view *View, id Identity) error {
 		what += "; it is active for " + holder
 	}
 	stop := source.ForeignSlot(c, what)
-	stop.Fix += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden; then accept the slot as it is: %s",
-		c.Slot, AcceptSQL(c))
+	stop.Fix += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden%s",
+		c.Slot, source.AcceptHint)
 	return stop
-}
-
-// AcceptSQL accepts a slot of which there is no record, and whose state cannot be set.
-func AcceptSQL(c *source.Config) string {
-	return fmt.Sprintf("INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES (%s, '', 0, %s, 'adopt', 0)",
-		source.QuoteText(c.Slot), source.QuoteText(c.Publication))
 }

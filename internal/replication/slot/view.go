@@ -28,6 +28,7 @@ type View struct {
 	Streams            bool   // the holder is a walsender, and not a session that calls a function
 	HolderState        string // sync_state of the holder in pg_stat_replication
 	SpilledBytes       int64
+	EndedXID           uint64 // every transaction with a lower id had ended
 }
 
 // NotOurs returns why the slot cannot belong to a relay of this database, "" if it can: slot names
@@ -64,7 +65,7 @@ const (
 			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
 			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
 			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
-			r.pid IS NOT NULL, coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0)`
+			r.pid IS NOT NULL, coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0), pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
 	Tables = `pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
 			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name`
@@ -74,7 +75,7 @@ const (
 func (v *View) Fields() []any {
 	return []any{
 		&v.Name, &v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
-		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.Streams, &v.HolderState, &v.SpilledBytes,
+		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.Streams, &v.HolderState, &v.SpilledBytes, &v.EndedXID,
 	}
 }
 

@@ -29,14 +29,23 @@ func MakeSlotSQL(c *Config) string {
 // it, also what the publication hides, and as it is stored, since the server may not be able to
 // convert it.
 func DropSlotHint(slot string) string {
-	return fmt.Sprintf("see what waits in the slot, which may be the only copy (this shows it, and keeps nothing): SET client_encoding = 'SQL_ASCII'; SELECT pg_copy_logical_replication_slot(%s, 'look', true, 'test_decoding'); SELECT * FROM pg_logical_slot_peek_changes('look', NULL, NULL); when nobody needs it any more, drop the slot: SELECT pg_drop_replication_slot(%[1]s)",
+	return LookHint(slot) + "; when nobody needs it any more, drop the slot: SELECT pg_drop_replication_slot(" + QuoteText(slot) + ")"
+}
+
+// LookHint is the statements that show what waits in a slot.
+func LookHint(slot string) string {
+	return fmt.Sprintf("see what waits in the slot, which may be the only copy (this shows it, and keeps nothing): SET client_encoding = 'SQL_ASCII'; SELECT pg_copy_logical_replication_slot(%s, 'look', true, 'test_decoding'); SELECT * FROM pg_logical_slot_peek_changes('look', NULL, NULL)",
 		QuoteText(slot))
 }
 
-// AdoptHint is the statement by which an operator accepts that rows may be missing.
-func AdoptHint(c *Config) string {
-	return fmt.Sprintf("; then accept the slot as it is: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = %s", QuoteText(c.Slot))
-}
+// AcceptCommand accepts what was found.
+const AcceptCommand = "cdc-relay accept " + event.FindingID
+
+// AcceptHint ends a fix after which an operator accepts that rows may be missing.
+const AcceptHint = "; then go on without them: " + AcceptCommand
+
+// AgainHint ends a fix of something that hid rows: what may be missing by then is another finding.
+const AgainHint = "; then start the relay again, which says what may be missing, and how to go on"
 
 // NameHint is the fix for a slot or publication that is named in a configuration that must find it.
 // Creating one would start with what is committed from then on, and would leave behind what waits
@@ -54,17 +63,38 @@ func ReaddTableSQL(c *Config, t decode.Table) string {
 
 // SlotMoved is the finding (exit 3) for a slot that is not where or what it was: what says how, and
 // the fix is to re-send what is missing and to accept the slot.
-func SlotMoved(c *Config, what string) *event.Stop {
+func SlotMoved(what string) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "slot_moved", What: what,
-		Fix: "find and re-send what is missing" + AdoptHint(c),
+		Fix: "find and re-send what is missing" + AcceptHint,
 	}
 }
 
-// SlotLost is the finding (exit 3) for a slot that is gone or that the server has invalidated.
-func SlotLost(c *Config, what, fix string) *event.Stop {
-	return &event.Stop{Code: event.ExitOperator, Reason: "slot_lost", What: what, Fix: fix}
+// ServerMoved is the finding (exit 3) for a server that is not the one that the slot was read from.
+// Only an operator knows which of the two it is.
+func ServerMoved(what string) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "slot_moved", What: what, Fix: MovedFix(""),
+	}
 }
+
+// MovedFix is the fix on another server; first is what may be run before accept.
+func MovedFix(first string) string {
+	return "if this server goes on with the same data: " + first + AcceptCommand + " --same-data, which has its deferred events sent; if it is a copy, and the other server goes on: " +
+		AcceptCommand + " --copy, which leaves them to that one"
+}
+
+// SlotLost is the finding (exit 3) for a slot that is gone, or cannot be read on, so that a new one
+// must begin. newSlot is "" or the flag with which that is accepted.
+func SlotLost(c *Config, what, newSlot string) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "slot_lost", What: what,
+		Fix: "cdc-relay recover, which makes a new slot and sends what is still in the outbox table; or go on without it: " + AcceptCommand + newSlot + NewSlotHint(c),
+	}
+}
+
+// NewSlot is the flag of accept that drops the slot.
+const NewSlot = " --new-slot"
 
 // ForeignSlot is the finding (exit 3) for a slot that is not the relay's: its text is the slot's
 // name and then what.

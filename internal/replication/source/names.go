@@ -61,6 +61,14 @@ func QuoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
 // QuoteText returns s as an SQL string literal, for a server with standard_conforming_strings on.
 func QuoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
+// ShellText returns s as one word of a POSIX shell, in quotes if it must be.
+func ShellText(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@:/-") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
 // BytesText writes n bytes as a whole number of B, KiB, MiB or GiB for people, rounded down; below
 // 10 of a unit it uses the next smaller one.
 func BytesText(n uint64) string {

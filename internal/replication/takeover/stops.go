@@ -95,7 +95,7 @@ func (t *Takeover) gap(why string, from pglogrepl.LSN) *event.Stop {
 		missing = fmt.Sprintf("what was committed between %s and %s may be missing", from, t.start())
 	}
 	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q %s: %s", t.Opt.From, why, missing),
-		fmt.Sprintf("find and re-send what is missing%s (slot %q sends what was committed from its start on)", source.AdoptHint(t.C), t.C.Slot))
+		fmt.Sprintf("find and re-send what is missing%s (slot %q sends what was committed from its start on)", source.AcceptHint, t.C.Slot))
 }
 
 // beyond is the Stop for a position that is higher than any program can have sent: skipping to it
@@ -103,7 +103,7 @@ func (t *Takeover) gap(why string, from pglogrepl.LSN) *event.Stop {
 func (t *Takeover) beyond(theirs *slot.View) *event.Stop {
 	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q says that %s is confirmed, and the server's WAL ends at %s: how far its program has sent is not known",
 		t.Opt.From, theirs.ConfirmedFlush, theirs.Current),
-		fmt.Sprintf("stop that program%s (slot %q sends all that was committed from its start, %s, on)", source.AdoptHint(t.C), t.C.Slot, t.start()))
+		fmt.Sprintf("stop that program; then go on: %s (slot %q sends all that was committed from its start, %s, on)", source.AcceptCommand, t.C.Slot, t.start()))
 }
 
 // start describes our slot's start.

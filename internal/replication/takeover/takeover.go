@@ -42,6 +42,11 @@ import (
 // It creates slot and publication even if source.create is false. That key is about starting the
 // relay, which without a slot would begin with what is committed from then on.
 func Run(ctx context.Context, c source.Config, opt Options) (State, error) {
+	state, err := run(ctx, c, opt)
+	return state, slot.Named(ctx, c, err, 0)
+}
+
+func run(ctx context.Context, c source.Config, opt Options) (State, error) {
 	c.Create = true
 	t := &Takeover{C: &c, Opt: opt}
 	if err := t.Validate(); err != nil {

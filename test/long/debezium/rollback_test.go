@@ -33,7 +33,7 @@ func TestRollback(t *testing.T) {
 		// And to the relay again: it sees that the slot has moved without it, and somebody has to
 		// say that this is meant.
 		relay := runner.Start(t, runner.Build(t), s.config)
-		if code, err := relay.Exit(s.within()); err != nil || code != 3 || !strings.Contains(relay.Log(), "state = 'adopt'") {
+		if code, err := relay.Exit(s.within()); err != nil || code != 3 || !strings.Contains(relay.Log(), "cdc-relay accept ") {
 			t.Errorf("the relay ends with %d, %v: %s", code, err, relay.Log())
 		}
 	})

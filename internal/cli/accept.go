@@ -1,0 +1,83 @@
+// The command accept.
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
+	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
+)
+
+func newAccept(g *command.Options) *cobra.Command {
+	var opt accept.Options
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "accept ID",
+		Short: "Go on after exit 3, with what was found",
+		Long: `When the slot, the publication or the server is not what it was, the relay stops (exit 3): rows may be
+missing, and only you can decide to go on without them. Its message, "check", "status" and /readyz
+name the finding by an ID, say which rows may be missing, and print this command.
+
+The ID is a digest of what was found. It is refused when something has changed since, and it is
+accepted once. The audit records who accepted it, and why. What may be missing is kept for
+"cdc-relay recover". The relay goes on at its next start; one that was started with --hold-on-fatal
+goes on by itself.
+
+It needs the rights of the relay's role: run it with the relay's configuration.`,
+		Example: `  cdc-relay accept 3f9a1c2b7d04 --reason "restored from the nightly backup"
+  cdc-relay accept 3f9a1c2b7d04 --new-slot
+  cdc-relay accept 3f9a1c2b7d04 --same-data
+  cdc-relay accept 3f9a1c2b7d04 --skip-rows public.audit@16423`,
+		Args: command.OneArg(1, "the ID of one finding", "3f9a1c2b7d04"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opt.ID = args[0]
+			if err := opt.Validate(); err != nil {
+				return err
+			}
+			_, rc, _, err := g.Source()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), acceptTimeout)
+			defer cancel()
+			done, err := accept.Run(ctx, rc, opt)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return output.JSON(cmd.OutOrStdout(), done)
+			}
+			return printAccepted(cmd, done)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opt.Reason, "reason", "", "reason for the audit record")
+	flags.BoolVar(&opt.NewSlot, "new-slot", false, "drop the slot, with what waits in it, and begin with a new one")
+	flags.BoolVar(&opt.SameData, "same-data", false, "of another server: it goes on with the same data, and sends what is deferred")
+	flags.BoolVar(&opt.Copy, "copy", false, "of another server: it is a copy, and the other one goes on; what is deferred is not sent")
+	flags.StringVar(&opt.Rows.Skip, "skip-rows", "", "rows of this table are not events (NAME@OID, as the message has it)")
+	flags.StringVar(&opt.Rows.SkipMessages, "skip-messages", "", "messages with this prefix are not events")
+	flags.StringVar(&opt.Rows.Events, "events", "", "rows of this table (NAME@OID) are events of a configured one")
+	flags.StringVar(&opt.Rows.Of, "of", "", "with --events: of which table of source.tables")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// acceptTimeout bounds the command: its statements take milliseconds.
+const acceptTimeout = time.Minute
+
+func printAccepted(cmd *cobra.Command, done accept.Result) error {
+	moved := ""
+	if done.Moved > 0 {
+		moved = fmt.Sprintf("; %d deferred events and dead letters came along", done.Moved)
+	}
+	_, err := fmt.Fprintf(printable.Text(cmd.OutOrStdout()), "accepted %s: %s%s\n", done.Finding, output.Clean(done.Done), moved)
+	return err
+}

@@ -1,0 +1,171 @@
+// Writing a decision about the slot: the record, the interval that may be missing, the rows of
+// another server, and the audit.
+
+package accept
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+)
+
+// write is the transaction. The slot is dropped last: what is before it can be undone, and a commit
+// that fails after it leaves a slot that is lost, which is another finding.
+func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) error {
+	if err := a.adopt(ctx, tx); err != nil {
+		return err
+	}
+	if err := a.keepGap(ctx, tx, reason); err != nil {
+		return err
+	}
+	if a.moved() {
+		if err := a.moveRows(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if err := a.audit(ctx, tx, what); err != nil {
+		return err
+	}
+	a.result.Done = "the next start takes the slot as it is"
+	if a.found.View == nil || a.opt.NewSlot {
+		a.result.Done = "the next start makes a new slot"
+	}
+	if a.opt.NewSlot {
+		if _, err := tx.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, a.c.Slot); err != nil {
+			return fmt.Errorf("drop slot %q: %w", a.c.Slot, err)
+		}
+	}
+	return nil
+}
+
+// adopt sets the record's state, if the record is still what the ID was computed from.
+func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
+	rec := a.found.Record
+	sql, args := `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ($1, '', 0, $2, 'adopt', 0)
+		ON CONFLICT (slot) DO NOTHING`, []any{a.c.Slot, a.c.Publication}
+	if rec != nil {
+		sql, args = `UPDATE cdc_relay.slots SET state = 'adopt', epoch = epoch + 1, changed_at = now()
+			WHERE slot = $1 AND state = $2 AND incarnation = $3 AND epoch = $4 AND sends::text = $5`, []any{a.c.Slot, rec.State, rec.Incarnation, rec.Epoch, rec.SendsText}
+	}
+	tag, err := tx.Exec(ctx, sql, args...)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return usage(fmt.Sprintf("the record of slot %q was changed meanwhile", a.c.Slot), "run `cdc-relay check`, and accept what it finds then")
+	}
+	return nil
+}
+
+// keepGap stores the interval that may be missing, for recover. A slot that was never used has none.
+// Transaction ids are kept only on the same system: a restored dump has others.
+func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string) error {
+	rec := a.found.Record
+	if rec == nil || !rec.Used {
+		return nil
+	}
+	from, _ := a.found.Interval(reason, 0)
+	xid := rec.SettledXID
+	if rec.SystemID != a.found.Server.SystemID {
+		xid = ""
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn, from_xid)
+		VALUES ($1, $2, $3, $4, $5, $6, nullif($7, '')::xid8)`, a.c.Slot, a.found.Server.SystemID, rec.Incarnation, a.opt.ID, reason, lsn(from), xid)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.gap: %w", err)
+	}
+	return nil
+}
+
+// lsn is NULL for a position that is not known.
+func lsn(at pglogrepl.LSN) *string {
+	if at == 0 {
+		return nil
+	}
+	text := at.String()
+	return &text
+}
+
+// moveRows gives the deferred rows, dead letters, requests and jobs of the other server to this one,
+// or keeps them from being sent here.
+//
+// The rows of the other server have a lower incarnation than the slot gets when it is adopted, so
+// they are sent before what is new of their ordering groups. A copy made with the server's files has
+// the same system identifier; its rows get one that no server has.
+func (a *acceptance) moveRows(ctx context.Context, tx pgx.Tx) error {
+	rec, to := a.found.Record, a.found.Server.SystemID
+	switch same := rec.SystemID == to; {
+	case a.opt.Copy && same:
+		to = rec.SystemID + "@" + strconv.Itoa(int(rec.Timeline))
+	case a.opt.Copy || same: // they are another system's already, or this one's
+		return nil
+	}
+	return a.move(ctx, tx, rec.SystemID, to)
+}
+
+// move gives the rows of a system to another one.
+func (a *acceptance) move(ctx context.Context, tx pgx.Tx, from, to string) error {
+	moved, err := slot.MoveRows(ctx, tx, a.c.Slot, from, to)
+	a.result.Moved += moved
+	return err
+}
+
+// otherSystem is the system whose rows the ID is about, as check counts them; "": none.
+func (a *acceptance) otherSystem(ctx context.Context) (string, error) {
+	rows, err := a.pool.Query(ctx, `SELECT DISTINCT system_id FROM (SELECT system_id FROM cdc_relay.retry WHERE slot = $1
+		UNION ALL SELECT system_id FROM cdc_relay.dead_letter WHERE slot = $1) r WHERE system_id <> $2`, a.c.Slot, a.found.Server.SystemID)
+	if err != nil {
+		return "", fmt.Errorf("read cdc_relay.retry: %w", err)
+	}
+	others, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return "", fmt.Errorf("read cdc_relay.retry: %w", err)
+	}
+	for _, other := range others {
+		if a.opt.ID == a.found.SystemID(other) {
+			return other, nil
+		}
+	}
+	return "", nil
+}
+
+// system has rows of another system sent here, which were left when this server was accepted. A
+// relay that leads has not counted them, and would let later events of their keys pass: it is fenced.
+// Their incarnations are below the slot's, which became higher than all of them when it was adopted,
+// so they come first.
+func (a *acceptance) system(ctx context.Context, other string) error {
+	if !a.opt.SameData {
+		return usage("these rows are of another system, and left to it already", "add --same-data to have them sent here, if this server has taken its place")
+	}
+	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1`, a.c.Slot); err != nil {
+			return fmt.Errorf("write cdc_relay.slots: %w", err)
+		}
+		if err := a.move(ctx, tx, other, a.found.Server.SystemID); err != nil {
+			return err
+		}
+		a.result.Done = "rows of system " + other + " are sent by the next leader"
+		return a.audit(ctx, tx, "this server takes the place of system "+other)
+	})
+}
+
+// audit records who accepted what; who is the session's user.
+func (a *acceptance) audit(ctx context.Context, tx pgx.Tx, what string) error {
+	how := ""
+	for flag, set := range map[string]bool{"new slot": a.opt.NewSlot, "same data": a.opt.SameData, "copy": a.opt.Copy} {
+		if set {
+			how += " (" + flag + ")"
+		}
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, 'accept', 0, $3, $4)`,
+		a.c.Slot, a.found.Server.SystemID, a.opt.Reason, auditResult(a.opt.ID, what+how))
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.audit: %w", err)
+	}
+	return nil
+}
