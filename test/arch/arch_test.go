@@ -45,15 +45,18 @@ var allowed = map[string][]string{
 	"sink/sinktest/spool":  {"event", "sink", "config/setting"},
 	// The floors of replication, from the ground up; check, setup and takeover are commands beside
 	// the stream.
-	"replication/source":          {"event", "decode"},
-	"replication/schema":          {"event", "replication/source"},
-	"replication/publication":     {"event", "decode", "replication/source"},
-	"replication/slot":            {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},
-	"replication/survey":          {"replication/source", "replication/schema", "replication/slot"},
-	"replication/session":         {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey"},
-	"replication":                 {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
-	"replication/setup":           {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
-	"replication/takeover":        {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/source":      {"event", "decode"},
+	"replication/schema":      {"event", "replication/source"},
+	"replication/publication": {"event", "decode", "replication/source"},
+	"replication/slot":        {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},
+	"replication/survey":      {"replication/source", "replication/schema", "replication/slot"},
+	"replication/session":     {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey"},
+	"replication":             {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
+	"replication/setup":       {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/takeover":    {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	// what a slot does not send goes to the retry table, as the stream and the retry writer would
+	// have it
+	"replication/recovery":        {"event", "decode", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot"},
 	"replication/check":           {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/accept":          {"event", "decode", "replication/source", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"event"},

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 // write is the transaction. The slot is dropped last: what is before it can be undone, and a commit
@@ -108,16 +110,9 @@ func (a *acceptance) moveRows(ctx context.Context, tx pgx.Tx) error {
 
 // move gives the rows of a system to another one.
 func (a *acceptance) move(ctx context.Context, tx pgx.Tx, from, to string) error {
-	for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
-		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.`+table+` SET system_id = $3 WHERE slot = $1 AND system_id = $2`, a.c.Slot, from, to)
-		if err != nil {
-			return fmt.Errorf("write cdc_relay.%s: %w", table, err)
-		}
-		if table == "retry" || table == "dead_letter" {
-			a.result.Moved += tag.RowsAffected()
-		}
-	}
-	return nil
+	moved, err := slot.MoveRows(ctx, tx, a.c.Slot, from, to)
+	a.result.Moved += moved
+	return err
 }
 
 // otherSystem is the system whose rows the ID is about, as check counts them; "": none.

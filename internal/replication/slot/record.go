@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
 )
 
 // Record is our row of cdc_relay.slots with the numbers of cdc_relay.progress: what we remember of
@@ -156,4 +157,27 @@ func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) err
 			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) RETURNING slot)
 		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress)`, c.Slot)
 	return err
+}
+
+// ForgetUnmade is forgetUnmade where nothing more can be done about its error: the next start finds
+// the record in state creating.
+func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
+	if err := forgetUnmade(ctx, pool, c); err != nil {
+		c.Log.Warn("failed to forget a slot that was not created", zap.String("slot", c.Slot), zap.Error(err))
+	}
+}
+
+// MoveRows gives the deferred rows, dead letters, requests and jobs of a slot on one system to
+// another one. moved is the number of rows and dead letters.
+func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int64, err error) {
+	for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
+		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.`+table+` SET system_id = $3 WHERE slot = $1 AND system_id = $2`, slot, from, to)
+		if err != nil {
+			return moved, fmt.Errorf("write cdc_relay.%s: %w", table, err)
+		}
+		if table == "retry" || table == "dead_letter" {
+			moved += tag.RowsAffected()
+		}
+	}
+	return moved, nil
 }
