@@ -49,9 +49,13 @@ func started(t *testing.T) func(*pgserver.Postgres, error) *pgserver.Postgres {
 
 // before is what a relay has left when it was stopped.
 type before struct {
+	round    string   // of the keys
 	deferred []string // of key a, for the destination "later"
 	dead     string   // of key b
 }
+
+func (b before) a() string { return "a" + b.round }
+func (b before) b() string { return "b" + b.round }
 
 // leave has a relay deliver, defer and dead-letter events, and stops it. save: the server is stopped
 // next, and none of it is to come twice.
@@ -59,15 +63,16 @@ func leave(t *testing.T, pg *pgserver.Postgres, save bool) (s *stand.Stand, b be
 	t.Helper()
 	s = stand.On(t, pg, stand.SharedRabbitMQ(t))
 	s.Route()
-	return s, leaveOn(s, save)
+	return s, leaveOn(s, "", save)
 }
 
-func leaveOn(s *stand.Stand, save bool) (b before) {
+func leaveOn(s *stand.Stand, round string, save bool) (b before) {
 	s.T.Helper()
+	b.round = round
 	r := s.Start()
-	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 1, load.Kind{}), event(s, "b", 1, load.Kind{})}))
-	b.deferred = []string{event(s, "a", 2, s.ToLater(1, 0)), event(s, "a", 3, s.ToLater(1, 0))}
-	b.dead = event(s, "b", 2, s.Poison(1, 0))
+	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, b.a(), 1, load.Kind{}), event(s, b.b(), 1, load.Kind{})}))
+	b.deferred = []string{event(s, b.a(), 2, s.ToLater(1, 0)), event(s, b.a(), 3, s.ToLater(1, 0))}
+	b.dead = event(s, b.b(), 2, s.Poison(1, 0))
 	s.AwaitRows(checker.Deferred, 2)
 	s.AwaitRows(checker.Open, 1)
 	if save {
@@ -115,8 +120,8 @@ func (b before) goesOn(s *stand.Stand, words ...string) {
 	s.T.Helper()
 	s.Accept(asks(s, words...), "--same-data")
 	r := s.Start()
-	event(s, "a", 4, s.ToLater(1, 0))
-	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "b", 3, load.Kind{})}))
+	event(s, b.a(), 4, s.ToLater(1, 0))
+	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, b.b(), 3, load.Kind{})}))
 	s.AwaitRows(checker.Deferred, 3) // nothing has passed them
 	s.MakeLater()
 	s.AwaitEmpty()
@@ -134,7 +139,7 @@ func (b before) staysACopy(c *stand.Stand, words ...string) {
 	var ids []string
 	r := c.Start()
 	for _, kind := range []load.Kind{c.ToLater(1, 0), {}} {
-		ids = append(ids, event(c, "a", 5, kind), event(c, "b", 5, kind))
+		ids = append(ids, event(c, b.a(), 5, kind), event(c, b.b(), 5, kind))
 	}
 	c.Must(c.Consumer.WaitIDs(c.Context(), ids))
 	c.Reported()
@@ -159,7 +164,7 @@ func (b before) staysACopy(c *stand.Stand, words ...string) {
 func (b before) original(s *stand.Stand) {
 	s.T.Helper()
 	r := s.Start()
-	event(s, "a", 4, s.ToLater(1, 0))
+	event(s, b.a(), 4, s.ToLater(1, 0))
 	s.MakeLater()
 	s.AwaitEmpty()
 	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "30s"}, s.Antidote()...)...)

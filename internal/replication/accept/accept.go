@@ -178,7 +178,7 @@ func (a *acceptance) checkSlot(ctx context.Context) error {
 	case a.opt.NewSlot && rec == nil:
 		return usage(fmt.Sprintf("slot %q is no relay's: it is not dropped", a.c.Slot), source.DropSlotHint(a.c.Slot))
 	case !a.opt.NewSlot && view != nil:
-		why, err := slot.CannotBeReadOn(ctx, a.pool, a.c, rec, view)
+		why, err := slot.CannotBeReadOn(ctx, a.pool, a.c, a.found.Server, rec, view)
 		if err != nil {
 			return err
 		}

@@ -173,15 +173,18 @@ func Refusal(ctx context.Context, q source.Querier, c *source.Config, f *Found) 
 	return err
 }
 
-// CannotBeReadOn returns why a new slot is needed in the place of this one; "": none is.
-func CannotBeReadOn(ctx context.Context, q source.Querier, c *source.Config, rec *Record, view *View) (why string, err error) {
+// CannotBeReadOn returns why a new slot is needed in the place of this one; "": none is. A slot of
+// another system was made there (by pg_upgrade, say), and its publication has another OID.
+func CannotBeReadOn(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) (why string, err error) {
 	switch {
 	case view.Invalidated():
 		return "the server has removed WAL that it needs", nil
-	case rec == nil || rec.Sends.Publication == 0 && rec.State != StateCreating:
+	case rec == nil:
 		return "", nil
 	case rec.State == StateCreating:
 		return "it was not completed", nil
+	case rec.SystemID != id.SystemID || rec.Sends.Publication == 0:
+		return "", nil
 	}
 	var oid uint32
 	err = q.QueryRow(ctx, `SELECT coalesce((SELECT oid FROM pg_publication WHERE pubname = $1), 0)`, c.Publication).Scan(&oid)

@@ -37,7 +37,7 @@ func Upgrade(ctx context.Context, from *Postgres, bin string, opt Options) (*Pos
 		return nil, err
 	}
 	err = to.runProgram(ctx, nil, "pg_upgrade", "-b", from.bin, "-B", bin, "-d", from.data(), "-D", to.data(), "-U", "postgres",
-		"-p", from.Url.Port(), "-P", to.Url.Port(), "-s", to.dir, "--verbose")
+		"-p", from.Url.Port(), "-P", to.Url.Port(), "-s", to.dir)
 	if err != nil {
 		return nil, err
 	}
