@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -79,7 +80,7 @@ func Run(ctx context.Context, c source.Config, opt Options) (Result, error) {
 		return Result{}, source.OrFatal(&c, err)
 	}
 	defer source.CloseStream(stream)
-	a := &acceptance{c: &c, pool: pool, opt: opt, result: Result{Finding: opt.ID}}
+	a := &acceptance{c: &c, pool: pool, stream: stream, opt: opt, result: Result{Finding: opt.ID}}
 	err = slot.Locked(ctx, pool, &c, func(ctx context.Context) error {
 		if opt.Rows.given() == 0 {
 			if err := a.awaitFree(ctx); err != nil {
@@ -101,6 +102,7 @@ func Run(ctx context.Context, c source.Config, opt Options) (Result, error) {
 type acceptance struct {
 	c      *source.Config
 	pool   *pgxpool.Pool
+	stream *pgconn.PgConn
 	opt    Options
 	found  *slot.Found
 	result Result
@@ -176,7 +178,7 @@ func (a *acceptance) checkSlot(ctx context.Context) error {
 	case a.opt.NewSlot && rec == nil:
 		return usage(fmt.Sprintf("slot %q is no relay's: it is not dropped", a.c.Slot), source.DropSlotHint(a.c.Slot))
 	case !a.opt.NewSlot && view != nil:
-		why, err := slot.CannotBeReadOn(ctx, a.pool, a.c, rec, view)
+		why, err := slot.CannotBeReadOn(ctx, a.pool, a.c, a.found.Server, rec, view)
 		if err != nil {
 			return err
 		}
@@ -189,10 +191,7 @@ func (a *acceptance) checkSlot(ctx context.Context) error {
 }
 
 // moved reports whether the record is of another server, or of another timeline of it.
-func (a *acceptance) moved() bool {
-	rec := a.found.Record
-	return rec != nil && rec.SystemID != "" && (rec.SystemID != a.found.Server.SystemID || rec.Timeline != a.found.Server.Timeline)
-}
+func (a *acceptance) moved() bool { return a.found.Record.OfOther(a.found.Server) }
 
 // notOpen says why the ID is not the finding's: it was accepted before, or something changed.
 func (a *acceptance) notOpen(ctx context.Context, now *event.Stop) error {

@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
-// write is the transaction. The slot is dropped last: what is before it can be undone, and a commit
-// that fails after it leaves a slot that is lost, which is another finding.
+// write is the transaction. The slot is dropped or moved last: what is before it can be undone, and a
+// commit that fails after it leaves a slot that is lost or ahead, which is another finding.
 func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) error {
 	if err := a.adopt(ctx, tx); err != nil {
 		return err
@@ -40,17 +40,21 @@ func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) 
 			return fmt.Errorf("drop slot %q: %w", a.c.Slot, err)
 		}
 	}
-	return nil
+	return a.passOriginal(ctx, tx)
 }
 
-// adopt sets the record's state, if the record is still what the ID was computed from.
+// adopt sets the record's state, if the record is still what the ID was computed from. The decision
+// is one about this server: a copy of the database, or a standby that is promoted before the next
+// start, is another finding. What is remembered of the publication has another system's OIDs there.
 func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
-	rec := a.found.Record
-	sql, args := `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ($1, '', 0, $2, 'adopt', 0)
-		ON CONFLICT (slot) DO NOTHING`, []any{a.c.Slot, a.c.Publication}
+	rec, id := a.found.Record, a.found.Server
+	sql, args := `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ($1, $3, $4, $2, 'adopt', 0)
+		ON CONFLICT (slot) DO NOTHING`, []any{a.c.Slot, a.c.Publication, id.SystemID, id.Timeline}
 	if rec != nil {
-		sql, args = `UPDATE cdc_relay.slots SET state = 'adopt', epoch = epoch + 1, changed_at = now()
-			WHERE slot = $1 AND state = $2 AND incarnation = $3 AND epoch = $4 AND sends::text = $5`, []any{a.c.Slot, rec.State, rec.Incarnation, rec.Epoch, rec.SendsText}
+		sql, args = `UPDATE cdc_relay.slots SET state = 'adopt', epoch = epoch + 1, changed_at = now(), system_id = $6, timeline = $7,
+				sends = CASE WHEN system_id = $6 THEN sends ELSE '{}' END
+			WHERE slot = $1 AND state = $2 AND incarnation = $3 AND epoch = $4 AND sends::text = $5`,
+			[]any{a.c.Slot, rec.State, rec.Incarnation, rec.Epoch, rec.SendsText, id.SystemID, id.Timeline}
 	}
 	tag, err := tx.Exec(ctx, sql, args...)
 	if err != nil {
@@ -62,11 +66,12 @@ func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// keepGap stores the interval that may be missing, for recover. A slot that was never used has none.
+// keepGap stores the interval that may be missing, for recover. A slot that was never used has none,
+// and neither has a copy: what was committed before it is the original's to send.
 // Transaction ids are kept only on the same system: a restored dump has others.
 func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string) error {
 	rec := a.found.Record
-	if rec == nil || !rec.Used {
+	if rec == nil || !rec.Used || a.opt.Copy {
 		return nil
 	}
 	from, _ := a.found.Interval(reason, 0)

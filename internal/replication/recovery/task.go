@@ -68,7 +68,7 @@ func (r *run) isLost(ctx context.Context, rec *slot.Record, view *slot.View) (bo
 	if view == nil || rec.State == slot.StateCreating {
 		return true, nil
 	}
-	why, err := slot.CannotBeReadOn(ctx, r.pool, r.c, rec, view)
+	why, err := slot.CannotBeReadOn(ctx, r.pool, r.c, r.id, rec, view)
 	return why != "", err
 }
 

@@ -27,6 +27,12 @@ func Identify(ctx context.Context, conn *pgconn.PgConn) (Identity, error) {
 	return Identity{sys.SystemID, sys.Timeline, sys.DBName}, nil
 }
 
+// OfOther reports whether a record is of another server, or of another timeline of it. One that was
+// written by hand has neither.
+func (r *Record) OfOther(id Identity) bool {
+	return r != nil && r.SystemID != "" && (r.SystemID != id.SystemID || r.Timeline != id.Timeline)
+}
+
 // CheckIdentity compares record, slot and cluster: is this still the slot we know (I7)? Positions
 // are compared separately, by CheckPosition, while the slot is held.
 func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error {

@@ -91,6 +91,8 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 			return err
 		}
 		return CreateSlot(ctx, pool, stream, c, id, rec.sentBefore(id), true)
+	case rec.State == StateAdopt && rec.OfOther(id):
+		return acceptedElsewhere(c, rec, view, id)
 	case rec.State == StateAdopt && view == nil:
 		return CreateSlot(ctx, pool, stream, c, id, rec.sentBefore(id), false)
 	case rec.State == StateAdopt:
@@ -110,7 +112,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 // Missing is the finding (exit 3) for a slot that the record has as ready and the server does not
 // have.
 func Missing(c *source.Config, rec *Record, id Identity) *event.Stop {
-	if id.SystemID != "" && (rec.SystemID != id.SystemID || rec.Timeline != id.Timeline) {
+	if id.SystemID != "" && rec.OfOther(id) {
 		stop := source.SlotLost(c, fmt.Sprintf("slot %q does not exist here: it was read from system %s on timeline %d, and this is system %s on timeline %d; what was committed after %s and not delivered before is only in the outbox table",
 			c.Slot, rec.SystemID, rec.Timeline, id.SystemID, id.Timeline, rec.Reported), "")
 		stop.Fix = source.MovedFix("cdc-relay recover --same-data, which makes a new slot, and sends what is still in the outbox table and what is deferred; or without what may be missing: ")
@@ -118,6 +120,15 @@ func Missing(c *source.Config, rec *Record, id Identity) *event.Stop {
 	}
 	return source.SlotLost(c, fmt.Sprintf("slot %q no longer exists; what was committed after %s and not delivered before is only in the outbox table",
 		c.Slot, rec.Reported), "")
+}
+
+// acceptedElsewhere is the finding (exit 3) for a slot that an operator accepted on another server:
+// this is a copy of that one, or has taken its place before the next start.
+func acceptedElsewhere(c *source.Config, rec *Record, view *View, id Identity) error {
+	if view == nil {
+		return Missing(c, rec, id)
+	}
+	return CheckIdentity(c, rec, view, id)
 }
 
 // Unfinished is the finding (exit 3) for a slot that was lost, and whose creation by a relay was
@@ -137,6 +148,8 @@ func Refusal(ctx context.Context, q source.Querier, c *source.Config, f *Found) 
 		return UnknownSlot(c, view, f.Server)
 	case rec.State == StateCreating && rec.Used:
 		return Unfinished(c)
+	case rec.State == StateAdopt && rec.OfOther(f.Server):
+		return acceptedElsewhere(c, rec, view, f.Server)
 	case rec.State == StateCreating || rec.State == StateAdopt && view == nil:
 		return nil
 	case rec.State == StateAdopt:
@@ -160,15 +173,18 @@ func Refusal(ctx context.Context, q source.Querier, c *source.Config, f *Found) 
 	return err
 }
 
-// CannotBeReadOn returns why a new slot is needed in the place of this one; "": none is.
-func CannotBeReadOn(ctx context.Context, q source.Querier, c *source.Config, rec *Record, view *View) (why string, err error) {
+// CannotBeReadOn returns why a new slot is needed in the place of this one; "": none is. A slot of
+// another system was made there (by pg_upgrade, say), and its publication has another OID.
+func CannotBeReadOn(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) (why string, err error) {
 	switch {
 	case view.Invalidated():
 		return "the server has removed WAL that it needs", nil
-	case rec == nil || rec.Sends.Publication == 0 && rec.State != StateCreating:
+	case rec == nil:
 		return "", nil
 	case rec.State == StateCreating:
 		return "it was not completed", nil
+	case rec.SystemID != id.SystemID || rec.Sends.Publication == 0:
+		return "", nil
 	}
 	var oid uint32
 	err = q.QueryRow(ctx, `SELECT coalesce((SELECT oid FROM pg_publication WHERE pubname = $1), 0)`, c.Publication).Scan(&oid)

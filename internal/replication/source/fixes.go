@@ -81,7 +81,7 @@ func ServerMoved(what string) *event.Stop {
 // MovedFix is the fix on another server; first is what may be run before accept.
 func MovedFix(first string) string {
 	return "if this server goes on with the same data: " + first + AcceptCommand + " --same-data, which has its deferred events sent; if it is a copy, and the other server goes on: " +
-		AcceptCommand + " --copy, which leaves them to that one"
+		AcceptCommand + " --copy, which leaves them, and what waits in the slot, to that one"
 }
 
 // SlotLost is the finding (exit 3) for a slot that is gone, or cannot be read on, so that a new one

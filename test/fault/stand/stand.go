@@ -261,14 +261,20 @@ func (s *Stand) Exits(r *runner.Relay, code int, words ...string) {
 // Accept runs the first accept that was said, with these flags instead of the printed ones.
 func (s *Stand) Accept(said string, flags ...string) {
 	s.T.Helper()
-	id := acceptLine.FindStringSubmatch(said)
-	if id == nil {
-		s.T.Fatalf("there is no accept in: %s", said)
-	}
-	args := append([]string{"accept", id[1], "--reason", "a test"}, flags...)
+	args := append([]string{"accept", FindingID(s.T, said), "--reason", "a test"}, flags...)
 	if result := s.Command(args...); result.Code != 0 {
 		s.T.Fatalf("cdc-relay %s ends with %d: %s%s", strings.Join(args, " "), result.Code, result.Stdout, result.Stderr)
 	}
+}
+
+// FindingID is the ID in the first accept that was said.
+func FindingID(t testing.TB, said string) string {
+	t.Helper()
+	id := acceptLine.FindStringSubmatch(said)
+	if id == nil {
+		t.Fatalf("there is no accept in: %s", said)
+	}
+	return id[1]
 }
 
 var acceptLine = regexp.MustCompile(`cdc-relay accept ([0-9a-f]{12})`)

@@ -68,8 +68,9 @@ func Start(ctx context.Context, opt Options) (*Postgres, error) {
 	return p, nil
 }
 
-func (p *Postgres) initdb(ctx context.Context) error {
-	cmd, err := p.command(ctx, "initdb", "-D", p.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+func (p *Postgres) initdb(ctx context.Context, more ...string) error {
+	args := append([]string{"-D", p.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"}, more...)
+	cmd, err := p.command(ctx, "initdb", args...)
 	if err != nil {
 		return err
 	}
