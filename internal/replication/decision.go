@@ -16,8 +16,8 @@ import (
 const decisionPoll = 2 * time.Second
 
 // AwaitDecision returns true once the slot's record, or whether the slot exists, is not what it was
-// when Run ended: an operator has accepted what was found, or recovered the slot, and Run may be called again. It returns false
-// when ctx is done.
+// when Run ended: an operator has accepted what was found, or recovered the slot, and Run may be
+// called again. It returns false when ctx is done.
 func (s *Stream) AwaitDecision(ctx context.Context) bool {
 	for source.Sleep(ctx, decisionPoll) {
 		if s.decidedOr(ctx, s.ended) != s.ended {

@@ -88,9 +88,9 @@ var playedRows = map[string]played{
 	"relay's table not logged": {spoil: `ALTER TABLE cdc_relay.retry SET UNLOGGED`},
 }
 
-// Each row of docs/after-exit-3.md that names this test, on a real server: the relay ends with 3 and
-// the row's message; one that was started with --hold-on-fatal reports the row's reason. The command
-// is run as the message has it, and the relay relays again.
+// Each row of docs/after-exit-3.md that names this test, on a real server: the relay ends with 3
+// and the row's message; one that was started with --hold-on-fatal reports the row's reason. The
+// command is run as the message has it, and the relay relays again.
 func TestAfterExit3(t *testing.T) {
 	t.Parallel()
 	of := map[string]exit3{}

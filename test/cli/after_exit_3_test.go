@@ -1,5 +1,5 @@
-// This file checks docs/after-exit-3.md: each exit 3 of the code has a row, and each row names tests
-// that exist. TestAfterExit3 plays the rows.
+// This file checks docs/after-exit-3.md: each exit 3 of the code has a row, and each row names
+// tests that exist. TestAfterExit3 plays the rows.
 package cli
 
 import (

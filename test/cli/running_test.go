@@ -244,9 +244,9 @@ func TestHoldOnFatal(t *testing.T) {
 	}
 }
 
-// So it is when that comes while it relays. The slot is free meanwhile, for whoever fixes it. Once an
-// operator has accepted what was found, one of the relays that are up leads again, and the other one
-// stands by.
+// So it is when that comes while it relays. The slot is free meanwhile, for whoever fixes it. Once
+// an operator has accepted what was found, one of the relays that are up leads again, and the other
+// one stands by.
 func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -58,9 +58,10 @@ func usage(what, fix string) *event.Stop {
 	return &event.Stop{Code: event.ExitUsage, Reason: "usage", What: what, Fix: fix}
 }
 
-// Run records that an operator accepts a finding, by its ID: the relay goes on at its next start, or
-// by itself when it was started with --hold-on-fatal. It refuses with event.ExitUsage, and changes
-// nothing, when another finding is there by now, or none, and while somebody reads the slot.
+// Run records that an operator accepts a finding, by its ID: the relay goes on at its next start,
+// or by itself when it was started with --hold-on-fatal. It refuses with event.ExitUsage, and
+// changes nothing, when another finding is there by now, or none, and while somebody reads the
+// slot.
 //
 // The decision, the audit and the interval that may be missing are one transaction, which compares
 // the record with what the ID was computed from. So an ID accepts what its reader has seen, and
@@ -152,7 +153,8 @@ func (a *acceptance) slot(ctx context.Context) error {
 		}
 		return a.notOpen(ctx, stop)
 	}
-	takeover := a.found.Record != nil && a.found.Record.State == slot.StateTakeover // its own command has found it
+	// the command takeover has found it
+	takeover := a.found.Record != nil && a.found.Record.State == slot.StateTakeover
 	if stop != nil && stop.Finding == "" && !takeover {
 		return usage("this cannot be accepted as it is: "+stop.What, stop.Fix)
 	}

@@ -125,8 +125,8 @@ func (a *acceptance) decide(ctx context.Context, of event.Rows) (next publicatio
 	return was.Adopt(*t, oids...), fmt.Sprintf("rows of table %s (OID %d) are events of %s", of.Name, of.OID, t), nil
 }
 
-// table is the configured table whose events the rows are: root, of which theirs is a partition now,
-// or the one that was named, or the only one.
+// table is the configured table whose events the rows are: root, of which theirs is a partition
+// now, or the one that was named, or the only one.
 func (a *acceptance) table(root *decode.Table) (*decode.Table, error) {
 	if root != nil && (a.opt.Rows.Of == "" || a.opt.Rows.Of == root.String()) {
 		return root, nil
