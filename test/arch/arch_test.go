@@ -55,7 +55,7 @@ var allowed = map[string][]string{
 	"replication/setup":           {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/takeover":        {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/check":           {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
-	"replication/accept":          {"event", "decode", "replication/source", "replication/publication", "replication/slot"},
+	"replication/accept":          {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},
 	"relay/pauses":                {"sink"},

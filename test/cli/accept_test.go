@@ -21,6 +21,10 @@ func TestAcceptBadInput(t *testing.T) {
 	t.Run("of a slot", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)
+		r.refused(2, "accept 0123456789ab", "no relay has used this database", "correct source.url")
+		if ask[bool](r, `SELECT to_regnamespace('cdc_relay') IS NOT NULL`) {
+			t.Error("the schema was made all the same")
+		}
 		r.refused(2, "accept", "the ID of one finding")
 		r.refused(2, "accept a b", "the ID of one finding")
 		r.start().Stop(t)
@@ -89,12 +93,30 @@ func TestAcceptBadInput(t *testing.T) {
 		table := fmt.Sprintf("public.other@%d", ask[uint32](r, `SELECT 'other'::regclass::oid`))
 		r.refusesToAccept(badInput{args: "accept ID --events " + table, words: []string{"does not say of which table", "--of public.outbox or --of public.second"}}, id)
 		r.refusesToAccept(badInput{args: "accept ID --events " + table + " --of public.third", words: []string{"does not say of which table"}}, id)
-		r.refusesToAccept(badInput{args: "accept ID", words: []string{"is not open", "never found here"}}, id)
+		r.refusesToAccept(badInput{args: "accept ID", words: []string{"is not open", "never found here", "copy the whole command"}}, id)
 		r.ok("accept", id, "--skip-rows", table)
 		if out := r.ok("accept", id, "--skip-rows", table); !strings.Contains(out, "nothing: it was accepted at 20") {
 			t.Errorf("the second time it says %q", out)
 		}
 	})
+}
+
+// A slot that is made by hand before the first start, as docs/managed.md has it: check has the
+// command that accepts it, and the relay takes it as it is.
+func TestAcceptASlotMadeByHand(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ok("init", "--no-slot")
+	r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, r.slot)
+	r.insert(1)
+	for _, f := range checked(t, r.command("check", "--json").Stdout) {
+		if f.Name == "slot" {
+			r.ok("accept", findingID(t, f.Fix))
+		}
+	}
+	relay := r.start()
+	eventually(t, func() string { return wantLines(relay, 1) })
+	relay.Stop(t)
 }
 
 // refusesToAccept wants exit 2, the words, and nothing written.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -75,6 +76,13 @@ func Run(ctx context.Context, c source.Config, opt Options) (Result, error) {
 		return Result{}, err
 	}
 	defer source.ClosePool(pool)
+	// Connect would create the schema, perhaps in another database than was meant.
+	switch version, err := schema.Version(ctx, pool); {
+	case err != nil:
+		return Result{}, source.OrFatal(&c, err)
+	case version == 0:
+		return Result{}, usage("no relay has used this database: nothing was found here that could be accepted", "correct source.url")
+	}
 	stream, id, err := slot.Connect(ctx, pool, &c)
 	if err != nil {
 		return Result{}, source.OrFatal(&c, err)
@@ -226,7 +234,7 @@ func (a *acceptance) notOpen(ctx context.Context, now *event.Stop) error {
 		what = fmt.Sprintf("finding %s is not open: it was accepted %s", printable(a.opt.ID), before)
 	}
 	if now == nil {
-		return usage(what+", and nothing is found now that could be accepted", "")
+		return usage(what+", and nothing is found now about the slot", "if it is about rows, copy the whole command from the message, with its flags")
 	}
 	return usage(what+"; what is found now: "+now.What, now.Fix)
 }
