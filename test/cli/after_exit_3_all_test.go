@@ -141,7 +141,9 @@ func (c played) play(r *rig, row exit3) {
 		if flags == "" {
 			flags = strings.Join(regexp.MustCompile(`--[a-z-]+`).FindAllString(offered[1], -1), " ")
 		}
-		r.ok(append(c.accepting(r.t, line, flags), "--reason", "a test")...)
+		accept := c.accepting(r.t, line, flags)
+		r.ok(append(accept, "--reason", "a test")...)
+		defer c.kept(r, accept, line)
 	} else {
 		if code := relay.Stop(r.t); code != 3 {
 			r.t.Errorf("exit %d, want 3", code)
@@ -162,6 +164,15 @@ func (c played) play(r *rig, row exit3) {
 	if code := relay.Stop(r.t); code != 0 {
 		r.t.Errorf("exit %d", code)
 	}
+}
+
+// kept wants the interval of the message in cdc_relay.gap, for recover. Rows that stay in the slot,
+// and a slot that no relay has used, have none.
+func (c played) kept(r *rig, accept []string, line string) {
+	r.t.Helper()
+	found := regexp.MustCompile(`committed between (\S+) and`).FindStringSubmatch(line)
+	got := ask[string](r, `SELECT coalesce(string_agg(concat_ws(' ', from_lsn, until_lsn, from_lsn <= until_lsn, until_xid IS NOT NULL), ', '), 'none') FROM cdc_relay.gap WHERE finding = $1`, accept[1])
+	r.t.Errorf("GAP %s: %v %s", r.t.Name(), found, got)
 }
 
 // sent wants an event with the key.
