@@ -58,7 +58,7 @@ var allowed = map[string][]string{
 	// have it
 	"replication/recovery":        {"event", "decode", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot"},
 	"replication/check":           {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
-	"replication/accept":          {"event", "decode", "replication/source", "replication/publication", "replication/slot"},
+	"replication/accept":          {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},
 	"relay/pauses":                {"sink"},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -59,9 +60,10 @@ func usage(what, fix string) *event.Stop {
 	return &event.Stop{Code: event.ExitUsage, Reason: "usage", What: what, Fix: fix}
 }
 
-// Run records that an operator accepts a finding, by its ID: the relay goes on at its next start, or
-// by itself when it was started with --hold-on-fatal. It refuses with event.ExitUsage, and changes
-// nothing, when another finding is there by now, or none, and while somebody reads the slot.
+// Run records that an operator accepts a finding, by its ID: the relay goes on at its next start,
+// or by itself when it was started with --hold-on-fatal. It refuses with event.ExitUsage, and
+// changes nothing, when another finding is there by now, or none, and while somebody reads the
+// slot.
 //
 // The decision, the audit and the interval that may be missing are one transaction, which compares
 // the record with what the ID was computed from. So an ID accepts what its reader has seen, and
@@ -75,6 +77,13 @@ func Run(ctx context.Context, c source.Config, opt Options) (Result, error) {
 		return Result{}, err
 	}
 	defer source.ClosePool(pool)
+	// Connect would create the schema, perhaps in another database than was meant.
+	switch version, err := schema.Version(ctx, pool); {
+	case err != nil:
+		return Result{}, source.OrFatal(&c, err)
+	case version == 0:
+		return Result{}, usage("no relay has used this database: nothing was found here that could be accepted", "correct source.url")
+	}
 	stream, id, err := slot.Connect(ctx, pool, &c)
 	if err != nil {
 		return Result{}, source.OrFatal(&c, err)
@@ -123,12 +132,26 @@ func (a *acceptance) awaitFree(ctx context.Context) error {
 	return nil
 }
 
+// refusal is what the next start would end with; nil: it uses the slot, or creates it.
+func (a *acceptance) refusal(ctx context.Context) (stop *event.Stop, err error) {
+	rec := a.found.Record
+	first := rec == nil && a.found.View == nil || rec != nil && rec.State == slot.StateCreating
+	tables, err := publication.FindTables(ctx, a.pool, a.c, first)
+	if err == nil {
+		a.c.Tables = tables // with their OIDs
+		err = slot.Refusal(ctx, a.pool, a.c, a.found)
+	}
+	if err = a.found.Name(err, 0); err != nil && !errors.As(err, &stop) {
+		return nil, err
+	}
+	return stop, nil
+}
+
 // slot accepts the slot as it is, or with NewSlot a new one.
 func (a *acceptance) slot(ctx context.Context) error {
-	refusal := a.found.Name(slot.Refusal(ctx, a.pool, a.c, a.found), 0)
-	var stop *event.Stop
-	if refusal != nil && !errors.As(refusal, &stop) {
-		return refusal
+	stop, err := a.refusal(ctx)
+	if err != nil {
+		return err
 	}
 	if a.opt.ID != a.found.ID {
 		other, err := a.otherSystem(ctx)
@@ -140,7 +163,8 @@ func (a *acceptance) slot(ctx context.Context) error {
 		}
 		return a.notOpen(ctx, stop)
 	}
-	takeover := a.found.Record != nil && a.found.Record.State == slot.StateTakeover // its own command has found it
+	// the command takeover has found it
+	takeover := a.found.Record != nil && a.found.Record.State == slot.StateTakeover
 	if stop != nil && stop.Finding == "" && !takeover {
 		return usage("this cannot be accepted as it is: "+stop.What, stop.Fix)
 	}
@@ -155,7 +179,7 @@ func (a *acceptance) slot(ctx context.Context) error {
 	if stop != nil {
 		what = stop.What
 	}
-	err := pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error { return a.write(ctx, tx, reason, what) })
+	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error { return a.write(ctx, tx, reason, what) })
 	if err == nil {
 		a.c.Log.Debug("accepted", zap.String("finding", a.opt.ID), zap.String("reason", reason))
 	}
@@ -193,26 +217,39 @@ func (a *acceptance) checkSlot(ctx context.Context) error {
 // moved reports whether the record is of another server, or of another timeline of it.
 func (a *acceptance) moved() bool { return a.found.Record.OfOther(a.found.Server) }
 
-// notOpen says why the ID is not the finding's: it was accepted before, or something changed.
+// notOpen says why the ID is not the finding's: it was accepted before, or something changed. The
+// same command again is not refused while the next start has not used the decision.
 func (a *acceptance) notOpen(ctx context.Context, now *event.Stop) error {
-	was := "was never found here, or has changed since"
+	before, err := a.before(ctx, "")
+	if err != nil {
+		return err
+	}
+	if rec := a.found.Record; before != "" && now == nil && rec != nil && rec.State == slot.StateAdopt {
+		a.result.Done = "nothing: it was accepted " + before
+		return nil
+	}
+	what := fmt.Sprintf("finding %s is not open: it was never found here, or has changed since", printable(a.opt.ID))
+	if before != "" {
+		what = fmt.Sprintf("finding %s is not open: it was accepted %s", printable(a.opt.ID), before)
+	}
+	if now == nil {
+		return usage(what+", and nothing is found now about the slot", "if it is about rows, copy the whole command from the message, with its flags")
+	}
+	return usage(what+"; what is found now: "+now.What, now.Fix)
+}
+
+// before is when and by whom the ID was accepted, with this result; "": it was not.
+func (a *acceptance) before(ctx context.Context, what string) (string, error) {
 	var at, who string
 	err := a.pool.QueryRow(ctx, `SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), who FROM cdc_relay.audit
-		WHERE slot = $1 AND action = 'accept' AND starts_with(result, $2) ORDER BY seq DESC LIMIT 1`, a.c.Slot, auditResult(a.opt.ID, "")).Scan(&at, &who)
+		WHERE slot = $1 AND action = 'accept' AND starts_with(result, $2) ORDER BY seq DESC LIMIT 1`, a.c.Slot, auditResult(a.opt.ID, what)).Scan(&at, &who)
 	switch {
-	case err == nil && now == nil:
-		a.result.Done = fmt.Sprintf("nothing: it was accepted at %s by %s", at, who)
-		return nil
-	case err == nil:
-		was = fmt.Sprintf("was accepted at %s by %s", at, who)
-	case !source.IsNoRows(err):
-		return fmt.Errorf("read cdc_relay.audit: %w", err)
+	case source.IsNoRows(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read cdc_relay.audit: %w", err)
 	}
-	what := fmt.Sprintf("finding %s is not open: it %s", printable(a.opt.ID), was)
-	if now == nil {
-		return usage(what+"; nothing is found now that could be accepted", "")
-	}
-	return usage(what+"; what is found now: "+now.What, strings.TrimSpace(now.Fix))
+	return "at " + at + " by " + who, nil
 }
 
 // printable bounds what somebody typed.

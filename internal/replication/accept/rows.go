@@ -72,8 +72,12 @@ func (a *acceptance) rows(ctx context.Context) error {
 		return err
 	}
 	if next.Equal(rec.Sends) {
+		before, err := a.before(ctx, done)
 		a.result.Done = "nothing: it was decided before"
-		return nil
+		if before != "" {
+			a.result.Done = "nothing: it was accepted " + before
+		}
+		return err
 	}
 	a.result.Done = done
 	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
@@ -95,10 +99,12 @@ func (a *acceptance) decide(ctx context.Context, of event.Rows) (next publicatio
 	switch {
 	case a.opt.Rows.SkipMessages != "":
 		return was.SkipMessages(of.Name), fmt.Sprintf("messages with prefix %s are not relayed", of.Name), nil
-	case a.opt.Rows.Skip != "" && slices.Contains(was.Foreign, of.OID):
-		return was, "", nil
 	case a.opt.Rows.Skip != "":
-		return was.Skip(of.OID), fmt.Sprintf("rows of table %s (OID %d) are not relayed", of.Name, of.OID), nil
+		done = fmt.Sprintf("rows of table %s (OID %d) are not relayed", of.Name, of.OID)
+		if slices.Contains(was.Foreign, of.OID) {
+			return was, done, nil
+		}
+		return was.Skip(of.OID), done, nil
 	}
 	scope, err := was.FindScope(ctx, a.pool, a.c, of.OID, of.Name)
 	if err != nil {
@@ -119,8 +125,8 @@ func (a *acceptance) decide(ctx context.Context, of event.Rows) (next publicatio
 	return was.Adopt(*t, oids...), fmt.Sprintf("rows of table %s (OID %d) are events of %s", of.Name, of.OID, t), nil
 }
 
-// table is the configured table whose events the rows are: root, of which theirs is a partition now,
-// or the one that was named, or the only one.
+// table is the configured table whose events the rows are: root, of which theirs is a partition
+// now, or the one that was named, or the only one.
 func (a *acceptance) table(root *decode.Table) (*decode.Table, error) {
 	if root != nil && (a.opt.Rows.Of == "" || a.opt.Rows.Of == root.String()) {
 		return root, nil

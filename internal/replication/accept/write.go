@@ -66,9 +66,9 @@ func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// keepGap stores the interval that may be missing, for recover. A slot that was never used has none,
-// and neither has a copy: what was committed before it is the original's to send.
-// Transaction ids are kept only on the same system: a restored dump has others.
+// keepGap stores the interval that may be missing, for recover. A slot that was never used has
+// none, and neither has a copy: what was committed before it is the original's to send. Transaction
+// ids are kept only on the same system: a restored dump has others.
 func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string) error {
 	rec := a.found.Record
 	if rec == nil || !rec.Used || a.opt.Copy {
@@ -96,12 +96,12 @@ func lsn(at pglogrepl.LSN) *string {
 	return &text
 }
 
-// moveRows gives the deferred rows, dead letters, requests and jobs of the other server to this one,
-// or keeps them from being sent here.
+// moveRows gives the deferred rows, dead letters, requests and jobs of the other server to this
+// one, or keeps them from being sent here.
 //
 // The rows of the other server have a lower incarnation than the slot gets when it is adopted, so
-// they are sent before what is new of their ordering groups. A copy made with the server's files has
-// the same system identifier; its rows get one that no server has.
+// they are sent before what is new of their ordering groups. A copy made with the server's files
+// has the same system identifier; its rows get one that no server has.
 func (a *acceptance) moveRows(ctx context.Context, tx pgx.Tx) error {
 	rec, to := a.found.Record, a.found.Server.SystemID
 	switch same := rec.SystemID == to; {
@@ -140,9 +140,9 @@ func (a *acceptance) otherSystem(ctx context.Context) (string, error) {
 }
 
 // system has rows of another system sent here, which were left when this server was accepted. A
-// relay that leads has not counted them, and would let later events of their keys pass: it is fenced.
-// Their incarnations are below the slot's, which became higher than all of them when it was adopted,
-// so they come first.
+// relay that leads has not counted them, and would let later events of their keys pass: it is
+// fenced. Their incarnations are below the slot's, which became higher than all of them when it was
+// adopted, so they come first.
 func (a *acceptance) system(ctx context.Context, other string) error {
 	if !a.opt.SameData {
 		return usage("these rows are of another system, and left to it already", "add --same-data to have them sent here, if this server has taken its place")

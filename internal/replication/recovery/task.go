@@ -75,7 +75,7 @@ func (r *run) isLost(ctx context.Context, rec *slot.Record, view *slot.View) (bo
 // checkServer wants an operator's word when the slot was read from another server, or on another
 // timeline of it: only he knows whether this one has taken its place.
 func (r *run) checkServer(rec *slot.Record) error {
-	moved := rec.SystemID != r.id.SystemID || rec.Timeline != r.id.Timeline
+	moved := rec.OfOther(r.id)
 	switch {
 	case moved && !r.opt.SameData:
 		return usage(fmt.Sprintf("slot %q was read from system %s on timeline %d, and this is system %s on timeline %d", r.c.Slot, rec.SystemID, rec.Timeline, r.id.SystemID, r.id.Timeline),
