@@ -177,6 +177,7 @@ func (d *demo) judge(ctx context.Context) error {
 	d.numbers.takeArrivals()
 	history := checker.History{
 		Committed: rows, RolledBack: d.work.RolledBack(), Deliveries: consumer.Deliveries(), Marks: consumer.Marks(), MaxDuplicates: -1,
+		NewPositions: d.worst,
 	}
 	if words.once && !d.worst {
 		history.MaxDuplicates = 0

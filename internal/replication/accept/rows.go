@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -16,42 +15,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
-
-// Rows say what rows or messages are. A table is NAME@OID, as the message has it.
-type Rows struct {
-	Skip         string // a table whose rows are not events
-	SkipMessages string // a prefix whose messages are not events
-	Events       string // a table whose rows are those of a configured one
-	Of           string // of which one, when there are several
-}
-
-func (r Rows) given() (n int) {
-	for _, s := range []string{r.Skip, r.SkipMessages, r.Events} {
-		if s != "" {
-			n++
-		}
-	}
-	return n
-}
-
-func (r Rows) validate() error {
-	_, err := r.rows()
-	return err
-}
-
-// rows are what the finding is about.
-func (r Rows) rows() (event.Rows, error) {
-	if r.SkipMessages != "" || r.given() == 0 {
-		return event.Rows{Name: r.SkipMessages}, nil
-	}
-	text := r.Skip + r.Events
-	at := strings.LastIndexByte(text, '@')
-	oid, err := strconv.ParseUint(text[at+1:], 10, 32)
-	if at < 1 || err != nil || oid == 0 {
-		return event.Rows{}, usage(fmt.Sprintf("%q is not a table with its OID, such as public.audit@16423", text), "copy the command from the message")
-	}
-	return event.Rows{Name: text[:at], OID: uint32(oid)}, nil
-}
 
 // rows writes the decision to the slot's record. A relay that leads reads it at its next check, or
 // when it comes to such a row.

@@ -38,7 +38,7 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 		if err != nil {
 			return err
 		}
-		first := rec == nil && view == nil || rec != nil && rec.State == StateCreating
+		first := rec == nil && view == nil || rec != nil && rec.State == StateCreating && !rec.Used
 		tables, err := publication.FindTables(ctx, pool, c, first)
 		if err != nil {
 			return err
