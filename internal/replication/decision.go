@@ -10,6 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // decisionPoll is how often the slot's record is looked at: one query of one row.
@@ -21,6 +22,8 @@ const decisionPoll = 2 * time.Second
 func (s *Stream) AwaitDecision(ctx context.Context) bool {
 	for source.Sleep(ctx, decisionPoll) {
 		if s.decidedOr(ctx, s.ended) != s.ended {
+			// until now it is what it was before the end: the leader
+			s.status.Enter(survey.Starting, "")
 			return true
 		}
 	}
