@@ -38,6 +38,32 @@ func TestSlotWithoutARecord(t *testing.T) {
 	b.wantText("2", `SELECT incarnation::text FROM cdc_relay.slots`)
 }
 
+// What an operator accepted on another server, or on an earlier timeline, is no decision about this
+// one: the database was copied, or a standby promoted, before the relay was started again.
+func TestSlotAcceptedOnAnotherServer(t *testing.T) {
+	each(t, map[string]struct {
+		change, reason string
+		dropped        bool
+	}{
+		"system":                  {`system_id = '1'`, "slot_moved", false},
+		"timeline":                {`timeline = timeline + 7`, "slot_moved", false},
+		"timeline without a slot": {`timeline = timeline + 7`, "slot_lost", true},
+	}, func(t *testing.T, b *bench, was struct {
+		change, reason string
+		dropped        bool
+	}) {
+		b.goesOn("a")
+		b.exec(`UPDATE cdc_relay.slots SET state = 'adopt', ` + was.change)
+		if was.dropped {
+			b.dropSlot()
+		}
+		stop := b.wantStop(b.run().wait(), event.ExitOperator, was.reason)
+		b.wantFinding("slot", b.cfg.Slot, "cdc-relay accept "+stop.Finding)
+		b.runFix(stop)
+		b.goesOn("b")
+	})
+}
+
 // accept accepts a slot of which there is no record.
 func (b *bench) accept() {
 	b.t.Helper()
