@@ -264,8 +264,8 @@ func promotedStandby(t *testing.T, pg *pgserver.Postgres) {
 	s.Must(pg.Start(s.Context()))
 }
 
-// A loss is accepted, and before the relay is started again the database is copied: what was accepted
-// there is not accepted here.
+// A loss is accepted, and the database is copied before the relay is started again: what was
+// accepted there is not accepted here.
 func acceptedBeforeItWasCopied(t *testing.T, pg, to *pgserver.Postgres) {
 	s, b := leave(t, pg, false)
 	s.Free()
