@@ -31,9 +31,9 @@ help: ## print this list
 SINK ?= rabbitmq
 
 .PHONY: demo
-demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outage and a mistake (SINK=kafka: Kafka; KEEP=1 leaves it running)
+demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outage and a mistake (SINK=kafka: Kafka; WORST=1: the slot is lost, too; KEEP=1 leaves it running)
 	@echo 'building the demo (the first time this takes a minute or two) ...'
-	@KEEP=$(KEEP) go run ./internal/devenv/demo -sink $(SINK)
+	@KEEP=$(KEEP) WORST=$(WORST) go run ./internal/devenv/demo -sink $(SINK)
 
 # Three tiers. A test's tier is the build tag of its file: none, testall or nightly (CONTRIBUTING.md).
 

@@ -101,6 +101,7 @@ func (v *process) snapshot() ops.Snapshot {
 	_, out.Sink.WasUp = v.broker()
 	if l := v.line.Load(); l != nil && s.Phase != survey.Standby {
 		addLine(&out, l.Snapshot())
+		out.Settled = l.Watermark().LSN
 		addRetryTable(&out, l.retryTable.Snapshot())
 	}
 	addPaused(&out, pausedBySink)

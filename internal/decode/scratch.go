@@ -25,6 +25,10 @@ func (d *Decoder) count() (uint32, error) {
 	return d.index - 1, nil
 }
 
+// SetIndex sets the index of the open transaction's next change, for rows that do not come from a
+// stream: each is a transaction of its own here, and many of them share a commit.
+func (d *Decoder) SetIndex(index uint32) { d.index = index }
+
 // blank resets the decoder's event to one with only a position.
 func (d *Decoder) blank(pos event.Position) *event.Event {
 	d.event = event.Event{Position: pos, CommitTime: d.commitTime, Time: d.commitTime}

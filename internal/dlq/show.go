@@ -30,7 +30,7 @@ func (a *Admin) Show(ctx context.Context, of *Table, n int64, payloads bool) (*D
 		return nil, err
 	}
 	if of == Deferred {
-		if err := a.behind(ctx, out); err != nil {
+		if out.Behind, err = a.behind(ctx, n); err != nil {
 			return nil, err
 		}
 	}
@@ -69,17 +69,28 @@ func (a *Admin) contents(ctx context.Context, out *Detail, t *Table, payloads bo
 	return nil
 }
 
-// behind finds the row that a deferred one waits for: the first of its ordering group.
-func (a *Admin) behind(ctx context.Context, out *Detail) error {
-	err := a.db.QueryRow(ctx, `SELECT h.n FROM cdc_relay.retry t CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
+// behind finds the row that a deferred one waits for: the first of its ordering group; nil: none.
+func (a *Admin) behind(ctx context.Context, n int64) (first *int64, err error) {
+	return a.earlier(ctx, "cdc_relay.retry h", n)
+}
+
+// behindDeadLetter finds the open dead letter that a deferred row waits for where dead letters
+// block their ordering group; nil: none.
+func (a *Admin) behindDeadLetter(ctx context.Context, n int64) (first *int64, err error) {
+	return a.earlier(ctx, "(SELECT * FROM cdc_relay.dead_letter WHERE state = 'open') h", n)
+}
+
+// earlier finds, among the rows h, the first of a deferred row's ordering group before it.
+func (a *Admin) earlier(ctx context.Context, among string, n int64) (first *int64, err error) {
+	err = a.db.QueryRow(ctx, `SELECT h.n FROM cdc_relay.retry t CROSS JOIN LATERAL (SELECT h.n FROM `+among+`
 				WHERE h.slot = t.slot AND h.system_id = t.system_id AND h.ordering_group = t.ordering_group AND h.ordered
 					AND (h.incarnation, h.commit_lsn, h.idx) < (t.incarnation, t.commit_lsn, t.idx)
 				ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
-			WHERE t.slot = $1 AND t.n = $2`, a.slot, out.N).Scan(&out.Behind)
+			WHERE t.slot = $1 AND t.n = $2`, a.slot, n).Scan(&first)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
+		return nil, nil
 	}
-	return explain("read what the row waits for", err)
+	return first, explain("read what the row waits for", err)
 }
 
 // content makes bytes readable for people.

@@ -26,8 +26,8 @@ func TestEventsWithIDsOfOtherTypes(t *testing.T) {
 		r.exec(`DROP TABLE IF EXISTS public.other`)
 		r.exec(`CREATE TABLE public.other ("The Id" ` + kind + `)`)
 		r.exec(`INSERT INTO public.other VALUES ($1::text::`+kind+`)`, id)
-		for wanted, state := range map[string]string{id: EventInFlight, "x": EventNotHeld} {
-			e, err := r.admin.Event(r.ctx, wanted, []Outbox{{"public", "other", []string{"The Id"}}}, Relay{})
+		for wanted, state := range map[string]string{id: EventNotSeen, "x": EventNotThere} {
+			e, err := r.admin.Event(r.ctx, wanted, []Outbox{{"public", "other", []string{"The Id"}}}, says(Relay{}))
 			if err != nil || e.State != state {
 				t.Errorf("%s %s is %+v, %v; want %s", kind, wanted, e, err, state)
 			}

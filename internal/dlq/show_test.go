@@ -2,12 +2,8 @@ package dlq
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 func TestShow(t *testing.T) {
@@ -83,90 +79,6 @@ func TestColumnsThatAreCut(t *testing.T) {
 	for _, odd := range []string{"\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a", "\x01a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x05abc"} {
 		if got := splitColumns([]byte(odd)); len(got) != 0 {
 			t.Errorf("%q is %+v", odd, got)
-		}
-	}
-}
-
-func (r *rig) event(id string, relay Relay) *Event {
-	r.t.Helper()
-	e, err := r.admin.Event(r.ctx, id, []Outbox{{"public", "no such table", []string{"id"}}, {"public", "outbox", []string{"event_id", "id"}}}, relay)
-	r.must(err)
-	return e
-}
-
-func TestEventShow(t *testing.T) {
-	r := withSlot(t)
-	want := func(id, state, why string) {
-		t.Helper()
-		if e := r.event(id, Relay{}); e.State != state || !strings.Contains(e.Why, why) {
-			t.Errorf("%s is %+v, want %s: %s", id, e, state, why)
-		}
-	}
-	want("nobody's", EventNotHeld, "never committed")
-	want("00000000-0000-0000-0000-000000000000", EventNotHeld, "never committed")
-	n := r.put(sample{id: "dead"})
-	want("dead", EventDead, fmt.Sprintf("dead letter %d: open", n))
-	w := r.put(sample{id: "dead", of: Deferred})
-	want("dead", EventDeferred, fmt.Sprintf("deferred row %d: refused, too_large", w))
-	r.put(sample{id: "sent again", state: Replayed})
-	want("sent again", EventSettled, "replayed")
-
-	id := value[string](r, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
-	want(id, EventInFlight, "not known to be past")
-	if e := r.event(id, Relay{}); e.Table != "public.outbox" || e.CommittedAt != nil {
-		t.Errorf("without track_commit_timestamp it is %+v", e)
-	}
-	// A slot is known to be past a transaction soon after it is: a checkpoint writes what the
-	// server notices it by.
-	await.Until(t, "the event to be settled, which the slot is past", func() bool {
-		r.exec(`CHECKPOINT`)
-		r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
-		return r.event(id, Relay{}).State == EventSettled
-	}, func() any { return r.event(id, Relay{}) })
-	later := value[string](r, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
-	want(later, EventInFlight, "")
-}
-
-// A row of another system says nothing of an event here: nobody
-// sends it.
-func TestEventOfACopy(t *testing.T) {
-	r := withSlot(t)
-	id := value[string](r, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text`)
-	foreign := []int64{r.put(sample{id: "copied", of: Deferred}), r.put(sample{id: "both"}), r.put(sample{id: id, of: Deferred})}
-	r.exec(`UPDATE cdc_relay.retry SET system_id = '7'`)
-	r.exec(`UPDATE cdc_relay.dead_letter SET system_id = '7'`)
-	own := r.put(sample{id: "both"})
-	for _, w := range []struct{ id, state, why string }{
-		{"copied", EventNotHeld, fmt.Sprintf("row %d of it is of another system", foreign[0])},
-		{"both", EventDead, fmt.Sprintf("dead letter %d: open", own)},
-		{id, EventInFlight, fmt.Sprintf("row %d of it is of another system", foreign[2])},
-	} {
-		if e := r.event(w.id, Relay{}); e.State != w.state || !strings.Contains(e.Why, w.why) || len(e.Rows) == 0 {
-			t.Errorf("%s is %+v, want %s: %s", w.id, e, w.state, w.why)
-		}
-	}
-}
-
-// What the relay says of itself is used when the commit's time is known.
-func TestEventBesideARelay(t *testing.T) {
-	now := time.Now()
-	at := now.Add(-time.Minute)
-	for _, c := range []struct {
-		relay Relay
-		at    *time.Time
-		want  string
-	}{
-		{Relay{}, &at, EventInFlight},
-		{Relay{Streaming: true}, nil, EventInFlight},
-		{Relay{Streaming: true}, &at, EventSettled},
-		{Relay{Streaming: true}, &now, EventInFlight},
-		{Relay{Streaming: true, OldestUnsettled: now}, &at, EventSettled},
-		{Relay{Streaming: true, OldestUnsettled: at}, &at, EventInFlight},
-		{Relay{OldestUnsettled: now}, &at, EventInFlight},
-	} {
-		e := Event{CommittedAt: c.at}
-		if e.place(false, c.relay); e.State != c.want {
-			t.Errorf("%+v with %v is %s, want %s", c.relay, c.at, e.State, c.want)
 		}
 	}
 }

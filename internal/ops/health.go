@@ -49,7 +49,7 @@ type Readiness struct {
 	Ready          bool     `json:"ready"`
 	Role           string   `json:"role"`
 	Reasons        []string `json:"reasons"`           // why it is not ready
-	Finding        string   `json:"finding,omitempty"` // when it has stopped: the ID that accept takes
+	Finding        string   `json:"finding,omitempty"` // of a stop: the ID that accept takes
 	Paused         []Paused `json:"paused"`            // destinations, the longest first
 	PausedTotal    int      `json:"paused_total"`
 	DeferredEvents int      `json:"deferred_events"`

@@ -35,6 +35,8 @@ type Snapshot struct {
 	WaitingEvents   int // read and not in the in-flight budget yet, 0 or 1
 	InFlightBytes   int64
 	OldestUnsettled time.Time // commit time of the oldest unsettled transaction; zero: none
+	// everything that was committed below it is settled; 0: not known
+	Settled pglogrepl.LSN
 	// UnreportedConfirmed is the events that were confirmed above the watermark: a crash now would
 	// send them again.
 	UnreportedConfirmed uint64

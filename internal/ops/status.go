@@ -97,6 +97,8 @@ type InFlightStatus struct {
 	Events          int        `json:"events"`
 	Bytes           int64      `json:"bytes"`
 	OldestUnsettled *time.Time `json:"oldest_unsettled"` // commit time; null: nothing is in flight
+	// everything that was committed below this position is settled; "": not known, as on a standby
+	SettledLSN string `json:"settled_lsn"`
 }
 
 // DeferredStatus is the events that could not be published when their turn came, and are published
@@ -158,6 +160,9 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		DeadLetters: DeadLettersStatus{CountedAt: s.RetryTable.Counted, Open: s.RetryTable.Dead, Oldest: orNil(s.RetryTable.OldestDead)},
 		Rates:       rates, Totals: totals,
 		UnreportedConfirmed: s.UnreportedConfirmed,
+	}
+	if s.Settled != 0 {
+		out.InFlight.SettledLSN = s.Settled.String()
 	}
 	if !s.Slot.Checked.IsZero() {
 		out.Slot.describe(s.Slot)

@@ -15,25 +15,35 @@ import (
 // decisionPoll is how often the slot's record is looked at: one query of one row.
 const decisionPoll = 2 * time.Second
 
-// AwaitDecision returns true once the slot's record is not what it was when Run ended: an operator
-// has accepted what was found, or recovered the slot, and Run may be called again. It returns false
-// when ctx is done.
+// AwaitDecision returns true once the slot's record, or whether the slot exists, is not what it was
+// when Run ended: an operator has accepted what was found, or recovered the slot, and Run may be
+// called again. It returns false when ctx is done.
 func (s *Stream) AwaitDecision(ctx context.Context) bool {
 	for source.Sleep(ctx, decisionPoll) {
-		if now, err := s.decided(ctx); err == nil && now != s.ended {
+		if s.decidedOr(ctx, s.ended) != s.ended {
 			return true
 		}
 	}
 	return false
 }
 
-// decided is what an operator decides with: it does not change when relays come and go.
+// decidedOr is decided, or other while the database does not answer.
+func (s *Stream) decidedOr(ctx context.Context, other string) string {
+	now, err := s.decided(ctx)
+	if err != nil {
+		return other
+	}
+	return now
+}
+
+// decided is what an operator decides with: it does not change when relays come and go. A slot that
+// was accepted already and is then replaced by a new one shows that by its absence alone.
 func (s *Stream) decided(ctx context.Context) (string, error) {
-	rec, err := slot.ReadRecord(ctx, s.pool, s.cfg.Slot)
+	rec, view, err := slot.ReadBoth(ctx, s.pool, s.cfg.Slot)
 	if err != nil || rec == nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s %d %s", rec.State, rec.Incarnation, rec.SendsText), nil
+	return fmt.Sprintf("%s %d %t %s", rec.State, rec.Incarnation, view != nil, rec.SendsText), nil
 }
 
 // forget makes the next Run begin as in a new process, which remembers nothing of the server.

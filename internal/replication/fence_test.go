@@ -138,7 +138,7 @@ func TestFlushLimitIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 		await.Must(t, err)
 		view, err := slot.Read(ctx, pool, b.cfg.Slot)
 		await.Must(t, err)
-		progress := b.text(`SELECT p::text FROM cdc_relay.progress p`)
+		progress := b.text(`SELECT (to_jsonb(p) - 'settled_xid')::text FROM cdc_relay.progress p`)
 		commit := b.begin(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
 		done := make(chan error, 1)
 		go func() { done <- write(flushLimitOf(rec.Epoch), uint32(view.ActivePID)) }()
@@ -151,7 +151,7 @@ func TestFlushLimitIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 		} else if err != nil {
 			t.Error(err)
 		}
-		if after := b.text(`SELECT p::text FROM cdc_relay.progress p`); after != progress {
+		if after := b.text(`SELECT (to_jsonb(p) - 'settled_xid')::text FROM cdc_relay.progress p`); after != progress {
 			t.Errorf("%s: changed:\n%s\n%s", name, progress, after)
 		}
 	}

@@ -264,6 +264,11 @@ func TestIdleRelayWritesNothing(t *testing.T) {
 		r.waitSeen("a")
 		await.Until(t, "the event to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
 	}
+	for _, b := range benches { // the last write after an event
+		await.Until(t, "the event to be recorded as settled", func() bool {
+			return b.text(`SELECT coalesce(settled_xid >= ended_xid, false)::text FROM cdc_relay.progress`) == "true"
+		})
+	}
 	states := func() (all []string) {
 		for _, b := range benches {
 			all = append(all, b.text(`SELECT s.ctid::text || s.xmin || p.ctid || p.xmin || s || p FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot)`))

@@ -18,7 +18,7 @@ import (
 )
 
 // What a standby with a mistake in its configuration finds cannot be accepted while a relay leads.
-// What comes into the record all the same, by hand, the leader takes back, so that it does not accept
+// What comes into the record all the same, by hand, the leader takes back. So it does not accept
 // beforehand what becomes of the slot weeks later, and goes on comparing with what it remembers.
 func TestAcceptedWhileARelayLeads(t *testing.T) {
 	b := shared(t)

@@ -129,7 +129,7 @@ func (s *Stream) stoppedWithoutSession(t *session.Term) error {
 func (s *Stream) pause(reading context.Context, wait *backoff, err error) (again bool, _ error) {
 	var stop *event.Stop
 	if errors.As(err, &stop) {
-		s.ended, _ = s.decided(context.WithoutCancel(reading)) // "": the first answer is a change
+		s.ended = s.decidedOr(context.WithoutCancel(reading), "") // the first answer is a change
 		return false, slot.Named(reading, *s.cfg, err, s.common.Good())
 	}
 	if reading.Err() != nil {

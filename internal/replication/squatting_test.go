@@ -334,10 +334,10 @@ func TestOutboxThatRunsCode(t *testing.T) {
 		// a session with the relay's settings, which read-only transactions alone would not protect
 		pool, err := source.Connect(await.Context(t), a.cfg)
 		await.Must(t, err)
-		e, err := dlq.New(pool, a.cfg.Slot).Event(await.Context(t), "1", []dlq.Outbox{{Schema: "public", Table: "outbox", ID: []string{"id"}}}, dlq.Relay{})
+		e, err := dlq.New(pool, a.cfg.Slot).Event(await.Context(t), "1", []dlq.Outbox{{Schema: "public", Table: "outbox", ID: []string{"id"}}}, func(context.Context) dlq.Relay { return dlq.Relay{} })
 		pool.Close()
 		await.Must(t, err)
-		if !strings.Contains(e.Why, c.shows) || e.State != dlq.EventNotHeld {
+		if !strings.Contains(e.Why, c.shows) || e.State != dlq.EventNotThere {
 			t.Errorf("%s: events show says %s: %s; want %q", name, e.State, e.Why, c.shows)
 		}
 		if c.first != "" {

@@ -39,6 +39,16 @@ func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Trace
 	return out, o.Columns, nil
 }
 
+// OfflineSink makes the sink that is configured, for what it knows without its broker: where events
+// go. It is never run.
+func OfflineSink(c *config.Config, log *zap.Logger) (sink.Opened, error) {
+	out, err := c.Sink.Settings.Open(opening(c, log))
+	if err != nil {
+		return nil, sinkError(c, err)
+	}
+	return out, nil
+}
+
 // opening is what the sink gets of the configuration.
 func opening(c *config.Config, log *zap.Logger) *sink.Opening {
 	o := &sink.Opening{

@@ -302,10 +302,10 @@ func TestEventsShow(t *testing.T) {
 	t.Parallel()
 	r := look()
 	for wanted, words := range map[string][]string{
-		"e-2":    {"state       dead: dead letter 2: open\n", "see         cdc-relay dead-letters show 2 (open since 2026-11-20T12:00:02Z)\n"},
-		"e-9":    {"state       deferred: deferred row 9: refused, unroutable\n", "cdc-relay deferred show 9"},
-		ofOutbox: {"state       in flight: ", "row         in public.outbox\n"},
-		"none":   {"state       not held by the relay: "},
+		"e-2":    {"state       dead letter: dead letter 2: open\n", "see         cdc-relay dead-letters show 2 (open since 2026-11-20T12:00:02Z)\n"},
+		"e-9":    {"state       deferred: deferred row 9: refused, unroutable; it is tried again at 2", "cdc-relay deferred show 9"},
+		ofOutbox: {"state       not seen: ", "row         in public.outbox\n"},
+		"none":   {"state       not in the table: "},
 	} {
 		got := r.ok("events", "show", wanted)
 		for _, w := range words {
@@ -314,7 +314,7 @@ func TestEventsShow(t *testing.T) {
 			}
 		}
 	}
-	if got := decoded[struct{ State string }](t, r.ok("events", "show", "e-1", "--json")); got.State != "dead" {
+	if got := decoded[struct{ State string }](t, r.ok("events", "show", "e-1", "--json")); got.State != "dead letter" {
 		t.Errorf("as JSON it is %s", got.State)
 	}
 }

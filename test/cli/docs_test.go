@@ -306,7 +306,7 @@ func TestMetricsThatAreNamedExist(t *testing.T) {
 			}
 			text, err := os.ReadFile(path)
 			must(t, err)
-			for _, name := range regexp.MustCompile(`\boutbox_[a-z_]*[a-z]\b`).FindAllString(string(text), -1) {
+			for _, name := range regexp.MustCompile(`\boutbox_[a-z_]*[a-z]\b`).FindAllString(strings.ReplaceAll(string(text), "cdc_relay.outbox_status", "the view"), -1) {
 				base := regexp.MustCompile("_(bucket|sum|count)$").ReplaceAllString(name, "")
 				if count++; metricTypes[name] == "" && metricTypes[base] != "histogram" && !sometimes[name] {
 					t.Errorf("%s names %s, which does not exist", path, name)

@@ -15,6 +15,7 @@ type paused struct{ Destination, Reason, Error string }
 
 type status struct {
 	State, Why, Role string
+	Finding          string
 	Slot             struct {
 		Name     string
 		LagBytes int64 `json:"lag_bytes"`

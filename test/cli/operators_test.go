@@ -74,7 +74,7 @@ func TestReplay(t *testing.T) {
 	if strings.Contains(line, "secret") {
 		t.Errorf("the line shows a payload: %s", line)
 	}
-	if got := o.ok("events", "show", id); !strings.Contains(got, fmt.Sprintf("dead: dead letter %d: open", n)) {
+	if got := o.ok("events", "show", id); !strings.Contains(got, fmt.Sprintf("dead letter: dead letter %d: open", n)) {
 		t.Errorf("after a replay that failed it is\n%s", got)
 	}
 	if got := o.ok("dead-letters", "replay", fmt.Sprint(n), "--routing-key", "order.fixed", "--reason", "type added"); got != fmt.Sprintf("dead letter %d is replayed\n", n) {
@@ -202,8 +202,8 @@ func TestAPIOfTheRetryTable(t *testing.T) {
 	get("/api/v1/dead-letters?key=7&limit=2", 200, fmt.Sprintf(`"n":%d`, ns[3]), `"next":"`)
 	get("/api/v1/dead-letters/"+first, 200, `"text":"{\"secret\": true}"`)
 	get("/api/v1/dead-letters/99999", 404, "there is no dead letter 99999")
-	get("/api/v1/events/"+ask[string](o.rig, `SELECT convert_from(id, 'UTF8') FROM cdc_relay.dead_letter ORDER BY n LIMIT 1`), 200, `"state":"dead"`)
-	get("/api/v1/events/nobody's", 200, `"state":"not held by the relay"`)
+	get("/api/v1/events/"+ask[string](o.rig, `SELECT convert_from(id, 'UTF8') FROM cdc_relay.dead_letter ORDER BY n LIMIT 1`), 200, `"state":"dead letter"`)
+	get("/api/v1/events/nobody's", 200, `"state":"not in the table"`)
 	send := func(method, path, body string, code int, words ...string) string {
 		t.Helper()
 		got, answer := o.send(method, path, body)

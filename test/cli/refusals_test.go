@@ -144,39 +144,6 @@ func newRole(t *testing.T, attributes string) string {
 	return name
 }
 
-// A slot that is gone, or was re-created while the relay was away, is never silently replaced or
-// used; the SQL of the message is what goes on from there.
-func TestSlotThatWasLost(t *testing.T) {
-	t.Parallel()
-	for name, after := range map[string][2]string{
-		"dropped":    {`SELECT pg_drop_replication_slot($1)`, "cdc-relay recover"},
-		"re-created": {`SELECT pg_drop_replication_slot($1); SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, "find and re-send what is missing"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			relay := r.start()
-			r.insert(2)
-			eventually(t, func() string { return wantLines(relay, 2) })
-			if code := relay.Stop(t); code != 0 {
-				t.Fatalf("exit %d", code)
-			}
-			r.released()
-			for i, sql := range strings.Split(after[0], "; ") {
-				if i > 0 {
-					r.insert(1) // committed while there was no slot: lost to it
-				}
-				r.exec(sql, r.slot)
-			}
-			line := r.refused(3, "run", r.slot, after[1])
-			r.ok("accept", findingID(t, line), "--reason", "a test")
-			relay = r.start()
-			r.insert(1)
-			eventually(t, func() string { return wantLines(relay, 1) })
-			relay.Stop(t)
-		})
-	}
-}
-
 // findingID is the ID in what a message tells the operator to run.
 func findingID(t *testing.T, line string) string {
 	t.Helper()

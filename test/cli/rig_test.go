@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,6 +33,7 @@ type rig struct {
 	binary string
 	db     string        // URL of the database
 	slot   string        // and publication
+	reads  string        // the publication, when it is not the slot's name
 	source string        // more lines of the section source, indented by two
 	sink   string        // what stands under sink, indented by two
 	admin  string        // more keys of the section admin, each after a comma
@@ -67,7 +69,7 @@ func newRig(t *testing.T) *rig {
 // yaml is the configuration.
 func (r *rig) yaml() string {
 	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\n  publication: %s\n%s\nsink:\n%s\nadmin: {listen: 127.0.0.1:0%s}\n%s\n",
-		r.db, r.slot, r.slot, r.source, r.sink, r.admin, r.more)
+		r.db, r.slot, cmp.Or(r.reads, r.slot), r.source, r.sink, r.admin, r.more)
 }
 
 func must(t *testing.T, err error) {

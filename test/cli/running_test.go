@@ -214,9 +214,10 @@ func TestHoldOnFatal(t *testing.T) {
 		code       int
 		reason     string
 		spoil, why string
+		end        syscall.Signal
 	}{
-		{3, "publication", `DROP PUBLICATION SLOT`, "does not exist"},
-		{4, "mapping", `ALTER TABLE outbox DROP COLUMN type`, "no column"},
+		{3, "publication", `DROP PUBLICATION SLOT`, "does not exist", syscall.SIGINT},
+		{4, "mapping", `ALTER TABLE outbox DROP COLUMN type`, "no column", syscall.SIGTERM},
 	} {
 		r := newRig(t)
 		r.ok("init")
@@ -236,25 +237,30 @@ func TestHoldOnFatal(t *testing.T) {
 		if out := r.ok("status", "--admin", relay.AdminSocket()); !strings.HasPrefix(out, "state      stopped: ") || !strings.Contains(out, c.why) {
 			t.Errorf("status says %s", out)
 		}
-		if code := relay.Stop(t); code != c.code {
-			t.Errorf("exit %d, want %d", code, c.code)
+		must(t, relay.Signal(c.end))
+		if code, err := relay.Exit(await.Context(t)); code != c.code || err != nil {
+			t.Errorf("exit %d, want %d: %v", code, c.code, err)
 		}
 	}
 }
 
-// So it is when that comes while it relays. The slot is free meanwhile, for whoever fixes it; a
-// SIGINT ends the wait as well.
+// So it is when that comes while it relays. The slot is free meanwhile, for whoever fixes it. Once
+// an operator has accepted what was found, one of the relays that are up leads again, and the other
+// one stands by.
 func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	relay := runner.Start(t, r.binary, r.yaml(), "--hold-on-fatal")
 	must(t, relay.WaitReady(await.Context(t)))
+	second := runner.Start(t, r.binary, r.yaml(), "--hold-on-fatal")
+	state(t, second, "standby")
 	r.insert(1)
 	eventually(t, func() string { return wantLines(relay, 1) })
 	// it was checked once
 	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "outbox_slot_active{") })
 	r.exec(`DROP PUBLICATION ` + r.slot)
 	state(t, relay, "stopped", "does not exist")
+	state(t, second, "stopped", "does not exist")
 	r.released()
 	for _, why := range []string{
 		answers(t, relay, "/readyz", 503, "stopped: ", "does not exist"),
@@ -267,9 +273,36 @@ func TestHoldOnFatalWhileItRuns(t *testing.T) {
 		}
 	}
 	r.tellsOfSlot(relay)
-	must(t, relay.Signal(syscall.SIGINT))
-	if code, err := relay.Exit(await.Context(t)); code != 3 || err != nil {
-		t.Errorf("exit %d, want 3: %v", code, err)
+	var s status
+	must(t, json.Unmarshal([]byte(r.ok("status", "--json", "--admin", relay.AdminSocket())), &s))
+	for _, process := range []*runner.Relay{relay, second} {
+		if why := answers(t, process, "/readyz", 503, `"finding":"`+s.Finding+`"`, "cdc-relay accept "+s.Finding); why != "" || s.Finding == "" {
+			t.Errorf("finding %q: %s", s.Finding, why)
+		}
+	}
+	r.ok("accept", s.Finding, "--new-slot")
+	leader, standby := relay, second
+	eventually(t, func() string {
+		if answers(t, second, "/readyz?role=leader", 200) == "" {
+			leader, standby = second, relay
+		}
+		return answers(t, leader, "/readyz?role=leader", 200)
+	})
+	state(t, standby, "standby")
+	r.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', 'after', 'created', '{}')`)
+	eventually(t, func() string {
+		if !strings.Contains(leader.Stdout(), `"key":"after"`) {
+			return "the leader has not sent it: " + leader.Log()
+		}
+		return answers(t, leader, "/metrics", 200, "\noutbox_leader 1\n")
+	})
+	if n, said := scrape(t, leader).values[`outbox_stopped{reason="publication"}`]; said && n != 0 {
+		t.Error("it says that it has stopped")
+	}
+	for _, process := range []*runner.Relay{standby, leader} {
+		if code := process.Stop(t); code != 0 {
+			t.Errorf("exit %d", code)
+		}
 	}
 }
 

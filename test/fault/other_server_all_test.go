@@ -126,7 +126,7 @@ func (b before) goesOn(s *stand.Stand, words ...string) {
 	s.MakeLater()
 	s.AwaitEmpty()
 	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "30s"}, s.Antidote()...)...)
-	s.CheckHistory(checker.History{TwoServers: true})
+	s.CheckHistory(checker.History{NewPositions: true})
 	stopped(s, r, 0)
 }
 

@@ -116,9 +116,9 @@ func TestRowsOfAForeignSystem(t *testing.T) {
 }
 
 // After pg_upgrade, or a restore into a new cluster, the rows are of the system before, and nobody
-// else will ever send them. Who accepts this server as the same data has them sent; so does who took
-// it for a copy first, by what `check` says, also while a relay leads. They come in their order,
-// before what is new of their keys, and what is dead can be replayed.
+// else will ever send them. Who accepts this server as the same data has them sent; so does who
+// took it for a copy first, by what `check` says, also while a relay leads. They come in their
+// order, before what is new of their keys, and what is dead can be replayed.
 func TestRowsOfTheSystemBefore(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]bool{"with the slot": false, "while a relay leads": true} {

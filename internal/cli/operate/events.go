@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/client"
@@ -28,17 +29,27 @@ func NewEvents(g *command.Options) *cobra.Command {
 	var asJSON bool
 	show := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show where an event is: in flight, deferred, dead letter, settled, or not held",
-		Long: `Looks up the id in the retry table, the dead letters and the outbox tables. An event in an outbox
-table that is neither deferred nor dead is settled once the slot has passed its transaction. The
-slot's position is known a few seconds later; with a running relay and track_commit_timestamp = on
-it is known at once.`,
+		Short: "Show where an event is: not seen, in flight, deferred, dead letter or delivered",
+		Long: `Looks up the id in the retry table, the dead letters and the outbox tables, and prints its state:
+
+  not seen             its row is committed, and no relay has read it
+  in flight            a relay has read it, and it is not settled
+  deferred             it is in the retry table: why, and until when or behind what
+  dead letter          the relay gave it up
+  delivered            the broker has confirmed it
+  not in the table     it was deleted, or never written
+  not sent             it was committed before the slot was created
+  accepted as missing  it is in an interval that an operator accepted as missing
+
+A running relay knows at once that an event is delivered. Without an answer of one it is known once
+the relay has recorded it, a few seconds later. The time of the commit is known with
+track_commit_timestamp = on.`,
 		Example: `  cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10
   cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10 --json | jq -r .state`,
 		Args: command.OneArg(1, "the id of one event", "6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAdminClient(cmd.Context(), g, 0, func(ctx context.Context, d *adminClient) error {
-				e, err := d.Event(ctx, args[0], wiring.Outboxes(d.cfg), relayState(ctx, d.cfg))
+				e, err := d.Event(ctx, args[0], wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay { return relayState(ctx, d.cfg) })
 				if err != nil {
 					return err
 				}
@@ -54,17 +65,17 @@ it is known at once.`,
 	return cmd
 }
 
-// relayState is what the relay has read and not settled; zero when it does not answer.
+// relayState is how far the relay that leads is; zero when it does not answer.
 func relayState(ctx context.Context, c *config.Config) dlq.Relay {
 	status, err := client.Status(ctx, c, "")
-	if err != nil || status.Slot.Name != c.Source.Slot {
+	if err != nil || status.Slot.Name != c.Source.Slot || status.Role != ops.RoleLeader {
 		return dlq.Relay{}
 	}
-	r := dlq.Relay{Streaming: status.State == ops.StateStreaming || status.State == ops.StateIdle || status.State == ops.StateCatchingUp}
-	if oldest := status.InFlight.OldestUnsettled; oldest != nil {
-		r.OldestUnsettled = *oldest
+	settled, err := pglogrepl.ParseLSN(status.InFlight.SettledLSN)
+	if err != nil { // it is not known, or the relay is of an earlier version
+		settled = 0
 	}
-	return r
+	return dlq.Relay{Streaming: true, InFlight: status.InFlight.Events, Settled: settled}
 }
 
 func printEvent(w io.Writer, e *dlq.Event) error {

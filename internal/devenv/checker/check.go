@@ -27,7 +27,7 @@ type History struct {
 	MaxDeferred   int  // rows that may be left in the retry table; -1: any number
 	MaxDead       int  // dead letters that may be open; -1: any number
 	NoKeyOrder    bool // ordering: none
-	TwoServers    bool // the database went on at another server, whose positions may be lower
+	NewPositions  bool // an event may come again with another position: recovered, or sent by another server
 	// ordering: commit; first arrivals of all keys come in the order of their positions
 	CommitOrder bool
 	// on_dead_letter: block; nothing passes an open dead letter of its ordering group, and a
@@ -72,7 +72,7 @@ func Check(h History) Verdict {
 	}
 	c.settled()
 	c.passedOpenDeadLetters()
-	if !h.TwoServers {
+	if !h.NewPositions {
 		c.positions()
 	}
 	c.flushAhead()

@@ -43,7 +43,7 @@ func (r *row) at(p event.Position, c *checking) {
 	switch none := (event.Position{}); {
 	case r.position == none:
 		r.position = p
-	case p != none && p != r.position && !r.moved:
+	case p != none && p != r.position && !r.moved && !c.h.NewPositions:
 		r.moved = true
 		c.v.Moved = append(c.v.Moved, r.ID)
 	}

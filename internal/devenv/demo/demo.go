@@ -70,13 +70,21 @@ func (d *demo) run(ctx context.Context) error {
 func (d *demo) steps(ctx context.Context, fail context.CancelCauseFunc) error {
 	for _, step := range []func(context.Context) error{
 		d.start, func(ctx context.Context) error { return d.beginOrders(ctx, fail) },
-		d.poison, d.outage, d.catchUp, d.replay, d.mistake, d.judge,
+		d.poison, d.outage, d.catchUp, d.replay, d.mistake, d.afterMistake, d.judge,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// afterMistake is the worst day, if it is wished.
+func (d *demo) afterMistake(ctx context.Context) error {
+	if !d.worst {
+		return nil
+	}
+	return d.worstDay(ctx)
 }
 
 // start starts all programs.
@@ -169,8 +177,9 @@ func (d *demo) judge(ctx context.Context) error {
 	d.numbers.takeArrivals()
 	history := checker.History{
 		Committed: rows, RolledBack: d.work.RolledBack(), Deliveries: consumer.Deliveries(), Marks: consumer.Marks(), MaxDuplicates: -1,
+		NewPositions: d.worst,
 	}
-	if words.once {
+	if words.once && !d.worst {
 		history.MaxDuplicates = 0
 	}
 	if history.RetryTable, err = checker.ReadRetryTable(ctx, d.db, slot); err != nil {
@@ -179,7 +188,7 @@ func (d *demo) judge(ctx context.Context) error {
 	if history.Stays, err = checker.ReadStays(ctx, d.db, slot); err != nil {
 		return err
 	}
-	d.found.Verdict, d.found.words, d.found.keys = checker.Check(history), words, keys+1
+	d.found.Verdict, d.found.words, d.found.keys, d.found.worst = checker.Check(history), words, keys+1, d.worst
 	d.found.rolledBack, d.found.samples = len(history.RolledBack), len(history.Marks)
 	d.found.up, d.found.outages = d.meter.total()
 	return nil

@@ -4,7 +4,8 @@
 // away). It ends by itself with the checker's verdict.
 //
 // Exit codes: 0 nothing was lost or out of order, 1 something was, or the demo could not be given,
-// 130 interrupted. KEEP=1 leaves everything running after the verdict, until Ctrl-C.
+// 130 interrupted. KEEP=1 leaves everything running after the verdict, until Ctrl-C. WORST=1 adds the
+// worst day: the slot is dropped under load, and recovered.
 package main
 
 import (
@@ -32,8 +33,7 @@ func exitCode() int {
 	defer stop()
 	// a second signal ends this process at once; its watcher ends the servers
 	context.AfterFunc(ctx, stop)
-	keep := os.Getenv("KEEP")
-	d := &demo{console: newConsole(os.Stdout), programs: programs{broker: open()}, length: fullLength, keep: keep != "" && keep != "0"}
+	d := &demo{console: newConsole(os.Stdout), programs: programs{broker: open(), worst: isSet("WORST")}, length: fullLength, keep: isSet("KEEP")}
 	err := d.run(ctx)
 	switch {
 	case err == nil:
@@ -43,4 +43,10 @@ func exitCode() int {
 	}
 	fmt.Fprintln(os.Stderr, "demo:", err)
 	return 1
+}
+
+// isSet reports whether a switch of the environment is on.
+func isSet(name string) bool {
+	value := os.Getenv(name)
+	return value != "" && value != "0"
 }

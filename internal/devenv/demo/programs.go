@@ -25,6 +25,7 @@ type programs struct {
 	binary   string // of the relay
 	relay    *runner.Relay
 	db       string // URL of the shop's database
+	worst    bool   // the slot is lost in the end
 }
 
 const (
@@ -37,7 +38,11 @@ const (
 func (p *programs) startServers(ctx context.Context, say func(format string, args ...any)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		if p.postgres, err = pgserver.Start(ctx, pgserver.Options{}); err != nil {
+		var settings map[string]string
+		if p.worst { // by which recover orders the rows
+			settings = map[string]string{"track_commit_timestamp": "on"}
+		}
+		if p.postgres, err = pgserver.Start(ctx, pgserver.Options{Settings: settings}); err != nil {
 			return err
 		}
 		p.db = p.postgres.URL(database)
@@ -66,7 +71,7 @@ func (p *programs) startServers(ctx context.Context, say func(format string, arg
 
 // startRelay starts the relay as a process of its own and returns when it is ready.
 func (p *programs) startRelay(ctx context.Context) (err error) {
-	if p.relay, err = runner.LaunchRelay(p.binary, p.config()); err != nil {
+	if p.relay, err = runner.LaunchRelay(p.binary, p.config(), "--hold-on-fatal"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

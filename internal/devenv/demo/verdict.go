@@ -26,6 +26,8 @@ type outcome struct {
 	died     time.Duration // from the poison's commit to its dead letter
 	most     int           // events that were deferred at a time
 	waited   time.Duration // from the mistake until it was undone
+	worst    bool          // the slot was lost, and recovered
+	lost     time.Duration // from then until everything was sent
 }
 
 // line is the outcome in one sentence, on two lines.
@@ -62,7 +64,7 @@ func (o *outcome) lines(c *console) []string {
 	check(len(o.Deferred)+len(o.Dead)+len(o.InTwo)+len(o.Unasked), fmt.Sprintf("%s events were deferred, %d was dead and replayed; nothing is left", thousands(o.most), len(o.Replayed)),
 		"events LEFT in the retry table")
 	note := func(format string, args ...any) { lines = append(lines, "    "+fmt.Sprintf(format, args...)) }
-	if o.words.once {
+	if o.words.once && !o.worst {
 		check(o.Duplicates, "0 duplicates (after a crash of the relay: deduplicate by "+o.words.id+")", "DUPLICATES though the relay lived")
 	} else {
 		note("%s duplicates (at least once: a consumer deduplicates by %s)", thousands(o.Duplicates), o.words.id)
@@ -74,6 +76,10 @@ func (o *outcome) lines(c *console) []string {
 		o.words.name, o.away.Seconds(), thousands(int(o.outages[0].count)), short(o.outages[0].max))
 	note("the mistake was undone after %.1f s; %s events waited, the longest %s",
 		o.waited.Seconds(), thousands(int(o.outages[1].count)), short(o.outages[1].max))
+	if o.worst {
+		note("the slot was lost, and everything was sent %.1f s later; %s events waited, the longest %s",
+			o.lost.Seconds(), thousands(int(o.outages[2].count)), short(o.outages[2].max))
+	}
 	note("the poison order was a dead letter after %s", short(o.died))
 	note("commit to consumer with the broker up: p50 %s, p99 %s", short(o.up.p50), short(o.up.p99))
 	lines = append(lines, "")

@@ -120,9 +120,14 @@ func (a *api) ofNumber(find func(ctx context.Context, r *http.Request, n int64) 
 }
 
 func (a *api) event(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
-	snapshot := a.cfg.Snapshot()
-	relay := dlq.Relay{Streaming: snapshot.Phase == ops.Streaming, OldestUnsettled: snapshot.OldestUnsettled}
-	e, err := a.cfg.API.Operators.Event(ctx, r.PathValue("id"), a.cfg.API.Outboxes, relay)
+	ask := func(context.Context) dlq.Relay {
+		snapshot := a.cfg.Snapshot()
+		if snapshot.Phase != ops.Streaming {
+			return dlq.Relay{}
+		}
+		return dlq.Relay{Streaming: true, InFlight: snapshot.InFlightEvents + snapshot.WaitingEvents, Settled: snapshot.Settled}
+	}
+	e, err := a.cfg.API.Operators.Event(ctx, r.PathValue("id"), a.cfg.API.Outboxes, ask)
 	return http.StatusOK, e, err
 }
 

@@ -15,7 +15,7 @@ func Busy() ops.Snapshot {
 	safe, table := int64(1<<30), int64(5000)
 	return ops.Snapshot{
 		Phase: ops.Streaming, Since: Noon.Add(-time.Hour),
-		InFlightEvents: 7, InFlightBytes: 700, OldestUnsettled: Noon.Add(-3 * time.Second), UnreportedConfirmed: 5,
+		InFlightEvents: 7, InFlightBytes: 700, OldestUnsettled: Noon.Add(-3 * time.Second), Settled: 0x3109E98, UnreportedConfirmed: 5,
 		PausedTotal: 3, WaitingKeys: 12,
 		RetryTable: ops.RetryTable{Counted: Noon, Deferred: 40, OldestDeferred: Noon.Add(-90 * time.Second), Dead: 4, OldestDead: Noon.Add(-2 * time.Hour), RefusedTotal: 2},
 		Sink:       ops.Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -16,42 +15,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
-
-// Rows say what rows or messages are. A table is NAME@OID, as the message has it.
-type Rows struct {
-	Skip         string // a table whose rows are not events
-	SkipMessages string // a prefix whose messages are not events
-	Events       string // a table whose rows are those of a configured one
-	Of           string // of which one, when there are several
-}
-
-func (r Rows) given() (n int) {
-	for _, s := range []string{r.Skip, r.SkipMessages, r.Events} {
-		if s != "" {
-			n++
-		}
-	}
-	return n
-}
-
-func (r Rows) validate() error {
-	_, err := r.rows()
-	return err
-}
-
-// rows are what the finding is about.
-func (r Rows) rows() (event.Rows, error) {
-	if r.SkipMessages != "" || r.given() == 0 {
-		return event.Rows{Name: r.SkipMessages}, nil
-	}
-	text := r.Skip + r.Events
-	at := strings.LastIndexByte(text, '@')
-	oid, err := strconv.ParseUint(text[at+1:], 10, 32)
-	if at < 1 || err != nil || oid == 0 {
-		return event.Rows{}, usage(fmt.Sprintf("%q is not a table with its OID, such as public.audit@16423", text), "copy the command from the message")
-	}
-	return event.Rows{Name: text[:at], OID: uint32(oid)}, nil
-}
 
 // rows writes the decision to the slot's record. A relay that leads reads it at its next check, or
 // when it comes to such a row.
@@ -72,8 +35,12 @@ func (a *acceptance) rows(ctx context.Context) error {
 		return err
 	}
 	if next.Equal(rec.Sends) {
+		before, err := a.before(ctx, done)
 		a.result.Done = "nothing: it was decided before"
-		return nil
+		if before != "" {
+			a.result.Done = "nothing: it was accepted " + before
+		}
+		return err
 	}
 	a.result.Done = done
 	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
@@ -95,10 +62,12 @@ func (a *acceptance) decide(ctx context.Context, of event.Rows) (next publicatio
 	switch {
 	case a.opt.Rows.SkipMessages != "":
 		return was.SkipMessages(of.Name), fmt.Sprintf("messages with prefix %s are not relayed", of.Name), nil
-	case a.opt.Rows.Skip != "" && slices.Contains(was.Foreign, of.OID):
-		return was, "", nil
 	case a.opt.Rows.Skip != "":
-		return was.Skip(of.OID), fmt.Sprintf("rows of table %s (OID %d) are not relayed", of.Name, of.OID), nil
+		done = fmt.Sprintf("rows of table %s (OID %d) are not relayed", of.Name, of.OID)
+		if slices.Contains(was.Foreign, of.OID) {
+			return was, done, nil
+		}
+		return was.Skip(of.OID), done, nil
 	}
 	scope, err := was.FindScope(ctx, a.pool, a.c, of.OID, of.Name)
 	if err != nil {
@@ -119,8 +88,8 @@ func (a *acceptance) decide(ctx context.Context, of event.Rows) (next publicatio
 	return was.Adopt(*t, oids...), fmt.Sprintf("rows of table %s (OID %d) are events of %s", of.Name, of.OID, t), nil
 }
 
-// table is the configured table whose events the rows are: root, of which theirs is a partition now,
-// or the one that was named, or the only one.
+// table is the configured table whose events the rows are: root, of which theirs is a partition
+// now, or the one that was named, or the only one.
 func (a *acceptance) table(root *decode.Table) (*decode.Table, error) {
 	if root != nil && (a.opt.Rows.Of == "" || a.opt.Rows.Of == root.String()) {
 		return root, nil

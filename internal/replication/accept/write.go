@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 // write is the transaction. The slot is dropped or moved last: what is before it can be undone, and a
@@ -64,9 +66,9 @@ func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// keepGap stores the interval that may be missing, for recover. A slot that was never used has none,
-// and neither has a copy: what was committed before it is the original's to send.
-// Transaction ids are kept only on the same system: a restored dump has others.
+// keepGap stores the interval that may be missing, for recover. A slot that was never used has
+// none, and neither has a copy: what was committed before it is the original's to send. Transaction
+// ids are kept only on the same system: a restored dump has others.
 func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string) error {
 	rec := a.found.Record
 	if rec == nil || !rec.Used || a.opt.Copy {
@@ -94,12 +96,12 @@ func lsn(at pglogrepl.LSN) *string {
 	return &text
 }
 
-// moveRows gives the deferred rows, dead letters, requests and jobs of the other server to this one,
-// or keeps them from being sent here.
+// moveRows gives the deferred rows, dead letters, requests and jobs of the other server to this
+// one, or keeps them from being sent here.
 //
 // The rows of the other server have a lower incarnation than the slot gets when it is adopted, so
-// they are sent before what is new of their ordering groups. A copy made with the server's files has
-// the same system identifier; its rows get one that no server has.
+// they are sent before what is new of their ordering groups. A copy made with the server's files
+// has the same system identifier; its rows get one that no server has.
 func (a *acceptance) moveRows(ctx context.Context, tx pgx.Tx) error {
 	rec, to := a.found.Record, a.found.Server.SystemID
 	switch same := rec.SystemID == to; {
@@ -113,69 +115,7 @@ func (a *acceptance) moveRows(ctx context.Context, tx pgx.Tx) error {
 
 // move gives the rows of a system to another one.
 func (a *acceptance) move(ctx context.Context, tx pgx.Tx, from, to string) error {
-	for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
-		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.`+table+` SET system_id = $3 WHERE slot = $1 AND system_id = $2`, a.c.Slot, from, to)
-		if err != nil {
-			return fmt.Errorf("write cdc_relay.%s: %w", table, err)
-		}
-		if table == "retry" || table == "dead_letter" {
-			a.result.Moved += tag.RowsAffected()
-		}
-	}
-	return nil
-}
-
-// otherSystem is the system whose rows the ID is about, as check counts them; "": none.
-func (a *acceptance) otherSystem(ctx context.Context) (string, error) {
-	rows, err := a.pool.Query(ctx, `SELECT DISTINCT system_id FROM (SELECT system_id FROM cdc_relay.retry WHERE slot = $1
-		UNION ALL SELECT system_id FROM cdc_relay.dead_letter WHERE slot = $1) r WHERE system_id <> $2`, a.c.Slot, a.found.Server.SystemID)
-	if err != nil {
-		return "", fmt.Errorf("read cdc_relay.retry: %w", err)
-	}
-	others, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return "", fmt.Errorf("read cdc_relay.retry: %w", err)
-	}
-	for _, other := range others {
-		if a.opt.ID == a.found.SystemID(other) {
-			return other, nil
-		}
-	}
-	return "", nil
-}
-
-// system has rows of another system sent here, which were left when this server was accepted. A
-// relay that leads has not counted them, and would let later events of their keys pass: it is fenced.
-// Their incarnations are below the slot's, which became higher than all of them when it was adopted,
-// so they come first.
-func (a *acceptance) system(ctx context.Context, other string) error {
-	if !a.opt.SameData {
-		return usage("these rows are of another system, and left to it already", "add --same-data to have them sent here, if this server has taken its place")
-	}
-	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1`, a.c.Slot); err != nil {
-			return fmt.Errorf("write cdc_relay.slots: %w", err)
-		}
-		if err := a.move(ctx, tx, other, a.found.Server.SystemID); err != nil {
-			return err
-		}
-		a.result.Done = "rows of system " + other + " are sent by the next leader"
-		return a.audit(ctx, tx, "this server takes the place of system "+other)
-	})
-}
-
-// audit records who accepted what; who is the session's user.
-func (a *acceptance) audit(ctx context.Context, tx pgx.Tx, what string) error {
-	how := ""
-	for flag, set := range map[string]bool{"new slot": a.opt.NewSlot, "same data": a.opt.SameData, "copy": a.opt.Copy} {
-		if set {
-			how += " (" + flag + ")"
-		}
-	}
-	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, 'accept', 0, $3, $4)`,
-		a.c.Slot, a.found.Server.SystemID, a.opt.Reason, auditResult(a.opt.ID, what+how))
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.audit: %w", err)
-	}
-	return nil
+	moved, err := slot.MoveRows(ctx, tx, a.c.Slot, from, to)
+	a.result.Moved += moved
+	return err
 }

@@ -43,8 +43,12 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record) {
 		if readable {
 			c.rows(ctx)
 		}
+	case rec != nil && rec.State == slot.StateCreating && rec.Used:
+		c.add("slot", "", slot.Unfinished(c.c, view))
+	case view == nil && rec.State == slot.StateAdopt && !rec.OfOther(c.server(rec)) && !c.c.Create:
+		c.fail("slot", c.c.Slot+" does not exist, its loss was accepted, and source.create is false", source.MakeSlotSQL(c.c))
 	case view == nil && rec.State == slot.StateAdopt && !rec.OfOther(c.server(rec)):
-		c.missing("slot", c.c.Slot+" does not exist any more, which was accepted", nil)
+		c.missing("slot", c.c.Slot+" does not exist, and its loss was accepted", nil)
 	case view == nil:
 		c.add("slot", "", slot.Missing(c.c, rec, c.id))
 	default:

@@ -6,6 +6,7 @@ package publication
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -126,6 +127,25 @@ func (s shape) checkTypes(ctx context.Context, q source.Querier, c *source.Confi
 		return err
 	}
 	return t.CheckShapes(whole.Columns)
+}
+
+// Columns are the columns of a table that come with its rows, in order, and their type modifiers:
+// what a Relation frame has. Without a publication they are those that a new one would send.
+func Columns(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) (columns []decode.Column, typmods []int32, err error) {
+	bySchema, err := knowsSchemas(ctx, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := readShape(ctx, q, c, t, bySchema)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, col := range s.columns {
+		if !slices.Contains(s.unlisted, col.Name) {
+			columns, typmods = append(columns, col), append(typmods, s.typmods[i])
+		}
+	}
+	return columns, typmods, nil
 }
 
 // FindTables looks the tables up in the catalogue, checks their mappings and returns them with

@@ -158,7 +158,7 @@ func (p published) gone(c *source.Config, t decode.Table) *event.Stop {
 	return &event.Stop{Code: event.ExitOperator, Reason: "table", What: what, Fix: fix}
 }
 
-// Facts describes how the publication sends the configured tables: two texts are the same as long as
+// Facts describes how the publication sends the configured tables: two texts are the same while
 // nothing has changed that Check looks at. s is what is remembered.
 func (s State) Facts(ctx context.Context, q source.Querier, c *source.Config) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)

@@ -163,7 +163,9 @@ func (s State) SkipMessages(prefix string) State {
 
 // Adopt declares that the rows of tables with these OIDs are those of a remembered table.
 func (s State) Adopt(of decode.Table, oids ...uint32) State {
-	s.Tables = maps.Clone(s.Tables)
+	if s.Tables = maps.Clone(s.Tables); s.Tables == nil { // the slot has relayed messages alone
+		s.Tables = map[string]Table{}
+	}
 	name := source.QuoteTable(of)
 	s.Tables[name] = s.Tables[name].with(oids...)
 	return s

@@ -52,6 +52,29 @@ func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 	return nil
 }
 
+// KeepSettled keeps up to which transaction everything is settled, as RaiseFlushLimit does: a raise
+// is sent before the watermark has passed the end of the WAL, and before the publication is looked
+// at again. Without another event the next one comes late. It writes only what is new. all: what
+// had ended at the last raise is kept.
+func KeepSettled(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, goodXID uint64) (all bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	settled := t.Line.Watermark().LSN // before the statement is sent
+	good := strconv.FormatUint(goodXID, 10)
+	var more bool
+	err = pool.QueryRow(ctx, `SELECT coalesce(least(ended_xid, $3::text::xid8) > coalesce(settled_xid, '0'), false), coalesce(settled_xid >= ended_xid, false)
+		FROM cdc_relay.progress WHERE slot = $1 AND ended_at <= $2`, c.Slot, settled, good).Scan(&more, &all)
+	if err == nil && more {
+		err = pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $4 FOR SHARE)
+			UPDATE cdc_relay.progress p SET settled_xid = greatest(p.settled_xid, least(p.ended_xid, $3::text::xid8)) FROM fence
+			WHERE p.slot = $1 AND p.ended_at <= $2 RETURNING p.settled_xid >= p.ended_xid`, c.Slot, settled, good, t.Epoch).Scan(&all)
+	}
+	if err != nil && !source.IsNoRows(err) {
+		return false, fmt.Errorf("keep the settled transactions: %w", err)
+	}
+	return all && err == nil, nil
+}
+
 func whyNotRaised(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term) error {
 	rec, err := slot.ReadRecord(ctx, pool, c.Slot)
 	if err != nil {

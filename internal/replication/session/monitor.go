@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -95,6 +96,14 @@ func (se *Session) check(ctx context.Context) error {
 		return err
 	}
 	se.SetGood(view)
+	// once it is reported, so after a raise, and not again while nothing of ours comes
+	if own := se.t.Line.Watermark().Own; own > se.t.kept && own <= pglogrepl.LSN(se.t.Reported.Load()) {
+		all, err := KeepSettled(ctx, se.Pool, se.Cfg, se.t, view.EndedXID)
+		if all {
+			se.t.kept = own
+		}
+		return err
+	}
 	return nil
 }
 

@@ -19,7 +19,7 @@ func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
 	err := pgconn.ErrorResponseToPgError(m)
 	source.MakeReadable(r.encoding, err)
 	if err.Code == publicationUnknown && names(err.Message, r.Cfg.Publication) {
-		return publication.Stop(r.Cfg, "was dropped: "+err.Message, publication.RenewSlotHint(r.Cfg))
+		return publication.Stop(r.Cfg, "did not exist when rows that wait in the slot were committed: "+err.Message, publication.RenewSlotHint(r.Cfg))
 	}
 	return err
 }

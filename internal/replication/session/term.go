@@ -38,6 +38,10 @@ type Term struct {
 	// were settled.
 	Proven atomic.Uint64
 
+	// events of ours up to here are in the settled transactions that are kept: the monitor's, and
+	// between sessions nobody's
+	kept pglogrepl.LSN
+
 	// the last transaction that was read whole: the reader's, and between sessions nobody's
 	newest LastTransaction
 

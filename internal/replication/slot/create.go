@@ -54,37 +54,25 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err := BeginCreating(ctx, pool, c, id); err != nil {
 		return err
 	}
-	stopNotice := NoticeLongWait(c, "creating the slot waits for the transactions that are open now to end")
-	res, err := pglogrepl.CreateReplicationSlot(ctx, stream, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
-		Mode: pglogrepl.LogicalReplication,
-	})
-	stopNotice()
-	switch {
-	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501":
-		// no free slot, no right: certainly not created
-		return errors.Join(CreateFailed(c, err), forgetUnmade(ctx, pool, c))
-	case err != nil:
-		// The server may have created it all the same, or before (the answer was lost, or another
-		// relay's attempt came late), with earlier rows that were never counted. The record stays
-		// in state creating, so that the slot is not mistaken for one made by hand.
-		return fmt.Errorf("create slot %q: %w", c.Slot, err)
+	made, none, err := Make(ctx, stream, c)
+	if none {
+		return errors.Join(err, forgetUnmade(ctx, pool, c))
 	}
-	at, err := pglogrepl.ParseLSN(res.ConsistentPoint)
 	if err != nil {
-		return fmt.Errorf("create slot %q: consistent point: %w", c.Slot, err)
+		return err
 	}
-	stopNotice = NoticeLongWait(c, "counting the rows already in the outbox, which the new slot does not send: this is done once and takes long for a large table")
-	rows, xid, err := countInSnapshot(ctx, pool, c, res.SnapshotName)
+	stopNotice := NoticeLongWait(c, "counting the rows already in the outbox, which the new slot does not send: this is done once and takes long for a large table")
+	rows, xid, err := countInSnapshot(ctx, pool, c, made.Snapshot)
 	stopNotice()
 	if err != nil {
-		undoFailed(ctx, pool, stream, c)
+		UndoFailed(ctx, pool, stream, c)
 		return err
 	}
 	if ask && rows > 0 && !c.NoBackfill {
 		stop := &event.Stop{
 			Code: event.ExitUsage, Reason: "backfill",
 			What: fmt.Sprintf("the outbox (%s) already has %d rows: a new slot sends only what is committed from now on", c.TableNames(), rows),
-			Fix:  "let what has sent these rows until now deliver them; then run `cdc-relay init --no-backfill` to create the slot and leave them unsent",
+			Fix:  "let what has sent these rows until now deliver them, and run `cdc-relay init --no-backfill` to create the slot and leave them unsent; or have the relay send them: `cdc-relay init --backfill`",
 		}
 		return errors.Join(stop, undoCreation(ctx, pool, stream, c))
 	}
@@ -92,13 +80,45 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		c.Log.Warn("rows that were in the outbox before the slot was created are not sent", zap.Int64("rows", rows), zap.String("slot", c.Slot))
 	}
 	sent = sent.KeepForeign(was).After(was)
-	if err := makeReady(ctx, pool, c, id, sent, at, xid); err != nil {
+	if err := makeReady(ctx, pool, c, id, sent, made.At, xid); err != nil {
 		return err
 	}
 	sent.LogForeign(ctx, pool, c)
 	c.Log.Info("slot created", append(c.Relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication),
-		zap.Stringer("lsn", at))...)
+		zap.Stringer("lsn", made.At))...)
 	return nil
+}
+
+// Made is a slot that was just created.
+type Made struct {
+	At       pglogrepl.LSN // its start: it sends what commits from here on
+	Snapshot string        // what is visible in it is not sent by the slot, and everything else is
+}
+
+// Make creates the slot and exports its snapshot, which lives until the next command on stream.
+//
+// none: the slot was certainly not created. After any other error the server may have created it
+// all the same, or before (the answer was lost, or another relay's attempt came late), with earlier
+// rows that were never counted. The record stays as it is then, so that the slot is not mistaken
+// for one made by hand.
+func Make(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (made Made, none bool, err error) {
+	stopNotice := NoticeLongWait(c, "creating the slot waits for the transactions that are open now to end")
+	res, err := pglogrepl.CreateReplicationSlot(ctx, stream, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
+		Mode: pglogrepl.LogicalReplication,
+	})
+	stopNotice()
+	switch {
+	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501":
+		// no free slot, no right
+		return made, true, CreateFailed(c, err)
+	case err != nil:
+		return made, false, fmt.Errorf("create slot %q: %w", c.Slot, err)
+	}
+	made.Snapshot = res.SnapshotName
+	if made.At, err = pglogrepl.ParseLSN(res.ConsistentPoint); err != nil {
+		return made, false, fmt.Errorf("create slot %q: consistent point: %w", c.Slot, err)
+	}
+	return made, false, nil
 }
 
 // CreateFailed names the fix for what CREATE_REPLICATION_SLOT may answer.
@@ -120,8 +140,15 @@ func CreateFailed(c *source.Config, err error) error {
 }
 
 // dropUnfinished removes the slot that a crash left between its creation and the count of earlier
-// rows. While the server is still creating it for the relay that died, the slot is in use.
+// rows.
 func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View) error {
+	return Drop(ctx, pool, c, id, view, "unfinished")
+}
+
+// Drop drops the slot that view shows, which is in the way of a new one; nil: there is none. kind
+// says in one word why. While the server is still creating it for a relay that died, the slot is in
+// use.
+func Drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, kind string) error {
 	if view == nil {
 		return nil
 	}
@@ -134,31 +161,49 @@ func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, i
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
-		return fmt.Errorf("drop unfinished slot %q: %w", c.Slot, err)
+		return fmt.Errorf("drop %s slot %q: %w", kind, c.Slot, err)
 	}
-	c.Log.Info("dropped an unfinished slot", zap.String("slot", c.Slot))
+	c.Log.Info("dropped a slot: "+kind, zap.String("slot", c.Slot))
 	return nil
 }
 
 // undoCreation drops the slot and only then its record: without the record in state creating the
 // slot would be adopted.
 func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) error {
-	if err := pglogrepl.DropReplicationSlot(ctx, stream, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
-		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
+	if err := unmake(ctx, stream, c); err != nil {
+		return err
 	}
 	return forgetUnmade(ctx, pool, c)
 }
 
-// undoFailed tries to undo a creation that cannot be finished: a slot that nobody reads retains all
+func unmake(ctx context.Context, stream *pgconn.PgConn, c *source.Config) error {
+	if err := pglogrepl.DropReplicationSlot(ctx, stream, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
+		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
+	}
+	return nil
+}
+
+// UndoFailed tries to undo a creation that cannot be finished: a slot that nobody reads retains all
 // WAL from its position on. If that fails, the next start creates it again.
-func undoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) {
-	// even if the relay was asked to stop
+func UndoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) {
+	undo(ctx, c, func(ctx context.Context) error { return undoCreation(ctx, pool, stream, c) })
+}
+
+// Unmake is UndoFailed for a slot whose record stays as it is. It reports whether the slot is gone.
+func Unmake(ctx context.Context, stream *pgconn.PgConn, c *source.Config) bool {
+	return undo(ctx, c, func(ctx context.Context) error { return unmake(ctx, stream, c) })
+}
+
+// undo calls do even if the relay was asked to stop.
+func undo(ctx context.Context, c *source.Config, do func(context.Context) error) (done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience)
 	defer cancel()
-	if err := undoCreation(ctx, pool, stream, c); err != nil {
+	err := do(ctx)
+	if err != nil {
 		c.Log.Warn("failed to drop an unfinished slot: it retains WAL until the relay is started again or torn down",
 			zap.String("slot", c.Slot), zap.Error(err))
 	}
+	return err == nil
 }
 
 const undoPatience = 5 * time.Second

@@ -22,9 +22,10 @@ import (
 // Found is the state of the database that a finding is about: our record, the slot, the server, and
 // how the publication sends the tables.
 //
-// A finding's ID is a digest of these. It has no clock and no position that moves by itself, so that
-// every process, and the same one later, finds the same ID, until something changes that an operator
-// has not seen. The record's incarnation is part of it: an ID that was accepted is never open again.
+// A finding's ID is a digest of these. It has no clock and no position that moves by itself, so
+// every process, and the same one later, finds the same ID, until something changes that an
+// operator has not seen. The record's incarnation is part of it: an ID that was accepted is never
+// open again.
 type Found struct {
 	Record *Record // nil: there is none
 	View   *View   // nil: there is no slot
@@ -50,7 +51,7 @@ func Examine(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ident
 	if view != nil {
 		facts = append(facts, view.Plugin, view.Type, view.Database, view.Invalidated())
 		if rec != nil && rec.State == StateReady && view.ConfirmedFlush > rec.FlushLimit {
-			facts = append(facts, view.ConfirmedFlush) // it does not move by itself: no relay uses it there
+			facts = append(facts, view.ConfirmedFlush) // no relay uses it there, so it stays
 		}
 	}
 	if rec != nil && rec.State == StateTakeover {
@@ -94,9 +95,9 @@ func digest(facts ...any) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// Name returns the finding with the interval in which rows may be missing and, if it can be accepted,
-// with its ID. good is where publication and tables were last in order, as far as this process
-// knows; 0: it does not. An error that is no finding stays as it is.
+// Name returns the finding with the interval in which rows may be missing and, if it can be
+// accepted, with its ID. good is where publication and tables were last in order, as far as this
+// process knows; 0: it does not. An error that is no finding stays as it is.
 func (f *Found) Name(err error, good pglogrepl.LSN) error {
 	stop := unnamed(err)
 	if stop == nil {
@@ -132,9 +133,10 @@ func unnamed(err error) *event.Stop {
 // hides reports whether a finding of this reason is about rows that the server did not send.
 func hides(reason string) bool { return reason == "publication" || reason == "table" }
 
-// Interval is where rows may be missing. What the publication or a table hid, it hid since they were
-// last in order. Otherwise it begins where the last report was recorded, and ends where the slot
-// stands now, or at the end of the WAL if there is none to go on with. From 0: there is no record.
+// Interval is where rows may be missing. What the publication or a table hid, it hid since they
+// were last in order. Otherwise the interval begins where the last report was recorded. It ends
+// where the slot stands now, or at the end of the WAL if there is no slot to go on with. From 0:
+// there is no record.
 func (f *Found) Interval(reason string, good pglogrepl.LSN) (from, until pglogrepl.LSN) {
 	if f.Record == nil || !f.Record.Used {
 		return 0, 0

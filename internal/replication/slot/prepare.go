@@ -38,7 +38,7 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 		if err != nil {
 			return err
 		}
-		first := rec == nil && view == nil || rec != nil && rec.State == StateCreating
+		first := rec == nil && view == nil || rec != nil && rec.State == StateCreating && !rec.Used
 		tables, err := publication.FindTables(ctx, pool, c, first)
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec == nil:
 		return UnknownSlot(c, view, id)
 	case rec.State == StateCreating && rec.Used:
-		return Unfinished(c)
+		return Unfinished(c, view)
 	case rec.State == StateCreating:
 		if err := dropUnfinished(ctx, pool, c, id, view); err != nil {
 			return err
@@ -131,10 +131,14 @@ func acceptedElsewhere(c *source.Config, rec *Record, view *View, id Identity) e
 	return CheckIdentity(c, rec, view, id)
 }
 
-// Unfinished is the finding (exit 3) for a slot that was lost and was being made again, by a relay or
-// by recover, when that ended.
-func Unfinished(c *source.Config) *event.Stop {
-	return source.SlotLost(c, fmt.Sprintf("slot %q was being made again, and that was not completed", c.Slot), "")
+// Unfinished is the finding (exit 3) for a slot that was lost, and whose creation by a relay was
+// cut short. view is what it has left; nil: nothing.
+func Unfinished(c *source.Config, view *View) *event.Stop {
+	newSlot := ""
+	if view != nil {
+		newSlot = source.NewSlot
+	}
+	return source.SlotLost(c, fmt.Sprintf("slot %q was being made again, and that was not completed", c.Slot), newSlot)
 }
 
 // Refusal is why the next start does not use the slot as it is: what settleSlot and the leader
@@ -147,7 +151,7 @@ func Refusal(ctx context.Context, q source.Querier, c *source.Config, f *Found) 
 	case rec == nil:
 		return UnknownSlot(c, view, f.Server)
 	case rec.State == StateCreating && rec.Used:
-		return Unfinished(c)
+		return Unfinished(c, view)
 	case rec.State == StateAdopt && rec.OfOther(f.Server):
 		return acceptedElsewhere(c, rec, view, f.Server)
 	case rec.State == StateCreating || rec.State == StateAdopt && view == nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
 )
 
 // Record is our row of cdc_relay.slots with the numbers of cdc_relay.progress: what we remember of
@@ -112,27 +113,27 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 // MakeReady records that a slot may be used from now on. It was created, or adopted at its current
 // position, at. It gets a new incarnation. now is what the publication sent before a new slot was
 // created, so a later change of the publication is noticed. What was committed by transactions
-// below xid is settled, or accepted as not sent; "": not known. A gap that an operator accepted ends
-// where the slot begins.
+// below xid is settled, or accepted as not sent; "": not known. A gap that an operator accepted
+// ends where the slot begins.
 func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN, xid string) error {
-	for _, step := range []struct {
-		sql  string
-		args []any
-	}{
-		{`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
-			VALUES ($1, $2, $3, $4, $5, 'ready', ` + NextIncarnation + `)
-			ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
-				publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation,
-				epoch = slots.epoch + 1, changed_at = now()`, []any{c.Slot, id.SystemID, id.Timeline, c.Publication, now}},
-		{`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_xid) VALUES ($1, $2, $2, $2, nullif($3, '')::xid8)
-			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now(), ended_xid = NULL, ended_at = NULL, settled_xid = excluded.settled_xid`,
-			[]any{c.Slot, at, xid}},
-		{`UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot()) WHERE slot = $1 AND until_xid IS NULL`,
-			[]any{c.Slot, at}},
-	} {
-		if _, err := tx.Exec(ctx, step.sql, step.args...); err != nil {
-			return fmt.Errorf("write the record of slot %q: %w", c.Slot, err)
-		}
+	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
+		VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
+		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
+			publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation,
+			epoch = slots.epoch + 1, changed_at = now()`, c.Slot, id.SystemID, id.Timeline, c.Publication, now)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_xid) VALUES ($1, $2, $2, $2, nullif($3, '')::xid8)
+		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now(),
+			ended_xid = NULL, ended_at = NULL, settled_xid = excluded.settled_xid`, c.Slot, at, xid)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.progress: %w", err)
+	}
+	_, err = tx.Exec(ctx, `UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot())
+		WHERE slot = $1 AND until_xid IS NULL`, c.Slot, at)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.gap: %w", err)
 	}
 	return nil
 }
@@ -156,4 +157,27 @@ func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) err
 			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) RETURNING slot)
 		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress)`, c.Slot)
 	return err
+}
+
+// ForgetUnmade is forgetUnmade where nothing more can be done about its error: the next start finds
+// the record in state creating.
+func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
+	if err := forgetUnmade(ctx, pool, c); err != nil {
+		c.Log.Warn("failed to forget a slot that was not created", zap.String("slot", c.Slot), zap.Error(err))
+	}
+}
+
+// MoveRows gives the deferred rows, dead letters, requests and jobs of a slot on one system to
+// another one. moved is the number of rows and dead letters.
+func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int64, err error) {
+	for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
+		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.`+table+` SET system_id = $3 WHERE slot = $1 AND system_id = $2`, slot, from, to)
+		if err != nil {
+			return moved, fmt.Errorf("write cdc_relay.%s: %w", table, err)
+		}
+		if table == "retry" || table == "dead_letter" {
+			moved += tag.RowsAffected()
+		}
+	}
+	return moved, nil
 }

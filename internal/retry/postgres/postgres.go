@@ -119,11 +119,7 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 	}
 	defer done()
 	pg := conn.Conn().PgConn()
-	as := storable(func(s string) string { return s })
-	if e := pg.ParameterStatus("server_encoding"); e != "UTF8" && e != "SQL_ASCII" {
-		as = ascii
-	}
-	err = p.run(ctx, conn, sql, args(as), each)
+	err = p.run(ctx, conn, sql, args(storableBy(pg)), each)
 	if err == nil {
 		p.answered(what)
 		p.succeeded(what, size)
@@ -145,6 +141,14 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 		return inDoubt{err}
 	}
 	return err
+}
+
+// storableBy is what a text column of the database of pg can hold.
+func storableBy(pg *pgconn.PgConn) storable {
+	if e := pg.ParameterStatus("server_encoding"); e != "UTF8" && e != "SQL_ASCII" {
+		return ascii
+	}
+	return func(s string) string { return s }
 }
 
 // inDoubt is the error of a statement that may still be carried out.

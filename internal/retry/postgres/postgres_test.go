@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -195,10 +196,48 @@ func TestPostgres(t *testing.T) {
 		"fence while the epoch is raised": testFenceWhileRaised, "reads": testReads, "refused": testRefused, "not refused": testNotRefused,
 		"no dead letter twice": testNoDeadLetterTwice, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
 		"fence of what is held up": testFenceHeldUp, "purged rows": testPurgedRows, "purged requests": testPurgedRequests,
-		"read's plan": testReadPlan,
+		"read's plan": testReadPlan, "copied": testCopied,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}
+}
+
+// A row that is copied reads back as one that was deferred does, with any shape. When there is no
+// next one for some reason, nothing is copied.
+func testCopied(b *bench, w *database) {
+	copyRows := func(b *bench, rows []*retrystore.Row, end error) error {
+		conn, err := pgx.ConnectConfig(await.Context(b.T), w.pool.Config().ConnConfig)
+		b.must(err)
+		defer conn.Close(context.Background())
+		tx, err := conn.Begin(await.Context(b.T))
+		b.must(err)
+		i := -1
+		n, err := b.Store.(*Store).Copy(await.Context(b.T), conn, func() (*retrystore.Row, error) {
+			if i++; i == len(rows) {
+				return nil, end
+			}
+			return rows[i], nil
+		})
+		if err != nil {
+			b.must(tx.Rollback(await.Context(b.T)))
+			return err
+		}
+		equal(b, "rows copied", n, int64(len(rows)))
+		return tx.Commit(await.Context(b.T))
+	}
+	shaped := b.row("shaped", 1, 1)
+	shaped.Event.Shape = &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{{Name: "id", TypeOID: 2950, Typmod: -1}}}
+	b.must(copyRows(b, []*retrystore.Row{shaped}, io.EOF))
+	equal(b, "shape", b.runs(all, shaped.Group)[0].Rows[0].Event.Shape, shaped.Event.Shape)
+	none, failed := b.row("none", 1, 1), errors.New("there is no next row")
+	equal(b, "error", copyRows(b, []*retrystore.Row{none}, failed), failed)
+	equal(b, "rows", len(b.runs(all, none.Group)[0].Rows), 0)
+	b.roundTrip(func(b *bench, rows ...*retrystore.Row) {
+		for _, r := range rows { // none waits for a time
+			r.NextAttempt = time.Time{}
+		}
+		b.must(copyRows(b, rows, io.EOF))
+	})
 }
 
 // A row that cannot be read is distinguished from a database that does not answer.

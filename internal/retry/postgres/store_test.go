@@ -225,7 +225,10 @@ func TestMemory(t *testing.T) {
 // big is a key that no index entry holds, with a NUL byte.
 var big = strings.Repeat("k\x00", 64<<10)
 
-func testRoundTrip(b *bench) {
+func testRoundTrip(b *bench) { b.roundTrip((*bench).deferRow) }
+
+// roundTrip writes rows of all kinds and reads them back.
+func (b *bench) roundTrip(write func(*bench, ...*store.Row)) {
 	b = b.with(func(c *store.Config) { c.Columns = []string{"tenant", "", "c"} })
 	first := time.Date(2025, 11, 20, 12, 0, 1, 0, time.UTC)
 	rows := b.rows(8, "k", 1, 2)
@@ -254,7 +257,7 @@ func testRoundTrip(b *bench) {
 			ev(i).Columns = make([][]byte, 3)
 		}
 	}
-	b.deferRow(rows...)
+	write(b, rows...)
 	for _, want := range rows {
 		runs := b.runs(all, want.Group)
 		if len(runs) != 1 || len(runs[0].Rows) != 1 || runs[0].Group != want.Group {

@@ -1,0 +1,184 @@
+// The command recover.
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+func newRecover(g *command.Options) *cobra.Command {
+	var opt recovery.Options
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "recover",
+		Short: "Send what a lost slot did not: rows of its gap that are still in the outbox table",
+		Long: `For a slot that was dropped or invalidated, or that is of no use because its publication was
+re-created: makes a new slot and, in the slot's own snapshot, copies the rows of the gap into the
+retry table. The relay delivers them in order, before newer events of their key. For a gap that was
+accepted before (cdc-relay accept): copies its rows, and the slot stays as it is.
+
+The gap begins at the first transaction that is not known to be settled. What was delivered after
+that is sent again, with the same id. Events that are deferred or dead letters stay where they are.
+Rows that were deleted from the table, and logical messages, cannot be recovered.
+
+The order is that of the commits where track_commit_timestamp was on. Else it is unknown: name a
+column that rises with each commit of a key (--order-by), or accept any order (--unordered).
+
+Stop every relay of the slot first. The command may be interrupted at any point: nothing is
+copied then, and it starts over when it is run again. --dry-run changes nothing.`,
+		Example: `  cdc-relay recover --dry-run
+  cdc-relay recover --reason 'slot invalidated, INC-4711'
+  cdc-relay recover --order-by created_at
+  cdc-relay recover --where "created_at > '2026-01-31'" --unordered --json`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, rc, log, err := g.Source()
+			if err != nil {
+				return err
+			}
+			report, err := runRecovery(cmd, c, rc, log, opt, recovery.Recover)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return output.JSON(cmd.OutOrStdout(), report)
+			}
+			printRecovery(cmd.OutOrStdout(), report)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "only count the rows, and say in which order they would be sent")
+	orderFlags(cmd, &opt)
+	cmd.Flags().StringVar(&opt.Where, "where", "", "only rows that meet this SQL expression; no later recover finds the others")
+	cmd.Flags().BoolVar(&opt.SameData, "same-data", false, "this server has taken the place of the one that the slot was read from,\nand goes on with the same data: what was deferred there is sent here")
+	cmd.Flags().StringVar(&opt.Reason, "reason", "", "why, for the audit")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// orderFlags are those about the order of the rows.
+func orderFlags(cmd *cobra.Command, opt *recovery.Options) {
+	cmd.Flags().StringVar(&opt.OrderBy, "order-by", "", "a column to order by, where the order of the commits is not known")
+	cmd.Flags().BoolVar(&opt.Unordered, "unordered", false, "send the rows in any order if that of the commits is not known")
+}
+
+// runRecovery runs one of the two until it ends or a signal comes: then it takes back what it
+// began.
+func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *zap.Logger, opt recovery.Options,
+	do func(context.Context, source.Config, recovery.Options) (recovery.Report, error),
+) (recovery.Report, error) {
+	if opt.OrderBy != "" && opt.Unordered {
+		return recovery.Report{}, command.UsageError("--order-by and --unordered exclude each other")
+	}
+	out, err := wiring.OfflineSink(c, log)
+	if err != nil {
+		return recovery.Report{}, err
+	}
+	opt.Sink, opt.Scope = out, wiring.Ordering(c).Scope()
+	shown := copyProgress{w: cmd.ErrOrStderr(), began: time.Now()}
+	shown.line.W = shown.w
+	opt.Progress = shown.show
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	report, err := do(ctx, rc, opt)
+	shown.line.Clear()
+	if err != nil && ctx.Err() != nil && cmd.Context().Err() == nil {
+		err = errors.New("interrupted: nothing was copied, run it again")
+	}
+	return report, err
+}
+
+// copyProgress shows how far the copy is: once a second on a terminal, else every ten.
+type copyProgress struct {
+	w           io.Writer
+	line        output.Progress
+	began, last time.Time
+}
+
+func (p *copyProgress) show(done, of int64) {
+	now := time.Now()
+	every := 10 * time.Second
+	if output.IsTerminal(p.w) {
+		every = time.Second
+	}
+	if p.last.IsZero() {
+		p.last = p.began
+	}
+	if now.Sub(p.last) < every {
+		return
+	}
+	p.last = now
+	text := fmt.Sprintf("copied %s of %s rows", output.Thousands(uint64(done)), output.Thousands(uint64(of)))
+	if done > 0 {
+		left := time.Duration(float64(now.Sub(p.began)) / float64(done) * float64(of-done))
+		text += ", " + output.Age(left.Round(time.Second)) + " left"
+	}
+	if output.IsTerminal(p.w) {
+		p.line.Show(text)
+		return
+	}
+	_, _ = fmt.Fprintln(p.w, text) // a reader that has gone is no reason to stop
+}
+
+// printRecovery is the report for people.
+func printRecovery(w io.Writer, r recovery.Report) {
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	count := func(n int64, noun string) string { return output.Count(uint64(n), noun) }
+	switch {
+	case r.DryRun:
+		add("dry run, nothing is changed: %s of the gap would be copied into the retry table", count(r.Recovered, "row"))
+	default:
+		add("recovered: %s copied into the retry table. Start the relay", count(r.Recovered, "row"))
+	}
+	add("order: %s", r.Order)
+	if r.Repeated > 0 {
+		add("possibly repeated: up to %s, which may have been delivered before, with the same id", output.Thousands(uint64(r.Repeated)))
+	}
+	if r.Held > 0 {
+		add("already held: %s%s, which the retry table or the dead letters have", output.If(r.DryRun, "up to "), count(r.Held, "row"))
+	}
+	if r.Moved > 0 {
+		add("sent here from now on: %s of the server before", count(r.Moved, "row")+" of the retry table and the dead letters")
+	}
+	if r.LeftOut > 0 {
+		add("left out: %s that %s the condition; no later recover finds them", count(r.LeftOut, "row"), output.If(r.LeftOut == 1, "does not meet")+output.If(r.LeftOut != 1, "do not meet"))
+	}
+	switch {
+	case r.FromXID != nil:
+		add("from transaction %s on: all before it is settled", *r.FromXID)
+	case r.Unbounded != "":
+		add("rows of any age: %s", r.Unbounded)
+	}
+	if r.FromLSN != "" || r.UntilLSN != "" {
+		add("the gap in the WAL: from %s to %s", cmp.Or(r.FromLSN, "an unknown position"), cmp.Or(r.UntilLSN, "the start of the new slot"))
+	}
+	if r.NewerSent {
+		add("the slot was in use since: newer events were sent before these, so the order of a key is not kept between them")
+	}
+	for _, lost := range r.Lost {
+		add("cannot be recovered: %s", lost)
+	}
+	if r.OpenGaps > 0 {
+		add("%s of this slot are still open: run it again", count(r.OpenGaps, "accepted gap"))
+	}
+	_, _ = fmt.Fprintln(w, output.ForTerminal(w, output.CleanLines(strings.Join(lines, "\n")), 0))
+}

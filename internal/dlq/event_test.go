@@ -1,0 +1,265 @@
+package dlq
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+const maxLSN = pglogrepl.LSN(1<<64 - 1)
+
+func (r *rig) event(id string, ask func(context.Context) Relay) *Event {
+	r.t.Helper()
+	if ask == nil {
+		ask = says(Relay{})
+	}
+	e, err := r.admin.Event(r.ctx, id, []Outbox{{"public", "no such table", []string{"id"}}, {"public", "outbox", []string{"event_id", "id"}}}, ask)
+	r.must(err)
+	return e
+}
+
+// hold reads the slot, as a relay does, until the test ends or free is called.
+func (r *rig) hold() (free func()) {
+	r.t.Helper()
+	config, err := pgconn.ParseConfig(r.cfg.URL)
+	r.must(err)
+	config.RuntimeParams["replication"] = "database"
+	conn, err := pgconn.ConnectConfig(r.ctx, config)
+	r.must(err)
+	free = func() { _ = conn.Close(context.Background()) }
+	r.t.Cleanup(free)
+	r.must(pglogrepl.StartReplication(r.ctx, conn, r.slot, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", "publication_names '" + r.slot + "'"},
+	}))
+	return free
+}
+
+func (r *rig) wantEvent(id string, ask func(context.Context) Relay, state, why string) *Event {
+	r.t.Helper()
+	e := r.event(id, ask)
+	if e.State != state || !strings.Contains(e.Why, why) {
+		r.t.Errorf("%s is %+v, want %s: %s", id, e, state, why)
+	}
+	return e
+}
+
+func says(relay Relay) func(context.Context) Relay {
+	return func(context.Context) Relay { return relay }
+}
+
+// sent inserts a row of the outbox, and returns its id and its transaction's.
+func (r *rig) sent() (id string, xid int64) {
+	r.t.Helper()
+	r.must(r.pool.QueryRow(r.ctx, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text, pg_current_xact_id()::text::bigint`).Scan(&id, &xid))
+	return id, xid
+}
+
+// recorded is what the relay has recorded of the slot: 0 is NULL. The flush limit is above all.
+func (r *rig) recorded(settledXID, endedXID int64, endedAt pglogrepl.LSN) {
+	r.t.Helper()
+	r.exec(`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_xid, ended_xid, ended_at)
+		VALUES ($1, 'FFFFFFFF/FFFFFFFF', '0/0', '0/0', nullif($2::text, '0')::xid8, nullif($3::text, '0')::xid8, nullif($4::pg_lsn, '0/0'))
+		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = excluded.max_flush_lsn, settled_xid = excluded.settled_xid, ended_xid = excluded.ended_xid, ended_at = excluded.ended_at`,
+		r.slot, fmt.Sprint(settledXID), fmt.Sprint(endedXID), endedAt)
+}
+
+func TestEventWithARow(t *testing.T) {
+	r := setup(t)
+	r.wantEvent("nobody's", nil, EventNotThere, "deleted, or never written")
+	r.wantEvent("00000000-0000-0000-0000-000000000000", nil, EventNotThere, "deleted, or never written")
+	n := r.put(sample{id: "dead"})
+	r.wantEvent("dead", nil, EventDeadLetter, fmt.Sprintf("dead letter %d: open", n))
+	first := r.put(sample{id: "dead", of: Deferred, backoff: true})
+	e := r.wantEvent("dead", nil, EventDeferred, fmt.Sprintf("deferred row %d: refused, too_large; it is tried again at 2", first))
+	if e.NextAttempt == nil || e.Behind != nil || len(e.Rows) != 2 || e.CommittedAt == nil {
+		t.Errorf("it is %+v", e)
+	}
+	r.put(sample{id: "behind", of: Deferred})
+	r.exec(`UPDATE cdc_relay.retry SET reason = '', class = '' WHERE id = 'behind'`)
+	e = r.wantEvent("behind", nil, EventDeferred, fmt.Sprintf(": it waits behind deferred row %d", first))
+	if e.Behind == nil || *e.Behind != first {
+		t.Errorf("it is behind %v", e.Behind)
+	}
+	r.exec(`DELETE FROM cdc_relay.retry WHERE n = $1`, first)
+	r.wantEvent("behind", nil, EventDeferred, fmt.Sprintf("its destination, orders, is tried again and takes it; with dead_letters.on_dead_letter: block it waits until dead letter %d is", n))
+	r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded'`)
+	if e := r.wantEvent("behind", nil, EventDeferred, "its destination, orders, is tried again"); strings.Contains(e.Why, "block") {
+		t.Errorf("it waits for a dead letter that is closed: %s", e.Why)
+	}
+	r.put(sample{id: "sent again", state: Replayed})
+	r.wantEvent("sent again", nil, EventDelivered, "replayed")
+}
+
+// Each of the bounds by which a row's event is delivered, and what it is without them.
+func TestEventWithoutARow(t *testing.T) {
+	r := withSlot(t)
+	id, xid := r.sent()
+	r.wantEvent(id, nil, EventNotSeen, "no relay leads")
+	// one that streams from another database, of which this one is a copy
+	r.wantEvent(id, says(Relay{Streaming: true, Settled: maxLSN}), EventNotSeen, "no relay leads")
+	free := r.hold()
+	r.wantEvent(id, nil, EventInFlight, "a relay reads the slot")
+	r.wantEvent(id, says(Relay{Streaming: true, InFlight: 7}), EventInFlight, "the relay has 7 events in flight")
+	r.wantEvent(id, says(Relay{Streaming: true, Settled: 0x100}), EventNotSeen, "has read up to 0/100")
+	if e := r.wantEvent(id, says(Relay{Streaming: true, Settled: maxLSN}), EventDelivered, "committed before"); e.CommittedBefore == "" {
+		t.Errorf("no position is known: %+v", e)
+	}
+	free()
+	await.Until(t, "the slot to be free", func() bool {
+		return value[bool](r, `SELECT NOT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
+	})
+	end := value[pglogrepl.LSN](r, `SELECT pg_current_wal_insert_lsn()`)
+
+	r.recorded(xid, xid, end)
+	if e := r.wantEvent(id, nil, EventNotSeen, ""); e.Table != "public.outbox" || e.CommittedAt != nil {
+		t.Errorf("without track_commit_timestamp it is %+v", e)
+	}
+	r.recorded(xid+1, xid+1, end)
+	if e := r.wantEvent(id, nil, EventDelivered, "committed before "+end.String()); e.CommittedBefore != end.String() {
+		t.Errorf("its position is %+v", e)
+	}
+	r.recorded(0, xid+1, maxLSN)
+	r.wantEvent(id, nil, EventNotSeen, "")
+	confirmed := value[pglogrepl.LSN](r, `SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
+	r.recorded(0, xid+1, confirmed)
+	r.wantEvent(id, nil, EventDelivered, "committed before "+confirmed.String())
+	r.recorded(0, xid, confirmed)
+	r.wantEvent(id, nil, EventNotSeen, "")
+
+	r.recorded(xid+1, 0, 0)
+	r.wantEvent(id, nil, EventNotSent, "committed before the slot, not sent by it")
+}
+
+// What does not count: another system's record, a slot that is not where the relay has left it, and
+// one that is not there.
+func TestEventOfASlotThatMoved(t *testing.T) {
+	r := withSlot(t)
+	id, xid := r.sent()
+	r.recorded(0, xid+1, 0x100)
+	r.wantEvent(id, nil, EventDelivered, "committed before 0/100")
+	r.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = '0/1'`)
+	r.wantEvent(id, nil, EventNotSeen, "no relay leads")
+	r.recorded(xid+1, xid+1, 0x100)
+	r.exec(`UPDATE cdc_relay.slots SET system_id = '7'`)
+	r.wantEvent(id, nil, EventNotSeen, "no relay leads")
+	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	r.wantEvent(id, nil, EventNotSeen, "is not in this database")
+	r.exec(`UPDATE cdc_relay.slots SET system_id = (SELECT system_identifier::text FROM pg_control_system())`)
+	r.wantEvent(id, nil, EventDelivered, "") // it was, whatever has become of the slot
+}
+
+// The slot's own position tells it: at the end of the WAL at once, and otherwise once the server
+// has moved catalog_xmin.
+func TestEventBehindTheSlot(t *testing.T) {
+	r := withSlot(t)
+	id, _ := r.sent()
+	r.recorded(0, 0, 0)
+	await.Until(t, "the slot to be at the end of the WAL", func() bool {
+		r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, r.slot)
+		return r.event(id, nil).State == EventDelivered
+	}, func() any { return r.event(id, nil) })
+	await.Until(t, "catalog_xmin to pass the row, behind which the WAL goes on", func() bool {
+		r.exec(`CHECKPOINT`)
+		r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
+		r.sent()
+		return r.event(id, nil).State == EventDelivered
+	}, func() any { return r.event(id, nil) })
+	later, _ := r.sent()
+	r.wantEvent(later, nil, EventNotSeen, "")
+}
+
+// An interval that was accepted as missing has rows that nobody can tell from delivered ones.
+func TestEventInAnAcceptedGap(t *testing.T) {
+	r := withSlot(t)
+	before, _ := r.sent()
+	id, xid := r.sent()
+	after, last := r.sent()
+	r.recorded(last+1, last+1, 0x100)
+	r.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_xid, until_xid)
+		SELECT slot, system_id, 1, 'f00d', 'a test', $2::text::xid8, $3::text::xid8 FROM cdc_relay.slots WHERE slot = $1`, r.slot, fmt.Sprint(xid), fmt.Sprint(last))
+	r.wantEvent(before, nil, EventDelivered, "")
+	r.wantEvent(id, nil, EventAccepted, "finding f00d")
+	r.wantEvent(after, nil, EventDelivered, "")
+	r.exec(`UPDATE cdc_relay.gap SET from_xid = NULL, until_xid = NULL`)
+	r.wantEvent(after, nil, EventAccepted, "finding f00d")
+	r.exec(`UPDATE cdc_relay.gap SET recovered_at = now()`)
+	r.wantEvent(id, nil, EventDelivered, "")
+}
+
+// A relay that is asked before it has settled the event is asked again. An event that it defers
+// between its word and the look into the retry table is not delivered.
+func TestEventWhileTheRelayWorks(t *testing.T) {
+	r := withSlot(t)
+	id, _ := r.sent()
+	r.hold()
+	asked := 0
+	r.wantEvent(id, func(context.Context) Relay {
+		if asked++; asked < 3 {
+			return Relay{Streaming: true, InFlight: 1, Settled: 0x100}
+		}
+		return Relay{Streaming: true, Settled: maxLSN}
+	}, EventDelivered, "committed before")
+	if asked != 3 {
+		t.Errorf("the relay was asked %d times, want 3", asked)
+	}
+	r.wantEvent(id, func(context.Context) Relay {
+		r.put(sample{id: id, of: Deferred})
+		return Relay{Streaming: true, Settled: maxLSN}
+	}, EventDeferred, "refused, too_large")
+}
+
+// A row of another system says nothing of an event here: nobody sends it.
+func TestEventOfACopy(t *testing.T) {
+	r := withSlot(t)
+	id, _ := r.sent()
+	foreign := []int64{r.put(sample{id: "copied", of: Deferred}), r.put(sample{id: "both"}), r.put(sample{id: id, of: Deferred})}
+	r.exec(`UPDATE cdc_relay.retry SET system_id = '7'`)
+	r.exec(`UPDATE cdc_relay.dead_letter SET system_id = '7'`)
+	own := r.put(sample{id: "both"})
+	for _, w := range []struct{ id, state, why string }{
+		{"copied", EventNotThere, fmt.Sprintf("row %d of it is of another system", foreign[0])},
+		{"both", EventDeadLetter, fmt.Sprintf("dead letter %d: open", own)},
+		{id, EventNotSeen, fmt.Sprintf("row %d of it is of another system", foreign[2])},
+	} {
+		if e := r.wantEvent(w.id, nil, w.state, w.why); len(e.Rows) == 0 {
+			t.Errorf("%s is %+v, without its row", w.id, e)
+		}
+	}
+}
+
+// Transactions at the edges of the bounds.
+func TestEventBounds(t *testing.T) {
+	row := &outboxRow{xid: 100, seen: 0x500}
+	for _, c := range []struct {
+		p      progress
+		relay  pglogrepl.LSN
+		yes    bool
+		before pglogrepl.LSN
+	}{
+		{p: progress{}},
+		{p: progress{settledXID: 100}},
+		{p: progress{settledXID: 101}, yes: true},
+		{p: progress{settledXID: 101, endedXID: 101, endedAt: 0x400}, yes: true, before: 0x400},
+		{p: progress{endedXID: 101, endedAt: 0x400, confirmed: 0x3ff}},
+		{p: progress{endedXID: 101, endedAt: 0x400, confirmed: 0x400}, yes: true, before: 0x400},
+		{p: progress{endedXID: 100, endedAt: 0x400, confirmed: 0x400}},
+		{p: progress{catalogXID: 101, confirmed: 0x600}, yes: true, before: 0x500},
+		{p: progress{catalogXID: 100, confirmed: 0x4ff}},
+		{p: progress{confirmed: 0x500}, yes: true, before: 0x500},
+		{p: progress{confirmed: 0x4ff}, relay: 0x4ff},
+		{p: progress{}, relay: 0x500, yes: true, before: 0x500},
+	} {
+		if yes, before := c.p.settled(row, Relay{Settled: c.relay}); yes != c.yes || before != c.before {
+			t.Errorf("%+v, the relay at %s: %v before %s, want %v before %s", c.p, c.relay, yes, before, c.yes, c.before)
+		}
+	}
+	if yes, _ := (&progress{confirmed: 1}).settled(&outboxRow{xid: 1}, Relay{Settled: 1}); yes {
+		t.Error("a row of which the end of the WAL is not known is settled")
+	}
+}

@@ -1,0 +1,487 @@
+// The rows of a gap, copied into the retry table.
+
+package replication
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// nowhere is where all events go.
+type nowhere struct{}
+
+func (nowhere) Place(*event.Event) (sink.Place, bool) {
+	return sink.Place{ExchangeOrTopic: 7, Dest: 9}, true
+}
+func (nowhere) Route(*event.Event) event.Route { return event.Route{Name: []byte("events")} }
+
+// deferring is a line that defers everything, as the retry writer would.
+type deferring struct {
+	*replicationtest.Recorder
+	store       *postgres.Store
+	incarnation int64
+	n           int64
+}
+
+func (b *bench) deferAll() {
+	newLine := b.cfg.NewLine
+	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
+		if _, err := newLine(ctx, at); err != nil {
+			return nil, err
+		}
+		s := postgres.New(at.Pool, source.BackendPID, store.Config{
+			Slot: b.cfg.Slot, SystemID: at.SystemID, Incarnation: at.Incarnation, Epoch: at.Epoch, Columns: b.cfg.Columns,
+		})
+		n, err := s.Lease(ctx)
+		return &deferring{b.current(), s, at.Incarnation, n}, err
+	}
+}
+
+// Event defers the event before it is recorded.
+func (d *deferring) Event(ctx context.Context, ev *event.Event) error {
+	place, _ := nowhere{}.Place(ev)
+	group, ordered := event.PerKey.Group(ev, place.ExchangeOrTopic)
+	row := store.Row{N: d.n, Incarnation: d.incarnation, Event: *ev, Group: group, Ordered: ordered, ExchangeOrTopic: place.ExchangeOrTopic, Dest: place.Dest}
+	route := nowhere{}.Route(ev)
+	row.Event.Route = &route
+	d.n++
+	if err := d.store.Defer(ctx, []*store.Row{&row}); err != nil {
+		return err
+	}
+	return d.Recorder.Event(ctx, ev)
+}
+
+// recover runs recover with options that change may change.
+func (b *bench) recover(change ...func(*recovery.Options)) (recovery.Report, error) {
+	b.t.Helper()
+	opt := recovery.Options{Sink: nowhere{}, Reason: "test"}
+	for _, c := range change {
+		c(&opt)
+	}
+	return recovery.Recover(await.Context(b.t), b.cfg, opt)
+}
+
+func anyOrder(o *recovery.Options) { o.Unordered = true }
+
+func by(column string) func(*recovery.Options) {
+	return func(o *recovery.Options) { o.OrderBy = column }
+}
+
+// waiting are the ids in the retry table, in the order in which they are sent.
+func (b *bench) waiting() []string {
+	b.t.Helper()
+	var ids []string
+	b.scan(&ids, `SELECT coalesce(array_agg(convert_from(id, 'UTF8') ORDER BY incarnation, commit_lsn, idx), '{}') FROM cdc_relay.retry WHERE slot = $1`, b.cfg.Slot)
+	return ids
+}
+
+func (b *bench) wantWaiting(ids ...string) {
+	b.t.Helper()
+	if got := b.waiting(); !slices.Equal(got, ids) {
+		b.t.Errorf("in the retry table are %q, want %q", got, ids)
+	}
+}
+
+// lost is a bench whose slot was dropped after one event, which is in the retry table.
+func lost(t *testing.T) *bench {
+	t.Helper()
+	b := shared(t)
+	b.deferAll()
+	r := b.settledRun("before")
+	r.endClean()
+	b.dropSlot()
+	return b
+}
+
+// A row that is read from the table is the event that the stream has made of it: the same row of
+// the retry table, but for its position and the time of its commit.
+func TestRecoveredAsStreamed(t *testing.T) {
+	t.Parallel()
+	for _, encoding := range []string{"UTF8", "WIN1252"} {
+		t.Run(encoding, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, servers.OwnPostgres(t).DatabaseOf(t, encoding))
+			for _, sql := range []string{
+				`SET client_encoding = 'UTF8'`, `DROP TABLE outbox`, `CREATE TYPE mood AS ENUM ('gut', 'grün')`, `CREATE DOMAIN name AS varchar(20)`, `CREATE TYPE pair AS (a int, b text)`,
+				`CREATE TABLE outbox (id text, gone int, agg text, "kéy" name, typ varchar(10), payload bytea, body jsonb, at timestamptz, trace text, heads jsonb,
+					num numeric(10,2), f float8, b bool, d date, i interval, ts timestamp, tz timetz, arr text[], m mood, p pair, r int4range, u uuid, j json, bits bit(3), doubled int GENERATED ALWAYS AS (length(id) * 2) STORED)`,
+				`ALTER TABLE outbox DROP COLUMN gone`,
+			} {
+				b.exec(sql)
+			}
+			one := func(n ...string) decode.Names { return decode.Names{Any: n} }
+			b.cfg.Tables[0].Mapping = decode.Mapping{
+				ID: one("id"), Aggregate: one("agg"), Key: one("kéy"), Type: one("typ"), Payload: one("payload", "body"), Timestamp: one("at"), Traceparent: one("trace"), Headers: one("heads"),
+			}
+			b.cfg.Columns = []string{"num", "f", "b", "d", "i", "ts", "tz", "arr", "m", "p", "r", "u", "j", "bits"}
+			b.cfg.Shapes = true
+			b.deferAll()
+			r := b.streaming()
+			r.endClean()
+			b.exec(`INSERT INTO outbox VALUES
+				('1', 'a', 'k', 't', '\x00ff', NULL, '2026-01-02 03:04:05.678901+02', 'tp', '{"h": "é"}', 1.5, 0.1, true, '2026-01-02', '1 day 2:03', '2026-01-02 03:04', '03:04+02', '{a,NULL,"b c"}', 'grün', '(1,"x y")', '[1,5)', '6f1b0c0e-1111-2222-3333-444455556666', '{"a":  1}', '101'),
+				('2', 'ä', 'k', NULL, NULL, '{"b": 1, "a": [1, 2]}', '2026-01-02', NULL, NULL, NULL, 'NaN', NULL, 'infinity', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+				('3', '', 'k', '', '', NULL, '1999-12-31 23:59:59', '', NULL, 100000, 1e300, false, NULL, '-1 mon', NULL, NULL, '{}', 'gut', '(,)', 'empty', NULL, 'null', NULL)`)
+			b.exec(`INSERT INTO outbox VALUES (NULL, 'a', 'k', 't', '\x01', NULL, '2026-01-01'), ('5', 'a', NULL, 't', '\xe9', NULL, '2026-01-01'), ('6', 'a', 'k', 't', '\x01', NULL, 'infinity')`)
+			rows, faults := 6, 2
+			if encoding == "WIN1252" { // a text that the server cannot convert
+				rows, faults = 7, 3
+				b.exec(`INSERT INTO outbox VALUES ('7', 'ä' || convert_from('\x81', 'WIN1252'), 'k', 't', '\x01', NULL, '2026-01-01')`)
+			}
+			r = b.streaming()
+			await.Until(t, "the rows to be deferred", func() bool { return b.text(`SELECT count(*)::text FROM cdc_relay.retry`) == fmt.Sprint(rows) })
+			r.endClean()
+			b.exec(`CREATE TABLE streamed AS SELECT * FROM cdc_relay.retry`)
+			b.exec(`DELETE FROM cdc_relay.retry`)
+			b.exec(`UPDATE cdc_relay.progress SET settled_xid = NULL`)
+			b.dropSlot()
+			report, err := b.recover(by("id"), func(o *recovery.Options) { o.Where = "id IS NOT NULL" })
+			await.Must(t, err)
+			if report.Recovered != int64(rows-1) {
+				t.Errorf("recovered %d rows, want %d", report.Recovered, rows-1)
+			}
+			b.exec(`UPDATE cdc_relay.progress SET settled_xid = NULL`)
+			b.dropSlot()
+			report, err = b.recover(anyOrder)
+			await.Must(t, err)
+			if report.Recovered != 1 || report.Held != int64(rows-1) {
+				t.Errorf("recovered %d rows, and %d were there; want 1 and %d", report.Recovered, report.Held, rows-1)
+			}
+			// What has no key is grouped by its position. A row whose timestamp is NULL has the
+			// time of its commit, and so has one with a fault in it.
+			const shown = `SELECT string_agg((to_jsonb(r) - '{incarnation,commit_lsn,idx,n,deferred_at,commit_time}'::text[]
+				- CASE WHEN keyed THEN '{}' ELSE '{hash,ordering_group}'::text[] END - CASE WHEN fault IS NOT NULL THEN '{event_time}'::text[] ELSE '{}' END)::text, E'\n' ORDER BY id) FROM `
+			want, got := b.text(shown+`streamed r`), b.text(shown+`cdc_relay.retry r`)
+			if want != got {
+				t.Errorf("recovered:\n%s\nwant, as streamed:\n%s", got, want)
+			}
+			if n := strings.Count(want, `"fault": "`); n != faults {
+				t.Errorf("%d rows have a fault, want %d:\n%s", n, faults, want)
+			}
+		})
+	}
+}
+
+// Events that were deferred before stay before, and are not copied; what is committed later comes
+// later.
+func TestRecoverBehindWhatWaits(t *testing.T) {
+	b := lost(t)
+	b.exec(`INSERT INTO outbox SELECT 'gap ' || i, '{}' FROM generate_series(1, 3) i`)
+	report, err := b.recover(by("id"))
+	await.Must(t, err)
+	// settled_xid may be older than the event that is deferred
+	if report.Recovered != 3 || report.Held > 1 {
+		t.Errorf("%+v", report)
+	}
+	b.wantWaiting("before", "gap 1", "gap 2", "gap 3")
+	r := b.streaming()
+	b.insert("after")
+	r.waitSeen("after")
+	b.wantSeen("after")
+	b.wantWaiting("before", "gap 1", "gap 2", "gap 3", "after")
+	r.endClean()
+	if n := b.text(`SELECT count(DISTINCT (commit_lsn, idx))::text || ' of ' || count(*) FROM cdc_relay.retry`); n != "5 of 5" {
+		t.Errorf("%s positions are different", n)
+	}
+	if got := b.text(`SELECT count(*)::text FROM cdc_relay.retry WHERE ('x' || lpad(split_part(commit_lsn::text, '/', 2), 8, '0'))::bit(32)::int % 8 <> 0`); got != "3" {
+		t.Errorf("%s positions are no commit's, want the 3 recovered ones", got)
+	}
+}
+
+// A row that is not in the gap is not copied: its transaction is settled, by its id.
+func TestRecoverOnlyTheGap(t *testing.T) {
+	b := shared(t)
+	r := b.settledRun("settled")
+	// the second raise notes what the first one has seen
+	await.Until(t, "the transaction to be noted as settled", func() bool {
+		b.exec(`SELECT pg_logical_emit_message(true, 'other', '')`)
+		b.exec(`SELECT pg_switch_wal()`)
+		return b.text(`SELECT (settled_xid > (SELECT xmin::text::xid8 FROM outbox))::text FROM cdc_relay.progress`) == "true"
+	})
+	r.endClean()
+	b.exec(`DELETE FROM cdc_relay.retry`)
+	b.insert("gap")
+	b.dropSlot()
+	report, err := b.recover(anyOrder)
+	await.Must(t, err)
+	b.wantWaiting("gap")
+	if report.FromXID == nil || report.Recovered != 1 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// Nothing is made of bad input, and nothing is changed.
+func TestRecoverRefuses(t *testing.T) {
+	b := lost(t)
+	b.exec(`INSERT INTO outbox VALUES ('gap', NULL)`)
+	before := b.remembered()
+	b.exec(`CREATE TABLE other (id text, payload jsonb)`)
+	for name, c := range map[string]struct {
+		change func(*recovery.Options)
+		says   string
+	}{
+		"order":       {func(*recovery.Options) {}, "order unknown: track_commit_timestamp is off"},
+		"column":      {by("nothing"), `has no column "nothing"`},
+		"NULLs":       {by("payload"), `column "payload" of table public.outbox is NULL in 1 rows`},
+		"expression":  {func(o *recovery.Options) { o.Where, o.Unordered = "id = ", true }, "the WHERE is not a condition"},
+		"two":         {func(o *recovery.Options) { o.Where, o.Unordered = "true) OR (true", true }, "the WHERE is not a condition"},
+		"statement":   {func(o *recovery.Options) { o.Where, o.Unordered = "true); DROP TABLE other; --", true }, "the WHERE is not a condition"},
+		"text":        {func(o *recovery.Options) { o.Where, o.Unordered = "id", true }, "the WHERE is not a condition"},
+		"no function": {func(o *recovery.Options) { o.Where, o.Unordered = "1 / length(substr(id, 1, 0)) > 0", true }, "the WHERE fails at a row"},
+	} {
+		_, err := b.recover(c.change)
+		b.wantStop(err, event.ExitUsage, "usage", c.says)
+		if got := b.remembered(); got != before {
+			t.Errorf("%s: it was changed from %s to %s", name, before, got)
+		}
+	}
+	b.wantText("0", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+	report, err := b.recover(func(o *recovery.Options) { o.DryRun = true })
+	if await.Must(t, err); report.Recovered < 1 || report.Order != "unknown" {
+		t.Errorf("a dry run: %+v", report)
+	}
+	b.wantRemembered(before)
+
+	_, err = b.recover(anyOrder)
+	await.Must(t, err)
+	_, err = b.recover(anyOrder)
+	b.wantStop(err, event.ExitUsage, "usage", "there is nothing to recover")
+	conn := b.hold("cdc-relay/other")
+	_, err = b.recover(anyOrder)
+	b.wantStop(err, event.ExitUsage, "usage", "is in use by")
+	source.CloseStream(conn)
+	b.dropSlot()
+	b.createSlot("test_decoding")
+	_, err = b.recover(anyOrder)
+	b.wantStop(err, event.ExitUsage, "usage", "test_decoding", "recover does not touch it")
+	b.dropSlot()
+	b.exec(`UPDATE cdc_relay.slots SET state = 'creating'`) // a crash after an accepted loss
+	_, err = b.recover(anyOrder)
+	await.Must(t, err)
+	b.wantText("ready", `SELECT state FROM cdc_relay.slots`)
+	b.cfg.Slot += "_x"
+	_, err = b.recover(anyOrder)
+	b.wantStop(err, event.ExitUsage, "usage", "no relay has used", "init --backfill")
+}
+
+// A slot of another publication cannot be read on; a slot that somebody else has made again can.
+func TestRecoverWithAnotherPublication(t *testing.T) {
+	b := shared(t)
+	b.settledRun("a").endClean()
+	b.insert("gap")
+	b.exec(`DROP PUBLICATION p`)
+	_, err := b.recover(anyOrder)
+	await.Must(t, err)
+	if got := b.waiting(); !slices.Contains(got, "gap") {
+		t.Errorf("recovered %q", got)
+	}
+	b.streaming().endClean()
+	b.dropSlot()
+	b.createSlot("pgoutput")
+	_, err = b.recover(anyOrder)
+	b.wantStop(err, event.ExitUsage, "usage", "the slot is not lost", "dropped and created again")
+}
+
+// What a recover leaves that is cut off at any point: a relay refuses the slot, and another run
+// starts over.
+func TestRecoverCutOff(t *testing.T) {
+	b := lost(t)
+	b.insert("gap")
+	before := b.text(`SELECT p::text FROM cdc_relay.progress p`)
+	// a row of the retry table's is locked, so the copy waits, and the slot is there
+	locker := b.connect()
+	tx, err := locker.Begin(await.Context(t))
+	await.Must(t, err)
+	_, err = tx.Exec(await.Context(t), `LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
+	await.Must(t, err)
+	p := b.through()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.recover(anyOrder)
+		ended <- err
+	}()
+	await.Until(t, "the copy to wait", func() bool {
+		return b.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`) == "1"
+	})
+	p.Cut() // as a kill, to the server
+	if err := <-ended; err == nil {
+		t.Fatal("it has succeeded")
+	}
+	await.Must(t, tx.Rollback(await.Context(t)))
+	await.Must(t, p.Restore())
+	b.wantText("1", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+	b.wantText(before, `SELECT p::text FROM cdc_relay.progress p`)
+	b.wantWaiting("before")
+	b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", "was being made again", "cdc-relay recover")
+	_, err = b.recover(anyOrder)
+	await.Must(t, err)
+	b.wantWaiting("before", "gap")
+	b.streaming().endClean()
+}
+
+// A relay that is started meanwhile waits, and goes on with the new slot.
+func TestRelayWaitsForRecover(t *testing.T) {
+	b := lost(t)
+	b.insert("gap")
+	tx, err := b.connect().Begin(await.Context(t))
+	await.Must(t, err)
+	_, err = tx.Exec(await.Context(t), `LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
+	await.Must(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.recover(anyOrder)
+		ended <- err
+	}()
+	await.Until(t, "the copy to wait", func() bool {
+		return b.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`) == "1"
+	})
+	r := b.run()
+	await.Until(t, "the relay to wait", func() bool {
+		return b.logs.FilterMessage("waiting for another relay that prepares the slot").Len() == 1
+	})
+	await.Must(t, tx.Rollback(await.Context(t)))
+	await.Must(t, <-ended)
+	b.insert("after")
+	r.waitSeen("after")
+	b.wantSeen("after")
+	b.wantWaiting("before", "gap", "after")
+	r.endClean()
+}
+
+// An operator has accepted a gap, and the relay has gone on.
+func TestRecoverAcceptedGap(t *testing.T) {
+	b := lost(t)
+	b.insert("gap")
+	from := b.text(`SELECT xmin::text FROM outbox WHERE id = 'gap'`)
+	b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn, from_xid)
+		SELECT slot, system_id, incarnation, 'x', 'y', pg_current_wal_lsn(), $1::text::xid8 FROM cdc_relay.slots`, from)
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
+	r := b.streaming()
+	b.insert("after")
+	r.waitSeen("after")
+	_, err := b.recover(anyOrder)
+	b.wantStop(err, event.ExitUsage, "usage", "is in use by")
+	r.endClean()
+	b.waitFree()
+	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
+	report, err := b.recover(anyOrder)
+	await.Must(t, err)
+	if !report.NewerSent || report.Recovered != 1 {
+		t.Errorf("%+v", report)
+	}
+	b.wantWaiting("before", "gap", "after")
+	if b.text(`SELECT epoch::text FROM cdc_relay.slots`) == epoch {
+		t.Error("the epoch was not raised")
+	}
+	b.wantText("true", `SELECT (recovered_at IS NOT NULL)::text FROM cdc_relay.gap`)
+	_, err = b.recover(anyOrder)
+	b.wantStop(err, event.ExitUsage, "usage", "no accepted gap is open")
+
+	// One that is accepted, and of which no slot is the end yet.
+	b.dropSlot()
+	from = b.text(`SELECT pg_current_xact_id()::text`)
+	b.insert("second gap")
+	b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_xid) SELECT slot, system_id, incarnation, 'x', 'y', $1::text::xid8 FROM cdc_relay.slots`, from)
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
+	// one that fails leaves the operator's word as it is
+	b.exec(`ALTER TABLE cdc_relay.audit ADD CONSTRAINT no_more CHECK (false) NOT VALID`)
+	if _, err = b.recover(anyOrder); err == nil {
+		t.Fatal("it has succeeded")
+	}
+	b.wantText("adopt, 1", `SELECT state || ', ' || (SELECT count(*) FROM cdc_relay.gap WHERE recovered_at IS NULL) FROM cdc_relay.slots`)
+	b.wantText("0", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+	b.wantWaiting("before", "gap", "after")
+	b.exec(`ALTER TABLE cdc_relay.audit DROP CONSTRAINT no_more`)
+	_, err = b.recover(anyOrder)
+	await.Must(t, err)
+	b.wantWaiting("before", "gap", "after", "second gap")
+	b.wantText("0", `SELECT count(*)::text FROM cdc_relay.gap WHERE recovered_at IS NULL`)
+}
+
+// The first slot is made, and rows from before it are sent.
+func TestBackfill(t *testing.T) {
+	t.Parallel()
+	for where, want := range map[string][]string{"true": {"1", "2", "3"}, "id > '1'": {"2", "3"}, "false": {}} {
+		t.Run(where, func(t *testing.T) {
+			b := shared(t)
+			b.exec(`INSERT INTO outbox SELECT i, '{}' FROM generate_series(1, 3) i`)
+			b.deferAll()
+			report, err := recovery.Backfill(await.Context(t), b.cfg, recovery.Options{Sink: nowhere{}, Where: where, OrderBy: "id"})
+			if await.Must(t, err); report.Recovered != int64(len(want)) || report.LeftOut != int64(3-len(want)) || report.Repeated != 0 {
+				t.Errorf("%+v", report)
+			}
+			b.wantWaiting(want...)
+			r := b.streaming()
+			b.insert("after")
+			r.waitSeen("after")
+			b.wantSeen("after")
+			b.wantWaiting(append(want, "after")...)
+			r.endClean()
+			_, err = recovery.Backfill(await.Context(t), b.cfg, recovery.Options{Sink: nowhere{}, Where: where, OrderBy: "id"})
+			b.wantStop(err, event.ExitUsage, "usage", "has been in use")
+		})
+	}
+}
+
+// Rows of several tables come in one order. Rows of a transaction come in the order of its
+// statements, also of its subtransactions and wherever they are stored.
+func TestRecoverOrder(t *testing.T) {
+	b := shared(t)
+	b.exec(`DROP TABLE outbox`)
+	b.exec(`CREATE SEQUENCE place`)
+	const columns = ` (id text, payload text, at timestamptz DEFAULT now(), n bigint DEFAULT nextval('place'), u uuid DEFAULT lpad(to_hex(currval('place')), 32, '0')::uuid)`
+	b.exec(`CREATE TABLE outbox` + columns)
+	b.exec(`CREATE TABLE other` + columns + ` PARTITION BY HASH (id)`)
+	b.exec(`CREATE TABLE other_0 PARTITION OF other FOR VALUES WITH (MODULUS 2, REMAINDER 0)`)
+	b.exec(`CREATE TABLE other_1 PARTITION OF other FOR VALUES WITH (MODULUS 2, REMAINDER 1)`)
+	b.cfg.Tables = append(b.cfg.Tables, b.cfg.Tables[0])
+	b.cfg.Tables[1].Name = "other"
+	b.streaming().endClean()
+	b.dropSlot()
+	b.exec(`ALTER TABLE outbox ALTER payload SET STORAGE PLAIN`)
+	b.exec(`INSERT INTO outbox VALUES ('earlier', repeat('x', 5000))`)
+	want := []string{"earlier"}
+	for i := range 5 {
+		tx, err := b.conn.Begin(await.Context(t))
+		await.Must(t, err)
+		// The third row has no room in the page of the first one, and has in the page before.
+		for j, into := range []string{"outbox VALUES ('ID', repeat('y', 7000))", "other VALUES ('ID')", "outbox VALUES ('ID', repeat('z', 2000))"} {
+			id := fmt.Sprintf("%d.%d", i, j)
+			sql := "INSERT INTO " + strings.ReplaceAll(into, "ID", id)
+			if j == 1 {
+				sql = "SAVEPOINT s; " + sql + "; RELEASE s"
+			}
+			_, err := tx.Exec(await.Context(t), sql)
+			await.Must(t, err)
+			want = append(want, id)
+		}
+		await.Must(t, tx.Commit(await.Context(t)))
+	}
+	b.wantText("true", `SELECT ((SELECT ctid FROM outbox WHERE id = '0.2') < (SELECT ctid FROM outbox WHERE id = '0.0'))::text`)
+	for _, column := range []string{"at", "n", "u"} {
+		report, err := b.recover(by(column))
+		if await.Must(t, err); report.Order != `column "`+column+`"` {
+			t.Errorf("%+v", report)
+		}
+		b.wantWaiting(want...)
+		b.exec(`DELETE FROM cdc_relay.retry`)
+		b.exec(`UPDATE cdc_relay.progress SET settled_xid = NULL`)
+		b.dropSlot()
+	}
+	_, err := b.recover(by("payload"))
+	b.wantStop(err, event.ExitUsage, "usage", "cannot be compared with other tables")
+}

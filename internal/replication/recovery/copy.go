@@ -1,0 +1,149 @@
+// The transaction that copies rows into the retry table.
+
+package recovery
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+)
+
+// copyRows copies the rows that a snapshot shows ("": one that is taken now), and then has finish
+// do what belongs to it, all in one transaction. The snapshot is held until the last row is read.
+//
+// The rows have an incarnation and positions of which no event of a slot is. Among the rows of the
+// slot they come after those that wait already, whose incarnation or position is lower, and before
+// all events that the slot sends from now on.
+func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(context.Context, pgx.Tx) (int64, positions, error), finish func(context.Context, pgx.Tx) error) error {
+	conn, err := r.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("copy rows into the retry table: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+		return fmt.Errorf("copy rows into the retry table: %w", err)
+	}
+	if from := r.task.movedFrom; from != "" && from != r.id.SystemID {
+		if r.report.Moved, err = slot.MoveRows(ctx, tx, r.c.Slot, from, r.id.SystemID); err != nil {
+			return err
+		}
+	}
+	n, at, err := incarnation(ctx, tx)
+	if err != nil {
+		return err
+	}
+	copied, xid, err := r.copySnapshot(ctx, conn, snapshot, n, at)
+	if err != nil {
+		return err
+	}
+	held, err := r.removeHeld(ctx, tx, n, at)
+	if err != nil {
+		return err
+	}
+	r.report.Recovered, r.report.Held, r.report.settled = copied-held, held, xid
+	if err := finish(ctx, tx); err != nil {
+		return err
+	}
+	if err := r.note(ctx, tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("commit the copied rows: %w", err)
+	}
+	return nil
+}
+
+// copySnapshot copies the rows, and returns below which transaction id everything had ended in the
+// snapshot.
+func (r *run) copySnapshot(ctx context.Context, conn *pgx.Conn, snapshot string, incarnation int64, at positions) (copied int64, xid string, err error) {
+	// It may have been switched off since the rows were counted; an order by it fails then.
+	var tracked bool
+	if err := r.pool.QueryRow(ctx, `SELECT current_setting('track_commit_timestamp')::bool`).Scan(&tracked); err != nil {
+		return 0, "", fmt.Errorf("read track_commit_timestamp: %w", err)
+	}
+	if snapshot != "" {
+		if xid, err = r.settledIn(ctx, snapshot); err != nil {
+			return 0, "", err
+		}
+	}
+	rows, err := r.readAll(ctx, snapshot, tracked)
+	if err != nil {
+		return 0, "", err
+	}
+	defer rows.close()
+	ev, err := r.newEvents(ctx, rows, incarnation, at)
+	if err != nil {
+		return 0, "", err
+	}
+	to := postgres.New(r.pool, source.BackendPID, store.Config{
+		Slot: r.c.Slot, SystemID: r.id.SystemID, Incarnation: incarnation, Columns: r.c.Columns, Scope: r.opt.Scope,
+	})
+	copied, err = to.Copy(ctx, conn, ev.read)
+	return copied, xid, err
+}
+
+// settledIn reads below which transaction id everything had ended in a snapshot.
+func (r *run) settledIn(ctx context.Context, snapshot string) (xid string, err error) {
+	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text").Scan(&xid)
+	})
+	if err != nil {
+		return "", fmt.Errorf("read the snapshot of the slot: %w", err)
+	}
+	return xid, nil
+}
+
+// removeHeld takes out the copies of events that the retry table or the dead letters have already:
+// they wait where they are, or somebody has decided about them. They are compared as both are
+// stored, by their ids. Of a purged dead letter no id is known.
+func (r *run) removeHeld(ctx context.Context, tx pgx.Tx, incarnation int64, at positions) (int64, error) {
+	// A table that was just filled has no statistics: nested loops would read it once per row.
+	if _, err := tx.Exec(ctx, "SET LOCAL enable_nestloop = off"); err != nil {
+		return 0, fmt.Errorf("leave out events that are held: %w", err)
+	}
+	tag, err := tx.Exec(ctx, `DELETE FROM cdc_relay.retry x WHERE x.slot = $1 AND x.system_id = $2 AND x.incarnation = $3
+			AND x.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn AND x.id IN (
+		SELECT r.id FROM cdc_relay.retry r WHERE r.slot = $1 AND r.system_id = $2
+			AND NOT (r.incarnation = $3 AND r.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn) AND r.id IS NOT NULL
+		UNION ALL SELECT d.id FROM cdc_relay.dead_letter d WHERE d.slot = $1 AND d.system_id = $2 AND d.state <> 'purged' AND d.id IS NOT NULL)`,
+		r.c.Slot, r.id.SystemID, incarnation, at.first().String(), at.last().String())
+	if err != nil {
+		return 0, fmt.Errorf("leave out events that are held: %w", err)
+	}
+	return tag.RowsAffected(), nil
+}
+
+// note writes the audit.
+func (r *run) note(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, $3, 0, $4, $5)`,
+		r.c.Slot, r.id.SystemID, r.report.action(), r.opt.Reason, r.report.audit())
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.audit: %w", err)
+	}
+	return nil
+}
+
+// nextIncarnation is an incarnation for rows before a new slot: MakeReady gives the slot a higher
+// one.
+func (r *run) nextIncarnation(at pglogrepl.LSN) func(context.Context, pgx.Tx) (int64, positions, error) {
+	return func(ctx context.Context, tx pgx.Tx) (n int64, _ positions, err error) {
+		if err := tx.QueryRow(ctx, `SELECT `+slot.NextIncarnation, r.c.Slot).Scan(&n); err != nil {
+			return 0, positions{}, fmt.Errorf("read the incarnation of slot %q: %w", r.c.Slot, err)
+		}
+		return n, positionsBelow(at), nil
+	}
+}

@@ -1,0 +1,192 @@
+// Events of rows.
+
+package recovery
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+)
+
+// events makes rows of the retry table of rows of the outbox, each as the stream would have made it
+// and the writer would have deferred it.
+type events struct {
+	*run
+	ctx         context.Context
+	rows        *merged
+	decoder     *decode.Decoder
+	incarnation int64
+	positions   positions
+	rank        int64
+	next, end   int64 // numbers that are leased and not used
+	of          int64 // as were counted
+	shown       time.Time
+
+	open   pglogrepl.LSN // the commit of the transaction that is open to the decoder
+	msg    decode.Message
+	frame  []byte
+	insert []byte
+	row    store.Row
+}
+
+// newEvents makes the decoder and describes the tables to it.
+func (r *run) newEvents(ctx context.Context, rows *merged, incarnation int64, at positions) (*events, error) {
+	encoding, err := source.EncodingOf(ctx, r.pool)
+	if err != nil {
+		return nil, err
+	}
+	ev := &events{run: r, ctx: ctx, rows: rows, incarnation: incarnation, positions: at, of: r.report.counted}
+	tables := make([]decode.Table, len(r.tables))
+	for i, t := range r.tables {
+		tables[i] = t.Table
+	}
+	ev.decoder = decode.New(decode.Config{Tables: tables, Columns: r.c.Columns, Shapes: r.c.Shapes, Encoding: encoding})
+	for i := range r.tables {
+		t := &r.tables[i]
+		if err := ev.decoder.Decode(relationFrame(t), &ev.msg); err != nil {
+			return nil, err
+		}
+		if ev.msg.Shape == nil {
+			continue
+		}
+		if err := publication.CompleteShape(ctx, r.pool, ev.msg.Shape, t.OID); err != nil {
+			return nil, err
+		}
+		if err := ev.decoder.Shaped(t.OID, ev.msg.Shape); err != nil {
+			return nil, err
+		}
+	}
+	return ev, nil
+}
+
+// read is the next row for the retry table; io.EOF: there is none. It is valid until the next call.
+func (e *events) read() (*store.Row, error) {
+	if err := e.ctx.Err(); err != nil {
+		return nil, err
+	}
+	row, err := e.rows.next()
+	if err != nil {
+		return nil, e.readError("read rows of the gap", e.asWhereError(err))
+	}
+	if row == nil {
+		e.tell(true)
+		return nil, cmp.Or(e.checkTables(), io.EOF)
+	}
+	if err := e.decode(row); err != nil {
+		return nil, err
+	}
+	if err := e.number(); err != nil {
+		return nil, err
+	}
+	e.rank++
+	e.tell(false)
+	return &e.row, nil
+}
+
+// checkTables looks at the tables again, while their locks are still held (tableread.Read).
+func (e *events) checkTables() error {
+	for _, t := range e.tables {
+		if err := tableread.Check(e.ctx, e.pool, source.QuoteTable(t.Table)); err != nil {
+			return e.readError("read rows of the gap", err)
+		}
+	}
+	return nil
+}
+
+// decode makes the event of a row: a transaction of its own to the decoder.
+func (e *events) decode(row *row) error {
+	if e.open != 0 { // the row before is no longer needed
+		e.frame = commitFrame(e.frame, e.open)
+		if err := e.decoder.Decode(e.frame, &e.msg); err != nil {
+			return err
+		}
+	}
+	pos, err := e.positions.of(e.rank)
+	if err != nil {
+		return err
+	}
+	e.open = pos.Commit
+	at := row.time
+	if !row.timed {
+		at = e.began.UnixMicro()
+	}
+	e.frame = beginFrame(e.frame, pos.Commit, at)
+	if err := e.decoder.Decode(e.frame, &e.msg); err != nil {
+		return err
+	}
+	e.decoder.SetIndex(pos.Index)
+	e.insert = insertFrame(e.insert, e.tables[row.table].OID, row.values)
+	if err := e.decoder.Decode(e.insert, &e.msg); err != nil {
+		return err
+	}
+	if e.msg.Kind != decode.Row {
+		return fmt.Errorf("a row of %s was not taken for an event", e.tables[row.table])
+	}
+	ev := *e.msg.Event
+	if !row.timed { // the best that is known: its timestamp column, else now
+		ev.CommitTime = ev.Time
+	}
+	e.place(&ev)
+	return nil
+}
+
+// place fills in where the event goes: what a lane would have found out when it deferred it.
+//
+// A topic's partitions are known only to a relay that is connected. Then the row has no destination
+// (Dest 0, which is none's). That changes nothing but how the row is found: a lane that reads it
+// asks the sink again where it belongs (retry.foundOf), and a walk leaves out rows of a paused
+// destination by what is stored here, so it reads those without one in any case. Rows whose topic
+// has got more partitions since they were deferred are in the same position.
+func (e *events) place(ev *event.Event) {
+	place, known := e.opt.Sink.Place(ev)
+	route := e.opt.Sink.Route(ev)
+	if !known {
+		place = sink.Place{}
+		if route.Name != nil {
+			place.ExchangeOrTopic = sink.ExchangeOrTopicOf(route.Name)
+		}
+	}
+	ev.Route = &route
+	group, ordered := e.opt.Scope.Group(ev, place.ExchangeOrTopic)
+	e.row = store.Row{
+		Incarnation: e.incarnation, Event: *ev, Group: group, Ordered: ordered,
+		ExchangeOrTopic: place.ExchangeOrTopic, Dest: place.Dest,
+	}
+}
+
+// number leases numbers for rows, as the writer of a relay does.
+func (e *events) number() error {
+	if e.next == e.end {
+		err := e.pool.QueryRow(e.ctx, `SELECT nextval('cdc_relay.row_number')`).Scan(&e.next)
+		if err != nil {
+			return fmt.Errorf("lease row numbers: %w", err)
+		}
+		e.end = e.next + store.LeaseSize
+	}
+	e.row.N = e.next
+	e.next++
+	return nil
+}
+
+// tell reports progress a few times a second.
+func (e *events) tell(last bool) {
+	if e.opt.Progress == nil || e.rank%256 != 0 && !last {
+		return
+	}
+	if now := time.Now(); last || now.Sub(e.shown) > 200*time.Millisecond {
+		e.shown = now
+		e.opt.Progress(e.rank, max(e.of, e.rank))
+	}
+}

@@ -1,0 +1,174 @@
+// The new slot: in the place of a lost one, or the first one.
+
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// replaceSlot drops what is left of the slot, makes a new one, and copies the rows of the gap in
+// its snapshot. What was found wrong so far has changed nothing.
+func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View) error {
+	if err := publication.Ensure(ctx, r.pool, r.c); err != nil {
+		return err
+	}
+	sent, err := publication.Check(ctx, r.pool, r.c, publication.State{})
+	if err != nil {
+		return err
+	}
+	var was publication.State // nothing of another system's, whose OIDs mean other tables
+	if rec.SystemID == r.id.SystemID {
+		was = rec.Sends
+	}
+	r.sent = sent.KeepForeign(was).After(was)
+	if err := r.fence(ctx); err != nil {
+		return err
+	}
+	if err := slot.Drop(ctx, r.pool, r.c, r.id, view, "lost"); err != nil {
+		r.restore(ctx, rec)
+		return err
+	}
+	made, none, err := slot.Make(ctx, r.stream, r.c)
+	if err != nil {
+		if none {
+			r.restore(ctx, rec)
+		}
+		return err
+	}
+	return r.fillNew(ctx, made, rec.Incarnation, func(ctx context.Context) {
+		if slot.Unmake(ctx, r.stream, r.c) {
+			r.restore(ctx, rec)
+		}
+	})
+}
+
+// fence raises the epoch: from now on a former leader changes nothing in the retry table, which may
+// still be at work on what it has read. In state creating no relay uses the slot, or makes it: one
+// that has been in use is left to the next recover (slot.Unfinished). The rest of the record stays
+// as it is, so that the next one finds the same gap.
+func (r *run) fence(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = 'cdc-relay recover', state = 'creating', changed_at = now() WHERE slot = $1`, r.c.Slot)
+	if err != nil {
+		return fmt.Errorf("raise epoch: %w", err)
+	}
+	return nil
+}
+
+// restore puts the record's state back, once there is no slot for certain: an operator's word that
+// the loss is accepted, too.
+func (r *run) restore(ctx context.Context, rec *slot.Record) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
+	defer cancel()
+	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET state = $2, changed_at = now() WHERE slot = $1 AND state = 'creating'`, r.c.Slot, rec.State)
+	if err != nil {
+		r.c.Log.Warn("failed to write that no slot is being made: a relay stops with exit 3 until recover is run again", zap.Error(err))
+	}
+}
+
+// fillNew copies rows in the snapshot of a new slot and makes it ready. undo is called if that has
+// failed for certain. was is the incarnation of the record.
+func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(context.Context)) error {
+	r.setUntil(made.At)
+	err := r.copyRows(ctx, made.Snapshot, r.nextIncarnation(made.At), func(ctx context.Context, tx pgx.Tx) error {
+		if err := r.closeGaps(ctx, tx); err != nil {
+			return err
+		}
+		return slot.MakeReady(ctx, tx, r.c, r.id, r.sent, made.At, r.report.settled)
+	})
+	if err != nil {
+		ctx = context.WithoutCancel(ctx)
+		committed, failed := r.committed(ctx, was)
+		switch {
+		case failed != nil: // whoever runs it again finds out
+			return errors.Join(err, failed)
+		case !committed:
+			undo(ctx)
+			return err
+		}
+	}
+	r.sent.LogForeign(ctx, r.pool, r.c)
+	return nil
+}
+
+// committed reports whether the copy was committed although its commit was not answered. The lock
+// waits for a transaction that is still at it: its connection is closed, so it ends.
+func (r *run) committed(ctx context.Context, was int64) (yes bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	err = r.pool.QueryRow(ctx, `SELECT incarnation > $2 FROM cdc_relay.slots WHERE slot = $1 FOR UPDATE`, r.c.Slot, was).Scan(&yes)
+	if err != nil {
+		return false, fmt.Errorf("read whether the copy was committed: %w", err)
+	}
+	return yes, nil
+}
+
+// setUntil notes where the gap ends: where the new slot begins.
+func (r *run) setUntil(at pglogrepl.LSN) {
+	r.task.untilLSN = at
+	r.report.UntilLSN = at.String()
+}
+
+// closeGaps notes that the accepted gaps before the new slot are recovered.
+func (r *run) closeGaps(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `UPDATE cdc_relay.gap SET recovered_at = now() WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL AND until_xid IS NULL`,
+		r.c.Slot, r.id.SystemID)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.gap: %w", err)
+	}
+	return nil
+}
+
+// backfill makes the first slot, as the first start of a relay does, and copies the rows that its
+// snapshot shows. The record is in state creating meanwhile: a start after a kill makes the slot
+// again and refuses the rows.
+func (r *run) backfill(ctx context.Context) error {
+	c := r.c
+	rec, view, err := slot.ReadBoth(ctx, r.pool, c.Slot)
+	switch {
+	case err != nil:
+		return err
+	case rec != nil && (rec.Used || rec.State != slot.StateCreating):
+		return usage(fmt.Sprintf("slot %q has been in use: rows from before it cannot be told from those that it has sent", c.Slot),
+			"for rows that a lost slot has not sent run `cdc-relay recover`; for a new relay of all rows choose another source.slot")
+	case rec == nil && view != nil:
+		return slot.UnknownSlot(c, view, r.id)
+	}
+	r.report.backfill = true
+	if err := r.prepare(ctx, true); err != nil {
+		return err
+	}
+	if err := publication.Ensure(ctx, r.pool, c); err != nil {
+		return err
+	}
+	if r.sent, err = publication.Check(ctx, r.pool, c, publication.State{}); err != nil {
+		return err
+	}
+	if rec != nil {
+		if err := slot.Drop(ctx, r.pool, c, r.id, view, "unfinished"); err != nil {
+			return err
+		}
+	}
+	if err := slot.BeginCreating(ctx, r.pool, c, r.id); err != nil {
+		return err
+	}
+	made, none, err := slot.Make(ctx, r.stream, c)
+	if err != nil {
+		if none {
+			slot.ForgetUnmade(ctx, r.pool, c)
+		}
+		return err
+	}
+	return r.fillNew(ctx, made, 1, func(ctx context.Context) { slot.UndoFailed(ctx, r.pool, r.stream, c) })
+}

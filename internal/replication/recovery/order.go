@@ -1,0 +1,126 @@
+// In which order the rows become events.
+
+package recovery
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// The orders, as the report names them.
+const (
+	byCommit  order = "commit timestamps"
+	byNamed   order = "column"
+	unordered order = "unknown"
+	unneeded  order = "not kept (delivery.ordering: none)"
+)
+
+// order is what rows are ordered by.
+//
+// Commit timestamps are the order of the commits, but for transactions that commit at the same
+// time: a timestamp is taken before the commit record is written. Transactions that wait for each
+// other, because they change the same row, are never swapped.
+type order string
+
+// chooseOrder returns the order of what was counted. Without commit timestamps for all of it, it is
+// unknown: ids of transactions say when they began, and places in the table say nothing.
+func chooseOrder(opt Options, f facts, tables []table) (order, error) {
+	switch {
+	case opt.OrderBy != "":
+		for i, nulls := range f.nulls {
+			if nulls > 0 {
+				return "", usage(fmt.Sprintf("column %q of table %s is NULL in %d rows of the gap: it gives no order", opt.OrderBy, tables[i], nulls),
+					"order by another column, narrow the rows, or use --unordered")
+			}
+		}
+		return byNamed, nil
+	case opt.Scope == event.Free:
+		return unneeded, nil
+	case f.tracked && f.untimed == 0:
+		return byCommit, nil
+	case opt.Unordered || f.rows == 0 || opt.DryRun:
+		return unordered, nil
+	case f.tracked:
+		return "", usage(fmt.Sprintf("order unknown: %d of %d rows have no commit timestamp, track_commit_timestamp was off when they were committed", f.untimed, f.rows), orderFix)
+	}
+	return "", usage(fmt.Sprintf("order unknown: track_commit_timestamp is off, and %d rows would be sent in any order", f.rows), orderFix)
+}
+
+const orderFix = "name a column that rises with each commit of a key: --order-by COLUMN; or, if nobody counts on the order: --unordered"
+
+// sql returns what rows of several tables are merged by, and the ORDER BY of one.
+func (o order) sql(t *table, merged bool) (key, sort string) {
+	key = "0::bigint"
+	switch o {
+	case byCommit:
+		return commitTimeSQL(true), "pg_xact_commit_timestamp(t.xmin)"
+	case byNamed:
+		if merged {
+			key = t.by.keySQL()
+		}
+		return key, t.by.quoted()
+	case unordered, unneeded:
+	}
+	// the best there is: transactions by their beginning
+	return "(-age(t.xmin))::bigint", "age(t.xmin) DESC"
+}
+
+// commitTimeSQL is the commit time of a row in microseconds; NULL: it is not known.
+func commitTimeSQL(tracked bool) string {
+	if !tracked {
+		return "NULL::bigint"
+	}
+	return "(extract(epoch FROM pg_xact_commit_timestamp(t.xmin)) * 1000000)::bigint"
+}
+
+// byColumn is a column to order by.
+type byColumn struct{ name, kind string }
+
+func (b *byColumn) quoted() string { return "t." + source.QuoteName(b.name) }
+
+// keySQL is the column's value as a number, or as a text whose bytes have its order.
+func (b *byColumn) keySQL() string {
+	switch b.kind {
+	case "smallint", "integer", "bigint":
+		return b.quoted() + "::bigint"
+	case "uuid":
+		return b.quoted() + "::text"
+	default:
+		return "(extract(epoch FROM " + b.quoted() + ") * 1000000)::bigint"
+	}
+}
+
+// comparable are the types whose values can be compared outside of one table.
+var comparableKinds = map[string]string{
+	"smallint": "number", "integer": "number", "bigint": "number", "uuid": "uuid",
+	"timestamp without time zone": "time", "timestamp with time zone": "time", "date": "time",
+}
+
+// readByColumn finds the column to order by. Its type must be one of PostgreSQL's own: to compare
+// values of another may run code of the table's owner.
+func (r *run) readByColumn(ctx context.Context, t decode.Table) (*byColumn, error) {
+	b := &byColumn{name: r.opt.OrderBy}
+	var own, sortable bool
+	err := r.pool.QueryRow(ctx, `SELECT format_type(a.atttypid, NULL), y.typnamespace = 'pg_catalog'::regnamespace AND a.attgenerated <> 'v',
+			EXISTS (SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = y.oid
+				OR EXISTS (SELECT FROM pg_cast c WHERE c.castsource = y.oid AND c.casttarget = o.opcintype AND c.castmethod = 'b')))
+		FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped`,
+		t.OID, b.name).Scan(&b.kind, &own, &sortable)
+	fix := "name a column that rises with each commit of a key"
+	switch {
+	case source.IsNoRows(err):
+		return nil, usage(fmt.Sprintf("--order-by: table %s has no column %q", t, b.name), fix)
+	case err != nil:
+		return nil, fmt.Errorf("read the columns of %s: %w", t, err)
+	case !own || !sortable:
+		return nil, usage(fmt.Sprintf("--order-by: column %q of table %s has type %s, whose values have no order of PostgreSQL's own", b.name, t, b.kind), fix)
+	case len(r.c.Tables) > 1 && comparableKinds[b.kind] == "":
+		return nil, usage(fmt.Sprintf("--order-by: column %q of table %s has type %s, which cannot be compared with other tables", b.name, t, b.kind),
+			"name a column of an integer type, date, timestamp or uuid")
+	}
+	return b, nil
+}

@@ -1,0 +1,132 @@
+// Package recovery copies rows of the outbox that no slot sends into the retry table, from where a
+// relay delivers them before newer events of their ordering group.
+//
+// Recover is for a slot that is lost, and for a gap that an operator has accepted. Backfill is for
+// the rows from before a new slot. Both take the rows from the table: the WAL is gone.
+//
+// Which rows. Nothing is guessed from times. The relay's record has a transaction id below which
+// every transaction is settled (progress.settled_xid), and a row has the id of the transaction that
+// inserted it (xmin). So the gap is the rows whose id is not below it. No clock is compared, and no
+// margin is added. A row that was updated since has the id of the update: it may be sent again,
+// with its id.
+//
+// Why no row is lost between the copy and the slot. CREATE_REPLICATION_SLOT exports the snapshot of
+// the slot's start C: it shows the transactions whose commit record is before C, and no other. The
+// slot sends the transactions whose commit record is at C or after it (SnapBuildXactNeedsSkip), and
+// no other. So of each committed transaction one of three things is true. Its id is below
+// settled_xid, and it is settled. Or the snapshot shows it, and the rows that it left in the table
+// are copied: all tables are read in that one snapshot. Or it is in the slot. The copies and the
+// slot's record are committed in one transaction. Before that the record has the position that was
+// reported last, which is below C, so a relay refuses the slot (exit 3); after that nothing is
+// missing.
+//
+// What a kill leaves: the record as it was, in state creating from before the old slot is dropped until
+// the commit. A relay refuses it (exit 3), whatever became of the slot, and the next recover drops what
+// is there, and starts over from the same record.
+package recovery
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Options say how to recover.
+type Options struct {
+	DryRun    bool
+	Unordered bool   // copy although the order of the commits is not known
+	OrderBy   string // a column of each table to order by; "": the commits
+	Where     string // an SQL expression that the rows must meet; "": all of the gap
+	Reason    string // for the audit
+	SameData  bool   // this server has taken the place of the one that the slot was read from
+
+	Sink  Router
+	Scope event.Scope
+	// Progress is called now and then while rows are copied, from one goroutine; nil: nobody asks.
+	Progress func(done, of int64)
+}
+
+// Router names where an event goes, without asking the broker. sink.Sink implements it.
+type Router interface {
+	Place(ev *event.Event) (p sink.Place, ok bool)
+	Route(ev *event.Event) event.Route
+}
+
+// run is one run of a command.
+type run struct {
+	c      *source.Config
+	opt    Options
+	pool   *pgxpool.Pool
+	stream *pgconn.PgConn
+	id     slot.Identity
+	began  time.Time
+
+	task   task
+	sent   publication.State // what the publication sends now
+	tables []table
+	order  order
+	report Report
+}
+
+// Recover copies the rows of the gap of a lost slot, and makes a new slot; or those of the oldest
+// gap that an operator has accepted, when the slot is in use again.
+func Recover(ctx context.Context, c source.Config, opt Options) (Report, error) {
+	return start(ctx, c, opt, (*run).recover)
+}
+
+// Backfill makes the first slot, and copies the rows from before it.
+func Backfill(ctx context.Context, c source.Config, opt Options) (Report, error) {
+	return start(ctx, c, opt, (*run).backfill)
+}
+
+func start(ctx context.Context, c source.Config, opt Options, do func(*run, context.Context) error) (Report, error) {
+	// As a takeover does: the key is about starting the relay, which would begin with what is
+	// committed from then on.
+	c.Create = true
+	if err := c.Validate(); err != nil {
+		return Report{}, err
+	}
+	if len(c.Tables) == 0 {
+		return Report{}, usage("source.tables names no table: only rows of a table can be copied, logical messages are nowhere but in the WAL", "")
+	}
+	pool, err := source.ConnectPool(&c)
+	if err != nil {
+		return Report{}, err
+	}
+	defer source.ClosePool(pool)
+	r := &run{c: &c, opt: opt, pool: pool, began: time.Now().UTC().Truncate(time.Microsecond)}
+	r.report.Slot, r.report.DryRun = c.Slot, opt.DryRun
+	if r.stream, r.id, err = slot.Connect(ctx, pool, &c); err != nil {
+		return r.report, source.OrFatal(&c, err)
+	}
+	defer source.CloseStream(r.stream)
+	err = slot.Locked(ctx, pool, &c, func(ctx context.Context) error { return do(r, ctx) })
+	r.report.finish()
+	return r.report, source.OrFatal(&c, err)
+}
+
+// recover looks at everything first: whatever is wrong with the input changes nothing.
+func (r *run) recover(ctx context.Context) error {
+	rec, view, err := slot.ReadBoth(ctx, r.pool, r.c.Slot)
+	if err != nil {
+		return err
+	}
+	if err := r.findTask(ctx, rec, view); err != nil {
+		return err
+	}
+	if err := r.prepare(ctx, false); err != nil || r.opt.DryRun {
+		return err
+	}
+	if r.task.lost {
+		return r.replaceSlot(ctx, rec, view)
+	}
+	return r.fillGap(ctx)
+}

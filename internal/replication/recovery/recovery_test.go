@@ -1,0 +1,114 @@
+package recovery
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Positions rise, are below the start of the slot, and none is a commit's.
+func TestPositions(t *testing.T) {
+	for _, start := range []pglogrepl.LSN{0x1000, 0x1003} {
+		p := positionsBelow(start)
+		last := event.Position{Commit: p.base}
+		for _, rank := range []int64{0, 1, perCommit - 1, perCommit, commits*perCommit - 1} {
+			pos, err := p.of(rank)
+			if err != nil || !last.Less(pos) || pos.Commit >= start || pos.Commit%8 == 0 || pos.Commit < p.first() || pos.Commit > p.last() {
+				t.Errorf("rank %d before %s: %s, after %s: %v", rank, start, pos, last, err)
+			}
+			if len(pos.String()) != 25 {
+				t.Errorf("rank %d: %s is too long", rank, pos)
+			}
+			last = pos
+		}
+	}
+	if _, err := positionsBelow(0x1000).of(commits * perCommit); err == nil {
+		t.Error("there is a position beyond the last one")
+	}
+}
+
+// Without a word of the operator rows go only in the order of their commits, all of it.
+func TestChooseOrder(t *testing.T) {
+	tables := []table{{Table: decode.Table{Schema: "public", Name: "outbox"}}}
+	for name, c := range map[string]struct {
+		opt  Options
+		f    facts
+		want order
+		says string
+	}{
+		"tracked":             {Options{}, facts{tracked: true, rows: 2}, byCommit, ""},
+		"tracked and allowed": {Options{Unordered: true}, facts{tracked: true, rows: 2}, byCommit, ""},
+		"tracked too late":    {Options{}, facts{tracked: true, rows: 2, untimed: 1}, "", "1 of 2 rows have no commit timestamp"},
+		"not tracked":         {Options{}, facts{rows: 2, untimed: 2}, "", "track_commit_timestamp is off"},
+		"nothing to order":    {Options{}, facts{}, unordered, ""},
+		"allowed":             {Options{Unordered: true}, facts{rows: 2, untimed: 2}, unordered, ""},
+		"a dry run":           {Options{DryRun: true}, facts{rows: 2, untimed: 2}, unordered, ""},
+		"none is kept":        {Options{Scope: event.Free}, facts{rows: 2, untimed: 2}, unneeded, ""},
+		"by column":           {Options{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{0}}, byNamed, ""},
+		"by column of NULLs":  {Options{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{1}}, "", `column "at" of table public.outbox is NULL in 1 rows`},
+	} {
+		got, err := chooseOrder(c.opt, c.f, tables)
+		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %q, %v; want %q, %q", name, got, err, c.want, c.says)
+		}
+	}
+}
+
+func TestBefore(t *testing.T) {
+	in := []row{{key: 1, command: 9}, {key: 2, text: "a", command: 1}, {key: 2, text: "b", command: 0}, {key: 2, text: "b", command: 1}, {key: 2, text: "b", command: 1, table: 1}}
+	for i := range in {
+		for j := range in {
+			if in[i].before(&in[j]) != (i < j) {
+				t.Errorf("%+v before %+v: %t", in[i], in[j], i >= j)
+			}
+		}
+	}
+}
+
+// Ids of transactions are compared by their 32 bits, whatever their epoch.
+func TestBound(t *testing.T) {
+	for _, c := range []struct {
+		task task
+		want string
+	}{
+		{task{}, "true"},
+		{task{from: "750"}, "age(t.xmin) <= age('750'::xid)"},
+		{task{from: "4294968046", until: "8589935342"}, "age(t.xmin) <= age('750'::xid) AND age(t.xmin) > age('750'::xid)"},
+		{task{until: "9"}, "true AND age(t.xmin) > age('9'::xid)"},
+	} {
+		if got := c.task.xidSQL(); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.task, got, c.want)
+		}
+	}
+}
+
+// unconnected is a sink that does not know a topic.
+type unconnected struct{ name []byte }
+
+func (u unconnected) Place(*event.Event) (sink.Place, bool) { return sink.Place{Lane: 3}, false }
+func (u unconnected) Route(*event.Event) event.Route        { return event.Route{Name: u.name} }
+
+// A row whose partition is not known has the digest of its topic, which its ordering group depends
+// on, and no destination.
+func TestPlaceOfAnUnknownTopic(t *testing.T) {
+	topic := sink.ExchangeOrTopicOf([]byte("orders"))
+	for name, want := range map[string]uint64{"orders": topic, "": 0} {
+		of := unconnected{[]byte(name)}
+		if name == "" {
+			of.name = nil
+		}
+		e := events{run: &run{c: &source.Config{}, opt: Options{Sink: of}}, incarnation: 4}
+		ev := event.Event{ID: []byte("1"), Ordered: true, Hash: 12345}
+		e.place(&ev)
+		group, ordered := event.PerKey.Group(&ev, want)
+		if r := e.row; r.ExchangeOrTopic != want || r.Dest != 0 || r.Group != group || r.Ordered != ordered || r.Incarnation != 4 || string(r.Event.Route.Name) != name {
+			t.Errorf("%q: %+v", name, r)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+// Reading the rows of all tables in one order, one by one, as they come.
+
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+)
+
+// row is a row of a table, valid until the next one of that table.
+type row struct {
+	table int
+	// where it belongs among the rows of all tables
+	key     int64
+	text    string // in place of key, of an order by uuid
+	command int64
+	// microseconds since 1970, of the commit; timed: it is known
+	time  int64
+	timed bool
+
+	values [][]byte // as text; nil: NULL
+}
+
+// before reports whether a row comes before another table's. Rows that are equal are in any order:
+// they are of one command, or of transactions that commit at the same time.
+func (a *row) before(b *row) bool {
+	switch {
+	case a.key != b.key:
+		return a.key < b.key
+	case a.text != b.text:
+		return a.text < b.text
+	case a.command != b.command:
+		return a.command < b.command
+	}
+	return a.table < b.table
+}
+
+// reader reads a table. Its connection sends rows as fast as they are taken, and no faster: one row
+// is in memory, and what the connections buffer.
+type reader struct {
+	conn   *pgx.Conn
+	result *pgconn.MultiResultReader
+	rows   *pgconn.ResultReader
+	row    row
+	text   bool // the key is a text
+}
+
+// read opens a reader of a table in a snapshot; "": in one of its own. The transaction is read-only
+// and its connection is used for nothing else (tableread.Alone), and it ends with close.
+func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*reader, error) {
+	conn, err := r.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &r.tables[i]
+	rd := &reader{conn: conn, row: row{table: i}, text: t.by != nil && t.by.kind == "uuid" && len(r.tables) > 1}
+	if err := r.open(ctx, rd, t, snapshot, tracked); err != nil {
+		rd.close()
+		return nil, r.readError("read rows of the gap", r.asWhereError(err))
+	}
+	return rd, nil
+}
+
+// selectSQL reads a table's rows in order: what they are merged by (a number, or a text), the
+// number of the command in its transaction, the commit time, and then the columns. The rows of one
+// transaction come in the order of their commands, those of one command as they are stored. The
+// number of a command counts through subtransactions, whose rows have ids of their own.
+func (r *run) selectSQL(t *table, tracked bool) string {
+	key, sort := r.order.sql(t, len(r.tables) > 1)
+	list := []string{key, "t.cmin::text::bigint", commitTimeSQL(tracked)}
+	for _, c := range t.columns {
+		list = append(list, "t."+source.QuoteName(c.Name))
+	}
+	return "SELECT " + strings.Join(list, ", ") + " FROM " + source.QuoteTable(t.Table) + " t WHERE " + r.task.xidSQL() + " AND " + r.conditionSQL() +
+		" ORDER BY " + sort + ", t.cmin::text::bigint, t.ctid"
+}
+
+// fixed is the number of columns in front of a table's own.
+const fixed = 3
+
+// open begins the transaction and has the rows sent. They come with their text as the database
+// stores it, as in the stream: the server fails at a row that it cannot convert.
+func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, tracked bool) error {
+	tx, err := rd.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return err
+	}
+	if snapshot != "" {
+		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
+			return err
+		}
+	}
+	if err := tableread.Lock(ctx, tx, r.pool, source.QuoteTable(t.Table)); err != nil {
+		return err
+	}
+	for _, sql := range []string{
+		"SET LOCAL statement_timeout = 0",
+		"SET LOCAL cursor_tuple_fraction = 1", // all of it is read
+		"DECLARE gap NO SCROLL CURSOR FOR " + r.selectSQL(t, tracked),
+	} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	if rd.conn.PgConn().ParameterStatus("server_encoding") != "UTF8" {
+		if _, err := tx.Exec(ctx, "SET LOCAL client_encoding = 'SQL_ASCII'"); err != nil {
+			return err
+		}
+	}
+	rd.result = rd.conn.PgConn().Exec(ctx, "FETCH ALL FROM gap")
+	if !rd.result.NextResult() {
+		return rd.result.Close()
+	}
+	rd.rows = rd.result.ResultReader()
+	return nil
+}
+
+// next reads the next row; false: there is none.
+func (rd *reader) next() (bool, error) {
+	if !rd.rows.NextRow() {
+		_, err := rd.rows.Close()
+		if err == nil {
+			err = rd.result.Close()
+		}
+		return false, err
+	}
+	values := rd.rows.Values()
+	r := &rd.row
+	var err error
+	if rd.text {
+		r.text = string(values[0])
+	} else if r.key, err = number(values[0]); err != nil {
+		return false, err
+	}
+	if r.command, err = number(values[1]); err != nil {
+		return false, err
+	}
+	if r.timed = values[2] != nil; r.timed {
+		if r.time, err = number(values[2]); err != nil {
+			return false, err
+		}
+	}
+	r.values = values[fixed:]
+	return true, nil
+}
+
+func number(text []byte) (int64, error) {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read a row of the gap: %w", err)
+	}
+	return n, nil
+}
+
+// close ends the transaction with its connection: it holds the snapshot.
+func (rd *reader) close() { closeConn(rd.conn) }
+
+// merged reads several tables at once.
+type merged struct {
+	readers []*reader // those that have a row
+	all     []*reader
+	last    *reader // whose row was returned last
+}
+
+// readAll opens a reader for each table, all of one snapshot.
+func (r *run) readAll(ctx context.Context, snapshot string, tracked bool) (*merged, error) {
+	m := &merged{}
+	for i := range r.tables {
+		rd, err := r.read(ctx, i, snapshot, tracked)
+		if err != nil {
+			m.close()
+			return nil, err
+		}
+		m.all = append(m.all, rd)
+		there, err := rd.next()
+		if err != nil {
+			m.close()
+			return nil, r.readError("read rows of the gap", r.asWhereError(err))
+		}
+		if there {
+			m.readers = append(m.readers, rd)
+		}
+	}
+	return m, nil
+}
+
+// next returns the next row; nil: there is none. It is valid until the next call.
+func (m *merged) next() (*row, error) {
+	if m.last != nil {
+		there, err := m.last.next()
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			for i, rd := range m.readers {
+				if rd == m.last {
+					m.readers = append(m.readers[:i], m.readers[i+1:]...)
+					break
+				}
+			}
+		}
+	}
+	m.last = nil
+	for _, rd := range m.readers {
+		if m.last == nil || rd.row.before(&m.last.row) {
+			m.last = rd
+		}
+	}
+	if m.last == nil {
+		return nil, nil
+	}
+	return &m.last.row, nil
+}
+
+func (m *merged) close() {
+	for _, rd := range m.all {
+		rd.close()
+	}
+}

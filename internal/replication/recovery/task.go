@@ -1,0 +1,196 @@
+// What there is to recover: the slot that is lost, or a gap that was accepted. Everything else is a
+// sentence and exit 2.
+
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// task is what a run has to copy.
+type task struct {
+	lost bool // a new slot is made
+	// the system whose deferred events are sent here from now on; "", or this one: there is none
+	movedFrom string
+	// Rows whose transaction id is from or higher, and below until. "": no bound.
+	from, until string
+	unbounded   string // why there is no lower bound; "": there is one
+	// The gap in the WAL, as far as it is known: for the report, no row is chosen by it.
+	fromLSN, untilLSN pglogrepl.LSN
+	gap               int64 // the id of the accepted gap; 0: the slot is lost
+	incarnation       int64 // of the gap
+	later             int64 // accepted gaps that are left to the next run
+}
+
+// findTask finds out what to do, or why there is nothing.
+func (r *run) findTask(ctx context.Context, rec *slot.Record, view *slot.View) error {
+	c := r.c
+	switch {
+	case rec == nil:
+		return usage(fmt.Sprintf("there is nothing to recover: no relay has used slot %q in this database", c.Slot),
+			"for rows from before the first slot run `cdc-relay init --backfill`")
+	case rec.State == slot.StateTakeover:
+		return usage(fmt.Sprintf("the takeover by slot %q from slot %q is not complete", c.Slot, rec.TookFrom),
+			"finish it, or give it up with `cdc-relay teardown --yes`")
+	case rec.State == slot.StateCreating && !rec.Used:
+		return usage(fmt.Sprintf("there is nothing to recover: slot %q was never in use", c.Slot), "for rows from before it run `cdc-relay init --backfill`")
+	case view != nil && view.NotOurs(r.id.Database) != "":
+		return usage(fmt.Sprintf("slot %q %s: recover does not touch it", c.Slot, view.NotOurs(r.id.Database)), "correct source.slot, or choose another one")
+	case view != nil && view.Active():
+		return usage(fmt.Sprintf("slot %q is in use by %s: recover runs while no relay does", c.Slot, view.HolderName()), "stop every relay of this slot, and run it again")
+	}
+	lost, err := r.isLost(ctx, rec, view)
+	if err != nil {
+		return err
+	}
+	if err := r.checkServer(rec); err != nil && lost {
+		return err
+	}
+	if lost {
+		r.task = task{lost: true, movedFrom: rec.SystemID, fromLSN: rec.Reported}
+		return r.boundLost(ctx, rec)
+	}
+	return r.findGap(ctx, rec, view)
+}
+
+// isLost reports whether nothing more can be read from the slot that the record describes.
+//
+// A slot that somebody else has created again is not lost: it has what was committed since, also
+// rows that are deleted by now. An operator accepts it, and then its gap is recovered.
+func (r *run) isLost(ctx context.Context, rec *slot.Record, view *slot.View) (bool, error) {
+	if view == nil || rec.State == slot.StateCreating {
+		return true, nil
+	}
+	why, err := slot.CannotBeReadOn(ctx, r.pool, r.c, r.id, rec, view)
+	return why != "", err
+}
+
+// checkServer wants an operator's word when the slot was read from another server, or on another
+// timeline of it: only he knows whether this one has taken its place.
+func (r *run) checkServer(rec *slot.Record) error {
+	moved := rec.OfOther(r.id)
+	switch {
+	case moved && !r.opt.SameData:
+		return usage(fmt.Sprintf("slot %q was read from system %s on timeline %d, and this is system %s on timeline %d", r.c.Slot, rec.SystemID, rec.Timeline, r.id.SystemID, r.id.Timeline),
+			"if this server goes on with the same data, add --same-data, which has its deferred events sent too; if it is a copy, see `cdc-relay check`")
+	case !moved && r.opt.SameData:
+		return usage("--same-data is for another server than the one that the slot was read from, and this is that one", "leave it out")
+	}
+	return nil
+}
+
+// boundLost finds the first transaction of the gap of a lost slot: where an accepted gap begins
+// that no slot has ended yet, else the record's.
+func (r *run) boundLost(ctx context.Context, rec *slot.Record) error {
+	var open, known, later int64
+	var from *string
+	var at pglogrepl.LSN
+	err := r.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE until_xid IS NULL), count(from_xid) FILTER (WHERE until_xid IS NULL), count(until_xid),
+			min(from_xid::text::numeric) FILTER (WHERE until_xid IS NULL)::text, coalesce(min(from_lsn) FILTER (WHERE until_xid IS NULL), '0/0')
+		FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL`, r.c.Slot, r.id.SystemID).Scan(&open, &known, &later, &from, &at)
+	if err != nil {
+		return fmt.Errorf("read cdc_relay.gap: %w", err)
+	}
+	if open == 0 && rec.State == slot.StateAdopt && !rec.OfOther(r.id) {
+		return usage(fmt.Sprintf("there is nothing to recover: slot %q is accepted without a gap, as that of a copy is, whose original sends what was committed before", r.c.Slot),
+			"start the relay, which makes a new slot")
+	}
+	t := &r.task
+	t.from, t.later = rec.SettledXID, later
+	if open > 0 {
+		t.from, t.fromLSN = "", at
+		if known == open && from != nil {
+			t.from = *from
+		}
+	}
+	if rec.SystemID != r.id.SystemID {
+		t.from, t.unbounded = "", fmt.Sprintf("the record is of system %s, and this server is system %s", rec.SystemID, r.id.SystemID)
+	}
+	return r.checkBound(ctx)
+}
+
+// findGap finds the oldest gap that an operator has accepted and nobody has recovered.
+func (r *run) findGap(ctx context.Context, rec *slot.Record, view *slot.View) error {
+	c := r.c
+	if r.opt.SameData {
+		return usage("--same-data is for a slot that is lost", "leave it out")
+	}
+	if rec.State == slot.StateAdopt {
+		return usage(fmt.Sprintf("slot %q is accepted, and no relay has used it since", c.Slot),
+			"start the relay once, which begins where the slot is, and stop it; then run `cdc-relay recover`")
+	}
+	if err := slot.CheckIdentity(c, rec, view, r.id); err != nil {
+		return usage("the slot is not lost, but a relay does not use it: "+err.Error(), "")
+	}
+	if err := slot.CheckPosition(c, rec, view, 0); err != nil {
+		return usage("the slot is not lost, but a relay does not use it: "+err.Error(), "")
+	}
+	t := &r.task
+	var from *string
+	err := r.pool.QueryRow(ctx, `SELECT g.id, g.incarnation, g.from_xid::text, g.until_xid::text, coalesce(g.from_lsn, '0/0'), coalesce(g.until_lsn, '0/0'), count(*) OVER () - 1
+		FROM cdc_relay.gap g WHERE g.slot = $1 AND g.system_id = $2 AND g.recovered_at IS NULL AND g.until_xid IS NOT NULL ORDER BY g.id LIMIT 1`,
+		c.Slot, r.id.SystemID).Scan(&t.gap, &t.incarnation, &from, &t.until, &t.fromLSN, &t.untilLSN, &t.later)
+	if source.IsNoRows(err) {
+		return usage(fmt.Sprintf("there is nothing to recover: slot %q is in order, and no accepted gap is open", c.Slot), "")
+	}
+	if err != nil {
+		return fmt.Errorf("read cdc_relay.gap: %w", err)
+	}
+	if from != nil {
+		t.from = *from
+	}
+	return r.checkBound(ctx)
+}
+
+// checkBound drops a lower bound that cannot be compared. Transaction ids in rows have 32 bits, and
+// are compared by their distance to the present one, which must be below 2^31.
+func (r *run) checkBound(ctx context.Context) error {
+	t := &r.task
+	if t.from == "" {
+		if t.unbounded == "" {
+			t.unbounded = "up to which transaction all is settled is not recorded"
+		}
+		return nil
+	}
+	from, err := strconv.ParseUint(t.from, 10, 64)
+	if err != nil {
+		return fmt.Errorf("read the first transaction of the gap: %w", err)
+	}
+	var text string
+	if err := r.pool.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&text); err != nil {
+		return fmt.Errorf("read the transaction counter: %w", err)
+	}
+	now, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("read the transaction counter: %w", err)
+	}
+	if from > now || now-from >= 1<<31-1_000_000 {
+		t.from, t.unbounded = "", "the first transaction of the gap is 2^31 or more transactions ago"
+	}
+	return nil
+}
+
+// xidSQL is the condition that a row of alias t is in the gap.
+func (t *task) xidSQL() string {
+	sql := "true"
+	if t.from != "" {
+		sql = "age(t.xmin) <= age(" + asXID(t.from) + ")"
+	}
+	if t.until != "" {
+		sql += " AND age(t.xmin) > age(" + asXID(t.until) + ")"
+	}
+	return sql
+}
+
+// asXID is an xid8 as the 32 bits that rows have of it.
+func asXID(xid8 string) string {
+	n, _ := strconv.ParseUint(xid8, 10, 64) //nolint:errcheck // the server made it
+	return "'" + strconv.FormatUint(uint64(uint32(n)), 10) + "'::xid"
+}

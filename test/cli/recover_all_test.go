@@ -1,0 +1,184 @@
+//go:build testall
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// The server invalidates a slot. With commit timestamps the rows come in the order of their
+// commits, which is not that of their transactions' ids.
+func TestRecoverInvalidated(t *testing.T) {
+	t.Parallel()
+	r := onOwn(t, map[string]string{
+		"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB", "track_commit_timestamp": "on",
+	})
+	relay := r.start()
+	r.place("a", 1)
+	wantSent(t, relay, "a", 1)
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	conn, err := pgx.Connect(await.Context(t), r.db)
+	must(t, err)
+	defer conn.Close(context.Background())
+	early, err := conn.Begin(await.Context(t))
+	must(t, err)
+	insert := func(n int) {
+		_, err := early.Exec(await.Context(t), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'a', 'created', jsonb_build_object('n', $1::int))`, n)
+		must(t, err)
+	}
+	insert(3)
+	r.place("a", 2)
+	_, err = early.Exec(await.Context(t), `SAVEPOINT s`)
+	must(t, err)
+	insert(4)
+	_, err = early.Exec(await.Context(t), `RELEASE s`)
+	must(t, err)
+	insert(5)
+	must(t, early.Commit(await.Context(t)))
+	r.exec(`CREATE TABLE filler (n int)`)
+	eventually(t, func() string {
+		r.exec(`INSERT INTO filler VALUES (1)`)
+		r.exec(`SELECT pg_switch_wal()`)
+		r.exec(`CHECKPOINT`)
+		if status := ask[string](r, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, r.slot); status != "lost" {
+			return "wal_status is " + status
+		}
+		return ""
+	})
+	r.refused(3, "run", "was invalidated by the server")
+	// the first one may not be noted as settled
+	out := r.ok("recover", "--where", "(payload->>'n')::int > 1")
+	for _, want := range []string{"recovered: 4 rows", "order: commit timestamps", "possibly repeated: up to 4", "cannot be recovered: rows that were deleted"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q: %s", want, out)
+		}
+	}
+	r.place("a", 6)
+	relay = r.start()
+	wantSent(t, relay, "a", 2, 3, 4, 5, 6)
+}
+
+// The process is killed while it copies, or interrupted: a relay refuses what it leaves, and
+// another run starts over.
+func TestRecoverKilled(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			relay := r.start()
+			r.place("a", 1)
+			wantSent(t, relay, "a", 1)
+			relay.Stop(t)
+			r.dropSlot()
+			r.place("a", 2)
+			conn, err := pgx.Connect(await.Context(t), r.db)
+			must(t, err)
+			defer conn.Close(context.Background())
+			tx, err := conn.Begin(await.Context(t))
+			must(t, err)
+			_, err = tx.Exec(await.Context(t), `LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
+			must(t, err)
+			args := []string{"--unordered", "--where", "(payload->>'n')::int > 1"}
+			cmd := r.background(append([]string{"recover"}, args...)...)
+			eventually(t, func() string {
+				if n := ask[int](r, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`); n != 1 {
+					return fmt.Sprintf("%d copies wait", n)
+				}
+				return ""
+			})
+			must(t, cmd.Process.Signal(sig))
+			_ = cmd.Wait()
+			left := 1
+			if sig == syscall.SIGINT {
+				left = 0
+			}
+			eventually(t, func() string {
+				if n := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active`, r.slot); n != left {
+					return fmt.Sprintf("%d slots are left, want %d", n, left)
+				}
+				return ""
+			})
+			must(t, tx.Rollback(await.Context(t)))
+			if n := ask[int](r, `SELECT count(*) FROM cdc_relay.retry`); n != 0 {
+				t.Errorf("%d rows were copied", n)
+			}
+			if sig == syscall.SIGINT {
+				r.refused(3, "run", "no longer exists")
+			}
+			r.ok(append([]string{"recover"}, args...)...)
+			relay = r.start()
+			r.place("a", 3)
+			wantSent(t, relay, "a", 2, 3)
+		})
+	}
+}
+
+// Rows from before the slot, and what does not go together.
+func TestBackfill(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.place("a", 1)
+	r.place("a", 2)
+	r.refused(2, "init", "already has 2 rows", "init --backfill")
+	for _, flags := range []string{"--backfill --no-backfill", "--backfill --no-slot", "--backfill --print", "--backfill=", "--unordered"} {
+		r.refused(2, "init "+flags, "--backfill")
+	}
+	r.refused(2, "init --backfill=id= --unordered", "the WHERE is not a condition")
+	r.refused(2, "init --backfill", "order unknown")
+	if n := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = '`+r.slot+`'`); n != 0 {
+		t.Error("a slot was made")
+	}
+	if out := r.ok("init", "--backfill", "--order-by", "created_at"); !strings.Contains(out, "recovered: 2 rows") {
+		t.Errorf("it says %s", out)
+	}
+	r.place("a", 3)
+	relay := r.start()
+	wantSent(t, relay, "a", 1, 2, 3)
+	relay.Stop(t)
+	r.refused(2, "init --backfill", "has been in use")
+}
+
+// background starts a command.
+func (r *rig) background(args ...string) *exec.Cmd {
+	r.t.Helper()
+	path := filepath.Join(r.t.TempDir(), "cdc-relay.yaml")
+	must(r.t, os.WriteFile(path, []byte(r.yaml()), 0o600))
+	cmd := exec.Command(r.binary, append(args, "-c", path)...)
+	must(r.t, cmd.Start())
+	r.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd
+}
+
+// The relay's role needs no more rights than init gives it.
+func TestRecoverByTheRelaysRole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exec(`CREATE ROLE ` + r.slot + ` LOGIN REPLICATION`)
+	t.Cleanup(func() { r.exec(`DROP OWNED BY ` + r.slot + `; DROP ROLE ` + r.slot) })
+	r.ok("init", "--role", r.slot)
+	r.dropSlot()
+	r.place("a", 1)
+	own := *r
+	own.db = as(r.db, r.slot, "")
+	if out := own.ok("recover", "--unordered", "--reason", "why"); !strings.Contains(out, "recovered: 1 row ") {
+		t.Errorf("it says %s", out)
+	}
+	relay := own.start()
+	wantSent(t, relay, "a", 1)
+	relay.Stop(t)
+	r.released()
+}
