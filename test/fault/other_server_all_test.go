@@ -57,8 +57,8 @@ type before struct {
 func (b before) a() string { return "a" + b.round }
 func (b before) b() string { return "b" + b.round }
 
-// leave has a relay deliver, defer and dead-letter events, and stops it. save: the server is stopped
-// next, and none of it is to come twice.
+// leave has a relay deliver, defer and dead-letter events, and stops it. save: the server is
+// stopped next, and none of it is to come twice.
 func leave(t *testing.T, pg *pgserver.Postgres, save bool) (s *stand.Stand, b before) {
 	t.Helper()
 	s = stand.On(t, pg, stand.SharedRabbitMQ(t))
@@ -82,8 +82,8 @@ func leaveOn(s *stand.Stand, round string, save bool) (b before) {
 	return b
 }
 
-// saveSlot waits until the slot's file has what was settled by now. Before PostgreSQL 17 a server that
-// is stopped keeps no more of it than was saved when restart_lsn last advanced: that takes a
+// saveSlot waits until the slot's file has what was settled by now. Before PostgreSQL 17 a server
+// that is stopped keeps no more of it than was saved when restart_lsn last advanced: that takes a
 // checkpoint, and then a report.
 func saveSlot(s *stand.Stand) {
 	s.T.Helper()
@@ -130,11 +130,32 @@ func (b before) goesOn(s *stand.Stand, words ...string) {
 	stopped(s, r, 0)
 }
 
+// recovered has recover make the slot, when the writers were there first: what they committed is
+// sent behind what was deferred.
+func (b before) recovered(s *stand.Stand) {
+	s.T.Helper()
+	early := []string{event(s, b.a(), 4, s.ToLater(1, 0)), event(s, b.b(), 3, load.Kind{})}
+	s.Exits(s.Launch(), 3, "cdc-relay recover --same-data")
+	said := operated(s, "recover", "--same-data", "--order-by", "created_at")
+	s.T.Log(said.Stdout)
+	r := s.Start()
+	s.Must(s.Consumer.WaitIDs(s.Context(), early[1:]))
+	event(s, b.a(), 5, s.ToLater(1, 0))
+	s.MakeLater()
+	s.AwaitEmpty()
+	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "30s"}, s.Antidote()...)...)
+	s.CheckHistory(checker.History{NewPositions: true, MaxDuplicates: -1})
+	stopped(s, r, 0)
+}
+
 // staysACopy accepts the server as a copy, with a broker of its own: it sends what is committed
 // there from now on, not what was deferred or waits, and leaves those rows as they are.
 func (b before) staysACopy(c *stand.Stand, words ...string) {
 	c.T.Helper()
 	c.Accept(asks(c, words...), "--copy")
+	if result := c.Command("recover"); result.Code != 2 {
+		c.T.Errorf("recover on a copy ends with %d, and its original has these rows: %s%s", result.Code, result.Stdout, result.Stderr)
+	}
 	c.MakeLater() // it could send them
 	var ids []string
 	r := c.Start()
@@ -187,6 +208,12 @@ func restoredDump(t *testing.T, pg *pgserver.Postgres) {
 		b.staysACopy(s.Copy(to, stand.SharedRabbitMQ(t)), "does not exist here")
 		b.original(s)
 	})
+	t.Run("recovered", func(t *testing.T) {
+		s, b := leave(t, pg, false)
+		s.Must(to.RestoreDump(s.Context(), pg, s.Database()))
+		s.Move(to)
+		b.recovered(s)
+	})
 	t.Run("accepted before", func(t *testing.T) { acceptedBeforeItWasCopied(t, pg, to) })
 }
 
@@ -197,8 +224,8 @@ func restoredBackup(t *testing.T, pg *pgserver.Postgres) {
 	b.goesOn(s, "on timeline 1", "on timeline 2")
 }
 
-// A copy of the server's files, slots included, that begins with a recovery: the next timeline. What
-// waits in the slot is the original's to send.
+// A copy of the server's files, slots included, that begins with a recovery: the next timeline.
+// What waits in the slot is the original's to send.
 func promotedClone(t *testing.T, pg *pgserver.Postgres) {
 	for _, name := range []string{"same data", "copy"} {
 		t.Run(name, func(t *testing.T) {
@@ -218,9 +245,9 @@ func promotedClone(t *testing.T, pg *pgserver.Postgres) {
 	}
 }
 
-// A copy of the server's files that is started as it is: nothing in the database distinguishes it, so
-// a relay there sends what the original sends. That is what docs/upgrade.md warns of. Torn down before
-// a relay is started there, it has nothing left to send.
+// A copy of the server's files that is started as it is: nothing in the database distinguishes it,
+// so a relay there sends what the original sends. That is what docs/upgrade.md warns of. Torn down
+// before a relay is started there, it has nothing left to send.
 func cloneOnTheSameTimeline(t *testing.T, pg *pgserver.Postgres) {
 	s, b := leave(t, pg, true)
 	waits := event(s, "c", 1, load.Kind{})
@@ -273,7 +300,7 @@ func acceptedBeforeItWasCopied(t *testing.T, pg, to *pgserver.Postgres) {
 	r := s.Launch()
 	s.Exits(r, 3, "no longer exists")
 	s.Accept(r.Log())
-	if result := s.Command("check"); !strings.Contains(result.Stdout, "which was accepted") {
+	if result := s.Command("check"); !strings.Contains(result.Stdout, "its loss was accepted") {
 		t.Errorf("check does not say that the loss was accepted: %s%s", result.Stdout, result.Stderr)
 	}
 	s.Must(to.RestoreDump(s.Context(), pg, s.Database()))
