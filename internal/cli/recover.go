@@ -147,7 +147,7 @@ func printRecovery(w io.Writer, r recovery.Report) {
 	case r.DryRun:
 		add("dry run, nothing is changed: %s of the gap would be copied into the retry table", count(r.Recovered, "row"))
 	default:
-		add("recovered: %s copied into the retry table. Start the relay", count(r.Recovered, "row"))
+		add("recovered: %s copied into the retry table. The relay sends them first: start it, unless it waits with --hold-on-fatal", count(r.Recovered, "row"))
 	}
 	add("order: %s", r.Order)
 	if r.Repeated > 0 {

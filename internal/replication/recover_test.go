@@ -333,6 +333,33 @@ func TestRecoverCutOff(t *testing.T) {
 	b.streaming().endClean()
 }
 
+// The slot was read from another server. Whether this one has taken its place is an operator's
+// word, and what was deferred there is sent here then, before what is recovered.
+func TestRecoverOnAnotherServer(t *testing.T) {
+	b := lost(t)
+	_, err := b.recover(anyOrder, func(o *recovery.Options) { o.SameData = true })
+	b.wantStop(err, event.ExitUsage, "usage", "this is that one")
+	b.exec(`UPDATE cdc_relay.slots SET system_id = 'another'`)
+	b.exec(`UPDATE cdc_relay.retry SET system_id = 'another'`)
+	b.insert("gap")
+	before := b.remembered()
+	_, err = b.recover(anyOrder)
+	b.wantStop(err, event.ExitUsage, "usage", "was read from system another", "--same-data")
+	b.wantRemembered(before)
+	report, err := b.recover(anyOrder, func(o *recovery.Options) { o.SameData = true })
+	await.Must(t, err)
+	if report.Moved != 1 || report.Held != 1 || report.Recovered != 1 || report.FromXID != nil {
+		t.Errorf("%+v", report)
+	}
+	b.wantWaiting("before", "gap")
+	b.wantText("0", `SELECT count(*)::text FROM cdc_relay.retry WHERE system_id = 'another'`)
+	r := b.streaming()
+	b.insert("after")
+	r.waitSeen("after")
+	b.wantSeen("after")
+	r.endClean()
+}
+
 // A relay that is started meanwhile waits, and goes on with the new slot.
 func TestRelayWaitsForRecover(t *testing.T) {
 	b := lost(t)

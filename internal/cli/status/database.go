@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 
@@ -32,6 +33,9 @@ type databaseStatus struct {
 	State string    `json:"state"` // stopped, or not answering while the slot is active
 	Why   string    `json:"why"`
 	Now   time.Time `json:"now"`
+
+	// what the next start would stop at (exit 3): the ID that `cdc-relay accept` takes
+	Finding string `json:"finding,omitempty"`
 
 	Relay         string `json:"relay"` // why it did not answer
 	SlotExists    bool   `json:"slot_exists"`
@@ -105,7 +109,18 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 	default:
 		v.State, v.Why = ops.StateStopped, "no relay answers, and there is no slot"
 	}
+	if v.RecordState != "" && !v.SlotActive {
+		v.judge(ctx, rc)
+	}
 	return &v, nil
+}
+
+// judge says what the next start would stop at. A role that may not ask is told less.
+func (v *databaseStatus) judge(ctx context.Context, rc source.Config) {
+	if stop, err := slot.NextStop(ctx, rc); err == nil && stop != nil && stop.Code == event.ExitOperator {
+		v.Why += "; the next start stops: " + stop.Error()
+		v.Finding = stop.Finding
+	}
 }
 
 // setCause explains why the database was asked instead of the relay.
@@ -144,8 +159,8 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 	if s := known.Slot; s != nil {
 		v.SlotExists, v.SlotActive, v.Holder = true, s.Active(), s.Holder
 		v.Confirmed, v.WALStatus, v.SafeWALBytes = s.ConfirmedFlush.String(), s.WALStatus, s.SafeWALBytes
-		slot := wiring.SlotSnapshot(s.Name, *s)
-		v.LagBytes, v.RetainedBytes = slot.LagBytes(), slot.RetainedBytes()
+		snapshot := wiring.SlotSnapshot(s.Name, *s)
+		v.LagBytes, v.RetainedBytes = snapshot.LagBytes(), snapshot.RetainedBytes()
 	}
 	if known.State == "" {
 		return v, nil

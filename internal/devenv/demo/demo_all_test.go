@@ -53,7 +53,7 @@ func startDemo(t *testing.T, sink string, short length, keep bool) running {
 	ctx := await.Context(t)
 	life, stop := context.WithCancel(ctx)
 	out := &recording{}
-	d := &demo{console: &console{out: out, began: time.Now()}, programs: programs{broker: brokers[sink]()}, length: short, keep: keep}
+	d := &demo{console: &console{out: out, began: time.Now()}, programs: programs{broker: brokers[sink](), worst: true}, length: short, keep: keep}
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(life) }()
 	interrupt := sync.OnceValue(func() error {
@@ -64,7 +64,7 @@ func startDemo(t *testing.T, sink string, short length, keep bool) running {
 	return running{d, ctx, out, interrupt}
 }
 
-// TestDemo gives the whole demo in short, and commits an event by hand while it is kept open.
+// TestDemo gives the whole demo in short, with the worst day, and commits an event by hand while it is kept open.
 func TestDemo(t *testing.T) { testDemo(t, "rabbitmq", "RabbitMQ") }
 
 func testDemo(t *testing.T, sink, name string) {
@@ -72,7 +72,8 @@ func testDemo(t *testing.T, sink, name string) {
 		flow: time.Second, poison: 100 * time.Millisecond, down: 200 * time.Millisecond, mistake: time.Second, after: 300 * time.Millisecond,
 	}, true)
 	p.out.await(t, "It is dead letter ", "its key goes on", "Stopping "+name+".", name+" is back", "Caught up",
-		"$ cdc-relay dead-letters replay ", "The poison order has arrived", "By mistake an operator", "None became a dead letter", "PASSED", "Everything still runs")
+		"$ cdc-relay dead-letters replay ", "The poison order has arrived", "By mistake an operator", "None became a dead letter",
+		"The worst day", "$ cdc-relay recover", "The relay went on by itself", "PASSED", "Everything still runs")
 	conn, err := pgx.Connect(p.ctx, p.db)
 	if err != nil {
 		t.Fatal(err)

@@ -5,21 +5,19 @@ package accept
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
 // slot accepts the slot as it is, or with NewSlot a new one.
 func (a *acceptance) slot(ctx context.Context) error {
-	stop, err := a.refusal(ctx)
+	stop, err := a.found.Judge(ctx, a.pool, a.c)
 	if err != nil {
 		return err
 	}
@@ -54,21 +52,6 @@ func (a *acceptance) slot(ctx context.Context) error {
 		a.c.Log.Debug("accepted", zap.String("finding", a.opt.ID), zap.String("reason", reason))
 	}
 	return err
-}
-
-// refusal is what the next start would end with; nil: it uses the slot, or creates it.
-func (a *acceptance) refusal(ctx context.Context) (stop *event.Stop, err error) {
-	rec := a.found.Record
-	first := rec == nil && a.found.View == nil || rec != nil && rec.State == slot.StateCreating && !rec.Used
-	tables, err := publication.FindTables(ctx, a.pool, a.c, first)
-	if err == nil {
-		a.c.Tables = tables // with their OIDs
-		err = slot.Refusal(ctx, a.pool, a.c, a.found)
-	}
-	if err = a.found.Name(err, 0); err != nil && !errors.As(err, &stop) {
-		return nil, err
-	}
-	return stop, nil
 }
 
 // checkSlot returns why the options do not fit what was found.

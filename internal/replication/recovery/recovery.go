@@ -20,9 +20,9 @@
 // reported last, which is below C, so a relay refuses the slot (exit 3); after that nothing is
 // missing.
 //
-// What a kill leaves: the record as it was, in state creating from before the old slot is dropped until
-// the commit. A relay refuses it (exit 3), whatever became of the slot, and the next recover drops what
-// is there, and starts over from the same record.
+// What a kill leaves: the record as it was, in state creating from before the old slot is dropped
+// until the commit. A relay refuses it (exit 3), whatever became of the slot, and the next recover
+// drops what is there, and starts over from the same record.
 package recovery
 
 import (

@@ -18,7 +18,8 @@ type Report struct {
 	Repeated int64 `json:"possibly_repeated_at_most"`
 	// rows that are deferred or dead letters already, and stay so; of a dry run at most
 	Held int64 `json:"already_held"`
-	// deferred events and dead letters of the server that this one replaces, which are this one's now
+	// deferred events and dead letters of the server that this one replaces, which are this one's
+	// now
 	Moved int64 `json:"moved_rows"`
 	// rows of the gap that the condition leaves out: no later recover finds them
 	LeftOut int64  `json:"left_out"`

@@ -165,26 +165,37 @@ func Named(ctx context.Context, c source.Config, err error, good pglogrepl.LSN) 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
 	defer cancel()
-	c.Primary = nil
-	pool, connectErr := source.ConnectPool(&c)
-	if connectErr != nil {
-		return err
-	}
-	defer source.ClosePool(pool)
-	stream, connectErr := source.ConnectStream(ctx, &c)
-	if connectErr != nil {
+	f, pool, askErr := examineFresh(ctx, &c)
+	if askErr != nil {
 		return unknown(stop)
+	}
+	source.ClosePool(pool)
+	return f.Name(err, good)
+}
+
+// examineFresh examines over connections of its own. The caller closes the pool.
+func examineFresh(ctx context.Context, c *source.Config) (*Found, *pgxpool.Pool, error) {
+	c.Primary = nil
+	pool, err := source.ConnectPool(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	stream, err := source.ConnectStream(ctx, c)
+	if err != nil {
+		source.ClosePool(pool)
+		return nil, nil, err
 	}
 	defer source.CloseStream(stream)
-	id, askErr := Identify(ctx, stream)
-	if askErr != nil {
-		return unknown(stop)
+	id, err := Identify(ctx, stream)
+	var f *Found
+	if err == nil {
+		f, err = Examine(ctx, pool, c, id)
 	}
-	f, askErr := Examine(ctx, pool, &c, id)
-	if askErr != nil {
-		return unknown(stop)
+	if err != nil {
+		source.ClosePool(pool)
+		return nil, nil, err
 	}
-	return f.Name(err, good)
+	return f, pool, nil
 }
 
 // unknown says where the ID is.
