@@ -50,6 +50,8 @@ test-all: deps-all bin/serve bin/testrun ## what CI runs, 25 minutes: make test,
 test-nightly: TAGS := testall,nightly
 test-nightly: deps-all deps-debezium bin/serve bin/testrun ## before a release, 2 hours: everything, all planted bugs, all PostgreSQL versions, the real Debezium, a soak
 	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
+	@scripts/deps.sh upgrade
+	@for version in 17 18; do scripts/pg-upgrade.sh $$version >/dev/null; done
 	@$(STEP) test-nightly $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) SOAK=10m lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) mutants-green soak-faults | scripts/total.sh
 
 # The parts of the two. By themselves they start servers of their own, and run the first tier: make test-race TAGS=testall.

@@ -5,7 +5,8 @@
 #   debezium  what fetches Debezium (scripts/debezium.sh)
 #   plugins   decoderbufs and wal2json, which other programs' slots use
 #   systemd   what checks its units
-#   all       these without debezium, and what make test-all needs as well: a C compiler for the race detector, node to fetch
+#   upgrade   what fetches PostgreSQL with pg_upgrade (scripts/pg-upgrade.sh)
+#   all       these without debezium and upgrade, and what make test-all needs as well: a C compiler for the race detector, node to fetch
 #             other versions of PostgreSQL
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
 # Silent when everything is there.
@@ -55,6 +56,9 @@ if wants prometheus; then
 fi
 if wants systemd; then
 	need_command systemd systemd-analyze # the program alone is used: nothing is started by it
+fi
+if [[ " $asked " == *" upgrade "* ]] && ! python3 -m pip --version >/dev/null 2>&1; then
+	missing+=(python3-pip)
 fi
 if wants all; then
 	need_command gcc gcc

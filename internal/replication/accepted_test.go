@@ -38,6 +38,23 @@ func TestSlotWithoutARecord(t *testing.T) {
 	b.wantText("2", `SELECT incarnation::text FROM cdc_relay.slots`)
 }
 
+// What an operator accepted on another server, or on an earlier timeline, is no decision about this
+// one: the database was copied, or a standby promoted, before the relay was started again.
+func TestSlotAcceptedOnAnotherServer(t *testing.T) {
+	each(t, map[string]string{
+		"system":   `system_id = '1'`,
+		"timeline": `timeline = timeline + 7`,
+	}, func(t *testing.T, b *bench, change string) {
+		b.goesOn("a")
+		b.exec(`UPDATE cdc_relay.slots SET state = 'adopt', ` + change)
+		b.insert("b")
+		stop := b.wantStop(b.run().endsBefore("b"), event.ExitOperator, "slot_moved")
+		b.wantFinding("slot", b.cfg.Slot, "cdc-relay accept "+stop.Finding)
+		b.runFix(stop)
+		b.delivers("b")
+	})
+}
+
 // accept accepts a slot of which there is no record.
 func (b *bench) accept() {
 	b.t.Helper()

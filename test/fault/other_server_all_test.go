@@ -33,100 +33,21 @@ func TestOtherServer(t *testing.T) {
 	}
 }
 
-// started is a server until the test ends.
-func started(t *testing.T) func(*pgserver.Postgres, error) *pgserver.Postgres {
-	return func(pg *pgserver.Postgres, err error) *pgserver.Postgres {
-		t.Helper()
-		await.Must(t, err)
-		t.Cleanup(func() {
-			if err := pg.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return pg
-	}
-}
-
-// before is what a relay has left when it was stopped.
-type before struct {
-	round    string   // of the keys
-	deferred []string // of key a, for the destination "later"
-	dead     string   // of key b
-}
-
-func (b before) a() string { return "a" + b.round }
-func (b before) b() string { return "b" + b.round }
-
-// leave has a relay deliver, defer and dead-letter events, and stops it. save: the server is stopped
-// next, and none of it is to come twice.
-func leave(t *testing.T, pg *pgserver.Postgres, save bool) (s *stand.Stand, b before) {
-	t.Helper()
-	s = stand.On(t, pg, stand.SharedRabbitMQ(t))
-	s.Route()
-	return s, leaveOn(s, "", save)
-}
-
-func leaveOn(s *stand.Stand, round string, save bool) (b before) {
+// recovered has recover make the slot, when the writers were there first: what they committed is
+// sent behind what was deferred.
+func (b before) recovered(s *stand.Stand) {
 	s.T.Helper()
-	b.round = round
+	early := []string{event(s, b.a(), 4, s.ToLater(1, 0)), event(s, b.b(), 3, load.Kind{})}
+	s.Exits(s.Launch(), 3, "cdc-relay recover --same-data")
+	said := operated(s, "recover", "--same-data", "--order-by", "created_at")
+	s.T.Log(said.Stdout)
 	r := s.Start()
-	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, b.a(), 1, load.Kind{}), event(s, b.b(), 1, load.Kind{})}))
-	b.deferred = []string{event(s, b.a(), 2, s.ToLater(1, 0)), event(s, b.a(), 3, s.ToLater(1, 0))}
-	b.dead = event(s, b.b(), 2, s.Poison(1, 0))
-	s.AwaitRows(checker.Deferred, 2)
-	s.AwaitRows(checker.Open, 1)
-	if save {
-		saveSlot(s)
-	}
-	stopped(s, r, 0)
-	return b
-}
-
-// saveSlot waits until the slot's file has what was settled by now. Before PostgreSQL 17 a server that
-// is stopped keeps no more of it than was saved when restart_lsn last advanced: that takes a
-// checkpoint, and then a report.
-func saveSlot(s *stand.Stand) {
-	s.T.Helper()
-	var at string
-	s.Query([]any{&at}, `SELECT pg_current_wal_insert_lsn()::text`)
-	seq := 0
-	s.Until("the slot to be saved", func() (saved bool) {
-		s.SQL(`CHECKPOINT`)
-		seq++
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "saves", seq, load.Kind{})}))
-		s.Reported()
-		s.Query([]any{&saved}, `SELECT restart_lsn >= $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1`, s.Slot, at)
-		return saved
-	})
-	s.T.Logf("saved after %d checkpoints", seq)
-}
-
-// asks wants exit 3, and exit 2 for an acceptance that does not say which it is. It returns what
-// the relay said.
-func asks(s *stand.Stand, words ...string) (said string) {
-	s.T.Helper()
-	r := s.Launch()
-	s.Exits(r, 3, append(words, "--same-data", "--copy")...)
-	said = r.Log()
-	if result := s.Command("accept", stand.FindingID(s.T, said)); result.Code != 2 || !strings.Contains(result.Stderr, "only you know") {
-		s.T.Errorf("accept without a word about the server ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
-	}
-	return said
-}
-
-// goesOn accepts the server as the one that goes on. What was deferred arrives before what is
-// committed then, and the dead letter can be replayed.
-func (b before) goesOn(s *stand.Stand, words ...string) {
-	s.T.Helper()
-	s.Accept(asks(s, words...), "--same-data")
-	r := s.Start()
-	event(s, b.a(), 4, s.ToLater(1, 0))
-	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, b.b(), 3, load.Kind{})}))
-	s.AwaitRows(checker.Deferred, 3) // nothing has passed them
+	s.Must(s.Consumer.WaitIDs(s.Context(), early[1:]))
+	event(s, b.a(), 5, s.ToLater(1, 0))
 	s.MakeLater()
 	s.AwaitEmpty()
 	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "30s"}, s.Antidote()...)...)
-	s.CheckHistory(checker.History{NewPositions: true})
+	s.CheckHistory(checker.History{NewPositions: true, MaxDuplicates: -1})
 	stopped(s, r, 0)
 }
 
@@ -135,6 +56,9 @@ func (b before) goesOn(s *stand.Stand, words ...string) {
 func (b before) staysACopy(c *stand.Stand, words ...string) {
 	c.T.Helper()
 	c.Accept(asks(c, words...), "--copy")
+	if result := c.Command("recover"); result.Code != 2 {
+		c.T.Errorf("recover on a copy ends with %d, and its original has these rows: %s%s", result.Code, result.Stdout, result.Stderr)
+	}
 	c.MakeLater() // it could send them
 	var ids []string
 	r := c.Start()
@@ -187,6 +111,12 @@ func restoredDump(t *testing.T, pg *pgserver.Postgres) {
 		b.staysACopy(s.Copy(to, stand.SharedRabbitMQ(t)), "does not exist here")
 		b.original(s)
 	})
+	t.Run("recovered", func(t *testing.T) {
+		s, b := leave(t, pg, false)
+		s.Must(to.RestoreDump(s.Context(), pg, s.Database()))
+		s.Move(to)
+		b.recovered(s)
+	})
 	t.Run("accepted before", func(t *testing.T) { acceptedBeforeItWasCopied(t, pg, to) })
 }
 
@@ -197,8 +127,8 @@ func restoredBackup(t *testing.T, pg *pgserver.Postgres) {
 	b.goesOn(s, "on timeline 1", "on timeline 2")
 }
 
-// A copy of the server's files, slots included, that begins with a recovery: the next timeline. What
-// waits in the slot is the original's to send.
+// A copy of the server's files, slots included, that begins with a recovery: the next timeline.
+// What waits in the slot is the original's to send.
 func promotedClone(t *testing.T, pg *pgserver.Postgres) {
 	for _, name := range []string{"same data", "copy"} {
 		t.Run(name, func(t *testing.T) {
@@ -218,9 +148,9 @@ func promotedClone(t *testing.T, pg *pgserver.Postgres) {
 	}
 }
 
-// A copy of the server's files that is started as it is: nothing in the database distinguishes it, so
-// a relay there sends what the original sends. That is what docs/upgrade.md warns of. Torn down before
-// a relay is started there, it has nothing left to send.
+// A copy of the server's files that is started as it is: nothing in the database distinguishes it,
+// so a relay there sends what the original sends. That is what docs/upgrade.md warns of. Torn down
+// before a relay is started there, it has nothing left to send.
 func cloneOnTheSameTimeline(t *testing.T, pg *pgserver.Postgres) {
 	s, b := leave(t, pg, true)
 	waits := event(s, "c", 1, load.Kind{})
@@ -264,8 +194,8 @@ func promotedStandby(t *testing.T, pg *pgserver.Postgres) {
 	s.Must(pg.Start(s.Context()))
 }
 
-// A loss is accepted, and before the relay is started again the database is copied: what was accepted
-// there is not accepted here.
+// A loss is accepted, and the database is copied before the relay is started again: what was
+// accepted there is not accepted here.
 func acceptedBeforeItWasCopied(t *testing.T, pg, to *pgserver.Postgres) {
 	s, b := leave(t, pg, false)
 	s.Free()
@@ -273,7 +203,7 @@ func acceptedBeforeItWasCopied(t *testing.T, pg, to *pgserver.Postgres) {
 	r := s.Launch()
 	s.Exits(r, 3, "no longer exists")
 	s.Accept(r.Log())
-	if result := s.Command("check"); !strings.Contains(result.Stdout, "which was accepted") {
+	if result := s.Command("check"); !strings.Contains(result.Stdout, "its loss was accepted") {
 		t.Errorf("check does not say that the loss was accepted: %s%s", result.Stdout, result.Stderr)
 	}
 	s.Must(to.RestoreDump(s.Context(), pg, s.Database()))

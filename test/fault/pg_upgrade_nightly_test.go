@@ -12,9 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// pg_upgrade gives the server another system identifier. From 17 on it takes logical slots along, and
-// refuses to when something waits in one: docs/upgrade.md says what to do before, and this does that.
-// Before 17 there is no slot afterwards.
+// pg_upgrade gives the server another system identifier. From 17 on it takes logical slots along,
+// and refuses to when something waits in one: docs/upgrade.md says what to do before, and this does
+// that. Before 17 there is no slot afterwards.
 func TestPgUpgrade(t *testing.T) {
 	stand.Parallel(t)
 	pg := started(t)(pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true}))
@@ -42,8 +42,8 @@ func upgraded(s *stand.Stand, pg *pgserver.Postgres, version string) *pgserver.P
 	return next
 }
 
-// emptySlot advances the slot when no events wait in it. The relay's last statement is behind its last
-// report, and pg_upgrade counts that.
+// emptySlot advances the slot when no events wait in it. The relay's last statement is behind its
+// last report, and pg_upgrade counts that.
 func emptySlot(s *stand.Stand) (waits int) {
 	s.T.Helper()
 	s.Query([]any{&waits}, `SELECT count(*) FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', $2, 'messages', 'true')`, s.Slot, s.Slot)

@@ -27,7 +27,8 @@ type History struct {
 	MaxDeferred   int  // rows that may be left in the retry table; -1: any number
 	MaxDead       int  // dead letters that may be open; -1: any number
 	NoKeyOrder    bool // ordering: none
-	NewPositions  bool // an event may come again with another position: recovered, or sent by another server
+	// an event may come again with another position: recovered, or sent by another server
+	NewPositions bool
 	// ordering: commit; first arrivals of all keys come in the order of their positions
 	CommitOrder bool
 	// on_dead_letter: block; nothing passes an open dead letter of its ordering group, and a

@@ -13,9 +13,9 @@ import (
 )
 
 // passOriginal moves the slot of a copy to where the copy's own timeline begins: what was committed
-// before that was committed on the original too. The new position is not part of the transaction, so
-// it is the last statement before its commit. A commit that fails leaves a slot that is ahead, which
-// is another finding.
+// before that was committed on the original too. The new position is not part of the transaction,
+// so it is the last statement before its commit. A commit that fails leaves a slot that is ahead,
+// which is another finding.
 func (a *acceptance) passOriginal(ctx context.Context, tx pgx.Tx) error {
 	if !a.opt.Copy || a.opt.NewSlot || a.found.View == nil || a.found.Record.SystemID != a.found.Server.SystemID {
 		return nil // a slot of another system was made there

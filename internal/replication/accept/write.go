@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
-// write is the transaction. The slot is dropped or moved last: what is before it can be undone, and a
-// commit that fails after it leaves a slot that is lost or ahead, which is another finding.
+// write is the transaction. The slot is dropped or moved last: what is before it can be undone, and
+// a commit that fails after it leaves a slot that is lost or ahead, which is another finding.
 func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) error {
 	if err := a.adopt(ctx, tx); err != nil {
 		return err

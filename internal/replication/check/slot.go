@@ -52,7 +52,8 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record) {
 	case view == nil:
 		c.add("slot", "", slot.Missing(c.c, rec, c.id))
 	default:
-		accepted := rec != nil && rec.State == slot.StateAdopt && !rec.OfOther(c.server(rec)) // the next start uses it as it is
+		// the next start uses it as it is
+		accepted := rec != nil && rec.State == slot.StateAdopt && !rec.OfOther(c.server(rec))
 		detail := fmt.Sprintf("%s at %s, %s behind, wal_status %s", c.c.Slot, view.ConfirmedFlush,
 			source.BytesText(uint64(view.Current)-uint64(view.ConfirmedFlush)), view.WALStatus)
 		if accepted {

@@ -98,6 +98,10 @@ func (r *run) boundLost(ctx context.Context, rec *slot.Record) error {
 	if err != nil {
 		return fmt.Errorf("read cdc_relay.gap: %w", err)
 	}
+	if open == 0 && rec.State == slot.StateAdopt && !rec.OfOther(r.id) {
+		return usage(fmt.Sprintf("there is nothing to recover: slot %q is accepted without a gap, as that of a copy is, whose original sends what was committed before", r.c.Slot),
+			"start the relay, which makes a new slot")
+	}
 	t := &r.task
 	t.from, t.later = rec.SettledXID, later
 	if open > 0 {

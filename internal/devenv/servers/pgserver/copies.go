@@ -14,9 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// StartClone starts a server of its own with a copy of a server's files, slots included. That one is
-// stopped for it and left stopped. promoted: it begins with a recovery and so has the next timeline;
-// else nothing in the database distinguishes it.
+// StartClone starts a server of its own with a copy of a server's files, slots included. That one
+// is stopped for it and left stopped. promoted: it begins with a recovery and so has the next
+// timeline; else nothing in the database distinguishes it.
 func StartClone(ctx context.Context, of *Postgres, promoted bool) (*Postgres, error) {
 	if _, err := of.Stop("fast"); err != nil {
 		return nil, err

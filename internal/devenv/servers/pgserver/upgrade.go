@@ -27,7 +27,7 @@ func Upgrade(ctx context.Context, from *Postgres, bin string, opt Options) (*Pos
 		return nil, fmt.Errorf("run pg_upgrade: %w", err)
 	}
 	var more []string
-	if strings.Contains(string(version), "(PostgreSQL) 18") { // has them by default, earlier ones do not
+	if strings.Contains(string(version), "(PostgreSQL) 18") { // it has them by default
 		more = append(more, "--no-data-checksums")
 	}
 	if err := to.initdb(ctx, more...); err != nil {
