@@ -64,7 +64,8 @@ func startDemo(t *testing.T, sink string, short length, keep bool) running {
 	return running{d, ctx, out, interrupt}
 }
 
-// TestDemo gives the whole demo in short, with the worst day, and commits an event by hand while it is kept open.
+// TestDemo gives the whole demo in short, with the worst day, and commits an event by hand while it
+// is kept open.
 func TestDemo(t *testing.T) { testDemo(t, "rabbitmq", "RabbitMQ") }
 
 func testDemo(t *testing.T, sink, name string) {

@@ -4,8 +4,8 @@
 // away). It ends by itself with the checker's verdict.
 //
 // Exit codes: 0 nothing was lost or out of order, 1 something was, or the demo could not be given,
-// 130 interrupted. KEEP=1 leaves everything running after the verdict, until Ctrl-C. WORST=1 adds the
-// worst day: the slot is dropped under load, and recovered.
+// 130 interrupted. KEEP=1 leaves everything running after the verdict, until Ctrl-C. WORST=1 adds
+// the worst day: the slot is dropped under load, and recovered.
 package main
 
 import (
