@@ -194,6 +194,7 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 		b.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered,
 			attempts, bytes, class, reason, error, destination, commit_time, event_time, payload_kind)
 			VALUES ($1, '4711', 1, '0/1', 0, $2, 1, 1, 1, 1, true, true, 0, 0, '', '', '', '', now(), now(), 0)`, slot, i)
+		b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason) VALUES ($1, '4711', 1, 'x', 'slot_lost')`, slot)
 	}
 	if f := b.wantLine(check.LevelWarn, "deferred events", "system 4711 (1 deferred, 0 dead letters)"); strings.Contains(f.Fix, "DELETE") {
 		t.Errorf("the fix deletes what may be the only copy: %s", f.Fix)
@@ -204,8 +205,10 @@ func TestTeardownKeepsUndeliveredEvents(t *testing.T) {
 	await.Must(t, teardown(true))
 	// what was done stays known
 	b.wantText("1", `SELECT count(*)::text FROM cdc_relay.audit WHERE slot = $1`, b.cfg.Slot)
-	if left := b.text(`SELECT string_agg(slot, ' ') FROM cdc_relay.retry`); left != other.cfg.Slot {
-		t.Errorf("rows of %q are left", left)
+	for _, table := range []string{"retry", "gap"} {
+		if left := b.text(`SELECT string_agg(slot, ' ') FROM cdc_relay.` + table); left != other.cfg.Slot {
+			t.Errorf("rows of %q are left in %s", left, table)
+		}
 	}
 	other.goesOn("c")
 	other.waitNoWalsender()

@@ -40,7 +40,10 @@ var gapSQL string
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
 var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL}
 
-const auditVersion = 5 // that of auditSQL
+const (
+	auditVersion = 5 // that of auditSQL
+	GapVersion   = 6 // that of gapSQL
+)
 
 // Bootstrap makes, in the schema, the table that says which migrations it has.
 const Bootstrap = `CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());

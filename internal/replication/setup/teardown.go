@@ -158,7 +158,11 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) err
 			return err
 		}
 		// the audit is kept for as long as the schema is
-		for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
+		tables := []string{"retry", "dead_letter", "request", "bulk"}
+		if have >= schema.GapVersion {
+			tables = append(tables, "gap")
+		}
+		for _, table := range tables {
 			if _, err := tx.Exec(ctx, "DELETE FROM cdc_relay."+table+" WHERE slot = $1", c.Slot); err != nil {
 				return fmt.Errorf("delete from cdc_relay.%s: %w", table, err)
 			}
