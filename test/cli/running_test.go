@@ -27,7 +27,7 @@ type taken struct {
 func TestTakenAwayWhileItRuns(t *testing.T) {
 	t.Parallel()
 	takenAway(t, []taken{
-		{"publication", `DROP PUBLICATION SLOT`, 3, []string{"publication", "SLOT", "CREATE PUBLICATION"}},
+		{"publication", `DROP PUBLICATION SLOT`, 3, []string{"publication", "SLOT", "cdc-relay recover"}},
 		{"column", `ALTER TABLE outbox DROP COLUMN type; INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k')`, 4, []string{"public.outbox", `no column "type"`, "columns there"}},
 		{"leadership", `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = 'SLOT'; INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k', 't')`, 1, []string{"fenced", "SLOT"}},
 	})

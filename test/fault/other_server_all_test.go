@@ -92,7 +92,7 @@ func (b before) original(s *stand.Stand) {
 	s.MakeLater()
 	s.AwaitEmpty()
 	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "30s"}, s.Antidote()...)...)
-	s.Check(0)
+	s.Check(b.twice)
 	stopped(s, r, 0)
 }
 
