@@ -100,7 +100,7 @@ func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *za
 	defer stop()
 	report, err := do(ctx, rc, opt)
 	shown.line.Clear()
-	if err != nil && ctx.Err() != nil && cmd.Context().Err() == nil {
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil && cmd.Context().Err() == nil {
 		err = errors.New("interrupted: nothing was copied, run it again")
 	}
 	return report, err

@@ -54,4 +54,5 @@ func (s *Stream) forget() {
 	s.durable, s.visitor, s.gaveBack, s.said = durable{}, visitor{}, false, ""
 	s.cfg.Primary.Forget()
 	s.cfg.Primary.Wal.Store(0)
+	s.common.SetGood(&slot.View{})
 }

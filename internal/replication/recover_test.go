@@ -378,7 +378,7 @@ func TestRelayWaitsForRecover(t *testing.T) {
 	})
 	r := b.run()
 	await.Until(t, "the relay to wait", func() bool {
-		return b.logs.FilterMessage("waiting for another relay that prepares the slot").Len() == 1
+		return b.logs.FilterMessageSnippet("waiting for another relay, or a command").Len() == 1
 	})
 	await.Must(t, tx.Rollback(await.Context(t)))
 	await.Must(t, <-ended)

@@ -41,7 +41,7 @@ func TestServerThatGoesSilentWhilePreparing(t *testing.T) {
 	p := b.through()
 	b.exec(`SELECT pg_advisory_lock($1, hashtext($2))`, slot.CreationLock, b.cfg.Slot)
 	r := b.run()
-	await.Until(t, "the relay to wait for the lock", func() bool { return b.logs.FilterMessageSnippet("another relay that prepares").Len() == 1 })
+	await.Until(t, "the relay to wait for the lock", func() bool { return b.logs.FilterMessageSnippet("waiting for another relay, or a command").Len() == 1 })
 	p.Stall()
 	r.waitPhase(survey.Waiting)
 	p.Reset()

@@ -56,7 +56,7 @@ var allowed = map[string][]string{
 	"replication/takeover":    {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would
 	// have it
-	"replication/recovery":        {"event", "decode", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot"},
+	"replication/recovery":        {"event", "decode", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot", "replication/schema"},
 	"replication/check":           {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/accept":          {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"event"},

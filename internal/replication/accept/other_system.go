@@ -11,21 +11,24 @@ import (
 
 // otherSystem is the system whose rows the ID is about, as check counts them; "": none.
 func (a *acceptance) otherSystem(ctx context.Context) (string, error) {
-	rows, err := a.pool.Query(ctx, `SELECT DISTINCT system_id FROM (SELECT system_id FROM cdc_relay.retry WHERE slot = $1
-		UNION ALL SELECT system_id FROM cdc_relay.dead_letter WHERE slot = $1) r WHERE system_id <> $2`, a.c.Slot, a.found.Server.SystemID)
+	rows, err := a.pool.Query(ctx, `SELECT system_id, count(*), max(n) FROM (SELECT system_id, n FROM cdc_relay.retry WHERE slot = $1
+		UNION ALL SELECT system_id, n FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open') r WHERE system_id <> $2 GROUP BY system_id`,
+		a.c.Slot, a.found.Server.SystemID)
 	if err != nil {
 		return "", fmt.Errorf("read cdc_relay.retry: %w", err)
 	}
-	others, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return "", fmt.Errorf("read cdc_relay.retry: %w", err)
-	}
-	for _, other := range others {
-		if a.opt.ID == a.found.SystemID(other) {
-			return other, nil
+	var other, found string
+	var count, last int64
+	_, err = pgx.ForEachRow(rows, []any{&other, &count, &last}, func() error {
+		if a.opt.ID == a.found.SystemID(other, count, last) {
+			found = other
 		}
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("read cdc_relay.retry: %w", err)
 	}
-	return "", nil
+	return found, nil
 }
 
 // system has rows of another system sent here, which were left when this server was accepted. A

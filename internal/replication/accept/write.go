@@ -23,6 +23,9 @@ func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) 
 	if err := a.keepGap(ctx, tx, reason); err != nil {
 		return err
 	}
+	if err := a.forgetProgress(ctx, tx); err != nil {
+		return err
+	}
 	if a.moved() {
 		if err := a.moveRows(ctx, tx); err != nil {
 			return err
@@ -68,7 +71,8 @@ func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
 
 // keepGap stores the interval that may be missing, for recover. A slot that was never used has
 // none, and neither has a copy: what was committed before it is the original's to send. Transaction
-// ids are kept only on the same system: a restored dump has others.
+// ids are kept only on the same system: a restored dump has others. A gap that has no end yet goes
+// on: the slot was accepted before and has not been in use since.
 func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string) error {
 	rec := a.found.Record
 	if rec == nil || !rec.Used || a.opt.Copy {
@@ -80,9 +84,28 @@ func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string) erro
 		xid = ""
 	}
 	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn, from_xid)
-		VALUES ($1, $2, $3, $4, $5, $6, nullif($7, '')::xid8)`, a.c.Slot, a.found.Server.SystemID, rec.Incarnation, a.opt.ID, reason, lsn(from), xid)
+		SELECT $1::text, $2::text, $3, $4, $5, $6::text::pg_lsn, nullif($7, '')::xid8
+		WHERE NOT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND until_xid IS NULL AND recovered_at IS NULL)`, a.c.Slot, a.found.Server.SystemID, rec.Incarnation, a.opt.ID, reason, lsn(from), xid)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.gap: %w", err)
+	}
+	return nil
+}
+
+// forgetProgress removes what is only true of the other server. A copy has nothing to recover: with
+// its progress gone the slot counts as one that was never in use, so a start that is cut off while
+// it makes a new slot does not offer to recover what the original sends. On another system the ids
+// of transactions mean other ones.
+func (a *acceptance) forgetProgress(ctx context.Context, tx pgx.Tx) error {
+	sql := `UPDATE cdc_relay.progress SET settled_xid = NULL, ended_xid = NULL, ended_at = NULL WHERE slot = $1`
+	switch {
+	case a.opt.Copy:
+		sql = `DELETE FROM cdc_relay.progress WHERE slot = $1`
+	case a.found.Record == nil || a.found.Record.SystemID == a.found.Server.SystemID:
+		return nil
+	}
+	if _, err := tx.Exec(ctx, sql, a.c.Slot); err != nil {
+		return fmt.Errorf("write cdc_relay.progress: %w", err)
 	}
 	return nil
 }

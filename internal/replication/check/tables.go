@@ -83,16 +83,17 @@ func (c *checker) readable(ctx context.Context, created bool) bool {
 // retryTable reports rows of another system: they are not sent. Only an operator knows whether this
 // server goes on in the place of that system, and nobody else will send them, or is a copy of it.
 func (c *checker) retryTable(ctx context.Context, systemID string) {
-	rows, err := c.pool.Query(ctx, `SELECT system_id, count(*) FILTER (WHERE deferred) || ' deferred, ' || count(*) FILTER (WHERE NOT deferred) || ' dead letters'
-		FROM (SELECT system_id, true AS deferred FROM cdc_relay.retry WHERE slot = $1
-			UNION ALL SELECT system_id, false FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open') r
+	rows, err := c.pool.Query(ctx, `SELECT system_id, count(*) FILTER (WHERE deferred) || ' deferred, ' || count(*) FILTER (WHERE NOT deferred) || ' dead letters', count(*), max(n)
+		FROM (SELECT system_id, true AS deferred, n FROM cdc_relay.retry WHERE slot = $1
+			UNION ALL SELECT system_id, false, n FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open') r
 		WHERE system_id <> $2 GROUP BY system_id ORDER BY system_id`, c.c.Slot, systemID)
 	var foreign, moves []string
 	var other, many string
+	var count, last int64
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&other, &many}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&other, &many, &count, &last}, func() error {
 			foreign = append(foreign, fmt.Sprintf("system %s (%s)", other, many))
-			moves = append(moves, "cdc-relay accept "+c.found.SystemID(other)+" --same-data")
+			moves = append(moves, "cdc-relay accept "+c.found.SystemID(other, count, last)+" --same-data")
 			return nil
 		})
 	}

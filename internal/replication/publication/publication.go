@@ -131,7 +131,7 @@ func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (
 	// No alteration hides a message.
 	if len(c.Tables)+len(was.Tables) > 0 && was.Version != "" && was.Version != now.Version {
 		return now, Stop(c, "was altered: in between it may have sent no inserts, or partitions under their own names",
-			"find and re-send what is missing, if anything is"+source.AcceptHint)
+			source.AcceptHint)
 	}
 	return now, nil
 }

@@ -106,7 +106,7 @@ func (p published) check(c *source.Config, t decode.Table, was State, viaRoot bo
 	}
 	if remembered && !p.uninterrupted(old) {
 		return Stop(c, fmt.Sprintf("had table %s.%s taken out and put back", t.Schema, t.Name),
-			"find and re-send what is missing"+source.AcceptHint)
+			source.AcceptHint)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (p published) gone(c *source.Config, t decode.Table) *event.Stop {
 	case p.OID != 0:
 		what = fmt.Sprintf("table %s.%s (OID %d) was dropped and created again (OID %d)", t.Schema, t.Name, p.known, p.OID)
 	}
-	fix := "find and re-send what is missing" + source.AcceptHint
+	fix := source.AcceptHint
 	switch {
 	case p.member && !p.listed: // with all tables or its schema
 		return &event.Stop{

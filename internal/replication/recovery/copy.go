@@ -109,17 +109,21 @@ func (r *run) settledIn(ctx context.Context, snapshot string) (xid string, err e
 
 // removeHeld takes out the copies of events that the retry table or the dead letters have already:
 // they wait where they are, or somebody has decided about them. They are compared as both are
-// stored, by their ids. Of a purged dead letter no id is known.
+// stored, by id and contents: ids need not be unique, and two tables may count alike. What differs
+// is kept, since a repeat is allowed and a loss is not. A redacted dead letter has its id alone,
+// and of a purged one not even that is known.
 func (r *run) removeHeld(ctx context.Context, tx pgx.Tx, incarnation int64, at positions) (int64, error) {
 	// A table that was just filled has no statistics: nested loops would read it once per row.
 	if _, err := tx.Exec(ctx, "SET LOCAL enable_nestloop = off"); err != nil {
 		return 0, fmt.Errorf("leave out events that are held: %w", err)
 	}
-	tag, err := tx.Exec(ctx, `DELETE FROM cdc_relay.retry x WHERE x.slot = $1 AND x.system_id = $2 AND x.incarnation = $3
-			AND x.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn AND x.id IN (
-		SELECT r.id FROM cdc_relay.retry r WHERE r.slot = $1 AND r.system_id = $2
-			AND NOT (r.incarnation = $3 AND r.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn) AND r.id IS NOT NULL
-		UNION ALL SELECT d.id FROM cdc_relay.dead_letter d WHERE d.slot = $1 AND d.system_id = $2 AND d.state <> 'purged' AND d.id IS NOT NULL)`,
+	tag, err := tx.Exec(ctx, `DELETE FROM cdc_relay.retry x USING (
+		SELECT r.id, r.aggregate, r.key, r.type, r.payload, false AS redacted FROM cdc_relay.retry r WHERE r.slot = $1 AND r.system_id = $2
+			AND NOT (r.incarnation = $3 AND r.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn)
+		UNION ALL SELECT d.id, d.aggregate, d.key, d.type, d.payload, d.redacted_at IS NOT NULL FROM cdc_relay.dead_letter d
+			WHERE d.slot = $1 AND d.system_id = $2 AND d.state <> 'purged') h
+		WHERE x.slot = $1 AND x.system_id = $2 AND x.incarnation = $3 AND x.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn AND x.id = h.id
+			AND (h.redacted OR (x.aggregate, x.key, x.type, x.payload) IS NOT DISTINCT FROM (h.aggregate, h.key, h.type, h.payload))`,
 		r.c.Slot, r.id.SystemID, incarnation, at.first().String(), at.last().String())
 	if err != nil {
 		return 0, fmt.Errorf("leave out events that are held: %w", err)

@@ -59,7 +59,7 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 func (r *run) fence(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = 'cdc-relay recover', state = 'creating', changed_at = now() WHERE slot = $1`, r.c.Slot)
+	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, state = 'creating', changed_at = now() WHERE slot = $1`, r.c.Slot, slot.Recovering)
 	if err != nil {
 		return fmt.Errorf("raise epoch: %w", err)
 	}

@@ -34,6 +34,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -79,15 +80,16 @@ type run struct {
 // Recover copies the rows of the gap of a lost slot, and makes a new slot; or those of the oldest
 // gap that an operator has accepted, when the slot is in use again.
 func Recover(ctx context.Context, c source.Config, opt Options) (Report, error) {
-	return start(ctx, c, opt, (*run).recover)
+	return start(ctx, c, opt, (*run).recover, true)
 }
 
 // Backfill makes the first slot, and copies the rows from before it.
 func Backfill(ctx context.Context, c source.Config, opt Options) (Report, error) {
-	return start(ctx, c, opt, (*run).backfill)
+	return start(ctx, c, opt, (*run).backfill, false)
 }
 
-func start(ctx context.Context, c source.Config, opt Options, do func(*run, context.Context) error) (Report, error) {
+// start connects and does it. used: there must have been a relay.
+func start(ctx context.Context, c source.Config, opt Options, do func(*run, context.Context) error, used bool) (Report, error) {
 	// As a takeover does: the key is about starting the relay, which would begin with what is
 	// committed from then on.
 	c.Create = true
@@ -102,6 +104,13 @@ func start(ctx context.Context, c source.Config, opt Options, do func(*run, cont
 		return Report{}, err
 	}
 	defer source.ClosePool(pool)
+	// Connect would create the schema, perhaps in another database than was meant.
+	switch version, err := schema.Version(ctx, pool); {
+	case err != nil:
+		return Report{}, source.OrFatal(&c, err)
+	case used && version == 0:
+		return Report{}, usage("no relay has used this database: there is nothing to recover", "correct source.url")
+	}
 	r := &run{c: &c, opt: opt, pool: pool, began: time.Now().UTC().Truncate(time.Microsecond)}
 	r.report.Slot, r.report.DryRun = c.Slot, opt.DryRun
 	if r.stream, r.id, err = slot.Connect(ctx, pool, &c); err != nil {

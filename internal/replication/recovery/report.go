@@ -70,6 +70,9 @@ func (r *run) fill(f facts) {
 		return
 	}
 	rep.Lost = append(rep.Lost, "rows that were deleted from "+r.c.TableNames()+" before now: nothing shows how many")
+	if t.gap != 0 {
+		rep.Lost = append(rep.Lost, "rows of the gap that were updated since the slot is in use again: they cannot be told from newer ones")
+	}
 	if prefixes := r.prefixes(); len(prefixes) > 0 {
 		rep.Lost = append(rep.Lost, "logical messages with prefix "+strings.Join(prefixes, ", ")+": only the WAL had them")
 	}

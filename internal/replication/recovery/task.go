@@ -126,15 +126,20 @@ func (r *run) findGap(ctx context.Context, rec *slot.Record, view *slot.View) er
 		return usage(fmt.Sprintf("slot %q is accepted, and no relay has used it since", c.Slot),
 			"start the relay once, which begins where the slot is, and stop it; then run `cdc-relay recover`")
 	}
-	if err := slot.CheckIdentity(c, rec, view, r.id); err != nil {
-		return usage("the slot is not lost, but a relay does not use it: "+err.Error(), "")
+	found, err := slot.Examine(ctx, r.pool, c, r.id)
+	if err != nil {
+		return err
 	}
-	if err := slot.CheckPosition(c, rec, view, 0); err != nil {
-		return usage("the slot is not lost, but a relay does not use it: "+err.Error(), "")
+	stop, err := found.Judge(ctx, r.pool, c)
+	switch {
+	case err != nil:
+		return err
+	case stop != nil:
+		return usage("the slot is not lost, but a relay does not use it: "+stop.What, stop.Fix)
 	}
 	t := &r.task
 	var from *string
-	err := r.pool.QueryRow(ctx, `SELECT g.id, g.incarnation, g.from_xid::text, g.until_xid::text, coalesce(g.from_lsn, '0/0'), coalesce(g.until_lsn, '0/0'), count(*) OVER () - 1
+	err = r.pool.QueryRow(ctx, `SELECT g.id, g.incarnation, g.from_xid::text, g.until_xid::text, coalesce(g.from_lsn, '0/0'), coalesce(g.until_lsn, '0/0'), count(*) OVER () - 1
 		FROM cdc_relay.gap g WHERE g.slot = $1 AND g.system_id = $2 AND g.recovered_at IS NULL AND g.until_xid IS NOT NULL ORDER BY g.id LIMIT 1`,
 		c.Slot, r.id.SystemID).Scan(&t.gap, &t.incarnation, &from, &t.until, &t.fromLSN, &t.untilLSN, &t.later)
 	if source.IsNoRows(err) {

@@ -83,9 +83,10 @@ func (f *Found) RowsID(of event.Rows) string {
 	return digest("rows", f.c.Slot, incarnation, of.Name, of.OID)
 }
 
-// SystemID is the ID of a finding about the rows of another system, which are not sent.
-func (f *Found) SystemID(other string) string {
-	return digest("system", f.c.Slot, f.Server.SystemID, other)
+// SystemID is the ID of a finding about the rows of another system, which are not sent: so many, and
+// the last one of this number.
+func (f *Found) SystemID(other string, rows, last int64) string {
+	return digest("system", f.c.Slot, f.Server.SystemID, other, rows, last)
 }
 
 // digest has 48 bits: it names a finding, it does not protect against somebody who may write to the
@@ -153,57 +154,4 @@ func (f *Found) Interval(reason string, good pglogrepl.LSN) (from, until pglogre
 		until = f.View.Current
 	}
 	return from, until
-}
-
-// Named is Found.Name for a caller that is not connected, or whose connections are bound to another
-// server. The error stays as it is when the database does not answer: then it has FindingID for an
-// ID, and `cdc-relay check` says it later.
-func Named(ctx context.Context, c source.Config, err error, good pglogrepl.LSN) error {
-	stop := unnamed(err)
-	if stop == nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
-	defer cancel()
-	f, pool, askErr := examineFresh(ctx, &c)
-	if askErr != nil {
-		return unknown(stop)
-	}
-	source.ClosePool(pool)
-	return f.Name(err, good)
-}
-
-// examineFresh examines over connections of its own. The caller closes the pool.
-func examineFresh(ctx context.Context, c *source.Config) (*Found, *pgxpool.Pool, error) {
-	c.Primary = nil
-	pool, err := source.ConnectPool(c)
-	if err != nil {
-		return nil, nil, err
-	}
-	stream, err := source.ConnectStream(ctx, c)
-	if err != nil {
-		source.ClosePool(pool)
-		return nil, nil, err
-	}
-	defer source.CloseStream(stream)
-	id, err := Identify(ctx, stream)
-	var f *Found
-	if err == nil {
-		f, err = Examine(ctx, pool, c, id)
-	}
-	if err != nil {
-		source.ClosePool(pool)
-		return nil, nil, err
-	}
-	return f, pool, nil
-}
-
-// unknown says where the ID is.
-func unknown(stop *event.Stop) error {
-	if !stop.Acceptable() {
-		return stop
-	}
-	named := *stop
-	named.Fix += " (" + event.FindingID + ": `cdc-relay check` says it once PostgreSQL answers)"
-	return &named
 }

@@ -30,7 +30,7 @@ func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(c
 			break
 		}
 		if !waited {
-			c.Log.Info("waiting for another relay that prepares the slot", zap.String("slot", c.Slot))
+			c.Log.Info("waiting for another relay, or a command (accept, recover, takeover), that works on the slot", zap.String("slot", c.Slot))
 		}
 		if !source.Sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()

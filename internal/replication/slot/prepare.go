@@ -82,13 +82,18 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return CreateSlot(ctx, pool, stream, c, id, publication.State{}, true)
 	case rec == nil:
 		return UnknownSlot(c, view, id)
-	case rec.State == StateCreating && rec.Used:
-		return Unfinished(c, view)
 	case rec.State == StateCreating:
+		accepted, err := acceptedLoss(ctx, pool, c, rec)
+		switch {
+		case err != nil:
+			return err
+		case rec.Used && !accepted:
+			return Unfinished(c, view)
+		}
 		if err := dropUnfinished(ctx, pool, c, id, view); err != nil {
 			return err
 		}
-		return CreateSlot(ctx, pool, stream, c, id, rec.sentBefore(id), true)
+		return CreateSlot(ctx, pool, stream, c, id, rec.sentBefore(id), !accepted)
 	case rec.State == StateAdopt && rec.OfOther(id):
 		return acceptedElsewhere(c, rec, view, id)
 	case rec.State == StateAdopt && view == nil:

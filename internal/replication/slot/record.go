@@ -131,7 +131,7 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 		return fmt.Errorf("write cdc_relay.progress: %w", err)
 	}
 	_, err = tx.Exec(ctx, `UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot())
-		WHERE slot = $1 AND until_xid IS NULL`, c.Slot, at)
+		WHERE slot = $1 AND system_id = $3 AND until_xid IS NULL`, c.Slot, at, id.SystemID)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.gap: %w", err)
 	}
@@ -178,6 +178,13 @@ func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int6
 		if table == "retry" || table == "dead_letter" {
 			moved += tag.RowsAffected()
 		}
+	}
+	// The ids of transactions mean other ones here: of a gap that has ended, all rows of now.
+	_, err = tx.Exec(ctx, `UPDATE cdc_relay.gap SET system_id = $3, from_xid = NULL,
+			until_xid = CASE WHEN until_xid IS NOT NULL THEN pg_snapshot_xmax(pg_current_snapshot()) END
+		WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL`, slot, from, to)
+	if err != nil {
+		return moved, fmt.Errorf("write cdc_relay.gap: %w", err)
 	}
 	return moved, nil
 }

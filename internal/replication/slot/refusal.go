@@ -36,6 +36,24 @@ func acceptedElsewhere(c *source.Config, rec *Record, view *View, id Identity) e
 	return CheckIdentity(c, rec, view, id)
 }
 
+// Recovering is the leader in the record of a slot that recover makes. What it left when it was
+// killed is recover's to complete, even if the loss was accepted before.
+const Recovering = "cdc-relay recover"
+
+// acceptedLoss reports whether an operator has accepted the loss of a slot that is being made again:
+// its gap has no end yet. A start that was cut off then goes on without another word.
+func acceptedLoss(ctx context.Context, q source.Querier, c *source.Config, rec *Record) (accepted bool, err error) {
+	if !rec.Used || rec.Leader == Recovering {
+		return false, nil
+	}
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND until_xid IS NULL AND recovered_at IS NULL)`,
+		c.Slot, rec.SystemID).Scan(&accepted)
+	if err != nil {
+		return false, fmt.Errorf("read cdc_relay.gap: %w", err)
+	}
+	return accepted, nil
+}
+
 // Unfinished is the finding (exit 3) for a slot that was lost, and whose creation by a relay was
 // cut short. view is what it has left; nil: nothing.
 func Unfinished(c *source.Config, view *View) *event.Stop {
@@ -56,6 +74,9 @@ func Refusal(ctx context.Context, q source.Querier, c *source.Config, f *Found) 
 	case rec == nil:
 		return UnknownSlot(c, view, f.Server)
 	case rec.State == StateCreating && rec.Used:
+		if accepted, err := acceptedLoss(ctx, q, c, rec); err != nil || accepted {
+			return err
+		}
 		return Unfinished(c, view)
 	case rec.State == StateAdopt && rec.OfOther(f.Server):
 		return acceptedElsewhere(c, rec, view, f.Server)
@@ -123,14 +144,25 @@ func UnknownSlot(c *source.Config, view *View, id Identity) error {
 		what += "; it is active for " + holder
 	}
 	stop := source.ForeignSlot(c, what)
-	stop.Fix += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden%s",
-		c.Slot, source.AcceptHint)
+	stop.Fix += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden; to go on: %s",
+		c.Slot, source.AcceptCommand)
 	return stop
 }
 
 // Judge returns what the next start would end with, named; nil: it uses the slot, or creates it. It
 // finds the tables, whose OIDs are in c from then on, and changes nothing.
+//
+// What only a relay that ran has found, and the database does not show, has an ID of this term: the
+// epoch is part of it. Once a relay leads again the ID is not open any more.
 func (f *Found) Judge(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (stop *event.Stop, err error) {
+	if err = f.Name(f.judge(ctx, pool, c), 0); err != nil && !errors.As(err, &stop) {
+		return nil, err
+	}
+	return stop, nil
+}
+
+// judge is Judge without the name.
+func (f *Found) judge(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	rec := f.Record
 	first := rec == nil && f.View == nil || rec != nil && rec.State == StateCreating && !rec.Used
 	tables, err := publication.FindTables(ctx, pool, c, first)
@@ -138,18 +170,8 @@ func (f *Found) Judge(ctx context.Context, pool *pgxpool.Pool, c *source.Config)
 		c.Tables = tables
 		err = Refusal(ctx, pool, c, f)
 	}
-	if err = f.Name(err, 0); err != nil && !errors.As(err, &stop) {
-		return nil, err
+	if err == nil && rec != nil {
+		f.ID = digest(f.ID, rec.Epoch)
 	}
-	return stop, nil
-}
-
-// NextStop is Judge for a caller that is not connected.
-func NextStop(ctx context.Context, c source.Config) (*event.Stop, error) {
-	f, pool, err := examineFresh(ctx, &c)
-	if err != nil {
-		return nil, err
-	}
-	defer source.ClosePool(pool)
-	return f.Judge(ctx, pool, &c)
+	return err
 }

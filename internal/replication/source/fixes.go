@@ -41,8 +41,8 @@ func LookHint(slot string) string {
 // AcceptCommand accepts what was found.
 const AcceptCommand = "cdc-relay accept " + event.FindingID
 
-// AcceptHint ends a fix after which an operator accepts that rows may be missing.
-const AcceptHint = "; then go on without them: " + AcceptCommand
+// AcceptHint is the fix by which an operator accepts that rows may be missing.
+const AcceptHint = "to go on: " + AcceptCommand + "; then `cdc-relay recover` sends those of the missing rows that are still in the outbox table"
 
 // AgainHint ends a fix of something that hid rows: what may be missing by then is another finding.
 const AgainHint = "; then start the relay again, which says what may be missing, and how to go on"
@@ -66,7 +66,7 @@ func ReaddTableSQL(c *Config, t decode.Table) string {
 func SlotMoved(what string) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "slot_moved", What: what,
-		Fix: "find and re-send what is missing" + AcceptHint,
+		Fix: AcceptHint,
 	}
 }
 

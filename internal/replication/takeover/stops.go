@@ -95,7 +95,7 @@ func (t *Takeover) gap(why string, from pglogrepl.LSN) *event.Stop {
 		missing = fmt.Sprintf("what was committed between %s and %s may be missing", from, t.start())
 	}
 	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("slot %q %s: %s", t.Opt.From, why, missing),
-		fmt.Sprintf("find and re-send what is missing%s (slot %q sends what was committed from its start on)", source.AcceptHint, t.C.Slot))
+		fmt.Sprintf("find and re-send what is missing; to go on: %s (slot %q sends what was committed from its start on)", source.AcceptCommand, t.C.Slot))
 }
 
 // beyond is the Stop for a position that is higher than any program can have sent: skipping to it
