@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
@@ -202,6 +203,21 @@ func TestRecoverBehindWhatWaits(t *testing.T) {
 	}
 }
 
+// An event that waits and has the id of a row of the gap, as that of a second table that counts
+// alike, does not stand for it.
+func TestRecoverAnotherEventOfTheSameID(t *testing.T) {
+	b := lost(t)
+	b.exec(`DELETE FROM outbox`)
+	b.exec(`UPDATE cdc_relay.retry SET id = 'gap', payload = '{"another": true}'`)
+	b.insert("gap")
+	report, err := b.recover(anyOrder)
+	await.Must(t, err)
+	if report.Recovered != 1 || report.Held != 0 {
+		t.Errorf("%+v", report)
+	}
+	b.wantWaiting("gap", "gap")
+}
+
 // A row that is not in the gap is not copied: its transaction is settled, by its id.
 func TestRecoverOnlyTheGap(t *testing.T) {
 	b := shared(t)
@@ -331,6 +347,30 @@ func TestRecoverCutOff(t *testing.T) {
 	await.Must(t, err)
 	b.wantWaiting("before", "gap")
 	b.streaming().endClean()
+}
+
+// A loss was accepted, and the start that makes the new slot is cut off: the next one goes on
+// without another word. Not so where recover was cut off, and not in a copy, which has nothing to
+// recover.
+func TestAcceptedLossWhoseStartIsCutOff(t *testing.T) {
+	t.Run("accepted", func(t *testing.T) {
+		b := lost(t)
+		b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost"))
+		b.exec(`UPDATE cdc_relay.slots SET state = 'creating', leader = $1`, slot.Recovering)
+		b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", "was being made again")
+		b.exec(`UPDATE cdc_relay.slots SET leader = 'a relay'`)
+		b.goesOn("after")
+	})
+	t.Run("copy", func(t *testing.T) {
+		b := lost(t)
+		b.exec(`UPDATE cdc_relay.slots SET timeline = 7`)
+		stop := b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", "does not exist here")
+		b.acceptFix(strings.ReplaceAll(stop.Fix, "--same-data", "--copy"))
+		b.exec(`UPDATE cdc_relay.slots SET state = 'creating'`)
+		b.wantStop(b.run().wait(), event.ExitUsage, "backfill")
+		_, err := b.recover(anyOrder)
+		b.wantStop(err, event.ExitUsage, "usage", "there is nothing to recover")
+	})
 }
 
 // The slot was read from another server. Whether this one has taken its place is an operator's

@@ -32,8 +32,8 @@ type before struct {
 	round    string   // of the keys
 	deferred []string // of key a, for the destination "later"
 	dead     string   // of key b
-	// how many events may come twice: -1, any number, when the server was stopped, which forgets the
-	// last reports
+	// how many events may come twice: -1, any number, when the server was stopped, which forgets
+	// the last reports
 	twice int
 }
 

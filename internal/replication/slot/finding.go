@@ -83,8 +83,8 @@ func (f *Found) RowsID(of event.Rows) string {
 	return digest("rows", f.c.Slot, incarnation, of.Name, of.OID)
 }
 
-// SystemID is the ID of a finding about the rows of another system, which are not sent: so many, and
-// the last one of this number.
+// SystemID is the ID of a finding about the rows of another system, which are not sent: so many,
+// and the last one of this number.
 func (f *Found) SystemID(other string, rows, last int64) string {
 	return digest("system", f.c.Slot, f.Server.SystemID, other, rows, last)
 }

@@ -40,8 +40,8 @@ func acceptedElsewhere(c *source.Config, rec *Record, view *View, id Identity) e
 // killed is recover's to complete, even if the loss was accepted before.
 const Recovering = "cdc-relay recover"
 
-// acceptedLoss reports whether an operator has accepted the loss of a slot that is being made again:
-// its gap has no end yet. A start that was cut off then goes on without another word.
+// acceptedLoss reports whether an operator has accepted the loss of a slot that is being made
+// again: its gap has no end yet. A start that was cut off then goes on without another word.
 func acceptedLoss(ctx context.Context, q source.Querier, c *source.Config, rec *Record) (accepted bool, err error) {
 	if !rec.Used || rec.Leader == Recovering {
 		return false, nil
