@@ -62,6 +62,9 @@ the user who runs init alone; run init as the relay's user, or give the file to 
 			}
 			log.Debug("init", zap.String("slot", c.Source.Slot))
 			if backfill.Where != "" {
+				if err := recovery.CheckWhere(cmd.Context(), rc, backfill.Where); err != nil {
+					return err
+				}
 				opt.NoSlot = true // it is made with the copy
 			}
 			if err := setup.Init(cmd.Context(), rc, opt); err != nil {

@@ -133,11 +133,14 @@ func TestBackfill(t *testing.T) {
 	r := newRig(t)
 	r.place("a", 1)
 	r.place("a", 2)
+	r.refused(2, "init --backfill=id= --unordered", "the WHERE is not a condition")
+	if ask[bool](r, `SELECT to_regnamespace('cdc_relay') IS NOT NULL`) {
+		t.Error("init has created the schema before it looked at the WHERE")
+	}
 	r.refused(2, "init", "already has 2 rows", "init --backfill")
 	for _, flags := range []string{"--backfill --no-backfill", "--backfill --no-slot", "--backfill --print", "--backfill=", "--unordered"} {
 		r.refused(2, "init "+flags, "--backfill")
 	}
-	r.refused(2, "init --backfill=id= --unordered", "the WHERE is not a condition")
 	r.refused(2, "init --backfill", "order unknown")
 	if n := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = '`+r.slot+`'`); n != 0 {
 		t.Error("a slot was made")

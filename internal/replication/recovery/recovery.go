@@ -88,6 +88,28 @@ func Backfill(ctx context.Context, c source.Config, opt Options) (Report, error)
 	return start(ctx, c, opt, (*run).backfill, false)
 }
 
+// CheckWhere refuses an expression before init changes anything. A table that is still to be created
+// is checked after that.
+func CheckWhere(ctx context.Context, c source.Config, where string) error {
+	pool, err := source.ConnectPool(&c)
+	if err != nil {
+		return err
+	}
+	defer source.ClosePool(pool)
+	r := &run{c: &c, pool: pool, opt: Options{Where: where}}
+	var there []table
+	for _, t := range c.Tables {
+		var exists bool
+		if err := pool.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, source.QuoteTable(t)).Scan(&exists); err != nil {
+			return source.OrFatal(&c, err)
+		}
+		if exists {
+			there = append(there, table{Table: t})
+		}
+	}
+	return r.checkWhere(ctx, there)
+}
+
 // start connects and does it. used: there must have been a relay.
 func start(ctx context.Context, c source.Config, opt Options, do func(*run, context.Context) error, used bool) (Report, error) {
 	// As a takeover does: the key is about starting the relay, which would begin with what is
