@@ -88,8 +88,8 @@ func Backfill(ctx context.Context, c source.Config, opt Options) (Report, error)
 	return start(ctx, c, opt, (*run).backfill, false)
 }
 
-// CheckWhere refuses an expression before init changes anything. A table that is still to be created
-// is checked after that.
+// CheckWhere refuses an expression before init changes anything. A table that is still to be
+// created is checked after that.
 func CheckWhere(ctx context.Context, c source.Config, where string) error {
 	pool, err := source.ConnectPool(&c)
 	if err != nil {
