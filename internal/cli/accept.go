@@ -21,9 +21,9 @@ func newAccept(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accept ID",
 		Short: "Go on after exit 3, with what was found",
-		Long: `When the slot, the publication or the server is not what it was, the relay stops (exit 3): rows may be
-missing, and only you can decide to go on without them. Its message, "check", "status" and /readyz
-name the finding by an ID, say which rows may be missing, and print this command.
+		Long: `When the slot, the publication or the server is not what it was, the relay stops (exit 3): rows may
+be missing, and only you can decide to go on without them. Its message, "check", "status" and
+/readyz name the finding by an ID, say which rows may be missing, and print this command.
 
 The ID is a digest of what was found. It is refused when something has changed since, and it is
 accepted once. The audit records who accepted it, and why. What may be missing is kept for
@@ -60,8 +60,8 @@ It needs the rights of the relay's role: run it with the relay's configuration.`
 	flags := cmd.Flags()
 	flags.StringVar(&opt.Reason, "reason", "", "reason for the audit record")
 	flags.BoolVar(&opt.NewSlot, "new-slot", false, "drop the slot, with what waits in it, and begin with a new one")
-	flags.BoolVar(&opt.SameData, "same-data", false, "of another server: it goes on with the same data, and sends what is deferred")
-	flags.BoolVar(&opt.Copy, "copy", false, "of another server: it is a copy, and the other one goes on; what is deferred is not sent")
+	flags.BoolVar(&opt.SameData, "same-data", false, "of another server: it goes on with the same data, and sends\nwhat is deferred")
+	flags.BoolVar(&opt.Copy, "copy", false, "of another server: it is a copy, and the other one goes on;\nwhat is deferred is not sent")
 	flags.StringVar(&opt.Rows.Skip, "skip-rows", "", "rows of this table are not events (NAME@OID, as the message has it)")
 	flags.StringVar(&opt.Rows.SkipMessages, "skip-messages", "", "messages with this prefix are not events")
 	flags.StringVar(&opt.Rows.Events, "events", "", "rows of this table (NAME@OID) are events of a configured one")

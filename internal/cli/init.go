@@ -84,7 +84,7 @@ the user who runs init alone; run init as the relay's user, or give the file to 
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "create the outbox table too")
 	cmd.Flags().BoolVar(&opt.StatusView, "status-view", false, "create the view cdc_relay.outbox_status too, or make it again")
 	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "leave rows that are already in the table unsent;\nwithout it init refuses to create the slot")
-	cmd.Flags().StringVar(&backfill.Where, "backfill", "", "send the rows that are already in the table, or those that meet this SQL\nexpression: they are copied into the retry table when the slot is created")
+	cmd.Flags().StringVar(&backfill.Where, "backfill", "", "send the rows that are already in the table, or those that\nmeet this `SQL` expression: they are copied into the retry\ntable when the slot is created")
 	cmd.Flags().Lookup("backfill").NoOptDefVal = allRows
 	orderFlags(cmd, &backfill)
 	cmd.Flags().StringVar(&opt.URL, "url", "", "URL of a role that may create what is missing (default source.url)")
