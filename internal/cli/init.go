@@ -75,7 +75,9 @@ the user who runs init alone; run init as the relay's user, or give the file to 
 				if err != nil {
 					return err
 				}
-				printRecovery(cmd.OutOrStdout(), report)
+				if err := printRecovery(cmd.OutOrStdout(), report); err != nil {
+					return err
+				}
 			}
 			return createTokenFiles(c, log)
 		},

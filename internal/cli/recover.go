@@ -61,8 +61,7 @@ copied then, and it starts over when it is run again. --dry-run changes nothing.
 			if asJSON {
 				return output.JSON(cmd.OutOrStdout(), report)
 			}
-			printRecovery(cmd.OutOrStdout(), report)
-			return nil
+			return printRecovery(cmd.OutOrStdout(), report)
 		},
 	}
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "only count the rows, and say in which order they would be sent")
@@ -139,7 +138,7 @@ func (p *copyProgress) show(done, of int64) {
 }
 
 // printRecovery is the report for people.
-func printRecovery(w io.Writer, r recovery.Report) {
+func printRecovery(w io.Writer, r recovery.Report) error {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	count := func(n int64, noun string) string { return output.Count(uint64(n), noun) }
@@ -180,5 +179,6 @@ func printRecovery(w io.Writer, r recovery.Report) {
 	if r.OpenGaps > 0 {
 		add("%s of this slot are still open: run it again", count(r.OpenGaps, "accepted gap"))
 	}
-	_, _ = fmt.Fprintln(w, output.ForTerminal(w, output.CleanLines(strings.Join(lines, "\n")), 0))
+	_, err := fmt.Fprintln(w, output.ForTerminal(w, output.CleanLines(strings.Join(lines, "\n")), 0))
+	return err
 }
