@@ -139,8 +139,11 @@ func TestAcceptedLossWhoseStartIsCutOff(t *testing.T) {
 	t.Run("copy", func(t *testing.T) {
 		b := lost(t)
 		b.exec(`UPDATE cdc_relay.slots SET timeline = 7`)
+		b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, until_xid) SELECT slot, system_id, incarnation, 'x', 'y', '5' FROM cdc_relay.slots`)
 		stop := b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", "does not exist here")
 		b.acceptFix(strings.ReplaceAll(stop.Fix, "--same-data", "--copy"))
+		// a gap that the original has accepted is the original's to recover
+		b.wantText("1 0", `SELECT count(*) || ' ' || count(*) FILTER (WHERE g.system_id = s.system_id) FROM cdc_relay.gap g, cdc_relay.slots s`)
 		b.exec(`UPDATE cdc_relay.slots SET state = 'creating'`)
 		b.wantStop(b.run().wait(), event.ExitUsage, "backfill")
 		_, err := b.recover(anyOrder)

@@ -35,12 +35,7 @@ func (a *acceptance) audit(ctx context.Context, tx pgx.Tx, what string) error {
 			how += " (" + flag + ")"
 		}
 	}
-	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, 'accept', 0, $3, $4)`,
-		a.c.Slot, a.found.Server.SystemID, a.opt.Reason, auditResult(a.opt.ID, what+how))
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.audit: %w", err)
-	}
-	return nil
+	return slot.Audit(ctx, tx, a.c.Slot, a.found.Server.SystemID, "accept", a.opt.Reason, auditResult(a.opt.ID, what+how))
 }
 
 // before is when and by whom the ID was accepted, with this result; "": it was not.

@@ -55,7 +55,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err := finish(ctx, tx); err != nil {
 		return err
 	}
-	if err := r.note(ctx, tx); err != nil {
+	if err := slot.Audit(ctx, tx, r.c.Slot, r.id.SystemID, r.report.action(), r.opt.Reason, r.report.audit()); err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -129,16 +129,6 @@ func (r *run) removeHeld(ctx context.Context, tx pgx.Tx, incarnation int64, at p
 		return 0, fmt.Errorf("leave out events that are held: %w", err)
 	}
 	return tag.RowsAffected(), nil
-}
-
-// note writes the audit.
-func (r *run) note(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, $3, 0, $4, $5)`,
-		r.c.Slot, r.id.SystemID, r.report.action(), r.opt.Reason, r.report.audit())
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.audit: %w", err)
-	}
-	return nil
 }
 
 // nextIncarnation is an incarnation for rows before a new slot: MakeReady gives the slot a higher

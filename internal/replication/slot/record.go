@@ -138,6 +138,15 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 	return nil
 }
 
+// Audit records what an operator's command has done to the slot; who is the session's user.
+func Audit(ctx context.Context, tx pgx.Tx, slot, systemID, action, why, result string) error {
+	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, $3, 0, $4, $5)`, slot, systemID, action, why, result)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.audit: %w", err)
+	}
+	return nil
+}
+
 // Forget removes our rows about a slot that does not exist, or no longer exists.
 func Forget(ctx context.Context, q source.Querier, slot string) error {
 	if _, err := q.Exec(ctx, `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
