@@ -431,6 +431,25 @@ COMMENT ON COLUMN cdc_relay.gap.until_xid    IS 'the slot sends every transactio
 COMMENT ON COLUMN cdc_relay.gap.recovered_at IS 'when recover copied its rows into the retry table';
 INSERT INTO cdc_relay.migration (version) VALUES (6);
 
+-- What a relay needs after a promotion, for rows that were too large to read, and to find an event by its id.
+ALTER TABLE cdc_relay.progress
+    ADD COLUMN settled_lsn pg_lsn;
+COMMENT ON COLUMN cdc_relay.progress.settled_lsn IS 'every event committed below it was confirmed by the broker or has a row here that was committed before this was written; a promoted standby whose slot is not above it misses nothing; NULL: not known';
+
+ALTER TABLE cdc_relay.slots
+    ADD COLUMN standbys       text[] NOT NULL DEFAULT '{}',
+    ADD COLUMN other_standbys boolean NOT NULL DEFAULT true;
+COMMENT ON COLUMN cdc_relay.slots.standbys       IS 'physical slots that synchronized_standby_slots named while this slot was read, and that had all that was read from it';
+COMMENT ON COLUMN cdc_relay.slots.other_standbys IS 'the server had, or may have had, a physical slot that standbys does not name';
+
+ALTER TABLE cdc_relay.retry       ADD COLUMN left_out text;
+ALTER TABLE cdc_relay.dead_letter ADD COLUMN left_out text;
+COMMENT ON COLUMN cdc_relay.retry.left_out       IS 'the outbox table, as schema.name, whose row has values that are left out here, because it is larger than source.max_event_bytes; NULL: nothing is left out';
+COMMENT ON COLUMN cdc_relay.dead_letter.left_out IS 'as in retry; a replay reads the row from that table';
+
+CREATE INDEX retry_id ON cdc_relay.retry (slot, substring(id, 1, 200));
+INSERT INTO cdc_relay.migration (version) VALUES (7);
+
 GRANT USAGE ON SCHEMA cdc_relay TO "relay";
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO "relay";
 GRANT TRUNCATE ON cdc_relay.retry TO "relay";

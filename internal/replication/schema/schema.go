@@ -35,10 +35,13 @@ var auditSQL string
 //go:embed migrations/006_gap.sql
 var gapSQL string
 
+//go:embed migrations/007_failover.sql
+var failoverSQL string
+
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL}
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL, failoverSQL}
 
 const (
 	auditVersion = 5 // that of auditSQL
