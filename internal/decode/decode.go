@@ -30,7 +30,9 @@ type Config struct {
 	Shapes bool
 	// Dropped are prefixes of messages that were relayed before and are no longer configured: a
 	// message with one of them is Foreign.
-	Dropped  []string
+	Dropped []string
+	// LeftOut accepts frames of which large values are left out (LeftOutValue, LeftOutMessage).
+	LeftOut  bool
 	Encoding *Encoding // of names and of the values of columns; nil: UTF-8
 }
 
@@ -96,6 +98,7 @@ type Decoder struct {
 	extra    []string
 	shapes   bool      // Config.Shapes
 	drop     []string  // Config.Dropped
+	leftOut  bool      // Config.LeftOut
 	encoding *Encoding // Config.Encoding
 	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
 	tableOf   map[uint32]int
@@ -129,6 +132,7 @@ func New(cfg Config) *Decoder {
 		columns:   make([][]byte, len(cfg.Columns)),
 		shapes:    cfg.Shapes,
 		drop:      slices.Clone(cfg.Dropped),
+		leftOut:   cfg.LeftOut,
 		encoding:  cfg.Encoding,
 	}
 	for i, t := range cfg.Tables {
@@ -163,7 +167,7 @@ func (d *Decoder) Decode(wal []byte, msg *Message) error {
 	if d.encoding != nil {
 		d.encoding.buffer = reuse(d.encoding.buffer)
 	}
-	err := d.decode(wal[0], &frame{rest: wal[1:]}, msg)
+	err := d.decode(wal[0], &frame{rest: wal[1:], leftOut: d.leftOut}, msg)
 	if d.encoding != nil && d.encoding.err != nil { // the cause of any other
 		err = d.encoding.err
 	}
@@ -196,7 +200,12 @@ func (d *Decoder) decode(kind byte, f *frame, msg *Message) error {
 	case 'T':
 		return d.truncate(f, msg)
 	case 'M':
-		return d.message(f, msg)
+		return d.message(f, msg, false)
+	case LeftOutMessage:
+		if !d.leftOut {
+			return errUnknown
+		}
+		return d.message(f, msg, true)
 	case 'O':
 		f.uint64() // commit LSN on the origin
 		f.string() // its name
@@ -207,9 +216,11 @@ func (d *Decoder) decode(kind byte, f *frame, msg *Message) error {
 		f.string() // name
 		return f.end()
 	default:
-		return errors.New("it is not of protocol version 1")
+		return errUnknown
 	}
 }
+
+var errUnknown = errors.New("it is not of protocol version 1")
 
 func (d *Decoder) begin(f *frame, msg *Message) error {
 	commit, at, xid := pglogrepl.LSN(f.uint64()), f.time(), f.uint32()

@@ -15,8 +15,9 @@ var errShort = errors.New("it ends too early")
 // frame is the unread rest of a frame. A read beyond the end returns zeroes and sets err, which
 // stays set, so fields are read one by one and the error is checked once, at the end.
 type frame struct {
-	rest []byte
-	err  error
+	rest    []byte
+	err     error
+	leftOut bool // a tuple may have a LeftOutValue
 }
 
 func (f *frame) fail(err error) {
@@ -81,8 +82,25 @@ func (f *frame) expect(tag byte) {
 // value is one column of a tuple.
 type value struct {
 	data []byte // aliases the frame; nil exactly when there is none
-	kind byte   // 't' text, 'n' NULL, 'u' unchanged TOAST, 'b' binary
+	kind byte   // 't' text, 'n' NULL, 'u' unchanged TOAST, 'b' binary, or LeftOutValue
 }
+
+// size is how many bytes the value has in the row; data of a LeftOutValue is that number.
+func (v *value) size() int64 {
+	if v.kind == LeftOutValue {
+		return int64(binary.BigEndian.Uint32(v.data))
+	}
+	return int64(len(v.data))
+}
+
+// What stands for a large value that was left out while the stream was read (package largerow). No
+// server sends them.
+const (
+	// LeftOutValue is the kind of a column of which a tuple has the length alone, in four bytes.
+	LeftOutValue = 'l'
+	// LeftOutMessage is the type of a frame that is a logical message without its content.
+	LeftOutMessage = 'L'
+)
 
 // tuple reads a tuple of len(values) columns into values.
 func (f *frame) tuple(values []value) {
@@ -92,10 +110,12 @@ func (f *frame) tuple(values []value) {
 	for i := range values {
 		kind := f.byte()
 		var data []byte
-		switch kind {
-		case 't', 'b':
+		switch {
+		case kind == 't' || kind == 'b':
 			data = f.bytes()
-		case 'n', 'u':
+		case kind == 'n' || kind == 'u':
+		case kind == LeftOutValue && f.leftOut:
+			data = f.take(4)
 		default:
 			f.fail(fmt.Errorf("column %d is of the unknown kind %q", i, kind))
 		}

@@ -27,7 +27,8 @@ func unquote(quoted []byte) (text []byte, ok bool) {
 
 // rawRow writes a row as a JSON object of the texts of its columns. A value that cannot be
 // converted to UTF-8, or is no text at all, stands in hexadecimal under "name:hex", as the database
-// has it; one that the server did not send as null under "name:unsent".
+// has it; one that the server did not send as null under "name:unsent"; and of one that was left
+// out its size under "name:left_out".
 func rawRow(names []string, values []value, encoding *Encoding) []byte {
 	b := []byte{'{'}
 	for i, name := range names {
@@ -35,6 +36,10 @@ func rawRow(names []string, values []value, encoding *Encoding) []byte {
 			b = append(b, ',')
 		}
 		v := &values[i]
+		if v.kind == LeftOutValue { // of a column that no event is made of
+			b = appendMember(b, name+":left_out", v.size())
+			continue
+		}
 		text, ok := encoding.text(v.data)
 		switch {
 		case v.kind == 'n':
@@ -58,7 +63,7 @@ func rawMessage(content []byte) []byte {
 	return append(appendMember([]byte{'{'}, "message:hex", hex.EncodeToString(content)), '}')
 }
 
-// appendMember writes a member of an object: a string, or null.
+// appendMember writes a member of an object: a string, a number, or null.
 func appendMember(b []byte, name string, value any) []byte {
 	out := bytes.NewBuffer(b)
 	e := json.NewEncoder(out)
@@ -66,6 +71,6 @@ func appendMember(b []byte, name string, value any) []byte {
 	_ = e.Encode(name) //nolint:errcheck // a string can always be written
 	out.Truncate(out.Len() - 1)
 	out.WriteByte(':')
-	_ = e.Encode(value) //nolint:errcheck // the same, or null
+	_ = e.Encode(value) //nolint:errcheck // the same, or a number or null
 	return out.Bytes()[:out.Len()-1]
 }

@@ -53,12 +53,19 @@ func (c Messages) members(extra []string) []member {
 }
 
 // message reads a logical message. Only a transactional one is of the open transaction, and counts;
-// the server sends another kind at once, outside transactions.
-func (d *Decoder) message(f *frame, msg *Message) error {
+// the server sends another kind at once, outside transactions. leftOut: only the length of its
+// content is there.
+func (d *Decoder) message(f *frame, msg *Message, leftOut bool) error {
 	flags := f.byte()
 	f.uint64() // its LSN
 	prefix := d.encoding.label(f.string())
-	content := f.bytes()
+	var content []byte
+	var size uint32
+	if leftOut {
+		size = f.uint32()
+	} else {
+		content = f.bytes()
+	}
 	if err := f.end(); err != nil {
 		return err
 	}
@@ -80,7 +87,16 @@ func (d *Decoder) message(f *frame, msg *Message) error {
 		}
 		return nil
 	}
-	d.emitted(content, event.Position{Commit: d.commit, Index: index})
+	pos := event.Position{Commit: d.commit, Index: index}
+	if leftOut {
+		ev := d.blank(pos)
+		ev.LeftOut = &event.LeftOut{Bytes: int64(size)}
+		clear(d.columns)
+		ev.Columns = d.columns
+		order(ev)
+	} else {
+		d.emitted(content, pos)
+	}
 	msg.Kind, msg.Reason, msg.Event = Row, "", &d.event
 	return nil
 }

@@ -72,7 +72,14 @@ func (d *Decoder) row(rel *relation, pos event.Position) {
 	}
 	ev.Columns, ev.Shape = d.columns, rel.shape
 
-	if ev.Fault != nil {
+	switch {
+	case ev.LeftOut != nil:
+		// A replay reads the whole row, and finds what else is wrong with it.
+		ev.Fault = nil
+		for i := range d.values[:rel.columns] {
+			ev.LeftOut.Bytes += d.values[i].size()
+		}
+	case ev.Fault != nil:
 		ev.Raw = rawRow(rel.names, d.values, d.encoding)
 	}
 	order(ev)
@@ -108,6 +115,10 @@ func (d *Decoder) text(rel *relation, place int) []byte {
 			return text
 		}
 		d.fault("the value of column %q of %s cannot be converted from the encoding of the database", rel, place)
+	case LeftOutValue:
+		if d.event.LeftOut == nil {
+			d.event.LeftOut = &event.LeftOut{Table: rel.table.String()}
+		}
 	case 'u':
 		d.fault("the value of column %q of %s was not sent (unchanged TOAST in an insert)", rel, place)
 	default:

@@ -52,7 +52,7 @@ var Classes = []string{sink.Destination.String(), sink.Transient.String(), sink.
 // reasons are the values of Filter.Error that mean a reason, not a part of the broker's text.
 var reasons = []sink.Reason{
 	sink.Unroutable, sink.NoExchange, sink.NotPermitted, sink.NoTopic, sink.NotAllowed, sink.NoLeader, sink.TooFewReplicas, sink.Nacked, sink.Unconfirmed,
-	sink.TooLarge, sink.Invalid, sink.NullInTemplate, sink.Undecodable, sink.BrokerException,
+	sink.TooLarge, sink.RowTooLarge, sink.Invalid, sink.NullInTemplate, sink.Undecodable, sink.BrokerException,
 }
 
 // BadInput is the error for a part of a filter, a cursor or a limit that cannot be used.

@@ -40,7 +40,7 @@ type Event struct {
 	CommitTime time.Time // of the transaction, from Begin; microseconds
 	Time       time.Time // the timestamp column when one is mapped, else CommitTime
 
-	ID        []byte // message id; never nil unless Fault is set
+	ID        []byte // message id; never nil unless Fault or LeftOut is set
 	Aggregate []byte
 	Key       []byte
 	Type      []byte
@@ -73,6 +73,11 @@ type Event struct {
 	// equal hashes; two keys with the same hash are only kept in order with each other.
 	Hash uint64
 
+	// LeftOut is set on an event that lacks values of its row, because the row is larger than
+	// source.max_event_bytes. It has its place in the order as any other, but is refused in place
+	// of being sent, and becomes a dead letter with what it has. nil: nothing is left out.
+	LeftOut *LeftOut
+
 	// Fault says why the row cannot be relayed as configured (its id is NULL, say). Such an event
 	// is never sent and never dropped: it becomes a dead letter at once, with Raw. What could be
 	// decoded of it is there.
@@ -89,6 +94,12 @@ type Event struct {
 type Route struct {
 	Name       []byte // exchange or topic
 	RoutingKey []byte
+}
+
+// LeftOut tells what an event lacks. It is immutable: copies of an event share it.
+type LeftOut struct {
+	Table string // the outbox table that has the row, as schema.name; "": it was a logical message
+	Bytes int64  // of all values of the row
 }
 
 // Size is the number of bytes of the row that the event holds.

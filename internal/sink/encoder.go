@@ -16,8 +16,8 @@ import (
 // Both methods begin by emptying what they fill in (Record.Unplace, Record.Reset). It aliases the
 // event, rec.Buf, rec.Own or the encoder: it is valid until rec is used again and as long as the
 // event's bytes are, and nobody writes to it. They allocate nothing once rec has grown. Encode is
-// never given an event with a Fault; Place is, for the route of its dead letter: what could be
-// decoded is there.
+// never given an event with a Fault or LeftOut; Place is, for the route of its dead letter: what
+// could be decoded is there.
 //
 // A fault is of class Permanent: the event is refused for ever, and becomes a dead letter. It has
 // no value of the row in its text.

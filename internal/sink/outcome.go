@@ -2,6 +2,12 @@
 
 package sink
 
+import (
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+)
+
 // State is the state of one event after a Publish call.
 type State uint8
 
@@ -70,6 +76,8 @@ const (
 	// no answer within confirm_timeout (RabbitMQ: twice that) while the broker answers others
 	Unconfirmed Reason = "unconfirmed"
 	TooLarge    Reason = "too_large" // body or headers over the broker's limit
+	// the row is over source.max_event_bytes: event.Event.LeftOut
+	RowTooLarge Reason = "row_too_large"
 	// a header, key or property the protocol cannot carry
 	Invalid        Reason = "invalid"
 	NullInTemplate Reason = "null_in_template" // the exchange, routing key or topic has no value
@@ -87,7 +95,7 @@ var Rejections = map[Class][]Reason{
 	},
 	Transient: {BrokerException},
 	Permanent: {
-		TooLarge, Invalid, NullInTemplate, Undecodable,
+		TooLarge, RowTooLarge, Invalid, NullInTemplate, Undecodable,
 		NotAllowed, // RabbitMQ: a further routing key, in a header
 	},
 }
@@ -112,4 +120,19 @@ type Fault struct {
 // PermanentFault is the fault of an event that can never be published; text says why.
 func PermanentFault(reason Reason, text string) *Fault {
 	return &Fault{Class: Permanent, Reason: reason, Text: text}
+}
+
+// RowFault is why an event is never sent, whatever record it would become; nil: it may be sent.
+func RowFault(ev *event.Event) *Fault {
+	switch {
+	case ev.Fault != nil:
+		return PermanentFault(Undecodable, ev.Fault.Error())
+	case ev.LeftOut != nil:
+		what := "row"
+		if ev.LeftOut.Table == "" {
+			what = "logical message"
+		}
+		return PermanentFault(RowTooLarge, fmt.Sprintf("the %s has %d bytes, more than source.max_event_bytes allows: its large values are left out", what, ev.LeftOut.Bytes))
+	}
+	return nil
 }

@@ -45,7 +45,8 @@ var allowed = map[string][]string{
 	"sink/sinktest/spool":  {"event", "sink", "config/setting"},
 	// The floors of replication, from the ground up; check, setup and takeover are commands beside
 	// the stream.
-	"replication/source":      {"event", "decode"},
+	"replication/largerow":    {"decode"},
+	"replication/source":      {"event", "decode", "replication/largerow"},
 	"replication/schema":      {"event", "replication/source"},
 	"replication/publication": {"event", "decode", "replication/source"},
 	"replication/slot":        {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},

@@ -34,6 +34,8 @@ type Config struct {
 	// create the slot although the table has rows: they are not sent. Of `init --no-backfill`
 	NoBackfill bool
 
+	// a row of which the stream has more bytes is read without its large values; 0: no limit
+	MaxEventBytes int64
 	// of our walsender, sent at connect; bounds the detection of a silent cut
 	WALSenderTimeout time.Duration
 	Grace            time.Duration // for a clean stop: reading gets half of it

@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/largerow"
 )
 
 // readBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own
@@ -168,7 +170,11 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader) i
 		return nil, err
 	}
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		return pgproto3.NewFrontend(bufio.NewReaderSize(reader(r), readBuffer), &firstWrite{to: w})
+		stream := bufio.NewReaderSize(reader(r), readBuffer)
+		if c.MaxEventBytes > 0 {
+			return pgproto3.NewFrontend(largerow.NewReader(stream, c.MaxEventBytes), &firstWrite{to: w})
+		}
+		return pgproto3.NewFrontend(stream, &firstWrite{to: w})
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {

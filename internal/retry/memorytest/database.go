@@ -237,7 +237,9 @@ func (m *Store) write(at place, row *store.Row) *kept {
 func (e *kept) read(names []string) *store.Row {
 	row := e.row
 	row.Event = clone(&e.row.Event)
-	row.Bytes = int64(row.Event.Size() + len(row.Event.Raw))
+	if row.Bytes = int64(row.Event.Size() + len(row.Event.Raw)); row.Event.LeftOut != nil {
+		row.Bytes = row.Event.LeftOut.Bytes
+	}
 	row.Event.Columns = nil
 	for _, name := range names {
 		var value []byte

@@ -107,7 +107,7 @@ var bare = map[string]string{
 	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
 	"type": "NULL::bytea", "payload": "NULL::bytea", "traceparent": "NULL::bytea", "headers": "NULL::bytea", "columns": "NULL::bytea",
-	"fault": "NULL::bytea", "raw": "NULL::bytea",
+	"fault": "NULL::bytea", "raw": "NULL::bytea", "left_out": "NULL::text",
 }
 
 // answerSQL carries out requests, records that in request and audit, and returns for each request

@@ -37,6 +37,7 @@ type tableRow struct {
 	payloadKind                        int16
 	payload, traceparent, headers      []byte
 	columns, fault, raw                []byte
+	leftOut                            *string
 }
 
 // field is one of those columns: its name, the element type of the array in which its values are
@@ -97,6 +98,7 @@ var fields = []field{
 	column("columns", "bytea", func(r *tableRow) *[]byte { return &r.columns }),
 	column("fault", "bytea", func(r *tableRow) *[]byte { return &r.fault }),
 	column("raw", "bytea", func(r *tableRow) *[]byte { return &r.raw }),
+	column("left_out", "text", func(r *tableRow) **string { return &r.leftOut }),
 }
 
 // heavy are the columns that are needed only to send the event. Lists of requests leave them out.
@@ -145,6 +147,10 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 	if ev.Fault != nil {
 		r.fault = []byte(ev.Fault.Error())
 	}
+	if ev.LeftOut != nil {
+		// the size of the whole row: a replay reads it
+		r.leftOut, r.bytes = &ev.LeftOut.Table, ev.LeftOut.Bytes
+	}
 	return r
 }
 
@@ -177,6 +183,9 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 	}
 	if r.fault != nil {
 		row.Event.Fault = errors.New(string(r.fault))
+	}
+	if r.leftOut != nil {
+		row.Event.LeftOut = &event.LeftOut{Table: *r.leftOut, Bytes: r.bytes}
 	}
 	return row, nil
 }

@@ -91,8 +91,8 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 		if s.call.IsBehindRejected(i) {
 			continue
 		}
-		if ev.Fault != nil {
-			s.call.Reject(i, sink.PermanentFault(sink.Undecodable, ev.Fault.Error()))
+		if fault := sink.RowFault(ev); fault != nil {
+			s.call.Reject(i, fault)
 			continue
 		}
 		if fault := s.encoder.Encode(ev, &s.record); fault != nil {

@@ -28,8 +28,8 @@ func NewBuilder(l *Layout) *Builder { return &Builder{layout: l} }
 
 // Build makes the record, or returns why the event can never become one.
 func (b *Builder) Build(ev *event.Event) *sink.Fault {
-	if ev.Fault != nil {
-		return sink.PermanentFault(sink.Undecodable, ev.Fault.Error())
+	if fault := sink.RowFault(ev); fault != nil {
+		return fault
 	}
 	rec := &b.made
 	if fault := b.layout.encoder.Encode(ev, rec); fault != nil {

@@ -63,6 +63,8 @@ func (l *Layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *s
 	switch {
 	case ev.Route != nil:
 		name = ev.Route.Name
+	case fault != nil && ev.LeftOut != nil: // what names the topic may be left out
+		return nil, sink.RowFault(ev)
 	case fault != nil:
 		return nil, fault
 	default:

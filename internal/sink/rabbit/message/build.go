@@ -34,8 +34,8 @@ func (m *Message) to(route *event.Route) *sink.Fault {
 
 // Build makes the message, or returns why the event can never become one.
 func (m *Message) Build(ev *event.Event) *sink.Fault {
-	if ev.Fault != nil {
-		return sink.PermanentFault(sink.Undecodable, ev.Fault.Error())
+	if fault := sink.RowFault(ev); fault != nil {
+		return fault
 	}
 	m.Copy = ev.Copy
 	if fault := m.Layout.encoder.Encode(ev, &m.record); fault != nil {

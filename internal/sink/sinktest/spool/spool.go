@@ -124,7 +124,10 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 func (s *Sink) append(ev *event.Event) (*sink.Fault, error) {
 	name := s.Route(ev).Name
 	line, err := json.Marshal(Line{string(ev.ID), string(ev.Key), ev.Position.String(), append(json.RawMessage(nil), ev.Payload...)})
-	if ev.Fault != nil || err != nil || name == nil {
+	if fault := sink.RowFault(ev); fault != nil {
+		return fault, nil
+	}
+	if err != nil || name == nil {
 		return &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: "cannot be written as a line"}, nil //nolint:nilerr // the event's own fault
 	}
 	f, err := os.OpenFile(filepath.Join(s.directory, filepath.Base(string(name))), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
