@@ -114,6 +114,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	if err != nil {
 		return err
 	}
+	v.source = rc
 	v.check = func(ctx context.Context) (any, error) { return wiring.Check(ctx, c, rc, zap.NewNop()) }
 	rc.Hooks = source.Hooks{
 		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,

@@ -20,6 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -38,6 +39,7 @@ type process struct {
 	watchdog watchdog
 
 	check  func(context.Context) (any, error)
+	source source.Config
 	driver *sink.Driver
 	sink   sink.Opened
 	tracer *tracing.Tracer // nil: events are not traced

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
@@ -60,6 +62,9 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 			Slot: c.Source.Slot, SystemID: t.SystemID, Incarnation: t.Incarnation, Epoch: t.Epoch,
 			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c),
 		}),
+		ReadRow: func(ctx context.Context, ev *event.Event) (*event.Event, string, error) {
+			return recovery.ReadRow(ctx, t.Pool, v.source, ev)
+		},
 		Sink: v.sink, Block: blocksOnDeadLetter(c), DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
 		Stats: func(ctx context.Context, limit int) (store.Stats, error) {
 			return postgres.Count(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)

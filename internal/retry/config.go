@@ -52,6 +52,10 @@ type Config struct {
 	// Stats counts rows, for Snapshot; nil: nothing is counted. It is called from time to time.
 	Stats func(ctx context.Context, limit int) (store.Stats, error)
 
+	// ReadRow reads the whole event of which a dead letter lacks values (Event.LeftOut) from its
+	// outbox table. why: it cannot be had, until somebody changes something; an error may pass.
+	ReadRow func(ctx context.Context, ev *event.Event) (whole *event.Event, why string, err error)
+
 	// RoundBytes (2 MiB) bounds the rows of one Defer; a larger row goes alone. BudgetBytes (8 MiB)
 	// bounds the rows that are read and whose result is not committed; one larger row may exceed
 	// it. The simulation makes both small.

@@ -39,8 +39,11 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 		}
 	}
 	for _, q := range all {
-		if _, taken := f.inHand[q.ID]; !taken {
-			f.takeRequest(q)
+		if _, taken := f.inHand[q.ID]; taken {
+			continue
+		}
+		if err := f.takeRequest(ctx, q); err != nil {
+			return false, err
 		}
 	}
 	f.moreAsked = len(all) == limit
@@ -68,7 +71,7 @@ func (f *feeder) answer(a store.Answer) {
 }
 
 // takeRequest begins to carry out a request.
-func (f *feeder) takeRequest(q store.Request) {
+func (f *feeder) takeRequest(ctx context.Context, q store.Request) error {
 	switch {
 	case q.Row == nil, q.Row.Dead && q.Kind != store.Replay:
 		// a replay that was cancelled still counts when it is confirmed
@@ -77,18 +80,19 @@ func (f *feeder) takeRequest(q store.Request) {
 		}
 	case q.Kind == store.Replay:
 		if !f.isReplayed(q.Row.N) {
-			f.replay(q)
+			return f.replay(ctx, q)
 		}
 	case q.Row.N > f.t.writer.acked.Load(): // the writer has not seen its commit yet
 	default:
 		place, known := f.cfg.Sink.Place(&q.Row.Event)
 		if !known {
 			f.unplaced++
-			return
+			return nil
 		}
 		f.keep(q.ID, place.Lane, 0)
 		f.t.line.Found(place.Lane, []order.Found{{Group: q.Row.Group, ExchangeOrTopic: place.ExchangeOrTopic, Request: &q}})
 	}
+	return nil
 }
 
 func (f *feeder) isReplayed(n int64) bool {
@@ -103,32 +107,33 @@ func (f *feeder) isReplayed(n int64) bool {
 // replay gives a dead letter to a lane. It goes before the rows of its ordering group, and does not
 // change whether these wait. The request may send it to another destination. A dead letter that
 // cannot be sent is answered at once; one that cannot be sent now is read again.
-func (f *feeder) replay(q store.Request) {
+func (f *feeder) replay(ctx context.Context, q store.Request) error {
 	ev := q.Row.Event
+	switch {
+	case len(ev.Raw) > 0:
+		f.cannotReplay(q, sink.Undecodable, "it could not be decoded: insert a row that can be decoded, then discard it")
+		return nil
+	case f.budget.all.rows >= budgetRows:
+		return nil
+	case ev.LeftOut != nil:
+		// The row may be as large as any. There is one such request in a list, because a list has
+		// requests for 4 MiB at most or one that is larger.
+		whole, why, err := f.cfg.ReadRow(ctx, &ev)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			f.cannotReplay(q, sink.RowTooLarge, why)
+			return nil
+		}
+		whole.Route, ev = ev.Route, *whole
+	}
+	ev.Route = f.replayRoute(&ev, q.Row.Event.LeftOut != nil, q.Route)
 	ev.Replay = true
-	route := event.Route{}
-	if ev.Route != nil {
-		route = *ev.Route
-	}
-	if q.Route.Name != nil {
-		route.Name = q.Route.Name
-	}
-	if q.Route.RoutingKey != nil {
-		route.RoutingKey = q.Route.RoutingKey
-	}
-	ev.Route = &route
-	if len(ev.Raw) > 0 {
-		f.answer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{
-			Class: sink.Permanent, Reason: sink.Undecodable, Text: "it could not be decoded: insert a row that can be decoded, then discard it",
-		}}})
-		return
-	}
 	place, known := f.cfg.Sink.Place(&ev)
 	if !known {
 		f.unplaced++
-	}
-	if !known || f.budget.all.rows >= budgetRows {
-		return
+		return nil
 	}
 	e := &inflight.Event{
 		Event: ev, Place: place, Size: ev.Size(), Row: q.Row, Request: &q, Attempts: q.Row.Attempts,
@@ -139,6 +144,39 @@ func (f *feeder) replay(q store.Request) {
 	f.keep(q.ID, noLane, q.Row.N)
 	f.budget.add(place.Lane, e)
 	f.t.line.Found(place.Lane, []order.Found{{Replay: e}})
+	return nil
+}
+
+// cannotReplay answers a replay that is not sent.
+func (f *feeder) cannotReplay(q store.Request, reason sink.Reason, why string) {
+	f.answer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: sink.PermanentFault(reason, why)}})
+}
+
+// replayRoute is where a replay goes: where the request says, else where the event was going. For
+// one that lacked values a template may have had none then.
+func (f *feeder) replayRoute(ev *event.Event, lacked bool, asked event.Route) *event.Route {
+	var route event.Route
+	if ev.Route != nil {
+		route = *ev.Route
+	}
+	if lacked {
+		unrouted := *ev
+		unrouted.Route = nil
+		now := f.cfg.Sink.Route(&unrouted)
+		if route.Name == nil {
+			route.Name = now.Name
+		}
+		if route.RoutingKey == nil {
+			route.RoutingKey = now.RoutingKey
+		}
+	}
+	if asked.Name != nil {
+		route.Name = asked.Name
+	}
+	if asked.RoutingKey != nil {
+		route.RoutingKey = asked.RoutingKey
+	}
+	return &route
 }
 
 // takeAnswer takes a request back from a lane: a replay with its outcome, or one about a row whose

@@ -13,7 +13,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -43,32 +42,10 @@ type events struct {
 
 // newEvents makes the decoder and describes the tables to it.
 func (r *run) newEvents(ctx context.Context, rows *merged, incarnation int64, at positions) (*events, error) {
-	encoding, err := source.EncodingOf(ctx, r.pool)
-	if err != nil {
-		return nil, err
-	}
 	ev := &events{run: r, ctx: ctx, rows: rows, incarnation: incarnation, positions: at, of: r.report.counted}
-	tables := make([]decode.Table, len(r.tables))
-	for i, t := range r.tables {
-		tables[i] = t.Table
-	}
-	ev.decoder = decode.New(decode.Config{Tables: tables, Columns: r.c.Columns, Shapes: r.c.Shapes, Encoding: encoding})
-	for i := range r.tables {
-		t := &r.tables[i]
-		if err := ev.decoder.Decode(relationFrame(t), &ev.msg); err != nil {
-			return nil, err
-		}
-		if ev.msg.Shape == nil {
-			continue
-		}
-		if err := publication.CompleteShape(ctx, r.pool, ev.msg.Shape, t.OID); err != nil {
-			return nil, err
-		}
-		if err := ev.decoder.Shaped(t.OID, ev.msg.Shape); err != nil {
-			return nil, err
-		}
-	}
-	return ev, nil
+	var err error
+	ev.decoder, err = r.newDecoder(ctx, r.tables)
+	return ev, err
 }
 
 // read is the next row for the retry table; io.EOF: there is none. It is valid until the next call.
