@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
@@ -63,7 +63,7 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c),
 		}),
 		ReadRow: func(ctx context.Context, ev *event.Event) (*event.Event, string, error) {
-			return recovery.ReadRow(ctx, t.Pool, v.source, ev)
+			return tablerows.ReadRow(ctx, t.Pool, v.source, ev)
 		},
 		Sink: v.sink, Block: blocksOnDeadLetter(c), DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
 		Stats: func(ctx context.Context, limit int) (store.Stats, error) {

@@ -444,7 +444,7 @@ COMMENT ON COLUMN cdc_relay.slots.other_standbys IS 'the server had, or may have
 
 ALTER TABLE cdc_relay.retry       ADD COLUMN left_out text;
 ALTER TABLE cdc_relay.dead_letter ADD COLUMN left_out text;
-COMMENT ON COLUMN cdc_relay.retry.left_out       IS 'the outbox table, as schema.name, whose row has values that are left out here, because it is larger than source.max_event_bytes; NULL: nothing is left out';
+COMMENT ON COLUMN cdc_relay.retry.left_out       IS 'the outbox table, as schema.name, whose row has values that are left out here, because it is larger than source.max_event_bytes; empty: it was a logical message; NULL: nothing is left out';
 COMMENT ON COLUMN cdc_relay.dead_letter.left_out IS 'as in retry; a replay reads the row from that table';
 
 CREATE INDEX retry_id ON cdc_relay.retry (slot, substring(id, 1, 200));

@@ -116,11 +116,11 @@ func columnList(t *Table) string {
 	common := `t.n, t.system_id IS DISTINCT FROM (SELECT system_id FROM cdc_relay.slots s WHERE s.slot = t.slot) AS copied, t.commit_lsn::text, t.idx, t.id, t.aggregate, t.key, t.type, t.commit_time, octet_length(t.payload)::bigint,
 		t.route_name, t.routing_key, t.class, t.reason, t.error, t.destination, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
 	if t == Deferred {
-		return common + `t.next_attempt, 'deferred'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted`
+		return common + `t.next_attempt, 'deferred'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted, t.left_out, t.bytes`
 	}
 	return common + `NULL::timestamptz AS next_attempt, CASE WHEN t.state = 'open' AND EXISTS (SELECT FROM cdc_relay.request r
 			WHERE r.n = t.n AND r.state = 'waiting' AND r.kind = 'replay') THEN 'replaying' ELSE t.state END AS state,
-		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted`
+		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted, t.left_out, t.bytes`
 }
 
 // again has a statement planned at each execution, for its arguments. A cached plan would be used

@@ -35,6 +35,9 @@ type Row struct {
 	CommittedAt  time.Time `json:"committed_at"`
 	PayloadBytes *int64    `json:"payload_bytes"` // null: no payload, or no longer
 
+	// values that are left out, because the row is over source.max_event_bytes; nil: none
+	LeftOut *LeftOut `json:"left_out,omitempty"`
+
 	Destination string `json:"destination"` // exchange or topic, and behind a slash the routing key
 
 	// Of the last rejection; "" for a row that waits behind another one and was not rejected.
@@ -56,6 +59,12 @@ type Row struct {
 
 	// it is of another system (pg_upgrade, restore or copy): nobody acts on it here
 	Copied bool `json:"copied,omitempty"`
+}
+
+// LeftOut says where the values are that a row lacks.
+type LeftOut struct {
+	Table    string `json:"table"` // the outbox table that a replay reads; "": it was a logical message
+	RowBytes int64  `json:"row_bytes"`
 }
 
 // Page is a part of a list, and where the next one begins: "" at the end.
@@ -116,19 +125,24 @@ type scanned struct {
 	committed, deferred time.Time
 	first, last, next   *time.Time
 	died, closed, sent  *time.Time
+	leftOut             *string
+	bytes               int64
 }
 
 func (s *scanned) into(r *Row) []any {
 	return []any{
 		&r.N, &r.Copied, &s.commit, &s.index, &s.id, &s.aggregate, &s.key, &s.kind, &s.committed, &r.PayloadBytes,
 		&s.name, &s.routingKey, &r.Class, &r.Reason, &r.Error, &r.Accused, &r.Attempts, &s.first, &s.last, &s.deferred,
-		&s.next, &r.State, &s.died, &s.closed, &s.sent, &r.Redacted,
+		&s.next, &r.State, &s.died, &s.closed, &s.sent, &r.Redacted, &s.leftOut, &s.bytes,
 	}
 }
 
 func (s *scanned) finish(r *Row) {
 	r.Position = event.Position{Commit: s.commit, Index: s.index}.String()
 	r.ID, r.Aggregate, r.Key, r.Type = text(s.id), text(s.aggregate), text(s.key), text(s.kind)
+	if s.leftOut != nil {
+		r.LeftOut = &LeftOut{*s.leftOut, s.bytes}
+	}
 	r.Destination = destination(s.name, s.routingKey)
 	r.CommittedAt, r.DeferredAt = s.committed.UTC(), s.deferred.UTC()
 	r.FirstFailedAt, r.FailedAt, r.NextAttempt = utc(s.first), utc(s.last), utc(s.next)

@@ -128,7 +128,7 @@ func RowFault(ev *event.Event) *Fault {
 	case ev.Fault != nil:
 		return PermanentFault(Undecodable, ev.Fault.Error())
 	case ev.LeftOut != nil:
-		what := "row"
+		what := "row of " + ev.LeftOut.Table
 		if ev.LeftOut.Table == "" {
 			what = "logical message"
 		}

@@ -49,6 +49,7 @@ var allowed = map[string][]string{
 	"replication/source":      {"event", "decode", "replication/largerow"},
 	"replication/schema":      {"event", "replication/source"},
 	"replication/publication": {"event", "decode", "replication/source"},
+	"replication/tablerows":   {"event", "decode", "tableread", "replication/largerow", "replication/source", "replication/publication"},
 	"replication/slot":        {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},
 	"replication/survey":      {"replication/source", "replication/schema", "replication/slot"},
 	"replication/session":     {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey"},
@@ -57,7 +58,7 @@ var allowed = map[string][]string{
 	"replication/takeover":    {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would
 	// have it
-	"replication/recovery":        {"event", "decode", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot", "replication/schema"},
+	"replication/recovery":        {"event", "decode", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot", "replication/schema", "replication/tablerows"},
 	"replication/check":           {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/accept":          {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"event"},

@@ -82,6 +82,9 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 			d.line("accused", "%s", r.Accused)
 		}
 	}
+	if r.LeftOut != nil {
+		d.line("left out", "%s", leftOutText(r.LeftOut))
+	}
 	if r.Fault != nil {
 		d.line("fault", "%s", *r.Fault)
 	}
@@ -132,6 +135,14 @@ func (d *details) contents(r *dlq.Detail) {
 		kind += ", " + output.Bytes(*r.PayloadBytes)
 	}
 	d.line("payload", "%s: %s", kind, contentText(r.Payload))
+}
+
+// leftOutText says where the values are that a row over source.max_event_bytes lacks here.
+func leftOutText(l *dlq.LeftOut) string {
+	if l.Table == "" {
+		return "the content of a logical message of " + output.Bytes(l.RowBytes) + ", which is in no table"
+	}
+	return "values of a row of " + output.Bytes(l.RowBytes) + ": a replay reads it from " + l.Table
 }
 
 func contentText(c *dlq.Content) lines {

@@ -58,7 +58,7 @@ func (r *run) count(ctx context.Context) (f facts, err error) {
 		}
 		for i := range r.tables {
 			t := &r.tables[i]
-			if err := tableread.Lock(ctx, tx, r.pool, source.QuoteTable(t.Table)); err != nil {
+			if err := tableread.Lock(ctx, tx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
 				return err
 			}
 			null := "false"
@@ -67,13 +67,13 @@ func (r *run) count(ctx context.Context) (f facts, err error) {
 			}
 			var rows, untimed, leftOut int64
 			err := tx.QueryRow(ctx, "SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours IS NOT TRUE) FROM (SELECT "+
-				r.conditionSQL()+" AS ours, "+commitTimeSQL(f.tracked)+" IS NULL AS untimed, "+null+" AS is_null FROM "+source.QuoteTable(t.Table)+" t WHERE "+r.task.xidSQL()+") t").
+				r.conditionSQL()+" AS ours, "+commitTimeSQL(f.tracked)+" IS NULL AS untimed, "+null+" AS is_null FROM "+source.QuoteTable(t.Table.Table)+" t WHERE "+r.task.xidSQL()+") t").
 				Scan(&rows, &untimed, &f.nulls[i], &leftOut)
 			if err != nil {
 				return r.asWhereError(err)
 			}
 			f.leftOut += leftOut
-			if err := tableread.Check(ctx, r.pool, source.QuoteTable(t.Table)); err != nil {
+			if err := tableread.Check(ctx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
 				return err
 			}
 			f.rows, f.untimed = f.rows+rows, f.untimed+untimed

@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
@@ -43,8 +44,12 @@ type events struct {
 // newEvents makes the decoder and describes the tables to it.
 func (r *run) newEvents(ctx context.Context, rows *merged, incarnation int64, at positions) (*events, error) {
 	ev := &events{run: r, ctx: ctx, rows: rows, incarnation: incarnation, positions: at, of: r.report.counted}
+	tables := make([]tablerows.Table, len(r.tables))
+	for i := range r.tables {
+		tables[i] = r.tables[i].Table
+	}
 	var err error
-	ev.decoder, err = r.newDecoder(ctx, r.tables)
+	ev.decoder, err = tablerows.NewDecoder(ctx, r.pool, r.c, tables)
 	return ev, err
 }
 
@@ -75,7 +80,7 @@ func (e *events) read() (*store.Row, error) {
 // checkTables looks at the tables again, while their locks are still held (tableread.Read).
 func (e *events) checkTables() error {
 	for _, t := range e.tables {
-		if err := tableread.Check(e.ctx, e.pool, source.QuoteTable(t.Table)); err != nil {
+		if err := tableread.Check(e.ctx, e.pool, source.QuoteTable(t.Table.Table)); err != nil {
 			return e.readError("read rows of the gap", err)
 		}
 	}
@@ -85,7 +90,7 @@ func (e *events) checkTables() error {
 // decode makes the event of a row: a transaction of its own to the decoder.
 func (e *events) decode(row *row) error {
 	if e.open != 0 { // the row before is no longer needed
-		e.frame = commitFrame(e.frame, e.open)
+		e.frame = tablerows.CommitFrame(e.frame, e.open)
 		if err := e.decoder.Decode(e.frame, &e.msg); err != nil {
 			return err
 		}
@@ -99,12 +104,12 @@ func (e *events) decode(row *row) error {
 	if !row.timed {
 		at = e.began.UnixMicro()
 	}
-	e.frame = beginFrame(e.frame, pos.Commit, at)
+	e.frame = tablerows.BeginFrame(e.frame, pos.Commit, at)
 	if err := e.decoder.Decode(e.frame, &e.msg); err != nil {
 		return err
 	}
 	e.decoder.SetIndex(pos.Index)
-	e.insert = insertFrame(e.insert, e.tables[row.table].OID, row.values)
+	e.insert = tablerows.InsertFrame(e.insert, e.tables[row.table].OID, row.values, row.lengths)
 	if err := e.decoder.Decode(e.insert, &e.msg); err != nil {
 		return err
 	}

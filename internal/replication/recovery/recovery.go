@@ -37,6 +37,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -104,7 +105,7 @@ func CheckWhere(ctx context.Context, c source.Config, where string) error {
 			return source.OrFatal(&c, err)
 		}
 		if exists {
-			there = append(there, table{Table: t})
+			there = append(there, table{Table: tablerows.Table{Table: t}})
 		}
 	}
 	return r.checkWhere(ctx, there)

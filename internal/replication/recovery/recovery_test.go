@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -35,7 +36,7 @@ func TestPositions(t *testing.T) {
 
 // Without a word of the operator rows go only in the order of their commits, all of it.
 func TestChooseOrder(t *testing.T) {
-	tables := []table{{Table: decode.Table{Schema: "public", Name: "outbox"}}}
+	tables := []table{{Table: tablerows.Table{Table: decode.Table{Schema: "public", Name: "outbox"}}}}
 	for name, c := range map[string]struct {
 		opt  Options
 		f    facts

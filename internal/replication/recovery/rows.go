@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
@@ -26,7 +27,9 @@ type row struct {
 	time  int64
 	timed bool
 
-	values [][]byte // as text; nil: NULL
+	values [][]byte // as text; nil: NULL, or left out
+	// of a row over source.max_event_bytes: the length of each value, -1 for NULL; else nil
+	lengths []int64
 }
 
 // before reports whether a row comes before another table's. Rows that are equal are in any order:
@@ -75,16 +78,14 @@ func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*
 // number of a command counts through subtransactions, whose rows have ids of their own.
 func (r *run) selectSQL(t *table, tracked bool) string {
 	key, sort := r.order.sql(t, len(r.tables) > 1)
-	list := []string{key, "t.cmin::text::bigint", commitTimeSQL(tracked)}
-	for _, c := range t.columns {
-		list = append(list, "t."+source.QuoteName(c.Name))
-	}
-	return "SELECT " + strings.Join(list, ", ") + " FROM " + source.QuoteTable(t.Table) + " t WHERE " + r.task.xidSQL() + " AND " + r.conditionSQL() +
+	values, from := t.ValuesSQL(r.c.MaxEventBytes)
+	list := append([]string{key, "t.cmin::text::bigint", commitTimeSQL(tracked)}, values...)
+	return "SELECT " + strings.Join(list, ", ") + " FROM " + from + " WHERE " + r.task.xidSQL() + " AND " + r.conditionSQL() +
 		" ORDER BY " + sort + ", t.cmin::text::bigint, t.ctid"
 }
 
 // fixed is the number of columns in front of a table's own.
-const fixed = 3
+const fixed = 4
 
 // open begins the transaction and has the rows sent. They come with their text as the database
 // stores it, as in the stream: the server fails at a row that it cannot convert.
@@ -98,7 +99,7 @@ func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, t
 			return err
 		}
 	}
-	if err := tableread.Lock(ctx, tx, r.pool, source.QuoteTable(t.Table)); err != nil {
+	if err := tableread.Lock(ctx, tx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
 		return err
 	}
 	for _, sql := range []string{
@@ -147,6 +148,9 @@ func (rd *reader) next() (bool, error) {
 		if r.time, err = number(values[2]); err != nil {
 			return false, err
 		}
+	}
+	if r.lengths, err = tablerows.ReadLengths(values[3]); err != nil {
+		return false, err
 	}
 	r.values = values[fixed:]
 	return true, nil

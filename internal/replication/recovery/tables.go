@@ -6,20 +6,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 )
 
 // table is an outbox table.
 type table struct {
-	decode.Table
-	columns []decode.Column
-	typmods []int32
-	// of the catalogue, as the database stores them, for the Relation frame
-	schema, name []byte
-	names        [][]byte
-	by           *byColumn // the column to order by; nil: another order
+	tablerows.Table
+	by *byColumn // the column to order by; nil: another order
 }
 
 // describe reads what the tables are.
@@ -27,20 +21,9 @@ func (r *run) describe(ctx context.Context) ([]table, error) {
 	tables := make([]table, len(r.c.Tables))
 	for i, of := range r.c.Tables {
 		t := &tables[i]
-		t.Table = of
 		var err error
-		if t.columns, t.typmods, err = publication.Columns(ctx, r.pool, r.c, of); err != nil {
+		if t.Table, err = tablerows.Describe(ctx, r.pool, r.c, of); err != nil {
 			return nil, err
-		}
-		names := make([]string, len(t.columns))
-		for i, col := range t.columns {
-			names[i] = col.Name
-		}
-		err = r.pool.QueryRow(ctx, `SELECT convert_to($1, getdatabaseencoding()), convert_to($2, getdatabaseencoding()),
-			array(SELECT convert_to(n, getdatabaseencoding()) FROM unnest($3::text[]) WITH ORDINALITY u(n, i) ORDER BY i)`, of.Schema, of.Name, names).
-			Scan(&t.schema, &t.name, &t.names)
-		if err != nil {
-			return nil, fmt.Errorf("read the columns of %s: %w", of, err)
 		}
 		if r.opt.OrderBy != "" {
 			if t.by, err = r.readByColumn(ctx, of); err != nil {
@@ -73,7 +56,7 @@ func (r *run) checkWhere(ctx context.Context, tables []table) error {
 	defer conn.Release()
 	for _, t := range tables {
 		for _, sql := range []string{"SELECT FROM %[1]s t WHERE (%[2]s\n)", "SELECT CASE WHEN %[2]s\n THEN 1 END FROM %[1]s t"} {
-			_, err := conn.Conn().PgConn().Prepare(ctx, "", fmt.Sprintf(sql, source.QuoteTable(t.Table), r.opt.Where), nil)
+			_, err := conn.Conn().PgConn().Prepare(ctx, "", fmt.Sprintf(sql, source.QuoteTable(t.Table.Table), r.opt.Where), nil)
 			if source.SQLState(err) != "" {
 				return usage(fmt.Sprintf("the WHERE is not a condition on table %s: %s", t, source.OneLine(err)), "write an SQL expression of its columns, such as created_at > '2026-01-31'")
 			}

@@ -68,7 +68,7 @@ func (p *Store) Regroup(ctx context.Context) (highest event.Position, err error)
 // leader is fenced, and the rest of this one is not running yet.
 func (p *Store) regroup(ctx context.Context, table loaded) error {
 	sql := readFence + ` SELECT t.n, t.incarnation, t.exchange_or_topic, t.hash, t.keyed, t.fault, t.ordering_group, t.ordered, t.commit_lsn, t.idx FROM fence LEFT JOIN LATERAL (
-			SELECT t.n, t.incarnation, t.exchange_or_topic, t.hash, t.keyed, t.fault IS NOT NULL AS fault, t.ordering_group, t.ordered, t.commit_lsn::text AS commit_lsn, t.idx
+			SELECT t.n, t.incarnation, t.exchange_or_topic, t.hash, t.keyed, t.fault IS NOT NULL AND t.left_out IS NULL AS fault, t.ordering_group, t.ordered, t.commit_lsn::text AS commit_lsn, t.idx
 			FROM ` + table.behind("$7") + `) t ON true`
 	write := writeFence + `, regrouped AS (UPDATE cdc_relay.` + table.table + ` t SET ordering_group = x_group, ordered = x_ordered
 			FROM fence, unnest($4::bigint[], $5::bigint[], $6::boolean[]) AS x(x_n, x_group, x_ordered) WHERE t.n = x_n AND ` + byNumber("t") + `) SELECT true FROM fence`

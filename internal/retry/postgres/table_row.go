@@ -148,8 +148,9 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 		r.fault = []byte(ev.Fault.Error())
 	}
 	if ev.LeftOut != nil {
-		// the size of the whole row: a replay reads it
-		r.leftOut, r.bytes = &ev.LeftOut.Table, ev.LeftOut.Bytes
+		// The size is that of the whole row, because a replay reads it. A version that does not know
+		// left_out refuses an event with a fault: it must not send one that lacks values.
+		r.leftOut, r.bytes, r.fault = &ev.LeftOut.Table, ev.LeftOut.Bytes, []byte(sink.RowFault(ev).Text)
 	}
 	return r
 }
@@ -181,11 +182,11 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 	if next != nil {
 		row.NextAttempt = now.Add(seconds(*next))
 	}
-	if r.fault != nil {
-		row.Event.Fault = errors.New(string(r.fault))
-	}
-	if r.leftOut != nil {
+	switch {
+	case r.leftOut != nil:
 		row.Event.LeftOut = &event.LeftOut{Table: *r.leftOut, Bytes: r.bytes}
+	case r.fault != nil:
+		row.Event.Fault = errors.New(string(r.fault))
 	}
 	return row, nil
 }

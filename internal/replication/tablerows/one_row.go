@@ -1,7 +1,6 @@
-// The row of an event that lacks values: it is read from its outbox table when an operator replays
-// the event.
+// The row of an event that lacks values: it is read when an operator replays the event.
 
-package recovery
+package tablerows
 
 import (
 	"bytes"
@@ -29,7 +28,7 @@ import (
 // why: there is no such event, or it cannot be told which one it is, until somebody changes
 // something. An error may pass.
 func ReadRow(ctx context.Context, pool *pgxpool.Pool, c source.Config, of *event.Event) (ev *event.Event, why string, err error) {
-	w := wanted{run: &run{c: &c, pool: pool}, of: of}
+	w := wanted{pool: pool, c: &c, of: of}
 	ctx, cancel := context.WithTimeout(ctx, w.patience()+source.AnswerTimeout)
 	defer cancel()
 	err = w.read(ctx)
@@ -57,9 +56,10 @@ func (c cannot) Error() string { return string(c) }
 
 // wanted is the row that is read.
 type wanted struct {
-	*run
+	pool   *pgxpool.Pool
+	c      *source.Config
 	of     *event.Event
-	table  table
+	table  Table
 	insert []byte // the frame of the row
 	event  *event.Event
 }
@@ -128,11 +128,7 @@ func (w *wanted) findTable(ctx context.Context) error {
 		if one.Tables, err = publication.FindTables(ctx, w.pool, &one, false); err != nil {
 			return err
 		}
-		w.c = &one
-		tables, err := w.describe(ctx)
-		if err == nil {
-			w.table = tables[0]
-		}
+		w.table, err = Describe(ctx, w.pool, w.c, one.Tables[0])
 		return err
 	}
 	return cannot(fmt.Sprintf("table %s is not in source.tables: its row cannot be read", w.of.LeftOut.Table))
@@ -169,8 +165,8 @@ func (w *wanted) conditionSQL(ctx context.Context) (string, error) {
 
 // fetch reads the row as its text is stored, as in the stream, and makes a frame of it.
 func (w *wanted) fetch(ctx context.Context, tx pgx.Tx, condition string) error {
-	list := make([]string, len(w.table.columns))
-	for i, c := range w.table.columns {
+	list := make([]string, len(w.table.Columns))
+	for i, c := range w.table.Columns {
 		list[i] = "t." + source.QuoteName(c.Name)
 	}
 	declare := "DECLARE left_out NO SCROLL CURSOR FOR SELECT " + strings.Join(list, ", ") + " FROM " + w.quoted() + " t WHERE " + condition + " LIMIT 1"
@@ -187,7 +183,7 @@ func (w *wanted) fetch(ctx context.Context, tx pgx.Tx, condition string) error {
 	result := conn.Exec(ctx, "FETCH ALL FROM left_out")
 	if result.NextResult() {
 		if rows := result.ResultReader(); rows.NextRow() {
-			w.insert = insertFrame(nil, w.table.OID, rows.Values())
+			w.insert = InsertFrame(nil, w.table.OID, rows.Values(), nil)
 		}
 	}
 	if err := result.Close(); err != nil {
@@ -205,13 +201,13 @@ func (w *wanted) fetch(ctx context.Context, tx pgx.Tx, condition string) error {
 
 // decode makes the event.
 func (w *wanted) decode(ctx context.Context) error {
-	decoder, err := w.newDecoder(ctx, []table{w.table})
+	decoder, err := NewDecoder(ctx, w.pool, w.c, []Table{w.table})
 	if err != nil {
 		return err
 	}
 	var msg decode.Message
 	pos := w.of.Position
-	if err := decoder.Decode(beginFrame(nil, pos.Commit, w.of.CommitTime.UnixMicro()), &msg); err != nil {
+	if err := decoder.Decode(BeginFrame(nil, pos.Commit, w.of.CommitTime.UnixMicro()), &msg); err != nil {
 		return err
 	}
 	decoder.SetIndex(pos.Index)

@@ -1,0 +1,75 @@
+// Package tablerows makes events of rows that are read from an outbox table, as the stream would
+// have made them: it writes the frames of pgoutput, and the decoder of the stream reads them. So
+// there is no second mapping. Those who copy a table use it (package recovery), and the replay of
+// an event whose values are in the table alone.
+package tablerows
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Table is an outbox table: its columns as the stream would send them.
+type Table struct {
+	decode.Table
+	Columns []decode.Column
+	typmods []int32
+	// of the catalogue, as the database stores them, for the Relation frame
+	schema, name []byte
+	names        [][]byte
+}
+
+// Describe reads what a table is.
+func Describe(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of decode.Table) (t Table, err error) {
+	t.Table = of
+	if t.Columns, t.typmods, err = publication.Columns(ctx, pool, c, of); err != nil {
+		return t, err
+	}
+	names := make([]string, len(t.Columns))
+	for i, col := range t.Columns {
+		names[i] = col.Name
+	}
+	err = pool.QueryRow(ctx, `SELECT convert_to($1, getdatabaseencoding()), convert_to($2, getdatabaseencoding()),
+		array(SELECT convert_to(n, getdatabaseencoding()) FROM unnest($3::text[]) WITH ORDINALITY u(n, i) ORDER BY i)`, of.Schema, of.Name, names).
+		Scan(&t.schema, &t.name, &t.names)
+	if err != nil {
+		return t, fmt.Errorf("read the columns of %s: %w", of, err)
+	}
+	return t, nil
+}
+
+// NewDecoder makes a decoder of the stream, and describes the tables to it.
+func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []Table) (*decode.Decoder, error) {
+	encoding, err := source.EncodingOf(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	tables := make([]decode.Table, len(of))
+	for i, t := range of {
+		tables[i] = t.Table
+	}
+	d := decode.New(decode.Config{Tables: tables, Columns: c.Columns, Shapes: c.Shapes, LeftOut: c.MaxEventBytes > 0, Encoding: encoding})
+	var msg decode.Message
+	for i := range of {
+		t := &of[i]
+		if err := d.Decode(relationFrame(t), &msg); err != nil {
+			return nil, err
+		}
+		if msg.Shape == nil {
+			continue
+		}
+		if err := publication.CompleteShape(ctx, pool, msg.Shape, t.OID); err != nil {
+			return nil, err
+		}
+		if err := d.Shaped(t.OID, msg.Shape); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
