@@ -283,7 +283,7 @@ func TestOperationsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, reason := range []sink.Reason{
-		sink.Unroutable, sink.NoExchange, sink.NoTopic, sink.NoLeader, sink.TooFewReplicas, sink.NotPermitted, sink.Nacked, sink.Unconfirmed, sink.TooLarge,
+		sink.Unroutable, sink.NoExchange, sink.NoTopic, sink.NoLeader, sink.TooFewReplicas, sink.NotPermitted, sink.Nacked, sink.Unconfirmed, sink.TooLarge, sink.RowTooLarge,
 		sink.Invalid, sink.NullInTemplate, sink.BrokerException, sink.Undecodable,
 	} {
 		if !strings.Contains(text, "`"+string(reason)+"`") {

@@ -64,7 +64,7 @@ func (c *checker) fitting(ctx context.Context, tables []decode.Table) string {
 }
 
 // readable checks whether the tables can be read. Without that no slot is created; later only
-// `events show` needs it.
+// `events show` needs it, and the replay of a row over source.max_event_bytes.
 func (c *checker) readable(ctx context.Context, created bool) bool {
 	const name = "rights"
 	err := slot.CheckReadable(ctx, c.pool, c.c)
@@ -73,7 +73,7 @@ func (c *checker) readable(ctx context.Context, created bool) bool {
 		if strings.HasPrefix(stop.What, "row level") {
 			err = nil // it was for the moment of creation
 		} else {
-			c.warn(name, fmt.Sprintf("role %q may not read the outbox: `events show` does not find what was delivered", c.user), stop.Fix)
+			c.warn(name, fmt.Sprintf("role %q may not read the outbox: `events show` does not find what was delivered, and a row over source.max_event_bytes is not replayed", c.user), stop.Fix)
 			return false
 		}
 	}
@@ -108,4 +108,14 @@ func (c *checker) retryTable(ctx context.Context, systemID string) {
 				"if this server has taken its place (pg_upgrade, restore), this has them sent before what is new of their keys (a relay that leads ends with exit 1 and must be started again): "+
 				strings.Join(moves, "; "))
 	}
+}
+
+// largeRows says what a row may cost in memory.
+func (c *checker) largeRows(context.Context) {
+	const name = "max_event_bytes"
+	if c.c.MaxEventBytes == 0 {
+		c.add(name, "not set: a row takes about three times its size of the relay's memory, and PostgreSQL sends rows of up to 1 GB", nil)
+		return
+	}
+	c.add(name, "a row of more than "+source.BytesText(uint64(c.c.MaxEventBytes))+" becomes a dead letter, and is not held in memory", nil)
 }
