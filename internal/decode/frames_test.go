@@ -87,6 +87,8 @@ func appendTuple(b []byte, values []value) []byte {
 		b = append(b, v.kind)
 		if v.kind == 't' || v.kind == 'b' {
 			b = append(be.AppendUint32(b, uint32(len(v.data))), v.data...)
+		} else if v.kind == LeftOutValue {
+			b = append(b, v.data...)
 		}
 	}
 	return b

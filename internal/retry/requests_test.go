@@ -1,12 +1,14 @@
 package retry
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
@@ -109,6 +111,44 @@ func TestRequestWaitsForACancelledReplay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An event that lacks values is replayed whole, as its row is in the table. Where there is no such
+// row the request fails; where the table cannot be asked, it is asked again.
+func TestReplayOfALargeRow(t *testing.T) {
+	why, fails := "", errLost
+	cfg := Config{ReadRow: func(_ context.Context, of *event.Event) (*event.Event, string, error) {
+		if fails != nil || why != "" {
+			return nil, why, fails
+		}
+		whole := *of
+		whole.LeftOut, whole.Payload = nil, []byte("all of it")
+		return &whole, "", nil
+	}}
+	inBubble(t, cfg, func(f *fixture) {
+		f.start()
+		large := f.eventOf("1 k x/a", sink.RowFault(&event.Event{LeftOut: &event.LeftOut{}}))
+		large.LeftOut, large.Payload = &event.LeftOut{Table: "public.outbox", Bytes: 1 << 30}, nil
+		f.table.Defer([]*inflight.Event{large})
+		f.settle()
+		f.line.said()
+		first := f.ask(store.Replay, "1")
+		f.pass(time.Minute)
+		f.equal("while it cannot be read", f.asked(first)+f.line.said(), "waiting")
+		why, fails = "no longer there", nil
+		f.pass(time.Minute)
+		f.equal("without a row", f.asked(first)+f.line.said(), "failed")
+		why = ""
+		second := f.ask(store.Replay, "1", "y/c")
+		f.pass(2 * time.Second)
+		f.said("replay 1 to y/c")
+		if e := f.line.rows["1"]; string(e.Payload) != "all of it" || e.LeftOut != nil || !e.Event.Replay || e.Size != e.Event.Size() || e.Group == 0 {
+			t.Errorf("replayed is %+v", e)
+		}
+		f.line.outcome("1", sink.Outcome{State: sink.Confirmed})
+		f.settle()
+		f.equal("dead letters", f.asked(second)+" "+f.deadLetters(), "done 1:replayed")
+	})
 }
 
 // Requests about dead letters that need no broker are carried out at once, and the lane looks

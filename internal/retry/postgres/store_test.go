@@ -231,7 +231,9 @@ func testRoundTrip(b *bench) { b.roundTrip((*bench).deferRow) }
 func (b *bench) roundTrip(write func(*bench, ...*store.Row)) {
 	b = b.with(func(c *store.Config) { c.Columns = []string{"tenant", "", "c"} })
 	first := time.Date(2025, 11, 20, 12, 0, 1, 0, time.UTC)
-	rows := b.rows(8, "k", 1, 2)
+	rows := b.rows(10, "k", 1, 2)
+	rows[8].Event.LeftOut, rows[8].Event.Payload = &event.LeftOut{Table: "public.outbox", Bytes: 1 << 20}, nil
+	rows[9].Event.LeftOut, rows[9].Event.ID = &event.LeftOut{Bytes: 1 << 32}, nil
 	rows[0].Event.Columns = [][]byte{nil, {}, []byte("v\x00")}
 	rows[1].Event.Columns = [][]byte{[]byte(big), nil, nil}
 	ev := func(i int) *event.Event { return &rows[i].Event }
@@ -275,7 +277,9 @@ func (b *bench) roundTrip(write func(*bench, ...*store.Row)) {
 			got.Event.Fault = fault
 		}
 		got.DeferredAt, got.NextAttempt = want.DeferredAt, want.NextAttempt
-		want.Bytes = int64(want.Event.Size() + len(want.Event.Raw))
+		if want.Bytes = int64(want.Event.Size() + len(want.Event.Raw)); want.Event.LeftOut != nil {
+			want.Bytes = want.Event.LeftOut.Bytes
+		}
 		equal(b, "row", got, *want)
 	}
 }
