@@ -109,13 +109,12 @@ func (f *feeder) isReplayed(n int64) bool {
 // cannot be sent is answered at once; one that cannot be sent now is read again.
 func (f *feeder) replay(ctx context.Context, q store.Request) error {
 	ev := q.Row.Event
-	switch {
-	case len(ev.Raw) > 0:
+	if len(ev.Raw) > 0 {
 		f.cannotReplay(q, sink.Undecodable, "it could not be decoded: insert a row that can be decoded, then discard it")
 		return nil
-	case f.budget.all.rows >= budgetRows:
-		return nil
-	case ev.LeftOut != nil:
+	}
+	place, known := f.placeReplay(&ev, &q)
+	if known && ev.LeftOut != nil && f.budget.all.rows < budgetRows {
 		// The row may be as large as any. There is one such request in a list, because a list has
 		// requests for 4 MiB at most or one that is larger.
 		whole, why, err := f.cfg.ReadRow(ctx, &ev)
@@ -126,13 +125,13 @@ func (f *feeder) replay(ctx context.Context, q store.Request) error {
 			f.cannotReplay(q, sink.RowTooLarge, why)
 			return nil
 		}
-		whole.Route, ev = ev.Route, *whole
+		whole.Route, ev = q.Row.Event.Route, *whole
+		place, known = f.placeReplay(&ev, &q) // what was left out may decide it
 	}
-	ev.Route = f.replayRoute(&ev, q.Row.Event.LeftOut != nil, q.Route)
-	ev.Replay = true
-	place, known := f.cfg.Sink.Place(&ev)
 	if !known {
 		f.unplaced++
+	}
+	if !known || f.budget.all.rows >= budgetRows {
 		return nil
 	}
 	e := &inflight.Event{
@@ -152,17 +151,16 @@ func (f *feeder) cannotReplay(q store.Request, reason sink.Reason, why string) {
 	f.answer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: sink.PermanentFault(reason, why)}})
 }
 
-// replayRoute is where a replay goes: where the request says, else where the event was going. For
-// one that lacked values a template may have had none then.
-func (f *feeder) replayRoute(ev *event.Event, lacked bool, asked event.Route) *event.Route {
+// placeReplay makes a replay of the event, and finds its place. It goes where the request says, else
+// where it was going. For one that lacked values a template may have had none then.
+func (f *feeder) placeReplay(ev *event.Event, q *store.Request) (sink.Place, bool) {
 	var route event.Route
 	if ev.Route != nil {
 		route = *ev.Route
 	}
-	if lacked {
-		unrouted := *ev
-		unrouted.Route = nil
-		now := f.cfg.Sink.Route(&unrouted)
+	if q.Row.Event.LeftOut != nil {
+		ev.Route = nil
+		now := f.cfg.Sink.Route(ev)
 		if route.Name == nil {
 			route.Name = now.Name
 		}
@@ -170,13 +168,14 @@ func (f *feeder) replayRoute(ev *event.Event, lacked bool, asked event.Route) *e
 			route.RoutingKey = now.RoutingKey
 		}
 	}
-	if asked.Name != nil {
-		route.Name = asked.Name
+	if q.Route.Name != nil {
+		route.Name = q.Route.Name
 	}
-	if asked.RoutingKey != nil {
-		route.RoutingKey = asked.RoutingKey
+	if q.Route.RoutingKey != nil {
+		route.RoutingKey = q.Route.RoutingKey
 	}
-	return &route
+	ev.Route, ev.Replay = &route, true
+	return f.cfg.Sink.Place(ev)
 }
 
 // takeAnswer takes a request back from a lane: a replay with its outcome, or one about a row whose

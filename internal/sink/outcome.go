@@ -124,15 +124,19 @@ func PermanentFault(reason Reason, text string) *Fault {
 
 // RowFault is why an event is never sent, whatever record it would become; nil: it may be sent.
 func RowFault(ev *event.Event) *Fault {
-	switch {
-	case ev.Fault != nil:
-		return PermanentFault(Undecodable, ev.Fault.Error())
-	case ev.LeftOut != nil:
-		what := "row of " + ev.LeftOut.Table
-		if ev.LeftOut.Table == "" {
-			what = "logical message"
-		}
-		return PermanentFault(RowTooLarge, fmt.Sprintf("the %s has %d bytes, more than source.max_event_bytes allows: its large values are left out", what, ev.LeftOut.Bytes))
+	if ev.Fault == nil && ev.LeftOut == nil { // the usual case, which is inlined
+		return nil
 	}
-	return nil
+	return rowFault(ev)
+}
+
+func rowFault(ev *event.Event) *Fault {
+	if ev.Fault != nil {
+		return PermanentFault(Undecodable, ev.Fault.Error())
+	}
+	what := "row of " + ev.LeftOut.Table
+	if ev.LeftOut.Table == "" {
+		what = "logical message"
+	}
+	return PermanentFault(RowTooLarge, fmt.Sprintf("the %s has %d bytes, more than source.max_event_bytes allows: its large values are left out", what, ev.LeftOut.Bytes))
 }

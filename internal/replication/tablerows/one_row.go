@@ -138,7 +138,7 @@ func (w *wanted) findTable(ctx context.Context) error {
 // The value is compared as one of the column's type, so that an index is used. Of a type that is
 // not PostgreSQL's own that would run its owner's functions.
 func (w *wanted) conditionSQL(ctx context.Context) (string, error) {
-	rows, err := w.pool.Query(ctx, `SELECT attname::text, format_type(atttypid, NULL), y.typnamespace = 'pg_catalog'::regnamespace,
+	rows, err := w.pool.Query(ctx, `SELECT attname::text, 'pg_catalog.' || quote_ident(y.typname), y.typnamespace = 'pg_catalog'::regnamespace,
 			EXISTS (SELECT FROM pg_operator o WHERE o.oprname = '=' AND o.oprleft = y.oid AND o.oprright = y.oid) OR y.typname = 'varchar' AS equals
 		FROM pg_attribute JOIN pg_type y ON y.oid = atttypid
 		WHERE attrelid = $1 AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped`, w.table.OID, w.table.Mapping.ID.Any)
@@ -152,7 +152,7 @@ func (w *wanted) conditionSQL(ctx context.Context) (string, error) {
 		name, id := "t."+source.QuoteName(column), source.QuoteText(string(w.of.ID))
 		switch {
 		case !own:
-			return cannot(fmt.Sprintf("column %s of %s has type %s, which is not one of PostgreSQL's own: it is not searched", column, w.table, kind))
+			return cannot(fmt.Sprintf("its row is not searched: the type of column %s of %s is not one of PostgreSQL's own", column, w.table))
 		case equals:
 			parts = append(parts, name+" = "+id+"::text::"+kind)
 		default:
