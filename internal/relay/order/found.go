@@ -17,7 +17,7 @@ func (m *Machine) found(f *Found) {
 		m.replays.Push(f.Replay)
 		return
 	case f.Unsure:
-		m.known.unsure[f.ExchangeOrTopic] = false
+		m.known.unsure[f.ExchangeOrTopic] = m.guarded // its walk is under way
 		if m.repeated.Less(f.Repeated) {
 			m.repeated = f.Repeated
 		}
@@ -52,7 +52,7 @@ func (m *Machine) found(f *Found) {
 	case m.isOutdated(f):
 		m.giveBack(f.Rows...)
 		return
-	case m.stop || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
+	case m.stop || m.guarded || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
 		m.giveBack(f.Rows...) // the group goes its own way
 		return
 	default:
@@ -157,7 +157,7 @@ func (m *Machine) written(w *Written) {
 // firstOf decides what a group waits for whose first row in the table may be this one.
 func (m *Machine) firstOf(g *group, w *Written) {
 	switch target, paused := m.cfg.Pauses.Target(w.Place); {
-	case g.status != idle || m.stop || g.blocked:
+	case g.status != idle || m.stop || m.guarded || g.blocked:
 	case g.inHand+g.flying > 0 || g.refused: // moveOn reads on
 	case w.DueIn > 0:
 		m.waitUntil(g, m.now.Add(w.DueIn))
