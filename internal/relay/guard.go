@@ -7,6 +7,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -105,23 +106,14 @@ func (g *guarding) deferred(events []*inflight.Event) {
 	g.bytes.Add(size)
 }
 
-// Guarded is what the disk guard looks at.
-type Guarded struct {
-	Confirms      int64 // events that were confirmed, in all
-	Deferred      int64 // events that were deferred while the guard was on, in all
-	DeferredBytes int64 // about what their rows take on disk
-	Pending       int   // events that were read and are not settled
-	PendingBytes  int64 // about what their rows would take
-}
-
-// Guarded tells what passed the lanes, and what waits. It is for a line with a guard.
-func (l *Line) Guarded() Guarded {
+// Flow tells what passed the lanes, and what waits. It is for a line with a guard.
+func (l *Line) Flow() guard.Flow {
 	g := l.guarding
-	s := Guarded{Confirms: g.confirms.Load(), Deferred: g.events.Load(), DeferredBytes: g.bytes.Load()}
+	s := guard.Flow{Confirmed: g.confirms.Load(), Deferred: g.events.Load(), DeferredBytes: g.bytes.Load()}
 	events, bytes := l.budget.Size()
-	s.Pending, s.PendingBytes = events, bytes+int64(events)*rowOverhead
+	s.Waiting, s.WaitingBytes = events, bytes+int64(events)*rowOverhead
 	if l.waiting.Load() != 0 {
-		s.Pending++
+		s.Waiting++
 	}
 	return s
 }

@@ -54,6 +54,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		Messages:         decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: mapping(c.Outbox)},
 		Create:           c.Source.Create,
 		WALSenderTimeout: c.Source.WALSenderTimeout,
+		Guard:            source.Guard{DeferAt: c.Guard.DeferAt.Bytes, Percent: c.Guard.DeferAt.Percent, MaxBytes: c.Guard.MaxBytes},
 		Grace:            c.Delivery.ShutdownGrace, Log: log,
 	}, nil
 }
