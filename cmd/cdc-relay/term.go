@@ -42,7 +42,7 @@ func newTerm(ctx context.Context, c *config.Config, v *process, columns []string
 		Start: t.Start, Sink: v.sink, RetryTable: retries, Block: blocksOnDeadLetter(c), Log: log,
 		MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff, DestinationMaxAge: c.Retry.DestinationMaxAge,
 		OfDest: c.Sink.Driver.AppendsCalls, Guard: c.Guard.IsSet(),
-		Hooks:  v.traced(relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Failed: v.metrics.Failed, Unavailable: v.metrics.Unavailable}),
+		Hooks: v.traced(relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Failed: v.metrics.Failed, Unavailable: v.metrics.Unavailable}),
 	})}
 	work.copies.Line = l.Line
 	if c.Guard.IsSet() {

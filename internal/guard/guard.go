@@ -66,9 +66,9 @@ type Guard struct {
 
 // Snapshot is the state of the guard for status and metrics.
 type Snapshot struct {
-	Active   bool  // events are deferred, or were until a moment ago: it tries the broker
-	Full     bool  // the broker is away, and the relay's own tables have no room
-	Deferred int64 // events that the guard has deferred in this term
+	Active   bool // events are deferred, or were until a moment ago: it tries the broker
+	Full     bool // the broker is away, and the relay's own tables have no room
+	Deferred int  // events that the guard has deferred in this term
 }
 
 // New makes a guard. It starts nothing.
@@ -116,7 +116,7 @@ func (g *Guard) look(ctx context.Context, now time.Time) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.shot = Snapshot{Active: g.d.state == on || g.d.state == trying, Full: g.d.state == full, Deferred: flow.Deferred}
+	g.shot = Snapshot{Active: g.d.state == on || g.d.state == trying, Full: g.d.state == full, Deferred: int(flow.Deferred)}
 }
 
 // measure asks the database, unless it was asked a moment ago. After an error the last answer
