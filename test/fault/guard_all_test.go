@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -61,17 +62,18 @@ func guarded(s *stand.Stand, r *runner.Relay) {
 // moved, which no broker helps with.
 func outlast(s *stand.Stand) {
 	s.T.Helper()
-	for range 10 {
+	for range 6 {
 		fill(s, 16)
 		s.Until("the slot to move", func() bool {
-			s.SQL(`SELECT pg_log_standby_snapshot()`)
+			s.SQL(`CHECKPOINT`) // it logs what a slot needs to move
 			return retained(s) < keepSize/4
 		})
 	}
 }
 
-// The broker is away while the server writes several times as much WAL as the slot may keep: the
-// slot survives, because events are deferred; they come in order when the broker is back.
+// The broker is away while the server writes more WAL than the slot may keep: the slot survives,
+// because events are deferred; they come in order when the broker is back, and then events go
+// directly again. On Kafka the relay is killed meanwhile: the new one has no metadata of any topic.
 func TestDiskGuard(t *testing.T) {
 	for _, kind := range stand.Kinds {
 		t.Run(kind.Name, func(t *testing.T) {
@@ -85,17 +87,68 @@ func TestDiskGuard(t *testing.T) {
 			s.Broker.Cut()
 			fill(s, 40)
 			guarded(s, r)
+			bound := budget
+			if s.Kafka != nil {
+				s.Must(r.Kill())
+				bound += s.Unreported()
+				r = s.Launch()
+				fill(s, 40)
+				guarded(s, r)
+			}
 			outlast(s)
 			s.Must(s.Broker.Restore())
 			s.Until("the disk guard to be off", func() bool { return s.Metric(r, "outbox_guard_active") == 0 })
 			s.More(500)
 			stop()
-			s.Check(budget)
+			s.Check(bound)
 			s.AwaitEmpty()
-			s.Deliver(10)
-			if n := s.Metric(r, `outbox_deferred_events`); n != 0 {
-				t.Errorf("%.0f events are deferred after the broker is back", n)
-			}
+			direct(s, r)
 		})
 	}
+}
+
+// direct delivers a few events, none of which is deferred.
+func direct(s *stand.Stand, r *runner.Relay) {
+	s.T.Helper()
+	const deferred = `outbox_events_total{outcome="retry"}`
+	before := s.Metric(r, deferred)
+	s.Deliver(20)
+	if n := s.Metric(r, deferred) - before; n != 0 {
+		s.T.Errorf("%.0f of 20 events were deferred while nothing waits", n)
+	}
+}
+
+// At guard.max_bytes nothing more is deferred: the slot keeps WAL as without a guard, and when the
+// broker is back nothing is lost.
+func TestDiskGuardIsFull(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.On(t, smallDisk(t), stand.SharedRabbitMQ(t))
+	s.Guard, s.Keys = `defer_at: 1MiB, max_bytes: 1MiB`, 1000
+	s.Delivery = fmt.Sprintf("max_in_flight: %d", budget)
+	r := s.StartWatched()
+	stop := s.Load(500)
+	s.More(100)
+	s.Broker.Cut()
+	s.Until("the disk guard to be full", func() bool { return s.Metric(r, "outbox_guard_full") == 1 })
+	size := func() (bytes int64) {
+		s.Query([]any{&bytes}, `SELECT pg_total_relation_size('cdc_relay.retry') + pg_total_relation_size('cdc_relay.dead_letter')`)
+		return bytes
+	}
+	at, rows, behind := size(), s.RowsIn(checker.Deferred), retained(s)
+	if at > 5<<18 {
+		t.Errorf("the tables have %d bytes, guard.max_bytes is 1 MiB", at)
+	}
+	fill(s, 8)
+	if now := s.RowsIn(checker.Deferred); now != rows || rows == 0 {
+		t.Errorf("%d events were deferred when the guard was full, %d are now", rows, now)
+	}
+	if retained(s) < behind+(4<<20) {
+		t.Error("the slot has moved though nothing is deferred")
+	}
+	s.Must(s.Broker.Restore())
+	s.Until("the guard to be off", func() bool { return s.Metric(r, "outbox_guard_full") == 0 })
+	s.More(500)
+	stop()
+	s.Check(budget)
+	s.AwaitEmpty()
 }
