@@ -102,7 +102,7 @@ const drainPatience = 5 * time.Second
 // waitsBehindRows reports whether a new event waits in memory until a row has been delivered. It
 // does not behind a row that may have no outcome for long.
 func (m *Machine) waitsBehindRows(g *group) bool {
-	waits := g.draining && !m.guarded && g.credit < rowsForOne && !g.probing && !g.alone && m.now.Sub(g.moved) < drainPatience
+	waits := g.draining && g.credit < rowsForOne && !g.probing && !g.alone && m.now.Sub(g.moved) < drainPatience
 	if waits && m.lookAt.IsZero() {
 		m.lookAt = m.now.Add(drainPatience)
 	}

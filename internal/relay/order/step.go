@@ -107,10 +107,10 @@ func (m *Machine) Step(in *Input) *Actions {
 	for i := range in.Written {
 		m.written(&in.Written[i])
 	}
+	m.guard(in.Guarded)
 	if in.Stopping && !m.stop {
 		m.stopFeeding()
 	}
-	m.guard(in.Guarded)
 	for i := range in.Found {
 		m.found(&in.Found[i])
 	}
