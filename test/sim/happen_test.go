@@ -198,7 +198,14 @@ func (w *world) guard(away bool, late, lasts time.Duration) {
 		w.change()
 	}
 	// not with the world locked: a lane that has to be told may wait for it
-	time.AfterFunc(late, func() { line.Guard(true) })
+	time.AfterFunc(late, func() {
+		w.mu.Lock()
+		still := w.still
+		w.mu.Unlock()
+		if !still {
+			line.Guard(true)
+		}
+	})
 	time.AfterFunc(late+lasts, func() {
 		line.Guard(false)
 		w.mu.Lock()
@@ -325,6 +332,9 @@ func (w *world) calmDown() {
 		w.thaw(p)
 	}
 	w.brokerUp, w.down, w.refusing = true, false, false
+	if s := w.holder; s != nil && s.term != nil {
+		time.AfterFunc(0, func() { s.term.line.Guard(false) })
+	}
 	for _, e := range w.events {
 		e.refuse, e.noEnd = false, false
 	}
