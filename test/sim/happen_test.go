@@ -333,7 +333,8 @@ func (w *world) calmDown() {
 	}
 	w.brokerUp, w.down, w.refusing = true, false, false
 	if s := w.holder; s != nil && s.term != nil {
-		time.AfterFunc(0, func() { s.term.line.Guard(false) })
+		line := s.term.line
+		time.AfterFunc(0, func() { line.Guard(false) })
 	}
 	for _, e := range w.events {
 		e.refuse, e.noEnd = false, false
