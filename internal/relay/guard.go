@@ -32,6 +32,7 @@ func (l *Line) setGuard(on bool) (changed bool) {
 		return false
 	}
 	g.on = on
+	l.pauses.Hold(on)
 	now := g.calls.Load()
 	if !on && now != nil {
 		g.calls.Store(newCalls(now.parent))
