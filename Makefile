@@ -31,7 +31,7 @@ help: ## print this list
 SINK ?= rabbitmq
 
 .PHONY: demo
-demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outage and a mistake (SINK=kafka: Kafka; WORST=1: the slot is lost, too; KEEP=1 leaves it running)
+demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outage and a mistake (SINK=kafka: Kafka; WORST=1: a disk would fill and the slot is lost, too; KEEP=1 leaves it running)
 	@echo 'building the demo (the first time this takes a minute or two) ...'
 	@KEEP=$(KEEP) WORST=$(WORST) go run ./internal/devenv/demo -sink $(SINK)
 

@@ -105,6 +105,10 @@ func (v *process) snapshot() ops.Snapshot {
 		addLine(&out, l.Snapshot())
 		out.Settled = l.Watermark().LSN
 		addRetryTable(&out, l.retryTable.Snapshot())
+		if l.guard != nil {
+			now := ops.Guard(l.guard.Snapshot())
+			out.Guard = &now
+		}
 	}
 	addPaused(&out, pausedBySink)
 	if e := v.ended.Load(); e != nil {
@@ -141,7 +145,7 @@ func addPaused(out *ops.Snapshot, pausedBySink []ops.Paused) {
 func addRetryTable(out *ops.Snapshot, s retry.Snapshot) {
 	t := s.Stats
 	out.RetryTable = ops.RetryTable{
-		Counted: t.At, Deferred: t.Deferred, OldestDeferred: t.OldestDeferred, Dead: t.Dead, OldestDead: t.OldestDead,
+		Counted: t.At, Deferred: t.Deferred, OldestDeferred: t.OldestDeferred, Dead: t.Dead, OldestDead: t.OldestDead, Bytes: t.Bytes,
 		Queued: s.Queued, Feeding: s.InFlight, RefusedTotal: s.RefusedAll,
 	}
 	for _, r := range s.Refused {

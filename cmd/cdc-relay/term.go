@@ -13,6 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
@@ -27,6 +28,7 @@ type term struct {
 	*relay.Line
 	retryTable *retry.Table
 	operators  *operators
+	guard      *guard.Guard // nil: there is none
 	stopping   atomic.Bool
 }
 
@@ -41,10 +43,13 @@ func newTerm(ctx context.Context, c *config.Config, v *process, columns []string
 		Ordering: wiring.Ordering(c), MaxInFlight: c.Delivery.MaxInFlight, MaxInFlightBytes: c.Delivery.MaxInFlightBytes,
 		Start: t.Start, Sink: v.sink, RetryTable: retries, Block: blocksOnDeadLetter(c), Log: log,
 		MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff, DestinationMaxAge: c.Retry.DestinationMaxAge,
-		OfDest: c.Sink.Driver.AppendsCalls,
-		Hooks:  v.traced(relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Failed: v.metrics.Failed, Unavailable: v.metrics.Unavailable}),
+		OfDest: c.Sink.Driver.AppendsCalls, Guard: c.Guard.IsSet(),
+		Hooks: v.traced(relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Failed: v.metrics.Failed, Unavailable: v.metrics.Unavailable}),
 	})}
 	work.copies.Line = l.Line
+	if c.Guard.IsSet() {
+		l.guard = newGuard(c, v, t, l.Line, log)
+	}
 	if err := retries.Load(ctx, l.Line); errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("count deferred rows: PostgreSQL or the broker does not answer: %w", err)
 	} else if err != nil {
@@ -88,6 +93,9 @@ func (l *term) Run(ctx context.Context) error {
 	group.Go(func() error { return l.retryTable.Run(ctx) })
 	group.Go(func() error { return l.operators.leader.Run(ctx) })
 	group.Go(func() error { return l.operators.runMirror(ctx) })
+	if l.guard != nil {
+		group.Go(func() error { return l.guard.Run(ctx) })
+	}
 	return group.Wait()
 }
 

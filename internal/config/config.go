@@ -22,6 +22,7 @@ type Config struct {
 	Retry    Retry
 
 	DeadLetters DeadLetters
+	Guard       Guard
 	Admin       Admin
 	Log         Log
 
@@ -137,6 +138,17 @@ func (c *Config) MirrorRoute() event.Route {
 	}
 	return c.Sink.Driver.RouteOf(parts)
 }
+
+// Guard is the disk guard: while the broker is away and the slot keeps DeferAt of WAL, events are
+// deferred into the retry table, until the relay's own tables have MaxBytes. Both are 0 without a
+// guard.
+type Guard struct {
+	DeferAt  setting.Share
+	MaxBytes int64
+}
+
+// IsSet reports whether there is a guard.
+func (g Guard) IsSet() bool { return g.DeferAt.IsSet() }
 
 // Log is the level and the form of the log on stderr.
 type Log struct {

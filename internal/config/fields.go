@@ -55,6 +55,9 @@ func (l *loader) fields() []setting.Key {
 	return append(keys,
 		setting.Duration("dead_letters.keep", time.Second, 3650*day, &c.DeadLetters.Keep),
 
+		setting.SizeOrPercent("guard.defer_at", 1<<20, 1<<50, &c.Guard.DeferAt),
+		setting.SizeOrNone("guard.max_bytes", 1<<20, 1<<50, &c.Guard.MaxBytes),
+
 		setting.Text("admin.listen", &c.Admin.Listen),
 		setting.Text("admin.metrics_listen", &c.Admin.MetricsListen),
 		setting.Text("admin.socket", &c.Admin.Socket),

@@ -22,6 +22,7 @@ func (l *loader) validate() {
 	l.validateSource()
 	l.validateRetry()
 	l.validateMirror()
+	l.validateGuard()
 	l.validateAdmin()
 	if _, written := l.Given["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
 		l.requireColumns("outbox", document.Place{}, &l.cfg.Outbox)
@@ -95,6 +96,19 @@ func (l *loader) validateRetry() {
 		path = "retry.backoff"
 	}
 	l.FaultAt(path, fmt.Errorf("max_backoff %s is shorter than backoff %s, which it bounds", setting.ShowDuration(r.MaxBackoff), setting.ShowDuration(r.Backoff)))
+}
+
+// validateGuard wants both keys of the guard or none: without max_bytes it would fill the disk
+// itself.
+func (l *loader) validateGuard() {
+	g := l.cfg.Guard
+	switch {
+	case l.IsFaulty("guard.defer_at") || l.IsFaulty("guard.max_bytes"):
+	case g.IsSet() && g.MaxBytes == 0:
+		l.FaultAt("guard.defer_at", errors.New("needs guard.max_bytes beside it: how large the relay's own tables may become, such as 10GiB"))
+	case !g.IsSet() && g.MaxBytes != 0:
+		l.FaultAt("guard.max_bytes", errors.New("has no effect without guard.defer_at: how much WAL the slot may keep before events are deferred, such as 50%"))
+	}
 }
 
 // validateMirror wants a fixed exchange or topic, whichever the sink's broker has.

@@ -46,6 +46,7 @@ type Snapshot struct {
 	WaitingKeys int      // (key, exchange or topic) pairs whose later events wait
 
 	RetryTable RetryTable
+	Guard      *Guard // nil: no disk guard is configured
 	Sink       Sink
 	Slot       Slot
 
@@ -57,18 +58,26 @@ type Snapshot struct {
 
 // RetryTable is the state of deferred events and dead letters.
 type RetryTable struct {
-	Counted time.Time // when the tables were; zero: not yet, and then the next four are not known
+	Counted time.Time // when the tables were; zero: not yet, and then the next five are not known
 
 	Deferred       int       // events in the retry table
 	OldestDeferred time.Time // commit time of the oldest of them; zero: there is none
 	Dead           int       // dead letters that are open
 	OldestDead     time.Time // when the oldest of them died; zero: there is none
+	Bytes          int64     // of both tables on disk, with indexes, and the rows of other slots
 
 	Queued  int // events whose rows are not committed yet; they are in the in-flight budget too
 	Feeding int // deferred events that are being sent again
 
 	Refused      []RefusedRow // the longest first
 	RefusedTotal int          // Refused may name fewer
+}
+
+// Guard is the state of the disk guard.
+type Guard struct {
+	Active   bool `json:"active"`   // the broker is away and events are deferred
+	Full     bool `json:"full"`     // nothing more is deferred: guard.max_bytes is reached
+	Deferred int  `json:"deferred"` // events that it has deferred since this relay leads
 }
 
 // RefusedRow is an event that is to be deferred and whose row the database refuses. It is retried

@@ -29,6 +29,8 @@ type Status struct {
 
 	Deferred    DeferredStatus    `json:"deferred"`
 	DeadLetters DeadLettersStatus `json:"dead_letters"`
+	// of the leader; absent: no disk guard is configured
+	Guard *Guard `json:"guard,omitempty"`
 
 	Rates  RatesStatus  `json:"rates"`
 	Totals TotalsStatus `json:"totals"`
@@ -108,6 +110,8 @@ type DeferredStatus struct {
 	CountedAt time.Time  `json:"counted_at"`
 	Events    int        `json:"events"` // in the retry table
 	Oldest    *time.Time `json:"oldest"` // commit time; null: there is none
+	// of the retry table and the dead letters on disk, with indexes, and the rows of other slots
+	TableBytes int64 `json:"table_bytes"`
 	// keys whose later events wait behind a deferred one
 	WaitingKeys int `json:"waiting_keys"`
 	// events whose rows are not committed yet; they are in flight too
@@ -154,10 +158,11 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		},
 		InFlight: InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes, OldestUnsettled: orNil(s.OldestUnsettled)},
 		Deferred: DeferredStatus{
-			CountedAt: s.RetryTable.Counted, Events: s.RetryTable.Deferred, Oldest: orNil(s.RetryTable.OldestDeferred), WaitingKeys: s.WaitingKeys,
+			CountedAt: s.RetryTable.Counted, Events: s.RetryTable.Deferred, Oldest: orNil(s.RetryTable.OldestDeferred), TableBytes: s.RetryTable.Bytes, WaitingKeys: s.WaitingKeys,
 			Queued: s.RetryTable.Queued, Feeding: s.RetryTable.Feeding, Refused: orEmpty(s.RetryTable.Refused), RefusedTotal: s.RetryTable.RefusedTotal,
 		},
 		DeadLetters: DeadLettersStatus{CountedAt: s.RetryTable.Counted, Open: s.RetryTable.Dead, Oldest: orNil(s.RetryTable.OldestDead)},
+		Guard:       s.Guard,
 		Rates:       rates, Totals: totals,
 		UnreportedConfirmed: s.UnreportedConfirmed,
 	}

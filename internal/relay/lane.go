@@ -34,6 +34,7 @@ type lane struct {
 	taken    order.Input // what was in the inbox
 	outcomes []sink.Outcome
 	events   []*event.Event
+	cut      bool // the disk guard ended the last call
 	probes   sync.WaitGroup
 	failing  string // the error text of failing calls that was logged last; "" when calls succeed
 }
@@ -80,6 +81,9 @@ func (ln *lane) run(ctx context.Context) {
 		in.Now = time.Now()
 		a := ln.machine.Step(in)
 		failed := in.Err
+		if ln.cut { // no failure of the broker: its events are deferred
+			failed, ln.cut = nil, false
+		}
 		in.Outcomes, in.Err = nil, nil
 		ln.do(ctx, a, failed, in.Now)
 		switch {
@@ -88,7 +92,9 @@ func (ln *lane) run(ctx context.Context) {
 			ln.outcomes = slices.Grow(ln.outcomes[:0], len(a.Send))[:len(a.Send)]
 			clear(ln.outcomes)
 			in.Outcomes = ln.outcomes
-			in.Err = ln.line.cfg.Sink.Publish(ctx, ln.n, a.Send, ln.outcomes)
+			calls := ln.line.guarding.callContext(ctx)
+			in.Err = ln.line.cfg.Sink.Publish(calls, ln.n, a.Send, ln.outcomes)
+			ln.cut = in.Err != nil && calls.Err() != nil
 		default:
 			ln.sleep(ctx, a.Wake)
 		}
@@ -102,7 +108,7 @@ func (ln *lane) receive() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	box := &ln.inbox
-	in.Arrived, in.Stopping = box.Arrived, box.Stopping
+	in.Arrived, in.Stopping, in.Guarded = box.Arrived, box.Stopping, box.Guarded
 	in.Probed, box.Probed = box.Probed, emptied(in.Probed)
 	in.Written, box.Written = box.Written, emptied(in.Written)
 	in.Finished, box.Finished = box.Finished, emptied(in.Finished)
@@ -140,12 +146,19 @@ func (ln *lane) do(ctx context.Context, a *order.Actions, failed error, now time
 	if len(a.Delivered) > 0 {
 		ln.reportConfirmed(a.Delivered, now)
 	}
+	if g := l.guarding; g != nil {
+		g.confirms.Add(int64(len(a.Confirmed) + len(a.Delivered)))
+		if ln.taken.Guarded {
+			g.deferred(a.Defer)
+		}
+	}
 	if a.Ended {
 		l.wakeAll()
 	}
 	ln.handOver(a)
 	for _, p := range a.Probe {
-		ln.probes.Go(func() { ln.probe(ctx, p) })
+		calls := l.guarding.callContext(ctx)
+		ln.probes.Go(func() { ln.probe(calls, p) })
 	}
 }
 
@@ -184,7 +197,7 @@ func (ln *lane) handOver(a *order.Actions) {
 func (ln *lane) sleep(ctx context.Context, until time.Time) {
 	ln.mu.Lock()
 	box := &ln.inbox
-	asleep := box.Arrived.First == nil && len(box.Probed)+len(box.Written)+len(box.Finished)+len(box.Found) == 0 && box.Stopping == ln.taken.Stopping
+	asleep := box.Arrived.First == nil && len(box.Probed)+len(box.Written)+len(box.Finished)+len(box.Found) == 0 && box.Stopping == ln.taken.Stopping && box.Guarded == ln.taken.Guarded
 	ln.asleep = asleep
 	ln.mu.Unlock()
 	if !asleep {

@@ -91,8 +91,10 @@ type Config struct {
 	// OfDest: only a confirm at the same destination shows that a rejected event is itself at fault
 	// (Kafka: its partition), not one anywhere in its exchange.
 	OfDest bool
-	Hooks  Hooks
-	Log    *zap.Logger
+	// Guard: a disk guard may call Line.Guard
+	Guard bool
+	Hooks Hooks
+	Log   *zap.Logger
 	// Jitter draws a duration between 0 and its argument; nil: at random. The simulation draws it
 	// from its seed.
 	Jitter func(time.Duration) time.Duration
@@ -120,14 +122,15 @@ type Hooks struct {
 // sessions of the replication connection: an event that was admitted is not admitted again when the
 // server sends it again.
 type Line struct {
-	cfg     Config
-	log     *zap.Logger
-	scope   event.Scope
-	prober  sink.Prober // nil: what was rejected before goes through its lane with the others
-	budget  *inflight.Budget
-	tracker *inflight.Tracker
-	pauses  *pauses.Registry
-	order   order.Config // of each lane's machine
+	cfg      Config
+	log      *zap.Logger
+	scope    event.Scope
+	prober   sink.Prober // nil: what was rejected before goes through its lane with the others
+	budget   *inflight.Budget
+	tracker  *inflight.Tracker
+	pauses   *pauses.Registry
+	order    order.Config // of each lane's machine
+	guarding *guarding    // nil: there is no disk guard
 
 	mu     sync.Mutex
 	lanes  atomic.Pointer[[]*lane] // written under mu
@@ -162,6 +165,9 @@ func New(cfg Config) *Line {
 		unsure:  map[uint64]order.Found{},
 	}
 	l.pauses = pauses.New(pauses.Config{OfDest: cfg.OfDest, MaxAge: cfg.DestinationMaxAge, MaxBackoff: cfg.MaxBackoff, Jitter: cfg.Jitter, Began: l.logPause, Ended: l.logPauseEnd})
+	if cfg.Guard {
+		l.guarding = &guarding{}
+	}
 	l.prober, _ = cfg.Sink.(sink.Prober)
 	wait := waits{cfg.Backoff, cfg.MaxBackoff, cfg.Jitter}
 	l.order = order.Config{
@@ -178,6 +184,7 @@ func (l *Line) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	launch := func(ln *lane) { running.Go(func() { ln.run(ctx) }) }
 	l.mu.Lock()
+	l.guarding.run(ctx)
 	l.launch = launch
 	for _, ln := range l.all() {
 		launch(ln)
@@ -203,6 +210,7 @@ func (l *Line) lane(n int) *lane {
 	lanes := l.all()
 	for len(lanes) <= n {
 		ln := newLane(len(lanes), l)
+		ln.inbox.Guarded = l.guarding.isOn()
 		for _, f := range l.unsure {
 			ln.inbox.Found = append(ln.inbox.Found, f)
 		}

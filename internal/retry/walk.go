@@ -36,6 +36,7 @@ type walk struct {
 const (
 	pageRows  = 500
 	firstRows = 4
+	heldPause = 500 * time.Millisecond
 	walkAgain = time.Second // after an incomplete walk, or nine times what it took
 )
 
@@ -58,6 +59,10 @@ func (f *feeder) startWalk(of pauses.Target, old bool) {
 func (f *feeder) walkOn(ctx context.Context) (bool, error) {
 	began := time.Now()
 	if len(f.walks) == 0 || began.Before(f.walkAt) {
+		return false, nil
+	}
+	if f.t.line.Pauses().Held() { // the lanes would give back what it finds
+		f.walkAt = began.Add(heldPause)
 		return false, nil
 	}
 	if rows, _ := f.budget.room(); rows == 0 {
@@ -229,7 +234,7 @@ func (f *feeder) lookAtPauses(context.Context) (bool, error) {
 			}
 		}
 	}
-	if now.Before(f.pausesAt) || !all.Any() {
+	if now.Before(f.pausesAt) || !all.Any() || all.Held() {
 		return false, nil
 	}
 	f.pausesAt = now.Add(time.Second)

@@ -59,6 +59,14 @@ type Sink interface {
 	Run(ctx context.Context) error
 }
 
+// Placer is a Sink whose Place may have no answer before the broker gives one.
+type Placer interface {
+	// PlaceAnyway tells that the disk guard is on, or off. While it is on, Place answers for a topic
+	// of which nothing is known, too: like one in error it has a lane of its own, for the life of the
+	// sink. Changed delivers when the guard begins.
+	PlaceAnyway(on bool)
+}
+
 // Prober is a Sink that can send an event apart from its lanes. Without it such events go through
 // their lane with the others.
 type Prober interface {

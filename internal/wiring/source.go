@@ -55,6 +55,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		Create:           c.Source.Create,
 		MaxEventBytes:    c.Source.MaxEventBytes,
 		WALSenderTimeout: c.Source.WALSenderTimeout,
+		Guard:            source.Guard{DeferAt: c.Guard.DeferAt.Bytes, Percent: c.Guard.DeferAt.Percent, MaxBytes: c.Guard.MaxBytes},
 		Grace:            c.Delivery.ShutdownGrace, Log: log,
 	}, nil
 }

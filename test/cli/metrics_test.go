@@ -34,6 +34,7 @@ var metricTypes = map[string]string{
 	"outbox_dlq_publish_failed_total":        "counter",
 	"outbox_dead_letters":                    "gauge",
 	"outbox_dead_letters_oldest_age_seconds": "gauge",
+	"outbox_retry_table_bytes":               "gauge",
 	"outbox_admin_refused_total":             "counter",
 	"outbox_headers_dropped_total":           "counter",
 	"outbox_rejections_total":                "counter",

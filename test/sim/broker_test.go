@@ -139,6 +139,11 @@ func (b *broker) send(ctx context.Context, lane int, d *dice, events []*event.Ev
 		err = b.publish(ctx, d, call)
 	}
 	if ctx.Err() != nil || !b.t.waitWhilePaused(ctx) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i := range call { // in doubt, for the disk guard: the term goes on
+			b.t.doubt(&call[i])
+		}
 		return ctx.Err()
 	}
 	b.inspectBytes(events)

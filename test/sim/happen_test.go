@@ -90,6 +90,10 @@ func (p *plan) drawFaults(d *dice, some func(int, func() happening)) {
 		}}
 	})
 	some(2, func() happening {
+		away, late, lasts := d.in(700), d.upTo(300*time.Millisecond), d.upTo(pick(d, 20*time.Millisecond, 3*time.Second))
+		return happening{what: "the disk guard is on", do: func(w *world) { w.guard(away, late, lasts) }}
+	})
+	some(2, func() happening {
 		held, stale := d.upTo(500*time.Millisecond), d.upTo(4*time.Second)
 		return happening{what: "the leader is stopped by a signal", do: func(w *world) { w.freeze(held, held+stale) }}
 	})
@@ -178,6 +182,35 @@ func (w *world) crash(away time.Duration) {
 	w.loseSession()
 	w.later(away, func() {
 		w.down = false
+		w.change()
+	})
+}
+
+// guard switches the leader's disk guard on for a while, mostly with the broker away.
+func (w *world) guard(away bool, late, lasts time.Duration) {
+	s := w.holder
+	if s == nil || s.term == nil {
+		return
+	}
+	line := s.term.line
+	if away {
+		w.brokerUp = false
+		w.change()
+	}
+	// not with the world locked: a lane that has to be told may wait for it
+	time.AfterFunc(late, func() {
+		w.mu.Lock()
+		still := w.still
+		w.mu.Unlock()
+		if !still {
+			line.Guard(true)
+		}
+	})
+	time.AfterFunc(late+lasts, func() {
+		line.Guard(false)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.brokerUp = true
 		w.change()
 	})
 }
@@ -299,6 +332,10 @@ func (w *world) calmDown() {
 		w.thaw(p)
 	}
 	w.brokerUp, w.down, w.refusing = true, false, false
+	if s := w.holder; s != nil && s.term != nil {
+		line := s.term.line
+		time.AfterFunc(0, func() { line.Guard(false) })
+	}
 	for _, e := range w.events {
 		e.refuse, e.noEnd = false, false
 	}

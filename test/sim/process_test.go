@@ -188,7 +188,7 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 	copies := &relay.Copies{}
 	t.line = relay.New(relay.Config{
 		Ordering: w.ordering, MaxInFlight: w.budget, MaxInFlightBytes: w.maxInFlightBytes, Start: start, Sink: t.sink, RetryTable: fedBack{t.retryTable, t},
-		MaxGroups: w.held, Block: w.hold, MaxAttempts: w.attempts, Backoff: w.backoff, MaxBackoff: w.maxBackoff, DestinationMaxAge: w.maxAge,
+		MaxGroups: w.held, Block: w.hold, MaxAttempts: w.attempts, Backoff: w.backoff, MaxBackoff: w.maxBackoff, DestinationMaxAge: w.maxAge, Guard: true,
 		Jitter: func(most time.Duration) time.Duration {
 			d := <-turn
 			defer func() { turn <- d }()

@@ -32,6 +32,7 @@ func (t *statusText) all() {
 	t.line("published", "%s, %.1f/s%s", output.Count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
 	t.attempts()
 	t.deferred()
+	t.guard()
 	t.refused()
 	t.dead()
 	if s.UnreportedConfirmed > 0 {
@@ -197,6 +198,19 @@ func (t *statusText) deferred() {
 	}
 	if p.WaitingKeys > 0 {
 		t.line("", "%s waiting: later events wait behind a deferred one, or a dead letter", output.Count(p.WaitingKeys, "key"))
+	}
+}
+
+// guard says what the disk guard does, while it does something.
+func (t *statusText) guard() {
+	switch g := t.status.Guard; {
+	case g == nil:
+	case g.Full:
+		t.line("guard", "%s: the tables have reached guard.max_bytes, %s deferred; the slot keeps WAL until the broker is back",
+			t.paint("full", red), output.Count(g.Deferred, "event"))
+	case g.Active:
+		t.line("guard", "%s: the broker is away, and events are deferred so that the slot keeps less WAL; %s so far",
+			t.paint("active", yellow), output.Count(g.Deferred, "event"))
 	}
 }
 

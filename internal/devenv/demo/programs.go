@@ -81,7 +81,11 @@ func (p *programs) startRelay(ctx context.Context) (err error) {
 
 // config is the relay's configuration; everything else has its default.
 func (p *programs) config() string {
-	return fmt.Sprintf("source:\n  url: %s\n  slot: %s\nsink:\n%s", p.db, slot, p.broker.sink())
+	config := fmt.Sprintf("source:\n  url: %s\n  slot: %s\nsink:\n%s", p.db, slot, p.broker.sink())
+	if p.worst {
+		config = guardSection() + config
+	}
+	return config
 }
 
 // operator runs a command of the relay, and returns the command line.

@@ -26,6 +26,7 @@ type outcome struct {
 	died     time.Duration // from the poison's commit to its dead letter
 	most     int           // events that were deferred at a time
 	waited   time.Duration // from the mistake until it was undone
+	filled   time.Duration // from the broker's end until everything was sent, through the disk guard
 	worst    bool          // the slot was lost, and recovered
 	lost     time.Duration // from then until everything was sent
 }
@@ -77,8 +78,11 @@ func (o *outcome) lines(c *console) []string {
 	note("the mistake was undone after %.1f s; %s events waited, the longest %s",
 		o.waited.Seconds(), thousands(int(o.outages[1].count)), short(o.outages[1].max))
 	if o.worst {
+		disk, lost := o.outages[2], o.outages[len(o.outages)-1]
+		note("the disk guard outlasted %d MiB of WAL with a limit of %d; all was sent %.1f s after %s went away; %s events waited, the longest %s",
+			diskParts*diskChunk, diskLimit, o.filled.Seconds(), o.words.name, thousands(int(disk.count)), short(disk.max))
 		note("the slot was lost, and everything was sent %.1f s later; %s events waited, the longest %s",
-			o.lost.Seconds(), thousands(int(o.outages[2].count)), short(o.outages[2].max))
+			o.lost.Seconds(), thousands(int(lost.count)), short(lost.max))
 	}
 	note("the poison order was a dead letter after %s", short(o.died))
 	note("commit to consumer with the broker up: p50 %s, p99 %s", short(o.up.p50), short(o.up.p99))

@@ -16,7 +16,7 @@ import (
 func TestStatusNames(t *testing.T) {
 	base := serve(t, func(c *Config) {
 		c.Snapshot = func() ops.Snapshot {
-			return ops.Snapshot{Phase: ops.Waiting, Why: "refused", Slot: ops.Slot{Name: "s"}}
+			return ops.Snapshot{Phase: ops.Waiting, Why: "refused", Slot: ops.Slot{Name: "s"}, Guard: &ops.Guard{}}
 		}
 	})
 	var body map[string]any
@@ -37,7 +37,8 @@ func TestStatusNames(t *testing.T) {
 		"broker", "broker.channels", "broker.connections", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.was_up", "broker.why",
 		"dead_letters", "dead_letters.counted_at", "dead_letters.oldest", "dead_letters.open",
 		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "in_flight.settled_lsn", "now",
-		"deferred", "deferred.counted_at", "deferred.events", "deferred.feeding", "deferred.waiting_keys", "deferred.oldest", "deferred.queued", "deferred.refused", "deferred.refused_total",
+		"guard", "guard.active", "guard.full", "guard.deferred",
+		"deferred", "deferred.counted_at", "deferred.events", "deferred.feeding", "deferred.waiting_keys", "deferred.oldest", "deferred.queued", "deferred.refused", "deferred.refused_total", "deferred.table_bytes",
 		"rates", "rates.deferred_per_second", "rates.published_per_second", "rates.retries_per_second", "role",
 		"slot", "slot.active", "slot.checked_at", "slot.confirmed_flush_lsn", "slot.current_wal_lsn", "slot.lag_bytes", "slot.lag_seconds", "slot.name",
 		"slot.restart_lsn", "slot.retained_bytes", "slot.safe_wal_bytes", "slot.spilled_bytes", "slot.wal_status",

@@ -36,6 +36,9 @@ var (
 	deferred       = describe("outbox_deferred_events", "Events in the retry table; absent before it was counted.")
 	deferredOldest = describe("outbox_deferred_oldest_age_seconds", "Age of the commit of the oldest deferred event; 0 when there is none.")
 	refusedRows    = describe("outbox_refused_rows", "Events that are to be deferred and whose row the database refuses: they block their key and keep WAL.")
+	retryBytes     = describe("outbox_retry_table_bytes", "Size of the retry table and the dead letters on disk, with their indexes, of all slots; absent before it was asked for.")
+	guardActive    = describe("outbox_guard_active", "1 while the disk guard defers events because the broker is away; absent when no guard is configured.")
+	guardFull      = describe("outbox_guard_full", "1 while the disk guard defers nothing more because guard.max_bytes is reached; absent when no guard is configured.")
 	dead           = describe("outbox_dead_letters", "Dead letters that are open; absent before they were counted.")
 	deadOldest     = describe("outbox_dead_letters_oldest_age_seconds", "Time since the oldest open dead letter died; 0 when there is none.")
 
@@ -51,7 +54,7 @@ var (
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{
 		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
-		paused, waitingKeys, deferred, deferredOldest, refusedRows, dead, deadOldest, streamUp, leader, standby, stopped, tableBytes,
+		paused, waitingKeys, deferred, deferredOldest, refusedRows, retryBytes, guardActive, guardFull, dead, deadOldest, streamUp, leader, standby, stopped, tableBytes,
 	}, slotDescs...) {
 		out <- d
 	}
@@ -97,11 +100,16 @@ func collectEvents(s *ops.Snapshot, now time.Time, gauge func(*prometheus.Desc, 
 	gauge(paused, float64(s.PausedTotal))
 	gauge(waitingKeys, float64(s.WaitingKeys))
 	gauge(refusedRows, float64(s.RetryTable.RefusedTotal))
+	if s.Guard != nil {
+		gauge(guardActive, zeroOne(s.Guard.Active))
+		gauge(guardFull, zeroOne(s.Guard.Full))
+	}
 	if s.RetryTable.Counted.IsZero() {
 		return
 	}
 	gauge(deferred, float64(s.RetryTable.Deferred))
 	gauge(deferredOldest, age(s.RetryTable.OldestDeferred, now))
+	gauge(retryBytes, float64(s.RetryTable.Bytes))
 	gauge(dead, float64(s.RetryTable.Dead))
 	gauge(deadOldest, age(s.RetryTable.OldestDead, now))
 }

@@ -108,6 +108,9 @@ func TestMetricNames(t *testing.T) {
 		`outbox_refused_rows 2`,
 		`outbox_dead_letters 4`,
 		`outbox_dead_letters_oldest_age_seconds 7200`,
+		`outbox_retry_table_bytes 81920`,
+		`outbox_guard_active 1`,
+		`outbox_guard_full 0`,
 		`outbox_rejections_total{class="destination",reason="unroutable"} 1`,
 		`outbox_rejections_total{class="permanent",reason="too_large"} 1`,
 		`outbox_sink_up 1`,
@@ -160,7 +163,7 @@ func TestMetricsBeforeAnythingHappened(t *testing.T) {
 // ofTheLeader are prefixes of the metrics that only the leader reports.
 var ofTheLeader = []string{
 	"outbox_backlog", "outbox_in_flight_", "outbox_oldest_unsettled_", "outbox_destinations_paused", "outbox_waiting_keys",
-	"outbox_deferred_events", "outbox_deferred_oldest_", "outbox_refused_rows", "outbox_dead_letters",
+	"outbox_deferred_events", "outbox_deferred_oldest_", "outbox_refused_rows", "outbox_retry_table_bytes", "outbox_guard_", "outbox_dead_letters",
 }
 
 func TestMetricsWhenThingsAreBad(t *testing.T) {

@@ -17,7 +17,8 @@ func Busy() ops.Snapshot {
 		Phase: ops.Streaming, Since: Noon.Add(-time.Hour),
 		InFlightEvents: 7, InFlightBytes: 700, OldestUnsettled: Noon.Add(-3 * time.Second), Settled: 0x3109E98, UnreportedConfirmed: 5,
 		PausedTotal: 3, WaitingKeys: 12,
-		RetryTable: ops.RetryTable{Counted: Noon, Deferred: 40, OldestDeferred: Noon.Add(-90 * time.Second), Dead: 4, OldestDead: Noon.Add(-2 * time.Hour), RefusedTotal: 2},
+		RetryTable: ops.RetryTable{Counted: Noon, Deferred: 40, OldestDeferred: Noon.Add(-90 * time.Second), Dead: 4, OldestDead: Noon.Add(-2 * time.Hour), Bytes: 81920, RefusedTotal: 2},
+		Guard:      &ops.Guard{Active: true, Deferred: 30},
 		Sink:       ops.Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6},
 		Slot: ops.Slot{
 			Name: "cdc_relay", Checked: Noon, ConfirmedFlush: 0x1000, Restart: 0x800, Current: 0x1800,

@@ -23,6 +23,7 @@ type Input struct {
 	Found    []Found       // what was found in the tables
 	Arrived  inflight.List // new events, in the order of the stream
 	Stopping bool          // no row may go any more, and nothing stays in memory behind rows
+	Guarded  bool          // the disk guard is on: everything is deferred, nothing is sent or read
 }
 
 // Probed is the outcome of an event that was sent apart.

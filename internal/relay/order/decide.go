@@ -39,7 +39,7 @@ const (
 // nil: nothing is known of the group. An event is deferred only when no earlier event of its group
 // is on the wire, waiting or dying. So the rows of a group are written in commit order.
 func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
-	paused := m.cfg.Pauses.Paused(e.Place)
+	paused := m.guarded || m.cfg.Pauses.Paused(e.Place)
 	switch {
 	case g == nil && paused:
 		return defers
@@ -80,5 +80,5 @@ func (m *Machine) decide(e *inflight.Event) decision {
 
 // nothingWaits reports whether no ordering group has a state that decide has to look at.
 func (m *Machine) nothingWaits() bool {
-	return m.special == 0 && !m.known.any() && !m.cfg.Pauses.Any() && (m.cfg.OneByOne || len(m.groups) == 0)
+	return m.special == 0 && !m.guarded && !m.known.any() && !m.cfg.Pauses.Any() && (m.cfg.OneByOne || len(m.groups) == 0)
 }

@@ -1,4 +1,5 @@
-// What was found in the tables, and what was written there.
+// What was found in the tables, and what was written there. Operators' requests about rows are found
+// too: they are carried out while their ordering group is at rest.
 
 package order
 
@@ -7,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // found takes rows that were read.
@@ -17,7 +19,7 @@ func (m *Machine) found(f *Found) {
 		m.replays.Push(f.Replay)
 		return
 	case f.Unsure:
-		m.known.unsure[f.ExchangeOrTopic] = false
+		m.known.unsure[f.ExchangeOrTopic] = m.guarded // its walk is under way
 		if m.repeated.Less(f.Repeated) {
 			m.repeated = f.Repeated
 		}
@@ -52,7 +54,7 @@ func (m *Machine) found(f *Found) {
 	case m.isOutdated(f):
 		m.giveBack(f.Rows...)
 		return
-	case m.stop || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
+	case m.stop || m.guarded || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
 		m.giveBack(f.Rows...) // the group goes its own way
 		return
 	default:
@@ -157,7 +159,7 @@ func (m *Machine) written(w *Written) {
 // firstOf decides what a group waits for whose first row in the table may be this one.
 func (m *Machine) firstOf(g *group, w *Written) {
 	switch target, paused := m.cfg.Pauses.Target(w.Place); {
-	case g.status != idle || m.stop || g.blocked:
+	case g.status != idle || m.stop || m.guarded || g.blocked:
 	case g.inHand+g.flying > 0 || g.refused: // moveOn reads on
 	case w.DueIn > 0:
 		m.waitUntil(g, m.now.Add(w.DueIn))
@@ -181,6 +183,42 @@ func (m *Machine) finished(r *Result) {
 		if r.Kind == store.Backoff && r.After > 0 {
 			m.waitUntil(g, m.now.Add(r.After))
 		} // a dead letter that blocks the group is found by the read: it may be closed by now
+	}
+	m.touch(g)
+}
+
+// requested takes an operator's request about a row. The row may be in flight: if it left the table
+// now, it would be delivered or written once more. So the group comes to rest first.
+func (m *Machine) requested(f *Found) {
+	if m.stop { // the request is read again by the next leader
+		m.out.Finish = append(m.out.Finish, Result{Request: f.Request, Returned: true})
+		return
+	}
+	g := m.group(f.Group, f.ExchangeOrTopic)
+	g.requests = append(g.requests, f.Request)
+	m.notNow(g)
+	m.touch(g)
+}
+
+// answered takes a request that was carried out.
+func (m *Machine) answered(q *store.Request) {
+	g := m.groups[q.Row.Group]
+	if q.Kind == store.Retry {
+		m.cfg.Pauses.Retry(sink.Place{ExchangeOrTopic: q.Row.ExchangeOrTopic, Dest: q.Row.Dest}, m.now)
+	}
+	if g.pending--; g.pending == 0 {
+		g.status = idle
+		m.wakeUp(g)
+	}
+}
+
+// wakeUp reads a group again whose rows somebody else has changed.
+func (m *Machine) wakeUp(g *group) {
+	m.unrest(g)
+	g.blocked = false // the read tells
+	g.more, g.rows, g.refused, g.stale = true, some, true, g.wanted
+	if g.status == due {
+		g.status = idle
 	}
 	m.touch(g)
 }

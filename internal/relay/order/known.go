@@ -12,6 +12,10 @@ import (
 // number.
 const MaxGroups = 100_000
 
+// guardedRoom is the part of the room that groups take while the disk guard is on: they only wait
+// for its end, and a walk finds many of them sooner than reads of each.
+const guardedRoom = 16
+
 // Room is how many ordering groups with rows the lanes of a line may know one by one.
 type Room struct {
 	limit   int64
@@ -55,7 +59,7 @@ func (k *known) mayHaveRows(exchangeOrTopic uint64) bool {
 // only after it has taken both.
 func (m *Machine) walkBegins(exchangeOrTopic uint64) {
 	if m.known.mayHaveRows(exchangeOrTopic) {
-		m.known.unsure[exchangeOrTopic] = false
+		m.known.unsure[exchangeOrTopic] = m.guarded // then what it finds is given back
 	}
 }
 
@@ -84,7 +88,11 @@ func (m *Machine) makeRoom(g *group) {
 		return
 	}
 	k.add(g)
-	for tries := 0; k.room.taken.Load() > k.room.limit && k.first != g && tries < 64; tries++ {
+	limit := k.room.limit
+	if m.guarded && !m.cfg.Block { // else no walk ends the doubt about an exchange
+		limit /= guardedRoom
+	}
+	for tries := 0; k.room.taken.Load() > limit && k.first != g && tries < 64; tries++ {
 		if old := k.first; old.canBeForgotten() {
 			m.forget(old)
 		} else {

@@ -69,7 +69,7 @@ func (m *Machine) advance(g *group) {
 // waits, or it has rows and none is in memory.
 func (m *Machine) readNext(g *group) {
 	switch {
-	case g.status != idle || g.wanted || g.blocked || m.stop:
+	case g.status != idle || g.wanted || g.blocked || m.stop || m.guarded:
 	case g.rows == unknown && g.waiting.First != nil, g.rows == some && g.more && g.inHand == 0 && g.flying == 0:
 		m.toBeRead(g)
 	default:

@@ -82,6 +82,9 @@ func (w *world) act() {
 	case n < 92 && w.IntN(8) == 0:
 		w.say("stop")
 		w.stop = true
+	case n < 92 && w.IntN(4) == 0:
+		w.guarded = !w.guarded
+		w.say("the guard is on: %t", w.guarded)
 	case n < 93 && (w.stop && w.IntN(3) == 0 || w.IntN(20) == 0):
 		w.start()
 	default:
@@ -343,7 +346,7 @@ func (w *world) check() {
 func (w *world) end() {
 	w.say("the end begins")
 	clear(w.broken)
-	w.cut, w.trouble = false, false
+	w.cut, w.trouble, w.guarded = false, false, false
 	if w.stop {
 		w.start()
 	}

@@ -20,7 +20,7 @@ func (m *Machine) turn(g *group) {
 // fillRows adds rows to open: replays first, and half a call at most while new events are ready.
 // The groups take turns.
 func (m *Machine) fillRows() {
-	if m.replays.First == nil && len(m.turns) == 0 {
+	if m.guarded || m.replays.First == nil && len(m.turns) == 0 {
 		return
 	}
 	limit, room := sink.MaxCallEvents, sink.MaxCallBytes

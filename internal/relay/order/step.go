@@ -57,6 +57,7 @@ type Machine struct {
 	spare   *group // free list
 	special int    // groups for which decide has to look
 	stop    bool
+	guarded bool // see guard
 
 	replays inflight.List
 	// the first event of ready found no room in the last call, which had only rows: it goes before
@@ -106,6 +107,7 @@ func (m *Machine) Step(in *Input) *Actions {
 	for i := range in.Written {
 		m.written(&in.Written[i])
 	}
+	m.guard(in.Guarded)
 	if in.Stopping && !m.stop {
 		m.stopFeeding()
 	}
@@ -117,7 +119,7 @@ func (m *Machine) Step(in *Input) *Actions {
 	}
 	if m.stop {
 		m.giveReplaysBack()
-	} else {
+	} else if !m.guarded {
 		m.pausesEnded()
 		m.takeDue()
 		m.probe()
@@ -147,7 +149,7 @@ func (m *Machine) wake() time.Time {
 	if m.ready.First != nil && len(m.open.items) == 0 {
 		soonest(m.now.Add(time.Millisecond)) // what was put aside may go now
 	}
-	if m.stop {
+	if m.stop || m.guarded {
 		return at
 	}
 	soonest(m.due.next())
@@ -182,6 +184,9 @@ const maxWants = 500
 // read asks for rows. A group with a rejected row is read again only when the results of the rows
 // that were on the wire with it are committed: it begins in front of these.
 func (m *Machine) read() {
+	if m.guarded {
+		return
+	}
 	rest := m.toRead[:0]
 	for i, g := range m.toRead {
 		switch {

@@ -37,6 +37,7 @@ type story struct {
 	in      Input
 	now     time.Time
 	stop    bool
+	guarded bool
 	out     strings.Builder
 	call    []*event.Event
 	events  map[string]*inflight.Event // that were deferred, by id
@@ -80,6 +81,8 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		s.now = s.now.Add(dur)
 	case "stop":
 		s.stop = true
+	case "guard":
+		s.guarded = d.HasArg("on")
 	case "state":
 		fmt.Fprintf(&s.out, "%d groups are known, %d have rows\n", len(s.m.groups), s.m.known.room.Waiting())
 		return s.out.String()

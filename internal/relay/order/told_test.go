@@ -11,7 +11,7 @@ import (
 
 // step prints what the machine wants.
 func (s *story) step() {
-	s.in.Now, s.in.Stopping = s.now, s.stop
+	s.in.Now, s.in.Stopping, s.in.Guarded = s.now, s.stop, s.guarded
 	a := s.m.Step(&s.in)
 	s.in = Input{}
 	s.list("confirmed", a.Confirmed)

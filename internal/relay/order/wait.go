@@ -22,7 +22,7 @@ func (m *Machine) toBeRead(g *group) {
 
 // readAhead reads the next rows of a group while the last ones are on their way.
 func (m *Machine) readAhead(g *group) {
-	if g.more && g.status == idle && g.inHand <= g.flying && !g.refused && !g.blocked && !m.stop {
+	if g.more && g.status == idle && g.inHand <= g.flying && !g.refused && !g.blocked && !m.stop && !m.guarded {
 		m.toBeRead(g)
 	}
 }

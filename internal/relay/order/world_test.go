@@ -22,13 +22,14 @@ type world struct {
 	groups, dests, room int
 	oneByOne, apart     bool
 
-	m      *Machine
-	in     Input // what arrives with the next Step
-	call   []*event.Event
-	now    time.Time
-	stop   bool
-	said   []string
-	events []*fact // all, in the order of the stream
+	m       *Machine
+	in      Input // what arrives with the next Step
+	call    []*event.Event
+	now     time.Time
+	stop    bool
+	guarded bool // the disk guard
+	said    []string
+	events  []*fact // all, in the order of the stream
 
 	table        map[uint64][]*trow // the rows of a group, in order
 	n, acked     int64
@@ -187,9 +188,15 @@ func (w *world) fact(ev *event.Event) *fact { return w.events[ev.Position.Index]
 
 // step lets the machine work, and takes what it wants.
 func (w *world) step() {
-	w.in.Now, w.in.Stopping = w.now, w.stop
+	w.in.Now, w.in.Stopping, w.in.Guarded = w.now, w.stop, w.guarded
 	a := w.m.Step(&w.in)
 	w.in = Input{}
+	if w.guarded && len(a.Send)+len(a.Probe)+len(a.Read)+len(a.Walk) > 0 {
+		w.fail("the guard is on, and something is sent or read: %+v", a)
+	}
+	if w.guarded && !w.stop && w.m.ready.First != nil {
+		w.fail("the guard is on, and an event is neither deferred nor behind another")
+	}
 	for _, e := range a.Confirmed {
 		w.fact(&e.Event).settled, w.fact(&e.Event).lane = true, false
 	}

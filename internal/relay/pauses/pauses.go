@@ -49,6 +49,7 @@ type Registry struct {
 	cfg     Config
 	count   atomic.Int32 // how many pauses there are: zero saves the lanes the lock
 	version atomic.Uint64
+	held    atomic.Bool // the disk guard is on
 
 	mu     sync.Mutex
 	paused map[Target]*entry

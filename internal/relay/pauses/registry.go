@@ -21,6 +21,12 @@ func New(cfg Config) *Registry {
 // Any reports whether anything is paused.
 func (r *Registry) Any() bool { return r.count.Load() > 0 }
 
+// Hold says that the disk guard is on, or off: while it is on nothing goes anywhere.
+func (r *Registry) Hold(on bool) { r.held.Store(on) }
+
+// Held reports whether the disk guard is on: then it is of no use to look for rows that may go.
+func (r *Registry) Held() bool { return r.held.Load() }
+
 // Version changes with each pause that ends.
 func (r *Registry) Version() uint64 { return r.version.Load() }
 

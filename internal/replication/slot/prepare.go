@@ -57,6 +57,9 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 	if err := source.CheckServer(ctx, pool); err != nil {
 		return nil, Identity{}, err
 	}
+	if err := source.CheckGuard(ctx, pool, c.Guard); err != nil {
+		return nil, Identity{}, err
+	}
 	if err := schema.Ensure(ctx, pool, c); err != nil {
 		return nil, Identity{}, err
 	}

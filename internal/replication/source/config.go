@@ -54,6 +54,8 @@ type Config struct {
 	// default, tests make them shorter. See session.GiveBackAfter and replication.takeBackAfter.
 	GiveBackAfter, TakeBackAfter time.Duration
 
+	Guard Guard // the disk guard
+
 	Primary *Primary // of a Stream
 
 	// RefusedPause is that of the shutdown watch after it was refused a connection; 0 is the

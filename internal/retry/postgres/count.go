@@ -24,7 +24,8 @@ var statsSQL = dlq.ByState + ` SELECT
 	(SELECT count(*) FROM (SELECT FROM cdc_relay.dead_letter WHERE slot = $1 AND system_id = $2 AND state = 'open' LIMIT $3) d),
 	(SELECT max(extract(epoch FROM clock_timestamp() - died_at)::float8) FROM g CROSS JOIN LATERAL (SELECT t.died_at FROM cdc_relay.dead_letter t
 		WHERE t.slot = $1 AND t.system_id = $2 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason ORDER BY t.died_at, t.n LIMIT 1) d
-		WHERE g.state = 'open')`
+		WHERE g.state = 'open'),
+	pg_total_relation_size('cdc_relay.retry') + pg_total_relation_size('cdc_relay.dead_letter')`
 
 // Count counts what the tables hold of a slot; a result of limit means limit or more. A database
 // without these tables holds no rows.
@@ -34,7 +35,7 @@ func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int
 	var t store.Stats
 	var deferred, dead *float64
 	// It is planned again each time, as all statements on these tables are (see Store.run).
-	err := db.QueryRow(ctx, statsSQL, pgx.QueryExecModeCacheDescribe, slot, systemID, limit).Scan(&t.Deferred, &deferred, &t.Dead, &dead)
+	err := db.QueryRow(ctx, statsSQL, pgx.QueryExecModeCacheDescribe, slot, systemID, limit).Scan(&t.Deferred, &deferred, &t.Dead, &dead, &t.Bytes)
 	t.At = time.Now()
 	var no *pgconn.PgError
 	switch {

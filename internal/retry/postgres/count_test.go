@@ -36,6 +36,9 @@ func TestReadStats(t *testing.T) {
 	copied.deferRow(copied.row("key", 1, 1))
 
 	found := wants(b.c, 3, 2)
+	if found.Bytes < 4*8192 { // a page of each table and of an index
+		t.Errorf("the tables have %d bytes", found.Bytes)
+	}
 	if d := found.OldestDeferred.Sub(rows[0].Event.CommitTime).Abs(); d > time.Minute {
 		t.Errorf("the oldest row is of %s, want %s", found.OldestDeferred, rows[0].Event.CommitTime)
 	}

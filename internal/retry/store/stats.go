@@ -12,6 +12,8 @@ type Stats struct {
 	OldestDeferred time.Time
 	Dead           int       // dead letters that are open
 	OldestDead     time.Time // when the first of them became one; zero: there is none
+	// of both tables on disk, with indexes and TOAST, and the rows of other slots
+	Bytes int64
 }
 
 // StatsLimit is how many rows, and dead letters, are counted at most. A million take 100 ms with an

@@ -43,6 +43,7 @@ type placement struct {
 	wrong   int                // topics that were in error when they were first seen
 	grace   time.Time          // the end of the last grace period
 	waiting int                // places without an answer since metadata was answered
+	anyway  bool               // see Sink.PlaceAnyway
 }
 
 // maxWaiting is more than the number of goroutines that ask for places.
@@ -122,9 +123,14 @@ func (pl *placement) chooseLanes(name string, state *client.Topic) []int32 {
 	if state == nil {
 		pl.sink.client.Control.KeepFresh(name)
 		pl.sink.client.Control.RequestMetadata(name)
-		return nil
+		if !pl.anyway {
+			return nil
+		}
+		pl.wrong++ // as many as those in error, or names made from data have no bound
+		pl.lanes[name] = make([]int32, 1)
+		return pl.lanes[name]
 	}
-	if state.MaybeNew() && pl.inGrace(time.Now()) {
+	if state.MaybeNew() && !pl.anyway && pl.inGrace(time.Now()) {
 		pl.sink.client.Control.RequestMetadata(name)
 		return nil
 	}
@@ -134,6 +140,13 @@ func (pl *placement) chooseLanes(name string, state *client.Topic) []int32 {
 	}
 	pl.lanes[name] = make([]int32, max(1, len(state.Partitions)))
 	return pl.lanes[name]
+}
+
+// placeAnyway is Sink.PlaceAnyway.
+func (pl *placement) placeAnyway(on bool) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.anyway = on
 }
 
 // takeWaiting returns how many callers wait for an answer; at least one, for a caller that reads

@@ -230,3 +230,41 @@ func TestAllWaitingAreNotified(t *testing.T) {
 		waiting.Wait()
 	})
 }
+
+// While the disk guard is on, a topic has a lane before the brokers were asked for it, and keeps it
+// when they tell of its partitions: no key changes its lane. A reader that waits is told.
+func TestLanesWithoutMetadata(t *testing.T) { synctest.Test(t, testLanesWithoutMetadata) }
+
+func testLanesWithoutMetadata(t *testing.T) {
+	s := byTopic(t)
+	if _, ok := s.Place(newEvent("a", "k")); ok {
+		t.Fatal("a lane before metadata")
+	}
+	s.PlaceAnyway(true)
+	select {
+	case <-s.Changed():
+	default:
+		t.Error("the reader goes on waiting")
+	}
+	lanes := map[int]bool{}
+	for i := range 100 {
+		lanes[laneOf(t, s, "a", fmt.Sprint(i))] = true
+	}
+	if len(lanes) != 1 {
+		t.Errorf("a topic without metadata has the lanes %v", lanes)
+	}
+	s.PlaceAnyway(false)
+	if _, ok := s.Place(newEvent("b", "k")); ok {
+		t.Error("a topic that came after the guard has a lane before metadata")
+	}
+	teach(s, map[string]int{"a": 6, "b": 6})
+	for i := range 100 {
+		lanes[laneOf(t, s, "a", fmt.Sprint(i))] = true
+	}
+	if len(lanes) != 1 {
+		t.Errorf("keys have changed their lanes: %v", lanes)
+	}
+	if laneOf(t, s, "b", "k") == laneOf(t, s, "a", "k") {
+		t.Error("two topics share a lane")
+	}
+}

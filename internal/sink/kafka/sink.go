@@ -47,6 +47,7 @@ type Sink struct {
 var (
 	_ sink.Opened = (*Sink)(nil)
 	_ sink.Prober = (*Sink)(nil) // the line asks for it
+	_ sink.Placer = (*Sink)(nil) // likewise
 )
 
 // New makes a sink of a configuration that package config has checked. Nothing is connected before
@@ -99,6 +100,14 @@ func (s *Sink) SentTo(ev *event.Event) sink.Sent {
 // Changed delivers when new metadata has come, once for each call of Place that had no answer
 // since.
 func (s *Sink) Changed() <-chan struct{} { return s.changed }
+
+// PlaceAnyway implements sink.Placer. A topic that is placed without metadata has one lane for
+// ever, as one that was in error: its keys share that lane when the metadata comes, and none
+// changes its lane.
+func (s *Sink) PlaceAnyway(on bool) {
+	s.topics.placeAnyway(on)
+	s.metadataAnswered() // whoever waits asks again
+}
 
 // Publish appends the events to their partitions and waits for the brokers' answers. See
 // lane.publish.

@@ -1,0 +1,176 @@
+// Package guard is the disk guard: while the broker is away and the slot keeps too much WAL, the
+// line's events are deferred into the retry table, so that the slot moves. It is off unless
+// configured.
+package guard
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Config is the configuration of a Guard.
+type Config struct {
+	// MaxBytes bounds the relay's own tables with their indexes: past it nothing more is deferred.
+	MaxBytes int64
+	// Patience is how long nothing may be confirmed while the sink says that it is up. It is longer
+	// than the sink takes to blame a destination.
+	Patience time.Duration
+
+	Line Line
+	Up   func() bool // the sink's connections
+	// Measure asks the database. It is called at most once a second, and only while nothing is
+	// confirmed.
+	Measure func(ctx context.Context) (Disk, error)
+	Log     *zap.Logger
+}
+
+// Line is what the guard needs of the line of lanes.
+type Line interface {
+	Guard(on bool)
+	Flow() Flow
+}
+
+// Flow is what passed the lanes, and what waits there.
+type Flow struct {
+	Confirmed     int64 // events, in all
+	Deferred      int64 // events, by the guard, in all
+	DeferredBytes int64 // about what their rows take on disk
+	Waiting       int   // events that were read and are not settled
+	WaitingBytes  int64 // about what their rows would take
+}
+
+// Disk is what the database says.
+type Disk struct {
+	Retained int64 // WAL that the slot keeps
+	DeferAt  int64 // WAL from which on events are deferred
+	Own      int64 // size of the relay's own tables, with indexes and TOAST
+}
+
+// Guard decides about the disk guard of one term.
+type Guard struct {
+	cfg Config
+	d   decision
+
+	disk    Disk
+	asked   time.Time // when Disk was asked for last
+	known   bool      // Disk was answered at least once
+	counted int64     // Flow.DeferredBytes when disk was asked for
+	failing string    // the error text that was logged
+
+	mu   sync.Mutex
+	shot Snapshot
+}
+
+// Snapshot is the state of the guard for status and metrics.
+type Snapshot struct {
+	Active   bool // events are deferred, or were until a moment ago: it tries the broker
+	Full     bool // the broker is away, and the relay's own tables have no room
+	Deferred int  // events that the guard has deferred in this term
+}
+
+// New makes a guard. It starts nothing.
+func New(cfg Config) *Guard {
+	return &Guard{cfg: cfg, d: decision{patience: cfg.Patience, wait: minWait}}
+}
+
+const (
+	lookEvery    = time.Second // at the line, while the guard is off
+	guardedEvery = 100 * time.Millisecond
+	measureEvery = time.Second
+)
+
+// Run looks after the line until ctx is done.
+func (g *Guard) Run(ctx context.Context) error {
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		g.look(ctx, time.Now())
+		every := lookEvery
+		if g.d.state != off {
+			every = guardedEvery
+		}
+		timer.Reset(every)
+	}
+}
+
+// look decides once.
+func (g *Guard) look(ctx context.Context, now time.Time) {
+	flow := g.cfg.Line.Flow()
+	in := input{now: now, up: g.cfg.Up(), confirmed: flow.Confirmed, waiting: flow.Waiting > 0}
+	before := g.d.state
+	if g.d.asksDisk(&in) {
+		g.measure(ctx, now, flow)
+		in.disk = g.state(flow)
+	}
+	if g.d.step(&in); g.d.state != before {
+		g.cfg.Line.Guard(g.d.state == on)
+		g.log(before, flow)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shot = Snapshot{Active: g.d.state == on || g.d.state == trying, Full: g.d.state == full, Deferred: int(flow.Deferred)}
+}
+
+// measure asks the database, unless it was asked a moment ago. After an error the last answer
+// stays: what was deferred since is counted on top of it, so max_bytes holds without the database.
+func (g *Guard) measure(ctx context.Context, now time.Time, flow Flow) {
+	if !g.asked.IsZero() && now.Sub(g.asked) < measureEvery {
+		return
+	}
+	g.asked = now
+	disk, err := g.cfg.Measure(ctx)
+	if err != nil {
+		if text := err.Error(); ctx.Err() == nil && text != g.failing {
+			g.failing = text
+			g.cfg.Log.Warn("disk guard: cannot read how much WAL the slot keeps", zap.Error(err))
+		}
+		return
+	}
+	g.failing = ""
+	g.disk, g.known, g.counted = disk, true, flow.DeferredBytes
+}
+
+// state compares the last measurement with the limits. What waits in the line counts as if it were
+// deferred: the guard could not stop it.
+func (g *Guard) state(flow Flow) diskState {
+	if !g.known {
+		return diskState{}
+	}
+	own := g.disk.Own + flow.DeferredBytes - g.counted + flow.WaitingBytes
+	return diskState{
+		tooMuch: g.disk.Retained >= g.disk.DeferAt,
+		hasRoom: own < g.cfg.MaxBytes,
+		hasMore: own < g.cfg.MaxBytes/10*9,
+	}
+}
+
+func (g *Guard) log(before state, flow Flow) {
+	fields := []zap.Field{
+		zap.Int64("retained_wal_bytes", g.disk.Retained), zap.Int64("own_tables_bytes", g.disk.Own), zap.Int64("deferred", flow.Deferred),
+	}
+	switch {
+	case g.d.state == full:
+		g.cfg.Log.Warn("disk guard: the relay's tables have reached guard.max_bytes: nothing more is deferred, and the slot keeps WAL until the broker is back", fields...)
+	case g.d.state == off:
+		g.cfg.Log.Info("disk guard: the broker confirms again: what was deferred is delivered first, then events go directly", fields...)
+	case g.d.state == on && before != trying:
+		g.cfg.Log.Warn("disk guard: the broker is away and the slot keeps too much WAL: events are deferred into the retry table", fields...)
+	default: // it tries, or has tried in vain
+		g.cfg.Log.Debug("disk guard: tries the broker", append(fields, zap.Bool("deferring", g.d.state == on))...)
+	}
+}
+
+// Snapshot may be called from anywhere.
+func (g *Guard) Snapshot() Snapshot {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shot
+}

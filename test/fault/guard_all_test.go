@@ -1,0 +1,154 @@
+//go:build testall
+
+package fault
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+// keepSize is max_slot_wal_keep_size in these tests.
+const keepSize = 64 << 20
+
+// smallDisk is a server that keeps little WAL for a slot.
+func smallDisk(t *testing.T) *pgserver.Postgres {
+	t.Helper()
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{
+		"max_slot_wal_keep_size": "64MB", "max_wal_size": "48MB", "min_wal_size": "32MB",
+	}})
+	await.Must(t, err)
+	t.Cleanup(func() {
+		if err := pg.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return pg
+}
+
+// fill writes so many MiB of WAL that are not the relay's, and has the server remove what no slot
+// needs: from there on it gives up a slot that keeps too much.
+func fill(s *stand.Stand, mib int) {
+	s.T.Helper()
+	s.SQL(`CREATE TABLE IF NOT EXISTS filler (content text)`)
+	s.SQL(`INSERT INTO filler SELECT repeat('x', 900) FROM generate_series(1, $1)`, mib*1000)
+	s.SQL(`TRUNCATE filler`)
+	s.SQL(`CHECKPOINT`)
+}
+
+// retained is how much WAL the slot keeps; the test ends if the server has given it up.
+func retained(s *stand.Stand) (bytes int64) {
+	s.T.Helper()
+	var status string
+	s.Query([]any{&bytes, &status}, `SELECT coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, 0), wal_status FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
+	if status == "lost" {
+		s.T.Fatal("the slot is lost")
+	}
+	return bytes
+}
+
+// guarded waits until the disk guard is on.
+func guarded(s *stand.Stand, r *runner.Relay) {
+	s.T.Helper()
+	s.Until("the disk guard to be on", func() bool { return s.Metric(r, "outbox_guard_active") == 1 })
+}
+
+// outlast writes several times as much WAL as a slot may keep. Each part waits until the slot has
+// moved, which no broker helps with.
+func outlast(s *stand.Stand) {
+	s.T.Helper()
+	for range 6 {
+		fill(s, 16)
+		s.Until("the slot to move", func() bool {
+			s.SQL(`CHECKPOINT`) // it logs what a slot needs to move
+			return retained(s) < keepSize/4
+		})
+	}
+}
+
+// The broker is away while the server writes more WAL than the slot may keep: the slot survives,
+// because events are deferred; they come in order when the broker is back, and then events go
+// directly again. On Kafka the relay is killed meanwhile: the new one has no metadata of any topic.
+func TestDiskGuard(t *testing.T) {
+	for _, kind := range stand.Kinds {
+		t.Run(kind.Name, func(t *testing.T) {
+			stand.Parallel(t)
+			s := stand.On(t, smallDisk(t), kind.Shared(t))
+			s.Guard, s.Keys = `defer_at: 50%, max_bytes: 1GiB`, 1000
+			s.Delivery = fmt.Sprintf("max_in_flight: %d", budget)
+			r := s.StartWatched()
+			stop := s.Load(300)
+			s.More(300)
+			s.Broker.Cut()
+			fill(s, 40)
+			guarded(s, r)
+			bound := budget
+			if s.Kafka != nil {
+				s.Must(r.Kill())
+				bound += s.Unreported()
+				r = s.Launch()
+				fill(s, 40)
+				guarded(s, r)
+			}
+			outlast(s)
+			s.Must(s.Broker.Restore())
+			s.Until("the disk guard to be off", func() bool { return s.Metric(r, "outbox_guard_active") == 0 })
+			s.More(500)
+			stop()
+			s.Check(bound)
+			s.AwaitEmpty()
+			direct(s, r)
+		})
+	}
+}
+
+// direct delivers a few events, none of which is deferred.
+func direct(s *stand.Stand, r *runner.Relay) {
+	s.T.Helper()
+	const deferred = `outbox_events_total{outcome="retry"}`
+	before := s.Metric(r, deferred)
+	s.Deliver(20)
+	if n := s.Metric(r, deferred) - before; n != 0 {
+		s.T.Errorf("%.0f of 20 events were deferred while nothing waits", n)
+	}
+}
+
+// At guard.max_bytes nothing more is deferred: the slot keeps WAL as without a guard, and when the
+// broker is back nothing is lost.
+func TestDiskGuardIsFull(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.On(t, smallDisk(t), stand.SharedRabbitMQ(t))
+	s.Guard, s.Keys = `defer_at: 1MiB, max_bytes: 1MiB`, 1000
+	s.Delivery = fmt.Sprintf("max_in_flight: %d", budget)
+	r := s.StartWatched()
+	stop := s.Load(500)
+	s.More(100)
+	s.Broker.Cut()
+	s.Until("the disk guard to be full", func() bool { return s.Metric(r, "outbox_guard_full") == 1 })
+	size := func() (bytes int64) {
+		s.Query([]any{&bytes}, `SELECT pg_total_relation_size('cdc_relay.retry') + pg_total_relation_size('cdc_relay.dead_letter')`)
+		return bytes
+	}
+	at, rows, behind := size(), s.RowsIn(checker.Deferred), retained(s)
+	if at > 5<<18 {
+		t.Errorf("the tables have %d bytes, guard.max_bytes is 1 MiB", at)
+	}
+	fill(s, 8)
+	if now := s.RowsIn(checker.Deferred); now != rows || rows == 0 {
+		t.Errorf("%d events were deferred when the guard was full, %d are now", rows, now)
+	}
+	if retained(s) < behind+(4<<20) {
+		t.Error("the slot has moved though nothing is deferred")
+	}
+	s.Must(s.Broker.Restore())
+	s.Until("the guard to be off", func() bool { return s.Metric(r, "outbox_guard_full") == 0 })
+	s.More(500)
+	stop()
+	s.Check(budget)
+	s.AwaitEmpty()
+}

@@ -1,0 +1,88 @@
+//go:build nightly
+
+// The disk guard in an outage that no disk would survive.
+
+package long
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+	"github.com/cdc-relay/cdc-relay/test/fault/stand"
+)
+
+var guardKeys = flag.Int("guard-keys", 1_000_000, "keys of TestDiskGuardOutlastsTheLimit, each with an event of 2 kB")
+
+// TestDiskGuardOutlastsTheLimit: while the broker is away, 2 GB of events of a million keys are
+// committed, twice what the server keeps for the slot. The slot survives, nothing is lost, the
+// order is kept, and memory does not grow with the keys.
+func TestDiskGuardOutlastsTheLimit(t *testing.T) {
+	t.Parallel()
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{
+		"max_slot_wal_keep_size": "1GB", "max_wal_size": "512MB", "shared_buffers": "512MB",
+	}})
+	await.Must(t, err)
+	t.Cleanup(func() {
+		if err := pg.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
+	s.Guard = `defer_at: 30%, max_bytes: 20GiB`
+	r := s.Start()
+	s.Deliver(30_000)
+	peak := func() float64 {
+		bytes, err := r.PeakRSS()
+		s.Must(err)
+		return float64(bytes)
+	}
+	before := peak()
+	s.Broker.Cut()
+	began := time.Now()
+	const part, pace = 5_000, 350 << 20
+	round := func(seq, keys int) {
+		for first := 0; first < keys; first += part {
+			s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
+				SELECT gen_random_uuid(), 'order', 'many' || k, 'placed', jsonb_build_object('key', 'many' || k, 'seq', $1::int, 'fill',
+					(SELECT string_agg(md5(random()::text || g), '') FROM generate_series(1, 54) g))
+				FROM generate_series($2::int, $3::int) k`, seq, first, min(first+part, keys)-1)
+			s.Until("the slot to be within its limit", func() bool {
+				var kept int64
+				var status string
+				s.Query([]any{&kept, &status}, `SELECT coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, 0), wal_status FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
+				if status == "lost" {
+					t.Fatal("the slot is lost")
+				}
+				if kept > pace { // what is deferred is written to the WAL once more
+					s.SQL(`CHECKPOINT`) // which logs what a slot needs to move
+				}
+				return kept <= pace
+			})
+		}
+	}
+	round(1, *guardKeys)
+	round(2, *guardKeys/10)
+	s.Until("the rest to be deferred", func() (done bool) {
+		s.Query([]any{&done}, `SELECT (SELECT count(*) FROM cdc_relay.retry) = $1`, *guardKeys+*guardKeys/10)
+		return done
+	})
+	var table, wal string
+	s.Query([]any{&table, &wal}, `SELECT pg_size_pretty(pg_total_relation_size('cdc_relay.retry')), pg_size_pretty(pg_current_wal_lsn() - '0/0'::pg_lsn)`)
+	t.Logf("%d keys: written and deferred in %s; the retry table has %s, the server has written %s of WAL", *guardKeys, time.Since(began).Round(time.Second), table, wal)
+	away := peak()
+	back := time.Now()
+	s.Must(s.Broker.Restore())
+	s.Until("what was deferred to be delivered", func() (done bool) {
+		s.Query([]any{&done}, `SELECT NOT EXISTS (SELECT FROM cdc_relay.retry)`)
+		return done
+	})
+	t.Logf("delivered %s after the broker was back; memory was %.0f MiB at most before, %.0f while it was away, %.0f in the end",
+		time.Since(back).Round(time.Second), before/(1<<20), away/(1<<20), peak()/(1<<20))
+	s.Check(1000)
+	if away > 2*before {
+		t.Errorf("memory has grown from %.0f to %.0f bytes while the broker was away", before, away)
+	}
+}
