@@ -88,7 +88,7 @@ func newRowsSQL(leaf string, id, at []string, keep bool) rowsSQL {
 	}
 	s.old = "coalesce(" + s.at + " <= now() - make_interval(secs => $7::float8), " + s.xid + " < $8::bigint)"
 	if !keep {
-		s.old = "($7::float8 = 0 AND $8::bigint = 0)"
+		s.old = "($7::float8 = 0 AND $8::bigint >= 0)"
 	}
 	return s
 }
