@@ -87,7 +87,7 @@ func (r *Retention) readBound(ctx context.Context, q querier, d described) (b bo
 	err = q.QueryRow(ctx, dlq.ReadFence+", "+boundSQL+`
 		SELECT EXISTS (SELECT FROM fence), settled, coalesce((SELECT h.slot FROM holders h WHERE h.slot <> $1::text
 				AND (h.settled IS NULL OR h.settled < (SELECT settled FROM holders WHERE slot = $1::text)) ORDER BY h.settled NULLS FIRST, h.slot LIMIT 1), ''),
-			now(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM bound`, r.cfg.Slot, r.cfg.Epoch, d.oids, d.names).
+			now(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM b`, r.cfg.Slot, r.cfg.Epoch, d.oids, d.names).
 		Scan(&held, &b.settled, &b.heldBy, &b.now, &b.ended)
 	if err != nil {
 		return b, fmt.Errorf("read cdc_relay.progress: %w", err)

@@ -41,9 +41,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
-// boundSQL reads up to which transaction rows are settled by all who send them, as bound: settled
-// is 0 if that is not known, and since is the first transaction whose rows one of them sends at
-// all. $1 is our slot, $3 and $4 the OIDs and the quoted names of the table and all its relatives.
+// boundSQL reads up to which transaction rows are settled by all who send them, as b: settled
+// is 0 if that is not known, since is the first transaction whose rows one of them sends at all,
+// slots are all slots, and next is the next transaction. $1 is our slot, $3 and $4 the OIDs and the quoted names of the table and all its relatives.
 //
 // A record of another system counts as one that has settled nothing: after pg_upgrade or a restore
 // it waits for an operator, and what its slot has not sent may be in the table alone.
@@ -53,11 +53,10 @@ const boundSQL = `holders AS MATERIALIZED (SELECT s.slot::text AS slot, of.since
 		CROSS JOIN LATERAL (SELECT count(*) AS n, max(coalesce((e.value->>'since')::bigint, 0)) AS since
 			FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE e.key = ANY ($4::text[]) OR (e.value->>'oid')::oid = ANY ($3::oid[])) of
 	WHERE of.n > 0),
-bound AS MATERIALIZED (SELECT CASE WHEN bool_and(settled IS NOT NULL) AND bool_or(slot = $1::text) THEN min(settled) ELSE 0 END AS settled,
-		coalesce(min(since), 0) AS since FROM holders)`
+b AS MATERIALIZED (SELECT CASE WHEN bool_and(settled IS NOT NULL) AND bool_or(slot = $1::text) THEN min(settled) ELSE 0 END AS settled,
+		coalesce(min(since), 0) AS since, array(SELECT slot::text FROM cdc_relay.slots) AS slots, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next FROM holders)`
 
-// rowsSQL is the SQL of a leaf's rows: parts of the two statements. Alias t is the row, n has the
-// next transaction, b what boundSQL has read.
+// rowsSQL is the SQL of a leaf's rows: parts of the two statements. Alias t is the row.
 type rowsSQL struct {
 	leaf string // quoted
 	id   string // of the event, as the retry table has it
@@ -73,7 +72,7 @@ type rowsSQL struct {
 // The output function of the id's type, which format calls, is never its owner's: a base type is a
 // superuser's, and the output of all others is PostgreSQL's own.
 func newRowsSQL(leaf string, id, at []string, keep bool) rowsSQL {
-	s := rowsSQL{leaf: leaf, xid: tableread.WholeXID("t.xmin"), at: "CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END"}
+	s := rowsSQL{leaf: leaf, xid: strings.ReplaceAll(tableread.WholeXID("t.xmin"), "next", "(SELECT next FROM b)"), at: "CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END"}
 	var parts []string
 	for _, name := range id {
 		parts = append(parts, fmt.Sprintf("CASE WHEN %[1]s IS NOT NULL THEN format('%%s', %[1]s) END", "t."+pgx.Identifier{name}.Sanitize()))
@@ -94,24 +93,26 @@ func newRowsSQL(leaf string, id, at []string, keep bool) rowsSQL {
 }
 
 // settled is the SQL of 1 and 4.
-func (s rowsSQL) settled() string { return s.xid + " < b.settled AND " + s.xid + " >= b.since" }
+func (s rowsSQL) settled() string {
+	return s.xid + " < (SELECT settled FROM b) AND " + s.xid + " >= (SELECT since FROM b)"
+}
 
 // held is the SQL of what 2 and 3 exclude, and of a row without an id, of which 2 is not known.
+// OFFSET 0 and the empty string keep the planner from reading all rows, or all open dead letters,
+// of a slot: the rows are found by the indexes on the id.
 func (s rowsSQL) held() string {
 	in := func(table, and string) string {
-		return "EXISTS (SELECT FROM cdc_relay." + table + " f WHERE f.slot = ANY (b.slots) AND substring(f.id, 1, 200) = substring(" + s.id + ", 1, 200) AND f.id = " + s.id + and + ")"
+		return "EXISTS (SELECT FROM cdc_relay." + table + " f WHERE f.slot = ANY ((SELECT slots FROM b)::text[]) AND substring(f.id, 1, 200) = substring(" + s.id + ", 1, 200) AND f.id = " + s.id + and + " OFFSET 0)"
 	}
-	return "(" + s.id + " IS NULL OR " + in("retry", "") + " OR " + in("dead_letter", " AND f.state = 'open'") +
-		` OR EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = ANY (b.slots) AND g.recovered_at IS NULL
+	return "(" + s.id + " IS NULL OR " + in("retry", "") + " OR " + in("dead_letter", " AND f.state || '' = 'open'") +
+		` OR EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = ANY ((SELECT slots FROM b)::text[]) AND g.recovered_at IS NULL
 			AND g.system_id = (SELECT system_identifier::text FROM pg_control_system())
-			AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true) AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true)))`
+			AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true) AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true) OFFSET 0))`
 }
 
 // from is the FROM of both statements: the rows of the blocks from $5 to $6, without the latter.
 func (s rowsSQL) from() string {
-	return ` FROM fence, ONLY ` + s.leaf + ` t CROSS JOIN (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n
-		CROSS JOIN (SELECT settled, since, array(SELECT slot::text FROM cdc_relay.slots) AS slots FROM bound) b
-	WHERE t.ctid >= $5::tid AND t.ctid < $6::tid`
+	return " FROM ONLY " + s.leaf + " t WHERE t.ctid >= $5::tid AND t.ctid < $6::tid AND EXISTS (SELECT FROM fence)"
 }
 
 // look is the statement that looks at blocks and changes nothing. Its row, after whether the epoch
@@ -122,8 +123,8 @@ func (s rowsSQL) look() string {
 	return dlq.ReadFence + ", " + boundSQL + `
 	SELECT EXISTS (SELECT FROM fence), count(*), count(*) FILTER (WHERE old AND settled AND NOT held), count(*) FILTER (WHERE old AND settled AND held),
 		count(*) FILTER (WHERE above), count(*) FILTER (WHERE old AND above), count(*) FILTER (WHERE NOT old AND settled),
-		extract(epoch FROM min(at) FILTER (WHERE NOT old) + make_interval(secs => $7::float8) - now())::float8, (SELECT settled FROM bound)
-	FROM (SELECT ` + s.at + " AS at, " + s.old + " AS old, " + s.settled() + " AS settled, " + s.xid + " >= b.settled AS above, CASE WHEN " +
+		extract(epoch FROM min(at) FILTER (WHERE NOT old) + make_interval(secs => $7::float8) - now())::float8, (SELECT settled FROM b)
+	FROM (SELECT ` + s.at + " AS at, " + s.old + " AS old, " + s.settled() + " AS settled, " + s.xid + " >= (SELECT settled FROM b) AS above, CASE WHEN " +
 		s.old + " AND " + s.settled() + " THEN " + s.held() + " END AS held" + s.from() + " OFFSET 0) r"
 }
 
@@ -131,7 +132,7 @@ func (s rowsSQL) look() string {
 // still ours: how many it has deleted. A row that somebody else has locked is left for later.
 func (s rowsSQL) remove() string {
 	return dlq.WriteFence + ", " + boundSQL + `,
-	chosen AS MATERIALIZED (SELECT t.ctid AS at` + s.from() + " AND " + s.old + " AND " + s.settled() + " AND NOT " + s.held() + ` LIMIT $9::int FOR UPDATE OF t SKIP LOCKED),
+	chosen AS MATERIALIZED (SELECT t.ctid AS at` + s.from() + " AND CASE WHEN " + s.old + " AND " + s.settled() + " THEN NOT " + s.held() + ` ELSE false END LIMIT $9::int FOR UPDATE OF t SKIP LOCKED),
 	gone AS (DELETE FROM ONLY ` + s.leaf + ` d WHERE d.ctid = ANY (array(SELECT at FROM chosen)) RETURNING 1)
 	SELECT EXISTS (SELECT FROM fence), (SELECT count(*) FROM gone)`
 }
