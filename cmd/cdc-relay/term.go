@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/retention"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
@@ -25,6 +26,7 @@ type term struct {
 	*relay.Line
 	retryTable *retry.Table
 	operators  *operators
+	retention  *retention.Retention // nil: the outbox tables are left alone
 	stopping   atomic.Bool
 }
 
@@ -33,9 +35,13 @@ var _ source.Line = (*term)(nil)
 // newTerm creates the line of a term and counts into it the deferred rows and the dead letters that
 // block their group.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
+	kept, err := newRetention(ctx, c, v, t, log)
+	if err != nil {
+		return nil, err
+	}
 	cfg := retryTableConfig(c, v, columns, t, log)
 	retries, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
-	l := &term{retryTable: retries, operators: work, Line: relay.New(relay.Config{
+	l := &term{retryTable: retries, operators: work, retention: kept, Line: relay.New(relay.Config{
 		Ordering: wiring.Ordering(c), MaxInFlight: c.Delivery.MaxInFlight, MaxInFlightBytes: c.Delivery.MaxInFlightBytes,
 		Start: t.Start, Sink: v.sink, RetryTable: retries, Block: blocksOnDeadLetter(c), Log: log,
 		MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff, DestinationMaxAge: c.Retry.DestinationMaxAge,
@@ -72,6 +78,25 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 	}
 }
 
+// newRetention makes what deletes delivered rows; nil: nothing does. Whether their age is known is
+// asked once in a process: later that must not end a relay that delivers.
+func newRetention(ctx context.Context, c *config.Config, v *process, t source.Term, log *zap.Logger) (*retention.Retention, error) {
+	tables := wiring.Retained(c)
+	if len(tables) == 0 {
+		return nil, nil
+	}
+	if v.line.Load() == nil {
+		ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+		defer cancel()
+		if err := retention.CheckTime(ctx, t.Pool, tables, c.Retention.Keep); err != nil {
+			return nil, err
+		}
+	}
+	return retention.New(retention.Config{
+		Pool: t.Pool, Slot: c.Source.Slot, Epoch: t.Epoch, Tables: tables, Keep: c.Retention.Keep, Deleted: v.metrics.RowsDeleted, Log: log,
+	}), nil
+}
+
 func blocksOnDeadLetter(c *config.Config) bool {
 	return c.DeadLetters.OnDeadLetter == config.DeadLetterBlock
 }
@@ -83,6 +108,9 @@ func (l *term) Run(ctx context.Context) error {
 	group.Go(func() error { return l.retryTable.Run(ctx) })
 	group.Go(func() error { return l.operators.leader.Run(ctx) })
 	group.Go(func() error { return l.operators.runMirror(ctx) })
+	if l.retention != nil {
+		group.Go(func() error { return l.retention.Run(ctx) })
+	}
 	return group.Wait()
 }
 

@@ -54,6 +54,9 @@ func (l *loader) fields() []setting.Key {
 	return append(keys,
 		setting.Duration("dead_letters.keep", time.Second, 3650*day, &c.DeadLetters.Keep),
 
+		setting.Choice("retention.mode", &c.Retention.Mode, RetentionNone, RetentionDelete),
+		setting.Duration("retention.keep", 0, 3650*day, &c.Retention.Keep),
+
 		setting.Text("admin.listen", &c.Admin.Listen),
 		setting.Text("admin.metrics_listen", &c.Admin.MetricsListen),
 		setting.Text("admin.socket", &c.Admin.Socket),

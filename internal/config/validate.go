@@ -22,6 +22,7 @@ func (l *loader) validate() {
 	l.validateSource()
 	l.validateRetry()
 	l.validateMirror()
+	l.validateRetention()
 	l.validateAdmin()
 	if _, written := l.Given["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
 		l.requireColumns("outbox", document.Place{}, &l.cfg.Outbox)
@@ -95,6 +96,13 @@ func (l *loader) validateRetry() {
 		path = "retry.backoff"
 	}
 	l.FaultAt(path, fmt.Errorf("max_backoff %s is shorter than backoff %s, which it bounds", setting.ShowDuration(r.MaxBackoff), setting.ShowDuration(r.Backoff)))
+}
+
+// validateRetention wants tables to delete from.
+func (l *loader) validateRetention() {
+	if l.cfg.Retention.IsSet() && len(l.cfg.Source.Tables) == 0 && !l.IsFaulty("source.tables") {
+		l.FaultAt("retention.mode", fmt.Errorf("is %q, and source.tables names no table: there is nothing to delete", l.cfg.Retention.Mode))
+	}
 }
 
 // validateMirror wants a fixed exchange or topic, whichever the sink's broker has.
