@@ -153,7 +153,7 @@ type TotalsStatus struct {
 	Dead        uint64     `json:"dead"`         // rows committed in the dead letters
 	Failed      uint64     `json:"failed"`       // attempts that left no row and are repeated
 	Retries     uint64     `json:"retries"`      // attempts to publish an event of the retry table
-	RowsDeleted uint64     `json:"rows_deleted"` // of the outbox tables, by retention
+	RowsDeleted uint64     `json:"-"`            // of the outbox tables: retention.deleted
 	LastConfirm *time.Time `json:"last_confirm"` // null: none yet
 }
 

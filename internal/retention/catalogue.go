@@ -14,6 +14,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
+// Table is an outbox table with the columns that matter here. Of each list those that exist are
+// used.
+type Table struct {
+	Schema, Name string
+	ID           []string
+	Time         []string // of the event; none: the time of the commit counts
+}
+
+// String is the table as schema.name.
+func (t Table) String() string { return t.Schema + "." + t.Name }
+
+func (t Table) quoted() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
+
 // querier is a pool or a transaction.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -48,8 +61,6 @@ func describe(ctx context.Context, q querier, t Table) (d described, err error) 
 	}
 	return d, nil
 }
-
-func (t Table) quoted() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
 
 // CheckTime returns a Stop with exit code event.ExitUsage if the age of a table's rows is not
 // known. A table that does not exist, and one that could not be read, is another's to report.

@@ -29,17 +29,6 @@ type Config struct {
 	Log     *zap.Logger
 }
 
-// Table is an outbox table with the columns that matter here. Of each list those that exist are
-// used.
-type Table struct {
-	Schema, Name string
-	ID           []string
-	Time         []string // of the event; none: the time of the commit counts
-}
-
-// String is the table as schema.name.
-func (t Table) String() string { return t.Schema + "." + t.Name }
-
 // Retention deletes for one term, in one goroutine.
 type Retention struct {
 	cfg Config
