@@ -1,3 +1,5 @@
+//go:build testall
+
 package fault
 
 import (
@@ -24,9 +26,9 @@ func deleting(s *stand.Stand, kills int) {
 		CREATE TRIGGER also AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION also()`)
 	s.Kinds = []load.Kind{s.ToLater(0.1, 0)}
 	s.WatchFlush()
-	s.RefuseLater()
 	r := s.Launch()
 	s.Leads(r)
+	s.RefuseLater()
 	stop := s.Load(300)
 	gone := 0
 	for range kills {
