@@ -137,3 +137,41 @@ func (r *rig) want(got []string, want ...string) {
 		r.t.Fatalf("rows %q are left, want %q", got, want)
 	}
 }
+
+// partitioned is a table with two partitions by id.
+const partitioned = `CREATE TABLE outbox (id text, at timestamptz) PARTITION BY RANGE (id);
+	CREATE TABLE "Old" PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('b'); CREATE TABLE new PARTITION OF outbox FOR VALUES FROM ('b') TO (MAXVALUE)`
+
+// hold puts a row of an id into the retry table or the dead letters.
+func (r *rig) hold(table, slot, id, state string) {
+	r.t.Helper()
+	columns, values := "", ""
+	if state != "" {
+		columns, values = ", state", ", '"+state+"'"
+	}
+	r.exec(`INSERT INTO cdc_relay.`+table+` (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
+			deferred_at, class, reason, error, destination, commit_time, event_time, payload_kind, id`+columns+`)
+		SELECT $1, system_identifier, 1, '0/1', n, n, 0, 0, 0, 0, true, true, 1, 1, now(), '', '', '', '', now(), now(), 0, convert_to($2, 'UTF8')`+values+`
+		FROM pg_control_system(), nextval('cdc_relay.row_number') n`, slot, id)
+}
+
+// next is the next transaction to begin.
+func (r *rig) next() (xid string) {
+	r.t.Helper()
+	r.must(r.pool.QueryRow(r.ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&xid))
+	return xid
+}
+
+// now is the database's time, and below which transaction everything has ended. Of what others do
+// on the server nothing is waited for: what r has done has ended.
+func (r *rig) now() (at time.Time, ended int64) {
+	r.t.Helper()
+	r.must(r.pool.QueryRow(r.ctx, `SELECT now(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&at, &ended))
+	return at, ended
+}
+
+func (r *rig) oid(table string) (oid uint32) {
+	r.t.Helper()
+	r.must(r.pool.QueryRow(r.ctx, `SELECT ('public.' || $1)::regclass::oid`, table).Scan(&oid))
+	return oid
+}

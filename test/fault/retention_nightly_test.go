@@ -10,7 +10,9 @@ import (
 
 // TestDeletedRowsAreDelivered ten times, and on Kafka, too.
 func TestDeletedRowsAreDeliveredOften(t *testing.T) {
-	for _, kind := range []stand.Kind{stand.KindRabbitMQ, stand.KindKafka} {
-		kind.OnRouted(t, func(s *stand.Stand) { deleting(s, 10) })
+	for _, kind := range stand.Kinds {
+		t.Run(kind.Name, func(t *testing.T) {
+			kind.OnRouted(t, func(s *stand.Stand) { deleting(s, 10) })
+		})
 	}
 }
