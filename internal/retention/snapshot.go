@@ -7,7 +7,6 @@ import "time"
 // Snapshot is what status and metrics show.
 type Snapshot struct {
 	LastPass time.Time // when the last complete pass ended; zero: none yet
-	Deleted  uint64    // rows, in this term
 	// another slot of the same tables, or a record of one, has not settled what is old enough here;
 	// "": none
 	HeldBy string

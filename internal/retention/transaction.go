@@ -95,7 +95,6 @@ func (p *pass) batch(ctx context.Context, leaf, sql string, args []any) (gone in
 	if err != nil {
 		return 0, fmt.Errorf("delete delivered rows: %w", err)
 	}
-	p.update(func(s *Snapshot) { s.Deleted += uint64(gone) })
 	if p.cfg.Deleted != nil && gone > 0 {
 		p.cfg.Deleted(int(gone))
 	}
