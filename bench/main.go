@@ -53,6 +53,7 @@ func main() {
 	flag.BoolVar(&opt.full, "full", false, "every cell in alternating pairs, with more events (hours)")
 	flag.BoolVar(&opt.quick, "quick", false, "a smoke run: few events, one pair, no verdict, no file")
 	flag.DurationVar(&opt.pause, "pause", 0, "how long a destination is paused in the rows retry-resume (default 30s)")
+	flag.DurationVar(&opt.retained, "retained", 0, "how long rows are written in the row retention, three times (default 10m)")
 	flag.IntVar(&opt.deferred, "deferred", 0, "deferred events in retry-snapshot (default 1,000,000) and retry-start (default 10,000,000)")
 	flag.BoolVar(&opt.debezium, "debezium", false, "Debezium Server beside the relay, instead of the rows")
 	flag.StringVar(&opt.name, "name", "", "write bench/results/NAME.md; default: the broker's name, and \"-full\" (with -only: no file)")
@@ -78,6 +79,7 @@ type options struct {
 	full, quick bool
 	debezium    bool
 	pause       time.Duration // 0: the usual
+	retained    time.Duration // 0: the usual
 	deferred    int           // 0: the usual
 	only        *regexp.Regexp
 	name        string // of the file in bench/results; "" for none

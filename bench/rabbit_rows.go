@@ -24,6 +24,7 @@ func (s *rabbitStand) rows() []row {
 	// tables of their own: a quarter of an hour more
 	if s.opt.full || s.opt.quick || s.opt.only.String() != "" {
 		rows = append(rows, s.retryTableRows()...)
+		rows = append(rows, row{"retention", s.retention})
 		rows = append(rows, row{"leader-change", func(ctx context.Context) ([]result, error) { return s.leaderChanges(ctx, s.listen) }})
 	}
 	for _, queue := range []string{"classic", "quorum"} {

@@ -22,6 +22,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/retention"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
@@ -109,6 +110,7 @@ func (v *process) snapshot() ops.Snapshot {
 			now := ops.Guard(l.guard.Snapshot())
 			out.Guard = &now
 		}
+		addRetention(&out, l.retention)
 	}
 	addPaused(&out, pausedBySink)
 	if e := v.ended.Load(); e != nil {
@@ -140,6 +142,13 @@ func addPaused(out *ops.Snapshot, pausedBySink []ops.Paused) {
 	})
 	out.PausedTotal = len(out.Paused)
 	out.Paused = out.Paused[:min(len(out.Paused), maxPaused)]
+}
+
+func addRetention(out *ops.Snapshot, r *retention.Retention) {
+	if r != nil {
+		s := r.Snapshot()
+		out.Retention = &ops.Retention{LastPass: s.LastPass, Overdue: s.Overdue, HeldBy: s.HeldBy, Error: s.Error}
+	}
 }
 
 func addRetryTable(out *ops.Snapshot, s retry.Snapshot) {

@@ -17,6 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
+	"github.com/cdc-relay/cdc-relay/internal/retention"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
@@ -28,7 +29,8 @@ type term struct {
 	*relay.Line
 	retryTable *retry.Table
 	operators  *operators
-	guard      *guard.Guard // nil: there is none
+	guard      *guard.Guard         // nil: there is none
+	retention  *retention.Retention // nil: the outbox tables are left alone
 	stopping   atomic.Bool
 }
 
@@ -37,9 +39,13 @@ var _ source.Line = (*term)(nil)
 // newTerm creates the line of a term and counts into it the deferred rows and the dead letters that
 // block their group.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
+	kept, err := newRetention(ctx, c, v, t, log)
+	if err != nil {
+		return nil, err
+	}
 	cfg := retryTableConfig(c, v, columns, t, log)
 	retries, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
-	l := &term{retryTable: retries, operators: work, Line: relay.New(relay.Config{
+	l := &term{retryTable: retries, operators: work, retention: kept, Line: relay.New(relay.Config{
 		Ordering: wiring.Ordering(c), MaxInFlight: c.Delivery.MaxInFlight, MaxInFlightBytes: c.Delivery.MaxInFlightBytes,
 		Start: t.Start, Sink: v.sink, RetryTable: retries, Block: blocksOnDeadLetter(c), Log: log,
 		MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff, DestinationMaxAge: c.Retry.DestinationMaxAge,
@@ -82,6 +88,25 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 	}
 }
 
+// newRetention makes what deletes delivered rows; nil: nothing does. Whether their age is known is
+// asked once in a process: later that must not end a relay that delivers.
+func newRetention(ctx context.Context, c *config.Config, v *process, t source.Term, log *zap.Logger) (*retention.Retention, error) {
+	tables := wiring.Retained(c)
+	if len(tables) == 0 {
+		return nil, nil
+	}
+	if v.line.Load() == nil {
+		ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+		defer cancel()
+		if err := retention.CheckTime(ctx, t.Pool, tables, c.Retention.Keep); err != nil {
+			return nil, err
+		}
+	}
+	return retention.New(retention.Config{
+		Pool: t.Pool, Slot: c.Source.Slot, Epoch: t.Epoch, Tables: tables, Keep: c.Retention.Keep, Deleted: v.metrics.RowsDeleted, Log: log,
+	}), nil
+}
+
 func blocksOnDeadLetter(c *config.Config) bool {
 	return c.DeadLetters.OnDeadLetter == config.DeadLetterBlock
 }
@@ -95,6 +120,9 @@ func (l *term) Run(ctx context.Context) error {
 	group.Go(func() error { return l.operators.runMirror(ctx) })
 	if l.guard != nil {
 		group.Go(func() error { return l.guard.Run(ctx) })
+	}
+	if l.retention != nil {
+		group.Go(func() error { return l.retention.Run(ctx) })
 	}
 	return group.Wait()
 }

@@ -23,6 +23,7 @@ type Config struct {
 
 	DeadLetters DeadLetters
 	Guard       Guard
+	Retention   Retention
 	Admin       Admin
 	Log         Log
 
@@ -120,6 +121,21 @@ type DeadLetters struct {
 // Mirror is where a copy of each dead letter is published: the parts of a route, by their keys.
 type Mirror map[string]*string
 
+// The values of Retention.Mode.
+const (
+	RetentionNone   = "none"
+	RetentionDelete = "delete"
+)
+
+// Retention says what becomes of rows of the outbox tables that are delivered.
+type Retention struct {
+	Mode string
+	Keep time.Duration // least age of a row that is deleted; 0: as soon as it is delivered
+}
+
+// IsSet is false when the outbox tables are left alone.
+func (r Retention) IsSet() bool { return r.Mode != RetentionNone }
+
 // IsSet is false when there is no mirror.
 func (m Mirror) IsSet() bool {
 	for _, value := range m {
@@ -194,6 +210,7 @@ func Default() *Config {
 			DestinationMaxAge: 7 * 24 * time.Hour,
 		},
 		DeadLetters: DeadLetters{OnDeadLetter: DeadLetterContinue, Mirror: mirror, Keep: 720 * time.Hour},
+		Retention:   Retention{Mode: RetentionNone, Keep: 72 * time.Hour},
 		Admin:       Admin{Listen: "127.0.0.1:9464", ShowPayloads: true},
 		Log:         Log{Level: "info", Format: "json"},
 	}

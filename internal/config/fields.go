@@ -57,6 +57,8 @@ func (l *loader) fields() []setting.Key {
 
 		setting.SizeOrPercent("guard.defer_at", 1<<20, 1<<50, &c.Guard.DeferAt),
 		setting.SizeOrNone("guard.max_bytes", 1<<20, 1<<50, &c.Guard.MaxBytes),
+		setting.Choice("retention.mode", &c.Retention.Mode, RetentionNone, RetentionDelete),
+		setting.Duration("retention.keep", 0, 3650*day, &c.Retention.Keep),
 
 		setting.Text("admin.listen", &c.Admin.Listen),
 		setting.Text("admin.metrics_listen", &c.Admin.MetricsListen),

@@ -23,6 +23,7 @@ func (l *loader) validate() {
 	l.validateRetry()
 	l.validateMirror()
 	l.validateGuard()
+	l.validateRetention()
 	l.validateAdmin()
 	if _, written := l.Given["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
 		l.requireColumns("outbox", document.Place{}, &l.cfg.Outbox)
@@ -108,6 +109,13 @@ func (l *loader) validateGuard() {
 		l.FaultAt("guard.defer_at", errors.New("needs guard.max_bytes beside it: how large the relay's own tables may become, such as 10GiB"))
 	case !g.IsSet() && g.MaxBytes != 0:
 		l.FaultAt("guard.max_bytes", errors.New("has no effect without guard.defer_at: how much WAL the slot may keep before events are deferred, such as 50%"))
+	}
+}
+
+// validateRetention wants tables to delete from.
+func (l *loader) validateRetention() {
+	if l.cfg.Retention.IsSet() && len(l.cfg.Source.Tables) == 0 && !l.IsFaulty("source.tables") {
+		l.FaultAt("retention.mode", fmt.Errorf("is %q, and source.tables names no table: there is nothing to delete", l.cfg.Retention.Mode))
 	}
 }
 

@@ -25,18 +25,9 @@ type outboxRow struct {
 	seen        pglogrepl.LSN // the end of the WAL after the row was seen; 0: not known
 }
 
-// wholeXID is the SQL of a transaction's id with its epoch. A row has its lower half. A row that is
-// visible was written below next, the next transaction to begin, or by the transaction that looks,
-// which may be a little above: so the id is the nearest below 2^24 more than next. A row that is
-// older than 2^32 transactions gets too high an id: it seems newer than it is, and never settled
-// when it is not. schema.CreateStatusView uses the same.
-func wholeXID(of string) string {
-	return "(next + 16777216 - ((next + 16777216 - " + of + "::text::bigint) & 4294967295))"
-}
-
 // rowSQL reads an outboxRow. The end of the WAL is read after the statement's snapshot. A standby
 // does not say it.
-var rowSQL = `SELECT ` + wholeXID("t.xmin") + ` AS xid,
+var rowSQL = `SELECT ` + tableread.WholeXID("t.xmin") + ` AS xid,
 		CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END,
 		CASE WHEN pg_is_in_recovery() THEN '0/0' ELSE pg_current_wal_insert_lsn() END
 	FROM %s t, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n WHERE %s ORDER BY xid DESC LIMIT 1`
@@ -128,7 +119,7 @@ type progress struct {
 var progressSQL = `SELECT r.slot_name IS NOT NULL, coalesce(r.active_pid IS NOT NULL, false),
 		coalesce(s.state = 'ready' AND s.system_id = (SELECT system_identifier::text FROM pg_control_system()), false),
 		coalesce(p.settled_xid::text::bigint, 0), coalesce(p.ended_xid::text::bigint, 0), coalesce(p.ended_at, '0/0'),
-		coalesce(r.confirmed_flush_lsn, '0/0'), coalesce(` + wholeXID("r.catalog_xmin") + `, 0),
+		coalesce(r.confirmed_flush_lsn, '0/0'), coalesce(` + tableread.WholeXID("r.catalog_xmin") + `, 0),
 		coalesce(r.confirmed_flush_lsn > p.max_flush_lsn, true) AS moved
 	FROM (SELECT $1::text AS slot, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) me
 		LEFT JOIN cdc_relay.slots s ON s.slot = me.slot LEFT JOIN cdc_relay.progress p ON p.slot = me.slot

@@ -46,7 +46,8 @@ type Snapshot struct {
 	WaitingKeys int      // (key, exchange or topic) pairs whose later events wait
 
 	RetryTable RetryTable
-	Guard      *Guard // nil: no disk guard is configured
+	Guard      *Guard     // nil: no disk guard is configured
+	Retention  *Retention // nil: the outbox tables are left alone, or another relay leads
 	Sink       Sink
 	Slot       Slot
 
@@ -88,6 +89,14 @@ type RefusedRow struct {
 	Error    string    `json:"error"`    // the database's
 	Since    time.Time `json:"since"`
 	Behind   int       `json:"behind"` // later events of its key that wait for it
+}
+
+// Retention is the state of what deletes delivered rows.
+type Retention struct {
+	LastPass time.Time // when the tables were last gone through; zero: not yet
+	Overdue  time.Time // since when the oldest row that may be deleted waits for that; zero: none does
+	HeldBy   string    // another slot that has not settled what is old enough; "": none
+	Error    string    // why rows are not deleted; "": they are
 }
 
 // Sink is the state of the broker's connections.
@@ -171,3 +180,11 @@ func (s *Snapshot) Leads() bool { return s.Phase == Streaming || s.Phase == Stop
 const freshFor = time.Minute
 
 func isFresh(checked, now time.Time) bool { return !checked.IsZero() && now.Sub(checked) <= freshFor }
+
+// Behind is for how long the oldest row that may be deleted has waited.
+func (r *Retention) Behind(now time.Time) time.Duration {
+	if r.Overdue.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(r.Overdue))
+}

@@ -30,7 +30,8 @@ type Status struct {
 	Deferred    DeferredStatus    `json:"deferred"`
 	DeadLetters DeadLettersStatus `json:"dead_letters"`
 	// of the leader; absent: no disk guard is configured
-	Guard *Guard `json:"guard,omitempty"`
+	Guard     *Guard          `json:"guard,omitempty"`
+	Retention RetentionStatus `json:"retention"`
 
 	Rates  RatesStatus  `json:"rates"`
 	Totals TotalsStatus `json:"totals"`
@@ -129,6 +130,18 @@ type DeadLettersStatus struct {
 	Oldest    *time.Time `json:"oldest"` // when it died; null: there is none
 }
 
+// RetentionStatus is what deletes rows of the outbox tables that are delivered.
+type RetentionStatus struct {
+	Mode     string     `json:"mode"`      // none, also while another relay leads; delete
+	LastPass *time.Time `json:"last_pass"` // when the tables were last gone through; null: not yet
+	Deleted  uint64     `json:"deleted"`   // rows, since the process started
+	// another slot that has not settled what is old enough, which keeps rows; "": none
+	HeldBy string `json:"held_by"`
+	// for how long the oldest row that may be deleted has waited for that; 0: none waits
+	BehindSeconds float64 `json:"behind_seconds"`
+	Error         string  `json:"error"` // why rows are not deleted; "": they are
+}
+
 // RatesStatus is the mean of the last ten whole seconds.
 type RatesStatus struct {
 	PublishedPerSecond float64 `json:"published_per_second"`
@@ -144,6 +157,7 @@ type TotalsStatus struct {
 	Dead        uint64     `json:"dead"`         // rows committed in the dead letters
 	Failed      uint64     `json:"failed"`       // attempts that left no row and are repeated
 	Retries     uint64     `json:"retries"`      // attempts to publish an event of the retry table
+	RowsDeleted uint64     `json:"-"`            // of the outbox tables: retention.deleted
 	LastConfirm *time.Time `json:"last_confirm"` // null: none yet
 }
 
@@ -163,6 +177,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		},
 		DeadLetters: DeadLettersStatus{CountedAt: s.RetryTable.Counted, Open: s.RetryTable.Dead, Oldest: orNil(s.RetryTable.OldestDead)},
 		Guard:       s.Guard,
+		Retention:   s.retention(totals.RowsDeleted, now),
 		Rates:       rates, Totals: totals,
 		UnreportedConfirmed: s.UnreportedConfirmed,
 	}
@@ -175,6 +190,16 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 	out.Finding = s.Finding
 	out.State, out.Why = state(s, rates.PublishedPerSecond, now)
 	return out
+}
+
+func (s *Snapshot) retention(deleted uint64, now time.Time) RetentionStatus {
+	r := s.Retention
+	if r == nil {
+		return RetentionStatus{Mode: "none", Deleted: deleted}
+	}
+	return RetentionStatus{
+		Mode: "delete", LastPass: orNil(r.LastPass), Deleted: deleted, HeldBy: r.HeldBy, BehindSeconds: r.Behind(now).Seconds(), Error: r.Error,
+	}
 }
 
 // orNil is nil for the zero time.

@@ -29,9 +29,10 @@ func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Log
 	var asked sync.WaitGroup
 	asked.Go(func() { broker, brokerErr = checkBroker(ctx, c, log) })
 	findings, err := check.Run(ctx, rc)
+	kept := checkRetention(ctx, c, rc)
 	asked.Wait()
 	if err := cmp.Or(err, brokerErr); err != nil {
 		return nil, err
 	}
-	return slices.Concat(findings, checkOrdering(c), broker, checkAdmin(&c.Admin, time.Now()), checkAdminListen(&c.Admin)), nil
+	return slices.Concat(findings, kept, checkOrdering(c), broker, checkAdmin(&c.Admin, time.Now()), checkAdminListen(&c.Admin)), nil
 }

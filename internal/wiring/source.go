@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/retention"
 )
 
 var orderings = map[string]relay.Ordering{
@@ -54,6 +55,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		Messages:         decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: mapping(c.Outbox)},
 		Create:           c.Source.Create,
 		MaxEventBytes:    c.Source.MaxEventBytes,
+		Deletes:          c.Retention.IsSet(),
 		WALSenderTimeout: c.Source.WALSenderTimeout,
 		Guard:            source.Guard{DeferAt: c.Guard.DeferAt.Bytes, Percent: c.Guard.DeferAt.Percent, MaxBytes: c.Guard.MaxBytes},
 		Grace:            c.Delivery.ShutdownGrace, Log: log,
@@ -74,6 +76,17 @@ func Outboxes(c *config.Config) []dlq.Outbox {
 	list := make([]dlq.Outbox, len(c.Source.Tables))
 	for i, t := range c.Source.Tables {
 		list[i] = dlq.Outbox{Schema: t.Schema, Table: t.Name, ID: t.Outbox.ID.Names}
+	}
+	return list
+}
+
+// Retained are the tables whose delivered rows are deleted; none without retention.
+func Retained(c *config.Config) (list []retention.Table) {
+	if !c.Retention.IsSet() {
+		return nil
+	}
+	for _, t := range c.Source.Tables {
+		list = append(list, retention.Table{Schema: t.Schema, Name: t.Name, ID: t.Outbox.ID.Names, Time: t.Outbox.Timestamp.Names})
 	}
 	return list
 }

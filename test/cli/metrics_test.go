@@ -30,6 +30,7 @@ var metricTypes = map[string]string{
 	"outbox_retries_total":                   "counter",
 	"outbox_retry_exhaustions_total":         "counter",
 	"outbox_dlq_published_total":             "counter",
+	"outbox_retention_deleted_total":         "counter",
 	"outbox_dlq_mirrored_total":              "counter",
 	"outbox_dlq_publish_failed_total":        "counter",
 	"outbox_dead_letters":                    "gauge",

@@ -38,6 +38,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, pg.Close()) })
 	s := &stage{Stand: stand.On(t, pg, stand.SharedKafka(t)), start: time.Now()}
+	s.Retention = "mode: delete, keep: 0"
 	jobs := map[string][]string{"shop": {s.Start().Admin()}}
 	s.metrics, err = servers.StartPrometheus(t.Context(), servers.PrometheusOptions{Interval: interval, Jobs: jobs})
 	must(t, err)

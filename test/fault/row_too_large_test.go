@@ -61,7 +61,7 @@ func TestRowTooLarge(t *testing.T) {
 		for _, id := range []string{dead, later[1]} {
 			operated(s, "dead-letters", "replay", number(s, id), "--wait", "30s")
 		}
-		s.Must(s.Consumer.WaitIDs(s.Context(), append(later, dead, behind))) // whose payloads are read
+		s.Must(s.Consumer.WaitIDs(s.Context(), append(later, dead, behind)))             // whose payloads are read
 		s.Messages = []checker.Row{{ID: gone, Aggregate: "order", Key: "b", Seq: 1}, {}} // what is in no table now
 		v := s.CheckHistory(checker.History{Block: true, MaxDead: 1})
 		if slices.Sort(v.Replayed); !slices.Equal(v.Replayed, slices.Sorted(slices.Values([]string{dead, later[1]}))) {

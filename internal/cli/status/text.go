@@ -35,6 +35,7 @@ func (t *statusText) all() {
 	t.guard()
 	t.refused()
 	t.dead()
+	t.retention()
 	if s.UnreportedConfirmed > 0 {
 		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", output.Count(s.UnreportedConfirmed, "event"))
 	}
@@ -231,6 +232,21 @@ func (t *statusText) refused() {
 func (t *statusText) dead() {
 	if d := t.status.DeadLetters; d.Open > 0 {
 		t.line("dead", "%s open%s", t.paint(output.Count(d.Open, "dead letter"), yellow), output.Since(t.status.Now, ", the first for ", d.Oldest, ""))
+	}
+}
+
+// retention is shown of a leader that deletes.
+func (t *statusText) retention() {
+	r := t.status.Retention
+	if r.Mode != "delete" {
+		return
+	}
+	t.line("retention", "%s deleted%s", output.Count(r.Deleted, "delivered row"), output.Since(t.status.Now, ", looked ", r.LastPass, " ago"))
+	if r.Error != "" {
+		t.line("", "%s: %s", t.paint("rows stay", red), r.Error)
+	}
+	if r.HeldBy != "" {
+		t.line("", "%s, which reads the same tables and has not settled their old rows", t.paint("held by slot "+r.HeldBy, yellow))
 	}
 }
 

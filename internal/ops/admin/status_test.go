@@ -39,6 +39,7 @@ func TestStatusNames(t *testing.T) {
 		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "in_flight.settled_lsn", "now",
 		"guard", "guard.active", "guard.full", "guard.deferred",
 		"deferred", "deferred.counted_at", "deferred.events", "deferred.feeding", "deferred.waiting_keys", "deferred.oldest", "deferred.queued", "deferred.refused", "deferred.refused_total", "deferred.table_bytes",
+		"retention", "retention.behind_seconds", "retention.deleted", "retention.error", "retention.held_by", "retention.last_pass", "retention.mode",
 		"rates", "rates.deferred_per_second", "rates.published_per_second", "rates.retries_per_second", "role",
 		"slot", "slot.active", "slot.checked_at", "slot.confirmed_flush_lsn", "slot.current_wal_lsn", "slot.lag_bytes", "slot.lag_seconds", "slot.name",
 		"slot.restart_lsn", "slot.retained_bytes", "slot.safe_wal_bytes", "slot.spilled_bytes", "slot.wal_status",

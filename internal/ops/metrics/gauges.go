@@ -42,6 +42,8 @@ var (
 	dead           = describe("outbox_dead_letters", "Dead letters that are open; absent before they were counted.")
 	deadOldest     = describe("outbox_dead_letters_oldest_age_seconds", "Time since the oldest open dead letter died; 0 when there is none.")
 
+	retentionBehind = describe("outbox_retention_behind_seconds", "For how long the oldest delivered row that may be deleted has waited for that; 0 when none waits, absent without retention.")
+
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
 	leader   = describe("outbox_leader", "1 while this relay leads, that is, reads the slot.")
 	standby  = describe("outbox_standby", "1 while another relay leads and this one waits to replace it.")
@@ -54,7 +56,7 @@ var (
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{
 		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
-		paused, waitingKeys, deferred, deferredOldest, refusedRows, retryBytes, guardActive, guardFull, dead, deadOldest, streamUp, leader, standby, stopped, tableBytes,
+		paused, waitingKeys, deferred, deferredOldest, refusedRows, retryBytes, guardActive, guardFull, dead, deadOldest, retentionBehind, streamUp, leader, standby, stopped, tableBytes,
 	}, slotDescs...) {
 		out <- d
 	}
@@ -103,6 +105,9 @@ func collectEvents(s *ops.Snapshot, now time.Time, gauge func(*prometheus.Desc, 
 	if s.Guard != nil {
 		gauge(guardActive, zeroOne(s.Guard.Active))
 		gauge(guardFull, zeroOne(s.Guard.Full))
+	}
+	if s.Retention != nil {
+		gauge(retentionBehind, s.Retention.Behind(now).Seconds())
 	}
 	if s.RetryTable.Counted.IsZero() {
 		return

@@ -28,6 +28,7 @@ type Metrics struct {
 	dead          atomic.Uint64
 	failed        atomic.Uint64
 	retried       atomic.Uint64
+	rowsDeleted   atomic.Uint64
 	lastConfirmed atomic.Int64 // Unix nanoseconds, 0 before the first
 	rate          rate         // of published
 	retryRate     rate
@@ -66,6 +67,7 @@ func New(version, commit, goVersion string) *Metrics {
 		}, func() float64 { return 1 }),
 		m.events("published", &m.published), m.events("retry", &m.deferred), m.events("dlq", &m.dead), m.events("failed", &m.failed),
 		counterOf("outbox_retries_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
+		counterOf("outbox_retention_deleted_total", "Rows of the outbox tables that were deleted after they were delivered.", nil, &m.rowsDeleted),
 		counterOf("outbox_dlq_published_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
 	)
 	m.latency.Histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -201,6 +203,10 @@ func (m *Metrics) Retried(attempts int) {
 // Dead counts rows that were committed in the dead letters; retry.Hooks.Dead.
 func (m *Metrics) Dead(rows int) { m.dead.Add(uint64(rows)) }
 
+// RowsDeleted counts delivered rows that were deleted from the outbox tables;
+// retention.Config.Deleted.
+func (m *Metrics) RowsDeleted(rows int) { m.rowsDeleted.Add(uint64(rows)) }
+
 // Exhausted counts those of Dead whose attempts were spent; retry.Hooks.Exhausted.
 func (m *Metrics) Exhausted(rows int) { m.exhausted.Add(float64(rows)) }
 
@@ -256,6 +262,7 @@ func (m *Metrics) Rates(now time.Time) ops.RatesStatus {
 func (m *Metrics) Totals() ops.TotalsStatus {
 	out := ops.TotalsStatus{
 		Published: m.published.Load(), Deferred: m.deferred.Load(), Dead: m.dead.Load(), Failed: m.failed.Load(), Retries: m.retried.Load(),
+		RowsDeleted: m.rowsDeleted.Load(),
 	}
 	if last := m.lastConfirmed.Load(); last != 0 {
 		at := time.Unix(0, last).UTC()

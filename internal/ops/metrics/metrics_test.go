@@ -140,6 +140,7 @@ func TestMetricNames(t *testing.T) {
 		`outbox_slot_wal_status{slot="cdc_relay",status="lost"} 0`,
 		`outbox_slot_spilled_bytes_total{slot="cdc_relay"} 99`,
 		`outbox_table_bytes 5000`,
+		`outbox_retention_behind_seconds 10`,
 	)
 	mustLack(t, scrape(t, m), "outbox_stopped")
 }
@@ -149,21 +150,21 @@ func TestMetricsBeforeAnythingHappened(t *testing.T) {
 	m := watched(ops.Snapshot{Phase: ops.Starting, Slot: ops.Slot{Name: "s"}})
 	lines := scrape(t, m)
 	mustHave(t, lines, `outbox_events_total{outcome="published"} 0`, `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`,
-		`outbox_retries_total 0`, `outbox_retry_exhaustions_total 0`, `outbox_dlq_published_total 0`, `outbox_dlq_mirrored_total 0`, `outbox_dlq_publish_failed_total 0`,
+		`outbox_retries_total 0`, `outbox_retry_exhaustions_total 0`, `outbox_dlq_published_total 0`, `outbox_retention_deleted_total 0`, `outbox_dlq_mirrored_total 0`, `outbox_dlq_publish_failed_total 0`,
 		`outbox_confirms_total{result="nack"} 0`,
 		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_standby 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
 	mustHave(t, lines, `outbox_messages_skipped_total{reason="non_transactional"} 0`, `outbox_messages_skipped_total{reason="update"} 0`,
 		`outbox_rejections_total{class="destination",reason="unroutable"} 0`, `outbox_rejections_total{class="permanent",reason="too_large"} 0`,
 		`outbox_rejections_total{class="transient",reason="broker_exception"} 0`)
 	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes",
-		"outbox_table_bytes")
+		"outbox_table_bytes", "outbox_retention_behind_seconds")
 	mustLack(t, lines, ofTheLeader...)
 }
 
 // ofTheLeader are prefixes of the metrics that only the leader reports.
 var ofTheLeader = []string{
 	"outbox_backlog", "outbox_in_flight_", "outbox_oldest_unsettled_", "outbox_destinations_paused", "outbox_waiting_keys",
-	"outbox_deferred_events", "outbox_deferred_oldest_", "outbox_refused_rows", "outbox_retry_table_bytes", "outbox_guard_", "outbox_dead_letters",
+	"outbox_deferred_events", "outbox_deferred_oldest_", "outbox_refused_rows", "outbox_retry_table_bytes", "outbox_guard_", "outbox_dead_letters", "outbox_retention_behind_seconds",
 }
 
 func TestMetricsWhenThingsAreBad(t *testing.T) {

@@ -25,6 +25,7 @@ func Busy() ops.Snapshot {
 			Active: true, WALStatus: "reserved", SafeWALBytes: &safe, SpilledBytes: 99, Database: "shop", Plugin: "pgoutput",
 		},
 		TableBytes: &table,
+		Retention:  &ops.Retention{LastPass: Noon.Add(-time.Minute), Overdue: Noon.Add(-10 * time.Second), HeldBy: "other"},
 	}
 }
 

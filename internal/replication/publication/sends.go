@@ -5,8 +5,10 @@ package publication
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -76,10 +78,29 @@ type Table struct {
 	// pg_publication_namespace: its own, a partitioned parent's, its schema's. None: FOR ALL
 	// TABLES, which only the publication itself can end.
 	Through []uint32 `json:"through,omitempty"`
+	// Since is the first transaction, with its epoch, all of whose rows are sent: below it are rows
+	// that were there before the table was added, or before the first slot, and nobody has had them
+	// sent. 0: there are none. Retention leaves them alone.
+	Since int64 `json:"since,omitempty"`
 	// Former are the tables that had the name before, and partitions whose rows come under their
 	// own names. An operator accepted each. Their rows may still wait in the slot, under any name,
 	// and are ours. In ascending order.
 	Former []uint32 `json:"former,omitempty"`
+}
+
+// BeginAt notes that rows of the tables are sent from a transaction on; not of those that were has.
+func (s State) BeginAt(xid string, was State) error {
+	since, err := strconv.ParseInt(xid, 10, 64)
+	if err != nil {
+		return fmt.Errorf("read a transaction's id: %w", err)
+	}
+	for name, t := range s.Tables {
+		if _, known := was.Tables[name]; !known {
+			t.Since = since
+			s.Tables[name] = t
+		}
+	}
+	return nil
 }
 
 // uninterrupted reports whether the table was sent all the time between two checks: through a
@@ -109,6 +130,7 @@ func (s State) After(was State) State {
 	for name, t := range s.Tables {
 		old := was.Tables[name]
 		t = t.with(append(slices.Clone(old.Former), old.OID)...)
+		t.Since = max(t.Since, old.Since)
 		s.Tables[name] = t
 		ours = append(append(ours, t.OID), t.Former...)
 	}

@@ -85,6 +85,11 @@ func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(
 		if err := r.closeGaps(ctx, tx); err != nil {
 			return err
 		}
+		if r.report.backfill && r.report.LeftOut > 0 { // whoever has left them out delivers them
+			if err := r.sent.BeginAt(r.report.settled, publication.State{}); err != nil {
+				return err
+			}
+		}
 		return slot.MakeReady(ctx, tx, r.c, r.id, r.sent, made.At, r.report.settled)
 	})
 	if err != nil {

@@ -72,7 +72,7 @@ func (s statusTables) sql() ([]string, error) {
 // event that was settled by being deferred has its row there, or was delivered since. The slot's
 // live position is not used: an event that is deferred after the query's snapshot could let the
 // slot pass it before the position is read, and would seem processed. A row in an interval that was
-// accepted as missing stays new. dlq.wholeXID explains the row's transaction.
+// accepted as missing stays new. tableread.WholeXID explains the row's transaction.
 //
 // Everything volatile is behind OFFSET 0, so that the planner takes a view of one table apart: it
 // finds the newest rows by an index of the table, and only then looks into the retry tables, by

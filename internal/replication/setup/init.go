@@ -65,6 +65,9 @@ func tableGrantSQL(c *source.Config, role string) []string {
 	for _, t := range c.Tables {
 		list = append(list, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", source.QuoteName(t.Schema), r),
 			fmt.Sprintf("GRANT SELECT ON %s TO %s", source.QuoteTable(t), r))
+		if c.Deletes {
+			list = append(list, source.GrantDelete(t, r))
+		}
 	}
 	return list
 }

@@ -78,6 +78,9 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	}
 	if rows > 0 {
 		c.Log.Warn("rows that were in the outbox before the slot was created are not sent", zap.Int64("rows", rows), zap.String("slot", c.Slot))
+		if err := sent.BeginAt(xid, was); err != nil {
+			return err
+		}
 	}
 	sent = sent.KeepForeign(was).After(was)
 	if err := makeReady(ctx, pool, c, id, sent, made.At, xid); err != nil {

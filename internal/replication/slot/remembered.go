@@ -41,6 +41,9 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
+	if err := beginAdded(ctx, q, was, next); err != nil {
+		return err
+	}
 	tag, err := q.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND epoch = $4 AND state = 'ready'`,
 		c.Slot, next, rec.SendsText, epoch)
 	if err != nil {
@@ -61,6 +64,22 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 			c.Log.Info("message prefix added: its messages are relayed from this position on",
 				zap.String("message_prefix", prefix), zap.Stringer("lsn", from), zap.String("slot", c.Slot))
 		}
+	}
+	return nil
+}
+
+// beginAdded notes since when rows of added tables are sent: a transaction that begins now finds the
+// publication with them.
+func beginAdded(ctx context.Context, q source.Querier, was, next publication.State) error {
+	for name := range next.Tables {
+		if _, known := was.Tables[name]; known {
+			continue
+		}
+		var xid string
+		if err := q.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&xid); err != nil {
+			return fmt.Errorf("read the transaction counter: %w", err)
+		}
+		return next.BeginAt(xid, was)
 	}
 	return nil
 }

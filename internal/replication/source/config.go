@@ -30,6 +30,9 @@ type Config struct {
 	Columns     []string // extra columns, as in decode.Config
 	Shapes      bool     // events have their table's shape
 
+	// rows of the tables are deleted once they are delivered, which takes rights on them
+	Deletes bool
+
 	Create bool // create what is missing on the first start
 	// create the slot although the table has rows: they are not sent. Of `init --no-backfill`
 	NoBackfill bool

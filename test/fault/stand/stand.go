@@ -48,6 +48,7 @@ type Stand struct {
 	Retry       string   // section retry, likewise
 	DeadLetters string   // section dead_letters, likewise
 	Guard       string   // section guard, likewise
+	Retention   string   // section retention, likewise
 	Timeout     string   // source.wal_sender_timeout; "4s"
 	Env         []string // more of the relay's environment: NAME=VALUE
 
@@ -124,9 +125,9 @@ func (s *Stand) ConfigVia(postgres *netproxy.Proxy) string {
 		u.User = url.User(s.User)
 	}
 	return fmt.Sprintf("log: {level: debug}\nsource: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
-		"sink: {%s}\ndelivery: {ordering: %s%s}\n%s%s%s",
+		"sink: {%s}\ndelivery: {ordering: %s%s}\n%s%s%s%s",
 		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.Ordering, more(s.Delivery),
-		section("retry", s.Retry), section("dead_letters", s.DeadLetters), section("guard", s.Guard))
+		section("retry", s.Retry), section("dead_letters", s.DeadLetters), section("guard", s.Guard), section("retention", s.Retention))
 }
 
 // section is one that stands in the configuration only when a test sets something in it.

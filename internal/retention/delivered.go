@@ -1,0 +1,144 @@
+// Which rows may be deleted: the SQL, and why nothing that is not delivered is among them.
+//
+// A row may be deleted when
+//
+//  1. the transaction that wrote it is below progress.settled_xid of every slot that sends its
+//     table. A slot that is not ready, that is of another system, or whose settled_xid is not known
+//     has settled nothing. "Settled" is I2: the broker has confirmed the event, or its row is in
+//     the retry table or among the dead letters. The relay records it after that, in this database.
+//  2. no row of the retry table and no open dead letter of any slot has its id. Such a row is not
+//     delivered, or may need the outbox's row for a replay.
+//  3. its transaction is in no interval that an operator has accepted as missing and that is not
+//     recovered: cdc-relay recover would read it from the table.
+//  4. for one of the slots at least it was there to be sent: rows from before a table was added to
+//     a slot, or from before a slot that was made with --no-backfill, are left to whoever is
+//     responsible for them (publication.Table.Since).
+//  5. it is old enough.
+//
+// All of this is read in the snapshot of the statement that deletes. An event's row moves from the
+// retry table to the dead letters in one transaction, and leaves them after the broker's confirm.
+// So whoever sees the settled_xid of 1 sees the row of an event that is settled and not delivered,
+// in one table or the other. That is true after a crash at any point, as every statement is a
+// transaction of its own, and after a promotion or a restore: the standby has all three as of one
+// moment of the primary. The confirms that settled_xid stands for cannot be undone by it.
+//
+// What is concurrent: a row that another transaction updates has a new xmin, above every
+// settled_xid, and its new version waits until the old rules hold for it. A new leader raises the
+// epoch, which waits for a statement that has the fence, and the next statement finds it raised.
+// What a second relay begins to send after the snapshot it reads from the WAL, whatever the table
+// still has. Its slot sends what is committed after it was made, and init --backfill copies what
+// the table has.
+
+package retention
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+)
+
+// boundSQL reads up to which transaction rows are settled by all who send them, as b: settled
+// is 0 if that is not known, since is the first transaction whose rows one of them sends at all,
+// slots are all slots, and next is the next transaction. $1 is our slot, $3 and $4 the OIDs and the quoted names of the table and all its relatives.
+//
+// A record of another system counts as one that has settled nothing: after pg_upgrade or a restore
+// it waits for an operator, and what its slot has not sent may be in the table alone.
+const boundSQL = `holders AS MATERIALIZED (SELECT s.slot::text AS slot, of.since,
+		CASE WHEN s.state = 'ready' AND s.system_id = (SELECT system_identifier::text FROM pg_control_system()) THEN p.settled_xid::text::bigint END AS settled
+	FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p ON p.slot = s.slot
+		CROSS JOIN LATERAL (SELECT count(*) AS n, max(coalesce((e.value->>'since')::bigint, 0)) AS since
+			FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE e.key = ANY ($4::text[]) OR (e.value->>'oid')::oid = ANY ($3::oid[])) of
+	WHERE of.n > 0),
+b AS MATERIALIZED (SELECT CASE WHEN bool_and(settled IS NOT NULL) AND bool_or(slot = $1::text) THEN min(settled) ELSE 0 END AS settled,
+		coalesce(min(since), 0) AS since, array(SELECT slot::text FROM cdc_relay.slots) AS slots, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next FROM holders)`
+
+// rowsSQL is the SQL of a leaf's rows: parts of the two statements. Alias t is the row.
+type rowsSQL struct {
+	leaf string // quoted
+	id   string // of the event, as the retry table has it
+	at   string // the row's time
+	old  string // 5
+	xid  string // the row's transaction, with its epoch
+}
+
+// newRowsSQL makes the SQL for a leaf whose id and time are in columns. No column of the time: that
+// of the commit counts, when the server keeps it. $7 is the age in seconds. The database's clock
+// alone decides. A row of unknown time is old enough when its transaction is below $8: see samples.
+//
+// The output function of the id's type, which format calls, is never its owner's: a base type is a
+// superuser's, and the output of all others is PostgreSQL's own.
+func newRowsSQL(leaf string, id, at []string, keep bool) rowsSQL {
+	s := rowsSQL{leaf: leaf, xid: strings.ReplaceAll(tableread.WholeXID("t.xmin"), "next", "(SELECT next FROM b)"), at: "CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END"}
+	var parts []string
+	for _, name := range id {
+		parts = append(parts, fmt.Sprintf("CASE WHEN %[1]s IS NOT NULL THEN format('%%s', %[1]s) END", "t."+pgx.Identifier{name}.Sanitize()))
+	}
+	s.id = "convert_to(coalesce(" + strings.Join(append(parts, "NULL"), ", ") + "), 'UTF8')"
+	if len(at) > 0 {
+		parts = nil
+		for _, name := range at {
+			parts = append(parts, "t."+pgx.Identifier{name}.Sanitize()+"::timestamptz")
+		}
+		s.at = "coalesce(" + strings.Join(append(parts, s.at), ", ") + ")"
+	}
+	s.old = "coalesce(" + s.at + " <= now() - make_interval(secs => $7::float8), " + s.xid + " < $8::bigint)"
+	if !keep {
+		s.old = "($7::float8 = 0 AND $8::bigint >= 0)"
+	}
+	return s
+}
+
+// settled is the SQL of 1 and 4.
+func (s rowsSQL) settled() string {
+	return s.xid + " < (SELECT settled FROM b) AND " + s.xid + " >= (SELECT since FROM b)"
+}
+
+// held is the SQL of what 2 and 3 exclude, and of a row without an id, of which 2 is not known.
+// OFFSET 0 and the empty string keep the planner from reading all rows, or all open dead letters,
+// of a slot: the rows are found by the indexes on the id.
+func (s rowsSQL) held() string {
+	in := func(table, and string) string {
+		return "EXISTS (SELECT FROM cdc_relay." + table + " f WHERE f.slot = ANY ((SELECT slots FROM b)::text[]) AND substring(f.id, 1, 200) = substring(" + s.id + ", 1, 200) AND f.id = " + s.id + and + " OFFSET 0)"
+	}
+	return "(" + s.id + " IS NULL OR " + in("retry", "") + " OR " + in("dead_letter", " AND f.state || '' = 'open'") +
+		` OR EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = ANY ((SELECT slots FROM b)::text[]) AND g.recovered_at IS NULL
+			AND g.system_id = (SELECT system_identifier::text FROM pg_control_system())
+			AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true) AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true) OFFSET 0))`
+}
+
+// from is the FROM of both statements: the rows of the blocks from $5 to $6, without the latter.
+func (s rowsSQL) from() string {
+	return " FROM ONLY " + s.leaf + " t WHERE t.ctid >= $5::tid AND t.ctid < $6::tid AND EXISTS (SELECT FROM fence)"
+}
+
+// look is the statement that looks at blocks and changes nothing. Its row, after whether the epoch
+// is still ours: how many rows there are; how many may be deleted; how many are held; how many are
+// not settled, and of these old enough; how many are settled and too young; in how many seconds the
+// first of those that are too young comes of age (NULL: not known); up to where all is settled.
+func (s rowsSQL) look() string {
+	return dlq.ReadFence + ", " + boundSQL + `
+	SELECT EXISTS (SELECT FROM fence), count(*), count(*) FILTER (WHERE old AND settled AND NOT held), count(*) FILTER (WHERE old AND settled AND held),
+		count(*) FILTER (WHERE above), count(*) FILTER (WHERE old AND above), count(*) FILTER (WHERE NOT old AND settled),
+		extract(epoch FROM min(at) FILTER (WHERE NOT old) + make_interval(secs => $7::float8) - now())::float8, (SELECT settled FROM b)
+	FROM (SELECT ` + s.at + " AS at, " + s.old + " AS old, " + s.settled() + " AS settled, " + s.xid + " >= (SELECT settled FROM b) AS above, CASE WHEN " +
+		s.old + " AND " + s.settled() + " THEN " + s.held() + " END AS held" + s.from() + " OFFSET 0) r"
+}
+
+// remove is the statement that deletes up to $9 rows of blocks. Its row, after whether the epoch is
+// still ours: how many it has deleted. A row that somebody else has locked is left for later.
+func (s rowsSQL) remove() string {
+	return dlq.WriteFence + ", " + boundSQL + `,
+	chosen AS MATERIALIZED (SELECT t.ctid AS at` + s.from() + " AND CASE WHEN " + s.old + " AND " + s.settled() + " THEN NOT " + s.held() + ` ELSE false END LIMIT $9::int FOR UPDATE OF t SKIP LOCKED),
+	gone AS (DELETE FROM ONLY ` + s.leaf + ` d WHERE d.ctid = ANY (array(SELECT at FROM chosen)) RETURNING 1)
+	SELECT EXISTS (SELECT FROM fence), (SELECT count(*) FROM gone)`
+}
+
+// plan are the settings of a transaction with these statements. Its tables are read by their
+// indexes, block by block: nothing is read whole, whatever their statistics say. It waits for no
+// lock. A deletion that is lost in a crash of the server is only made again.
+const plan = `SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'; SET LOCAL synchronous_commit = off;
+	SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off`

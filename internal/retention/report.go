@@ -1,0 +1,48 @@
+// What keeps rows from being deleted: which errors are news, and what to do about them.
+
+package retention
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+)
+
+// passes reports whether an error is no news: somebody holds a lock, or the table was dropped.
+func passes(err error) bool {
+	return sqlClass(err, "55P03") || tableread.Undefined(err)
+}
+
+func sqlClass(err error, class string) bool {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && strings.HasPrefix(server.Code, class)
+}
+
+// warn logs what keeps rows from being deleted, once while it lasts.
+func (p *pass) warn(of string, err error) {
+	text := of + ": " + err.Error()
+	p.said[text] = true
+	if p.logged[text] {
+		return
+	}
+	p.logged[text] = true
+	fields := []zap.Field{zap.String("table", of), zap.Error(err)}
+	if fix := fixOf(of, err); fix != "" {
+		fields = append(fields, zap.String("fix", fix))
+	}
+	p.cfg.Log.Warn("cannot delete delivered rows: they stay, and delivery goes on", fields...)
+}
+
+func fixOf(table string, err error) string {
+	if refusal, ok := tableread.IsRefusal(err); ok {
+		return refusal.Fix
+	}
+	if sqlClass(err, "42501") {
+		return "run `cdc-relay check`, which names the right that is missing"
+	}
+	return ""
+}
