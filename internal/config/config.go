@@ -37,6 +37,7 @@ type Source struct {
 	Tables           []Table // may be empty when there is a MessagePrefix
 	MessagePrefix    string  // of logical messages that are events, mapped by Outbox; "": none
 	Create           bool
+	FailoverSlot     string // FailoverAuto, FailoverOn or FailoverOff
 	WALSenderTimeout time.Duration
 }
 
@@ -82,6 +83,13 @@ const (
 	OrderingPipelined = "pipelined"
 	OrderingCommit    = "commit"
 	OrderingNone      = "none"
+)
+
+// The values of Source.FailoverSlot.
+const (
+	FailoverAuto = "auto"
+	FailoverOn   = "on"
+	FailoverOff  = "off"
 )
 
 // Delivery bounds what is in flight and says what order is kept.
@@ -155,6 +163,7 @@ func Default() *Config {
 			Slot:             "cdc_relay",
 			Publication:      "cdc_relay",
 			Create:           true,
+			FailoverSlot:     FailoverAuto,
 			WALSenderTimeout: 20 * time.Second,
 		},
 		Outbox: Outbox{

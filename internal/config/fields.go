@@ -25,6 +25,7 @@ func (l *loader) fields() []setting.Key {
 		l.tablesKey("source.tables"),
 		setting.Text("source.message_prefix", &c.Source.MessagePrefix),
 		setting.Boolean("source.create", &c.Source.Create),
+		setting.Choice("source.failover_slot", &c.Source.FailoverSlot, FailoverAuto, FailoverOn, FailoverOff),
 		setting.Duration("source.wal_sender_timeout", time.Second, time.Hour, &c.Source.WALSenderTimeout),
 	}
 	keys = append(keys, l.outboxFields(&c.Outbox)...)

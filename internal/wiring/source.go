@@ -53,6 +53,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		Tables: tables, Columns: columns, Shapes: c.Sink.Compat.Records() != nil,
 		Messages:         decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: mapping(c.Outbox)},
 		Create:           c.Source.Create,
+		FailoverSlot:     c.Source.FailoverSlot,
 		WALSenderTimeout: c.Source.WALSenderTimeout,
 		Grace:            c.Delivery.ShutdownGrace, Log: log,
 	}, nil
