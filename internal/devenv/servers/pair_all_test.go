@@ -3,10 +3,13 @@
 package servers
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
@@ -24,7 +27,10 @@ func TestPairKeepsAFailoverSlot(t *testing.T) {
 			var made string
 			await.Must(t, pair.Primary.Query(ctx, &made, "SELECT slot_name FROM pg_create_logical_replication_slot('kept', 'pgoutput', false, false, true)"))
 			for _, planned := range []bool{true, false} {
+				advancing, done := context.WithCancel(ctx)
+				go advance(advancing, pair.Primary)
 				await.Must(t, pair.AwaitSynced(ctx, "kept"))
+				done()
 				await.Must(t, pair.End(planned))
 				former, err := pair.Promote(ctx)
 				await.Must(t, err)
@@ -38,4 +44,13 @@ func TestPairKeepsAFailoverSlot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// advance is a reader of the slot that has nothing to do.
+func advance(ctx context.Context, on *pgserver.Postgres) {
+	_ = processes.Poll(ctx, 100*time.Millisecond, func() (bool, error) { //nolint:errcheck // it ends with the test
+		var at string // no answer is the end of the server
+		_ = on.Query(ctx, &at, "SELECT (pg_replication_slot_advance('kept', pg_current_wal_lsn())).end_lsn::text")
+		return false, nil
+	})
 }

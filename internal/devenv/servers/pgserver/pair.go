@@ -115,28 +115,26 @@ func (p *Pair) Rejoin(ctx context.Context, former *Postgres) error {
 	return p.Primary.Set(ctx, "synchronized_standby_slots", slot)
 }
 
-// AwaitSynced waits until the standby has a logical slot of the name that a promotion can use.
+// AwaitSynced waits until the standby has a logical slot of the name that a promotion can use. The
+// slot must be read, or advanced, meanwhile: a new one is copied for good once it has passed what
+// the standby does not have.
 func (p *Pair) AwaitSynced(ctx context.Context, slot string) error {
-	for round := 0; ; round++ {
-		// The worker that copies the slots sleeps up to half a minute when it found none. A reload
-		// wakes it.
-		if round%20 == 0 {
-			if err := p.Standby.exec(ctx, "SELECT pg_reload_conf()"); err != nil {
-				return err
-			}
+	err := processes.Poll(ctx, 200*time.Millisecond, func() (usable bool, err error) {
+		// Else it would take until the next list of running transactions, which an idle server does
+		// not write, and until the worker wakes that copies slots, up to half a minute.
+		if err = p.Primary.exec(ctx, "SELECT pg_current_xact_id(), pg_log_standby_snapshot()"); err == nil {
+			err = p.Standby.exec(ctx, "SELECT pg_reload_conf()")
 		}
-		var usable bool
-		err := p.Standby.Query(ctx, &usable, `SELECT count(*) > 0 FROM pg_replication_slots
-			WHERE slot_name = $1 AND synced AND NOT temporary AND invalidation_reason IS NULL`, slot)
-		if err != nil || usable {
-			return err
+		if err == nil {
+			err = p.Standby.Query(ctx, &usable, `SELECT count(*) > 0 FROM pg_replication_slots
+				WHERE slot_name = $1 AND synced AND NOT temporary AND invalidation_reason IS NULL`, slot)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for slot %s on the standby: %w", slot, ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
+		return usable, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for slot %s on the standby: %w", slot, err)
 	}
+	return nil
 }
 
 // End ends the primary: stopped in order, when the standby has all that it wrote, or killed.
