@@ -48,6 +48,8 @@ type Snapshot struct {
 	RetryTable RetryTable
 	Sink       Sink
 	Slot       Slot
+	// standbys of synchronized_standby_slots that hold delivery back
+	WaitingForStandby []string
 
 	OtherSlots []Slot // the server's other logical slots; those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
@@ -114,6 +116,8 @@ type Slot struct {
 	Database       string
 	Plugin         string
 	Invalidation   string // why the server gave it up, by PostgreSQL 17 and later
+
+	Failover bool // a failover slot, of PostgreSQL 17 and later
 
 	BehindSince time.Time // of OtherSlots: since when WAL waits; zero: none
 }

@@ -82,7 +82,7 @@ func SlotSnapshot(name string, s survey.Slot) ops.Slot {
 	return ops.Slot{
 		Name: name, Checked: s.Checked, ConfirmedFlush: s.ConfirmedFlush, Restart: s.Restart, Current: s.Current,
 		Active: s.Active(), WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, SpilledBytes: s.SpilledBytes,
-		Database: s.Database, Plugin: s.Plugin, Invalidation: s.Invalidation, BehindSince: s.BehindSince,
+		Database: s.Database, Plugin: s.Plugin, Invalidation: s.Invalidation, BehindSince: s.BehindSince, Failover: s.Failover,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/standbys"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
@@ -65,6 +66,7 @@ type Session struct {
 	failover bool // the slot is a failover slot: standbys must have what is reported as settled
 	// awaited is the position at which the reader wakes the reporter, once; 0: none
 	awaited atomic.Uint64
+	wait    standbys.Wait // the monitor's
 
 	Received atomic.Uint64 // highest position received: a commit's end or a keepalive's
 	frames   atomic.Uint64 // odd while the reader works on one, even while it waits in Receive

@@ -31,6 +31,9 @@ type Snapshot struct {
 	Since time.Time
 	Slot  Slot
 
+	// standbys of synchronized_standby_slots that hold delivery back; only while Streaming
+	WaitingForStandby []string
+
 	OtherSlots []Slot // the server's other logical slots, those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
 	// of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
@@ -70,7 +73,21 @@ func (s *Status) Enter(p Phase, why string) {
 			snap.Phase, snap.Since = p, time.Now()
 		}
 		snap.Why = why
+		if p != Streaming {
+			snap.WaitingForStandby = nil
+		}
 	})
+}
+
+// WaitForStandby sets the standbys that hold delivery back, and returns those before.
+func (s *Status) WaitForStandby(names []string) (was []string) {
+	s.update(func(snap *Snapshot) {
+		was = snap.WaitingForStandby
+		if snap.Phase == Streaming {
+			snap.WaitingForStandby = names
+		}
+	})
+	return was
 }
 
 // Remark says while the phase is Streaming why nothing comes; "" takes it back.
