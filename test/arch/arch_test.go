@@ -49,7 +49,8 @@ var allowed = map[string][]string{
 	"replication/schema":      {"event", "replication/source"},
 	"replication/publication": {"event", "decode", "replication/source"},
 	"replication/slot":        {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},
-	"replication/survey":      {"replication/source", "replication/schema", "replication/slot"},
+	"replication/hosts":       {"replication/source"},
+	"replication/survey":      {"replication/source", "replication/schema", "replication/slot", "replication/hosts"},
 	"replication/session":     {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey"},
 	"replication":             {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
 	"replication/setup":       {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
@@ -57,7 +58,7 @@ var allowed = map[string][]string{
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would
 	// have it
 	"replication/recovery":        {"event", "decode", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot", "replication/schema"},
-	"replication/check":           {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/check":           {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/hosts"},
 	"replication/accept":          {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},

@@ -33,7 +33,7 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 		return k.list, nil
 	}
 	for _, question := range []func(context.Context){
-		k.login, k.direct, k.walLevel, k.replication, k.room, k.syncStandby, k.connections, k.objects,
+		k.login, k.direct, k.walLevel, k.replication, k.room, k.syncStandby, k.connections, k.objects, k.standbys,
 	} {
 		ctx, cancel := context.WithTimeout(ctx, questionBound)
 		question(ctx)
