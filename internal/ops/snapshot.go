@@ -51,6 +51,9 @@ type Snapshot struct {
 	// standbys of synchronized_standby_slots that hold delivery back
 	WaitingForStandby []string
 
+	// the other hosts of source.url; none while another relay leads, or without a failover slot
+	Hosts []HostSlot
+
 	OtherSlots []Slot // the server's other logical slots; those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
 
@@ -100,6 +103,12 @@ type Paused struct {
 	Reason      string    `json:"reason"`      // of the closed list of outbox_rejections_total
 	Error       string    `json:"error"`       // the broker's own
 	Since       time.Time `json:"since"`
+}
+
+// HostSlot is another host of source.url.
+type HostSlot struct {
+	Host   string
+	Synced bool // it has the relay's slot, ready for a promotion
 }
 
 // Slot is a replication slot as the server described it at Checked.

@@ -20,8 +20,11 @@ var (
 	slotWaiting   = describe("outbox_slot_waiting_for_standby", "1 while a standby of synchronized_standby_slots holds back delivery from the relay's own slot; only of a failover slot.", "slot")
 )
 
+// slotSynced is of the relay's own slot, on each of the other hosts.
+var slotSynced = describe("outbox_slot_synced", "1 when this other host of source.url has the relay's failover slot, synced and ready for a promotion; 0 also when it does not answer. Only the leader reports it.", "host")
+
 // slotDescs are the metrics of a slot.
-var slotDescs = []*prometheus.Desc{slotLag, slotRetained, slotLagTime, slotSafe, slotOwn, slotActive, slotWALStatus, slotSpilled, slotWaiting}
+var slotDescs = []*prometheus.Desc{slotLag, slotRetained, slotLagTime, slotSafe, slotOwn, slotActive, slotWALStatus, slotSpilled, slotWaiting, slotSynced}
 
 // collectSlot sends what is known of a slot.
 func collectSlot(i *ops.SlotItem, out chan<- prometheus.Metric) {

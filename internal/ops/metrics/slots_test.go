@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
 )
 
@@ -22,9 +23,19 @@ func TestMetricsOfAllSlots(t *testing.T) {
 		`outbox_slot_wal_status{slot="debezium",status="lost"} 0`,
 		`outbox_slot_spilled_bytes_total{slot="other_relay"} 7`,
 	)
+	mustLack(t, lines, "outbox_slot_synced")
 	for _, line := range lines {
 		if strings.Contains(line, "unheard_of") {
 			t.Errorf("nobody knows that: %s", line)
 		}
 	}
+}
+
+// The other hosts are the leader's to report.
+func TestMetricOfOtherHosts(t *testing.T) {
+	s := opstest.Busy()
+	s.Hosts = []ops.HostSlot{{Host: "a:5432", Synced: true}, {Host: "b:5432"}}
+	mustHave(t, scrape(t, watched(s)), `outbox_slot_synced{host="a:5432"} 1`, `outbox_slot_synced{host="b:5432"} 0`)
+	s.Phase = ops.Standby
+	mustLack(t, scrape(t, watched(s)), "outbox_slot_synced")
 }

@@ -34,10 +34,19 @@ type Snapshot struct {
 	// standbys of synchronized_standby_slots that hold delivery back; only while Streaming
 	WaitingForStandby []string
 
+	// the other hosts of source.url, as the leader of a failover slot has asked them last
+	Hosts []HostSlot
+
 	OtherSlots []Slot // the server's other logical slots, those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
 	// of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
 	TableBytes *int64
+}
+
+// HostSlot says of another host of source.url whether a relay could go on with the slot there.
+type HostSlot struct {
+	Host   string // host:port
+	Synced bool   // the slot is there, synced and ready for a promotion; false: or it did not answer
 }
 
 // Slot is what pg_replication_slots said last, at the time Checked.

@@ -132,7 +132,7 @@ func (p *Promoted) end(how Promotion) {
 	p.Must(err)
 	p.Until("delivery to be held back for the standby", func() bool {
 		return slices.ContainsFunc(p.relays, func(r *runner.Relay) bool {
-			_, body, err := r.Get(p.Context(), "/readyz")
+			_, body, err := r.Get(p.Context(), "/api/v1/status")
 			return err == nil && strings.Contains(body, "waiting for standby "+p.Pair.StandbySlot())
 		})
 	})
