@@ -3,6 +3,7 @@
 package replication
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -34,9 +35,7 @@ func TestCheckOfAStandby(t *testing.T) {
 	b.wantLine(check.LevelOK, name, "syncs slots")
 
 	r := b.streaming()
-	b.insert("a")
-	r.waitSeen("a")
-	await.Must(t, pair.AwaitSynced(ctx, b.cfg.Slot))
+	b.synced(pair)
 	b.wantLine(check.LevelOK, name, "has the slot, synced")
 	b.wantLine(check.LevelOK, "synchronized_standby_slots", pair.StandbySlot())
 	r.endClean()
@@ -54,6 +53,9 @@ func TestCheckOfAStandby(t *testing.T) {
 	b.wantLine(check.LevelOK, name, "cannot be read with this role")
 	b.exec("DROP OWNED BY " + role)
 	b.cfg.URL = own
+	await.Until(t, "the standby to be recorded", func() bool {
+		return b.text(`SELECT ($1 = ANY (standbys))::text FROM cdc_relay.slots WHERE slot = $2`, pair.StandbySlot(), b.cfg.Slot) == "true"
+	})
 	r.endClean()
 	b.leftOver(pair)
 }
@@ -112,9 +114,7 @@ func (b *bench) leftOver(pair *pgserver.Pair) {
 		return len(hosts) == 1 && !hosts[0].Synced
 	})
 	b.fixedOn(former, f)
-	b.insert("b")
-	r.waitSeen("b")
-	await.Must(b.t, pair.AwaitSynced(ctx, b.cfg.Slot))
+	b.synced(pair)
 	b.wantLine(check.LevelOK, name, "has the slot, synced")
 	await.Must(b.t, pair.Standby.Kill())
 	await.Until(b.t, "the primary to notice", func() bool {
@@ -140,6 +140,19 @@ func (b *bench) fixedOn(on *pgserver.Postgres, f check.Finding) {
 		return nil
 	}))
 	await.Until(b.t, f.Name+" to be another after "+sql, func() bool { return b.finding(f.Name).Detail != f.Detail })
+}
+
+// synced waits until the standby has the slot. Something is committed meanwhile.
+func (b *bench) synced(pair *pgserver.Pair) {
+	b.t.Helper()
+	rows := 0
+	await.Until(b.t, "the standby to have the slot", func() bool {
+		rows++
+		b.insert(fmt.Sprintf("row %d of %s", rows, b.url))
+		usable, err := pair.Synced(await.Context(b.t), b.cfg.Slot)
+		await.Must(b.t, err)
+		return usable
+	})
 }
 
 // replayed waits until the standby has what the primary has by now.
