@@ -23,12 +23,21 @@ func TestMetricsOfAllSlots(t *testing.T) {
 		`outbox_slot_wal_status{slot="debezium",status="lost"} 0`,
 		`outbox_slot_spilled_bytes_total{slot="other_relay"} 7`,
 	)
-	mustLack(t, lines, "outbox_slot_synced")
+	mustLack(t, lines, "outbox_slot_synced", "outbox_slot_waiting_for_standby")
 	for _, line := range lines {
 		if strings.Contains(line, "unheard_of") {
 			t.Errorf("nobody knows that: %s", line)
 		}
 	}
+}
+
+// A slot that is no failover slot waits for no standby.
+func TestMetricOfAStandbyThatIsWaitedFor(t *testing.T) {
+	s := opstest.Busy()
+	s.Slot.Failover = true
+	mustHave(t, scrape(t, watched(s)), `outbox_slot_waiting_for_standby{slot="cdc_relay"} 0`)
+	s.WaitingForStandby = []string{"b"}
+	mustHave(t, scrape(t, watched(s)), `outbox_slot_waiting_for_standby{slot="cdc_relay"} 1`)
 }
 
 // The other hosts are the leader's to report.

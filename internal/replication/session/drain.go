@@ -165,11 +165,12 @@ func (se *Session) laneError() error {
 }
 
 // reportFinally raises the flush limit for the last watermark and waits until the pool sees it in
-// the slot: some seconds at most, and only briefly once draining is done. Writing to the socket is
+// the slot: some seconds at most, and only briefly once draining is done, or for a standby that is
+// waited for already. Writing to the socket is
 // not enough: a close with unread data behind it can discard the report.
 func (se *Session) reportFinally(draining context.Context) error {
 	patience := 4 * time.Second
-	if draining.Err() != nil {
+	if draining.Err() != nil || len(se.Status.Snapshot().WaitingForStandby) > 0 {
 		patience = 500 * time.Millisecond
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
