@@ -95,7 +95,11 @@ func (v *process) broker() (up, was bool) {
 func (v *process) snapshot() ops.Snapshot {
 	s := v.stream.Snapshot()
 	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
+	out.WaitingForStandby = s.WaitingForStandby
 	out.OtherTotal, out.TableBytes = s.OtherTotal, s.TableBytes
+	for _, h := range s.Hosts {
+		out.Hosts = append(out.Hosts, ops.HostSlot{Host: h.Host, Synced: h.Synced})
+	}
 	for _, other := range s.OtherSlots {
 		out.OtherSlots = append(out.OtherSlots, wiring.SlotSnapshot(other.Name, other))
 	}

@@ -40,6 +40,7 @@ type Source struct {
 	MessagePrefix    string  // of logical messages that are events, mapped by Outbox; "": none
 	MaxEventBytes    int64   // a larger row becomes a dead letter without its large values; 0: no limit
 	Create           bool
+	FailoverSlot     string // FailoverAuto, FailoverOn or FailoverOff
 	WALSenderTimeout time.Duration
 }
 
@@ -85,6 +86,13 @@ const (
 	OrderingPipelined = "pipelined"
 	OrderingCommit    = "commit"
 	OrderingNone      = "none"
+)
+
+// The values of Source.FailoverSlot.
+const (
+	FailoverAuto = "auto"
+	FailoverOn   = "on"
+	FailoverOff  = "off"
 )
 
 // Delivery bounds what is in flight and says what order is kept.
@@ -184,6 +192,7 @@ func Default() *Config {
 			Slot:             "cdc_relay",
 			Publication:      "cdc_relay",
 			Create:           true,
+			FailoverSlot:     FailoverAuto,
 			WALSenderTimeout: 20 * time.Second,
 		},
 		Outbox: Outbox{

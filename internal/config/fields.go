@@ -26,6 +26,7 @@ func (l *loader) fields() []setting.Key {
 		setting.Text("source.message_prefix", &c.Source.MessagePrefix),
 		setting.Boolean("source.create", &c.Source.Create),
 		setting.Limit("source.max_event_bytes", 64<<10, 1<<30, &c.Source.MaxEventBytes),
+		setting.Choice("source.failover_slot", &c.Source.FailoverSlot, FailoverAuto, FailoverOn, FailoverOff),
 		setting.Duration("source.wal_sender_timeout", time.Second, time.Hour, &c.Source.WALSenderTimeout),
 	}
 	keys = append(keys, l.outboxFields(&c.Outbox)...)

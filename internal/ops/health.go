@@ -56,6 +56,8 @@ type Readiness struct {
 	// rows that the database refuses, the longest first
 	Refused      []RefusedRow `json:"refused"`
 	RefusedTotal int          `json:"refused_total"`
+	// standbys that hold delivery back
+	WaitingForStandby []string `json:"waiting_for_standby"`
 }
 
 // Readiness says whether the relay does its part: a leader is ready with its stream and its broker
@@ -70,6 +72,7 @@ func (s *Snapshot) Readiness(wantLeader bool) Readiness {
 		Role: s.Role(), Reasons: []string{}, Finding: s.Finding,
 		Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal, DeferredEvents: s.RetryTable.Deferred,
 		Refused: orEmpty(s.RetryTable.Refused), RefusedTotal: s.RetryTable.RefusedTotal,
+		WaitingForStandby: orEmpty(s.WaitingForStandby),
 	}
 	switch {
 	case s.Phase == Standby:

@@ -21,6 +21,9 @@ type SlotItem struct {
 	Database           string `json:"database"`
 	Plugin             string `json:"plugin"`
 	InvalidationReason string `json:"invalidation_reason"` // "" before PostgreSQL 17
+	Failover           bool   `json:"failover"`            // false before PostgreSQL 17
+	// of the relay's own failover slot: a standby of synchronized_standby_slots holds delivery back
+	WaitingForStandby bool `json:"waiting_for_standby"`
 }
 
 // IsFresh reports whether the slot was read within the last minute.
@@ -29,6 +32,7 @@ func (out *SlotStatus) IsFresh(now time.Time) bool { return isFresh(out.CheckedA
 // Slots are the slots that are known, the relay's own first.
 func (s *Snapshot) Slots(now time.Time) []SlotItem {
 	own := s.Slot.item(now)
+	own.WaitingForStandby = len(s.WaitingForStandby) > 0
 	own.Own, own.LagFrom, own.LagSeconds = true, "commits", s.lagSeconds(now)
 	items := []SlotItem{own}
 	for _, other := range s.OtherSlots {
@@ -48,7 +52,7 @@ func (s *Snapshot) Slots(now time.Time) []SlotItem {
 
 // item shows a slot, only its name if it was not read lately.
 func (s Slot) item(now time.Time) SlotItem {
-	item := SlotItem{SlotStatus: SlotStatus{Name: s.Name}, Database: s.Database, Plugin: s.Plugin, InvalidationReason: s.Invalidation}
+	item := SlotItem{SlotStatus: SlotStatus{Name: s.Name}, Database: s.Database, Plugin: s.Plugin, InvalidationReason: s.Invalidation, Failover: s.Failover}
 	if isFresh(s.Checked, now) {
 		item.describe(s)
 	}

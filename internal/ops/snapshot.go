@@ -50,6 +50,11 @@ type Snapshot struct {
 	Retention  *Retention // nil: the outbox tables are left alone, or another relay leads
 	Sink       Sink
 	Slot       Slot
+	// standbys of synchronized_standby_slots that hold delivery back
+	WaitingForStandby []string
+
+	// the other hosts of source.url; none while another relay leads, or without a failover slot
+	Hosts []HostSlot
 
 	OtherSlots []Slot // the server's other logical slots; those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
@@ -118,6 +123,12 @@ type Paused struct {
 	Since       time.Time `json:"since"`
 }
 
+// HostSlot is another host of source.url.
+type HostSlot struct {
+	Host   string
+	Synced bool // it has the relay's slot, ready for a promotion
+}
+
 // Slot is a replication slot as the server described it at Checked.
 type Slot struct {
 	Name           string
@@ -132,6 +143,8 @@ type Slot struct {
 	Database       string
 	Plugin         string
 	Invalidation   string // why the server gave it up, by PostgreSQL 17 and later
+
+	Failover bool // a failover slot, of PostgreSQL 17 and later
 
 	BehindSince time.Time // of OtherSlots: since when WAL waits; zero: none
 }

@@ -4,6 +4,7 @@ package ops
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -23,7 +24,10 @@ type Status struct {
 	StartedAt time.Time `json:"started_at"`
 	Now       time.Time `json:"now"` // by the relay's clock
 
-	Slot     SlotStatus     `json:"slot"`
+	Slot SlotStatus `json:"slot"`
+	// the physical slots of standbys that hold delivery back: what they do not have is not delivered
+	WaitingForStandby []string `json:"waiting_for_standby"`
+
 	Broker   BrokerStatus   `json:"broker"`
 	InFlight InFlightStatus `json:"in_flight"`
 
@@ -179,6 +183,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		Guard:       s.Guard,
 		Retention:   s.retention(totals.RowsDeleted, now),
 		Rates:       rates, Totals: totals,
+		WaitingForStandby:   orEmpty(s.WaitingForStandby),
 		UnreportedConfirmed: s.UnreportedConfirmed,
 	}
 	if s.Settled != 0 {
@@ -242,11 +247,19 @@ func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	case s.RetryTable.Deferred+s.RetryTable.Queued > 0:
 		return StateDeferring, "" // no action is needed
 	case s.lag(now) > catchingUpFrom:
-		return StateCatchingUp, s.Why
+		return StateCatchingUp, whySilent(s)
 	case s.InFlightEvents+s.WaitingEvents == 0 && rate == 0:
-		return StateIdle, s.Why
+		return StateIdle, whySilent(s)
 	}
-	return StateStreaming, s.Why
+	return StateStreaming, whySilent(s)
+}
+
+// whySilent says why nothing comes from the server.
+func whySilent(s *Snapshot) string {
+	if s.Why != "" || len(s.WaitingForStandby) == 0 {
+		return s.Why
+	}
+	return "waiting for standby " + strings.Join(s.WaitingForStandby, ", ")
 }
 
 // whyRefused and whyPaused name what an operator has to fix.

@@ -22,7 +22,10 @@ import (
 	"go.uber.org/zap"
 )
 
-var errTaken = errors.New("another relay acquired the slot in the meantime")
+var (
+	errTaken    = errors.New("another relay acquired the slot in the meantime")
+	errPromoted = errors.New("the server was promoted: prepare again")
+)
 
 // limits the steps from a free slot to the stream, because a server may stop answering in between
 const acquireTimeout = time.Minute
@@ -110,6 +113,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	if view == nil || rec.State != slot.StateReady {
 		return o, errPrepareAgain // its table of cases says what to do
 	}
+	if rec.PromotedOn(id) { // on a service that does not say its timeline only this shows it
+		return o, errPromoted
+	}
 	if err := slot.CheckIdentity(c, rec, view, id); err != nil {
 		return o, err
 	}
@@ -140,6 +146,11 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	// The server starts at the slot's own position if that is higher, as it usually is. After a
 	// restart of the server, which does not save the slot at each report, it may be lower than what
 	// this process has settled.
+	if err := slot.MakeFailover(ctx, conn, c, view); source.SQLState(err) == "55006" { // object_in_use
+		return o, errTaken
+	} else if err != nil {
+		return o, err
+	}
 	o.resumed = s.durable.resume(rec)
 	o.from = max(rec.TookUntil, o.resumed)
 	err = pglogrepl.StartReplication(ctx, conn, c.Slot, o.from, pglogrepl.StartReplicationOptions{

@@ -47,11 +47,19 @@ func (s *Stream) checkServer(ctx context.Context, t **session.Term) error {
 	}
 	defer source.CloseStream(conn)
 	now := source.ConnectedServer(conn)
-	if err := s.cfg.CheckSameSystem(*at, now); err != nil {
-		return err
+	promoted := at.Promoted(now.Server)
+	if !promoted {
+		if err := s.cfg.CheckSameSystem(*at, now); err != nil {
+			return err
+		}
 	}
 	if why, had := s.cfg.LowerWAL(now); why != "" {
 		return s.cfg.RolledBack(why, s.limitOn(ctx, conn), max(had, s.durable.flushLimit))
+	}
+	if promoted {
+		s.leave(t)
+		s.cfg.Primary.Set(now.Server)
+		return errPrepareAgain // which judges the promoted server
 	}
 	if *t != nil && *at != now.Server {
 		s.cfg.Log.Warn("server restarted: reading the slot again from its position; nothing is lost, some events may be sent twice",
@@ -61,6 +69,16 @@ func (s *Stream) checkServer(ctx context.Context, t **session.Term) error {
 	}
 	s.cfg.Primary.Set(now.Server)
 	return nil
+}
+
+// leave ends the line on a server that another one has taken the place of, and forgets what was
+// known of it but the WAL that was received: epoch and flush limit of the record are compared with
+// those of one database, and go on from what the promoted server has.
+func (s *Stream) leave(t **session.Term) {
+	(*t).End()
+	*t = nil
+	s.durable, s.visitor = durable{}, visitor{}
+	s.common.SetGood(&slot.View{})
 }
 
 // limitOn reads the flush limit from a server that the pool does not use yet; 0 if it cannot be

@@ -48,10 +48,13 @@ func (s *Stream) Run(reading, draining context.Context) error {
 		switch {
 		case errors.Is(err, session.ErrCleanStop):
 			return nil
-		case errors.Is(err, errPrepareAgain):
+		case errors.Is(err, errPrepareAgain), errors.Is(err, errPromoted):
 			prepared = false
 			t.End()
 			t = nil
+			if errors.Is(err, errPromoted) {
+				s.leave(&t)
+			}
 			s.status.Enter(survey.Waiting, err.Error()) // the reporter has ended
 			continue
 		case errors.Is(err, session.ErrGivenBack):

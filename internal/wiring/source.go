@@ -56,6 +56,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		Create:           c.Source.Create,
 		MaxEventBytes:    c.Source.MaxEventBytes,
 		Deletes:          c.Retention.IsSet(),
+		FailoverSlot:     c.Source.FailoverSlot,
 		WALSenderTimeout: c.Source.WALSenderTimeout,
 		Guard:            source.Guard{DeferAt: c.Guard.DeferAt.Bytes, Percent: c.Guard.DeferAt.Percent, MaxBytes: c.Guard.MaxBytes},
 		Grace:            c.Delivery.ShutdownGrace, Log: log,
@@ -96,7 +97,7 @@ func SlotSnapshot(name string, s survey.Slot) ops.Slot {
 	return ops.Slot{
 		Name: name, Checked: s.Checked, ConfirmedFlush: s.ConfirmedFlush, Restart: s.Restart, Current: s.Current,
 		Active: s.Active(), WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, SpilledBytes: s.SpilledBytes,
-		Database: s.Database, Plugin: s.Plugin, Invalidation: s.Invalidation, BehindSince: s.BehindSince,
+		Database: s.Database, Plugin: s.Plugin, Invalidation: s.Invalidation, BehindSince: s.BehindSince, Failover: s.Failover,
 	}
 }
 

@@ -125,6 +125,9 @@ func (t *statusText) slot() {
 	if slot.WALStatus == "unreserved" || slot.WALStatus == "lost" {
 		wal = t.paint(slot.WALStatus, red)
 	}
+	if waiting := t.status.WaitingForStandby; len(waiting) > 0 {
+		t.line("", "%s, which does not have what was committed since", t.paint("waiting for standby "+strings.Join(waiting, ", "), yellow))
+	}
 	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
 		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, checked)
 }

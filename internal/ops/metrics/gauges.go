@@ -70,6 +70,9 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	}
 	if s.Leads() {
 		collectEvents(&s, now, gauge)
+		for _, h := range s.Hosts {
+			gauge(slotSynced, zeroOne(h.Synced), h.Host)
+		}
 	}
 	if last := g.metrics.lastConfirmed.Load(); last != 0 {
 		gauge(lastConfirm, float64(last)/1e9)

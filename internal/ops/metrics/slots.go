@@ -17,10 +17,14 @@ var (
 	slotActive    = describe("outbox_slot_active", "1 while a process reads the slot.", "slot")
 	slotWALStatus = describe("outbox_slot_wal_status", "1 for the slot's present wal_status, 0 for the others.", "slot", "status")
 	slotSpilled   = describe("outbox_slot_spilled_bytes_total", "Bytes of transactions that the server's decoding wrote to disk.", "slot")
+	slotWaiting   = describe("outbox_slot_waiting_for_standby", "1 while a standby of synchronized_standby_slots holds back delivery from the relay's own slot; only of a failover slot.", "slot")
 )
 
+// slotSynced is of the relay's own slot, on each of the other hosts.
+var slotSynced = describe("outbox_slot_synced", "1 when this other host of source.url has the relay's failover slot, synced and ready for a promotion; 0 also when it does not answer. Only the leader reports it.", "host")
+
 // slotDescs are the metrics of a slot.
-var slotDescs = []*prometheus.Desc{slotLag, slotRetained, slotLagTime, slotSafe, slotOwn, slotActive, slotWALStatus, slotSpilled}
+var slotDescs = []*prometheus.Desc{slotLag, slotRetained, slotLagTime, slotSafe, slotOwn, slotActive, slotWALStatus, slotSpilled, slotWaiting, slotSynced}
 
 // collectSlot sends what is known of a slot.
 func collectSlot(i *ops.SlotItem, out chan<- prometheus.Metric) {
@@ -33,6 +37,9 @@ func collectSlot(i *ops.SlotItem, out chan<- prometheus.Metric) {
 	}
 	if i.CheckedAt.IsZero() {
 		return
+	}
+	if i.Own && i.Failover {
+		gauge(slotWaiting, zeroOne(i.WaitingForStandby))
 	}
 	gauge(slotLag, float64(i.LagBytes))
 	gauge(slotRetained, float64(i.RetainedBytes))

@@ -40,7 +40,7 @@ func Run(ctx context.Context, c source.Config, opt Options) (Result, error) {
 		return Result{}, source.OrFatal(&c, err)
 	}
 	defer source.CloseStream(stream)
-	a := &acceptance{c: &c, pool: pool, stream: stream, opt: opt, result: Result{Finding: opt.ID}}
+	a := &acceptance{c: &c, pool: pool, opt: opt, result: Result{Finding: opt.ID}}
 	err = slot.Locked(ctx, pool, &c, func(ctx context.Context) error {
 		if opt.Rows.given() == 0 {
 			if err := a.awaitFree(ctx); err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -18,7 +17,6 @@ import (
 type acceptance struct {
 	c      *source.Config
 	pool   *pgxpool.Pool
-	stream *pgconn.PgConn
 	opt    Options
 	found  *slot.Found
 	result Result

@@ -3,10 +3,8 @@
 package accept
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -20,7 +18,7 @@ func (a *acceptance) passOriginal(ctx context.Context, tx pgx.Tx) error {
 	if !a.opt.Copy || a.opt.NewSlot || a.found.View == nil || a.found.Record.SystemID != a.found.Server.SystemID {
 		return nil // a slot of another system was made there
 	}
-	at, err := a.leftAt(ctx)
+	at, err := a.leftAt()
 	if err != nil {
 		return err
 	}
@@ -33,25 +31,13 @@ func (a *acceptance) passOriginal(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// leftAt is where this server left the timeline of the record. The history of a timeline has a line
-// for each one before it: its number, and the position at which it was left.
-func (a *acceptance) leftAt(ctx context.Context) (pglogrepl.LSN, error) {
-	was, now := a.found.Record.Timeline, a.found.Server.Timeline
-	history, err := pglogrepl.TimelineHistory(ctx, a.stream, now)
-	if err != nil {
-		return 0, fmt.Errorf("read the history of timeline %d: %w (or add --new-slot)", now, err)
+// leftAt is where this server left the timeline of the record.
+func (a *acceptance) leftAt() (pglogrepl.LSN, error) {
+	was := a.found.Record.Timeline
+	at, known := a.found.Server.LeftAt(was)
+	if !known {
+		return 0, usage(fmt.Sprintf("the history of timeline %d does not have timeline %d, on which the slot was read", a.found.Server.Timeline, was),
+			"add --new-slot: what waits in the slot may be what the other server sends")
 	}
-	for line := range bytes.Lines(history.Content) {
-		fields := bytes.Fields(line)
-		if len(fields) < 2 || string(fields[0]) != strconv.Itoa(int(was)) {
-			continue
-		}
-		at, err := pglogrepl.ParseLSN(string(fields[1]))
-		if err != nil {
-			return 0, fmt.Errorf("read the history of timeline %d: %w (or add --new-slot)", now, err)
-		}
-		return at, nil
-	}
-	return 0, usage(fmt.Sprintf("the history of timeline %d does not have timeline %d, on which the slot was read", now, was),
-		"add --new-slot: what waits in the slot may be what the other server sends")
+	return at, nil
 }

@@ -36,7 +36,7 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 		return nil, err
 	}
 	for _, question := range []func(context.Context){
-		k.login, k.direct, k.walLevel, k.replication, k.room, k.syncStandby, k.connections, k.objects, k.largeRows, k.guard,
+		k.login, k.direct, k.walLevel, k.replication, k.room, k.syncStandby, k.connections, k.objects, k.standbys, k.largeRows, k.guard,
 	} {
 		ctx, cancel := context.WithTimeout(ctx, questionBound)
 		question(ctx)

@@ -79,7 +79,7 @@ func (c *checker) usable(ctx context.Context, rec *slot.Record, view *slot.View,
 		}
 		return err
 	}
-	if err := slot.CheckIdentity(c.c, rec, view, id); err != nil {
+	if err := slot.CheckUse(ctx, c.pool, c.c, rec, view, id); err != nil {
 		return err
 	}
 	return slot.CheckRecordedPosition(ctx, c.pool, c.c, view)

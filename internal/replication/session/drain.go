@@ -5,10 +5,14 @@ package session
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -51,6 +55,41 @@ func (se *Session) stopReading(draining context.Context, readerDone <-chan error
 		case <-draining.Done():
 			return se.cutReader(readerDone, cutReading)
 		}
+	}
+}
+
+// readOn reads, and forgets, what the server sends after the reader has returned: with a failover
+// slot the last watermark is reported only once the stream has passed the position that was read
+// after its raise. What comes is given to nobody, so it stays above the watermark.
+func (se *Session) readOn(ctx context.Context) {
+	for {
+		msg, err := se.front.Receive()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			// Reset the deadline first, then look: Run does it the other way round.
+			if err = se.conn.SetReadDeadline(time.Time{}); err == nil && ctx.Err() == nil {
+				continue
+			}
+		}
+		if err != nil || ctx.Err() != nil {
+			return // finish waits no longer than it would
+		}
+		if data, ok := msg.(*pgproto3.CopyData); ok {
+			se.forget(data.Data)
+		}
+	}
+}
+
+// forget notes how far the stream is, by a keepalive or the end of a transaction.
+func (se *Session) forget(data []byte) {
+	const inXLog, endOfCommit = 1 + 24, 1 + 1 + 8 // two positions and a time; flags and a position
+	switch {
+	case len(data) == 1+17 && data[0] == pglogrepl.PrimaryKeepaliveMessageByteID:
+		se.advance(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])))
+		if data[17] != 0 {
+			signal(se.replyNow)
+		}
+	case len(data) >= inXLog+endOfCommit+8 && data[0] == pglogrepl.XLogDataByteID && data[inXLog] == 'C':
+		se.advance(pglogrepl.LSN(binary.BigEndian.Uint64(data[inXLog+endOfCommit:])))
 	}
 }
 
@@ -126,11 +165,12 @@ func (se *Session) laneError() error {
 }
 
 // reportFinally raises the flush limit for the last watermark and waits until the pool sees it in
-// the slot: some seconds at most, and only briefly once draining is done. Writing to the socket is
+// the slot: some seconds at most, and only briefly once draining is done, or for a standby that is
+// waited for already. Writing to the socket is
 // not enough: a close with unread data behind it can discard the report.
 func (se *Session) reportFinally(draining context.Context) error {
 	patience := 4 * time.Second
-	if draining.Err() != nil {
+	if draining.Err() != nil || len(se.Status.Snapshot().WaitingForStandby) > 0 {
 		patience = 500 * time.Millisecond
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

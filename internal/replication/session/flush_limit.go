@@ -36,6 +36,7 @@ func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 	settled := uint64(t.Line.Watermark().LSN) // before the statement is sent
 	err := pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
 		UPDATE cdc_relay.progress p SET max_flush_lsn = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now(),
+			settled_lsn = greatest(p.settled_lsn, $6),
 			settled_xid = CASE WHEN $6::pg_lsn >= p.ended_at THEN greatest(p.settled_xid, least(p.ended_xid, $7::text::xid8)) ELSE p.settled_xid END,
 			ended_xid = pg_snapshot_xmin(pg_current_snapshot()), ended_at = pg_current_wal_insert_lsn()
 		FROM fence WHERE p.slot = $1
@@ -66,7 +67,8 @@ func KeepSettled(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *T
 		FROM cdc_relay.progress WHERE slot = $1 AND ended_at <= $2`, c.Slot, settled, good).Scan(&more, &all)
 	if err == nil && more {
 		err = pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $4 FOR SHARE)
-			UPDATE cdc_relay.progress p SET settled_xid = greatest(p.settled_xid, least(p.ended_xid, $3::text::xid8)) FROM fence
+			UPDATE cdc_relay.progress p SET settled_xid = greatest(p.settled_xid, least(p.ended_xid, $3::text::xid8)),
+				settled_lsn = greatest(p.settled_lsn, $2::pg_lsn) FROM fence
 			WHERE p.slot = $1 AND p.ended_at <= $2 RETURNING p.settled_xid >= p.ended_xid`, c.Slot, settled, good, t.Epoch).Scan(&all)
 	}
 	if err != nil && !source.IsNoRows(err) {
@@ -114,11 +116,14 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 		}
 		// The raise was requested twice while one was under way. After the last report of a clean
 		// stop the flush limit goes down, and nothing may put it up again.
-		if uint64(se.t.Line.Watermark().LSN) <= se.t.FlushLimit.Load() {
+		if limit, _ := se.limit(); se.t.Line.Watermark().LSN <= limit {
 			continue
 		}
 		source.AtWork(se.Cfg.Hooks.FlushLimit, true)
 		err := RaiseFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good(), se.goodXID.Load())
+		if err == nil && se.failover {
+			err = se.awaitStandbys(ctx)
+		}
 		source.AtWork(se.Cfg.Hooks.FlushLimit, false)
 		var stop *event.Stop
 		switch {
@@ -143,6 +148,27 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 		if (err != nil || !se.final.Load()) && !source.Sleep(ctx, gap) {
 			return nil
 		}
+	}
+}
+
+// awaitStandbys makes what was settled at the raise reportable once the stream has passed the end of
+// the WAL, read after the raise was committed. See onStandbys.
+func (se *Session) awaitStandbys(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var end pglogrepl.LSN
+	if err := se.Pool.QueryRow(ctx, `SELECT pg_current_wal_flush_lsn()`).Scan(&end); err != nil {
+		return fmt.Errorf("read the end of the WAL after a raise of the flush limit: %w", err)
+	}
+	se.t.onStandbys.Store(&onStandbys{settled: se.t.Proven.Load(), passed: uint64(end)})
+	se.awaited.Store(uint64(end)) // the reader may have passed it already: the reporter looks next
+	return nil
+}
+
+// passed wakes the reporter when the reader comes to the position that is awaited.
+func (se *Session) passed(to uint64) {
+	if at := se.awaited.Load(); at != 0 && to >= at && se.awaited.CompareAndSwap(at, 0) {
+		signal(se.kick)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -16,6 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/standbys"
 )
 
 const (
@@ -82,6 +84,11 @@ func (se *Session) check(ctx context.Context) error {
 	if err := se.disarm(ctx, rec); err != nil {
 		return err
 	}
+	if se.failover {
+		if err := se.checkStandbys(ctx, rec); err != nil {
+			return err
+		}
+	}
 	sent, err := slot.CheckPublication(ctx, se.Pool, se.Cfg, rec)
 	if err != nil {
 		return err
@@ -103,6 +110,32 @@ func (se *Session) check(ctx context.Context) error {
 			se.t.kept = own
 		}
 		return err
+	}
+	return nil
+}
+
+// checkStandbys records which standbys have all that was read, and says which one delivery waits
+// for.
+func (se *Session) checkStandbys(ctx context.Context, rec *slot.Record) error {
+	received, busy := pglogrepl.LSN(se.Received.Load()), se.frames.Load()%2 == 1 // before the view
+	view, err := standbys.Read(ctx, se.Pool)
+	if err != nil {
+		return err
+	}
+	if rec != nil && rec.Epoch == se.t.Epoch {
+		if err := view.Record(ctx, se.Pool, se.Cfg, se.t.Epoch, rec, received); err != nil {
+			return err
+		}
+	}
+	behind := se.wait.For(view, received, busy)
+	if was := se.Status.WaitForStandby(behind); slices.Equal(was, behind) {
+		return nil
+	}
+	if len(behind) > 0 {
+		se.Cfg.Log.Warn("waiting for standby: nothing is delivered that a standby of synchronized_standby_slots does not have",
+			zap.Strings("standbys", behind), zap.String("slot", se.Cfg.Slot), zap.String("fix", "start the standby, or take its slot out of synchronized_standby_slots (then a promotion of it is not proven)"))
+	} else {
+		se.Cfg.Log.Info("no standby is waited for any more", zap.String("slot", se.Cfg.Slot))
 	}
 	return nil
 }

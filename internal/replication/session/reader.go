@@ -227,8 +227,9 @@ func (r *reading) keepalive(end pglogrepl.LSN, reply bool) error {
 	return nil
 }
 
-func (r *reading) advance(to pglogrepl.LSN) {
-	if uint64(to) > r.Received.Load() { // this goroutine is the only writer
-		r.Received.Store(uint64(to))
+func (se *Session) advance(to pglogrepl.LSN) {
+	if uint64(to) > se.Received.Load() { // this goroutine is the only writer
+		se.Received.Store(uint64(to))
+		se.passed(uint64(to))
 	}
 }

@@ -79,13 +79,13 @@ type reporter struct {
 // and writes a report when one is due.
 func (r *reporter) step(ctx context.Context, timer bool) error {
 	now := r.t.Line.Watermark()
-	flushLimit := pglogrepl.LSN(r.t.FlushLimit.Load())
+	limit, passed := r.limit()
 	for _, m := range []event.Watermark{r.candidate, now} {
-		if m.LSN <= flushLimit && m.LSN >= r.flush.LSN {
+		if passed && m.LSN <= limit && m.LSN >= r.flush.LSN {
 			r.flush = m
 		}
 	}
-	r.wantFlushLimit(now, flushLimit)
+	r.wantFlushLimit(now, limit)
 	// Progress without events of ours is reported when the timer fires, because nothing waits for
 	// it.
 	if !timer && (r.flush == r.sent || r.flush.Own == r.sent.Own && !r.final.Load()) {
@@ -99,16 +99,29 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 	return r.write()
 }
 
+// limit is how far may be reported: up to the flush limit. With a failover slot it is what was
+// settled when the limit was raised, and only once that has passed the standbys.
+func (se *Session) limit() (limit pglogrepl.LSN, passed bool) {
+	if !se.failover {
+		return pglogrepl.LSN(se.t.FlushLimit.Load()), true
+	}
+	proof := se.t.onStandbys.Load()
+	if proof == nil {
+		return 0, false
+	}
+	return pglogrepl.LSN(proof.settled), se.Received.Load() >= proof.passed
+}
+
 // wantFlushLimit asks for a higher flush limit: soon for a watermark that settled events of ours,
 // rarely for any other, because a raise is itself a commit, and the next keepalive covers it. The
 // watermark may already have moved above the limit when it is read. Then even an event below the
 // limit cannot be reported before the next raise.
-func (r *reporter) wantFlushLimit(now event.Watermark, flushLimit pglogrepl.LSN) {
+func (r *reporter) wantFlushLimit(now event.Watermark, limit pglogrepl.LSN) {
 	// or one is under way, and will be above the candidate
-	if now.LSN <= flushLimit || r.candidate.LSN > r.flush.LSN {
+	if now.LSN <= limit || r.candidate.LSN > r.flush.LSN {
 		return
 	}
-	if now.Own > r.flush.Own || r.final.Load() || r.isIdleRaiseDue(flushLimit, now.LSN) {
+	if now.Own > r.flush.Own || r.final.Load() || r.isIdleRaiseDue(limit, now.LSN) {
 		r.candidate, r.raised = now, time.Now()
 		signal(r.raise)
 	}
@@ -119,8 +132,8 @@ func (r *reporter) wantFlushLimit(now event.Watermark, flushLimit pglogrepl.LSN)
 // and the server itself write. Otherwise each raise would cause the next one for ever: an idle
 // server would checkpoint again and again, begin files of WAL with archive_timeout, and keep them
 // for every other slot.
-func (r *reporter) isIdleRaiseDue(flushLimit, now pglogrepl.LSN) bool {
-	return r.raised.IsZero() || source.WALBeyond(r.Segment, flushLimit, now) && (now-flushLimit >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery)
+func (r *reporter) isIdleRaiseDue(limit, now pglogrepl.LSN) bool {
+	return r.raised.IsZero() || source.WALBeyond(r.Segment, limit, now) && (now-limit >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery)
 }
 
 const (

@@ -162,6 +162,64 @@ func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
 	}
 }
 
+// raised is what a raise with a failover slot leaves: everything below settled was settled when it
+// was sent, the WAL ended at end after it.
+func (r *reporterTest) raisedTo(settled, end pglogrepl.LSN) {
+	r.t.FlushLimit.Store(uint64(end))
+	r.t.onStandbys.Store(&onStandbys{settled: uint64(settled), passed: uint64(end)})
+	r.awaited.Store(uint64(end))
+}
+
+func (r *reporterTest) wantReported(at pglogrepl.LSN) {
+	r.Helper()
+	r.step()
+	if r.flush.LSN != at {
+		r.Errorf("may report %s, want %s", r.flush.LSN, at)
+	}
+}
+
+// With a failover slot an event, which may be settled by its row alone, is reported when the stream
+// has passed the position that was read after the raise: then the standbys have the row.
+func TestReportWaitsForTheStandbys(t *testing.T) {
+	r := newReporter(t)
+	r.failover, r.kick = true, make(chan struct{}, 1)
+	r.Settle(100, true)
+	r.step()
+	r.wantRaise()
+	r.t.FlushLimit.Store(150) // committed, and the end of the WAL not read yet
+	r.wantReported(50)
+	r.raisedTo(100, 160)
+	r.Settle(120, true) // below the flush limit, and settled after the raise was sent
+	for _, received := range []pglogrepl.LSN{100, 120, 159} {
+		r.advance(received)
+		r.wantReported(50)
+	}
+	r.wantNoRaise() // one is under way
+	select {
+	case <-r.kick:
+		t.Error("the reporter was woken too early")
+	default:
+	}
+	r.advance(160)
+	select {
+	case <-r.kick:
+	default:
+		t.Error("the reporter was not woken")
+	}
+	r.wantReported(100)
+	r.wantRaise() // for the next event
+	r.raisedTo(120, 200)
+	r.wantReported(100)
+	r.Settle(201, false) // a keepalive of the raise itself
+	r.advance(201)
+	r.wantReported(120)
+	for range 2 { // and no raise for its own sake, again and again
+		r.raised = r.raised.Add(-idleRaiseEvery)
+		r.step()
+		r.wantNoRaise()
+	}
+}
+
 func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {
 	for _, c := range []struct{ flush, flushLimit, reported, wal pglogrepl.LSN }{{0, 100, 0, 100}, {101, 100, 50, 200}, {49, 100, 50, 100}, {90, 100, 50, 80}} {
 		r := newReporter(t)

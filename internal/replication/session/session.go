@@ -35,6 +35,9 @@ func (se *Session) Run(reading, draining context.Context) error {
 		err := se.read(readCtx)
 		se.readDone.Store(true)
 		readerDone <- err
+		if se.failover {
+			se.readOn(ctx)
+		}
 	})
 	start(se.report)
 	start(se.keepFlushLimit)

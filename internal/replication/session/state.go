@@ -16,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/standbys"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
@@ -62,6 +63,11 @@ type Session struct {
 	// belongs to the reader, and to finish after the reader has ended.
 	admitted int
 
+	failover bool // the slot is a failover slot: standbys must have what is reported as settled
+	// awaited is the position at which the reader wakes the reporter, once; 0: none
+	awaited atomic.Uint64
+	wait    standbys.Wait // the monitor's
+
 	Received atomic.Uint64 // highest position received: a commit's end or a keepalive's
 	frames   atomic.Uint64 // odd while the reader works on one, even while it waits in Receive
 	stopping atomic.Bool   // the reader returns at the next boundary of transactions
@@ -89,7 +95,7 @@ func New(s *Shared, watch *ShutdownWatch, t *Term, h *pgconn.HijackedConn, pace 
 	}
 	return &Session{
 		Shared: s, ShutdownWatch: watch, t: t, conn: h.Conn, front: h.Frontend, pid: source.BackendPID(h.CustomData), coalescer: pace,
-		sent: sent, wal: uint64(view.Current), again: again,
+		sent: sent, wal: uint64(view.Current), again: again, failover: view.Failover,
 		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 	}
 }

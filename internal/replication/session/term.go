@@ -38,6 +38,9 @@ type Term struct {
 	// were settled.
 	Proven atomic.Uint64
 
+	// onStandbys is what a session with a failover slot may report; nil: nothing yet.
+	onStandbys atomic.Pointer[onStandbys]
+
 	// events of ours up to here are in the settled transactions that are kept: the monitor's, and
 	// between sessions nobody's
 	kept pglogrepl.LSN
@@ -48,6 +51,25 @@ type Term struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // of line.Run, valid after done
+}
+
+// onStandbys is how far everything is settled on the named standbys, too, once the session has
+// received the WAL up to a position.
+//
+// With a failover slot a standby may take the server's place at any moment, and its copy of the
+// slot is as far as ours, or less. What the slot does not send again must then be settled there.
+// Each row by which an event at or below settled was settled had been committed before the raise of
+// the flush limit began that has written settled, and passed is the end of the WAL as it was read
+// after that raise was committed. So the rows, and settled itself, lie below passed. The walsender
+// of a failover slot sends nothing that a standby of synchronized_standby_slots has not flushed, so
+// what was received proves that each of them has all WAL below it: rows, settled, and the flush
+// limit. Then settled may be reported, and so may any watermark below it. The promoted server
+// compares its slot with the settled that it has (slot.CheckUse).
+//
+// This delays reports alone: no event waits for it, and it takes no room in the in-flight budget.
+// Without a named standby it holds of the server alone, and then a promotion is not proven.
+type onStandbys struct {
+	settled, passed uint64
 }
 
 // Continues reports whether nobody led, and the slot was neither re-created nor adopted, since the

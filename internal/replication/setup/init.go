@@ -91,6 +91,9 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	if err := source.CheckServer(ctx, ddl); err != nil {
 		return err
 	}
+	if err := source.CheckFailoverSlot(ctx, ddl, &c); err != nil {
+		return err
+	}
 	if err := CreateObjects(ctx, ddl, &owner, opt); err != nil {
 		return err
 	}

@@ -106,9 +106,7 @@ type Made struct {
 // for one made by hand.
 func Make(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (made Made, none bool, err error) {
 	stopNotice := NoticeLongWait(c, "creating the slot waits for the transactions that are open now to end")
-	res, err := pglogrepl.CreateReplicationSlot(ctx, stream, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
-		Mode: pglogrepl.LogicalReplication,
-	})
+	res, err := create(ctx, stream, c)
 	stopNotice()
 	switch {
 	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501":
@@ -122,6 +120,30 @@ func Make(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (made Ma
 		return made, false, fmt.Errorf("create slot %q: consistent point: %w", c.Slot, err)
 	}
 	return made, false, nil
+}
+
+// create sends CREATE_REPLICATION_SLOT. pglogrepl has no option for a failover slot.
+func create(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (pglogrepl.CreateReplicationSlotResult, error) {
+	if !c.MakesFailoverSlot(stream) {
+		return pglogrepl.CreateReplicationSlot(ctx, stream, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
+			Mode: pglogrepl.LogicalReplication,
+		})
+	}
+	// a slot's name has only a-z, 0-9 and _
+	return pglogrepl.ParseCreateReplicationSlot(stream.Exec(ctx,
+		fmt.Sprintf(`CREATE_REPLICATION_SLOT "%s" LOGICAL pgoutput (SNAPSHOT 'export', FAILOVER true)`, c.Slot)))
+}
+
+// MakeFailover makes a failover slot of an existing one that nobody holds, if that was asked for.
+func MakeFailover(ctx context.Context, stream *pgconn.PgConn, c *source.Config, view *View) error {
+	if c.FailoverSlot != source.FailoverOn || view.Failover {
+		return nil
+	}
+	if _, err := stream.Exec(ctx, fmt.Sprintf(`ALTER_REPLICATION_SLOT "%s" (FAILOVER true)`, c.Slot)).ReadAll(); err != nil {
+		return fmt.Errorf("make a failover slot of slot %q: %w", c.Slot, err)
+	}
+	c.Log.Info("the slot is a failover slot from now on", zap.String("slot", c.Slot))
+	return nil
 }
 
 // CreateFailed names the fix for what CREATE_REPLICATION_SLOT may answer.

@@ -3,8 +3,10 @@
 package slot
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pglogrepl"
@@ -16,6 +18,8 @@ type Identity struct {
 	SystemID string
 	Timeline int32
 	Database string
+
+	left map[int32]pglogrepl.LSN // where the timelines before this one were left; nil: not known
 }
 
 // Identify asks the server of a replication connection for its system, timeline and database.
@@ -24,7 +28,47 @@ func Identify(ctx context.Context, conn *pgconn.PgConn) (Identity, error) {
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify system: %w", err)
 	}
-	return Identity{sys.SystemID, sys.Timeline, sys.DBName}, nil
+	id := Identity{SystemID: sys.SystemID, Timeline: sys.Timeline, Database: sys.DBName}
+	if sys.Timeline > 1 {
+		// Without its file a promotion is not proven, and everything else is as it would be.
+		if id.left, err = timelinesLeft(ctx, conn, sys.Timeline); err != nil && source.SQLState(err) == "" {
+			return Identity{}, err
+		}
+	}
+	return id, nil
+}
+
+// timelinesLeft reads where each timeline before this one was left. The history has a line for
+// each: its number, the position, and a comment.
+func timelinesLeft(ctx context.Context, conn *pgconn.PgConn, timeline int32) (map[int32]pglogrepl.LSN, error) {
+	history, err := pglogrepl.TimelineHistory(ctx, conn, timeline)
+	if err != nil {
+		return nil, fmt.Errorf("read the history of timeline %d: %w", timeline, err)
+	}
+	left := map[int32]pglogrepl.LSN{}
+	for line := range bytes.Lines(history.Content) {
+		fields := bytes.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		n, err := strconv.ParseInt(string(fields[0]), 10, 32)
+		if err != nil {
+			continue // a comment
+		}
+		at, err := pglogrepl.ParseLSN(string(fields[1]))
+		if err != nil {
+			return nil, fmt.Errorf("read the history of timeline %d: %w", timeline, err)
+		}
+		left[int32(n)] = at
+	}
+	return left, nil
+}
+
+// LeftAt is where this server's history left an earlier timeline; false: it did not, or that is not
+// known.
+func (id Identity) LeftAt(timeline int32) (at pglogrepl.LSN, known bool) {
+	at, known = id.left[timeline]
+	return at, known
 }
 
 // OfOther reports whether a record is of another server, or of another timeline of it. One that was

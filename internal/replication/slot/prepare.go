@@ -60,6 +60,9 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 	if err := source.CheckGuard(ctx, pool, c.Guard); err != nil {
 		return nil, Identity{}, err
 	}
+	if err := source.CheckFailoverSlot(ctx, pool, c); err != nil {
+		return nil, Identity{}, err
+	}
 	if err := schema.Ensure(ctx, pool, c); err != nil {
 		return nil, Identity{}, err
 	}
@@ -108,9 +111,12 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case view == nil:
 		return Missing(c, rec, id)
 	}
-	if err := CheckIdentity(c, rec, view, id); err != nil {
+	if err := CheckUse(ctx, pool, c, rec, view, id); err != nil {
 		return err
 	}
 	_, err := CheckPublication(ctx, pool, c, rec)
+	if err == nil && rec.PromotedOn(id) {
+		err = goOn(ctx, pool, c, rec, view, id)
+	}
 	return err
 }

@@ -35,8 +35,15 @@ type Record struct {
 	Good       pglogrepl.LSN
 	// every transaction with a lower id is settled; "": not known
 	SettledXID string
-	Used       bool   // the slot has been in use: cdc_relay.progress has a row
-	TookFrom   string // the other program's slot that this one replaces
+	// every event committed below it is settled, by a row that was committed before this was
+	// written; 0: not known
+	Settled pglogrepl.LSN
+	// physical slots that synchronized_standby_slots named while the slot was read, and whether
+	// the server had, or may have had, a standby besides them
+	Standbys      []string
+	OtherStandbys bool
+	Used          bool   // the slot has been in use: cdc_relay.progress has a row
+	TookFrom      string // the other program's slot that this one replaces
 	// of this incarnation: everything committed below it was sent by that slot's program; 0: no
 	// takeover
 	TookUntil pglogrepl.LSN
@@ -59,9 +66,12 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 			coalesce(p.max_flush_lsn, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
 			coalesce(p.good, '0/0'::pg_lsn), coalesce(to_jsonb(p)->>'settled_xid', ''), p.slot IS NOT NULL,
 			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
-				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END
+				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END,
+			coalesce((to_jsonb(p)->>'settled_lsn')::pg_lsn, '0/0'), ARRAY(SELECT jsonb_array_elements_text(to_jsonb(s)->'standbys')),
+			coalesce((to_jsonb(s)->>'other_standbys')::bool, true)
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
-		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.SettledXID, &r.Used, &r.TookFrom, &r.TookUntil)
+		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.SettledXID, &r.Used, &r.TookFrom, &r.TookUntil,
+			&r.Settled, &r.Standbys, &r.OtherStandbys)
 	if source.IsNoRows(err) {
 		return nil, nil
 	}
@@ -120,12 +130,12 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 		VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
 			publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation,
-			epoch = slots.epoch + 1, changed_at = now()`, c.Slot, id.SystemID, id.Timeline, c.Publication, now)
+			epoch = slots.epoch + 1, changed_at = now(), standbys = '{}', other_standbys = true`, c.Slot, id.SystemID, id.Timeline, c.Publication, now)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_xid) VALUES ($1, $2, $2, $2, nullif($3, '')::xid8)
-		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now(),
+	_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_xid) VALUES ($1, $2, $2, $2, $2, nullif($3, '')::xid8)
+		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, settled_lsn = $2, at = now(),
 			ended_xid = NULL, ended_at = NULL, settled_xid = excluded.settled_xid`, c.Slot, at, xid)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.progress: %w", err)

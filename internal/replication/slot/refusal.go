@@ -93,7 +93,7 @@ func Refusal(ctx context.Context, q source.Querier, c *source.Config, f *Found) 
 	case view == nil:
 		return Missing(c, rec, f.Server)
 	}
-	if err := CheckIdentity(c, rec, view, f.Server); err != nil {
+	if err := CheckUse(ctx, q, c, rec, view, f.Server); err != nil {
 		return err
 	}
 	if err := CheckPosition(c, rec, view, 0); err != nil {

@@ -29,6 +29,10 @@ type View struct {
 	HolderState        string // sync_state of the holder in pg_stat_replication
 	SpilledBytes       int64
 	EndedXID           uint64 // every transaction with a lower id had ended
+
+	Failover  bool // PG17+: synced to standbys, and sends nothing that the named ones do not have
+	Synced    bool // PG17+: it was synced from the primary; stays true after the promotion
+	Temporary bool
 }
 
 // NotOurs returns why the slot cannot belong to a relay of this database, "" if it can: slot names
@@ -65,7 +69,8 @@ const (
 			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
 			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
 			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
-			r.pid IS NOT NULL, coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0), pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
+			r.pid IS NOT NULL, coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0), pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+			coalesce((to_jsonb(s)->>'failover')::bool, false), coalesce((to_jsonb(s)->>'synced')::bool, false), coalesce(s.temporary, false)`
 	Tables = `pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
 			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name`
@@ -76,6 +81,7 @@ func (v *View) Fields() []any {
 	return []any{
 		&v.Name, &v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
 		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.Streams, &v.HolderState, &v.SpilledBytes, &v.EndedXID,
+		&v.Failover, &v.Synced, &v.Temporary,
 	}
 }
 

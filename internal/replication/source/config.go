@@ -34,6 +34,9 @@ type Config struct {
 	Deletes bool
 
 	Create bool // create what is missing on the first start
+	// FailoverSlot is "on", "off" or "auto": whether slots are made as failover slots, see
+	// MakesFailoverSlot. "" counts as "auto".
+	FailoverSlot string
 	// create the slot although the table has rows: they are not sent. Of `init --no-backfill`
 	NoBackfill bool
 

@@ -133,6 +133,9 @@ func (c *Config) sameServer(now ServerPosition) error {
 	if at == nil {
 		return nil
 	}
+	if at.Promoted(now.Server) {
+		return errPromoted
+	}
 	if err := c.CheckSameSystem(*at, now); err != nil {
 		return err
 	}
@@ -154,7 +157,7 @@ func (c *Config) CheckSameSystem(at Server, now ServerPosition) error {
 	case at.SystemID != now.SystemID:
 		return ServerMoved(fmt.Sprintf("slot %q is read from system %s, and source.url now leads to system %s", c.Slot, at.SystemID, now.SystemID))
 	case at.Timeline != now.Timeline:
-		return ServerMoved(fmt.Sprintf("slot %q is read on timeline %d, and source.url now leads to a server on timeline %d: it was restored or promoted, rows may be missing from its WAL",
+		return ServerMoved(fmt.Sprintf("slot %q is read on timeline %d, and source.url now leads to a server on timeline %d: it is an older primary, or was restored, rows may be missing from its WAL",
 			c.Slot, at.Timeline, now.Timeline))
 	}
 	return nil

@@ -57,4 +57,22 @@ func (p *Primary) Still(now Server) error {
 // Forget lets the pool use any server: no stream is reading.
 func (p *Primary) Forget() { p.Server.Store(nil) }
 
+// Received is the highest position of which this process knows that it was durable there; 0: it has
+// read nothing, or there is no stream.
+func (p *Primary) Received() pglogrepl.LSN {
+	if p == nil {
+		return 0
+	}
+	return pglogrepl.LSN(p.Wal.Load())
+}
+
+// Promoted reports whether now is a later timeline of the same server: a standby that was promoted,
+// or a copy that was.
+func (s Server) Promoted(now Server) bool {
+	return s.SystemID != "" && s.SystemID == now.SystemID && now.Timeline > s.Timeline
+}
+
+// errPromoted is for the pool until the stream has looked at the promoted server.
+var errPromoted = errors.New("the server was promoted: the relay checks it over the replication connection first")
+
 var errRestarted = errors.New("the server was restarted: the relay checks it over the replication connection first")

@@ -31,10 +31,22 @@ type Snapshot struct {
 	Since time.Time
 	Slot  Slot
 
+	// standbys of synchronized_standby_slots that hold delivery back; only while Streaming
+	WaitingForStandby []string
+
+	// the other hosts of source.url, as the leader of a failover slot has asked them last
+	Hosts []HostSlot
+
 	OtherSlots []Slot // the server's other logical slots, those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
 	// of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
 	TableBytes *int64
+}
+
+// HostSlot says of another host of source.url whether a relay could go on with the slot there.
+type HostSlot struct {
+	Host   string // host:port
+	Synced bool   // the slot is there, synced and ready for a promotion; false: or it did not answer
 }
 
 // Slot is what pg_replication_slots said last, at the time Checked.
@@ -70,7 +82,21 @@ func (s *Status) Enter(p Phase, why string) {
 			snap.Phase, snap.Since = p, time.Now()
 		}
 		snap.Why = why
+		if p != Streaming {
+			snap.WaitingForStandby = nil
+		}
 	})
+}
+
+// WaitForStandby sets the standbys that hold delivery back, and returns those before.
+func (s *Status) WaitForStandby(names []string) (was []string) {
+	s.update(func(snap *Snapshot) {
+		was = snap.WaitingForStandby
+		if snap.Phase == Streaming {
+			snap.WaitingForStandby = names
+		}
+	})
+	return was
 }
 
 // Remark says while the phase is Streaming why nothing comes; "" takes it back.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/replication/hosts"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pgx/v5"
@@ -53,6 +54,7 @@ type surveyor struct {
 	tables   []string // names of the outbox tables, quoted
 	times    walTimes
 	measured time.Time // when the tables' size was asked for last
+	asked    time.Time // when the other hosts were
 }
 
 func (v *surveyor) round(ctx context.Context) error {
@@ -66,6 +68,9 @@ func (v *surveyor) round(ctx context.Context) error {
 		return err
 	}
 	v.seen.update(func(snap *Snapshot) { snap.OtherSlots, snap.OtherTotal = slots, total })
+	if err := v.askHosts(ctx, view); err != nil {
+		return err
+	}
 	if len(v.tables) == 0 || time.Since(v.measured) < measureEvery {
 		return nil
 	}
@@ -78,6 +83,31 @@ func (v *surveyor) round(ctx context.Context) error {
 		return err
 	}
 	v.seen.update(func(snap *Snapshot) { snap.TableBytes = bytes })
+	return nil
+}
+
+// askHosts asks the other hosts of source.url now and then whether they have our failover slot. A
+// relay that stands by does not: there may be many, and the leader has said it. Hosts that do not
+// answer take a few seconds of the survey, for which nothing but numbers waits.
+func (v *surveyor) askHosts(ctx context.Context, view *slot.View) error {
+	if view == nil || !view.Failover || v.seen.Snapshot().Phase != Streaming {
+		v.seen.update(func(snap *Snapshot) { snap.Hosts = nil })
+		v.asked = time.Time{}
+		return nil
+	}
+	if time.Since(v.asked) < measureEvery {
+		return nil
+	}
+	v.asked = time.Now()
+	others, err := hosts.Read(ctx, v.pool, v.c)
+	if err != nil {
+		return fmt.Errorf("ask the other hosts of source.url: %w", err)
+	}
+	var seen []HostSlot
+	for i := range others {
+		seen = append(seen, HostSlot{Host: others[i].Addr, Synced: others[i].Usable()})
+	}
+	v.seen.update(func(snap *Snapshot) { snap.Hosts = seen })
 	return nil
 }
 

@@ -5,6 +5,7 @@ package stand
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 
@@ -50,11 +51,22 @@ func (s *Stand) workload(events int, rate float64) *load.Workload {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &load.Workload{
-		URL: s.DB, Writers: writers, Keys: s.Keys, RowsPerTx: rowsPerTx, Rollbacks: 0.1, SavepointRollbacks: 0.05,
+		URL: s.writable(), Writers: writers, Keys: s.Keys, RowsPerTx: rowsPerTx, Rollbacks: 0.1, SavepointRollbacks: 0.05,
 		Events: int64(events), Rate: rate, Seed: uint64(len(s.loads) + 1), Kinds: s.Kinds, Routed: s.usual, Personal: true,
 	}
 	s.loads = append(s.loads, w)
 	return w
+}
+
+// writable is the address of the database for a service that finds the primary by itself.
+func (s *Stand) writable() string {
+	if len(s.Hosts) == 0 {
+		return s.DB
+	}
+	u, err := url.Parse(s.DB)
+	s.Must(err)
+	u.Host, u.RawQuery = strings.Join(s.Hosts, ","), "sslmode=disable&target_session_attrs=read-write"
+	return u.String()
 }
 
 // Committed is how many rows the loads know to be committed.

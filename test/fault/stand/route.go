@@ -14,15 +14,17 @@ import (
 // reads it as soon as it is. The topic of the orders takes no more than some kB.
 func Routed(t *testing.T, kind Kind) *Stand {
 	t.Helper()
-	place := kind.Shared
-	if kind.Name == "Kafka" {
-		place = func(t testing.TB) Place {
-			return SharedKafkaWith(t, Topics{More: []string{later}, Configs: map[string]string{"max.message.bytes": smallest}})
-		}
-	}
-	s := New(t, place(t))
+	s := New(t, kind.routed(t))
 	s.Route()
 	return s
+}
+
+func (k Kind) routed(t testing.TB) Place {
+	t.Helper()
+	if k.Name == "Kafka" {
+		return SharedKafkaWith(t, Topics{More: []string{later}, Configs: map[string]string{"max.message.bytes": smallest}})
+	}
+	return k.Shared(t)
 }
 
 const (

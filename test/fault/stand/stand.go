@@ -34,8 +34,10 @@ type Stand struct {
 	// PostgresAddr is host:port of the server, for more proxies.
 	PostgresAddr string
 	Postgres     *netproxy.Proxy
-	Broker       *netproxy.Proxy // nil: the relay goes to the brokers themselves
-	Consumer     consumers.Witness
+	// Hosts are what the relays have in place of Postgres, when there are several servers.
+	Hosts    []string
+	Broker   *netproxy.Proxy // nil: the relay goes to the brokers themselves
+	Consumer consumers.Witness
 
 	// Set before Start.
 	Slot        string   // also the publication's name
@@ -90,12 +92,17 @@ func On(t *testing.T, pg *pgserver.Postgres, place Place) *Stand {
 // Bare is a stand whose database is empty.
 func Bare(t *testing.T, pg *pgserver.Postgres, place Place) *Stand {
 	t.Helper()
+	return bare(t, pg.Database(t), pg.Addr(), place)
+}
+
+func bare(t *testing.T, db, addr string, place Place) *Stand {
+	t.Helper()
 	s := &Stand{
-		T: t, ctx: await.Context(t), Binary: runner.Build(t), place: place, DB: pg.Database(t),
+		T: t, ctx: await.Context(t), Binary: runner.Build(t), place: place, DB: db,
 		Slot: fmt.Sprintf("fault_%d", time.Now().UnixNano()), Ordering: "key", Timeout: "4s", Keys: 20,
 	}
 	t.Cleanup(s.sql.close)
-	s.PostgresAddr = pg.Addr()
+	s.PostgresAddr = addr
 	s.Postgres = s.Proxy(s.PostgresAddr)
 	place.open(s)
 	t.Cleanup(s.Consumer.Close)
@@ -121,6 +128,9 @@ func (s *Stand) ConfigVia(postgres *netproxy.Proxy) string {
 	u, err := url.Parse(s.DB)
 	s.Must(err)
 	u.Host = postgres.Addr()
+	if len(s.Hosts) > 0 {
+		u.Host = strings.Join(s.Hosts, ",")
+	}
 	if s.User != "" {
 		u.User = url.User(s.User)
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -58,6 +59,20 @@ func newestPostgres() string {
 		}
 	}
 	return dir
+}
+
+// VersionDir is the directory of the programs of a major version that scripts/postgres.sh has
+// fetched.
+func VersionDir(major int) (string, error) {
+	cache, err := processes.CacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find PostgreSQL %d: %w", major, err)
+	}
+	dirs, err := filepath.Glob(filepath.Join(cache, fmt.Sprintf("postgres-%d.*", major), "native", "bin"))
+	if err != nil || len(dirs) == 0 {
+		return "", fmt.Errorf("find PostgreSQL %d in %s: fetch it with scripts/postgres.sh %[1]d", major, cache)
+	}
+	return slices.Max(dirs), nil
 }
 
 // postgresUser is whom the server runs as; nil means as we are.

@@ -25,25 +25,35 @@ func (p *Postgres) Image(ctx context.Context) (image string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("make directory: %w", err)
 	}
-	if err := p.server.Freeze(); err != nil { // first the postmaster, which would start others
-		return "", err
-	}
-	defer func() { err = errors.Join(err, p.server.Signal(syscall.SIGCONT)) }()
-	children, err := processes.ChildrenOf(p.server.Pid())
+	thaw, err := p.Freeze()
 	if err != nil {
 		return "", err
 	}
-	defer func() {
+	defer func() { err = errors.Join(err, thaw()) }()
+	return image, copyDir(ctx, p.data(), filepath.Join(image, "data"))
+}
+
+// Freeze has all processes of the server stand still until thaw is called, or Kill.
+func (p *Postgres) Freeze() (thaw func() error, err error) {
+	var children []int
+	thaw = func() error {
 		for _, pid := range children {
 			_ = syscall.Kill(pid, syscall.SIGCONT) //nolint:errcheck // one that has ended needs nothing
 		}
-	}()
+		return p.server.Signal(syscall.SIGCONT)
+	}
+	if err := p.server.Freeze(); err != nil { // first the postmaster, which would start others
+		return nil, err
+	}
+	if children, err = processes.ChildrenOf(p.server.Pid()); err != nil {
+		return nil, errors.Join(err, thaw())
+	}
 	for _, pid := range children {
 		if err := processes.FreezePID(pid); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return "", fmt.Errorf("freeze PostgreSQL's process %d: %w", pid, err)
+			return nil, errors.Join(fmt.Errorf("freeze PostgreSQL's process %d: %w", pid, err), thaw())
 		}
 	}
-	return image, copyDir(ctx, p.data(), filepath.Join(image, "data"))
+	return thaw, nil
 }
 
 // RollBack kills the server, if it runs, and puts the data of an Image in the place of its own. It
