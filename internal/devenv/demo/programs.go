@@ -143,3 +143,14 @@ func (p *programs) awaitIDs(ctx context.Context, ids ...string) error {
 
 // patience is how long a step waits for an expected event.
 const patience = time.Minute
+
+// The disk guard of the relay, in MiB: when it begins, and the room that the relay's tables have.
+const (
+	diskGuard = 24
+	diskRoom  = 1024
+)
+
+// guardSection is the relay's configuration of the guard.
+func guardSection() string {
+	return fmt.Sprintf("guard: {defer_at: %dMiB, max_bytes: %dMiB}\n", diskGuard, diskRoom)
+}
