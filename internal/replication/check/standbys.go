@@ -72,7 +72,7 @@ func (c *checker) primary(ctx context.Context) (p primary, err error) {
 	err = c.pool.QueryRow(ctx, `SELECT current_setting('synchronized_standby_slots', true) IS NOT NULL,
 			array(SELECT trim(n) FROM unnest(string_to_array(current_setting('synchronized_standby_slots', true), ',')) n WHERE trim(n) <> ''),
 			array_agg(slot_name::text ORDER BY slot_name), array_agg(active ORDER BY slot_name),
-			array_agg(wal_status = 'lost' OR to_jsonb(s)->>'invalidation_reason' IS NOT NULL ORDER BY slot_name)
+			array_agg(coalesce(wal_status, '') = 'lost' OR to_jsonb(s)->>'invalidation_reason' IS NOT NULL ORDER BY slot_name)
 		FROM pg_replication_slots s WHERE slot_type = 'physical' AND NOT temporary`).Scan(&p.has, &p.named, &names, &active, &lost)
 	if err != nil {
 		return p, fmt.Errorf("read synchronized_standby_slots: %w", err)
@@ -157,7 +157,7 @@ func (c *checker) standby(h *hosts.Host, p primary) {
 	clash := h.Err == nil && h.Slot != nil && !h.Slot.Synced
 	switch {
 	case h.Err != nil:
-		c.warn(name, "cannot be checked: "+h.Err.Error(), "")
+		c.warn(name, "cannot be checked: "+h.Err.Error(), "start it, let the relay's role log in there, or take it out of source.url")
 	case !h.Standby:
 		c.missesOf(name, "is no standby: it can be written to, and may be an old primary", "make it a standby, or stop it, or take it out of source.url")
 	case clash, len(h.LeftOver) > 0:

@@ -133,7 +133,7 @@ func (p *Promoted) end(how Promotion) {
 	p.Until("delivery to be held back for the standby", func() bool {
 		return slices.ContainsFunc(p.relays, func(r *runner.Relay) bool {
 			_, body, err := r.Get(p.Context(), "/api/v1/status")
-			return err == nil && strings.Contains(body, "waiting for standby "+p.Pair.StandbySlot())
+			return err == nil && strings.Contains(body, fmt.Sprintf(`"waiting_for_standby":[%q]`, p.Pair.StandbySlot()))
 		})
 	})
 	p.Must(p.Pair.End(how.planned))

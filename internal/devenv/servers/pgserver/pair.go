@@ -116,25 +116,28 @@ func (p *Pair) Rejoin(ctx context.Context, former *Postgres) error {
 }
 
 // AwaitSynced waits until the standby has a logical slot of the name that a promotion can use. The
-// slot must be read, or advanced, meanwhile: a new one is copied for good once it has passed what
-// the standby does not have.
+// slot must be read, and something be committed, meanwhile: a new one is copied for good once it
+// has passed what the standby does not have.
 func (p *Pair) AwaitSynced(ctx context.Context, slot string) error {
-	err := processes.Poll(ctx, 200*time.Millisecond, func() (usable bool, err error) {
-		// Else it would take until the next list of running transactions, which an idle server does
-		// not write, and until the worker wakes that copies slots, up to half a minute.
-		if err = p.Primary.exec(ctx, "SELECT pg_current_xact_id(), pg_log_standby_snapshot()"); err == nil {
-			err = p.Standby.exec(ctx, "SELECT pg_reload_conf()")
-		}
-		if err == nil {
-			err = p.Standby.Query(ctx, &usable, `SELECT count(*) > 0 FROM pg_replication_slots
-				WHERE slot_name = $1 AND synced AND NOT temporary AND invalidation_reason IS NULL`, slot)
-		}
-		return usable, err
-	})
+	err := processes.Poll(ctx, 200*time.Millisecond, func() (usable bool, err error) { return p.Synced(ctx, slot) })
 	if err != nil {
 		return fmt.Errorf("wait for slot %s on the standby: %w", slot, err)
 	}
 	return nil
+}
+
+// Synced reports whether the standby has such a slot, and has it copied soon: else it would take
+// until the next list of running transactions, which an idle server does not write, and until the
+// worker wakes that copies slots, up to half a minute.
+func (p *Pair) Synced(ctx context.Context, slot string) (usable bool, err error) {
+	if err = p.Primary.exec(ctx, "SELECT pg_current_xact_id(), pg_log_standby_snapshot()"); err == nil {
+		err = p.Standby.exec(ctx, "SELECT pg_reload_conf()")
+	}
+	if err == nil {
+		err = p.Standby.Query(ctx, &usable, `SELECT count(*) > 0 FROM pg_replication_slots
+			WHERE slot_name = $1 AND synced AND NOT temporary AND invalidation_reason IS NULL`, slot)
+	}
+	return usable, err
 }
 
 // End ends the primary: stopped in order, when the standby has all that it wrote, or killed.
