@@ -117,6 +117,10 @@ func TestPromotion(t *testing.T) {
 	b.promote(true)
 	b.goesOn("f")
 	b.wantText("3", `SELECT timeline::text FROM cdc_relay.slots`)
+	// the last report of each of these stops has waited for the stream, which went on after the reader
+	if n := b.logs.FilterMessageSnippet("was not acknowledged").Len(); n > 0 {
+		t.Errorf("%d stops were not acknowledged", n)
+	}
 }
 
 // A standby that is named and down holds delivery back, which is said by its name. A stop does not
@@ -153,7 +157,12 @@ func TestStandbyIsWaitedFor(t *testing.T) {
 // Failover slots are of PostgreSQL 17 and later.
 func TestFailoverSlotOfAnOldServer(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, ownServer(t, nil).URL("shop"))
+	bin, err := pgserver.VersionDir(14)
+	await.Must(t, err)
+	p, err := pgserver.Start(await.Context(t), pgserver.Options{BinDir: bin, NoFsync: true})
+	await.Must(t, err)
+	t.Cleanup(func() { await.Must(t, p.Close()) })
+	b := newBench(t, p.URL("postgres"))
 	b.cfg.FailoverSlot = source.FailoverOn
 	b.wantStop(b.run().wait(), event.ExitUsage, "config", "source.failover_slot", "17")
 }
