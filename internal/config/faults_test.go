@@ -57,6 +57,7 @@ func TestFaults(t *testing.T) {
 		{"fraction", base + "delivery: {max_in_flight: 1.5}\n", "", `relay.yaml:3:27: delivery.max_in_flight: is "1.5"…`},
 		{"duration without unit", base + "delivery: {confirm_timeout: 30}\n", "", `relay.yaml:3:29: delivery.confirm_timeout: is "30", want a duration with its unit from 100ms to 1h, such as 20s`},
 		{"negative duration", base + "delivery: {shutdown_grace: -1s}\n", "", `relay.yaml:3:28: delivery.shutdown_grace: is "-1s"…`},
+		{"limit", strings.Replace(base, "source: {", "source: {max_event_bytes: 1KiB, ", 1), "", `relay.yaml:1:27: source.max_event_bytes: is "1KiB", want 0 for no limit, or bytes or a size such as 16MiB, from 64KiB to 1GiB`},
 		{"size", base + "delivery: {max_in_flight_bytes: 16M}\n", "", `relay.yaml:3:33: delivery.max_in_flight_bytes: is "16M", want bytes or a size such as 16MiB, from 64KiB to 64GiB`},
 		{"variable not set", base + "log: {level: \"${LEVEL}\"}\n", "", "relay.yaml:3:14: log.level: the environment variable LEVEL is not set"},
 		{"file not there", "sink: {stdout: {}}\nsource: {url: postgres://h/d, password: \"${file:/no/such}\"}\n", "", "relay.yaml:2:41: source.password: read ${file:/no/such}: open /no/such: no such file or directory"},
