@@ -38,7 +38,7 @@ type Source struct {
 	Publication      string
 	Tables           []Table // may be empty when there is a MessagePrefix
 	MessagePrefix    string  // of logical messages that are events, mapped by Outbox; "": none
-	MaxEventBytes    int64   // a larger row becomes a dead letter without its large values; 0: no limit
+	MaxEventBytes    int64   // a larger row becomes a dead letter; 0: no limit
 	Create           bool
 	FailoverSlot     string // FailoverAuto, FailoverOn or FailoverOff
 	WALSenderTimeout time.Duration

@@ -62,6 +62,7 @@ func TestFaults(t *testing.T) {
 		{"guard at nothing", base + "guard: {defer_at: 0, max_bytes: 10GiB}\n", "", `relay.yaml:3:19: guard.defer_at: is "0", want a size such as 2GiB, from 1MiB to 1048576GiB, or a percentage from 1% to 100%`},
 		{"guard at no percentage", base + "guard: {defer_at: 101%, max_bytes: 10GiB}\n", "", `relay.yaml:3:19: guard.defer_at: is "101%", want a size…`},
 		{"guard without room", base + "guard: {defer_at: 2GiB, max_bytes: 0}\n", "", `relay.yaml:3:36: guard.max_bytes: is "0", want bytes or a size such as 10GiB, from 1MiB to 1048576GiB`},
+		{"limit", strings.Replace(base, "source: {", "source: {max_event_bytes: 1KiB, ", 1), "", `relay.yaml:1:27: source.max_event_bytes: is "1KiB", want 0 for no limit, or bytes or a size such as 16MiB, from 64KiB to 1GiB`},
 		{"size", base + "delivery: {max_in_flight_bytes: 16M}\n", "", `relay.yaml:3:33: delivery.max_in_flight_bytes: is "16M", want bytes or a size such as 16MiB, from 64KiB to 64GiB`},
 		{"variable not set", base + "log: {level: \"${LEVEL}\"}\n", "", "relay.yaml:3:14: log.level: the environment variable LEVEL is not set"},
 		{"file not there", "sink: {stdout: {}}\nsource: {url: postgres://h/d, password: \"${file:/no/such}\"}\n", "", "relay.yaml:2:41: source.password: read ${file:/no/such}: open /no/such: no such file or directory"},

@@ -102,6 +102,10 @@ const (
 	LeftOutMessage = 'L'
 )
 
+func errKind(column int, kind byte) error {
+	return fmt.Errorf("column %d is of the unknown kind %q", column, kind)
+}
+
 // tuple reads a tuple of len(values) columns into values.
 func (f *frame) tuple(values []value) {
 	if n := int(f.uint16()); f.err == nil && n != len(values) {
@@ -110,14 +114,16 @@ func (f *frame) tuple(values []value) {
 	for i := range values {
 		kind := f.byte()
 		var data []byte
-		switch {
-		case kind == 't' || kind == 'b':
+		switch kind {
+		case 't', 'b':
 			data = f.bytes()
-		case kind == 'n' || kind == 'u':
-		case kind == LeftOutValue && f.leftOut:
-			data = f.take(4)
+		case 'n', 'u':
+		case LeftOutValue:
+			if data = f.take(4); !f.leftOut {
+				f.fail(errKind(i, kind))
+			}
 		default:
-			f.fail(fmt.Errorf("column %d is of the unknown kind %q", i, kind))
+			f.fail(errKind(i, kind))
 		}
 		if f.err != nil {
 			return

@@ -85,9 +85,10 @@ func appendTuple(b []byte, values []value) []byte {
 	b = be.AppendUint16(b, uint16(len(values)))
 	for _, v := range values {
 		b = append(b, v.kind)
-		if v.kind == 't' || v.kind == 'b' {
+		switch v.kind {
+		case 't', 'b':
 			b = append(be.AppendUint32(b, uint32(len(v.data))), v.data...)
-		} else if v.kind == LeftOutValue {
+		case LeftOutValue:
 			b = append(b, v.data...)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 // leftOut is a value of that size that was left out.
 func leftOut(size uint32) value { return value{be.AppendUint32(nil, size), LeftOutValue} }
 
-// TestLeftOut: an event that is made of a value that was left out tells the size of its row, and has
-// what else there is of it, in its place in the order. Whatever else is wrong with the row is left
-// to a replay. Any other row is what it is without the limit.
+// TestLeftOut: an event that is made of a value that was left out tells the size of its row, and
+// has what else there is of it, in its place in the order. Whatever else is wrong with the row is
+// left to a replay. Any other row is what it is without the limit.
 func TestLeftOut(t *testing.T) {
 	d := readyDecoder(t, true)
 	d.leftOut = true

@@ -63,7 +63,7 @@ type Row struct {
 
 // LeftOut says where the values are that a row lacks.
 type LeftOut struct {
-	Table    string `json:"table"` // the outbox table that a replay reads; "": it was a logical message
+	Table    string `json:"table"` // that a replay reads; "": it was a logical message
 	RowBytes int64  `json:"row_bytes"`
 }
 

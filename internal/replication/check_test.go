@@ -77,6 +77,9 @@ func TestCheckNamesColumnsAndTypes(t *testing.T) {
 	b.cfg.Tables = append(b.cfg.Tables, decode.Table{Schema: "public", Name: "second", Mapping: b.cfg.Tables[0].Mapping})
 	oid := b.text(`SELECT 'second'::regclass::oid::text`)
 	b.wantLine(check.LevelOK, "tables", "id text, payload jsonb", fmt.Sprintf("public.second (OID %s: id bigint, payload bytea)", oid))
+	b.wantLine(check.LevelOK, "max_event_bytes", "not set: a row takes about three times its size")
+	b.cfg.MaxEventBytes = 16 << 20
+	b.wantLine(check.LevelOK, "max_event_bytes", "more than 16 MiB becomes a dead letter")
 }
 
 // What is found most often of all: nobody listens, the password is wrong, the role may not

@@ -151,8 +151,8 @@ func (f *feeder) cannotReplay(q store.Request, reason sink.Reason, why string) {
 	f.answer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: sink.PermanentFault(reason, why)}})
 }
 
-// placeReplay makes a replay of the event, and finds its place. It goes where the request says, else
-// where it was going. For one that lacked values a template may have had none then.
+// placeReplay makes a replay of the event, and finds its place. It goes where the request says,
+// else where it was going. For one that lacked values a template may have had none then.
 func (f *feeder) placeReplay(ev *event.Event, q *store.Request) (sink.Place, bool) {
 	var route event.Route
 	if ev.Route != nil {

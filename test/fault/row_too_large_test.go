@@ -61,8 +61,9 @@ func TestRowTooLarge(t *testing.T) {
 		for _, id := range []string{dead, later[1]} {
 			operated(s, "dead-letters", "replay", number(s, id), "--wait", "30s")
 		}
-		s.Must(s.Consumer.WaitIDs(s.Context(), append(later, dead, behind)))             // whose payloads are read
-		s.Messages = []checker.Row{{ID: gone, Aggregate: "order", Key: "b", Seq: 1}, {}} // what is in no table now
+		s.Must(s.Consumer.WaitIDs(s.Context(), append(later, dead, behind)))
+		// what is in no table now
+		s.Messages = []checker.Row{{ID: gone, Aggregate: "order", Key: "b", Seq: 1}, {}}
 		v := s.CheckHistory(checker.History{Block: true, MaxDead: 1})
 		if slices.Sort(v.Replayed); !slices.Equal(v.Replayed, slices.Sorted(slices.Values([]string{dead, later[1]}))) {
 			t.Errorf("replayed are %v", v.Replayed)

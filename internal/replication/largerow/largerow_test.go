@@ -69,7 +69,8 @@ func stream() (sent, want []byte) {
 		{wal(emitted("M", "ours", []byte(large), len(large))), wal(emitted("L", "ours", nil, len(large)))},
 		{wal(emitted("M", large, []byte("{}"), 2)), wal(emitted("L", large[:Keep], nil, len(large)-Keep+1+4+2))},
 		{message('d', append([]byte{'k'}, make([]byte, 17)...)), nil},
-		{wal("I\x00\x00\x00\x09" + tuple("N", "4", "a key", nil, strings.Repeat("x", limit-30))), nil}, // exactly at the limit
+		// exactly at the limit, and a byte above it
+		{wal("I\x00\x00\x00\x09" + tuple("N", "4", "a key", nil, strings.Repeat("x", limit-30))), nil},
 		{wal("I\x00\x00\x00\x09" + tuple("N", "5", "a key", nil, strings.Repeat("x", limit-29))), wal("I\x00\x00\x00\x09" + tuple("N", "5", "a key", nil, limit-29))},
 		{wal("C" + strings.Repeat("c", 25)), nil},
 	} {
@@ -127,7 +128,8 @@ func TestReaderDoesNotWait(t *testing.T) {
 	for extra := range walHeader {
 		ours, theirs := io.Pipe()
 		go func() {
-			_, _ = theirs.Write(append(bytes.Clone(small), wal("I" + large)[:extra]...)) // and no more
+			// and no more
+			_, _ = theirs.Write(append(bytes.Clone(small), wal("I" + large)[:extra]...))
 		}()
 		r, got := NewReader(bufio.NewReader(ours), limit), make([]byte, len(small))
 		if _, err := io.ReadFull(r, got); err != nil || !bytes.Equal(got, small) {

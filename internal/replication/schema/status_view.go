@@ -59,7 +59,7 @@ func (s statusTables) sql() ([]string, error) {
 	}
 	comment, err := s.comment()
 	return []string{
-		"CREATE INDEX IF NOT EXISTS retry_id ON cdc_relay.retry (slot, substring(id, 1, 200))",
+		"CREATE INDEX IF NOT EXISTS retry_id ON cdc_relay.retry (substring(id, 1, 200), slot)",
 		"CREATE OR REPLACE VIEW cdc_relay." + statusView + " AS\n" + strings.Join(parts, "\nUNION ALL\n"),
 		"COMMENT ON VIEW cdc_relay." + statusView + " IS " + source.QuoteText(comment),
 	}, err

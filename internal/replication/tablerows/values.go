@@ -14,10 +14,11 @@ import (
 // ValuesSQL returns the lengths of the values where some are left out, and then the values, and
 // what they are selected from.
 //
-// A row over the limit, which is source.max_event_bytes (0: none), is not sent to us: the server measures its values, and keeps
-// back those that the stream's reader would leave out (package largerow). It measures them as they
-// would be sent, by their type's output function. A cast to text may be a function of the table's
-// owner, and so may be what a type of his is compared by: neither is used.
+// A row over the limit, which is source.max_event_bytes (0: none), is not sent to us: the server
+// measures its values, and keeps back those that the stream's reader would leave out (package
+// largerow). It measures them as they would be sent, by their type's output function. A cast to
+// text may be a function of the table's owner, and so may be what a type of his is compared by:
+// neither is used.
 func (t *Table) ValuesSQL(limit int64) (values []string, from string) {
 	from, lengths := source.QuoteTable(t.Table)+" t", []string{}
 	values = append(values, "NULL::text")

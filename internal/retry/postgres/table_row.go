@@ -148,8 +148,8 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 		r.fault = []byte(ev.Fault.Error())
 	}
 	if ev.LeftOut != nil {
-		// The size is that of the whole row, because a replay reads it. A version that does not know
-		// left_out refuses an event with a fault: it must not send one that lacks values.
+		// The size is that of the whole row, because a replay reads it. A version that does not
+		// know left_out refuses an event with a fault: it must not send one that lacks values.
 		r.leftOut, r.bytes, r.fault = &ev.LeftOut.Table, ev.LeftOut.Bytes, []byte(sink.RowFault(ev).Text)
 	}
 	return r
