@@ -15,17 +15,10 @@ import (
 )
 
 const (
-	diskLimit = 64   // MiB of WAL that the server keeps for a slot
-	diskGuard = 24   // MiB of it at which the guard begins
-	diskChunk = 12   // MiB that the rest of the database writes at a time
-	diskParts = 8    // such parts: more than the limit
-	diskRoom  = 1024 // MiB that the relay's tables may have
+	diskLimit = 64 // MiB of WAL that the server keeps for a slot
+	diskChunk = 12 // MiB that the rest of the database writes at a time
+	diskParts = 8  // such parts: more than the limit
 )
-
-// guardSection is the relay's configuration of the guard.
-func guardSection() string {
-	return fmt.Sprintf("guard: {defer_at: %dMiB, max_bytes: %dMiB}\n", diskGuard, diskRoom)
-}
 
 // fillDisk stops the broker, writes WAL, and starts the broker again.
 func (d *demo) fillDisk(ctx context.Context) error {
