@@ -1,5 +1,5 @@
-// What was found in the tables, and what was written there. Operators' requests about rows are found
-// too: they are carried out while their ordering group is at rest.
+// What was found in the tables, and what was written there. Operators' requests about rows are
+// found too: they are carried out while their ordering group is at rest.
 
 package order
 
