@@ -11,9 +11,9 @@ const (
 	off state = iota
 	// on: everything is deferred
 	on
-	// trying: the line may send, to find out whether the broker is back. No sign of a sink tells that
-	// for sure: brokers may be reached and take nothing, and a connection that is only made for a
-	// message stays down while none is sent. A confirm tells it.
+	// trying: the line may send, to find out whether the broker is back. No sign of a sink tells
+	// that for sure: brokers may be reached and take nothing, and a connection that is only made
+	// for a message stays down while none is sent. A confirm tells it.
 	trying
 	// full: the broker is away and the relay's own tables have no room. The line waits as without a
 	// guard.
@@ -23,9 +23,9 @@ const (
 const (
 	// quietAfter is how long nothing is confirmed before the broker counts as away.
 	quietAfter = 5 * time.Second
-	// The wait before the guard tries: at once when the sink is up, after mostWait when it is not. It
-	// doubles with each try without a confirm, so that brokers that are reached and take nothing do
-	// not hold up the slot for long.
+	// The wait before the guard tries: at once when the sink is up, after mostWait when it is not.
+	// It doubles with each try without a confirm, so that brokers that are reached and take nothing
+	// do not hold up the slot for long.
 	minWait  = time.Second
 	mostWait = 30 * time.Second
 )
@@ -84,7 +84,7 @@ func (d *decision) asksDisk(in *input) bool {
 	return d.state != off || !d.quiet.IsZero() && in.now.Sub(d.quiet) >= quietAfter-measureEvery
 }
 
-// step decides anew.
+// step decides again.
 func (d *decision) step(in *input) {
 	confirmed := d.see(in)
 	switch d.state {

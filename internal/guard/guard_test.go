@@ -49,7 +49,10 @@ func TestRoomIsCounted(t *testing.T) {
 				t.Errorf("the guard is %+v and was switched %v, want %+v and %v", got, l.calls, want, calls)
 			}
 		}
-		pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
+		pass := func(d time.Duration) {
+			<-time.After(d)
+			synctest.Wait()
+		}
 
 		pass(time.Minute)
 		if wants(Snapshot{}); asked > 0 {

@@ -61,9 +61,9 @@ type Sink interface {
 
 // Placer is a Sink whose Place may have no answer before the broker gives one.
 type Placer interface {
-	// PlaceAnyway tells that the disk guard is on, or off. While it is on, Place answers for a topic
-	// of which nothing is known, too: like one in error it has a lane of its own, for the life of the
-	// sink. Changed delivers when the guard begins.
+	// PlaceAnyway tells that the disk guard is on, or off. While it is on, Place answers for a
+	// topic of which nothing is known, too: like one in error it has a lane of its own, for the
+	// life of the sink. Changed delivers when the guard begins.
 	PlaceAnyway(on bool)
 }
 

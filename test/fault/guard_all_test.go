@@ -92,6 +92,7 @@ func TestDiskGuard(t *testing.T) {
 				s.Must(r.Kill())
 				bound += s.Unreported()
 				r = s.Launch()
+				s.Unready(r, "") // it answers
 				fill(s, 40)
 				guarded(s, r)
 			}

@@ -6,6 +6,7 @@ package long
 
 import (
 	"flag"
+	"fmt"
 	"testing"
 	"time"
 
@@ -43,18 +44,26 @@ func TestDiskGuardOutlastsTheLimit(t *testing.T) {
 	s.Broker.Cut()
 	began := time.Now()
 	const part, pace = 5_000, 350 << 20
-	round := func(seq, keys int) {
-		for first := 0; first < keys; first += part {
+	// Each step is a test, so that the run is seen to go on.
+	step := func(name string, do func()) {
+		t.Run(name, func(sub *testing.T) {
+			s.T = sub
+			defer func() { s.T = t }()
+			do()
+		})
+	}
+	write := func(seq, from, to int) {
+		for first := from; first < to; first += part {
 			s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)
 				SELECT gen_random_uuid(), 'order', 'many' || k, 'placed', jsonb_build_object('key', 'many' || k, 'seq', $1::int, 'fill',
 					(SELECT string_agg(md5(random()::text || g), '') FROM generate_series(1, 54) g))
-				FROM generate_series($2::int, $3::int) k`, seq, first, min(first+part, keys)-1)
+				FROM generate_series($2::int, $3::int) k`, seq, first, min(first+part, to)-1)
 			s.Until("the slot to be within its limit", func() bool {
 				var kept int64
 				var status string
 				s.Query([]any{&kept, &status}, `SELECT coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, 0), wal_status FROM pg_replication_slots WHERE slot_name = $1`, s.Slot)
 				if status == "lost" {
-					t.Fatal("the slot is lost")
+					s.T.Fatal("the slot is lost")
 				}
 				if kept > pace { // what is deferred is written to the WAL once more
 					s.SQL(`CHECKPOINT`) // which logs what a slot needs to move
@@ -63,11 +72,16 @@ func TestDiskGuardOutlastsTheLimit(t *testing.T) {
 			})
 		}
 	}
-	round(1, *guardKeys)
-	round(2, *guardKeys/10)
-	s.Until("the rest to be deferred", func() (done bool) {
-		s.Query([]any{&done}, `SELECT (SELECT count(*) FROM cdc_relay.retry) = $1`, *guardKeys+*guardKeys/10)
-		return done
+	const steps = 20
+	for i := range steps {
+		step(fmt.Sprintf("written/%d", i+1), func() { write(1, i**guardKeys/steps, (i+1)**guardKeys/steps) })
+	}
+	step("again", func() { write(2, 0, *guardKeys/20) })
+	step("deferred", func() {
+		s.Until("the rest to be deferred", func() (done bool) {
+			s.Query([]any{&done}, `SELECT (SELECT count(*) FROM cdc_relay.retry) = $1`, *guardKeys+*guardKeys/20)
+			return done
+		})
 	})
 	var table, wal string
 	s.Query([]any{&table, &wal}, `SELECT pg_size_pretty(pg_total_relation_size('cdc_relay.retry')), pg_size_pretty(pg_current_wal_lsn() - '0/0'::pg_lsn)`)
@@ -75,10 +89,14 @@ func TestDiskGuardOutlastsTheLimit(t *testing.T) {
 	away := peak()
 	back := time.Now()
 	s.Must(s.Broker.Restore())
-	s.Until("what was deferred to be delivered", func() (done bool) {
-		s.Query([]any{&done}, `SELECT NOT EXISTS (SELECT FROM cdc_relay.retry)`)
-		return done
-	})
+	for i := range steps {
+		step(fmt.Sprintf("delivered/%d", i+1), func() {
+			s.Until("what was deferred to be delivered", func() (done bool) {
+				s.Query([]any{&done}, `SELECT (SELECT count(*) FROM cdc_relay.retry) <= $1`, (steps-1-i)*(*guardKeys/steps))
+				return done
+			})
+		})
+	}
 	t.Logf("delivered %s after the broker was back; memory was %.0f MiB at most before, %.0f while it was away, %.0f in the end",
 		time.Since(back).Round(time.Second), before/(1<<20), away/(1<<20), peak()/(1<<20))
 	s.Check(1000)

@@ -31,6 +31,9 @@ type programs struct {
 const (
 	database = "shop"
 	slot     = "cdc_relay"
+
+	diskGuard = 24   // MiB of WAL at which the disk guard begins, in the worst case
+	diskRoom  = 1024 // MiB that the relay's tables may have then
 )
 
 // startServers starts both servers and builds the relay, side by side. say is called for each that
@@ -83,7 +86,7 @@ func (p *programs) startRelay(ctx context.Context) (err error) {
 func (p *programs) config() string {
 	config := fmt.Sprintf("source:\n  url: %s\n  slot: %s\nsink:\n%s", p.db, slot, p.broker.sink())
 	if p.worst {
-		config = guardSection() + config
+		config = fmt.Sprintf("guard: {defer_at: %dMiB, max_bytes: %dMiB}\n", diskGuard, diskRoom) + config
 	}
 	return config
 }

@@ -26,7 +26,7 @@ type outcome struct {
 	died     time.Duration // from the poison's commit to its dead letter
 	most     int           // events that were deferred at a time
 	waited   time.Duration // from the mistake until it was undone
-	filled   time.Duration // from the broker's end until everything was sent, through the disk guard
+	filled   time.Duration // from the broker's end until all was sent, by the disk guard
 	worst    bool          // the slot was lost, and recovered
 	lost     time.Duration // from then until everything was sent
 }

@@ -76,7 +76,8 @@ func (d *demo) untilSlotMoves(ctx context.Context) error {
 		var kept int64
 		var status string
 		err := pgserver.OnConn(ctx, d.db, func(conn *pgx.Conn) error {
-			if _, err := conn.Exec(ctx, `CHECKPOINT`); err != nil { // it logs what a slot needs to move
+			// it logs what a slot needs to move
+			if _, err := conn.Exec(ctx, `CHECKPOINT`); err != nil {
 				return err
 			}
 			return conn.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, wal_status FROM pg_replication_slots WHERE slot_name = $1`, slot).Scan(&kept, &status)

@@ -1,5 +1,5 @@
-// What was found in the tables, and what was written there. Operators' requests about rows are found
-// too: they are carried out while their ordering group is at rest.
+// What was found in the tables, and what was written there. Operators' requests about rows are
+// found too: they are carried out while their ordering group is at rest.
 
 package order
 
@@ -135,6 +135,11 @@ func (m *Machine) written(w *Written) {
 	case !w.Ordered: // it has no order: its row is a group of its own
 		g = m.group(w.RowGroup, w.Place.ExchangeOrTopic)
 		g.rows = some
+		// The stream has repeated it after its first row was delivered: this row is not behind that
+		// one, where the next read would begin.
+		if g.read != (store.After{}) {
+			g.refused, g.stale, g.gone = true, g.wanted, store.After{}
+		}
 	case w.Dead && !m.cfg.Block:
 		g.dying = false
 		m.touch(g)

@@ -13,11 +13,11 @@ import (
 
 // guard takes the state of the disk guard.
 //
-// Why order holds (I3). The guard only adds a reason to defer, and takes away reasons to send: while
-// it is on decideNext never answers `goes`. What it defers are rows like others, in the order of
-// Defer, and the argument of decide.go does not ask why an event was deferred. The events of the
-// last call are deferred too, in its order and before later ones of their group. One in doubt may be
-// at the broker already. It comes again, as after a crash, and in front of the later ones again.
+// Why order holds (I3). The guard only adds a reason to defer, and takes away reasons to send:
+// while it is on decideNext never answers `goes`. What it defers are rows like others, in the order
+// of Defer, and the argument of decide.go does not ask why an event was deferred. The events of the
+// last call are deferred too, in its order and before later ones of their group. One in doubt may
+// be at the broker already. It comes again, as after a crash, and in front of the later ones again.
 //
 // Why memory stays flat (I5). A group whose rows are committed only waits for the end of the guard.
 // So the lanes know few of them (guardedRoom); of the others the exchange or topic is marked as one

@@ -238,6 +238,9 @@ func (s *story) found(d *datadriven.TestData) {
 			f.Group = s.rows[a.Key].Group
 		}
 	}
+	if d.HasArg("none") { // of the row's group
+		f.Rows = nil
+	}
 	s.in.Found = append(s.in.Found, f)
 }
 

@@ -15,11 +15,19 @@ func TestEstimateOfTheGuard(t *testing.T) {
 		costly bool
 		says   string
 	}{
-		{"a tenth", outboxShare{inserts: 1e6, row: 2000, wal: 20e9, rowsFor: day, walFor: day, statisticsOf: 24 * time.Hour}, false,
-			"the outbox is about 10% of the WAL: deferring an event frees about 19 KiB of WAL and takes about 3024 B in the retry table, by the statistics of the last 24h0m0s"},
+		{
+			"a tenth",
+			outboxShare{inserts: 1e6, row: 2000, wal: 20e9, rowsFor: day, walFor: day, statisticsOf: 24 * time.Hour},
+			false,
+			"the outbox is about 10% of the WAL: deferring an event frees about 19 KiB of WAL and takes about 3024 B in the retry table, by the statistics of the last 24h0m0s",
+		},
 		{"counters of different times", outboxShare{inserts: 1e6, row: 2000, wal: 200e9, rowsFor: day, walFor: 10 * day}, false, "about 10% of the WAL"},
-		{"hardly anything else", outboxShare{inserts: 1e6, row: 2000, wal: 2.5e9, rowsFor: day, walFor: day, statisticsOf: 100 * time.Hour}, true,
-			"about 80% of the WAL: deferring an event frees about 2500 B of WAL and takes about 3024 B in the retry table, by the statistics of the last 4 days: the guard would cost more disk than it frees"},
+		{
+			"hardly anything else",
+			outboxShare{inserts: 1e6, row: 2000, wal: 2.5e9, rowsFor: day, walFor: day, statisticsOf: 100 * time.Hour},
+			true,
+			"about 80% of the WAL: deferring an event frees about 2500 B of WAL and takes about 3024 B in the retry table, by the statistics of the last 4 days: the guard would cost more disk than it frees",
+		},
 		{"no insert", outboxShare{row: 2000, wal: 1e9, rowsFor: day, walFor: day}, false, "no insert into the outbox"},
 		{"not analysed", outboxShare{inserts: 5, wal: 1e9, rowsFor: day, walFor: day}, false, "run ANALYZE"},
 		{"messages", outboxShare{hasNoOutbox: true}, false, "events are messages"},
