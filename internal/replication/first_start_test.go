@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
@@ -58,6 +59,17 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 		t.Errorf("log: %v", left)
 	}
 	r.endClean()
+	b.wantBefore("outbox", "open")
+}
+
+// wantBefore wants these rows of a table, and no others, to be from before what the slot sends.
+func (b *bench) wantBefore(table string, ids ...string) {
+	b.t.Helper()
+	got := b.text(`SELECT coalesce(string_agg(id, ' ' ORDER BY id), '') FROM `+table+` t, cdc_relay.slots
+		WHERE slot = $1 AND t.xmin::text::bigint < coalesce((sends->'tables'->$2->>'since')::bigint, 0)`, b.cfg.Slot, `"public"."`+table+`"`)
+	if want := strings.Join(ids, " "); got != want {
+		b.t.Errorf("of %s %q are from before the slot, want %q", table, got, want)
+	}
 }
 
 // Two relays that both find no slot: one makes it and leads, the other stands by.
