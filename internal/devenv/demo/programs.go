@@ -23,7 +23,7 @@ type programs struct {
 	broker   broker // with its consumer; never nil
 	postgres *pgserver.Postgres
 	pair     *pgserver.Pair // of the worst day, in place of postgres
-	binary   string // of the relay
+	binary   string         // of the relay
 	relay    *runner.Relay
 	db       string // URL of the shop's database
 	worst    bool   // a standby is promoted, and then the slot is lost

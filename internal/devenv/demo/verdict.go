@@ -21,15 +21,15 @@ type outcome struct {
 	up         latency
 	outages    []latency // without the broker, and through the mistake
 
-	poisonID string
-	number   int64         // of its dead letter
-	died     time.Duration // from the poison's commit to its dead letter
-	most     int           // events that were deferred at a time
-	waited   time.Duration // from the mistake until it was undone
-	worst      bool // a standby was promoted, and the slot was lost and recovered
+	poisonID   string
+	number     int64         // of its dead letter
+	died       time.Duration // from the poison's commit to its dead letter
+	most       int           // events that were deferred at a time
+	waited     time.Duration // from the mistake until it was undone
+	worst      bool          // a standby was promoted, and the slot was lost and recovered
 	promotion  promoted
 	lostOutage int           // of the meter
-	lost     time.Duration // from then until everything was sent
+	lost       time.Duration // from then until everything was sent
 }
 
 // line is the outcome in one sentence, on two lines.
