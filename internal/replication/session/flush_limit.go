@@ -29,6 +29,9 @@ import (
 // as the statement reads it. So it is settled once the watermark has passed that, which the next
 // raise finds out. A statement of another leader in between changes nothing of this. What was
 // committed after the publication was last in order may not have been sent, so it does not count.
+//
+// And it keeps the watermark itself, settled_lsn, as it was before the statement was sent: a server
+// that has it also has each row by which an event below it was settled (see onStandbys).
 func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN, goodXID uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

@@ -84,11 +84,6 @@ func (se *Session) check(ctx context.Context) error {
 	if err := se.disarm(ctx, rec); err != nil {
 		return err
 	}
-	if se.failover {
-		if err := se.checkStandbys(ctx, rec); err != nil {
-			return err
-		}
-	}
 	sent, err := slot.CheckPublication(ctx, se.Pool, se.Cfg, rec)
 	if err != nil {
 		return err
@@ -103,15 +98,27 @@ func (se *Session) check(ctx context.Context) error {
 		return err
 	}
 	se.SetGood(view)
-	// once it is reported, so after a raise, and not again while nothing of ours comes
-	if own := se.t.Line.Watermark().Own; own > se.t.kept && own <= pglogrepl.LSN(se.t.Reported.Load()) {
-		all, err := KeepSettled(ctx, se.Pool, se.Cfg, se.t, view.EndedXID)
-		if all {
-			se.t.kept = own
-		}
+	if err := se.keepSettled(ctx, view); err != nil {
 		return err
 	}
+	if se.failover {
+		return se.checkStandbys(ctx, rec)
+	}
 	return nil
+}
+
+// keepSettled is KeepSettled once it is reported, so after a raise, and not again while nothing of
+// ours comes.
+func (se *Session) keepSettled(ctx context.Context, view *slot.View) error {
+	own := se.t.Line.Watermark().Own
+	if own <= se.t.kept || own > pglogrepl.LSN(se.t.Reported.Load()) {
+		return nil
+	}
+	all, err := KeepSettled(ctx, se.Pool, se.Cfg, se.t, view.EndedXID)
+	if all {
+		se.t.kept = own
+	}
+	return err
 }
 
 // checkStandbys records which standbys have all that was read, and says which one delivery waits

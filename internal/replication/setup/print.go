@@ -57,11 +57,11 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 		fmt.Fprintf(&b, "-- A slot created by hand is adopted as it is: rows committed before it are not sent, and nothing checks for them. The row\n"+
 			"-- records that this is accepted. It is written only for a slot that is newer than the publication.\n"+
 			"SELECT set_config('cdc_relay.published', pg_current_wal_insert_lsn()::text, false);\n"+
-			"SELECT pg_create_logical_replication_slot(%[1]s, 'pgoutput');\n"+
+			"%[3]s;\n"+
 			"BEGIN;\nSET LOCAL ROLE "+schema.OwnerRole+";\n"+
 			"INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)\n"+
 			"SELECT slot_name, '', 0, %[2]s, 'adopt', 0 FROM pg_replication_slots\n"+
-			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\nCOMMIT;\n", source.QuoteText(c.Slot), source.QuoteText(c.Publication))
+			"WHERE slot_name = %[1]s AND active_pid IS NULL AND confirmed_flush_lsn >= current_setting('cdc_relay.published')::pg_lsn;\nCOMMIT;\n", source.QuoteText(c.Slot), source.QuoteText(c.Publication), source.MakeSlotSQL(&c))
 	}
 	b.WriteString("\nRESET search_path;\n")
 	_, err := io.WriteString(w, b.String())

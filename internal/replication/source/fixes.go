@@ -20,7 +20,11 @@ func NewSlotHint(c *Config) string {
 
 // MakeSlotSQL is the statement by which an operator creates the configured slot.
 func MakeSlotSQL(c *Config) string {
-	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", QuoteText(c.Slot))
+	failover := ""
+	if c.FailoverSlot == FailoverOn { // else nobody has said that the server knows it
+		failover = ", failover => true"
+	}
+	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput'%s)", QuoteText(c.Slot), failover)
 }
 
 // DropSlotHint is the fix that drops a logical slot of this database: a copy of another one would

@@ -37,7 +37,7 @@ func Read(ctx context.Context, q source.Querier) (*View, error) {
 	var v View
 	var named string
 	// A role without pg_read_all_stats does not see the state of other roles' walsenders.
-	err := q.QueryRow(ctx, `SELECT current_setting('synchronized_standby_slots'), pg_current_wal_flush_lsn(),
+	err := q.QueryRow(ctx, `SELECT coalesce(current_setting('synchronized_standby_slots', true), ''), pg_current_wal_flush_lsn(),
 		EXISTS (SELECT FROM pg_stat_replication r WHERE coalesce(r.state, 'streaming') IN ('catchup', 'streaming')
 			AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid))`).Scan(&named, &v.Flushed, &v.without)
 	if err != nil {
