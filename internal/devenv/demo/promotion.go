@@ -60,6 +60,7 @@ func (d *demo) promotion(ctx context.Context) error {
 		return err
 	}
 	before, twice := d.broker.consumer().Count()
+	promoted := time.Now()
 	former, err := d.pair.Promote(ctx)
 	if err != nil {
 		return err
@@ -68,7 +69,6 @@ func (d *demo) promotion(ctx context.Context) error {
 		return err
 	}
 	d.say("The standby is promoted. Nobody tells the relay.")
-	promoted := time.Now()
 	for now := before; now == before; now, _ = d.broker.consumer().Count() {
 		if time.Since(promoted) > patience {
 			return fmt.Errorf("waited %s for an event after the promotion; the relay's last lines:\n%s", patience, d.lastLines())
@@ -78,7 +78,7 @@ func (d *demo) promotion(ctx context.Context) error {
 		}
 	}
 	d.found.promotion.away = time.Since(killed)
-	d.say("The first event came %s after the promotion: the relay went on by itself, when the new primary had proven that nothing is missing.", short(time.Since(promoted)))
+	d.say("The first event came %s after the promotion began: the relay went on by itself, when the new primary had proven that nothing is missing.", short(time.Since(promoted)))
 	err = d.until(ctx, "what waited to be sent", func(sample) bool { return d.meter.waiting(time.Now().Add(-fresh)) == 0 })
 	if err != nil {
 		return err
