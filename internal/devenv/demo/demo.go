@@ -87,6 +87,9 @@ func (d *demo) afterMistake(ctx context.Context) error {
 	if err := d.fillDisk(ctx); err != nil {
 		return err
 	}
+	if err := d.promotion(ctx); err != nil {
+		return err
+	}
 	return d.worstDay(ctx)
 }
 

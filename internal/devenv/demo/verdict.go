@@ -21,14 +21,16 @@ type outcome struct {
 	up         latency
 	outages    []latency // without the broker, and through the mistake
 
-	poisonID string
-	number   int64         // of its dead letter
-	died     time.Duration // from the poison's commit to its dead letter
-	most     int           // events that were deferred at a time
-	waited   time.Duration // from the mistake until it was undone
-	filled   time.Duration // from the broker's end until all was sent, by the disk guard
-	worst    bool          // the slot was lost, and recovered
-	lost     time.Duration // from then until everything was sent
+	poisonID   string
+	number     int64         // of its dead letter
+	died       time.Duration // from the poison's commit to its dead letter
+	most       int           // events that were deferred at a time
+	waited     time.Duration // from the mistake until it was undone
+	filled     time.Duration // from the broker's end until all was sent, by the disk guard
+	worst      bool          // the disk guard was needed, a standby was promoted, and the slot was lost and recovered
+	promotion  promoted
+	lostOutage int           // of the meter
+	lost       time.Duration // from then until everything was sent
 }
 
 // line is the outcome in one sentence, on two lines.
@@ -78,11 +80,13 @@ func (o *outcome) lines(c *console) []string {
 	note("the mistake was undone after %.1f s; %s events waited, the longest %s",
 		o.waited.Seconds(), thousands(int(o.outages[1].count)), short(o.outages[1].max))
 	if o.worst {
-		disk, lost := o.outages[2], o.outages[len(o.outages)-1]
+		disk := o.outages[2]
 		note("the disk guard outlasted %d MiB of WAL with a limit of %d; all was sent %.1f s after %s went away; %s events waited, the longest %s",
 			diskParts*diskChunk, diskLimit, o.filled.Seconds(), o.words.name, thousands(int(disk.count)), short(disk.max))
+		note("the primary was killed and its standby promoted; no event came for %.1f s, %s came twice; %s events waited, the longest %s",
+			o.promotion.away.Seconds(), thousands(o.promotion.repeats), thousands(int(o.outages[o.promotion.outage].count)), short(o.outages[o.promotion.outage].max))
 		note("the slot was lost, and everything was sent %.1f s later; %s events waited, the longest %s",
-			o.lost.Seconds(), thousands(int(lost.count)), short(lost.max))
+			o.lost.Seconds(), thousands(int(o.outages[o.lostOutage].count)), short(o.outages[o.lostOutage].max))
 	}
 	note("the poison order was a dead letter after %s", short(o.died))
 	note("commit to consumer with the broker up: p50 %s, p99 %s", short(o.up.p50), short(o.up.p99))

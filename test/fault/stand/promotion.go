@@ -201,6 +201,10 @@ func (p *Promoted) Finish() {
 // go on once that is accepted.
 func (p *Promoted) Unnamed() {
 	p.T.Helper()
+	stop := p.Load(300)
+	p.Must(p.Pair.AwaitSynced(p.Context(), p.Slot))
+	stop()
+	p.arrivesNothing()
 	p.Must(p.Pair.Primary.Set(p.Context(), "synchronized_standby_slots", ""))
 	on := p.Pair.Standby.URL(p.Database())
 	p.Until("the standby not to be recorded any more", func() (none bool) {
