@@ -31,7 +31,8 @@ help: ## print this list
 SINK ?= rabbitmq
 
 .PHONY: demo
-demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outage and a mistake (SINK=kafka: Kafka; WORST=1: the slot is lost, too; KEEP=1 leaves it running)
+demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outage and a mistake (SINK=kafka: Kafka; WORST=1: a promotion and a lost slot, too; KEEP=1 leaves it running)
+	@if [ -n '$(filter-out 0,$(WORST))' ] && ! ls /usr/lib/postgresql/1[7-9]/bin/initdb >/dev/null 2>&1; then scripts/postgres.sh 17 >/dev/null; fi
 	@echo 'building the demo (the first time this takes a minute or two) ...'
 	@KEEP=$(KEEP) WORST=$(WORST) go run ./internal/devenv/demo -sink $(SINK)
 
@@ -154,7 +155,7 @@ deps-%:
 	@echo 'make: SINK is rabbitmq or kafka, not "$*"' >&2; exit 2
 
 .PHONY: deps-all
-deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14 and 18
+deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 17 and 18
 	@scripts/deps.sh all
 	@scripts/kafka.sh
-	@for version in $(PG_ENDS); do scripts/postgres.sh $$version >/dev/null; done
+	@for version in $(PG_ENDS) 17; do scripts/postgres.sh $$version >/dev/null; done

@@ -84,6 +84,9 @@ func (d *demo) afterMistake(ctx context.Context) error {
 	if !d.worst {
 		return nil
 	}
+	if err := d.promotion(ctx); err != nil {
+		return err
+	}
 	return d.worstDay(ctx)
 }
 

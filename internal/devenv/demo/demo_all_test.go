@@ -74,7 +74,7 @@ func testDemo(t *testing.T, sink, name string) {
 	}, true)
 	p.out.await(t, "It is dead letter ", "its key goes on", "Stopping "+name+".", name+" is back", "Caught up",
 		"$ cdc-relay dead-letters replay ", "The poison order has arrived", "By mistake an operator", "None became a dead letter",
-		"The worst day", "$ cdc-relay recover", "The relay went on by itself", "PASSED", "Everything still runs")
+		"The standby is promoted", "the relay went on by itself, when", "Nothing is lost", "The worst day", "$ cdc-relay recover", "The relay went on by itself", "PASSED", "Everything still runs")
 	conn, err := pgx.Connect(p.ctx, p.db)
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,8 @@
 //
 // Exit codes: 0 nothing was lost or out of order, 1 something was, or the demo could not be given,
 // 130 interrupted. KEEP=1 leaves everything running after the verdict, until Ctrl-C. WORST=1 adds
-// the worst day: the slot is dropped under load, and recovered.
+// two worse days: the primary is killed and its standby promoted, and the slot is dropped under
+// load, and recovered.
 package main
 
 import (

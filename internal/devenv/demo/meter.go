@@ -94,11 +94,12 @@ func (m *meter) measure(s *span) {
 	m.recent.Current.RecordValue(took) //nolint:errcheck // which are the same
 }
 
-// goAway begins an outage; comeBack ends it.
-func (m *meter) goAway(at time.Time) {
+// goAway begins an outage and returns which of total's it is; comeBack ends it.
+func (m *meter) goAway(at time.Time) (outage int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outages = append(m.outages, &absence{away: at.UnixNano(), events: hdrhistogram.New(1, longest, digits)})
+	return len(m.outages) - 1
 }
 
 // comeBack ends the last outage: at that time everything was caught up. One must have begun.

@@ -22,10 +22,11 @@ import (
 type programs struct {
 	broker   broker // with its consumer; never nil
 	postgres *pgserver.Postgres
-	binary   string // of the relay
+	pair     *pgserver.Pair // of the worst day, in place of postgres
+	binary   string         // of the relay
 	relay    *runner.Relay
 	db       string // URL of the shop's database
-	worst    bool   // the slot is lost in the end
+	worst    bool   // a standby is promoted, and then the slot is lost
 }
 
 const (
@@ -38,18 +39,18 @@ const (
 func (p *programs) startServers(ctx context.Context, say func(format string, args ...any)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		var settings map[string]string
-		if p.worst { // by which recover orders the rows
-			settings = map[string]string{"track_commit_timestamp": "on"}
+		if p.worst {
+			err = p.startPair(ctx)
+		} else if p.postgres, err = pgserver.Start(ctx, pgserver.Options{}); err == nil {
+			p.db = p.postgres.URL(database)
 		}
-		if p.postgres, err = pgserver.Start(ctx, pgserver.Options{Settings: settings}); err != nil {
+		if err != nil {
 			return err
 		}
-		p.db = p.postgres.URL(database)
-		if err := errors.Join(p.postgres.CreateDatabase(ctx, database), load.CreateOutbox(ctx, p.db), checker.LogRetryTable(ctx, p.db)); err != nil {
+		if err := errors.Join(p.primary().CreateDatabase(ctx, database), load.CreateOutbox(ctx, p.db), checker.LogRetryTable(ctx, p.db)); err != nil {
 			return err
 		}
-		say("PostgreSQL answers on %s; the outbox table is created.", p.postgres.Addr())
+		say("PostgreSQL answers on %s; the outbox table is created.", p.primary().Addr())
 		return nil
 	})
 	group.Go(func() error {
@@ -67,6 +68,14 @@ func (p *programs) startServers(ctx context.Context, say func(format string, arg
 		return nil
 	})
 	return group.Wait()
+}
+
+// primary is the server that can be written to.
+func (p *programs) primary() *pgserver.Postgres {
+	if p.pair != nil {
+		return p.pair.Primary
+	}
+	return p.postgres
 }
 
 // startRelay starts the relay as a process of its own and returns when it is ready.
@@ -114,6 +123,9 @@ func (p *programs) close() error {
 	errs = append(errs, p.broker.close())
 	if p.postgres != nil {
 		errs = append(errs, p.postgres.Close())
+	}
+	if p.pair != nil {
+		errs = append(errs, p.pair.Close())
 	}
 	return errors.Join(errs...)
 }

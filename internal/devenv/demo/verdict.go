@@ -21,13 +21,15 @@ type outcome struct {
 	up         latency
 	outages    []latency // without the broker, and through the mistake
 
-	poisonID string
-	number   int64         // of its dead letter
-	died     time.Duration // from the poison's commit to its dead letter
-	most     int           // events that were deferred at a time
-	waited   time.Duration // from the mistake until it was undone
-	worst    bool          // the slot was lost, and recovered
-	lost     time.Duration // from then until everything was sent
+	poisonID   string
+	number     int64         // of its dead letter
+	died       time.Duration // from the poison's commit to its dead letter
+	most       int           // events that were deferred at a time
+	waited     time.Duration // from the mistake until it was undone
+	worst      bool          // a standby was promoted, and the slot was lost and recovered
+	promotion  promoted
+	lostOutage int           // of the meter
+	lost       time.Duration // from then until everything was sent
 }
 
 // line is the outcome in one sentence, on two lines.
@@ -77,8 +79,10 @@ func (o *outcome) lines(c *console) []string {
 	note("the mistake was undone after %.1f s; %s events waited, the longest %s",
 		o.waited.Seconds(), thousands(int(o.outages[1].count)), short(o.outages[1].max))
 	if o.worst {
+		note("the primary was killed and its standby promoted; no event came for %.1f s, %s came twice; %s events waited, the longest %s",
+			o.promotion.away.Seconds(), thousands(o.promotion.repeats), thousands(int(o.outages[o.promotion.outage].count)), short(o.outages[o.promotion.outage].max))
 		note("the slot was lost, and everything was sent %.1f s later; %s events waited, the longest %s",
-			o.lost.Seconds(), thousands(int(o.outages[2].count)), short(o.outages[2].max))
+			o.lost.Seconds(), thousands(int(o.outages[o.lostOutage].count)), short(o.outages[o.lostOutage].max))
 	}
 	note("the poison order was a dead letter after %s", short(o.died))
 	note("commit to consumer with the broker up: p50 %s, p99 %s", short(o.up.p50), short(o.up.p99))

@@ -22,7 +22,7 @@ func (d *demo) worstDay(ctx context.Context) error {
 	d.endMarks()
 	d.say("The worst day: somebody drops the relay's slot, and orders go on.")
 	lost := time.Now()
-	d.meter.goAway(lost)
+	d.found.lostOutage = d.meter.goAway(lost)
 	if err := d.dropSlot(ctx); err != nil {
 		return err
 	}

@@ -105,6 +105,9 @@ func (v *surveyor) askHosts(ctx context.Context, view *slot.View) error {
 	}
 	var seen []HostSlot
 	for i := range others {
+		if source.SQLState(others[i].Err) == "53300" {
+			continue // it has no connection left, so it may also be the server that is read
+		}
 		seen = append(seen, HostSlot{Host: others[i].Addr, Synced: others[i].Usable()})
 	}
 	v.seen.update(func(snap *Snapshot) { snap.Hosts = seen })

@@ -25,12 +25,16 @@ type Promotion struct {
 	lagging bool // while the standby stands still
 }
 
-// Promotions are all of them.
-var Promotions = []Promotion{{Name: "planned", planned: true}, {Name: "killed"}, {Name: "killed, standby lagging", lagging: true}}
+// The ways.
+var (
+	Planned       = Promotion{Name: "planned", planned: true}
+	Killed        = Promotion{Name: "killed"}
+	KilledLagging = Promotion{Name: "killed, standby lagging", lagging: true}
+)
 
-// OnPair is a stand on a pair of servers of a major version, which routes: so that the retry table
+// onPair is a stand on a pair of servers of a major version, which routes: so that the retry table
 // is in use. order is that of the two places in source.url.
-func OnPair(t *testing.T, kind Kind, version int, order ...int) (*Stand, *pgserver.Pair) {
+func onPair(t *testing.T, kind Kind, version int, order ...int) (*Stand, *pgserver.Pair) {
 	t.Helper()
 	place := kind.routed(t)
 	bin, err := pgserver.VersionDir(version)
@@ -67,13 +71,16 @@ type Promoted struct {
 	relays []*runner.Relay
 	random *rand.Rand
 	stop   func() // of the load
+	made   bool   // the destination "later"
 	bound  int    // of the repeats
 	times  []time.Duration
 }
 
-// BeginPromotions starts two relays and the load, some of whose events are deferred.
-func BeginPromotions(s *Stand, pair *pgserver.Pair, seed uint64) *Promoted {
-	s.T.Helper()
+// BeginPromotions starts a pair of servers of a major version, two relays, and the load, some of
+// whose events are deferred. order is that of the two hosts in source.url.
+func BeginPromotions(t *testing.T, kind Kind, version int, seed uint64, order ...int) *Promoted {
+	t.Helper()
+	s, pair := onPair(t, kind, version, order...)
 	s.T.Logf("seed %d", seed)
 	s.Retry = "backoff: 100ms, max_backoff: 1s"
 	s.Kinds = []load.Kind{s.ToLater(0.3, s.Keys/2)}
@@ -168,19 +175,89 @@ func (p *Promoted) arrivesNothing() {
 	})
 }
 
+// Fix makes the destination that has refused until now: what is deferred begins to be sent, and
+// nothing is deferred any more.
+func (p *Promoted) Fix() {
+	p.T.Helper()
+	if !p.made {
+		p.MakeLater()
+		p.MoreOf(p.Later(), 1)
+		p.made = true
+	}
+}
+
 // Finish lets what was deferred go, ends the load and checks, against what the last primary has.
 func (p *Promoted) Finish() {
 	p.T.Helper()
-	p.MakeLater()
-	p.MoreOf(p.Later(), 1)
+	p.Fix()
 	p.stop()
 	p.AwaitEmpty()
 	p.CheckHistory(checker.History{MaxDuplicates: p.bound})
 	slices.Sort(p.times)
 	p.T.Logf("%d promotions; first event after %s at the least, %s in the middle, %s at the most", len(p.times), p.times[0], p.times[len(p.times)/2], p.times[len(p.times)-1])
+}
+
+// Unnamed promotes a standby that the primary did not wait for, after Finish. The relays stop, and
+// go on once that is accepted.
+func (p *Promoted) Unnamed() {
+	p.T.Helper()
+	stop := p.Load(300)
+	p.Must(p.Pair.AwaitSynced(p.Context(), p.Slot))
+	stop()
+	p.arrivesNothing()
+	p.Must(p.Pair.Primary.Set(p.Context(), "synchronized_standby_slots", ""))
+	on := p.Pair.Standby.URL(p.Database())
+	p.Until("the standby not to be recorded any more", func() (none bool) {
+		p.Must(pgserver.OnConn(p.Context(), on, func(conn *pgx.Conn) error {
+			return conn.QueryRow(p.Context(), `SELECT standbys = '{}' FROM cdc_relay.slots WHERE slot = $1`, p.Slot).Scan(&none)
+		}))
+		return none
+	})
+	p.Must(p.Pair.End(false))
+	_, err := p.Pair.Promote(p.Context())
+	p.Must(err)
+	p.Move(p.Pair.Primary)
+	for _, r := range p.relays {
+		p.Exits(r, 3, "not proven", "synchronized_standby_slots named no standby")
+	}
+	p.Accept(p.relays[0].Log(), "--same-data")
+	p.relays = []*runner.Relay{p.Start()}
+	var id string
+	p.Query([]any{&id}, InsertReturning("outbox", "order", "accepted"))
+	p.Must(p.Consumer.WaitIDs(p.Context(), []string{id}))
+	p.CheckHistory(checker.History{MaxDuplicates: -1})
+}
+
+// Stop ends the relays, which have lived until now.
+func (p *Promoted) Stop() {
+	p.T.Helper()
 	for _, r := range p.relays {
 		if code := r.Stop(p.T); code != 0 {
 			p.T.Errorf("a relay stops with %d after the promotions", code)
+		}
+	}
+}
+
+// PromoteMany makes so many promotions of both versions on each kind of broker, in ways that the
+// seed picks. From the middle on what was deferred is sent.
+func PromoteMany(t *testing.T, seed uint64, promotions int) {
+	t.Helper()
+	t.Parallel()
+	ways := []Promotion{Planned, Killed, KilledLagging}
+	for _, kind := range Kinds {
+		for i, version := range []int{17, 18} {
+			t.Run(fmt.Sprintf("%s/%d", kind.Name, version), func(t *testing.T) {
+				Parallel(t)
+				p := BeginPromotions(t, kind, version, seed, i, 1-i)
+				for n := range promotions / 2 {
+					if n == promotions/4 {
+						p.Fix()
+					}
+					p.Round(ways[(n+p.random.IntN(2))%len(ways)])
+				}
+				p.Finish()
+				p.Stop()
+			})
 		}
 	}
 }

@@ -75,6 +75,23 @@ func VersionDir(major int) (string, error) {
 	return slices.Max(dirs), nil
 }
 
+// FailoverBinDir is BinDir("") if that version has failover slots, else the VersionDir of 17.
+func FailoverBinDir(ctx context.Context) (string, error) {
+	dir, err := BinDir(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("run postgres --version: %w", err)
+	}
+	var major int
+	if _, err := fmt.Sscanf(string(out), "postgres (PostgreSQL) %d", &major); err == nil && major >= 17 {
+		return dir, nil
+	}
+	return VersionDir(17)
+}
+
 // postgresUser is whom the server runs as; nil means as we are.
 func postgresUser() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {

@@ -62,8 +62,7 @@ func (p *Pair) Addrs() []string {
 
 // StandbySlot is the physical slot of the standby at the place where the primary is not.
 func (p *Pair) StandbySlot() string {
-	port, _ := p.Primary.port()
-	if port == p.ports[0] {
+	if p.Primary.Addr() == p.Addrs()[0] {
 		return standbySlots[1]
 	}
 	return standbySlots[0]

@@ -1,0 +1,113 @@
+// The promotion of the demo (WORST=1): the primary is killed under load, and its standby takes its
+// place.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+)
+
+// startPair starts a primary and its standby. All who go to the database have both addresses and
+// take the one that can be written to.
+func (p *programs) startPair(ctx context.Context) error {
+	bin, err := pgserver.FailoverBinDir(ctx)
+	if err != nil {
+		return err
+	}
+	// by the time of a row's commit recover orders the rows
+	p.pair, err = pgserver.StartPair(ctx, pgserver.Options{BinDir: bin, Settings: map[string]string{"track_commit_timestamp": "on"}})
+	if err != nil {
+		return err
+	}
+	// No commit that the order service was told of is lost with the primary, so the verdict counts
+	// all of them.
+	if err := p.pair.Primary.Set(ctx, "synchronous_standby_names", "walreceiver"); err != nil {
+		return err
+	}
+	u, err := url.Parse(p.pair.Primary.URL(database))
+	if err != nil {
+		return fmt.Errorf("parse the address of PostgreSQL: %w", err)
+	}
+	u.Host = strings.Join(p.pair.Addrs(), ",")
+	u.RawQuery += "&target_session_attrs=read-write"
+	p.db = u.String()
+	return nil
+}
+
+// promotion kills the primary, and promotes its standby.
+func (d *demo) promotion(ctx context.Context) error {
+	if err := d.standbyReady(ctx); err != nil {
+		return err
+	}
+	// A slot that goes back a little is no slot that passed an event too early, and the samples of
+	// its position do not know it.
+	d.endMarks()
+	d.say("A bad day: the primary is killed (SIGKILL). Its standby has the slot, which PostgreSQL keeps in step there.")
+	killed := time.Now()
+	d.found.promotion.outage = d.meter.goAway(killed)
+	if err := d.pair.End(false); err != nil {
+		return err
+	}
+	if err := wait(ctx, d.length.down/4); err != nil {
+		return err
+	}
+	before, twice := d.broker.consumer().Count()
+	promoted := time.Now()
+	former, err := d.pair.Promote(ctx)
+	if err != nil {
+		return err
+	}
+	if err := former.Close(); err != nil {
+		return err
+	}
+	d.say("The standby is promoted. Nobody tells the relay.")
+	for now := before; now == before; now, _ = d.broker.consumer().Count() {
+		if time.Since(promoted) > patience {
+			return fmt.Errorf("waited %s for an event after the promotion; the relay's last lines:\n%s", patience, d.lastLines())
+		}
+		if err := wait(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	d.found.promotion.away = time.Since(killed)
+	d.say("The first event came %s after the promotion began: the relay went on by itself, when the new primary had proven that nothing is missing.", short(time.Since(promoted)))
+	err = d.until(ctx, "what waited to be sent", func(sample) bool { return d.meter.waiting(time.Now().Add(-fresh)) == 0 })
+	if err != nil {
+		return err
+	}
+	d.meter.comeBack(time.Now())
+	_, now := d.broker.consumer().Count()
+	d.found.promotion.repeats = now - twice
+	d.say("Nothing is lost. %s events came twice: the standby's slot was that much behind.", thousands(d.found.promotion.repeats))
+	return wait(ctx, d.length.after)
+}
+
+// promoted is what the promotion has shown.
+type promoted struct {
+	outage  int           // which one of the meter's
+	away    time.Duration // without an event
+	repeats int
+}
+
+// standbyReady waits until the standby has the slot, and the relay has written down that the
+// primary waits for it.
+func (d *demo) standbyReady(ctx context.Context) error {
+	if err := d.pair.AwaitSynced(ctx, slot); err != nil {
+		return err
+	}
+	return d.until(ctx, "the standby to be recorded", func(sample) (is bool) {
+		on := d.pair.Standby.URL(database)
+		err := pgserver.OnConn(ctx, on, func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, `SELECT standbys <> '{}' FROM cdc_relay.slots WHERE slot = $1`, slot).Scan(&is)
+		})
+		return err == nil && is
+	})
+}
