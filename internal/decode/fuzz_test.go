@@ -31,10 +31,16 @@ func FuzzDecode(f *testing.F) {
 	}
 	// flags that nobody has yet
 	f.Add(true, append([]byte{'M', 0x31}, messageFrame(true, "p", sampleMessage)[2:]...))
+	f.Add(true, insertFrame(16400, text("1"), null, text("k"), text("t"), leftOut(70_000), null, null))
+	f.Add(true, append([]byte{LeftOutMessage}, messageFrame(true, "p", "")[1:]...))
 	f.Fuzz(func(t *testing.T, inside bool, wal []byte) {
-		d := readyDecoder(t, inside)
+		d, limited := readyDecoder(t, inside), readyDecoder(t, inside)
 		before := bytes.Clone(wal)
 		var msg Message
+		limited.leftOut = true
+		if err := limited.Decode(wal, &msg); err != nil && !nothing(msg) {
+			t.Fatalf("with a limit: an error, but also %+v", msg)
+		}
 		err := d.Decode(wal, &msg)
 		if !bytes.Equal(before, wal) {
 			t.Fatal("the frame was changed")

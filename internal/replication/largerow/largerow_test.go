@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -154,16 +155,26 @@ func TestReaderRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReader: no bytes panic, or make a message of more than is kept.
+// FuzzReader: no bytes panic, make a message of more than was sent, or depend on how they come.
 func FuzzReader(f *testing.F) {
-	sent, _ := stream()
-	f.Add(sent)
-	f.Add(wal("I\x00\x00\x00\x09" + tuple("N", large, large)))
-	f.Add(wal("M" + large))
+	value := strings.Repeat("v", Keep+1)
+	for _, frame := range []string{
+		"I\x00\x00\x00\x09" + tuple("N", "1", value, nil, "key", strings.Repeat("v", 200)),
+		"U\x00\x00\x00\x09" + tuple("O", value) + tuple("N", value, byte('u')),
+		emitted("M", "ours", []byte(value), len(value)), "M" + value,
+	} {
+		f.Add(slices.Concat(wal(frame), wal("C"), wal(frame)[:100]))
+	}
+	read := func(from io.Reader) ([]byte, error) {
+		return io.ReadAll(NewReader(bufio.NewReaderSize(from, 2*Keep), 100))
+	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		got, err := io.ReadAll(NewReader(bufio.NewReaderSize(bytes.NewReader(sent), 16<<10), limit))
+		got, err := read(bytes.NewReader(sent))
 		if len(got) > len(sent)+8 { // NUL and length of a prefix that is cut
 			t.Fatalf("%d bytes became %d, %v", len(sent), len(got), err)
+		}
+		if pieces, _ := read(iotest.HalfReader(bytes.NewReader(sent))); !bytes.Equal(pieces, got) {
+			t.Fatalf("in pieces %d bytes became %d, as a whole %d", len(sent), len(pieces), len(got))
 		}
 	})
 }

@@ -399,7 +399,7 @@ func testRescope(b *bench) {
 		r.Group, r.Ordered = b.c.Scope.Group(&r.Event, r.ExchangeOrTopic)
 	}
 	equal(b, "ordering_group", zero.Group, uint64(1))
-	k[1].Event.LeftOut = &event.LeftOut{Table: "public.outbox", Bytes: 1 << 20} // it keeps its place
+	k[1].Event.LeftOut = &event.LeftOut{Table: "public.outbox", Bytes: 1 << 20} // stays in order
 	rows := slices.Concat(k, l, []*store.Row{u, zero})
 	b.deferRow(rows...)
 	dead := b.deadLetter("k")
