@@ -86,7 +86,8 @@ func TestRoomIsCounted(t *testing.T) {
 		})
 		pass(10 * time.Second)
 		wants(Snapshot{Active: true}, true)
-		change(func() { l.down, l.flow.Deferred, l.flow.DeferredBytes = true, 9, 500 }) // and 300 and 100 are below 1000
+		// with what was there and what waits it is below 1000
+		change(func() { l.down, l.flow.Deferred, l.flow.DeferredBytes = true, 9, 500 })
 		pass(time.Second)
 		wants(Snapshot{Active: true, Deferred: 9}, true)
 		change(func() { l.flow.DeferredBytes = 600 })
