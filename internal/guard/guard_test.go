@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,28 +17,42 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // line is a line whose events wait for a broker that is away.
 type line struct {
+	mu    sync.Mutex // guards the fields
 	flow  Flow
 	calls []bool
+	asked int  // the database
+	down  bool // likewise
 }
 
-func (l *line) Guard(on bool) { l.calls = append(l.calls, on) }
-func (l *line) Flow() Flow    { return l.flow }
+func (l *line) Guard(on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = append(l.calls, on)
+}
+
+func (l *line) Flow() Flow {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.flow
+}
+
+func (l *line) measure(context.Context) (Disk, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	if l.down {
+		return Disk{}, errors.New("down")
+	}
+	return Disk{Retained: 50, DeferAt: 50, Own: 300}, nil
+}
 
 // The database is asked only while nothing is confirmed. What is deferred, and what waits in the
 // line, counts against max_bytes at once, also while the database does not answer.
 func TestRoomIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &line{}
-		asked, down := 0, false
 		g := New(Config{
-			MaxBytes: 1000, Patience: time.Minute, Line: l, Up: func() bool { return false }, Log: zap.NewNop(),
-			Measure: func(context.Context) (Disk, error) {
-				asked++
-				if down {
-					return Disk{}, errors.New("down")
-				}
-				return Disk{Retained: 50, DeferAt: 50, Own: 300}, nil
-			},
+			MaxBytes: 1000, Patience: time.Minute, Line: l, Up: func() bool { return false }, Measure: l.measure, Log: zap.NewNop(),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -45,9 +60,16 @@ func TestRoomIsCounted(t *testing.T) {
 		wants := func(want Snapshot, calls ...bool) {
 			t.Helper()
 			synctest.Wait()
+			l.mu.Lock()
+			defer l.mu.Unlock()
 			if got := g.Snapshot(); got != want || !slices.Equal(l.calls, calls) {
 				t.Errorf("the guard is %+v and was switched %v, want %+v and %v", got, l.calls, want, calls)
 			}
+		}
+		change := func(how func()) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			how()
 		}
 		pass := func(d time.Duration) {
 			<-time.After(d)
@@ -55,20 +77,23 @@ func TestRoomIsCounted(t *testing.T) {
 		}
 
 		pass(time.Minute)
-		if wants(Snapshot{}); asked > 0 {
-			t.Errorf("the database was asked %d times while nothing waits", asked)
-		}
-		l.flow = Flow{Waiting: 3, WaitingBytes: 100}
+		wants(Snapshot{})
+		change(func() {
+			if l.asked > 0 {
+				t.Errorf("the database was asked %d times while nothing waits", l.asked)
+			}
+			l.flow = Flow{Waiting: 3, WaitingBytes: 100}
+		})
 		pass(10 * time.Second)
 		wants(Snapshot{Active: true}, true)
-		down = true
-		l.flow.Deferred, l.flow.DeferredBytes = 9, 500 // and 300 and 100 are below 1000
+		// with what was there and what waits it is below 1000
+		change(func() { l.down, l.flow.Deferred, l.flow.DeferredBytes = true, 9, 500 })
 		pass(time.Second)
 		wants(Snapshot{Active: true, Deferred: 9}, true)
-		l.flow.DeferredBytes = 600
+		change(func() { l.flow.DeferredBytes = 600 })
 		pass(time.Second)
 		wants(Snapshot{Full: true, Deferred: 9}, true, false)
-		down = false // and there the rows take less than was thought
+		change(func() { l.down = false }) // and there the rows take less than was thought
 		pass(10 * time.Second)
 		wants(Snapshot{Active: true, Deferred: 9}, true, false, true)
 		cancel()
