@@ -43,7 +43,8 @@ import (
 
 // boundSQL reads up to which transaction rows are settled by all who send them, as b: settled
 // is 0 if that is not known, since is the first transaction whose rows one of them sends at all,
-// slots are all slots, and next is the next transaction. $1 is our slot, $3 and $4 the OIDs and the quoted names of the table and all its relatives.
+// slots are all slots, and next is the next transaction. retries, dead_letters and gaps say whether
+// there is any at all: on a healthy day there is none, and no row need be looked for. $1 is our slot, $3 and $4 the OIDs and the quoted names of the table and all its relatives.
 //
 // A record of another system counts as one that has settled nothing: after pg_upgrade or a restore
 // it waits for an operator, and what its slot has not sent may be in the table alone.
@@ -54,7 +55,9 @@ const boundSQL = `holders AS MATERIALIZED (SELECT s.slot::text AS slot, of.since
 			FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE e.key = ANY ($4::text[]) OR (e.value->>'oid')::oid = ANY ($3::oid[])) of
 	WHERE of.n > 0),
 b AS MATERIALIZED (SELECT CASE WHEN bool_and(settled IS NOT NULL) AND bool_or(slot = $1::text) THEN min(settled) ELSE 0 END AS settled,
-		coalesce(min(since), 0) AS since, array(SELECT slot::text FROM cdc_relay.slots) AS slots, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next FROM holders)`
+		coalesce(min(since), 0) AS since, array(SELECT slot::text FROM cdc_relay.slots) AS slots, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next,
+		EXISTS (SELECT FROM cdc_relay.retry) AS retries, EXISTS (SELECT FROM cdc_relay.dead_letter WHERE state = 'open') AS dead_letters,
+		EXISTS (SELECT FROM cdc_relay.gap WHERE recovered_at IS NULL) AS gaps FROM holders)`
 
 // rowsSQL is the SQL of a leaf's rows: parts of the two statements. Alias t is the row.
 type rowsSQL struct {
@@ -104,8 +107,8 @@ func (s rowsSQL) held() string {
 	in := func(table, and string) string {
 		return "EXISTS (SELECT FROM cdc_relay." + table + " f WHERE f.slot = ANY ((SELECT slots FROM b)::text[]) AND substring(f.id, 1, 200) = substring(" + s.id + ", 1, 200) AND f.id = " + s.id + and + " OFFSET 0)"
 	}
-	return "(" + s.id + " IS NULL OR " + in("retry", "") + " OR " + in("dead_letter", " AND f.state || '' = 'open'") +
-		` OR EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = ANY ((SELECT slots FROM b)::text[]) AND g.recovered_at IS NULL
+	return "(" + s.id + " IS NULL OR (SELECT retries FROM b) AND " + in("retry", "") + " OR (SELECT dead_letters FROM b) AND " + in("dead_letter", " AND f.state || '' = 'open'") +
+		` OR (SELECT gaps FROM b) AND EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = ANY ((SELECT slots FROM b)::text[]) AND g.recovered_at IS NULL
 			AND g.system_id = (SELECT system_identifier::text FROM pg_control_system())
 			AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true) AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true) OFFSET 0))`
 }

@@ -115,6 +115,8 @@ func TestSlotOfAPartition(t *testing.T) {
 			t.Errorf("%q are left while a second slot sends %s", got, sends)
 		}
 	}
+	r.settle("second")
+	r.want(r.left())
 }
 
 // TestRowsFromBeforeAreKept: nobody has had them sent.

@@ -39,6 +39,7 @@ func TestLockedRowsAreLeftOut(t *testing.T) {
 	r.settle(r.slot)
 	tx, err := r.pool.Begin(r.ctx)
 	r.must(err)
+	defer tx.Rollback(r.ctx)
 	_, err = tx.Conn().PgConn().Exec(r.ctx, `SELECT FROM public.outbox WHERE id = 'locked' FOR KEY SHARE; UPDATE public.outbox SET at = now() WHERE id = 'updated'`).ReadAll()
 	r.must(err)
 	r.want(r.left(), "locked", "updated")
@@ -56,6 +57,7 @@ func TestLockedTableIsLeftOut(t *testing.T) {
 	r.settle(r.slot)
 	tx, err := r.pool.Begin(r.ctx)
 	r.must(err)
+	defer tx.Rollback(r.ctx)
 	_, err = tx.Exec(r.ctx, `LOCK TABLE public."Old" IN SHARE ROW EXCLUSIVE MODE`) // as CREATE TRIGGER does
 	r.must(err)
 	if err := r.runPass(); !sqlClass(err, "55P03") {
