@@ -30,6 +30,7 @@ func TestPromotion(t *testing.T) {
 		p := stand.BeginPromotions(t, stand.KindKafka, 18, seed, 1, 0)
 		p.Round(stand.KilledLagging)
 		p.Finish()
+		p.CatchUp()
 		p.Stop()
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/standbys"
 )
 
 // RaiseFlushLimit makes it durable that positions up to the current end of the WAL may be reported.
@@ -133,6 +134,9 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 		case err == nil:
 			said = ""
 			signal(se.kick)
+			if se.failover {
+				se.askStandbys(ctx)
+			}
 		case errors.As(err, &stop) || errors.Is(err, slot.ErrNotActive):
 			return err
 		default:
@@ -168,9 +172,32 @@ func (se *Session) awaitStandbys(ctx context.Context) error {
 	return nil
 }
 
+// askStandbys asks, while the stream is not there yet, whether the named standbys have the position
+// that is awaited: by their slots, as the walsender does. A stream that catches up comes to the end
+// of the WAL last of all, and until then nothing would be reported: a restart would send all of it
+// again. It is asked once a second, and not at all when the stream is there within one.
+func (se *Session) askStandbys(ctx context.Context) {
+	at := se.awaited.Load()
+	for se.Received.Load() < at && source.Sleep(ctx, askStandbysEvery) && se.awaited.Load() == at {
+		source.AtWork(se.Cfg.Hooks.FlushLimit, true)
+		view, err := standbys.Read(ctx, se.Pool)
+		source.AtWork(se.Cfg.Hooks.FlushLimit, false)
+		switch {
+		case err == nil && len(view.Named) == 0:
+			return // then the stream alone tells
+		case err == nil && view.HaveAll(pglogrepl.LSN(at)):
+			se.passed(at)
+			return
+		} // else, and after an error, which the next statement of the session meets too: the next time
+	}
+}
+
+const askStandbysEvery = time.Second
+
 // passed wakes the reporter when the reader comes to the position that is awaited.
 func (se *Session) passed(to uint64) {
 	if at := se.awaited.Load(); at != 0 && to >= at && se.awaited.CompareAndSwap(at, 0) {
+		se.onNamed.Store(at)
 		signal(se.kick)
 	}
 }

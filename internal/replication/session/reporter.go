@@ -109,7 +109,7 @@ func (se *Session) limit() (limit pglogrepl.LSN, passed bool) {
 	if proof == nil {
 		return 0, false
 	}
-	return pglogrepl.LSN(proof.settled), se.Received.Load() >= proof.passed
+	return pglogrepl.LSN(proof.settled), max(se.Received.Load(), se.onNamed.Load()) >= proof.passed
 }
 
 // wantFlushLimit asks for a higher flush limit: soon for a watermark that settled events of ours,

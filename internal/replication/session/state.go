@@ -66,6 +66,7 @@ type Session struct {
 	failover bool // the slot is a failover slot: standbys must have what is reported as settled
 	// awaited is the position at which the reader wakes the reporter, once; 0: none
 	awaited atomic.Uint64
+	onNamed atomic.Uint64 // the last such position that the named standbys have
 	wait    standbys.Wait // the monitor's
 
 	Received atomic.Uint64 // highest position received: a commit's end or a keepalive's

@@ -80,6 +80,11 @@ func (v *View) flushed(name string) pglogrepl.LSN {
 	return 0
 }
 
+// HaveAll reports whether each named standby has all WAL up to a position.
+func (v *View) HaveAll(to pglogrepl.LSN) bool {
+	return !slices.ContainsFunc(v.Named, func(name string) bool { return v.flushed(name) < to })
+}
+
 // Have returns the named standbys that have all that was received, and whether there may be other
 // standbys. One that is recorded stays so while it is named: the server has sent nothing since that
 // it does not have. received was read before the view.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
@@ -195,6 +196,22 @@ func (p *Promoted) Finish() {
 	p.CheckHistory(checker.History{MaxDuplicates: p.bound})
 	slices.Sort(p.times)
 	p.T.Logf("%d promotions; first event after %s at the least, %s in the middle, %s at the most", len(p.times), p.times[0], p.times[len(p.times)/2], p.times[len(p.times)-1])
+}
+
+// CatchUp has a relay report what it has delivered of a backlog while it is far from the end of it.
+// The broker stands still in the middle. The relays are replaced.
+func (p *Promoted) CatchUp() {
+	p.T.Helper()
+	p.Stop()
+	p.Write(5000)
+	began := p.Flush()
+	p.Delivery = "max_in_flight: 50"
+	p.relays = []*runner.Relay{p.Launch()}
+	p.More(200)
+	p.Broker.Hold(netproxy.Down)
+	p.Until("what was delivered to be reported", func() bool { return p.Flush() > began })
+	p.Broker.Release(netproxy.Down)
+	p.CheckHistory(checker.History{MaxDuplicates: -1})
 }
 
 // Unnamed promotes a standby that the primary did not wait for, after Finish. The relays stop, and
