@@ -21,6 +21,9 @@ func TestStates(t *testing.T) {
 		{ops.StateIdle, "", 0, func(s *ops.Snapshot) { s.InFlightEvents, s.OldestUnsettled = 0, time.Time{} }},
 		{ops.StateStreaming, "", 0, func(s *ops.Snapshot) { s.InFlightEvents, s.WaitingEvents = 0, 1 }},
 		{ops.StateCatchingUp, "", 100, func(s *ops.Snapshot) { s.OldestUnsettled = opstest.Noon.Add(-time.Minute) }},
+		{ops.StateCatchingUp, "waiting for standby a, b", 0, func(s *ops.Snapshot) {
+			s.OldestUnsettled, s.WaitingForStandby = opstest.Noon.Add(-time.Minute), []string{"a", "b"}
+		}},
 		{ops.StateStreaming, "", 100, func(s *ops.Snapshot) { s.RetryTable.Dead, s.WaitingKeys = 3, 3 }},
 		{ops.StateDeferring, "", 100, func(s *ops.Snapshot) { s.OldestUnsettled, s.RetryTable.Deferred = opstest.Noon.Add(-time.Minute), 1 }},
 		{ops.StateDeferring, "", 100, func(s *ops.Snapshot) { s.RetryTable.Queued = 1 }},

@@ -157,7 +157,12 @@ func TestStandbyIsWaitedFor(t *testing.T) {
 // Failover slots are of PostgreSQL 17 and later.
 func TestFailoverSlotOfAnOldServer(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, ownServer(t, nil).URL("shop"))
+	bin, err := pgserver.VersionDir(14)
+	await.Must(t, err)
+	p, err := pgserver.Start(await.Context(t), pgserver.Options{BinDir: bin, NoFsync: true})
+	await.Must(t, err)
+	t.Cleanup(func() { await.Must(t, p.Close()) })
+	b := newBench(t, p.URL("postgres"))
 	b.cfg.FailoverSlot = source.FailoverOn
 	b.wantStop(b.run().wait(), event.ExitUsage, "config", "source.failover_slot", "17")
 }

@@ -123,11 +123,11 @@ func (t *statusText) slot() {
 	if slot.WALStatus == "unreserved" || slot.WALStatus == "lost" {
 		wal = t.paint(slot.WALStatus, red)
 	}
+	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
+		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, checked)
 	if waiting := t.status.WaitingForStandby; len(waiting) > 0 {
 		t.line("", "%s, which does not have what was committed since", t.paint("waiting for standby "+strings.Join(waiting, ", "), yellow))
 	}
-	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
-		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, checked)
 }
 
 func showLag(seconds *float64) string {

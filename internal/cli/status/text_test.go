@@ -94,6 +94,20 @@ refused    1,001 rows by the database; each is retried until it is accepted, and
 dead       1 dead letter open, the first for 1d2h
 repeats    1 event confirmed behind one that is not; a crash now would send them again
 `},
+		{"a standby holds delivery back", ops.Status{
+			State: ops.StateStreaming, Role: ops.RoleLeader, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: "stdout", Up: true},
+			Slot:              ops.SlotStatus{Name: "s", CheckedAt: noon, ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, Active: true, WALStatus: "reserved", LagSeconds: new(0.0)},
+			WaitingForStandby: []string{"b"},
+		}, `
+state      streaming
+relay      leader, version v1
+slot       s, lag 0s and 2.0 KiB, retains 0 B
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, asked 0s ago
+           waiting for standby b, which does not have what was committed since
+broker     up, stdout
+in flight  0 events, 0 B
+published  0 events, 0.0/s
+`},
 		{"a standby does not know the commits", ops.Status{
 			State: ops.StateStandby, Role: ops.RoleStandby, Version: "v1", Now: noon, Broker: ops.BrokerStatus{Kind: "stdout", Up: true},
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, ConfirmedFlushLSN: "0/1000", CurrentWALLSN: "0/1800", LagBytes: 2048, Active: true, WALStatus: "reserved"},

@@ -85,7 +85,7 @@ func (p promoted) check(c *source.Config, rec *Record, view *View, id Identity) 
 			return c.RolledBack(fmt.Sprintf("a standby was promoted that had the WAL of timeline %d up to %s, and this relay had received it up to %s", rec.Timeline, left, had), left, had)
 		}
 	}
-	why := ""
+	var why string
 	switch {
 	case !view.Failover || !view.Synced || view.Temporary:
 		why = notSynced(rec, view)

@@ -23,8 +23,10 @@ type promotion struct {
 func proven() *promotion {
 	return &promotion{
 		promoted: promoted{slotName: "b"},
-		rec: &Record{SystemID: "1", Timeline: 1, State: StateReady, FlushLimit: 300, Reported: 190, Settled: 200,
-			Standbys: []string{"a", "b"}, OtherStandbys: true},
+		rec: &Record{
+			SystemID: "1", Timeline: 1, State: StateReady, FlushLimit: 300, Reported: 190, Settled: 200,
+			Standbys: []string{"a", "b"}, OtherStandbys: true,
+		},
 		view: &View{Failover: true, Synced: true, ConfirmedFlush: 200},
 		id:   Identity{SystemID: "1", Timeline: 3, left: map[int32]pglogrepl.LSN{1: 400, 2: 500}},
 		had:  400,
