@@ -146,9 +146,11 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	// The server starts at the slot's own position if that is higher, as it usually is. After a
 	// restart of the server, which does not save the slot at each report, it may be lower than what
 	// this process has settled.
-	if err := slot.MakeFailover(ctx, conn, c, view); source.SQLState(err) == "55006" { // object_in_use
+	err = slot.MakeFailover(ctx, conn, c, view)
+	if source.SQLState(err) == "55006" { // object_in_use
 		return o, errTaken
-	} else if err != nil {
+	}
+	if err != nil {
 		return o, err
 	}
 	o.resumed = s.durable.resume(rec)

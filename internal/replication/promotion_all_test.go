@@ -117,7 +117,7 @@ func TestPromotion(t *testing.T) {
 	b.promote(true)
 	b.goesOn("f")
 	b.wantText("3", `SELECT timeline::text FROM cdc_relay.slots`)
-	// the last report of each of these stops has waited for the stream, which went on after the reader
+	// the last report of each of these stops has waited for the stream, which was read on for it
 	if n := b.logs.FilterMessageSnippet("was not acknowledged").Len(); n > 0 {
 		t.Errorf("%d stops were not acknowledged", n)
 	}

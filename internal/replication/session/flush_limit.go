@@ -158,13 +158,16 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 	}
 }
 
-// awaitStandbys makes what was settled at the raise reportable once the stream has passed the end of
-// the WAL, read after the raise was committed. See onStandbys.
+// awaitStandbys makes what was settled at the raise reportable once the stream has passed the end
+// of the WAL, read after the raise was committed. See onStandbys. Where no standby is named there
+// is nothing to wait for: it is reported at once, as from any other slot.
 func (se *Session) awaitStandbys(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var end pglogrepl.LSN
-	if err := se.Pool.QueryRow(ctx, `SELECT pg_current_wal_flush_lsn()`).Scan(&end); err != nil {
+	err := se.Pool.QueryRow(ctx, `SELECT CASE coalesce(current_setting('synchronized_standby_slots', true), '')
+		WHEN '' THEN '0/0' ELSE pg_current_wal_flush_lsn() END`).Scan(&end)
+	if err != nil {
 		return fmt.Errorf("read the end of the WAL after a raise of the flush limit: %w", err)
 	}
 	se.t.onStandbys.Store(&onStandbys{settled: se.t.Proven.Load(), passed: uint64(end)})
@@ -183,12 +186,11 @@ func (se *Session) askStandbys(ctx context.Context) {
 		view, err := standbys.Read(ctx, se.Pool)
 		source.AtWork(se.Cfg.Hooks.FlushLimit, false)
 		switch {
-		case err == nil && len(view.Named) == 0:
-			return // then the stream alone tells
-		case err == nil && view.HaveAll(pglogrepl.LSN(at)):
+		case err != nil: // the next statement of the session meets it, too
+		case view.HaveAll(pglogrepl.LSN(at)): // or none is named any more
 			se.passed(at)
 			return
-		} // else, and after an error, which the next statement of the session meets too: the next time
+		}
 	}
 }
 
