@@ -73,13 +73,17 @@ func TestDiskGuardOutlastsTheLimit(t *testing.T) {
 		}
 	}
 	const steps = 20
+	early := 0.0 // when the in-flight budget is full, and a tenth of the keys has come
 	for i := range steps {
+		if i == steps/10 {
+			early = peak()
+		}
 		step(fmt.Sprintf("written/%d", i+1), func() { write(1, i**guardKeys/steps, (i+1)**guardKeys/steps) })
 	}
 	step("again", func() { write(2, 0, *guardKeys/20) })
 	step("deferred", func() {
 		s.Until("the rest to be deferred", func() (done bool) {
-			s.Query([]any{&done}, `SELECT (SELECT count(*) FROM cdc_relay.retry) = $1`, *guardKeys+*guardKeys/20)
+			s.Query([]any{&done}, `SELECT (SELECT count(*) FROM cdc_relay.retry) >= $1`, *guardKeys+*guardKeys/20)
 			return done
 		})
 	})
@@ -100,7 +104,7 @@ func TestDiskGuardOutlastsTheLimit(t *testing.T) {
 	t.Logf("delivered %s after the broker was back; memory was %.0f MiB at most before, %.0f while it was away, %.0f in the end",
 		time.Since(back).Round(time.Second), before/(1<<20), away/(1<<20), peak()/(1<<20))
 	s.Check(1000)
-	if away > 2*before {
-		t.Errorf("memory has grown from %.0f to %.0f bytes while the broker was away", before, away)
+	if away > 1.3*early {
+		t.Errorf("memory has grown from %.0f to %.0f bytes with the keys", early, away)
 	}
 }

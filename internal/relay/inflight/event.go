@@ -99,10 +99,12 @@ func (l *List) Push(e *Event) {
 	l.Last = e
 }
 
-// Pop removes the first event.
+// Pop removes the first event. An empty list keeps none alive: an ordering group outlives its rows.
 func (l *List) Pop() *Event {
 	e := l.First
-	l.First = e.Next
+	if l.First = e.Next; l.First == nil {
+		l.Last = nil
+	}
 	e.Next = nil
 	return e
 }
