@@ -16,7 +16,8 @@ const retainedRate = 5000
 
 // retained is one run of it.
 type retained struct {
-	p99     float64   // of a transaction with one row, as its writer sees it, in seconds; without the first tenth
+	// of a transaction with one row, as its writer sees it, in seconds; without the first tenth
+	p99     float64
 	written float64   // rows per second
 	sizes   []float64 // of the table with its indexes, once a second
 	left    int       // rows in the end

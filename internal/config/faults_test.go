@@ -162,6 +162,7 @@ func TestFaults(t *testing.T) {
 		{"destination age", base + "retry: {destination_max_age: -1h}\n", "", `relay.yaml:3:30: retry.destination_max_age: is "-1h", want a duration with its unit from 0s to 87600h, such as 20s`},
 		{"on dead letter", base + "dead_letters: {on_dead_letter: drop}\n", "", `relay.yaml:3:32: dead_letters.on_dead_letter: is "drop", want one of continue, block`},
 		{"retention mode", base + "retention: {mode: drop}\n", "", `relay.yaml:3:19: retention.mode: is "drop", want one of none, delete`},
+		{"retention without a table", "source: {url: \"postgres://localhost/shop\", message_prefix: m, tables: []}\nsink: {stdout: {}}\nretention: {mode: delete}\n", "", `relay.yaml:3:19: retention.mode: is "delete", and source.tables names no table: there is nothing to delete`},
 		{"retention keep", base + "retention: {keep: -1h}\n", "", `relay.yaml:3:19: retention.keep: is "-1h", want a duration with its unit from 0s to 87600h, such as 20s`},
 		{"keep", base + "dead_letters: {keep: 0}\n", "", `relay.yaml:3:22: dead_letters.keep: is "0", want a duration with its unit from 1s to 87600h, such as 20s`},
 		{"mirror of the other broker", base + "dead_letters: {mirror: {topic: t}}\n", "", "relay.yaml:3:32: dead_letters.mirror.topic: is Kafka's; with sink.rabbitmq the mirror is dead_letters.mirror.exchange and routing_key"},

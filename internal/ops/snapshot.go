@@ -99,7 +99,7 @@ type RefusedRow struct {
 // Retention is the state of what deletes delivered rows.
 type Retention struct {
 	LastPass time.Time // when the tables were last gone through; zero: not yet
-	Overdue  time.Time // since when the oldest row that may be deleted waits for that; zero: none does
+	Overdue  time.Time // since when the oldest row that may be deleted waits; zero: none does
 	HeldBy   string    // another slot that has not settled what is old enough; "": none
 	Error    string    // why rows are not deleted; "": they are
 }

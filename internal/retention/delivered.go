@@ -44,7 +44,8 @@ import (
 // boundSQL reads up to which transaction rows are settled by all who send them, as b: settled
 // is 0 if that is not known, since is the first transaction whose rows one of them sends at all,
 // slots are all slots, and next is the next transaction. retries, dead_letters and gaps say whether
-// there is any at all: on a healthy day there is none, and no row need be looked for. $1 is our slot, $3 and $4 the OIDs and the quoted names of the table and all its relatives.
+// there is any at all: on a healthy day there is none, and no row need be looked for. $1 is our
+// slot, $3 and $4 the OIDs and the quoted names of the table and all its relatives.
 //
 // A record of another system counts as one that has settled nothing: after pg_upgrade or a restore
 // it waits for an operator, and what its slot has not sent may be in the table alone.

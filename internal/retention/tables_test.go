@@ -58,7 +58,8 @@ func TestLockedTableIsLeftOut(t *testing.T) {
 	tx, err := r.pool.Begin(r.ctx)
 	r.must(err)
 	defer tx.Rollback(r.ctx)
-	_, err = tx.Exec(r.ctx, `LOCK TABLE public."Old" IN SHARE ROW EXCLUSIVE MODE`) // as CREATE TRIGGER does
+	// as CREATE TRIGGER does
+	_, err = tx.Exec(r.ctx, `LOCK TABLE public."Old" IN SHARE ROW EXCLUSIVE MODE`)
 	r.must(err)
 	if err := r.runPass(); !sqlClass(err, "55P03") {
 		t.Errorf("the pass ends with %v", err)

@@ -113,7 +113,7 @@ func worthALook(leaves map[uint32]*leaf, now time.Time) (list []visit) {
 // seen is what looks at the blocks of a zone have found.
 type seen struct {
 	rows, ripe int64    // all; those that may be deleted
-	held       int64    // they wait for an operator, for their retry, or for whoever has locked them
+	held       int64    // they wait for an operator, for their retry, or for who has locked them
 	above      int64    // not settled
 	late       int64    // of above, those that are old enough
 	young      int64    // settled and not old enough
@@ -137,8 +137,8 @@ func (s *seen) add(o seen) {
 //
 // A row that is written after the look comes of age keep after it at the earliest, unless its time
 // column says that it is older: then it is found a little later. Its transaction is not below what
-// was settled at the look, since all of those had ended. So if no settled row is left, the next look
-// waits until more is settled.
+// was settled at the look, since all of those had ended. So if no settled row is left, the next
+// look waits until more is settled.
 func (s *seen) after(began time.Time, writes int64, keep, again time.Duration) zone {
 	z := zone{due: began.Add(keep), writes: -1, sure: began.Add(sureFor)}
 	if s.held > 0 {

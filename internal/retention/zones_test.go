@@ -18,7 +18,8 @@ func TestZones(t *testing.T) {
 		writes  int64
 		want    bool
 	}{
-		"empty, nobody has written":           {seen{settled: 100}, at(10.5), 200, 7, true}, // the counter is trusted for an hour
+		// the counter is trusted for an hour
+		"empty, nobody has written":           {seen{settled: 100}, at(10.5), 200, 7, true},
 		"empty, too early":                    {seen{settled: 100}, at(9), 200, 8, false},
 		"empty, nothing more is settled":      {seen{settled: 100}, at(11), 100, 8, false},
 		"empty, written and settled":          {seen{settled: 100}, at(11), 101, 8, true},

@@ -68,8 +68,8 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 	return nil
 }
 
-// beginAdded notes since when rows of added tables are sent: a transaction that begins now finds the
-// publication with them.
+// beginAdded notes since when rows of added tables are sent: a transaction that begins now finds
+// the publication with them.
 func beginAdded(ctx context.Context, q source.Querier, was, next publication.State) error {
 	for name := range next.Tables {
 		if _, known := was.Tables[name]; known {

@@ -55,8 +55,8 @@ func (c *Config) Relayed() []zap.Field {
 // QuoteTable returns a table's name as SQL, with its schema, both always in double quotes.
 func QuoteTable(t decode.Table) string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
 
-// GrantDelete is the SQL of the rights that retention needs on a table. SELECT ... FOR UPDATE, which
-// leaves out rows that somebody has locked, takes UPDATE of a column.
+// GrantDelete is the SQL of the rights that retention needs on a table. SELECT ... FOR UPDATE,
+// which leaves out rows that somebody has locked, takes UPDATE of a column.
 func GrantDelete(t decode.Table, role string) string {
 	return fmt.Sprintf("GRANT DELETE, UPDATE (%s) ON %s TO %s", QuoteName(t.Mapping.ID.Any[0]), QuoteTable(t), role)
 }
