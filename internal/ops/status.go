@@ -25,7 +25,7 @@ type Status struct {
 	Now       time.Time `json:"now"` // by the relay's clock
 
 	Slot SlotStatus `json:"slot"`
-	// the physical slots of standbys that hold delivery back: what they do not have is not delivered
+	// slots of the standbys that hold delivery back: what they do not have is not delivered
 	WaitingForStandby []string `json:"waiting_for_standby"`
 
 	Broker   BrokerStatus   `json:"broker"`

@@ -158,8 +158,8 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 	}
 }
 
-// awaitStandbys makes what was settled at the raise reportable once the stream has passed the end of
-// the WAL, read after the raise was committed. See onStandbys.
+// awaitStandbys makes what was settled at the raise reportable once the stream has passed the end
+// of the WAL, read after the raise was committed. See onStandbys.
 func (se *Session) awaitStandbys(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -188,7 +188,8 @@ func (se *Session) askStandbys(ctx context.Context) {
 		case err == nil && view.HaveAll(pglogrepl.LSN(at)):
 			se.passed(at)
 			return
-		} // else, and after an error, which the next statement of the session meets too: the next time
+		}
+		// else the next time, also after an error: the monitor reads the same, and says so
 	}
 }
 

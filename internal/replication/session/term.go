@@ -63,8 +63,9 @@ type Term struct {
 // after that raise was committed. So the rows, and settled itself, lie below passed. The walsender
 // of a failover slot sends nothing that a standby of synchronized_standby_slots has not flushed, so
 // what was received proves that each of them has all WAL below it: rows, settled, and the flush
-// limit. So do their slots on the primary, by which the walsender knows it (askStandbys). Then settled may be reported, and so may any watermark below it. The promoted server
-// compares its slot with the settled that it has (slot.CheckUse).
+// limit. So do their slots on the primary, by which the walsender knows it (askStandbys). Then
+// settled may be reported, and so may any watermark below it. The promoted server compares its slot
+// with the settled that it has (slot.CheckUse).
 //
 // This delays reports alone: no event waits for it, and it takes no room in the in-flight budget.
 // Without a named standby it holds of the server alone, and then a promotion is not proven.

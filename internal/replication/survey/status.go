@@ -46,7 +46,7 @@ type Snapshot struct {
 // HostSlot says of another host of source.url whether a relay could go on with the slot there.
 type HostSlot struct {
 	Host   string // host:port
-	Synced bool   // the slot is there, synced and ready for a promotion; false: or it did not answer
+	Synced bool   // the slot is there, ready for a promotion; false: or it did not answer
 }
 
 // Slot is what pg_replication_slots said last, at the time Checked.
