@@ -74,6 +74,33 @@ func (p *programs) startServers(ctx context.Context, say func(format string, arg
 	return group.Wait()
 }
 
+// startPair starts a primary and its standby. All who go to the database have both addresses and
+// take the one that can be written to.
+func (p *programs) startPair(ctx context.Context) error {
+	bin, err := pgserver.FailoverBinDir(ctx)
+	if err != nil {
+		return err
+	}
+	// by the time of a row's commit recover orders the rows
+	p.pair, err = pgserver.StartPair(ctx, pgserver.Options{BinDir: bin, Settings: map[string]string{"track_commit_timestamp": "on"}})
+	if err != nil {
+		return err
+	}
+	// No commit that the order service was told of is lost with the primary, so the verdict counts
+	// all of them.
+	if err := p.pair.Primary.Set(ctx, "synchronous_standby_names", "walreceiver"); err != nil {
+		return err
+	}
+	u, err := url.Parse(p.pair.Primary.URL(database))
+	if err != nil {
+		return fmt.Errorf("parse the address of PostgreSQL: %w", err)
+	}
+	u.Host = strings.Join(p.pair.Addrs(), ",")
+	u.RawQuery += "&target_session_attrs=read-write"
+	p.db = u.String()
+	return nil
+}
+
 // primary is the server that can be written to.
 func (p *programs) primary() *pgserver.Postgres {
 	if p.pair != nil {
@@ -163,31 +190,4 @@ const patience = time.Minute
 // guardSection is the relay's configuration of the guard.
 func guardSection() string {
 	return fmt.Sprintf("guard: {defer_at: %dMiB, max_bytes: %dMiB}\n", diskGuard, diskRoom)
-}
-
-// startPair starts a primary and its standby. All who go to the database have both addresses and
-// take the one that can be written to.
-func (p *programs) startPair(ctx context.Context) error {
-	bin, err := pgserver.FailoverBinDir(ctx)
-	if err != nil {
-		return err
-	}
-	// by the time of a row's commit recover orders the rows
-	p.pair, err = pgserver.StartPair(ctx, pgserver.Options{BinDir: bin, Settings: map[string]string{"track_commit_timestamp": "on"}})
-	if err != nil {
-		return err
-	}
-	// No commit that the order service was told of is lost with the primary, so the verdict counts
-	// all of them.
-	if err := p.pair.Primary.Set(ctx, "synchronous_standby_names", "walreceiver"); err != nil {
-		return err
-	}
-	u, err := url.Parse(p.pair.Primary.URL(database))
-	if err != nil {
-		return fmt.Errorf("parse the address of PostgreSQL: %w", err)
-	}
-	u.Host = strings.Join(p.pair.Addrs(), ",")
-	u.RawQuery += "&target_session_attrs=read-write"
-	p.db = u.String()
-	return nil
 }
