@@ -50,7 +50,7 @@ import (
 // A record of another system counts as one that has settled nothing: after pg_upgrade or a restore
 // it waits for an operator, and what its slot has not sent may be in the table alone.
 const boundSQL = `holders AS MATERIALIZED (SELECT s.slot::text AS slot, of.since,
-		CASE WHEN s.state = 'ready' AND s.system_id = (SELECT system_identifier::text FROM pg_control_system()) THEN p.settled_xid::text::bigint END AS settled
+		CASE WHEN s.state = 'ready' AND s.system_id = coalesce((SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text), s.system_id) THEN p.settled_xid::text::bigint END AS settled
 	FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p ON p.slot = s.slot
 		CROSS JOIN LATERAL (SELECT count(*) AS n, max(coalesce((e.value->>'since')::bigint, 0)) AS since
 			FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE e.key = ANY ($4::text[]) OR (e.value->>'oid')::oid = ANY ($3::oid[])) of
@@ -110,7 +110,7 @@ func (s rowsSQL) held() string {
 	}
 	return "(" + s.id + " IS NULL OR (SELECT retries FROM b) AND " + in("retry", "") + " OR (SELECT dead_letters FROM b) AND " + in("dead_letter", " AND f.state || '' = 'open'") +
 		` OR (SELECT gaps FROM b) AND EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = ANY ((SELECT slots FROM b)::text[]) AND g.recovered_at IS NULL
-			AND g.system_id = (SELECT system_identifier::text FROM pg_control_system())
+			AND g.system_id = (SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text)
 			AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true) AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true) OFFSET 0))`
 }
 

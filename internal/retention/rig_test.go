@@ -149,9 +149,9 @@ func (r *rig) hold(table, slot, id, state string) {
 	if state != "" {
 		columns, values = ", state", ", '"+state+"'"
 	}
-	r.exec(`INSERT INTO cdc_relay.`+table+` (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
+	r.exec(`INSERT INTO cdc_relay.`+table+` (slot, system_id, n, incarnation, commit_lsn, idx, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
 			deferred_at, class, reason, error, destination, commit_time, event_time, payload_kind, id`+columns+`)
-		SELECT $1, system_identifier, 1, '0/1', num, num, 0, 0, 0, 0, true, true, 1, 1, now(), '', '', '', '', now(), now(), 0, convert_to($2, 'UTF8')`+values+`
+		SELECT $1, system_identifier, num, 1, '0/1', num, 0, 0, 0, 0, true, true, 1, 1, now(), '', '', '', '', now(), now(), 0, convert_to($2, 'UTF8')`+values+`
 		FROM pg_control_system(), nextval('cdc_relay.row_number') num`, slot, id)
 }
 

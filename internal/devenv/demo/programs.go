@@ -186,8 +186,3 @@ func (p *programs) awaitIDs(ctx context.Context, ids ...string) error {
 
 // patience is how long a step waits for an expected event.
 const patience = time.Minute
-
-// guardSection is the relay's configuration of the guard.
-func guardSection() string {
-	return fmt.Sprintf("guard: {defer_at: %dMiB, max_bytes: %dMiB}\n", diskGuard, diskRoom)
-}
