@@ -27,7 +27,7 @@ type outcome struct {
 	most       int           // events that were deferred at a time
 	waited     time.Duration // from the mistake until it was undone
 	filled     time.Duration // from the broker's end until all was sent, by the disk guard
-	worst      bool          // the disk guard was needed, a standby was promoted, and the slot was lost and recovered
+	worst      bool          // a disk would have filled, a standby was promoted, the slot was lost
 	promotion  promoted
 	lostOutage int           // of the meter
 	lost       time.Duration // from then until everything was sent

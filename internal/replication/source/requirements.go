@@ -1,5 +1,5 @@
-// What the relay requires of the server: its version and wal_level, and a limit on WAL where the disk
-// guard is a share of it.
+// What the relay requires of the server: its version and wal_level, and a limit on WAL where the
+// disk guard is a share of it.
 
 package source
 
