@@ -433,8 +433,10 @@ INSERT INTO cdc_relay.migration (version) VALUES (6);
 
 -- What a relay needs after a promotion, for rows that were too large to read, and to find an event by its id.
 ALTER TABLE cdc_relay.progress
-    ADD COLUMN settled_lsn pg_lsn;
+    ADD COLUMN settled_lsn pg_lsn,
+    ADD COLUMN settled_of  bigint;
 COMMENT ON COLUMN cdc_relay.progress.settled_lsn IS 'every event committed below it was confirmed by the broker or has a row here that was committed before this was written; a promoted standby whose slot is not above it misses nothing; NULL: not known';
+COMMENT ON COLUMN cdc_relay.progress.settled_of  IS 'the incarnation of the slot that settled_lsn is of; of another one nothing is known';
 
 ALTER TABLE cdc_relay.slots
     ADD COLUMN standbys       text[] NOT NULL DEFAULT '{}',

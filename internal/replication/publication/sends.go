@@ -5,10 +5,8 @@ package publication
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -78,9 +76,10 @@ type Table struct {
 	// pg_publication_namespace: its own, a partitioned parent's, its schema's. None: FOR ALL
 	// TABLES, which only the publication itself can end.
 	Through []uint32 `json:"through,omitempty"`
-	// Since is the first transaction, with its epoch, all of whose rows are sent: below it are rows
-	// that were there before the table was added, or before the first slot, and nobody has had them
-	// sent. 0: there are none. Retention leaves them alone.
+	// Since is the first transaction, with its epoch, from which on all rows are sent: below it are
+	// rows that were there before the table was added, or before the first slot, and nobody has had
+	// them sent. AllSent: there are none. 0: not known, as a version before retention has written
+	// the record, and then no row counts as sent. Retention alone needs it.
 	Since int64 `json:"since,omitempty"`
 	// Former are the tables that had the name before, and partitions whose rows come under their
 	// own names. An operator accepted each. Their rows may still wait in the slot, under any name,
@@ -88,19 +87,36 @@ type Table struct {
 	Former []uint32 `json:"former,omitempty"`
 }
 
-// BeginAt notes that rows of the tables are sent from a transaction on; not of those that were has.
-func (s State) BeginAt(xid string, was State) error {
-	since, err := strconv.ParseInt(xid, 10, 64)
-	if err != nil {
-		return fmt.Errorf("read a transaction's id: %w", err)
-	}
+// AllSent is Table.Since of a table all of whose rows are sent: no transaction is below it.
+const AllSent = 1
+
+// BeginAt notes from which transaction on the rows of those tables are sent of which it is not
+// known.
+func (s State) BeginAt(since int64) {
 	for name, t := range s.Tables {
-		if _, known := was.Tables[name]; !known {
+		if t.Since == 0 {
 			t.Since = since
 			s.Tables[name] = t
 		}
 	}
-	return nil
+}
+
+// LeaveOut notes that rows below a transaction are not sent, of no table.
+func (s State) LeaveOut(since int64) {
+	for name, t := range s.Tables {
+		t.Since = max(t.Since, since)
+		s.Tables[name] = t
+	}
+}
+
+// KnowsBegin reports whether it is known of every table from which transaction on it is sent.
+func (s State) KnowsBegin() bool {
+	for _, t := range s.Tables {
+		if t.Since == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // uninterrupted reports whether the table was sent all the time between two checks: through a
@@ -130,7 +146,9 @@ func (s State) After(was State) State {
 	for name, t := range s.Tables {
 		old := was.Tables[name]
 		t = t.with(append(slices.Clone(old.Former), old.OID)...)
-		t.Since = max(t.Since, old.Since)
+		if old.OID == t.OID { // of another table with the name it is not known
+			t.Since = max(t.Since, old.Since)
+		}
 		s.Tables[name] = t
 		ours = append(append(ours, t.OID), t.Former...)
 	}

@@ -85,10 +85,8 @@ func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(
 		if err := r.closeGaps(ctx, tx); err != nil {
 			return err
 		}
-		if r.report.backfill && r.report.LeftOut > 0 { // whoever has left them out delivers them
-			if err := r.sent.BeginAt(r.report.settled, publication.State{}); err != nil {
-				return err
-			}
+		if err := r.beginAt(ctx, tx); err != nil {
+			return err
 		}
 		return slot.MakeReady(ctx, tx, r.c, r.id, r.sent, made.At, r.report.settled)
 	})
@@ -104,6 +102,23 @@ func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(
 		}
 	}
 	r.sent.LogForeign(ctx, r.pool, r.c)
+	return nil
+}
+
+// beginAt notes from when on the rows of the tables are sent: with init --backfill all of them, if
+// none was left out. Whoever has left some out delivers them.
+func (r *run) beginAt(ctx context.Context, tx pgx.Tx) error {
+	switch {
+	case !r.report.backfill: // a table of which it is not known begins with the next leader
+	case r.report.LeftOut > 0:
+		var next int64
+		if err := tx.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&next); err != nil {
+			return fmt.Errorf("read the transaction counter: %w", err)
+		}
+		r.sent.LeaveOut(next)
+	default:
+		r.sent.BeginAt(publication.AllSent)
+	}
 	return nil
 }
 

@@ -195,6 +195,10 @@ func migrate(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil {
 		return err
 	}
+	// an index of a large retry table takes longer than a statement may
+	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
+		return err
+	}
 	for version := have + 1; version <= len(Migrations); version++ {
 		if _, err := tx.Exec(ctx, Migrations[version-1]); err != nil {
 			return fmt.Errorf("migration %d: %w", version, err)

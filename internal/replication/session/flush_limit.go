@@ -38,9 +38,9 @@ func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 	defer cancel()
 	var flushLimit pglogrepl.LSN
 	settled := uint64(t.Line.Watermark().LSN) // before the statement is sent
-	err := pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
+	err := pool.QueryRow(ctx, `WITH fence AS (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
 		UPDATE cdc_relay.progress p SET max_flush_lsn = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now(),
-			settled_lsn = greatest(p.settled_lsn, $6),
+			settled_lsn = CASE WHEN p.settled_of = fence.incarnation THEN greatest(p.settled_lsn, $6) ELSE $6 END, settled_of = fence.incarnation,
 			settled_xid = CASE WHEN $6::pg_lsn >= p.ended_at THEN greatest(p.settled_xid, least(p.ended_xid, $7::text::xid8)) ELSE p.settled_xid END,
 			ended_xid = pg_snapshot_xmin(pg_current_snapshot()), ended_at = pg_current_wal_insert_lsn()
 		FROM fence WHERE p.slot = $1
@@ -70,9 +70,9 @@ func KeepSettled(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *T
 	err = pool.QueryRow(ctx, `SELECT coalesce(least(ended_xid, $3::text::xid8) > coalesce(settled_xid, '0'), false), coalesce(settled_xid >= ended_xid, false)
 		FROM cdc_relay.progress WHERE slot = $1 AND ended_at <= $2`, c.Slot, settled, good).Scan(&more, &all)
 	if err == nil && more {
-		err = pool.QueryRow(ctx, `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $4 FOR SHARE)
+		err = pool.QueryRow(ctx, `WITH fence AS (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1 AND epoch = $4 FOR SHARE)
 			UPDATE cdc_relay.progress p SET settled_xid = greatest(p.settled_xid, least(p.ended_xid, $3::text::xid8)),
-				settled_lsn = greatest(p.settled_lsn, $2::pg_lsn) FROM fence
+				settled_lsn = CASE WHEN p.settled_of = fence.incarnation THEN greatest(p.settled_lsn, $2::pg_lsn) ELSE $2::pg_lsn END, settled_of = fence.incarnation FROM fence
 			WHERE p.slot = $1 AND p.ended_at <= $2 RETURNING p.settled_xid >= p.ended_xid`, c.Slot, settled, good, t.Epoch).Scan(&all)
 	}
 	if err != nil && !source.IsNoRows(err) {

@@ -28,6 +28,8 @@ type Term struct {
 	// FlushLimit is durable in cdc_relay.progress before it is stored here, so the table is never
 	// below it. Invariant: reported <= flush limit.
 	FlushLimit atomic.Uint64
+	// inherited is the flush limit when the term began: about how far former leaders have read.
+	inherited pglogrepl.LSN
 	// Reported is the slot's position when this term began, or the highest flush position this
 	// process may have written to the slot since. Nobody else writes under this epoch, so the slot
 	// is never above it.
@@ -90,6 +92,7 @@ func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slo
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &Term{Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, began: time.Now(), Line: line, cancel: cancel, done: make(chan struct{})}
 	t.FlushLimit.Store(uint64(rec.FlushLimit))
+	t.inherited = rec.FlushLimit
 	t.Reported.Store(uint64(reported))
 	t.Proven.Store(uint64(start)) // the epoch was raised after everything below was settled
 	go func() {

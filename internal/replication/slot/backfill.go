@@ -17,9 +17,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
-// countInSnapshot counts the rows that were visible in the slot's snapshot and are not sent by it.
-// Every transaction with an id below xid had ended by then.
-func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (count int64, xid string, err error) {
+// before is what was in the tables before a slot.
+type before struct {
+	rows  int64  // visible in the slot's snapshot: it does not send them
+	ended string // every transaction with a lower id had ended by then
+	next  int64  // the rows are all of transactions with a lower id
+}
+
+// countInSnapshot counts the rows that were visible in the slot's snapshot.
+func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (found before, err error) {
 	err = tableread.Alone(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
 			return err
@@ -27,7 +33,7 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text").Scan(&xid); err != nil {
+		if err := tx.QueryRow(ctx, `SELECT pg_snapshot_xmin(s)::text, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s`).Scan(&found.ended, &found.next); err != nil {
 			return err
 		}
 		for _, t := range c.Tables {
@@ -42,17 +48,17 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 			if err := tableread.Check(ctx, pool, source.QuoteTable(t)); err != nil {
 				return err
 			}
-			count += rows
+			found.rows += rows
 		}
 		return nil
 	})
 	if refusal, refused := tableread.IsRefusal(err); refused {
-		return 0, "", refuseTable(refusal)
+		return before{}, refuseTable(refusal)
 	}
 	if err != nil {
-		return 0, "", fmt.Errorf("count rows in the outbox: %w", err)
+		return before{}, fmt.Errorf("count rows in the outbox: %w", err)
 	}
-	return count, xid, nil
+	return found, nil
 }
 
 // CheckReadable checks in advance the rights that countInSnapshot needs, while there is no slot yet

@@ -62,28 +62,28 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return err
 	}
 	stopNotice := NoticeLongWait(c, "counting the rows already in the outbox, which the new slot does not send: this is done once and takes long for a large table")
-	rows, xid, err := countInSnapshot(ctx, pool, c, made.Snapshot)
+	found, err := countInSnapshot(ctx, pool, c, made.Snapshot)
 	stopNotice()
 	if err != nil {
 		UndoFailed(ctx, pool, stream, c)
 		return err
 	}
-	if ask && rows > 0 && !c.NoBackfill {
+	if ask && found.rows > 0 && !c.NoBackfill {
 		stop := &event.Stop{
 			Code: event.ExitUsage, Reason: "backfill",
-			What: fmt.Sprintf("the outbox (%s) already has %d rows: a new slot sends only what is committed from now on", c.TableNames(), rows),
+			What: fmt.Sprintf("the outbox (%s) already has %d rows: a new slot sends only what is committed from now on", c.TableNames(), found.rows),
 			Fix:  "let what has sent these rows until now deliver them, and run `cdc-relay init --no-backfill` to create the slot and leave them unsent; or have the relay send them: `cdc-relay init --backfill`",
 		}
 		return errors.Join(stop, undoCreation(ctx, pool, stream, c))
 	}
-	if rows > 0 {
-		c.Log.Warn("rows that were in the outbox before the slot was created are not sent", zap.Int64("rows", rows), zap.String("slot", c.Slot))
-		if err := sent.BeginAt(xid, was); err != nil {
-			return err
-		}
-	}
 	sent = sent.KeepForeign(was).After(was)
-	if err := makeReady(ctx, pool, c, id, sent, made.At, xid); err != nil {
+	if found.rows > 0 {
+		c.Log.Warn("rows that were in the outbox before the slot was created are not sent", zap.Int64("rows", found.rows), zap.String("slot", c.Slot))
+		sent.BeginAt(found.next)
+	} else {
+		sent.BeginAt(publication.AllSent)
+	}
+	if err := makeReady(ctx, pool, c, id, sent, made.At, found.ended); err != nil {
 		return err
 	}
 	sent.LogForeign(ctx, pool, c)

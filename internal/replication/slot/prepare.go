@@ -49,6 +49,7 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 // Connect checks what every slot needs, brings the schema up to date and opens the replication
 // connection.
 func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn.PgConn, Identity, error) {
+	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := RefuseSyncStandby(ctx, pool, c); err != nil {
@@ -63,7 +64,8 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 	if err := source.CheckFailoverSlot(ctx, pool, c); err != nil {
 		return nil, Identity{}, err
 	}
-	if err := schema.Ensure(ctx, pool, c); err != nil {
+	// not bounded: an index of a large retry table takes its time
+	if err := schema.Ensure(patient, pool, c); err != nil {
 		return nil, Identity{}, err
 	}
 	stream, err := source.ConnectStream(ctx, c)

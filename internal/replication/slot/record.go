@@ -67,7 +67,7 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 			coalesce(p.good, '0/0'::pg_lsn), coalesce(to_jsonb(p)->>'settled_xid', ''), p.slot IS NOT NULL,
 			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
 				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END,
-			coalesce((to_jsonb(p)->>'settled_lsn')::pg_lsn, '0/0'), ARRAY(SELECT jsonb_array_elements_text(to_jsonb(s)->'standbys')),
+			CASE to_jsonb(p)->>'settled_of' WHEN s.incarnation::text THEN coalesce((to_jsonb(p)->>'settled_lsn')::pg_lsn, '0/0') ELSE '0/0' END, ARRAY(SELECT jsonb_array_elements_text(to_jsonb(s)->'standbys')),
 			coalesce((to_jsonb(s)->>'other_standbys')::bool, true)
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
 		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.SettledXID, &r.Used, &r.TookFrom, &r.TookUntil,
@@ -134,8 +134,9 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_xid) VALUES ($1, $2, $2, $2, $2, nullif($3, '')::xid8)
-		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, settled_lsn = $2, at = now(),
+	_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_of, settled_xid)
+			VALUES ($1, $2, $2, $2, $2, (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1), nullif($3, '')::xid8)
+		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, settled_lsn = $2, settled_of = excluded.settled_of, at = now(),
 			ended_xid = NULL, ended_at = NULL, settled_xid = excluded.settled_xid`, c.Slot, at, xid)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.progress: %w", err)

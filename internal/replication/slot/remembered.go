@@ -36,12 +36,12 @@ func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, r
 // with another configuration, does not keep.
 func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, next publication.State, from pglogrepl.LSN) error {
 	was := rec.Remembered()
-	if was.Equal(next) {
+	if was.Equal(next) && next.KnowsBegin() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	if err := beginAdded(ctx, q, was, next); err != nil {
+	if err := beginNow(ctx, q, next); err != nil {
 		return err
 	}
 	tag, err := q.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND epoch = $4 AND state = 'ready'`,
@@ -68,19 +68,18 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 	return nil
 }
 
-// beginAdded notes since when rows of added tables are sent: a transaction that begins now finds
-// the publication with them.
-func beginAdded(ctx context.Context, q source.Querier, was, next publication.State) error {
-	for name := range next.Tables {
-		if _, known := was.Tables[name]; known {
-			continue
-		}
-		var xid string
-		if err := q.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&xid); err != nil {
-			return fmt.Errorf("read the transaction counter: %w", err)
-		}
-		return next.BeginAt(xid, was)
+// beginNow notes from when on rows of those tables are sent of which that is not known: a table that
+// was added, and each one whose record a version before retention has written, or has written again.
+// A transaction that begins now finds the publication with them.
+func beginNow(ctx context.Context, q source.Querier, next publication.State) error {
+	if next.KnowsBegin() {
+		return nil
 	}
+	var xid int64
+	if err := q.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&xid); err != nil {
+		return fmt.Errorf("read the transaction counter: %w", err)
+	}
+	next.BeginAt(xid)
 	return nil
 }
 
