@@ -20,11 +20,11 @@ type Snapshot struct {
 func (r *Retention) Snapshot() Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.seen
+	return r.snapshot
 }
 
 func (r *Retention) update(change func(*Snapshot)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	change(&r.seen)
+	change(&r.snapshot)
 }
