@@ -33,6 +33,7 @@ package retention
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -125,7 +126,13 @@ func (s rowsSQL) settled() string {
 	return s.xid + " < (SELECT settled FROM b) AND " + s.xid + " >= (SELECT since FROM b)"
 }
 
-// held is the SQL of what 2 and 3 exclude, and of a row without an id, of which 2 is not known.
+// longestID bounds, in bytes, the ids that are looked for. A longer one may be missing in a dead
+// letter: of a row over source.max_event_bytes the stream is read without values above 4 KiB, as
+// the server stores them.
+const longestID = 2 << 10
+
+// held is the SQL of what 2 and 3 exclude, and of a row without an id, or with one that is too
+// long, of which 2 is not known.
 // OFFSET 0 and the empty string keep the planner from reading all rows, or all open dead letters,
 // of a slot: the rows are found by the indexes on the id.
 func (s rowsSQL) held() string {
@@ -147,7 +154,7 @@ func (s rowsSQL) held() string {
 				AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true)
 			OFFSET 0)`
 	return `(
-		` + s.id + ` IS NULL
+		coalesce(octet_length(` + s.id + `) > ` + strconv.Itoa(longestID) + `, true)
 		OR (SELECT retries FROM b) AND ` + deferred + `
 		OR (SELECT dead_letters FROM b) AND ` + dead + `
 		OR (SELECT gaps FROM b) AND ` + missing + ")"
