@@ -22,7 +22,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
-	"github.com/cdc-relay/cdc-relay/internal/retention"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
@@ -32,12 +31,13 @@ import (
 // process is the running relay. It combines the snapshots of its parts into one for the admin
 // server.
 type process struct {
-	slot     string
-	build    command.Build
-	started  time.Time
-	metrics  *metrics.Metrics
-	reporter *ops.Heartbeat
-	watchdog watchdog
+	slot      string
+	retention string // retention.mode
+	build     command.Build
+	started   time.Time
+	metrics   *metrics.Metrics
+	reporter  *ops.Heartbeat
+	watchdog  watchdog
 
 	check  func(context.Context) (any, error)
 	source source.Config
@@ -59,7 +59,7 @@ const reporterTimeout = 15 * time.Second
 const maxPaused = 20
 
 func newProcess(c *config.Config, b command.Build) *process {
-	v := &process{slot: c.Source.Slot, driver: c.Sink.Driver, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), watchdog: newWatchdog(watchdogTimeout)}
+	v := &process{slot: c.Source.Slot, retention: c.Retention.Mode, driver: c.Sink.Driver, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), watchdog: newWatchdog(watchdogTimeout)}
 	v.reporter = ops.NewHeartbeat("the reporter", reporterTimeout, func() time.Time {
 		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == survey.Streaming {
 			return snap.Since
@@ -95,7 +95,7 @@ func (v *process) broker() (up, was bool) {
 func (v *process) snapshot() ops.Snapshot {
 	s := v.stream.Snapshot()
 	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
-	out.WaitingForStandby = s.WaitingForStandby
+	out.WaitingForStandby, out.RetentionMode = s.WaitingForStandby, v.retention
 	out.OtherTotal, out.TableBytes = s.OtherTotal, s.TableBytes
 	for _, h := range s.Hosts {
 		out.Hosts = append(out.Hosts, ops.HostSlot{Host: h.Host, Synced: h.Synced})
@@ -114,7 +114,10 @@ func (v *process) snapshot() ops.Snapshot {
 			now := ops.Guard(l.guard.Snapshot())
 			out.Guard = &now
 		}
-		addRetention(&out, l.retention)
+		if l.retention != nil {
+			now := ops.Retention(l.retention.Snapshot())
+			out.Retention = &now
+		}
 	}
 	addPaused(&out, pausedBySink)
 	if e := v.ended.Load(); e != nil {
@@ -146,13 +149,6 @@ func addPaused(out *ops.Snapshot, pausedBySink []ops.Paused) {
 	})
 	out.PausedTotal = len(out.Paused)
 	out.Paused = out.Paused[:min(len(out.Paused), maxPaused)]
-}
-
-func addRetention(out *ops.Snapshot, r *retention.Retention) {
-	if r != nil {
-		s := r.Snapshot()
-		out.Retention = &ops.Retention{LastPass: s.LastPass, Overdue: s.Overdue, HeldBy: s.HeldBy, Error: s.Error}
-	}
 }
 
 func addRetryTable(out *ops.Snapshot, s retry.Snapshot) {

@@ -96,9 +96,7 @@ func newRetention(ctx context.Context, c *config.Config, v *process, t source.Te
 		return nil, nil
 	}
 	if v.line.Load() == nil {
-		ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-		defer cancel()
-		if err := retention.CheckTime(ctx, t.Pool, tables, c.Retention.Keep); err != nil {
+		if err := wiring.CheckAge(ctx, c, t.Pool, log); err != nil {
 			return nil, err
 		}
 	}

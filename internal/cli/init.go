@@ -3,6 +3,9 @@
 package cli
 
 import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
 func newInit(g *command.Options) *cobra.Command {
@@ -67,6 +71,7 @@ the user who runs init alone; run init as the relay's user, or give the file to 
 				}
 				opt.NoSlot = true // it is made with the copy
 			}
+			opt.Check = func(ctx context.Context, pool *pgxpool.Pool) error { return wiring.CheckAge(ctx, c, pool, log) }
 			if err := setup.Init(cmd.Context(), rc, opt); err != nil {
 				return err
 			}

@@ -48,8 +48,10 @@ type Snapshot struct {
 	RetryTable RetryTable
 	Guard      *Guard     // nil: no disk guard is configured
 	Retention  *Retention // nil: the outbox tables are left alone, or another relay leads
-	Sink       Sink
-	Slot       Slot
+	// as the configuration names it, whoever leads
+	RetentionMode string
+	Sink          Sink
+	Slot          Slot
 	// standbys of synchronized_standby_slots that hold delivery back
 	WaitingForStandby []string
 

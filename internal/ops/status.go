@@ -200,10 +200,10 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 func (s *Snapshot) retention(deleted uint64, now time.Time) RetentionStatus {
 	r := s.Retention
 	if r == nil {
-		return RetentionStatus{Mode: "none", Deleted: deleted}
+		return RetentionStatus{Mode: s.RetentionMode, Deleted: deleted}
 	}
 	return RetentionStatus{
-		Mode: "delete", LastPass: orNil(r.LastPass), Deleted: deleted, HeldBy: r.HeldBy, BehindSeconds: r.Behind(now).Seconds(), Error: r.Error,
+		Mode: s.RetentionMode, LastPass: orNil(r.LastPass), Deleted: deleted, HeldBy: r.HeldBy, BehindSeconds: r.Behind(now).Seconds(), Error: r.Error,
 	}
 }
 

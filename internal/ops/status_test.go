@@ -52,6 +52,15 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// The mode of retention is the configuration's, whoever leads.
+func TestStatusOfRetention(t *testing.T) {
+	s := opstest.Busy()
+	s.Phase, s.Retention = ops.Standby, nil
+	if got := s.Status(ops.RatesStatus{}, ops.TotalsStatus{}, opstest.Noon).Retention; got.Mode != "delete" || got.LastPass != nil {
+		t.Errorf("a relay that stands by says %+v", got)
+	}
+}
+
 func TestStatusNumbers(t *testing.T) {
 	s := opstest.Busy()
 	rates, totals := ops.RatesStatus{PublishedPerSecond: 0.2}, ops.TotalsStatus{Published: 2}

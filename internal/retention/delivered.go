@@ -33,6 +33,7 @@ package retention
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -49,16 +50,35 @@ import (
 //
 // A record of another system counts as one that has settled nothing: after pg_upgrade or a restore
 // it waits for an operator, and what its slot has not sent may be in the table alone.
-const boundSQL = `holders AS MATERIALIZED (SELECT s.slot::text AS slot, of.since,
-		CASE WHEN s.state = 'ready' AND s.system_id = coalesce((SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text), s.system_id) THEN p.settled_xid::text::bigint END AS settled
-	FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p ON p.slot = s.slot
-		CROSS JOIN LATERAL (SELECT count(*) AS n, max(coalesce((e.value->>'since')::bigint, 0)) AS since
-			FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE e.key = ANY ($4::text[]) OR (e.value->>'oid')::oid = ANY ($3::oid[])) of
+const boundSQL = `
+holders AS MATERIALIZED (
+	SELECT
+		s.slot::text AS slot,
+		of.since,
+		CASE WHEN s.state = 'ready' AND s.system_id = coalesce(
+				(SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text), s.system_id)
+			THEN p.settled_xid::text::bigint
+		END AS settled
+	FROM cdc_relay.slots s
+		LEFT JOIN cdc_relay.progress p ON p.slot = s.slot
+		CROSS JOIN LATERAL (
+			SELECT count(*) AS n, max(coalesce((e.value->>'since')::bigint, 0)) AS since
+			FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e
+			WHERE e.key = ANY ($4::text[]) OR (e.value->>'oid')::oid = ANY ($3::oid[])) of
 	WHERE of.n > 0),
-b AS MATERIALIZED (SELECT CASE WHEN bool_and(settled IS NOT NULL) AND bool_or(slot = $1::text) THEN min(settled) ELSE 0 END AS settled,
-		coalesce(min(since), 0) AS since, array(SELECT slot::text FROM cdc_relay.slots) AS slots, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next,
-		EXISTS (SELECT FROM cdc_relay.retry) AS retries, EXISTS (SELECT FROM cdc_relay.dead_letter WHERE state = 'open') AS dead_letters,
-		EXISTS (SELECT FROM cdc_relay.gap WHERE recovered_at IS NULL) AS gaps FROM holders)`
+b AS MATERIALIZED (
+	SELECT
+		CASE WHEN bool_and(settled IS NOT NULL) AND bool_or(slot = $1::text)
+			THEN min(settled)
+			ELSE 0
+		END AS settled,
+		coalesce(min(since), 0) AS since,
+		array(SELECT slot::text FROM cdc_relay.slots) AS slots,
+		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next,
+		EXISTS (SELECT FROM cdc_relay.retry) AS retries,
+		EXISTS (SELECT FROM cdc_relay.dead_letter WHERE state = 'open') AS dead_letters,
+		EXISTS (SELECT FROM cdc_relay.gap WHERE recovered_at IS NULL) AS gaps
+	FROM holders)`
 
 // rowsSQL is the SQL of a leaf's rows: parts of the two statements. Alias t is the row.
 type rowsSQL struct {
@@ -76,10 +96,15 @@ type rowsSQL struct {
 // The output function of the id's type, which format calls, is never its owner's: a base type is a
 // superuser's, and the output of all others is PostgreSQL's own.
 func newRowsSQL(leaf string, id, at []string, keep bool) rowsSQL {
-	s := rowsSQL{leaf: leaf, xid: strings.ReplaceAll(tableread.WholeXID("t.xmin"), "next", "(SELECT next FROM b)"), at: "CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END"}
+	s := rowsSQL{
+		leaf: leaf,
+		xid:  strings.ReplaceAll(tableread.WholeXID("t.xmin"), "next", "(SELECT next FROM b)"),
+		at:   "CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END",
+	}
 	var parts []string
 	for _, name := range id {
-		parts = append(parts, fmt.Sprintf("CASE WHEN %[1]s IS NOT NULL THEN format('%%s', %[1]s) END", "t."+pgx.Identifier{name}.Sanitize()))
+		column := "t." + pgx.Identifier{name}.Sanitize()
+		parts = append(parts, fmt.Sprintf("CASE WHEN %[1]s IS NOT NULL THEN format('%%s', %[1]s) END", column))
 	}
 	s.id = "convert_to(coalesce(" + strings.Join(append(parts, "NULL"), ", ") + "), 'UTF8')"
 	if len(at) > 0 {
@@ -101,44 +126,92 @@ func (s rowsSQL) settled() string {
 	return s.xid + " < (SELECT settled FROM b) AND " + s.xid + " >= (SELECT since FROM b)"
 }
 
-// held is the SQL of what 2 and 3 exclude, and of a row without an id, of which 2 is not known.
+// longestID bounds, in bytes, the ids that are looked for. A dead letter may lack a longer one:
+// of a row over source.max_event_bytes the stream is read without values above 4 KiB, as the
+// server stores them.
+const longestID = 2 << 10
+
+// held is the SQL of what 2 and 3 exclude, and of a row without an id, or with one that is too
+// long, of which 2 is not known.
 // OFFSET 0 and the empty string keep the planner from reading all rows, or all open dead letters,
 // of a slot: the rows are found by the indexes on the id.
 func (s rowsSQL) held() string {
-	in := func(table, and string) string {
-		return "EXISTS (SELECT FROM cdc_relay." + table + " f WHERE f.slot = ANY ((SELECT slots FROM b)::text[]) AND substring(f.id, 1, 200) = substring(" + s.id + ", 1, 200) AND f.id = " + s.id + and + " OFFSET 0)"
+	id := func(table string) string {
+		return `EXISTS (
+			SELECT FROM cdc_relay.` + table + ` f
+			WHERE f.slot = ANY ((SELECT slots FROM b)::text[])
+				AND substring(f.id, 1, 200) = substring(` + s.id + `, 1, 200)
+				AND f.id = ` + s.id
 	}
-	return "(" + s.id + " IS NULL OR (SELECT retries FROM b) AND " + in("retry", "") + " OR (SELECT dead_letters FROM b) AND " + in("dead_letter", " AND f.state || '' = 'open'") +
-		` OR (SELECT gaps FROM b) AND EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = ANY ((SELECT slots FROM b)::text[]) AND g.recovered_at IS NULL
-			AND g.system_id = (SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text)
-			AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true) AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true) OFFSET 0))`
+	deferred := id("retry") + " OFFSET 0)"
+	dead := id("dead_letter") + " AND f.state || '' = 'open' OFFSET 0)"
+	missing := `EXISTS (
+			SELECT FROM cdc_relay.gap g
+			WHERE g.slot = ANY ((SELECT slots FROM b)::text[])
+				AND g.recovered_at IS NULL
+				AND g.system_id = (SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text)
+				AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true)
+				AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true)
+			OFFSET 0)`
+	return `(
+		coalesce(octet_length(` + s.id + `) > ` + strconv.Itoa(longestID) + `, true)
+		OR (SELECT retries FROM b) AND ` + deferred + `
+		OR (SELECT dead_letters FROM b) AND ` + dead + `
+		OR (SELECT gaps FROM b) AND ` + missing + ")"
 }
+
+// oldAndSettled is the SQL of 1, 4 and 5, which are asked before the rest: they cost less.
+func (s rowsSQL) oldAndSettled() string { return s.old + " AND " + s.settled() }
 
 // from is the FROM of both statements: the rows of the blocks from $5 to $6, without the latter.
 func (s rowsSQL) from() string {
-	return " FROM ONLY " + s.leaf + " t WHERE t.ctid >= $5::tid AND t.ctid < $6::tid AND EXISTS (SELECT FROM fence)"
+	return `
+	FROM ONLY ` + s.leaf + ` t
+	WHERE t.ctid >= $5::tid
+		AND t.ctid < $6::tid
+		AND EXISTS (SELECT FROM fence)`
 }
 
-// look is the statement that looks at blocks and changes nothing. Its row, after whether the epoch
-// is still ours: how many rows there are; how many may be deleted; how many are held; how many are
-// not settled, and of these old enough; how many are settled and too young; in how many seconds the
-// first of those that are too young comes of age (NULL: not known); up to where all is settled.
+// look is the statement that looks at blocks and changes nothing. Its row is, after whether the
+// epoch is still ours, what findings has, in this order.
 func (s rowsSQL) look() string {
 	return dlq.ReadFence + ", " + boundSQL + `
-	SELECT EXISTS (SELECT FROM fence), count(*), count(*) FILTER (WHERE old AND settled AND NOT held), count(*) FILTER (WHERE old AND settled AND held),
-		count(*) FILTER (WHERE above), count(*) FILTER (WHERE old AND above), count(*) FILTER (WHERE NOT old AND settled),
-		extract(epoch FROM min(at) FILTER (WHERE NOT old) + make_interval(secs => $7::float8) - now())::float8, (SELECT settled FROM b)
-	FROM (SELECT ` + s.at + " AS at, " + s.old + " AS old, " + s.settled() + " AS settled, " + s.xid + " >= (SELECT settled FROM b) AS above, CASE WHEN " +
-		s.old + " AND " + s.settled() + " THEN " + s.held() + " END AS held" + s.from() + " OFFSET 0) r"
+SELECT
+	EXISTS (SELECT FROM fence),
+	count(*),
+	count(*) FILTER (WHERE old AND settled AND NOT held),
+	count(*) FILTER (WHERE old AND settled AND held),
+	count(*) FILTER (WHERE above),
+	count(*) FILTER (WHERE old AND above),
+	count(*) FILTER (WHERE NOT old AND settled),
+	extract(epoch FROM min(at) FILTER (WHERE NOT old) + make_interval(secs => $7::float8) - now())::float8,
+	(SELECT settled FROM b)
+FROM (
+	SELECT
+		` + s.at + ` AS at,
+		` + s.old + ` AS old,
+		` + s.settled() + ` AS settled,
+		` + s.xid + ` >= (SELECT settled FROM b) AS above,
+		CASE WHEN ` + s.oldAndSettled() + ` THEN ` + s.held() + ` END AS held` +
+		s.from() + `
+	OFFSET 0) r`
 }
 
 // remove is the statement that deletes up to $9 rows of blocks. Its row, after whether the epoch is
 // still ours: how many it has deleted. A row that somebody else has locked is left for later.
 func (s rowsSQL) remove() string {
 	return dlq.WriteFence + ", " + boundSQL + `,
-	chosen AS MATERIALIZED (SELECT t.ctid AS at` + s.from() + " AND CASE WHEN " + s.old + " AND " + s.settled() + " THEN NOT " + s.held() + ` ELSE false END LIMIT $9::int FOR UPDATE OF t SKIP LOCKED),
-	gone AS (DELETE FROM ONLY ` + s.leaf + ` d WHERE d.ctid = ANY (array(SELECT at FROM chosen)) RETURNING 1)
-	SELECT EXISTS (SELECT FROM fence), (SELECT count(*) FROM gone)`
+chosen AS MATERIALIZED (
+	SELECT t.ctid AS at` +
+		s.from() + `
+		AND CASE WHEN ` + s.oldAndSettled() + ` THEN NOT ` + s.held() + ` ELSE false END
+	LIMIT $9::int
+	FOR UPDATE OF t SKIP LOCKED),
+gone AS (
+	DELETE FROM ONLY ` + s.leaf + ` d
+	WHERE d.ctid = ANY (array(SELECT at FROM chosen))
+	RETURNING 1)
+SELECT EXISTS (SELECT FROM fence), (SELECT count(*) FROM gone)`
 }
 
 // plan are the settings of a transaction with these statements. Its tables are read by their

@@ -29,7 +29,8 @@ func TestUndeliveredRowsAreKept(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	r := newRig(t, 0, outboxTable)
 	r.put("deferred", "dead", "replayed", "other slot", "copy", long+"deferred", long+"gone", "")
-	r.exec(`INSERT INTO public.outbox (id) VALUES (NULL)`)
+	tooLong := strings.Repeat("y", longestID+1)
+	r.exec(`INSERT INTO public.outbox (id) VALUES (NULL), ($1)`, tooLong)
 	r.addSlot("other")
 	r.exec(`UPDATE cdc_relay.slots SET sends = '{}' WHERE slot = 'other'`)
 	r.settle(r.slot)
@@ -48,10 +49,10 @@ func TestUndeliveredRowsAreKept(t *testing.T) {
 			t.Fatalf("%s are left, want %s", got, strings.Join(want, ", "))
 		}
 	}
-	must("dead", "deferred", "other slot", "long deferred", "NULL")
+	must("dead", "deferred", "other slot", "long deferred", tooLong, "NULL")
 	r.exec(`DELETE FROM cdc_relay.retry`)
 	r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded'`)
-	must("NULL")
+	must(tooLong, "NULL")
 }
 
 // TestRowsOfAGapAreKept: cdc-relay recover reads them from the table.

@@ -36,20 +36,18 @@ func Examine(ctx context.Context, q querier, slot, publication string, tables []
 		if err != nil {
 			return nil, err
 		}
-		if !d.there {
+		if d.oid == 0 {
 			continue
 		}
-		for _, refused := range []error{tableread.Check(ctx, q, t.quoted()), tableread.CheckDelete(ctx, q, t.quoted())} {
-			refusal, ok := tableread.IsRefusal(refused)
-			switch {
-			case ok:
-				list = append(list, Problem{What: refusal.Error(), Fix: refusal.Fix})
-			case refused != nil:
-				return nil, refused
+		if d.usable { // else the first of problemsSQL says so
+			found, err := refusals(ctx, q, t)
+			if err != nil {
+				return nil, err
 			}
+			list = append(list, found...)
 		}
 		for _, sql := range problemsSQL {
-			found, err := problems(ctx, q, sql, t.quoted(), d, publication)
+			found, err := problems(ctx, q, sql, d, publication)
 			if err != nil {
 				return nil, fmt.Errorf("read what retention needs on %s: %w", t, err)
 			}
@@ -64,37 +62,92 @@ func Examine(ctx context.Context, q querier, slot, publication string, tables []
 	return list, nil
 }
 
-// problemsSQL are the questions about one table. $1 is its name, quoted, $2 the columns of the id,
-// $3 our publication. leaf is each table that has its rows.
+// refusals say that a SELECT or a DELETE would run somebody else's code.
+func refusals(ctx context.Context, q querier, t Table) (list []Problem, err error) {
+	for _, refused := range []error{tableread.Check(ctx, q, t.quoted()), tableread.CheckDelete(ctx, q, t.quoted())} {
+		refusal, ok := tableread.IsRefusal(refused)
+		switch {
+		case ok:
+			list = append(list, Problem{What: refusal.Error(), Fix: refusal.Fix})
+		case refused != nil:
+			return nil, refused
+		}
+	}
+	return list, nil
+}
+
+// leafRowsSQL begins each of problemsSQL. leaves are the tables that have the rows of a table: $1
+// is its OID, $2 the columns of the id, $3 our publication. A role without USAGE on a schema may
+// ask all of this, since nothing is named by its text.
+const leafRowsSQL = `
+WITH given AS (SELECT $1::oid, $2::text[], $3::text),
+leaves AS (
+	SELECT
+		c.oid,
+		relreplident,
+		nspname,
+		c.oid::regclass::text AS leaf,
+		has_schema_privilege(relnamespace, 'USAGE') AS uses,
+		has_table_privilege(c.oid, 'SELECT') AS selects,
+		has_table_privilege(c.oid, 'DELETE') AS deletes,
+		has_any_column_privilege(c.oid, 'UPDATE') AS updates
+	FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+	WHERE relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid)))
+`
+
+// problemsSQL are the questions about one table. Their columns are those of a Problem.
 var problemsSQL = []string{
 	// rights
-	`SELECT false, format('role %I may not delete from %s: it lacks %s', current_user, leaf, concat_ws(', ',
-			CASE WHEN NOT has_schema_privilege(relnamespace, 'USAGE') THEN 'USAGE of the schema' END,
-			CASE WHEN NOT has_table_privilege(oid, 'SELECT') THEN 'SELECT' END, CASE WHEN NOT has_table_privilege(oid, 'DELETE') THEN 'DELETE' END,
-			CASE WHEN NOT has_any_column_privilege(oid, 'UPDATE') THEN 'UPDATE of a column, which SELECT ... FOR UPDATE takes' END)),
-		format('GRANT USAGE ON SCHEMA %I TO %I; GRANT SELECT, DELETE, UPDATE (%I) ON %s TO %2$I', relnamespace::regnamespace, current_user, ($2::text[])[1], leaf)
-	FROM leaves WHERE NOT (has_schema_privilege(relnamespace, 'USAGE') AND has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'DELETE') AND has_any_column_privilege(oid, 'UPDATE'))`,
+	`SELECT
+		false,
+		format('role %I may not delete from %s: it lacks %s', current_user, leaf, concat_ws(', ',
+			CASE WHEN NOT uses THEN 'USAGE of the schema' END,
+			CASE WHEN NOT selects THEN 'SELECT' END,
+			CASE WHEN NOT deletes THEN 'DELETE' END,
+			CASE WHEN NOT updates THEN 'UPDATE of a column, which SELECT ... FOR UPDATE takes' END)),
+		format('GRANT USAGE ON SCHEMA %I TO %I; GRANT SELECT, DELETE, UPDATE (%I) ON %s TO %2$I',
+			nspname, current_user, ($2::text[])[1], leaf)
+	FROM leaves
+	WHERE NOT (uses AND selects AND deletes AND updates)`,
 
 	// A row of a table whose deletes are published must be told from others.
-	`SELECT false, format('publication %I publishes deletes of %s, which has no replica identity: PostgreSQL refuses them', pubname, leaf),
+	`SELECT
+		false,
+		format('publication %I publishes deletes of %s, which has no replica identity: PostgreSQL refuses them', pubname, leaf),
 		format('ALTER PUBLICATION %I SET (publish = ''insert''), or ALTER TABLE %s REPLICA IDENTITY FULL', pubname, leaf)
-	FROM leaves JOIN pg_publication p ON pubdelete WHERE NOT CASE relreplident WHEN 'f' THEN true WHEN 'n' THEN false
+	FROM leaves JOIN pg_publication ON pubdelete
+	WHERE NOT CASE relreplident
+			WHEN 'f' THEN true
+			WHEN 'n' THEN false
 			WHEN 'd' THEN EXISTS (SELECT FROM pg_index WHERE indrelid = leaves.oid AND indisprimary)
-			ELSE EXISTS (SELECT FROM pg_index WHERE indrelid = leaves.oid AND indisreplident) END
-		AND EXISTS (SELECT FROM pg_get_publication_tables(pubname) g WHERE g.relid = leaves.oid OR g.relid IN (SELECT relid FROM pg_partition_ancestors(leaves.oid) relid))`,
+			ELSE EXISTS (SELECT FROM pg_index WHERE indrelid = leaves.oid AND indisreplident)
+		END
+		AND EXISTS (
+			SELECT FROM pg_get_publication_tables(pubname) g
+			WHERE g.relid = leaves.oid
+				OR g.relid IN (SELECT relid FROM pg_partition_ancestors(leaves.oid) relid))`,
 
-	`SELECT true, format('publication %I publishes deletes: each row that is deleted comes through the slot once more, and is skipped', pubname),
+	// our own publication publishes deletes
+	`SELECT
+		true,
+		format('publication %I publishes deletes: each row that is deleted comes through the slot once more, and is skipped', pubname),
 		format('ALTER PUBLICATION %I SET (publish = ''insert'')', pubname)
-	FROM pg_publication WHERE pubname = $3 AND pubdelete`,
+	FROM pg_publication
+	WHERE pubname = $3 AND pubdelete`,
 
-	`SELECT true, format('%s refers to %s: rows that it refers to cannot be deleted (constraint %I)', conrelid::regclass, confrelid::regclass, conname), 'drop the constraint, or delete the rows that refer to delivered ones'
-	FROM pg_constraint WHERE confrelid = to_regclass($1) AND contype = 'f' AND confdeltype IN ('a', 'r')`,
+	// other tables refer to rows
+	`SELECT
+		true,
+		format('%s refers to %s: rows that it refers to cannot be deleted (constraint %I)',
+			conrelid::regclass, confrelid::regclass, conname),
+		'drop the constraint, or delete the rows that refer to delivered ones'
+	FROM pg_constraint
+	WHERE confrelid = $1::oid AND contype = 'f' AND confdeltype IN ('a', 'r')`,
 }
 
 // problems asks one of problemsSQL. Of many leaves with the same problem three are named.
-func problems(ctx context.Context, q querier, sql, table string, d described, publication string) ([]Problem, error) {
-	rows, err := q.Query(ctx, `WITH given AS (SELECT $1::text, $2::text[], $3::text), leaves AS (SELECT c.*, c.oid::regclass::text AS leaf FROM pg_class c WHERE c.relkind = 'r'
-			AND c.oid IN (SELECT to_regclass($1)::oid UNION SELECT relid FROM pg_partition_tree(to_regclass($1)))) `+sql+` ORDER BY 2 LIMIT 3`, table, d.id, publication)
+func problems(ctx context.Context, q querier, sql string, d description, publication string) ([]Problem, error) {
+	rows, err := q.Query(ctx, leafRowsSQL+sql+" ORDER BY 2 LIMIT 3", d.oid, d.id, publication)
 	if err != nil {
 		return nil, err
 	}
@@ -103,14 +156,22 @@ func problems(ctx context.Context, q querier, sql, table string, d described, pu
 	})
 }
 
+// otherSlotsSQL reads the slots of relays that have settled nothing of a table, and those of which
+// no relay has a record.
+const otherSlotsSQL = `WITH fence AS (SELECT $1::text, $2::bigint), ` + boundSQL + `
+SELECT
+	array(SELECT slot FROM holders WHERE settled IS NULL AND slot <> $1::text ORDER BY slot),
+	array(
+		SELECT slot_name::text FROM pg_replication_slots
+		WHERE slot_type = 'logical' AND plugin = 'pgoutput' AND database = current_database()
+			AND slot_name NOT IN (SELECT slot FROM cdc_relay.slots UNION SELECT took_from FROM cdc_relay.slots)
+			AND slot_name <> $1::text
+		ORDER BY slot_name)`
+
 // otherSlots are those that keep rows of a table, and those that retention knows nothing of.
-func otherSlots(ctx context.Context, q querier, slot string, d described) (list []Problem, err error) {
+func otherSlots(ctx context.Context, q querier, slot string, d description) (list []Problem, err error) {
 	var holding, foreign []string
-	err = q.QueryRow(ctx, `WITH fence AS (SELECT $1::text, $2::bigint), `+boundSQL+`
-		SELECT array(SELECT slot FROM holders WHERE settled IS NULL AND slot <> $1::text ORDER BY slot),
-			array(SELECT slot_name::text FROM pg_replication_slots WHERE slot_type = 'logical' AND plugin = 'pgoutput' AND database = current_database()
-				AND slot_name NOT IN (SELECT slot FROM cdc_relay.slots UNION SELECT took_from FROM cdc_relay.slots) AND slot_name <> $1::text ORDER BY slot_name)`,
-		slot, 0, d.oids, d.names).Scan(&holding, &foreign)
+	err = q.QueryRow(ctx, otherSlotsSQL, slot, 0, d.oids, d.names).Scan(&holding, &foreign)
 	if err != nil {
 		return nil, fmt.Errorf("read which slots send the outbox tables: %w", err)
 	}

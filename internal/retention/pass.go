@@ -16,7 +16,7 @@ import (
 type pass struct {
 	*Retention
 	began  time.Time
-	tables []described
+	tables []description
 	bounds []bound
 	conn   *pgx.Conn // of this pass alone: the pool has few; nil: none yet
 	failed map[uint32]bool
@@ -30,7 +30,7 @@ func (r *Retention) pass(ctx context.Context) error {
 	defer p.closeConn()
 	err := p.prepare(ctx)
 	if err == nil {
-		err = p.visit(ctx, worthALook(r.leaves, p.began))
+		err = p.lookAt(ctx, dueZones(r.leaves, p.began))
 	}
 	if ctx.Err() != nil {
 		return err
@@ -70,11 +70,11 @@ func (p *pass) prepare(ctx context.Context) error {
 				return err
 			}
 			p.tables, p.bounds = append(p.tables, d), append(p.bounds, b)
-			if p.cfg.Keep > 0 && d.there && len(d.at) == 0 && !d.tracked {
+			if d.ageUnknown(p.cfg.Keep) {
 				p.warn(t.String(), errors.New("no column has the time of its rows, and track_commit_timestamp is off"))
 				continue
 			}
-			leaves, err := readLeaves(ctx, tx, t)
+			leaves, err := readLeaves(ctx, tx, t, d)
 			if err != nil {
 				return err
 			}
@@ -111,15 +111,15 @@ func (p *pass) heldBy() string {
 	return ""
 }
 
-// visit looks at zones, and deletes what may be deleted there. Between two transactions it rests:
+// lookAt looks at zones, and deletes what may be deleted there. Between two transactions it rests:
 // at most a quarter of the time is spent in the database.
-func (p *pass) visit(ctx context.Context, zones []visit) (failed error) {
-	for _, v := range zones {
-		if p.failed[v.oid] {
+func (p *pass) lookAt(ctx context.Context, zones []dueZone) (failed error) {
+	for _, z := range zones {
+		if p.failed[z.oid] {
 			continue
 		}
-		p.update(func(s *Snapshot) { s.Overdue = v.due })
-		err := p.zone(ctx, v)
+		p.update(func(s *Snapshot) { s.Overdue = z.due })
+		err := p.zone(ctx, z)
 		var fenced *event.Stop
 		switch {
 		case err == nil:
@@ -129,31 +129,31 @@ func (p *pass) visit(ctx context.Context, zones []visit) (failed error) {
 		}
 		// What is known of the leaf stays as it was, and the next pass looks again.
 		p.closeConn()
-		p.failed[v.oid] = true
+		p.failed[z.oid] = true
 		if failed == nil {
 			failed = err
 		}
 		if !passes(err) {
-			p.warn(v.name, err)
+			p.warn(z.name, err)
 		}
 	}
 	return failed
 }
 
 // zone looks at a zone, deletes from it, and remembers when to look again.
-func (p *pass) zone(ctx context.Context, v visit) error {
+func (p *pass) zone(ctx context.Context, z dueZone) error {
 	began := time.Now()
-	from, to := v.bounds(v.zone)
-	sql, args := p.rows(v.leaf)
-	var all seen
+	from, to := z.bounds(z.number)
+	sql, args := p.rows(z.leaf)
+	var all findings
 	for ; from < to; from += stepBlocks {
 		step := append(append([]any{}, args...), tid(from), tid(min(from+stepBlocks, to)))
-		s, err := p.look(ctx, v.name, sql.look(), p.withAge(step))
+		s, err := p.look(ctx, z.name, sql.look(), p.withAge(step))
 		if err != nil {
 			return err
 		}
 		if s.ripe > 0 {
-			gone, err := p.remove(ctx, v.leaf, sql.remove(), args, from, min(from+stepBlocks, to), s)
+			gone, err := p.remove(ctx, z.leaf, sql.remove(), args, from, min(from+stepBlocks, to), s)
 			if err != nil {
 				return err
 			}
@@ -162,9 +162,9 @@ func (p *pass) zone(ctx context.Context, v visit) error {
 		all.add(s)
 	}
 	if all.late > 0 {
-		p.late[v.of] = true
+		p.late[z.of] = true
 	}
-	v.zones[v.zone] = all.after(began, v.writes, p.cfg.Keep, max(passEvery(p.cfg.Keep), time.Minute))
+	z.zones[z.number] = all.nextLook(began, z.writes, p.cfg.Keep, max(passEvery(p.cfg.Keep), time.Minute))
 	return nil
 }
 

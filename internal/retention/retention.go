@@ -37,8 +37,8 @@ type Retention struct {
 	samples samples
 	logged  map[string]bool // what has been logged and still holds
 
-	mu   sync.Mutex
-	seen Snapshot
+	mu       sync.Mutex
+	snapshot Snapshot
 }
 
 // New makes a Retention; it starts nothing.

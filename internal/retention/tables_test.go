@@ -227,6 +227,21 @@ func (r *rig) problem(texts ...string) {
 	}
 }
 
+// TestSchemaThatMayNotBeUsed: check names the right, and the columns of the table are known.
+func TestSchemaThatMayNotBeUsed(t *testing.T) {
+	r := newRig(t, time.Hour, outboxTable)
+	r.exec(`CREATE SCHEMA "Shop"; CREATE TABLE "Shop"."Outbox" (id text, at timestamptz)`)
+	r.cfg.Tables[0].Schema, r.cfg.Tables[0].Name = "Shop", "Outbox"
+	r.as("")
+	role := "role_" + r.slot
+	must := `GRANT USAGE ON SCHEMA "Shop" TO ` + role + `; GRANT SELECT, DELETE, UPDATE (id) ON "Shop"."Outbox" TO ` + role
+	r.problem("USAGE of the schema, SELECT, DELETE, UPDATE of a column", must)
+	r.must(CheckTime(r.ctx, r.cfg.Pool, r.cfg.Tables, r.cfg.Keep))
+	r.exec(must)
+	r.problem("")
+	r.must(r.runPass())
+}
+
 // TestExamine: what check says beside rights.
 func TestExamine(t *testing.T) {
 	r := newRig(t, 0, outboxTable)

@@ -22,7 +22,7 @@ const (
 )
 
 // look looks at blocks.
-func (p *pass) look(ctx context.Context, leaf, sql string, args []any) (s seen, err error) {
+func (p *pass) look(ctx context.Context, leaf, sql string, args []any) (s findings, err error) {
 	err = p.within(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		tx, err := conn.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
 		if err != nil {
@@ -54,7 +54,7 @@ func (p *pass) look(ctx context.Context, leaf, sql string, args []any) (s seen, 
 // remove deletes what a look has found in blocks, in batches. Blocks in which a row cannot be
 // deleted, because another table refers to it, are deleted from one by one, and those with such a
 // row are left out.
-func (p *pass) remove(ctx context.Context, l *leaf, sql string, args []any, from, to int64, s seen) (gone int64, err error) {
+func (p *pass) remove(ctx context.Context, l *leaf, sql string, args []any, from, to int64, s findings) (gone int64, err error) {
 	// of as many blocks as have the rows of a batch, if all are ripe
 	size := max(1, min(to-from, (to-from)*batchRows/max(s.rows, 1)))
 	for from < to && gone < s.ripe {

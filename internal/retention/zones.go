@@ -88,30 +88,30 @@ func (l *leaf) bounds(i int) (from, to int64) {
 	return from, min(from+l.zoneBlocks, l.blocks)
 }
 
-// visit is a zone that is worth a look.
-type visit struct {
+// dueZone is a zone of a leaf that is worth a look.
+type dueZone struct {
 	*leaf
-	zone int
-	due  time.Time
+	number int // of the zone, among those of the leaf
+	due    time.Time
 }
 
-// worthALook lists the zones that are, those first that wait for longest.
-func worthALook(leaves map[uint32]*leaf, now time.Time) (list []visit) {
+// dueZones lists the zones that are worth a look, those first that have waited for longest.
+func dueZones(leaves map[uint32]*leaf, now time.Time) (list []dueZone) {
 	for _, l := range leaves {
 		for i, z := range l.zones {
 			if z.worth(now, l.settled, l.writes) {
-				list = append(list, visit{leaf: l, zone: i, due: z.due})
+				list = append(list, dueZone{leaf: l, number: i, due: z.due})
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b visit) int {
-		return cmp.Or(cmp.Compare(a.due.Unix(), b.due.Unix()), cmp.Compare(a.oid, b.oid), cmp.Compare(a.zone, b.zone))
+	slices.SortFunc(list, func(a, b dueZone) int {
+		return cmp.Or(cmp.Compare(a.due.Unix(), b.due.Unix()), cmp.Compare(a.oid, b.oid), cmp.Compare(a.number, b.number))
 	})
 	return list
 }
 
-// seen is what looks at the blocks of a zone have found.
-type seen struct {
+// findings count the rows that looks at the blocks of a zone have found.
+type findings struct {
 	rows, ripe int64    // all; those that may be deleted
 	held       int64    // they wait for an operator, for their retry, or for who has locked them
 	above      int64    // not settled
@@ -121,8 +121,8 @@ type seen struct {
 	settled    int64    // up to where all is settled, at the first look
 }
 
-// add adds what was seen of later blocks of the zone.
-func (s *seen) add(o seen) {
+// add adds what was found in later blocks of the zone.
+func (s *findings) add(o findings) {
 	if s.rows == 0 && s.settled == 0 {
 		s.settled = o.settled
 	}
@@ -132,14 +132,14 @@ func (s *seen) add(o seen) {
 	}
 }
 
-// after is what is known of a zone after a look that began at a time, when the leaf's counter was
-// writes. again is when rows that are held are looked at again.
+// nextLook says when the zone is worth the next look. The last one began at a time when the leaf's
+// counter was writes. again is after how long rows that are held are looked at again.
 //
 // A row that is written after the look comes of age keep after it at the earliest, unless its time
 // column says that it is older: then it is found a little later. Its transaction is not below what
 // was settled at the look, since all of those had ended. So if no settled row is left, the next
 // look waits until more is settled.
-func (s *seen) after(began time.Time, writes int64, keep, again time.Duration) zone {
+func (s *findings) nextLook(began time.Time, writes int64, keep, again time.Duration) zone {
 	z := zone{due: began.Add(keep), writes: -1, sure: began.Add(sureFor)}
 	if s.held > 0 {
 		z.due = began.Add(again)

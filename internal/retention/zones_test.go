@@ -12,33 +12,33 @@ func TestZones(t *testing.T) {
 	in := func(hours float64) *float64 { seconds := hours * 3600; return &seconds }
 	at := func(hours float64) time.Time { return began.Add(time.Duration(hours * float64(time.Hour))) }
 	for name, tc := range map[string]struct {
-		seen    seen
+		found   findings
 		at      time.Time
 		settled int64
 		writes  int64
 		want    bool
 	}{
 		// the counter is trusted for an hour
-		"empty, nobody has written":           {seen{settled: 100}, at(10.5), 200, 7, true},
-		"empty, too early":                    {seen{settled: 100}, at(9), 200, 8, false},
-		"empty, nothing more is settled":      {seen{settled: 100}, at(11), 100, 8, false},
-		"empty, written and settled":          {seen{settled: 100}, at(11), 101, 8, true},
-		"young, too early":                    {seen{rows: 1, young: 1, next: in(2), settled: 100}, at(1.9), 200, 7, false},
-		"young, and of age":                   {seen{rows: 1, young: 1, next: in(2), settled: 100}, at(2), 100, 7, true},
-		"young of unknown age":                {seen{rows: 1, young: 1, settled: 100}, at(10), 100, 7, true},
-		"old and not settled, still not":      {seen{rows: 1, above: 1, late: 1, settled: 100}, at(0.1), 100, 7, false},
-		"old and not settled, now":            {seen{rows: 1, above: 1, late: 1, settled: 100}, at(0.1), 101, 7, true},
-		"neither settled nor old, too early":  {seen{rows: 1, above: 1, next: in(9), settled: 100}, at(8), 101, 7, false},
-		"neither settled nor old, of age now": {seen{rows: 1, above: 1, next: in(9), settled: 100}, at(9), 101, 7, true},
-		"nothing is known to be settled":      {seen{rows: 1, above: 1, late: 1}, at(1), 0, 7, false},
-		"held, too early":                     {seen{rows: 1, held: 1, settled: 100}, began.Add(59 * time.Second), 200, 8, false},
-		"held":                                {seen{rows: 1, held: 1, settled: 100}, began.Add(time.Minute), 100, 7, true},
+		"empty, nobody has written":           {findings{settled: 100}, at(10.5), 200, 7, true},
+		"empty, too early":                    {findings{settled: 100}, at(9), 200, 8, false},
+		"empty, nothing more is settled":      {findings{settled: 100}, at(11), 100, 8, false},
+		"empty, written and settled":          {findings{settled: 100}, at(11), 101, 8, true},
+		"young, too early":                    {findings{rows: 1, young: 1, next: in(2), settled: 100}, at(1.9), 200, 7, false},
+		"young, and of age":                   {findings{rows: 1, young: 1, next: in(2), settled: 100}, at(2), 100, 7, true},
+		"young of unknown age":                {findings{rows: 1, young: 1, settled: 100}, at(10), 100, 7, true},
+		"old and not settled, still not":      {findings{rows: 1, above: 1, late: 1, settled: 100}, at(0.1), 100, 7, false},
+		"old and not settled, now":            {findings{rows: 1, above: 1, late: 1, settled: 100}, at(0.1), 101, 7, true},
+		"neither settled nor old, too early":  {findings{rows: 1, above: 1, next: in(9), settled: 100}, at(8), 101, 7, false},
+		"neither settled nor old, of age now": {findings{rows: 1, above: 1, next: in(9), settled: 100}, at(9), 101, 7, true},
+		"nothing is known to be settled":      {findings{rows: 1, above: 1, late: 1}, at(1), 0, 7, false},
+		"held, too early":                     {findings{rows: 1, held: 1, settled: 100}, began.Add(59 * time.Second), 200, 8, false},
+		"held":                                {findings{rows: 1, held: 1, settled: 100}, began.Add(time.Minute), 100, 7, true},
 	} {
-		if got := tc.seen.after(began, 7, keep, again).worth(tc.at, tc.settled, tc.writes); got != tc.want {
+		if got := tc.found.nextLook(began, 7, keep, again).worth(tc.at, tc.settled, tc.writes); got != tc.want {
 			t.Errorf("%s: worth a look is %t", name, got)
 		}
 	}
-	z := (&seen{settled: 100}).after(began, 7, 0, again)
+	z := (&findings{settled: 100}).nextLook(began, 7, 0, again)
 	if z.worth(at(0.9), 200, 7) || !z.worth(at(0.9), 200, 8) || !z.worth(at(1), 200, 7) {
 		t.Error("an empty zone is looked at although nobody has written, or not when somebody has, or not for ever")
 	}
@@ -54,11 +54,11 @@ func TestZonesFollowTheLeaf(t *testing.T) {
 	}
 	l.zones[0].due = now.Add(time.Hour)
 	l.resize(1, 2*stepBlocks, now)
-	if list := worthALook(map[uint32]*leaf{1: l}, now); len(list) != 1 || list[0].zone != 1 {
+	if list := dueZones(map[uint32]*leaf{1: l}, now); len(list) != 1 || list[0].number != 1 {
 		t.Errorf("worth a look are %v, want the second of two zones", list)
 	}
 	l.resize(2, 2*stepBlocks, now)
-	if list := worthALook(map[uint32]*leaf{1: l}, now); len(list) != 2 {
+	if list := dueZones(map[uint32]*leaf{1: l}, now); len(list) != 2 {
 		t.Errorf("of another file %d zones are worth a look, want both", len(list))
 	}
 	l.resize(2, 10*maxZones*stepBlocks, now)

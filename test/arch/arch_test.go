@@ -87,7 +87,7 @@ var allowed = map[string][]string{
 	"ops/admin":               {"ops", "ops/metrics", "event", "dlq", "sink/drivers"},
 	"tracing":                 {"event"},
 	"devenv/...":              {"event", "devenv/..."}, // it judges the relay from outside
-	"wiring":                  {"event", "decode", "sink", "relay", "replication", "replication/...", "retention", "dlq", "ops", "ops/...", "config", "tracing", "printable"},
+	"wiring":                  {"event", "decode", "sink", "relay", "replication", "replication/...", "retention", "dlq", "ops", "ops/...", "config", "config/setting", "tracing", "printable"},
 	// compare reads both brokers, as a tool: it has Debezium's side too, which no sink knows.
 	"cli/compare": {"event", "migrate/...", "sink", "sink/kafka/conn", "sink/kafka/driver", "sink/rabbit/conn", "sink/rabbit/driver", "debezium/...", "config", "config/...", "wiring", "cli/..."},
 	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "printable", "cli/..."},

@@ -350,6 +350,21 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// No page has a line of capitals and underscores alone: that is a place where text was to be filled
+// in.
+func TestPagesAreComplete(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	must(t, err)
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../ARCHITECTURE.md", "../../CHANGELOG.md") {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		for _, line := range regexp.MustCompile(`(?m)^[A-Z_]{3,}$`).FindAllString(string(text), -1) {
+			t.Errorf("%s has the line %s", page, line)
+		}
+	}
+}
+
 // headings are the names that links use for a page's headings.
 func headings(text string) []string {
 	var names []string

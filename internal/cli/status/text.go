@@ -241,7 +241,7 @@ func (t *statusText) dead() {
 // retention is shown of a leader that deletes.
 func (t *statusText) retention() {
 	r := t.status.Retention
-	if r.Mode != "delete" {
+	if r.Mode != "delete" || t.status.Role != ops.RoleLeader {
 		return
 	}
 	t.line("retention", "%s deleted%s", output.Count(r.Deleted, "delivered row"), output.Since(t.status.Now, ", looked ", r.LastPass, " ago"))

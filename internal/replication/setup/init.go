@@ -24,6 +24,9 @@ type InitOptions struct {
 	Role        string // to GRANT the relay's rights to
 	NoSlot      bool   // leave the slot to the first start, or to a takeover
 	StatusView  bool   // create the view cdc_relay.outbox_status
+
+	// Check is asked when the tables are there and the slot is not; nil: there is nothing to ask
+	Check func(context.Context, *pgxpool.Pool) error
 }
 
 // Validate returns a Stop with exit code event.ExitUsage if the options or the configuration are
@@ -96,6 +99,11 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	}
 	if err := CreateObjects(ctx, ddl, &owner, opt); err != nil {
 		return err
+	}
+	if opt.Check != nil {
+		if err := opt.Check(ctx, ddl); err != nil {
+			return err
+		}
 	}
 	pool, err := source.ConnectPool(&c)
 	if err != nil {
