@@ -21,8 +21,8 @@ var (
 )
 
 // TestDiskGuardOutlastsTheLimit: while the broker is away, 2 GB of events of a million keys are
-// committed at a steady rate, twice what the server keeps for the slot. Nothing helps the guard: the
-// writer does not wait for the slot, and checkpoints are the server's own. The slot survives,
+// committed at a steady rate, twice what the server keeps for the slot. Nothing helps the guard:
+// the writer does not wait for the slot, and checkpoints are the server's own. The slot survives,
 // nothing is lost, the order is kept, and memory does not grow with the keys.
 func TestDiskGuardOutlastsTheLimit(t *testing.T) {
 	t.Parallel()
