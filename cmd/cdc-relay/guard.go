@@ -18,12 +18,11 @@ import (
 // newGuard makes the disk guard of a term. A sink needs its confirm_timeout to blame a destination,
 // and a moment more.
 func newGuard(c *config.Config, v *process, t source.Term, line *relay.Line, log *zap.Logger) *guard.Guard {
-	limits := source.Guard{DeferAt: c.Guard.DeferAt.Bytes, Percent: c.Guard.DeferAt.Percent, MaxBytes: c.Guard.MaxBytes}
 	return guard.New(guard.Config{
 		MaxBytes: c.Guard.MaxBytes, Patience: c.Delivery.ConfirmTimeout + 10*time.Second,
 		Line: line, Up: func() bool { return v.sink.Status().Up }, Log: log,
 		Measure: func(ctx context.Context) (guard.Disk, error) {
-			d, err := survey.ReadDisk(ctx, t.Pool, c.Source.Slot, limits)
+			d, err := survey.ReadDisk(ctx, t.Pool, c.Source.Slot, c.Guard.Limits())
 			return guard.Disk(d), err
 		},
 	})

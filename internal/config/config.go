@@ -8,6 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
@@ -173,6 +174,11 @@ type Guard struct {
 
 // IsSet reports whether there is a guard.
 func (g Guard) IsSet() bool { return g.DeferAt.IsSet() }
+
+// Limits are both as the guard wants them.
+func (g Guard) Limits() guard.Limits {
+	return guard.Limits{DeferAt: g.DeferAt.Bytes, Percent: g.DeferAt.Percent, MaxBytes: g.MaxBytes}
+}
 
 // Log is the level and the form of the log on stderr.
 type Log struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
@@ -100,7 +101,7 @@ func (l *loader) validateRetry() {
 }
 
 // validateGuard wants both keys of the guard or none: without max_bytes it would fill the disk
-// itself.
+// itself. With less than what may be in flight it would be full before it has deferred anything.
 func (l *loader) validateGuard() {
 	g := l.cfg.Guard
 	switch {
@@ -108,7 +109,13 @@ func (l *loader) validateGuard() {
 	case g.IsSet() && g.MaxBytes == 0:
 		l.FaultAt("guard.defer_at", errors.New("needs guard.max_bytes beside it: how large the relay's own tables may become, such as 10GiB"))
 	case !g.IsSet() && g.MaxBytes != 0:
-		l.FaultAt("guard.max_bytes", errors.New("has no effect without guard.defer_at: how much WAL the slot may keep before events are deferred, such as 50%"))
+		l.FaultAt("guard.max_bytes", errors.New("has no effect without guard.defer_at: how much WAL the slot may keep before events are deferred, such as 25%"))
+	case g.IsSet() && !l.IsFaulty("delivery.max_in_flight") && !l.IsFaulty("delivery.max_in_flight_bytes"):
+		d := l.cfg.Delivery
+		if least := guard.LeastMaxBytes(d.MaxInFlight, d.MaxInFlightBytes); g.MaxBytes < least {
+			l.FaultAt("guard.max_bytes", fmt.Errorf("is %s, want at least %s: what is in flight, up to delivery.max_in_flight and delivery.max_in_flight_bytes, counts as deferred",
+				setting.ShowSize(g.MaxBytes), setting.ShowSize(least)))
+		}
 	}
 }
 

@@ -67,7 +67,7 @@ type Guard struct {
 // Snapshot is the state of the guard for status and metrics.
 type Snapshot struct {
 	Active   bool // events are deferred, or were until a moment ago: it tries the broker
-	Full     bool // the broker is away, and the relay's own tables have no room
+	Full     bool // the broker is away, and the relay's tables have no room for what is in flight
 	Deferred int  // events that the guard has deferred in this term
 }
 
@@ -154,11 +154,11 @@ func (g *Guard) state(flow Flow) diskState {
 
 func (g *Guard) log(before state, flow Flow) {
 	fields := []zap.Field{
-		zap.Int64("retained_wal_bytes", g.disk.Retained), zap.Int64("own_tables_bytes", g.disk.Own), zap.Int64("deferred", flow.Deferred),
+		zap.Int64("retained_wal_bytes", g.disk.Retained), zap.Int64("own_tables_bytes", g.disk.Own), zap.Int64("in_flight_bytes", flow.WaitingBytes), zap.Int64("deferred", flow.Deferred),
 	}
 	switch {
 	case g.d.state == full:
-		g.cfg.Log.Warn("disk guard: the relay's tables have reached guard.max_bytes: nothing more is deferred, and the slot keeps WAL until the broker is back", fields...)
+		g.cfg.Log.Warn("disk guard: the relay's tables and what is in flight have reached guard.max_bytes: nothing more is deferred, and the slot keeps WAL until the broker is back", fields...)
 	case g.d.state == off:
 		g.cfg.Log.Info("disk guard: the broker confirms again: what was deferred is delivered first, then events go directly", fields...)
 	case g.d.state == on && before != trying:

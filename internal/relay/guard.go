@@ -51,7 +51,7 @@ func (l *Line) Flow() guard.Flow {
 	g := l.guarding
 	s := guard.Flow{Confirmed: g.confirms.Load(), Deferred: g.events.Load(), DeferredBytes: g.bytes.Load()}
 	events, bytes := l.budget.Size()
-	s.Waiting, s.WaitingBytes = events, bytes+int64(events)*rowOverhead
+	s.Waiting, s.WaitingBytes = events, bytes+int64(events)*guard.RowOverhead
 	if l.waiting.Load() != 0 {
 		s.Waiting++
 	}

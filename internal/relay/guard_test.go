@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 )
 
 // The disk guard ends the calls that are out, and what comes is deferred, also by a lane that is
@@ -38,7 +40,7 @@ func TestGuardEndsCalls(t *testing.T) {
 			t.Errorf("%d calls are made while the guard is on", n)
 		}
 		flow := b.Flow()
-		if flow.Deferred != 7 || flow.DeferredBytes < 7*rowOverhead || flow.Waiting != 7 || flow.Confirmed != 0 || failed != 0 {
+		if flow.Deferred != 7 || flow.DeferredBytes < 7*guard.RowOverhead || flow.Waiting != 7 || flow.Confirmed != 0 || failed != 0 {
 			t.Errorf("the guard sees %+v, %d calls have failed", flow, failed)
 		}
 		b.Guard(false)

@@ -58,7 +58,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		Deletes:          c.Retention.IsSet(),
 		FailoverSlot:     c.Source.FailoverSlot,
 		WALSenderTimeout: c.Source.WALSenderTimeout,
-		Guard:            source.Guard{DeferAt: c.Guard.DeferAt.Bytes, Percent: c.Guard.DeferAt.Percent, MaxBytes: c.Guard.MaxBytes},
+		Guard:            c.Guard.Limits(),
 		Grace:            c.Delivery.ShutdownGrace, Log: log,
 	}, nil
 }

@@ -46,13 +46,13 @@ var allowed = map[string][]string{
 	// The floors of replication, from the ground up; check, setup and takeover are commands beside
 	// the stream.
 	"replication/largerow":    {"decode"},
-	"replication/source":      {"event", "decode", "replication/largerow"},
+	"replication/source":      {"event", "decode", "guard", "replication/largerow"},
 	"replication/schema":      {"event", "replication/source"},
 	"replication/publication": {"event", "decode", "replication/source"},
 	"replication/tablerows":   {"event", "decode", "tableread", "replication/largerow", "replication/source", "replication/publication"},
 	"replication/slot":        {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},
 	"replication/hosts":       {"replication/source"},
-	"replication/survey":      {"replication/source", "replication/schema", "replication/slot", "replication/hosts"},
+	"replication/survey":      {"guard", "replication/source", "replication/schema", "replication/slot", "replication/hosts"},
 	"replication/standbys":    {"replication/source", "replication/slot"},
 	"replication/session":     {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/standbys", "replication/survey"},
 	"replication":             {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
@@ -61,13 +61,13 @@ var allowed = map[string][]string{
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would
 	// have it
 	"replication/recovery":        {"event", "decode", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot", "replication/schema", "replication/tablerows"},
-	"replication/check":           {"event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/hosts"},
+	"replication/check":           {"event", "decode", "guard", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/hosts"},
 	"replication/accept":          {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},
 	"relay/pauses":                {"sink"},
 	"relay/order":                 {"event", "sink", "retry/store", "relay/inflight", "relay/pauses"},
-	"guard":                       {},
+	"guard":                       {"event"},
 	"relay":                       {"event", "decode", "sink", "guard", "retry/store", "relay/inflight", "relay/order", "relay/pauses"},
 	"tableread":                   {},
 	"retention":                   {"event", "tableread", "dlq"},
@@ -76,7 +76,7 @@ var allowed = map[string][]string{
 	// postgres, and memorytest
 	"retry/...":               {"event", "sink", "dlq", "retry/store"},
 	"retry":                   {"event", "sink", "relay", "relay/inflight", "relay/order", "relay/pauses", "dlq", "retry/store"},
-	"config":                  {"event", "decode", "sink", "sink/drivers", "debezium", "config/document", "config/setting"},
+	"config":                  {"event", "decode", "guard", "sink", "sink/drivers", "debezium", "config/document", "config/setting"},
 	"config/document":         {"event"},
 	"config/setting":          {"config/document"},
 	"ops":                     {},

@@ -132,7 +132,7 @@ func TestDiskGuardIsFull(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.On(t, smallDisk(t), stand.SharedRabbitMQ(t))
 	s.Guard, s.Keys = `defer_at: 1MiB, max_bytes: 1MiB`, 1000
-	s.Delivery = fmt.Sprintf("max_in_flight: %d", budget)
+	s.Delivery = fmt.Sprintf("max_in_flight: %d, max_in_flight_bytes: 64KiB", budget) // it counts
 	r := s.StartWatched()
 	stop := s.Load(500)
 	s.More(100)

@@ -210,7 +210,7 @@ func (t *statusText) guard() {
 	switch g := t.status.Guard; {
 	case g == nil:
 	case g.Full:
-		t.line("guard", "%s: the tables have reached guard.max_bytes, %s deferred; the slot keeps WAL until the broker is back",
+		t.line("guard", "%s: the tables and what is in flight have reached guard.max_bytes; %s deferred, and no more: the slot keeps WAL until the broker is back",
 			t.paint("full", red), output.Count(g.Deferred, "event"))
 	case g.Active:
 		t.line("guard", "%s: the broker is away, and events are deferred so that the slot keeps less WAL; %s so far",

@@ -24,6 +24,14 @@ func text(t *testing.T, s *ops.Status, colour bool) string {
 	return out.String()
 }
 
+// What is in flight counts, so a guard may be full while the tables are nearly empty.
+func TestGuardThatIsFull(t *testing.T) {
+	want := "guard      full: the tables and what is in flight have reached guard.max_bytes; 0 events deferred, and no more: the slot keeps WAL until the broker is back\n"
+	if got := text(t, &ops.Status{Guard: &ops.Guard{Full: true}}, false); !strings.Contains(got, want) {
+		t.Errorf("got %s, want %s in it", got, want)
+	}
+}
+
 func TestStatusText(t *testing.T) {
 	safe := int64(3 << 30)
 	for _, c := range []struct {

@@ -149,10 +149,10 @@ func Size(name string, low, high int64, at *int64) Key {
 	return Scalar(name, byteCount(low, high), at, func(s string) (int64, error) {
 		n, ok := ParseSize(s)
 		if !ok || n < low || n > high {
-			return 0, fmt.Errorf("is %q, want bytes or a size such as 16MiB, from %s to %s", s, showSize(low), showSize(high))
+			return 0, fmt.Errorf("is %q, want bytes or a size such as 16MiB, from %s to %s", s, ShowSize(low), ShowSize(high))
 		}
 		return n, nil
-	}, showSize)
+	}, ShowSize)
 }
 
 // Limit is a number of bytes from low to high, or 0 for no limit.
@@ -160,10 +160,10 @@ func Limit(name string, low, high int64, at *int64) Key {
 	return Scalar(name, byteCount(0, high), at, func(s string) (int64, error) {
 		n, ok := ParseSize(s)
 		if !ok || n != 0 && n < low || n > high {
-			return 0, fmt.Errorf("is %q, want 0 for no limit, or bytes or a size such as 16MiB, from %s to %s", s, showSize(low), showSize(high))
+			return 0, fmt.Errorf("is %q, want 0 for no limit, or bytes or a size such as 16MiB, from %s to %s", s, ShowSize(low), ShowSize(high))
 		}
 		return n, nil
-	}, showSize)
+	}, ShowSize)
 }
 
 // Password is a secret that is shown as nothing but its references.

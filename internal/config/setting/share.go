@@ -22,7 +22,7 @@ func (s Share) String() string {
 	case s.Percent > 0:
 		return strconv.Itoa(s.Percent) + "%"
 	case s.Bytes > 0:
-		return showSize(s.Bytes)
+		return ShowSize(s.Bytes)
 	}
 	return ""
 }
@@ -41,7 +41,7 @@ func SizeOrPercent(name string, low, high int64, at *Share) Key {
 		} else if n, ok := ParseSize(s); ok && n >= low && n <= high {
 			return Share{Bytes: n}, nil
 		}
-		return Share{}, fmt.Errorf("is %q, want a size such as 2GiB, from %s to %s, or a percentage from 1%% to 100%%", s, showSize(low), showSize(high))
+		return Share{}, fmt.Errorf("is %q, want a size such as 2GiB, from %s to %s, or a percentage from 1%% to 100%%", s, ShowSize(low), ShowSize(high))
 	}, func(s Share) string { return Quote(s.String()) })
 }
 
@@ -54,11 +54,11 @@ func SizeOrNone(name string, low, high int64, at *int64) Key {
 		if n, ok := ParseSize(s); ok && n >= low && n <= high {
 			return n, nil
 		}
-		return 0, fmt.Errorf("is %q, want bytes or a size such as 10GiB, from %s to %s", s, showSize(low), showSize(high))
+		return 0, fmt.Errorf("is %q, want bytes or a size such as 10GiB, from %s to %s", s, ShowSize(low), ShowSize(high))
 	}, func(n int64) string {
 		if n == 0 {
 			return Quote("")
 		}
-		return showSize(n)
+		return ShowSize(n)
 	})
 }

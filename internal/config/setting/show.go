@@ -60,7 +60,8 @@ func ShowDuration(d time.Duration) string {
 	return s
 }
 
-func showSize(n int64) string {
+// ShowSize is a number of bytes in the largest unit that divides it.
+func ShowSize(n int64) string {
 	for _, unit := range units[:3] {
 		if n >= unit.bytes && n%unit.bytes == 0 {
 			return strconv.FormatInt(n/unit.bytes, 10) + unit.name

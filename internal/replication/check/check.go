@@ -32,9 +32,6 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 	if !k.reached(ctx) {
 		return k.list, nil
 	}
-	if err := k.checkGuard(ctx); err != nil {
-		return nil, err
-	}
 	for _, question := range []func(context.Context){
 		k.login, k.direct, k.walLevel, k.replication, k.room, k.syncStandby, k.connections, k.objects, k.standbys, k.largeRows, k.guard,
 	} {

@@ -4,22 +4,18 @@ package check
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
-
-// rowOverhead is what a deferred event takes in the retry table next to itself, with its entries in
-// the indexes.
-const rowOverhead = 1024
 
 // outboxShare is what the server's statistics say of the outbox and of all WAL.
 type outboxShare struct {
 	inserts      float64 // rows of the outbox tables
-	row          float64 // bytes of one on disk, with indexes and TOAST; 0: not known
+	width        float64 // bytes of one's columns, what is in TOAST apart; 0: not known
+	chunks       float64 // of TOAST that these rows have
 	wal          float64 // bytes of all WAL
 	rowsFor      float64 // seconds in which these rows were inserted
 	walFor       float64 // likewise, WAL
@@ -27,13 +23,24 @@ type outboxShare struct {
 	statisticsOf time.Duration
 }
 
+const (
+	tupleHeader = 28   // bytes of a row next to its columns
+	toastChunk  = 2000 // bytes of a chunk, the last one of a value has fewer
+)
+
 // outboxShareSQL reads counters: nothing is scanned. The counters of tables and of WAL may have
-// begun at different times, so they are compared as rates.
+// begun at different times, so they are compared as rates. A table's size says nothing of its rows:
+// rows that were deleted leave their space. pg_stats shows columns that the relay may read.
 const outboxShareSQL = `WITH RECURSIVE t (oid) AS (
 		SELECT to_regclass(name)::oid FROM unnest($1::text[]) name
-		UNION SELECT i.inhrelid FROM pg_inherits i JOIN t ON i.inhparent = t.oid)
-	SELECT (SELECT coalesce(sum(s.n_tup_ins), 0)::float8 FROM pg_stat_all_tables s JOIN t ON t.oid = s.relid),
-		coalesce((SELECT sum(pg_total_relation_size(c.oid))::float8 / nullif(sum(greatest(c.reltuples, 0))::float8, 0) FROM pg_class c JOIN t ON t.oid = c.oid AND c.relkind = 'r'), 0),
+		UNION SELECT i.inhrelid FROM pg_inherits i JOIN t ON i.inhparent = t.oid),
+	one AS (
+		SELECT s.n_tup_ins AS inserts, coalesce(toast.n_tup_ins, 0) AS chunks,
+			(SELECT sum(avg_width * (1 - null_frac)) FROM pg_stats p WHERE p.schemaname = s.schemaname AND p.tablename = s.relname AND NOT p.inherited) AS width
+		FROM t JOIN pg_class c ON c.oid = t.oid JOIN pg_stat_all_tables s ON s.relid = t.oid LEFT JOIN pg_stat_all_tables toast ON toast.relid = c.reltoastrelid)
+	SELECT (SELECT coalesce(sum(inserts), 0)::float8 FROM one),
+		(SELECT coalesce(sum(width * inserts) / nullif(sum(inserts), 0), avg(width), 0)::float8 FROM one WHERE width IS NOT NULL),
+		(SELECT coalesce(sum(chunks), 0)::float8 FROM one),
 		w.wal_bytes::float8, extract(epoch FROM clock_timestamp() - coalesce(d.stats_reset, w.stats_reset))::float8,
 		extract(epoch FROM clock_timestamp() - w.stats_reset)::float8
 	FROM pg_stat_wal w, pg_stat_database d WHERE d.datname = current_database()`
@@ -45,8 +52,12 @@ func (c *checker) guard(ctx context.Context) {
 	if !c.c.Guard.IsSet() {
 		return
 	}
+	if err := source.CheckGuard(ctx, c.pool, c.c.Guard); err != nil {
+		c.add(name, "", err)
+		return
+	}
 	s := outboxShare{hasNoOutbox: len(c.c.Tables) == 0}
-	err := c.pool.QueryRow(ctx, outboxShareSQL, c.c.QuotedTables()).Scan(&s.inserts, &s.row, &s.wal, &s.rowsFor, &s.walFor)
+	err := c.pool.QueryRow(ctx, outboxShareSQL, c.c.QuotedTables()).Scan(&s.inserts, &s.width, &s.chunks, &s.wal, &s.rowsFor, &s.walFor)
 	if c.warnUnchecked(name, err) {
 		return
 	}
@@ -67,13 +78,14 @@ func (s *outboxShare) estimate() (detail string, costly bool) {
 		return "what it frees is not known: events are messages, which no statistics count", false
 	case s.inserts == 0 || s.wal == 0 || s.rowsFor <= 0 || s.walFor <= 0:
 		return "what it frees is not known yet: the server's statistics have no insert into the outbox", false
-	case s.row == 0:
-		return "what it frees is not known: the outbox was never analysed; run ANALYZE", false
+	case s.width == 0:
+		return "what it frees is not known: the server shows no statistics of the outbox's columns, which take an ANALYZE and the relay's SELECT on the table", false
 	}
 	freed := s.wal / s.walFor / (s.inserts / s.rowsFor)
-	cost := s.row + rowOverhead
-	detail = fmt.Sprintf("the outbox is about %.0f%% of the WAL: deferring an event frees about %s of WAL and takes about %s in the retry table, by the statistics of the last %s",
-		min(100, 100*s.row/freed), source.BytesText(uint64(freed)), source.BytesText(uint64(cost)), statisticsAge(s.statisticsOf))
+	row := s.width + tupleHeader + toastChunk*s.chunks/s.inserts
+	cost := row + guard.RowOverhead
+	detail = fmt.Sprintf("the outbox's rows are about %.0f%% of the WAL: deferring an event frees about %s of WAL and takes about %s in the retry table, by the statistics of the last %s",
+		min(100, 100*row/freed), source.BytesText(uint64(freed)), source.BytesText(uint64(cost)), statisticsAge(s.statisticsOf))
 	if cost >= freed {
 		return detail + ": the guard would cost more disk than it frees", true
 	}
@@ -85,14 +97,4 @@ func statisticsAge(d time.Duration) string {
 		return fmt.Sprintf("%d days", d/(24*time.Hour))
 	}
 	return d.Round(time.Minute).String()
-}
-
-// checkGuard returns the error of a configuration that does not fit this server; any other fault is
-// found by another test.
-func (c *checker) checkGuard(ctx context.Context) error {
-	var stop *event.Stop
-	if err := source.CheckGuard(ctx, c.pool, c.c.Guard); errors.As(err, &stop) {
-		return stop
-	}
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 )
 
 // Config says which slot of which database is read, and which line its events go to.
@@ -60,7 +61,7 @@ type Config struct {
 	// default, tests make them shorter. See session.GiveBackAfter and replication.takeBackAfter.
 	GiveBackAfter, TakeBackAfter time.Duration
 
-	Guard Guard // the disk guard
+	Guard guard.Limits // the disk guard
 
 	Primary *Primary // of a Stream
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 )
 
 // logical messages in the stream and pg_stat_replication_slots came with 14
@@ -38,44 +39,18 @@ func CheckServer(ctx context.Context, q Querier) error {
 	return nil
 }
 
-// Guard is the configuration of the disk guard; without one it is zero.
-type Guard struct {
-	DeferAt  int64 // bytes of WAL; 0: Percent counts
-	Percent  int   // of max_slot_wal_keep_size
-	MaxBytes int64 // of the relay's own tables
-}
-
-// IsSet reports whether there is a guard.
-func (g Guard) IsSet() bool { return g.MaxBytes > 0 }
-
 // KeepSize is max_slot_wal_keep_size in bytes; below 0: it is unlimited. The setting is in MB.
 const KeepSize = `(SELECT CASE WHEN setting::bigint < 0 THEN -1 ELSE setting::bigint * 1048576 END FROM pg_settings WHERE name = 'max_slot_wal_keep_size')`
 
-// At is how much WAL the slot may keep until the guard begins, with that max_slot_wal_keep_size. A
-// percentage of no limit is an error that a configuration cannot show.
-func (g Guard) At(keep int64) (int64, error) {
-	switch {
-	case g.Percent == 0:
-		return g.DeferAt, nil
-	case keep < 0:
-		return 0, &event.Stop{
-			Code: event.ExitUsage, Reason: "config",
-			What: fmt.Sprintf("guard.defer_at is %d%% of max_slot_wal_keep_size, which is -1: the server sets no limit", g.Percent),
-			Fix:  "set guard.defer_at to a size such as 2GiB, or ALTER SYSTEM SET max_slot_wal_keep_size",
-		}
-	}
-	return keep / 100 * int64(g.Percent), nil
-}
-
-// CheckGuard is At for the server's present max_slot_wal_keep_size.
-func CheckGuard(ctx context.Context, q Querier, g Guard) error {
-	if g.Percent == 0 {
+// CheckGuard wants a max_slot_wal_keep_size where the disk guard begins at a share of it.
+func CheckGuard(ctx context.Context, q Querier, limits guard.Limits) error {
+	if limits.Percent == 0 {
 		return nil
 	}
 	var keep int64
 	if err := q.QueryRow(ctx, `SELECT `+KeepSize).Scan(&keep); err != nil {
 		return fmt.Errorf("read max_slot_wal_keep_size: %w", err)
 	}
-	_, err := g.At(keep)
+	_, err := limits.At(keep)
 	return err
 }

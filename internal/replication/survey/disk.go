@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -21,7 +22,7 @@ type Disk struct {
 
 // ReadDisk asks the server. It does not wait for a lock: its connection is one of few. A slot that
 // is gone or has lost its WAL keeps none.
-func ReadDisk(ctx context.Context, pool *pgxpool.Pool, slot string, guard source.Guard) (d Disk, err error) {
+func ReadDisk(ctx context.Context, pool *pgxpool.Pool, slot string, limits guard.Limits) (d Disk, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var keep int64
@@ -34,7 +35,7 @@ func ReadDisk(ctx context.Context, pool *pgxpool.Pool, slot string, guard source
 			Scan(&d.Retained, &keep, &d.Own)
 	})
 	if err == nil {
-		d.DeferAt, err = guard.At(keep)
+		d.DeferAt, err = limits.At(keep)
 	}
 	if err != nil {
 		return Disk{}, fmt.Errorf("read retained WAL and the size of the retry table: %w", err)

@@ -1,4 +1,4 @@
-// What the lanes and the disk guard share: the context of calls, and counts.
+// The context that the lanes' calls share, so that the disk guard can end them all, and its counts.
 
 package relay
 
@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 )
 
@@ -53,14 +54,11 @@ func (g *guarding) callContext(ctx context.Context) context.Context {
 // isOn says whether the guard is on, for a new lane. Line.mu is held.
 func (g *guarding) isOn() bool { return g != nil && g.on }
 
-// rowOverhead is what a row takes on disk next to its event, with its entries in the indexes.
-const rowOverhead = 1024
-
 // deferred counts what a lane has deferred while the guard is on.
 func (g *guarding) deferred(events []*inflight.Event) {
 	size := int64(0)
 	for _, e := range events {
-		size += int64(e.Size) + rowOverhead
+		size += int64(e.Size) + guard.RowOverhead
 	}
 	g.events.Add(int64(len(events)))
 	g.bytes.Add(size)
