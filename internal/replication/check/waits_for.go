@@ -109,4 +109,3 @@ func (c *checker) missesOf(name, detail, fix string) {
 	}
 	c.warn(name, detail, fix)
 }
-
