@@ -102,7 +102,7 @@ func TestPromotion(t *testing.T) {
 	b.insert("d")
 	await.Until(t, "one of both to lead", func() bool { line := b.current(); return line != nil && slices.Contains(line.Seen(), "d") })
 	b.wantText("2", `SELECT timeline::text FROM cdc_relay.slots`)
-	b.wantText("1", `SELECT count(*)::text FROM cdc_relay.audit WHERE action = 'promotion' AND detail LIKE '%come twice'`)
+	b.wantText("1", `SELECT count(*)::text FROM cdc_relay.audit WHERE action = 'promotion' AND result LIKE '%come twice'`)
 	if n := b.logs.FilterMessageSnippet("went on after a promotion").Len(); n != 1 {
 		t.Errorf("%d relays say that they went on", n)
 	}

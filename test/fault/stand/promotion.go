@@ -251,7 +251,7 @@ func (p *Promoted) Unnamed() {
 // its slot may not be ready, or not be there. The relay goes on by itself, or stops and is helped.
 func (p *Promoted) Early() {
 	p.T.Helper()
-	p.arrives("before an early promotion") // so the walsender knows that it has to wait for the standby
+	p.arrives("before an early promotion") // so the walsender knows that it waits for the standby
 	for _, r := range p.relays {
 		p.Must(r.Kill())
 	}
