@@ -39,7 +39,7 @@ func TestHave(t *testing.T) {
 		"not named any more":      {View{Slots: []Slot{at("a", 100)}}, []string{"a"}, nil, true},
 		"one is not named":        {View{Named: []string{"a"}, Slots: []Slot{at("a", 100), at("b", 100)}}, nil, []string{"a"}, true},
 		"one is without a slot":   {View{Named: []string{"a"}, Slots: []Slot{at("a", 100)}, without: true}, nil, []string{"a"}, true},
-		"its slot was lost":       {View{Named: []string{"a"}, Slots: []Slot{{Name: "a", at: 100}}}, nil, nil, true},
+		"its slot was lost":       {View{Named: []string{"a"}, Slots: []Slot{{Name: "a", at: 100, Lost: true}}}, nil, nil, true},
 		"its slot does not exist": {View{Named: []string{"a"}}, nil, nil, false},
 	} {
 		have, others := c.view.Have(&slot.Record{Standbys: c.had}, 100)
