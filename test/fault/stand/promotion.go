@@ -248,10 +248,14 @@ func (p *Promoted) Unnamed() {
 }
 
 // Early promotes a standby within the first seconds of a new leader: it may not be recorded yet, and
-// its slot may not be ready, or not be there. The relay goes on by itself, or stops and is helped.
+// each other time its slot may not be ready, or not be there. The relay goes on by itself, or stops
+// and is helped.
 func (p *Promoted) Early() {
 	p.T.Helper()
 	p.arrives("before an early promotion") // so the walsender knows that it waits for the standby
+	if len(p.early)%2 == 1 { // only the leader is new
+		p.Must(p.Pair.AwaitSynced(p.Context(), p.Slot))
+	}
 	for _, r := range p.relays {
 		p.Must(r.Kill())
 	}
