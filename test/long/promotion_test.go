@@ -14,15 +14,21 @@ import (
 
 var (
 	promotions    = flag.Int("promotions", 30, "on each kind of broker in TestPromotions")
-	promotionSeed = flag.Uint64("promotion-seed", 0, "of TestPromotions; 0: another one each time")
+	early         = flag.Int("early-promotions", 6, "on each version in TestEarlyPromotions")
+	promotionSeed = flag.Uint64("promotion-seed", 0, "of both; 0: another one each time")
 )
 
 // Standbys of PostgreSQL 17 and 18 are promoted one after the other under load: see TestPromotion
 // in test/fault.
-func TestPromotions(t *testing.T) {
-	seed := *promotionSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
+func TestPromotions(t *testing.T) { stand.PromoteMany(t, seed(), *promotions) }
+
+// A standby is promoted before anything is known to be ready: nothing is lost, whether the relay
+// goes on by itself or stops.
+func TestEarlyPromotions(t *testing.T) { stand.PromoteEarly(t, seed(), *early) }
+
+func seed() uint64 {
+	if *promotionSeed != 0 {
+		return *promotionSeed
 	}
-	stand.PromoteMany(t, seed, *promotions)
+	return uint64(time.Now().UnixNano())
 }

@@ -1,5 +1,5 @@
-// Tests of what a promotion needs: a failover slot, a primary that waits for its standbys, and
-// standbys that have the slot.
+// Tests of what a promotion needs: a failover slot, and standbys that have it. Whether the primary
+// waits for them is in waits_for.go.
 
 package check
 
@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/hosts"
-	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -45,100 +44,6 @@ func (c *checker) standbys(ctx context.Context) {
 	c.askStandbys(ctx, p)
 }
 
-// primary is what the server that is read says.
-type primary struct {
-	has             bool // failover slots: 17 and later
-	there, failover bool // our slot
-	named           []string
-	physical        []physical
-}
-
-// physical is a physical slot.
-type physical struct {
-	name         string
-	active, lost bool
-}
-
-func (c *checker) primary(ctx context.Context) (p primary, err error) {
-	view, err := slot.Read(ctx, c.pool, c.c.Slot)
-	if err != nil {
-		return p, err
-	}
-	if view != nil {
-		p.there, p.failover = true, view.Failover
-	}
-	var names []string
-	var active, lost []bool
-	err = c.pool.QueryRow(ctx, `SELECT current_setting('synchronized_standby_slots', true) IS NOT NULL,
-			array(SELECT trim(n) FROM unnest(string_to_array(current_setting('synchronized_standby_slots', true), ',')) n WHERE trim(n) <> ''),
-			array_agg(slot_name::text ORDER BY slot_name), array_agg(active ORDER BY slot_name),
-			array_agg(coalesce(wal_status, '') = 'lost' OR to_jsonb(s)->>'invalidation_reason' IS NOT NULL ORDER BY slot_name)
-		FROM pg_replication_slots s WHERE slot_type = 'physical' AND NOT temporary`).Scan(&p.has, &p.named, &names, &active, &lost)
-	if err != nil {
-		return p, fmt.Errorf("read synchronized_standby_slots: %w", err)
-	}
-	for i, name := range names {
-		p.physical = append(p.physical, physical{name, active[i], lost[i]})
-	}
-	return p, nil
-}
-
-// waitsFor says which standbys the primary waits for before it sends something to the relay. One
-// that it does not wait for may be behind the relay when it is promoted.
-func (c *checker) waitsFor(p primary) {
-	const name = "synchronized_standby_slots"
-	var unnamed, all []string
-	for _, s := range p.physical {
-		all = append(all, s.name)
-		if !slices.Contains(p.named, s.name) {
-			unnamed = append(unnamed, s.name)
-		}
-	}
-	switch {
-	case len(p.physical) == 0 && len(p.named) == 0:
-		c.missesOf(name, "is empty, and no standby has a slot: the relay may have sent what a standby does not have, and stops with exit 3 after its promotion",
-			"for each standby: SELECT pg_create_physical_replication_slot('standby_1', true), and primary_slot_name = 'standby_1' there; then ALTER SYSTEM SET synchronized_standby_slots = 'standby_1', and SELECT pg_reload_conf()")
-		return
-	case len(p.named) == 0:
-		c.missesOf(name, "is empty: the relay may have sent what a standby does not have, and stops with exit 3 after its promotion",
-			setStandbys(all)+", for those slots that belong to standbys")
-		return
-	}
-	for _, n := range p.named {
-		i := slices.IndexFunc(p.physical, func(s physical) bool { return s.name == n })
-		switch {
-		case i < 0:
-			c.fail(name, fmt.Sprintf("names %s, and there is no such physical slot: nothing is delivered", n),
-				fmt.Sprintf("SELECT pg_create_physical_replication_slot(%s, true), if its standby comes back; else take it out of synchronized_standby_slots", source.QuoteText(n)))
-			return
-		case p.physical[i].lost:
-			c.fail(name, fmt.Sprintf("names %s, and the server has given that slot up: nothing is delivered", n), "set up its standby again, with a new slot of that name; or take it out of synchronized_standby_slots")
-			return
-		case !p.physical[i].active:
-			c.warn(name, fmt.Sprintf("names %s, and that standby is not connected: delivery waits for it", n), "start the standby, or take it out of synchronized_standby_slots")
-			return
-		}
-	}
-	if len(unnamed) > 0 {
-		c.warn(name, fmt.Sprintf("does not name %s: if that is the slot of a standby, the relay stops with exit 3 after its promotion", strings.Join(unnamed, ", ")), setStandbys(all))
-		return
-	}
-	c.add(name, strings.Join(p.named, ", "), nil)
-}
-
-func setStandbys(names []string) string {
-	return fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf()", source.QuoteText(strings.Join(names, ", ")))
-}
-
-// missesOf adds what is missing for a promotion: an error if failover slots were asked for.
-func (c *checker) missesOf(name, detail, fix string) {
-	if c.c.FailoverSlot == source.FailoverOn {
-		c.fail(name, detail, fix)
-		return
-	}
-	c.warn(name, detail, fix)
-}
-
 // askStandbys asks the other hosts of source.url.
 func (c *checker) askStandbys(ctx context.Context, p primary) {
 	others, err := hosts.Read(ctx, c.pool, c.c)
@@ -153,7 +58,6 @@ func (c *checker) askStandbys(ctx context.Context, p primary) {
 // standby adds the finding about one of them: the first thing that keeps it from taking over.
 func (c *checker) standby(h *hosts.Host, p primary) {
 	name := "standby " + h.Addr
-	const reload = "; SELECT pg_reload_conf()"
 	clash := h.Err == nil && h.Slot != nil && !h.Slot.Synced
 	switch {
 	case h.Err != nil:
@@ -170,16 +74,16 @@ func (c *checker) standby(h *hosts.Host, p primary) {
 			drops = append(drops, fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", source.QuoteText(l)))
 		}
 		c.missesOf(name, fmt.Sprintf("has the slot %s from a time when it was the primary, not synced from this one: no slot is synced to it any more", strings.Join(left, ", ")),
-			fmt.Sprintf("on %s: %s", h.Addr, strings.Join(drops, "; ")))
+			inPsql(h.Addr, drops...))
 	case !h.Syncs:
-		c.missesOf(name, "does not sync slots", fmt.Sprintf("on %s: ALTER SYSTEM SET sync_replication_slots = on%s", h.Addr, reload))
+		c.missesOf(name, "does not sync slots", inPsql(h.Addr, "ALTER SYSTEM SET sync_replication_slots = on", reloadConf))
 	case !h.Feedback:
-		c.missesOf(name, "does not sync slots: hot_standby_feedback is off", fmt.Sprintf("on %s: ALTER SYSTEM SET hot_standby_feedback = on%s", h.Addr, reload))
+		c.missesOf(name, "does not sync slots: hot_standby_feedback is off", inPsql(h.Addr, "ALTER SYSTEM SET hot_standby_feedback = on", reloadConf))
 	case h.SlotName == "":
 		c.missesOf(name, "does not sync slots: primary_slot_name is not set",
-			fmt.Sprintf("SELECT pg_create_physical_replication_slot('standby_1', true) on the primary; on %s: ALTER SYSTEM SET primary_slot_name = 'standby_1'%s", h.Addr, reload))
+			inPsql(onPrimary, "SELECT pg_create_physical_replication_slot('standby_1', true)")+" Then "+inPsql(h.Addr, "ALTER SYSTEM SET primary_slot_name = 'standby_1'", reloadConf))
 	case h.Conninfo != nil && !h.NamesDatabase():
-		c.missesOf(name, "does not sync slots: primary_conninfo has no dbname", fmt.Sprintf("on %s: add dbname=%s to primary_conninfo%s", h.Addr, c.database, reload))
+		c.missesOf(name, "does not sync slots: primary_conninfo has no dbname", fmt.Sprintf("add dbname=%s to primary_conninfo there, then %s", c.database, inPsql(h.Addr, reloadConf)))
 	case !slices.Contains(p.named, h.SlotName):
 		c.missesOf(name, fmt.Sprintf("has primary_slot_name %s, which synchronized_standby_slots of the primary does not name: the relay stops with exit 3 after its promotion", h.SlotName),
 			setStandbys(append(slices.Clone(p.named), h.SlotName)))
@@ -203,7 +107,7 @@ func (c *checker) synced(name string, h *hosts.Host, p primary) {
 		c.warn(name, "has given the slot up ("+strings.TrimSpace(h.Slot.WALStatus+" "+h.Slot.Invalidation)+")", "it is synced again by itself; else the log of the standby says why not")
 	case h.Slot.Temporary:
 		c.warn(name, "has the slot, which is not ready for a promotion yet: the relay has to pass a position that the standby has kept",
-			"it becomes ready while events are delivered; on an idle primary: SELECT pg_log_standby_snapshot()")
+			"it becomes ready while events are delivered; if nothing is, "+inPsql(onPrimary, "SELECT pg_log_standby_snapshot()"))
 	case unread != "":
 		c.add(name, "has the slot, synced"+unread, nil)
 	default:

@@ -220,6 +220,26 @@ func TestReportWaitsForTheStandbys(t *testing.T) {
 	}
 }
 
+// Without a named standby a failover slot is reported as any other one, also far from the end of
+// the WAL.
+func TestCatchUpWithoutStandbysIsReported(t *testing.T) {
+	r := newReporter(t)
+	r.failover = true
+	r.Settle(100, true)
+	r.step()
+	r.wantRaise()
+	r.t.FlushLimit.Store(1 << 30) // the end of the WAL, of which hardly anything was read
+	for at := pglogrepl.LSN(200); at <= 500; at += 100 {
+		r.Settle(at, true) // before the raise was answered
+		r.t.onStandbys.Store(&onStandbys{settled: uint64(at - 100)})
+		r.step()
+		if r.sent.LSN != at-100 {
+			t.Fatalf("reported %s, want %s", r.sent.LSN, at-100)
+		}
+		r.wantRaise()
+	}
+}
+
 func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {
 	for _, c := range []struct{ flush, flushLimit, reported, wal pglogrepl.LSN }{{0, 100, 0, 100}, {101, 100, 50, 200}, {49, 100, 50, 100}, {90, 100, 50, 80}} {
 		r := newReporter(t)

@@ -58,20 +58,23 @@ type Term struct {
 // onStandbys is how far everything is settled on the named standbys, too, once the session has
 // received the WAL up to a position.
 //
-// With a failover slot a standby may take the server's place at any moment, and its copy of the
-// slot is as far as ours, or less. What the slot does not send again must then be settled there.
-// Each row by which an event at or below settled was settled had been committed before the raise of
-// the flush limit began that has written settled, and passed is the end of the WAL as it was read
-// after that raise was committed. So the rows, and settled itself, lie below passed. The walsender
-// of a failover slot sends nothing that a standby of synchronized_standby_slots has not flushed, so
-// what was received proves that each of them has all WAL below it: rows, settled, and the flush
-// limit. So do their slots on the primary, by which the walsender knows it (askStandbys). Then
-// settled may be reported, and so may any watermark below it. The promoted server compares its slot
-// with the settled that it has (slot.CheckUse): should a standby be named, or promoted, in between,
-// its slot is above that settled, and the promotion is not proven.
+// With a failover slot a standby may take the server's place at any moment. Its copy of the slot is
+// as far as ours, or less. What the slot does not send again must then be settled there, too.
 //
-// This delays reports alone: no event waits for it, and it takes no room in the in-flight budget.
-// Without a named standby passed is 0, and no promotion is proven.
+// A raise of the flush limit writes settled. The events at or below it were settled by rows, and
+// these were committed before the raise began. passed is the end of the WAL, read after the raise
+// was committed. So the rows, settled and the flush limit all lie below passed.
+//
+// The walsender of a failover slot sends nothing that a standby of synchronized_standby_slots has
+// not flushed. So each of them has all WAL below what was received. Their slots on the primary show
+// the same (askStandbys). Once either has come to passed, settled may be reported, and any
+// watermark below it.
+//
+// A standby may be named, or promoted, in between. The promoted server compares its slot with the
+// settled that it has (slot.CheckUse): the slot is above it, and the promotion is not proven.
+//
+// Only reports wait for this: no event does, and it takes no room in the in-flight budget. Without
+// a named standby passed is 0, so nothing is waited for, and no promotion is proven.
 type onStandbys struct {
 	settled, passed uint64
 }

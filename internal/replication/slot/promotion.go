@@ -159,13 +159,15 @@ func goOn(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *Record
 			return errRecordChanged
 		}
 		return Audit(ctx, tx, c.Slot, id.SystemID, "promotion", "",
-			fmt.Sprintf("went on from timeline %d to %d: the slot is at %s, %s was reported", rec.Timeline, id.Timeline, view.ConfirmedFlush, rec.Reported))
+			fmt.Sprintf("went on from timeline %d to %d: the slot is at %s; events above it that were sent before come twice", rec.Timeline, id.Timeline, view.ConfirmedFlush))
 	})
 	if err != nil {
 		return err
 	}
-	c.Log.Warn("went on after a promotion: nothing is missing, events between the slot's position and what was reported may be sent twice",
-		zap.String("slot", c.Slot), zap.Int32("from_timeline", rec.Timeline), zap.Int32("to_timeline", id.Timeline),
-		zap.Stringer("slot_at", view.ConfirmedFlush), zap.Stringer("reported", rec.Reported), zap.Stringer("received", c.Primary.Received()))
+	said := []zap.Field{zap.String("slot", c.Slot), zap.Int32("from_timeline", rec.Timeline), zap.Int32("to_timeline", id.Timeline), zap.Stringer("slot_at", view.ConfirmedFlush)}
+	if received := c.Primary.Received(); received != 0 { // by this process, if it has led
+		said = append(said, zap.Stringer("received", received))
+	}
+	c.Log.Warn("went on after a promotion: nothing is missing; events above the slot's position that were sent before come twice", said...)
 	return nil
 }

@@ -57,6 +57,7 @@ func CheckFailoverSlot(ctx context.Context, q Querier, c *Config) error {
 		return &event.Stop{
 			Code: event.ExitUsage, Reason: "config",
 			What: fmt.Sprintf("source.failover_slot: on needs PostgreSQL 17 or newer, and this server is %s", text),
+			Fix:  "set source.failover_slot to auto, or upgrade PostgreSQL",
 		}
 	}
 	return nil

@@ -19,15 +19,17 @@ import (
 type View struct {
 	Named   []string      // by synchronized_standby_slots, sorted
 	Flushed pglogrepl.LSN // the end of the durable WAL
-	slots   []physical
-	without bool // a standby streams without a slot
+	Slots   []Slot        // physical ones, by name
+	without bool          // a standby streams without a slot
 }
 
-// physical is a physical slot.
-type physical struct {
-	name   string
-	at     pglogrepl.LSN // restart_lsn: its standby has flushed the WAL up to here; 0: none
-	usable bool          // not invalidated, and not a temporary one
+// Slot is a physical slot.
+type Slot struct {
+	Name      string
+	Active    bool // its standby is connected
+	Lost      bool // it was invalidated
+	Temporary bool
+	at        pglogrepl.LSN // restart_lsn: its standby has flushed the WAL up to here; 0: none
 }
 
 // Read reads the standbys (PostgreSQL 17+).
@@ -44,13 +46,13 @@ func Read(ctx context.Context, q source.Querier) (*View, error) {
 		return nil, fmt.Errorf("read synchronized_standby_slots: %w", err)
 	}
 	v.Named = names(named)
-	rows, err := q.Query(ctx, `SELECT slot_name, coalesce(restart_lsn, '0/0'::pg_lsn), invalidation_reason IS NULL AND NOT temporary
-		FROM pg_replication_slots WHERE slot_type = 'physical'`)
+	rows, err := q.Query(ctx, `SELECT slot_name, active, invalidation_reason IS NOT NULL, temporary, coalesce(restart_lsn, '0/0'::pg_lsn)
+		FROM pg_replication_slots WHERE slot_type = 'physical' ORDER BY 1`)
 	if err != nil {
 		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
 	}
-	v.slots, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (p physical, err error) {
-		return p, row.Scan(&p.name, &p.at, &p.usable)
+	v.Slots, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Slot, err error) {
+		return s, row.Scan(&s.Name, &s.Active, &s.Lost, &s.Temporary, &s.at)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
@@ -58,12 +60,18 @@ func Read(ctx context.Context, q source.Querier) (*View, error) {
 	return &v, nil
 }
 
-// names are those in a value of synchronized_standby_slots. A slot's name has only a-z, 0-9 and _,
-// so quotes change nothing.
+// names are those in a value of synchronized_standby_slots, as the server reads it: with or without
+// quotes, and without them in any case. No name of a slot has a comma or a quote.
 func names(setting string) (list []string) {
 	for name := range strings.SplitSeq(setting, ",") {
-		if name = strings.Trim(strings.TrimSpace(name), `"`); name != "" {
-			list = append(list, strings.ToLower(name))
+		name = strings.TrimSpace(name)
+		if quoted := strings.Trim(name, `"`); quoted != name {
+			name = quoted
+		} else {
+			name = strings.ToLower(name)
+		}
+		if name != "" {
+			list = append(list, name)
 		}
 	}
 	slices.Sort(list)
@@ -72,9 +80,9 @@ func names(setting string) (list []string) {
 
 // flushed is how far a named standby is known to have all WAL; 0: not known.
 func (v *View) flushed(name string) pglogrepl.LSN {
-	for _, p := range v.slots {
-		if p.name == name && p.usable {
-			return p.at
+	for _, s := range v.Slots {
+		if s.Name == name && !s.Lost && !s.Temporary {
+			return s.at
 		}
 	}
 	return 0
@@ -96,8 +104,8 @@ func (v *View) Have(rec *slot.Record, received pglogrepl.LSN) (have []string, ot
 		}
 	}
 	others = v.without
-	for _, p := range v.slots {
-		others = others || !slices.Contains(have, p.name)
+	for _, s := range v.Slots {
+		others = others || !slices.Contains(have, s.Name)
 	}
 	return have, others
 }

@@ -15,6 +15,7 @@ func TestNames(t *testing.T) {
 		"a":               {"a"},
 		` b, "a" ,b`:      {"a", "b"},
 		"Standby_1,other": {"other", "standby_1"},
+		`"db_2" , "Db_3"`: {"Db_3", "db_2"}, // the server finds no slot of the second name
 	} {
 		if got := names(setting); !slices.Equal(got, want) {
 			t.Errorf("%q: %q, want %q", setting, got, want)
@@ -24,7 +25,7 @@ func TestNames(t *testing.T) {
 
 // A standby is recorded when it is named and has what was read, and as long as it is named.
 func TestHave(t *testing.T) {
-	at := func(name string, at pglogrepl.LSN) physical { return physical{name: name, at: at, usable: true} }
+	at := func(name string, at pglogrepl.LSN) Slot { return Slot{Name: name, at: at} }
 	for name, c := range map[string]struct {
 		view   View
 		had    []string
@@ -32,13 +33,13 @@ func TestHave(t *testing.T) {
 		others bool
 	}{
 		"none":                    {View{}, nil, nil, false},
-		"named":                   {View{Named: []string{"a"}, slots: []physical{at("a", 100)}}, nil, []string{"a"}, false},
-		"named and behind":        {View{Named: []string{"a"}, slots: []physical{at("a", 99)}}, nil, nil, true},
-		"behind and recorded":     {View{Named: []string{"a"}, slots: []physical{at("a", 99)}}, []string{"a"}, []string{"a"}, false},
-		"not named any more":      {View{slots: []physical{at("a", 100)}}, []string{"a"}, nil, true},
-		"one is not named":        {View{Named: []string{"a"}, slots: []physical{at("a", 100), at("b", 100)}}, nil, []string{"a"}, true},
-		"one is without a slot":   {View{Named: []string{"a"}, slots: []physical{at("a", 100)}, without: true}, nil, []string{"a"}, true},
-		"its slot was lost":       {View{Named: []string{"a"}, slots: []physical{{name: "a", at: 100}}}, nil, nil, true},
+		"named":                   {View{Named: []string{"a"}, Slots: []Slot{at("a", 100)}}, nil, []string{"a"}, false},
+		"named and behind":        {View{Named: []string{"a"}, Slots: []Slot{at("a", 99)}}, nil, nil, true},
+		"behind and recorded":     {View{Named: []string{"a"}, Slots: []Slot{at("a", 99)}}, []string{"a"}, []string{"a"}, false},
+		"not named any more":      {View{Slots: []Slot{at("a", 100)}}, []string{"a"}, nil, true},
+		"one is not named":        {View{Named: []string{"a"}, Slots: []Slot{at("a", 100), at("b", 100)}}, nil, []string{"a"}, true},
+		"one is without a slot":   {View{Named: []string{"a"}, Slots: []Slot{at("a", 100)}, without: true}, nil, []string{"a"}, true},
+		"its slot was lost":       {View{Named: []string{"a"}, Slots: []Slot{{Name: "a", at: 100, Lost: true}}}, nil, nil, true},
 		"its slot does not exist": {View{Named: []string{"a"}}, nil, nil, false},
 	} {
 		have, others := c.view.Have(&slot.Record{Standbys: c.had}, 100)
@@ -68,7 +69,7 @@ func TestWaitFor(t *testing.T) {
 	} {
 		var w Wait
 		for i, c := range checks {
-			v := View{Named: []string{"a"}, Flushed: c.flushed, slots: []physical{{name: "a", at: c.standby, usable: true}}}
+			v := View{Named: []string{"a"}, Flushed: c.flushed, Slots: []Slot{{Name: "a", at: c.standby}}}
 			if got := w.For(&v, c.received, c.busy); (len(got) == 1) != c.want {
 				t.Errorf("%s: check %d: %q", name, i, got)
 			}

@@ -43,7 +43,8 @@ func onPair(t *testing.T, kind Kind, version int, order ...int) (*Stand, *pgserv
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	pair, err := pgserver.StartPair(ctx, pgserver.Options{BinDir: bin, NoFsync: true})
+	// recover keeps the order of commits with it, see Early
+	pair, err := pgserver.StartPair(ctx, pgserver.Options{BinDir: bin, NoFsync: true, Settings: map[string]string{"track_commit_timestamp": "on"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +76,7 @@ type Promoted struct {
 	made   bool   // the destination "later"
 	bound  int    // of the repeats
 	times  []time.Duration
+	early  []string // what became of each early promotion
 }
 
 // BeginPromotions starts a pair of servers of a major version, two relays, and the load, some of
@@ -243,6 +245,87 @@ func (p *Promoted) Unnamed() {
 	p.Query([]any{&id}, InsertReturning("outbox", "order", "accepted"))
 	p.Must(p.Consumer.WaitIDs(p.Context(), []string{id}))
 	p.CheckHistory(checker.History{MaxDuplicates: -1})
+}
+
+// Early promotes a standby within the first seconds of a new leader: it may not be recorded yet, and
+// each other time its slot may not be ready, or not be there. The relay goes on by itself, or stops
+// and is helped.
+func (p *Promoted) Early() {
+	p.T.Helper()
+	p.arrives("before an early promotion") // so the walsender knows that it waits for the standby
+	if len(p.early)%2 == 1 { // only the leader is new
+		p.Must(p.Pair.AwaitSynced(p.Context(), p.Slot))
+	}
+	for _, r := range p.relays {
+		p.Must(r.Kill())
+	}
+	r := p.Launch()
+	p.relays = []*runner.Relay{r}
+	p.Leads(r)
+	p.More(1 + p.random.IntN(900))
+	p.Must(p.Pair.End(false))
+	former, err := p.Pair.Promote(p.Context())
+	p.Must(err)
+	p.Must(former.Close())
+	p.Move(p.Pair.Primary)
+	p.Until("the relay to go on, or to stop", func() bool {
+		return !r.Running() || strings.Contains(r.Log(), "went on after a promotion")
+	})
+	how := "it went on"
+	if !r.Running() {
+		how = p.help(r)
+	}
+	p.arrives("after an early promotion")
+	p.early = append(p.early, how)
+	p.Must(p.Pair.Join(p.Context()))
+}
+
+// help has a relay that stopped after a promotion go on, as it says.
+func (p *Promoted) help(r *runner.Relay) (how string) {
+	p.T.Helper()
+	p.Exits(r, 3)
+	var there bool
+	p.Query([]any{&there}, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)`, p.Slot)
+	if there {
+		how = "accepted"
+		p.Accept(r.Log(), "--same-data")
+	} else {
+		how = "recovered"
+		if res := p.Command("recover", "--same-data"); res.Code != 0 {
+			p.T.Fatalf("recover ends with %d: %s%s", res.Code, res.Stdout, res.Stderr)
+		}
+	}
+	p.relays = []*runner.Relay{p.Start()}
+	return how
+}
+
+// arrives commits a row and waits until it has arrived.
+func (p *Promoted) arrives(key string) {
+	p.T.Helper()
+	var id string
+	p.Query([]any{&id}, InsertReturning("outbox", "order", fmt.Sprintf("%s %d", key, len(p.early))))
+	p.Must(p.Consumer.WaitIDs(p.Context(), []string{id}))
+}
+
+// PromoteEarly makes so many early promotions of both versions, at moments that the seed picks.
+// Nothing is lost, whether the relay has gone on by itself or not.
+func PromoteEarly(t *testing.T, seed uint64, promotions int) {
+	t.Helper()
+	for i, version := range []int{17, 18} {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			Parallel(t)
+			p := BeginPromotions(t, Kinds[i%len(Kinds)], version, seed, i, 1-i)
+			p.Fix()
+			for range promotions {
+				p.Early()
+			}
+			p.stop()
+			p.AwaitEmpty()
+			p.CheckHistory(checker.History{MaxDuplicates: -1, NewPositions: true})
+			p.Stop()
+			p.T.Logf("%q", p.early)
+		})
+	}
 }
 
 // Stop ends the relays, which have lived until now.
