@@ -7,7 +7,9 @@
 //     has settled nothing. "Settled" is I2: the broker has confirmed the event, or its row is in
 //     the retry table or among the dead letters. The relay records it after that, in this database.
 //  2. no row of the retry table and no open dead letter of any slot has its id. Such a row is not
-//     delivered, or may need the outbox's row for a replay.
+//     delivered, or may need the outbox's row for a replay. A row over source.max_event_bytes may
+//     be there without its id (longID): while anything at all is there, no row with such an id is
+//     deleted, since it may be the only copy of the event.
 //  3. its transaction is in no interval that an operator has accepted as missing and that is not
 //     recovered: cdc-relay recover would read it from the table.
 //  4. for one of the slots at least it was there to be sent: rows from before a table was added to
@@ -64,10 +66,15 @@ b AS MATERIALIZED (SELECT CASE WHEN bool_and(settled IS NOT NULL) AND bool_or(sl
 type rowsSQL struct {
 	leaf string // quoted
 	id   string // of the event, as the retry table has it
+	long string // the id may have been left out of the retry table
 	at   string // the row's time
 	old  string // 5
 	xid  string // the row's transaction, with its epoch
 }
+
+// longID is the length, in the database's encoding, of the longest id that a row over the limit
+// never loses: see largerow.Keep.
+const longID = 4 << 10
 
 // newRowsSQL makes the SQL for a leaf whose id and time are in columns. No column of the time: that
 // of the commit counts, when the server keeps it. $7 is the age in seconds. The database's clock
@@ -81,7 +88,8 @@ func newRowsSQL(leaf string, id, at []string, keep bool) rowsSQL {
 	for _, name := range id {
 		parts = append(parts, fmt.Sprintf("CASE WHEN %[1]s IS NOT NULL THEN format('%%s', %[1]s) END", "t."+pgx.Identifier{name}.Sanitize()))
 	}
-	s.id = "convert_to(coalesce(" + strings.Join(append(parts, "NULL"), ", ") + "), 'UTF8')"
+	of := "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
+	s.id, s.long = "convert_to("+of+", 'UTF8')", fmt.Sprintf("octet_length(%s) > %d", of, longID)
 	if len(at) > 0 {
 		parts = nil
 		for _, name := range at {
@@ -108,7 +116,7 @@ func (s rowsSQL) held() string {
 	in := func(table, and string) string {
 		return "EXISTS (SELECT FROM cdc_relay." + table + " f WHERE f.slot = ANY ((SELECT slots FROM b)::text[]) AND substring(f.id, 1, 200) = substring(" + s.id + ", 1, 200) AND f.id = " + s.id + and + " OFFSET 0)"
 	}
-	return "(" + s.id + " IS NULL OR (SELECT retries FROM b) AND " + in("retry", "") + " OR (SELECT dead_letters FROM b) AND " + in("dead_letter", " AND f.state || '' = 'open'") +
+	return "(" + s.id + " IS NULL OR ((SELECT retries FROM b) OR (SELECT dead_letters FROM b)) AND " + s.long + " OR (SELECT retries FROM b) AND " + in("retry", "") + " OR (SELECT dead_letters FROM b) AND " + in("dead_letter", " AND f.state || '' = 'open'") +
 		` OR (SELECT gaps FROM b) AND EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = ANY ((SELECT slots FROM b)::text[]) AND g.recovered_at IS NULL
 			AND g.system_id = (SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text)
 			AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true) AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true) OFFSET 0))`

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/largerow"
 )
 
 // The rows of these tests are named by what becomes of them: gone, or kept and why.
@@ -52,6 +54,22 @@ func TestUndeliveredRowsAreKept(t *testing.T) {
 	r.exec(`DELETE FROM cdc_relay.retry`)
 	r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded'`)
 	must("NULL")
+}
+
+// TestRowsWhoseIDIsLeftOutAreKept: a row over source.max_event_bytes is deferred, or dead, without
+// an id of more than 4 KiB. The table has the only copy of it.
+func TestRowsWhoseIDIsLeftOutAreKept(t *testing.T) {
+	longest := strings.Repeat("i", largerow.Keep)
+	r := newRig(t, 0, outboxTable)
+	for _, table := range []string{"retry", "dead_letter"} {
+		r.put(longest, longest+"kept", "gone")
+		r.settle(r.slot)
+		r.hold(table, r.slot, "", map[string]string{"dead_letter": "open"}[table])
+		r.exec(`UPDATE cdc_relay.` + table + ` SET id = NULL, left_out = 'public.outbox'`)
+		r.want(r.left(), longest+"kept")
+		r.exec(`DELETE FROM cdc_relay.` + table)
+		r.want(r.left())
+	}
 }
 
 // TestRowsOfAGapAreKept: cdc-relay recover reads them from the table.
