@@ -102,8 +102,12 @@ const (
 	LeftOutMessage = 'L'
 )
 
-func errKind(column int, kind byte) error {
-	return fmt.Errorf("column %d is of the unknown kind %q", column, kind)
+// leftOutValue reads a LeftOutValue; there is no other kind that is not read before.
+func (f *frame) leftOutValue(column int, kind byte) []byte {
+	if kind != LeftOutValue || !f.leftOut {
+		f.fail(fmt.Errorf("column %d is of the unknown kind %q", column, kind))
+	}
+	return f.take(4)
 }
 
 // tuple reads a tuple of len(values) columns into values.
@@ -118,12 +122,8 @@ func (f *frame) tuple(values []value) {
 		case 't', 'b':
 			data = f.bytes()
 		case 'n', 'u':
-		case LeftOutValue:
-			if data = f.take(4); !f.leftOut {
-				f.fail(errKind(i, kind))
-			}
 		default:
-			f.fail(errKind(i, kind))
+			data = f.leftOutValue(i, kind)
 		}
 		if f.err != nil {
 			return

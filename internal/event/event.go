@@ -65,10 +65,10 @@ type Event struct {
 	// Copy is set on the mirror's copy of a dead letter: a report about an event, which is part of
 	// no trace.
 	Copy bool
-
 	// Ordered is true when the event has an ordering key, one that is neither NULL nor empty, and
 	// no Fault.
 	Ordered bool
+
 	// Hash is a 64-bit digest of (aggregate, key) when Ordered, else of Position. Equal keys have
 	// equal hashes; two keys with the same hash are only kept in order with each other.
 	Hash uint64

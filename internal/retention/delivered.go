@@ -43,7 +43,8 @@ import (
 )
 
 // boundSQL reads up to which transaction rows are settled by all who send them, as b: settled
-// is 0 if that is not known, since is the first transaction whose rows one of them sends at all,
+// is 0 if that is not known, since is the first transaction from which on one of them sends all rows
+// (publication.Table.Since: where that is not known, the last one that there can be),
 // slots are all slots, and next is the next transaction. retries, dead_letters and gaps say whether
 // there is any at all: on a healthy day there is none, and no row need be looked for. $1 is our
 // slot, $3 and $4 the OIDs and the quoted names of the table and all its relatives.
@@ -62,7 +63,7 @@ holders AS MATERIALIZED (
 	FROM cdc_relay.slots s
 		LEFT JOIN cdc_relay.progress p ON p.slot = s.slot
 		CROSS JOIN LATERAL (
-			SELECT count(*) AS n, max(coalesce((e.value->>'since')::bigint, 0)) AS since
+			SELECT count(*) AS n, max(coalesce(nullif((e.value->>'since')::bigint, 0), 9223372036854775807)) AS since
 			FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e
 			WHERE e.key = ANY ($4::text[]) OR (e.value->>'oid')::oid = ANY ($3::oid[])) of
 	WHERE of.n > 0),
@@ -72,7 +73,7 @@ b AS MATERIALIZED (
 			THEN min(settled)
 			ELSE 0
 		END AS settled,
-		coalesce(min(since), 0) AS since,
+		coalesce(min(since), 9223372036854775807) AS since,
 		array(SELECT slot::text FROM cdc_relay.slots) AS slots,
 		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next,
 		EXISTS (SELECT FROM cdc_relay.retry) AS retries,

@@ -284,8 +284,9 @@ func (m *Store) Positions(ctx context.Context, from event.Position, limit int) (
 }
 
 func (e *kept) owned() store.Owned {
-	o := store.Owned{Position: e.position, Purged: e.state == Purged}
-	if id := e.row.Event.ID; id != nil && !o.Purged {
+	ev := &e.row.Event
+	o := store.Owned{Position: e.position, Purged: e.state == Purged, LeftOut: ev.ID == nil && ev.LeftOut != nil, Committed: ev.CommitTime.UnixMicro()}
+	if id := ev.ID; id != nil && !o.Purged {
 		digest := sha256.Sum256(id)
 		o.ID = digest[:]
 	}

@@ -46,7 +46,9 @@ var deferSQL = func() string {
 		return `SELECT x.i, t.other FROM x CROSS JOIN LATERAL (SELECT ` + other + ` AS other FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + `
 			AND t.incarnation = x.incarnation AND t.commit_lsn = x.commit_lsn::pg_lsn AND t.idx = x.idx OFFSET 0) t`
 	}
-	place := []string{"i", "incarnation", "commit_lsn", "idx", "id"}
+	place := []string{"i", "incarnation", "commit_lsn", "idx", "id", "left_out", "commit_time"}
+	// as store.Owned.Matches has it
+	another := "t.id IS DISTINCT FROM x.id AND (t.commit_time <> x.commit_time OR (t.id IS NOT NULL OR t.left_out IS NULL) AND (x.id IS NOT NULL OR x.left_out IS NULL))"
 	insert := func(table, more, values string, a *arrays, first int) string {
 		return `INSERT INTO cdc_relay.` + table + ` (slot, system_id, ` + fieldNames() + `, ` + more + `)
 			SELECT $1, $3, ` + fieldList("x", map[string]string{"commit_lsn": "x.commit_lsn::pg_lsn"}) + `, ` + values + `
@@ -55,8 +57,8 @@ var deferSQL = func() string {
 			ON CONFLICT (slot, system_id, incarnation, commit_lsn, idx) DO NOTHING RETURNING n`
 	}
 	return writeFence + `, x AS MATERIALIZED (SELECT x.* FROM fence, ` + rows.table(4, place) + ` UNION ALL SELECT x.* FROM fence, ` + deadLetters.table(second, place) + `),
-		there AS MATERIALIZED (` + there("retry", "t.id IS DISTINCT FROM x.id") + ` UNION ALL ` +
-		there("dead_letter", "t.state <> 'purged' AND t.id IS DISTINCT FROM x.id") + `),
+		there AS MATERIALIZED (` + there("retry", another) + ` UNION ALL ` +
+		there("dead_letter", "t.state <> 'purged' AND "+another) + `),
 		deferred AS (` + insert("retry", "next_attempt", "now() + make_interval(secs => x.next_in)", &rows, 4) + `),
 		died AS (` + insert("dead_letter", "deferred_at", "now()", &deadLetters, second) + `)
 		SELECT (SELECT count(*) FROM deferred) + (SELECT count(*) FROM died) + (SELECT count(DISTINCT i) FROM there),

@@ -158,17 +158,17 @@ func (p *Store) Positions(ctx context.Context, from event.Position, limit int) (
 
 func (p *Store) positions(ctx context.Context, order string, from event.Position, limit int) (list []store.Owned, err error) {
 	of := func(table, purged string) string {
-		return `(SELECT t.commit_lsn, t.idx, t.id, ` + purged + ` AS purged FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND t.incarnation = $4
+		return `(SELECT t.commit_lsn, t.idx, t.id, t.left_out, t.commit_time, ` + purged + ` AS purged FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + ` AND t.incarnation = $4
 			AND (t.commit_lsn, t.idx) >= ($6::text::pg_lsn, $7::bigint)` + order + `)`
 	}
 	tables := of("retry", "false") + ` UNION ALL ` + of("dead_letter", "t.state = 'purged'")
-	sql := readFence + ` SELECT t.purged, sha256(t.id), t.commit_lsn::text, t.idx
+	sql := readFence + ` SELECT t.purged, sha256(t.id), t.id IS NULL AND t.left_out IS NOT NULL, (extract(epoch FROM t.commit_time) * 1000000)::bigint, t.commit_lsn::text, t.idx
 		FROM fence LEFT JOIN LATERAL (SELECT * FROM (` + tables + `) t` + order + `) t ON true
 		ORDER BY t.commit_lsn, t.idx`
 	args := []any{p.c.SystemID, p.c.Incarnation, limit, from.Commit.String(), int64(from.Index)}
 	err = p.read(ctx, "read positions", sql, args, func(rows pgx.Rows) error {
 		var o store.Owned
-		o.Position, err = scanPosition(rows, &o.Purged, &o.ID)
+		o.Position, err = scanPosition(rows, &o.Purged, &o.ID, &o.LeftOut, &o.Committed)
 		list = append(list, o)
 		return err
 	})

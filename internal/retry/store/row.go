@@ -78,13 +78,24 @@ type Owned struct {
 	Position event.Position
 	ID       []byte // the SHA-256 of the event's id, so that a page is small; nil: it has none
 	Purged   bool   // the id is no longer known
+	LeftOut  bool   // there is no ID because it is, or may be, left out (event.LeftOut)
+	// Committed is the commit time of its transaction, in microseconds since 1970.
+	Committed int64
 }
 
 // Matches reports whether the row is that of the event. The rule is the same as in Defer: the ids
 // are equal, or neither has an id, or the row is purged and has no id to compare.
+//
+// An id of which one side lacks the value, since source.max_event_bytes was changed in between, is
+// not compared. The commit time is: whoever writes a position a second time commits later.
 func (o *Owned) Matches(ev *event.Event) bool {
-	if o.Purged || o.ID == nil || ev.ID == nil {
-		return o.Purged || o.ID == nil && ev.ID == nil
+	switch {
+	case o.Purged || o.ID == nil && ev.ID == nil:
+		return true
+	case o.LeftOut || ev.ID == nil && ev.LeftOut != nil:
+		return o.Committed == ev.CommitTime.UnixMicro()
+	case o.ID == nil || ev.ID == nil:
+		return false
 	}
 	id := sha256.Sum256(ev.ID)
 	return bytes.Equal(o.ID, id[:])
