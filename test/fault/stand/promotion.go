@@ -252,7 +252,8 @@ func (p *Promoted) Unnamed() {
 // and is helped.
 func (p *Promoted) Early() {
 	p.T.Helper()
-	p.arrives("before an early promotion") // so the walsender knows that it waits for the standby
+	// so the walsender knows that it has to wait for the standby
+	p.arrives("before an early promotion")
 	if len(p.early)%2 == 1 { // only the leader is new
 		p.Must(p.Pair.AwaitSynced(p.Context(), p.Slot))
 	}
