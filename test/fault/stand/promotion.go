@@ -247,9 +247,9 @@ func (p *Promoted) Unnamed() {
 	p.CheckHistory(checker.History{MaxDuplicates: -1})
 }
 
-// Early promotes a standby within the first seconds of a new leader: it may not be recorded yet, and
-// each other time its slot may not be ready, or not be there. The relay goes on by itself, or stops
-// and is helped.
+// Early promotes a standby within the first seconds of a new leader. It may not be recorded yet.
+// Every other time its slot may not be ready, or not be there. The relay goes on by itself, or
+// stops and is helped.
 func (p *Promoted) Early() {
 	p.T.Helper()
 	// so the walsender knows that it has to wait for the standby
