@@ -247,12 +247,13 @@ func (p *Promoted) Unnamed() {
 	p.CheckHistory(checker.History{MaxDuplicates: -1})
 }
 
-// Early promotes a standby within the first seconds of a new leader: it may not be recorded yet, and
-// each other time its slot may not be ready, or not be there. The relay goes on by itself, or stops
-// and is helped.
+// Early promotes a standby within the first seconds of a new leader. It may not be recorded yet.
+// Every other time its slot may not be ready, or not be there. The relay goes on by itself, or
+// stops and is helped.
 func (p *Promoted) Early() {
 	p.T.Helper()
-	p.arrives("before an early promotion") // so the walsender knows that it waits for the standby
+	// so the walsender knows that it has to wait for the standby
+	p.arrives("before an early promotion")
 	if len(p.early)%2 == 1 { // only the leader is new
 		p.Must(p.Pair.AwaitSynced(p.Context(), p.Slot))
 	}
