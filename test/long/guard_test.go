@@ -17,7 +17,7 @@ import (
 
 var (
 	guardKeys = flag.Int("guard-keys", 1_000_000, "keys of TestDiskGuardOutlastsTheLimit, each with an event of 2 kB")
-	// a busy machine of two cores defers about 1,400 of them in a second
+	// a busy machine of two cores has deferred 1,100 of them in a second
 	guardRate = flag.Int("guard-rate", 1_000, "events/s that are written there while the broker is away")
 )
 
