@@ -69,7 +69,7 @@ func rigOn(t *testing.T, server *pgserver.Postgres, keep time.Duration, create s
 func (r *rig) addSlot(slot string) {
 	r.t.Helper()
 	r.exec(`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation, epoch, sends)
-		SELECT $1, system_identifier, 1, 'p', 'ready', 1, 1, '{"tables": {"\"public\".\"outbox\"": {"oid": 1}}}' FROM pg_control_system()`, slot)
+		SELECT $1, system_identifier, 1, 'p', 'ready', 1, 1, '{"tables": {"\"public\".\"outbox\"": {"oid": 1, "since": 1}}}' FROM pg_control_system()`, slot)
 	r.exec(`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ($1, '0/1', '0/1', '0/1')`, slot)
 }
 
