@@ -171,5 +171,5 @@ func (p *pass) zone(ctx context.Context, z dueZone) error {
 // rows is the SQL of a leaf, with its first parameters.
 func (p *pass) rows(l *leaf) (rowsSQL, []any) {
 	d := p.tables[l.of]
-	return newRowsSQL(l.name, d.id, d.at, p.cfg.Keep > 0), []any{p.cfg.Slot, p.cfg.Epoch, d.oids, d.names}
+	return newRowsSQL(l.name, d.oid, d.id, d.at, p.cfg.Keep > 0), []any{p.cfg.Slot, p.cfg.Epoch, d.oids, d.names}
 }
