@@ -214,6 +214,7 @@ SELECT
 	count(*) FILTER (WHERE old AND above),
 	count(*) FILTER (WHERE NOT old AND settled),
 	least(extract(epoch FROM min(at) FILTER (WHERE NOT old AND isfinite(at))) - extract(epoch FROM now()) + $7::float8, 1e9)::float8,
+	least(extract(epoch FROM now()) - extract(epoch FROM min(at) FILTER (WHERE old AND above AND isfinite(at))) - $7::float8, 1e9)::float8,
 	(SELECT settled FROM b)
 FROM (
 	SELECT

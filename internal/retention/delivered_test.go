@@ -87,6 +87,11 @@ func TestEverySlotCounts(t *testing.T) {
 	if got := r.Snapshot().HeldBy; got != "second" {
 		t.Errorf("rows are held by %q, want the second slot", got)
 	}
+	overdue := r.Snapshot().Overdue
+	r.must(r.pass(r.ctx)) // with nothing to look at
+	if s := r.Snapshot(); s.HeldBy != "second" || overdue.IsZero() || !s.Overdue.Equal(overdue) {
+		t.Errorf("after a pass that looks at nothing the status is %+v", s)
+	}
 	r.settle("second")
 	for state, change := range map[string]string{
 		"adopted":           `UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = 'second'`,
@@ -95,12 +100,20 @@ func TestEverySlotCounts(t *testing.T) {
 		"without progress":  `DELETE FROM cdc_relay.progress WHERE slot = 'second'`,
 	} {
 		r.exec(change)
+		r.must(r.pass(r.ctx))
+		began := time.Now()
 		if got := r.left(); len(got) != 1 {
 			t.Errorf("%q are left while the second slot is %s", got, state)
+		}
+		if s := r.Snapshot(); s.HeldBy != "second" || s.Overdue.IsZero() || s.Overdue.After(began) {
+			t.Errorf("while the second slot is %s the status is %+v", state, s)
 		}
 	}
 	r.exec(`UPDATE cdc_relay.slots SET sends = '{"tables": {"\"public\".\"other\"": {"oid": 1}}}' WHERE slot = 'second'`)
 	r.want(r.left())
+	if s := r.Snapshot(); s.HeldBy != "" || !s.Overdue.IsZero() {
+		t.Errorf("when nothing is left to delete the status is %+v", s)
+	}
 }
 
 // TestSlotOfAPartition: whoever sends a partition, by its name or by what was its name, sends rows
@@ -159,7 +172,7 @@ func TestDetachedWhileAtWork(t *testing.T) {
 	r := newRig(t, 0, partitioned)
 	r.put("a")
 	r.settle(r.slot)
-	p := &pass{Retention: r.Retention, failed: map[uint32]bool{}, said: map[string]bool{}, late: map[int]bool{}}
+	p := &pass{Retention: r.Retention, failed: map[uint32]bool{}, said: map[string]bool{}}
 	t.Cleanup(p.closeConn)
 	r.must(p.prepare(r.ctx))
 	r.exec(`ALTER TABLE public.outbox DETACH PARTITION public."Old"`)
@@ -202,7 +215,7 @@ func TestFencedLeaderDeletesNothing(t *testing.T) {
 	r := newRig(t, 0, outboxTable)
 	r.put("kept")
 	r.settle(r.slot)
-	p := &pass{Retention: r.Retention, failed: map[uint32]bool{}, said: map[string]bool{}, late: map[int]bool{}}
+	p := &pass{Retention: r.Retention, failed: map[uint32]bool{}, said: map[string]bool{}}
 	t.Cleanup(p.closeConn)
 	r.must(p.prepare(r.ctx))
 	r.exec(`UPDATE cdc_relay.slots SET epoch = 2`)
