@@ -9,7 +9,8 @@
 //  2. no row of the retry table and no open dead letter of any slot has its id. Such a row is not
 //     delivered, or may need the outbox's row for a replay.
 //  3. its transaction is in no interval that an operator has accepted as missing and that is not
-//     recovered: cdc-relay recover would read it from the table.
+//     recovered: cdc-relay recover would read it from the table. Nor in one that was recovered
+//     with a condition, which may have left it out.
 //  4. for one of the slots at least it was there to be sent: rows from before a table was added to
 //     a slot, or from before a slot that was made with --no-backfill, are left to whoever is
 //     responsible for them (publication.Table.Since). So are those of a partition from before it
@@ -78,7 +79,7 @@ b AS MATERIALIZED (
 		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next,
 		EXISTS (SELECT FROM cdc_relay.retry) AS retries,
 		EXISTS (SELECT FROM cdc_relay.dead_letter WHERE state = 'open') AS dead_letters,
-		EXISTS (SELECT FROM cdc_relay.gap WHERE recovered_at IS NULL) AS gaps
+		EXISTS (SELECT FROM cdc_relay.gap WHERE recovered_at IS NULL OR left_out) AS gaps
 	FROM holders)`
 
 // rowsSQL is the SQL of a leaf's rows: parts of the two statements. Alias t is the row.
@@ -177,7 +178,7 @@ func (s rowsSQL) held() string {
 	missing := `EXISTS (
 			SELECT FROM cdc_relay.gap g
 			WHERE g.slot = ANY ((SELECT slots FROM b)::text[])
-				AND g.recovered_at IS NULL
+				AND (g.recovered_at IS NULL OR g.left_out)
 				AND g.system_id = (SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text)
 				AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true)
 				AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true)
