@@ -156,9 +156,9 @@ links AS MATERIALIZED (
 		strings.ReplaceAll(s.leaf, "'", "''"), xid, s.root)
 }
 
-// longestID bounds, in bytes, the ids that are looked for. A longer one may be missing in a dead
-// letter: of a row over source.max_event_bytes the stream is read without values above 4 KiB, as
-// the server stores them.
+// longestID bounds, in bytes, the ids that are looked for. A dead letter may lack a longer one:
+// of a row over source.max_event_bytes the stream is read without values above 4 KiB, as the
+// server stores them.
 const longestID = 2 << 10
 
 // held is the SQL of what 2 and 3 exclude, and of a row without an id, or with one that is too

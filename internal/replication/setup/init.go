@@ -25,7 +25,7 @@ type InitOptions struct {
 	NoSlot      bool   // leave the slot to the first start, or to a takeover
 	StatusView  bool   // create the view cdc_relay.outbox_status
 
-	// Check is asked when the tables are there, before the slot is made; nil: there is nothing to ask
+	// Check is asked when the tables are there and the slot is not; nil: there is nothing to ask
 	Check func(context.Context, *pgxpool.Pool) error
 }
 
