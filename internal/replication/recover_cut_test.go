@@ -223,7 +223,7 @@ func TestRecoverAcceptedGap(t *testing.T) {
 	r.endClean()
 	b.waitFree()
 	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
-	report, err := b.recover(recovery.Options{Unordered: true, Where: "id = 'gap'"})
+	report, err := b.recover(func(o *recovery.Options) { o.Unordered, o.Where = true, "id = 'gap'" })
 	await.Must(t, err)
 	if !report.NewerSent || report.Recovered != 1 {
 		t.Errorf("%+v", report)
@@ -268,13 +268,13 @@ func TestRecoverNotesWhatItLeavesOut(t *testing.T) {
 				b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason) SELECT slot, system_id, incarnation, 'x', 'y' FROM cdc_relay.slots`)
 				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
 			}
-			report, err := b.recover(recovery.Options{Unordered: true, Where: "id = 'gap'"})
+			report, err := b.recover(func(o *recovery.Options) { o.Unordered, o.Where = true, "id = 'gap'" })
 			await.Must(t, err)
 			if report.LeftOut == 0 {
 				t.Errorf("%+v", report)
 			}
-			b.wantText("true", `SELECT string_agg((left_out AND recovered_at IS NOT NULL AND coalesce(from_xid::text::bigint <= xmin::text::bigint, true)
-				AND until_xid::text::bigint > xmin::text::bigint)::text, ' ') FROM cdc_relay.gap, (SELECT xmin FROM outbox WHERE id = 'left out') o`)
+			b.wantText("true", `SELECT string_agg((left_out AND recovered_at IS NOT NULL AND coalesce(from_xid::text::bigint <= o.xmin::text::bigint, true)
+				AND until_xid::text::bigint > o.xmin::text::bigint)::text, ' ') FROM cdc_relay.gap, (SELECT xmin FROM outbox WHERE id = 'left out') o`)
 		})
 	}
 }
