@@ -453,6 +453,9 @@ COMMENT ON COLUMN cdc_relay.dead_letter.left_out IS 'as in retry; a replay reads
 -- the table is small or has no statistics. The status view had made one of that kind.
 DROP INDEX IF EXISTS cdc_relay.retry_id;
 CREATE INDEX retry_id ON cdc_relay.retry (substring(id, 1, 200), slot);
+
+ALTER TABLE cdc_relay.gap ADD COLUMN left_out boolean NOT NULL DEFAULT false;
+COMMENT ON COLUMN cdc_relay.gap.left_out IS 'a condition of recover may have left rows of it out, so retention deletes none of it';
 INSERT INTO cdc_relay.migration (version) VALUES (7);
 
 GRANT USAGE ON SCHEMA cdc_relay TO "relay";

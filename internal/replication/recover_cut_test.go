@@ -223,7 +223,7 @@ func TestRecoverAcceptedGap(t *testing.T) {
 	r.endClean()
 	b.waitFree()
 	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
-	report, err := b.recover(anyOrder)
+	report, err := b.recover(func(o *recovery.Options) { o.Unordered, o.Where = true, "id = 'gap'" })
 	await.Must(t, err)
 	if !report.NewerSent || report.Recovered != 1 {
 		t.Errorf("%+v", report)
@@ -232,7 +232,7 @@ func TestRecoverAcceptedGap(t *testing.T) {
 	if b.text(`SELECT epoch::text FROM cdc_relay.slots`) == epoch {
 		t.Error("the epoch was not raised")
 	}
-	b.wantText("true", `SELECT (recovered_at IS NOT NULL)::text FROM cdc_relay.gap`)
+	b.wantText("true", `SELECT (recovered_at IS NOT NULL AND left_out)::text FROM cdc_relay.gap`)
 	_, err = b.recover(anyOrder)
 	b.wantStop(err, event.ExitUsage, "usage", "no accepted gap is open")
 
@@ -255,6 +255,28 @@ func TestRecoverAcceptedGap(t *testing.T) {
 	await.Must(t, err)
 	b.wantWaiting("before", "gap", "after", "second gap")
 	b.wantText("0", `SELECT count(*)::text FROM cdc_relay.gap WHERE recovered_at IS NULL`)
+}
+
+// Rows that a condition leaves out are only in the table: a gap is noted, or marked, that has them.
+func TestRecoverNotesWhatItLeavesOut(t *testing.T) {
+	for name, accepted := range map[string]bool{"not accepted": false, "accepted": true} {
+		t.Run(name, func(t *testing.T) {
+			b := lost(t)
+			b.insert("left out")
+			b.insert("gap")
+			if accepted {
+				b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason) SELECT slot, system_id, incarnation, 'x', 'y' FROM cdc_relay.slots`)
+				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
+			}
+			report, err := b.recover(func(o *recovery.Options) { o.Unordered, o.Where = true, "id = 'gap'" })
+			await.Must(t, err)
+			if report.LeftOut == 0 {
+				t.Errorf("%+v", report)
+			}
+			b.wantText("true", `SELECT string_agg((left_out AND recovered_at IS NOT NULL AND coalesce(from_xid::text::bigint <= o.xmin::text::bigint, true)
+				AND until_xid::text::bigint > o.xmin::text::bigint)::text, ' ') FROM cdc_relay.gap, (SELECT xmin FROM outbox WHERE id = 'left out') o`)
+		})
+	}
 }
 
 // The first slot is made, and rows from before it are sent.

@@ -9,10 +9,12 @@
 //  2. no row of the retry table and no open dead letter of any slot has its id. Such a row is not
 //     delivered, or may need the outbox's row for a replay.
 //  3. its transaction is in no interval that an operator has accepted as missing and that is not
-//     recovered: cdc-relay recover would read it from the table.
+//     recovered: cdc-relay recover would read it from the table. Nor in one that was recovered
+//     with a condition, which may have left it out.
 //  4. for one of the slots at least it was there to be sent: rows from before a table was added to
 //     a slot, or from before a slot that was made with --no-backfill, are left to whoever is
-//     responsible for them (publication.Table.Since).
+//     responsible for them (publication.Table.Since). So are those of a partition from before it
+//     was attached, and those of one that is detached: see links.
 //  5. it is old enough.
 //
 // All of this is read in the snapshot of the statement that deletes. An event's row moves from the
@@ -78,12 +80,13 @@ b AS MATERIALIZED (
 		pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next,
 		EXISTS (SELECT FROM cdc_relay.retry) AS retries,
 		EXISTS (SELECT FROM cdc_relay.dead_letter WHERE state = 'open') AS dead_letters,
-		EXISTS (SELECT FROM cdc_relay.gap WHERE recovered_at IS NULL) AS gaps
+		EXISTS (SELECT FROM cdc_relay.gap WHERE recovered_at IS NULL OR left_out) AS gaps
 	FROM holders)`
 
 // rowsSQL is the SQL of a leaf's rows: parts of the two statements. Alias t is the row.
 type rowsSQL struct {
 	leaf string // quoted
+	root uint32 // the OID of the table that the leaf is, or is a partition of
 	id   string // of the event, as the retry table has it
 	at   string // the row's time
 	old  string // 5
@@ -94,11 +97,16 @@ type rowsSQL struct {
 // of the commit counts, when the server keeps it. $7 is the age in seconds. The database's clock
 // alone decides. A row of unknown time is old enough when its transaction is below $8: see samples.
 //
+// In a database of another encoding than UTF-8 an id of other characters than ASCII counts as not
+// known: it may have no equivalent, and one such row must not fail the statement. So for a time
+// that timestamptz has no room for: what is far away is infinite.
+//
 // The output function of the id's type, which format calls, is never its owner's: a base type is a
 // superuser's, and the output of all others is PostgreSQL's own.
-func newRowsSQL(leaf string, id, at []string, keep bool) rowsSQL {
+func newRowsSQL(leaf string, root uint32, id, at []string, keep bool) rowsSQL {
 	s := rowsSQL{
 		leaf: leaf,
+		root: root,
 		xid:  strings.ReplaceAll(tableread.WholeXID("t.xmin"), "next", "(SELECT next FROM b)"),
 		at:   "CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END",
 	}
@@ -107,11 +115,16 @@ func newRowsSQL(leaf string, id, at []string, keep bool) rowsSQL {
 		column := "t." + pgx.Identifier{name}.Sanitize()
 		parts = append(parts, fmt.Sprintf("CASE WHEN %[1]s IS NOT NULL THEN format('%%s', %[1]s) END", column))
 	}
-	s.id = "convert_to(coalesce(" + strings.Join(append(parts, "NULL"), ", ") + "), 'UTF8')"
+	text := "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
+	s.id = "CASE WHEN getdatabaseencoding() = 'UTF8' OR " + text + ` COLLATE "C" ~ '^[\x01-\x7f]*$' THEN convert_to(` + text + ", 'UTF8') END"
 	if len(at) > 0 {
 		parts = nil
 		for _, name := range at {
-			parts = append(parts, "t."+pgx.Identifier{name}.Sanitize()+"::timestamptz")
+			column := "t." + pgx.Identifier{name}.Sanitize()
+			parts = append(parts, fmt.Sprintf(`CASE
+				WHEN %[1]s > '9000-01-01' THEN 'infinity'
+				WHEN %[1]s < '4000-01-01 BC' THEN '-infinity'
+				ELSE %[1]s::timestamptz END`, column))
 		}
 		s.at = "coalesce(" + strings.Join(append(parts, s.at), ", ") + ")"
 	}
@@ -124,7 +137,24 @@ func newRowsSQL(leaf string, id, at []string, keep bool) rowsSQL {
 
 // settled is the SQL of 1 and 4.
 func (s rowsSQL) settled() string {
-	return s.xid + " < (SELECT settled FROM b) AND " + s.xid + " >= (SELECT since FROM b)"
+	return s.xid + " < (SELECT settled FROM b) AND " + s.xid + " >= (SELECT since FROM b) AND " +
+		s.xid + " > (SELECT attached FROM links)"
+}
+
+// links is the SQL of the newest transaction that attached the leaf, a parent of it, or the table:
+// NULL if the leaf is no partition of the table any more. A row of a partition is sent if it was
+// written after that, so what the same transaction has written may not be sent. A partition that
+// is made as one has the transaction that made it. After pg_upgrade or a restore of a dump it is
+// that one, which is too new.
+func (s rowsSQL) links() string {
+	xid := strings.ReplaceAll(tableread.WholeXID("i.xmin"), "next", "(SELECT next FROM b)")
+	return fmt.Sprintf(`,
+links AS MATERIALIZED (
+	WITH RECURSIVE up AS (
+		SELECT '%s'::regclass::oid AS oid, 0::bigint AS xid
+		UNION ALL SELECT i.inhparent, %s FROM up JOIN pg_inherits i ON i.inhrelid = up.oid)
+	SELECT CASE WHEN bool_or(oid = %d) THEN max(xid) END AS attached FROM up)`,
+		strings.ReplaceAll(s.leaf, "'", "''"), xid, s.root)
 }
 
 // longestID bounds, in bytes, the ids that are looked for. A dead letter may lack a longer one:
@@ -149,7 +179,7 @@ func (s rowsSQL) held() string {
 	missing := `EXISTS (
 			SELECT FROM cdc_relay.gap g
 			WHERE g.slot = ANY ((SELECT slots FROM b)::text[])
-				AND g.recovered_at IS NULL
+				AND (g.recovered_at IS NULL OR g.left_out)
 				AND g.system_id = (SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text)
 				AND coalesce(g.from_xid::text::bigint <= ` + s.xid + `, true)
 				AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true)
@@ -176,7 +206,7 @@ func (s rowsSQL) from() string {
 // look is the statement that looks at blocks and changes nothing. Its row is, after whether the
 // epoch is still ours, what findings has, in this order.
 func (s rowsSQL) look() string {
-	return dlq.ReadFence + ", " + boundSQL + `
+	return dlq.ReadFence + ", " + boundSQL + s.links() + `
 SELECT
 	EXISTS (SELECT FROM fence),
 	count(*),
@@ -185,7 +215,8 @@ SELECT
 	count(*) FILTER (WHERE above),
 	count(*) FILTER (WHERE old AND above),
 	count(*) FILTER (WHERE NOT old AND settled),
-	extract(epoch FROM min(at) FILTER (WHERE NOT old) + make_interval(secs => $7::float8) - now())::float8,
+	least(extract(epoch FROM min(at) FILTER (WHERE NOT old AND isfinite(at))) - extract(epoch FROM now()) + $7::float8, 1e9)::float8,
+	least(extract(epoch FROM now()) - extract(epoch FROM min(at) FILTER (WHERE old AND above AND isfinite(at))) - $7::float8, 1e9)::float8,
 	(SELECT settled FROM b)
 FROM (
 	SELECT
@@ -201,7 +232,7 @@ FROM (
 // remove is the statement that deletes up to $9 rows of blocks. Its row, after whether the epoch is
 // still ours: how many it has deleted. A row that somebody else has locked is left for later.
 func (s rowsSQL) remove() string {
-	return dlq.WriteFence + ", " + boundSQL + `,
+	return dlq.WriteFence + ", " + boundSQL + s.links() + `,
 chosen AS MATERIALIZED (
 	SELECT t.ctid AS at` +
 		s.from() + `

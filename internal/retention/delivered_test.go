@@ -67,7 +67,9 @@ func TestRowsOfAGapAreKept(t *testing.T) {
 	r.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_xid, until_xid)
 		SELECT $1, system_identifier, 1, 'f', 'r', $2::text::xid8, $3::text::xid8 FROM pg_control_system()`, r.slot, from, until)
 	r.want(r.left(), "kept in the gap")
-	r.exec(`UPDATE cdc_relay.gap SET recovered_at = now()`)
+	r.exec(`UPDATE cdc_relay.gap SET recovered_at = now(), left_out = true`)
+	r.want(r.left(), "kept in the gap")
+	r.exec(`UPDATE cdc_relay.gap SET left_out = false`)
 	r.want(r.left())
 	r.put("kept, of a gap without an end")
 	r.settle(r.slot)
@@ -87,6 +89,11 @@ func TestEverySlotCounts(t *testing.T) {
 	if got := r.Snapshot().HeldBy; got != "second" {
 		t.Errorf("rows are held by %q, want the second slot", got)
 	}
+	overdue := r.Snapshot().Overdue
+	r.must(r.pass(r.ctx)) // with nothing to look at
+	if s := r.Snapshot(); s.HeldBy != "second" || overdue.IsZero() || !s.Overdue.Equal(overdue) {
+		t.Errorf("after a pass that looks at nothing the status is %+v", s)
+	}
 	r.settle("second")
 	for state, change := range map[string]string{
 		"adopted":           `UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = 'second'`,
@@ -95,12 +102,20 @@ func TestEverySlotCounts(t *testing.T) {
 		"without progress":  `DELETE FROM cdc_relay.progress WHERE slot = 'second'`,
 	} {
 		r.exec(change)
+		r.must(r.pass(r.ctx))
+		began := time.Now()
 		if got := r.left(); len(got) != 1 {
 			t.Errorf("%q are left while the second slot is %s", got, state)
+		}
+		if s := r.Snapshot(); s.HeldBy != "second" || s.Overdue.IsZero() || s.Overdue.After(began) {
+			t.Errorf("while the second slot is %s the status is %+v", state, s)
 		}
 	}
 	r.exec(`UPDATE cdc_relay.slots SET sends = '{"tables": {"\"public\".\"other\"": {"oid": 1}}}' WHERE slot = 'second'`)
 	r.want(r.left())
+	if s := r.Snapshot(); s.HeldBy != "" || !s.Overdue.IsZero() {
+		t.Errorf("when nothing is left to delete the status is %+v", s)
+	}
 }
 
 // TestSlotOfAPartition: whoever sends a partition, by its name or by what was its name, sends rows
@@ -137,6 +152,45 @@ func TestRowsFromBeforeAreKept(t *testing.T) {
 	r.want(r.left())
 }
 
+// TestRowsFromBeforeAttachedAreKept: of a table that becomes a partition nobody was sent what it had.
+func TestRowsFromBeforeAttachedAreKept(t *testing.T) {
+	r := newRig(t, 0, `CREATE TABLE outbox (id text, at timestamptz) PARTITION BY RANGE (id);
+		CREATE TABLE old PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('m')`)
+	r.put("gone")
+	r.exec(`CREATE TABLE public.filled (LIKE public.outbox); INSERT INTO public.filled VALUES ('x kept')`)
+	r.exec(`BEGIN; INSERT INTO public.filled VALUES ('y kept');
+		ALTER TABLE public.outbox ATTACH PARTITION public.filled FOR VALUES FROM ('m') TO (MAXVALUE); COMMIT`)
+	r.put("z gone")
+	r.settle(r.slot)
+	r.want(r.left(), "x kept", "y kept")
+	r.put("a gone")
+	r.exec(`ALTER TABLE public.outbox DETACH PARTITION public.old`)
+	r.exec(`INSERT INTO public.old VALUES ('b kept')`)
+	r.exec(`ALTER TABLE public.outbox ATTACH PARTITION public.old FOR VALUES FROM (MINVALUE) TO ('m')`)
+	r.put("c gone")
+	r.settle(r.slot)
+	// "a gone" is sent, and cannot be told from those that are not
+	r.want(r.left(), "a gone", "b kept", "x kept", "y kept")
+}
+
+// TestDetachedWhileAtWork: nothing is deleted from what is no partition any more.
+func TestDetachedWhileAtWork(t *testing.T) {
+	r := newRig(t, 0, partitioned)
+	r.put("a")
+	r.settle(r.slot)
+	p := &pass{Retention: r.Retention, failed: map[uint32]bool{}, said: map[string]bool{}}
+	t.Cleanup(p.closeConn)
+	r.must(p.prepare(r.ctx))
+	r.exec(`ALTER TABLE public.outbox DETACH PARTITION public."Old"`)
+	l := r.leaves[r.oid(`"Old"`)]
+	sql, args := p.rows(l)
+	gone, err := p.batch(r.ctx, l.name, sql.remove(), append(args, tid(0), tid(1)))
+	r.must(err)
+	if gone != 0 {
+		t.Errorf("%d rows of a table that is no partition are deleted", gone)
+	}
+}
+
 func TestAgeByAColumn(t *testing.T) {
 	r := newRig(t, time.Hour, outboxTable+`; CREATE INDEX ON outbox (at)`)
 	r.exec(`INSERT INTO public.outbox VALUES ('gone', now() - interval '61 minutes'), ('kept', now() - interval '59 minutes'), ('kept for ever', 'infinity'), ('kept without', NULL), ('really gone', '-infinity')`)
@@ -148,12 +202,26 @@ func TestAgeByAColumn(t *testing.T) {
 	r.want(r.left(), "kept", "kept for ever")
 }
 
+// TestTimesOutOfRange: a row whose time cannot be reckoned with keeps no others.
+func TestTimesOutOfRange(t *testing.T) {
+	r := newRig(t, time.Hour, `CREATE TABLE outbox (id text, at date)`)
+	r.exec(`INSERT INTO public.outbox VALUES ('gone', '2000-01-01'), ('kept', 'infinity'), ('kept 2', '5874897-01-01'), ('gone 2', '4713-01-01 BC')`)
+	r.settle(r.slot)
+	r.want(r.left(), "kept", "kept 2")
+	r.exec(`ALTER TABLE public.outbox ALTER at TYPE timestamp USING '2000-01-01'; INSERT INTO public.outbox VALUES ('kept', 'infinity'), ('kept 2', '294276-12-31')`)
+	r.settle(r.slot)
+	r.want(r.left(), "kept", "kept 2")
+	if z := r.onlyZone(); z.due.Before(time.Now()) || z.due.After(time.Now().Add(2*time.Hour)) {
+		t.Errorf("the table is looked at again at %s", z.due)
+	}
+}
+
 // TestFencedLeaderDeletesNothing: it ends, also when it has found rows under its own epoch.
 func TestFencedLeaderDeletesNothing(t *testing.T) {
 	r := newRig(t, 0, outboxTable)
 	r.put("kept")
 	r.settle(r.slot)
-	p := &pass{Retention: r.Retention, failed: map[uint32]bool{}, said: map[string]bool{}, late: map[int]bool{}}
+	p := &pass{Retention: r.Retention, failed: map[uint32]bool{}, said: map[string]bool{}}
 	t.Cleanup(p.closeConn)
 	r.must(p.prepare(r.ctx))
 	r.exec(`UPDATE cdc_relay.slots SET epoch = 2`)

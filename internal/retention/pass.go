@@ -21,15 +21,19 @@ type pass struct {
 	conn   *pgx.Conn // of this pass alone: the pool has few; nil: none yet
 	failed map[uint32]bool
 	said   map[string]bool
-	late   map[int]bool // tables with rows that are old enough and not settled
+	// since when the oldest row waits that another slot holds, or that a failure has left; zero:
+	// none does
+	overdue time.Time
 }
 
 // pass makes one. An error is the first of several: a leaf that fails does not keep others waiting.
 func (r *Retention) pass(ctx context.Context) error {
-	p := &pass{Retention: r, began: time.Now(), failed: map[uint32]bool{}, said: map[string]bool{}, late: map[int]bool{}}
+	p := &pass{Retention: r, began: time.Now(), failed: map[uint32]bool{}, said: map[string]bool{}}
 	defer p.closeConn()
 	err := p.prepare(ctx)
-	if err == nil {
+	prepared := err == nil
+	if prepared {
+		_, p.overdue = p.heldBack()
 		err = p.lookAt(ctx, dueZones(r.leaves, p.began))
 	}
 	if ctx.Err() != nil {
@@ -41,12 +45,16 @@ func (r *Retention) pass(ctx context.Context) error {
 		}
 	}
 	r.update(func(s *Snapshot) {
-		s.Error, s.HeldBy = "", p.heldBy()
+		s.Error = ""
+		if prepared {
+			s.HeldBy, s.Overdue = p.heldBack()
+			s.Overdue = earlier(s.Overdue, p.failedSince())
+		}
 		if err != nil {
 			s.Error = err.Error()
 			return
 		}
-		s.LastPass, s.Overdue = time.Now(), time.Time{}
+		s.LastPass = time.Now()
 	})
 	return err
 }
@@ -78,6 +86,7 @@ func (p *pass) prepare(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			filled := false
 			for _, size := range leaves {
 				l := p.leaves[size.oid]
 				if l == nil {
@@ -85,8 +94,10 @@ func (p *pass) prepare(ctx context.Context) error {
 				}
 				l.name, l.of, l.settled, l.writes = size.name, i, b.settled, size.writes
 				l.resize(size.file, size.blocks, p.began)
+				filled = filled || size.blocks > 0
 				found[size.oid] = l
 			}
+			p.noteUnsettled(i, filled && b.settled == 0 && b.heldBy != "")
 		}
 		p.leaves = found
 		return nil
@@ -101,16 +112,6 @@ func (p *pass) prepare(ctx context.Context) error {
 	return nil
 }
 
-// heldBy is a slot that has not settled what is old enough.
-func (p *pass) heldBy() string {
-	for i, b := range p.bounds {
-		if b.heldBy != "" && p.late[i] {
-			return b.heldBy
-		}
-	}
-	return ""
-}
-
 // lookAt looks at zones, and deletes what may be deleted there. Between two transactions it rests:
 // at most a quarter of the time is spent in the database.
 func (p *pass) lookAt(ctx context.Context, zones []dueZone) (failed error) {
@@ -118,7 +119,7 @@ func (p *pass) lookAt(ctx context.Context, zones []dueZone) (failed error) {
 		if p.failed[z.oid] {
 			continue
 		}
-		p.update(func(s *Snapshot) { s.Overdue = z.due })
+		p.update(func(s *Snapshot) { s.Overdue = earlier(z.due, p.overdue) })
 		err := p.zone(ctx, z)
 		var fenced *event.Stop
 		switch {
@@ -127,9 +128,11 @@ func (p *pass) lookAt(ctx context.Context, zones []dueZone) (failed error) {
 		case ctx.Err() != nil || errors.As(err, &fenced):
 			return err
 		}
-		// What is known of the leaf stays as it was, and the next pass looks again.
+		// What is known of the zone stays as it was, and the next pass looks again.
 		p.closeConn()
-		p.failed[z.oid] = true
+		z.zones[z.number].failed = true
+		p.failed[z.oid] = !ofRows(err)
+		p.overdue = earlier(p.overdue, z.due)
 		if failed == nil {
 			failed = err
 		}
@@ -161,9 +164,6 @@ func (p *pass) zone(ctx context.Context, z dueZone) error {
 		}
 		all.add(s)
 	}
-	if all.late > 0 {
-		p.late[z.of] = true
-	}
 	z.zones[z.number] = all.nextLook(began, z.writes, p.cfg.Keep, max(passEvery(p.cfg.Keep), time.Minute))
 	return nil
 }
@@ -171,5 +171,5 @@ func (p *pass) zone(ctx context.Context, z dueZone) error {
 // rows is the SQL of a leaf, with its first parameters.
 func (p *pass) rows(l *leaf) (rowsSQL, []any) {
 	d := p.tables[l.of]
-	return newRowsSQL(l.name, d.id, d.at, p.cfg.Keep > 0), []any{p.cfg.Slot, p.cfg.Epoch, d.oids, d.names}
+	return newRowsSQL(l.name, d.oid, d.id, d.at, p.cfg.Keep > 0), []any{p.cfg.Slot, p.cfg.Epoch, d.oids, d.names}
 }

@@ -17,6 +17,16 @@ func passes(err error) bool {
 	return sqlClass(err, "55P03") || tableread.Undefined(err)
 }
 
+// ofRows reports whether an error is about some rows, and not about a whole table or the server.
+func ofRows(err error) bool {
+	for _, class := range []string{"21", "22", "23", "54", "57014", "XX"} {
+		if sqlClass(err, class) {
+			return true
+		}
+	}
+	return false
+}
+
 func sqlClass(err error, class string) bool {
 	server, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(server.Code, class)

@@ -35,7 +35,9 @@ type Retention struct {
 
 	leaves  map[uint32]*leaf // by OID; those of the last pass
 	samples samples
-	logged  map[string]bool // what has been logged and still holds
+	// since when nothing at all is settled by another slot, by the table in Config.Tables
+	unsettled map[int]time.Time
+	logged    map[string]bool // what has been logged and still holds
 
 	mu       sync.Mutex
 	snapshot Snapshot
@@ -43,7 +45,7 @@ type Retention struct {
 
 // New makes a Retention; it starts nothing.
 func New(cfg Config) *Retention {
-	return &Retention{cfg: cfg, leaves: map[uint32]*leaf{}, logged: map[string]bool{}}
+	return &Retention{cfg: cfg, leaves: map[uint32]*leaf{}, unsettled: map[int]time.Time{}, logged: map[string]bool{}}
 }
 
 // maxBackoff bounds the pause after passes that failed.

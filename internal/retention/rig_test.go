@@ -45,7 +45,13 @@ func newRig(t *testing.T, keep time.Duration, create string) *rig {
 
 func rigOn(t *testing.T, server *pgserver.Postgres, keep time.Duration, create string) *rig {
 	t.Helper()
-	r := &rig{t: t, ctx: await.Context(t), url: server.Database(t), slot: fmt.Sprintf("ret_%d", time.Now().UnixNano())}
+	return rigIn(t, server.Database(t), keep, create)
+}
+
+// rigIn is a rig in a database.
+func rigIn(t *testing.T, url string, keep time.Duration, create string) *rig {
+	t.Helper()
+	r := &rig{t: t, ctx: await.Context(t), url: url, slot: fmt.Sprintf("ret_%d", time.Now().UnixNano())}
 	cfg := source.Config{
 		URL: r.url, Slot: r.slot, Publication: r.slot, WALSenderTimeout: 30 * time.Second, Log: zap.NewNop(),
 		Tables: []decode.Table{{Schema: "public", Name: "outbox"}},

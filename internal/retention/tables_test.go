@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
@@ -122,6 +123,57 @@ func TestIDs(t *testing.T) {
 			}
 			r.exec(`DELETE FROM cdc_relay.retry`)
 		}
+	}
+}
+
+// TestIDThatIsNotUTF8: a row whose id has no equivalent in UTF-8 stays, and keeps no others.
+func TestIDThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	r := rigIn(t, servers.SharedPostgres(t).DatabaseOf(t, "SQL_ASCII"), 0, `CREATE TABLE outbox (id text, at timestamptz, n int)`)
+	r.exec(`INSERT INTO public.outbox VALUES ('gone', now(), 1), (convert_from('\xff', 'SQL_ASCII'), now(), 2)`)
+	r.settle(r.slot)
+	r.must(r.runPass())
+	var left string
+	r.must(r.pool.QueryRow(r.ctx, `SELECT string_agg(n::text, ' ') FROM public.outbox`).Scan(&left))
+	if left != "2" {
+		t.Errorf("rows %s are left, want 2", left)
+	}
+}
+
+// TestFailingZone: what fails in a part of a table keeps no other part of it, and is not forgotten.
+func TestFailingZone(t *testing.T) {
+	r := newRig(t, 0, `CREATE TABLE outbox (id text, at timestamptz, filler text DEFAULT repeat('x', 7000)); ALTER TABLE outbox ALTER filler SET STORAGE PLAIN`)
+	r.exec(`INSERT INTO public.outbox SELECT i::text FROM generate_series(1, 1026) i`) // a block each
+	r.settle(r.slot)
+	r.must(r.pass(r.ctx))
+	r.want(r.ids())
+	r.exec(`VACUUM public.outbox`)
+	r.exec(`INSERT INTO public.outbox SELECT i::text FROM generate_series(1, 1026) i`)
+	r.exec(`CREATE FUNCTION public.poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF old.id = '7' THEN RAISE division_by_zero; END IF; RETURN old; END $$;
+		CREATE TRIGGER poison BEFORE DELETE ON public.outbox FOR EACH ROW EXECUTE FUNCTION public.poison()`)
+	r.settle(r.slot)
+	r.leaves = map[uint32]*leaf{}
+	var overdue time.Time
+	for i := range 2 {
+		if err := r.pass(r.ctx); !sqlClass(err, "22012") {
+			t.Fatalf("the pass ends with %v", err)
+		}
+		s := r.Snapshot()
+		if s.Error == "" || s.Overdue.IsZero() || i > 0 && !s.Overdue.Equal(overdue) {
+			t.Errorf("the status is %+v", s)
+		}
+		overdue = s.Overdue
+	}
+	var above int
+	r.must(r.pool.QueryRow(r.ctx, `SELECT count(*) FROM public.outbox WHERE ctid >= '(1024,0)'`).Scan(&above))
+	if above != 0 {
+		t.Errorf("%d rows of the other zone are left", above)
+	}
+	r.exec(`DROP TRIGGER poison ON public.outbox`)
+	r.must(r.pass(r.ctx))
+	r.want(r.ids())
+	if s := r.Snapshot(); s.Error != "" || !s.Overdue.IsZero() {
+		t.Errorf("the status is %+v", s)
 	}
 }
 

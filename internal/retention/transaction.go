@@ -36,7 +36,7 @@ func (p *pass) look(ctx context.Context, leaf, sql string, args []any) (s findin
 			return err
 		}
 		var ours bool
-		err = tx.QueryRow(ctx, sql, args...).Scan(&ours, &s.rows, &s.ripe, &s.held, &s.above, &s.late, &s.young, &s.next, &s.settled)
+		err = tx.QueryRow(ctx, sql, args...).Scan(&ours, &s.rows, &s.ripe, &s.held, &s.above, &s.late, &s.young, &s.next, &s.waits, &s.settled)
 		switch {
 		case err != nil:
 			return err

@@ -37,6 +37,9 @@ type zone struct {
 	// of use anyway.
 	writes int64
 	sure   time.Time
+
+	failed bool      // the last look, or deleting what it has found
+	late   time.Time // since when an old row that is not settled waits; zero: none was there
 }
 
 // worth reports whether a zone is worth a look.
@@ -93,19 +96,25 @@ type dueZone struct {
 	*leaf
 	number int // of the zone, among those of the leaf
 	due    time.Time
+	failed int // 1: it has
 }
 
-// dueZones lists the zones that are worth a look, those first that have waited for longest.
+// dueZones lists the zones that are worth a look, those first that have waited for longest. Those
+// in which something has failed come last: they keep no others.
 func dueZones(leaves map[uint32]*leaf, now time.Time) (list []dueZone) {
 	for _, l := range leaves {
 		for i, z := range l.zones {
 			if z.worth(now, l.settled, l.writes) {
-				list = append(list, dueZone{leaf: l, number: i, due: z.due})
+				d := dueZone{leaf: l, number: i, due: z.due}
+				if z.failed {
+					d.failed = 1
+				}
+				list = append(list, d)
 			}
 		}
 	}
 	slices.SortFunc(list, func(a, b dueZone) int {
-		return cmp.Or(cmp.Compare(a.due.Unix(), b.due.Unix()), cmp.Compare(a.oid, b.oid), cmp.Compare(a.number, b.number))
+		return cmp.Or(a.failed-b.failed, cmp.Compare(a.due.Unix(), b.due.Unix()), cmp.Compare(a.oid, b.oid), cmp.Compare(a.number, b.number))
 	})
 	return list
 }
@@ -118,6 +127,7 @@ type findings struct {
 	late       int64    // of above, those that are old enough
 	young      int64    // settled and not old enough
 	next       *float64 // in how many seconds the first row comes of age; nil: not known
+	waits      *float64 // for how many seconds the oldest of late is old enough; nil: not known
 	settled    int64    // up to where all is settled, at the first look
 }
 
@@ -130,6 +140,9 @@ func (s *findings) add(o findings) {
 	if o.next != nil && (s.next == nil || *o.next < *s.next) {
 		s.next = o.next
 	}
+	if o.waits != nil && (s.waits == nil || *o.waits > *s.waits) {
+		s.waits = o.waits
+	}
 }
 
 // nextLook says when the zone is worth the next look. The last one began at a time when the leaf's
@@ -141,12 +154,18 @@ func (s *findings) add(o findings) {
 // look waits until more is settled.
 func (s *findings) nextLook(began time.Time, writes int64, keep, again time.Duration) zone {
 	z := zone{due: began.Add(keep), writes: -1, sure: began.Add(sureFor)}
-	if s.held > 0 {
+	if s.held > 0 || s.late > 0 {
 		z.due = began.Add(again)
 	}
 	if s.next != nil {
 		if first := began.Add(time.Duration(*s.next * float64(time.Second))); first.Before(z.due) {
 			z.due = first
+		}
+	}
+	if s.late > 0 {
+		z.late = began
+		if s.waits != nil {
+			z.late = began.Add(-time.Duration(*s.waits * float64(time.Second)))
 		}
 	}
 	switch {

@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -64,6 +65,36 @@ func TestZonesFollowTheLeaf(t *testing.T) {
 	l.resize(2, 10*maxZones*stepBlocks, now)
 	if len(l.zones) > maxZones || l.zoneBlocks%stepBlocks != 0 {
 		t.Errorf("a large leaf has %d zones", len(l.zones))
+	}
+}
+
+// TestFailedZonesComeLast: also when they have waited for longest.
+func TestFailedZonesComeLast(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	l := &leaf{oid: 1, settled: 1, zones: []zone{
+		{due: now.Add(-3 * time.Hour), writes: -1, failed: true}, {due: now.Add(-time.Hour), writes: -1}, {due: now.Add(-2 * time.Hour), writes: -1},
+	}}
+	var order []int
+	for _, z := range dueZones(map[uint32]*leaf{1: l}, now) {
+		order = append(order, z.number)
+	}
+	if !slices.Equal(order, []int{2, 1, 0}) {
+		t.Errorf("the zones come in the order %v", order)
+	}
+}
+
+// TestLateRows: since when they wait. One that cannot be told waits since the look.
+func TestLateRows(t *testing.T) {
+	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	waits := 7200.0
+	for want, found := range map[time.Time]findings{
+		began.Add(-2 * time.Hour): {late: 2, above: 2, waits: &waits},
+		began:                     {late: 1, above: 1},
+		{}:                        {above: 1},
+	} {
+		if z := found.nextLook(began, 7, time.Hour, time.Minute); !z.late.Equal(want) {
+			t.Errorf("%+v: rows wait since %s, want %s", found, z.late, want)
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func (r *run) restore(ctx context.Context, rec *slot.Record) {
 func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(context.Context)) error {
 	r.setUntil(made.At)
 	err := r.copyRows(ctx, made.Snapshot, r.nextIncarnation(made.At), func(ctx context.Context, tx pgx.Tx) error {
-		if err := r.closeGaps(ctx, tx); err != nil {
+		if err := r.closeGaps(ctx, tx, was); err != nil {
 			return err
 		}
 		if err := r.beginAt(ctx, tx); err != nil {
@@ -140,10 +140,17 @@ func (r *run) setUntil(at pglogrepl.LSN) {
 	r.report.UntilLSN = at.String()
 }
 
-// closeGaps notes that the accepted gaps before the new slot are recovered.
-func (r *run) closeGaps(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `UPDATE cdc_relay.gap SET recovered_at = now() WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL AND until_xid IS NULL`,
-		r.c.Slot, r.id.SystemID)
+// closeGaps notes that the accepted gaps before the new slot are recovered. Rows that the condition
+// has left out are nowhere but in the table: retention keeps them by the gap, so a loss that nobody
+// has accepted gets one, too. Of a backfill since says the same. was is the incarnation of the
+// record. MakeReady notes where the gaps end.
+func (r *run) closeGaps(ctx context.Context, tx pgx.Tx, was int64) error {
+	tag, err := tx.Exec(ctx, `UPDATE cdc_relay.gap SET recovered_at = now(), left_out = $3
+		WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL AND until_xid IS NULL`, r.c.Slot, r.id.SystemID, r.opt.Where != "")
+	if err == nil && r.opt.Where != "" && tag.RowsAffected() == 0 && !r.report.backfill {
+		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_xid, recovered_at, left_out)
+			VALUES ($1, $2, $3, 'recover', 'recover --where', nullif($4, '')::xid8, now(), true)`, r.c.Slot, r.id.SystemID, was, r.task.from)
+	}
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.gap: %w", err)
 	}

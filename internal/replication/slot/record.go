@@ -202,7 +202,7 @@ func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int6
 	// The ids of transactions mean other ones here: of a gap that has ended, all rows of now.
 	_, err = tx.Exec(ctx, `UPDATE cdc_relay.gap SET system_id = $3, from_xid = NULL,
 			until_xid = CASE WHEN until_xid IS NOT NULL THEN pg_snapshot_xmax(pg_current_snapshot()) END
-		WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL`, slot, from, to)
+		WHERE slot = $1 AND system_id = $2 AND (recovered_at IS NULL OR left_out)`, slot, from, to)
 	if err != nil {
 		return moved, fmt.Errorf("write cdc_relay.gap: %w", err)
 	}
