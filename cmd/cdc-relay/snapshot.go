@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/admin"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
@@ -111,8 +112,7 @@ func (v *process) snapshot() ops.Snapshot {
 		out.Settled = l.Watermark().LSN
 		addRetryTable(&out, l.retryTable.Snapshot())
 		if l.guard != nil {
-			now := ops.Guard(l.guard.Snapshot())
-			out.Guard = &now
+			addGuard(&out, l.guard.Snapshot())
 		}
 		addRetention(&out, l.retention)
 	}
@@ -152,6 +152,13 @@ func addRetention(out *ops.Snapshot, r *retention.Retention) {
 	if r != nil {
 		s := r.Snapshot()
 		out.Retention = &ops.Retention{LastPass: s.LastPass, Overdue: s.Overdue, HeldBy: s.HeldBy, Error: s.Error}
+	}
+}
+
+func addGuard(out *ops.Snapshot, g guard.Snapshot) {
+	out.Guard = &ops.Guard{Active: g.Active, Full: g.Full, Deferred: g.Deferred}
+	if g.Known {
+		out.Guard.Left = &g.Left
 	}
 }
 
