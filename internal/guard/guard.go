@@ -14,7 +14,7 @@ import (
 // Config is the configuration of a Guard.
 type Config struct {
 	// MaxBytes bounds the relay's own tables with their indexes: past it nothing more is deferred.
-	// See room for what counts.
+	// See space for what counts.
 	MaxBytes int64
 	// Patience is how long nothing may be confirmed while the sink says that it is up. It is longer
 	// than the sink takes to blame a destination.
@@ -59,7 +59,7 @@ type Guard struct {
 	d   decision
 
 	disk    Disk
-	room    room
+	space   space
 	asked   time.Time // when Disk was asked for last
 	failing string    // the error text that was logged
 
@@ -79,7 +79,7 @@ type Snapshot struct {
 
 // New makes a guard. It starts nothing.
 func New(cfg Config) *Guard {
-	return &Guard{cfg: cfg, d: decision{patience: cfg.Patience, wait: minWait}, room: room{max: cfg.MaxBytes}}
+	return &Guard{cfg: cfg, d: decision{patience: cfg.Patience, wait: minWait}, space: space{max: cfg.MaxBytes}}
 }
 
 const (
@@ -127,8 +127,8 @@ func (g *Guard) look(ctx context.Context, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shot = Snapshot{Active: g.d.state == on || g.d.state == trying, Full: g.d.state == full, Deferred: int(flow.Deferred)}
-	if g.room.known {
-		g.shot.Known, g.shot.Left = true, g.room.left(flow)
+	if g.space.known {
+		g.shot.Known, g.shot.Left = true, g.space.left(flow)
 	}
 }
 
@@ -142,11 +142,11 @@ func (g *Guard) measure(ctx context.Context, now time.Time, flow Flow, every tim
 	disk, err := g.cfg.Measure(ctx)
 	if err == nil {
 		g.disk = disk
-		g.room.takeFiles(disk.Own, flow, g.d.state == off)
-		if g.room.needsCount(now, flow, g.d.state) {
+		g.space.takeFiles(disk.Own, flow, g.d.state == off)
+		if g.space.needsCount(now, flow, g.d.state) {
 			var rows int64
 			rows, err = g.cfg.Count(ctx)
-			g.room.takeRows(now, rows, flow, err)
+			g.space.takeRows(now, rows, flow, err)
 		}
 	}
 	if err == nil {
@@ -159,14 +159,14 @@ func (g *Guard) measure(ctx context.Context, now time.Time, flow Flow, every tim
 
 // state compares the last measurement with the limits.
 func (g *Guard) state(flow Flow) diskState {
-	if !g.room.known {
+	if !g.space.known {
 		return diskState{}
 	}
-	used := g.room.used(flow)
+	used := g.space.used(flow)
 	return diskState{
 		tooMuch: g.disk.Retained >= g.disk.DeferAt,
 		hasRoom: used < g.cfg.MaxBytes,
-		hasMore: used < g.room.enough(),
+		hasMore: used < g.space.enough(),
 	}
 }
 

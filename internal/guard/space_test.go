@@ -8,7 +8,7 @@ import (
 
 // What counts is the smaller one of the files and what their rows need, which are counted only when
 // the files leave little room.
-func TestRoom(t *testing.T) {
+func TestSpace(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {
 		name        string
@@ -28,22 +28,22 @@ func TestRoom(t *testing.T) {
 		{"the count fails", 2000, 2000, 0, errors.New("takes too long"), Flow{}, true, 2000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := room{max: 1000}
-			r.takeFiles(c.before, Flow{}, true)
-			r.takeFiles(c.own, Flow{}, false)
-			if got := r.needsCount(now, Flow{}, off); got != c.wantsCount {
+			s := space{max: 1000}
+			s.takeFiles(c.before, Flow{}, true)
+			s.takeFiles(c.own, Flow{}, false)
+			if got := s.needsCount(now, Flow{}, off); got != c.wantsCount {
 				t.Fatalf("the rows are to be counted: %t", got)
 			}
 			if c.wantsCount {
-				r.takeRows(now, c.rows, Flow{}, c.err)
-				if r.needsCount(now.Add(countEvery-1), Flow{}, full) || !r.needsCount(now.Add(countEvery), Flow{}, full) {
+				s.takeRows(now, c.rows, Flow{}, c.err)
+				if s.needsCount(now.Add(countEvery-1), Flow{}, full) || !s.needsCount(now.Add(countEvery), Flow{}, full) {
 					t.Error("they are not counted once a minute")
 				}
-				if r.needsCount(now.Add(guardedCount-1), Flow{}, on) {
+				if s.needsCount(now.Add(guardedCount-1), Flow{}, on) {
 					t.Error("they are counted while events are deferred")
 				}
 			}
-			if got := r.used(c.then); got != c.want {
+			if got := s.used(c.then); got != c.want {
 				t.Errorf("%d bytes count, want %d", got, c.want)
 			}
 		})

@@ -11,13 +11,13 @@ const (
 	guardedCount = 10 * time.Minute
 )
 
-// room knows how much of guard.max_bytes is used.
+// space knows how much of guard.max_bytes is used.
 //
 // The tables' files count as long as there is room by them. Once they are large they stay so: space
 // of rows that were delivered is used again, but rarely given back. So when the files are near the
 // limit the rows are counted, and what these need counts, if it is less. New rows that fit into the
 // free space do not enlarge the files; when the files grow nevertheless, they count again.
-type room struct {
+type space struct {
 	max int64
 
 	own     int64 // size of the files
@@ -31,42 +31,42 @@ type room struct {
 }
 
 // takeFiles takes the size of the files.
-func (r *room) takeFiles(own int64, flow Flow, off bool) {
-	r.own, r.ownAt, r.known = own, flow.DeferredBytes, true
+func (s *space) takeFiles(own int64, flow Flow, off bool) {
+	s.own, s.ownAt, s.known = own, flow.DeferredBytes, true
 	if off {
-		r.before = own
+		s.before = own
 	}
 }
 
 // needsCount says that the files leave little room, and the rows were not counted of late.
-func (r *room) needsCount(now time.Time, flow Flow, s state) bool {
+func (s *space) needsCount(now time.Time, flow Flow, in state) bool {
 	every := countEvery
-	if s == on || s == trying {
+	if in == on || in == trying {
 		every = guardedCount
 	}
-	return r.known && r.files(flow) >= r.enough() && (r.asked.IsZero() || now.Sub(r.asked) >= every)
+	return s.known && s.files(flow) >= s.enough() && (s.asked.IsZero() || now.Sub(s.asked) >= every)
 }
 
 // takeRows takes a count of the rows; an error is the lack of one.
-func (r *room) takeRows(now time.Time, rows int64, flow Flow, err error) {
-	r.asked, r.rows, r.rowsAt, r.counted = now, rows, flow.DeferredBytes, err == nil
+func (s *space) takeRows(now time.Time, rows int64, flow Flow, err error) {
+	s.asked, s.rows, s.rowsAt, s.counted = now, rows, flow.DeferredBytes, err == nil
 }
 
 // used is how much counts. What waits in the line counts as if it were deferred: the guard could
 // not stop it.
-func (r *room) used(flow Flow) int64 {
-	files := r.files(flow)
-	if !r.counted || r.own > max(r.max, r.before+r.max/10) {
+func (s *space) used(flow Flow) int64 {
+	files := s.files(flow)
+	if !s.counted || s.own > max(s.max, s.before+s.max/10) {
 		return files
 	}
-	return min(files, r.rows+flow.DeferredBytes-r.rowsAt+flow.WaitingBytes)
+	return min(files, s.rows+flow.DeferredBytes-s.rowsAt+flow.WaitingBytes)
 }
 
-func (r *room) files(flow Flow) int64 {
-	return r.own + flow.DeferredBytes - r.ownAt + flow.WaitingBytes
+func (s *space) files(flow Flow) int64 {
+	return s.own + flow.DeferredBytes - s.ownAt + flow.WaitingBytes
 }
 
 // enough is how much may be used for a guard that was full to go on.
-func (r *room) enough() int64 { return r.max / 10 * 9 }
+func (s *space) enough() int64 { return s.max / 10 * 9 }
 
-func (r *room) left(flow Flow) int64 { return max(0, r.max-r.used(flow)) }
+func (s *space) left(flow Flow) int64 { return max(0, s.max-s.used(flow)) }
