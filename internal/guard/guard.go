@@ -26,7 +26,7 @@ type Config struct {
 	// and rarely otherwise.
 	Measure func(ctx context.Context) (Disk, error)
 	// Count is what the rows of the relay's own tables need. It is called at most once a minute,
-	// while the tables' files leave little room.
+	// while the tables' files have half of MaxBytes.
 	Count func(ctx context.Context) (bytes int64, err error)
 	Log   *zap.Logger
 }

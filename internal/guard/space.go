@@ -13,10 +13,11 @@ const (
 
 // space knows how much of guard.max_bytes is used.
 //
-// The tables' files count as long as there is room by them. Once they are large they stay so: space
-// of rows that were delivered is used again, but rarely given back. So when the files are near the
-// limit the rows are counted, and what these need counts, if it is less. New rows that fit into the
-// free space do not enlarge the files; when the files grow nevertheless, they count again.
+// Once the tables' files are large they stay so: space of rows that were delivered is used again,
+// but rarely given back. So the rows are counted when the files have half of the limit, and what
+// these need counts, if it is less. New rows that fit into the free space do not enlarge the files.
+// When these have grown by a tenth of the limit nevertheless, the free space is used up, or was
+// none: then they count again. So they end at the limit, or a tenth of it above their size before.
 type space struct {
 	max int64
 
@@ -38,13 +39,13 @@ func (s *space) takeFiles(own int64, flow Flow, off bool) {
 	}
 }
 
-// needsCount says that the files leave little room, and the rows were not counted of late.
+// needsCount says that the files may have much free space, and the rows were not counted of late.
 func (s *space) needsCount(now time.Time, flow Flow, in state) bool {
 	every := countEvery
 	if in == on || in == trying {
 		every = guardedCount
 	}
-	return s.known && s.files(flow) >= s.enough() && (s.asked.IsZero() || now.Sub(s.asked) >= every)
+	return s.known && !s.grown() && s.files(flow) >= s.max/2 && (s.asked.IsZero() || now.Sub(s.asked) >= every)
 }
 
 // takeRows takes a count of the rows; an error is the lack of one.
@@ -56,11 +57,14 @@ func (s *space) takeRows(now time.Time, rows int64, flow Flow, err error) {
 // not stop it.
 func (s *space) used(flow Flow) int64 {
 	files := s.files(flow)
-	if !s.counted || s.own > max(s.max, s.before+s.max/10) {
+	if !s.counted || s.grown() || files < s.max/2 {
 		return files
 	}
 	return min(files, s.rows+flow.DeferredBytes-s.rowsAt+flow.WaitingBytes)
 }
+
+// grown says that what is deferred enlarges the files.
+func (s *space) grown() bool { return s.own > s.before+s.max/10 }
 
 func (s *space) files(flow Flow) int64 {
 	return s.own + flow.DeferredBytes - s.ownAt + flow.WaitingBytes

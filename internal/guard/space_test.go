@@ -22,8 +22,10 @@ func TestSpace(t *testing.T) {
 		{"small files", 300, 300, 100, nil, Flow{DeferredBytes: 50, WaitingBytes: 7}, false, 357},
 		{"large files, few rows", 2000, 2000, 100, nil, Flow{DeferredBytes: 50, WaitingBytes: 7}, true, 157},
 		{"they are used again", 2000, 2100, 100, nil, Flow{}, true, 100},
-		{"the space is not free after all", 2000, 2101, 100, nil, Flow{}, true, 2101},
-		{"files that grow to the limit", 0, 1001, 800, nil, Flow{}, true, 1001},
+		{"the space is not free after all", 2000, 2101, 100, nil, Flow{}, false, 2101},
+		{"half of it is free", 600, 700, 100, nil, Flow{}, true, 100},
+		{"the free space is used up", 600, 701, 100, nil, Flow{}, false, 701},
+		{"files that grow to the limit", 0, 1001, 800, nil, Flow{}, false, 1001},
 		{"rows need more than they take", 950, 950, 1200, nil, Flow{DeferredBytes: 5}, true, 955},
 		{"the count fails", 2000, 2000, 0, errors.New("takes too long"), Flow{}, true, 2000},
 	} {

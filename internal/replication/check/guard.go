@@ -84,7 +84,7 @@ func (c *checker) guardLeft(ctx context.Context) (string, error) {
 	}
 	disk, err := survey.ReadDisk(ctx, c.pool, c.c.Slot, c.c.Guard)
 	used := disk.Own
-	if err == nil && used >= c.c.Guard.MaxBytes/10*9 {
+	if err == nil && used >= c.c.Guard.MaxBytes/2 {
 		var rows int64
 		rows, err = survey.ReadRows(ctx, c.pool, c.c.Guard)
 		used = min(used, rows)
