@@ -70,7 +70,7 @@ type Guard struct {
 // Snapshot is the state of the guard for status and metrics.
 type Snapshot struct {
 	Active   bool // events are deferred, or were until a moment ago: it tries the broker
-	Full     bool // the broker is away, and the relay's own tables have no room for what is in flight
+	Full     bool // the broker is away, and the relay's tables have no room for what is in flight
 	Deferred int  // events that the guard has deferred in this term
 
 	Known bool  // Left is

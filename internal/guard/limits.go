@@ -39,9 +39,9 @@ func (l Limits) At(keep int64) (int64, error) {
 // indexes.
 const RowOverhead = 1024
 
-// LeastMaxBytes is the smallest MaxBytes with which a guard can defer, in whole MiB. All that may be
-// in flight counts as if it were deferred, see Guard.state, and a guard that was full goes on when
-// a tenth is free: a quarter on top leaves room for both.
+// LeastMaxBytes is the smallest MaxBytes with which a guard can defer, in whole MiB. All that may
+// be in flight counts as if it were deferred, see Guard.state, and a guard that was full goes on
+// when a tenth is free: a quarter on top leaves room for both.
 func LeastMaxBytes(inFlight int, inFlightBytes int64) int64 {
 	const mib = 1 << 20
 	need := inFlightBytes + int64(inFlight)*RowOverhead
