@@ -25,5 +25,6 @@ func newGuard(c *config.Config, v *process, t source.Term, line *relay.Line, log
 			d, err := survey.ReadDisk(ctx, t.Pool, c.Source.Slot, c.Guard.Limits())
 			return guard.Disk(d), err
 		},
+		Count: func(ctx context.Context) (int64, error) { return survey.ReadRows(ctx, t.Pool, c.Guard.Limits()) },
 	})
 }

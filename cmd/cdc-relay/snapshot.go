@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/admin"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
@@ -111,8 +112,7 @@ func (v *process) snapshot() ops.Snapshot {
 		out.Settled = l.Watermark().LSN
 		addRetryTable(&out, l.retryTable.Snapshot())
 		if l.guard != nil {
-			now := ops.Guard(l.guard.Snapshot())
-			out.Guard = &now
+			addGuard(&out, l.guard.Snapshot())
 		}
 		if l.retention != nil {
 			now := ops.Retention(l.retention.Snapshot())
@@ -149,6 +149,13 @@ func addPaused(out *ops.Snapshot, pausedBySink []ops.Paused) {
 	})
 	out.PausedTotal = len(out.Paused)
 	out.Paused = out.Paused[:min(len(out.Paused), maxPaused)]
+}
+
+func addGuard(out *ops.Snapshot, g guard.Snapshot) {
+	out.Guard = &ops.Guard{Active: g.Active, Full: g.Full, Deferred: g.Deferred}
+	if g.Known {
+		out.Guard.Left = &g.Left
+	}
 }
 
 func addRetryTable(out *ops.Snapshot, s retry.Snapshot) {

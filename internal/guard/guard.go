@@ -14,6 +14,7 @@ import (
 // Config is the configuration of a Guard.
 type Config struct {
 	// MaxBytes bounds the relay's own tables with their indexes: past it nothing more is deferred.
+	// See space for what counts.
 	MaxBytes int64
 	// Patience is how long nothing may be confirmed while the sink says that it is up. It is longer
 	// than the sink takes to blame a destination.
@@ -21,10 +22,13 @@ type Config struct {
 
 	Line Line
 	Up   func() bool // the sink's connections
-	// Measure asks the database. It is called at most once a second, and only while nothing is
-	// confirmed.
+	// Measure asks the database. It is called at most once a second while nothing is confirmed,
+	// and rarely otherwise.
 	Measure func(ctx context.Context) (Disk, error)
-	Log     *zap.Logger
+	// Count is what the rows of the relay's own tables need. It is called at most once a minute,
+	// while the tables' files have half of MaxBytes.
+	Count func(ctx context.Context) (bytes int64, err error)
+	Log   *zap.Logger
 }
 
 // Line is what the guard needs of the line of lanes.
@@ -55,9 +59,8 @@ type Guard struct {
 	d   decision
 
 	disk    Disk
+	space   space
 	asked   time.Time // when Disk was asked for last
-	known   bool      // Disk was answered at least once
-	counted int64     // Flow.DeferredBytes when disk was asked for
 	failing string    // the error text that was logged
 
 	mu   sync.Mutex
@@ -69,17 +72,22 @@ type Snapshot struct {
 	Active   bool // events are deferred, or were until a moment ago: it tries the broker
 	Full     bool // the broker is away, and the relay's tables have no room for what is in flight
 	Deferred int  // events that the guard has deferred in this term
+
+	Known bool  // Left is
+	Left  int64 // bytes that it may still defer
 }
 
 // New makes a guard. It starts nothing.
 func New(cfg Config) *Guard {
-	return &Guard{cfg: cfg, d: decision{patience: cfg.Patience, wait: minWait}}
+	return &Guard{cfg: cfg, d: decision{patience: cfg.Patience, wait: minWait}, space: space{max: cfg.MaxBytes}}
 }
 
 const (
 	lookEvery    = time.Second // at the line, while the guard is off
 	guardedEvery = 100 * time.Millisecond
 	measureEvery = time.Second
+	// healthyEvery is between measurements of healthy days, which tell how much room there is.
+	healthyEvery = 10 * time.Minute
 )
 
 // Run looks after the line until ctx is done.
@@ -107,8 +115,10 @@ func (g *Guard) look(ctx context.Context, now time.Time) {
 	in := input{now: now, up: g.cfg.Up(), confirmed: flow.Confirmed, waiting: flow.Waiting > 0}
 	before := g.d.state
 	if g.d.asksDisk(&in) {
-		g.measure(ctx, now, flow)
+		g.measure(ctx, now, flow, measureEvery)
 		in.disk = g.state(flow)
+	} else {
+		g.measure(ctx, now, flow, healthyEvery)
 	}
 	if g.d.step(&in); g.d.state != before {
 		g.cfg.Line.Guard(g.d.state == on)
@@ -117,38 +127,46 @@ func (g *Guard) look(ctx context.Context, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shot = Snapshot{Active: g.d.state == on || g.d.state == trying, Full: g.d.state == full, Deferred: int(flow.Deferred)}
+	if g.space.known {
+		g.shot.Known, g.shot.Left = true, g.space.left(flow)
+	}
 }
 
 // measure asks the database, unless it was asked a moment ago. After an error the last answer
 // stays: what was deferred since is counted on top of it, so max_bytes holds without the database.
-func (g *Guard) measure(ctx context.Context, now time.Time, flow Flow) {
-	if !g.asked.IsZero() && now.Sub(g.asked) < measureEvery {
+func (g *Guard) measure(ctx context.Context, now time.Time, flow Flow, every time.Duration) {
+	if !g.asked.IsZero() && now.Sub(g.asked) < every {
 		return
 	}
 	g.asked = now
 	disk, err := g.cfg.Measure(ctx)
-	if err != nil {
-		if text := err.Error(); ctx.Err() == nil && text != g.failing {
-			g.failing = text
-			g.cfg.Log.Warn("disk guard: cannot read how much WAL the slot keeps", zap.Error(err))
+	if err == nil {
+		g.disk = disk
+		g.space.takeFiles(disk.Own, flow, g.d.state == off)
+		if g.space.needsCount(now, flow, g.d.state) {
+			var rows int64
+			rows, err = g.cfg.Count(ctx)
+			g.space.takeRows(now, rows, flow, err)
 		}
-		return
 	}
-	g.failing = ""
-	g.disk, g.known, g.counted = disk, true, flow.DeferredBytes
+	if err == nil {
+		g.failing = ""
+	} else if text := err.Error(); ctx.Err() == nil && text != g.failing {
+		g.failing = text
+		g.cfg.Log.Warn("disk guard: cannot read how much of the disk is used", zap.Error(err))
+	}
 }
 
-// state compares the last measurement with the limits. What waits in the line counts as if it were
-// deferred: the guard could not stop it.
+// state compares the last measurement with the limits.
 func (g *Guard) state(flow Flow) diskState {
-	if !g.known {
+	if !g.space.known {
 		return diskState{}
 	}
-	own := g.disk.Own + flow.DeferredBytes - g.counted + flow.WaitingBytes
+	used := g.space.used(flow)
 	return diskState{
 		tooMuch: g.disk.Retained >= g.disk.DeferAt,
-		hasRoom: own < g.cfg.MaxBytes,
-		hasMore: own < g.cfg.MaxBytes/10*9,
+		hasRoom: used < g.cfg.MaxBytes,
+		hasMore: used < g.space.enough(),
 	}
 }
 

@@ -22,6 +22,7 @@ type line struct {
 	calls []bool
 	asked int  // the database
 	down  bool // likewise
+	own   int64
 }
 
 func (l *line) Guard(on bool) {
@@ -43,16 +44,18 @@ func (l *line) measure(context.Context) (Disk, error) {
 	if l.down {
 		return Disk{}, errors.New("down")
 	}
-	return Disk{Retained: 50, DeferAt: 50, Own: 300}, nil
+	return Disk{Retained: 50, DeferAt: 50, Own: l.own}, nil
 }
+
+func (l *line) count(context.Context) (int64, error) { return 300, nil }
 
 // The database is asked only while nothing is confirmed. What is deferred, and what waits in the
 // line, counts against max_bytes at once, also while the database does not answer.
 func TestRoomIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &line{}
+		l := &line{own: 300}
 		g := New(Config{
-			MaxBytes: 1000, Patience: time.Minute, Line: l, Up: func() bool { return false }, Measure: l.measure, Log: zap.NewNop(),
+			MaxBytes: 1000, Patience: time.Minute, Line: l, Up: func() bool { return false }, Measure: l.measure, Count: l.count, Log: zap.NewNop(),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -77,25 +80,47 @@ func TestRoomIsCounted(t *testing.T) {
 		}
 
 		pass(time.Minute)
-		wants(Snapshot{})
+		wants(Snapshot{Known: true, Left: 700})
 		change(func() {
-			if l.asked > 0 {
-				t.Errorf("the database was asked %d times while nothing waits", l.asked)
+			if l.asked > 1 {
+				t.Errorf("the database was asked %d times in a minute while nothing waits", l.asked)
 			}
 			l.flow = Flow{Waiting: 3, WaitingBytes: 100}
 		})
 		pass(10 * time.Second)
-		wants(Snapshot{Active: true}, true)
+		wants(Snapshot{Active: true, Known: true, Left: 600}, true)
 		// with what was there and what waits it is below 1000
 		change(func() { l.down, l.flow.Deferred, l.flow.DeferredBytes = true, 9, 500 })
 		pass(time.Second)
-		wants(Snapshot{Active: true, Deferred: 9}, true)
+		wants(Snapshot{Active: true, Deferred: 9, Known: true, Left: 100}, true)
 		change(func() { l.flow.DeferredBytes = 600 })
 		pass(time.Second)
-		wants(Snapshot{Full: true, Deferred: 9}, true, false)
+		wants(Snapshot{Full: true, Deferred: 9, Known: true}, true, false)
 		change(func() { l.down = false }) // and there the rows take less than was thought
 		pass(10 * time.Second)
-		wants(Snapshot{Active: true, Deferred: 9}, true, false, true)
+		wants(Snapshot{Active: true, Deferred: 9, Known: true, Left: 600}, true, false, true)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The files stay large after an outage. In the next one the guard defers again.
+func TestSecondOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &line{own: 1000, flow: Flow{Waiting: 3, WaitingBytes: 100}}
+		g := New(Config{
+			MaxBytes: 1000, Patience: time.Minute, Line: l, Up: func() bool { return false }, Measure: l.measure, Count: l.count, Log: zap.NewNop(),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Run(ctx) }()
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		if got, want := g.Snapshot(), (Snapshot{Active: true, Known: true, Left: 600}); got != want {
+			t.Errorf("the guard is %+v, want %+v", got, want)
+		}
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -86,6 +86,8 @@ type Guard struct {
 	Active   bool `json:"active"`   // the broker is away and events are deferred
 	Full     bool `json:"full"`     // nothing more is deferred: guard.max_bytes is reached
 	Deferred int  `json:"deferred"` // events that it has deferred since this relay leads
+
+	Left *int64 `json:"left_bytes"` // of guard.max_bytes; nil: not known yet
 }
 
 // RefusedRow is an event that is to be deferred and whose row the database refuses. It is retried

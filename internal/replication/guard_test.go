@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
@@ -40,6 +42,8 @@ func TestGuardsLimits(t *testing.T) {
 	if after.Retained < before.Retained+900_000 || after.DeferAt != 1<<20 || after.Own < 4*8192 {
 		t.Errorf("the disk has %+v, and had %+v before a megabyte of WAL", after, before)
 	}
+	b.wantLine(check.LevelOK, "disk guard", " MiB of guard.max_bytes is left")
+	b.rowsNeed(pool)
 }
 
 // emptied wants the cost of an event to be that of the rows that were written, though all are
@@ -67,4 +71,31 @@ func (b *bench) emptied() {
 	says("takes about 1393 B")
 	write(100, `(SELECT string_agg(md5(random()::text || n || g), '') FROM generate_series(1, 1000) g)`, 500)
 	says("takes about 7891 B")
+}
+
+// rowsNeed wants the count of the rows to be theirs: of those that are deleted until a vacuum, and
+// no contents that are not there.
+func (b *bench) rowsNeed(pool *pgxpool.Pool) {
+	b.t.Helper()
+	const each = 1024
+	need := func(limit int64) int64 {
+		b.t.Helper()
+		n, err := survey.ReadRows(await.Context(b.t), pool, guard.Limits{MaxBytes: limit})
+		await.Must(b.t, err)
+		return n
+	}
+	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes, deferred_at, class, reason, error, destination, commit_time, event_time, payload_kind`
+	const values = `'s', 's', 1, '0/1', n, n, n, n, n, n, true, true, 0, 500, now(), 'c', 'r', '', 'd', now(), now(), 0`
+	b.exec(`INSERT INTO cdc_relay.dead_letter (` + columns + `, state, left_out) SELECT ` + values + `, s, o FROM
+		(VALUES (1, 'open', NULL), (2, 'purged', NULL), (3, 'open', 'public.outbox')) v (n, s, o)`)
+	if got := need(1 << 30); got != 3*each+500 {
+		b.t.Errorf("the rows need %d bytes, want %d", got, 3*each+500)
+	}
+	if got := need(0); got != each+500 {
+		b.t.Errorf("the first row needs %d bytes, want %d", got, each+500)
+	}
+	b.exec(`DELETE FROM cdc_relay.dead_letter`)
+	await.Until(b.t, "the statistics", func() bool { return need(1<<30) == 3*each })
+	b.exec(`VACUUM cdc_relay.dead_letter`)
+	await.Until(b.t, "the statistics after the vacuum", func() bool { return need(1<<30) == 0 })
 }

@@ -61,7 +61,7 @@ var allowed = map[string][]string{
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would
 	// have it
 	"replication/recovery":        {"event", "decode", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot", "replication/schema", "replication/tablerows"},
-	"replication/check":           {"event", "decode", "guard", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/hosts", "replication/standbys"},
+	"replication/check":           {"event", "decode", "guard", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/survey", "replication/slot", "replication/hosts", "replication/standbys"},
 	"replication/accept":          {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},

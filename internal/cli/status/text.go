@@ -205,16 +205,24 @@ func (t *statusText) deferred() {
 	}
 }
 
-// guard says what the disk guard does, while it does something.
+// guard says what the disk guard does, and what it may still defer.
 func (t *statusText) guard() {
+	left := func(g *ops.Guard) string {
+		if g.Left == nil {
+			return ""
+		}
+		return ", " + output.Bytes(*g.Left) + " of guard.max_bytes left"
+	}
 	switch g := t.status.Guard; {
 	case g == nil:
 	case g.Full:
 		t.line("guard", "%s: the tables and what is in flight have reached guard.max_bytes; %s deferred, and no more: the slot keeps WAL until the broker is back",
 			t.paint("full", red), output.Count(g.Deferred, "event"))
 	case g.Active:
-		t.line("guard", "%s: the broker is away, and events are deferred so that the slot keeps less WAL; %s so far",
-			t.paint("active", yellow), output.Count(g.Deferred, "event"))
+		t.line("guard", "%s: the broker is away, and events are deferred so that the slot keeps less WAL; %s so far%s",
+			t.paint("active", yellow), output.Count(g.Deferred, "event"), left(g))
+	case g.Left != nil:
+		t.line("guard", "off%s", left(g))
 	}
 }
 

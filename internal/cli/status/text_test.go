@@ -32,6 +32,15 @@ func TestGuardThatIsFull(t *testing.T) {
 	}
 }
 
+// The room is told before an outage needs it.
+func TestGuardThatIsOff(t *testing.T) {
+	left := int64(3 << 30)
+	want := "guard      off, 3.0 GiB of guard.max_bytes left\n"
+	if got := text(t, &ops.Status{Guard: &ops.Guard{Left: &left}}, false); !strings.Contains(got, want) {
+		t.Errorf("got %s, want %s in it", got, want)
+	}
+}
+
 func TestStatusText(t *testing.T) {
 	safe := int64(3 << 30)
 	for _, c := range []struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // outboxShare is what the server's statistics say of the outbox and of all WAL.
@@ -56,18 +57,42 @@ func (c *checker) guard(ctx context.Context) {
 		c.add(name, "", err)
 		return
 	}
+	left, err := c.guardLeft(ctx)
+	if c.warnUnchecked(name, err) {
+		return
+	}
 	s := outboxShare{hasNoOutbox: len(c.c.Tables) == 0}
-	err := c.pool.QueryRow(ctx, outboxShareSQL, c.c.QuotedTables()).Scan(&s.inserts, &s.width, &s.chunks, &s.wal, &s.rowsFor, &s.walFor)
+	err = c.pool.QueryRow(ctx, outboxShareSQL, c.c.QuotedTables()).Scan(&s.inserts, &s.width, &s.chunks, &s.wal, &s.rowsFor, &s.walFor)
 	if c.warnUnchecked(name, err) {
 		return
 	}
 	s.statisticsOf = time.Duration(min(s.rowsFor, s.walFor)) * time.Second
 	detail, costly := s.estimate()
+	detail += left
 	if costly {
 		c.warn(name, detail, "leave the section guard out, and give pg_wal the disk; or set guard.max_bytes to what you want to spend")
 		return
 	}
 	c.add(name, detail, nil)
+}
+
+// guardLeft says how much the guard may still defer. It is all before the tables are there.
+func (c *checker) guardLeft(ctx context.Context) (string, error) {
+	var exists bool
+	if err := c.pool.QueryRow(ctx, "SELECT to_regclass('cdc_relay.dead_letter') IS NOT NULL").Scan(&exists); err != nil || !exists {
+		return "", err
+	}
+	disk, err := survey.ReadDisk(ctx, c.pool, c.c.Slot, c.c.Guard)
+	used := disk.Own
+	if err == nil && used >= c.c.Guard.MaxBytes/2 {
+		var rows int64
+		rows, err = survey.ReadRows(ctx, c.pool, c.c.Guard)
+		used = min(used, rows)
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("; %s of guard.max_bytes is left", source.BytesText(uint64(max(0, c.c.Guard.MaxBytes-used)))), nil
 }
 
 // estimate says how much WAL the server writes for each event, which the slot need not keep once

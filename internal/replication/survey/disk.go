@@ -1,4 +1,5 @@
-// What the disk guard asks: the WAL that the slot keeps, and the size of the relay's own tables.
+// What the disk guard asks: the WAL that the slot keeps, the size of the relay's own tables, and
+// what their rows need of it.
 
 package survey
 
@@ -41,4 +42,36 @@ func ReadDisk(ctx context.Context, pool *pgxpool.Pool, slot string, limits guard
 		return Disk{}, fmt.Errorf("read retained WAL and the size of the retry table: %w", err)
 	}
 	return d, nil
+}
+
+// rowsSQL reads the small columns of the tables; values are in TOAST. It goes by an index, so that
+// the empty space of a file that was large is not read, and ends after as many rows as fit into
+// guard.max_bytes. Rows that are deleted count until a vacuum has made their space free; the
+// statistics know how many there are, or too few after a crash of the server. A row's contents that
+// are left out, or were purged, take nothing.
+const rowsSQL = `SELECT (
+	(SELECT coalesce(sum($1 + CASE WHEN left_out IS NULL THEN bytes ELSE 0 END), 0) FROM
+		(SELECT bytes, left_out FROM cdc_relay.retry ORDER BY n LIMIT $2) r)
+	+ (SELECT coalesce(sum($1 + CASE WHEN left_out IS NULL AND state <> 'purged' THEN bytes ELSE 0 END), 0) FROM
+		(SELECT bytes, left_out, state FROM cdc_relay.dead_letter ORDER BY n LIMIT $2) d)
+	+ (SELECT coalesce(sum($1 * s.n_dead_tup + 2048 * coalesce(toast.n_dead_tup, 0)), 0)
+		FROM pg_class c JOIN pg_stat_all_tables s ON s.relid = c.oid LEFT JOIN pg_stat_all_tables toast ON toast.relid = c.reltoastrelid
+		WHERE c.oid IN ('cdc_relay.retry'::regclass, 'cdc_relay.dead_letter'::regclass))
+	)::bigint`
+
+// ReadRows is about how many bytes the rows of the relay's own tables need, of all slots: less than
+// the files have when rows were deleted. It takes seconds when there are many, and has a time limit.
+func ReadRows(ctx context.Context, pool *pgxpool.Pool, limits guard.Limits) (bytes int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'"); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, rowsSQL, int64(guard.RowOverhead), limits.MaxBytes/guard.RowOverhead+1).Scan(&bytes)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count what the rows of the retry table need: %w", err)
+	}
+	return bytes, nil
 }
