@@ -53,7 +53,8 @@ type Config struct {
 	Stats func(ctx context.Context, limit int) (store.Stats, error)
 
 	// ReadRow reads the whole event of which a dead letter lacks values (Event.LeftOut) from its
-	// outbox table. why: it cannot be had, until somebody changes something; an error may pass. It may take minutes.
+	// outbox table. why: it cannot be had, until somebody changes something; an error may pass. It
+	// may take minutes.
 	ReadRow func(ctx context.Context, ev *event.Event) (whole *event.Event, why string, err error)
 
 	// RoundBytes (2 MiB) bounds the rows of one Defer; a larger row goes alone. BudgetBytes (8 MiB)

@@ -17,8 +17,8 @@ type wholeRow struct {
 	err   error  // it is read again
 }
 
-// readWhole begins to read the row of a replay. The row may be as large as any, which takes minutes:
-// so it has a goroutine of its own, and there is one at a time.
+// readWhole begins to read the row of a replay. The row may be as large as any, which takes
+// minutes: so it has a goroutine of its own, and there is one at a time.
 //
 // It may also need more memory than there is, and then this process is killed. So the request says
 // that we have begun, committed before anything is read: the next leader answers it, instead of

@@ -15,21 +15,27 @@ import (
 )
 
 // A row of 500 MB reaches a relay that may have 256 MB, as in a container. Without
-// source.max_event_bytes the kernel kills it, at each start. With it the row is a dead letter with
-// its id and key, the others are delivered, and the relay's memory stays what it is for small rows.
-// A relay that has the memory replays the row: it is read, and the broker is asked.
+// source.max_event_bytes the kernel kills it, at each start, until it has the memory: then the row
+// is sent, and a dead letter with all of it, since it is too large for the broker, and nothing is
+// lost. With the limit the row is a dead letter with its id and key, the others are delivered, and
+// the relay's memory stays what it is for small rows. A relay that has the memory replays the row:
+// it is read, and the broker is asked.
 func TestRowLargerThanTheMemory(t *testing.T) {
 	stand.Parallel(t)
-	const size, memory, calm = 500_000_000, 256 << 20, 128 << 20
-	group, err := processes.LimitMemory(fmt.Sprint("cdc-relay-test-", os.Getpid()), memory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := group.Remove(); err != nil {
-			t.Error(err)
+	const size, memory, more, calm = 500_000_000, 256 << 20, 3 << 30, 128 << 20
+	limit := func(name string, bytes int64) *processes.MemoryLimit {
+		group, err := processes.LimitMemory(fmt.Sprint("cdc-relay-test-", name, os.Getpid()), bytes)
+		if err != nil {
+			t.Fatalf("this test limits the memory of a relay, so it must run as root where control groups may be made (a container must be privileged): %v", err)
 		}
-	})
+		t.Cleanup(func() {
+			if err := group.Remove(); err != nil {
+				t.Error(err)
+			}
+		})
+		return group
+	}
+	group, roomy := limit("", memory), limit("more-", more)
 	s := stand.Bare(t, servers.SharedPostgres(t), stand.SharedRabbitMQ(t))
 	s.SQL(`CREATE TABLE outbox (id text PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload text)`)
 	small := func(from, to int) (ids []string) {
@@ -51,20 +57,39 @@ func TestRowLargerThanTheMemory(t *testing.T) {
 	}
 	s.Gone()
 
+	r = s.Launch()
+	s.Must(roomy.Add(r.Pid()))
+	s.Ready(r)
+	s.AwaitRows(checker.Open, 1)
+	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
+	deadOf(s, r, "too_large", "large")
+	var stored int64
+	s.Query([]any{&stored}, `SELECT octet_length(payload) FROM cdc_relay.dead_letter`)
+	if stored != size {
+		t.Errorf("the dead letter has %d bytes", stored)
+	}
+	peak, err := r.PeakRSS()
+	s.Must(err)
+	t.Logf("peak RSS without the limit: %d MiB", peak>>20)
+	operated(s, "dead-letters", "discard", number(s, "large"), "--wait", "2m")
+	stopped(s, r, 0)
+
+	s.SQL(`INSERT INTO outbox SELECT 'second', aggregatetype, aggregateid, type, payload FROM outbox WHERE id = 'large'`)
+	ids = append(ids, small(200, 299)...)
 	s.Source = "max_event_bytes: 16MiB"
 	r = s.Launch()
 	s.Must(group.Add(r.Pid()))
 	s.Ready(r)
 	s.AwaitRows(checker.Open, 1)
 	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
-	deadOf(s, r, "row_too_large", "large")
+	deadOf(s, r, "row_too_large", "second")
 	var key string
 	var bytes int64
 	s.Query([]any{&key, &bytes}, `SELECT convert_from(key, 'UTF8'), bytes FROM cdc_relay.dead_letter WHERE left_out = 'public.outbox'`)
 	if key != "k1" || bytes < size || bytes > size+100 {
 		t.Errorf("the dead letter is of key %q and has %d bytes", key, bytes)
 	}
-	peak, err := r.PeakRSS()
+	peak, err = r.PeakRSS()
 	if s.Must(err); peak > calm {
 		t.Errorf("the relay has had %d MiB, want at most %d", peak>>20, calm>>20)
 	}
@@ -72,7 +97,7 @@ func TestRowLargerThanTheMemory(t *testing.T) {
 	stopped(s, r, 0)
 
 	r = s.Start()
-	result := s.Command("dead-letters", "replay", number(s, "large"), "--wait", "2m")
+	result := s.Command("dead-letters", "replay", number(s, "second"), "--wait", "2m")
 	if result.Code != 1 || !strings.Contains(result.Stdout+result.Stderr, "too_large: the body has") {
 		t.Errorf("the replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
 	}

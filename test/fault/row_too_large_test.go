@@ -37,7 +37,7 @@ func TestRowTooLarge(t *testing.T) {
 			t.Errorf("%g rejections are counted, want 3", n)
 		}
 		said := operated(s, "dead-letters", "show", number(s, dead)).Stdout
-		for _, words := range []string{"left out", "a replay reads it from public.outbox", "row_too_large (permanent)"} {
+		for _, words := range []string{"left out", "a replay reads it from public.outbox", "row_too_large (permanent): the row of public.outbox has more bytes than", "0 attempts"} {
 			if !strings.Contains(said, words) {
 				t.Errorf("the command does not say %q: %s", words, said)
 			}

@@ -16,7 +16,7 @@ func (m *Machine) reject(e *inflight.Event, f *sink.Fault) {
 	if e.Attempts == 0 {
 		e.Since = m.now
 	}
-	e.Attempts++
+	e.Attempts += attempt(f)
 	e.Refusal = f
 	m.out.Rejected = append(m.out.Rejected, Rejection{e, f, e.Attempts})
 	switch {
@@ -53,6 +53,14 @@ func (m *Machine) reject(e *inflight.Event, f *sink.Fault) {
 		return
 	}
 	m.deferEvent(e)
+}
+
+// attempt is 0 for an event of which values are left out: there was nothing to send.
+func attempt(f *sink.Fault) int {
+	if f.Reason == sink.RowTooLarge {
+		return 0
+	}
+	return 1
 }
 
 // rejectRow handles the rejection of a row.
@@ -112,7 +120,7 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 			res.After = m.cfg.Backoff(res.Attempts)
 		}
 	case sink.Permanent:
-		res.Attempts++
+		res.Attempts += attempt(f)
 		res.Kind = store.Dead
 	}
 	m.write(g, Result{Event: e, Result: res})
