@@ -120,6 +120,9 @@ func (f *Filter) choose(w *where, t *Table) {
 	}
 }
 
+// namesFault reports whether the filter is by the fault of an event, or names the event.
+func (f *Filter) namesFault() bool { return f.ID != nil || f.Class != "" || f.Error != "" }
+
 // same adds the comparison of a column of the event. Dead letters have an index on the beginning of
 // the value.
 func (f *Filter) same(w *where, t *Table, column string, value []byte) {

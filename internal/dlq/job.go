@@ -27,7 +27,9 @@ type Bulk struct {
 const MaxRate = 1_000_000
 
 // chosen adds the conditions for the rows that a Bulk is about: those of its filter whose state
-// allows it. A purge without a key empties only closed dead letters, unless it names a state.
+// allows it. A purge without a key empties only closed dead letters, unless it names a state. A
+// replay leaves out what was too large to read, because that may need more memory than the relay
+// has, unless the filter names an event or its fault.
 func (b *Bulk) chosen(w *where, t *Table) {
 	b.Filter.choose(w, t)
 	w.and("(" + b.Kind.allowed(t) + ")")
@@ -36,6 +38,9 @@ func (b *Bulk) chosen(w *where, t *Table) {
 	}
 	if b.Kind == Retry {
 		w.and("t.next_attempt IS NOT NULL") // any other goes as soon as it may
+	}
+	if b.Kind == Replay && !b.Filter.namesFault() {
+		w.and("t.left_out IS NULL")
 	}
 }
 

@@ -87,6 +87,30 @@ func TestBulk(t *testing.T) {
 	}
 }
 
+// A replay of many leaves out what was too large to read, unless its filter names that.
+func TestBulkReplayOfLargeRows(t *testing.T) {
+	r := setup(t)
+	small, large := r.put(sample{key: "1"}), r.put(sample{key: "1", id: "large"})
+	r.exec(`UPDATE cdc_relay.dead_letter SET left_out = 'public.outbox', class = 'permanent', reason = 'row_too_large' WHERE n = $1`, large)
+	for _, x := range []struct {
+		b    Bulk
+		want string
+	}{
+		{Bulk{Kind: Replay}, fmt.Sprintf("replay %d", small)},
+		{Bulk{Kind: Replay, Filter: Filter{Key: []byte("1")}}, fmt.Sprintf("replay %d", small)},
+		{Bulk{Kind: Replay, Filter: Filter{Error: "row_too_large"}}, fmt.Sprintf("replay %d", large)},
+		{Bulk{Kind: Replay, Filter: Filter{ID: []byte("large")}}, fmt.Sprintf("replay %d", large)},
+		{Bulk{Kind: Discard}, fmt.Sprintf("discard %d, discard %d", small, large)},
+	} {
+		j := r.start(x.b)
+		r.expand()
+		if got := r.asked(j.ID); got != x.want {
+			t.Errorf("%+v asks for %s, want %s", x.b, got, x.want)
+		}
+		r.exec(`UPDATE cdc_relay.request SET state = 'failed', done_at = now() WHERE job = $1`, j.ID)
+	}
+}
+
 func TestBulkThatIsRefused(t *testing.T) {
 	admin := New(nil, "s")
 	for _, b := range []Bulk{

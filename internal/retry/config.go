@@ -39,7 +39,7 @@ type Router interface {
 // the defaults.
 type Config struct {
 	Slot        string // for the error when fenced
-	Epoch       int64  // likewise
+	Epoch       int64  // likewise, and to tell replays that an earlier leader has begun
 	Incarnation int64  // of the slot: part of the name of its rows
 	Store       store.Store
 	Sink        Router
@@ -53,7 +53,8 @@ type Config struct {
 	Stats func(ctx context.Context, limit int) (store.Stats, error)
 
 	// ReadRow reads the whole event of which a dead letter lacks values (Event.LeftOut) from its
-	// outbox table. why: it cannot be had, until somebody changes something; an error may pass.
+	// outbox table. why: it cannot be had, until somebody changes something; an error may pass. It
+	// may take minutes.
 	ReadRow func(ctx context.Context, ev *event.Event) (whole *event.Event, why string, err error)
 
 	// RoundBytes (2 MiB) bounds the rows of one Defer; a larger row goes alone. BudgetBytes (8 MiB)

@@ -175,6 +175,10 @@ func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list
 	return list, err
 }
 
+func (s *faultyStore) BeginReplay(ctx context.Context, request int64) error {
+	return s.call("begin", func() error { return s.Store.BeginReplay(ctx, request) })
+}
+
 func (s *faultyStore) Answer(ctx context.Context, answers []store.Answer) (done []bool, err error) {
 	var what []string
 	for _, a := range answers {

@@ -53,7 +53,11 @@ type feeder struct {
 	inHand     map[int64]inHand // requests that are being carried out
 	asking     retryPace
 	moreAsked  bool // the last list of requests was full
-	unplaced   int  // requests of the last list about events whose lane is not known
+	// requests of the last list about events whose lane is not known, or that wait for reading
+	unplaced int
+	reading  *store.Request // its row is read, or was and is in whole
+	whole    *wholeRow
+	readers  sync.WaitGroup
 }
 
 // asked is what the lanes have asked for since the feeder looked.
@@ -61,6 +65,7 @@ type asked struct {
 	wants   []want
 	walks   []uint64 // through these exchanges and topics
 	results []order.Result
+	whole   *wholeRow // of reading
 }
 
 // want is a lane's want.
@@ -80,6 +85,7 @@ func (f *feeder) init(t *Table) {
 		{do: f.commit, must: true},
 		{do: f.commitAnswers, must: true},
 		{do: f.takeRequests, pace: retryPace{what: "reading operators' requests"}},
+		{do: f.replayWhole, pace: retryPace{what: "reading the row of a replay"}},
 		{do: f.read, pace: retryPace{what: "reading deferred rows"}},
 		{do: f.lookAtPauses},
 		{do: f.walkOn, pace: retryPace{what: "looking for deferred rows"}},
@@ -100,6 +106,7 @@ type duty struct {
 }
 
 func (f *feeder) run(ctx context.Context) {
+	defer f.readers.Wait()
 	defer reportWork(f.cfg.Hooks.Feeder, false)
 	for ctx.Err() == nil {
 		reportWork(f.cfg.Hooks.Feeder, true)
@@ -153,6 +160,9 @@ func (f *feeder) collect() {
 	f.asked = asked{}
 	f.mu.Unlock()
 	f.wants = append(f.wants, a.wants...)
+	if a.whole != nil {
+		f.whole = a.whole
+	}
 	for _, exchangeOrTopic := range a.walks {
 		f.startWalk(pauses.Target{ExchangeOrTopic: exchangeOrTopic}, false)
 	}

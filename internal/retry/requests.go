@@ -34,20 +34,22 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	}
 	f.requestsAt = now.Add(requestsEvery)
 	for _, a := range answers {
-		if _, taken := f.inHand[a.Request.ID]; !taken {
+		if !f.isTaken(a.Request.ID) {
 			f.answer(a)
 		}
 	}
 	for _, q := range all {
-		if _, taken := f.inHand[q.ID]; taken {
-			continue
-		}
-		if err := f.takeRequest(ctx, q); err != nil {
-			return false, err
+		if !f.isTaken(q.ID) {
+			f.takeRequest(ctx, q)
 		}
 	}
 	f.moreAsked = len(all) == limit
 	return true, nil
+}
+
+func (f *feeder) isTaken(id int64) bool {
+	_, taken := f.inHand[id]
+	return taken || f.reading != nil && f.reading.ID == id
 }
 
 // inHand is a request that is being carried out.
@@ -71,7 +73,7 @@ func (f *feeder) answer(a store.Answer) {
 }
 
 // takeRequest begins to carry out a request.
-func (f *feeder) takeRequest(ctx context.Context, q store.Request) error {
+func (f *feeder) takeRequest(ctx context.Context, q store.Request) {
 	switch {
 	case q.Row == nil, q.Row.Dead && q.Kind != store.Replay:
 		// a replay that was cancelled still counts when it is confirmed
@@ -80,22 +82,24 @@ func (f *feeder) takeRequest(ctx context.Context, q store.Request) error {
 		}
 	case q.Kind == store.Replay:
 		if !f.isReplayed(q.Row.N) {
-			return f.replay(ctx, q)
+			f.replay(ctx, q)
 		}
 	case q.Row.N > f.t.writer.acked.Load(): // the writer has not seen its commit yet
 	default:
 		place, known := f.cfg.Sink.Place(&q.Row.Event)
 		if !known {
 			f.unplaced++
-			return nil
+			return
 		}
 		f.keep(q.ID, place.Lane, 0)
 		f.t.line.Found(place.Lane, []order.Found{{Group: q.Row.Group, ExchangeOrTopic: place.ExchangeOrTopic, Request: &q}})
 	}
-	return nil
 }
 
 func (f *feeder) isReplayed(n int64) bool {
+	if f.reading != nil && f.reading.Row.N == n {
+		return true
+	}
 	for _, q := range f.inHand {
 		if q.replayed == n {
 			return true
@@ -107,33 +111,55 @@ func (f *feeder) isReplayed(n int64) bool {
 // replay gives a dead letter to a lane. It goes before the rows of its ordering group, and does not
 // change whether these wait. The request may send it to another destination. A dead letter that
 // cannot be sent is answered at once; one that cannot be sent now is read again.
-func (f *feeder) replay(ctx context.Context, q store.Request) error {
+func (f *feeder) replay(ctx context.Context, q store.Request) {
 	ev := q.Row.Event
 	if len(ev.Raw) > 0 {
 		f.cannotReplay(q, sink.Undecodable, "it could not be decoded: insert a row that can be decoded, then discard it")
-		return nil
+		return
+	}
+	if why := f.begunBefore(&q); why != "" {
+		f.cannotReplay(q, sink.RowTooLarge, why)
+		return
 	}
 	place, known := f.placeReplay(&ev, &q)
-	if known && ev.LeftOut != nil && f.budget.all.rows < budgetRows {
-		// The row may be as large as any. There is one such request in a list, because a list has
-		// requests for 4 MiB at most or one that is larger.
-		whole, why, err := f.cfg.ReadRow(ctx, &ev)
-		if err != nil {
-			return err
-		}
-		if why != "" {
-			f.cannotReplay(q, sink.RowTooLarge, why)
-			return nil
-		}
-		whole.Route, ev = q.Row.Event.Route, *whole
-		place, known = f.placeReplay(&ev, &q) // what was left out may decide it
+	switch {
+	case !known, ev.LeftOut != nil && f.reading != nil:
+		f.unplaced++
+	case f.budget.all.rows >= budgetRows:
+	case ev.LeftOut != nil:
+		f.readWhole(ctx, &q)
+	default:
+		f.sendReplay(q, ev, place)
 	}
+}
+
+// replayWhole goes on with a replay when its row was read. That may be one above the budget.
+func (f *feeder) replayWhole(context.Context) (bool, error) {
+	w, q := f.whole, f.reading
+	if w == nil {
+		return false, nil
+	}
+	f.whole, f.reading = nil, nil
+	switch {
+	case w.err != nil:
+		return false, w.err
+	case w.why != "":
+		f.cannotReplay(*q, sink.RowTooLarge, w.why)
+		return true, nil
+	}
+	ev := *w.event
+	ev.Route = q.Row.Event.Route
+	place, known := f.placeReplay(&ev, q) // what was left out may decide it
 	if !known {
 		f.unplaced++
+		return true, nil
 	}
-	if !known || f.budget.all.rows >= budgetRows {
-		return nil
-	}
+	f.sendReplay(*q, ev, place)
+	return true, nil
+}
+
+// sendReplay gives a replay to its lane.
+func (f *feeder) sendReplay(q store.Request, ev event.Event, place sink.Place) {
 	e := &inflight.Event{
 		Event: ev, Place: place, Size: ev.Size(), Row: q.Row, Request: &q, Attempts: q.Row.Attempts,
 	}
@@ -143,7 +169,6 @@ func (f *feeder) replay(ctx context.Context, q store.Request) error {
 	f.keep(q.ID, noLane, q.Row.N)
 	f.budget.add(place.Lane, e)
 	f.t.line.Found(place.Lane, []order.Found{{Replay: e}})
-	return nil
 }
 
 // cannotReplay answers a replay that is not sent.

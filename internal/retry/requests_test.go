@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,8 +117,16 @@ func TestRequestWaitsForACancelledReplay(t *testing.T) {
 // An event that lacks values is replayed whole, as its row is in the table. Where there is no such
 // row the request fails; where the table cannot be asked, it is asked again.
 func TestReplayOfALargeRow(t *testing.T) {
+	var mu sync.Mutex
 	why, fails := "", errLost
+	now := func(newWhy string, newFails error) {
+		mu.Lock()
+		defer mu.Unlock()
+		why, fails = newWhy, newFails
+	}
 	cfg := Config{ReadRow: func(_ context.Context, of *event.Event) (*event.Event, string, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		if fails != nil || why != "" {
 			return nil, why, fails
 		}
@@ -127,18 +136,16 @@ func TestReplayOfALargeRow(t *testing.T) {
 	}}
 	inBubble(t, cfg, func(f *fixture) {
 		f.start()
-		large := f.eventOf("1 k x/a", sink.RowFault(&event.Event{LeftOut: &event.LeftOut{}}))
-		large.LeftOut, large.Payload = &event.LeftOut{Table: "public.outbox", Bytes: 1 << 30}, nil
-		f.table.Defer([]*inflight.Event{large})
+		f.deferLarge("1 k x/a")
 		f.settle()
 		f.line.said()
 		first := f.ask(store.Replay, "1")
 		f.pass(time.Minute)
 		f.equal("while it cannot be read", f.asked(first)+f.line.said(), "waiting")
-		why, fails = "no longer there", nil
+		now("no longer there", nil)
 		f.pass(time.Minute)
 		f.equal("without a row", f.asked(first)+f.line.said(), "failed")
-		why = ""
+		now("", nil)
 		second := f.ask(store.Replay, "1", "y/c")
 		f.pass(2 * time.Second)
 		f.said("replay 1 to y/c")
@@ -148,6 +155,69 @@ func TestReplayOfALargeRow(t *testing.T) {
 		f.line.outcome("1", sink.Outcome{State: sink.Confirmed})
 		f.settle()
 		f.equal("dead letters", f.asked(second)+" "+f.deadLetters(), "done 1:replayed")
+	})
+}
+
+// deferLarge defers an event of which values are left out.
+func (f *fixture) deferLarge(spec string) {
+	large := f.eventOf(spec, sink.RowFault(&event.Event{LeftOut: &event.LeftOut{}}))
+	large.LeftOut, large.Payload = &event.LeftOut{Table: "public.outbox", Bytes: 1 << 30}, nil
+	f.table.Defer([]*inflight.Event{large})
+}
+
+// While the row of a replay is read, all else goes on, except that a second one is not read. A
+// leader that ended meanwhile may have been killed by it: the next one answers the request, and
+// reads the row when it is asked again.
+func TestReplayThatEndsTheRelay(t *testing.T) {
+	var begun []string
+	suffices := false
+	cfg := Config{ReadRow: func(ctx context.Context, of *event.Event) (*event.Event, string, error) {
+		if begun = append(begun, string(of.ID)); !suffices {
+			<-ctx.Done()
+			return nil, "", ctx.Err()
+		}
+		whole := *of
+		whole.LeftOut = nil
+		return &whole, "", nil
+	}}
+	inBubble(t, cfg, func(f *fixture) {
+		f.start()
+		f.deferLarge("1 k x/a")
+		f.deferLarge("2 j x/a")
+		f.deferRows(permanent, "3 i x/a")
+		f.deferRows(nil, "4 h x/a")
+		f.settle()
+		first, second := f.ask(store.Replay, "1"), f.ask(store.Replay, "2")
+		f.pass(2 * time.Second)
+		f.line.said()
+		third := f.ask(store.Replay, "3")
+		f.pass(2 * time.Second)
+		f.said("replay 3 to x/a")
+		f.line.outcome("3", sink.Outcome{State: sink.Confirmed})
+		f.gets("h@x", "4")
+		f.line.finish("delivered", "4")
+		f.settle()
+		f.equal("meanwhile", f.asked(first, second, third)+" "+f.rows(), "waiting+waiting+done ")
+		f.equal("begun", strings.Join(begun, " "), "1")
+		f.table.StopFeeding()
+		if err := f.table.WaitIdle(t.Context()); err != nil {
+			t.Error(err)
+		}
+
+		suffices = true
+		f.restart(cfg)
+		f.pass(2 * time.Second)
+		f.equal("begun", strings.Join(begun, " "), "1 2")
+		f.equal("asked", f.asked(first, second), "failed+waiting")
+		if q, _ := f.db.RequestByID(first); !strings.Contains(q.Result, "1073741824 bytes: give it about 3 times that in memory") {
+			t.Errorf("the operator reads %q", q.Result)
+		}
+		again := f.ask(store.Replay, "1")
+		f.pass(2 * time.Second)
+		f.line.outcome("1", sink.Outcome{State: sink.Confirmed})
+		f.line.outcome("2", sink.Outcome{State: sink.Confirmed})
+		f.settle()
+		f.equal("asked", f.asked(second, again)+" "+f.deadLetters(), "done+done 1:replayed 2:replayed 3:replayed")
 	})
 }
 

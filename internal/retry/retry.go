@@ -6,8 +6,8 @@
 //	  └── Committed ───┘                   DELETE, UPDATE ◀──┘  └── Read, Finish ┘
 //
 // Run has two main goroutines. The writer owns the INSERTs, the feeder everything else that changes
-// the tables. (A third goroutine counts rows.) Each method of the Store is one statement under the
-// fence, so a former leader changes nothing (I9).
+// the tables. (A third goroutine counts rows, a fourth reads the large row of a replay.) Each
+// method of the Store is one statement under the fence, so a former leader changes nothing (I9).
 package retry
 
 import (

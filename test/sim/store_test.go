@@ -223,6 +223,10 @@ func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list
 	return list, err
 }
 
+func (s *faultyStore) BeginReplay(context.Context, int64) error {
+	panic("the simulation has no rows of which values are left out")
+}
+
 func (s *faultyStore) Answer(ctx context.Context, answers []store.Answer) (done []bool, err error) {
 	w := s.t.w
 	err = s.do(ctx, &s.feeder, theFeeder, "answer", func(ctx context.Context) (err error) {

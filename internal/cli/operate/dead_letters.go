@@ -31,7 +31,8 @@ which the leading relay carries out. They also work while no relay runs, and say
 			kind: dlq.Replay, of: dlq.DeadLetters, done: "replayed",
 			short: "Publish dead letters again",
 			long: `Publishes dead letters again, with the header cdc_replay, before later events of their key that
-wait. A dead letter that the broker rejects again stays open, with the new error.`,
+wait. A dead letter that the broker rejects again stays open, with the new error.
+--all leaves out rows over source.max_event_bytes, unless --id, --class or --error is given.`,
 			example: `  cdc-relay dead-letters replay 1042 --reason "limit raised"
   cdc-relay dead-letters replay 1042 --exchange orders.retry
   cdc-relay dead-letters replay --all --error too_large --rate 50/s --dry-run`,

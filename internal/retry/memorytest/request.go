@@ -22,6 +22,7 @@ type Request struct {
 	Who, Why     string
 	State        string // waiting, done, failed, cancelled
 	Result       string
+	begun        int64 // epoch
 	doneAt       time.Time
 }
 
@@ -124,7 +125,7 @@ func (m *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 		if len(list) == limit || taken > 0 && taken >= size {
 			break
 		}
-		r := store.Request{ID: q.ID, Kind: q.Kind, Route: q.Route}
+		r := store.Request{ID: q.ID, Kind: q.Kind, Route: q.Route, Begun: q.begun}
 		if e := rows[q.N]; e != nil && e.allows(q.Kind) {
 			r.Row = e.read(m.c.Columns)
 			if q.Kind == store.Replay && size > 0 {
@@ -137,6 +138,19 @@ func (m *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 		list = append(list, r)
 	}
 	return list, nil
+}
+
+// BeginReplay implements Store.
+func (m *Store) BeginReplay(ctx context.Context, request int64) error {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if q := m.db.request(request); q != nil && q.State == "waiting" && q.Slot == m.c.Slot && q.System == m.c.SystemID {
+		q.begun = m.c.Epoch
+	}
+	return nil
 }
 
 // Answer implements Store.

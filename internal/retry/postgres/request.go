@@ -23,7 +23,7 @@ var requestsSQL = readFence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_r
 			UNION ALL SELECT q.id, false AS dead, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'dead_letter', 'purge')),
 		sized AS (SELECT q.*, r.dead, r.found, sum(z.size) OVER (ORDER BY q.kind = 'replay', q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
 			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' AND $5::bigint > 0 THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
-		SELECT s.id, s.kind, s.route_name, s.routing_key, s.found IS NOT NULL, s.dead, t.*
+		SELECT s.id, s.kind, s.route_name, s.routing_key, coalesce(s.begun_epoch, 0), s.found IS NOT NULL, s.dead, t.*
 		FROM fence LEFT JOIN (sized s LEFT JOIN LATERAL (
 			SELECT ` + rowExpressions("t", true, "s.kind = 'replay' AND $5::bigint > 0 AND t.bytes <= $6") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
 			UNION ALL SELECT ` + rowExpressions("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
@@ -48,7 +48,7 @@ func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 			dead  *bool
 		)
 		skip := make([]any, len(rows.RawValues()))
-		head := []any{&q.ID, &kind, &q.Route.Name, &q.Route.RoutingKey, &found, &dead}
+		head := []any{&q.ID, &kind, &q.Route.Name, &q.Route.RoutingKey, &q.Begun, &found, &dead}
 		copy(skip, head)
 		if err := rows.Scan(skip...); err != nil {
 			return err
@@ -72,6 +72,17 @@ func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 		}
 	}
 	return list, asRowError(err)
+}
+
+// beginSQL does nothing to a request that was answered meanwhile: so it may be carried out late, or
+// twice.
+const beginSQL = writeFence + `, begun AS (UPDATE cdc_relay.request q SET begun_epoch = $2 FROM fence
+			WHERE q.id = $4 AND q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting')
+		SELECT NULL FROM fence`
+
+// BeginReplay implements Store.
+func (p *Store) BeginReplay(ctx context.Context, request int64) error {
+	return p.change(ctx, "begin a replay", beginSQL, func(storable) []any { return []any{p.c.SystemID, request} }, nil)
 }
 
 // purges is the condition that a request of answerSQL empties its row.

@@ -203,6 +203,7 @@ var conformance = map[string]func(*bench){
 	"apply":                 testApply,
 	"refusals":              testRefusals,
 	"requests":              testRequests,
+	"begun":                 testBegun,
 	"answers":               testAnswers,
 	"replay":                testReplay,
 	"cancel":                testCancel,
@@ -862,6 +863,34 @@ func testRequests(b *bench) {
 	b.wantAsked(ids[4], "failed", store.NotAllowed)
 }
 
+// The next leader sees what a former one has begun. That changes nothing else of a request, and
+// nothing of one of another slot, or of one that has been cancelled.
+func testBegun(b *bench) {
+	ids := []int64{}
+	for _, key := range []string{"a", "b", "c", "d"} {
+		ids = append(ids, b.Ask(b.c, store.Replay, b.deadLetter(key).N, event.Route{}))
+	}
+	other := newBench(b.T, b.world)
+	b.must(other.BeginReplay(await.Context(b.T), ids[1]))
+	b.cancel(ids[2])
+	for _, i := range []int{0, 0, 2} {
+		b.must(b.BeginReplay(await.Context(b.T), ids[i]))
+	}
+	former := b.c.Epoch
+	next := b.with(func(c *store.Config) { c.Epoch = b.raise(b.c.Slot) })
+	b.must(next.BeginReplay(await.Context(b.T), ids[3]))
+	list, err := next.Requests(await.Context(b.T), 100, all)
+	b.must(err)
+	got := map[int64]int64{}
+	for _, q := range list {
+		got[q.ID] = q.Begun
+	}
+	equal(b, "begun", got, map[int64]int64{ids[0]: former, ids[1]: 0, ids[3]: next.c.Epoch})
+	b.wantAsked(ids[0], "waiting", "")
+	b.wantAsked(ids[2], "cancelled", "")
+	next.answer(ids[0], true, sink.Outcome{State: sink.Confirmed})
+}
+
 func testAnswers(b *bench) {
 	none := event.Route{}
 	k := b.rows(3, "k", 1, 1)
@@ -1016,9 +1045,10 @@ func writes(b *bench, deferred, deadLetter, fresh *store.Row, request store.Requ
 		"Backoff": func() error {
 			return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Backoff, After: time.Hour}})
 		},
-		"Dead":   func() error { return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Dead}}) },
-		"Answer": func() error { _, err := b.Answer(c, []store.Answer{{Request: request}}); return err },
-		"Expire": func() error { _, err := b.Expire(c, time.Nanosecond, 10); return err },
+		"Dead":        func() error { return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Dead}}) },
+		"Answer":      func() error { _, err := b.Answer(c, []store.Answer{{Request: request}}); return err },
+		"BeginReplay": func() error { return b.BeginReplay(c, request.ID) },
+		"Expire":      func() error { _, err := b.Expire(c, time.Nanosecond, 10); return err },
 	}
 }
 
@@ -1036,6 +1066,9 @@ func (b *bench) unchanged(deferred, deadLetter, fresh *store.Row, request store.
 	b.wantWhere("discarded", deadLetter)
 	b.wantWhere("", fresh)
 	b.wantAsked(request.ID, "waiting", "")
+	if q := b.request(request.ID); q.Begun != 0 {
+		b.Errorf("request %+v", q)
+	}
 	rows := b.runs(all, deferred.Group)[0].Rows
 	if len(rows) != 1 || !rows[0].NextAttempt.IsZero() {
 		b.Errorf("rows %+v", rows)

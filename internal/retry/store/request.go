@@ -30,6 +30,8 @@ type Request struct {
 	Row  *Row // nil: the row no longer exists, or its state does not allow the request
 	// Of Replay: where to send it instead; nil parts stay as they were.
 	Route event.Route
+	// Begun is the epoch of the leader that called BeginReplay; 0: none did.
+	Begun int64
 }
 
 // Answer is the result of a request. Outcome is the broker's answer to a replay; for other kinds it

@@ -27,7 +27,8 @@ import (
 // Times that are read are on this process's clock, whatever the database's says.
 //
 // The callers: Regroup and Exchanges are called before the reader starts. The reader calls
-// Positions (for Known), the writer calls Lease and Defer, and the feeder calls all others.
+// Positions (for Known), the writer calls Lease and Defer, and the feeder calls all others. (What
+// reads large rows for it calls BeginReplay, which may come at any time.)
 type Store interface {
 	// Lease takes LeaseSize row numbers, from first on. They are higher than the number of any row.
 	Lease(ctx context.Context) (first int64, err error)
@@ -87,6 +88,11 @@ type Store interface {
 	// most about size bytes of them; with size 0 they come without these fields too. An error that
 	// is about a row is a *Refused.
 	Requests(ctx context.Context, limit int, size int64) ([]Request, error)
+
+	// BeginReplay records in a request that waits that this leader begins to read the row of its
+	// event (Event.LeftOut). The row may need more memory than there is: a leader that finds a
+	// request that an earlier one has begun does not read that row again.
+	BeginReplay(ctx context.Context, request int64) error
 
 	// Answer carries out requests that need no broker (discard, retry, dead_letter, redact, purge),
 	// and writes the result of a replay, with the audit. Every request is answered once. A request

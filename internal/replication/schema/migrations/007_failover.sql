@@ -16,6 +16,10 @@ ALTER TABLE cdc_relay.dead_letter ADD COLUMN left_out text;
 COMMENT ON COLUMN cdc_relay.retry.left_out       IS 'the outbox table, as schema.name, whose row has values that are left out here, because it is larger than source.max_event_bytes; empty: it was a logical message; NULL: nothing is left out';
 COMMENT ON COLUMN cdc_relay.dead_letter.left_out IS 'as in retry; a replay reads the row from that table';
 
+-- A replay of such a row reads all of it into memory: a relay that is killed by that must not be killed again by the same request.
+ALTER TABLE cdc_relay.request ADD COLUMN begun_epoch bigint;
+COMMENT ON COLUMN cdc_relay.request.begun_epoch IS 'of a replay that reads the row from the outbox table: the epoch of the leader that began to; NULL: none did';
+
 -- The id goes first: an index that begins with the slot alone is taken for reads in the order of the positions, while
 -- the table is small or has no statistics. The status view had made one of that kind.
 DROP INDEX IF EXISTS cdc_relay.retry_id;
