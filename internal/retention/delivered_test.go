@@ -152,7 +152,7 @@ func TestRowsFromBeforeAreKept(t *testing.T) {
 	r.want(r.left())
 }
 
-// TestRowsFromBeforeAttachedAreKept: of a table that becomes a partition nobody was sent what it had.
+// TestRowsFromBeforeAttachedAreKept: nobody was sent what a table had before it was a partition.
 func TestRowsFromBeforeAttachedAreKept(t *testing.T) {
 	r := newRig(t, 0, `CREATE TABLE outbox (id text, at timestamptz) PARTITION BY RANGE (id);
 		CREATE TABLE old PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('m')`)

@@ -140,7 +140,7 @@ func TestIDThatIsNotUTF8(t *testing.T) {
 	}
 }
 
-// TestFailingZone: what fails in a part of a table keeps no other part of it, and is not forgotten.
+// TestFailingZone: what fails in a part of a table keeps no other part, and is not forgotten.
 func TestFailingZone(t *testing.T) {
 	r := newRig(t, 0, `CREATE TABLE outbox (id text, at timestamptz, filler text DEFAULT repeat('x', 7000)); ALTER TABLE outbox ALTER filler SET STORAGE PLAIN`)
 	r.exec(`INSERT INTO public.outbox SELECT i::text FROM generate_series(1, 1026) i`) // a block each
