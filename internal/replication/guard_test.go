@@ -84,8 +84,8 @@ func (b *bench) rowsNeed(pool *pgxpool.Pool) {
 		await.Must(b.t, err)
 		return n
 	}
-	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes, deferred_at, class, reason, error, destination, commit_time, event_time, payload_kind`
-	const values = `'s', 's', 1, '0/1', n, n, n, n, n, n, true, true, 0, 500, now(), 'c', 'r', '', 'd', now(), now(), 0`
+	const columns = `n, slot, system_id, incarnation, commit_lsn, idx, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes, deferred_at, class, reason, error, destination, commit_time, event_time, payload_kind`
+	const values = `n, 's', 's', 1, '0/1', n, 1, 2, 3, 4, true, true, 0, 500, now(), 'c', 'r', '', 'd', now(), now(), 0`
 	b.exec(`INSERT INTO cdc_relay.dead_letter (` + columns + `, state, left_out) SELECT ` + values + `, s, o FROM
 		(VALUES (1, 'open', NULL), (2, 'purged', NULL), (3, 'open', 'public.outbox')) v (n, s, o)`)
 	if got := need(1 << 30); got != 3*each+500 {

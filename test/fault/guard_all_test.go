@@ -127,7 +127,8 @@ func direct(s *stand.Stand, r *runner.Relay) {
 }
 
 // At guard.max_bytes nothing more is deferred: the slot keeps WAL as without a guard, and when the
-// broker is back nothing is lost.
+// broker is back nothing is lost. In the next outage the guard defers again, though the tables have
+// kept their size.
 func TestDiskGuardIsFull(t *testing.T) {
 	stand.Parallel(t)
 	s := stand.On(t, smallDisk(t), stand.SharedRabbitMQ(t))
@@ -155,8 +156,18 @@ func TestDiskGuardIsFull(t *testing.T) {
 	}
 	s.Must(s.Broker.Restore())
 	s.Until("the guard to be off", func() bool { return s.Metric(r, "outbox_guard_full") == 0 })
+	s.Until("what was deferred to be delivered", func() bool { return s.RowsIn(checker.Deferred) == 0 })
+	s.SQL(`VACUUM (TRUNCATE false) cdc_relay.retry`) // the files stay large, as with one row at their end
+	large := size()
+	s.Broker.Cut()
+	s.Until("events to be deferred again", func() bool { return s.RowsIn(checker.Deferred) > 100 })
+	if now := size(); now > large+(1<<18) {
+		t.Errorf("the tables had %d bytes, and have %d with new rows in their free space", large, now)
+	}
+	s.Must(s.Broker.Restore())
+	s.Until("the guard to be off again", func() bool { return s.Metric(r, "outbox_guard_active")+s.Metric(r, "outbox_guard_full") == 0 })
 	s.More(500)
 	stop()
-	s.Check(budget)
+	s.Check(2 * budget)
 	s.AwaitEmpty()
 }
