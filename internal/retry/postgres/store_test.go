@@ -484,8 +484,9 @@ func testPositions(b *bench) {
 	for i, r := range rows {
 		r.Dead = i%3 == 0
 	}
-	unread, purged, leftOut := rows[4], rows[6], []*store.Row{rows[7], rows[9]} // deferred, dead
-	unread.Event.ID = nil                                                       // as of one that could not be read
+	unread, purged := rows[4], rows[6]
+	unread.Event.ID = nil // as of one that could not be read
+	leftOut := []*store.Row{rows[7], rows[9]}
 	for _, r := range leftOut {
 		r.Event.ID, r.Event.LeftOut = nil, &event.LeftOut{Table: "public.outbox", Bytes: 1 << 20}
 	}
@@ -512,8 +513,8 @@ func testPositions(b *bench) {
 	page, err := b.Positions(await.Context(b.T), want[3].Position, 2)
 	b.must(err)
 	equal(b, "from one that is there", page, want[3:5])
-	// What is known is what Defer leaves as it is, and nothing else. Where an id is left out now, or
-	// was when the row was written, the commit time tells events apart.
+	// What is known is what Defer leaves as it is, and nothing else. Where an id is left out now,
+	// or was when the row was written, the commit time tells events apart.
 	try := func(r *store.Row, ev event.Event, want bool) {
 		b.Helper()
 		again := *r
