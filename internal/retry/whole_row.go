@@ -31,7 +31,10 @@ func (f *feeder) readWhole(ctx context.Context, q *store.Request) {
 		if w.err == nil {
 			w.event, w.why, w.err = f.cfg.ReadRow(ctx, &ev)
 		}
-		f.ask(func(a *asked) { a.whole = w })
+		f.mu.Lock()
+		f.asked.whole = w
+		f.mu.Unlock()
+		signal(f.woken)
 	})
 }
 

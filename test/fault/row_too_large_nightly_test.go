@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
@@ -19,7 +20,7 @@ import (
 // is sent, and a dead letter with all of it, since it is too large for the broker, and nothing is
 // lost. With the limit the row is a dead letter with its id and key, the others are delivered, and
 // the relay's memory stays what it is for small rows. A relay that has the memory replays the row:
-// it is read, and the broker is asked.
+// it is read, and the broker is asked. One that has not is killed by the replay, once.
 func TestRowLargerThanTheMemory(t *testing.T) {
 	stand.Parallel(t)
 	const size, memory, more, calm = 500_000_000, 256 << 20, 3 << 30, 128 << 20
@@ -94,6 +95,25 @@ func TestRowLargerThanTheMemory(t *testing.T) {
 		t.Errorf("the relay has had %d MiB, want at most %d", peak>>20, calm>>20)
 	}
 	t.Logf("peak RSS with the limit: %d MiB", peak>>20)
+
+	operated(s, "dead-letters", "replay", number(s, "second"), "--wait", "0")
+	if code, err := r.Exit(s.Context()); err != nil || code != -1 {
+		t.Fatalf("the relay that replays the row ends with %d, %v; want a kill", code, err)
+	}
+	s.Gone()
+	r = s.Launch()
+	s.Must(group.Add(r.Pid()))
+	s.Ready(r)
+	var answer string
+	await.Until(t, "the next relay answers the request", func() bool {
+		s.Query([]any{&answer}, `SELECT coalesce((SELECT result FROM cdc_relay.request WHERE kind = 'replay' AND state = 'failed'), '')`)
+		return answer != ""
+	})
+	if !strings.Contains(answer, "give it about 3 times that in memory") {
+		t.Errorf("the replay ended with %q", answer)
+	}
+	ids = append(ids, small(300, 399)...)
+	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
 	stopped(s, r, 0)
 
 	r = s.Start()
