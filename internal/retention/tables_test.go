@@ -25,7 +25,8 @@ func TestPartitions(t *testing.T) {
 	r.exec(`DROP TABLE public.new; CREATE TABLE public.newer PARTITION OF public.outbox FOR VALUES FROM ('b') TO (MAXVALUE)`)
 	r.put("a", "c")
 	r.settle(r.slot)
-	await.Until(t, "what is written since the pass before to be deleted", func() bool { // the server's counters may be late
+	// the server's counters may be late
+	await.Until(t, "what is written since the pass before to be deleted", func() bool {
 		r.must(r.pass(r.ctx))
 		return len(r.ids()) == 0
 	})
