@@ -143,7 +143,7 @@ func (g *Guard) measure(ctx context.Context, now time.Time, flow Flow, every tim
 	if err == nil {
 		g.disk = disk
 		g.space.takeFiles(disk.Own, flow, g.d.state == off)
-		if g.space.needsCount(now, flow, g.d.state) {
+		if g.space.needsCount(now, g.d.state) {
 			var rows int64
 			rows, err = g.cfg.Count(ctx)
 			g.space.takeRows(now, rows, flow, err)

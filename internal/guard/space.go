@@ -40,12 +40,12 @@ func (s *space) takeFiles(own int64, flow Flow, off bool) {
 }
 
 // needsCount says that the files may have much free space, and the rows were not counted of late.
-func (s *space) needsCount(now time.Time, flow Flow, in state) bool {
+func (s *space) needsCount(now time.Time, in state) bool {
 	every := countEvery
 	if in == on || in == trying {
 		every = guardedCount
 	}
-	return s.known && !s.grown() && s.files(flow) >= s.max/2 && (s.asked.IsZero() || now.Sub(s.asked) >= every)
+	return s.known && s.mayBeFree() && (s.asked.IsZero() || now.Sub(s.asked) >= every)
 }
 
 // takeRows takes a count of the rows; an error is the lack of one.
@@ -57,14 +57,14 @@ func (s *space) takeRows(now time.Time, rows int64, flow Flow, err error) {
 // not stop it.
 func (s *space) used(flow Flow) int64 {
 	files := s.files(flow)
-	if !s.counted || s.grown() || files < s.max/2 {
+	if !s.counted || !s.mayBeFree() {
 		return files
 	}
 	return min(files, s.rows+flow.DeferredBytes-s.rowsAt+flow.WaitingBytes)
 }
 
-// grown says that what is deferred enlarges the files.
-func (s *space) grown() bool { return s.own > s.before+s.max/10 }
+// mayBeFree says that the files were large before, and what is deferred has not enlarged them.
+func (s *space) mayBeFree() bool { return s.before >= s.max/2 && s.own <= s.before+s.max/10 }
 
 func (s *space) files(flow Flow) int64 {
 	return s.own + flow.DeferredBytes - s.ownAt + flow.WaitingBytes

@@ -33,15 +33,15 @@ func TestSpace(t *testing.T) {
 			s := space{max: 1000}
 			s.takeFiles(c.before, Flow{}, true)
 			s.takeFiles(c.own, Flow{}, false)
-			if got := s.needsCount(now, Flow{}, off); got != c.wantsCount {
+			if got := s.needsCount(now, off); got != c.wantsCount {
 				t.Fatalf("the rows are to be counted: %t", got)
 			}
 			if c.wantsCount {
 				s.takeRows(now, c.rows, Flow{}, c.err)
-				if s.needsCount(now.Add(countEvery-1), Flow{}, full) || !s.needsCount(now.Add(countEvery), Flow{}, full) {
+				if s.needsCount(now.Add(countEvery-1), full) || !s.needsCount(now.Add(countEvery), full) {
 					t.Error("they are not counted once a minute")
 				}
-				if s.needsCount(now.Add(guardedCount-1), Flow{}, on) {
+				if s.needsCount(now.Add(guardedCount-1), on) {
 					t.Error("they are counted while events are deferred")
 				}
 			}
