@@ -31,8 +31,8 @@ type stage struct {
 }
 
 // Every query of every panel is run as Grafana would, with variables by All and by name: none is an
-// error, and only those about relays that have stopped and about other hosts are empty. On Kafka what
-// RabbitMQ alone has is 0, and not away.
+// error, and only those about relays that have stopped and about other hosts are empty. On Kafka
+// what RabbitMQ alone has is 0, and not away.
 func TestEveryQueryAnswers(t *testing.T) {
 	pg, err := pgserver.Start(t.Context(), pgserver.Options{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "256MB"}})
 	must(t, err)
@@ -46,7 +46,8 @@ func TestEveryQueryAnswers(t *testing.T) {
 	defer s.Load(50)()
 	s.More(100)
 	all := boards(t)
-	want := []string{"Relays that have stopped A", "Ready on other hosts A"} // the relay runs and has one host
+	// the relay runs and has one host
+	want := []string{"Relays that have stopped A", "Ready on other hosts A"}
 	for _, byName := range []bool{false, true} {
 		var empty []string
 		for range patience {

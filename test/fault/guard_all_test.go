@@ -157,7 +157,8 @@ func TestDiskGuardIsFull(t *testing.T) {
 	s.Must(s.Broker.Restore())
 	s.Until("the guard to be off", func() bool { return s.Metric(r, "outbox_guard_full") == 0 })
 	s.Until("what was deferred to be delivered", func() bool { return s.RowsIn(checker.Deferred) == 0 })
-	s.SQL(`VACUUM (TRUNCATE false) cdc_relay.retry`) // the files stay large, as with one row at their end
+	// the files stay large, as with one row at their end
+	s.SQL(`VACUUM (TRUNCATE false) cdc_relay.retry`)
 	large := size()
 	s.Broker.Cut()
 	s.Until("events to be deferred again", func() bool { return s.RowsIn(checker.Deferred) > 100 })
