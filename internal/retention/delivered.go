@@ -45,8 +45,8 @@ import (
 )
 
 // boundSQL reads up to which transaction rows are settled by all who send them, as b: settled
-// is 0 if that is not known, since is the first transaction from which on one of them sends all rows
-// (publication.Table.Since: where that is not known, the last one that there can be),
+// is 0 if that is not known; since is the first transaction from which on one of them sends all
+// rows (publication.Table.Since; where that is not known, the last one that there can be);
 // slots are all slots, and next is the next transaction. retries, dead_letters and gaps say whether
 // there is any at all: on a healthy day there is none, and no row need be looked for. $1 is our
 // slot, $3 and $4 the OIDs and the quoted names of the table and all its relatives.

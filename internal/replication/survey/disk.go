@@ -60,7 +60,7 @@ const rowsSQL = `SELECT (
 	)::bigint`
 
 // ReadRows is about how many bytes the rows of the relay's own tables need, of all slots: less than
-// the files have when rows were deleted. It takes seconds when there are many, and has a time limit.
+// the files have when rows were deleted. It takes seconds when there are many, up to ten.
 func ReadRows(ctx context.Context, pool *pgxpool.Pool, limits guard.Limits) (bytes int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
