@@ -110,7 +110,7 @@ func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(
 func (r *run) beginAt(ctx context.Context, tx pgx.Tx) error {
 	switch {
 	case !r.report.backfill: // a table of which it is not known begins with the next leader
-	case r.report.LeftOut > 0:
+	case r.opt.Where != "" || r.report.LeftOut > 0:
 		var next int64
 		if err := tx.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&next); err != nil {
 			return fmt.Errorf("read the transaction counter: %w", err)
