@@ -130,8 +130,8 @@ func (se *Session) checkStandbys(ctx context.Context, rec *slot.Record) error {
 		return err
 	}
 	if rec != nil && rec.Epoch == se.t.Epoch {
-		// what sessions and leaders before have read counts as well: a standby that was named later may
-		// lack it
+		// what sessions and leaders before have read counts as well: a standby that was named
+		// later may lack it
 		read := max(received, se.Cfg.Primary.Received(), se.t.inherited)
 		if err := view.Record(ctx, se.Pool, se.Cfg, se.t.Epoch, rec, read); err != nil {
 			return err

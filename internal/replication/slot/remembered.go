@@ -68,9 +68,9 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 	return nil
 }
 
-// beginNow notes from when on rows of those tables are sent of which that is not known: a table that
-// was added, and each one whose record a version before retention has written, or has written again.
-// A transaction that begins now finds the publication with them.
+// beginNow notes from when on rows of those tables are sent of which that is not known: a table
+// that was added, and each one whose record a version before retention has written, or has written
+// again. A transaction that begins now finds the publication with them.
 func beginNow(ctx context.Context, q source.Querier, next publication.State) error {
 	if next.KnowsBegin() {
 		return nil
