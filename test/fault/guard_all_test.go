@@ -148,7 +148,8 @@ func TestDiskGuardIsFull(t *testing.T) {
 		t.Errorf("the tables have %d bytes, guard.max_bytes is 1 MiB", at)
 	}
 	fill(s, 8)
-	if now := s.RowsIn(checker.Deferred); now > rows+2*budget || rows == 0 { // what was in flight, and was read, is still written
+	// what was in flight, and was read, is still written
+	if now := s.RowsIn(checker.Deferred); now > rows+2*budget || rows == 0 {
 		t.Errorf("%d events were deferred when the guard was full, %d are now", rows, now)
 	}
 	if retained(s) < behind+(4<<20) {
