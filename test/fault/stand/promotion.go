@@ -57,6 +57,10 @@ func onPair(t *testing.T, kind Kind, version int, order ...int) (*Stand, *pgserv
 	if err := pair.Primary.CreateDatabase(ctx, db); err != nil {
 		t.Fatal(err)
 	}
+	// a relay that asks the standby first would end: the database does not exist there
+	if err := pair.AwaitDatabase(ctx, db); err != nil {
+		t.Fatal(err)
+	}
 	s := bare(t, pair.Primary.URL(db), pair.Primary.Addr(), place)
 	for _, i := range order {
 		s.Hosts = append(s.Hosts, pair.Addrs()[i])

@@ -114,6 +114,18 @@ func (p *Pair) Rejoin(ctx context.Context, former *Postgres) error {
 	return p.Primary.Set(ctx, "synchronized_standby_slots", slot)
 }
 
+// AwaitDatabase waits until the standby has a database.
+func (p *Pair) AwaitDatabase(ctx context.Context, name string) error {
+	err := processes.Poll(ctx, 50*time.Millisecond, func() (there bool, err error) {
+		err = p.Standby.Query(ctx, &there, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, name)
+		return there, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for database %s on the standby: %w", name, err)
+	}
+	return nil
+}
+
 // AwaitSynced waits until the standby has a logical slot of the name that a promotion can use. The
 // slot must be read, and something be committed, meanwhile: a new one is copied for good once it
 // has passed what the standby does not have.
