@@ -45,10 +45,8 @@ the user who runs init alone; run init as the relay's user, or give the file to 
   cdc-relay init --print --role relay | psql shop`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opt.URL != "" {
-				if err := config.CheckPostgres(opt.URL); err != nil {
-					return command.UsageError("--url " + err.Error())
-				}
+			if err := checkURL(opt.URL); err != nil {
+				return err
 			}
 			c, rc, log, err := g.Source()
 			if err != nil {
@@ -98,6 +96,17 @@ the user who runs init alone; run init as the relay's user, or give the file to 
 	cmd.Flags().BoolVar(&opt.NoSlot, "no-slot", false, "leave the slot to the first start, or to takeover")
 	cmd.Flags().StringVar(&opt.Role, "role", "", "role of the relay, to be granted what it needs")
 	return cmd
+}
+
+// checkURL checks the value of --url, if there is one.
+func checkURL(url string) error {
+	if url == "" {
+		return nil
+	}
+	if err := config.CheckPostgres(url); err != nil {
+		return command.UsageError("--url " + err.Error())
+	}
+	return nil
 }
 
 // allRows is the expression of a --backfill without one.

@@ -143,33 +143,39 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 			return o, err
 		}
 	}
-	// The server starts at the slot's own position if that is higher, as it usually is. After a
-	// restart of the server, which does not save the slot at each report, it may be lower than what
-	// this process has settled.
-	err = slot.MakeFailover(ctx, conn, c, view)
-	if source.SQLState(err) == "55006" { // object_in_use
-		return o, errTaken
-	}
-	if err != nil {
-		return o, err
-	}
 	o.resumed = s.durable.resume(rec)
 	o.from = max(rec.TookUntil, o.resumed)
-	err = pglogrepl.StartReplication(ctx, conn, c.Slot, o.from, pglogrepl.StartReplicationOptions{
+	return o, s.startReplication(ctx, conn, view, o.from, string(names))
+}
+
+// startReplication sends START_REPLICATION from a position. Before that the slot becomes a failover
+// slot if that is asked for. The server starts at the slot's own position if that is higher, as it
+// usually is. After a restart of the server, which does not save the slot at each report, it may be
+// lower than what this process has settled. names is the publication, in the database's encoding.
+func (s *Stream) startReplication(ctx context.Context, conn *pgconn.PgConn, view *slot.View, from pglogrepl.LSN, names string) error {
+	c := s.cfg
+	err := slot.MakeFailover(ctx, conn, c, view)
+	if source.SQLState(err) == "55006" { // object_in_use
+		return errTaken
+	}
+	if err != nil {
+		return err
+	}
+	err = pglogrepl.StartReplication(ctx, conn, c.Slot, from, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{
 			"proto_version '1'",
-			"publication_names " + string(names),
+			"publication_names " + names,
 			"messages 'true'",
 		},
 	})
 	if source.SQLState(err) == "55006" { // object_in_use
-		return o, errTaken
+		return errTaken
 	}
 	if err != nil {
 		source.MakeReadable(source.NewEncoding(ctx, s.common.Encoding, s.pool), err)
-		return o, fmt.Errorf("start replication: %w", err)
+		return fmt.Errorf("start replication: %w", err)
 	}
-	return o, nil
+	return nil
 }
 
 // lead runs while our walsender holds the slot. The epoch is read, or raised, after

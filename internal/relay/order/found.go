@@ -41,13 +41,8 @@ func (m *Machine) found(f *Found) {
 	case !f.Walk:
 		m.reading--
 		g.wanted = false
-		if g.stale { // something was rejected meanwhile: what is behind it stays where it is
-			g.stale, g.more = false, true
-			m.giveBack(f.Rows...)
-			if g.status == reading {
-				g.status = idle
-			}
-			m.touch(g)
+		if g.stale {
+			m.leaveStale(g, f.Rows)
 			return
 		}
 		g.status = idle
@@ -91,6 +86,17 @@ func (m *Machine) found(f *Found) {
 		if g.rows == unknown {
 			g.rows = none
 		}
+	}
+	m.touch(g)
+}
+
+// leaveStale gives rows back because something was rejected while they were read: what is behind it
+// stays where it is.
+func (m *Machine) leaveStale(g *group, rows []*inflight.Event) {
+	g.stale, g.more = false, true
+	m.giveBack(rows...)
+	if g.status == reading {
+		g.status = idle
 	}
 	m.touch(g)
 }
