@@ -6,8 +6,8 @@
 //     table. A slot that is not ready, that is of another system, or whose settled_xid is not known
 //     has settled nothing. "Settled" is I2: the broker has confirmed the event, or its row is in
 //     the retry table or among the dead letters. The relay records it after that, in this database.
-//  2. no row of the retry table and no open dead letter of any slot has its id. Such a row is not
-//     delivered, or may need the outbox's row for a replay.
+//  2. no row of the retry table and no open dead letter of any slot has its id, or may have it.
+//     Such a row is not delivered, or may need the outbox's row for a replay.
 //  3. its transaction is in no interval that an operator has accepted as missing and that is not
 //     recovered: cdc-relay recover would read it from the table. Nor in one that was recovered
 //     with a condition, which may have left it out.
@@ -85,54 +85,76 @@ b AS MATERIALIZED (
 
 // rowsSQL is the SQL of a leaf's rows: parts of the two statements. Alias t is the row.
 type rowsSQL struct {
-	leaf string // quoted
-	root uint32 // the OID of the table that the leaf is, or is a partition of
-	id   string // of the event, as the retry table has it
-	at   string // the row's time
-	old  string // 5
-	xid  string // the row's transaction, with its epoch
+	leaf string   // quoted
+	root uint32   // the OID of the table that the leaf is, or is a partition of
+	ids  []string // columns of t, quoted: the first that is not NULL has the event's id
+	at   string   // the row's time
+	xid  string   // the row's transaction, with its epoch
+	keep bool     // rows are kept for a time
 }
 
 // newRowsSQL makes the SQL for a leaf whose id and time are in columns. No column of the time: that
-// of the commit counts, when the server keeps it. $7 is the age in seconds. The database's clock
-// alone decides. A row of unknown time is old enough when its transaction is below $8: see samples.
-//
-// In a database of another encoding than UTF-8 an id of other characters than ASCII counts as not
-// known: it may have no equivalent, and one such row must not fail the statement. So for a time
-// that timestamptz has no room for: what is far away is infinite.
-//
-// The output function of the id's type, which format calls, is never its owner's: a base type is a
-// superuser's, and the output of all others is PostgreSQL's own.
+// of the commit counts, when the server keeps it. A time that timestamptz has no room for must not
+// fail the statement: what is far away is infinite.
 func newRowsSQL(leaf string, root uint32, id, at []string, keep bool) rowsSQL {
 	s := rowsSQL{
 		leaf: leaf,
 		root: root,
 		xid:  strings.ReplaceAll(tableread.WholeXID("t.xmin"), "next", "(SELECT next FROM b)"),
 		at:   "CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END",
+		keep: keep,
+	}
+	for _, name := range id {
+		s.ids = append(s.ids, pgx.Identifier{name}.Sanitize())
 	}
 	var parts []string
-	for _, name := range id {
-		column := "t." + pgx.Identifier{name}.Sanitize()
-		parts = append(parts, fmt.Sprintf("CASE WHEN %[1]s IS NOT NULL THEN format('%%s', %[1]s) END", column))
-	}
-	text := "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
-	s.id = "CASE WHEN getdatabaseencoding() = 'UTF8' OR " + text + ` COLLATE "C" ~ '^[\x01-\x7f]*$' THEN convert_to(` + text + ", 'UTF8') END"
-	if len(at) > 0 {
-		parts = nil
-		for _, name := range at {
-			column := "t." + pgx.Identifier{name}.Sanitize()
-			parts = append(parts, fmt.Sprintf(`CASE
+	for _, name := range at {
+		parts = append(parts, fmt.Sprintf(`CASE
 				WHEN %[1]s > '9000-01-01' THEN 'infinity'
 				WHEN %[1]s < '4000-01-01 BC' THEN '-infinity'
-				ELSE %[1]s::timestamptz END`, column))
-		}
-		s.at = "coalesce(" + strings.Join(append(parts, s.at), ", ") + ")"
+				ELSE %[1]s::timestamptz END`, "t."+pgx.Identifier{name}.Sanitize()))
 	}
-	s.old = "coalesce(" + s.at + " <= now() - make_interval(secs => $7::float8), " + s.xid + " < $8::bigint)"
-	if !keep {
-		s.old = "($7::float8 = 0 AND $8::bigint >= 0)"
-	}
+	s.at = "coalesce(" + strings.Join(append(parts, s.at), ", ") + ")"
 	return s
+}
+
+// id is the SQL of the event's id, as the retry table has it.
+//
+// In a database of another encoding than UTF-8 an id of other characters than ASCII counts as not
+// known: it may have no equivalent, and one such row must not fail the statement.
+//
+// The output function of the id's type, which format calls, is never its owner's: a base type is a
+// superuser's, and the output of all others is PostgreSQL's own.
+func (s rowsSQL) id() string {
+	var parts []string
+	for _, name := range s.ids {
+		parts = append(parts, fmt.Sprintf("CASE WHEN t.%[1]s IS NOT NULL THEN format('%%s', t.%[1]s) END", name))
+	}
+	text := "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
+	return "CASE WHEN getdatabaseencoding() = 'UTF8' OR " + text + ` COLLATE "C" ~ '^[\x01-\x7f]*$' THEN convert_to(` + text + ", 'UTF8') END"
+}
+
+// old is the SQL of 5. $7 is the age in seconds. The database's clock alone decides. A row of
+// unknown time is old enough when its transaction is below $8: see samples.
+func (s rowsSQL) old() string {
+	if !s.keep {
+		return "($7::float8 = 0 AND $8::bigint >= 0)"
+	}
+	return "coalesce(" + s.at + " <= now() - make_interval(secs => $7::float8), " + s.xid + " < $8::bigint)"
+}
+
+// read is a FROM item t that computes time and transaction of each row once, and the SQL of its
+// rows.
+func (s rowsSQL) read() (from string, of rowsSQL) {
+	of = s
+	of.ids, of.at, of.xid = nil, "t.at", "t.xid"
+	columns := ""
+	for i, name := range s.ids {
+		of.ids = append(of.ids, "id"+strconv.Itoa(i))
+		columns += ", t." + name + " AS " + of.ids[i]
+	}
+	return `(SELECT ` + s.at + ` AS at, ` + s.xid + ` AS xid` + columns + s.from() + `
+		OFFSET 0) t`, of
 }
 
 // settled is the SQL of 1 and 4.
@@ -162,8 +184,8 @@ links AS MATERIALIZED (
 // server stores them.
 const longestID = 2 << 10
 
-// held is the SQL of what 2 and 3 exclude, and of a row without an id, or with one that is too
-// long, of which 2 is not known.
+// held is the SQL of what 2 and 3 exclude. Of a row without an id, or with one that is too long, 2
+// is not known unless there is no row of either table.
 // OFFSET 0 and the empty string keep the planner from reading all rows, or all open dead letters,
 // of a slot: the rows are found by the indexes on the id.
 func (s rowsSQL) held() string {
@@ -171,8 +193,8 @@ func (s rowsSQL) held() string {
 		return `EXISTS (
 			SELECT FROM cdc_relay.` + table + ` f
 			WHERE f.slot = ANY ((SELECT slots FROM b)::text[])
-				AND substring(f.id, 1, 200) = substring(` + s.id + `, 1, 200)
-				AND f.id = ` + s.id
+				AND substring(f.id, 1, 200) = substring(` + s.id() + `, 1, 200)
+				AND f.id = ` + s.id()
 	}
 	deferred := id("retry") + " OFFSET 0)"
 	dead := id("dead_letter") + " AND f.state || '' = 'open' OFFSET 0)"
@@ -185,14 +207,15 @@ func (s rowsSQL) held() string {
 				AND coalesce(g.until_xid::text::bigint > ` + s.xid + `, true)
 			OFFSET 0)`
 	return `(
-		coalesce(octet_length(` + s.id + `) > ` + strconv.Itoa(longestID) + `, true)
-		OR (SELECT retries FROM b) AND ` + deferred + `
-		OR (SELECT dead_letters FROM b) AND ` + dead + `
+		(SELECT retries OR dead_letters FROM b) AND (
+			coalesce(octet_length(` + s.id() + `) > ` + strconv.Itoa(longestID) + `, true)
+			OR (SELECT retries FROM b) AND ` + deferred + `
+			OR (SELECT dead_letters FROM b) AND ` + dead + `)
 		OR (SELECT gaps FROM b) AND ` + missing + ")"
 }
 
 // oldAndSettled is the SQL of 1, 4 and 5, which are asked before the rest: they cost less.
-func (s rowsSQL) oldAndSettled() string { return s.old + " AND " + s.settled() }
+func (s rowsSQL) oldAndSettled() string { return s.old() + " AND " + s.settled() }
 
 // from is the FROM of both statements: the rows of the blocks from $5 to $6, without the latter.
 func (s rowsSQL) from() string {
@@ -206,6 +229,7 @@ func (s rowsSQL) from() string {
 // look is the statement that looks at blocks and changes nothing. Its row is, after whether the
 // epoch is still ours, what findings has, in this order.
 func (s rowsSQL) look() string {
+	from, of := s.read()
 	return dlq.ReadFence + ", " + boundSQL + s.links() + `
 SELECT
 	EXISTS (SELECT FROM fence),
@@ -220,12 +244,12 @@ SELECT
 	(SELECT settled FROM b)
 FROM (
 	SELECT
-		` + s.at + ` AS at,
-		` + s.old + ` AS old,
-		` + s.settled() + ` AS settled,
-		` + s.xid + ` >= (SELECT settled FROM b) AS above,
-		CASE WHEN ` + s.oldAndSettled() + ` THEN ` + s.held() + ` END AS held` +
-		s.from() + `
+		at,
+		` + of.old() + ` AS old,
+		` + of.settled() + ` AS settled,
+		` + of.xid + ` >= (SELECT settled FROM b) AS above,
+		CASE WHEN ` + of.oldAndSettled() + ` THEN ` + of.held() + ` END AS held
+	FROM ` + from + `
 	OFFSET 0) r`
 }
 

@@ -44,7 +44,7 @@ func TestUndeliveredRowsAreKept(t *testing.T) {
 		t.Helper()
 		r.must(r.runPass())
 		var got string
-		r.must(r.pool.QueryRow(r.ctx, `SELECT string_agg(coalesce(replace(id, $1, 'long '), 'NULL'), ', ' ORDER BY id) FROM public.outbox`, long).Scan(&got))
+		r.must(r.pool.QueryRow(r.ctx, `SELECT coalesce(string_agg(coalesce(replace(id, $1, 'long '), 'NULL'), ', ' ORDER BY id), '') FROM public.outbox`, long).Scan(&got))
 		if got != strings.Join(want, ", ") {
 			t.Fatalf("%s are left, want %s", got, strings.Join(want, ", "))
 		}
@@ -52,7 +52,7 @@ func TestUndeliveredRowsAreKept(t *testing.T) {
 	must("dead", "deferred", "other slot", "long deferred", tooLong, "NULL")
 	r.exec(`DELETE FROM cdc_relay.retry`)
 	r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded'`)
-	must(tooLong, "NULL")
+	must() // none of them can be the id of something that waits
 }
 
 // TestRowsOfAGapAreKept: cdc-relay recover reads them from the table.

@@ -55,8 +55,8 @@ func (p *pass) look(ctx context.Context, leaf, sql string, args []any) (s findin
 // deleted, because another table refers to it, are deleted from one by one, and those with such a
 // row are left out.
 func (p *pass) remove(ctx context.Context, l *leaf, sql string, args []any, from, to int64, s findings) (gone int64, err error) {
-	// of as many blocks as have the rows of a batch, if all are ripe
-	size := max(1, min(to-from, (to-from)*batchRows/max(s.rows, 1)))
+	// of as many blocks as have a batch, if what the look has found is spread evenly
+	size := max(1, min(to-from, (to-from)*batchRows/max(s.ripe, 1)))
 	for from < to && gone < s.ripe {
 		end := min(from+size, to)
 		n, err := p.batch(ctx, l.name, sql, append(append([]any{}, args...), tid(from), tid(end)))

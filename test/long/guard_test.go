@@ -76,7 +76,7 @@ func TestDiskGuardOutlastsTheLimit(t *testing.T) {
 		}
 	}
 	const steps = 20
-	early := 0.0 // when many have been deferred: in the first steps the slot still keeps less than defer_at
+	early := 0.0 // when many are deferred: in the first steps the slot keeps less than defer_at
 	for i := range steps {
 		if i == steps*2/5 {
 			early = peak()

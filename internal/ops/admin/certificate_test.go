@@ -54,7 +54,8 @@ func TestCertificate(t *testing.T) {
 		defer conn.Close()
 		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
-	const limited = "admin access is limited, delivery goes on" // net/http logs each handshake that fails, too, after the client has seen it
+	// net/http logs each handshake that fails too, after the client has seen it
+	const limited = "admin access is limited, delivery goes on"
 	said := func(words string) {
 		t.Helper()
 		all := logs.FilterMessage(limited).All()
