@@ -184,8 +184,10 @@ links AS MATERIALIZED (
 // server stores them.
 const longestID = 2 << 10
 
-// held is the SQL of what 2 and 3 exclude. Of a row without an id, or with one that is too long, 2
-// is not known unless there is no row of either table.
+// held is the SQL of what 2 and 3 exclude. A row without an id, or with one that is too long, may
+// have the id of any event that is deferred or dead: it waits while there is one. An event without
+// an id is a dead letter itself, so its row waits for the operator.
+//
 // OFFSET 0 and the empty string keep the planner from reading all rows, or all open dead letters,
 // of a slot: the rows are found by the indexes on the id.
 func (s rowsSQL) held() string {

@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
@@ -46,6 +47,12 @@ func TestRowLargerThanTheMemory(t *testing.T) {
 		}
 		return ids
 	}
+	launch := func(within *processes.MemoryLimit) *runner.Relay {
+		r := s.Launch()
+		s.Must(within.Add(r.Pid()))
+		s.Ready(r)
+		return r
+	}
 
 	r := s.Start()
 	s.Must(group.Add(r.Pid()))
@@ -58,9 +65,7 @@ func TestRowLargerThanTheMemory(t *testing.T) {
 	}
 	s.Gone()
 
-	r = s.Launch()
-	s.Must(roomy.Add(r.Pid()))
-	s.Ready(r)
+	r = launch(roomy)
 	s.AwaitRows(checker.Open, 1)
 	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
 	deadOf(s, r, "too_large", "large")
@@ -78,9 +83,7 @@ func TestRowLargerThanTheMemory(t *testing.T) {
 	s.SQL(`INSERT INTO outbox SELECT 'second', aggregatetype, aggregateid, type, payload FROM outbox WHERE id = 'large'`)
 	ids = append(ids, small(200, 299)...)
 	s.Source = "max_event_bytes: 16MiB"
-	r = s.Launch()
-	s.Must(group.Add(r.Pid()))
-	s.Ready(r)
+	r = launch(group)
 	s.AwaitRows(checker.Open, 1)
 	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
 	deadOf(s, r, "row_too_large", "second")
@@ -101,9 +104,7 @@ func TestRowLargerThanTheMemory(t *testing.T) {
 		t.Fatalf("the relay that replays the row ends with %d, %v; want a kill", code, err)
 	}
 	s.Gone()
-	r = s.Launch()
-	s.Must(group.Add(r.Pid()))
-	s.Ready(r)
+	r = launch(group)
 	var answer string
 	await.Until(t, "the next relay answers the request", func() bool {
 		s.Query([]any{&answer}, `SELECT coalesce((SELECT result FROM cdc_relay.request WHERE kind = 'replay' AND state = 'failed'), '')`)

@@ -203,13 +203,13 @@ func (p *Store) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
 		return nil
 	}
 	// The server may have given the process id to another session in the meantime: at worst one
-	// more session of our own ends.
-	// One that ends by itself in between counts as left: it is gone at the second look.
+	// more session of our own ends. One that ends by itself in between counts as left: it is gone
+	// at the second look.
 	left := 1
 	for look := 0; left > 0 && look < 2; look++ {
 		err := conn.QueryRow(ctx, `SELECT count(*) FROM (SELECT pg_terminate_backend(a.pid, 3000) AS ended FROM pg_stat_activity a
-		WHERE a.pid = ANY ($1) AND a.pid <> pg_backend_pid() AND a.usename = current_user AND a.backend_type = 'client backend'
-			AND a.application_name = current_setting('application_name')) e WHERE NOT ended`, pids).Scan(&left)
+			WHERE a.pid = ANY ($1) AND a.pid <> pg_backend_pid() AND a.usename = current_user AND a.backend_type = 'client backend'
+				AND a.application_name = current_setting('application_name')) e WHERE NOT ended`, pids).Scan(&left)
 		if err != nil {
 			return fmt.Errorf("end sessions of statements without an answer: %w", err)
 		}
