@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 )
 
 // recording is an output that can be read while it is written.
@@ -53,7 +54,7 @@ func startDemo(t *testing.T, sink string, short length, keep bool) running {
 	ctx := await.Context(t)
 	life, stop := context.WithCancel(ctx)
 	out := &recording{}
-	d := &demo{console: &console{out: out, began: time.Now()}, programs: programs{broker: brokers[sink](), worst: true}, length: short, keep: keep}
+	d := &demo{Console: console.To(out), programs: programs{broker: brokers[sink](), worst: true}, length: short, keep: keep}
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(life) }()
 	interrupt := sync.OnceValue(func() error {
