@@ -1,0 +1,39 @@
+// The broker: RabbitMQ or Kafka.
+
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/rabbit"
+)
+
+// consumer receives the messages of one broker.
+type consumer struct {
+	run    func(context.Context) error
+	replay func(context.Context) (int, error)
+}
+
+// newConsumer makes the consumer of RabbitMQ.
+func newConsumer(pool *pgxpool.Pool) (consumer, error) {
+	pauses, err := levels()
+	if err != nil {
+		return consumer{}, err
+	}
+	in, err := inbox.New(inbox.Config{Service: name, Pool: pool, Handler: notify, Levels: pauses})
+	if err != nil {
+		return consumer{}, err
+	}
+	c, err := rabbit.New(in, rabbit.Config{
+		URL:      os.Getenv("AMQP_URL"),
+		Bindings: []rabbit.Binding{{Exchange: "outbox.events", Key: "order.created"}},
+	})
+	if err != nil {
+		return consumer{}, err
+	}
+	return consumer{c.Run, func(ctx context.Context) (int, error) { return c.Replay(ctx, rabbit.ReplayFilter{}) }}, nil
+}

@@ -1,0 +1,106 @@
+// RabbitMQ in the shop.
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
+)
+
+// rabbitMQ is RabbitMQ, which notification-service reaches through a proxy.
+type rabbitMQ struct {
+	server *rabbitserver.Rabbit
+	proxy  *netproxy.Proxy
+}
+
+const (
+	exchange = "outbox.events"
+	queue    = "notification-service"
+)
+
+func (r *rabbitMQ) name() string  { return "RabbitMQ" }
+func (r *rabbitMQ) place() string { return fmt.Sprintf("queue %q", queue) }
+func (r *rabbitMQ) addr() string  { return r.server.Addr() }
+
+func (r *rabbitMQ) start(ctx context.Context) (err error) {
+	if r.server, err = rabbitserver.Start(ctx, rabbitserver.Options{}); err != nil {
+		return err
+	}
+	r.proxy, err = netproxy.Start(r.server.Addr())
+	return err
+}
+
+// prepare makes the exchange, which the relay would make, too: notification-service binds its queue
+// before the relay runs.
+func (r *rabbitMQ) prepare(context.Context) error {
+	return r.onChannel(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil)
+	})
+}
+
+func (r *rabbitMQ) sink() string {
+	return fmt.Sprintf("  rabbitmq:\n    url: %s\n    exchange: %s\n", r.server.URL(), exchange)
+}
+
+func (r *rabbitMQ) environment() []string {
+	return []string{"AMQP_URL=amqp://guest:guest@" + r.proxy.Addr() + "/"}
+}
+
+func (r *rabbitMQ) way() *netproxy.Proxy { return r.proxy }
+
+func (r *rabbitMQ) stop(ctx context.Context) error       { return r.server.Stop(ctx) }
+func (r *rabbitMQ) startAgain(ctx context.Context) error { return r.server.Start(ctx) }
+
+// waiting counts what is in the queues and with no consumer.
+func (r *rabbitMQ) waiting(context.Context) (n int, err error) {
+	for _, name := range []string{queue, queue + ".retry.1s", queue + ".retry.2s", queue + ".retry.5s"} {
+		here, err := r.messages(name)
+		if err != nil {
+			return 0, err
+		}
+		n += here
+	}
+	return n, nil
+}
+
+func (r *rabbitMQ) deadLetters(context.Context) (int, error) { return r.messages(queue + ".dlq") }
+
+func (r *rabbitMQ) messages(name string) (n int, err error) {
+	err = r.onChannel(func(ch *amqp.Channel) error {
+		q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+		n = q.Messages
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count messages in queue %q: %w", name, err)
+	}
+	return n, nil
+}
+
+func (r *rabbitMQ) onChannel(do func(*amqp.Channel) error) error {
+	conn, err := amqp.Dial(r.server.URL())
+	if err != nil {
+		return fmt.Errorf("connect to RabbitMQ: %w", err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		return fmt.Errorf("open channel: %w", err)
+	}
+	return do(ch)
+}
+
+func (r *rabbitMQ) close() error {
+	if r.proxy != nil {
+		r.proxy.Close()
+	}
+	if r.server == nil {
+		return nil
+	}
+	return r.server.Close()
+}
