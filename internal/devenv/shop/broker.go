@@ -14,10 +14,9 @@ type broker interface {
 	place() string // where the orders' events are: "queue ..."
 	addr() string  // where it listens
 	start(ctx context.Context) error
-	prepare(ctx context.Context) error // makes what the relay publishes to
-	sink() string                      // the relay's configuration of it
-	environment() []string             // by which notification-service finds it
-	way() *netproxy.Proxy              // between it and notification-service; nil: there is none
+	sink() string          // the relay's configuration of it
+	environment() []string // by which notification-service finds it
+	way() *netproxy.Proxy  // between it and notification-service; nil: there is none
 	stop(ctx context.Context) error
 	startAgain(ctx context.Context) error
 	waiting(ctx context.Context) (int, error)     // messages in the queues of notification-service

@@ -85,9 +85,6 @@ func (p *programs) startServices(ctx context.Context) (err error) {
 	p.orders.name, p.orders.env = "order-service", append([]string{"DATABASE_URL=" + p.ordersDB.Config().ConnString()}, p.env...)
 	p.notifications.name = "notification-service"
 	p.notifications.env = append(append([]string{"DATABASE_URL=" + p.notificationsDB.Config().ConnString(), "RETRY_LEVELS=" + levels}, p.broker.environment()...), p.env...)
-	if err := p.broker.prepare(ctx); err != nil {
-		return err
-	}
 	for _, s := range []*service{&p.orders, &p.notifications} {
 		if err := s.start(ctx); err != nil {
 			return err

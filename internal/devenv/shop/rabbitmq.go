@@ -35,14 +35,6 @@ func (r *rabbitMQ) start(ctx context.Context) (err error) {
 	return err
 }
 
-// prepare makes the exchange, which the relay would make, too: notification-service binds its queue
-// before the relay runs.
-func (r *rabbitMQ) prepare(context.Context) error {
-	return r.onChannel(func(ch *amqp.Channel) error {
-		return ch.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil)
-	})
-}
-
 func (r *rabbitMQ) sink() string {
 	return fmt.Sprintf("  rabbitmq:\n    url: %s\n    exchange: %s\n", r.server.URL(), exchange)
 }
