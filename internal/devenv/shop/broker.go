@@ -13,6 +13,9 @@ type broker interface {
 	name() string  // "RabbitMQ"
 	place() string // where the orders' events are: "queue ..."
 	addr() string  // where it listens
+	// the queue or topic, and the broker's name, in the spans of notification-service
+	destination() string
+	system() string
 	start(ctx context.Context) error
 	sink() string          // the relay's configuration of it
 	environment() []string // by which notification-service finds it

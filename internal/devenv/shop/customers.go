@@ -42,7 +42,7 @@ func (c *customers) run(ctx context.Context) error {
 	errs := make(chan error, customerCount)
 	for n := range customerCount {
 		all.Go(func() {
-			if err := c.shop(ctx, fmt.Sprintf("customer-%02d", n+1)); err != nil {
+			if err := c.shop(ctx, n+1); err != nil {
 				errs <- err
 			}
 		})
@@ -56,8 +56,12 @@ func (c *customers) run(ctx context.Context) error {
 	}
 }
 
-// shop is one customer: the next order follows the answer to the last one.
-func (c *customers) shop(ctx context.Context, name string) error {
+// shop is one customer: the next order follows the answer to the last one. Not all come at once.
+func (c *customers) shop(ctx context.Context, number int) error {
+	name := fmt.Sprintf("customer-%02d", number)
+	if !every(ctx, time.Duration(number)*time.Second/ordersPerSecond) {
+		return nil
+	}
 	ticker := time.NewTicker(customerCount * time.Second / ordersPerSecond)
 	defer ticker.Stop()
 	for n := 1; ; n++ {

@@ -32,6 +32,8 @@ type programs struct {
 }
 
 const (
+	orderService, notificationService = "order-service", "notification-service"
+
 	ordersDatabase        = "shop_orders"
 	notificationsDatabase = "shop_notifications"
 	levels                = "1s,2s,5s" // of the retries: shorter than the default, to be seen
@@ -82,8 +84,8 @@ func (p *programs) startServers(ctx context.Context, say func(format string, arg
 // startServices starts the two services and the relay, and returns when all are ready. The consumer
 // comes before the relay: an event that no queue takes is refused, as it should be, and deferred.
 func (p *programs) startServices(ctx context.Context) (err error) {
-	p.orders.name, p.orders.env = "order-service", append([]string{"DATABASE_URL=" + p.ordersDB.Config().ConnString()}, p.env...)
-	p.notifications.name = "notification-service"
+	p.orders.name, p.orders.env = orderService, append([]string{"DATABASE_URL=" + p.ordersDB.Config().ConnString()}, p.env...)
+	p.notifications.name = notificationService
 	p.notifications.env = append(append([]string{"DATABASE_URL=" + p.notificationsDB.Config().ConnString(), "RETRY_LEVELS=" + levels}, p.broker.environment()...), p.env...)
 	for _, s := range []*service{&p.orders, &p.notifications} {
 		if err := s.start(ctx); err != nil {

@@ -18,14 +18,13 @@ type rabbitMQ struct {
 	proxy  *netproxy.Proxy
 }
 
-const (
-	exchange = "outbox.events"
-	queue    = "notification-service"
-)
+const exchange = "outbox.events"
 
-func (r *rabbitMQ) name() string  { return "RabbitMQ" }
-func (r *rabbitMQ) place() string { return fmt.Sprintf("queue %q", queue) }
-func (r *rabbitMQ) addr() string  { return r.server.Addr() }
+func (r *rabbitMQ) name() string        { return "RabbitMQ" }
+func (r *rabbitMQ) place() string       { return fmt.Sprintf("queue %q", notificationService) }
+func (r *rabbitMQ) destination() string { return notificationService }
+func (r *rabbitMQ) system() string      { return "rabbitmq" }
+func (r *rabbitMQ) addr() string        { return r.server.Addr() }
 
 func (r *rabbitMQ) start(ctx context.Context) (err error) {
 	if r.server, err = rabbitserver.Start(ctx, rabbitserver.Options{}); err != nil {
@@ -50,7 +49,7 @@ func (r *rabbitMQ) startAgain(ctx context.Context) error { return r.server.Start
 
 // waiting counts what is in the queues and with no consumer.
 func (r *rabbitMQ) waiting(context.Context) (n int, err error) {
-	for _, name := range []string{queue, queue + ".retry.1s", queue + ".retry.2s", queue + ".retry.5s"} {
+	for _, name := range []string{notificationService, notificationService + ".retry.1s", notificationService + ".retry.2s", notificationService + ".retry.5s"} {
 		here, err := r.messages(name)
 		if err != nil {
 			return 0, err
@@ -60,7 +59,9 @@ func (r *rabbitMQ) waiting(context.Context) (n int, err error) {
 	return n, nil
 }
 
-func (r *rabbitMQ) deadLetters(context.Context) (int, error) { return r.messages(queue + ".dlq") }
+func (r *rabbitMQ) deadLetters(context.Context) (int, error) {
+	return r.messages(notificationService + ".dlq")
+}
 
 func (r *rabbitMQ) messages(name string) (n int, err error) {
 	err = r.onChannel(func(ch *amqp.Channel) error {
