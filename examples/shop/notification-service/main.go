@@ -39,7 +39,7 @@ CREATE TABLE notifications (
     order_id uuid NOT NULL,
     customer text NOT NULL,
     number bigint NOT NULL,
-    text text NOT NULL,
+    message text NOT NULL,
     attempt int NOT NULL
 );
 CREATE TABLE items (name text PRIMARY KEY, title text NOT NULL);
@@ -73,7 +73,7 @@ func notify(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
 	if !up {
 		return fmt.Errorf("the mailer is down: %w", inbox.ErrTransient)
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO notifications (order_id, customer, number, text, attempt) VALUES ($1, $2, $3, $4, $5)",
+	_, err = tx.Exec(ctx, "INSERT INTO notifications (order_id, customer, number, message, attempt) VALUES ($1, $2, $3, $4, $5)",
 		o.ID, o.Customer, o.Number, "Thank you for ordering "+title, m.Attempt)
 	return err
 }

@@ -96,7 +96,7 @@ func (s *service) post(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]string{"id": o.ID}) // a client that has gone asks again
+	fmt.Fprintf(w, "{\"id\": %q}\n", o.ID)
 }
 
 // errRepeated rolls a request back that has come before.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"time"
@@ -36,7 +37,9 @@ func Trace(ctx context.Context, service string) (stop func(), err error) {
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
-		_ = provider.Shutdown(ctx) // a collector that is away costs spans, nothing else
+		if err := provider.Shutdown(ctx); err != nil { // a collector that is away costs spans, nothing else
+			slog.Warn("the last spans were not exported", "error", err)
+		}
 	}, nil
 }
 

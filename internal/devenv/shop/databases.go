@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
@@ -46,8 +47,7 @@ func (s *shop) showNumbers(ctx context.Context) {
 
 // readOrders reads all orders.
 func (p *programs) readOrders(ctx context.Context) ([]order, error) {
-	rows, _ := p.ordersDB.Query(ctx, "SELECT id::text, customer, number FROM orders ORDER BY customer, number")
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o order, err error) {
+	list, err := read(ctx, p.ordersDB, "SELECT id::text, customer, number FROM orders ORDER BY customer, number", func(row pgx.CollectableRow) (o order, err error) {
 		err = row.Scan(&o.id, &o.customer, &o.number)
 		return o, err
 	})
@@ -60,8 +60,7 @@ func (p *programs) readOrders(ctx context.Context) ([]order, error) {
 // readNotifications reads all notifications as they were written. One customer's are written one
 // after the other.
 func (p *programs) readNotifications(ctx context.Context) ([]notification, error) {
-	rows, _ := p.notificationsDB.Query(ctx, "SELECT order_id::text, customer, number, attempt FROM notifications ORDER BY n")
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n notification, err error) {
+	list, err := read(ctx, p.notificationsDB, "SELECT order_id::text, customer, number, attempt FROM notifications ORDER BY n", func(row pgx.CollectableRow) (n notification, err error) {
 		err = row.Scan(&n.orderID, &n.customer, &n.number, &n.attempt)
 		return n, err
 	})
@@ -71,6 +70,15 @@ func (p *programs) readNotifications(ctx context.Context) ([]notification, error
 	return list, nil
 }
 
+// read reads all rows of a query.
+func read[T any](ctx context.Context, db *pgxpool.Pool, query string, scan func(pgx.CollectableRow) (T, error), args ...any) ([]T, error) {
+	rows, err := db.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
+}
+
 // awaitNotified waits until orders have a notification.
 func (s *shop) awaitNotified(ctx context.Context, ids ...string) error {
 	missing := map[string]bool{}
@@ -78,8 +86,7 @@ func (s *shop) awaitNotified(ctx context.Context, ids ...string) error {
 		missing[id] = true
 	}
 	return s.until(ctx, fmt.Sprintf("the notifications of %d orders", len(ids)), func() (bool, error) {
-		rows, _ := s.notificationsDB.Query(ctx, "SELECT order_id::text FROM notifications WHERE order_id = ANY($1::uuid[])", slices.Collect(maps.Keys(missing)))
-		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		found, err := read(ctx, s.notificationsDB, "SELECT order_id::text FROM notifications WHERE order_id = ANY($1::uuid[])", pgx.RowTo[string], slices.Collect(maps.Keys(missing)))
 		for _, id := range found {
 			delete(missing, id)
 		}

@@ -21,7 +21,7 @@ func (s *shop) killInHandler(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
-	defer func() { _ = lock.Rollback(context.WithoutCancel(ctx)) }() // it has written nothing
+	defer lock.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it has written nothing
 	if _, err := lock.Exec(ctx, "LOCK TABLE mailer"); err != nil {
 		return fmt.Errorf("lock table mailer: %w", err)
 	}
