@@ -102,12 +102,14 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 		return failed, &unavailableError{"begin a transaction", err}
 	}
 	defer rollback(ctx, tx)
-	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, m.ID)
-	if err != nil {
-		return failed, &unavailableError{"record an event in " + in.cfg.Table, err}
+	first, err := in.record(ctx, tx, m.ID)
+	if class(err, "22", "23", "40") { // the id does not fit the table, a serialization failure
+		return failed, err
+	} else if err != nil {
+		return failed, &unavailableError{"record an event", err}
 	}
 	in.database.found()
-	if tag.RowsAffected() == 0 {
+	if !first {
 		return duplicate, nil
 	}
 	if err := in.call(ctx, tx, m); err != nil {
@@ -116,6 +118,9 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 			return failed, &lostError{"call the handler", err}
 		}
 		return failed, err
+	}
+	if ctx.Err() != nil { // it did not notice: COMMIT would fail, too
+		return failed, context.Cause(ctx)
 	}
 	switch tx.Conn().PgConn().TxStatus() {
 	case 'E': // COMMIT would roll back
