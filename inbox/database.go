@@ -49,7 +49,7 @@ func (in *Inbox) probe(ctx context.Context) error {
 		return fmt.Errorf("begin a transaction: %w", withCause(ctx, err))
 	}
 	defer rollback(ctx, tx)
-	if _, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, ""); err != nil {
+	if _, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, "", nil); err != nil {
 		return fmt.Errorf("record an event in %s: %w", in.cfg.Table, withCause(ctx, err))
 	}
 	var synchronous string
