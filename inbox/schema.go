@@ -37,7 +37,7 @@ type statements struct{ record, recorded, prune string }
 func newStatements(table string) statements {
 	name := quoted(table)
 	return statements{
-		record: "INSERT INTO " + name + " (service, id, fingerprint) VALUES ($1, $2, $3) ON CONFLICT (service, id) DO NOTHING",
+		record:   "INSERT INTO " + name + " (service, id, fingerprint) VALUES ($1, $2, $3) ON CONFLICT (service, id) DO NOTHING",
 		recorded: "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + " WHERE service = $1 AND id = $2",
 		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a batch.
 		prune: "DELETE FROM " + name + " WHERE (service, id) IN (SELECT service, id FROM " + name +
