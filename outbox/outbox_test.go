@@ -127,8 +127,8 @@ func withPgx(mode pgx.QueryExecMode, events []outbox.Event) func(r *rig) error {
 	}
 }
 
-// Events that one statement does not carry are written in their order all the same, and get ids that
-// order them, too. Without a span there is no trace; without events there is no row.
+// Events that one statement does not carry are written in their order all the same, and get ids
+// that order them, too. Without a span there is no trace; without events there is no row.
 func TestManyEvents(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, outbox.Schema())

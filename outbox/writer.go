@@ -31,15 +31,17 @@ type Columns struct {
 
 // Config is the configuration of a Writer. The zero value is that of the package's functions.
 type Config struct {
-	// Table is the outbox table, "name" or "schema.name", exactly as the catalog has it: it is quoted.
-	// Without a schema the search_path decides. Default "outbox".
+	// Table is the outbox table, "name" or "schema.name", exactly as the catalog has it: it is
+	// quoted. Without a schema the search_path decides. Default "outbox".
 	Table string
 	// Columns names its columns.
 	Columns Columns
-	// Prefix is the prefix of logical messages, the relay's source.message_prefix. Default "outbox".
+	// Prefix is the prefix of logical messages, the relay's source.message_prefix. Default
+	// "outbox".
 	Prefix string
-	// AllowHeaders lists headers that steer RabbitMQ and are allowed all the same, such as "x-delay":
-	// what sink.rabbitmq.allow_headers of the relay's configuration lists. The relay drops others.
+	// AllowHeaders lists headers that steer RabbitMQ and are allowed all the same, such as
+	// "x-delay": what sink.rabbitmq.allow_headers of the relay's configuration lists. The relay
+	// drops others.
 	AllowHeaders []string
 	// MaxPayload is the largest payload in bytes of JSON. Default 16 MiB, which is what RabbitMQ 4
 	// takes unless it is configured otherwise. Kafka takes about 1 MiB.
