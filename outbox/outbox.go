@@ -42,8 +42,12 @@ import (
 // Event is one event. Write and Emit do not change it, and keep nothing of it.
 type Event struct {
 	// ID identifies the event for ever: every delivery of it has this id, and consumers deduplicate
-	// by it. Empty: a new UUID of version 7. The id of the table that Schema creates is of type
-	// uuid; a logical message, or a table of your own, may have any text of 255 bytes at most.
+	// by it. It orders nothing. Empty: a new UUID of version 7. The id of the table that Schema
+	// creates is of type uuid; a logical message, or a table of your own, may have any text of 255
+	// bytes at most.
+	//
+	// Who tries again when the answer to COMMIT was lost sets it, the same each time: the event may
+	// be there already.
 	ID string
 	// Aggregate is the kind of thing that the event is about, such as "order". By default the relay
 	// makes the routing key "order.created" of aggregate and type on RabbitMQ, and the topic
@@ -90,10 +94,13 @@ func WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
 	return standard.WriteSQL(ctx, tx, events...)
 }
 
-// Emit writes events as logical messages with the prefix "outbox", for a relay with
-// source.message_prefix: outbox. They are in the WAL and in no table, are sent if the caller's
-// transaction commits, and have their place in its order, as with Write. No table grows and none is
-// cleaned up. But no query finds them, and those of a slot that was lost cannot be sent again.
+// Emit writes events as logical messages with the prefix "outbox". They are in the WAL and in no
+// table, are sent if the caller's transaction commits, and have their place in its order, as with
+// Write. No table grows and none is cleaned up. But no query finds them, and those of a slot that
+// was lost cannot be sent again.
+//
+// A relay must have source.message_prefix: outbox before the first message is emitted: PostgreSQL
+// keeps no message for a relay that does not ask for it.
 func Emit(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return standard.Emit(ctx, tx, events...)
 }

@@ -115,6 +115,9 @@ func TestWrite(t *testing.T) {
 			if got := r.rows(asText); !slices.Equal(got, want) {
 				t.Errorf("the rows are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
+			if len(events[0].Headers) != 1 {
+				t.Errorf("the caller's event has the headers %v", events[0].Headers)
+			}
 		})
 	}
 }
@@ -236,27 +239,32 @@ func TestOtherTables(t *testing.T) {
 		{
 			"a number and a payload", "CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload json NOT NULL)", "id || payload::text",
 			outbox.Config{Columns: outbox.Columns{ID: no, Aggregate: no, Key: no, Type: no, Headers: no, Traceparent: no}},
-			outbox.Event{Payload: full.Payload}, `1{"b":"\\", "a":1}`,
+			outbox.Event{Payload: full.Payload},
+			`1{"b":"\\", "a":1}`,
 		},
 		{
 			"Debezium's", `CREATE SCHEMA inventory; CREATE TABLE inventory.outbox (id uuid PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL, payload jsonb); SET search_path = inventory`,
-			"aggregatetype || aggregateid || type || payload", outbox.Config{Table: "inventory.outbox", Columns: outbox.Columns{Headers: no, Traceparent: no}},
+			"aggregatetype || aggregateid || type || payload",
+			outbox.Config{Table: "inventory.outbox", Columns: outbox.Columns{Headers: no, Traceparent: no}},
 			full, `orderkcreated{"a": 1, "b": "\\"}`,
 		},
 		{
 			"a key alone", "CREATE TABLE outbox (id uuid PRIMARY KEY, event_key text, payload text NOT NULL, traceparent text)", "event_key || payload",
 			outbox.Config{Columns: outbox.Columns{Aggregate: no, Key: "event_key", Type: no, Headers: no}},
-			outbox.Event{Key: "k", Payload: "text"}, `k"text"`,
+			outbox.Event{Key: "k", Payload: "text"},
+			`k"text"`,
 		},
 		{
 			"an id of another type", `CREATE TABLE outbox ("Id" bigint PRIMARY KEY, event_type text NOT NULL, payload jsonb NOT NULL, status text NOT NULL DEFAULT 'new')`, `"Id" || event_type || status`,
 			outbox.Config{Columns: outbox.Columns{ID: "Id", Aggregate: no, Key: no, Type: "event_type", Headers: no, Traceparent: no}},
-			outbox.Event{ID: "17", Type: strings.Repeat("t", 255), Payload: 1}, "17" + strings.Repeat("t", 255) + "new",
+			outbox.Event{ID: "17", Type: strings.Repeat("t", 255), Payload: 1},
+			"17" + strings.Repeat("t", 255) + "new",
 		},
 		{
 			"bytes", "CREATE TABLE outbox (id uuid PRIMARY KEY, payload bytea)", "",
 			outbox.Config{Columns: outbox.Columns{Aggregate: no, Key: no, Type: no, Headers: no, Traceparent: no}},
-			outbox.Event{Payload: 1}, `column "payload" is of type bytea but expression is of type json`,
+			outbox.Event{Payload: 1},
+			`column "payload" is of type bytea but expression is of type json`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
