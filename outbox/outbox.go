@@ -78,7 +78,7 @@ type Event struct {
 // standard is the writer of the package's functions.
 var standard = mustNew(Config{})
 
-// Write inserts events into the table outbox in the caller's transaction: in one statement, in the
+// Write inserts events into the table outbox in the caller's transaction: 1,000 a statement, in the
 // order of the arguments, which is the order of delivery of those with one aggregate and key. The
 // trace context of the span in ctx, if there is one, goes with them. Without events it does
 // nothing.
