@@ -125,3 +125,11 @@ func (b *backoff) pause(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
+
+// rollback ends a transaction that was not committed. When it cannot, pgx has closed the connection,
+// and the server rolls back.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx)
+}

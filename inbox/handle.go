@@ -188,11 +188,3 @@ var errUnended = errors.New("the inbox ends the transaction of a handler: return
 
 func (unended) Commit(context.Context) error   { return errUnended }
 func (unended) Rollback(context.Context) error { return errUnended }
-
-// rollback ends a transaction that was not committed. When it cannot, pgx has closed the connection,
-// and the server rolls back.
-func rollback(ctx context.Context, tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	_ = tx.Rollback(ctx)
-}
