@@ -1,10 +1,13 @@
-// The broker: RabbitMQ or Kafka.
+// Receiving the messages.
 
 package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -20,9 +23,9 @@ type consumer struct {
 
 // newConsumer makes the consumer of RabbitMQ.
 func newConsumer(pool *pgxpool.Pool) (consumer, error) {
-	pauses, err := levels()
+	pauses, err := levels(os.Getenv("RETRY_LEVELS"))
 	if err != nil {
-		return consumer{}, err
+		return consumer{}, fmt.Errorf("read RETRY_LEVELS: %w", err)
 	}
 	in, err := inbox.New(inbox.Config{Service: name, Pool: pool, Handler: notify, Levels: pauses})
 	if err != nil {
@@ -36,4 +39,19 @@ func newConsumer(pool *pgxpool.Pool) (consumer, error) {
 		return consumer{}, err
 	}
 	return consumer{c.Run, func(ctx context.Context) (int, error) { return c.Replay(ctx, rabbit.ReplayFilter{}) }}, nil
+}
+
+// levels reads durations, separated by commas; nil stands for the inbox's own.
+func levels(text string) (list []time.Duration, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		level, err := time.ParseDuration(part)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, level)
+	}
+	return list, nil
 }
