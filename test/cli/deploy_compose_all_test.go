@@ -39,7 +39,7 @@ type composition struct {
 func compose(t *testing.T) *composition {
 	t.Helper()
 	c := &composition{made: t.TempDir(), kafka: servers.SharedKafka(t)}
-	for _, folder := range []string{"postgres", "rabbitmq", "relay"} {
+	for _, folder := range []string{"postgres", "rabbitmq", "relay", "shop"} {
 		must(t, os.Mkdir(filepath.Join(c.made, folder), 0o755))
 	}
 	out, err := exec.CommandContext(await.Context(t), "sh", "../../deploy/compose/prepare.sh", c.made).CombinedOutput()
