@@ -101,16 +101,20 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	defer cancel()
 	tx, err := in.cfg.Pool.Begin(ctx)
 	if err != nil {
-		return failed, &unavailableError{"begin a transaction", err}
+		return failed, &unavailableError{fmt.Errorf("begin a transaction: %w", err)}
 	}
 	defer rollback(ctx, tx)
 	print := fingerprint(m)
-	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, m.ID, print)
-	if err != nil {
-		return failed, &unavailableError{"record an event in " + in.cfg.Table, err}
+	first, err := in.record(ctx, tx, m.ID, print)
+	switch {
+	case err == nil:
+		in.database.found()
+	case class(err, "22", "23", "40"): // the id does not fit the table, a serialization failure
+		return failed, err
+	default:
+		return failed, &unavailableError{err}
 	}
-	in.database.found()
-	if tag.RowsAffected() == 0 {
+	if !first {
 		return duplicate, in.sameEvent(ctx, tx, m, print)
 	}
 	if err := in.call(ctx, tx, m); err != nil {
@@ -119,6 +123,9 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 			return failed, &lostError{"call the handler", err}
 		}
 		return failed, err
+	}
+	if ctx.Err() != nil { // it did not notice: COMMIT would fail, too
+		return failed, context.Cause(ctx)
 	}
 	switch tx.Conn().PgConn().TxStatus() {
 	case 'E': // COMMIT would roll back
@@ -145,7 +152,7 @@ func (in *Inbox) sameEvent(ctx context.Context, tx pgx.Tx, m Message, print []by
 	case errors.Is(err, pgx.ErrNoRows): // it was pruned in between
 		return nil
 	case err != nil:
-		return &unavailableError{"read an event in " + in.cfg.Table, err}
+		return &unavailableError{fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)}
 	case !same:
 		return fmt.Errorf("an event with another content was processed under this id, and ids must never come again: %w", ErrPermanent)
 	}

@@ -19,7 +19,7 @@ func Schema(table string) string {
     processed_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (service, id)
 );
-CREATE INDEX ON TABLE_NAME (processed_at);
+CREATE INDEX ON TABLE_NAME (service, processed_at);
 `)
 }
 
@@ -40,7 +40,9 @@ func newStatements(table string) statements {
 		record:   "INSERT INTO " + name + " (service, id, fingerprint) VALUES ($1, $2, $3) ON CONFLICT (service, id) DO NOTHING",
 		recorded: "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + " WHERE service = $1 AND id = $2",
 		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a batch.
-		prune: "DELETE FROM " + name + " WHERE (service, id) IN (SELECT service, id FROM " + name +
-			" WHERE service = $1 AND processed_at < now() - $2 * interval '1 second' ORDER BY processed_at LIMIT $3 FOR UPDATE SKIP LOCKED)",
+		// Found by ctid, they are deleted without another search, whatever the planner knows of the
+		// table. They stay where they are: nobody updates them.
+		prune: "DELETE FROM " + name + " WHERE ctid = ANY (ARRAY (SELECT ctid FROM " + name +
+			" WHERE service = $1 AND processed_at < now() - $2 * interval '1 second' ORDER BY processed_at LIMIT $3 FOR UPDATE SKIP LOCKED))",
 	}
 }
