@@ -36,9 +36,12 @@ type cluster struct {
 func (c *Consumer) connect(more []string) *cluster {
 	open, cut := context.WithCancel(context.Background())
 	address := kafkago.TCP(c.cfg.Brokers...)
+	dialOpen := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return dial(ctx, open, network, address)
+	}
 	k := &cluster{cut: cut, topics: slices.Concat(c.cfg.Topics, c.ownTopics(), more)}
 	k.transport = &kafkago.Transport{
-		DialTimeout: dialTimeout, MetadataTTL: metadataTTL, ClientID: c.in.Service(), TLS: c.cfg.TLS, SASL: c.cfg.SASL,
+		Dial: dialOpen, DialTimeout: dialTimeout, MetadataTTL: metadataTTL, ClientID: c.in.Service(), TLS: c.cfg.TLS, SASL: c.cfg.SASL,
 		MetadataTopics: append(slices.Clone(k.topics), c.cfg.DeadLetterTopic),
 	}
 	k.client = &kafkago.Client{Addr: address, Transport: k.transport, Timeout: requestTimeout}
@@ -49,12 +52,13 @@ func (c *Consumer) connect(more []string) *cluster {
 	}
 	k.dialer = &kafkago.Dialer{
 		ClientID: c.in.Service(), Timeout: dialTimeout, TLS: c.cfg.TLS, SASLMechanism: c.cfg.SASL,
-		DialFunc: func(ctx context.Context, network, address string) (net.Conn, error) { return dial(ctx, open, network, address) },
+		DialFunc: dialOpen,
 	}
 	return k
 }
 
-// dial connects, and closes the connection when open ends: the group's calls have no context.
+// dial connects, and closes the connection when open ends: a request of kafka-go that waits for its
+// answer does not end with its context.
 func dial(ctx, open context.Context, network, address string) (net.Conn, error) {
 	if open.Err() != nil {
 		return nil, open.Err()
@@ -63,24 +67,24 @@ func dial(ctx, open context.Context, network, address string) (net.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &groupConn{Conn: conn, forget: context.AfterFunc(open, func() { conn.Close() })}, nil
+	return &cuttable{Conn: conn, forget: context.AfterFunc(open, func() { conn.Close() })}, nil
 }
 
-// groupConn is a connection of the group.
-type groupConn struct {
+// cuttable is a connection that is closed from outside.
+type cuttable struct {
 	net.Conn
 	forget func() bool
 }
 
-func (c *groupConn) Close() error {
+func (c *cuttable) Close() error {
 	c.forget()
 	return c.Conn.Close()
 }
 
 func (k *cluster) close() {
-	k.cut()
 	_ = k.writer.Close() //nolint:errcheck // it reports nothing: each message had its own answer
 	k.transport.CloseIdleConnections()
+	k.cut()
 }
 
 // ends returns the first offset of each partition of a topic, and the one after the last.

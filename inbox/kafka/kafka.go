@@ -55,7 +55,8 @@ type Config struct {
 	MaxInFlightBytes int
 }
 
-// Consumer receives the messages of a service. Its methods may be called concurrently.
+// Consumer receives the messages of one service. Its methods may be called concurrently, but Run only
+// once at a time.
 type Consumer struct {
 	in  *inbox.Transport
 	cfg Config
@@ -68,17 +69,17 @@ type Consumer struct {
 // configuration that is wrong.
 func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	if in == nil {
-		return nil, errors.New("inbox/kafka: the inbox is nil")
+		return nil, errors.New("kafka: the inbox is nil")
 	}
 	c := &Consumer{in: in.Transport("kafka"), cfg: cfg}
 	c.log = c.in.Log()
 	c.cfg.complete(c.in.Service())
 	if err := c.cfg.check(); err != nil {
-		return nil, fmt.Errorf("inbox/kafka: %w", err)
+		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	for _, topic := range c.cfg.Topics {
 		if c.isOwn(topic) || topic == c.cfg.DeadLetterTopic {
-			return nil, fmt.Errorf("inbox/kafka: Topics has %s, which is a topic of the service itself", topic)
+			return nil, fmt.Errorf("kafka: Topics has %s, which is a topic of the service itself", topic)
 		}
 	}
 	return c, nil

@@ -90,7 +90,7 @@ func (r *replayed) move(ctx context.Context, from, to int64) error {
 	}
 	return r.each(ctx, from, to, func(m *kafkago.Message) error {
 		matches := r.filter.matches(m)
-		next := copied(m, r.topic, nil)
+		next := kafkago.Message{Topic: r.topic, Key: m.Key, Value: m.Value, Time: m.Time, Headers: m.Headers}
 		if matches {
 			next = r.c.forReturn(m)
 		}
