@@ -136,12 +136,14 @@ func (k *cluster) partitions(ctx context.Context, topics ...string) (map[string]
 // backoff makes pauses that grow from 100 ms to 10 s.
 type backoff struct{ next time.Duration }
 
-func (b *backoff) pause(ctx context.Context) {
+func (b *backoff) pause(ctx context.Context) error {
 	b.next = min(max(2*b.next, 100*time.Millisecond), 10*time.Second)
 	timer := time.NewTimer(b.next/2 + rand.N(b.next/2))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return nil
 	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

@@ -126,7 +126,9 @@ func (c *Consumer) serveAgain(ctx context.Context, k *cluster, parts []*partitio
 		if time.Since(began) > time.Minute {
 			wait = backoff{}
 		}
-		wait.pause(ctx)
+		if wait.pause(ctx) != nil {
+			return context.Cause(ctx)
+		}
 	}
 }
 

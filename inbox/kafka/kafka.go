@@ -77,9 +77,9 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	if err := c.cfg.check(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	for _, topic := range c.cfg.Topics {
-		if c.isOwn(topic) || topic == c.cfg.DeadLetterTopic {
-			return nil, fmt.Errorf("kafka: Topics has %s, which is a topic of the service itself", topic)
+	for _, topic := range append(slices.Clone(c.cfg.Topics), c.cfg.DeadLetterTopic) {
+		if c.isOwn(topic) {
+			return nil, fmt.Errorf("kafka: %s is a topic of the service itself", topic)
 		}
 	}
 	return c, nil

@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -144,10 +145,13 @@ func (r *rig) wantEffects(want ...string) {
 	}
 }
 
-// records are those of a topic that were not deleted.
+// records are those of a topic that were not deleted: none when it does not exist yet.
 func (r *rig) records(topic string) []kafkaserver.Record {
 	r.t.Helper()
 	records, err := r.broker.Records(r.ctx, topic)
+	if errors.Is(err, kafkago.UnknownTopicOrPartition) {
+		return nil
+	}
 	await.Must(r.t, err)
 	return records
 }

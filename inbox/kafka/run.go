@@ -48,7 +48,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if time.Since(began) > time.Minute {
 			wait = backoff{}
 		}
-		wait.pause(ctx)
+		if wait.pause(ctx) != nil {
+			return nil
+		}
 	}
 }
 

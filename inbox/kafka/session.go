@@ -104,7 +104,9 @@ func (s *session) read(p *partition) {
 				s.fail(err)
 				return
 			}
-			wait.pause(s.taking)
+			if wait.pause(s.taking) != nil {
+				return
+			}
 			continue
 		}
 		wait = backoff{}

@@ -56,7 +56,20 @@ func (c *Consumer) declare(ctx context.Context, k *cluster) error {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}
 	c.log.Info("topics created", "topics", missing)
-	return nil
+	return k.await(ctx, missing)
+}
+
+// await waits until the brokers know topics that were created.
+func (k *cluster) await(ctx context.Context, topics []string) error {
+	for wait := (backoff{}); ; {
+		found, err := k.partitions(ctx, topics...)
+		if err != nil || len(found) == len(topics) {
+			return err
+		}
+		if wait.pause(ctx) != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // compare returns what differs, a line for each setting, and the topics that do not exist.
