@@ -5,6 +5,6 @@ import "context"
 // DeleteBefore deletes messages as retention does.
 func (c *Consumer) DeleteBefore(ctx context.Context, topic string, offset int64) error {
 	k := c.connect(nil)
-	defer k.close()
-	return k.deleteBefore(ctx, topic, 0, offset)
+	defer k.Close()
+	return k.DeleteBefore(ctx, topic, 0, offset)
 }
