@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/kafka"
 	"github.com/cdc-relay/cdc-relay/inbox/rabbit"
 )
 
@@ -21,7 +22,7 @@ type consumer struct {
 	replay func(context.Context) (int, error)
 }
 
-// newConsumer makes the consumer of RabbitMQ.
+// newConsumer makes the consumer of Kafka if KAFKA_BROKERS has brokers, else that of RabbitMQ.
 func newConsumer(pool *pgxpool.Pool) (consumer, error) {
 	pauses, err := levels(os.Getenv("RETRY_LEVELS"))
 	if err != nil {
@@ -31,14 +32,29 @@ func newConsumer(pool *pgxpool.Pool) (consumer, error) {
 	if err != nil {
 		return consumer{}, err
 	}
+	if brokers := os.Getenv("KAFKA_BROKERS"); brokers != "" {
+		return onKafka(in, strings.Split(brokers, ","))
+	}
+	return onRabbitMQ(in, os.Getenv("AMQP_URL"))
+}
+
+func onRabbitMQ(in *inbox.Inbox, url string) (consumer, error) {
 	c, err := rabbit.New(in, rabbit.Config{
-		URL:      os.Getenv("AMQP_URL"),
+		URL:      url,
 		Bindings: []rabbit.Binding{{Exchange: "outbox.events", Key: "order.created"}},
 	})
 	if err != nil {
 		return consumer{}, err
 	}
 	return consumer{c.Run, func(ctx context.Context) (int, error) { return c.Replay(ctx, rabbit.ReplayFilter{}) }}, nil
+}
+
+func onKafka(in *inbox.Inbox, brokers []string) (consumer, error) {
+	c, err := kafka.New(in, kafka.Config{Brokers: brokers, Topics: []string{"outbox.event.order"}})
+	if err != nil {
+		return consumer{}, err
+	}
+	return consumer{c.Run, func(ctx context.Context) (int, error) { return c.Replay(ctx, kafka.ReplayFilter{}) }}, nil
 }
 
 // levels reads durations, separated by commas; nil stands for the inbox's own.

@@ -1,9 +1,9 @@
 // Command notification-service writes a notification for each order: once, however often the order's
 // event is delivered.
 //
-// DATABASE_URL is its database, LISTEN its address (by default :8080). AMQP_URL is RabbitMQ.
-// RETRY_LEVELS are the pauses between attempts, such as "30s,1m,5m". With -replay it sends its dead
-// letters to itself again, and ends.
+// DATABASE_URL is its database, LISTEN its address (by default :8080). AMQP_URL is RabbitMQ, or
+// KAFKA_BROKERS has brokers of Kafka. RETRY_LEVELS are the pauses between attempts, such as
+// "30s,1m,5m". With -replay it sends its dead letters to itself again, and ends.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/examples/shop/telemetry"
 )
 
-// name is that of the queue and of the owner of dead letters, too.
+// name is that of the queue or the consumer group, and of the owner of dead letters, too.
 const name = "notification-service"
 
 func main() {

@@ -12,6 +12,8 @@ import (
 type broker interface {
 	name() string  // "RabbitMQ"
 	place() string // where the orders' events are: "queue ..."
+	again() string // when messages come again after their consumer was killed
+	later() string // where messages wait for another attempt
 	addr() string  // where it listens
 	// the queue or topic, and the broker's name, in the spans of notification-service
 	destination() string
@@ -30,4 +32,5 @@ type broker interface {
 // brokers are the values of -sink.
 var brokers = map[string]func() broker{
 	"rabbitmq": func() broker { return &rabbitMQ{} },
+	"kafka":    func() broker { return &kafka{} },
 }

@@ -24,6 +24,8 @@ func (r *rabbitMQ) name() string        { return "RabbitMQ" }
 func (r *rabbitMQ) place() string       { return fmt.Sprintf("queue %q", notificationService) }
 func (r *rabbitMQ) destination() string { return notificationService }
 func (r *rabbitMQ) system() string      { return "rabbitmq" }
+func (r *rabbitMQ) again() string       { return "RabbitMQ delivers them again." }
+func (r *rabbitMQ) later() string       { return "retry queues" }
 func (r *rabbitMQ) addr() string        { return r.server.Addr() }
 
 func (r *rabbitMQ) start(ctx context.Context) (err error) {

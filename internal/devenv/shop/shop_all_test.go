@@ -45,6 +45,7 @@ func startShop(t *testing.T, sink string, short length) running {
 func TestShop(t *testing.T) { testShop(t, "rabbitmq", "RabbitMQ") }
 
 func testShop(t *testing.T, sink, name string) {
+	t.Parallel()
 	p := startShop(t, sink, length{flow: 200 * time.Millisecond, down: 100 * time.Millisecond, mailer: 500 * time.Millisecond})
 	p.out.Await(t, "messages in its handler", name+" is down", "all orders were notified", "The customer's next order was notified",
 		"The mailer is down", "None became a dead letter", "$ notification-service -replay", "The poison order is notified",
@@ -64,6 +65,7 @@ func testShop(t *testing.T, sink, name string) {
 }
 
 func TestInterruptedShop(t *testing.T) {
+	t.Parallel()
 	p := startShop(t, "rabbitmq", length{})
 	p.out.Await(t, "PostgreSQL answers")
 	if err := p.interrupt(); !errors.Is(err, errInterrupted) {

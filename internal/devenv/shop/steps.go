@@ -39,7 +39,7 @@ func (s *shop) killInHandler(ctx context.Context) error {
 	if err := lock.Rollback(ctx); err != nil {
 		return fmt.Errorf("release table mailer: %w", err)
 	}
-	s.Say("PostgreSQL rolls back what they wrote, with the record that they are processed. %s delivers them again.", s.broker.name())
+	s.Say("PostgreSQL rolls back what they wrote, with the record that they are processed. %s", s.broker.again())
 	if err := s.restartConsumer(ctx); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (s *shop) mailerOutage(ctx context.Context) error {
 		return err
 	}
 	s.mailerAway = time.Since(began)
-	s.Say("The mailer is up again: %s attempts failed, their messages wait in the retry queues. Later orders overtake them.", console.Thousands(retries))
+	s.Say("The mailer is up again: %s attempts failed, their messages wait in the %s. Later orders overtake them.", console.Thousands(retries), s.broker.later())
 	back := time.Now()
 	if err := s.catchUp(ctx); err != nil {
 		return err
