@@ -54,10 +54,9 @@ func (c *Consumer) replay(ctx context.Context, l *link, f ReplayFilter) (n int, 
 	if err != nil {
 		return 0, fmt.Errorf("find the dead letters: %w", err)
 	}
-	o, err := newOutlet(ctx, l)
-	if err != nil {
-		return 0, fmt.Errorf("replay dead letters: %w", err)
-	}
+	publisher := replayer{c: c, link: l}
+	kept := 0
+	var refused error // of one that the broker does not take: the others go on
 	for range found.Messages {
 		d, ok, err := ch.Get(from, false)
 		if err != nil {
@@ -67,22 +66,71 @@ func (c *Consumer) replay(ctx context.Context, l *link, f ReplayFilter) (n int, 
 			break
 		}
 		if !f.matches(&d) {
-			continue // it goes back to its place when the channel is closed
+			kept++
+			continue
 		}
-		if err := o.publish(ctx, c.topology.toSelf, c.topology.service, again(&d)); err != nil {
-			return n, fmt.Errorf("replay event %q: %w", d.MessageId, err)
-		}
-		if err := ch.Ack(d.DeliveryTag, false); err != nil {
-			return n, fmt.Errorf("remove the dead letter of event %q: %w", d.MessageId, err)
+		switch err := publisher.replay(ctx, &d); {
+		case errors.Is(err, errUnpublishable):
+			kept, refused = kept+1, err
+			continue
+		case err != nil:
+			return n, err
 		}
 		if n++; n == f.Limit {
 			break
 		}
 	}
-	if err := ch.Close(); err != nil && !errors.Is(err, amqp.ErrClosed) {
-		return n, fmt.Errorf("remove dead letters: %w", err)
+	return n, errors.Join(refused, giveBack(ctx, ch, from, kept))
+}
+
+// replayer has the channel on which dead letters are published.
+type replayer struct {
+	c      *Consumer
+	link   *link
+	outlet *outlet
+}
+
+// replay publishes a dead letter, and then removes it.
+func (r *replayer) replay(ctx context.Context, d *amqp.Delivery) (err error) {
+	if r.outlet == nil || r.outlet.ch.IsClosed() {
+		r.outlet, err = newOutlet(ctx, r.link)
 	}
-	return n, nil
+	if err == nil {
+		err = r.outlet.publish(ctx, r.c.topology.toSelf, r.c.topology.service, again(d))
+	}
+	if err != nil {
+		return fmt.Errorf("replay event %q: %w", d.MessageId, err)
+	}
+	if err := d.Ack(false); err != nil {
+		return fmt.Errorf("remove the dead letter of event %q: %w", d.MessageId, err)
+	}
+	return nil
+}
+
+// giveBack returns those that were kept to their places, and waits until they are there: the next
+// replay counts them. It does not wait for long: somebody else may take them at once.
+func giveBack(ctx context.Context, ch *amqp.Channel, queue string, kept int) error {
+	if kept == 0 {
+		return ch.Close() // all acknowledgements have arrived then
+	}
+	const all = 0
+	if err := ch.Nack(all, true, true); err != nil {
+		return fmt.Errorf("give dead letters back: %w", err)
+	}
+	var wait backoff
+	for range 6 {
+		found, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil {
+			return fmt.Errorf("give dead letters back: %w", err)
+		}
+		if found.Messages >= kept {
+			break
+		}
+		if err := wait.pause(ctx); err != nil {
+			return err
+		}
+	}
+	return ch.Close()
 }
 
 func (f *ReplayFilter) matches(d *amqp.Delivery) bool {

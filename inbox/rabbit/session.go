@@ -59,7 +59,9 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 	if err != nil {
 		return err
 	}
-	c.receiving.works()
+	if !c.receiving.works() {
+		c.in.Log().Info("messages are received", "queue", c.cfg.Queue, "broker", l.product())
+	}
 	c.in.BrokerUp(true)
 	var jobs sync.WaitGroup
 	jobs.Go(func() { c.watchQueues(l, s.over) })
