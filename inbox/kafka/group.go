@@ -100,6 +100,9 @@ func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafka
 		if err := commit(gen, parts); err != nil {
 			c.log.Debug("commit in the end", "error", err)
 		}
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		c.trim(last, k, parts)
 	}
 	if errors.Is(err, errRebalance) || ctx.Err() != nil {
 		return nil

@@ -67,7 +67,7 @@ func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, f
 // isRefused is whether the broker refuses the login or a right.
 func isRefused(err error) bool {
 	for _, code := range []kafkago.Error{
-		kafkago.SASLAuthenticationFailed, kafkago.UnsupportedSASLMechanism, kafkago.TopicAuthorizationFailed,
+		kafkago.SASLAuthenticationFailed, kafkago.UnsupportedSASLMechanism, kafkago.IllegalSASLState, kafkago.TopicAuthorizationFailed,
 		kafkago.GroupAuthorizationFailed, kafkago.ClusterAuthorizationFailed,
 	} {
 		if errors.Is(err, code) {
