@@ -26,7 +26,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-func TestMain(m *testing.M) { servers.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m, servers.ExampleDatabase, servers.ExampleTopic) }
 
 // rig is a topic, a service of its own and a database, in which a handler writes what it has done.
 type rig struct {
