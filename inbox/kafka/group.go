@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +41,15 @@ func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 	if err != nil {
 		return fmt.Errorf("join group %s: %w", c.cfg.Group, err)
 	}
-	defer leave(k, group)
+	left := make(chan struct{})
+	leave := sync.OnceFunc(func() {
+		go func() {
+			defer close(left)
+			leave(k, group)
+		}()
+	})
+	defer func() { <-left }()
+	defer leave()
 	for {
 		gen, err := group.Next(ctx)
 		switch {
@@ -55,8 +64,14 @@ func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 			return fmt.Errorf("join group %s: a broker does not know all topics yet", c.cfg.Group)
 		}
 		held := make(chan error, 1)
-		gen.Start(func(life context.Context) { held <- c.hold(ctx, life, k, gen, topics) })
-		if err := <-held; err != nil {
+		gen.Start(func(life context.Context) {
+			err := c.hold(ctx, life, k, gen, topics)
+			if err != nil || ctx.Err() != nil {
+				leave() // before the generation ends: kafka-go would join again at once
+			}
+			held <- err
+		})
+		if err := <-held; err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -91,7 +106,6 @@ func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafka
 		}
 		commits <- err
 	}()
-	c.joined.Store(true)
 	err = c.serveAgain(held, k, parts)
 	committed()
 	if failed := <-commits; failed == nil {
@@ -100,6 +114,9 @@ func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafka
 		if err := commit(gen, parts); err != nil {
 			c.log.Debug("commit in the end", "error", err)
 		}
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		c.trim(last, k, parts)
 	}
 	if errors.Is(err, errRebalance) || ctx.Err() != nil {
 		return nil
@@ -126,8 +143,7 @@ func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*p
 		c.receiving.works()
 		began := time.Now()
 		err := c.serve(ctx, k, parts, grace)
-		var lost *LostError
-		if ctx.Err() != nil || errors.As(err, &lost) || errors.Is(err, errTopicGone) || isRefused(err) {
+		if ctx.Err() != nil || endsMembership(err) {
 			return err
 		}
 		c.processing.failed(err)

@@ -71,7 +71,7 @@ type Consumer struct {
 	cfg Config
 	log *slog.Logger
 
-	joined     atomic.Bool // the group was joined once
+	joined     atomic.Bool // a partition was read once
 	receiving  journal     // of sessions with the brokers
 	processing journal     // of messages
 }

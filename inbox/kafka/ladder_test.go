@@ -49,6 +49,7 @@ func TestLadder(t *testing.T) {
 	stop := r.run(c)
 	dead := r.wantRecords(r.service+".dlq", 1)[0]
 	stop()
+	r.wantRecords(r.service+".retry.1s", 0) // what was handled is deleted
 	if got := strings.Fields(r.effects()); !slices.Contains(got, "2") || !slices.Contains(got, "3") || len(got) != 2 {
 		t.Errorf("effects are %q, want 2 and 3", got)
 	}
@@ -152,4 +153,12 @@ func TestReplay(t *testing.T) {
 	r.wantRecords(r.service+".dlq", 1) // that without an id is there again
 	replay(1, kafka.ReplayFilter{Limit: 1})
 	r.wantRecords(r.service+".dlq", 1)
+}
+
+// failUntilRetried is a handler that fails at the first attempt.
+func failUntilRetried(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+	if m.Attempt == 1 && m.ID == "large" {
+		return errors.New("not yet")
+	}
+	return effect(ctx, tx, m)
 }

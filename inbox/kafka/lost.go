@@ -60,14 +60,22 @@ func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, f
 	case isRefused(err):
 		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, err)
 	}
-	c.log.Debug("read a partition", "topic", p.topic, "partition", p.id, "error", err)
 	return nil
+}
+
+// errUnreadable ends a membership: the brokers are found anew.
+var errUnreadable = errors.New("reading has failed for a while")
+
+// endsMembership is whether another session of the same membership would meet the error, too.
+func endsMembership(err error) bool {
+	var lost *LostError
+	return errors.As(err, &lost) || errors.Is(err, errTopicGone) || errors.Is(err, errUnreadable) || isRefused(err)
 }
 
 // isRefused is whether the broker refuses the login or a right.
 func isRefused(err error) bool {
 	for _, code := range []kafkago.Error{
-		kafkago.SASLAuthenticationFailed, kafkago.UnsupportedSASLMechanism, kafkago.TopicAuthorizationFailed,
+		kafkago.SASLAuthenticationFailed, kafkago.UnsupportedSASLMechanism, kafkago.IllegalSASLState, kafkago.TopicAuthorizationFailed,
 		kafkago.GroupAuthorizationFailed, kafkago.ClusterAuthorizationFailed,
 	} {
 		if errors.Is(err, code) {

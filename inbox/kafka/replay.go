@@ -32,6 +32,9 @@ type ReplayFilter struct {
 func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error) {
 	k := c.connect(nil)
 	defer k.Close()
+	if err := k.Reach(ctx); err != nil {
+		return 0, fmt.Errorf("replay dead letters: %w", err)
+	}
 	topic := c.cfg.DeadLetterTopic
 	found, err := k.Partitions(ctx, topic)
 	if err == nil && found[topic] == nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
@@ -24,7 +26,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-func TestMain(m *testing.M) { servers.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m, servers.ExampleDatabase, servers.ExampleTopic) }
 
 // rig is a topic, a service of its own and a database, in which a handler writes what it has done.
 type rig struct {
@@ -36,6 +38,7 @@ type rig struct {
 	pool    *pgxpool.Pool
 	writer  *kafkago.Writer
 	client  *kafkago.Client
+	metrics *prometheus.Registry
 
 	inbox inbox.Config
 	kafka kafka.Config
@@ -64,9 +67,10 @@ func newRig(t *testing.T, partitions int) *rig {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
+	r.metrics = prometheus.NewRegistry()
 	r.inbox = inbox.Config{
 		Service: r.service, Pool: pool, Handler: effect, Levels: []time.Duration{time.Second, time.Second},
-		Registerer: prometheus.NewRegistry(), Log: log,
+		Registerer: r.metrics, Log: log,
 	}
 	r.kafka = kafka.Config{Brokers: r.broker.Brokers(), Topics: []string{r.topic}, SessionTimeout: 6 * time.Second, Partitions: 1}
 	return r
@@ -174,4 +178,20 @@ func (r *rig) wantOffset(partition int, want int64) {
 	r.t.Helper()
 	await.Until(r.t, fmt.Sprintf("offset %d of partition %d", want, partition), func() bool { return r.offset(r.topic, partition) == want },
 		func() any { return r.offset(r.topic, partition) })
+}
+
+// metric is the sum of a counter or gauge over all of its labels that have the value.
+func (r *rig) metric(name, value string) (sum float64) {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	await.Must(r.t, err)
+	for _, f := range families {
+		for _, m := range f.Metric {
+			labelled := slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetValue() == value })
+			if f.GetName() == name && (value == "" || labelled) {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }

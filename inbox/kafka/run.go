@@ -68,6 +68,9 @@ func (c *Consumer) join(ctx context.Context) error {
 	}
 	first := c.connect(nil)
 	defer first.Close()
+	if err := first.Reach(ctx); err != nil {
+		return err
+	}
 	if err := c.declare(ctx, first); err != nil {
 		return err
 	}
@@ -92,7 +95,11 @@ func (c *Consumer) isFinal(err error) bool {
 func (c *Consumer) Declare(ctx context.Context) error {
 	k := c.connect(nil)
 	defer k.Close()
-	if err := c.declare(ctx, k); err != nil {
+	err := k.Reach(ctx)
+	if err == nil {
+		err = c.declare(ctx, k)
+	}
+	if err != nil {
 		return fmt.Errorf("declare the topics of %s: %w", c.in.Service(), err)
 	}
 	return nil

@@ -5,6 +5,7 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -87,6 +88,9 @@ func (s *session) handle(ctx context.Context, t task) {
 	t.partition.handled(t.record.Offset)
 }
 
+// unreadable is how long reading may fail before the membership ends: brokers may have moved.
+const unreadable = 30 * time.Second
+
 // readBytes is about how much is read of each partition at a time.
 func (s *session) readBytes() int {
 	return min(max(s.c.cfg.MaxInFlightBytes/max(len(s.parts), 1), 64<<10), 1<<20)
@@ -95,14 +99,22 @@ func (s *session) readBytes() int {
 // read gives the messages of a partition to the workers until the session ends.
 func (s *session) read(p *partition) {
 	var wait backoff
+	var failing time.Time // since when
 	for from := p.start(); s.taking.Err() == nil; {
 		messages, next, err := s.k.Fetch(s.taking, p.topic, p.id, from, s.readBytes())
 		if err != nil {
 			if s.taking.Err() != nil {
 				return
 			}
-			if err := s.c.judge(s.taking, s.k, p, from, err); err != nil {
-				s.fail(err)
+			if failing.IsZero() {
+				failing = time.Now()
+			}
+			final := s.c.judge(s.taking, s.k, p, from, err)
+			if final == nil && time.Since(failing) > unreadable {
+				final = fmt.Errorf("read %s-%d: %w: %w", p.topic, p.id, errUnreadable, err)
+			}
+			if final != nil {
+				s.fail(final)
 				return
 			}
 			if wait.pause(s.taking) != nil {
@@ -110,7 +122,8 @@ func (s *session) read(p *partition) {
 			}
 			continue
 		}
-		wait = backoff{}
+		wait, failing = backoff{}, time.Time{}
+		s.c.joined.Store(true)
 		for _, m := range messages {
 			if !s.add(p, m) {
 				return

@@ -88,33 +88,8 @@ func (c *Consumer) watch(ctx context.Context, k *kafkalink.Link, known map[strin
 
 // former are the retry topics of levels that the service does not have any more. They are read until
 // somebody deletes them.
-func (c *Consumer) former(ctx context.Context, k *kafkalink.Link) (found []string, err error) {
-	for _, broker := range c.cfg.Brokers {
-		if found, err = c.formerOf(ctx, k, broker); err == nil {
-			break
-		}
-	}
-	return found, err
-}
-
-func (c *Consumer) formerOf(ctx context.Context, k *kafkalink.Link, broker string) ([]string, error) {
-	conn, err := k.Dialer.DialContext(ctx, "tcp", broker)
-	if err != nil {
-		return nil, fmt.Errorf("connect to broker %s: %w", broker, err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(kafkalink.RequestTimeout)); err != nil {
-		return nil, err
-	}
-	all, err := conn.ReadPartitions()
-	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
-	}
-	var found []string
-	for _, p := range all {
-		if c.isOwn(p.Topic) && !slices.Contains(c.ownTopics(), p.Topic) && !slices.Contains(found, p.Topic) {
-			found = append(found, p.Topic)
-		}
-	}
-	return found, nil
+func (c *Consumer) former(ctx context.Context, k *kafkalink.Link) ([]string, error) {
+	all, err := k.AllTopics(ctx)
+	own := c.ownTopics()
+	return slices.DeleteFunc(all, func(topic string) bool { return !c.isOwn(topic) || slices.Contains(own, topic) }), err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"time"
@@ -41,6 +42,7 @@ type Link struct {
 	Dialer *kafkago.Dialer
 	Read   []string // as in Config
 
+	brokers   []string
 	transport *kafkago.Transport
 	writer    *kafkago.Writer
 	cut       context.CancelFunc
@@ -53,7 +55,7 @@ func Open(cfg Config) *Link {
 	dialOpen := func(ctx context.Context, network, address string) (net.Conn, error) {
 		return dial(ctx, open, network, address)
 	}
-	l := &Link{cut: cut, Read: slices.Clone(cfg.Read)}
+	l := &Link{cut: cut, brokers: slices.Clone(cfg.Brokers), Read: slices.Clone(cfg.Read)}
 	l.transport = &kafkago.Transport{
 		Dial: dialOpen, DialTimeout: dialTimeout, MetadataTTL: metadataTTL, ClientID: cfg.ClientID, TLS: cfg.TLS, SASL: cfg.SASL,
 		MetadataTopics: slices.Concat(cfg.Read, cfg.Write),
@@ -90,6 +92,51 @@ type cuttable struct {
 func (c *cuttable) Close() error {
 	c.forget()
 	return c.Conn.Close()
+}
+
+// Reach connects to one of the brokers and logs in, and returns why it cannot: the client's calls only
+// say that no broker is available.
+func (l *Link) Reach(ctx context.Context) (err error) {
+	for _, broker := range l.brokers {
+		var conn *kafkago.Conn
+		if conn, err = l.Dialer.DialContext(ctx, "tcp", broker); err == nil {
+			return conn.Close()
+		}
+		err = fmt.Errorf("connect to broker %s: %w", broker, err)
+	}
+	return err
+}
+
+// AllTopics are those of the cluster that the login may see.
+func (l *Link) AllTopics(ctx context.Context) (topics []string, err error) {
+	for _, broker := range l.brokers {
+		if topics, err = l.topicsOf(ctx, broker); err == nil {
+			break
+		}
+	}
+	return topics, err
+}
+
+func (l *Link) topicsOf(ctx context.Context, broker string) ([]string, error) {
+	conn, err := l.Dialer.DialContext(ctx, "tcp", broker)
+	if err != nil {
+		return nil, fmt.Errorf("connect to broker %s: %w", broker, err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(RequestTimeout)); err != nil {
+		return nil, err
+	}
+	all, err := conn.ReadPartitions()
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	var topics []string
+	for _, p := range all {
+		if !slices.Contains(topics, p.Topic) {
+			topics = append(topics, p.Topic)
+		}
+	}
+	return topics, nil
 }
 
 // Cut closes all connections.

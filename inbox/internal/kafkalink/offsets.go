@@ -4,6 +4,7 @@ package kafkalink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -49,6 +50,9 @@ func (l *Link) Partitions(ctx context.Context, topics ...string) (map[string][]i
 	}
 	found := map[string][]int{}
 	for _, t := range answer.Topics {
+		if errors.Is(t.Error, kafkago.TopicAuthorizationFailed) {
+			return nil, fmt.Errorf("describe topic %s: %w", t.Name, t.Error)
+		}
 		if t.Error != nil {
 			continue // it does not exist, or has no leader yet
 		}
