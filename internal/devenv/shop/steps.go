@@ -198,7 +198,7 @@ func (s *shop) setMailer(ctx context.Context, up bool) error {
 	return nil
 }
 
-// replayDeadLetter mends what made the poison order poison, and sends it again.
+// replayDeadLetter fixes what made the poison order poison, and sends it again.
 func (s *shop) replayDeadLetter(ctx context.Context) error {
 	if _, err := s.notificationsDB.Exec(ctx, "INSERT INTO items VALUES ($1, 'An Umbrella')", poisonItem); err != nil {
 		return fmt.Errorf("add item: %w", err)

@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 )
 
-// goodEvidence is of two customers: the second order of "a" was retried and overtaken, the first one
-// of "b" was a dead letter that was replayed.
+// goodEvidence is of two customers: the second order of "a" was retried and overtaken, the first
+// one of "b" was a dead letter that was replayed.
 func goodEvidence() evidence {
 	return evidence{
 		answered: []string{"a1", "a2", "a3", "b1", "b2"},
