@@ -84,7 +84,8 @@ func (s *shop) loseAcknowledgements(ctx context.Context) error {
 		return nil
 	}
 	way.Hold(netproxy.Up)
-	if err := way.WaitHeld(ctx, netproxy.Up, 5*ackBytes); err != nil {
+	err := s.until(ctx, "five acknowledgements on the network", func() (bool, error) { return way.HeldBytes(netproxy.Up) >= 5*ackBytes, nil })
+	if err != nil {
 		return err
 	}
 	s.Say("Killing notification-service again: it has committed messages, and the network kept its acknowledgements.")
