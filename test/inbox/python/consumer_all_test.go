@@ -100,6 +100,27 @@ func TestKilledBetweenCommitAndAck(t *testing.T) {
 	}
 }
 
+// The consumer is killed while its handler is at work: nothing has happened, and the next consumer
+// is given the message.
+func TestKilledInTheHandler(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.start()
+	r.exec("BEGIN; LOCK TABLE notifications")
+	r.publish("one", order("1"))
+	await.Until(t, "the handler to wait", func() bool { return r.count("SELECT count(*) "+waiting) == 1 })
+	await.Must(t, first.Kill())
+	r.exec("COMMIT")
+	r.start()
+	r.processed("one")
+	if n := r.effects("one"); n != 1 {
+		t.Errorf("the message has %d effects", n)
+	}
+}
+
+// waiting are the sessions that wait for a lock.
+const waiting = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
 // A session that ends in the middle of a message is the database's fault: the consumer connects
 // again, and the message has spent no attempt.
 func TestDatabaseIsLost(t *testing.T) {
@@ -108,9 +129,8 @@ func TestDatabaseIsLost(t *testing.T) {
 	p := r.start()
 	r.exec("BEGIN; LOCK TABLE notifications")
 	r.publish("one", order("1"))
-	waits := "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-	await.Until(t, "the handler to wait", func() bool { return r.count("SELECT count(*) "+waits) == 1 })
-	if n := r.count("SELECT count(pg_terminate_backend(pid)) " + waits); n != 1 {
+	await.Until(t, "the handler to wait", func() bool { return r.count("SELECT count(*) "+waiting) == 1 })
+	if n := r.count("SELECT count(pg_terminate_backend(pid)) " + waiting); n != 1 {
 		t.Fatalf("%d sessions were ended", n)
 	}
 	r.exec("COMMIT")
