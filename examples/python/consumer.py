@@ -1,18 +1,18 @@
 """Consumes the relay's messages from RabbitMQ with effect exactly once (docs/consuming-python.md)."""
 import json, logging, os, time
-
 import pika, psycopg
 
 SERVICE = os.environ.get("SERVICE", "notification-service")
 BROKER = os.environ.get("AMQP_URL", "amqp://guest:guest@localhost:5672/%2F")
-DATABASE = os.environ.get("DATABASE_URL", "postgresql:///notifications?target_session_attrs=read-write")
+DATABASE = os.environ.get("DATABASE_URL", "postgresql:///notifications?connect_timeout=10")
 EXCHANGE, BINDING = os.environ.get("EXCHANGE", "outbox.events"), os.environ.get("BINDING", "#")  # the relay's
 LEVELS = os.environ.get("RETRY_LEVELS", "30s,1m,5m").split(",")
-log = logging.getLogger(SERVICE)
+# Headers that the broker writes or obeys: in a message that is published again they would be wrong.
+BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "CC", "BCC")
 
 
-class Permanent(Exception):
-    """No later attempt can succeed: the message becomes a dead letter at once."""
+class Permanent(Exception): """No later attempt can succeed: the message becomes a dead letter at once."""
+class Unavailable(Exception): """The database cannot record messages now: they wait, and none of them is at fault."""
 
 
 def handle(db, message, body):
@@ -28,84 +28,87 @@ def handle(db, message, body):
 def process(db, message, body):
     """Commits the effect and the row that remembers it together, so that there is one effect: of two
     transactions with the same id the second waits for the first, and finds its row."""
-    if not message.message_id:
-        raise Permanent("the message has no message_id: a second delivery would not be recognized")
+    if not message.message_id or "\0" in message.message_id:
+        raise Permanent("the message has no id: a second delivery would not be recognized")
     with db.transaction():
-        if db.execute("INSERT INTO processed_messages (service, id) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-                      (SERVICE, message.message_id)).rowcount == 0:
-            return "duplicate"
-        handle(db, message, body)
+        try:
+            new = db.execute("INSERT INTO processed_messages (service, id) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+                             (SERVICE, message.message_id)).rowcount
+        except psycopg.Error as error:
+            raise Unavailable(f"record the message: {error}") from error
+        if new:
+            handle(db, message, body)
         # After an error that handle has caught COMMIT would roll back and succeed: the effect would be lost.
         if db.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
             raise RuntimeError("handle went on after an error of the database")
-    return "success"
+    return "success" if new else "duplicate"
 
 
 def give_on(channel, message, body, error):
     """Publishes a failed message to its next retry queue, or as a dead letter. It returns when the broker
     has confirmed that a queue has it, and raises otherwise: only then may the original be acknowledged."""
-    headers = message.headers = dict(message.headers or {})
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    attempts = int(headers.get("x-retry-count", 0)) + 1
-    headers.setdefault("first_failed_at", now)
-    failure = "permanent" if isinstance(error, Permanent) else "transient"
-    if attempts <= len(LEVELS) and failure == "transient":
-        headers["x-retry-count"] = attempts
-        channel.basic_publish("", f"{SERVICE}.retry.{LEVELS[attempts - 1]}", body, message, mandatory=True)
+    headers = {k: v for k, v in (message.headers or {}).items() if not k.startswith(BROKERS)}
+    attempts, now = int(headers.pop("x-retry-count", 0)) + 1, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    headers = {"first_failed_at": now, **headers, "failure_reason": str(error)[:1000]}
+    message.headers, message.expiration, message.user_id, message.delivery_mode = headers, None, None, 2
+    if attempts <= len(LEVELS) and not isinstance(error, Permanent):
+        headers["x-retry-count"], queue = attempts, f"{SERVICE}.retry.{LEVELS[attempts - 1]}"
+        channel.basic_publish(f"{SERVICE}.return", queue, body, message, mandatory=True)
         return "retry"
-    headers.update(failure_reason=str(error)[:1000], failure_class=failure, attempts=attempts, failed_at=now,
-                   original_destination=SERVICE, consumer_service=SERVICE)
+    headers.update(failure_class="permanent" if isinstance(error, Permanent) else "transient", attempts=attempts,
+                   failed_at=now, original_destination=SERVICE, consumer_service=SERVICE)
     channel.basic_publish("outbox.dlx", SERVICE, body, message, mandatory=True)
     return "dlq"
 
 
-def unavailable(db, error):
-    """Is it the database that cannot be used now, and not the message that is at fault?"""
-    state = getattr(error, "sqlstate", None) or ""
-    return db.closed or state[:2] in ("08", "53") or state in ("57P01", "57P02", "57P03", "25006")
-
-
 def declare(channel):
     """Makes exchanges and queues, and raises when the broker has them otherwise."""
-    quorum = {"x-queue-type": "quorum"}
+    quorum = {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
     safe = quorum | {"x-overflow": "reject-publish", "x-dead-letter-strategy": "at-least-once",
-                     "x-dead-letter-routing-key": SERVICE}
-    queues = {f"{SERVICE}.dlq": quorum, SERVICE: safe | {
-        "x-single-active-consumer": True, "x-delivery-limit": 20, "x-dead-letter-exchange": "outbox.dlx"}}
+                     "x-dead-letter-routing-key": SERVICE, "x-dead-letter-exchange": f"{SERVICE}.return"}
+    queues = {SERVICE: safe | {"x-single-active-consumer": True, "x-delivery-limit": 100,
+                              "x-dead-letter-exchange": "outbox.dlx"}}
     for level in LEVELS:
-        wait = int(level[:-1]) * {"s": 1000, "m": 60_000, "h": 3_600_000}[level[-1]]
-        queues[f"{SERVICE}.retry.{level}"] = safe | {
-            "x-message-ttl": wait, "x-dead-letter-exchange": f"{SERVICE}.return"}
-    for exchange in "outbox.dlx", f"{SERVICE}.return":
-        channel.exchange_declare(exchange, "direct", durable=True)
+        milliseconds = int(level[:-1]) * {"s": 1000, "m": 60_000, "h": 3_600_000}[level[-1]]
+        queues[f"{SERVICE}.retry.{level}"] = safe | {"x-message-ttl": milliseconds}
+    channel.exchange_declare(f"{SERVICE}.return", "direct", durable=True)
+    channel.exchange_declare("outbox.dlx", "direct", durable=True)
+    channel.queue_declare(f"{SERVICE}.dlq", durable=True, arguments=quorum)
+    channel.queue_bind(f"{SERVICE}.dlq", "outbox.dlx", SERVICE)
     for name, arguments in queues.items():
         channel.queue_declare(name, durable=True, arguments=arguments)
-    channel.queue_bind(f"{SERVICE}.dlq", "outbox.dlx", SERVICE)
-    channel.queue_bind(SERVICE, f"{SERVICE}.return", SERVICE)
+        channel.queue_bind(name, f"{SERVICE}.return", name)
     channel.queue_bind(SERVICE, EXCHANGE, BINDING)
 
 
-def consume(broker, channel):
-    db = psycopg.connect(DATABASE, autocommit=True)  # process begins the transactions
+def connect():
+    try:
+        return psycopg.connect(DATABASE, autocommit=True)  # process() begins the transactions
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"connect to the database: {error}") from error
+
+
+def consume(broker, channel, db):
     channel.confirm_delivery()  # basic_publish waits for the confirm
     channel.basic_qos(prefetch_count=1)
     declare(channel)
     for delivery, message, body in channel.consume(SERVICE):
-        outcome = None
+        outcome, losses = None, 0
         while outcome is None:
             try:
-                if db.closed:
-                    db = psycopg.connect(DATABASE, autocommit=True)
+                db = connect() if db.closed else db
                 outcome = process(db, message, body)
             except Exception as error:
-                log.warning("message %s: %s", message.message_id, error)
-                if unavailable(db, error):  # no attempt is spent; the next try finds out whether a COMMIT arrived
+                logging.warning("message %s: %s", message.message_id, error)
+                losses += db.closed and not isinstance(error, Unavailable)
+                # Whether a lost COMMIT arrived the next try finds out. A message that ends sessions is given on.
+                if isinstance(error, Unavailable) or db.closed and losses <= 3:
                     db.close()
-                    broker.sleep(1)  # which answers heartbeats
+                    broker.sleep(1)  # heartbeats are answered
                 else:
                     outcome = give_on(channel, message, body, error)
         channel.basic_ack(delivery.delivery_tag)
-        log.info("message %s: %s", message.message_id, outcome)
+        logging.info("message %s: %s", message.message_id, outcome)
 
 
 if __name__ == "__main__":
@@ -113,8 +116,8 @@ if __name__ == "__main__":
     logging.getLogger("pika").setLevel("CRITICAL")
     while True:
         try:
-            with pika.BlockingConnection(pika.URLParameters(BROKER)) as broker:
-                consume(broker, broker.channel())
-        except (pika.exceptions.AMQPError, psycopg.OperationalError, OSError) as error:
-            log.warning("connect again: %r", error)  # what was not acknowledged is delivered again
+            with connect() as db, pika.BlockingConnection(pika.URLParameters(BROKER)) as broker:
+                consume(broker, broker.channel(), db)
+        except (pika.exceptions.AMQPError, Unavailable, OSError) as error:
+            logging.warning("connect again: %s", error or repr(error))  # what was not acknowledged is delivered again
             time.sleep(1)
