@@ -1,0 +1,156 @@
+// Package inbox consumes events so that each has its effect exactly once.
+//
+// A broker delivers at least once: after a crash, a lost connection or a replay a message comes
+// again. The inbox records each event that was processed in a table of the service's own database,
+// in the transaction that has the event's effect. A message whose event is recorded there has had
+// its effect, and is only acknowledged.
+//
+// What the inbox cannot undo is an effect outside of the database: a mail, a call of another
+// service. Write down with the transaction what is to be done, and let something do it that may do
+// it twice.
+//
+// The packages inbox/rabbit and inbox/kafka receive the messages. Schema has the table.
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Handler has the effect of a message. What it writes with tx is committed together with the record
+// that the event is processed, or not at all. It must not end tx, must not use it after it has
+// returned, and must write with tx alone: what it writes by other means may happen twice.
+//
+// An error that wraps ErrPermanent makes the message a dead letter at once. After any other error,
+// and after the first panic, the message is delivered again later: see Config.Levels.
+//
+// It is called for several messages at once, but by one process never for two with the same key.
+// ctx ends after Config.Timeout, and when the consumer was told to stop and Config.Grace has passed.
+// It carries the message's span.
+type Handler func(ctx context.Context, tx pgx.Tx, m Message) error
+
+// Config is the configuration of an Inbox. Service, Pool and Handler must be given.
+type Config struct {
+	// Service names the consumer: in the table of processed messages, and in the names of queues,
+	// topics and consumer groups. Services of different names each process all messages; processes of
+	// one service share them. Up to 100 letters, digits, '.', '_' and '-'.
+	Service string
+	// Pool is of the database that has the handler's tables. Each message that is processed takes one
+	// of its connections. The inbox does not close it.
+	Pool    *pgxpool.Pool
+	Handler Handler
+
+	// Concurrency is how many messages a process has in its handler at once, by default as many as
+	// Pool has connections, and never more.
+	Concurrency int
+	// Levels are the pauses before the second attempt, the third, and so on, in whole seconds. When
+	// the attempt after the last one fails, the message becomes a dead letter. By default 30s, 1m, 5m;
+	// empty, and not nil: there is one attempt. Later messages of its key overtake one that waits.
+	Levels []time.Duration
+	// Timeout bounds one attempt, by default 30 seconds.
+	Timeout time.Duration
+	// Grace is how long the handlers that run may go on when the consumer is told to stop, by default
+	// 10 seconds. What has not ended then is rolled back and delivered again.
+	Grace time.Duration
+
+	// Table has the processed messages: see Schema. "name" or "schema.name", by default
+	// processed_messages.
+	Table string
+	// Keep is how long an event is remembered as processed, by default 30 days. One that is delivered
+	// again after that has its effect again.
+	Keep time.Duration
+
+	Log        *slog.Logger          // by default slog.Default()
+	Registerer prometheus.Registerer // of the metrics, by default prometheus.DefaultRegisterer
+	Tracer     trace.TracerProvider  // of the spans, by default that of otel.SetTracerProvider
+}
+
+// Inbox processes messages. inbox/rabbit and inbox/kafka receive them for it. Its methods may be
+// called concurrently.
+type Inbox struct {
+	cfg      Config
+	sql      statements
+	metrics  *metrics
+	tracer   trace.Tracer
+	database *availability
+}
+
+// serviceName has what is valid in names of queues and topics alike.
+var serviceName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
+
+// New makes an Inbox. It does not connect, and starts nothing. An error names the field of the
+// configuration that is wrong.
+func New(cfg Config) (*Inbox, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("inbox: %w", err)
+	}
+	cfg.complete()
+	m, err := newMetrics(cfg.Registerer, cfg.Service)
+	if err != nil {
+		return nil, fmt.Errorf("inbox: register metrics: %w", err)
+	}
+	return &Inbox{
+		cfg: cfg, sql: newStatements(cfg.Table), metrics: m, tracer: newTracer(cfg.Tracer),
+		database: &availability{log: cfg.Log, up: m.databaseUp},
+	}, nil
+}
+
+func (cfg *Config) check() error {
+	switch {
+	case !serviceName.MatchString(cfg.Service):
+		return fmt.Errorf("Service is %q: want up to 100 letters, digits, '.', '_' and '-'", cfg.Service)
+	case cfg.Pool == nil:
+		return errors.New("Pool is nil")
+	case cfg.Handler == nil:
+		return errors.New("Handler is nil")
+	case cfg.Concurrency < 0, cfg.Timeout < 0, cfg.Grace < 0, cfg.Keep < 0:
+		return errors.New("Concurrency, Timeout, Grace or Keep is negative")
+	case strings.Count(cfg.Table, ".") > 1:
+		return fmt.Errorf("Table is %q: want \"name\" or \"schema.name\"", cfg.Table)
+	}
+	if have := int(cfg.Pool.Config().MaxConns); cfg.Concurrency > have {
+		return fmt.Errorf("Concurrency is %d, and Pool has %d connections: raise pool_max_conns", cfg.Concurrency, have)
+	}
+	if i := slices.IndexFunc(cfg.Levels, func(d time.Duration) bool { return d < time.Second || d%time.Second != 0 }); i >= 0 {
+		return fmt.Errorf("Levels has %s: want whole seconds", cfg.Levels[i])
+	}
+	return nil
+}
+
+func (cfg *Config) complete() {
+	if cfg.Concurrency == 0 {
+		cfg.Concurrency = int(cfg.Pool.Config().MaxConns)
+	}
+	if cfg.Levels == nil {
+		cfg.Levels = []time.Duration{30 * time.Second, time.Minute, 5 * time.Minute}
+	}
+	cfg.Levels = slices.Clone(cfg.Levels)
+	for value, preset := range map[*time.Duration]time.Duration{
+		&cfg.Timeout: 30 * time.Second, &cfg.Grace: 10 * time.Second, &cfg.Keep: 30 * 24 * time.Hour,
+	} {
+		if *value == 0 {
+			*value = preset
+		}
+	}
+	if cfg.Table == "" {
+		cfg.Table = "processed_messages"
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	cfg.Log = cfg.Log.With("service", cfg.Service)
+	if cfg.Registerer == nil {
+		cfg.Registerer = prometheus.DefaultRegisterer
+	}
+}

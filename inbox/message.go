@@ -1,0 +1,58 @@
+// A message as a handler sees it, and what a failure adds to it.
+
+package inbox
+
+import (
+	"strings"
+	"time"
+)
+
+// Message is an event as it arrived.
+type Message struct {
+	ID        string // of the event, the same at each delivery: what is processed once
+	Aggregate string // what the event is about, such as "order"; "" if not known
+	Key       string // messages with the same key are processed in order; "" has no order
+	Type      string // such as "created"
+	Payload   []byte // belongs to the handler
+	// Headers are the headers of the event, and those of the relay, such as cdc_position. The handler
+	// must not change them.
+	Headers map[string]string
+
+	Committed   time.Time // when the event was written, by the clock of its database; zero: not known
+	Attempt     int       // 1 for the first
+	FirstFailed time.Time // when the first attempt failed; zero at the first
+	Source      string    // the queue or topic that it was sent to, also at later attempts
+}
+
+// Class says why an attempt failed.
+type Class string
+
+// The classes of failures, as in the label class of consumer_processing_failed_total.
+const (
+	Transient Class = "transient" // another attempt may succeed
+	Permanent Class = "permanent" // none will
+	Panic     Class = "panic"     // the handler panicked
+	Timeout   Class = "timeout"   // the handler took longer than Config.Timeout
+)
+
+// Failure is what a message carries after an attempt has failed.
+type Failure struct {
+	Class       Class
+	Reason      string // the error's text, at most 1 KiB of UTF-8
+	Attempts    int    // that have failed
+	FirstFailed time.Time
+	LastFailed  time.Time
+	Level       time.Duration // the pause before the next attempt; 0: there is none
+}
+
+// LevelName is how a pause is written in names of queues, topics and metrics: "30s", "5m", "1h30m".
+func LevelName(d time.Duration) string {
+	name := d.String()
+	if strings.HasSuffix(name, "m0s") {
+		name = strings.TrimSuffix(name, "0s")
+	}
+	if strings.HasSuffix(name, "h0m") {
+		name = strings.TrimSuffix(name, "0m")
+	}
+	return name
+}

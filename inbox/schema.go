@@ -1,0 +1,44 @@
+// The table of processed messages, and the statements on it.
+
+package inbox
+
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Schema returns the statements that make the table of processed messages: "name" or "schema.name",
+// "" for processed_messages. Put them into a migration. The role of the service needs the rights to
+// SELECT, INSERT and DELETE.
+func Schema(table string) string {
+	return strings.NewReplacer("TABLE_NAME", quoted(table)).Replace(`CREATE TABLE TABLE_NAME (
+    service text NOT NULL,
+    id text NOT NULL,
+    processed_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (service, id)
+);
+CREATE INDEX ON TABLE_NAME (processed_at);
+`)
+}
+
+// quoted is a table's name as SQL has it.
+func quoted(table string) string {
+	if table == "" {
+		table = "processed_messages"
+	}
+	return pgx.Identifier(strings.Split(table, ".")).Sanitize()
+}
+
+// statements are those on one table.
+type statements struct{ record, prune string }
+
+func newStatements(table string) statements {
+	name := quoted(table)
+	return statements{
+		record: "INSERT INTO " + name + " (service, id) VALUES ($1, $2) ON CONFLICT (service, id) DO NOTHING",
+		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a batch.
+		prune: "DELETE FROM " + name + " WHERE (service, id) IN (SELECT service, id FROM " + name +
+			" WHERE service = $1 AND processed_at < now() - $2 * interval '1 second' ORDER BY processed_at LIMIT $3 FOR UPDATE SKIP LOCKED)",
+	}
+}
