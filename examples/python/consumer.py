@@ -119,5 +119,5 @@ if __name__ == "__main__":
             with connect() as db, pika.BlockingConnection(pika.URLParameters(BROKER)) as broker:
                 consume(broker, broker.channel(), db)
         except (pika.exceptions.AMQPError, Unavailable, OSError) as error:
-            logging.warning("connect again: %s", error or repr(error))  # what was not acknowledged is delivered again
+            logging.warning("connect again: %r", error)  # what was not acknowledged is delivered again
             time.sleep(1)

@@ -144,6 +144,22 @@ func TestDatabaseIsLost(t *testing.T) {
 	}
 }
 
+// A message whose handler ends the session each time would hold up all others: it spends an attempt
+// in the end, and the next one is processed.
+func TestMessageEndsSessions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exec(`CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+		CREATE TRIGGER leave BEFORE INSERT ON notifications FOR EACH ROW WHEN (NEW.message_id = 'bad') EXECUTE FUNCTION leave()`)
+	p := r.start()
+	r.publish("bad", order("1"))
+	r.publish("good", order("2"))
+	r.processed("good")
+	if log := processes.ReadLog(p.LogPath); !strings.Contains(log, "message bad: retry") || r.effects("bad") != 0 {
+		t.Errorf("the bad message has %d effects:\n%s", r.effects("bad"), log)
+	}
+}
+
 // PostgreSQL answers COMMIT of a failed transaction with a rollback and no error: a handler that
 // catches the failure and goes on would lose its effect, acknowledged.
 func TestHandlerThatHidesAnError(t *testing.T) {

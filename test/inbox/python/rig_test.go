@@ -5,7 +5,6 @@ package python
 import (
 	"context"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -157,19 +156,4 @@ func (r *rig) processed(id string) {
 	await.Until(r.t, "message "+id+" to be processed", func() bool {
 		return r.count("SELECT count(*) FROM processed_messages WHERE service = $1 AND id = $2", service, id) == 1
 	})
-}
-
-// documented are the page's pieces of code in a language.
-func documented(t *testing.T, language string) (pieces []string) {
-	t.Helper()
-	text, err := os.ReadFile("../../../docs/consuming-python.md")
-	await.Must(t, err)
-	for _, piece := range strings.Split(string(text), "```"+language+"\n")[1:] {
-		code, _, _ := strings.Cut(piece, "```")
-		pieces = append(pieces, code)
-	}
-	if len(pieces) == 0 {
-		t.Fatalf("the page has no %s", language)
-	}
-	return pieces
 }
