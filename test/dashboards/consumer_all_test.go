@@ -71,7 +71,7 @@ func handle(_ context.Context, _ pgx.Tx, m inbox.Message) error {
 	return nil
 }
 
-// publish sends messages until ctx ends.
+// publish sends messages, each twice, until ctx ends.
 func publish(ctx context.Context, broker string) error {
 	conn, err := amqp.Dial(broker)
 	if err != nil {
@@ -86,7 +86,7 @@ func publish(ctx context.Context, broker string) error {
 	defer ticker.Stop()
 	types := []string{"fine", "retried", "poison"}
 	for n := 0; ; n++ {
-		msg := amqp.Publishing{MessageId: fmt.Sprint(n / 2), Type: types[n/2%len(types)], Timestamp: time.Now()} // each twice
+		msg := amqp.Publishing{MessageId: fmt.Sprint(n / 2), Type: types[n/2%len(types)], Timestamp: time.Now()}
 		if err := ch.PublishWithContext(ctx, "outbox.events", "order", false, false, msg); err != nil && ctx.Err() == nil {
 			return err
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// A message that is delivered twice has its effect once. One that can never succeed is a dead
-// letter at once, unchanged. One that fails for a while comes back from the retry queues, and one
-// that fails each time is a dead letter behind the last of them.
+// A message that is delivered twice has its effect once. One that can never succeed becomes a
+// dead letter at once, unchanged. One that fails for a while comes back from the retry queues, and
+// one that fails each time becomes a dead letter after the last of them.
 func TestConsumerInPython(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -1,5 +1,5 @@
-// Package python runs the consumer in Python of examples/python, which docs/consuming-python.md
-// shows, against real servers.
+//go:build testall
+
 package python
 
 import (
