@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -49,8 +50,8 @@ func (in *Inbox) probe(ctx context.Context) error {
 		return fmt.Errorf("begin a transaction: %w", withCause(ctx, err))
 	}
 	defer rollback(ctx, tx)
-	if _, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, ""); err != nil {
-		return fmt.Errorf("record an event in %s: %w", in.cfg.Table, withCause(ctx, err))
+	if _, err := in.record(ctx, tx, "", nil); err != nil {
+		return withCause(ctx, err)
 	}
 	var synchronous string
 	if err := tx.QueryRow(ctx, "SHOW synchronous_commit").Scan(&synchronous); err != nil {
@@ -60,6 +61,19 @@ func (in *Inbox) probe(ctx context.Context) error {
 		return errAsynchronous
 	}
 	return nil
+}
+
+// record records an event as processed by the transaction, and returns whether it was not before. It
+// waits while another transaction has recorded it and has not ended.
+func (in *Inbox) record(ctx context.Context, tx pgx.Tx, id string, content []byte) (first bool, err error) {
+	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, id, content)
+	if class(err, "25006") { // read-only: the server is a standby now, a new connection may find another
+		_ = tx.Conn().Close(ctx)
+	}
+	if err != nil {
+		return false, fmt.Errorf("record an event in %s: %w", in.cfg.Table, err)
+	}
+	return tag.RowsAffected() == 1, nil
 }
 
 // availability says once that the database is away, again each minute, and that it is back.
@@ -110,4 +124,12 @@ func (b *backoff) pause(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// rollback ends a transaction that was not committed. When it cannot, pgx has closed the connection,
+// and the server rolls back.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx)
 }

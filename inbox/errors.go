@@ -37,12 +37,9 @@ func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // unavailableError is an error of the database, or of the service's table in it, before the handler
 // was called. It says nothing about a message: each other one would meet it, too.
-type unavailableError struct {
-	doing string
-	err   error
-}
+type unavailableError struct{ err error }
 
-func (e *unavailableError) Error() string { return e.doing + ": " + e.err.Error() }
+func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
 // lostError is an error that the database may have caused, or the message: the connection was lost

@@ -4,8 +4,10 @@ package inbox
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"time"
 
@@ -99,16 +101,21 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	defer cancel()
 	tx, err := in.cfg.Pool.Begin(ctx)
 	if err != nil {
-		return failed, &unavailableError{"begin a transaction", err}
+		return failed, &unavailableError{fmt.Errorf("begin a transaction: %w", err)}
 	}
 	defer rollback(ctx, tx)
-	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, m.ID)
-	if err != nil {
-		return failed, &unavailableError{"record an event in " + in.cfg.Table, err}
+	content := fingerprint(m)
+	first, err := in.record(ctx, tx, m.ID, content)
+	switch {
+	case err == nil:
+		in.database.found()
+	case class(err, "22", "40"): // the id is no text of this database, a serialization failure
+		return failed, err
+	default:
+		return failed, &unavailableError{err}
 	}
-	in.database.found()
-	if tag.RowsAffected() == 0 {
-		return duplicate, nil
+	if !first {
+		return duplicate, in.sameEvent(ctx, tx, m, content)
 	}
 	if err := in.call(ctx, tx, m); err != nil {
 		err = withCause(ctx, err)
@@ -116,6 +123,9 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 			return failed, &lostError{"call the handler", err}
 		}
 		return failed, err
+	}
+	if ctx.Err() != nil { // it did not notice: COMMIT would fail, too
+		return failed, context.Cause(ctx)
 	}
 	switch tx.Conn().PgConn().TxStatus() {
 	case 'E': // COMMIT would roll back
@@ -131,6 +141,32 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	default:
 		return failed, &lostError{"commit", withCause(ctx, err)}
 	}
+}
+
+// sameEvent returns an error when the id of m is recorded for another event. Ids that are counted come
+// again when a sequence is reset, or from a second outbox table: such an event has had no effect.
+func (in *Inbox) sameEvent(ctx context.Context, tx pgx.Tx, m Message, content []byte) error {
+	var same bool
+	err := tx.QueryRow(ctx, in.sql.recorded, in.cfg.Service, m.ID, content).Scan(&same)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // it was pruned in between
+		return nil
+	case err != nil:
+		return &unavailableError{fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)}
+	case !same:
+		return fmt.Errorf("an event with another content was processed under this id, and ids must never come again: %w", ErrPermanent)
+	}
+	return nil
+}
+
+// fingerprint tells events with the same id apart.
+func fingerprint(m Message) []byte {
+	hash := sha256.New()
+	for _, part := range []string{m.Aggregate, m.Key, m.Type} {
+		io.WriteString(hash, part+"\x00")
+	}
+	hash.Write(m.Payload)
+	return hash.Sum(nil)[:8]
 }
 
 // call calls the handler, and returns its panic as an error.
@@ -152,11 +188,3 @@ var errUnended = errors.New("the inbox ends the transaction of a handler: return
 
 func (unended) Commit(context.Context) error   { return errUnended }
 func (unended) Rollback(context.Context) error { return errUnended }
-
-// rollback ends a transaction that was not committed. When it cannot, pgx has closed the connection,
-// and the server rolls back.
-func rollback(ctx context.Context, tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	_ = tx.Rollback(ctx)
-}

@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,7 +32,7 @@ import (
 // returned, and must write with tx alone: what it writes by other means may happen twice.
 //
 // An error that wraps ErrPermanent makes the message a dead letter at once. After any other error,
-// and after the first panic, the message is delivered again later: see Config.Levels.
+// and after a panic of the first attempt, the message is delivered again later: see Config.Levels.
 //
 // It is called for several messages at once, but by one process never for two with the same key.
 // ctx ends after Config.Timeout, and when the consumer was told to stop and Config.Grace has passed.
@@ -48,7 +47,8 @@ type Config struct {
 	Service string
 	// Pool is of the database that has the handler's tables. Each message that is processed takes one
 	// of its connections. The inbox does not close it.
-	Pool    *pgxpool.Pool
+	Pool *pgxpool.Pool
+	// Handler is called for each message that is not processed yet.
 	Handler Handler
 
 	// Concurrency is how many messages a process has in its handler at once, by default as many as
@@ -89,6 +89,9 @@ type Inbox struct {
 // serviceName has what is valid in names of queues and topics alike.
 var serviceName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
 
+// tableName is a name, or a schema's and a name.
+var tableName = regexp.MustCompile(`^([^.]+\.)?[^.]+$`)
+
 // New makes an Inbox. It does not connect, and starts nothing. An error names the field of the
 // configuration that is wrong.
 func New(cfg Config) (*Inbox, error) {
@@ -116,7 +119,7 @@ func (cfg *Config) check() error {
 		return errors.New("Handler is nil")
 	case cfg.Concurrency < 0, cfg.Timeout < 0, cfg.Grace < 0, cfg.Keep < 0:
 		return errors.New("Concurrency, Timeout, Grace or Keep is negative")
-	case strings.Count(cfg.Table, ".") > 1:
+	case cfg.Table != "" && !tableName.MatchString(cfg.Table):
 		return fmt.Errorf("Table is %q: want \"name\" or \"schema.name\"", cfg.Table)
 	}
 	if have := int(cfg.Pool.Config().MaxConns); cfg.Concurrency > have {

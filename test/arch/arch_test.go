@@ -1,6 +1,7 @@
 // Package arch proves the arrows of the house: which package may import which.
 //
 //	cmd -> cli -> wiring -> {replication, relay, retry, ops, config} -> {decode, sink/*, dlq, tracing, debezium} -> sink -> event
+//	outbox; inbox/{rabbit, kafka} -> inbox
 package arch
 
 import (
@@ -93,6 +94,17 @@ var allowed = map[string][]string{
 	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "printable", "cli/..."},
 }
 
+// public lists, for every package that users import, the packages of ours that its non-test files
+// may import. None is below internal/: what a program of a user is built of changes only with a
+// reason.
+var public = map[string][]string{
+	"outbox":             {},
+	"inbox":              {"inbox/internal/..."},
+	"inbox/rabbit":       {"inbox", "inbox/internal/..."},
+	"inbox/kafka":        {"inbox", "inbox/internal/..."},
+	"inbox/internal/...": {},
+}
+
 // pureBans are what decode may not import: it has no I/O and no goroutines (source_test.go looks
 // for clocks).
 var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "sync/...", "syscall"}
@@ -150,23 +162,33 @@ func faults(pkgs []pkg) []string {
 	}
 	for _, p := range pkgs {
 		name, internal := strings.CutPrefix(p.ImportPath, module+"/internal/")
-		may, known := rule(name)
+		may, known := rule(allowed, name)
 		if internal && !known {
 			found = append(found, fmt.Sprintf("internal/%s has no rule: add it to allowed in test/arch", name))
+		}
+		mayPublic, known := rule(public, strings.TrimPrefix(p.ImportPath, module+"/"))
+		if isPublic(p.ImportPath) && !known {
+			found = append(found, fmt.Sprintf("%s has no rule: add it to public in test/arch", p.ImportPath))
 		}
 		for _, imp := range p.Imports {
 			target, ours := strings.CutPrefix(imp, module+"/internal/")
 			if internal && ours && !matches(target, may) {
 				report(p, "internal/"+target, "not below it; it may import "+strings.Join(may, ", "))
 			}
+			if rest, ours := strings.CutPrefix(imp, module+"/"); ours && isPublic(p.ImportPath) && !matches(rest, mayPublic) {
+				report(p, rest, "users import it; of ours it may import ["+strings.Join(mayPublic, ", ")+"]")
+			}
+			if isPublic(imp) && internal && !matches(name, []string{"devenv/..."}) {
+				report(p, strings.TrimPrefix(imp, module+"/"), "the relay uses nothing of what services use")
+			}
 			if name == "decode" && matches(imp, pureBans) {
 				report(p, imp, "decode is pure")
 			}
 			// devenv/servers asks a Prometheus server.
-			if name != "ops/metrics" && name != "devenv/servers" && strings.HasPrefix(imp, "github.com/prometheus/") {
+			if name != "ops/metrics" && name != "devenv/servers" && !forServices(p.ImportPath) && strings.HasPrefix(imp, "github.com/prometheus/") {
 				report(p, imp, "only internal/ops/metrics knows prometheus")
 			}
-			if name != "tracing" && strings.HasPrefix(imp, "go.opentelemetry.io/otel") {
+			if name != "tracing" && !forServices(p.ImportPath) && strings.HasPrefix(imp, "go.opentelemetry.io/otel") {
 				report(p, imp, "only internal/tracing knows OpenTelemetry")
 			}
 		}
@@ -186,12 +208,23 @@ func faults(pkgs []pkg) []string {
 	return found
 }
 
-// rule is the entry of allowed for a package: its own, else that of the nearest "parent/...".
-func rule(name string) (may []string, known bool) {
-	if may, known = allowed[name]; known {
+// isPublic reports whether users import a package.
+func isPublic(path string) bool {
+	return matches(path, []string{module + "/outbox/...", module + "/inbox/..."})
+}
+
+// forServices reports whether a package is used in services, or is one: it has their metrics and
+// spans.
+func forServices(path string) bool {
+	return isPublic(path) || matches(path, []string{module + "/examples/..."})
+}
+
+// rule is the entry of a list for a package: its own, else that of the nearest "parent/...".
+func rule(list map[string][]string, name string) (may []string, known bool) {
+	if may, known = list[name]; known {
 		return may, true
 	}
-	for pattern, may := range allowed {
+	for pattern, may := range list {
 		if matches(name, []string{pattern}) {
 			return may, true
 		}

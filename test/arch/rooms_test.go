@@ -67,7 +67,7 @@ func TestCirclesAreFound(t *testing.T) {
 // data of all they import.
 func exported(t *testing.T) (rooms []room, exports map[string]string) {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Standard", "./cmd/...", "./internal/...")
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Standard", "./cmd/...", "./internal/...", "./outbox/...", "./inbox/...", "./examples/...")
 	cmd.Dir, cmd.Stderr = "../..", os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -34,6 +34,12 @@ func TestRules(t *testing.T) {
 		{"metrics has it", pkg{ImportPath: in("ops/metrics"), Imports: []string{"github.com/prometheus/client_golang/prometheus"}}, ""},
 		{"cmd is the top", pkg{ImportPath: module + "/test/fault", XTestImports: []string{module + "/cmd/cdc-relay"}}, "nobody imports cmd"},
 		{"the binary has no tests", pkg{ImportPath: module + "/cmd/cdc-relay", Name: "main", Deps: []string{in("devenv")}}, "linked into the binary"},
+		{"users import nothing internal", pkg{ImportPath: module + "/outbox", Imports: []string{in("event")}}, "outbox imports internal/event: users import it"},
+		{"who reads rabbit does not read kafka", pkg{ImportPath: module + "/inbox/rabbit", Imports: []string{module + "/inbox/kafka"}}, "imports inbox/kafka: users import it"},
+		{"a broker's inbox has the inbox", pkg{ImportPath: module + "/inbox/rabbit", Imports: []string{module + "/inbox"}}, ""},
+		{"inbox has metrics and spans", pkg{ImportPath: module + "/inbox", Imports: []string{"github.com/prometheus/client_golang/prometheus", "go.opentelemetry.io/otel"}}, ""},
+		{"the relay is no service", pkg{ImportPath: in("relay"), Imports: []string{module + "/inbox"}}, "internal/relay imports inbox"},
+		{"a new public room is placed first", pkg{ImportPath: module + "/inbox/redis"}, "inbox/redis has no rule"},
 		{"a new room is placed first", pkg{ImportPath: in("attic")}, "internal/attic has no rule"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

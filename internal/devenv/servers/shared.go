@@ -126,15 +126,19 @@ func server[S any](t testing.TB, start func() (S, error)) S {
 }
 
 // Main is for TestMain: it runs the tests, ends the servers of this process, checks that no
-// goroutine is left, and exits.
-func Main(m *testing.M) { goleak.VerifyTestMain(closing{m}) }
+// goroutine is left, and exits. The examples of a package have no testing.T: what they need is
+// prepared before (ExampleDatabase).
+func Main(m *testing.M, examples ...Example) { goleak.VerifyTestMain(closing{m, examples}) }
 
-type closing struct{ m *testing.M }
+type closing struct {
+	m        *testing.M
+	examples []Example
+}
 
 func (c closing) Run() int {
-	code := c.m.Run()
-	if err := shared.close(); err != nil {
-		fmt.Fprintln(os.Stderr, "end shared servers:", err)
+	code, err := prepared(c.examples, c.m.Run)
+	if err := errors.Join(err, shared.close()); err != nil {
+		fmt.Fprintln(os.Stderr, "prepare or end shared servers:", err)
 		return 1
 	}
 	return code

@@ -1,0 +1,216 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// A message that comes again, whole or while the first is in its handler, has its effect once.
+func TestEffectOnce(t *testing.T) {
+	t.Parallel()
+	begun, goOn := make(chan struct{}, 2), make(chan struct{})
+	r := newRig(t, func(ctx context.Context, tx pgx.Tx, m Message) error {
+		if m.ID == "slow" {
+			begun <- struct{}{}
+			<-goOn
+		}
+		return write(ctx, tx, m)
+	}, nil)
+	m := Message{ID: "1", Payload: []byte(`{}`)}
+	for range 2 {
+		await.Must(t, r.handle(t.Context(), m))
+	}
+	if n := r.effects(t, "1"); n != 1 || r.outcomes(success) != 1 || r.outcomes(duplicate) != 1 {
+		t.Errorf("effects %d, successes %d, duplicates %d; want one each", n, r.outcomes(success), r.outcomes(duplicate))
+	}
+
+	var both sync.WaitGroup
+	slow := Message{ID: "slow"}
+	for range 2 {
+		both.Go(func() {
+			if err := r.handle(t.Context(), slow); err != nil {
+				t.Errorf("handle: %v", err)
+			}
+		})
+	}
+	<-begun
+	await.Until(t, "the other to wait for the record", func() bool { return r.count(t, waiting) == 1 })
+	close(goOn)
+	both.Wait()
+	if n := r.effects(t, "slow"); n != 1 || r.outcomes(duplicate) != 2 {
+		t.Errorf("effects %d, duplicates %d; want 1 and 2", n, r.outcomes(duplicate))
+	}
+	if other := len(r.published.retries) + len(r.published.dead); other != 0 {
+		t.Errorf("%d messages were published", other)
+	}
+}
+
+// When the first of two rolls back, the second has the effect.
+func TestTheOtherHasTheEffect(t *testing.T) {
+	t.Parallel()
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	r := newRig(t, func(ctx context.Context, tx pgx.Tx, m Message) error {
+		select {
+		case <-first:
+			close(begun)
+			<-goOn
+			return errors.Join(write(ctx, tx, m), errMailer)
+		default:
+			return write(ctx, tx, m)
+		}
+	}, nil)
+	var both sync.WaitGroup
+	both.Go(func() { _ = r.handle(t.Context(), Message{ID: "1"}) })
+	<-begun
+	both.Go(func() { _ = r.handle(t.Context(), Message{ID: "1"}) })
+	await.Until(t, "the other to wait for the record", func() bool { return r.count(t, waiting) == 1 })
+	close(goOn)
+	both.Wait()
+	if n := r.effects(t, "1"); n != 1 || r.outcomes(success) != 1 || r.outcomes(retried) != 1 {
+		t.Errorf("effects %d, successes %d, retries %d; want one each", n, r.outcomes(success), r.outcomes(retried))
+	}
+}
+
+// What becomes of a message whose attempt fails, by the error and the number of the attempt. The
+// levels are 1s and 1m.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	panics := func(context.Context, pgx.Tx, Message) error { panic("no such index") }
+	hangs := func(ctx context.Context, tx pgx.Tx, _ Message) error {
+		_, err := tx.Exec(ctx, "SELECT pg_sleep(600)")
+		return err
+	}
+	deaf := func(ctx context.Context, tx pgx.Tx, m Message) error {
+		defer func() { <-ctx.Done() }()
+		return write(ctx, tx, m)
+	}
+	r := newRig(t, func(ctx context.Context, tx pgx.Tx, m Message) error {
+		return map[string]Handler{
+			"fails": failing(errMailer), "says so": failing(fmt.Errorf("%w: %w", ErrTransient, errMailer)), "permanent": failing(permanent(errMailer)),
+			"both": failing(fmt.Errorf("%w: %w", permanent(errMailer), ErrTransient)), "panics": panics, "hangs": hangs, "deaf": deaf,
+		}[m.Type](ctx, tx, m)
+	}, func(cfg *Config) { cfg.Timeout = 100 * time.Millisecond })
+	for _, tc := range []struct {
+		does    string
+		attempt int
+		class   Class
+		level   time.Duration
+		reason  string
+	}{
+		{"fails", 1, Transient, time.Second, "the mailer is away"},
+		{"fails", 2, Transient, time.Minute, ""},
+		{"fails", 3, Transient, 0, ""},
+		{"fails", 0, Transient, time.Second, ""}, // a transport that does not count
+		{"fails", 100, Transient, 0, ""},         // more levels before a rollout
+		{"says so", 1, Transient, time.Second, ""},
+		{"permanent", 1, Permanent, 0, "the mailer is away"},
+		{"both", 1, Transient, time.Second, ""},
+		{"panics", 1, Panic, time.Second, "panic: no such index"},
+		{"panics", 2, Panic, 0, ""},
+		{"hangs", 1, Timeout, time.Second, "longer than Timeout"},
+		{"deaf", 1, Timeout, time.Second, "longer than Timeout"},
+	} {
+		name := fmt.Sprintf("%s %d", tc.does, tc.attempt)
+		before := time.Now()
+		r.published = publisher{}
+		m := Message{ID: name, Type: tc.does, Attempt: tc.attempt}
+		if tc.attempt > 1 {
+			m.FirstFailed = before.Add(-time.Hour)
+		}
+		if err := r.handle(t.Context(), m); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		f := r.published.failure(t)
+		if f.Class != tc.class || f.Level != tc.level || !strings.Contains(f.Reason, tc.reason) || f.Attempts != max(tc.attempt, 1) {
+			t.Errorf("%s: %+v, want class %s, level %s, reason with %q", name, f, tc.class, tc.level, tc.reason)
+		}
+		if f.LastFailed.Before(before) || tc.attempt > 1 && !f.FirstFailed.Equal(m.FirstFailed) || tc.attempt <= 1 && !f.FirstFailed.Equal(f.LastFailed) {
+			t.Errorf("%s: first failed %s, last %s", name, f.FirstFailed, f.LastFailed)
+		}
+	}
+	if n := r.count(t, "SELECT (SELECT count(*) FROM effects) + (SELECT count(*) FROM processed_messages)"); n != 0 {
+		t.Errorf("%d rows are there after failures", n)
+	}
+	if !r.said.has("stack=") || !r.said.has("TestFailures") {
+		t.Errorf("the stack of a panic is not logged:\n%s", &r.said)
+	}
+}
+
+// A message that the broker does not keep must come again.
+func TestPublishRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, failing(errMailer), nil)
+	r.published.err = errors.New("the broker does not answer")
+	for _, attempt := range []int{1, 3} {
+		if err := r.handle(t.Context(), Message{ID: "1", Attempt: attempt}); !errors.Is(err, r.published.err) {
+			t.Errorf("attempt %d: %v", attempt, err)
+		}
+	}
+	if r.outcomes(failed) != 2 || r.outcomes(retried)+r.outcomes(deadLettered) != 0 {
+		t.Errorf("%d failed, want 2", r.outcomes(failed))
+	}
+	for _, want := range []string{`consumer_dlq_publish_failed_total{service="notifier"} 1`, `consumer_dlq_published_total{service="notifier"} 0`} {
+		if got := r.gathered(); !strings.Contains(got, want) {
+			t.Errorf("metrics lack %s:\n%s", want, got)
+		}
+	}
+}
+
+// A stop says nothing about the message: it is not published, and comes again.
+func TestStopInTheHandler(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{})
+	r := newRig(t, func(ctx context.Context, tx pgx.Tx, m Message) error {
+		err := write(ctx, tx, m)
+		close(begun)
+		<-ctx.Done()
+		return errors.Join(err, ctx.Err())
+	}, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		<-begun
+		stop()
+	}()
+	if err := r.handle(ctx, Message{ID: "1"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("handle: %v", err)
+	}
+	if n := len(r.published.retries) + len(r.published.dead); n != 0 || r.outcomes(failed) != 1 || r.effects(t, "1") != 0 {
+		t.Errorf("%d published, %d failed, %d effects", n, r.outcomes(failed), r.effects(t, "1"))
+	}
+}
+
+// A message that cannot be recorded is a dead letter at once: no other attempt would help, and
+// without a record its effect might be there twice.
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, write, nil)
+	for _, id := range []string{"", strings.Repeat("x", 1001), "a\x00b", "\xff"} {
+		r.published = publisher{}
+		await.Must(t, r.handle(t.Context(), Message{ID: id}))
+		if f := r.published.failure(t); f.Class != Permanent || f.Level != 0 {
+			t.Errorf("id %.10q: %+v", id, f)
+		}
+	}
+	r.published = publisher{}
+	await.Must(t, r.handle(t.Context(), Message{ID: strings.Repeat("x", 1000)}))
+	await.Must(t, r.handle(t.Context(), Message{ID: "1", Payload: []byte("first")}))
+	if r.outcomes(success) != 2 {
+		t.Errorf("%d successes, want 2", r.outcomes(success))
+	}
+	await.Must(t, r.handle(t.Context(), Message{ID: "1", Payload: []byte("other")}))
+	if f := r.published.failure(t); f.Class != Permanent || !strings.Contains(f.Reason, "another content") {
+		t.Errorf("an id that comes again with another event: %+v", f)
+	}
+}

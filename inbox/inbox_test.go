@@ -1,0 +1,105 @@
+package inbox
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/?pool_max_conns=4") // it never connects
+	await.Must(t, err)
+	t.Cleanup(pool.Close)
+	valid := func() Config {
+		return Config{Service: "notifier", Pool: pool, Handler: write, Registerer: prometheus.NewRegistry()}
+	}
+	in, err := New(valid())
+	await.Must(t, err)
+	if c := in.cfg; c.Concurrency != 4 || len(c.Levels) != 3 || c.Timeout != 30*time.Second || c.Grace != 10*time.Second || c.Keep != 720*time.Hour || c.Table != "processed_messages" {
+		t.Errorf("presets: %+v", c)
+	}
+	taken := prometheus.NewRegistry()
+	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "consumer_messages_total", Help: "Another."}))
+	for want, change := range map[string]func(*Config){
+		`Service is ""`:          func(c *Config) { c.Service = "" },
+		`Service is "a b"`:       func(c *Config) { c.Service = "a b" },
+		"100 letters":            func(c *Config) { c.Service = strings.Repeat("a", 101) },
+		"Pool is nil":            func(c *Config) { c.Pool = nil },
+		"Handler is nil":         func(c *Config) { c.Handler = nil },
+		"negative":               func(c *Config) { c.Keep = -1 },
+		"Pool has 4 connections": func(c *Config) { c.Concurrency = 5 },
+		"Levels has 1.5s":        func(c *Config) { c.Levels = []time.Duration{time.Second, 1500 * time.Millisecond} },
+		"Levels has 0s":          func(c *Config) { c.Levels = []time.Duration{0} },
+		`Table is "a.b.c"`:       func(c *Config) { c.Table = "a.b.c" },
+		`Table is "a."`:          func(c *Config) { c.Table = "a." },
+		"register metrics":       func(c *Config) { c.Registerer = taken },
+	} {
+		cfg := valid()
+		change(&cfg)
+		if _, err := New(cfg); err == nil || !strings.HasPrefix(err.Error(), "inbox: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// Two services of one process share a registry, and so do two inboxes of one service.
+func TestSharedRegistry(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, write, nil)
+	cfg := r.cfg
+	again, err := New(cfg)
+	await.Must(t, err)
+	cfg.Service = "billing"
+	other, err := New(cfg)
+	await.Must(t, err)
+	for _, in := range []*Inbox{r.Inbox, again, other} {
+		await.Must(t, in.Transport("kafka").Handle(t.Context(), Message{ID: "1"}, &r.published))
+	}
+	got := r.gathered()
+	for _, want := range []string{
+		`consumer_messages_total{outcome="success",service="notifier"} 1`,
+		`consumer_messages_total{outcome="duplicate",service="notifier"} 1`,
+		`consumer_messages_total{outcome="success",service="billing"} 1`, // each service has the effect
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("metrics lack %s:\n%s", want, got)
+		}
+	}
+}
+
+func TestLevelName(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		time.Second: "1s", 30 * time.Second: "30s", time.Minute: "1m", 90 * time.Second: "1m30s", 5 * time.Minute: "5m", 10 * time.Minute: "10m",
+		time.Hour: "1h", 20 * time.Hour: "20h", 90 * time.Minute: "1h30m", time.Hour + 5*time.Second: "1h0m5s", 24 * time.Hour: "24h",
+	} {
+		if got := LevelName(d); got != want {
+			t.Errorf("LevelName(%s) = %s, want %s", d, got, want)
+		}
+		if back, err := time.ParseDuration(LevelName(d)); err != nil || back != d {
+			t.Errorf("%s is read as %s: %v", LevelName(d), back, err)
+		}
+	}
+}
+
+// A reason is a header: valid text, and not long.
+func TestReason(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"short", strings.Repeat("ä", 600), "x" + strings.Repeat("ä", 600), "a\x00b", "a\xff\xfeb", strings.Repeat("\xffx", 2000), ""} {
+		got := reasonOf(errors.New(text))
+		if len(text) > longestReason && len(got) < longestReason-3 {
+			t.Errorf("reason of %d bytes is cut to %d", len(text), len(got))
+		}
+		if len(got) > longestReason || !utf8.ValidString(got) || strings.Contains(got, "\x00") {
+			t.Errorf("reason of %d bytes %.10q: %d bytes %.10q", len(text), text, len(got), got)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package keyed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type task struct {
+	key string
+	n   int
+}
+
+// Tasks of one key are done in their order, however many workers there are, and none is lost.
+func TestOrderOfAKey(t *testing.T) {
+	for _, workers := range []int{0, 1, 3, 16} {
+		var mu sync.Mutex
+		done := map[string][]int{}
+		w := Start(workers, 2, func(task task) {
+			mu.Lock()
+			defer mu.Unlock()
+			done[task.key] = append(done[task.key], task.n)
+		})
+		for n := range 1000 {
+			key := []string{"", "a", "b", "c", "d"}[n%5]
+			await.Must(t, w.Add(t.Context(), key, task{key, n}))
+		}
+		w.Close()
+		for key, got := range done {
+			if len(got) != 200 || key != "" && !slices.IsSorted(got) {
+				t.Errorf("%d workers, key %q: %d tasks, in order: %v", workers, key, len(got), slices.IsSorted(got))
+			}
+		}
+		if len(done) != 5 {
+			t.Errorf("%d keys, want 5", len(done))
+		}
+	}
+}
+
+// A task that does not end holds up its own key, and those without a key pass by on other workers.
+func TestSlowKey(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	others := make(chan task, 100)
+	w := Start(2, 2, func(task task) {
+		if task.key == "slow" {
+			begun <- struct{}{}
+			<-goOn
+			return
+		}
+		others <- task
+	})
+	await.Must(t, w.Add(t.Context(), "slow", task{key: "slow"}))
+	<-begun
+	for n := range 4 { // every other one waits behind the slow task
+		await.Must(t, w.Add(t.Context(), "", task{n: n}))
+	}
+	if first, second := <-others, <-others; first.n+2 != second.n {
+		t.Errorf("done are %d and %d", first.n, second.n)
+	}
+
+	// The worker of the slow key has two tasks that wait, and one more does not fit.
+	ctx, cancel := context.WithCancelCause(t.Context())
+	full := make(chan error)
+	go func() { full <- w.Add(ctx, "slow", task{key: "slow"}) }()
+	why := errors.New("the session has ended")
+	cancel(why)
+	if err := <-full; !errors.Is(err, why) {
+		t.Errorf("add to a full worker: %v", err)
+	}
+	close(goOn)
+	w.Close()
+	if left := len(others); left != 2 {
+		t.Errorf("%d tasks were done at the end, want the 2 that waited", left)
+	}
+}
+
+// Several may add at once, each for keys of its own.
+func TestAddersAtOnce(t *testing.T) {
+	var mu sync.Mutex
+	done := map[string]int{}
+	w := Start(4, 1, func(task task) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done[task.key] != task.n {
+			t.Errorf("key %s: task %d after %d", task.key, task.n, done[task.key])
+		}
+		done[task.key]++
+	})
+	var adders sync.WaitGroup
+	for a := range 4 {
+		adders.Go(func() {
+			for n := range 200 {
+				if err := w.Add(t.Context(), fmt.Sprint(a), task{fmt.Sprint(a), n}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	adders.Wait()
+	w.Close()
+	if len(done) != 4 || done["3"] != 200 {
+		t.Errorf("done: %v", done)
+	}
+}

@@ -1,0 +1,93 @@
+package inbox
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// What a handler does wrong with its transaction, and what becomes of the message. None of it makes
+// an effect without its record, nor one that is there twice.
+func TestMisuseOfTheTransaction(t *testing.T) {
+	t.Parallel()
+	exec := func(sql string) Handler {
+		return func(ctx context.Context, tx pgx.Tx, m Message) error {
+			if err := write(ctx, tx, m); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, sql)
+			return err
+		}
+	}
+	for name, tc := range map[string]struct {
+		handler         Handler
+		class           Class // "" for success
+		reason          string
+		effects, record int
+	}{
+		"ignores an error": {func(ctx context.Context, tx pgx.Tx, m Message) error {
+			_ = exec("SELECT 1/0")(ctx, tx, m)
+			return nil
+		}, Transient, "ignored an error", 0, 0},
+		"undoes an error": {func(ctx context.Context, tx pgx.Tx, m Message) error {
+			_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return exec("SELECT 1/0")(ctx, tx, m) })
+			return write(ctx, tx, m)
+		}, "", "", 1, 1},
+		"commits": {func(ctx context.Context, tx pgx.Tx, m Message) error {
+			_ = write(ctx, tx, m)
+			return tx.Commit(ctx)
+		}, Transient, "the inbox ends the transaction", 0, 0},
+		"rolls back": {func(ctx context.Context, tx pgx.Tx, m Message) error {
+			_ = write(ctx, tx, m)
+			return tx.Rollback(ctx)
+		}, Transient, "the inbox ends the transaction", 0, 0},
+		"commits as if it had begun": {func(ctx context.Context, tx pgx.Tx, m Message) error {
+			defer tx.Rollback(ctx) //nolint:errcheck // as code is written that has begun the transaction
+			if err := write(ctx, tx, m); err != nil {
+				return err
+			}
+			_ = tx.Commit(ctx)
+			return nil
+		}, "", "", 1, 1},
+		"commits by SQL":    {exec("COMMIT"), Permanent, "ended its transaction by SQL", 1, 1},
+		"rolls back by SQL": {exec("ROLLBACK"), Permanent, "ended its transaction by SQL", 0, 0},
+		"leaves rows unread": {func(ctx context.Context, tx pgx.Tx, m Message) error {
+			_ = write(ctx, tx, m)
+			_, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
+			return err
+		}, Transient, "commit", 0, 0},
+		"breaks a deferred constraint": {exec("INSERT INTO orders VALUES (1), (1)"), Transient, "orders_id_key", 0, 0},
+		"panics in a query": {func(ctx context.Context, tx pgx.Tx, m Message) error {
+			_ = write(ctx, tx, m)
+			if _, err := tx.Query(ctx, "SELECT generate_series(1, 100000)"); err != nil {
+				return err
+			}
+			panic("rows")
+		}, Panic, "rows", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, tc.handler, nil)
+			_, err := r.pool.Exec(t.Context(), "CREATE TABLE orders (id bigint UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+			await.Must(t, err)
+			await.Must(t, r.handle(t.Context(), Message{ID: "1"}))
+			if tc.class != "" {
+				if f := r.published.failure(t); f.Class != tc.class || !strings.Contains(f.Reason, tc.reason) {
+					t.Errorf("%+v, want class %s and reason %q", f, tc.class, tc.reason)
+				}
+			} else if r.outcomes(success) != 1 {
+				t.Error("no success")
+			}
+			if n, records := r.effects(t, "1"), r.count(t, "SELECT count(*) FROM processed_messages"); n != tc.effects || records != tc.record {
+				t.Errorf("effects %d, records %d; want %d and %d", n, records, tc.effects, tc.record)
+			}
+			if n := r.count(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'"); n != 0 {
+				t.Errorf("%d transactions are left open", n)
+			}
+		})
+	}
+}

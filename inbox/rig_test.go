@@ -1,0 +1,184 @@
+// What the tests of this package share: a database of their own, an inbox on it, and a publisher
+// that records.
+
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+)
+
+// rig is a service: its database has the table effects, in which write leaves a row.
+type rig struct {
+	*Inbox
+	pool      *pgxpool.Pool
+	published publisher
+	said      text
+}
+
+// newRig makes a service. change may be nil.
+func newRig(t *testing.T, handler Handler, change func(*Config)) *rig {
+	t.Helper()
+	return newRigAt(t, servers.SharedPostgres(t).Database(t), handler, change)
+}
+
+// newRigAt makes the tables in an empty database.
+func newRigAt(t *testing.T, url string, handler Handler, change func(*Config)) *rig {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	await.Must(t, err)
+	t.Cleanup(pool.Close)
+	_, err = pool.Exec(t.Context(), Schema("")+"CREATE TABLE effects (id text NOT NULL)")
+	await.Must(t, err)
+	r := &rig{pool: pool}
+	cfg := Config{
+		Service: "notifier", Pool: pool, Handler: handler, Levels: []time.Duration{time.Second, time.Minute},
+		Log: slog.New(slog.NewTextHandler(&r.said, nil)), Registerer: prometheus.NewRegistry(),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	r.Inbox, err = New(cfg)
+	await.Must(t, err)
+	return r
+}
+
+// write is the handler of most tests.
+func write(ctx context.Context, tx pgx.Tx, m Message) error {
+	_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", m.ID)
+	return err
+}
+
+// handle handles a message as a package does that receives it.
+func (r *rig) handle(ctx context.Context, m Message) error {
+	return r.Transport("rabbitmq").Handle(ctx, m, &r.published)
+}
+
+// effects is how often the event has had its effect.
+func (r *rig) effects(t *testing.T, id string) int {
+	t.Helper()
+	return r.count(t, "SELECT count(*) FROM effects WHERE id = $1", id)
+}
+
+func (r *rig) count(t *testing.T, sql string, args ...any) (n int) {
+	t.Helper()
+	await.Must(t, r.pool.QueryRow(t.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+// outcomes is how often consumer_messages_total has counted an outcome.
+func (r *rig) outcomes(o outcome) int {
+	return r.metric(fmt.Sprintf(`consumer_messages_total{outcome=%q,service="notifier"}`, o))
+}
+
+// metric is the value of one series; -1 when it is not there.
+func (r *rig) metric(series string) int {
+	value := -1
+	for line := range strings.Lines(r.gathered()) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			fmt.Sscan(rest, &value)
+		}
+	}
+	return value
+}
+
+// gathered is what a scrape of the rig's registry has.
+func (r *rig) gathered() string {
+	families, err := r.cfg.Registerer.(*prometheus.Registry).Gather()
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(&b, family); err != nil {
+			return err.Error()
+		}
+	}
+	return b.String()
+}
+
+// publisher records what was published. err is what it returns.
+type publisher struct {
+	mu      sync.Mutex
+	retries []Failure
+	dead    []Failure
+	err     error
+}
+
+func (p *publisher) Retry(_ context.Context, _ Message, f Failure) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retries = append(p.retries, f)
+	return p.err
+}
+
+func (p *publisher) DeadLetter(_ context.Context, _ Message, f Failure) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = append(p.dead, f)
+	return p.err
+}
+
+// failure is the one that was published: as a dead letter when its level is 0.
+func (p *publisher) failure(t *testing.T) Failure {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.retries)+len(p.dead) != 1 {
+		t.Fatalf("published: for later %v, as dead letters %v; want one", p.retries, p.dead)
+	}
+	for _, f := range p.dead {
+		if f.Level != 0 {
+			t.Errorf("a dead letter has level %s", f.Level)
+		}
+		return f
+	}
+	if p.retries[0].Level == 0 {
+		t.Error("a retry has no level")
+	}
+	return p.retries[0]
+}
+
+// text is what was logged.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *text) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *text) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func (s *text) has(what string) bool { return strings.Contains(s.String(), what) }
+
+var errMailer = errors.New("the mailer is away")
+
+func failing(err error) Handler {
+	return func(ctx context.Context, tx pgx.Tx, m Message) error {
+		return errors.Join(write(ctx, tx, m), err)
+	}
+}
+
+func permanent(err error) error { return fmt.Errorf("%w: %w", ErrPermanent, err) }

@@ -1,0 +1,310 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+const anID = "0190c5a4-0000-7000-8000-000000000001"
+
+// rig is a database of the test's own.
+type rig struct {
+	t    *testing.T
+	url  string
+	conn *pgx.Conn
+}
+
+func newRig(t *testing.T, ddl string) *rig {
+	t.Helper()
+	r := &rig{t: t, url: servers.SharedPostgres(t).Database(t)}
+	r.conn = r.connect(pgx.QueryExecModeCacheStatement)
+	_, err := r.conn.Exec(await.Context(t), ddl)
+	await.Must(t, err)
+	return r
+}
+
+func (r *rig) connect(mode pgx.QueryExecMode) *pgx.Conn {
+	r.t.Helper()
+	cfg, err := pgx.ParseConfig(r.url)
+	await.Must(r.t, err)
+	cfg.DefaultQueryExecMode = mode
+	conn, err := pgx.ConnectConfig(await.Context(r.t), cfg)
+	await.Must(r.t, err)
+	r.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// in runs do in a transaction, which is committed.
+func (r *rig) in(do func(ctx context.Context, tx pgx.Tx) error) {
+	r.t.Helper()
+	ctx := await.Context(r.t)
+	await.Must(r.t, pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error { return do(ctx, tx) }))
+}
+
+// rows are the rows of a query, each as the text of its columns.
+func (r *rig) rows(query string) (list []string) {
+	r.t.Helper()
+	found, err := r.conn.Query(await.Context(r.t), query)
+	await.Must(r.t, err)
+	list, err = pgx.CollectRows(found, pgx.RowTo[string])
+	await.Must(r.t, err)
+	return list
+}
+
+// asText is a row of the default table, in the order of its insertion.
+const asText = `SELECT concat_ws('|', id, aggregatetype, aggregateid, type, coalesce(payload::text, 'NULL'), coalesce(headers::text, 'NULL'), coalesce(traceparent, 'NULL')) FROM outbox ORDER BY ctid`
+
+// traced is a context with a span, whose trace has a state.
+func traced(t *testing.T) context.Context {
+	t.Helper()
+	state, err := trace.ParseTraceState("vendor=1")
+	await.Must(t, err)
+	return trace.ContextWithSpanContext(await.Context(t), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{15: 1}, SpanID: trace.SpanID{7: 2}, TraceFlags: trace.FlagsSampled, TraceState: state,
+	}))
+}
+
+// Each way to insert, with the ways in which pgx sends parameters, writes the same rows: all parts,
+// and none that may be missing.
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	events := []outbox.Event{
+		{
+			ID: anID, Aggregate: "order", Key: "4'2", Type: "created", Headers: map[string]string{"tenant": `a"b\`},
+			Payload: map[string]any{"text": "a\\b\n\"<&>ü\u2028", "n": 1},
+		},
+		{ID: strings.Replace(anID, "1", "2", 1), Aggregate: "tick", Type: "tock"},
+	}
+	want := []string{
+		anID + `|order|4'2|created|{"n": 1, "text": "a\\b\n\"<&>ü` + "\u2028" + `"}|{"tenant": "a\"b\\", "tracestate": "vendor=1"}|00-00000000000000000000000000000001-0000000000000002-01`,
+		events[1].ID + `|tick||tock|NULL|{"tracestate": "vendor=1"}|00-00000000000000000000000000000001-0000000000000002-01`,
+	}
+	for name, write := range map[string]func(r *rig) error{
+		"pgx":                  withPgx(pgx.QueryExecModeCacheStatement, events),
+		"pgx, described":       withPgx(pgx.QueryExecModeDescribeExec, events),
+		"pgx, exec":            withPgx(pgx.QueryExecModeExec, events),
+		"pgx, simple protocol": withPgx(pgx.QueryExecModeSimpleProtocol, events),
+		"database/sql": func(r *rig) error {
+			db, err := sql.Open("pgx", r.url)
+			await.Must(r.t, err)
+			defer db.Close()
+			tx, err := db.BeginTx(await.Context(r.t), nil)
+			await.Must(r.t, err)
+			return errors.Join(outbox.WriteSQL(traced(r.t), tx, events...), tx.Commit())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, outbox.Schema())
+			await.Must(t, write(r))
+			if got := r.rows(asText); !slices.Equal(got, want) {
+				t.Errorf("the rows are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			if len(events[0].Headers) != 1 {
+				t.Errorf("the caller's event has the headers %v", events[0].Headers)
+			}
+		})
+	}
+}
+
+func withPgx(mode pgx.QueryExecMode, events []outbox.Event) func(r *rig) error {
+	return func(r *rig) error {
+		return pgx.BeginFunc(await.Context(r.t), r.connect(mode), func(tx pgx.Tx) error {
+			return outbox.Write(traced(r.t), tx, events...)
+		})
+	}
+}
+
+// Events that one statement does not carry are written in their order all the same, and get ids
+// that order them, too. Without a span there is no trace; without events there is no row.
+func TestManyEvents(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, outbox.Schema())
+	var events []outbox.Event
+	var want []string
+	for i := range 2501 {
+		want = append(want, fmt.Sprintf("k%d", i))
+		events = append(events, outbox.Event{Aggregate: "order", Key: want[i], Type: "created"})
+	}
+	r.in(func(ctx context.Context, tx pgx.Tx) error {
+		return errors.Join(outbox.Write(ctx, tx), outbox.Write(ctx, tx, events...))
+	})
+	for _, order := range []string{"ctid", "id"} {
+		if got := r.rows("SELECT aggregateid FROM outbox ORDER BY " + order); !slices.Equal(got, want) {
+			t.Errorf("%d rows, or not in the order of the events by %s", len(got), order)
+		}
+	}
+	if first := uuid.MustParse(r.rows("SELECT min(id::text) FROM outbox")[0]); first.Version() != 7 || events[0].ID != "" {
+		t.Errorf("the id is %s of version %d; the event has %q", first, first.Version(), events[0].ID)
+	}
+	if got := r.rows("SELECT count(*)::text FROM outbox WHERE traceparent IS NOT NULL OR headers IS NOT NULL"); got[0] != "0" {
+		t.Errorf("%s rows have a trace", got[0])
+	}
+}
+
+// The transaction decides about events as about the rows they tell of.
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, outbox.Schema())
+	event := outbox.Event{Aggregate: "order", Type: "created"}
+	cause := errors.New("the order is not placed")
+	err := pgx.BeginFunc(await.Context(t), r.conn, func(tx pgx.Tx) error {
+		return errors.Join(outbox.Write(await.Context(t), tx, event), cause)
+	})
+	if !errors.Is(err, cause) || len(r.rows(asText)) > 0 {
+		t.Errorf("%v; the rows are %q", err, r.rows(asText))
+	}
+	r.in(func(ctx context.Context, tx pgx.Tx) error { // a savepoint alone
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			return errors.Join(outbox.Write(ctx, tx, event), cause)
+		})
+		if !errors.Is(err, cause) {
+			t.Error(err)
+		}
+		return outbox.Write(ctx, tx, outbox.Event{ID: anID, Aggregate: "order", Type: "refused"})
+	})
+	if got := r.rows(asText); len(got) != 1 || !strings.HasPrefix(got[0], anID) {
+		t.Errorf("the rows are %q", got)
+	}
+}
+
+// An error of the database says what it is about, and is the driver's.
+func TestDatabaseError(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	ctx := await.Context(t)
+	err := pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error {
+		return outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Type: "created"})
+	})
+	var state interface{ SQLState() string }
+	if !errors.As(err, &state) || state.SQLState() != "42P01" || errors.Is(err, outbox.ErrInvalid) || !strings.Contains(err.Error(), `insert into "outbox"`) {
+		t.Error(err)
+	}
+}
+
+// A logical message has all members that the relay wants, in the text that was given, and is sent
+// with its transaction. What arrives through the relay is in test/cli.
+func TestEmit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "SELECT pg_create_logical_replication_slot('emitted', 'test_decoding', true)")
+	w, err := outbox.New(outbox.Config{Prefix: "shop", Columns: outbox.Columns{Key: "key", Traceparent: outbox.NoColumn}})
+	await.Must(t, err)
+	raw := json.RawMessage(`{"z":1, "a":[ 1.50,"\u00e9\\"]}`)
+	r.in(func(_ context.Context, tx pgx.Tx) error {
+		return errors.Join(
+			w.Emit(traced(t), tx, outbox.Event{ID: "1", Aggregate: "order", Key: "k", Type: "created", Payload: raw}, outbox.Event{ID: "2", Aggregate: "order", Type: "counted"}),
+			outbox.Emit(await.Context(t), tx, outbox.Event{ID: "3", Aggregate: "a", Key: "k", Type: "t", Headers: map[string]string{"h": "é"}}),
+		)
+	})
+	want := []string{
+		`prefix: shop|{"id":"1","aggregatetype":"order","key":"k","type":"created","payload":{"z":1, "a":[ 1.50,"\u00e9\\"]},"headers":{"tracestate":"vendor=1"}}`,
+		`prefix: shop|{"id":"2","aggregatetype":"order","key":null,"type":"counted","payload":null,"headers":{"tracestate":"vendor=1"}}`,
+		`prefix: outbox|{"id":"3","aggregatetype":"a","aggregateid":"k","type":"t","payload":null,"headers":{"h":"é"},"traceparent":null}`,
+	}
+	got := r.rows(`SELECT regexp_replace(data, '^message: transactional: 1 (prefix: \w+), sz: \d+ content:', '\1|') FROM pg_logical_slot_get_changes('emitted', NULL, NULL) WHERE data LIKE 'message:%'`)
+	if !slices.Equal(got, want) {
+		t.Errorf("emitted were\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if w, err := outbox.New(outbox.Config{Columns: outbox.Columns{ID: outbox.NoColumn}}); err != nil || !errors.Is(w.Emit(t.Context(), nil, outbox.Event{}), outbox.ErrInvalid) {
+		t.Errorf("a message without an id is emitted, %v", err)
+	}
+}
+
+// The tables of examples/, and each type that a payload may have.
+func TestOtherTables(t *testing.T) {
+	t.Parallel()
+	const no = outbox.NoColumn
+	full := outbox.Event{Aggregate: "order", Key: "k", Type: "created", Payload: json.RawMessage(`{"b":"\\", "a":1}`)}
+	for _, tc := range []struct {
+		name, ddl, row string
+		cfg            outbox.Config
+		event          outbox.Event
+		want           string // of the row, or of the error
+	}{
+		{
+			"a number and a payload", "CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload json NOT NULL)", "id || payload::text",
+			outbox.Config{Columns: outbox.Columns{ID: no, Aggregate: no, Key: no, Type: no, Headers: no, Traceparent: no}},
+			outbox.Event{Payload: full.Payload},
+			`1{"b":"\\", "a":1}`,
+		},
+		{
+			"Debezium's", `CREATE SCHEMA inventory; CREATE TABLE inventory.outbox (id uuid PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL, payload jsonb); SET search_path = inventory`,
+			"aggregatetype || aggregateid || type || payload",
+			outbox.Config{Table: "inventory.outbox", Columns: outbox.Columns{Headers: no, Traceparent: no}},
+			full, `orderkcreated{"a": 1, "b": "\\"}`,
+		},
+		{
+			"a key alone", "CREATE TABLE outbox (id uuid PRIMARY KEY, event_key text, payload text NOT NULL, traceparent text)", "event_key || payload",
+			outbox.Config{Columns: outbox.Columns{Aggregate: no, Key: "event_key", Type: no, Headers: no}},
+			outbox.Event{Key: "k", Payload: "text"},
+			`k"text"`,
+		},
+		{
+			"an id of another type", `CREATE TABLE outbox ("Id" bigint PRIMARY KEY, event_type text NOT NULL, payload jsonb NOT NULL, status text NOT NULL DEFAULT 'new')`, `"Id" || event_type || status`,
+			outbox.Config{Columns: outbox.Columns{ID: "Id", Aggregate: no, Key: no, Type: "event_type", Headers: no, Traceparent: no}},
+			outbox.Event{ID: "17", Type: strings.Repeat("t", 255), Payload: 1},
+			"17" + strings.Repeat("t", 255) + "new",
+		},
+		{
+			"bytes", "CREATE TABLE outbox (id uuid PRIMARY KEY, payload bytea)", "",
+			outbox.Config{Columns: outbox.Columns{Aggregate: no, Key: no, Type: no, Headers: no, Traceparent: no}},
+			outbox.Event{Payload: 1},
+			`column "payload" is of type bytea but expression is of type json`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, tc.ddl)
+			w, err := outbox.New(tc.cfg)
+			await.Must(t, err)
+			ctx := await.Context(t)
+			err = pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error { return w.Write(ctx, tx, tc.event) })
+			if tc.row == "" {
+				if err == nil || !strings.Contains(err.Error(), tc.want) {
+					t.Error(err)
+				}
+				return
+			}
+			await.Must(t, err)
+			if got := r.rows("SELECT " + tc.row + " FROM outbox"); !slices.Equal(got, []string{tc.want}) {
+				t.Errorf("the rows are %q, want %q", got, tc.want)
+			}
+			// what the table has no column for is not lost silently
+			if err := w.Write(ctx, nil, outbox.Event{Aggregate: "a", Key: "k", Type: "t", Headers: map[string]string{"a": "b"}}); !errors.Is(err, outbox.ErrInvalid) || !strings.Contains(err.Error(), "no column") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Schema creates a table that the same writer writes to, whatever it is configured to.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []outbox.Config{
+		{Table: `public.Out"box`, Columns: outbox.Columns{ID: "event id", Payload: "body"}},
+		{Columns: outbox.Columns{ID: outbox.NoColumn, Aggregate: outbox.NoColumn}},
+	} {
+		w, err := outbox.New(cfg)
+		await.Must(t, err)
+		r := newRig(t, w.Schema())
+		event := outbox.Event{Type: "created", Headers: map[string]string{"a": "b"}}
+		if cfg.Columns.Aggregate == "" {
+			event.Aggregate = "order"
+		}
+		r.in(func(ctx context.Context, tx pgx.Tx) error { return w.Write(ctx, tx, event) })
+	}
+}
