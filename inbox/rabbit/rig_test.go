@@ -3,8 +3,8 @@ package rabbit_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +31,7 @@ type rig struct {
 	broker *rabbitserver.Rabbit
 	url    string
 	pool   *pgxpool.Pool
+	conn   *amqp.Connection
 	ch     *amqp.Channel
 
 	inbox  inbox.Config
@@ -51,11 +52,12 @@ func newRig(t *testing.T) *rig {
 	conn, err := amqp.Dial(r.url)
 	r.must(err)
 	t.Cleanup(func() { _ = conn.CloseDeadline(time.Now().Add(10 * time.Second)) })
+	r.conn = conn
 	r.ch, err = conn.Channel()
 	r.must(err)
 	r.inbox = inbox.Config{
 		Service: "mailer", Pool: pool, Handler: effect, Levels: []time.Duration{time.Second, time.Second},
-		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	r.rabbit = rabbit.Config{URL: r.url, Bindings: []rabbit.Binding{{Exchange: "outbox.events", Key: "order.*"}}}
 	return r
