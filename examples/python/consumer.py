@@ -1,5 +1,5 @@
 """Consumes the relay's messages from RabbitMQ with effect exactly once (docs/consuming-python.md)."""
-import json, logging, os, time
+import hashlib, json, logging, os, time
 import pika, psycopg
 
 SERVICE = os.environ.get("SERVICE", "notification-service")
@@ -25,18 +25,33 @@ def handle(db, message, body):
     db.execute("INSERT INTO notifications (message_id, order_id, email) VALUES (%s, %s, %s)", row)
 
 
+def record(db, message, body):
+    """Records the message as processed; False if it was before. An id that another event has had, as when a
+    sequence was reset, is no duplicate: that event has had no effect."""
+    parts = (message.headers or {}).get("aggregate_type"), (message.headers or {}).get("aggregate_id"), message.type
+    content = hashlib.sha256("".join(f"{part or ''}\0" for part in parts).encode() + body).digest()[:8]
+    row = (SERVICE, message.message_id, content)
+    try:
+        new = db.execute("INSERT INTO processed_messages (service, id, fingerprint) VALUES (%s, %s, %s)"
+                         " ON CONFLICT DO NOTHING", row).rowcount
+        other = not new and db.execute("SELECT FROM processed_messages WHERE service = %s AND id = %s"
+                                       " AND fingerprint <> %s", row).rowcount
+    except psycopg.DataError:  # an id that is no text for the database
+        raise
+    except psycopg.Error as error:
+        raise Unavailable(f"record the message: {error}") from error
+    if other:
+        raise Permanent("an event with another content was processed under this id")
+    return new == 1
+
+
 def process(db, message, body):
     """Commits the effect and the row that remembers it together, so that there is one effect: of two
     transactions with the same id the second waits for the first, and finds its row."""
-    if not message.message_id or "\0" in message.message_id:
+    if not message.message_id:
         raise Permanent("the message has no id: a second delivery would not be recognized")
     with db.transaction():
-        try:
-            new = db.execute("INSERT INTO processed_messages (service, id) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-                             (SERVICE, message.message_id)).rowcount
-        except psycopg.Error as error:
-            raise Unavailable(f"record the message: {error}") from error
-        if new:
+        if new := record(db, message, body):
             handle(db, message, body)
         # After an error that handle has caught COMMIT would roll back and succeed: the effect would be lost.
         if db.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
@@ -83,9 +98,12 @@ def declare(channel):
 
 def connect():
     try:
-        return psycopg.connect(DATABASE, autocommit=True)  # process() begins the transactions
+        db = psycopg.connect(DATABASE, autocommit=True)  # process() begins the transactions
+        if db.execute("SHOW synchronous_commit").fetchone() != ("off",):
+            return db
     except psycopg.OperationalError as error:
         raise Unavailable(f"connect to the database: {error}") from error
+    raise SystemExit("synchronous_commit is off: a crash of the server would undo effects that are acknowledged")
 
 
 def consume(broker, channel, db):

@@ -14,8 +14,9 @@ import (
 )
 
 // A message that is delivered twice has its effect once. One that can never succeed becomes a
-// dead letter at once, unchanged. One that fails for a while comes back from the retry queues, and
-// one that fails each time becomes a dead letter after the last of them.
+// dead letter at once, unchanged, and so does another event under an id that was processed. One
+// that fails for a while comes back from the retry queues, and one that fails each time becomes a
+// dead letter after the last of them.
 func TestConsumerInPython(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -32,16 +33,22 @@ func TestConsumerInPython(t *testing.T) {
 	r.publish("twice", order("3"))
 	r.publish("twice", order("3"))
 	r.publish("poison", `{"order_id": "4"}`)
+	r.publish("twice", order("9"))
 
 	d := r.dead()
 	if d.MessageId != "poison" || string(d.Body) != `{"order_id": "4"}` || d.Type != "OrderPlaced" || d.Headers["aggregate_id"] != "7" {
 		t.Errorf("the first dead letter is %+v", d)
 	}
 	check(t, d, "permanent", 1)
+	d = r.dead()
+	if d.MessageId != "twice" || string(d.Body) != order("9") {
+		t.Errorf("the second dead letter is %+v", d)
+	}
+	check(t, d, "permanent", 1)
 	r.processed("later")
 	d = r.dead()
 	if d.MessageId != "never" {
-		t.Errorf("the second dead letter is %+v", d)
+		t.Errorf("the third dead letter is %+v", d)
 	}
 	check(t, d, "transient", 3)
 	for _, id := range []string{"twice", "later"} {
@@ -166,7 +173,7 @@ func TestHandlerThatHidesAnError(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	out, err := r.python("-c", `
-import types, psycopg, consumer
+import pika, psycopg, consumer
 def handle(db, message, body):
     try:
         db.execute("SELECT 1/0")
@@ -174,12 +181,23 @@ def handle(db, message, body):
         pass
 consumer.handle = handle
 with psycopg.connect(consumer.DATABASE, autocommit=True) as db:
-    print(consumer.process(db, types.SimpleNamespace(message_id="one"), b""))
+    print(consumer.process(db, pika.BasicProperties(message_id="one"), b""))
 `).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "RuntimeError: handle went on") {
 		t.Errorf("process says %s, %v", out, err)
 	}
 	if n := r.count("SELECT count(*) FROM processed_messages"); n != 0 {
 		t.Errorf("%d messages count as processed", n)
+	}
+}
+
+// A server that may forget a COMMIT after a crash would undo what was acknowledged.
+func TestAsynchronousCommitIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`)
+	out, err := r.python("-c", "import consumer; consumer.connect()").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "synchronous_commit is off") {
+		t.Errorf("connect says %s, %v", out, err)
 	}
 }

@@ -43,7 +43,13 @@ func TestTurnsWithGo(t *testing.T) {
 	await.Must(t, c.Declare(r.ctx))
 	ctx, stop := context.WithCancel(r.ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
+	go func() {
+		err := c.Run(ctx)
+		if err != nil {
+			t.Errorf("run the consumer in Go: %v", err)
+		}
+		ended <- err
+	}()
 	r.publish("never", order("1"))
 	r.publish("both", order("2"))
 	await.Closed(t, "the first attempt", failed)
