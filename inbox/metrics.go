@@ -49,7 +49,7 @@ func newMetrics(registerer prometheus.Registerer, service string, levels []time.
 	if r.err != nil {
 		return nil, r.err
 	}
-	// A rate sees nothing of a series that begins with 1: all that may come are there from the start.
+	// A rate sees nothing of a series that begins with 1: all that may come are there at once.
 	for _, o := range []outcome{success, duplicate, retried, deadLettered, failed} {
 		m.messages.WithLabelValues(string(o))
 	}

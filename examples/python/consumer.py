@@ -59,12 +59,16 @@ def process(db, message, body):
     return "success" if new else "duplicate"
 
 
+def reason(error):
+    return (str(error) or repr(error)).splitlines()[0][:1000]  # PostgreSQL's further lines have values of rows
+
+
 def give_on(channel, message, body, error):
     """Publishes a failed message to its next retry queue, or as a dead letter. It returns when the broker
     has confirmed that a queue has it, and raises otherwise: only then may the original be acknowledged."""
     headers = {k: v for k, v in (message.headers or {}).items() if not k.startswith(BROKERS)}
     attempts, now = int(headers.pop("x-retry-count", 0)) + 1, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    headers = {"first_failed_at": now, **headers, "failure_reason": str(error)[:1000]}
+    headers = {"first_failed_at": now, **headers, "failure_reason": reason(error)}
     message.headers, message.expiration, message.user_id, message.delivery_mode = headers, None, None, 2
     if attempts <= len(LEVELS) and not isinstance(error, Permanent):
         headers["x-retry-count"], queue = attempts, f"{SERVICE}.retry.{LEVELS[attempts - 1]}"
@@ -117,7 +121,7 @@ def consume(broker, channel, db):
                 db = connect() if db.closed else db
                 outcome = process(db, message, body)
             except Exception as error:
-                logging.warning("message %s: %s", message.message_id, error)
+                logging.warning("message %s: %s", message.message_id, reason(error))
                 losses += db.closed and not isinstance(error, Unavailable)
                 # Whether a lost COMMIT arrived the next try finds out. A message that ends sessions is given on.
                 if isinstance(error, Unavailable) or db.closed and losses <= 3:
