@@ -32,6 +32,7 @@ func (r *rig) take(queue string) amqp.Delivery {
 // A message that always fails goes up the ladder and becomes a dead letter: with the same body and
 // properties, and seen by no other service on the way.
 func TestLadder(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	var attempts []inbox.Message
 	done := make(chan struct{})
@@ -120,6 +121,7 @@ func (r *rig) depthOf(queue string, n int) int {
 // A permanent error, a message without an id, and a second panic make dead letters at once. Replay
 // brings back those that it is asked for, and leaves the others in their order.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.inbox.Concurrency = 1
 	r.inbox.Levels = []time.Duration{time.Second}
@@ -177,31 +179,4 @@ func (r *rig) consumerNamed(service string) *rabbit.Consumer {
 	r.t.Helper()
 	r.inbox.Service, r.rabbit.Queue = service, ""
 	return r.consumer()
-}
-
-// The broker makes a dead letter of a message that was delivered too often.
-func TestDeliveryLimit(t *testing.T) {
-	r := newRig(t)
-	r.rabbit.Shared = true // messages can be got
-	c := r.consumer()
-	r.must(c.Declare(r.ctx))
-	r.publish(event("1", "a"))
-	r.depthOf("mailer", 1)
-	for n := range 102 {
-		d, ok, err := r.ch.Get("mailer", false)
-		r.must(err)
-		if !ok {
-			if n < 100 {
-				t.Errorf("gone after %d deliveries", n)
-			}
-			break
-		}
-		r.must(d.Nack(false, true))
-	}
-	r.depthOf("mailer.dlq", 1)
-	r.run(c)
-	if n, err := c.Replay(r.ctx, rabbit.ReplayFilter{Class: "delivery_limit"}); n != 1 || err != nil {
-		t.Errorf("replayed %d, %v", n, err)
-	}
-	r.wantEffects("1")
 }

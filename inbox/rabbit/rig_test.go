@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +21,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
-func TestMain(m *testing.M) { servers.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m, servers.ExampleDatabase, servers.ExampleVHost) }
 
 // rig is a virtual host and a database, in which a handler writes what it has done.
 type rig struct {
@@ -57,7 +56,7 @@ func newRig(t *testing.T) *rig {
 	r.must(err)
 	r.inbox = inbox.Config{
 		Service: "mailer", Pool: pool, Handler: effect, Levels: []time.Duration{time.Second, time.Second},
-		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	}
 	r.rabbit = rabbit.Config{URL: r.url, Bindings: []rabbit.Binding{{Exchange: "outbox.events", Key: "order.*"}}}
 	return r

@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/rabbit"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 )
@@ -21,6 +19,7 @@ import (
 // effect once, though each is sent twice. With a single active consumer the order of each key is
 // kept, also from one process to the other.
 func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
 	for name, shared := range map[string]bool{"single active consumer": false, "shared": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -97,6 +96,7 @@ func (b *blocking) handle(ctx context.Context, tx pgx.Tx, m inbox.Message) error
 // A consumer that is told to stop lets the handler end that runs, acknowledges its message, and
 // begins no more. After Grace the handler is cancelled, and its message comes again.
 func TestStop(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	b := newBlocking()
 	r.inbox.Handler, r.inbox.Concurrency, r.rabbit.Prefetch = b.handle, 1, 10
@@ -123,66 +123,4 @@ func TestStop(t *testing.T) {
 	close(b.goOn)
 	r.run(r.consumer())
 	r.wantEffects("1", "2", "3")
-}
-
-// Queues and exchanges that are deleted while the consumer runs are declared again, the messages that
-// need them wait meanwhile.
-func TestDeletedQueues(t *testing.T) {
-	r := newRig(t)
-	r.inbox.Handler = func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
-		if m.Attempt == 1 {
-			return inbox.ErrTransient
-		}
-		return effect(ctx, tx, m)
-	}
-	c := r.consumer()
-	bound := func(id string) {
-		t.Helper()
-		await.Until(t, "the binding", func() bool { return r.routed(event(id, "a")) })
-	}
-	r.must(c.Declare(r.ctx))
-	r.run(c)
-	bound("1")
-	r.wantEffects("1") // it publishes on a connection that has not declared what is missing now
-	_, err := r.ch.QueueDelete("mailer.retry.1s", false, false, false)
-	r.must(err)
-	r.publish(event("2", "a"))
-	r.wantEffects("1", "2")
-	_, err = r.ch.QueueDelete("mailer", false, false, false)
-	r.must(err)
-	bound("3")
-	r.wantEffects("1", "2", "3")
-}
-
-// routed publishes a message, and reports whether a queue has it.
-func (r *rig) routed(m amqp.Publishing) bool {
-	r.t.Helper()
-	ch, err := r.conn.Channel()
-	r.must(err)
-	defer ch.Close()
-	r.must(ch.Confirm(false))
-	returned := ch.NotifyReturn(make(chan amqp.Return, 1))
-	confirm, err := ch.PublishWithDeferredConfirm("outbox.events", "order.created", true, false, m)
-	r.must(err)
-	return confirm.Wait() && len(returned) == 0
-}
-
-// A message that has no room for our headers, or that is larger than the broker takes by now, is
-// rejected: the broker itself makes it a dead letter.
-func TestUnpublishable(t *testing.T) {
-	r := newRig(t)
-	r.inbox.Handler = func(context.Context, pgx.Tx, inbox.Message) error { return inbox.ErrTransient }
-	c := r.consumer()
-	r.must(c.Declare(r.ctx))
-	big := event("big", "a")
-	big.Headers["big"] = string(make([]byte, 130_000))
-	r.publish(big)
-	r.run(c)
-	r.depthOf("mailer.dlq", 1)
-	if n, err := c.Replay(r.ctx, rabbit.ReplayFilter{Class: "rejected", ID: "none"}); n != 0 || err != nil {
-		t.Errorf("replayed %d, %v", n, err)
-	}
-	if d := r.take("mailer.dlq"); d.MessageId != "big" || d.Headers["big"] != big.Headers["big"] || d.Headers["x-first-death-reason"] != "rejected" {
-		t.Errorf("the dead letter is %s, because of %v", d.MessageId, d.Headers["x-first-death-reason"])
-	}
 }

@@ -1,12 +1,8 @@
 package rabbit_test
 
 import (
-	"context"
-	"errors"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -17,6 +13,7 @@ import (
 // The topology may be declared again and again. One that the broker has otherwise is refused with all
 // that differs, by Run, too, and stays as it is.
 func TestDeclare(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	c := r.consumer()
 	r.must(c.Declare(r.ctx))
@@ -42,55 +39,8 @@ Restore the configuration of the service, or delete what differs when it is empt
 	}
 }
 
-// An exchange of any type may be the source; other levels are other queues.
-func TestDeclareBeside(t *testing.T) {
-	r := newRig(t)
-	r.must(r.ch.ExchangeDeclare("outbox.events", "fanout", true, false, false, false, nil))
-	r.must(r.consumer().Declare(r.ctx))
-	r.inbox.Levels = []time.Duration{2 * time.Second, time.Minute, time.Minute}
-	r.must(r.consumer().Declare(r.ctx))
-	for _, queue := range []string{"mailer.retry.1s", "mailer.retry.2s", "mailer.retry.1m"} {
-		r.depth(queue)
-	}
-}
-
-// What waiting does not cure ends Run before the first message: with what to do.
-func TestRunRefused(t *testing.T) {
-	r := newRig(t)
-	run := func(what string, words ...string) {
-		t.Helper()
-		err := r.consumer().Run(r.ctx)
-		for _, word := range words {
-			if err == nil || !strings.Contains(err.Error(), word) {
-				t.Errorf("%s: %v, want %q in it", what, err, word)
-			}
-		}
-	}
-	right := r.rabbit.URL
-	u, err := url.Parse(right)
-	r.must(err)
-	u.User = url.UserPassword("guest", "secret")
-	r.rabbit.URL = u.String()
-	run("wrong password", "403")
-	u.User, u.Path = url.UserPassword("guest", "guest"), "/nowhere"
-	r.rabbit.URL = u.String()
-	run("no virtual host", "nowhere")
-	r.rabbit.URL = right
-	r.must(r.broker.Permit(r.ctx, right, "^mailer", ".*", ".*"))
-	run("no right", "403", "outbox.dlx")
-	r.must(r.broker.Permit(r.ctx, right, ".*", ".*", ".*"))
-	_, err = r.pool.Exec(r.ctx, "DROP TABLE processed_messages")
-	r.must(err)
-	run("no table", "CREATE TABLE")
-
-	ctx, cancel := context.WithCancelCause(r.ctx)
-	cancel(errors.New("told to stop"))
-	if err := r.consumer().Run(ctx); err != nil {
-		t.Errorf("stopped before it began: %v", err)
-	}
-}
-
 func TestNewRefuses(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.inbox.Concurrency = 3
 	in, err := inbox.New(r.inbox)
