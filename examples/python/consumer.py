@@ -54,8 +54,8 @@ def process(db, message, body):
         if new := record(db, message, body):
             handle(db, message, body)
         # After an error that handle has caught COMMIT would roll back and succeed: the effect would be lost.
-        if db.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
-            raise RuntimeError("handle went on after an error of the database")
+        if db.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
+            raise RuntimeError("handle went on after an error of the database, or ended the transaction")
     return "success" if new else "duplicate"
 
 
