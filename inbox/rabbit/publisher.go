@@ -1,0 +1,212 @@
+// Messages that failed are published to the queues of a later attempt and of the dead letters.
+
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// publisher has a connection of its own, which it opens when there is something to publish: a broker
+// that is short of memory or disk reads nothing from connections that publish, and
+// acknowledgements must go on. Each message has a channel to itself until it is confirmed.
+type publisher struct {
+	c *Consumer
+
+	mu   sync.Mutex
+	link *link
+	free []*outlet
+}
+
+// outlet is a channel in confirm mode.
+type outlet struct {
+	link     *link
+	ch       *amqp.Channel
+	returned chan amqp.Return
+	closed   chan *amqp.Error
+}
+
+// errUnpublishable is an error of a message that the broker has delivered and does not take again.
+var errUnpublishable = errors.New("the broker does not take the message again")
+
+// patience is how long a message is offered again. Then its session ends: all that was delivered goes
+// back to the queue.
+const patience = 5 * time.Minute
+
+// send publishes a message, and returns nil when the broker has confirmed that a queue keeps it. What
+// is refused or in doubt is offered again, so a queue may have it twice: the second is a duplicate.
+func (p *publisher) send(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+	began := time.Now()
+	var wait backoff
+	for {
+		err := p.try(ctx, exchange, key, msg)
+		switch {
+		case err == nil, errors.Is(err, errUnpublishable):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case time.Since(began) > patience:
+			return err
+		}
+		p.c.publishing.failed(err)
+		if err := wait.pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// try publishes once.
+func (p *publisher) try(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+	o, err := p.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, o.link.kill)() // the call may wait for a broker that reads nothing
+	err = o.publish(ctx, exchange, key, msg)
+	switch {
+	case err == nil:
+		p.put(o)
+	case errors.Is(err, errUnpublishable):
+		_ = o.ch.Close()
+	default: // also a queue that is missing: the next connection declares it
+		p.drop(o.link)
+	}
+	if err != nil {
+		return fmt.Errorf("publish to exchange %q with routing key %q: %w", exchange, key, err)
+	}
+	p.c.publishing.works()
+	return nil
+}
+
+// publish waits for the broker's word. It comes after a return, if there is one.
+func (o *outlet) publish(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+	if size := tableSize(msg.Headers); size > o.link.Config.FrameSize-propertiesSize {
+		return fmt.Errorf("%w: its headers have %d bytes", errUnpublishable, size)
+	}
+	confirm, err := o.ch.PublishWithDeferredConfirmWithContext(ctx, exchange, key, true, false, msg)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-confirm.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !confirm.Acked() {
+		return o.refusal(len(msg.Body))
+	}
+	select {
+	case r := <-o.returned:
+		return fmt.Errorf("no queue has it: %s", r.ReplyText)
+	default:
+		return nil
+	}
+}
+
+// refusal is why a message was not confirmed.
+func (o *outlet) refusal(size int) error {
+	select {
+	case err := <-o.closed:
+		if err == nil {
+			return amqp.ErrClosed
+		}
+		if err.Code == amqp.PreconditionFailed && strings.Contains(err.Reason, fmt.Sprintf("message size %d ", size)) {
+			return fmt.Errorf("%w: %w", errUnpublishable, err)
+		}
+		return err
+	default:
+		return errors.New("the broker has refused it (nack): is a queue full?")
+	}
+}
+
+// take returns a channel that nobody uses.
+func (p *publisher) take(ctx context.Context) (*outlet, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.link != nil && p.link.IsClosed() {
+		p.forget()
+	}
+	if p.link == nil {
+		l, err := p.c.connect(ctx, "publish")
+		if err != nil {
+			return nil, err
+		}
+		if err := p.c.declare(ctx, l); err != nil {
+			l.close()
+			return nil, err
+		}
+		p.link = l
+	}
+	if last := len(p.free) - 1; last >= 0 {
+		o := p.free[last]
+		p.free = p.free[:last]
+		return o, nil
+	}
+	return newOutlet(ctx, p.link)
+}
+
+func newOutlet(ctx context.Context, l *link) (*outlet, error) {
+	defer context.AfterFunc(ctx, l.kill)()
+	ch, err := l.Channel()
+	if err != nil {
+		return nil, err
+	}
+	if err := ch.Confirm(false); err != nil {
+		return nil, err
+	}
+	return &outlet{l, ch, ch.NotifyReturn(make(chan amqp.Return, 1)), ch.NotifyClose(make(chan *amqp.Error, 1))}, nil
+}
+
+// put gives a channel back.
+func (p *publisher) put(o *outlet) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.link == p.link && !o.ch.IsClosed() {
+		p.free = append(p.free, o)
+	}
+}
+
+// drop ends a connection, if nobody has before.
+func (p *publisher) drop(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l == p.link {
+		p.forget()
+	}
+}
+
+// close ends the connection.
+func (p *publisher) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget()
+}
+
+func (p *publisher) forget() {
+	if p.link != nil {
+		p.link.close()
+	}
+	p.link, p.free = nil, nil
+}
+
+// backoff makes pauses that grow from 50 ms to 10 s.
+type backoff struct{ next time.Duration }
+
+func (b *backoff) pause(ctx context.Context) error {
+	b.next = min(max(2*b.next, 50*time.Millisecond), 10*time.Second)
+	timer := time.NewTimer(b.next/2 + rand.N(b.next/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,122 @@
+// Package rabbit receives messages from RabbitMQ for an inbox.
+//
+// A service has one queue, which it reads with manual acknowledgements, one queue for each pause
+// before another attempt, and one for its dead letters. Consumer.Run declares them, and processes
+// messages until it is told to stop. It needs RabbitMQ 3.10 or later: only quorum queues of these
+// versions hand on messages without losing one.
+package rabbit
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+)
+
+// Binding names the messages that a service receives: those that an exchange gets with a routing
+// key that Key matches.
+type Binding struct {
+	// Exchange is that of the relay: sink.rabbitmq.exchange, "outbox.events" by default. One that does
+	// not exist is declared as the relay does, as a durable topic exchange: either may start first.
+	Exchange string
+	// Key is a routing key; on a topic exchange '*' stands for one word and '#' for any number of
+	// them: "order.*", "#".
+	Key string
+}
+
+// Config is the configuration of a Consumer. URL must be given.
+type Config struct {
+	// URL is amqp://user:password@host:port/vhost, or amqps:// for TLS. A virtual host of "/" is
+	// written as "/" or "/%2F".
+	URL string
+	// TLS is for amqps://, by default the system's authorities and the URL's host. It is not changed.
+	TLS *tls.Config
+
+	// Bindings of the service's queue. Those that the queue has and that are not listed stay: remove
+	// them yourself. None: somebody else binds the queue.
+	Bindings []Binding
+	// Queue is the service's queue, by default named as the service. The names of all others begin
+	// with the service's, whatever this one is called.
+	Queue string
+	// Shared lets all processes of the service receive at the same time. Then the order of a key is
+	// kept in each of them, and not among them. By default one process receives and the others take
+	// over when it is gone (x-single-active-consumer): the order of a key is kept.
+	Shared bool
+	// DeadLetterExchange is where messages go that are given up, with the service's name as the
+	// routing key, by default "outbox.dlx". Services may share it.
+	DeadLetterExchange string
+
+	// Prefetch is how many messages the process may hold that are not acknowledged, by default twice
+	// inbox.Config.Concurrency, and at least that. The process keeps at most so many in memory: with
+	// the largest messages it bounds the memory.
+	Prefetch int
+}
+
+// Consumer receives the messages of one service. Its methods may be called concurrently, but Run
+// only once at a time.
+type Consumer struct {
+	in       *inbox.Transport
+	cfg      Config
+	topology topology
+
+	receiving, publishing journal
+}
+
+// New makes a Consumer for an inbox. It does not connect, and starts nothing. An error names the
+// field of the configuration that is wrong.
+func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
+	if in == nil {
+		return nil, errors.New("rabbit: the inbox is nil")
+	}
+	t := in.Transport("rabbitmq")
+	cfg.Queue = cmp.Or(cfg.Queue, t.Service())
+	cfg.DeadLetterExchange = cmp.Or(cfg.DeadLetterExchange, "outbox.dlx")
+	cfg.Prefetch = cmp.Or(cfg.Prefetch, min(2*t.Concurrency(), maxPrefetch))
+	c := &Consumer{
+		in: t, cfg: cfg, topology: newTopology(t, cfg),
+		receiving:  journal{log: t.Log(), bad: "messages are not received", better: "messages are received again"},
+		publishing: journal{log: t.Log(), bad: "failed messages cannot be published", better: "failed messages are published again"},
+	}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("rabbit: %w", err)
+	}
+	return c, nil
+}
+
+// Limits of the protocol.
+const (
+	maxPrefetch    = 1<<16 - 1
+	maxShortString = 255
+)
+
+func (c *Consumer) check() error {
+	uri, err := amqp.ParseURI(c.cfg.URL)
+	switch {
+	case err != nil: // its text may have the password
+		return errors.New("URL is not like amqp://user:password@host:port/vhost")
+	case c.cfg.TLS != nil && uri.Scheme != "amqps":
+		return errors.New("TLS is set, and URL is not amqps://")
+	case c.cfg.Prefetch < c.in.Concurrency(), c.cfg.Prefetch > maxPrefetch:
+		return fmt.Errorf("Prefetch is %d: want %d (Concurrency of the inbox) to %d", c.cfg.Prefetch, c.in.Concurrency(), maxPrefetch)
+	case len(c.cfg.DeadLetterExchange) > maxShortString:
+		return fmt.Errorf("DeadLetterExchange is longer than %d bytes", maxShortString)
+	case len(c.cfg.Queue) > maxShortString, strings.HasPrefix(c.cfg.Queue, "amq."):
+		return fmt.Errorf("Queue is %.300q: want up to %d bytes, and not amq. in front", c.cfg.Queue, maxShortString)
+	}
+	for _, q := range c.topology.queues[1:] {
+		if q.name == c.cfg.Queue {
+			return fmt.Errorf("Queue is %q, which is a queue for failed messages", q.name)
+		}
+	}
+	for _, b := range c.cfg.Bindings {
+		if b.Exchange == "" || len(b.Exchange) > maxShortString || len(b.Key) > maxShortString {
+			return fmt.Errorf("Bindings has exchange %.300q, key %.300q: want the name of an exchange, and up to %d bytes each", b.Exchange, b.Key, maxShortString)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+// Dead letters go back to the service.
+
+package rabbit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches all.
+type ReplayFilter struct {
+	ID   string // of the event
+	Type string // of the event
+	// Class is why it was given up: an inbox.Class, or what the broker says of a dead letter that it
+	// made itself: "delivery_limit" or "rejected".
+	Class string
+	// Limit is how many are replayed at most; 0: no limit.
+	Limit int
+}
+
+// Replay publishes dead letters to the service's queue again, as if they had never failed, and
+// returns how many. Each is removed from the dead letters after the broker has confirmed it: when
+// Replay is cut short, one may be in both. The event has its effect once all the same, if it was not
+// longer ago than inbox.Config.Keep.
+//
+// It looks at the dead letters that are there when it begins. Those that the filter does not match
+// keep their order, and are not seen by others until it ends. Messages that come back to the dead
+// letters meanwhile are not replayed again.
+func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error) {
+	l, err := c.connect(ctx, "replay")
+	if err != nil {
+		return 0, err
+	}
+	defer l.close()
+	defer context.AfterFunc(ctx, l.kill)()
+	n, err = c.replay(ctx, l, f)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return n, err
+}
+
+func (c *Consumer) replay(ctx context.Context, l *link, f ReplayFilter) (n int, err error) {
+	ch, err := l.Channel()
+	if err != nil {
+		return 0, fmt.Errorf("replay dead letters: %w", err)
+	}
+	from := c.topology.deadLetters
+	found, err := ch.QueueDeclarePassive(from, true, false, false, false, nil)
+	if err != nil {
+		return 0, fmt.Errorf("find the dead letters: %w", err)
+	}
+	o, err := newOutlet(ctx, l)
+	if err != nil {
+		return 0, fmt.Errorf("replay dead letters: %w", err)
+	}
+	for range found.Messages {
+		d, ok, err := ch.Get(from, false)
+		if err != nil {
+			return n, fmt.Errorf("read a dead letter: %w", err)
+		}
+		if !ok { // somebody else has taken some
+			break
+		}
+		if !f.matches(&d) {
+			continue // it goes back to its place when the channel is closed
+		}
+		if err := o.publish(ctx, c.topology.toSelf, c.topology.service, again(&d)); err != nil {
+			return n, fmt.Errorf("replay event %q: %w", d.MessageId, err)
+		}
+		if err := ch.Ack(d.DeliveryTag, false); err != nil {
+			return n, fmt.Errorf("remove the dead letter of event %q: %w", d.MessageId, err)
+		}
+		if n++; n == f.Limit {
+			break
+		}
+	}
+	if err := ch.Close(); err != nil && !errors.Is(err, amqp.ErrClosed) {
+		return n, fmt.Errorf("remove dead letters: %w", err)
+	}
+	return n, nil
+}
+
+func (f *ReplayFilter) matches(d *amqp.Delivery) bool {
+	return (f.ID == "" || f.ID == d.MessageId) && (f.Type == "" || f.Type == d.Type) && (f.Class == "" || f.Class == classOf(d))
+}
+
+// classOf is why a dead letter was given up.
+func classOf(d *amqp.Delivery) string {
+	class, _ := textOf(d.Headers[headerClass])
+	reason, _ := textOf(d.Headers["x-first-death-reason"])
+	return cmp.Or(class, reason)
+}

@@ -1,0 +1,56 @@
+// A consumer at work: one session with the broker after another.
+
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Run processes messages until ctx ends. Then it begins no more, lets the handlers that run end
+// within inbox.Config.Grace, and returns nil.
+//
+// While the broker or the database is away it waits, and says so in the log and in the metrics. It
+// returns an error for what waiting does not cure: the topology differs from what the broker has,
+// the table of processed messages is missing, or the broker refuses the login or a right before the
+// consumer was ever connected. Later it waits for these as well: rights change.
+func (c *Consumer) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &publisher{c: c}
+	var jobs sync.WaitGroup
+	jobs.Go(func() { c.in.Prune(ctx) })
+	defer jobs.Wait()
+	defer cancel()
+	defer p.close()
+
+	var wait backoff
+	for connected := false; ; {
+		began := time.Now()
+		err := c.session(ctx, p, &connected)
+		c.in.BrokerUp(false)
+		var differs *differenceError
+		var final *finalError
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.As(err, &differs), errors.As(err, &final), isRefusal(err) && !connected:
+			return err
+		}
+		c.receiving.failed(err)
+		// A session that ends soon after another is counted by the broker, for each message that was
+		// delivered. So the pauses grow also when connecting works.
+		if time.Since(began) > time.Minute {
+			wait = backoff{}
+		}
+		if wait.pause(ctx) != nil {
+			return nil
+		}
+	}
+}
+
+// finalError is an error that waiting does not cure.
+type finalError struct{ error }
+
+func (e *finalError) Unwrap() error { return e.error }

@@ -1,0 +1,188 @@
+// One session with the broker: messages are received, handled in the order of their keys, and
+// acknowledged.
+
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/keyed"
+)
+
+// session lasts from a connection to its end, or to the first message that could neither be
+// processed nor published for later.
+//
+// Why nothing is lost: a message is acknowledged only after Handle has returned nil. All others are
+// still the broker's, which delivers them again when the connection ends.
+//
+// Why the order of a key holds, also to the next session and to another process: the broker gives
+// back what was not acknowledged in its old order, and with a single active consumer to one process,
+// after this one's channel is closed. So the consumer is never cancelled while handlers run: the
+// next process would get later messages of their keys. When the connection is lost, handlers may
+// still run here while the broker delivers their messages to another process. That one waits in the
+// database for the record of the event that this one inserted, before it goes on to the next of the
+// key; and here no later message is begun.
+type session struct {
+	c         *Consumer
+	publisher *publisher
+	ch        *amqp.Channel
+	handling  context.Context // of the handlers: ends Grace after the session
+
+	once sync.Once
+	over chan struct{}
+	err  error // why it is over; read after over is closed
+}
+
+// session runs one, and returns why it ended.
+func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) error {
+	if err := c.in.Ready(ctx); err != nil {
+		return &finalError{err}
+	}
+	l, err := c.connect(ctx, "consume")
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := c.declare(ctx, l); err != nil {
+		return err
+	}
+	*connected = true
+	s := &session{c: c, publisher: p, over: make(chan struct{})}
+	deliveries, ended, err := s.subscribe(ctx, l)
+	if err != nil {
+		return err
+	}
+	c.receiving.works()
+	c.in.BrokerUp(true)
+	var jobs sync.WaitGroup
+	jobs.Go(func() { c.watchQueues(l, s.over) })
+	s.receive(ctx, deliveries, ended)
+	l.close()
+	jobs.Wait()
+	return s.err
+}
+
+// subscribe asks for messages. ended says why there are no more, once deliveries is closed.
+func (s *session) subscribe(ctx context.Context, l *link) (deliveries <-chan amqp.Delivery, ended func() error, err error) {
+	defer context.AfterFunc(ctx, l.kill)()
+	if s.ch, err = l.Channel(); err != nil {
+		return nil, nil, fmt.Errorf("open a channel: %w", err)
+	}
+	if err = s.ch.Qos(s.c.cfg.Prefetch, 0, false); err != nil {
+		return nil, nil, fmt.Errorf("set the prefetch: %w", err)
+	}
+	closed, cancelled := s.ch.NotifyClose(make(chan *amqp.Error, 1)), s.ch.NotifyCancel(make(chan string, 1))
+	queue := s.c.cfg.Queue
+	if deliveries, err = s.ch.Consume(queue, "", false, false, false, false, nil); err != nil {
+		return nil, nil, fmt.Errorf("consume queue %q: %w", queue, err)
+	}
+	return deliveries, func() error {
+		if _, byBroker := <-cancelled; byBroker {
+			return fmt.Errorf("the broker has cancelled the consumer of queue %q: was it deleted?", queue)
+		}
+		if err := <-closed; err != nil {
+			return fmt.Errorf("receive from queue %q: %w", queue, err)
+		}
+		return fmt.Errorf("receive from queue %q: %w", queue, amqp.ErrClosed)
+	}, nil
+}
+
+// receive gives deliveries to workers until the session is over, and waits for these.
+func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, ended func() error) {
+	var stop context.CancelFunc
+	s.handling, stop = context.WithCancel(context.WithoutCancel(ctx))
+	workers := keyed.Start(s.c.in.Concurrency(), s.c.cfg.Prefetch, s.process)
+	for !s.isOver() {
+		select {
+		case d, ok := <-deliveries:
+			if !ok {
+				s.end(ended())
+				continue
+			}
+			task := &task{session: s, delivery: d, message: newMessage(&d, s.c.cfg.Queue)}
+			if err := workers.Add(s.handling, orderedBy(&task.message), task); err != nil {
+				s.end(err)
+			}
+		case <-ctx.Done():
+			s.end(context.Cause(ctx))
+		case <-s.over:
+		}
+	}
+	timer := time.AfterFunc(s.c.in.Grace(), stop)
+	workers.Close()
+	timer.Stop()
+	stop()
+}
+
+// end ends the session; the first reason counts.
+func (s *session) end(why error) {
+	s.once.Do(func() { s.err = why; close(s.over) })
+}
+
+func (s *session) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// task is one delivery on its way through a worker. It publishes the message when that fails.
+type task struct {
+	session  *session
+	delivery amqp.Delivery
+	message  inbox.Message
+	rejected bool // the broker shall make a dead letter of it
+}
+
+// process handles one message, and acknowledges it. After an error nothing more is begun: the next
+// message in this worker may have the same key.
+func (s *session) process(t *task) {
+	if s.isOver() {
+		return
+	}
+	err := s.c.in.Handle(s.handling, t.message, t)
+	switch {
+	case err != nil:
+	case t.rejected:
+		err = s.ch.Reject(t.delivery.DeliveryTag, false)
+	default:
+		err = s.ch.Ack(t.delivery.DeliveryTag, false)
+	}
+	if err != nil {
+		s.end(err)
+	}
+}
+
+// Retry publishes the message to the queue of its level.
+func (t *task) Retry(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
+	to := &t.session.c.topology
+	return t.publish(ctx, to.toSelf, to.retryQueue(f.Level), retryOf(&t.delivery, f))
+}
+
+// DeadLetter publishes the message to the dead letters.
+func (t *task) DeadLetter(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
+	to := &t.session.c.topology
+	return t.publish(ctx, to.toDeadLetters, to.service, deadLetterOf(&t.delivery, f, to.main, to.service))
+}
+
+// publish leaves a message to the broker that it does not take again, because its limit was lowered
+// or because its headers have no room for ours. The broker makes a dead letter of what is rejected,
+// without a limit, and keeps it until the dead letters have it.
+func (t *task) publish(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+	err := t.session.publisher.send(ctx, exchange, key, msg)
+	if !errors.Is(err, errUnpublishable) {
+		return err
+	}
+	t.session.c.in.Log().Error("message rejected: the broker makes it a dead letter", "event_id", t.message.ID, "error", err)
+	t.rejected = true
+	return nil
+}
