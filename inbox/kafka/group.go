@@ -1,0 +1,153 @@
+// Membership of the consumer group.
+
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+var (
+	errRebalance = errors.New("the group gives its partitions to its members anew")
+	errTopics    = errors.New("topics or partitions were added or removed")
+)
+
+// watchEvery is how soon new topics and partitions are found.
+const watchEvery = 3 * time.Second
+
+// member joins the group and holds the partitions that it gets, until ctx ends, the topics change or
+// an error ends the membership.
+func (c *Consumer) member(ctx context.Context, k *cluster) error {
+	topics, err := c.existing(ctx, k)
+	if err != nil {
+		return err
+	}
+	group, err := kafkago.NewConsumerGroup(kafkago.ConsumerGroupConfig{
+		ID: c.cfg.Group, Brokers: c.cfg.Brokers, Dialer: k.dialer, Topics: slices.Sorted(maps.Keys(topics)),
+		SessionTimeout: c.cfg.SessionTimeout, RebalanceTimeout: c.cfg.SessionTimeout, HeartbeatInterval: c.cfg.SessionTimeout / 10,
+		JoinGroupBackoff: time.Second, StartOffset: kafkago.FirstOffset,
+	})
+	if err != nil {
+		return fmt.Errorf("join group %s: %w", c.cfg.Group, err)
+	}
+	defer leave(k, group)
+	for {
+		gen, err := group.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, kafkago.RebalanceInProgress):
+			continue // another member was quicker: kafka-go joins again
+		case err != nil:
+			return fmt.Errorf("join group %s: %w", c.cfg.Group, err)
+		}
+		held := make(chan error, 1)
+		gen.Start(func(life context.Context) { held <- c.hold(ctx, life, k, gen, topics) })
+		if err := <-held; err != nil {
+			return err
+		}
+	}
+}
+
+// leave tells the group, so that others get the partitions at once. It cuts the connections when
+// that takes long: joining has no context.
+func leave(k *cluster, group *kafkago.ConsumerGroup) {
+	cut := time.AfterFunc(2*time.Second, k.cut)
+	defer cut.Stop()
+	_ = group.Close() //nolint:errcheck // it is always nil
+}
+
+// hold has the partitions of one generation. It returns nil when they are given to the members anew.
+func (c *Consumer) hold(ctx, life context.Context, k *cluster, gen *kafkago.Generation, topics map[string][]int) error {
+	parts, err := c.assigned(ctx, k, gen)
+	if err != nil {
+		return err
+	}
+	held, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(life, func() { end(errRebalance) })()
+	go c.watch(held, k, topics, end)
+
+	committing, committed := context.WithCancel(context.WithoutCancel(ctx))
+	defer committed()
+	commits := make(chan error, 1)
+	go func() {
+		err := c.commitAlways(committing, k, gen, parts)
+		if err != nil {
+			end(err)
+		}
+		commits <- err
+	}()
+	c.joined.Store(true)
+	err = c.serveAgain(held, k, parts)
+	committed()
+	if failed := <-commits; failed == nil {
+		// No handler runs any more: what they have done is committed before another process has the
+		// partitions.
+		if err := commit(gen, parts); err != nil {
+			c.log.Debug("commit in the end", "error", err)
+		}
+	}
+	if errors.Is(err, errRebalance) || ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// serveAgain serves sessions until ctx ends or an error that another session would meet, too.
+func (c *Consumer) serveAgain(ctx context.Context, k *cluster, parts []*partition) error {
+	grace := func() time.Duration {
+		if errors.Is(context.Cause(ctx), errRebalance) { // a member that takes longer is put out
+			return min(c.in.Grace(), c.cfg.SessionTimeout/2)
+		}
+		return c.in.Grace()
+	}
+	for wait := (backoff{}); ; {
+		if err := c.in.Ready(ctx); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return &finalError{err}
+		}
+		c.in.BrokerUp(true)
+		began := time.Now()
+		err := c.serve(ctx, k, parts, grace)
+		var lost *LostError
+		if ctx.Err() != nil || errors.As(err, &lost) || errors.Is(err, errTopicGone) || isRefused(err) {
+			return err
+		}
+		c.log.Warn("processing stopped, it begins again with the first message that was not processed", "error", err)
+		if time.Since(began) > time.Minute {
+			wait = backoff{}
+		}
+		wait.pause(ctx)
+	}
+}
+
+// assigned are the partitions of a generation, each with the offset to begin with. A group that has
+// none for a partition gets that of its first message: so it is noticed when that is deleted before it
+// was processed.
+func (c *Consumer) assigned(ctx context.Context, k *cluster, gen *kafkago.Generation) ([]*partition, error) {
+	var parts []*partition
+	for topic, assigned := range gen.Assignments {
+		for _, a := range assigned {
+			p := &partition{topic: topic, id: a.ID, own: c.isOwn(topic), next: a.Offset, stored: a.Offset}
+			if a.Offset < 0 {
+				there, err := k.ends(ctx, topic, []int{a.ID})
+				if err != nil {
+					return nil, err
+				}
+				p.next, p.stored = there[a.ID].first, -1
+			}
+			parts = append(parts, p)
+		}
+	}
+	c.log.Info("partitions assigned", "group", gen.GroupID, "generation", gen.ID, "partitions", len(parts))
+	return parts, nil
+}
