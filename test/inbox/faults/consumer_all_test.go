@@ -38,8 +38,12 @@ const (
 
 var points = []string{before, within, committed, retrying, dying}
 
-// target is the type of the one message that stops at the point.
-const target = "target"
+// The types of messages: one of a service stops at the point, one is retried before it.
+const (
+	target = "target"
+	warm   = "warm"
+	plain  = "plain"
+)
 
 const jobVariable = "CDC_RELAY_TEST_CONSUMER"
 
@@ -127,11 +131,16 @@ var levels = []time.Duration{time.Second}
 // sessionTimeout is how long Kafka takes a killed process for alive.
 const sessionTimeout = 3 * time.Second
 
+var errMailer = errors.New("the mailer is away")
+
 // handle has the effect of a message: a row.
 func (s *stops) handle(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
 	point := ""
-	if m.Type == target {
+	switch {
+	case m.Type == target:
 		point = s.Point
+	case m.Type == warm && m.Attempt == 1:
+		return errMailer
 	}
 	if point == before {
 		s.reach(ctx)
@@ -147,7 +156,7 @@ func (s *stops) handle(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
 	case retrying:
 		if m.Attempt == 1 {
 			s.reach(ctx) // the publish follows
-			return errors.New("the mailer is away")
+			return errMailer
 		}
 	case dying:
 		s.reach(ctx)

@@ -96,7 +96,8 @@ func (b *kafkaBroker) restart(t *testing.T) {
 	await.Must(t, b.StartNode(t.Context(), 1))
 }
 
-func (b *kafkaBroker) kept(t *testing.T, service string) {
+// kept: the group's offset says it.
+func (b *kafkaBroker) kept(t *testing.T, service string, _ int) {
 	t.Helper()
 	records, err := b.Records(t.Context(), topicOf(service))
 	await.Must(t, err)

@@ -37,8 +37,9 @@ type broker interface {
 	release(point string)
 	// restart kills the broker and starts it again. Answers that are kept back are lost.
 	restart(t *testing.T)
-	// kept returns when the target will be delivered again, its consumer having been killed.
-	kept(t *testing.T, service string)
+	// kept returns when n messages of the service, or more, will be delivered again, its consumer
+	// having been killed.
+	kept(t *testing.T, service string, n int)
 	// left says what waits in the service's queues, apart from dead letters; "" for nothing.
 	left(t *testing.T, service string) string
 	// dead are the ids of the dead letters of the service.
@@ -48,17 +49,22 @@ type broker interface {
 // message is an event: the id is that of its service alone.
 type message struct{ id, key, kind string }
 
-// messages are n of three keys, from the first on.
+// messages are n of three keys, from the first on. The one that is warm fails at its first attempt,
+// so that the consumer has a connection by which it publishes.
 func messages(first, n int) (all []message) {
 	for i := first; i < first+n; i++ {
-		all = append(all, message{fmt.Sprint(i), fmt.Sprint("key ", i%3), "plain"})
+		all = append(all, message{fmt.Sprint(i), fmt.Sprint("key ", i%3), plain})
+	}
+	if first == warmID {
+		all[0].kind = warm
 	}
 	return all
 }
 
 const (
 	early    = 9 // messages of a service before the fault
-	targetID = 4 // one of them, with others of its key before and behind it
+	warmID   = 0 // one of them: the first
+	targetID = 4 // another, with others of its key before and behind it
 	late     = 3 // after it
 )
 
@@ -110,10 +116,14 @@ func (m *matrix) stopAtPoints(fault string) {
 		in, err := inbox.New(inbox.Config{Service: service, Pool: m.pool, Handler: (&stops{}).handle, Levels: levels, Registerer: prometheus.NewRegistry()})
 		await.Must(m.t, err)
 		m.broker.prepare(m.t, service, in)
-		all := messages(0, early)
-		all[targetID].kind = target
-		m.broker.publish(m.t, service, all)
+		m.broker.publish(m.t, service, messages(warmID, 1))
 		m.running = append(m.running, start(m.t, m.broker.job(job{Service: service, Point: point, Database: m.server.URL("effects")})))
+	}
+	rest := messages(1, early-1)
+	rest[targetID-1].kind = target
+	for _, service := range m.services {
+		await.Until(m.t, "the first message to be retried", func() bool { return len(m.effects(service)) == 1 }, func() any { return m.broker.left(m.t, service) })
+		m.broker.publish(m.t, service, rest)
 	}
 	for n, p := range m.running {
 		await.Closed(m.t, "the consumer to stop "+p.job.Point, p.reached)
@@ -130,14 +140,20 @@ func isPublish(point string) bool { return point == retrying || point == dying }
 
 // killConsumers kills all of them. Others take their places.
 func (m *matrix) killConsumers() {
-	for _, p := range m.running {
+	unacknowledged := map[string]int{} // messages, at least
+	for n, p := range m.running {
+		service := m.services[n]
+		unacknowledged[service] = early - len(m.effects(service))
+		if p.job.Point == committed || p.job.Point == retrying { // it has its effect, or there are two of it
+			unacknowledged[service]++
+		}
 		await.Must(m.t, p.Kill())
 		if isPublish(p.job.Point) {
 			m.broker.release(p.job.Point)
 		}
 	}
 	for n, p := range m.running {
-		m.broker.kept(m.t, m.services[n])
+		m.broker.kept(m.t, m.services[n], unacknowledged[m.services[n]])
 		p.job.Passing = true
 		m.running[n] = start(m.t, p.job)
 	}
@@ -213,7 +229,7 @@ func (m *matrix) check() {
 	}
 }
 
-// checkOrder: the effects of a key are in the order of its messages, apart from the one that was
+// checkOrder: the effects of a key are in the order of its messages, apart from those that were
 // retried.
 func (m *matrix) checkOrder(point string, got []string) {
 	last := map[int]int{}
@@ -221,7 +237,7 @@ func (m *matrix) checkOrder(point string, got []string) {
 		var n int
 		_, err := fmt.Sscan(id, &n)
 		await.Must(m.t, err)
-		if point == retrying && n == targetID {
+		if n == warmID || point == retrying && n == targetID {
 			continue
 		}
 		if n < last[n%3] {

@@ -98,9 +98,11 @@ func (b *rabbitBroker) restart(t *testing.T) {
 	await.Must(t, b.Start(t.Context()))
 }
 
-func (b *rabbitBroker) kept(t *testing.T, service string) {
+func (b *rabbitBroker) kept(t *testing.T, service string, n int) {
 	t.Helper()
-	await.Until(t, "the queue to have the messages that were not acknowledged", func() bool { return b.ready(t, service) > 0 })
+	count := func() int { return b.ready(t, service) + b.ready(t, service+".retry.1s") }
+	await.Until(t, fmt.Sprintf("the queues of %s to have %d messages that were not acknowledged", service, n), func() bool { return count() >= n },
+		func() any { return count() })
 }
 
 func (b *rabbitBroker) left(t *testing.T, service string) string {
