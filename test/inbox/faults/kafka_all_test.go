@@ -25,7 +25,9 @@ type kafkaBroker struct {
 
 func newKafka(t *testing.T) *kafkaBroker {
 	t.Helper()
-	server, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Proxied: 2, Settings: map[string]string{"group.min.session.timeout.ms": "1000"}})
+	server, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Proxied: 2, Settings: map[string]string{
+		"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0",
+	}})
 	await.Must(t, err)
 	t.Cleanup(func() { await.Must(t, server.Close()) })
 	return &kafkaBroker{server, map[string]*kafkaserver.Way{retrying: server.Way(0), dying: server.Way(1)}}
