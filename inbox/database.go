@@ -65,8 +65,8 @@ func (in *Inbox) probe(ctx context.Context) error {
 
 // record records an event as processed by the transaction, and returns whether it was not before. It
 // waits while another transaction has recorded it and has not ended.
-func (in *Inbox) record(ctx context.Context, tx pgx.Tx, id string, print []byte) (first bool, err error) {
-	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, id, print)
+func (in *Inbox) record(ctx context.Context, tx pgx.Tx, id string, content []byte) (first bool, err error) {
+	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, id, content)
 	if class(err, "25006") { // read-only: the server is a standby now, a new connection may find another
 		_ = tx.Conn().Close(ctx)
 	}
@@ -124,4 +124,12 @@ func (b *backoff) pause(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// rollback ends a transaction that was not committed. When it cannot, pgx has closed the connection,
+// and the server rolls back.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx)
 }

@@ -104,18 +104,18 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 		return failed, &unavailableError{fmt.Errorf("begin a transaction: %w", err)}
 	}
 	defer rollback(ctx, tx)
-	print := fingerprint(m)
-	first, err := in.record(ctx, tx, m.ID, print)
+	content := fingerprint(m)
+	first, err := in.record(ctx, tx, m.ID, content)
 	switch {
 	case err == nil:
 		in.database.found()
-	case class(err, "22", "23", "40"): // the id does not fit the table, a serialization failure
+	case class(err, "22", "40"): // the id is no text of this database, a serialization failure
 		return failed, err
 	default:
 		return failed, &unavailableError{err}
 	}
 	if !first {
-		return duplicate, in.sameEvent(ctx, tx, m, print)
+		return duplicate, in.sameEvent(ctx, tx, m, content)
 	}
 	if err := in.call(ctx, tx, m); err != nil {
 		err = withCause(ctx, err)
@@ -145,9 +145,9 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 
 // sameEvent returns an error when the id of m is recorded for another event. Ids that are counted come
 // again when a sequence is reset, or from a second outbox table: such an event has had no effect.
-func (in *Inbox) sameEvent(ctx context.Context, tx pgx.Tx, m Message, print []byte) error {
+func (in *Inbox) sameEvent(ctx context.Context, tx pgx.Tx, m Message, content []byte) error {
 	var same bool
-	err := tx.QueryRow(ctx, in.sql.recorded, in.cfg.Service, m.ID, print).Scan(&same)
+	err := tx.QueryRow(ctx, in.sql.recorded, in.cfg.Service, m.ID, content).Scan(&same)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows): // it was pruned in between
 		return nil
@@ -188,11 +188,3 @@ var errUnended = errors.New("the inbox ends the transaction of a handler: return
 
 func (unended) Commit(context.Context) error   { return errUnended }
 func (unended) Rollback(context.Context) error { return errUnended }
-
-// rollback ends a transaction that was not committed. When it cannot, pgx has closed the connection,
-// and the server rolls back.
-func rollback(ctx context.Context, tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	_ = tx.Rollback(ctx)
-}

@@ -47,7 +47,8 @@ type Config struct {
 	Service string
 	// Pool is of the database that has the handler's tables. Each message that is processed takes one
 	// of its connections. The inbox does not close it.
-	Pool    *pgxpool.Pool
+	Pool *pgxpool.Pool
+	// Handler is called for each message that is not processed yet.
 	Handler Handler
 
 	// Concurrency is how many messages a process has in its handler at once, by default as many as

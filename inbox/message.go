@@ -37,11 +37,11 @@ const (
 
 // Failure is what a message carries after an attempt has failed.
 type Failure struct {
-	Class       Class
-	Reason      string // the error's text, at most 1 KiB of UTF-8
-	Attempts    int    // that have failed
-	FirstFailed time.Time
-	LastFailed  time.Time
+	Class       Class         // of the last failure
+	Reason      string        // the error's text, at most 1 KiB of UTF-8
+	Attempts    int           // that have failed
+	FirstFailed time.Time     // when the first attempt failed
+	LastFailed  time.Time     // when the last one did
 	Level       time.Duration // the pause before the next attempt; 0: there is none
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxDepth bounds nested arrays and objects: PostgreSQL reads them recursively, and refuses those
-	// that its stack has no room for (max_stack_depth).
+	// maxDepth bounds nested arrays and objects: PostgreSQL reads them recursively, and refuses
+	// those that its stack has no room for (max_stack_depth).
 	maxDepth = 1000
 	// maxNumber bounds the length of a number, and its exponent: jsonb writes all digits out, and
 	// takes 131,072 of them before the point and 16,383 behind it.

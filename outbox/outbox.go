@@ -41,27 +41,32 @@ import (
 
 // Event is one event. Write and Emit do not change it, and keep nothing of it.
 type Event struct {
-	// ID identifies the event for ever: every delivery of it has this id, and consumers deduplicate by
-	// it. Empty: a new UUID of version 7. The id of the table that Schema creates is of type uuid; a
-	// logical message, or a table of your own, may have any text of 255 bytes at most.
+	// ID identifies the event for ever: every delivery of it has this id, and consumers deduplicate
+	// by it. It orders nothing. Empty: a new UUID of version 7. The id of the table that Schema
+	// creates is of type uuid; a logical message, or a table of your own, may have any text of 255
+	// bytes at most.
+	//
+	// Who tries again when the answer to COMMIT was lost sets it, the same each time: the event may
+	// be there already.
 	ID string
 	// Aggregate is the kind of thing that the event is about, such as "order". By default the relay
 	// makes the routing key "order.created" of aggregate and type on RabbitMQ, and the topic
-	// "outbox.event.order" on Kafka, where only letters, digits, '.', '_' and '-' are allowed in it.
+	// "outbox.event.order" on Kafka, where only letters, digits, '.', '_' and '-' are allowed in
+	// it.
 	Aggregate string
 	// Key names the one thing that the event is about: the events of one aggregate and key are
 	// delivered in order. Empty: the event has no order.
 	Key string
-	// Type is what has happened, such as "created". With Aggregate and the dot between them it has at
-	// most 255 bytes.
+	// Type is what has happened, such as "created". With Aggregate and the dot between them it has
+	// at most 255 bytes.
 	Type string
-	// Payload is the body. A json.RawMessage or a []byte is JSON already, and checked; anything else
-	// is encoded by json.Marshal, so that a string becomes a JSON string. nil is an event without a
-	// body: on Kafka a tombstone, on RabbitMQ an empty message. Everything else that is empty, or
-	// encoded as null, is refused: a forgotten payload is no tombstone.
+	// Payload is the body. A json.RawMessage or a []byte is JSON already, and checked; anything
+	// else is encoded by json.Marshal, so that a string becomes a JSON string. nil is an event
+	// without a body: on Kafka a tombstone, on RabbitMQ an empty message. Everything else that is
+	// empty, or encoded as null, is refused: a forgotten payload is no tombstone.
 	//
-	// The column is of type jsonb, json or text. A jsonb changes the order of members, spaces and the
-	// form of numbers; of a name that is there twice it keeps the last one.
+	// The column is of type jsonb, json or text. A jsonb changes the order of members, spaces and
+	// the form of numbers; of a name that is there twice it keeps the last one.
 	Payload any
 	// Headers become headers of the message. The names that the relay writes itself (such as
 	// "aggregate_id", "id" and "traceparent"), that consumers count by ("x-retry-count") and that
@@ -73,9 +78,10 @@ type Event struct {
 // standard is the writer of the package's functions.
 var standard = mustNew(Config{})
 
-// Write inserts events into the table outbox in the caller's transaction: in one statement, in the
+// Write inserts events into the table outbox in the caller's transaction: 1,000 a statement, in the
 // order of the arguments, which is the order of delivery of those with one aggregate and key. The
-// trace context of the span in ctx, if there is one, goes with them. Without events it does nothing.
+// trace context of the span in ctx, if there is one, goes with them. Without events it does
+// nothing.
 //
 // The error is ErrInvalid if an event can never be delivered; no statement was sent then. Any other
 // error leaves tx aborted.
@@ -88,10 +94,13 @@ func WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
 	return standard.WriteSQL(ctx, tx, events...)
 }
 
-// Emit writes events as logical messages with the prefix "outbox", for a relay with
-// source.message_prefix: outbox. They are in the WAL and in no table, are sent if the caller's
-// transaction commits, and have their place in its order, as with Write. No table grows and none is
-// cleaned up. But no query finds them, and those of a slot that was lost cannot be sent again.
+// Emit writes events as logical messages with the prefix "outbox". They are in the WAL and in no
+// table, are sent if the caller's transaction commits, and have their place in its order, as with
+// Write. No table grows and none is cleaned up. But no query finds them, and those of a slot that
+// was lost cannot be sent again.
+//
+// A relay must have source.message_prefix: outbox before the first message is emitted: PostgreSQL
+// keeps no message for a relay that does not ask for it.
 func Emit(ctx context.Context, tx pgx.Tx, events ...Event) error {
 	return standard.Emit(ctx, tx, events...)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -115,6 +114,9 @@ func TestWrite(t *testing.T) {
 			if got := r.rows(asText); !slices.Equal(got, want) {
 				t.Errorf("the rows are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
+			if len(events[0].Headers) != 1 {
+				t.Errorf("the caller's event has the headers %v", events[0].Headers)
+			}
 		})
 	}
 }
@@ -127,8 +129,8 @@ func withPgx(mode pgx.QueryExecMode, events []outbox.Event) func(r *rig) error {
 	}
 }
 
-// Events that one statement does not carry are written in their order all the same, and get ids that
-// order them, too. Without a span there is no trace; without events there is no row.
+// Events that one statement does not carry are written in their order all the same, and get ids
+// that order them, too. Without a span there is no trace; without events there is no row.
 func TestManyEvents(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, outbox.Schema())
@@ -236,27 +238,32 @@ func TestOtherTables(t *testing.T) {
 		{
 			"a number and a payload", "CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload json NOT NULL)", "id || payload::text",
 			outbox.Config{Columns: outbox.Columns{ID: no, Aggregate: no, Key: no, Type: no, Headers: no, Traceparent: no}},
-			outbox.Event{Payload: full.Payload}, `1{"b":"\\", "a":1}`,
+			outbox.Event{Payload: full.Payload},
+			`1{"b":"\\", "a":1}`,
 		},
 		{
 			"Debezium's", `CREATE SCHEMA inventory; CREATE TABLE inventory.outbox (id uuid PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL, payload jsonb); SET search_path = inventory`,
-			"aggregatetype || aggregateid || type || payload", outbox.Config{Table: "inventory.outbox", Columns: outbox.Columns{Headers: no, Traceparent: no}},
+			"aggregatetype || aggregateid || type || payload",
+			outbox.Config{Table: "inventory.outbox", Columns: outbox.Columns{Headers: no, Traceparent: no}},
 			full, `orderkcreated{"a": 1, "b": "\\"}`,
 		},
 		{
 			"a key alone", "CREATE TABLE outbox (id uuid PRIMARY KEY, event_key text, payload text NOT NULL, traceparent text)", "event_key || payload",
 			outbox.Config{Columns: outbox.Columns{Aggregate: no, Key: "event_key", Type: no, Headers: no}},
-			outbox.Event{Key: "k", Payload: "text"}, `k"text"`,
+			outbox.Event{Key: "k", Payload: "text"},
+			`k"text"`,
 		},
 		{
 			"an id of another type", `CREATE TABLE outbox ("Id" bigint PRIMARY KEY, event_type text NOT NULL, payload jsonb NOT NULL, status text NOT NULL DEFAULT 'new')`, `"Id" || event_type || status`,
 			outbox.Config{Columns: outbox.Columns{ID: "Id", Aggregate: no, Key: no, Type: "event_type", Headers: no, Traceparent: no}},
-			outbox.Event{ID: "17", Type: strings.Repeat("t", 255), Payload: 1}, "17" + strings.Repeat("t", 255) + "new",
+			outbox.Event{ID: "17", Type: strings.Repeat("t", 255), Payload: 1},
+			"17" + strings.Repeat("t", 255) + "new",
 		},
 		{
 			"bytes", "CREATE TABLE outbox (id uuid PRIMARY KEY, payload bytea)", "",
 			outbox.Config{Columns: outbox.Columns{Aggregate: no, Key: no, Type: no, Headers: no, Traceparent: no}},
-			outbox.Event{Payload: 1}, `column "payload" is of type bytea but expression is of type json`,
+			outbox.Event{Payload: 1},
+			`column "payload" is of type bytea but expression is of type json`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -299,96 +306,5 @@ func TestSchema(t *testing.T) {
 			event.Aggregate = "order"
 		}
 		r.in(func(ctx context.Context, tx pgx.Tx) error { return w.Write(ctx, tx, event) })
-	}
-}
-
-func TestConfig(t *testing.T) {
-	t.Parallel()
-	for want, cfg := range map[string]outbox.Config{
-		"neither":                   {Table: "a.b.c"},
-		`name ""`:                   {Table: "a."},
-		"1 to 63 bytes":             {Columns: outbox.Columns{Key: strings.Repeat("k", 64)}},
-		"have one column":           {Columns: outbox.Columns{Key: "type"}},
-		"no column for the payload": {Columns: outbox.Columns{Payload: outbox.NoColumn}},
-		"prefix has a NUL":          {Prefix: "a\x00"},
-		"is negative":               {MaxPayload: -1},
-		"does not steer":            {AllowHeaders: []string{"x-Delay"}},
-	} {
-		if _, err := outbox.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error is %v, want one with %q", err, want)
-		}
-	}
-}
-
-// What can never be delivered is refused with its place and its reason before anything is sent: the
-// nil transaction is not asked.
-func TestInvalid(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("x", 256)
-	nested := strings.Repeat("[", 1001) + strings.Repeat("]", 1001)
-	with := func(change func(*outbox.Event)) outbox.Event {
-		ev := outbox.Event{Aggregate: "order", Key: "k", Type: "created"}
-		change(&ev)
-		return ev
-	}
-	payload := func(p any) outbox.Event { return with(func(ev *outbox.Event) { ev.Payload = p }) }
-	header := func(name, value string) outbox.Event {
-		return with(func(ev *outbox.Event) { ev.Headers = map[string]string{name: value} })
-	}
-	small, err := outbox.New(outbox.Config{MaxPayload: 10, AllowHeaders: []string{"CC", "x-delay"}})
-	await.Must(t, err)
-	for _, tc := range []struct {
-		want  string
-		event outbox.Event
-	}{
-		{"aggregate is empty", with(func(ev *outbox.Event) { ev.Aggregate = "" })},
-		{"type is empty", with(func(ev *outbox.Event) { ev.Type = "" })},
-		{"the routing key (aggregate.type) has 256 bytes, the limit is 255", with(func(ev *outbox.Event) { ev.Type = long[:250] })},
-		{"id is no UUID", with(func(ev *outbox.Event) { ev.ID = "42" })},
-		{"id is no UUID", with(func(ev *outbox.Event) { ev.ID = "{" + anID + "}" })},
-		{"id has 256 bytes", with(func(ev *outbox.Event) { ev.ID = long })},
-		{"key has a NUL byte", with(func(ev *outbox.Event) { ev.Key = "a\x00b" })},
-		{"aggregate is not UTF-8", with(func(ev *outbox.Event) { ev.Aggregate = "\xff" })},
-		{"have 130059 bytes, the limit is 130048", with(func(ev *outbox.Event) { ev.ID, ev.Key = anID, strings.Repeat("k", 127<<10-37) })},
-		{`header "x-retry-count" is reserved`, header("x-retry-count", "1")},
-		{`header "traceparent" is reserved`, header("traceparent", "1")},
-		{`header "id" is reserved`, header("id", "1")},
-		{`header "x-delay" steers RabbitMQ`, header("x-delay", "1")},
-		{"a header has no name", header("", "1")},
-		{"the name of a header has 256 bytes", header(long, "1")},
-		{"the name of a header is not UTF-8", header("\xff", "1")},
-		{`header "h" has a NUL byte`, header("h", "\x00")},
-		{"it is empty", payload([]byte(nil))},
-		{"it is empty", payload(json.RawMessage{})},
-		{"it is the JSON null", payload((*int)(nil))},
-		{"it is the JSON null", payload(json.RawMessage("null"))},
-		{"it is not JSON", payload([]byte("{'a': 1}"))},
-		{"it is not JSON", payload(json.RawMessage("{} {}"))},
-		{"it is not UTF-8", payload([]byte("\"\xff\""))},
-		{`it has \u0000`, payload("a\x00")},
-		{"half a surrogate pair", payload(json.RawMessage(`["\ud800"]`))},
-		{"half a surrogate pair", payload(json.RawMessage(`"\ud83d\u0041"`))},
-		{"half a surrogate pair", payload(json.RawMessage(`"\ude00"`))},
-		{"nested deeper than 1000", payload(json.RawMessage(nested))},
-		{"exponent 1001", payload(json.RawMessage(`[1e1001]`))},
-		{"a number of 1001 bytes", payload(json.RawMessage(strings.Repeat("1", 1001)))},
-		{"the limit of both is 1000", payload(json.RawMessage(`1E-99999999999999999999`))},
-		{"unsupported type: chan int", payload(make(chan int))},
-		{"the limit is 16777216 (Config.MaxPayload)", payload(strings.Repeat("x", 16<<20))},
-	} {
-		good := outbox.Event{Aggregate: "order", Type: "created"}
-		err := outbox.Write(t.Context(), nil, good, tc.event)
-		if !errors.Is(err, outbox.ErrInvalid) || !strings.Contains(err.Error(), "(2 of 2): ") || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("the error is %v, want one with %q", err, tc.want)
-		}
-	}
-	for _, ev := range []outbox.Event{payload("ten bytes"), header("CC", long)} {
-		if err := small.Write(t.Context(), nil, ev); !errors.Is(err, outbox.ErrInvalid) {
-			t.Errorf("the error is %v", err)
-		}
-	}
-	var unsupported *json.UnsupportedTypeError
-	if err := outbox.Write(t.Context(), nil, payload(func() {})); !errors.As(err, &unsupported) || unsupported.Type != reflect.TypeFor[func()]() {
-		t.Errorf("the cause is hidden: %v", err)
 	}
 }

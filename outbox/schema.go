@@ -10,7 +10,8 @@ import (
 )
 
 // Schema is the statement that creates this writer's table if it does not exist, with the types of
-// the package's [Schema]. Where the database makes the ids it has them in a column id of type bigint.
+// the package's [Schema]. Where the database makes the ids it has them in a column id of type
+// bigint.
 func (w *Writer) Schema() string {
 	c := &w.cfg.Columns
 	var lines []string

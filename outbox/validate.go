@@ -13,8 +13,8 @@ import (
 )
 
 // ErrInvalid is the error of an event that can never be delivered: the database would not take it,
-// or the relay would make a dead letter of it. Nothing was sent to the database, and the transaction
-// can go on. Trying again does not help.
+// or the relay would make a dead letter of it. Nothing was sent to the database, and the
+// transaction can go on. Trying again does not help.
 var ErrInvalid = errors.New("outbox: invalid event")
 
 const (
@@ -31,8 +31,8 @@ const (
 )
 
 // reserved are the headers that the relay writes itself on one of its brokers, that this package
-// takes from the trace context, or that consumers count their attempts by. The relay drops them from
-// the headers column.
+// takes from the trace context, or that consumers count their attempts by. The relay drops them
+// from the headers column.
 var reserved = []string{
 	"cdc_position", "cdc_replay", "traceparent", "tracestate", "x-retry-count",
 	"aggregate_type", "aggregate_id", "timestamp_in_ms",

@@ -29,8 +29,8 @@ func (w *Writer) WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) erro
 }
 
 // insert writes all events, or none and returns ErrInvalid. The rows of one INSERT go to the WAL in
-// the order of its list, those of several in the order of the statements. A row is in the WAL of the
-// caller's transaction, so the relay sees it if that one is committed, and only then.
+// the order of its list, those of several in the order of the statements. A row is in the WAL of
+// the caller's transaction, so the relay sees it if that one is committed, and only then.
 func (w *Writer) insert(ctx context.Context, events []Event, exec func(sql string, args []any) error) error {
 	rows, err := w.rows(ctx, events, w.uuid)
 	if err != nil {
@@ -61,10 +61,10 @@ type column struct {
 	value func(*row) any // text, or nil for NULL
 }
 
-// insertColumns are those that the table has. JSON is a parameter of type json, because drivers send
-// its text as it is, and because PostgreSQL converts it to jsonb and to text but refuses it for
-// bytea, where the backslashes of JSON would be taken for escapes and the payload changed. The other
-// parameters have their column's type.
+// insertColumns are those that the table has. JSON is a parameter of type json, because drivers
+// send its text as it is, and because PostgreSQL converts it to jsonb and to text but refuses it
+// for bytea, where the backslashes of JSON would be taken for escapes and the payload changed. The
+// other parameters have their column's type.
 func insertColumns(c *Columns) (list []column) {
 	for _, col := range []column{
 		{c.ID, "", func(r *row) any { return r.id }},

@@ -18,28 +18,40 @@ const NoColumn = "-"
 // section outbox of the relay's configuration does. An empty name is the default. NoColumn says
 // that there is no such column: an event that has something for it is refused.
 type Columns struct {
-	// default "id", a uuid; one that is named may have any type that the ids fit. NoColumn: the
-	// database makes the ids, and Emit is not possible
-	ID          string
-	Aggregate   string // default "aggregatetype"
-	Key         string // default "aggregateid"; an event without a key has an empty text in it
-	Type        string // default "type"
-	Payload     string // default "payload", of type jsonb, json or text; there is always one
-	Headers     string // default "headers", of type jsonb or json: the relay's outbox.headers_column
-	Traceparent string // default "traceparent"; NoColumn: the trace begins at the relay
+	// ID has the event's id. Default "id", of type uuid. A column that is named here, be it "id",
+	// may have any type that your ids fit. NoColumn: the database makes the ids, events have none,
+	// and Emit is not possible.
+	ID string
+	// Aggregate has the event's aggregate. Default "aggregatetype".
+	Aggregate string
+	// Key has the event's key, and an empty text for none. Default "aggregateid".
+	Key string
+	// Type has the event's type. Default "type".
+	Type string
+	// Payload has the event's payload, and is of type jsonb, json or text. Default "payload"; there
+	// always is one.
+	Payload string
+	// Headers has the event's headers, and is of type jsonb or json: the relay's
+	// outbox.headers_column. Default "headers".
+	Headers string
+	// Traceparent has the trace context. Default "traceparent". NoColumn: it is not written, and
+	// the trace begins at the relay.
+	Traceparent string
 }
 
 // Config is the configuration of a Writer. The zero value is that of the package's functions.
 type Config struct {
-	// Table is the outbox table, "name" or "schema.name", exactly as the catalog has it: it is quoted.
-	// Without a schema the search_path decides. Default "outbox".
+	// Table is the outbox table, "name" or "schema.name", exactly as the catalog has it: it is
+	// quoted. Without a schema the search_path decides. Default "outbox".
 	Table string
 	// Columns names its columns.
 	Columns Columns
-	// Prefix is the prefix of logical messages, the relay's source.message_prefix. Default "outbox".
+	// Prefix is the prefix of logical messages, the relay's source.message_prefix. Default
+	// "outbox".
 	Prefix string
-	// AllowHeaders lists headers that steer RabbitMQ and are allowed all the same, such as "x-delay":
-	// what sink.rabbitmq.allow_headers of the relay's configuration lists. The relay drops others.
+	// AllowHeaders lists headers that steer RabbitMQ and are allowed all the same, such as
+	// "x-delay": what sink.rabbitmq.allow_headers of the relay's configuration lists. The relay
+	// drops others.
 	AllowHeaders []string
 	// MaxPayload is the largest payload in bytes of JSON. Default 16 MiB, which is what RabbitMQ 4
 	// takes unless it is configured otherwise. Kafka takes about 1 MiB.

@@ -95,7 +95,8 @@ var allowed = map[string][]string{
 }
 
 // public lists, for every package that users import, the packages of ours that its non-test files
-// may import. None is below internal/: what a user's program is built of changes only with a reason.
+// may import. None is below internal/: what a program of a user is built of changes only with a
+// reason.
 var public = map[string][]string{
 	"outbox":             {},
 	"inbox":              {"inbox/internal/..."},

@@ -1,4 +1,5 @@
-// This file is about events that a service writes by the package outbox: what they are at the broker.
+// This file is about events that a service writes by the package outbox: what they are at the
+// broker.
 package cli
 
 import (
@@ -217,4 +218,3 @@ func TestSchemaIsThatOfInit(t *testing.T) {
 		t.Errorf("outbox.Schema makes\n%s\ninit makes\n%s", ours, inits)
 	}
 }
-

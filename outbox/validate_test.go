@@ -1,0 +1,103 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]outbox.Config{
+		"neither":                   {Table: "a.b.c"},
+		`name ""`:                   {Table: "a."},
+		"1 to 63 bytes":             {Columns: outbox.Columns{Key: strings.Repeat("k", 64)}},
+		"have one column":           {Columns: outbox.Columns{Key: "type"}},
+		"no column for the payload": {Columns: outbox.Columns{Payload: outbox.NoColumn}},
+		"prefix has a NUL":          {Prefix: "a\x00"},
+		"is negative":               {MaxPayload: -1},
+		"does not steer":            {AllowHeaders: []string{"x-Delay"}},
+	} {
+		if _, err := outbox.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want one with %q", err, want)
+		}
+	}
+}
+
+// What can never be delivered is refused with its place and its reason before anything is sent: the
+// nil transaction is not asked.
+func TestInvalid(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 256)
+	nested := strings.Repeat("[", 1001) + strings.Repeat("]", 1001)
+	with := func(change func(*outbox.Event)) outbox.Event {
+		ev := outbox.Event{Aggregate: "order", Key: "k", Type: "created"}
+		change(&ev)
+		return ev
+	}
+	payload := func(p any) outbox.Event { return with(func(ev *outbox.Event) { ev.Payload = p }) }
+	header := func(name, value string) outbox.Event {
+		return with(func(ev *outbox.Event) { ev.Headers = map[string]string{name: value} })
+	}
+	small, err := outbox.New(outbox.Config{MaxPayload: 10, AllowHeaders: []string{"CC", "x-delay"}})
+	await.Must(t, err)
+	for _, tc := range []struct {
+		want  string
+		event outbox.Event
+	}{
+		{"aggregate is empty", with(func(ev *outbox.Event) { ev.Aggregate = "" })},
+		{"type is empty", with(func(ev *outbox.Event) { ev.Type = "" })},
+		{"the routing key (aggregate.type) has 256 bytes, the limit is 255", with(func(ev *outbox.Event) { ev.Type = long[:250] })},
+		{"id is no UUID", with(func(ev *outbox.Event) { ev.ID = "42" })},
+		{"id is no UUID", with(func(ev *outbox.Event) { ev.ID = "{" + anID + "}" })},
+		{"id has 256 bytes", with(func(ev *outbox.Event) { ev.ID = long })},
+		{"key has a NUL byte", with(func(ev *outbox.Event) { ev.Key = "a\x00b" })},
+		{"aggregate is not UTF-8", with(func(ev *outbox.Event) { ev.Aggregate = "\xff" })},
+		{"have 130059 bytes, the limit is 130048", with(func(ev *outbox.Event) { ev.ID, ev.Key = anID, strings.Repeat("k", 127<<10-37) })},
+		{`header "x-retry-count" is reserved`, header("x-retry-count", "1")},
+		{`header "traceparent" is reserved`, header("traceparent", "1")},
+		{`header "id" is reserved`, header("id", "1")},
+		{`header "x-delay" steers RabbitMQ`, header("x-delay", "1")},
+		{"a header has no name", header("", "1")},
+		{"the name of a header has 256 bytes", header(long, "1")},
+		{"the name of a header is not UTF-8", header("\xff", "1")},
+		{`header "h" has a NUL byte`, header("h", "\x00")},
+		{"it is empty", payload([]byte(nil))},
+		{"it is empty", payload(json.RawMessage{})},
+		{"it is the JSON null", payload((*int)(nil))},
+		{"it is the JSON null", payload(json.RawMessage("null"))},
+		{"it is not JSON", payload([]byte("{'a': 1}"))},
+		{"it is not JSON", payload(json.RawMessage("{} {}"))},
+		{"it is not UTF-8", payload([]byte("\"\xff\""))},
+		{`it has \u0000`, payload("a\x00")},
+		{"half a surrogate pair", payload(json.RawMessage(`["\ud800"]`))},
+		{"half a surrogate pair", payload(json.RawMessage(`"\ud83d\u0041"`))},
+		{"half a surrogate pair", payload(json.RawMessage(`"\ude00"`))},
+		{"nested deeper than 1000", payload(json.RawMessage(nested))},
+		{"exponent 1001", payload(json.RawMessage(`[1e1001]`))},
+		{"a number of 1001 bytes", payload(json.RawMessage(strings.Repeat("1", 1001)))},
+		{"the limit of both is 1000", payload(json.RawMessage(`1E-99999999999999999999`))},
+		{"unsupported type: chan int", payload(make(chan int))},
+		{"the limit is 16777216 (Config.MaxPayload)", payload(strings.Repeat("x", 16<<20))},
+	} {
+		good := outbox.Event{Aggregate: "order", Type: "created"}
+		err := outbox.Write(t.Context(), nil, good, tc.event)
+		if !errors.Is(err, outbox.ErrInvalid) || !strings.Contains(err.Error(), "(2 of 2): ") || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("the error is %v, want one with %q", err, tc.want)
+		}
+	}
+	for _, ev := range []outbox.Event{payload("ten bytes"), header("CC", long)} {
+		if err := small.Write(t.Context(), nil, ev); !errors.Is(err, outbox.ErrInvalid) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+	var unsupported *json.UnsupportedTypeError
+	if err := outbox.Write(t.Context(), nil, payload(func() {})); !errors.As(err, &unsupported) || unsupported.Type != reflect.TypeFor[func()]() {
+		t.Errorf("the cause is hidden: %v", err)
+	}
+}

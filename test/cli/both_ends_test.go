@@ -1,0 +1,107 @@
+// This file runs the three snippets of the README: what writes an event, the relay, what consumes
+// it.
+package cli
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// Order is the README's.
+type Order struct {
+	ID    string `json:"id"`
+	Total int    `json:"total"`
+}
+
+func placeOrder(ctx context.Context, pool *pgxpool.Pool, placed Order) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "INSERT INTO orders (id, total) VALUES ($1, $2)", placed.ID, placed.Total); err != nil {
+			return err
+		}
+		return outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Key: placed.ID, Type: "created", Payload: placed})
+	})
+}
+
+func consume(ctx context.Context, pool *pgxpool.Pool, amqpURL string) error {
+	in, err := inbox.New(inbox.Config{
+		Service: "notification-service",
+		Pool:    pool,
+		Handler: func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+			_, err := tx.Exec(ctx, "INSERT INTO notifications (order_id, text) VALUES ($1, $2)", m.Key, "Thank you for your order")
+			return err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	c, err := rabbit.New(in, rabbit.Config{URL: amqpURL, Bindings: []rabbit.Binding{{Exchange: "outbox.events", Key: "order.created"}}})
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// Either end may start first: an event that no queue takes yet waits at the relay.
+func TestBothEnds(t *testing.T) {
+	t.Parallel()
+	b := withBroker(t)
+	b.vhost = b.broker.VHost(t) // an empty one
+	b.exec(inbox.Schema("") + "; CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL); CREATE TABLE notifications (order_id text NOT NULL, text varchar NOT NULL)")
+	_, section, found := strings.Cut(document(t, "README.md"), "## Both ends in three snippets\n")
+	config := blocks.FindStringSubmatch(section)
+	if !found || config == nil || config[1] != "yaml" {
+		t.Fatal("the README has no such section, or it has no configuration")
+	}
+	relay := runner.Start(t, b.binary, "admin: {listen: 127.0.0.1:0}\n"+strings.NewReplacer(
+		"postgres://relay@localhost:5432/shop", b.db, "amqp://localhost:5672/", b.vhost,
+		"source: {", "source: {slot: "+b.slot+", publication: "+b.slot+", ").Replace(config[2]))
+	must(t, relay.WaitReady(await.Context(t)))
+
+	ctx, stop := context.WithCancel(await.Context(t))
+	defer stop()
+	pool, err := pgxpool.New(ctx, b.db)
+	must(t, err)
+	defer pool.Close()
+	must(t, placeOrder(ctx, pool, Order{ID: "42", Total: 1250}))
+	ended := make(chan error, 1)
+	go func() { ended <- consume(ctx, pool, b.vhost) }()
+	must(t, placeOrder(ctx, pool, Order{ID: "43", Total: 90}))
+	eventually(t, func() string {
+		if got := ask[string](b.rig, `SELECT coalesce(string_agg(order_id, ' ' ORDER BY order_id), 'none') FROM notifications`); got != "42 43" {
+			return "notifications of: " + got
+		}
+		return ""
+	})
+	stop()
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	relay.Stop(t)
+}
+
+// The README has these two functions as they stand here.
+func TestReadmeIsRun(t *testing.T) {
+	t.Parallel()
+	source := document(t, "test/cli/both_ends_test.go")
+	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(document(t, "README.md"), -1)
+	for _, block := range found {
+		if !strings.Contains(source, "\n"+block[1]+"\n") {
+			t.Errorf("this file does not have\n%s", block[1])
+		}
+	}
+	if len(found) != 2 {
+		t.Errorf("the README has %d pieces of Go", len(found))
+	}
+}

@@ -1,0 +1,77 @@
+// This file is about the pages that say how a service writes events, and what it shares with the
+// relay.
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	kafkarecord "github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
+	rabbitmessage "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/outbox"
+)
+
+// Each piece of Go in the page stands in an example of the package, line for line, where it is
+// compiled and run. (TestReadmeIsRun has those of the README.)
+func TestDocumentedGo(t *testing.T) {
+	t.Parallel()
+	var examples strings.Builder
+	files, err := filepath.Glob("../../outbox/*_test.go")
+	must(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		examples.WriteString(unindented(string(text)))
+	}
+	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(document(t, "docs/writing.md"), -1)
+	for _, block := range found {
+		if !strings.Contains(examples.String(), unindented(block[1])) {
+			t.Errorf("no example has\n%s", block[1])
+		}
+	}
+	if len(found) != 2 {
+		t.Errorf("the page has %d pieces of Go", len(found))
+	}
+}
+
+func unindented(code string) string {
+	return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(code, "")
+}
+
+// The SQL for other languages writes what the package writes, into the table that it creates.
+func TestDocumentedSQL(t *testing.T) {
+	t.Parallel()
+	r := bare(t)
+	r.exec(outbox.Schema() + "; CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL)")
+	sql := regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(document(t, "docs/writing.md"), -1)
+	if len(sql) != 1 {
+		t.Fatalf("the page has %d pieces of SQL", len(sql))
+	}
+	r.exec(sql[0][1])
+	if got := ask[string](r, `SELECT aggregatetype || aggregateid || type || payload FROM outbox JOIN orders ON orders.id = aggregateid`); got != `order42created{"id": "42", "total": 1250}` {
+		t.Errorf("the row is %s", got)
+	}
+}
+
+// A header that the relay would drop is refused when it is written: the lists are the same.
+func TestHeadersThatTheRelayDropsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, name := range slices.Concat(sink.ReservedHeaders, rabbitmessage.OwnHeaders, kafkarecord.OwnHeaders, rabbitmessage.SteeringHeaders) {
+		ev := outbox.Event{Aggregate: "order", Type: "created", Headers: map[string]string{name: "1"}}
+		if err := outbox.Write(t.Context(), nil, ev); !errors.Is(err, outbox.ErrInvalid) {
+			t.Errorf("header %s: %v", name, err)
+		}
+	}
+	for _, name := range rabbitmessage.SteeringHeaders {
+		if _, err := outbox.New(outbox.Config{AllowHeaders: []string{name}}); err != nil {
+			t.Errorf("header %s cannot be allowed: %v", name, err)
+		}
+	}
+}
