@@ -28,12 +28,17 @@ func (in *Inbox) handle(ctx context.Context, m Message, p Publisher) (outcome, e
 	f := in.judge(m, err)
 	in.metrics.failures.WithLabelValues(string(f.Class)).Inc()
 	if f.Level > 0 {
-		if published := p.Retry(ctx, m, f); published != nil {
+		switch published := p.Retry(ctx, m, f); {
+		case published == nil:
+			in.metrics.retries.WithLabelValues(LevelName(f.Level)).Inc()
+			in.log(ctx, m).Warn("processing failed, another attempt follows", "error", err, "class", f.Class, "attempt", f.Attempts, "after", f.Level)
+			return retried, err
+		case !errors.Is(published, ErrPermanent):
 			return failed, fmt.Errorf("publish for a later attempt: %w", published)
+		default: // the broker will never take it
+			err = fmt.Errorf("%w; publish for a later attempt: %w", err, published)
+			f.Level, f.Reason = 0, reasonOf(err)
 		}
-		in.metrics.retries.WithLabelValues(LevelName(f.Level)).Inc()
-		in.log(ctx, m).Warn("processing failed, another attempt follows", "error", err, "class", f.Class, "attempt", f.Attempts, "after", f.Level)
-		return retried, err
 	}
 	if published := p.DeadLetter(ctx, m, f); published != nil {
 		in.metrics.deadLettersFailed.Inc()

@@ -12,7 +12,8 @@ import (
 // Publisher sends a message that has failed. Both methods return nil only once the broker has
 // confirmed that it keeps the message: then the delivery is acknowledged.
 type Publisher interface {
-	// Retry has the message delivered again after f.Level.
+	// Retry has the message delivered again after f.Level. An error that wraps ErrPermanent says that
+	// the broker will never take it: then it is a dead letter.
 	Retry(ctx context.Context, m Message, f Failure) error
 	// DeadLetter gives the message up until somebody replays it.
 	DeadLetter(ctx context.Context, m Message, f Failure) error

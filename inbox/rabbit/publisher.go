@@ -12,6 +12,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
 )
 
 // publisher has a connection of its own, which it opens when there is something to publish: a broker
@@ -34,7 +36,7 @@ type outlet struct {
 }
 
 // errUnpublishable is an error of a message that the broker has delivered and does not take again.
-var errUnpublishable = errors.New("the broker does not take the message again")
+var errUnpublishable = fmt.Errorf("the broker does not take the message again: %w", inbox.ErrPermanent)
 
 // patience is how long a message is offered again. Then its session ends: all that was delivered goes
 // back to the queue.

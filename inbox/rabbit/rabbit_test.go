@@ -6,6 +6,7 @@ import (
 
 // A message that is delivered twice has its effect once.
 func TestEffectOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	c := r.consumer()
 	r.must(c.Declare(r.ctx))

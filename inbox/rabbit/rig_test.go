@@ -3,7 +3,6 @@ package rabbit_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -22,7 +21,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
 )
 
-func TestMain(m *testing.M) { servers.Main(m) }
+func TestMain(m *testing.M) { servers.Main(m, servers.ExampleDatabase, servers.ExampleVHost) }
 
 // rig is a virtual host and a database, in which a handler writes what it has done.
 type rig struct {
@@ -31,6 +30,7 @@ type rig struct {
 	broker *rabbitserver.Rabbit
 	url    string
 	pool   *pgxpool.Pool
+	conn   *amqp.Connection
 	ch     *amqp.Channel
 
 	inbox  inbox.Config
@@ -51,11 +51,12 @@ func newRig(t *testing.T) *rig {
 	conn, err := amqp.Dial(r.url)
 	r.must(err)
 	t.Cleanup(func() { _ = conn.CloseDeadline(time.Now().Add(10 * time.Second)) })
+	r.conn = conn
 	r.ch, err = conn.Channel()
 	r.must(err)
 	r.inbox = inbox.Config{
 		Service: "mailer", Pool: pool, Handler: effect, Levels: []time.Duration{time.Second, time.Second},
-		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	}
 	r.rabbit = rabbit.Config{URL: r.url, Bindings: []rabbit.Binding{{Exchange: "outbox.events", Key: "order.*"}}}
 	return r

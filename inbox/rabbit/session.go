@@ -165,24 +165,17 @@ func (s *session) process(t *task) {
 // Retry publishes the message to the queue of its level.
 func (t *task) Retry(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
 	to := &t.session.c.topology
-	return t.publish(ctx, to.toSelf, to.retryQueue(f.Level), retryOf(&t.delivery, f))
+	return t.session.publisher.send(ctx, to.toSelf, to.retryQueue(f.Level), retryOf(&t.delivery, f))
 }
 
-// DeadLetter publishes the message to the dead letters.
+// DeadLetter publishes the message to the dead letters. A message that the broker does not take
+// again, because its limit was lowered or because the headers have no room for ours, is rejected: the
+// broker makes a dead letter of it without any limit, and keeps it until the dead letters have it.
 func (t *task) DeadLetter(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
 	to := &t.session.c.topology
-	return t.publish(ctx, to.toDeadLetters, to.service, deadLetterOf(&t.delivery, f, to.main, to.service))
-}
-
-// publish leaves a message to the broker that it does not take again, because its limit was lowered
-// or because its headers have no room for ours. The broker makes a dead letter of what is rejected,
-// without a limit, and keeps it until the dead letters have it.
-func (t *task) publish(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
-	err := t.session.publisher.send(ctx, exchange, key, msg)
-	if !errors.Is(err, errUnpublishable) {
-		return err
+	err := t.session.publisher.send(ctx, to.toDeadLetters, to.service, deadLetterOf(&t.delivery, f, to.main, to.service))
+	if t.rejected = errors.Is(err, errUnpublishable); t.rejected {
+		return nil
 	}
-	t.session.c.in.Log().Error("message rejected: the broker makes it a dead letter", "event_id", t.message.ID, "error", err)
-	t.rejected = true
-	return nil
+	return err
 }

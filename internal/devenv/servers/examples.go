@@ -39,3 +39,18 @@ func prepared(examples []Example, run func() int) (code int, err error) {
 	code, err = prepared(examples[1:], run)
 	return code, errors.Join(err, undo(context.Background()))
 }
+
+// ExampleVHost is an empty virtual host of the shared broker. Examples find it by AMQP_URL.
+func ExampleVHost(ctx context.Context) (undo func(context.Context) error, err error) {
+	broker, err := sharedRabbitMQ()
+	if err != nil {
+		return nil, err
+	}
+	name := "t" + strings.ToLower(rand.Text()[:12])
+	if err := broker.AddVHost(ctx, name); err != nil {
+		return nil, err
+	}
+	u := *broker.Url
+	u.Path = "/" + name
+	return func(ctx context.Context) error { return broker.DeleteVHost(ctx, name) }, os.Setenv("AMQP_URL", u.String())
+}

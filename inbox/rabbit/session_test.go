@@ -1,0 +1,126 @@
+package rabbit_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+)
+
+// Two processes of a service, one of which loses its connection again and again: each event has its
+// effect once, though each is sent twice. With a single active consumer the order of each key is
+// kept, also from one process to the other.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	for name, shared := range map[string]bool{"single active consumer": false, "shared": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.rabbit.Shared, r.inbox.Concurrency = shared, 3
+			proxy, err := netproxy.Start(r.broker.Addr())
+			r.must(err)
+			t.Cleanup(proxy.Close)
+			direct := r.consumer()
+			r.must(direct.Declare(r.ctx))
+			u, err := url.Parse(r.url)
+			r.must(err)
+			u.Host = proxy.Addr()
+			r.rabbit.URL = u.String()
+			unlucky := r.consumer()
+
+			const keys, events = 5, 20
+			for n := range events {
+				for key := range keys {
+					e := event(fmt.Sprintf("%d-%02d", key, n), fmt.Sprint(key))
+					r.publish(e, e)
+				}
+			}
+			stop := r.run(unlucky)
+			for part := 1; part <= 3; part++ {
+				await.Until(t, "effects", func() bool { return r.count() >= part*20 })
+				if part == 1 {
+					r.run(direct)
+				}
+				proxy.Cut()
+				r.must(proxy.Restore())
+			}
+			await.Until(t, "all effects", func() bool { return r.count() >= keys*events }, func() any { return r.count() })
+			stop()
+			r.depthOf("mailer", 0)
+			var disorder, twice int
+			r.must(r.pool.QueryRow(r.ctx, "SELECT count(*) FILTER (WHERE id < before), count(*) FILTER (WHERE id = before) FROM (SELECT id, max(id) OVER (PARTITION BY key ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM effect) AS e").Scan(&disorder, &twice))
+			if n := r.count(); n != keys*events || twice > 0 {
+				t.Errorf("%d effects of %d events, %d twice in a row", n, keys*events, twice)
+			}
+			if disorder > 0 && !shared {
+				t.Errorf("%d effects out of order", disorder)
+			}
+		})
+	}
+}
+
+func (r *rig) count() (n int) {
+	r.t.Helper()
+	r.must(r.pool.QueryRow(r.ctx, "SELECT count(*) FROM effect").Scan(&n))
+	return n
+}
+
+// blocking is a handler that says when it has begun, and waits for a word.
+type blocking struct {
+	begun, goOn chan struct{}
+	calls       atomic.Int32
+}
+
+func newBlocking() *blocking {
+	return &blocking{begun: make(chan struct{}, 10), goOn: make(chan struct{})}
+}
+
+func (b *blocking) handle(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+	b.calls.Add(1)
+	b.begun <- struct{}{}
+	select {
+	case <-b.goOn:
+		return effect(ctx, tx, m)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A consumer that is told to stop lets the handler end that runs, acknowledges its message, and
+// begins no more. After Grace the handler is cancelled, and its message comes again.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	b := newBlocking()
+	r.inbox.Handler, r.inbox.Concurrency, r.rabbit.Prefetch = b.handle, 1, 10
+	c := r.consumer()
+	r.must(c.Declare(r.ctx))
+	r.publish(event("1", "a"), event("2", "a"), event("3", "a"))
+	stop := r.run(c)
+	<-b.begun
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	b.goOn <- struct{}{}
+	await.Closed(t, "the stop", stopped)
+	r.wantEffects("1")
+	if n := b.calls.Load(); n != 1 {
+		t.Errorf("%d messages were begun", n)
+	}
+	r.depthOf("mailer", 2)
+
+	r.inbox.Grace = time.Millisecond
+	stop = r.run(r.consumer())
+	<-b.begun
+	stop()
+	r.depthOf("mailer", 2)
+	close(b.goOn)
+	r.run(r.consumer())
+	r.wantEffects("1", "2", "3")
+}
