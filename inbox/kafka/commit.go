@@ -8,6 +8,8 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
 const (
@@ -44,7 +46,7 @@ func commit(gen *kafkago.Generation, parts []*partition) error {
 }
 
 // commitAlways commits and trims until ctx ends, and once more when nothing is handled any more.
-func (c *Consumer) commitAlways(ctx context.Context, k *cluster, gen *kafkago.Generation, parts []*partition) error {
+func (c *Consumer) commitAlways(ctx context.Context, k *kafkalink.Link, gen *kafkago.Generation, parts []*partition) error {
 	ticker := time.NewTicker(commitEvery)
 	defer ticker.Stop()
 	for last := time.Now(); ; {
@@ -65,7 +67,7 @@ func (c *Consumer) commitAlways(ctx context.Context, k *cluster, gen *kafkago.Ge
 
 // trim deletes the messages before the committed offsets from the service's own topics, which keep
 // everything else for ever. When it fails they grow, and nothing else happens.
-func (c *Consumer) trim(ctx context.Context, k *cluster, parts []*partition) {
+func (c *Consumer) trim(ctx context.Context, k *kafkalink.Link, parts []*partition) {
 	for _, p := range parts {
 		p.mu.Lock()
 		to, trimmed := p.stored, p.trimmed
@@ -73,7 +75,7 @@ func (c *Consumer) trim(ctx context.Context, k *cluster, parts []*partition) {
 		if !p.own || to <= trimmed {
 			continue
 		}
-		if err := k.deleteBefore(ctx, p.topic, p.id, to); err != nil {
+		if err := k.DeleteBefore(ctx, p.topic, p.id, to); err != nil {
 			if ctx.Err() == nil {
 				c.log.Warn("delete handled messages", "topic", p.topic, "partition", p.id, "error", err)
 			}

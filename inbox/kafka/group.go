@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
 var (
@@ -23,15 +26,16 @@ const watchEvery = 3 * time.Second
 
 // member joins the group and holds the partitions that it gets, until ctx ends, the topics change or
 // an error ends the membership.
-func (c *Consumer) member(ctx context.Context, k *cluster) error {
+func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 	topics, err := c.existing(ctx, k)
 	if err != nil {
 		return err
 	}
+	var incomplete atomic.Bool
 	group, err := kafkago.NewConsumerGroup(kafkago.ConsumerGroupConfig{
-		ID: c.cfg.Group, Brokers: c.cfg.Brokers, Dialer: k.dialer, Topics: slices.Sorted(maps.Keys(topics)),
+		ID: c.cfg.Group, Brokers: c.cfg.Brokers, Dialer: k.Dialer, Topics: slices.Sorted(maps.Keys(topics)),
 		SessionTimeout: c.cfg.SessionTimeout, RebalanceTimeout: c.cfg.SessionTimeout, HeartbeatInterval: c.cfg.SessionTimeout / 10,
-		JoinGroupBackoff: time.Second, StartOffset: kafkago.FirstOffset,
+		JoinGroupBackoff: time.Second, StartOffset: kafkago.FirstOffset, GroupBalancers: []kafkago.GroupBalancer{balancer{&incomplete}},
 	})
 	if err != nil {
 		return fmt.Errorf("join group %s: %w", c.cfg.Group, err)
@@ -47,6 +51,9 @@ func (c *Consumer) member(ctx context.Context, k *cluster) error {
 		case err != nil:
 			return fmt.Errorf("join group %s: %w", c.cfg.Group, err)
 		}
+		if incomplete.Load() {
+			return fmt.Errorf("join group %s: a broker does not know all topics yet", c.cfg.Group)
+		}
 		held := make(chan error, 1)
 		gen.Start(func(life context.Context) { held <- c.hold(ctx, life, k, gen, topics) })
 		if err := <-held; err != nil {
@@ -57,14 +64,14 @@ func (c *Consumer) member(ctx context.Context, k *cluster) error {
 
 // leave tells the group, so that others get the partitions at once. It cuts the connections when
 // that takes long: joining has no context.
-func leave(k *cluster, group *kafkago.ConsumerGroup) {
-	cut := time.AfterFunc(2*time.Second, k.cut)
+func leave(k *kafkalink.Link, group *kafkago.ConsumerGroup) {
+	cut := time.AfterFunc(2*time.Second, k.Cut)
 	defer cut.Stop()
 	_ = group.Close() //nolint:errcheck // it is always nil
 }
 
 // hold has the partitions of one generation. It returns nil when they are given to the members anew.
-func (c *Consumer) hold(ctx, life context.Context, k *cluster, gen *kafkago.Generation, topics map[string][]int) error {
+func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafkago.Generation, topics map[string][]int) error {
 	parts, err := c.assigned(ctx, k, gen)
 	if err != nil {
 		return err
@@ -101,7 +108,7 @@ func (c *Consumer) hold(ctx, life context.Context, k *cluster, gen *kafkago.Gene
 }
 
 // serveAgain serves sessions until ctx ends or an error that another session would meet, too.
-func (c *Consumer) serveAgain(ctx context.Context, k *cluster, parts []*partition) error {
+func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*partition) error {
 	grace := func() time.Duration {
 		if errors.Is(context.Cause(ctx), errRebalance) { // a member that takes longer is put out
 			return min(c.in.Grace(), c.cfg.SessionTimeout/2)
@@ -116,34 +123,37 @@ func (c *Consumer) serveAgain(ctx context.Context, k *cluster, parts []*partitio
 			return &finalError{err}
 		}
 		c.in.BrokerUp(true)
+		c.receiving.works()
 		began := time.Now()
 		err := c.serve(ctx, k, parts, grace)
 		var lost *LostError
 		if ctx.Err() != nil || errors.As(err, &lost) || errors.Is(err, errTopicGone) || isRefused(err) {
 			return err
 		}
-		c.log.Warn("processing stopped, it begins again with the first message that was not processed", "error", err)
+		c.processing.failed(err)
 		if time.Since(began) > time.Minute {
 			wait = backoff{}
 		}
-		wait.pause(ctx)
+		if wait.pause(ctx) != nil {
+			return context.Cause(ctx)
+		}
 	}
 }
 
 // assigned are the partitions of a generation, each with the offset to begin with. A group that has
 // none for a partition gets that of its first message: so it is noticed when that is deleted before it
 // was processed.
-func (c *Consumer) assigned(ctx context.Context, k *cluster, gen *kafkago.Generation) ([]*partition, error) {
+func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago.Generation) ([]*partition, error) {
 	var parts []*partition
 	for topic, assigned := range gen.Assignments {
 		for _, a := range assigned {
 			p := &partition{topic: topic, id: a.ID, own: c.isOwn(topic), next: a.Offset, stored: a.Offset}
 			if a.Offset < 0 {
-				there, err := k.ends(ctx, topic, []int{a.ID})
+				there, err := k.Ends(ctx, topic, []int{a.ID})
 				if err != nil {
 					return nil, err
 				}
-				p.next, p.stored = there[a.ID].first, -1
+				p.next, p.stored = there[a.ID].First, -1
 			}
 			parts = append(parts, p)
 		}

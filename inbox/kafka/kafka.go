@@ -26,7 +26,8 @@ import (
 
 // Config is the configuration of a Consumer. Brokers and Topics must be given.
 type Config struct {
-	Brokers []string // "host:port" of some brokers: the others are found by them
+	// Brokers are some of the cluster's, as "host:port": the others are found by them.
+	Brokers []string
 	// Topics are those that the relay publishes to. One that does not exist is waited for.
 	Topics []string
 	// Group is the consumer group, by default the name of the service. A group that has no offset
@@ -35,50 +36,63 @@ type Config struct {
 	// DeadLetterTopic is by default the name of the service and ".dlq".
 	DeadLetterTopic string
 
-	TLS  *tls.Config    // nil: no TLS
-	SASL sasl.Mechanism // nil: no login
+	// TLS is for brokers that want it; nil: no TLS. It is not changed.
+	TLS *tls.Config
+	// SASL logs in, such as plain.Mechanism or that of scram.Mechanism; nil: no login.
+	SASL sasl.Mechanism
 
-	// Partitions, ReplicationFactor and MaxMessageBytes are those of the topics that Declare makes. By
-	// default the first two are the broker's own, and MaxMessageBytes is 8 MiB. It must be larger than
-	// that of Topics, because a message grows by some headers.
-	Partitions        int
+	// Partitions is how many each topic gets that Declare makes, by default as many as the broker
+	// gives (num.partitions).
+	Partitions int
+	// ReplicationFactor is that of the topics that Declare makes, by default the broker's
+	// (default.replication.factor). With 1, a broker's disk that is lost takes retries and dead letters
+	// with it.
 	ReplicationFactor int
-	MaxMessageBytes   int
+	// MaxMessageBytes is that of the topics that Declare makes, by default 8 MiB. It must be larger than
+	// that of Topics, because a message that has failed gets some headers, up to 2 KiB.
+	MaxMessageBytes int
 
 	// SessionTimeout is how long the partitions of a process wait for it after it has died, by default
 	// 30 seconds. Brokers refuse less than 6 seconds by default.
 	SessionTimeout time.Duration
-	// MaxInFlight and MaxInFlightBytes bound the messages of all partitions that a process has in its
-	// handler or waiting for it, by default 1000 messages and 64 MiB. As much again is read ahead. A
-	// message that takes long holds up only its key until this many later ones wait.
-	MaxInFlight      int
+	// MaxInFlight is how many messages of all partitions a process may have in its handlers and waiting
+	// for them, by default 1000. A message that takes long holds up only those of its worker, until so
+	// many wait.
+	MaxInFlight int
+	// MaxInFlightBytes bounds their size, by default 64 MiB. About as much again is read ahead: this and
+	// the largest batch of messages bound the memory.
 	MaxInFlightBytes int
 }
 
-// Consumer receives the messages of a service. Its methods may be called concurrently.
+// Consumer receives the messages of one service. Its methods may be called concurrently, but Run only
+// once at a time.
 type Consumer struct {
 	in  *inbox.Transport
 	cfg Config
 	log *slog.Logger
 
-	joined atomic.Bool // the group was joined once
+	joined     atomic.Bool // the group was joined once
+	receiving  journal     // of sessions with the brokers
+	processing journal     // of messages
 }
 
 // New makes a Consumer. It does not connect, and starts nothing. An error names the field of the
 // configuration that is wrong.
 func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	if in == nil {
-		return nil, errors.New("inbox/kafka: the inbox is nil")
+		return nil, errors.New("kafka: the inbox is nil")
 	}
 	c := &Consumer{in: in.Transport("kafka"), cfg: cfg}
 	c.log = c.in.Log()
+	c.receiving = journal{log: c.log, bad: "messages are not received", better: "messages are received again"}
+	c.processing = journal{log: c.log, bad: "processing stopped, it begins again with the first message that was not processed", better: "messages are processed again"}
 	c.cfg.complete(c.in.Service())
 	if err := c.cfg.check(); err != nil {
-		return nil, fmt.Errorf("inbox/kafka: %w", err)
+		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	for _, topic := range c.cfg.Topics {
-		if c.isOwn(topic) || topic == c.cfg.DeadLetterTopic {
-			return nil, fmt.Errorf("inbox/kafka: Topics has %s, which is a topic of the service itself", topic)
+	for _, topic := range append(slices.Clone(c.cfg.Topics), c.cfg.DeadLetterTopic) {
+		if c.isOwn(topic) {
+			return nil, fmt.Errorf("kafka: %s is a topic of the service itself", topic)
 		}
 	}
 	return c, nil

@@ -9,20 +9,23 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
 // LostError says that the broker does not have the messages that are next for the group. Some were
 // deleted before they were processed, or the topic is not the one that the offset is of. Nothing is
 // skipped until somebody has reset the offset.
 type LostError struct {
-	Group     string
-	Topic     string
-	Partition int
-	Next      int64 // the offset of the next message to process
-	First     int64 // the offset of the first message that the broker has
-	After     int64 // the offset after the last one
+	Group     string // the consumer group
+	Topic     string // the topic that is not read on
+	Partition int    // the partition of it
+	Next      int64  // the offset of the next message to process
+	First     int64  // the offset of the first message that the broker has
+	After     int64  // the offset after the last one
 }
 
+// Error names what is lost, and the command that accepts it.
 func (e *LostError) Error() string {
 	why := fmt.Sprintf("%d messages were deleted before they were processed", e.First-e.Next)
 	if e.Next > e.After {
@@ -40,15 +43,15 @@ var errTopicGone = errors.New("the topic does not exist any more")
 
 // judge returns the error that ends a session after a read has failed, or nil when the read is made
 // again.
-func (c *Consumer) judge(ctx context.Context, k *cluster, p *partition, from int64, err error) error {
+func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, from int64, err error) error {
 	switch {
 	case errors.Is(err, kafkago.OffsetOutOfRange):
-		there, err := k.ends(ctx, p.topic, []int{p.id})
+		there, err := k.Ends(ctx, p.topic, []int{p.id})
 		if err != nil {
 			return nil //nolint:nilerr // the read is made again, and says it again
 		}
-		if e := there[p.id]; from < e.first || from > e.after {
-			return &LostError{Group: c.cfg.Group, Topic: p.topic, Partition: p.id, Next: from, First: e.first, After: e.after}
+		if e := there[p.id]; from < e.First || from > e.After {
+			return &LostError{Group: c.cfg.Group, Topic: p.topic, Partition: p.id, Next: from, First: e.First, After: e.After}
 		}
 		return nil
 	case errors.Is(err, kafkago.UnknownTopicOrPartition), errors.Is(err, protocol.ErrNoTopic):

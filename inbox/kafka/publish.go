@@ -10,19 +10,16 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
 // publish returns nil once all in-sync replicas have the message. After an error it may be there
 // or not: then the message that it was made from is delivered again, and the record of its event
 // sees to it that two copies have one effect.
-func (k *cluster) publish(ctx context.Context, m kafkago.Message) error {
-	err := k.writer.WriteMessages(ctx, m)
+func publish(ctx context.Context, k *kafkalink.Link, m kafkago.Message) error {
+	err := k.Write(ctx, m)
 	if err == nil {
 		return nil
-	}
-	var each kafkago.WriteErrors
-	if errors.As(err, &each) && len(each) == 1 {
-		err = each[0]
 	}
 	var large kafkago.MessageTooLargeError
 	if errors.As(err, &large) || errors.Is(err, kafkago.MessageSizeTooLarge) {
@@ -34,14 +31,14 @@ func (k *cluster) publish(ctx context.Context, m kafkago.Message) error {
 // delivery publishes the record of a message that has failed.
 type delivery struct {
 	c      *Consumer
-	k      *cluster
+	k      *kafkalink.Link
 	record *kafkago.Message
 }
 
 func (d delivery) Retry(ctx context.Context, m inbox.Message, f inbox.Failure) error {
-	return d.k.publish(ctx, d.c.forRetry(d.record, m.Source, f))
+	return publish(ctx, d.k, d.c.forRetry(d.record, m.Source, f))
 }
 
 func (d delivery) DeadLetter(ctx context.Context, m inbox.Message, f inbox.Failure) error {
-	return d.k.publish(ctx, d.c.forDeadLetter(d.record, m.Source, f))
+	return publish(ctx, d.k, d.c.forDeadLetter(d.record, m.Source, f))
 }

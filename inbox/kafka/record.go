@@ -26,10 +26,8 @@ const (
 	consumerService     = "consumer_service"
 )
 
-var (
-	ofRetry      = []string{retryCount, retryAt, firstFailedAt, originalDestination}
-	ofDeadLetter = []string{firstFailedAt, originalDestination, failureReason, failureClass, attempts, failedAt, consumerService}
-)
+// ours are all of them. A handler does not see them.
+var ours = []string{retryCount, retryAt, firstFailedAt, originalDestination, failureReason, failureClass, attempts, failedAt, consumerService}
 
 // message makes the message of a record. In a topic of others the headers of a retry say nothing.
 func (c *Consumer) message(r *kafkago.Message) inbox.Message {
@@ -48,7 +46,7 @@ func (c *Consumer) message(r *kafkago.Message) inbox.Message {
 			m.Attempt += n
 		}
 		m.FirstFailed, _ = time.Parse(time.RFC3339Nano, m.Headers[firstFailedAt]) //nolint:errcheck // then it is not known
-		for _, name := range ofRetry {
+		for _, name := range ours {
 			delete(m.Headers, name)
 		}
 	}
@@ -90,10 +88,10 @@ func header(r *kafkago.Message, name string) string {
 	return ""
 }
 
-// copied is a record for another topic: with the same key, value, time and headers, but without
-// those of the names, and with those that are added.
-func copied(r *kafkago.Message, topic string, without []string, added ...kafkago.Header) kafkago.Message {
-	headers := slices.DeleteFunc(slices.Clone(r.Headers), func(h kafkago.Header) bool { return slices.Contains(without, h.Key) })
+// again is a record for another topic: with the same key, value, time and headers, and with ours in
+// the place of those that it has.
+func again(r *kafkago.Message, topic string, added ...kafkago.Header) kafkago.Message {
+	headers := slices.DeleteFunc(slices.Clone(r.Headers), func(h kafkago.Header) bool { return slices.Contains(ours, h.Key) })
 	return kafkago.Message{Topic: topic, Key: r.Key, Value: r.Value, Time: r.Time, Headers: append(headers, added...)}
 }
 
@@ -103,17 +101,18 @@ func at(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // forRetry is a record that waits for another attempt.
 func (c *Consumer) forRetry(r *kafkago.Message, source string, f inbox.Failure) kafkago.Message {
-	return copied(r, c.retryTopic(f.Level), ofRetry,
+	return again(r, c.retryTopic(f.Level),
 		text(retryCount, strconv.Itoa(f.Attempts)),
 		text(retryAt, strconv.FormatInt(f.LastFailed.Add(f.Level).UnixMilli(), 10)),
 		text(firstFailedAt, at(f.FirstFailed)),
 		text(originalDestination, source),
+		text(failureReason, f.Reason),
 	)
 }
 
 // forDeadLetter is a record that is given up.
 func (c *Consumer) forDeadLetter(r *kafkago.Message, source string, f inbox.Failure) kafkago.Message {
-	return copied(r, c.cfg.DeadLetterTopic, slices.Concat(ofRetry, ofDeadLetter),
+	return again(r, c.cfg.DeadLetterTopic,
 		text(failureReason, f.Reason),
 		text(failureClass, string(f.Class)),
 		text(attempts, strconv.Itoa(f.Attempts)),
@@ -126,5 +125,5 @@ func (c *Consumer) forDeadLetter(r *kafkago.Message, source string, f inbox.Fail
 
 // forReturn is a dead letter that is processed again, as if for the first time.
 func (c *Consumer) forReturn(r *kafkago.Message) kafkago.Message {
-	return copied(r, c.returnTopic(), slices.Concat(ofRetry, ofDeadLetter), text(originalDestination, header(r, originalDestination)))
+	return again(r, c.returnTopic(), text(originalDestination, header(r, originalDestination)))
 }

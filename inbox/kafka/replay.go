@@ -7,13 +7,16 @@ import (
 	"fmt"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
 // ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches all.
 type ReplayFilter struct {
-	ID    string // of the event
-	Type  string // of the event
-	Class string // why it was given up: an inbox.Class
+	ID   string // of the event
+	Type string // of the event
+	// Class is why it was given up: an inbox.Class.
+	Class string
 	// Limit is how many are replayed at most; 0: no limit.
 	Limit int
 }
@@ -28,16 +31,16 @@ type ReplayFilter struct {
 // the topic.
 func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error) {
 	k := c.connect(nil)
-	defer k.close()
+	defer k.Close()
 	topic := c.cfg.DeadLetterTopic
-	found, err := k.partitions(ctx, topic)
+	found, err := k.Partitions(ctx, topic)
 	if err == nil && found[topic] == nil {
 		err = fmt.Errorf("topic %s does not exist", topic)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("find the dead letters: %w", err)
 	}
-	there, err := k.ends(ctx, topic, found[topic])
+	there, err := k.Ends(ctx, topic, found[topic])
 	if err != nil {
 		return 0, fmt.Errorf("find the dead letters: %w", err)
 	}
@@ -49,7 +52,7 @@ func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error
 		of := replayed{c: c, k: k, filter: f, limit: limit, topic: topic, partition: id}
 		to, err := of.lastMatch(ctx, there[id])
 		if err == nil {
-			err = of.move(ctx, there[id].first, to)
+			err = of.move(ctx, there[id].First, to)
 		}
 		n += of.n
 		if err != nil {
@@ -62,7 +65,7 @@ func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error
 // replayed is the replay of one partition.
 type replayed struct {
 	c         *Consumer
-	k         *cluster
+	k         *kafkalink.Link
 	filter    ReplayFilter
 	limit     int // 0 or less: none
 	topic     string
@@ -71,9 +74,9 @@ type replayed struct {
 }
 
 // lastMatch is the offset after the last dead letter to replay; the first offset if there is none.
-func (r *replayed) lastMatch(ctx context.Context, e ends) (int64, error) {
-	to, matches := e.first, 0
-	err := r.each(ctx, e.first, e.after, func(m *kafkago.Message) error {
+func (r *replayed) lastMatch(ctx context.Context, e kafkalink.Ends) (int64, error) {
+	to, matches := e.First, 0
+	err := r.each(ctx, e.First, e.After, func(m *kafkago.Message) error {
 		if r.filter.matches(m) && (r.limit <= 0 || matches < r.limit) {
 			matches++
 			to = m.Offset + 1
@@ -90,24 +93,24 @@ func (r *replayed) move(ctx context.Context, from, to int64) error {
 	}
 	return r.each(ctx, from, to, func(m *kafkago.Message) error {
 		matches := r.filter.matches(m)
-		next := copied(m, r.topic, nil)
+		next := kafkago.Message{Topic: r.topic, Key: m.Key, Value: m.Value, Time: m.Time, Headers: m.Headers}
 		if matches {
 			next = r.c.forReturn(m)
 		}
-		if err := r.k.publish(ctx, next); err != nil {
+		if err := publish(ctx, r.k, next); err != nil {
 			return err
 		}
 		if matches {
 			r.n++
 		}
 		return nil
-	}, func(read int64) error { return r.k.deleteBefore(ctx, r.topic, r.partition, min(read, to)) })
+	}, func(read int64) error { return r.k.DeleteBefore(ctx, r.topic, r.partition, min(read, to)) })
 }
 
 // each calls do for the dead letters of a range, and done with the offset after each part of them.
 func (r *replayed) each(ctx context.Context, from, to int64, do func(*kafkago.Message) error, done func(int64) error) error {
 	for from < to {
-		messages, next, err := r.k.fetch(ctx, r.topic, r.partition, from, 1<<20)
+		messages, next, err := r.k.Fetch(ctx, r.topic, r.partition, from, 1<<20)
 		if err != nil {
 			return fmt.Errorf("read %s-%d: %w", r.topic, r.partition, err)
 		}

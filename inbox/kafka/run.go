@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
 // finalError is an error that waiting does not cure.
@@ -29,7 +32,11 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer cancel()
 	defer c.in.BrokerUp(false)
 	beside.Go(func() { c.in.Prune(ctx) })
-	beside.Go(func() { c.report(ctx) })
+	beside.Go(func() {
+		k := c.connect(nil)
+		defer k.Close()
+		c.report(ctx, k)
+	})
 	for wait := (backoff{}); ; {
 		began := time.Now()
 		err := c.join(ctx)
@@ -44,11 +51,13 @@ func (c *Consumer) Run(ctx context.Context) error {
 			return err
 		}
 		c.in.BrokerUp(false)
-		c.log.Warn("the session with the brokers ended", "error", err)
+		c.receiving.failed(err)
 		if time.Since(began) > time.Minute {
 			wait = backoff{}
 		}
-		wait.pause(ctx)
+		if wait.pause(ctx) != nil {
+			return nil
+		}
 	}
 }
 
@@ -57,15 +66,17 @@ func (c *Consumer) join(ctx context.Context) error {
 	if err := c.in.Ready(ctx); err != nil {
 		return &finalError{err}
 	}
-	former, err := c.former(ctx)
+	first := c.connect(nil)
+	defer first.Close()
+	if err := c.declare(ctx, first); err != nil {
+		return err
+	}
+	former, err := c.former(ctx, first)
 	if err != nil {
 		return err
 	}
 	k := c.connect(former)
-	defer k.close()
-	if err := c.declare(ctx, k); err != nil {
-		return err
-	}
+	defer k.Close()
 	return c.member(ctx, k)
 }
 
@@ -80,9 +91,17 @@ func (c *Consumer) isFinal(err error) bool {
 // says what of it would lose messages.
 func (c *Consumer) Declare(ctx context.Context) error {
 	k := c.connect(nil)
-	defer k.close()
+	defer k.Close()
 	if err := c.declare(ctx, k); err != nil {
 		return fmt.Errorf("declare the topics of %s: %w", c.in.Service(), err)
 	}
 	return nil
+}
+
+// connect makes a way to the brokers that also reads more topics.
+func (c *Consumer) connect(more []string) *kafkalink.Link {
+	return kafkalink.Open(kafkalink.Config{
+		Brokers: c.cfg.Brokers, ClientID: c.in.Service(), TLS: c.cfg.TLS, SASL: c.cfg.SASL, MaxMessageBytes: c.cfg.MaxMessageBytes,
+		Read: slices.Concat(c.cfg.Topics, c.ownTopics(), more), Write: []string{c.cfg.DeadLetterTopic},
+	})
 }

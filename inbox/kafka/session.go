@@ -11,6 +11,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/keyed"
 )
 
@@ -30,7 +31,7 @@ import (
 // a message that has failed lets the later ones pass: it waits in a retry topic.
 type session struct {
 	c       *Consumer
-	k       *cluster
+	k       *kafkalink.Link
 	taking  context.Context // ends when no message is to be begun any more
 	fail    context.CancelCauseFunc
 	parts   []*partition
@@ -48,7 +49,7 @@ type task struct {
 
 // serve runs a session until ctx ends or something fails, and returns why. When ctx ends the handlers
 // that run may go on for grace. When it returns no handler runs.
-func (c *Consumer) serve(ctx context.Context, k *cluster, parts []*partition, grace func() time.Duration) error {
+func (c *Consumer) serve(ctx context.Context, k *kafkalink.Link, parts []*partition, grace func() time.Duration) error {
 	taking, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	handling, abort := context.WithCancel(context.WithoutCancel(ctx))
@@ -95,7 +96,7 @@ func (s *session) readBytes() int {
 func (s *session) read(p *partition) {
 	var wait backoff
 	for from := p.start(); s.taking.Err() == nil; {
-		messages, next, err := s.k.fetch(s.taking, p.topic, p.id, from, s.readBytes())
+		messages, next, err := s.k.Fetch(s.taking, p.topic, p.id, from, s.readBytes())
 		if err != nil {
 			if s.taking.Err() != nil {
 				return
@@ -104,7 +105,9 @@ func (s *session) read(p *partition) {
 				s.fail(err)
 				return
 			}
-			wait.pause(s.taking)
+			if wait.pause(s.taking) != nil {
+				return
+			}
 			continue
 		}
 		wait = backoff{}
@@ -124,7 +127,7 @@ func (s *session) add(p *partition, m kafkago.Message) bool {
 	if !sleepUntil(s.taking, s.c.due(&m)) {
 		return false
 	}
-	t := task{partition: p, record: m, bytes: min(int64(size(&m)), int64(s.c.cfg.MaxInFlightBytes))}
+	t := task{partition: p, record: m, bytes: min(int64(kafkalink.Size(&m)), int64(s.c.cfg.MaxInFlightBytes))}
 	if s.count.Acquire(s.taking, 1) != nil {
 		return false
 	}

@@ -1,4 +1,4 @@
-// Which topics there are.
+// The service's own topics by name, and which of all there are.
 
 package kafka
 
@@ -6,12 +6,52 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
-// existing waits until there is a topic to read, and returns all of them with their partitions.
-func (c *Consumer) existing(ctx context.Context, k *cluster) (map[string][]int, error) {
-	found, err := k.partitions(ctx, k.topics...)
+// retryTopic has the messages that wait for so long. The pause is in the name: with other levels
+// there are other topics, and what waits in the old ones is still read.
+func (c *Consumer) retryTopic(level time.Duration) string {
+	return c.in.Service() + ".retry." + inbox.LevelName(level)
+}
+
+// returnTopic has the dead letters that a replay returns to the service, and to no other.
+func (c *Consumer) returnTopic() string { return c.in.Service() + ".return" }
+
+// ownTopics are those that the service reads besides Config.Topics.
+func (c *Consumer) ownTopics() []string {
+	own := []string{c.returnTopic()}
+	for _, level := range c.in.Levels() {
+		if topic := c.retryTopic(level); !slices.Contains(own, topic) {
+			own = append(own, topic)
+		}
+	}
+	return own
+}
+
+// isOwn is whether a topic is one of those, or was when the service had other levels.
+func (c *Consumer) isOwn(topic string) bool {
+	_, waits := c.levelOf(topic)
+	return waits || topic == c.returnTopic()
+}
+
+// levelOf is the pause of a retry topic of the service.
+func (c *Consumer) levelOf(topic string) (time.Duration, bool) {
+	name, found := strings.CutPrefix(topic, c.in.Service()+".retry.")
+	if !found {
+		return 0, false
+	}
+	level, err := time.ParseDuration(name)
+	return level, err == nil && inbox.LevelName(level) == name
+}
+
+// existing are the topics to read that there are, with their partitions.
+func (c *Consumer) existing(ctx context.Context, k *kafkalink.Link) (map[string][]int, error) {
+	found, err := k.Partitions(ctx, k.Read...)
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +64,7 @@ func (c *Consumer) existing(ctx context.Context, k *cluster) (map[string][]int, 
 }
 
 // watch ends a membership when topics or partitions come or go: who joins again gets them.
-func (c *Consumer) watch(ctx context.Context, k *cluster, known map[string][]int, end context.CancelCauseFunc) {
+func (c *Consumer) watch(ctx context.Context, k *kafkalink.Link, known map[string][]int, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for {
@@ -33,11 +73,11 @@ func (c *Consumer) watch(ctx context.Context, k *cluster, known map[string][]int
 		case <-ctx.Done():
 			return
 		}
-		now, err := k.partitions(ctx, k.topics...)
+		now, err := k.Partitions(ctx, k.Read...)
 		if err != nil {
 			continue // reading says it
 		}
-		for _, topic := range k.topics {
+		for _, topic := range k.Read {
 			if len(now[topic]) != len(known[topic]) {
 				end(fmt.Errorf("%s: %w", topic, errTopics))
 				return
@@ -48,27 +88,22 @@ func (c *Consumer) watch(ctx context.Context, k *cluster, known map[string][]int
 
 // former are the retry topics of levels that the service does not have any more. They are read until
 // somebody deletes them.
-func (c *Consumer) former(ctx context.Context) ([]string, error) {
-	k := c.connect(nil)
-	defer k.close()
-	var found []string
-	var err error
+func (c *Consumer) former(ctx context.Context, k *kafkalink.Link) (found []string, err error) {
 	for _, broker := range c.cfg.Brokers {
-		found, err = c.formerOf(ctx, k, broker)
-		if err == nil {
-			return found, nil
+		if found, err = c.formerOf(ctx, k, broker); err == nil {
+			break
 		}
 	}
-	return nil, err
+	return found, err
 }
 
-func (c *Consumer) formerOf(ctx context.Context, k *cluster, broker string) ([]string, error) {
-	conn, err := k.dialer.DialContext(ctx, "tcp", broker)
+func (c *Consumer) formerOf(ctx context.Context, k *kafkalink.Link, broker string) ([]string, error) {
+	conn, err := k.Dialer.DialContext(ctx, "tcp", broker)
 	if err != nil {
 		return nil, fmt.Errorf("connect to broker %s: %w", broker, err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(kafkalink.RequestTimeout)); err != nil {
 		return nil, err
 	}
 	all, err := conn.ReadPartitions()

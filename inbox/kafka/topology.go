@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
 // settings are those of the service's own topics. They keep every message until it was handled, and
@@ -26,7 +28,7 @@ func (c *Consumer) settings() []kafkago.ConfigEntry {
 }
 
 // declare makes the topics that do not exist, and compares those that do.
-func (c *Consumer) declare(ctx context.Context, k *cluster) error {
+func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
 	topics := append(c.ownTopics(), c.cfg.DeadLetterTopic)
 	there, missing, err := c.compare(ctx, k, topics)
 	if err != nil {
@@ -44,7 +46,7 @@ func (c *Consumer) declare(ctx context.Context, k *cluster) error {
 			Topic: topic, NumPartitions: c.cfg.Partitions, ReplicationFactor: c.cfg.ReplicationFactor, ConfigEntries: c.settings(),
 		})
 	}
-	answer, err := k.client.CreateTopics(ctx, request)
+	answer, err := k.Client.CreateTopics(ctx, request)
 	if err != nil {
 		return fmt.Errorf("create topics: %w", err)
 	}
@@ -56,11 +58,24 @@ func (c *Consumer) declare(ctx context.Context, k *cluster) error {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}
 	c.log.Info("topics created", "topics", missing)
-	return nil
+	return await(ctx, k, missing)
+}
+
+// await waits until topics that were created are known.
+func await(ctx context.Context, k *kafkalink.Link, topics []string) error {
+	for wait := (backoff{}); ; {
+		found, err := k.Partitions(ctx, topics...)
+		if err != nil || len(found) == len(topics) {
+			return err
+		}
+		if wait.pause(ctx) != nil {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // compare returns what differs, a line for each setting, and the topics that do not exist.
-func (c *Consumer) compare(ctx context.Context, k *cluster, topics []string) (differ, missing []string, err error) {
+func (c *Consumer) compare(ctx context.Context, k *kafkalink.Link, topics []string) (differ, missing []string, err error) {
 	request := &kafkago.DescribeConfigsRequest{}
 	want := c.settings()
 	for _, topic := range topics {
@@ -70,7 +85,7 @@ func (c *Consumer) compare(ctx context.Context, k *cluster, topics []string) (di
 		}
 		request.Resources = append(request.Resources, r)
 	}
-	answer, err := k.client.DescribeConfigs(ctx, request)
+	answer, err := k.Client.DescribeConfigs(ctx, request)
 	if err != nil {
 		return nil, nil, fmt.Errorf("describe topics: %w", err)
 	}

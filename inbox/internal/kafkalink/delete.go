@@ -1,6 +1,6 @@
 // The request DeleteRecords, which kafka-go does not have.
 
-package kafka
+package kafkalink
 
 import (
 	"context"
@@ -61,10 +61,12 @@ func (r *deleteRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error
 	return b, nil
 }
 
-// deleteBefore deletes the messages of a partition before an offset.
-func (k *cluster) deleteBefore(ctx context.Context, topic string, partition int, offset int64) error {
-	answer, err := k.transport.RoundTrip(ctx, k.client.Addr, &deleteRequest{
-		TimeoutMs: int32(requestTimeout.Milliseconds()),
+// DeleteBefore deletes the messages of a partition before an offset.
+func (l *Link) DeleteBefore(ctx context.Context, topic string, partition int, offset int64) error {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	answer, err := l.transport.RoundTrip(ctx, l.Client.Addr, &deleteRequest{
+		TimeoutMs: int32(RequestTimeout.Milliseconds()),
 		Topics:    []deleteRequestTopic{{Name: topic, Partitions: []deleteRequestPartition{{Partition: int32(partition), Offset: offset}}}},
 	})
 	if err == nil {

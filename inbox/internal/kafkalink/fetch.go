@@ -1,8 +1,9 @@
 // Reading the log of a partition.
 
-package kafka
+package kafkalink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,11 +19,13 @@ import (
 // maxWait is how long a broker holds a request for messages that are not there yet.
 const maxWait = 2 * time.Second
 
-// fetch returns the messages of a partition from an offset on, and the offset to go on with. It
+// Fetch returns the messages of a partition from an offset on, and the offset to go on with. It
 // waits a little for the first one. There is an error when the broker does not have the offset:
 // kafka-go's Reader would go on with another one.
-func (k *cluster) fetch(ctx context.Context, topic string, partition int, from int64, bytes int) ([]kafkago.Message, int64, error) {
-	answer, err := k.transport.RoundTrip(ctx, k.client.Addr, &fetch.Request{
+func (l *Link) Fetch(ctx context.Context, topic string, partition int, from int64, bytes int) ([]kafkago.Message, int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxWait+RequestTimeout)
+	defer cancel()
+	answer, err := l.transport.RoundTrip(ctx, l.Client.Addr, &fetch.Request{
 		ReplicaID: -1, MaxWaitTime: int32(maxWait.Milliseconds()), MinBytes: 1, MaxBytes: int32(bytes),
 		IsolationLevel: int8(kafkago.ReadCommitted), SessionEpoch: -1,
 		Topics: []fetch.RequestTopic{{Topic: topic, Partitions: []fetch.RequestPartition{{
@@ -37,7 +40,7 @@ func (k *cluster) fetch(ctx context.Context, topic string, partition int, from i
 		return nil, from, fmt.Errorf("the broker's answer is not one for %s-%d", topic, partition)
 	}
 	p := &res.Topics[0].Partitions[0]
-	if code := kafkago.Error(cmpCode(res.ErrorCode, p.ErrorCode)); code != 0 {
+	if code := kafkago.Error(cmp.Or(res.ErrorCode, p.ErrorCode)); code != 0 {
 		return nil, from, code
 	}
 	stream, ok := p.RecordSet.Records.(*protocol.RecordStream)
@@ -55,15 +58,6 @@ func (k *cluster) fetch(ctx context.Context, topic string, partition int, from i
 		r.next++
 	}
 	return r.messages, r.next, nil
-}
-
-func cmpCode(codes ...int16) int16 {
-	for _, code := range codes {
-		if code != 0 {
-			return code
-		}
-	}
-	return 0
 }
 
 // reading takes the messages out of an answer.
@@ -149,8 +143,8 @@ func bytesOf(b protocol.Bytes) ([]byte, error) {
 	return text, errors.Join(err, b.Close())
 }
 
-// size is about how much memory a message takes, in bytes.
-func size(m *kafkago.Message) int {
+// Size is about how much memory a message takes, in bytes.
+func Size(m *kafkago.Message) int {
 	n := 256 + len(m.Key) + len(m.Value)
 	for _, h := range m.Headers {
 		n += 64 + len(h.Key) + len(h.Value)
