@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
@@ -77,7 +76,7 @@ func (s *stand) newNotifications(ctx context.Context, service string) (_ *notifi
 	if n.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
-	n.in, err = inbox.New(inbox.Config{Service: service, Pool: n.pool, Handler: n.handle, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	n.in, err = inbox.New(inbox.Config{Service: service, Pool: n.pool, Handler: n.handle, Log: slog.New(slog.DiscardHandler)})
 	return n, end, err
 }
 
