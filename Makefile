@@ -109,6 +109,10 @@ bench-retry: deps-$(SINK) ## the benchmark of the retry table, an hour (SINK=kaf
 bench-leader-change: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)
 	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^leader-change$$ -name $(SINK)-leader-change
 
+.PHONY: bench-inbox
+bench-inbox: deps-$(SINK) ## the way to the effect's COMMIT, and how fast the inbox empties a queue, four minutes (SINK=kafka, too)
+	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^inbox$$ -name $(SINK)-inbox
+
 # Both, whatever becomes of the first. A red one is red.
 .PHONY: bench-debezium
 bench-debezium: deps-debezium ## Debezium Server beside the relay on RabbitMQ and on Kafka, under 25 minutes: the README's table

@@ -25,8 +25,8 @@ func (b *backoff) pause(ctx context.Context) error {
 	}
 }
 
-// journal writes log lines about something that works or does not: one for each change, and one each
-// minute.
+// journal writes log lines about something that works or does not: one for each change, and one
+// each minute.
 type journal struct {
 	log         *slog.Logger
 	bad, better string // texts of the lines

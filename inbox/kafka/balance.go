@@ -11,11 +11,11 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// balancer gives each member of the group as many partitions as the others, over all topics. Those of
-// kafka-go begin with the same member in each topic.
+// balancer gives each member of the group as many partitions as the others, over all topics. Those
+// of kafka-go begin with the same member in each topic.
 type balancer struct {
-	// incomplete is set when a topic has no partitions. Members ask for topics that exist: kafka-go has
-	// left it out because the broker did not know it yet, and would never come back to it.
+	// incomplete is set when a topic has no partitions. Members ask for topics that exist: kafka-go
+	// has left it out because the broker did not know it yet, and would never come back to it.
 	incomplete *atomic.Bool
 }
 

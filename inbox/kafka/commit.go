@@ -19,8 +19,8 @@ const (
 	trimEvery = 5 * time.Second
 )
 
-// commit commits the offsets that have changed. Brokers refuse that of a former member of the group:
-// its messages are delivered to another, and find the records of their events.
+// commit commits the offsets that have changed. Brokers refuse that of a former member of the
+// group: its messages are delivered to another, and find the records of their events.
 func commit(gen *kafkago.Generation, parts []*partition) error {
 	offsets := map[string]map[int]int64{}
 	for _, p := range parts {

@@ -18,15 +18,15 @@ import (
 )
 
 var (
-	errRebalance = errors.New("the group gives its partitions to its members anew")
+	errRebalance = errors.New("the group gives its partitions to its members again")
 	errTopics    = errors.New("topics or partitions were added or removed")
 )
 
 // watchEvery is how soon new topics and partitions are found.
 const watchEvery = 3 * time.Second
 
-// member joins the group and holds the partitions that it gets, until ctx ends, the topics change or
-// an error ends the membership.
+// member joins the group and holds the partitions that it gets, until ctx ends, the topics change
+// or an error ends the membership.
 func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 	topics, err := c.existing(ctx, k)
 	if err != nil {
@@ -67,7 +67,10 @@ func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 		gen.Start(func(life context.Context) {
 			err := c.hold(ctx, life, k, gen, topics)
 			if err != nil || ctx.Err() != nil {
-				leave() // before the generation ends: kafka-go would join again at once
+				// The generation ends after the group was told to leave: else kafka-go joins again
+				// at once. There is no next generation before: Next returns when the group knows.
+				leave()
+				_, _ = group.Next(context.WithoutCancel(ctx)) //nolint:errcheck // it is ErrGroupClosed
 			}
 			held <- err
 		})
@@ -85,16 +88,19 @@ func leave(k *kafkalink.Link, group *kafkago.ConsumerGroup) {
 	_ = group.Close() //nolint:errcheck // it is always nil
 }
 
-// hold has the partitions of one generation. It returns nil when they are given to the members anew.
+// hold has the partitions of one generation. It returns nil when they are given to the members
+// again.
 func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafkago.Generation, topics map[string][]int) error {
 	parts, err := c.assigned(ctx, k, gen)
 	if err != nil {
 		return err
 	}
 	held, end := context.WithCancelCause(ctx)
-	defer end(nil)
 	defer context.AfterFunc(life, func() { end(errRebalance) })()
-	go c.watch(held, k, topics, end)
+	var watched sync.WaitGroup
+	watched.Go(func() { c.watch(held, k, topics, end) })
+	defer watched.Wait()
+	defer end(nil)
 
 	committing, committed := context.WithCancel(context.WithoutCancel(ctx))
 	defer committed()
@@ -157,8 +163,8 @@ func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*p
 }
 
 // assigned are the partitions of a generation, each with the offset to begin with. A group that has
-// none for a partition gets that of its first message: so it is noticed when that is deleted before it
-// was processed.
+// none for a partition gets that of its first message: so it is noticed when that is deleted before
+// it was processed.
 func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago.Generation) ([]*partition, error) {
 	var parts []*partition
 	for topic, assigned := range gen.Assignments {

@@ -45,27 +45,26 @@ type Config struct {
 	// gives (num.partitions).
 	Partitions int
 	// ReplicationFactor is that of the topics that Declare makes, by default the broker's
-	// (default.replication.factor). With 1, a broker's disk that is lost takes retries and dead letters
-	// with it.
+	// (default.replication.factor). With 1, retries and dead letters are lost with a broker's disk.
 	ReplicationFactor int
-	// MaxMessageBytes is that of the topics that Declare makes, by default 8 MiB. It must be larger than
-	// that of Topics, because a message that has failed gets some headers, up to 2 KiB.
+	// MaxMessageBytes is that of the topics that Declare makes, by default 8 MiB. It must be larger
+	// than that of Topics, because a message that has failed gets some headers, up to 2 KiB.
 	MaxMessageBytes int
 
-	// SessionTimeout is how long the partitions of a process wait for it after it has died, by default
-	// 30 seconds. Brokers refuse less than 6 seconds by default.
+	// SessionTimeout is how long the partitions of a process wait for it after it has died, by
+	// default 30 seconds. Brokers refuse less than 6 seconds by default.
 	SessionTimeout time.Duration
-	// MaxInFlight is how many messages of all partitions a process may have in its handlers and waiting
-	// for them, by default 1000. A message that takes long holds up only those of its worker, until so
-	// many wait.
+	// MaxInFlight is how many messages of all partitions a process may have in its handlers and
+	// waiting for them, by default 1000. A message that takes long holds up only those of its
+	// worker, until so many wait.
 	MaxInFlight int
-	// MaxInFlightBytes bounds their size, by default 64 MiB. About as much again is read ahead: this and
-	// the largest batch of messages bound the memory.
+	// MaxInFlightBytes bounds their size, by default 64 MiB. About as much again is read ahead:
+	// this and the largest batch of messages bound the memory.
 	MaxInFlightBytes int
 }
 
-// Consumer receives the messages of one service. Its methods may be called concurrently, but Run only
-// once at a time.
+// Consumer receives the messages of one service. Its methods may be called concurrently, but Run
+// only once at a time.
 type Consumer struct {
 	in  *inbox.Transport
 	cfg Config

@@ -36,9 +36,9 @@ func (e *LostError) Error() string {
 		e.Topic, e.Partition, e.Group, e.Next, e.First, e.After, why, e.Group, e.Topic, e.Partition)
 }
 
-// errTopicGone ends a membership: the topic that is read does not exist any more. The one of the same
-// name that may follow is another: it is read from the group's offset, which the broker deletes with
-// the topic.
+// errTopicGone ends a membership: the topic that is read does not exist any more. The one of the
+// same name that may follow is another: it is read from the group's offset, which the broker
+// deletes with the topic.
 var errTopicGone = errors.New("the topic does not exist any more")
 
 // judge returns the error that ends a session after a read has failed, or nil when the read is made
@@ -63,7 +63,7 @@ func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, f
 	return nil
 }
 
-// errUnreadable ends a membership: the brokers are found anew.
+// errUnreadable ends a membership: the brokers are looked up again.
 var errUnreadable = errors.New("reading has failed for a while")
 
 // endsMembership is whether another session of the same membership would meet the error, too.

@@ -17,8 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// Processes that come and go while messages are processed: each effect is there once, in the order of
-// its key, and whoever stays has all partitions in the end.
+// Processes that come and go while messages are processed: each effect is there once, in the order
+// of its key, and whoever stays has all partitions in the end.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4)
@@ -65,8 +65,8 @@ func (r *rig) count() (n int) {
 	return n
 }
 
-// Two processes have a message at once, as when one does not know yet that it is out of the group: the
-// second waits for the first.
+// Two processes have a message at once, as when one does not know yet that it is out of the group:
+// the second waits for the first.
 func TestTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -96,7 +96,7 @@ func TestTwoAtOnce(t *testing.T) {
 	second()
 }
 
-// A topic that comes later, more partitions, a topic that is made anew, and retries of a level that the
+// A topic that comes later, more partitions, and retries of a level that the
 // service has no more: all of it is read.
 func TestTopicsChange(t *testing.T) {
 	t.Parallel()

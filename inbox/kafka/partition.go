@@ -5,8 +5,8 @@ package kafka
 import "sync"
 
 // partition is one that this process reads. Messages are taken in order and handled in any. The
-// offset to commit is the lowest that was not handled: what was handled above it may come again, and
-// then has no effect.
+// offset to commit is the lowest that was not handled: what was handled above it may come again,
+// and then has no effect.
 type partition struct {
 	topic string
 	id    int
@@ -88,7 +88,8 @@ func (p *partition) committed(offset int64) {
 	p.stored = offset
 }
 
-// forget notes that the topic was deleted: an offset of it would be one of the next topic of its name.
+// forget notes that the topic was deleted: an offset of it would be one of the next topic of its
+// name.
 func (p *partition) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
-// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches all.
+// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches
+// all.
 type ReplayFilter struct {
 	ID   string // of the event
 	Type string // of the event
@@ -22,13 +23,13 @@ type ReplayFilter struct {
 }
 
 // Replay publishes dead letters to the service again, and to no other, as if they had never failed,
-// and returns how many. Each is deleted from the dead-letter topic after the broker has confirmed it:
-// when Replay is cut short, or runs twice at once, one may be in both or be there twice. The event has
-// its effect once all the same, if it was not longer ago than inbox.Config.Keep.
+// and returns how many. Each is deleted from the dead-letter topic after the broker has confirmed
+// it: when Replay is cut short, or runs twice at once, one may be in both or be there twice. The
+// event has its effect once all the same, if it was not longer ago than inbox.Config.Keep.
 //
-// It looks at the dead letters that are there when it begins. Kafka deletes only from the beginning of
-// a log: those that the filter does not match and that are before one that it does go to the end of
-// the topic.
+// It looks at the dead letters that are there when it begins. Kafka deletes only from the beginning
+// of a log: those that the filter does not match and that are before one that it does go to the end
+// of the topic.
 func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error) {
 	k := c.connect(nil)
 	defer k.Close()

@@ -23,8 +23,8 @@ func (e *finalError) Unwrap() error { return e.err }
 // may go on for inbox.Config.Grace, and what they have done is committed.
 //
 // It waits for brokers and for the database. It returns an error for what waiting does not cure: a
-// LostError, topics of the service that differ from what Declare makes, a missing table, and a login
-// or right that is refused before the first message was asked for.
+// LostError, topics of the service that differ from what Declare makes, a missing table, and a
+// login or right that is refused before the first message was asked for.
 func (c *Consumer) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -89,9 +89,9 @@ func (c *Consumer) isFinal(err error) bool {
 	return errors.As(err, &final) || errors.As(err, &lost) || isRefused(err) && !c.joined.Load()
 }
 
-// Declare makes the service's own topics where they do not exist: one for each level of retries, one
-// for returned dead letters, and the dead-letter topic. One that exists is left as it is, and an error
-// says what of it would lose messages.
+// Declare makes the service's own topics where they do not exist: one for each level of retries,
+// one for returned dead letters, and the dead-letter topic. One that exists is left as it is, and
+// an error says what of it would lose messages.
 func (c *Consumer) Declare(ctx context.Context) error {
 	k := c.connect(nil)
 	defer k.Close()

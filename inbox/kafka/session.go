@@ -26,10 +26,10 @@ import (
 // Why nothing happens twice. A message that comes again finds the record of its event.
 //
 // Why the order of a key is kept, even while two processes have its partition, as when one of them
-// was paused and does not know yet that it is out of the group. Each handles the messages of the key
-// in their order, and begins the next only once it has seen the effect of the one before: it has
-// committed it, or has found its record. So whoever makes an effect, the one before it is there. Only
-// a message that has failed lets the later ones pass: it waits in a retry topic.
+// was paused and does not know yet that it is out of the group. Each handles the messages of the
+// key in their order, and begins the next only once it has seen the effect of the one before: it
+// has committed it, or has found its record. So whoever makes an effect, the one before it is
+// there. Only a message that has failed lets the later ones pass: it waits in a retry topic.
 type session struct {
 	c       *Consumer
 	k       *kafkalink.Link
@@ -48,8 +48,8 @@ type task struct {
 	bytes     int64
 }
 
-// serve runs a session until ctx ends or something fails, and returns why. When ctx ends the handlers
-// that run may go on for grace. When it returns no handler runs.
+// serve runs a session until ctx ends or something fails, and returns why. When ctx ends the
+// handlers that run may go on for grace. When it returns no handler runs.
 func (c *Consumer) serve(ctx context.Context, k *kafkalink.Link, parts []*partition, grace func() time.Duration) error {
 	taking, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// The messages of a key are processed in order, one at a time. A message that takes long holds up only
-// those of its worker, and its offset is not passed.
+// The messages of a key are processed in order, one at a time. A message that takes long holds up
+// only those of its worker, and its offset is not passed.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

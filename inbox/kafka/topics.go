@@ -86,8 +86,8 @@ func (c *Consumer) watch(ctx context.Context, k *kafkalink.Link, known map[strin
 	}
 }
 
-// former are the retry topics of levels that the service does not have any more. They are read until
-// somebody deletes them.
+// former are the retry topics of levels that the service does not have any more. They are read
+// until somebody deletes them.
 func (c *Consumer) former(ctx context.Context, k *kafkalink.Link) ([]string, error) {
 	all, err := k.AllTopics(ctx)
 	own := c.ownTopics()

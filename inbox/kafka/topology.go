@@ -52,7 +52,7 @@ func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
 	}
 	for _, topic := range missing {
 		err := answer.Errors[topic]
-		if err == nil || errors.Is(err, kafkago.TopicAlreadyExists) { // by another process, with the same settings
+		if err == nil || errors.Is(err, kafkago.TopicAlreadyExists) { // another process was quicker
 			continue
 		}
 		return fmt.Errorf("create topic %s: %w", topic, err)

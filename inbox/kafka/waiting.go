@@ -31,8 +31,8 @@ func (c *Consumer) report(ctx context.Context, k *kafkalink.Link) {
 	}
 }
 
-// countWaiting counts the messages of each topic that the group has not handled, and all dead letters:
-// those that were replayed are deleted.
+// countWaiting counts the messages of each topic that the group has not handled, and those of the
+// dead-letter topic: a replay deletes what it has replayed.
 func (c *Consumer) countWaiting(ctx context.Context, k *kafkalink.Link) error {
 	ctx, cancel := context.WithTimeout(ctx, kafkalink.RequestTimeout)
 	defer cancel()

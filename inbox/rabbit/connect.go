@@ -58,7 +58,9 @@ func (c *Consumer) connect(ctx context.Context, role string) (*link, error) {
 }
 
 // product is the broker's name and version.
-func (l *link) product() string { return fmt.Sprint(l.Properties["product"], " ", l.Properties["version"]) }
+func (l *link) product() string {
+	return fmt.Sprint(l.Properties["product"], " ", l.Properties["version"])
+}
 
 // close ends the connection as the protocol has it.
 func (l *link) close() { _ = l.CloseDeadline(time.Now().Add(closeTimeout)) }

@@ -107,8 +107,11 @@ func (a *asker) foreignExchange(name string) {
 		}
 		return err
 	})
-	if missing {
-		a.exchange(name, amqp.ExchangeTopic)
+	if !missing {
+		return
+	}
+	if a.exchange(name, amqp.ExchangeTopic); isRefusal(a.err) {
+		a.err = fmt.Errorf("there is no exchange %q: start the relay with sink.rabbitmq.declare, or let the user configure it: %w", name, a.err)
 	}
 }
 

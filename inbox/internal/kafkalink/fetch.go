@@ -54,7 +54,8 @@ func (l *Link) Fetch(ctx context.Context, topic string, partition int, from int6
 		}
 	}
 	if r.next == from && len(stream.Records) > 0 {
-		// The batch that has this offset was read, and the record is not in it: it was compacted away.
+		// The batch that has this offset was read, and the record is not in it: it was compacted
+		// away.
 		r.next++
 	}
 	return r.messages, r.next, nil

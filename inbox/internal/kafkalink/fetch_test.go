@@ -26,7 +26,8 @@ func marker(producer, offset int64, kind byte) *protocol.ControlBatch {
 	return &protocol.ControlBatch{Attributes: protocol.Control | protocol.Transactional, ProducerID: producer, BaseOffset: offset, Records: records([]byte{0, 0, 0, kind}, offset)}
 }
 
-// What was aborted, the ends of transactions and what was not asked for are no messages, and are read.
+// What was aborted, the ends of transactions and what was not asked for are no messages, and are
+// read.
 func TestReading(t *testing.T) {
 	const abort, commit = 0, 1
 	tx := protocol.Transactional

@@ -17,8 +17,8 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// RequestTimeout bounds each call. kafka-go waits for an answer for ever, also when the context of
-	// the call has ended.
+	// RequestTimeout bounds each call. kafka-go waits for an answer for ever, also when the context
+	// of the call has ended.
 	RequestTimeout = 30 * time.Second
 	// metadataTTL bounds how long a change of a leader goes unnoticed, and how long a request for
 	// metadata may take: kafka-go uses it for both.
@@ -94,8 +94,8 @@ func (c *cuttable) Close() error {
 	return c.Conn.Close()
 }
 
-// Reach connects to one of the brokers and logs in, and returns why it cannot: the client's calls only
-// say that no broker is available.
+// Reach connects to one of the brokers and logs in, and returns why it cannot: the client's calls
+// only say that no broker is available.
 func (l *Link) Reach(ctx context.Context) (err error) {
 	for _, broker := range l.brokers {
 		var conn *kafkago.Conn
@@ -149,7 +149,8 @@ func (l *Link) Close() {
 	l.cut()
 }
 
-// Write returns nil once all in-sync replicas have the message. After an error it may be there or not.
+// Write returns nil once all in-sync replicas have the message. After an error it may be there or
+// not.
 func (l *Link) Write(ctx context.Context, m kafkago.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
