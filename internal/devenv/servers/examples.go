@@ -54,3 +54,18 @@ func ExampleVHost(ctx context.Context) (undo func(context.Context) error, err er
 	u.Path = "/" + name
 	return func(ctx context.Context) error { return broker.DeleteVHost(ctx, name) }, os.Setenv("AMQP_URL", u.String())
 }
+
+// ExampleTopic is an empty topic of the shared cluster. Examples find it by KAFKA_BROKERS, one or
+// more addresses, and KAFKA_TOPIC.
+func ExampleTopic(ctx context.Context) (undo func(context.Context) error, err error) {
+	cluster, err := sharedKafka()
+	if err != nil {
+		return nil, err
+	}
+	name := "t" + strings.ToLower(rand.Text()[:12])
+	if err := cluster.CreateTopic(ctx, name, 1, 1, nil); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error { return cluster.DeleteTopic(ctx, name) },
+		errors.Join(os.Setenv("KAFKA_BROKERS", strings.Join(cluster.Brokers(), ",")), os.Setenv("KAFKA_TOPIC", name))
+}

@@ -1,0 +1,64 @@
+// Which partitions there are, and what they have.
+
+package kafkalink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// Ends returns the first offset of each partition of a topic, and the one after the last.
+func (l *Link) Ends(ctx context.Context, topic string, partitions []int) (map[int]Ends, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	ask := make([]kafkago.OffsetRequest, 0, 2*len(partitions))
+	for _, p := range partitions {
+		ask = append(ask, kafkago.FirstOffsetOf(p), kafkago.LastOffsetOf(p))
+	}
+	answer, err := l.Client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: ask}})
+	if err != nil {
+		return nil, fmt.Errorf("list offsets of %s: %w", topic, err)
+	}
+	found := map[int]Ends{}
+	for _, p := range answer.Topics[topic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("list offsets of %s-%d: %w", topic, p.Partition, p.Error)
+		}
+		found[p.Partition] = Ends{p.FirstOffset, p.LastOffset}
+	}
+	for _, p := range partitions {
+		if _, ok := found[p]; !ok {
+			return nil, fmt.Errorf("list offsets of %s-%d: the broker did not answer", topic, p)
+		}
+	}
+	return found, nil
+}
+
+// Ends are the offsets from the first message of a partition to the one after the last.
+type Ends struct{ First, After int64 }
+
+// Partitions are those of a topic. There are none when the topic does not exist.
+func (l *Link) Partitions(ctx context.Context, topics ...string) (map[string][]int, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	answer, err := l.Client.Metadata(ctx, &kafkago.MetadataRequest{Topics: topics})
+	if err != nil {
+		return nil, fmt.Errorf("read metadata: %w", err)
+	}
+	found := map[string][]int{}
+	for _, t := range answer.Topics {
+		if errors.Is(t.Error, kafkago.TopicAuthorizationFailed) {
+			return nil, fmt.Errorf("describe topic %s: %w", t.Name, t.Error)
+		}
+		if t.Error != nil {
+			continue // it does not exist, or has no leader yet
+		}
+		for _, p := range t.Partitions {
+			found[t.Name] = append(found[t.Name], p.ID)
+		}
+	}
+	return found, nil
+}

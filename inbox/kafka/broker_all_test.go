@@ -1,0 +1,71 @@
+//go:build testall
+
+package kafka_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl/plain"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+)
+
+// While the brokers are away the consumer waits and says so. Then it goes on where it was.
+func TestBrokerAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	_, way := servers.SharedKafkaWay(t)
+	r.kafka.Brokers = way.Brokers()
+	r.publish(event("1", "a"))
+	defer r.run(r.consumer())()
+	r.wantEffects("1")
+	up := func(want float64) func() bool {
+		return func() bool { return r.metric("consumer_broker_up", "") == want }
+	}
+	await.Until(t, "the broker to be up", up(1))
+	way.Proxies[0].Cut()
+	r.publish(event("2", "a"))
+	await.Until(t, "the broker to be away", up(0))
+	await.Must(t, way.Proxies[0].Restore())
+	r.wantEffects("1", "2")
+	await.Until(t, "the broker to be up again", up(1))
+}
+
+// A message that failed and does not fit into a topic of the service stops its partition, and is
+// processed once there is room.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.inbox.Handler = failUntilRetried
+	large := event("large", "a")
+	large.Value = []byte(`"` + strings.Repeat("x", 5000) + `"`)
+	r.kafka.MaxMessageBytes = 4000
+	r.publish(large, event("2", "a"))
+	stop := r.run(r.consumer())
+	await.Until(t, "the failed publish", func() bool { return r.metric("consumer_messages_total", "failed") > 0 })
+	if got := r.effects(); got != "" {
+		t.Errorf("effects %s: the message was passed", got)
+	}
+	stop()
+	r.kafka.MaxMessageBytes = 10_000
+	for _, topic := range []string{".dlq", ".return", ".retry.1s"} {
+		await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+topic, "max.message.bytes", "10000"))
+	}
+	defer r.run(r.consumer())()
+	await.Until(t, "both effects", func() bool { return len(strings.Fields(r.effects())) == 2 })
+}
+
+// A login that is refused ends a consumer that was never connected.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.kafka.SASL = plain.Mechanism{Username: "u", Password: "p"} // the listener knows no login
+	err := r.consumer().Run(r.ctx)
+	if !errors.Is(err, kafkago.IllegalSASLState) {
+		t.Errorf("run: %v", err)
+	}
+}

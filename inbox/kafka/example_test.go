@@ -1,0 +1,93 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/kafka"
+)
+
+// A notification service: each order has one notification, however often its event is delivered.
+func Example() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	// In a service this is a migration.
+	if _, err := pool.Exec(ctx, inbox.Schema("")+"CREATE TABLE notifications (order_id text, text text)"); err != nil {
+		log.Fatal(err)
+	}
+
+	handle := func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+		if m.Type == "closed" {
+			stop() // what SIGTERM does: this message is processed, and no other is begun
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO notifications (order_id, text) VALUES ($1, $2)", m.Key, "your order is "+m.Type)
+		return err
+	}
+	in, err := inbox.New(inbox.Config{
+		Service: "notification-service", Pool: pool, Handler: handle, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	consumer, err := kafka.New(in, kafka.Config{
+		Brokers: strings.Split(os.Getenv("KAFKA_BROKERS"), ","),
+		Topics:  []string{os.Getenv("KAFKA_TOPIC")}, // such as outbox.event.order
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	publish("1", "created")
+	publish("1", "created") // once more
+	publish("2", "closed")
+
+	if err := consumer.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	rows, err := pool.Query(context.Background(), "SELECT order_id || ': ' || text FROM notifications ORDER BY text DESC")
+	if err != nil {
+		log.Fatal(err)
+	}
+	notifications, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, n := range notifications {
+		fmt.Println(n)
+	}
+	// Output:
+	// 7: your order is created
+	// 7: your order is closed
+}
+
+// publish does what the relay does with an event about order 7.
+func publish(id, event string) {
+	ctx := context.Background()
+	conn, err := kafkago.DialLeader(ctx, "tcp", strings.Split(os.Getenv("KAFKA_BROKERS"), ",")[0], os.Getenv("KAFKA_TOPIC"), 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = conn.WriteMessages(kafkago.Message{Key: []byte("7"), Value: []byte(`{}`), Headers: []kafkago.Header{
+		{Key: "id", Value: []byte(id)}, {Key: "eventType", Value: []byte(event)}, {Key: "aggregateType", Value: []byte("order")},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+}

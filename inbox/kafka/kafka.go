@@ -1,0 +1,144 @@
+// Package kafka receives messages from Kafka for an inbox.
+//
+// A consumer is a member of the service's consumer group. The offset of a message is committed only
+// after its effect is. The service has topics of its own, which Declare makes: for messages that
+// wait for another attempt, for those that a replay returns, and for dead letters. They are queues:
+// what was handled is deleted from them.
+//
+// It does not skip what it cannot read. Run ends with a LostError when the broker no longer has the
+// messages after the group's offset.
+package kafka
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+)
+
+// Config is the configuration of a Consumer. Brokers and Topics must be given.
+type Config struct {
+	// Brokers are some of the cluster's, as "host:port": the others are found by them.
+	Brokers []string
+	// Topics are those that the relay publishes to. One that does not exist is waited for.
+	Topics []string
+	// Group is the consumer group, by default the name of the service. A group that has no offset
+	// for a partition starts with its first message.
+	Group string
+	// DeadLetterTopic is by default the name of the service and ".dlq".
+	DeadLetterTopic string
+
+	// TLS is for brokers that want it; nil: no TLS. It is not changed.
+	TLS *tls.Config
+	// SASL logs in, such as plain.Mechanism or that of scram.Mechanism; nil: no login.
+	SASL sasl.Mechanism
+
+	// Partitions is how many each topic gets that Declare makes, by default as many as the broker
+	// gives (num.partitions).
+	Partitions int
+	// ReplicationFactor is that of the topics that Declare makes, by default the broker's
+	// (default.replication.factor). With 1, retries and dead letters are lost with a broker's disk.
+	ReplicationFactor int
+	// MaxMessageBytes is that of the topics that Declare makes, by default 8 MiB. It must be larger
+	// than that of Topics, because a message that has failed gets some headers, up to 2 KiB.
+	MaxMessageBytes int
+
+	// SessionTimeout is how long the partitions of a process wait for it after it has died, by
+	// default 30 seconds. Brokers refuse less than 6 seconds by default.
+	SessionTimeout time.Duration
+	// MaxInFlight is how many messages of all partitions a process may have in its handlers and
+	// waiting for them, by default 1000. A message that takes long holds up only those of its
+	// worker, until so many wait.
+	MaxInFlight int
+	// MaxInFlightBytes bounds their size, by default 64 MiB. About as much again is read ahead:
+	// this and the largest batch of messages bound the memory.
+	MaxInFlightBytes int
+}
+
+// Consumer receives the messages of one service. Its methods may be called concurrently, but Run
+// only once at a time.
+type Consumer struct {
+	in  *inbox.Transport
+	cfg Config
+	log *slog.Logger
+
+	joined     atomic.Bool // a partition was read once
+	receiving  journal     // of sessions with the brokers
+	processing journal     // of messages
+}
+
+// New makes a Consumer. It does not connect, and starts nothing. An error names the field of the
+// configuration that is wrong.
+func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
+	if in == nil {
+		return nil, errors.New("kafka: the inbox is nil")
+	}
+	c := &Consumer{in: in.Transport("kafka"), cfg: cfg}
+	c.log = c.in.Log()
+	c.receiving = journal{log: c.log, bad: "messages are not received", better: "messages are received again"}
+	c.processing = journal{log: c.log, bad: "processing stopped, it begins again with the first message that was not processed", better: "messages are processed again"}
+	c.cfg.complete(c.in.Service())
+	if err := c.cfg.check(); err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	for _, topic := range append(slices.Clone(c.cfg.Topics), c.cfg.DeadLetterTopic) {
+		if c.isOwn(topic) {
+			return nil, fmt.Errorf("kafka: %s is a topic of the service itself", topic)
+		}
+	}
+	return c, nil
+}
+
+func (cfg *Config) complete(service string) {
+	cfg.Brokers, cfg.Topics = slices.Clone(cfg.Brokers), slices.Clone(cfg.Topics)
+	if cfg.Group == "" {
+		cfg.Group = service
+	}
+	if cfg.DeadLetterTopic == "" {
+		cfg.DeadLetterTopic = service + ".dlq"
+	}
+	for value, preset := range map[*int]int{
+		&cfg.Partitions: -1, &cfg.ReplicationFactor: -1, &cfg.MaxMessageBytes: 8 << 20,
+		&cfg.MaxInFlight: 1000, &cfg.MaxInFlightBytes: 64 << 20,
+	} {
+		if *value == 0 {
+			*value = preset
+		}
+	}
+	if cfg.SessionTimeout == 0 {
+		cfg.SessionTimeout = 30 * time.Second
+	}
+}
+
+// topicName is what Kafka allows.
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+func (cfg *Config) check() error {
+	switch {
+	case len(cfg.Brokers) == 0:
+		return errors.New("Brokers is empty")
+	case len(cfg.Topics) == 0:
+		return errors.New("Topics is empty")
+	case cfg.Partitions < -1, cfg.ReplicationFactor < -1, cfg.MaxMessageBytes < 0, cfg.MaxInFlight < 0, cfg.MaxInFlightBytes < 0:
+		return errors.New("Partitions, ReplicationFactor, MaxMessageBytes, MaxInFlight or MaxInFlightBytes is negative")
+	case cfg.SessionTimeout < time.Second:
+		return fmt.Errorf("SessionTimeout is %s: want one second at least", cfg.SessionTimeout)
+	}
+	for i, topic := range append(slices.Clone(cfg.Topics), cfg.DeadLetterTopic) {
+		if !topicName.MatchString(topic) || topic == "." || topic == ".." {
+			return fmt.Errorf("%q is not the name of a topic", topic)
+		}
+		if slices.Contains(cfg.Topics[:min(i, len(cfg.Topics))], topic) {
+			return fmt.Errorf("the topic %s is named twice", topic)
+		}
+	}
+	return nil
+}

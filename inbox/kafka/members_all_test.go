@@ -1,0 +1,147 @@
+//go:build testall
+
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// Processes that come and go while messages are processed: each effect is there once, in the order
+// of its key, and whoever stays has all partitions in the end.
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4)
+	r.inbox.Concurrency = 2
+	var written atomic.Int64
+	ctx, cancel := context.WithCancel(r.ctx)
+	writing := make(chan struct{})
+	go func() {
+		defer close(writing)
+		for i := 0; ctx.Err() == nil; i++ {
+			m := event(fmt.Sprintf("%06d", i), fmt.Sprint(i%30))
+			m.Topic = r.topic
+			if err := r.writer.WriteMessages(r.ctx, m); err != nil {
+				t.Errorf("write: %v", err)
+				return
+			}
+			written.Add(1)
+		}
+	}()
+	defer r.run(r.consumer())()
+	processed := func(more int) {
+		t.Helper()
+		before := r.count()
+		await.Until(t, "more effects", func() bool { return r.count() >= before+more })
+	}
+	for range 3 {
+		processed(50)
+		stop := r.run(r.consumer())
+		processed(100)
+		stop()
+	}
+	cancel()
+	<-writing
+	await.Until(t, "all effects", func() bool { return int64(r.count()) == written.Load() }, func() any { return fmt.Sprint(r.count(), " of ", written.Load()) })
+	r.wantOrder()
+	if retries := r.records(r.service + ".retry.1s"); len(retries) > 0 {
+		t.Errorf("%d messages have failed: %v", len(retries), headersOf(retries[0]))
+	}
+}
+
+func (r *rig) count() (n int) {
+	r.t.Helper()
+	await.Must(r.t, r.pool.QueryRow(r.ctx, "SELECT count(*) FROM effect").Scan(&n))
+	return n
+}
+
+// Two processes have a message at once, as when one does not know yet that it is out of the group:
+// the second waits for the first.
+func TestTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	begun, end := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int32
+	r.inbox.Handler = func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+		if calls.Add(1) == 1 {
+			close(begun)
+			<-end
+		}
+		return effect(ctx, tx, m)
+	}
+	r.publish(event("1", "a"), event("2", "a"))
+	first := r.run(r.consumer())
+	await.Closed(t, "the first handler", begun)
+	// The second consumer has another group, and the table in common: it has the partition at once.
+	r.kafka.Group = r.service + ".other"
+	second := r.run(r.consumer())
+	await.Until(t, "the second to wait for the first", func() bool {
+		var waits bool
+		await.Must(t, r.pool.QueryRow(r.ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits))
+		return waits
+	})
+	close(end)
+	r.wantEffects("1", "2")
+	first()
+	second()
+}
+
+// A topic that comes later, more partitions, and retries of a level that the
+// service has no more: all of it is read.
+func TestTopicsChange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	later := r.topic + ".later"
+	r.kafka.Topics = append(r.kafka.Topics, later)
+	r.inbox.Levels = []time.Duration{2 * time.Second}
+	failing := atomic.Bool{}
+	failing.Store(true)
+	r.inbox.Handler = func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+		if m.ID == "retried" && failing.Load() {
+			return fmt.Errorf("not yet: %w", inbox.ErrTransient)
+		}
+		return effect(ctx, tx, m)
+	}
+	stop := r.run(r.consumer())
+	r.publish(event("retried", "a"))
+	r.wantRecords(r.service+".retry.2s", 1)
+	stop()
+	failing.Store(false)
+	r.inbox.Levels = []time.Duration{time.Second}
+	defer r.run(r.consumer())()
+	r.wantEffects("retried")
+
+	await.Must(t, r.broker.CreateTopic(r.ctx, later, 1, 1, nil))
+	write := func(topic string, partition int, id string) {
+		t.Helper()
+		m := event(id, "b")
+		_, err := r.client.Produce(r.ctx, &kafkago.ProduceRequest{
+			Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll,
+			Records: kafkago.NewRecordReader(kafkago.Record{Key: kafkago.NewBytes(m.Key), Value: kafkago.NewBytes(m.Value), Headers: m.Headers}),
+		})
+		await.Must(t, err)
+	}
+	await.Until(t, "the topic to be known", func() bool {
+		_, err := r.client.Produce(r.ctx, &kafkago.ProduceRequest{Topic: later, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader()})
+		return err == nil || !strings.Contains(err.Error(), "not found")
+	})
+	write(later, 0, "later")
+	r.wantEffects("retried", "later")
+	await.Must(t, r.broker.AddPartitions(r.ctx, later, 2))
+	await.Until(t, "the partition to be known", func() bool {
+		_, err := r.client.Produce(r.ctx, &kafkago.ProduceRequest{Topic: later, Partition: 1, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader()})
+		return err == nil || !strings.Contains(err.Error(), "not found")
+	})
+	write(later, 1, "second")
+	r.wantEffects("retried", "later", "second")
+}

@@ -1,0 +1,168 @@
+// A session: the partitions of this process are read and their messages handled, until something
+// fails or the partitions are to be given back.
+
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/keyed"
+)
+
+// session has the workers of one generation of the group, or of a part of it.
+//
+// Why nothing is lost. An offset is committed only when each message before it has had its effect,
+// or another topic of the service has confirmed that it keeps the message. After any failure the
+// partition is read again from the lowest offset that was not handled, by this process or, when the
+// commit did not arrive, from an earlier one by any.
+//
+// Why nothing happens twice. A message that comes again finds the record of its event.
+//
+// Why the order of a key is kept, even while two processes have its partition, as when one of them
+// was paused and does not know yet that it is out of the group. Each handles the messages of the
+// key in their order, and begins the next only once it has seen the effect of the one before: it
+// has committed it, or has found its record. So whoever makes an effect, the one before it is
+// there. Only a message that has failed lets the later ones pass: it waits in a retry topic.
+type session struct {
+	c       *Consumer
+	k       *kafkalink.Link
+	taking  context.Context // ends when no message is to be begun any more
+	fail    context.CancelCauseFunc
+	parts   []*partition
+	workers *keyed.Workers[task]
+	count   *semaphore.Weighted // messages in flight
+	bytes   *semaphore.Weighted
+}
+
+// task is one message for a worker.
+type task struct {
+	partition *partition
+	record    kafkago.Message
+	bytes     int64
+}
+
+// serve runs a session until ctx ends or something fails, and returns why. When ctx ends the
+// handlers that run may go on for grace. When it returns no handler runs.
+func (c *Consumer) serve(ctx context.Context, k *kafkalink.Link, parts []*partition, grace func() time.Duration) error {
+	taking, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	handling, abort := context.WithCancel(context.WithoutCancel(ctx))
+	defer abort()
+	s := &session{
+		c: c, k: k, taking: taking, fail: fail, parts: parts,
+		count: semaphore.NewWeighted(int64(c.cfg.MaxInFlight)), bytes: semaphore.NewWeighted(int64(c.cfg.MaxInFlightBytes)),
+	}
+	s.workers = keyed.Start(c.in.Concurrency(), c.cfg.MaxInFlight, func(t task) { s.handle(handling, t) })
+	var readers sync.WaitGroup
+	for _, p := range parts {
+		readers.Go(func() { s.read(p) })
+	}
+	<-taking.Done()
+	patience := time.AfterFunc(grace(), abort)
+	defer patience.Stop()
+	readers.Wait()
+	s.workers.Close()
+	return context.Cause(taking)
+}
+
+// handle handles a message. Those that are not begun when the session ends are left to the next.
+func (s *session) handle(ctx context.Context, t task) {
+	defer func() {
+		s.bytes.Release(t.bytes)
+		s.count.Release(1)
+	}()
+	if s.taking.Err() != nil {
+		return
+	}
+	if err := s.c.in.Handle(ctx, s.c.message(&t.record), delivery{s.c, s.k, &t.record}); err != nil {
+		s.fail(err) // before the worker goes on with the next message of the key
+		return
+	}
+	t.partition.handled(t.record.Offset)
+}
+
+// unreadable is how long reading may fail before the membership ends: brokers may have moved.
+const unreadable = 30 * time.Second
+
+// readBytes is about how much is read of each partition at a time.
+func (s *session) readBytes() int {
+	return min(max(s.c.cfg.MaxInFlightBytes/max(len(s.parts), 1), 64<<10), 1<<20)
+}
+
+// read gives the messages of a partition to the workers until the session ends.
+func (s *session) read(p *partition) {
+	var wait backoff
+	var failing time.Time // since when
+	for from := p.start(); s.taking.Err() == nil; {
+		messages, next, err := s.k.Fetch(s.taking, p.topic, p.id, from, s.readBytes())
+		if err != nil {
+			if s.taking.Err() != nil {
+				return
+			}
+			if failing.IsZero() {
+				failing = time.Now()
+			}
+			final := s.c.judge(s.taking, s.k, p, from, err)
+			if final == nil && time.Since(failing) > unreadable {
+				final = fmt.Errorf("read %s-%d: %w: %w", p.topic, p.id, errUnreadable, err)
+			}
+			if final != nil {
+				s.fail(final)
+				return
+			}
+			if wait.pause(s.taking) != nil {
+				return
+			}
+			continue
+		}
+		wait, failing = backoff{}, time.Time{}
+		s.c.joined.Store(true)
+		for _, m := range messages {
+			if !s.add(p, m) {
+				return
+			}
+		}
+		from = next
+		p.skip(next)
+	}
+}
+
+// add waits until a message is due and there is room, and gives it to the worker of its key. It is
+// false when the session has ended.
+func (s *session) add(p *partition, m kafkago.Message) bool {
+	if !sleepUntil(s.taking, s.c.due(&m)) {
+		return false
+	}
+	t := task{partition: p, record: m, bytes: min(int64(kafkalink.Size(&m)), int64(s.c.cfg.MaxInFlightBytes))}
+	if s.count.Acquire(s.taking, 1) != nil {
+		return false
+	}
+	if s.bytes.Acquire(s.taking, t.bytes) != nil {
+		return false
+	}
+	p.take(m.Offset)
+	return s.workers.Add(s.taking, string(m.Key), t) == nil
+}
+
+// sleepUntil is false when ctx ends before.
+func sleepUntil(ctx context.Context, at time.Time) bool {
+	d := time.Until(at)
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

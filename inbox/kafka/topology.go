@@ -1,0 +1,125 @@
+// The service's own topics as they must be.
+
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+)
+
+// settings are those of the service's own topics. They keep every message until it was handled, and
+// its time is the event's.
+func (c *Consumer) settings() []kafkago.ConfigEntry {
+	return []kafkago.ConfigEntry{
+		{ConfigName: "cleanup.policy", ConfigValue: "delete"},
+		{ConfigName: "max.message.bytes", ConfigValue: strconv.Itoa(c.cfg.MaxMessageBytes)},
+		{ConfigName: "message.timestamp.type", ConfigValue: "CreateTime"},
+		{ConfigName: "retention.bytes", ConfigValue: "-1"},
+		{ConfigName: "retention.ms", ConfigValue: "-1"},
+	}
+}
+
+// declare makes the topics that do not exist, and compares those that do.
+func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
+	topics := append(c.ownTopics(), c.cfg.DeadLetterTopic)
+	there, missing, err := c.compare(ctx, k, topics)
+	if err != nil {
+		return err
+	}
+	if len(there) > 0 {
+		return &finalError{fmt.Errorf("the broker has topics of the service that could lose messages:\n%s\nset them with kafka-configs.sh --alter --entity-type topics, or change Config", strings.Join(there, "\n"))}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	request := &kafkago.CreateTopicsRequest{}
+	for _, topic := range missing {
+		request.Topics = append(request.Topics, kafkago.TopicConfig{
+			Topic: topic, NumPartitions: c.cfg.Partitions, ReplicationFactor: c.cfg.ReplicationFactor, ConfigEntries: c.settings(),
+		})
+	}
+	answer, err := k.Client.CreateTopics(ctx, request)
+	if err != nil {
+		return fmt.Errorf("create topics: %w", err)
+	}
+	for _, topic := range missing {
+		err := answer.Errors[topic]
+		if err == nil || errors.Is(err, kafkago.TopicAlreadyExists) { // another process was quicker
+			continue
+		}
+		return fmt.Errorf("create topic %s: %w", topic, err)
+	}
+	c.log.Info("topics created", "topics", missing)
+	return await(ctx, k, missing)
+}
+
+// await waits until topics that were created are known.
+func await(ctx context.Context, k *kafkalink.Link, topics []string) error {
+	for wait := (backoff{}); ; {
+		found, err := k.Partitions(ctx, topics...)
+		if err != nil || len(found) == len(topics) {
+			return err
+		}
+		if wait.pause(ctx) != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// compare returns what differs, a line for each setting, and the topics that do not exist.
+func (c *Consumer) compare(ctx context.Context, k *kafkalink.Link, topics []string) (differ, missing []string, err error) {
+	request := &kafkago.DescribeConfigsRequest{}
+	want := c.settings()
+	for _, topic := range topics {
+		r := kafkago.DescribeConfigRequestResource{ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic}
+		for _, s := range want {
+			r.ConfigNames = append(r.ConfigNames, s.ConfigName)
+		}
+		request.Resources = append(request.Resources, r)
+	}
+	answer, err := k.Client.DescribeConfigs(ctx, request)
+	if err != nil {
+		return nil, nil, fmt.Errorf("describe topics: %w", err)
+	}
+	for _, r := range answer.Resources {
+		switch {
+		case errors.Is(r.Error, kafkago.UnknownTopicOrPartition):
+			missing = append(missing, r.ResourceName)
+		case r.Error != nil:
+			return nil, nil, fmt.Errorf("describe topic %s: %w", r.ResourceName, r.Error)
+		default:
+			differ = append(differ, differences(r, want)...)
+		}
+	}
+	slices.Sort(differ)
+	return differ, missing, nil
+}
+
+func differences(r kafkago.DescribeConfigResponseResource, want []kafkago.ConfigEntry) []string {
+	var found []string
+	for _, has := range r.ConfigEntries {
+		i := slices.IndexFunc(want, func(s kafkago.ConfigEntry) bool { return s.ConfigName == has.ConfigName })
+		if i < 0 || fits(has.ConfigName, has.ConfigValue, want[i].ConfigValue) {
+			continue
+		}
+		found = append(found, fmt.Sprintf("  %s: %s is %s, want %s", r.ResourceName, has.ConfigName, has.ConfigValue, want[i].ConfigValue))
+	}
+	return found
+}
+
+func fits(name, has, want string) bool {
+	if name != "max.message.bytes" {
+		return has == want
+	}
+	h, err := strconv.Atoi(has)
+	w, wrong := strconv.Atoi(want)
+	return err == nil && wrong == nil && h >= w
+}

@@ -1,0 +1,79 @@
+package kafka_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/kafka"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+// Topics are made once. A setting that could lose messages is refused, by Run as well, and named.
+func TestTopology(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	c := r.consumer()
+	for range 2 {
+		await.Must(t, c.Declare(r.ctx))
+	}
+	topics, err := r.broker.Topics(r.ctx)
+	await.Must(t, err)
+	found := 0
+	for _, topic := range topics {
+		if strings.HasPrefix(topic, r.service+".") {
+			found++
+		}
+	}
+	if found != 3 {
+		t.Errorf("topics of the service: %d of %v, want .dlq, .return and .retry.1s", found, topics)
+	}
+	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".retry.1s", "retention.ms", "60000"))
+	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".dlq", "cleanup.policy", "compact"))
+	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".dlq", "max.message.bytes", "1000000"))
+	want := `the broker has topics of the service that could lose messages:
+  SERVICE.dlq: cleanup.policy is compact, want delete
+  SERVICE.dlq: max.message.bytes is 1000000, want 8388608
+  SERVICE.retry.1s: retention.ms is 60000, want -1
+set them with kafka-configs.sh --alter --entity-type topics, or change Config`
+	want = strings.ReplaceAll(want, "SERVICE", r.service)
+	if err := c.Declare(r.ctx); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("declare: %v\nwant %s", err, want)
+	}
+	if err := c.Run(r.ctx); err == nil || err.Error() != want {
+		t.Errorf("run: %v\nwant %s", err, want)
+	}
+}
+
+// A mistake in the configuration is named.
+func TestConfig(t *testing.T) {
+	r := newRig(t, 1)
+	for _, tc := range []struct {
+		change func(*kafka.Config)
+		want   string
+	}{
+		{func(cfg *kafka.Config) { cfg.Brokers = nil }, "Brokers is empty"},
+		{func(cfg *kafka.Config) { cfg.Topics = nil }, "Topics is empty"},
+		{func(cfg *kafka.Config) { cfg.Topics = []string{"a b"} }, `"a b" is not the name of a topic`},
+		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", "a"} }, "the topic a is named twice"},
+		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", r.service + ".dlq"} }, "named twice"},
+		{func(cfg *kafka.Config) { cfg.Topics = []string{r.service + ".retry.5m"} }, "a topic of the service itself"},
+		{func(cfg *kafka.Config) { cfg.DeadLetterTopic = r.service + ".return" }, "a topic of the service itself"},
+		{func(cfg *kafka.Config) { cfg.MaxInFlight = -1 }, "is negative"},
+		{func(cfg *kafka.Config) { cfg.SessionTimeout = time.Millisecond }, "SessionTimeout is 1ms"},
+	} {
+		in, err := inbox.New(inbox.Config{Service: r.service, Pool: r.pool, Handler: effect, Registerer: prometheus.NewRegistry()})
+		await.Must(t, err)
+		cfg := r.kafka
+		tc.change(&cfg)
+		if _, err := kafka.New(in, cfg); err == nil || !strings.HasPrefix(err.Error(), "kafka: ") || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v, want %s", err, tc.want)
+		}
+	}
+	if _, err := kafka.New(nil, r.kafka); err == nil {
+		t.Error("without an inbox there is no error")
+	}
+}

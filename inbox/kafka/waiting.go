@@ -1,0 +1,68 @@
+// How many messages wait, as a metric.
+
+package kafka
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+)
+
+// reportEvery is how often what waits is counted.
+const reportEvery = 15 * time.Second
+
+// report counts what waits until ctx ends.
+func (c *Consumer) report(ctx context.Context, k *kafkalink.Link) {
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		if err := c.countWaiting(ctx, k); err != nil && ctx.Err() == nil {
+			c.log.Debug("count the messages that wait", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// countWaiting counts the messages of each topic that the group has not handled, and those of the
+// dead-letter topic: a replay deletes what it has replayed.
+func (c *Consumer) countWaiting(ctx context.Context, k *kafkalink.Link) error {
+	ctx, cancel := context.WithTimeout(ctx, kafkalink.RequestTimeout)
+	defer cancel()
+	topics, err := k.Partitions(ctx, k.Read...)
+	if err != nil {
+		return err
+	}
+	offsets, err := k.Client.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: c.cfg.Group, Topics: topics})
+	if err != nil {
+		return err
+	}
+	dead, err := k.Partitions(ctx, c.cfg.DeadLetterTopic)
+	if err != nil {
+		return err
+	}
+	topics[c.cfg.DeadLetterTopic] = dead[c.cfg.DeadLetterTopic]
+	for topic, partitions := range topics {
+		there, err := k.Ends(ctx, topic, partitions)
+		if err != nil {
+			return err
+		}
+		n := int64(0)
+		for _, p := range partitions {
+			first := there[p].First
+			if i := slices.IndexFunc(offsets.Topics[topic], func(o kafkago.OffsetFetchPartition) bool { return o.Partition == p }); i >= 0 {
+				first = max(first, offsets.Topics[topic][i].CommittedOffset)
+			}
+			n += there[p].After - first
+		}
+		c.in.Waiting(topic, n)
+	}
+	return nil
+}
