@@ -57,8 +57,15 @@ func (c *Consumer) connect(ctx context.Context, role string) (*link, error) {
 	return nil, fmt.Errorf("connect to RabbitMQ: %w", err)
 }
 
+// product is the broker's name and version.
+func (l *link) product() string {
+	return fmt.Sprint(l.Properties["product"], " ", l.Properties["version"])
+}
+
 // close ends the connection as the protocol has it.
-func (l *link) close() { _ = l.CloseDeadline(time.Now().Add(closeTimeout)) }
+func (l *link) close() {
+	_ = l.CloseDeadline(time.Now().Add(closeTimeout)) //nolint:errcheck // a dead connection is closed at once
+}
 
 // kill ends the connection at once. Whoever waits in amqp091 is freed.
 func (l *link) kill() { _ = l.raw.Close() }

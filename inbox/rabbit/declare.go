@@ -12,9 +12,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Declare declares the queues, exchanges and bindings of the service, and leaves those that exist as
-// they are. It returns an error when the broker has one of them with other settings: a list of what
-// differs. Nothing is deleted. Run does the same first.
+// Declare declares the queues, exchanges and bindings of the service, and leaves those that exist
+// as they are. It returns an error when the broker has one of them with other settings: a list of
+// what differs. Nothing is deleted. Run does the same first.
 func (c *Consumer) Declare(ctx context.Context) error {
 	l, err := c.connect(ctx, "declare")
 	if err != nil {
@@ -107,8 +107,11 @@ func (a *asker) foreignExchange(name string) {
 		}
 		return err
 	})
-	if missing {
-		a.exchange(name, amqp.ExchangeTopic)
+	if !missing {
+		return
+	}
+	if a.exchange(name, amqp.ExchangeTopic); isRefusal(a.err) {
+		a.err = fmt.Errorf("there is no exchange %q: start the relay with sink.rabbitmq.declare, or let the user configure it: %w", name, a.err)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// Queues and exchanges that are deleted while the consumer runs are declared again, the messages that
-// need them wait meanwhile.
+// Queues and exchanges that are deleted while the consumer runs are declared again, the messages
+// that need them wait meanwhile.
 func TestDeletedQueues(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -4,6 +4,7 @@ package rabbit
 
 import (
 	"log/slog"
+	"regexp"
 	"sync"
 	"time"
 )
@@ -19,11 +20,14 @@ type journal struct {
 	why   string
 }
 
+// ephemeral is what differs at each connect in an error's text: the local end of a socket.
+var ephemeral = regexp.MustCompile(`[^ ]+:\d+->`)
+
 // failed is called with each failure.
 func (j *journal) failed(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now, why := time.Now(), err.Error()
+	now, why := time.Now(), ephemeral.ReplaceAllString(err.Error(), "")
 	if j.since.IsZero() {
 		j.since = now
 	}
@@ -31,16 +35,17 @@ func (j *journal) failed(err error) {
 		return
 	}
 	j.why, j.said = why, now
-	j.log.Warn(j.bad, "error", err, "since", j.since)
+	j.log.Warn(j.bad, "error", why, "since", j.since)
 }
 
-// works is called when it works.
-func (j *journal) works(details ...any) {
+// works is called when it works, and reports whether it writes a line.
+func (j *journal) works() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.since.IsZero() {
-		return
+		return false
 	}
-	j.log.Info(j.better, append(details, "after", time.Since(j.since).Round(time.Millisecond))...)
+	j.log.Info(j.better, "after", time.Since(j.since).Round(time.Millisecond))
 	j.since, j.said, j.why = time.Time{}, time.Time{}, ""
+	return true
 }

@@ -11,12 +11,13 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches all.
+// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches
+// all.
 type ReplayFilter struct {
 	ID   string // of the event
 	Type string // of the event
-	// Class is why it was given up: an inbox.Class, or what the broker says of a dead letter that it
-	// made itself: "delivery_limit" or "rejected".
+	// Class is why it was given up: an inbox.Class, or what the broker says of a dead letter that
+	// it made itself: "delivery_limit" or "rejected".
 	Class string
 	// Limit is how many are replayed at most; 0: no limit.
 	Limit int
@@ -24,12 +25,12 @@ type ReplayFilter struct {
 
 // Replay publishes dead letters to the service's queue again, as if they had never failed, and
 // returns how many. Each is removed from the dead letters after the broker has confirmed it: when
-// Replay is cut short, one may be in both. The event has its effect once all the same, if it was not
-// longer ago than inbox.Config.Keep.
+// Replay is cut short, one may be in both. The event has its effect once all the same, if it was
+// not longer ago than inbox.Config.Keep.
 //
 // It looks at the dead letters that are there when it begins. Those that the filter does not match
-// keep their order, and are not seen by others until it ends. Messages that come back to the dead
-// letters meanwhile are not replayed again.
+// keep their order, and are not seen by others until it ends. What comes
+// back meanwhile is not replayed again.
 func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error) {
 	l, err := c.connect(ctx, "replay")
 	if err != nil {
@@ -54,10 +55,9 @@ func (c *Consumer) replay(ctx context.Context, l *link, f ReplayFilter) (n int, 
 	if err != nil {
 		return 0, fmt.Errorf("find the dead letters: %w", err)
 	}
-	o, err := newOutlet(ctx, l)
-	if err != nil {
-		return 0, fmt.Errorf("replay dead letters: %w", err)
-	}
+	publisher := replayer{c: c, link: l}
+	kept := 0
+	var refused error // of one that the broker does not take: the others go on
 	for range found.Messages {
 		d, ok, err := ch.Get(from, false)
 		if err != nil {
@@ -67,22 +67,71 @@ func (c *Consumer) replay(ctx context.Context, l *link, f ReplayFilter) (n int, 
 			break
 		}
 		if !f.matches(&d) {
-			continue // it goes back to its place when the channel is closed
+			kept++
+			continue
 		}
-		if err := o.publish(ctx, c.topology.toSelf, c.topology.service, again(&d)); err != nil {
-			return n, fmt.Errorf("replay event %q: %w", d.MessageId, err)
-		}
-		if err := ch.Ack(d.DeliveryTag, false); err != nil {
-			return n, fmt.Errorf("remove the dead letter of event %q: %w", d.MessageId, err)
+		switch err := publisher.replay(ctx, &d); {
+		case errors.Is(err, errUnpublishable):
+			kept, refused = kept+1, err
+			continue
+		case err != nil:
+			return n, err
 		}
 		if n++; n == f.Limit {
 			break
 		}
 	}
-	if err := ch.Close(); err != nil && !errors.Is(err, amqp.ErrClosed) {
-		return n, fmt.Errorf("remove dead letters: %w", err)
+	return n, errors.Join(refused, giveBack(ctx, ch, from, kept))
+}
+
+// replayer has the channel on which dead letters are published.
+type replayer struct {
+	c      *Consumer
+	link   *link
+	outlet *outlet
+}
+
+// replay publishes a dead letter, and then removes it.
+func (r *replayer) replay(ctx context.Context, d *amqp.Delivery) (err error) {
+	if r.outlet == nil || r.outlet.ch.IsClosed() {
+		r.outlet, err = newOutlet(ctx, r.link)
 	}
-	return n, nil
+	if err == nil {
+		err = r.outlet.publish(ctx, r.c.topology.toSelf, r.c.topology.service, again(d))
+	}
+	if err != nil {
+		return fmt.Errorf("replay event %q: %w", d.MessageId, err)
+	}
+	if err := d.Ack(false); err != nil {
+		return fmt.Errorf("remove the dead letter of event %q: %w", d.MessageId, err)
+	}
+	return nil
+}
+
+// giveBack returns those that were kept to their places, and waits until they are there: the next
+// replay counts them. It does not wait for long: somebody else may take them at once.
+func giveBack(ctx context.Context, ch *amqp.Channel, queue string, kept int) error {
+	if kept == 0 {
+		return ch.Close() // all acknowledgements have arrived then
+	}
+	const all = 0
+	if err := ch.Nack(all, true, true); err != nil {
+		return fmt.Errorf("give dead letters back: %w", err)
+	}
+	var wait backoff
+	for range 6 {
+		found, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil {
+			return fmt.Errorf("give dead letters back: %w", err)
+		}
+		if found.Messages >= kept {
+			break
+		}
+		if err := wait.pause(ctx); err != nil {
+			return err
+		}
+	}
+	return ch.Close()
 }
 
 func (f *ReplayFilter) matches(d *amqp.Delivery) bool {
