@@ -27,7 +27,7 @@ PG_VERSIONS := 14 15 16 17 18
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-# The broker of demo and bench: rabbitmq or kafka. They install that one alone.
+# The broker of demo, shop and bench: rabbitmq or kafka. They install that one alone.
 SINK ?= rabbitmq
 
 .PHONY: demo
@@ -35,6 +35,11 @@ demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outa
 	@if [ -n '$(filter-out 0,$(WORST))' ] && ! ls /usr/lib/postgresql/1[7-9]/bin/initdb >/dev/null 2>&1; then scripts/postgres.sh 17 >/dev/null; fi
 	@echo 'building the demo (the first time this takes a minute or two) ...'
 	@KEEP=$(KEEP) WORST=$(WORST) go run ./internal/devenv/demo -sink $(SINK)
+
+.PHONY: shop
+shop: deps-$(SINK) ## order-service and notification-service with the relay between: kills, a broker restart, poison, retries, a verdict (SINK=kafka: Kafka; KEEP=1 leaves it running)
+	@echo 'building the shop (the first time this takes a minute or two) ...'
+	@KEEP=$(KEEP) go run ./internal/devenv/shop -sink $(SINK)
 
 # Three tiers. A test's tier is the build tag of its file: none, testall or nightly (CONTRIBUTING.md).
 
@@ -103,6 +108,10 @@ bench-retry: deps-$(SINK) ## the benchmark of the retry table, an hour (SINK=kaf
 .PHONY: bench-leader-change
 bench-leader-change: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)
 	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^leader-change$$ -name $(SINK)-leader-change
+
+.PHONY: bench-inbox
+bench-inbox: deps-$(SINK) ## the way to the effect's COMMIT, and how fast the inbox empties a queue, four minutes (SINK=kafka, too)
+	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^inbox$$ -name $(SINK)-inbox
 
 # Both, whatever becomes of the first. A red one is red.
 .PHONY: bench-debezium

@@ -33,6 +33,7 @@ func (s *kafkaStand) rows() []row {
 			s.resumeRow("retry-resume-commit", "`ordering: commit`, 1 topic", runSpec{keys: keyset{count: 1000}, partitions: 1, ordering: "commit"}),
 			row{"retry-snapshot", s.besideSnapshot})
 		rows = append(rows, row{"leader-change", func(ctx context.Context) ([]result, error) { return s.leaderChanges(ctx, s.listen) }})
+		rows = append(rows, row{"inbox", func(ctx context.Context) ([]result, error) { return s.inboxRows(ctx, s.receive, s.listen) }})
 	}
 	for _, rowsPerTx := range []int{1, 100, 10_000} {
 		for _, payload := range []int{200, 2048} {

@@ -15,6 +15,9 @@
 // Latency: from just before COMMIT is sent to the arrival at a consumer, both clocks being this
 // process's.
 //
+// In the row "inbox" the inbox has the effect of each event, a row in a database, beside consumers
+// that have no database.
+//
 // With -debezium the baseline is Debezium Server with the Outbox Event Router. The same rows wait
 // in a slot of each, or come live, and both make the same messages of them, for the same exchange
 // and queue or a topic of 6 partitions. Payloads have 200 bytes, there are 1,000 keys, and on

@@ -26,6 +26,7 @@ func (s *rabbitStand) rows() []row {
 		rows = append(rows, s.retryTableRows()...)
 		rows = append(rows, row{"retention", s.retention})
 		rows = append(rows, row{"leader-change", func(ctx context.Context) ([]result, error) { return s.leaderChanges(ctx, s.listen) }})
+		rows = append(rows, row{"inbox", func(ctx context.Context) ([]result, error) { return s.inboxRows(ctx, s.receive, s.listen) }})
 	}
 	for _, queue := range []string{"classic", "quorum"} {
 		for _, far := range []bool{false, true} {

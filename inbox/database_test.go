@@ -143,7 +143,7 @@ func TestConnectionLostInCommit(t *testing.T) {
 func newProxied(t *testing.T, handler Handler) (*rig, *netproxy.Proxy, *pgxpool.Pool) {
 	t.Helper()
 	server := servers.SharedPostgres(t)
-	url := server.Database(t)
+	url := newSchema(t)
 	proxy, err := netproxy.Start(server.Addr())
 	await.Must(t, err)
 	t.Cleanup(proxy.Close)
@@ -156,7 +156,7 @@ func newProxied(t *testing.T, handler Handler) (*rig, *netproxy.Proxy, *pgxpool.
 // After a promotion a connection may be to what is a standby now: it is not used again.
 func TestReadOnlyConnectionIsLeft(t *testing.T) {
 	t.Parallel()
-	r := newRigAt(t, servers.SharedPostgres(t).Database(t)+"&pool_max_conns=1", write, nil)
+	r := newRigAt(t, newSchema(t)+"&pool_max_conns=1", write, nil)
 	for _, call := range []func() error{
 		func() error { return r.handle(t.Context(), Message{ID: "1"}) },
 		func() error { return r.Transport("rabbitmq").Ready(t.Context()) },
@@ -172,7 +172,7 @@ func TestReadOnlyConnectionIsLeft(t *testing.T) {
 func TestStricterIsolation(t *testing.T) {
 	t.Parallel()
 	begun, goOn := make(chan struct{}, 1), make(chan struct{})
-	r := newRigAt(t, servers.SharedPostgres(t).Database(t)+"&default_transaction_isolation=serializable", func(ctx context.Context, tx pgx.Tx, m Message) error {
+	r := newRigAt(t, newSchema(t)+"&default_transaction_isolation=serializable", func(ctx context.Context, tx pgx.Tx, m Message) error {
 		begun <- struct{}{}
 		<-goOn
 		return write(ctx, tx, m)
@@ -191,8 +191,11 @@ func TestStricterIsolation(t *testing.T) {
 	}
 }
 
-// waiting counts the sessions of this database that wait for a lock.
-const waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
+// ours is of the sessions of this test, waiting counts those that wait for a lock.
+const (
+	ours    = "FROM pg_stat_activity WHERE application_name = current_setting('application_name')"
+	waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid " + ours + ")"
+)
 
 // What waiting does not cure is an error at once, with its fix.
 func TestNotReady(t *testing.T) {
@@ -207,7 +210,7 @@ func TestNotReady(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := servers.SharedPostgres(t).Database(t)
+			url := newSchema(t)
 			r := newRigAt(t, url, write, nil)
 			if tc.before != "" {
 				_, err := r.pool.Exec(t.Context(), tc.before)
@@ -229,12 +232,12 @@ func TestNotReady(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, write, nil)
 		role := fmt.Sprintf("reader_%d", time.Now().UnixNano())
-		_, err := r.pool.Exec(t.Context(), "CREATE ROLE "+role)
+		schema := r.pool.Config().ConnConfig.RuntimeParams["search_path"]
+		_, err := r.pool.Exec(t.Context(), "CREATE ROLE "+role+"; GRANT USAGE ON SCHEMA "+schema+" TO "+role)
 		await.Must(t, err)
 		t.Cleanup(func() {
-			if _, err := r.pool.Exec(await.Context(t), "DROP ROLE "+role); err != nil {
-				t.Error(err)
-			}
+			_, err := r.pool.Exec(await.Context(t), "DROP OWNED BY "+role+"; DROP ROLE "+role)
+			await.Must(t, err)
 		})
 		pool, err := pgxpool.New(t.Context(), r.pool.Config().ConnString()+"&role="+role)
 		await.Must(t, err)

@@ -99,7 +99,7 @@ func New(cfg Config) (*Inbox, error) {
 		return nil, fmt.Errorf("inbox: %w", err)
 	}
 	cfg.complete()
-	m, err := newMetrics(cfg.Registerer, cfg.Service)
+	m, err := newMetrics(cfg.Registerer, cfg.Service, cfg.Levels)
 	if err != nil {
 		return nil, fmt.Errorf("inbox: register metrics: %w", err)
 	}

@@ -30,7 +30,7 @@ type metrics struct {
 }
 
 // newMetrics registers the metrics, or finds those that another inbox has registered.
-func newMetrics(registerer prometheus.Registerer, service string) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, service string, levels []time.Duration) (*metrics, error) {
 	r := registry{Registerer: registerer, of: prometheus.Labels{"service": service}}
 	m := &metrics{
 		messages:          r.counters("consumer_messages_total", "Deliveries, by what became of them.", "outcome"),
@@ -49,11 +49,16 @@ func newMetrics(registerer prometheus.Registerer, service string) (*metrics, err
 	if r.err != nil {
 		return nil, r.err
 	}
+	// A rate sees nothing of a series that begins with 1: all that may come are there at once.
 	for _, o := range []outcome{success, duplicate, retried, deadLettered, failed} {
 		m.messages.WithLabelValues(string(o))
 	}
 	for _, c := range []Class{Transient, Permanent, Panic, Timeout} {
 		m.failures.WithLabelValues(string(c))
+	}
+	for _, level := range levels {
+		m.retries.WithLabelValues(LevelName(level))
+		m.returned.WithLabelValues(LevelName(level))
 	}
 	return m, nil
 }

@@ -85,7 +85,7 @@ func TestMisuseOfTheTransaction(t *testing.T) {
 			if n, records := r.effects(t, "1"), r.count(t, "SELECT count(*) FROM processed_messages"); n != tc.effects || records != tc.record {
 				t.Errorf("effects %d, records %d; want %d and %d", n, records, tc.effects, tc.record)
 			}
-			if n := r.count(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'"); n != 0 {
+			if n := r.count(t, "SELECT count(*) "+ours+" AND state LIKE 'idle in transaction%'"); n != 0 {
 				t.Errorf("%d transactions are left open", n)
 			}
 		})

@@ -1,13 +1,15 @@
-// What the tests of this package share: a database of their own, an inbox on it, and a publisher
+// What the tests of this package share: a schema of a test's own, an inbox on it, and a publisher
 // that records.
 
 package inbox
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +21,10 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// rig is a service: its database has the table effects, in which write leaves a row.
+// rig is a service: its schema has the table effects, in which write leaves a row.
 type rig struct {
 	*Inbox
 	pool      *pgxpool.Pool
@@ -33,10 +35,22 @@ type rig struct {
 // newRig makes a service. change may be nil.
 func newRig(t *testing.T, handler Handler, change func(*Config)) *rig {
 	t.Helper()
-	return newRigAt(t, servers.SharedPostgres(t).Database(t), handler, change)
+	return newRigAt(t, newSchema(t), handler, change)
 }
 
-// newRigAt makes the tables in an empty database.
+// newSchema makes a schema for a test, and returns the address of the database with it. Sessions have
+// its name, too. It goes with the database.
+func newSchema(t *testing.T) string {
+	t.Helper()
+	url, name := os.Getenv("DATABASE_URL"), "t"+strings.ToLower(rand.Text()[:12])
+	await.Must(t, pgserver.OnConn(t.Context(), url, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(t.Context(), "CREATE SCHEMA "+name)
+		return err
+	}))
+	return url + "&search_path=" + name + "&application_name=" + name
+}
+
+// newRigAt makes the tables in an empty schema.
 func newRigAt(t *testing.T, url string, handler Handler, change func(*Config)) *rig {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)

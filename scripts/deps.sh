@@ -4,6 +4,7 @@
 #   kafka     Java, and what fetches Kafka (scripts/kafka.sh)
 #   debezium  what fetches Debezium (scripts/debezium.sh)
 #   plugins   decoderbufs and wal2json, which other programs' slots use
+#   python    what the consumer in Python imports
 #   systemd   what checks its units
 #   upgrade   what fetches PostgreSQL with pg_upgrade (scripts/pg-upgrade.sh)
 #   all       these without debezium and upgrade, and what make test-all needs as well: a C compiler for the race detector, node to fetch
@@ -54,6 +55,10 @@ fi
 if wants prometheus; then
 	need_command prometheus promtool
 fi
+if wants python; then
+	need python3-pika /usr/lib/python3/dist-packages/pika/__init__.py
+	need python3-psycopg /usr/lib/python3/dist-packages/psycopg/__init__.py # version 3
+fi
 if wants systemd; then
 	need_command systemd systemd-analyze # the program alone is used: nothing is started by it
 fi
@@ -75,7 +80,7 @@ fi
 if ! command -v apt-get >/dev/null; then
 	echo "deps: this system has no apt-get. Install PostgreSQL 14 or later (server and contrib, the plugins decoderbufs and wal2json) and RabbitMQ 3.10 or later" >&2
 	echo "deps: in the places of Debian's packages, or give CDC_RELAY_TEST_POSTGRES and CDC_RELAY_TEST_RABBITMQ," >&2
-	echo "deps: Java 17 or later and Maven for Kafka, and Prometheus 2.42 or later with promtool; missing: ${missing[*]}" >&2
+	echo "deps: Java 17 or later and Maven for Kafka, Prometheus 2.42 or later with promtool, Python's pika and psycopg 3; missing: ${missing[*]}" >&2
 	exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then

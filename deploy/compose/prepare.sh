@@ -2,7 +2,7 @@
 # Makes what the servers of compose.yaml need so that nothing crosses the network in clear: a CA, a certificate for each server, and
 # a token for the relay's API. It runs once before them, without a network, and again when the certificates have a month left.
 #
-#   prepare.sh DIRECTORY   with the folders postgres, rabbitmq and relay in it, a volume each: nobody sees the others' keys
+#   prepare.sh DIRECTORY   with the folders postgres, rabbitmq, relay and shop in it, a volume each: nobody sees the others' keys
 set -eu
 umask 077
 cd "$1"
@@ -37,11 +37,12 @@ for server in postgres rabbitmq; do
   cp "$work/ca.pem" "$server/ca.pem"
 done
 openssl rand -hex 32 >relay/operate-token
+cp "$work/ca.pem" shop/ca.pem
 cp "$work/ca.pem" relay/ca.pem.new
 
 # The users of the images: PostgreSQL's and RabbitMQ's are both 999. Only root may give files away.
 if [ "$(id -u)" = 0 ]; then
   chown 999:999 postgres/* rabbitmq/*
-  chown 65532:65532 relay/*
+  chown 65532:65532 relay/* shop/*
 fi
 mv relay/ca.pem.new relay/ca.pem

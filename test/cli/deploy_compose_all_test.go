@@ -39,7 +39,7 @@ type composition struct {
 func compose(t *testing.T) *composition {
 	t.Helper()
 	c := &composition{made: t.TempDir(), kafka: servers.SharedKafka(t)}
-	for _, folder := range []string{"postgres", "rabbitmq", "relay"} {
+	for _, folder := range []string{"postgres", "rabbitmq", "relay", "shop"} {
 		must(t, os.Mkdir(filepath.Join(c.made, folder), 0o755))
 	}
 	out, err := exec.CommandContext(await.Context(t), "sh", "../../deploy/compose/prepare.sh", c.made).CombinedOutput()
@@ -101,7 +101,7 @@ func brokerSettings(t *testing.T) map[string]string {
 func (c *composition) as(text string) string {
 	return strings.NewReplacer(
 		"postgres:5432", c.pg.Addr(), "rabbitmq:5671", c.mq.TLSAddr(), "[kafka:9092]", "['"+c.kafka.Brokers()[0]+"']\n    topic: "+strings.TrimSuffix(c.topic, "order")+"{aggregate}",
-		"/run/secrets/cdc-relay", filepath.Join(c.made, "relay"), "0.0.0.0:9464", "127.0.0.1:0", "127.0.0.1:9465", "127.0.0.1:0",
+		"/run/secrets/cdc-relay", filepath.Join(c.made, "relay"), "/run/secrets/shop", filepath.Join(c.made, "shop"), "0.0.0.0:9464", "127.0.0.1:0", "127.0.0.1:9465", "127.0.0.1:0",
 	).Replace(text)
 }
 
@@ -138,11 +138,12 @@ func TestComposeRelaysDeliver(t *testing.T) {
 	must(t, second.WaitReady(await.Context(t)))
 	c.insert(1)
 
-	eventually(t, c.arrived())
+	eventually(t, c.arrivedIn("orders"))
 	k := &topical{rig: c.rig, kafka: c.kafka}
 	if r := k.records(c.topic, 1)[0]; r.Header("eventType") != "created" {
 		t.Errorf("what arrived is %+v", r)
 	}
+	c.shopDelivers()
 	for _, relay := range []*runner.Relay{rabbit, second} {
 		if code := relay.Stop(t); code != 0 {
 			t.Errorf("exit %d", code)
@@ -150,8 +151,8 @@ func TestComposeRelaysDeliver(t *testing.T) {
 	}
 }
 
-// arrived takes the event out of the queue, over TLS, as the operator of the broker.
-func (c *composition) arrived() func() string {
+// arrivedIn takes an event out of a queue, over TLS, as the operator of the broker.
+func (c *composition) arrivedIn(queue string) func() string {
 	t := c.t
 	t.Helper()
 	ca, err := os.ReadFile(filepath.Join(c.made, "relay/ca.pem"))
@@ -164,10 +165,10 @@ func (c *composition) arrived() func() string {
 	ch, err := conn.Channel()
 	must(t, err)
 	return func() string {
-		message, ok, err := ch.Get("orders", true)
+		message, ok, err := ch.Get(queue, true)
 		must(t, err)
 		if !ok {
-			return "the queue is empty"
+			return "queue " + queue + " is empty"
 		}
 		if message.Type != "created" {
 			t.Errorf("what arrived is %+v", message)

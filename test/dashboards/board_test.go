@@ -55,8 +55,8 @@ func boards(t *testing.T) (all []*board) {
 		must(t, json.Unmarshal(text, b))
 		all = append(all, b)
 	}
-	if len(all) != 2 {
-		t.Fatalf("found %d dashboards, want two", len(all))
+	if len(all) != 3 {
+		t.Fatalf("found %d dashboards, want three", len(all))
 	}
 	return all
 }

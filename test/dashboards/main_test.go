@@ -1,5 +1,5 @@
 // Package dashboards runs every query of deploy/grafana on a real Prometheus that has scraped a
-// relay under load: none is empty, and none is an error.
+// relay and a consumer under load: none is empty, and none is an error.
 package dashboards
 
 import (

@@ -23,7 +23,7 @@ import (
 // patience is how many scrapes a panel may need to show something.
 const patience = 120
 
-// stage is a relay with load, and a Prometheus that scrapes it.
+// stage is a relay and a consumer with load, and a Prometheus that scrapes both.
 type stage struct {
 	*stand.Stand
 	metrics *servers.Prometheus
@@ -39,7 +39,7 @@ func TestEveryQueryAnswers(t *testing.T) {
 	t.Cleanup(func() { must(t, pg.Close()) })
 	s := &stage{Stand: stand.On(t, pg, stand.SharedKafka(t)), start: time.Now()}
 	s.Retention = "mode: delete, keep: 0"
-	jobs := map[string][]string{"shop": {s.Start().Admin()}}
+	jobs := map[string][]string{"shop": {s.Start().Admin()}, "mails": {startConsumer(t)}}
 	s.metrics, err = servers.StartPrometheus(t.Context(), servers.PrometheusOptions{Interval: interval, Jobs: jobs})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.metrics.Close()) })

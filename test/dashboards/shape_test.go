@@ -24,7 +24,7 @@ func TestShape(t *testing.T) {
 		anchor := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		anchors = append(anchors, strings.ReplaceAll(anchor, " ", "-"))
 	}
-	uids := map[string]string{"cdc-relay-outbox": "Outbox reliability", "cdc-relay-slots": "Replication slots"}
+	uids := map[string]string{"cdc-relay-outbox": "Outbox reliability", "cdc-relay-slots": "Replication slots", "cdc-relay-consumers": "Consumer Processing"}
 	for _, b := range boards(t) {
 		if uids[b.UID] != b.Title {
 			t.Errorf("dashboard %q has the uid %q; links to it would break", b.Title, b.UID)

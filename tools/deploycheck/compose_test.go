@@ -27,20 +27,20 @@ func composed(t *testing.T, profiles ...string) *types.Project {
 	return project
 }
 
-// Everything is there without a profile but Kafka, and what is waited for can come to be: a health
+// Everything is there without a profile but Kafka and the shop, and what is waited for can come to be: a health
 // check for healthy, an end for completed.
 func TestCompose(t *testing.T) {
 	t.Parallel()
-	plain, all := composed(t), composed(t, "kafka")
+	plain, all := composed(t), composed(t, "kafka", "shop")
 	for _, name := range []string{"prepare", "postgres", "init", "rabbitmq", "relay", "prometheus", "grafana"} {
 		if _, ok := plain.Services[name]; !ok {
 			t.Errorf("there is no service %s", name)
 		}
 	}
-	for _, name := range []string{"kafka", "kafka-topic", "init-kafka", "relay-kafka"} {
+	for _, name := range []string{"kafka", "kafka-topic", "init-kafka", "relay-kafka", "init-shop", "order-service", "notification-service"} {
 		_, without := plain.Services[name]
 		if _, with := all.Services[name]; without || !with {
-			t.Errorf("%s: without the profile %v, with it %v", name, without, with)
+			t.Errorf("%s: without its profile %v, with it %v", name, without, with)
 		}
 	}
 	for name, s := range all.Services {
@@ -131,6 +131,39 @@ func TestComposeRelays(t *testing.T) {
 	}
 }
 
+// The services of the shop have no rights that they do not need, are built by their Dockerfile, and
+// connect to services that exist, over TLS.
+func TestComposeShop(t *testing.T) {
+	t.Parallel()
+	project, addresses := composed(t, "shop"), 0
+	for _, name := range []string{"order-service", "notification-service"} {
+		s := project.Services[name]
+		if s.Image != "cdc-relay-shop" || s.Build == nil || s.Build.Dockerfile != shopDockerfile {
+			t.Errorf("%s: image %s, built by %+v", name, s.Image, s.Build)
+		}
+		if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
+			t.Errorf("%s has rights that it does not need", name)
+		}
+		for variable, value := range s.Environment {
+			if strings.Contains(*value, "://") {
+				addresses++
+				reaches(t, project, name, *value)
+				if strings.HasPrefix(*value, "postgres://") && !strings.Contains(*value, "sslmode=verify-full&sslrootcert=/run/secrets/shop/ca.pem&require_auth=scram-sha-256") {
+					t.Errorf("%s: %s does not verify the server", name, variable)
+				}
+			}
+		}
+	}
+	if addresses != 3 {
+		t.Errorf("there are %d addresses, want two databases and a broker", addresses)
+	}
+	for _, arg := range project.Services["init-shop"].Command {
+		if strings.Contains(arg, "://") {
+			reaches(t, project, "init-shop", arg)
+		}
+	}
+}
+
 // reaches checks that an address is a service at a port that its own settings name.
 func reaches(t *testing.T, project *types.Project, who, address string) {
 	t.Helper()
@@ -159,7 +192,7 @@ func reaches(t *testing.T, project *types.Project, who, address string) {
 // The commands of its first lines name services that exist, and commands of the relay.
 func TestComposeFirstLines(t *testing.T) {
 	t.Parallel()
-	project, text := composed(t, "kafka"), read(t, "deploy/compose.yaml")
+	project, text := composed(t, "kafka", "shop"), read(t, "deploy/compose.yaml")
 	lines := regexp.MustCompile(`(?m)^#   dc exec (\S+) (.*)$`).FindAllStringSubmatch(text, -1)
 	if len(lines) < 4 {
 		t.Fatalf("only %d commands", len(lines))

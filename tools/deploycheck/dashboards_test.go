@@ -46,8 +46,8 @@ func knowKinds() {
 func TestDashboards(t *testing.T) {
 	knowKinds()
 	files, err := filepath.Glob("../../deploy/grafana/*.json")
-	if err != nil || len(files) != 2 {
-		t.Fatalf("find dashboards: %v, %v; want two", files, err)
+	if err != nil || len(files) != 3 {
+		t.Fatalf("find dashboards: %v, %v; want three", files, err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {

@@ -37,7 +37,7 @@ func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "deploycheck-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		relay, err = buildAsInTheImage(dir)
+		relay, err = buildAsInTheImage(dockerfile, dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build the relay as deploy/Dockerfile does:", err)
@@ -99,7 +99,7 @@ var caPath = regexp.MustCompile(`/(?:etc|run)/[a-z/-]+\.pem`)
 func prepared(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, folder := range []string{"postgres", "rabbitmq", "relay"} {
+	for _, folder := range []string{"postgres", "rabbitmq", "relay", "shop"} {
 		must(t, os.Mkdir(filepath.Join(dir, folder), 0o755))
 	}
 	if out, err := runs(t, nil, "sh", filepath.Join(root, "deploy/compose/prepare.sh"), dir); err != nil {

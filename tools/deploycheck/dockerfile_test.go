@@ -20,10 +20,10 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 )
 
-const dockerfile = "deploy/Dockerfile"
+const dockerfile, shopDockerfile = "deploy/Dockerfile", "deploy/shop.Dockerfile"
 
-// stages parses the Dockerfile as BuildKit does; a warning is an error.
-func stages() ([]instructions.Stage, []instructions.ArgCommand, error) {
+// stages parses a Dockerfile as BuildKit does; a warning is an error.
+func stages(dockerfile string) ([]instructions.Stage, []instructions.ArgCommand, error) {
 	text, err := os.ReadFile(filepath.Join(root, dockerfile))
 	if err != nil {
 		return nil, nil, err
@@ -38,10 +38,10 @@ func stages() ([]instructions.Stage, []instructions.ArgCommand, error) {
 	return instructions.Parse(tree.AST, nil)
 }
 
-// buildAsInTheImage copies what the Dockerfile copies, from what its .dockerignore lets in, and
-// runs its RUN lines but for the download of modules. It gives the binary.
-func buildAsInTheImage(dir string) (string, error) {
-	list, _, err := stages()
+// buildAsInTheImage copies what a Dockerfile copies, from what its .dockerignore lets in, and runs
+// its RUN lines but for the download of modules. It gives the first binary that the image has.
+func buildAsInTheImage(dockerfile, dir string) (string, error) {
+	list, _, err := stages(dockerfile)
 	if err != nil {
 		return "", err
 	}
@@ -58,7 +58,7 @@ func buildAsInTheImage(dir string) (string, error) {
 				if strings.HasSuffix(c.DestPath, "/") {
 					to = filepath.Join(to, from)
 				}
-				if err := copyTree(from, to); err != nil {
+				if err := copyTree(dockerfile, from, to); err != nil {
 					return "", err
 				}
 			}
@@ -76,7 +76,12 @@ func buildAsInTheImage(dir string) (string, error) {
 	if !built {
 		return "", errors.New("no line builds it")
 	}
-	return filepath.Join(out, "cdc-relay"), nil
+	for _, command := range list[1].Commands {
+		if c, ok := command.(*instructions.CopyCommand); ok && strings.HasPrefix(c.DestPath, "/usr/local/bin/") {
+			return filepath.Join(out, filepath.Base(c.SourcePaths[0])), nil
+		}
+	}
+	return "", errors.New("no line copies it to /usr/local/bin")
 }
 
 func runLine(dir, line string) error {
@@ -91,8 +96,8 @@ func runLine(dir, line string) error {
 	return nil
 }
 
-// copyTree copies what Dockerfile.dockerignore does not keep out.
-func copyTree(from, to string) error {
+// copyTree copies what the .dockerignore does not keep out.
+func copyTree(dockerfile, from, to string) error {
 	return filepath.WalkDir(filepath.Join(root, from), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -103,9 +108,9 @@ func copyTree(from, to string) error {
 		}
 		name := filepath.ToSlash(filepath.Join(from, rel))
 		switch {
-		case ignored(name) && entry.IsDir():
+		case ignored(dockerfile, name) && entry.IsDir():
 			return fs.SkipDir
-		case ignored(name):
+		case ignored(dockerfile, name):
 			return nil
 		case entry.IsDir():
 			return os.MkdirAll(filepath.Join(to, rel), 0o755)
@@ -123,7 +128,7 @@ func copyTree(from, to string) error {
 
 // ignored is the meaning of the three kinds of lines below its *: !NAME lets a tree in, NAME keeps
 // one out, **/PATTERN any of that name.
-func ignored(name string) bool {
+func ignored(dockerfile, name string) bool {
 	text, err := os.ReadFile(filepath.Join(root, dockerfile+".dockerignore"))
 	if err != nil {
 		return true
@@ -155,7 +160,7 @@ func matches(pattern, name string) bool {
 // The image has one static binary, which knows its version, and runs as a number that is not root.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
-	list, args, err := stages()
+	list, args, err := stages(dockerfile)
 	must(t, err)
 	if len(list) != 2 || list[1].BaseName != "scratch" {
 		t.Fatalf("want a stage that builds and one from scratch, got %d", len(list))
@@ -200,7 +205,7 @@ func TestDockerfile(t *testing.T) {
 			}
 			isCommand(t, c.Health.Test[2:])
 		case *instructions.CopyCommand:
-			if c.From == "" && len(c.SourcePaths) == 1 && ignored(c.SourcePaths[0]) {
+			if c.From == "" && len(c.SourcePaths) == 1 && ignored(dockerfile, c.SourcePaths[0]) {
 				t.Errorf("COPY %s: .dockerignore keeps it out", c.SourcePaths[0])
 			}
 		}
@@ -215,7 +220,55 @@ func TestDockerfile(t *testing.T) {
 		"cmd/cdc-relay/main.go": false, "internal/relay/story_test.go": true, "internal/relay/testdata/x": true, "internal/devenv/check.go": true,
 		".git/config": true, "go.sum": false, "test/cli/rig_test.go": true, "internal/replication/schema/migrations/001_slots.sql": false,
 	} {
-		if ignored(name) != want {
+		if ignored(dockerfile, name) != want {
+			t.Errorf("ignored(%s) = %v", name, !want)
+		}
+	}
+}
+
+// The image of the shop's services has both, which are static, runs as the same number, and is built
+// from what users of the packages have.
+func TestShopDockerfile(t *testing.T) {
+	t.Parallel()
+	list, args, err := stages(shopDockerfile)
+	must(t, err)
+	of, _, err := stages(dockerfile)
+	must(t, err)
+	if len(list) != 2 || list[1].BaseName != "scratch" || len(args) != 1 || !strings.Contains(read(t, "go.mod"), "\ngo "+*args[0].Args[0].Value+".") {
+		t.Fatalf("want a stage that builds with Go of go.mod, and one from scratch: %v", args)
+	}
+	if list[0].BaseName != of[0].BaseName {
+		t.Errorf("it is built with %s, the relay with %s", list[0].BaseName, of[0].BaseName)
+	}
+	first, err := buildAsInTheImage(shopDockerfile, t.TempDir())
+	must(t, err)
+	for _, name := range []string{"order-service", "notification-service"} {
+		binary, err := elf.Open(filepath.Join(filepath.Dir(first), name))
+		must(t, err)
+		defer binary.Close()
+		for _, p := range binary.Progs {
+			if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+				t.Errorf("%s is not static: it has %s", name, p.Type)
+			}
+		}
+		if s := composed(t, "shop").Services[name]; !slices.Equal(s.Command, []string{name}) {
+			t.Errorf("%s runs %v", name, s.Command)
+		}
+	}
+	for _, command := range list[1].Commands {
+		switch c := command.(type) {
+		case *instructions.UserCommand:
+			if c.User != "65532:65532" {
+				t.Errorf("USER %s", c.User)
+			}
+		case *instructions.CopyCommand:
+			if !slices.Equal(c.SourcePaths, []string{"/out/order-service", "/out/notification-service"}) {
+				t.Errorf("COPY %v", c.SourcePaths)
+			}
+		}
+	}
+	for name, want := range map[string]bool{"internal/relay/relay.go": true, "inbox/rabbit/rig_test.go": true, "outbox/outbox.go": false} {
+		if ignored(shopDockerfile, name) != want {
 			t.Errorf("ignored(%s) = %v", name, !want)
 		}
 	}

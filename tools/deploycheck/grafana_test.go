@@ -103,10 +103,11 @@ func TestGrafanaFindsPrometheusAndDashboards(t *testing.T) {
 }
 
 // Prometheus of compose.yaml accepts its configuration with the rules, where they are mounted, and
-// asks relays on their port, one for each job: none of them has a standby, and none is missed.
+// asks relays on their port, one for each job: none of them has a standby, and none is missed. It
+// asks the services of the shop on theirs.
 func TestPrometheusFindsRulesAndRelays(t *testing.T) {
 	t.Parallel()
-	project, dir := composed(t, "kafka"), t.TempDir()
+	project, dir := composed(t, "kafka", "shop"), t.TempDir()
 	for _, v := range project.Services["prometheus"].Volumes {
 		if v.Type == types.VolumeTypeBind {
 			text, err := os.ReadFile(v.Source)
@@ -152,7 +153,7 @@ func TestPrometheusFindsRulesAndRelays(t *testing.T) {
 		for _, relabel := range scrape.Relabel {
 			alone = alone || relabel.Label == "relays" && relabel.Value == "one"
 		}
-		if !alone {
+		if !alone && scrape.Job != "shop" {
 			t.Errorf("the job %s has one relay, and not the label that says so", scrape.Job)
 		}
 		for _, static := range scrape.StaticConfigs {
@@ -173,11 +174,17 @@ func TestPrometheusFindsRulesAndRelays(t *testing.T) {
 			}
 			delete(asked, target)
 		}
+		if target := name + ":8080"; s.Image == "cdc-relay-shop" {
+			if !asked[target] {
+				t.Errorf("Prometheus does not ask %s: %v", target, asked)
+			}
+			delete(asked, target)
+		}
 	}
 	if !jobs["cdc-relay"] {
 		t.Errorf("CdcRelayGone misses the job cdc-relay, and these are %v", jobs)
 	}
 	if len(asked) > 0 {
-		t.Errorf("Prometheus asks %v, which are no relays", asked)
+		t.Errorf("Prometheus asks %v, which are neither relays nor services of the shop", asked)
 	}
 }

@@ -1,6 +1,7 @@
 package deploycheck
 
 import (
+	"cmp"
 	"net"
 	"net/url"
 	"os"
@@ -97,7 +98,7 @@ func TestNothingShippedIsInClear(t *testing.T) {
 		for _, found := range bad.FindAllString(text, -1) {
 			t.Errorf("%s: %s", name, found)
 		}
-		if dir != "examples" {
+		if dir != "examples" || filepath.Ext(name) != ".yaml" {
 			continue
 		}
 		var c struct {
@@ -168,7 +169,7 @@ func TestSecretsAreNotReadable(t *testing.T) {
 // for another. RabbitMQ has no port without TLS.
 func TestComposeFindsWhatIsPrepared(t *testing.T) {
 	t.Parallel()
-	project, dir := composed(t, "kafka"), prepared(t)
+	project, dir := composed(t, "kafka", "shop"), prepared(t)
 	folder := map[string]string{} // of prepare.sh, by volume
 	for _, v := range project.Services["prepare"].Volumes {
 		if name, ok := strings.CutPrefix(v.Target, "/made/"); ok {
@@ -179,6 +180,9 @@ func TestComposeFindsWhatIsPrepared(t *testing.T) {
 	settings := read(t, "deploy/compose/rabbitmq.conf")
 	for name, s := range project.Services {
 		text := strings.Join(s.Command, " ")
+		for _, value := range s.Environment {
+			text += " " + *value
+		}
 		switch {
 		case name == "prepare":
 			continue
@@ -193,7 +197,9 @@ func TestComposeFindsWhatIsPrepared(t *testing.T) {
 			if !ok {
 				continue
 			}
-			if of := map[string]string{"postgres": "postgres", "rabbitmq": "rabbitmq"}[name]; from != of && (from != "relay" || s.Image != "cdc-relay") || !v.ReadOnly {
+			of := map[string]string{"postgres": "postgres", "rabbitmq": "rabbitmq", "init-shop": "shop"}[name]
+			of = cmp.Or(of, map[string]string{"cdc-relay": "relay", "cdc-relay-shop": "shop"}[s.Image])
+			if from != of || !v.ReadOnly {
 				t.Errorf("%s sees %s of prepare.sh: %+v", name, from, v)
 			}
 			if len(named) == 0 {

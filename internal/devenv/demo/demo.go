@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 )
 
 // demo is one run.
 type demo struct {
-	*console
+	*console.Console
 	programs
 	length length
 	keep   bool // leave everything running after the verdict
@@ -54,13 +55,13 @@ func (d *demo) run(ctx context.Context) error {
 		err = cause // why the step was cut short, not where
 	}
 	if err != nil && ctx.Err() != nil {
-		d.say("Interrupted: stopping everything.")
+		d.Say("Interrupted: stopping everything.")
 		err = errInterrupted
 	}
 	if err == nil {
 		err = d.conclude(ctx)
 	} else {
-		d.print() // behind the numbers
+		d.Print() // behind the numbers
 	}
 	fail(nil)
 	d.all.Wait()
@@ -95,8 +96,8 @@ func (d *demo) afterMistake(ctx context.Context) error {
 
 // start starts all programs.
 func (d *demo) start(ctx context.Context) error {
-	d.say("Starting PostgreSQL, %s and a build of cdc-relay.", d.broker.words().name)
-	if err := d.startServers(ctx, d.say); err != nil {
+	d.Say("Starting PostgreSQL, %s and a build of cdc-relay.", d.broker.words().name)
+	if err := d.startServers(ctx, d.Say); err != nil {
 		return err
 	}
 	// The consumer comes before the relay: an event that no queue or topic takes is refused, as it
@@ -105,11 +106,11 @@ func (d *demo) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("%s", reads)
+	d.Say("%s", reads)
 	if err := d.startRelay(ctx); err != nil {
 		return err
 	}
-	d.say("cdc-relay (process %d) has made its publication and its slot %q, and streams.", d.relay.Pid(), slot)
+	d.Say("cdc-relay (process %d) has made its publication and its slot %q, and streams.", d.relay.Pid(), slot)
 	return nil
 }
 
@@ -136,9 +137,9 @@ func (d *demo) beginOrders(ctx context.Context, fail context.CancelCauseFunc) er
 			fail(fmt.Errorf("cdc-relay ended with exit code %d (-1: by a signal); its last lines:\n%s", code, d.lastLines()))
 		}
 	})
-	d.numbers = &numbers{db: d.db, relay: d.relay, consumer: d.broker.consumer(), meter: d.meter, show: d.show}
+	d.numbers = &numbers{db: d.db, relay: d.relay, consumer: d.broker.consumer(), meter: d.meter, show: d.Show}
 	d.endNumbers = d.spawn(ctx, d.numbers.run)
-	d.say("The order service is open: 200 transactions a second, some roll back. Orders and their outbox rows are committed together.")
+	d.Say("The order service is open: 200 transactions a second, some roll back. Orders and their outbox rows are committed together.")
 	return wait(ctx, d.length.flow)
 }
 
@@ -160,7 +161,7 @@ func (d *demo) spawn(ctx context.Context, do func(context.Context)) func() {
 // judge closes the order service, waits until everything is read, and compares.
 func (d *demo) judge(ctx context.Context) error {
 	words, consumer := d.broker.words(), d.broker.consumer()
-	d.say("The order service has closed. Reading the %s to its end.", words.place)
+	d.Say("The order service has closed. Reading the %s to its end.", words.place)
 	d.endOrders()
 	rows, err := load.ReadCommitted(ctx, d.db)
 	if err != nil {
@@ -202,7 +203,7 @@ func (d *demo) judge(ctx context.Context) error {
 
 // conclude prints the verdict, and leaves everything running if that is wished.
 func (d *demo) conclude(ctx context.Context) error {
-	d.print(d.found.lines(d.console)...)
+	d.Print(d.found.lines(d.Console)...)
 	var err error
 	if d.found.Err() != nil {
 		err = fmt.Errorf("the verdict is bad; the relay's last lines:\n%s", d.lastLines())

@@ -13,47 +13,22 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 )
-
-// recording is an output that can be read while it is written.
-type recording struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (r *recording) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(b)
-}
-
-func (r *recording) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.String()
-}
-
-// await returns when the output contains all of the texts.
-func (r *recording) await(t *testing.T, texts ...string) {
-	t.Helper()
-	for _, want := range texts {
-		await.Until(t, want, func() bool { return strings.Contains(r.String(), want) }, func() any { return r.String() })
-	}
-}
 
 // running is a demo in the background.
 type running struct {
 	*demo
 	ctx       context.Context // bounds the test
-	out       *recording
+	out       *console.Recording
 	interrupt func() error // ends it and returns what run returned
 }
 
 func startDemo(t *testing.T, sink string, short length, keep bool) running {
 	ctx := await.Context(t)
 	life, stop := context.WithCancel(ctx)
-	out := &recording{}
-	d := &demo{console: &console{out: out, began: time.Now()}, programs: programs{broker: brokers[sink](), worst: true}, length: short, keep: keep}
+	out := &console.Recording{}
+	d := &demo{Console: console.To(out), programs: programs{broker: brokers[sink](), worst: true}, length: short, keep: keep}
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(life) }()
 	interrupt := sync.OnceValue(func() error {
@@ -72,7 +47,7 @@ func testDemo(t *testing.T, sink, name string) {
 	p := startDemo(t, sink, length{
 		flow: time.Second, poison: 100 * time.Millisecond, down: 200 * time.Millisecond, mistake: time.Second, after: 300 * time.Millisecond,
 	}, true)
-	p.out.await(t, "It is dead letter ", "its key goes on", "Stopping "+name+".", name+" is back", "Caught up",
+	p.out.Await(t, "It is dead letter ", "its key goes on", "Stopping "+name+".", name+" is back", "Caught up",
 		"$ cdc-relay dead-letters replay ", "The poison order has arrived", "By mistake an operator", "None became a dead letter",
 		"The disk guard defers", "the slot is still there", "events go directly again",
 		"The standby is promoted", "the relay went on by itself, when", "Nothing is lost", "The worst day", "$ cdc-relay recover", "The relay went on by itself", "PASSED", "Everything still runs")
@@ -84,7 +59,7 @@ func testDemo(t *testing.T, sink, name string) {
 	if _, err := conn.Exec(p.ctx, tryInsert); err != nil {
 		t.Fatal(err)
 	}
-	p.out.await(t, "order 42")
+	p.out.Await(t, "order 42")
 	if err := p.interrupt(); err != nil {
 		t.Fatalf("a good demo ends with %v:\n%s", err, p.out)
 	}
@@ -100,7 +75,7 @@ func testDemo(t *testing.T, sink, name string) {
 
 func TestInterruptedWhileStarting(t *testing.T) {
 	p := startDemo(t, "rabbitmq", length{}, false)
-	p.out.await(t, "PostgreSQL answers")
+	p.out.Await(t, "PostgreSQL answers")
 	if err := p.interrupt(); !errors.Is(err, errInterrupted) {
 		t.Fatalf("run returned %v:\n%s", err, p.out)
 	}

@@ -11,7 +11,7 @@ import (
 // keepOpen leaves everything running until ctx ends, prints where it is, and then every event that
 // arrives.
 func (d *demo) keepOpen(ctx context.Context) {
-	say := func(format string, args ...any) { d.print("  " + fmt.Sprintf(format, args...)) }
+	say := func(format string, args ...any) { d.Print("  " + fmt.Sprintf(format, args...)) }
 	say("Everything still runs (KEEP=1). Ctrl-C stops it.")
 	say("")
 	say("PostgreSQL    %s", d.db)
@@ -31,11 +31,11 @@ func (d *demo) keepOpen(ctx context.Context) {
 	for every(ctx, 20*time.Millisecond) {
 		for _, m := range d.broker.consumer().DeliveriesFrom(seen) {
 			seen++
-			say("%s  %s  id %s", time.Unix(0, m.At).Format("15:04:05.000"), d.green(m.Aggregate+" "+m.Key), m.ID)
+			say("%s  %s  id %s", time.Unix(0, m.At).Format("15:04:05.000"), d.Green(m.Aggregate+" "+m.Key), m.ID)
 		}
 		if relayRuns && !d.relay.Running() {
 			relayRuns = false
-			say("%s Its last lines:\n%s", d.red("cdc-relay has ended."), d.lastLines())
+			say("%s Its last lines:\n%s", d.Red("cdc-relay has ended."), d.lastLines())
 		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 )
 
 func main() { os.Exit(exitCode()) }
@@ -34,7 +36,7 @@ func exitCode() int {
 	defer stop()
 	// a second signal ends this process at once; its watcher ends the servers
 	context.AfterFunc(ctx, stop)
-	d := &demo{console: newConsole(os.Stdout), programs: programs{broker: open(), worst: isSet("WORST")}, length: fullLength, keep: isSet("KEEP")}
+	d := &demo{Console: console.New(os.Stdout), programs: programs{broker: open(), worst: isSet("WORST")}, length: fullLength, keep: isSet("KEEP")}
 	err := d.run(ctx)
 	switch {
 	case err == nil:

@@ -46,20 +46,3 @@ func TestMeter(t *testing.T) {
 		t.Error("an event of more than two seconds ago counts")
 	}
 }
-
-func TestNumbersAreReadable(t *testing.T) {
-	for _, tc := range []struct{ got, want string }{
-		{thousands(999), "999"},
-		{thousands(1234567), "1,234,567"},
-		{size(999), "999 B"},
-		{size(1000), "1.0 KiB"},
-		{size(5 << 30), "5.0 GiB"},
-		{short(40 * time.Microsecond), "0.0 ms"},
-		{short(436 * time.Millisecond), "436 ms"},
-		{short(11800 * time.Millisecond), "11.8 s"},
-	} {
-		if tc.got != tc.want {
-			t.Errorf("got %q, want %q", tc.got, tc.want)
-		}
-	}
-}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
@@ -127,10 +128,10 @@ func (n *numbers) line() string {
 	}
 	p50, p99 := "-", "-"
 	if latency.count > 0 {
-		p50, p99 = short(latency.p50), short(latency.p99)
+		p50, p99 = console.Short(latency.p50), console.Short(latency.p99)
 	}
 	return fmt.Sprintf("committed %s, delivered %s, deferred %s, p50 %s, p99 %s, broker %s, relay: %s, dead letters %s, slot lag %s, duplicates %s",
-		thousands(s.committed), thousands(s.delivered), thousands(s.deferred), p50, p99, broker, s.relay, thousands(s.dead), size(max(0, s.lag)), thousands(s.duplicates))
+		console.Thousands(s.committed), console.Thousands(s.delivered), console.Thousands(s.deferred), p50, p99, broker, s.relay, console.Thousands(s.dead), console.Size(max(0, s.lag)), console.Thousands(s.duplicates))
 }
 
 // every waits and reports true, or false as soon as ctx ends.

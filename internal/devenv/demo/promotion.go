@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
@@ -21,7 +22,7 @@ func (d *demo) promotion(ctx context.Context) error {
 	// A slot that goes back a little is no slot that passed an event too early, and the samples of
 	// its position do not know it.
 	d.endMarks()
-	d.say("A bad day: the primary is killed (SIGKILL). Its standby has the slot, which PostgreSQL keeps in step there.")
+	d.Say("A bad day: the primary is killed (SIGKILL). Its standby has the slot, which PostgreSQL keeps in step there.")
 	killed := time.Now()
 	d.found.promotion.outage = d.meter.goAway(killed)
 	if err := d.pair.End(false); err != nil {
@@ -39,7 +40,7 @@ func (d *demo) promotion(ctx context.Context) error {
 	if err := former.Close(); err != nil {
 		return err
 	}
-	d.say("The standby is promoted. Nobody tells the relay.")
+	d.Say("The standby is promoted. Nobody tells the relay.")
 	for now := before; now == before; now, _ = d.broker.consumer().Count() {
 		if time.Since(promoted) > patience {
 			return fmt.Errorf("waited %s for an event after the promotion; the relay's last lines:\n%s", patience, d.lastLines())
@@ -49,7 +50,7 @@ func (d *demo) promotion(ctx context.Context) error {
 		}
 	}
 	d.found.promotion.away = time.Since(killed)
-	d.say("The first event came %s after the promotion began: the relay went on by itself, when the new primary had proven that nothing is missing.", short(time.Since(promoted)))
+	d.Say("The first event came %s after the promotion began: the relay went on by itself, when the new primary had proven that nothing is missing.", console.Short(time.Since(promoted)))
 	err = d.until(ctx, "what waited to be sent", func(sample) bool { return d.meter.waiting(time.Now().Add(-fresh)) == 0 })
 	if err != nil {
 		return err
@@ -57,7 +58,7 @@ func (d *demo) promotion(ctx context.Context) error {
 	d.meter.comeBack(time.Now())
 	_, now := d.broker.consumer().Count()
 	d.found.promotion.repeats = now - twice
-	d.say("Nothing is lost. %s events came twice: the standby's slot was that much behind.", thousands(d.found.promotion.repeats))
+	d.Say("Nothing is lost. %s events came twice: the standby's slot was that much behind.", console.Thousands(d.found.promotion.repeats))
 	return wait(ctx, d.length.after)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
@@ -23,7 +24,7 @@ const (
 // poison is an order too large for the broker, and two that follow it.
 func (d *demo) poison(ctx context.Context) error {
 	words := d.broker.words()
-	d.say("A poison order: %s, and %s of %s is %s.", size(poisonBytes), words.limited, words.name, size(smallLimit))
+	d.Say("A poison order: %s, and %s of %s is %s.", console.Size(poisonBytes), words.limited, words.name, console.Size(smallLimit))
 	id, err := d.order(ctx, 1, poisonBytes)
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func (d *demo) poison(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read dead letter: %w", err)
 	}
-	d.say("It is dead letter %d after %s. Nothing stands still for it.", d.found.number, short(d.found.died))
+	d.Say("It is dead letter %d after %s. Nothing stands still for it.", d.found.number, console.Short(d.found.died))
 	for seq := 2; seq <= 3; seq++ {
 		id, err := d.order(ctx, seq, 0)
 		if err == nil {
@@ -51,7 +52,7 @@ func (d *demo) poison(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("Two more events of the same order have arrived: its key goes on.")
+	d.Say("Two more events of the same order have arrived: its key goes on.")
 	return wait(ctx, d.length.poison)
 }
 
@@ -71,22 +72,22 @@ func (d *demo) order(ctx context.Context, seq, bytes int) (id string, err error)
 // outage stops the broker for a while.
 func (d *demo) outage(ctx context.Context) error {
 	name := d.broker.words().name
-	d.say("Stopping %s.", name)
+	d.Say("Stopping %s.", name)
 	stopped := time.Now()
 	d.meter.goAway(stopped)
 	if err := d.broker.stop(ctx); err != nil {
 		return err
 	}
-	d.say("%s is down: orders go on, events wait in PostgreSQL's WAL. Nothing can be confirmed, so the slot stands still.", name)
+	d.Say("%s is down: orders go on, events wait in PostgreSQL's WAL. Nothing can be confirmed, so the slot stands still.", name)
 	if err := wait(ctx, d.length.down); err != nil {
 		return err
 	}
-	d.say("Starting %s again.", name)
+	d.Say("Starting %s again.", name)
 	if err := d.broker.startAgain(ctx); err != nil {
 		return err
 	}
 	d.found.away = time.Since(stopped)
-	d.say("%s is back after %s: what waited is sent, in order, then what is new.", name, short(d.found.away))
+	d.Say("%s is back after %s: what waited is sent, in order, then what is new.", name, console.Short(d.found.away))
 	return nil
 }
 
@@ -96,7 +97,7 @@ func (d *demo) catchUp(ctx context.Context) error {
 	back := time.Now()
 	for d.meter.waiting(time.Now().Add(-fresh)) > 0 {
 		if time.Since(back) > patience {
-			d.say("%s events still wait, %s later.", thousands(d.meter.waiting(time.Now())), patience)
+			d.Say("%s events still wait, %s later.", console.Thousands(d.meter.waiting(time.Now())), patience)
 			return nil
 		}
 		if err := wait(ctx, 50*time.Millisecond); err != nil {
@@ -105,29 +106,29 @@ func (d *demo) catchUp(ctx context.Context) error {
 	}
 	caughtUp := time.Now()
 	d.meter.comeBack(caughtUp)
-	d.say("Caught up %s after %s took connections again.", short(caughtUp.Sub(back)), d.broker.words().name)
+	d.Say("Caught up %s after %s took connections again.", console.Short(caughtUp.Sub(back)), d.broker.words().name)
 	return nil
 }
 
 // replay sends the dead letter again, now that the broker takes it.
 func (d *demo) replay(ctx context.Context) error {
-	d.say("%s takes larger messages since it was started again. One command:", d.broker.words().name)
+	d.Say("%s takes larger messages since it was started again. One command:", d.broker.words().name)
 	typed, err := d.operator(ctx, "dead-letters", "replay", fmt.Sprint(d.found.number))
 	if err != nil {
 		return err
 	}
-	d.say("  $ %s", typed)
+	d.Say("  $ %s", typed)
 	if err := d.awaitIDs(ctx, d.found.poisonID); err != nil {
 		return err
 	}
-	d.say("The poison order has arrived.")
+	d.Say("The poison order has arrived.")
 	return wait(ctx, d.length.after)
 }
 
 // mistake is an operator who breaks the relay's destination under load, and notices.
 func (d *demo) mistake(ctx context.Context) error {
 	words := d.broker.words()
-	d.say("By mistake an operator %s.", words.mistake)
+	d.Say("By mistake an operator %s.", words.mistake)
 	began := time.Now()
 	d.meter.goAway(began)
 	if err := d.broker.mistake(ctx); err != nil {
@@ -136,7 +137,7 @@ func (d *demo) mistake(ctx context.Context) error {
 	if err := d.until(ctx, "events to be deferred", func(now sample) bool { return now.deferred > 0 }); err != nil {
 		return err
 	}
-	d.say("The destination is paused: its events are deferred in PostgreSQL, in order; the slot goes on.")
+	d.Say("The destination is paused: its events are deferred in PostgreSQL, in order; the slot goes on.")
 	if err := wait(ctx, d.length.mistake); err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (d *demo) mistake(ctx context.Context) error {
 		return err
 	}
 	d.found.waited = time.Since(began)
-	d.say("The operator %s: %s events wait, and are sent in order while new orders come.", words.undo, thousands(d.found.most))
+	d.Say("The operator %s: %s events wait, and are sent in order while new orders come.", words.undo, console.Thousands(d.found.most))
 	err := d.until(ctx, "all that was deferred to be sent", func(now sample) bool {
 		return now.deferred == 0 && d.meter.waiting(time.Now().Add(-fresh)) == 0
 	})
@@ -153,7 +154,7 @@ func (d *demo) mistake(ctx context.Context) error {
 		return err
 	}
 	d.meter.comeBack(time.Now())
-	d.say("All deferred events were sent %s later, in order. None became a dead letter.", short(time.Since(began)-d.found.waited))
+	d.Say("All deferred events were sent %s later, in order. None became a dead letter.", console.Short(time.Since(began)-d.found.waited))
 	return wait(ctx, d.length.after)
 }
 

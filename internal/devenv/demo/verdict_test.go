@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 )
 
 func goodOutcome() outcome {
@@ -47,7 +48,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			d := &demo{console: &console{out: &out}, found: goodOutcome()}
+			d := &demo{Console: console.To(&out), found: goodOutcome()}
 			tc.spoil(&d.found)
 			err := d.conclude(t.Context())
 			bad := tc.fault != ""
@@ -61,19 +62,5 @@ func TestVerdict(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestTerminal: the line of numbers is drawn over itself, cut to the width, and stays below what is
-// said.
-func TestTerminal(t *testing.T) {
-	var out strings.Builder
-	c := &console{out: &out, width: func() int { return 11 }, began: time.Now(), colours: true}
-	c.show("committed 7")
-	c.say("said")
-	c.print(c.green("end"))
-	want := eraseLine + "0:00  comm" + eraseLine + "0:00  said\n0:00  comm" + eraseLine + "\x1b[32mend\x1b[0m\n"
-	if out.String() != want {
-		t.Errorf("wrote %q, want %q", out.String(), want)
 	}
 }

@@ -20,7 +20,7 @@ func (d *demo) worstDay(ctx context.Context) error {
 	// A new slot begins behind rows whose copies are committed a moment later: the samples of its
 	// position would take them for lost.
 	d.endMarks()
-	d.say("The worst day: somebody drops the relay's slot, and orders go on.")
+	d.Say("The worst day: somebody drops the relay's slot, and orders go on.")
 	lost := time.Now()
 	d.found.lostOutage = d.meter.goAway(lost)
 	if err := d.dropSlot(ctx); err != nil {
@@ -29,11 +29,11 @@ func (d *demo) worstDay(ctx context.Context) error {
 	if err := d.until(ctx, "the relay to stop", func(now sample) bool { return now.relay == "stopped" }); err != nil {
 		return err
 	}
-	d.say("The relay has stopped: what was committed since is in no slot. It stays up (--hold-on-fatal), and says what to do.")
+	d.Say("The relay has stopped: what was committed since is in no slot. It stays up (--hold-on-fatal), and says what to do.")
 	if err := wait(ctx, d.length.mistake); err != nil {
 		return err
 	}
-	d.say("One command, while orders come:")
+	d.Say("One command, while orders come:")
 	result, err := runner.RunCommand(ctx, d.binary, d.config(), "recover", "--reason", "somebody dropped the slot")
 	if err == nil && result.Code != 0 {
 		err = fmt.Errorf("cdc-relay recover: exit code %d: %s%s", result.Code, result.Stdout, result.Stderr)
@@ -41,9 +41,9 @@ func (d *demo) worstDay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("  $ cdc-relay recover")
+	d.Say("  $ cdc-relay recover")
 	for line := range strings.SplitSeq(strings.TrimSpace(result.Stdout), "\n") {
-		d.say("  %s", line)
+		d.Say("  %s", line)
 	}
 	err = d.until(ctx, "all that was recovered to be sent", func(now sample) bool {
 		return now.relay != "stopped" && now.deferred == 0 && d.meter.waiting(time.Now().Add(-fresh)) == 0
@@ -53,7 +53,7 @@ func (d *demo) worstDay(ctx context.Context) error {
 	}
 	d.meter.comeBack(time.Now())
 	d.found.lost = time.Since(lost)
-	d.say("The relay went on by itself: all of it was sent, in order, before what is new.")
+	d.Say("The relay went on by itself: all of it was sent, in order, before what is new.")
 	return wait(ctx, d.length.after)
 }
 

@@ -23,7 +23,7 @@ const (
 // fillDisk stops the broker, writes WAL, and starts the broker again.
 func (d *demo) fillDisk(ctx context.Context) error {
 	name := d.broker.words().name
-	d.say("A disk that would fill: %s is away, and the database writes much that is no event. It keeps %d MiB of WAL for a slot; beyond that the slot is lost.", name, diskLimit)
+	d.Say("A disk that would fill: %s is away, and the database writes much that is no event. It keeps %d MiB of WAL for a slot; beyond that the slot is lost.", name, diskLimit)
 	began := time.Now()
 	d.meter.goAway(began)
 	if err := d.onShop(ctx, fmt.Sprintf(`ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'`, diskLimit), `SELECT pg_reload_conf()`, `CREATE TABLE filler (content text)`); err != nil {
@@ -40,7 +40,7 @@ func (d *demo) fillDisk(ctx context.Context) error {
 	if err := d.until(ctx, "the disk guard", func(now sample) bool { return now.deferred > 0 }); err != nil {
 		return err
 	}
-	d.say("The disk guard defers: orders wait in PostgreSQL's retry table, in order, and the slot moves.")
+	d.Say("The disk guard defers: orders wait in PostgreSQL's retry table, in order, and the slot moves.")
 	for range diskParts {
 		if err := d.fill(ctx); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (d *demo) fillDisk(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("%d MiB of WAL later the slot is still there. Starting %s again.", diskParts*diskChunk, name)
+	d.Say("%d MiB of WAL later the slot is still there. Starting %s again.", diskParts*diskChunk, name)
 	if err := d.broker.startAgain(ctx); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (d *demo) fillDisk(ctx context.Context) error {
 	}
 	d.meter.comeBack(time.Now())
 	d.found.filled = time.Since(began)
-	d.say("All of it was sent, in order, and events go directly again.")
+	d.Say("All of it was sent, in order, and events go directly again.")
 	return d.onShop(ctx, `ALTER SYSTEM RESET max_slot_wal_keep_size`, `SELECT pg_reload_conf()`)
 }
 

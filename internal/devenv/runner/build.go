@@ -33,6 +33,12 @@ func RelayBinary(ctx context.Context) (string, error) {
 	if path := os.Getenv("CDC_RELAY_TEST_BINARY"); path != "" {
 		return filepath.Abs(path)
 	}
+	return Program(ctx, "cmd/cdc-relay")
+}
+
+// Program builds the command in a folder of this module at every call, into a directory that lives
+// no longer than this process, and returns the binary's path.
+func Program(ctx context.Context, folder string) (string, error) {
 	o, err := processes.StartOwner()
 	if err != nil {
 		return "", err
@@ -41,12 +47,12 @@ func RelayBinary(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "cdc-relay")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/cdc-relay/cdc-relay/cmd/cdc-relay")
+	path := filepath.Join(dir, filepath.Base(folder))
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/cdc-relay/cdc-relay/"+folder)
 	// a build outlives no interrupt
 	cmd.Env = append(processes.EnvironWithout(processes.OwnerVariable), o.Variable)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build relay: %w: %s", err, out)
+		return "", fmt.Errorf("build %s: %w: %s", folder, err, out)
 	}
 	return path, nil
 }

@@ -25,7 +25,7 @@ import (
 type PrometheusOptions struct {
 	Interval  time.Duration       // between scrapes, and between evaluations of the rules; 0: 1 s
 	RuleFiles []string            // absolute paths
-	Jobs      map[string][]string // what is scraped: name of a job to Relay.Admin of its relays
+	Jobs      map[string][]string // what is scraped: name of a job to base URLs, as Relay.Admin
 	Flags     []string            // more arguments, as --enable-feature=native-histograms
 }
 

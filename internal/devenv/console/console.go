@@ -1,6 +1,6 @@
-// The output of the demo: lines that stay, and below them one line of numbers.
-
-package main
+// Package console is the output of the demo and the shop: lines that stay, and below them one line of
+// numbers.
+package console
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 	"golang.org/x/term"
 )
 
-// console is the output. On a terminal the line of numbers is overwritten; elsewhere it is written
+// Console is the output. On a terminal the line of numbers is overwritten; elsewhere it is written
 // every two seconds. Its methods may be called from several goroutines.
-type console struct {
+type Console struct {
 	out     io.Writer
 	width   func() int // of the terminal; nil: it is none
 	colours bool
@@ -31,9 +31,9 @@ const (
 	eraseLine  = "\r\x1b[K" // ECMA-48
 )
 
-// newConsole writes to f, in colours if it is a terminal that may have some (https://no-color.org).
-func newConsole(f *os.File) *console {
-	c := &console{out: f, began: time.Now()}
+// New writes to f, in colours if it is a terminal that may have some (https://no-color.org).
+func New(f *os.File) *Console {
+	c := &Console{out: f, began: time.Now()}
 	if !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "" || os.Getenv("TERM") == "dumb" {
 		return c
 	}
@@ -47,14 +47,17 @@ func newConsole(f *os.File) *console {
 	return c
 }
 
-// clock is the time since the demo began, in minutes and seconds.
-func (c *console) clock() string {
+// To writes to a file that is no terminal, or to memory.
+func To(out io.Writer) *Console { return &Console{out: out, began: time.Now()} }
+
+// clock is the time since the beginning, in minutes and seconds.
+func (c *Console) clock() string {
 	s := int(time.Since(c.began).Seconds())
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// say writes a line that stays.
-func (c *console) say(format string, args ...any) {
+// Say writes a line that stays.
+func (c *Console) Say(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	text := c.clock() + "  " + fmt.Sprintf(format, args...) + "\n"
@@ -64,8 +67,8 @@ func (c *console) say(format string, args ...any) {
 	fmt.Fprint(c.out, text)
 }
 
-// show writes the numbers.
-func (c *console) show(numbers string) {
+// Show writes the numbers.
+func (c *Console) Show(numbers string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	numbers = c.clock() + "  " + numbers
@@ -81,8 +84,8 @@ func (c *console) show(numbers string) {
 	}
 }
 
-// print writes lines below everything; the numbers are gone then.
-func (c *console) print(lines ...string) {
+// Print writes lines below everything; the numbers are gone then.
+func (c *Console) Print(lines ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	text := strings.Join(lines, "\n") + "\n"
@@ -93,27 +96,30 @@ func (c *console) print(lines ...string) {
 	fmt.Fprint(c.out, text)
 }
 
-func (c *console) green(s string) string { return c.paint("32", s) }
-func (c *console) red(s string) string   { return c.paint("31", s) }
+// Green is a text in green, where there are colours.
+func (c *Console) Green(s string) string { return c.paint("32", s) }
+
+// Red is a text in red.
+func (c *Console) Red(s string) string { return c.paint("31", s) }
 
 // paint is ECMA-48's Select Graphic Rendition.
-func (c *console) paint(code, s string) string {
+func (c *Console) paint(code, s string) string {
 	if !c.colours {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// thousands writes a number with a comma after every three digits.
-func thousands(n int) string {
+// Thousands writes a number with a comma after every three digits.
+func Thousands(n int) string {
 	if n < 1000 {
 		return fmt.Sprint(n)
 	}
-	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+	return fmt.Sprintf("%s,%03d", Thousands(n/1000), n%1000)
 }
 
-// size writes a number of bytes in the unit that leaves at most four digits.
-func size(n int64) string {
+// Size writes a number of bytes in the unit that leaves at most four digits.
+func Size(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
 	}
@@ -124,8 +130,8 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", amount, units[0])
 }
 
-// short writes a latency with three digits or fewer, in ms or s.
-func short(d time.Duration) string {
+// Short writes a latency with three digits or fewer, in ms or s.
+func Short(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:
 		return fmt.Sprintf("%.1f ms", 1e3*d.Seconds())

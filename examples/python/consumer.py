@@ -1,0 +1,145 @@
+"""Consumes the relay's messages from RabbitMQ with effect exactly once (docs/consuming-python.md)."""
+import hashlib, json, logging, os, time
+import pika, psycopg
+
+SERVICE = os.environ.get("SERVICE", "notification-service")
+BROKER = os.environ.get("AMQP_URL", "amqp://guest:guest@localhost:5672/%2F")
+DATABASE = os.environ.get("DATABASE_URL", "postgresql:///notifications?connect_timeout=10")
+EXCHANGE, BINDING = os.environ.get("EXCHANGE", "outbox.events"), os.environ.get("BINDING", "#")  # the relay's
+LEVELS = os.environ.get("RETRY_LEVELS", "30s,1m,5m").split(",")
+# Headers that the broker writes or obeys: in a message that is published again they would be wrong.
+BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "CC", "BCC")
+
+
+class Permanent(Exception): """No later attempt can succeed: the message becomes a dead letter at once."""
+class Unavailable(Exception): """The database cannot record messages now: they wait, and none of them is at fault."""
+
+
+def handle(db, message, body):
+    """The effect of one message, in the open transaction. This function is yours, the rest is protocol."""
+    try:
+        order = json.loads(body)
+        row = (message.message_id, order["order_id"], order["email"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise Permanent(f"read order: {error!r}") from error
+    db.execute("INSERT INTO notifications (message_id, order_id, email) VALUES (%s, %s, %s)", row)
+
+
+def record(db, message, body):
+    """Records the message as processed; False if it was before. An id that another event has had, as when a
+    sequence was reset, is no duplicate: that event has had no effect."""
+    parts = (message.headers or {}).get("aggregate_type"), (message.headers or {}).get("aggregate_id"), message.type
+    content = hashlib.sha256("".join(f"{part or ''}\0" for part in parts).encode() + body).digest()[:8]
+    row = (SERVICE, message.message_id, content)
+    try:
+        new = db.execute("INSERT INTO processed_messages (service, id, fingerprint) VALUES (%s, %s, %s)"
+                         " ON CONFLICT DO NOTHING", row).rowcount
+        other = not new and db.execute("SELECT FROM processed_messages WHERE service = %s AND id = %s"
+                                       " AND fingerprint <> %s", row).rowcount
+    except psycopg.DataError:  # an id that is no text for the database
+        raise
+    except psycopg.Error as error:
+        raise Unavailable(f"record the message: {error}") from error
+    if other:
+        raise Permanent("an event with another content was processed under this id")
+    return new == 1
+
+
+def process(db, message, body):
+    """Commits the effect and the row that remembers it together, so that there is one effect: of two
+    transactions with the same id the second waits for the first, and finds its row."""
+    if not message.message_id:
+        raise Permanent("the message has no id: a second delivery would not be recognized")
+    with db.transaction():
+        if new := record(db, message, body):
+            handle(db, message, body)
+        # After an error that handle has caught COMMIT would roll back and succeed: the effect would be lost.
+        if db.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
+            raise RuntimeError("handle went on after an error of the database, or ended the transaction")
+    return "success" if new else "duplicate"
+
+
+def reason(error):
+    return (str(error) or repr(error)).splitlines()[0][:1000]  # PostgreSQL's further lines have values of rows
+
+
+def give_on(channel, message, body, error):
+    """Publishes a failed message to its next retry queue, or as a dead letter. It returns when the broker
+    has confirmed that a queue has it, and raises otherwise: only then may the original be acknowledged."""
+    headers = {k: v for k, v in (message.headers or {}).items() if not k.startswith(BROKERS)}
+    attempts, now = int(headers.pop("x-retry-count", 0)) + 1, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    headers = {"first_failed_at": now, **headers, "failure_reason": reason(error)}
+    message.headers, message.expiration, message.user_id, message.delivery_mode = headers, None, None, 2
+    if attempts <= len(LEVELS) and not isinstance(error, Permanent):
+        headers["x-retry-count"], queue = attempts, f"{SERVICE}.retry.{LEVELS[attempts - 1]}"
+        channel.basic_publish(f"{SERVICE}.return", queue, body, message, mandatory=True)
+        return "retry"
+    headers.update(failure_class="permanent" if isinstance(error, Permanent) else "transient", attempts=attempts,
+                   failed_at=now, original_destination=SERVICE, consumer_service=SERVICE)
+    channel.basic_publish("outbox.dlx", SERVICE, body, message, mandatory=True)
+    return "dlq"
+
+
+def declare(channel):
+    """Makes exchanges and queues, and raises when the broker has them otherwise."""
+    quorum = {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
+    safe = quorum | {"x-overflow": "reject-publish", "x-dead-letter-strategy": "at-least-once",
+                     "x-dead-letter-routing-key": SERVICE, "x-dead-letter-exchange": f"{SERVICE}.return"}
+    queues = {SERVICE: safe | {"x-single-active-consumer": True, "x-delivery-limit": 100,
+                              "x-dead-letter-exchange": "outbox.dlx"}}
+    for level in LEVELS:
+        milliseconds = int(level[:-1]) * {"s": 1000, "m": 60_000, "h": 3_600_000}[level[-1]]
+        queues[f"{SERVICE}.retry.{level}"] = safe | {"x-message-ttl": milliseconds}
+    channel.exchange_declare(f"{SERVICE}.return", "direct", durable=True)
+    channel.exchange_declare("outbox.dlx", "direct", durable=True)
+    channel.queue_declare(f"{SERVICE}.dlq", durable=True, arguments=quorum)
+    channel.queue_bind(f"{SERVICE}.dlq", "outbox.dlx", SERVICE)
+    for name, arguments in queues.items():
+        channel.queue_declare(name, durable=True, arguments=arguments)
+        channel.queue_bind(name, f"{SERVICE}.return", name)
+    channel.queue_bind(SERVICE, EXCHANGE, BINDING)
+
+
+def connect():
+    try:
+        db = psycopg.connect(DATABASE, autocommit=True)  # process() begins the transactions
+        if db.execute("SHOW synchronous_commit").fetchone() != ("off",):
+            return db
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"connect to the database: {error}") from error
+    raise SystemExit("synchronous_commit is off: a crash of the server would undo effects that are acknowledged")
+
+
+def consume(broker, channel, db):
+    channel.confirm_delivery()  # basic_publish waits for the confirm
+    channel.basic_qos(prefetch_count=1)
+    declare(channel)
+    for delivery, message, body in channel.consume(SERVICE):
+        outcome, losses = None, 0
+        while outcome is None:
+            try:
+                db = connect() if db.closed else db
+                outcome = process(db, message, body)
+            except Exception as error:
+                logging.warning("message %s: %s", message.message_id, reason(error))
+                losses += db.closed and not isinstance(error, Unavailable)
+                # Whether a lost COMMIT arrived the next try finds out. A message that ends sessions is given on.
+                if isinstance(error, Unavailable) or db.closed and losses <= 3:
+                    db.close()
+                    broker.sleep(1)  # heartbeats are answered
+                else:
+                    outcome = give_on(channel, message, body, error)
+        channel.basic_ack(delivery.delivery_tag)
+        logging.info("message %s: %s", message.message_id, outcome)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("pika").setLevel("CRITICAL")
+    while True:
+        try:
+            with connect() as db, pika.BlockingConnection(pika.URLParameters(BROKER)) as broker:
+                consume(broker, broker.channel(), db)
+        except (pika.exceptions.AMQPError, Unavailable, OSError) as error:
+            logging.warning("connect again: %r", error)  # what was not acknowledged is delivered again
+            time.sleep(1)

@@ -1,0 +1,203 @@
+//go:build testall
+
+package python
+
+import (
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
+)
+
+// A message that is delivered twice has its effect once. One that can never succeed becomes a
+// dead letter at once, unchanged, and so does another event under an id that was processed. One
+// that fails for a while comes back from the retry queues, and one that fails each time becomes a
+// dead letter after the last of them.
+func TestConsumerInPython(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	// Attempts are counted outside of transactions, which roll back: a sequence does that.
+	r.exec(`CREATE SEQUENCE attempts;
+		CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF NEW.message_id = 'never' OR NEW.message_id = 'later' AND nextval('attempts') <= 2 THEN RAISE EXCEPTION 'no mail today'; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER fail BEFORE INSERT ON notifications FOR EACH ROW EXECUTE FUNCTION fail()`)
+	p := r.start()
+	r.publish("never", order("1"))
+	r.publish("later", order("2"))
+	r.publish("twice", order("3"))
+	r.publish("twice", order("3"))
+	r.publish("poison", `{"order_id": "4"}`)
+	r.publish("twice", order("9"))
+
+	d := r.dead()
+	if d.MessageId != "poison" || string(d.Body) != `{"order_id": "4"}` || d.Type != "OrderPlaced" || d.Headers["aggregate_id"] != "7" {
+		t.Errorf("the first dead letter is %+v", d)
+	}
+	check(t, d, "permanent", 1)
+	d = r.dead()
+	if d.MessageId != "twice" || string(d.Body) != order("9") {
+		t.Errorf("the second dead letter is %+v", d)
+	}
+	check(t, d, "permanent", 1)
+	r.processed("later")
+	d = r.dead()
+	if d.MessageId != "never" {
+		t.Errorf("the third dead letter is %+v", d)
+	}
+	check(t, d, "transient", 3)
+	for _, id := range []string{"twice", "later"} {
+		if n := r.effects(id); n != 1 {
+			t.Errorf("message %s has %d effects", id, n)
+		}
+	}
+	log := processes.ReadLog(p.LogPath)
+	for line, want := range map[string]int{"message twice: duplicate": 1, "message later: retry": 2, "message never: retry": 2} {
+		if n := strings.Count(log, line); n != want {
+			t.Errorf("%q is %d times in the log, want %d:\n%s", line, n, want, log)
+		}
+	}
+}
+
+// check compares what a dead letter says of its end.
+func check(t *testing.T, d amqp.Delivery, class string, attempts int) {
+	t.Helper()
+	h := d.Headers
+	if h["failure_class"] != class || h["consumer_service"] != service || h["failure_reason"] == "" || h["first_failed_at"] == nil || h["failed_at"] == nil {
+		t.Errorf("dead letter %s has the headers %v", d.MessageId, h)
+	}
+	switch n := h["attempts"].(type) {
+	case int32:
+		attempts -= int(n)
+	case int64:
+		attempts -= int(n)
+	}
+	if attempts != 0 {
+		t.Errorf("dead letter %s has %v attempts", d.MessageId, h["attempts"])
+	}
+}
+
+// The consumer is killed when its transaction has committed and its acknowledgement has not
+// arrived. The broker delivers the message again, and the next consumer finds it processed.
+func TestKilledBetweenCommitAndAck(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.start()
+	r.proxy.Hold(netproxy.Up)
+	r.publish("one", order("1"))
+	r.processed("one")
+	await.Must(t, first.Kill())
+	r.proxy.Reset() // with what it had sent
+	r.proxy.Release(netproxy.Up)
+	second := r.start()
+	r.publish("two", order("2"))
+	r.processed("two")
+	for _, id := range []string{"one", "two"} {
+		if n := r.effects(id); n != 1 {
+			t.Errorf("message %s has %d effects", id, n)
+		}
+	}
+	if log := processes.ReadLog(second.LogPath); !strings.Contains(log, "message one: duplicate") {
+		t.Errorf("the second consumer was not given the message again:\n%s", log)
+	}
+}
+
+// The consumer is killed while its handler is at work: nothing has happened, and the next consumer
+// is given the message.
+func TestKilledInTheHandler(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.start()
+	r.exec("BEGIN; LOCK TABLE notifications")
+	r.publish("one", order("1"))
+	await.Until(t, "the handler to wait", func() bool { return r.count("SELECT count(*) "+waiting) == 1 })
+	await.Must(t, first.Kill())
+	r.exec("COMMIT")
+	r.start()
+	r.processed("one")
+	if n := r.effects("one"); n != 1 {
+		t.Errorf("the message has %d effects", n)
+	}
+}
+
+// waiting are the sessions that wait for a lock.
+const waiting = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+// A session that ends in the middle of a message is the database's fault: the consumer connects
+// again, and the message has spent no attempt.
+func TestDatabaseIsLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.start()
+	r.exec("BEGIN; LOCK TABLE notifications")
+	r.publish("one", order("1"))
+	await.Until(t, "the handler to wait", func() bool { return r.count("SELECT count(*) "+waiting) == 1 })
+	if n := r.count("SELECT count(pg_terminate_backend(pid)) " + waiting); n != 1 {
+		t.Fatalf("%d sessions were ended", n)
+	}
+	r.exec("COMMIT")
+	r.processed("one")
+	if n := r.effects("one"); n != 1 {
+		t.Errorf("the message has %d effects", n)
+	}
+	await.Until(t, "its outcome", func() bool { return strings.Contains(processes.ReadLog(p.LogPath), "message one: success") })
+	if log := processes.ReadLog(p.LogPath); strings.Contains(log, "message one: retry") {
+		t.Errorf("an attempt was spent:\n%s", log)
+	}
+}
+
+// A message whose handler ends the session each time would hold up all others: it spends an attempt
+// in the end, and the next one is processed.
+func TestMessageEndsSessions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exec(`CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+		CREATE TRIGGER leave BEFORE INSERT ON notifications FOR EACH ROW WHEN (NEW.message_id = 'bad') EXECUTE FUNCTION leave()`)
+	p := r.start()
+	r.publish("bad", order("1"))
+	r.publish("good", order("2"))
+	r.processed("good")
+	if log := processes.ReadLog(p.LogPath); !strings.Contains(log, "message bad: retry") || r.effects("bad") != 0 {
+		t.Errorf("the bad message has %d effects:\n%s", r.effects("bad"), log)
+	}
+}
+
+// PostgreSQL answers COMMIT of a failed transaction with a rollback and no error: a handler that
+// catches the failure and goes on would lose its effect, acknowledged.
+func TestHandlerThatHidesAnError(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	out, err := r.python("-c", `
+import pika, psycopg, consumer
+def handle(db, message, body):
+    try:
+        db.execute("SELECT 1/0")
+    except psycopg.Error:
+        pass
+consumer.handle = handle
+with psycopg.connect(consumer.DATABASE, autocommit=True) as db:
+    print(consumer.process(db, pika.BasicProperties(message_id="one"), b""))
+`).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "RuntimeError: handle went on") {
+		t.Errorf("process says %s, %v", out, err)
+	}
+	if n := r.count("SELECT count(*) FROM processed_messages"); n != 0 {
+		t.Errorf("%d messages count as processed", n)
+	}
+}
+
+// A server that may forget a COMMIT after a crash would undo what was acknowledged.
+func TestAsynchronousCommitIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`)
+	out, err := r.python("-c", "import consumer; consumer.connect()").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "synchronous_commit is off") {
+		t.Errorf("connect says %s, %v", out, err)
+	}
+}

@@ -1,0 +1,11 @@
+//go:build testall
+
+package python
+
+import (
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+)
+
+func TestMain(m *testing.M) { servers.Main(m) }
