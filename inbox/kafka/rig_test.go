@@ -96,13 +96,16 @@ func (r *rig) consumer() *kafka.Consumer {
 func (r *rig) run(c *kafka.Consumer) (stop func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.Run(ctx); err != nil || ctx.Err() == nil {
 			r.t.Errorf("run: %v", err)
 		}
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
 	})
 	r.t.Cleanup(stop)
 	return stop
@@ -116,7 +119,9 @@ func event(id, key string) kafkago.Message {
 	return kafkago.Message{
 		Key: []byte(key), Value: fmt.Appendf(nil, `{"id": %q}`, id), Time: committed,
 		Headers: []kafkago.Header{
-			{Key: "id", Value: []byte(id)}, {Key: "eventType", Value: []byte("created")}, {Key: "aggregateType", Value: []byte("order")},
+			{Key: "id", Value: []byte(id)},
+			{Key: "eventType", Value: []byte("created")},
+			{Key: "aggregateType", Value: []byte("order")},
 			{Key: "tenant", Value: []byte("t1")},
 		},
 	}

@@ -62,3 +62,29 @@ func (l *Link) Partitions(ctx context.Context, topics ...string) (map[string][]i
 	}
 	return found, nil
 }
+
+// Committed are the offsets that a group has of partitions. Those that it has none of are left out.
+func (l *Link) Committed(ctx context.Context, group string, partitions map[string][]int) (map[string]map[int]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	answer, err := l.Client.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: group, Topics: partitions})
+	if err == nil {
+		err = answer.Error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fetch offsets of group %s: %w", group, err)
+	}
+	found := map[string]map[int]int64{}
+	for topic, all := range answer.Topics {
+		found[topic] = map[int]int64{}
+		for _, p := range all {
+			if p.Error != nil {
+				return nil, fmt.Errorf("fetch the offset of group %s for %s-%d: %w", group, topic, p.Partition, p.Error)
+			}
+			if p.CommittedOffset >= 0 {
+				found[topic][p.Partition] = p.CommittedOffset
+			}
+		}
+	}
+	return found, nil
+}
