@@ -23,7 +23,7 @@ func TestTwoProcesses(t *testing.T) {
 	for name, shared := range map[string]bool{"single active consumer": false, "shared": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.rabbit.Shared, r.inbox.Concurrency = shared, 3
+			r.rabbit.Shared, r.inbox.Concurrency, r.rabbit.Prefetch = shared, 3, 12
 			proxy, err := netproxy.Start(r.broker.Addr())
 			r.must(err)
 			t.Cleanup(proxy.Close)
@@ -36,8 +36,8 @@ func TestTwoProcesses(t *testing.T) {
 			unlucky := r.consumer()
 
 			const keys, events = 5, 20
-			for n := range events {
-				for key := range keys {
+			for key := range keys { // those of a key one after another: several are here at a time
+				for n := range events {
 					e := event(fmt.Sprintf("%d-%02d", key, n), fmt.Sprint(key))
 					r.publish(e, e)
 				}
