@@ -124,3 +124,27 @@ func TestStop(t *testing.T) {
 	r.run(r.consumer())
 	r.wantEffects("1", "2", "3")
 }
+
+// A process that is told to stop hands over only when its handlers have ended: the next process
+// begins nothing of their keys before.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	b := newBlocking()
+	r.inbox.Handler = b.handle
+	leaving := r.consumer()
+	r.must(leaving.Declare(r.ctx))
+	r.publish(event("1", "a"), event("2", "a"), event("3", "a"))
+	stop := r.run(leaving)
+	<-b.begun
+	r.inbox.Handler = effect
+	r.run(r.consumer())
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	for range 100 { // of the broker's answers, in which the other process would have had the next
+		r.depth("mailer")
+	}
+	close(b.goOn)
+	await.Closed(t, "the stop", stopped)
+	r.wantEffects("1", "2", "3")
+}
