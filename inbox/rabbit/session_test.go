@@ -139,6 +139,11 @@ func TestHandOver(t *testing.T) {
 	<-b.begun
 	r.inbox.Handler = effect
 	r.run(r.consumer())
+	await.Until(t, "the other process", func() bool {
+		q, err := r.ch.QueueDeclarePassive("mailer", true, false, false, false, nil)
+		r.must(err)
+		return q.Consumers == 2
+	})
 	stopped := make(chan struct{})
 	go func() { stop(); close(stopped) }()
 	for range 100 { // of the broker's answers, in which the other process would have had the next
