@@ -111,8 +111,8 @@ func (r *rig) run(c *kafka.Consumer) (stop func()) {
 	return stop
 }
 
-// committed is the time of all events.
-var committed = time.UnixMilli(1_700_000_000_123)
+// committed is the time of all events: of now, because retention goes by it.
+var committed = time.Now().Truncate(time.Millisecond)
 
 // event is a message as the relay publishes it.
 func event(id, key string) kafkago.Message {
