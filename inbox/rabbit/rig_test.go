@@ -39,7 +39,12 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, ctx: t.Context(), broker: servers.SharedRabbitMQ(t)}
+	return newRigOn(t, servers.SharedRabbitMQ(t))
+}
+
+func newRigOn(t *testing.T, broker *rabbitserver.Rabbit) *rig {
+	t.Helper()
+	r := &rig{t: t, ctx: t.Context(), broker: broker}
 	r.url = r.broker.VHost(t)
 	db := servers.SharedPostgres(t).Database(t)
 	pool, err := pgxpool.New(context.Background(), db)
