@@ -154,11 +154,3 @@ func TestReplay(t *testing.T) {
 	replay(1, kafka.ReplayFilter{Limit: 1})
 	r.wantRecords(r.service+".dlq", 1)
 }
-
-// failUntilRetried is a handler that fails at the first attempt.
-func failUntilRetried(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
-	if m.Attempt == 1 && m.ID == "large" {
-		return errors.New("not yet")
-	}
-	return effect(ctx, tx, m)
-}

@@ -116,7 +116,9 @@ func event(id, key string) kafkago.Message {
 	return kafkago.Message{
 		Key: []byte(key), Value: fmt.Appendf(nil, `{"id": %q}`, id), Time: committed,
 		Headers: []kafkago.Header{
-			{Key: "id", Value: []byte(id)}, {Key: "eventType", Value: []byte("created")}, {Key: "aggregateType", Value: []byte("order")},
+			{Key: "id", Value: []byte(id)},
+			{Key: "eventType", Value: []byte("created")},
+			{Key: "aggregateType", Value: []byte("order")},
 			{Key: "tenant", Value: []byte("t1")},
 		},
 	}

@@ -122,7 +122,7 @@ func (l *Link) topicsOf(ctx context.Context, broker string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to broker %s: %w", broker, err)
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // what was read is there
 	if err := conn.SetDeadline(time.Now().Add(RequestTimeout)); err != nil {
 		return nil, err
 	}
