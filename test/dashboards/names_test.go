@@ -39,8 +39,8 @@ func (n names) MustRegister(all ...prometheus.Collector) {
 
 func (names) Unregister(prometheus.Collector) bool { return false }
 
-// docs/operations.md lists the metrics that an inbox registers. Dashboard and alerts ask for these
-// alone, and for each of them.
+// docs/operations.md and docs/consuming.md list the metrics that an inbox registers. The dashboard
+// asks for each of them, and alerts for no others.
 func TestMetricsOfConsumers(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1/") // does not connect
 	must(t, err)
@@ -69,11 +69,12 @@ func TestMetricsOfConsumers(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(read("docs/operations.md"), "\n## Consumers\n")
 	table, _, _ := strings.Cut(section, "\n### ")
-	if got := in(table); !slices.Equal(got, want) {
-		t.Errorf("documented are %q, registered %q", got, want)
-	}
-	if got := in(read("deploy/grafana/consumer-processing.json")); !slices.Equal(got, want) {
-		t.Errorf("the dashboard has %q, registered are %q", got, want)
+	_, short, _ := strings.Cut(read("docs/consuming.md"), "\n## Metrics and spans\n")
+	short, _, _ = strings.Cut(short, "\nA delivery is one span")
+	for where, text := range map[string]string{"operations.md": table, "consuming.md": short, "the dashboard": read("deploy/grafana/consumer-processing.json")} {
+		if got := in(text); !slices.Equal(got, want) {
+			t.Errorf("%s has %q, registered are %q", where, got, want)
+		}
 	}
 	for _, name := range in(read("deploy/prometheus/cdc-relay.rules.yml")) {
 		if !registered[name] {

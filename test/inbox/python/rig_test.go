@@ -80,7 +80,12 @@ func (r *rig) start() *processes.Process {
 	p, err := processes.Start("consumer.py", r.python("consumer.py"), filepath.Join(r.t.TempDir(), "log"))
 	await.Must(r.t, err)
 	r.t.Cleanup(func() { await.Must(r.t, p.Kill()) })
-	await.Until(r.t, "the consumer to consume", func() bool { return r.consumers() == 1 }, func() any { return processes.ReadLog(p.LogPath) })
+	await.Until(r.t, "the consumer to consume", func() bool {
+		if !p.Running() {
+			r.t.Fatalf("the consumer has ended (make deps-all installs what it imports):\n%s", processes.ReadLog(p.LogPath))
+		}
+		return r.consumers() == 1
+	}, func() any { return processes.ReadLog(p.LogPath) })
 	return p
 }
 
