@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -21,8 +20,8 @@ import (
 const (
 	// inboxConcurrency is how many messages are in their handler at once.
 	inboxConcurrency = 16
-	// inboxPrefetch is how many messages a consumer has that are not acknowledged, with and without an
-	// inbox. Only RabbitMQ counts them.
+	// inboxPrefetch is how many messages a consumer has that are not acknowledged, with and without
+	// an inbox. Only RabbitMQ counts them.
 	inboxPrefetch = 4 * inboxConcurrency
 )
 
@@ -76,7 +75,7 @@ func (s *stand) newNotifications(ctx context.Context, service string) (_ *notifi
 	if n.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
-	n.in, err = inbox.New(inbox.Config{Service: service, Pool: n.pool, Handler: n.handle, Log: slog.New(slog.DiscardHandler)})
+	n.in, err = inbox.New(inbox.Config{Service: service, Pool: n.pool, Handler: n.handle})
 	return n, end, err
 }
 
