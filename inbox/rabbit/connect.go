@@ -63,7 +63,9 @@ func (l *link) product() string {
 }
 
 // close ends the connection as the protocol has it.
-func (l *link) close() { _ = l.CloseDeadline(time.Now().Add(closeTimeout)) }
+func (l *link) close() {
+	_ = l.CloseDeadline(time.Now().Add(closeTimeout)) //nolint:errcheck // a dead connection is closed at once
+}
 
 // kill ends the connection at once. Whoever waits in amqp091 is freed.
 func (l *link) kill() { _ = l.raw.Close() }

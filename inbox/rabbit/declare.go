@@ -12,9 +12,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Declare declares the queues, exchanges and bindings of the service, and leaves those that exist as
-// they are. It returns an error when the broker has one of them with other settings: a list of what
-// differs. Nothing is deleted. Run does the same first.
+// Declare declares the queues, exchanges and bindings of the service, and leaves those that exist
+// as they are. It returns an error when the broker has one of them with other settings: a list of
+// what differs. Nothing is deleted. Run does the same first.
 func (c *Consumer) Declare(ctx context.Context) error {
 	l, err := c.connect(ctx, "declare")
 	if err != nil {

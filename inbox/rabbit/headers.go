@@ -27,8 +27,8 @@ const (
 
 var ownHeaders = []string{headerRetries, headerReason, headerClass, headerAttempts, headerFirstFailed, headerFailed, headerQueue, headerService}
 
-// isOwn is whether a header is written by this package, or by the broker when it hands a message on.
-// The handler does not see them.
+// isOwn is whether a header is written by this package, or by the broker when it hands a message
+// on. The handler does not see them.
 func isOwn(name string) bool { return slices.Contains(ownHeaders, name) || isBrokers(name) }
 
 // isBrokers is whether the broker has written a header. Published again they would lie: RabbitMQ
@@ -38,9 +38,9 @@ func isBrokers(name string) bool {
 		strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
 }
 
-// again is a message with the same content. Left out are headers that are not the event's, CC, which
-// would send copies to others, an expiration, which would end the message where it waits, and the
-// user, whom the broker compares with ours.
+// again is a message with the same content. Left out are headers that are not the event's, CC,
+// which would send copies to others, an expiration, which would end the message where it waits, and
+// the user, whom the broker compares with ours.
 func again(d *amqp.Delivery) amqp.Publishing {
 	headers := make(amqp.Table, len(d.Headers)+len(ownHeaders))
 	for name, value := range d.Headers {

@@ -45,8 +45,8 @@ func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 	return m
 }
 
-// orderedBy is what messages have in common that must stay in their order: aggregate and key, as for
-// the relay. "" if there is no key.
+// orderedBy is what messages have in common that must stay in their order: aggregate and key, as
+// for the relay. "" if there is no key.
 func orderedBy(m *inbox.Message) string {
 	if m.Key == "" {
 		return ""

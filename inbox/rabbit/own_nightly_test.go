@@ -18,8 +18,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// A message that is larger than the broker takes by now becomes a dead letter by being rejected, with
-// others in flight on the same connection. A replay leaves it, says why, and brings back the rest.
+// A message that is larger than the broker takes by now becomes a dead letter by being rejected,
+// with others in flight on the same connection. A replay leaves it, says why, and brings back the
+// rest.
 func TestLimitLowered(t *testing.T) {
 	r := newRigOn(t, servers.OwnRabbitMQ(t))
 	r.inbox.Handler = func(context.Context, pgx.Tx, inbox.Message) error { return inbox.ErrPermanent }

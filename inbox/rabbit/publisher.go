@@ -16,8 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox"
 )
 
-// publisher has a connection of its own, which it opens when there is something to publish: a broker
-// that is short of memory or disk reads nothing from connections that publish, and
+// publisher has a connection of its own, which it opens when there is something to publish: a
+// broker that is short of memory or disk reads nothing from connections that publish, and
 // acknowledgements must go on. Each message has a channel to itself until it is confirmed.
 type publisher struct {
 	c *Consumer
@@ -38,12 +38,13 @@ type outlet struct {
 // errUnpublishable is an error of a message that the broker has delivered and does not take again.
 var errUnpublishable = fmt.Errorf("the broker does not take the message again: %w", inbox.ErrPermanent)
 
-// patience is how long a message is offered again. Then its session ends: all that was delivered goes
-// back to the queue.
+// patience is how long a message is offered again. Then its session ends: all that was delivered
+// goes back to the queue.
 const patience = 5 * time.Minute
 
-// send publishes a message, and returns nil when the broker has confirmed that a queue keeps it. What
-// is refused or in doubt is offered again, so a queue may have it twice: the second is a duplicate.
+// send publishes a message, and returns nil when the broker has confirmed that a queue keeps it.
+// What is refused or in doubt is offered again, so a queue may have it twice: the second is a
+// duplicate.
 func (p *publisher) send(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
 	began := time.Now()
 	var wait backoff
@@ -76,7 +77,7 @@ func (p *publisher) try(ctx context.Context, exchange, key string, msg amqp.Publ
 	case err == nil:
 		p.put(o)
 	case errors.Is(err, errUnpublishable):
-		_ = o.ch.Close()
+		_ = o.ch.Close() //nolint:errcheck // the broker has closed it, or does so with the connection
 	default: // also a queue that is missing: the next connection declares it
 		p.drop(o.link)
 	}

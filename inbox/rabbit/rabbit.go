@@ -21,8 +21,9 @@ import (
 // Binding names the messages that a service receives: those that an exchange gets with a routing
 // key that Key matches.
 type Binding struct {
-	// Exchange is that of the relay: sink.rabbitmq.exchange, "outbox.events" by default. One that does
-	// not exist is declared as the relay does, as a durable topic exchange: either may start first.
+	// Exchange is that of the relay: sink.rabbitmq.exchange, "outbox.events" by default. One that
+	// does not exist is declared as the relay does, as a durable topic exchange: either may start
+	// first.
 	Exchange string
 	// Key is a routing key; on a topic exchange '*' stands for one word and '#' for any number of
 	// them: "order.*", "#".
@@ -37,8 +38,8 @@ type Config struct {
 	// TLS is for amqps://, by default the system's authorities and the URL's host. It is not changed.
 	TLS *tls.Config
 
-	// Bindings of the service's queue. Those that the queue has and that are not listed stay: remove
-	// them yourself. None: somebody else binds the queue.
+	// Bindings of the service's queue. Those that the queue has and that are not listed stay:
+	// remove them yourself. None: somebody else binds the queue.
 	Bindings []Binding
 	// Queue is the service's queue, by default named as the service. The names of all others begin
 	// with the service's, whatever this one is called.
@@ -51,9 +52,9 @@ type Config struct {
 	// routing key, by default "outbox.dlx". Services may share it.
 	DeadLetterExchange string
 
-	// Prefetch is how many messages the process may hold that are not acknowledged, by default twice
-	// inbox.Config.Concurrency, and at least that. The process keeps at most so many in memory: with
-	// the largest messages it bounds the memory.
+	// Prefetch is how many messages the process may hold that are not acknowledged, by default
+	// twice inbox.Config.Concurrency, and at least that. The process keeps at most so many in
+	// memory: with the largest messages it bounds the memory.
 	Prefetch int
 }
 

@@ -11,12 +11,13 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches all.
+// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches
+// all.
 type ReplayFilter struct {
 	ID   string // of the event
 	Type string // of the event
-	// Class is why it was given up: an inbox.Class, or what the broker says of a dead letter that it
-	// made itself: "delivery_limit" or "rejected".
+	// Class is why it was given up: an inbox.Class, or what the broker says of a dead letter that
+	// it made itself: "delivery_limit" or "rejected".
 	Class string
 	// Limit is how many are replayed at most; 0: no limit.
 	Limit int
@@ -24,12 +25,12 @@ type ReplayFilter struct {
 
 // Replay publishes dead letters to the service's queue again, as if they had never failed, and
 // returns how many. Each is removed from the dead letters after the broker has confirmed it: when
-// Replay is cut short, one may be in both. The event has its effect once all the same, if it was not
-// longer ago than inbox.Config.Keep.
+// Replay is cut short, one may be in both. The event has its effect once all the same, if it was
+// not longer ago than inbox.Config.Keep.
 //
 // It looks at the dead letters that are there when it begins. Those that the filter does not match
-// keep their order, and are not seen by others until it ends. Messages that come back to the dead
-// letters meanwhile are not replayed again.
+// keep their order, and are not seen by others until it ends. What comes
+// back meanwhile is not replayed again.
 func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error) {
 	l, err := c.connect(ctx, "replay")
 	if err != nil {

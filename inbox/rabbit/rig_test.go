@@ -25,13 +25,14 @@ func TestMain(m *testing.M) { servers.Main(m, servers.ExampleDatabase, servers.E
 
 // rig is a virtual host and a database, in which a handler writes what it has done.
 type rig struct {
-	t      *testing.T
-	ctx    context.Context
-	broker *rabbitserver.Rabbit
-	url    string
-	pool   *pgxpool.Pool
-	conn   *amqp.Connection
-	ch     *amqp.Channel
+	t       *testing.T
+	ctx     context.Context
+	broker  *rabbitserver.Rabbit
+	url     string
+	pool    *pgxpool.Pool
+	metrics *prometheus.Registry
+	conn    *amqp.Connection
+	ch      *amqp.Channel
 
 	inbox  inbox.Config
 	rabbit rabbit.Config
@@ -44,7 +45,7 @@ func newRig(t *testing.T) *rig {
 
 func newRigOn(t *testing.T, broker *rabbitserver.Rabbit) *rig {
 	t.Helper()
-	r := &rig{t: t, ctx: t.Context(), broker: broker}
+	r := &rig{t: t, ctx: t.Context(), broker: broker, metrics: prometheus.NewRegistry()}
 	r.url = r.broker.VHost(t)
 	db := servers.SharedPostgres(t).Database(t)
 	pool, err := pgxpool.New(context.Background(), db)
@@ -61,7 +62,7 @@ func newRigOn(t *testing.T, broker *rabbitserver.Rabbit) *rig {
 	r.must(err)
 	r.inbox = inbox.Config{
 		Service: "mailer", Pool: pool, Handler: effect, Levels: []time.Duration{time.Second, time.Second},
-		Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Registerer: r.metrics, Log: slog.New(slog.DiscardHandler),
 	}
 	r.rabbit = rabbit.Config{URL: r.url, Bindings: []rabbit.Binding{{Exchange: "outbox.events", Key: "order.*"}}}
 	return r
@@ -146,4 +147,18 @@ func (r *rig) depth(queue string) int {
 	q, err := r.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 	r.must(err)
 	return q.Messages
+}
+
+// counter is the value of a metric without further labels.
+func (r *rig) counter(name string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	r.must(err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	r.t.Fatalf("there is no metric %s", name)
+	return 0
 }

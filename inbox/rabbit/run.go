@@ -39,8 +39,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 			return err
 		}
 		c.receiving.failed(err)
-		// A session that ends soon after another is counted by the broker, for each message that was
-		// delivered. So the pauses grow also when connecting works.
+		// A session that ends soon after another is counted by the broker, for each message that
+		// was delivered. So the pauses grow also when connecting works.
 		if time.Since(began) > time.Minute {
 			wait = backoff{}
 		}

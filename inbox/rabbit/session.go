@@ -23,12 +23,12 @@ import (
 // still the broker's, which delivers them again when the connection ends.
 //
 // Why the order of a key holds, also to the next session and to another process: the broker gives
-// back what was not acknowledged in its old order, and with a single active consumer to one process,
-// after this one's channel is closed. So the consumer is never cancelled while handlers run: the
-// next process would get later messages of their keys. When the connection is lost, handlers may
-// still run here while the broker delivers their messages to another process. That one waits in the
-// database for the record of the event that this one inserted, before it goes on to the next of the
-// key; and here no later message is begun.
+// back what was not acknowledged in its old order, and with a single active consumer to one
+// process, after this one's channel is closed. So the consumer is never cancelled while handlers
+// run: the next process would get later messages of their keys. When the connection is lost,
+// handlers may still run here while the broker delivers their messages to another process. That one
+// waits in the database for the record of the event that this one inserted, before it goes on to
+// the next of the key; and here no later message is begun.
 type session struct {
 	c         *Consumer
 	publisher *publisher
@@ -171,8 +171,9 @@ func (t *task) Retry(ctx context.Context, _ inbox.Message, f inbox.Failure) erro
 }
 
 // DeadLetter publishes the message to the dead letters. A message that the broker does not take
-// again, because its limit was lowered or because the headers have no room for ours, is rejected: the
-// broker makes a dead letter of it without any limit, and keeps it until the dead letters have it.
+// again, because its limit was lowered or because the headers have no room for ours, is rejected:
+// the broker makes a dead letter of it without any limit, and keeps it until the dead letters have
+// it.
 func (t *task) DeadLetter(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
 	to := &t.session.c.topology
 	err := t.session.publisher.send(ctx, to.toDeadLetters, to.service, deadLetterOf(&t.delivery, f, to.main, to.service))

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/rabbit"
 )
 
-// The topology may be declared again and again. One that the broker has otherwise is refused with all
-// that differs, by Run, too, and stays as it is.
+// The topology may be declared again and again. One that the broker has otherwise is refused with
+// all that differs, by Run, too, and stays as it is.
 func TestDeclare(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

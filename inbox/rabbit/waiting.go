@@ -39,6 +39,6 @@ func (c *Consumer) look(l *link) {
 		}
 	}
 	if ch != nil {
-		_ = ch.Close()
+		_ = ch.Close() //nolint:errcheck // it is closed with the connection
 	}
 }
