@@ -5,6 +5,7 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -96,8 +97,8 @@ func TestTwoAtOnce(t *testing.T) {
 	second()
 }
 
-// A topic that comes later, more partitions, and retries of a level that the
-// service has no more: all of it is read.
+// A topic that comes later, more partitions, another topic of the same name, and retries of a level
+// that the service has no more: all of it is read.
 func TestTopicsChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -131,17 +132,39 @@ func TestTopicsChange(t *testing.T) {
 		})
 		await.Must(t, err)
 	}
-	await.Until(t, "the topic to be known", func() bool {
-		_, err := r.client.Produce(r.ctx, &kafkago.ProduceRequest{Topic: later, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader()})
-		return err == nil || !strings.Contains(err.Error(), "not found")
-	})
+	await.Until(t, "the topic to be known", func() bool { return r.knows(later, 0) })
 	write(later, 0, "later")
 	r.wantEffects("retried", "later")
 	await.Must(t, r.broker.AddPartitions(r.ctx, later, 2))
-	await.Until(t, "the partition to be known", func() bool {
-		_, err := r.client.Produce(r.ctx, &kafkago.ProduceRequest{Topic: later, Partition: 1, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader()})
-		return err == nil || !strings.Contains(err.Error(), "not found")
-	})
+	await.Until(t, "the partition to be known", func() bool { return r.knows(later, 1) })
 	write(later, 1, "second")
 	r.wantEffects("retried", "later", "second")
+
+	await.Must(t, r.broker.DeleteTopic(r.ctx, later))
+	await.Until(t, "the consumer to be without it", func() bool { return !slices.Contains(r.assigned(), later) })
+	await.Must(t, r.broker.CreateTopic(r.ctx, later, 1, 1, nil))
+	await.Until(t, "the topic to be known", func() bool { return r.knows(later, 0) })
+	write(later, 0, "of the next topic")
+	await.Until(t, "its effect", func() bool { return strings.HasSuffix(r.effects(), " of the next topic") })
+}
+
+// knows is whether the client can write to a partition.
+func (r *rig) knows(topic string, partition int) bool {
+	_, err := r.client.Produce(r.ctx, &kafkago.ProduceRequest{
+		Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader(),
+	})
+	return err == nil || !strings.Contains(err.Error(), "not found")
+}
+
+// assigned are the topics of which the members of the group have partitions.
+func (r *rig) assigned() (topics []string) {
+	r.t.Helper()
+	answer, err := r.client.DescribeGroups(r.ctx, &kafkago.DescribeGroupsRequest{GroupIDs: []string{r.service}})
+	await.Must(r.t, err)
+	for _, m := range answer.Groups[0].Members {
+		for _, topic := range m.MemberAssignments.Topics {
+			topics = append(topics, topic.Topic)
+		}
+	}
+	return topics
 }

@@ -2,38 +2,45 @@ package kafka
 
 import "testing"
 
-// The offset to commit never passes a message that was not handled, in whatever order they are.
+// The offset to commit is the lowest that was not handled, over gaps in the log, and a session begins
+// there.
 func TestPartition(t *testing.T) {
-	p := &partition{next: 10, stored: 10}
-	commits := func(after string, want int64) {
+	p := &partition{next: 5, stored: -1}
+	committed := func(want int64) {
 		t.Helper()
-		if to, changed := p.uncommitted(); to != want || changed != (want != p.stored) {
-			t.Errorf("after %s: %d is to be committed (changed: %v), want %d", after, to, changed, want)
+		to, changed := p.uncommitted()
+		if to != want || changed != (want != p.stored) {
+			t.Errorf("the offset to commit is %d (%v), want %d", to, changed, want)
 		}
+		p.committed(to)
 	}
-	commits("nothing", 10)
-	for offset := int64(10); offset < 14; offset++ {
+	committed(5) // of a group that had none
+	committed(5)
+	for _, offset := range []int64{5, 6, 9, 10} { // 7 and 8 were compacted away
 		p.take(offset)
 	}
-	p.skip(20) // 14 to 19 were compacted away
-	p.handled(12)
-	p.handled(11)
-	commits("those in the middle", 10)
+	committed(5)
+	p.handled(6)
+	p.handled(9)
+	committed(5)
+	p.handled(5)
+	committed(10)
 	p.handled(10)
-	commits("the first three", 13)
-	p.committed(13)
-	commits("the commit", 13)
-	if from := p.start(); from != 13 {
-		t.Errorf("a new session reads from %d, want 13", from)
-	}
-	p.handled(13) // of the session before
-	commits("a new session", 13)
+	p.skip(12) // the end of a transaction
+	committed(12)
+	p.take(12)
 	p.take(13)
 	p.handled(13)
-	p.skip(20)
-	commits("all", 20)
+	if from := p.start(); from != 12 {
+		t.Errorf("another session begins with %d, want 12", from)
+	}
+	p.take(12)
+	p.handled(12)
+	committed(13)
+	p.take(13)
+	p.handled(13)
 	p.forget()
-	if to, changed := p.uncommitted(); changed {
-		t.Errorf("%d is to be committed for a topic that is gone", to)
+	if to, ok := p.uncommitted(); ok {
+		t.Errorf("offset %d of a topic that was deleted is committed", to)
 	}
 }

@@ -96,20 +96,23 @@ func (r *rig) consumer() *kafka.Consumer {
 func (r *rig) run(c *kafka.Consumer) (stop func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.Run(ctx); err != nil || ctx.Err() == nil {
 			r.t.Errorf("run: %v", err)
 		}
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
 	})
 	r.t.Cleanup(stop)
 	return stop
 }
 
-// committed is the time of all events.
-var committed = time.UnixMilli(1_700_000_000_123)
+// committed is the time of all events: of now, because retention goes by it.
+var committed = time.Now().Truncate(time.Millisecond)
 
 // event is a message as the relay publishes it.
 func event(id, key string) kafkago.Message {
