@@ -1,5 +1,5 @@
 """Consumes the relay's messages from RabbitMQ with effect exactly once (docs/consuming-python.md)."""
-import hashlib, json, logging, os, time
+import hashlib, json, logging, os, re, time
 import pika, psycopg
 
 SERVICE = os.environ.get("SERVICE", "notification-service")
@@ -9,6 +9,9 @@ EXCHANGE, BINDING = os.environ.get("EXCHANGE", "outbox.events"), os.environ.get(
 LEVELS = os.environ.get("RETRY_LEVELS", "30s,1m,5m").split(",")
 # Headers that the broker writes or obeys: in a message that is published again they would be wrong.
 BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "CC", "BCC")
+# The server ends the transaction of a process that is frozen or has no power: until then its record is locked.
+RECORD = """INSERT INTO processed_messages (service, id, fingerprint) SELECT %s, %s, %s
+    FROM set_config('idle_in_transaction_session_timeout', '60s', true) ON CONFLICT DO NOTHING"""
 
 
 class Permanent(Exception): """No later attempt can succeed: the message becomes a dead letter at once."""
@@ -27,22 +30,21 @@ def handle(db, message, body):
 
 def record(db, message, body):
     """Records the message as processed; False if it was before. An id that another event has had, as when a
-    sequence was reset, is no duplicate: that event has had no effect."""
+    sequence was reset, is no duplicate: that event has had no effect. A duplicate writes to the WAL, so that its
+    COMMIT waits for a synchronous standby: that of the first may have been cut short while it waited."""
     parts = (message.headers or {}).get("aggregate_type"), (message.headers or {}).get("aggregate_id"), message.type
     content = hashlib.sha256("".join(f"{part or ''}\0" for part in parts).encode() + body).digest()[:8]
     row = (SERVICE, message.message_id, content)
     try:
-        new = db.execute("INSERT INTO processed_messages (service, id, fingerprint) VALUES (%s, %s, %s)"
-                         " ON CONFLICT DO NOTHING", row).rowcount
-        other = not new and db.execute("SELECT FROM processed_messages WHERE service = %s AND id = %s"
-                                       " AND fingerprint <> %s", row).rowcount
-    except psycopg.DataError:  # an id that is no text for the database
-        raise
-    except psycopg.Error as error:
-        raise Unavailable(f"record the message: {error}") from error
-    if other:
+        if db.execute(RECORD, row).rowcount == 1:
+            return True
+        other = db.execute("SELECT FROM processed_messages WHERE service = %s AND id = %s AND fingerprint <> %s", row)
+        db.execute("SELECT pg_logical_emit_message(true, 'inbox', '')")
+    except psycopg.Error as error:  # a DataError: the id is no text for the database
+        raise error if isinstance(error, psycopg.DataError) else Unavailable(f"record the message: {error}")
+    if other.rowcount:
         raise Permanent("an event with another content was processed under this id")
-    return new == 1
+    return False
 
 
 def process(db, message, body):
@@ -67,7 +69,8 @@ def give_on(channel, message, body, error):
     """Publishes a failed message to its next retry queue, or as a dead letter. It returns when the broker
     has confirmed that a queue has it, and raises otherwise: only then may the original be acknowledged."""
     headers = {k: v for k, v in (message.headers or {}).items() if not k.startswith(BROKERS)}
-    attempts, now = int(headers.pop("x-retry-count", 0)) + 1, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    count, now = str(headers.pop("x-retry-count", 0)), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    attempts = 1 + (int(count) if re.fullmatch("[0-9]{1,9}", count) else 0)
     headers = {"first_failed_at": now, **headers, "failure_reason": reason(error)}
     message.headers, message.expiration, message.user_id, message.delivery_mode = headers, None, None, 2
     if attempts <= len(LEVELS) and not isinstance(error, Permanent):
@@ -92,7 +95,7 @@ def declare(channel):
         queues[f"{SERVICE}.retry.{level}"] = safe | {"x-message-ttl": milliseconds}
     channel.exchange_declare(f"{SERVICE}.return", "direct", durable=True)
     channel.exchange_declare("outbox.dlx", "direct", durable=True)
-    channel.queue_declare(f"{SERVICE}.dlq", durable=True, arguments=quorum)
+    channel.queue_declare(f"{SERVICE}.dlq", durable=True, arguments=quorum | {"x-overflow": "reject-publish"})
     channel.queue_bind(f"{SERVICE}.dlq", "outbox.dlx", SERVICE)
     for name, arguments in queues.items():
         channel.queue_declare(name, durable=True, arguments=arguments)
@@ -101,13 +104,18 @@ def declare(channel):
 
 
 def connect():
+    """Returns a session with a database that records messages, and has the records after a crash."""
     try:
         db = psycopg.connect(DATABASE, autocommit=True)  # process() begins the transactions
-        if db.execute("SHOW synchronous_commit").fetchone() != ("off",):
-            return db
-    except psycopg.OperationalError as error:
+        with db.transaction(force_rollback=True):
+            recorded = db.execute(RECORD, (SERVICE, "", b"")).rowcount
+            safe = db.execute("SELECT FROM pg_class WHERE oid = 'processed_messages'::regclass AND relpersistence = 'p'"
+                              " AND current_setting('synchronous_commit') <> 'off'").rowcount
+    except psycopg.Error as error:
         raise Unavailable(f"connect to the database: {error}") from error
-    raise SystemExit("synchronous_commit is off: a crash of the server would undo effects that are acknowledged")
+    if recorded and safe:
+        return db
+    raise SystemExit("synchronous_commit is off, or processed_messages is unlogged or refuses rows: it would forget")
 
 
 def consume(broker, channel, db):

@@ -191,13 +191,50 @@ with psycopg.connect(consumer.DATABASE, autocommit=True) as db:
 	}
 }
 
-// A server that may forget a COMMIT after a crash would undo what was acknowledged.
-func TestAsynchronousCommitIsRefused(t *testing.T) {
+// A server that would forget what was acknowledged is refused at the start: after a crash, or
+// because a trigger keeps the records out of the table.
+func TestForgetfulDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, statement := range map[string]string{
+		"asynchronous": `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`,
+		"unlogged":     "ALTER TABLE processed_messages SET UNLOGGED",
+		"trigger": `CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+			CREATE TRIGGER nothing BEFORE INSERT ON processed_messages FOR EACH ROW EXECUTE FUNCTION nothing()`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.exec(statement)
+			out, err := r.python("-c", "import consumer; consumer.connect()").CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "it would forget") {
+				t.Errorf("connect says %s, %v", out, err)
+			}
+		})
+	}
+}
+
+// A duplicate writes to the WAL, so that its COMMIT waits for a synchronous standby, and a new
+// message bounds the time that its transaction may be idle.
+func TestStandbyAndFrozenProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`)
-	out, err := r.python("-c", "import consumer; consumer.connect()").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "synchronous_commit is off") {
-		t.Errorf("connect says %s, %v", out, err)
+	out, err := r.python("-c", `
+import pika, consumer
+def handle(db, message, body):
+    print("idle", db.execute("SHOW idle_in_transaction_session_timeout").fetchone()[0])
+consumer.handle = handle
+db = consumer.connect()
+assert db.execute("SHOW idle_in_transaction_session_timeout").fetchone()[0] == "0"
+print(consumer.process(db, pika.BasicProperties(message_id="one"), b""))
+record = consumer.record
+def written(*args):
+    first = record(*args)
+    print("written", db.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL").fetchone()[0])
+    return first
+consumer.record = written
+print(consumer.process(db, pika.BasicProperties(message_id="one"), b""))
+`).CombinedOutput()
+	if want := "idle 1min\nsuccess\nwritten True\nduplicate\n"; err != nil || string(out) != want {
+		t.Errorf("process says %s, %v, want %s", out, err, want)
 	}
 }

@@ -110,12 +110,12 @@ func (r *rig) queue(name string) amqp.Queue {
 	return q
 }
 
-// publish sends an order as the relay would.
+// publish sends an order as the relay would, with a count of attempts that is none.
 func (r *rig) publish(id, body string) {
 	r.t.Helper()
 	await.Must(r.t, r.amqp.PublishWithContext(r.ctx, "outbox.events", "order", true, false, amqp.Publishing{
 		MessageId: id, ContentType: "application/json", DeliveryMode: amqp.Persistent, Type: "OrderPlaced",
-		Headers: amqp.Table{"aggregate_id": "7", "timestamp_in_ms": int64(1764200000000)}, Body: []byte(body),
+		Headers: amqp.Table{"aggregate_id": "7", "timestamp_in_ms": int64(1764200000000), "x-retry-count": "none"}, Body: []byte(body),
 	}))
 }
 
