@@ -2,8 +2,8 @@ package kafka
 
 import "testing"
 
-// The offset to commit is the lowest that was not handled, over gaps in the log, and a session begins
-// there.
+// The offset to commit is the lowest that was not handled, over gaps in the log, and a session
+// begins there.
 func TestPartition(t *testing.T) {
 	p := &partition{next: 5, stored: -1}
 	committed := func(want int64) {

@@ -55,7 +55,7 @@ func newRig(t *testing.T, partitions int) *rig {
 	r.pool = pool
 	_, err = pool.Exec(r.ctx, inbox.Schema("")+"CREATE TABLE effect (n bigint GENERATED ALWAYS AS IDENTITY, id text, key text, payload text, attempt int)")
 	await.Must(t, err)
-	transport := &kafkago.Transport{MetadataTTL: time.Second}
+	transport := &kafkago.Transport{MetadataTTL: time.Minute} // and so long may its requests take
 	t.Cleanup(transport.CloseIdleConnections)
 	r.writer = &kafkago.Writer{
 		Addr: kafkago.TCP(r.broker.Brokers()...), Transport: transport, RequiredAcks: kafkago.RequireAll,

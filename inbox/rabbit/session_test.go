@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
@@ -137,8 +138,10 @@ func TestHandOver(t *testing.T) {
 	r.publish(event("1", "a"), event("2", "a"), event("3", "a"))
 	stop := r.run(leaving)
 	<-b.begun
-	r.inbox.Handler = effect
+	r.metrics = prometheus.NewRegistry()
+	r.inbox.Handler, r.inbox.Registerer = effect, r.metrics
 	r.run(r.consumer())
+	await.Until(t, "the other process", func() bool { return r.metric("consumer_broker_up") == 1 })
 	stopped := make(chan struct{})
 	go func() { stop(); close(stopped) }()
 	for range 100 { // of the broker's answers, in which the other process would have had the next

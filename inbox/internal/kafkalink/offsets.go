@@ -11,8 +11,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// Ends returns the first offset of each partition of a topic, and the one after the last. It asks for
-// a few at a time: kafka-go opens a connection for each question that waits for its answer.
+// Ends returns the first offset of each partition of a topic, and the one after the last. It asks
+// for a few at a time: kafka-go opens a connection for each question that waits for its answer.
 func (l *Link) Ends(ctx context.Context, topic string, partitions []int) (map[int]Ends, error) {
 	found := map[int]Ends{}
 	for some := range slices.Chunk(partitions, 4) {
