@@ -39,9 +39,9 @@ func newStatements(table string) statements {
 	return statements{
 		record:   "INSERT INTO " + name + " (service, id, fingerprint) VALUES ($1, $2, $3) ON CONFLICT (service, id) DO NOTHING",
 		recorded: "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + " WHERE service = $1 AND id = $2",
-		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a batch.
-		// Found by ctid, they are deleted without another search, whatever the planner knows of the
-		// table. They stay where they are: nobody updates them.
+		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a
+		// batch. Found by ctid, they are deleted without another search, whatever the planner knows
+		// of the table. They stay where they are: nobody updates them.
 		prune: "DELETE FROM " + name + " WHERE ctid = ANY (ARRAY (SELECT ctid FROM " + name +
 			" WHERE service = $1 AND processed_at < now() - $2 * interval '1 second' ORDER BY processed_at LIMIT $3 FOR UPDATE SKIP LOCKED))",
 	}

@@ -3,13 +3,16 @@
 package kafka_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl/plain"
 
+	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
@@ -68,4 +71,12 @@ func TestRefused(t *testing.T) {
 	if !errors.Is(err, kafkago.IllegalSASLState) {
 		t.Errorf("run: %v", err)
 	}
+}
+
+// failUntilRetried is a handler that fails at the first attempt.
+func failUntilRetried(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+	if m.Attempt == 1 && m.ID == "large" {
+		return errors.New("not yet")
+	}
+	return effect(ctx, tx, m)
 }

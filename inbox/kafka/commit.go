@@ -4,6 +4,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,6 +44,11 @@ func commit(gen *kafkago.Generation, parts []*partition) error {
 		}
 	}
 	return nil
+}
+
+// isFenced is whether the group has given the partitions to others, or is about to.
+func isFenced(err error) bool {
+	return errors.Is(err, kafkago.RebalanceInProgress) || errors.Is(err, kafkago.IllegalGeneration) || errors.Is(err, kafkago.UnknownMemberId)
 }
 
 // commitAlways commits and trims until ctx ends, and once more when nothing is handled any more.

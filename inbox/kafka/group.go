@@ -107,7 +107,10 @@ func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafka
 	commits := make(chan error, 1)
 	go func() {
 		err := c.commitAlways(committing, k, gen, parts)
-		if err != nil {
+		switch {
+		case isFenced(err):
+			end(errRebalance)
+		case err != nil:
 			end(err)
 		}
 		commits <- err
@@ -162,24 +165,41 @@ func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*p
 	}
 }
 
-// assigned are the partitions of a generation, each with the offset to begin with. A group that has
-// none for a partition gets that of its first message: so it is noticed when that is deleted before
-// it was processed.
+// assigned are the partitions of a generation, each with the offset to begin with.
 func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago.Generation) ([]*partition, error) {
 	var parts []*partition
 	for topic, assigned := range gen.Assignments {
 		for _, a := range assigned {
 			p := &partition{topic: topic, id: a.ID, own: c.isOwn(topic), next: a.Offset, stored: a.Offset}
 			if a.Offset < 0 {
-				there, err := k.Ends(ctx, topic, []int{a.ID})
-				if err != nil {
+				if err := c.begin(ctx, k, p); err != nil {
 					return nil, err
 				}
-				p.next, p.stored = there[a.ID].First, -1
 			}
 			parts = append(parts, p)
 		}
 	}
 	c.log.Info("partitions assigned", "group", gen.GroupID, "generation", gen.ID, "partitions", len(parts))
 	return parts, nil
+}
+
+// begin sets where a partition begins that the group has no offset of: with its first message. The
+// offset is committed at once, so that it is noticed when the message is deleted before it was
+// processed. kafka-go also says that there is none when the broker has answered with an error, so
+// the broker is asked again: a group must not begin again with what it processed long ago.
+func (c *Consumer) begin(ctx context.Context, k *kafkalink.Link, p *partition) error {
+	offsets, err := k.Committed(ctx, c.cfg.Group, map[string][]int{p.topic: {p.id}})
+	if err != nil {
+		return err
+	}
+	if at, ok := offsets[p.topic][p.id]; ok {
+		p.next, p.stored = at, at
+		return nil
+	}
+	there, err := k.Ends(ctx, p.topic, []int{p.id})
+	if err != nil {
+		return err
+	}
+	p.next, p.stored = there[p.id].First, -1
+	return nil
 }

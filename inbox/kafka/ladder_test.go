@@ -132,6 +132,10 @@ func TestReplay(t *testing.T) {
 	}
 	failing = false
 	defer r.run(c)()
+	await.Until(t, "the dead letters to be counted", func() bool { return r.metric("consumer_waiting_messages", r.service+".dlq") == 5 })
+	if n := r.metric("consumer_waiting_messages", r.topic); n != 0 {
+		t.Errorf("%v messages wait in the topic, all were handled", n)
+	}
 	replay := func(want int, f kafka.ReplayFilter) {
 		t.Helper()
 		if n, err := c.Replay(r.ctx, f); n != want || err != nil {
@@ -153,12 +157,4 @@ func TestReplay(t *testing.T) {
 	r.wantRecords(r.service+".dlq", 1) // that without an id is there again
 	replay(1, kafka.ReplayFilter{Limit: 1})
 	r.wantRecords(r.service+".dlq", 1)
-}
-
-// failUntilRetried is a handler that fails at the first attempt.
-func failUntilRetried(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
-	if m.Attempt == 1 && m.ID == "large" {
-		return errors.New("not yet")
-	}
-	return effect(ctx, tx, m)
 }

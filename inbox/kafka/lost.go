@@ -32,7 +32,7 @@ func (e *LostError) Error() string {
 		why = "the topic was deleted and created again, or its last messages were lost"
 	}
 	return fmt.Sprintf("read %s-%d: the next message for group %s is %d, and the broker has those from %d to before %d: %s. "+
-		"When that is understood, go on with the first message there is: kafka-consumer-groups.sh --group %s --topic %s:%d --reset-offsets --to-earliest --execute",
+		"When that is understood, go on with the first message there is: kafka-consumer-groups.sh --bootstrap-server HOST:9092 --group %s --topic %s:%d --reset-offsets --to-earliest --execute",
 		e.Topic, e.Partition, e.Group, e.Next, e.First, e.After, why, e.Group, e.Topic, e.Partition)
 }
 

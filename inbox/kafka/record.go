@@ -16,7 +16,7 @@ import (
 // Headers of a message in the service's own topics. Producers must not use these names.
 const (
 	retryCount          = "x-retry-count"        // attempts that have failed
-	retryAt             = "x-retry-at"           // of the next attempt, in milliseconds of Unix time
+	retryAt             = "x-retry-at"           // of the next attempt, in Unix milliseconds
 	firstFailedAt       = "first_failed_at"      // RFC 3339, as failedAt
 	originalDestination = "original_destination" // the topic that it was published to
 	failureReason       = "failure_reason"

@@ -55,7 +55,7 @@ func newRig(t *testing.T, partitions int) *rig {
 	r.pool = pool
 	_, err = pool.Exec(r.ctx, inbox.Schema("")+"CREATE TABLE effect (n bigint GENERATED ALWAYS AS IDENTITY, id text, key text, payload text, attempt int)")
 	await.Must(t, err)
-	transport := &kafkago.Transport{MetadataTTL: time.Second}
+	transport := &kafkago.Transport{MetadataTTL: time.Minute} // and so long may its requests take
 	t.Cleanup(transport.CloseIdleConnections)
 	r.writer = &kafkago.Writer{
 		Addr: kafkago.TCP(r.broker.Brokers()...), Transport: transport, RequiredAcks: kafkago.RequireAll,
@@ -96,27 +96,32 @@ func (r *rig) consumer() *kafka.Consumer {
 func (r *rig) run(c *kafka.Consumer) (stop func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.Run(ctx); err != nil || ctx.Err() == nil {
 			r.t.Errorf("run: %v", err)
 		}
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
 	})
 	r.t.Cleanup(stop)
 	return stop
 }
 
-// committed is the time of all events.
-var committed = time.UnixMilli(1_700_000_000_123)
+// committed is the time of all events: of now, because retention goes by it.
+var committed = time.Now().Truncate(time.Millisecond)
 
 // event is a message as the relay publishes it.
 func event(id, key string) kafkago.Message {
 	return kafkago.Message{
 		Key: []byte(key), Value: fmt.Appendf(nil, `{"id": %q}`, id), Time: committed,
 		Headers: []kafkago.Header{
-			{Key: "id", Value: []byte(id)}, {Key: "eventType", Value: []byte("created")}, {Key: "aggregateType", Value: []byte("order")},
+			{Key: "id", Value: []byte(id)},
+			{Key: "eventType", Value: []byte("created")},
+			{Key: "aggregateType", Value: []byte("order")},
 			{Key: "tenant", Value: []byte("t1")},
 		},
 	}

@@ -44,7 +44,7 @@ type session struct {
 // task is one message for a worker.
 type task struct {
 	partition *partition
-	record    kafkago.Message
+	record    *kafkago.Message
 	bytes     int64
 }
 
@@ -81,11 +81,12 @@ func (s *session) handle(ctx context.Context, t task) {
 	if s.taking.Err() != nil {
 		return
 	}
-	if err := s.c.in.Handle(ctx, s.c.message(&t.record), delivery{s.c, s.k, &t.record}); err != nil {
+	if err := s.c.in.Handle(ctx, s.c.message(t.record), delivery{s.c, s.k, t.record}); err != nil {
 		s.fail(err) // before the worker goes on with the next message of the key
 		return
 	}
 	t.partition.handled(t.record.Offset)
+	s.c.processing.works()
 }
 
 // unreadable is how long reading may fail before the membership ends: brokers may have moved.
@@ -124,8 +125,8 @@ func (s *session) read(p *partition) {
 		}
 		wait, failing = backoff{}, time.Time{}
 		s.c.joined.Store(true)
-		for _, m := range messages {
-			if !s.add(p, m) {
+		for i := range messages {
+			if !s.add(p, &messages[i]) {
 				return
 			}
 		}
@@ -136,11 +137,11 @@ func (s *session) read(p *partition) {
 
 // add waits until a message is due and there is room, and gives it to the worker of its key. It is
 // false when the session has ended.
-func (s *session) add(p *partition, m kafkago.Message) bool {
-	if !sleepUntil(s.taking, s.c.due(&m)) {
+func (s *session) add(p *partition, m *kafkago.Message) bool {
+	if !sleepUntil(s.taking, s.c.due(m)) {
 		return false
 	}
-	t := task{partition: p, record: m, bytes: min(int64(kafkalink.Size(&m)), int64(s.c.cfg.MaxInFlightBytes))}
+	t := task{partition: p, record: m, bytes: min(int64(kafkalink.Size(m)), int64(s.c.cfg.MaxInFlightBytes))}
 	if s.count.Acquire(s.taking, 1) != nil {
 		return false
 	}

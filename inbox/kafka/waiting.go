@@ -4,10 +4,7 @@ package kafka
 
 import (
 	"context"
-	"slices"
 	"time"
-
-	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
@@ -40,7 +37,7 @@ func (c *Consumer) countWaiting(ctx context.Context, k *kafkalink.Link) error {
 	if err != nil {
 		return err
 	}
-	offsets, err := k.Client.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: c.cfg.Group, Topics: topics})
+	offsets, err := k.Committed(ctx, c.cfg.Group, topics)
 	if err != nil {
 		return err
 	}
@@ -56,11 +53,7 @@ func (c *Consumer) countWaiting(ctx context.Context, k *kafkalink.Link) error {
 		}
 		n := int64(0)
 		for _, p := range partitions {
-			first := there[p].First
-			if i := slices.IndexFunc(offsets.Topics[topic], func(o kafkago.OffsetFetchPartition) bool { return o.Partition == p }); i >= 0 {
-				first = max(first, offsets.Topics[topic][i].CommittedOffset)
-			}
-			n += there[p].After - first
+			n += max(there[p].After-max(there[p].First, offsets[topic][p]), 0)
 		}
 		c.in.Waiting(topic, n)
 	}

@@ -27,8 +27,8 @@ func composed(t *testing.T, profiles ...string) *types.Project {
 	return project
 }
 
-// Everything is there without a profile but Kafka and the shop, and what is waited for can come to be: a health
-// check for healthy, an end for completed.
+// Everything is there without a profile but Kafka and the shop, and what is waited for can come to
+// be: a health check for healthy, an end for completed.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	plain, all := composed(t), composed(t, "kafka", "shop")
@@ -131,8 +131,8 @@ func TestComposeRelays(t *testing.T) {
 	}
 }
 
-// The services of the shop have no rights that they do not need, are built by their Dockerfile, and
-// connect to services that exist, over TLS.
+// The services of the shop have no rights that they do not need, are built by their Dockerfile,
+// and connect to services that exist, over TLS.
 func TestComposeShop(t *testing.T) {
 	t.Parallel()
 	project, addresses := composed(t, "shop"), 0

@@ -226,8 +226,8 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// The image of the shop's services has both, which are static, runs as the same number, and is built
-// from what users of the packages have.
+// The image of the shop's services has both, which are static, runs as the same number, and is
+// built from what users of the packages have.
 func TestShopDockerfile(t *testing.T) {
 	t.Parallel()
 	list, args, err := stages(shopDockerfile)

@@ -1,5 +1,5 @@
-// Command notification-service writes a notification for each order: once, however often the order's
-// event is delivered.
+// Command notification-service writes a notification for each order: once, however often the
+// order's event is delivered.
 //
 // DATABASE_URL is its database, LISTEN its address (by default :8080). AMQP_URL is RabbitMQ, or
 // KAFKA_BROKERS has brokers of Kafka. RETRY_LEVELS are the pauses between attempts, such as

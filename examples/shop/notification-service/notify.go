@@ -14,9 +14,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox"
 )
 
-// schema has the tables of this service. An order's id is not unique in notifications: that each has
-// one is the work of the inbox. items are what a mail calls them, and mailer says whether mails are
-// taken.
+// schema has the tables of this service. An order's id is not unique in notifications: that each
+// has one is the work of the inbox. items are what a mail calls them, and mailer says whether
+// mails are taken.
 var schema = `
 CREATE TABLE notifications (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -32,9 +32,9 @@ CREATE TABLE mailer (up boolean NOT NULL);
 INSERT INTO mailer VALUES (true);
 ` + inbox.Schema("")
 
-// notify is the handler. Its effect is the row, which is committed together with the record that the
-// event is processed. A mail that was sent here would be sent again when the COMMIT fails: something
-// else mails what is in the table.
+// notify is the handler. Its effect is the row, which is committed together with the record that
+// the event is processed. A mail that was sent here would be sent again when the COMMIT fails:
+// something else mails what is in the table.
 //
 // An item that nobody knows stays unknown, so the error is permanent. The mailer may come back.
 func notify(ctx context.Context, tx pgx.Tx, m inbox.Message) error {

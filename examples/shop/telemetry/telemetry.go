@@ -1,5 +1,5 @@
-// Package telemetry is what both services of the shop show of themselves: health, metrics and, when
-// the OTEL_* variables name a collector, spans.
+// Package telemetry is what both services of the shop show of themselves: health, metrics and,
+// when the OTEL_* variables name a collector, spans.
 package telemetry
 
 import (
@@ -22,7 +22,7 @@ import (
 )
 
 // Trace exports spans under the service's name if OTEL_EXPORTER_OTLP_ENDPOINT is set. stop exports
-// those that wait.
+// those that wait. A collector that is away costs spans, and nothing else.
 func Trace(ctx context.Context, service string) (stop func(), err error) {
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" {
 		return func() {}, nil
@@ -37,14 +37,14 @@ func Trace(ctx context.Context, service string) (stop func(), err error) {
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
-		if err := provider.Shutdown(ctx); err != nil { // a collector that is away costs spans, nothing else
+		if err := provider.Shutdown(ctx); err != nil {
 			slog.Warn("the last spans were not exported", "error", err)
 		}
 	}, nil
 }
 
-// Serve answers on an address, also for /healthz and /metrics, until ctx ends and the requests that
-// run have been answered.
+// Serve answers on an address, also for /healthz and /metrics, until ctx ends and the requests
+// that run have been answered.
 func Serve(ctx context.Context, listen string, mux *http.ServeMux) error {
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.Handle("GET /metrics", promhttp.Handler())

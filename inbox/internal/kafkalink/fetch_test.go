@@ -43,14 +43,18 @@ func TestReading(t *testing.T) {
 		{"records that were compacted away", 0, nil, []protocol.RecordReader{batchOf(-1, 0, 3, 7)}, []int64{3, 7}, 8},
 		{"a committed transaction", 0, nil, []protocol.RecordReader{batchOf(1, tx, 0, 1), marker(1, 2, commit)}, []int64{0, 1}, 3},
 		{
-			"an aborted one, and the producer's next", 0, []fetch.ResponseTransaction{{ProducerID: 1, FirstOffset: 0}},
+			"an aborted one, and the producer's next", 0,
+			[]fetch.ResponseTransaction{{ProducerID: 1, FirstOffset: 0}},
 			[]protocol.RecordReader{batchOf(1, tx, 0), batchOf(2, tx, 1), marker(1, 2, abort), batchOf(1, tx, 3), marker(2, 4, commit), marker(1, 5, commit)},
-			[]int64{1, 3}, 6,
+			[]int64{1, 3},
+			6,
 		},
 		{
-			"two that were aborted", 0, []fetch.ResponseTransaction{{ProducerID: 1, FirstOffset: 0}, {ProducerID: 1, FirstOffset: 3}},
+			"two that were aborted", 0,
+			[]fetch.ResponseTransaction{{ProducerID: 1, FirstOffset: 0}, {ProducerID: 1, FirstOffset: 3}},
 			[]protocol.RecordReader{batchOf(1, tx, 0), marker(1, 1, abort), batchOf(1, 0, 2), batchOf(1, tx, 3), marker(1, 4, abort)},
-			[]int64{2}, 5,
+			[]int64{2},
+			5,
 		},
 		{"only the end of one", 7, nil, []protocol.RecordReader{marker(1, 7, commit)}, nil, 8},
 	} {

@@ -22,7 +22,7 @@ const (
 	RequestTimeout = 30 * time.Second
 	// metadataTTL bounds how long a change of a leader goes unnoticed, and how long a request for
 	// metadata may take: kafka-go uses it for both.
-	metadataTTL = 2 * time.Second
+	metadataTTL = 4 * time.Second
 )
 
 // Config says where the brokers are.
@@ -122,7 +122,7 @@ func (l *Link) topicsOf(ctx context.Context, broker string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to broker %s: %w", broker, err)
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // what was read is there
 	if err := conn.SetDeadline(time.Now().Add(RequestTimeout)); err != nil {
 		return nil, err
 	}

@@ -6,12 +6,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// Ends returns the first offset of each partition of a topic, and the one after the last.
+// Ends returns the first offset of each partition of a topic, and the one after the last. It asks
+// for a few at a time: kafka-go opens a connection for each question that waits for its answer.
 func (l *Link) Ends(ctx context.Context, topic string, partitions []int) (map[int]Ends, error) {
+	found := map[int]Ends{}
+	for some := range slices.Chunk(partitions, 4) {
+		if err := l.ends(ctx, topic, some, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func (l *Link) ends(ctx context.Context, topic string, partitions []int, found map[int]Ends) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	ask := make([]kafkago.OffsetRequest, 0, 2*len(partitions))
@@ -20,21 +32,20 @@ func (l *Link) Ends(ctx context.Context, topic string, partitions []int) (map[in
 	}
 	answer, err := l.Client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: ask}})
 	if err != nil {
-		return nil, fmt.Errorf("list offsets of %s: %w", topic, err)
+		return fmt.Errorf("list offsets of %s: %w", topic, err)
 	}
-	found := map[int]Ends{}
 	for _, p := range answer.Topics[topic] {
 		if p.Error != nil {
-			return nil, fmt.Errorf("list offsets of %s-%d: %w", topic, p.Partition, p.Error)
+			return fmt.Errorf("list offsets of %s-%d: %w", topic, p.Partition, p.Error)
 		}
 		found[p.Partition] = Ends{p.FirstOffset, p.LastOffset}
 	}
 	for _, p := range partitions {
 		if _, ok := found[p]; !ok {
-			return nil, fmt.Errorf("list offsets of %s-%d: the broker did not answer", topic, p)
+			return fmt.Errorf("list offsets of %s-%d: the broker did not answer", topic, p)
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // Ends are the offsets from the first message of a partition to the one after the last.
@@ -58,6 +69,32 @@ func (l *Link) Partitions(ctx context.Context, topics ...string) (map[string][]i
 		}
 		for _, p := range t.Partitions {
 			found[t.Name] = append(found[t.Name], p.ID)
+		}
+	}
+	return found, nil
+}
+
+// Committed are the offsets that a group has of partitions. Those that it has none of are left out.
+func (l *Link) Committed(ctx context.Context, group string, partitions map[string][]int) (map[string]map[int]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	answer, err := l.Client.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: group, Topics: partitions})
+	if err == nil {
+		err = answer.Error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fetch offsets of group %s: %w", group, err)
+	}
+	found := map[string]map[int]int64{}
+	for topic, all := range answer.Topics {
+		found[topic] = map[int]int64{}
+		for _, p := range all {
+			if p.Error != nil {
+				return nil, fmt.Errorf("fetch the offset of group %s for %s-%d: %w", group, topic, p.Partition, p.Error)
+			}
+			if p.CommittedOffset >= 0 {
+				found[topic][p.Partition] = p.CommittedOffset
+			}
 		}
 	}
 	return found, nil

@@ -1,5 +1,5 @@
-// Package console is the output of the demo and the shop: lines that stay, and below them one line of
-// numbers.
+// Package console is the output of the demo and the shop: lines that stay, and below them one line
+// of numbers.
 package console
 
 import (

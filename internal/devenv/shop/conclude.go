@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/google/uuid"
 )
 
 // judge closes the shop, waits until no message is anywhere, and compares the databases.
@@ -91,7 +93,7 @@ func (s *shop) keepOpen(ctx context.Context) error {
 		"",
 		"  Order, and look for the notification:",
 		"",
-		fmt.Sprintf("  curl %s/orders -d '{\"id\": \"'$(uuidgen)'\", \"customer\": \"me\", \"item\": \"lamp\"}'", s.orders.url()),
+		fmt.Sprintf("  curl %s/orders -d '{\"id\": %q, \"customer\": \"me\", \"item\": \"lamp\"}'", s.orders.url(), uuid.NewString()),
 		fmt.Sprintf("  psql '%s' -c \"SELECT * FROM notifications WHERE customer = 'me'\"", s.notificationsDB.Config().ConnString()),
 		"",
 	)

@@ -43,14 +43,15 @@ func (k *kafka) start(ctx context.Context) (err error) {
 	return k.cluster.CreateTopic(ctx, topic, partitions, 1, nil)
 }
 
-func (k *kafka) sink() string                         { return fmt.Sprintf("  kafka:\n    brokers: [%s]\n", k.addr()) }
+func (k *kafka) sink() string { return fmt.Sprintf("  kafka:\n    brokers: [%s]\n", k.addr()) }
+
 func (k *kafka) environment() []string                { return []string{"KAFKA_BROKERS=" + k.addr()} }
 func (k *kafka) way() *netproxy.Proxy                 { return nil }
 func (k *kafka) stop(ctx context.Context) error       { return k.cluster.StopNode(ctx, node) }
 func (k *kafka) startAgain(ctx context.Context) error { return k.cluster.StartNode(ctx, node) }
 
-// waiting counts what the group has not committed, and what is in the service's own topics: what was
-// handled is deleted from them.
+// waiting counts what the group has not committed, and what is in the service's own topics: what
+// was handled is deleted from them.
 func (k *kafka) waiting(ctx context.Context) (n int, err error) {
 	for _, own := range []string{".retry.1s", ".retry.2s", ".retry.5s", ".return"} {
 		here, err := k.messages(ctx, notificationService+own, nil)

@@ -54,7 +54,7 @@ func testShop(t *testing.T, sink, name string) {
 	if err := p.interrupt(); err != nil {
 		t.Fatalf("a good shop ends with %v:\n%s", err, p.out)
 	}
-	for _, line := range []string{" 0 lost, 0 twice, 0 out of order", " and 1 from a dead letter"} {
+	for _, line := range []string{" 0 lost, 0 twice, 0 out of order", ", 1 from a dead letter"} {
 		if !strings.Contains(p.out.String(), line) {
 			t.Errorf("no %q in the output:\n%s", line, p.out)
 		}

@@ -84,7 +84,8 @@ func (s *shop) loseAcknowledgements(ctx context.Context) error {
 		return nil
 	}
 	way.Hold(netproxy.Up)
-	if err := way.WaitHeld(ctx, netproxy.Up, 5*ackBytes); err != nil {
+	err := s.until(ctx, "five acknowledgements on the network", func() (bool, error) { return way.HeldBytes(netproxy.Up) >= 5*ackBytes, nil })
+	if err != nil {
 		return err
 	}
 	s.Say("Killing notification-service again: it has committed messages, and the network kept its acknowledgements.")
@@ -198,7 +199,7 @@ func (s *shop) setMailer(ctx context.Context, up bool) error {
 	return nil
 }
 
-// replayDeadLetter mends what made the poison order poison, and sends it again.
+// replayDeadLetter fixes what made the poison order poison, and sends it again.
 func (s *shop) replayDeadLetter(ctx context.Context) error {
 	if _, err := s.notificationsDB.Exec(ctx, "INSERT INTO items VALUES ($1, 'An Umbrella')", poisonItem); err != nil {
 		return fmt.Errorf("add item: %w", err)

@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/console"
 )
 
-// goodEvidence is of two customers: the second order of "a" was retried and overtaken, the first one
-// of "b" was a dead letter that was replayed.
+// goodEvidence is of two customers: the second order of "a" was retried and overtaken, the first
+// one of "b" was a dead letter that was replayed.
 func goodEvidence() evidence {
 	return evidence{
 		answered: []string{"a1", "a2", "a3", "b1", "b2"},
@@ -56,13 +56,13 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("the verdict is %v:\n%s", err, &out)
 			}
 			for line := range strings.Lines(out.String()) {
-				if n := utf8.RuneCountInString(line); n > 100 {
+				if n := utf8.RuneCountInString(line); n > 80 {
 					t.Errorf("%d columns: %s", n, line)
 				}
 			}
 		})
 	}
-	if v := judge(goodEvidence()); v.retried != 1 || v.replayed != 1 {
-		t.Errorf("%d were retried and %d replayed, want 1 each", v.retried, v.replayed)
+	if v := judge(goodEvidence()); v.retried != 1 || v.replayed != 1 || v.inOrder != 3 {
+		t.Errorf("%d were retried, %d replayed and %d in order, want 1, 1 and 3", v.retried, v.replayed, v.inOrder)
 	}
 }
