@@ -132,7 +132,8 @@ func TestHandOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	b := newBlocking()
-	r.inbox.Handler = b.handle
+	// The broker keeps the others.
+	r.inbox.Handler, r.inbox.Concurrency, r.rabbit.Prefetch = b.handle, 1, 1
 	leaving := r.consumer()
 	r.must(leaving.Declare(r.ctx))
 	r.publish(event("1", "a"), event("2", "a"), event("3", "a"))
