@@ -33,8 +33,8 @@ CREATE INDEX IF NOT EXISTS INDEX_NAME ON TABLE_NAME (service, processed_at);
 func quoted(table string) string { return identifier(table).Sanitize() }
 
 // indexOf is the name of the table's index, which is in the table's schema. PostgreSQL cuts names
-// off after 63 bytes: uncut, the index of a table with a long name would be taken for the table, and
-// not be made.
+// off after 63 bytes: uncut, the index of a table with a long name would be taken for the table,
+// and not be made.
 func indexOf(table string) string {
 	const suffix = "_processed_at"
 	name := identifier(table)
@@ -57,9 +57,9 @@ func newStatements(table string) statements {
 	return statements{
 		record:   "INSERT INTO " + name + " (service, id, fingerprint) VALUES ($1, $2, $3) ON CONFLICT (service, id) DO NOTHING",
 		recorded: "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + " WHERE service = $1 AND id = $2",
-		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a batch.
-		// Found by ctid, they are deleted without another search, whatever the planner knows of the
-		// table. They stay where they are: nobody updates them.
+		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a
+		// batch. Found by ctid, they are deleted without another search, whatever the planner knows
+		// of the table. They stay where they are: nobody updates them.
 		prune: "DELETE FROM " + name + " WHERE ctid = ANY (ARRAY (SELECT ctid FROM " + name +
 			" WHERE service = $1 AND processed_at < now() - $2 * interval '1 second' ORDER BY processed_at LIMIT $3 FOR UPDATE SKIP LOCKED))",
 	}

@@ -20,10 +20,10 @@ const (
 	maxNumber = 1000
 )
 
-// checkJSON returns why a text is not JSON that PostgreSQL stores, or how many bytes the relay reads
-// of it at most. A column of type json or text keeps the text. A jsonb is written anew: with a space
-// behind each comma and colon, without other spaces, and with all digits of a number. Its strings
-// get no longer, because it escapes no more than JSON demands.
+// checkJSON returns why a text is not JSON that PostgreSQL stores, or how many bytes the relay
+// reads of it at most. A column of type json or text keeps the text. A jsonb comes back with a
+// space behind each comma and colon, without other spaces, and with all digits of a number. Its
+// strings get no longer, because it escapes no more than JSON demands.
 func checkJSON(text string) (size int, err error) {
 	switch {
 	case text == "":

@@ -63,8 +63,8 @@ type Event struct {
 	// Payload is the body. A json.RawMessage or a []byte is JSON already, and checked; anything
 	// else is encoded by json.Marshal. A string is refused, because it is not clear whether it is
 	// JSON: json.RawMessage(text) is for text that is. nil is an event without a body: on Kafka a
-	// tombstone, on RabbitMQ an empty message. Everything else that is empty, or encoded as null, is
-	// refused: a forgotten payload is no tombstone.
+	// tombstone, on RabbitMQ an empty message. Everything else that is empty, or encoded as null,
+	// is refused: a forgotten payload is no tombstone.
 	//
 	// The column is of type jsonb, json or text. A jsonb changes the order of members, spaces and
 	// the form of numbers; of a name that is there twice it keeps the last one.
@@ -72,8 +72,8 @@ type Event struct {
 	// Headers become headers of the message. The names that the relay writes itself (such as
 	// "aggregate_id", "id" and "traceparent"), that consumers write when an event fails
 	// ("x-retry-count", "attempts", "failed_at" and more) and that steer RabbitMQ ("CC", "x-delay"
-	// and more, see Config.AllowHeaders) are refused. Together with ID, Aggregate, Key and Type they
-	// have at most 127 KiB.
+	// and more, see Config.AllowHeaders) are refused. Together with ID, Aggregate, Key and Type
+	// they have at most 127 KiB.
 	Headers map[string]string
 }
 

@@ -40,7 +40,8 @@ var reserved = []string{
 }
 
 // consumers are the headers that the packages inbox/rabbit and inbox/kafka write to a message that
-// has failed. No handler sees them, and a retry replaces them: what an event had there would be lost.
+// has failed. No handler sees them, and a retry replaces them: what an event had there would be
+// lost.
 var consumers = []string{
 	"x-retry-at", "attempts", "first_failed_at", "failed_at", "failure_reason", "failure_class",
 	"original_destination", "consumer_service",

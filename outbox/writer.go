@@ -53,9 +53,9 @@ type Config struct {
 	// "x-delay": what sink.rabbitmq.allow_headers of the relay's configuration lists. The relay
 	// drops others.
 	AllowHeaders []string
-	// MaxPayload is the largest payload in bytes of JSON, as the text that was given or as jsonb may
-	// write it, with spaces and all digits of numbers: the longer one counts. Default 16 MiB, which
-	// is what RabbitMQ 4 takes unless it is configured otherwise. Kafka takes about 1 MiB.
+	// MaxPayload is the largest payload in bytes, as the JSON that was given or as jsonb may write
+	// it, with spaces and all digits of numbers: the longer one counts. Default 16 MiB, which is
+	// what RabbitMQ 4 takes unless it is configured otherwise. Kafka takes about 1 MiB.
 	MaxPayload int
 }
 

@@ -20,7 +20,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestPlain: elsewhere the numbers are written now and then, and not again when nothing has changed.
+// TestPlain: elsewhere the numbers are written now and then, and not again when nothing has
+// changed.
 func TestPlain(t *testing.T) {
 	var out strings.Builder
 	c := To(&out)
