@@ -15,9 +15,9 @@ VERSION := $(shell git describe --tags --dirty 2>/dev/null)
 
 # The longest packages come first: last they would run alone.
 FIRST := ./test/fault ./test/cli ./internal/replication
-# What is in the binary; test-all runs it under the race detector.
-OURS   = $$(go list ./internal/... ./cmd/... | grep -v /internal/devenv)
-OTHERS = ./test/fault ./test/cli $$(go list -e -tags '$(TAGS)' ./... | grep -vE '/(cmd|internal|soak)(/|$$)') ./internal/devenv/...
+# What is in the binary, or in a service that writes or consumes; test-all runs it under the race detector.
+OURS   = $$(go list ./internal/... ./cmd/... ./outbox/... ./inbox/... | grep -v /internal/devenv)
+OTHERS = ./test/fault ./test/cli $$(go list -e -tags '$(TAGS)' ./... | grep -vE 'cdc-relay/(cmd|inbox|internal|outbox)(/|$$)|/soak(/|$$)') ./internal/devenv/...
 # What differs between PostgreSQL versions. scripts/postgres.sh fetches them.
 PG_PACKAGES ?= ./internal/replication/...
 PG_ENDS     := 14 18
@@ -67,7 +67,7 @@ test-plain: bin/testrun
 	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' $(OTHERS)
 
 .PHONY: test-race
-test-race: bin/testrun ## the relay's own packages under the race detector
+test-race: bin/testrun ## the packages of relay, outbox and inbox under the race detector
 	@echo "== $@"; $(GO_TEST) -race -tags '$(TAGS)' $(OURS)
 
 # The shared server is of another version: the package starts its own.

@@ -29,7 +29,7 @@ func (in *Inbox) ready(ctx context.Context) error {
 			return ctx.Err()
 		case class(err, "42P01", "3F000"): // no such table, no such schema
 			return fmt.Errorf("find the table of processed messages: %w: create it with inbox.Schema:\n\n%s", err, Schema(in.cfg.Table))
-		case class(err, "28", "3D", "42"), errors.Is(err, errAsynchronous): // login, database, rights and columns
+		case class(err, "28", "3D", "42"), errors.Is(err, errAsynchronous): // login, right
 			return err
 		}
 		in.database.lost(err)
@@ -63,11 +63,11 @@ func (in *Inbox) probe(ctx context.Context) error {
 	return nil
 }
 
-// record records an event as processed by the transaction, and returns whether it was not before. It
-// waits while another transaction has recorded it and has not ended.
+// record records an event as processed by the transaction, and returns whether it was not before.
+// It waits while another transaction has recorded it and has not ended.
 func (in *Inbox) record(ctx context.Context, tx pgx.Tx, id string, content []byte) (first bool, err error) {
 	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, id, content)
-	if class(err, "25006") { // read-only: the server is a standby now, a new connection may find another
+	if class(err, "25006") { // the server is a standby now, a new connection may find another one
 		_ = tx.Conn().Close(ctx)
 	}
 	if err != nil {
@@ -126,10 +126,10 @@ func (b *backoff) pause(ctx context.Context) error {
 	}
 }
 
-// rollback ends a transaction that was not committed. When it cannot, pgx has closed the connection,
-// and the server rolls back.
+// rollback ends a transaction that was not committed. When it cannot, pgx has closed the
+// connection, and the server rolls back.
 func rollback(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = tx.Rollback(ctx)
+	_ = tx.Rollback(ctx) //nolint:errcheck // then the connection is closed
 }

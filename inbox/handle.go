@@ -7,15 +7,14 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"runtime/debug"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// handle processes a message, and publishes it for later when that fails. On failed the message must
-// be delivered again, on every other outcome it may be acknowledged.
+// handle processes a message, and publishes it for later when that fails. On failed the message
+// must be delivered again, on every other outcome it may be acknowledged.
 func (in *Inbox) handle(ctx context.Context, m Message, p Publisher) (outcome, error) {
 	done, err := in.process(ctx, m)
 	if err == nil {
@@ -55,14 +54,15 @@ func (in *Inbox) handle(ctx context.Context, m Message, p Publisher) (outcome, e
 }
 
 const (
-	// patience is how long a message waits in its place for the database. Then all messages go back to
-	// the broker, which does not wait for ever: RabbitMQ closes a channel after 30 minutes.
+	// patience is how long a message waits in its place for the database. Then all messages go back
+	// to the broker, which does not wait for ever: RabbitMQ closes a channel after 30 minutes.
 	patience = 5 * time.Minute
 	// maxRepeats is how often an attempt is made again at once before it counts as failed.
 	maxRepeats = 3
 )
 
-// process has the effect of a message. While the database is away it waits, and no attempt is spent.
+// process has the effect of a message. While the database is away it waits, and no attempt is
+// spent.
 func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 	if err := checkID(m.ID); err != nil {
 		return failed, err
@@ -148,8 +148,9 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	}
 }
 
-// sameEvent returns an error when the id of m is recorded for another event. Ids that are counted come
-// again when a sequence is reset, or from a second outbox table: such an event has had no effect.
+// sameEvent returns an error when the id of m is recorded for another event. Ids that are counted
+// come again when a sequence is reset, or from a second outbox table: such an event has had no
+// effect.
 func (in *Inbox) sameEvent(ctx context.Context, tx pgx.Tx, m Message, content []byte) error {
 	var same bool
 	err := tx.QueryRow(ctx, in.sql.recorded, in.cfg.Service, m.ID, content).Scan(&same)
@@ -168,7 +169,7 @@ func (in *Inbox) sameEvent(ctx context.Context, tx pgx.Tx, m Message, content []
 func fingerprint(m Message) []byte {
 	hash := sha256.New()
 	for _, part := range []string{m.Aggregate, m.Key, m.Type} {
-		io.WriteString(hash, part+"\x00")
+		hash.Write([]byte(part + "\x00"))
 	}
 	hash.Write(m.Payload)
 	return hash.Sum(nil)[:8]

@@ -35,18 +35,18 @@ import (
 // and after a panic of the first attempt, the message is delivered again later: see Config.Levels.
 //
 // It is called for several messages at once, but by one process never for two with the same key.
-// ctx ends after Config.Timeout, and when the consumer was told to stop and Config.Grace has passed.
-// It carries the message's span.
+// ctx ends after Config.Timeout, and when the consumer was told to stop and Config.Grace has
+// passed. It carries the message's span.
 type Handler func(ctx context.Context, tx pgx.Tx, m Message) error
 
 // Config is the configuration of an Inbox. Service, Pool and Handler must be given.
 type Config struct {
 	// Service names the consumer: in the table of processed messages, and in the names of queues,
-	// topics and consumer groups. Services of different names each process all messages; processes of
-	// one service share them. Up to 100 letters, digits, '.', '_' and '-'.
+	// topics and consumer groups. Services of different names each process all messages; processes
+	// of one service share them. Up to 100 letters, digits, '.', '_' and '-'.
 	Service string
-	// Pool is of the database that has the handler's tables. Each message that is processed takes one
-	// of its connections. The inbox does not close it.
+	// Pool is of the database that has the handler's tables. Each message that is processed takes
+	// one of its connections. The inbox does not close it.
 	Pool *pgxpool.Pool
 	// Handler is called for each message that is not processed yet.
 	Handler Handler
@@ -55,20 +55,21 @@ type Config struct {
 	// Pool has connections, and never more.
 	Concurrency int
 	// Levels are the pauses before the second attempt, the third, and so on, in whole seconds. When
-	// the attempt after the last one fails, the message becomes a dead letter. By default 30s, 1m, 5m;
-	// empty, and not nil: there is one attempt. Later messages of its key overtake one that waits.
+	// the attempt after the last one fails, the message becomes a dead letter. By default 30s, 1m,
+	// 5m; empty, and not nil: there is one attempt. Later messages of its key overtake one that
+	// waits.
 	Levels []time.Duration
 	// Timeout bounds one attempt, by default 30 seconds.
 	Timeout time.Duration
-	// Grace is how long the handlers that run may go on when the consumer is told to stop, by default
-	// 10 seconds. What has not ended then is rolled back and delivered again.
+	// Grace is how long the handlers that run may go on when the consumer is told to stop, by
+	// default 10 seconds. What has not ended then is rolled back and delivered again.
 	Grace time.Duration
 
 	// Table has the processed messages: see Schema. "name" or "schema.name", by default
 	// processed_messages.
 	Table string
-	// Keep is how long an event is remembered as processed, by default 30 days. One that is delivered
-	// again after that has its effect again.
+	// Keep is how long an event is remembered as processed, by default 30 days. One that is
+	// delivered again after that has its effect again.
 	Keep time.Duration
 
 	Log        *slog.Logger          // by default slog.Default()

@@ -15,7 +15,7 @@ import (
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/?pool_max_conns=4") // it never connects
+	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/?pool_max_conns=4")
 	await.Must(t, err)
 	t.Cleanup(pool.Close)
 	valid := func() Config {
@@ -31,7 +31,7 @@ func TestNewRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		`Service is ""`:          func(c *Config) { c.Service = "" },
 		`Service is "a b"`:       func(c *Config) { c.Service = "a b" },
-		"100 letters":            func(c *Config) { c.Service = strings.Repeat("a", 101) },
+		"Service is":             func(c *Config) { c.Service = strings.Repeat("a", 101) },
 		"Pool is nil":            func(c *Config) { c.Pool = nil },
 		"Handler is nil":         func(c *Config) { c.Handler = nil },
 		"negative":               func(c *Config) { c.Keep = -1 },
@@ -67,7 +67,7 @@ func TestSharedRegistry(t *testing.T) {
 	for _, want := range []string{
 		`consumer_messages_total{outcome="success",service="notifier"} 1`,
 		`consumer_messages_total{outcome="duplicate",service="notifier"} 1`,
-		`consumer_messages_total{outcome="success",service="billing"} 1`, // each service has the effect
+		`consumer_messages_total{outcome="success",service="billing"} 1`, // each service has it
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("metrics lack %s:\n%s", want, got)

@@ -14,11 +14,11 @@ type Message struct {
 	Key       string // messages with the same key are processed in order; "" has no order
 	Type      string // such as "created"
 	Payload   []byte // belongs to the handler
-	// Headers are the headers of the event, and those of the relay, such as cdc_position. The handler
-	// must not change them.
+	// Headers are the headers of the event, and those of the relay, such as cdc_position. The
+	// handler must not change them.
 	Headers map[string]string
 
-	Committed   time.Time // when the event was written, by the clock of its database; zero: not known
+	Committed   time.Time // when the event was written, by its database; zero: not known
 	Attempt     int       // 1 for the first
 	FirstFailed time.Time // when the first attempt failed; zero at the first
 	Source      string    // the queue or topic that it was sent to, also at later attempts

@@ -20,8 +20,8 @@ func newTracer(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer("github.com/cdc-relay/cdc-relay/inbox")
 }
 
-// begin starts the span of one delivery, as a child of the span in the message's traceparent: that of
-// the relay's publish, or else of the producer's transaction.
+// begin starts the span of one delivery, as a child of the span in the message's traceparent: that
+// of the relay's publish, or else of the producer's transaction.
 func (in *Inbox) begin(ctx context.Context, system string, m Message) (context.Context, trace.Span) {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(m.Headers))
 	return in.tracer.Start(ctx, "process "+m.Source, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(

@@ -25,9 +25,10 @@ func TestSpans(t *testing.T) {
 	var inHandler trace.SpanContext
 	r := newRig(t, func(ctx context.Context, tx pgx.Tx, m Message) error {
 		inHandler = trace.SpanContextFromContext(ctx)
-		if m.Type == "poison" {
+		switch m.Type {
+		case "poison":
 			return permanent(errMailer)
-		} else if m.Type == "fails" {
+		case "fails":
 			return errMailer
 		}
 		return write(ctx, tx, m)
@@ -42,7 +43,7 @@ func TestSpans(t *testing.T) {
 		retries int64
 	}{
 		{Message{ID: "1", Headers: headers, Source: "notifier"}, &r.published, "success", false, 0},
-		{Message{ID: "1", Headers: headers, Attempt: 1}, &r.published, "success", false, 0}, // a duplicate
+		{Message{ID: "1", Headers: headers, Attempt: 1}, &r.published, "success", false, 0},
 		{Message{ID: "2", Headers: headers, Type: "fails", Attempt: 2}, &r.published, "retry", true, 1},
 		{Message{ID: "3", Headers: headers, Type: "poison", Attempt: 3}, &r.published, "dlq", true, 2},
 		{Message{ID: "4", Headers: headers, Type: "poison"}, &away, "failed", true, 0},
@@ -89,7 +90,7 @@ func TestMetrics(t *testing.T) {
 	}, nil)
 	await.Must(t, r.handle(t.Context(), Message{ID: "1", Committed: time.Now().Add(-time.Minute)}))
 	await.Must(t, r.handle(t.Context(), Message{ID: "1", Committed: time.Now()}))
-	await.Must(t, r.handle(t.Context(), Message{ID: "2", Committed: time.Now().Add(time.Hour)})) // clocks differ
+	await.Must(t, r.handle(t.Context(), Message{ID: "2", Committed: time.Now().Add(time.Hour)}))
 	await.Must(t, r.handle(t.Context(), Message{ID: "3", Type: "fails"}))
 	await.Must(t, r.handle(t.Context(), Message{ID: "3", Type: "fails", Attempt: 2}))
 	await.Must(t, r.handle(t.Context(), Message{ID: "3", Type: "fails", Attempt: 3}))
@@ -113,7 +114,7 @@ func TestMetrics(t *testing.T) {
 		`consumer_dlq_publish_failed_total{service="notifier"} 0`,
 		`consumer_processing_seconds_count{service="notifier"} 6`,
 		`consumer_commit_to_processed_seconds_count{service="notifier"} 2`,
-		`consumer_commit_to_processed_seconds_bucket{service="notifier",le="30"} 1`, // the other took a minute
+		`consumer_commit_to_processed_seconds_bucket{service="notifier",le="30"} 1`,
 		`consumer_waiting_messages{queue="notifier.dlq",service="notifier"} 1`,
 		`consumer_database_up{service="notifier"} 1`,
 		`consumer_broker_up{service="notifier"} 1`,

@@ -12,8 +12,8 @@ import (
 // Publisher sends a message that has failed. Both methods return nil only once the broker has
 // confirmed that it keeps the message: then the delivery is acknowledged.
 type Publisher interface {
-	// Retry has the message delivered again after f.Level. An error that wraps ErrPermanent says that
-	// the broker will never take it: then it is a dead letter.
+	// Retry has the message delivered again after f.Level. An error that wraps ErrPermanent says
+	// that the broker will never take it: then it is a dead letter.
 	Retry(ctx context.Context, m Message, f Failure) error
 	// DeadLetter gives the message up until somebody replays it.
 	DeadLetter(ctx context.Context, m Message, f Failure) error
@@ -31,8 +31,8 @@ type Transport struct {
 func (in *Inbox) Transport(system string) *Transport { return &Transport{in, system} }
 
 // Handle processes a message. It returns nil when the delivery may be acknowledged: the effect is
-// committed, or was before, or p has confirmed that it keeps the message. After an error the message
-// must be delivered again: end the session with the broker, and start with Ready.
+// committed, or was before, or p has confirmed that it keeps the message. After an error the
+// message must be delivered again: end the session with the broker, and start with Ready.
 //
 // Messages with the same key must be handled one after another, in their order.
 func (t *Transport) Handle(ctx context.Context, m Message, p Publisher) error {

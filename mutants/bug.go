@@ -20,7 +20,7 @@ import (
 type bug struct {
 	name      string // of the file: I1/NAME, without .patch
 	path      string // absolute
-	invariant string // I1 to I10 of ARCHITECTURE.md: its folder
+	invariant string // I1 to I11 of ARCHITECTURE.md: its folder
 	pkg       string // of the test, as go test takes it
 	test      string // the one test that must turn red, exactly as go test -v prints it
 	what      string // the bug in a few words
@@ -28,7 +28,7 @@ type bug struct {
 	tags      string // that go test needs for the test: its tier
 }
 
-// readBugs reads every patch of the directory's folders I1 to I10, in the order of their names. All
+// readBugs reads every patch of the directory's folders I1 to I11, in the order of their names. All
 // faults are reported at once.
 func readBugs(dir string) ([]bug, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*", "*.patch"))
@@ -94,10 +94,11 @@ func parseBug(text []byte) (bug, error) {
 	return b, nil
 }
 
-// isProduct: the code that is linked into the binary.
+// isProduct: the code that is linked into the binary, or into a service that writes or consumes.
 func isProduct(file string) bool {
+	isPartOf := func(folder string) bool { return strings.HasPrefix(file, folder) }
 	return strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") &&
-		(strings.HasPrefix(file, "cmd/") || strings.HasPrefix(file, "internal/")) &&
+		slices.ContainsFunc([]string{"cmd/", "internal/", "inbox/", "outbox/"}, isPartOf) &&
 		!strings.HasPrefix(file, "internal/devenv/") && !strings.HasPrefix(file, "internal/sink/sinktest/")
 }
 

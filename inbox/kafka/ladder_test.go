@@ -132,6 +132,10 @@ func TestReplay(t *testing.T) {
 	}
 	failing = false
 	defer r.run(c)()
+	await.Until(t, "the dead letters to be counted", func() bool { return r.metric("consumer_waiting_messages", r.service+".dlq") == 5 })
+	if n := r.metric("consumer_waiting_messages", r.topic); n != 0 {
+		t.Errorf("%v messages wait in the topic, all were handled", n)
+	}
 	replay := func(want int, f kafka.ReplayFilter) {
 		t.Helper()
 		if n, err := c.Replay(r.ctx, f); n != want || err != nil {

@@ -4,7 +4,9 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -96,8 +98,8 @@ func TestTwoAtOnce(t *testing.T) {
 	second()
 }
 
-// A topic that comes later, more partitions, and retries of a level that the
-// service has no more: all of it is read.
+// A topic that comes later, more partitions, another topic of the same name, and retries of a level
+// that the service has no more: all of it is read.
 func TestTopicsChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -124,24 +126,33 @@ func TestTopicsChange(t *testing.T) {
 	await.Must(t, r.broker.CreateTopic(r.ctx, later, 1, 1, nil))
 	write := func(topic string, partition int, id string) {
 		t.Helper()
-		m := event(id, "b")
-		_, err := r.client.Produce(r.ctx, &kafkago.ProduceRequest{
-			Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll,
-			Records: kafkago.NewRecordReader(kafkago.Record{Key: kafkago.NewBytes(m.Key), Value: kafkago.NewBytes(m.Value), Headers: m.Headers}),
-		})
+		conn, err := kafkago.DialLeader(r.ctx, "tcp", r.broker.Brokers()[0], topic, partition)
 		await.Must(t, err)
+		_, err = conn.WriteMessages(event(id, "b"))
+		await.Must(t, errors.Join(err, conn.Close()))
 	}
-	await.Until(t, "the topic to be known", func() bool {
-		_, err := r.client.Produce(r.ctx, &kafkago.ProduceRequest{Topic: later, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader()})
-		return err == nil || !strings.Contains(err.Error(), "not found")
-	})
 	write(later, 0, "later")
 	r.wantEffects("retried", "later")
 	await.Must(t, r.broker.AddPartitions(r.ctx, later, 2))
-	await.Until(t, "the partition to be known", func() bool {
-		_, err := r.client.Produce(r.ctx, &kafkago.ProduceRequest{Topic: later, Partition: 1, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader()})
-		return err == nil || !strings.Contains(err.Error(), "not found")
-	})
 	write(later, 1, "second")
 	r.wantEffects("retried", "later", "second")
+
+	await.Must(t, r.broker.DeleteTopic(r.ctx, later))
+	await.Until(t, "the consumer to be without it", func() bool { return !slices.Contains(r.assigned(), later) })
+	await.Must(t, r.broker.CreateTopic(r.ctx, later, 1, 1, nil))
+	write(later, 0, "of the next topic")
+	await.Until(t, "its effect", func() bool { return strings.HasSuffix(r.effects(), " of the next topic") })
+}
+
+// assigned are the topics of which the members of the group have partitions.
+func (r *rig) assigned() (topics []string) {
+	r.t.Helper()
+	answer, err := r.client.DescribeGroups(r.ctx, &kafkago.DescribeGroupsRequest{GroupIDs: []string{r.service}})
+	await.Must(r.t, err)
+	for _, m := range answer.Groups[0].Members {
+		for _, topic := range m.MemberAssignments.Topics {
+			topics = append(topics, topic.Topic)
+		}
+	}
+	return topics
 }

@@ -55,7 +55,7 @@ func newRig(t *testing.T, partitions int) *rig {
 	r.pool = pool
 	_, err = pool.Exec(r.ctx, inbox.Schema("")+"CREATE TABLE effect (n bigint GENERATED ALWAYS AS IDENTITY, id text, key text, payload text, attempt int)")
 	await.Must(t, err)
-	transport := &kafkago.Transport{MetadataTTL: time.Second}
+	transport := &kafkago.Transport{MetadataTTL: time.Minute} // and so long may its requests take
 	t.Cleanup(transport.CloseIdleConnections)
 	r.writer = &kafkago.Writer{
 		Addr: kafkago.TCP(r.broker.Brokers()...), Transport: transport, RequiredAcks: kafkago.RequireAll,
@@ -111,8 +111,8 @@ func (r *rig) run(c *kafka.Consumer) (stop func()) {
 	return stop
 }
 
-// committed is the time of all events.
-var committed = time.UnixMilli(1_700_000_000_123)
+// committed is the time of all events: of now, because retention goes by it.
+var committed = time.Now().Truncate(time.Millisecond)
 
 // event is a message as the relay publishes it.
 func event(id, key string) kafkago.Message {

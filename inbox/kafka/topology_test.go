@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
@@ -50,7 +51,10 @@ set them with kafka-configs.sh --alter --entity-type topics, or change Config`
 
 // A mistake in the configuration is named.
 func TestConfig(t *testing.T) {
-	r := newRig(t, 1)
+	pool, err := pgxpool.New(t.Context(), "postgres://localhost/") // nobody connects
+	await.Must(t, err)
+	defer pool.Close()
+	given := kafka.Config{Brokers: []string{"localhost:9092"}, Topics: []string{"orders"}}
 	for _, tc := range []struct {
 		change func(*kafka.Config)
 		want   string
@@ -59,21 +63,21 @@ func TestConfig(t *testing.T) {
 		{func(cfg *kafka.Config) { cfg.Topics = nil }, "Topics is empty"},
 		{func(cfg *kafka.Config) { cfg.Topics = []string{"a b"} }, `"a b" is not the name of a topic`},
 		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", "a"} }, "the topic a is named twice"},
-		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", r.service + ".dlq"} }, "named twice"},
-		{func(cfg *kafka.Config) { cfg.Topics = []string{r.service + ".retry.5m"} }, "a topic of the service itself"},
-		{func(cfg *kafka.Config) { cfg.DeadLetterTopic = r.service + ".return" }, "a topic of the service itself"},
+		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", "mailer.dlq"} }, "named twice"},
+		{func(cfg *kafka.Config) { cfg.Topics = []string{"mailer.retry.5m"} }, "a topic of the service itself"},
+		{func(cfg *kafka.Config) { cfg.DeadLetterTopic = "mailer.return" }, "a topic of the service itself"},
 		{func(cfg *kafka.Config) { cfg.MaxInFlight = -1 }, "is negative"},
 		{func(cfg *kafka.Config) { cfg.SessionTimeout = time.Millisecond }, "SessionTimeout is 1ms"},
 	} {
-		in, err := inbox.New(inbox.Config{Service: r.service, Pool: r.pool, Handler: effect, Registerer: prometheus.NewRegistry()})
+		in, err := inbox.New(inbox.Config{Service: "mailer", Pool: pool, Handler: effect, Registerer: prometheus.NewRegistry()})
 		await.Must(t, err)
-		cfg := r.kafka
+		cfg := given
 		tc.change(&cfg)
 		if _, err := kafka.New(in, cfg); err == nil || !strings.HasPrefix(err.Error(), "kafka: ") || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v, want %s", err, tc.want)
 		}
 	}
-	if _, err := kafka.New(nil, r.kafka); err == nil {
+	if _, err := kafka.New(nil, given); err == nil {
 		t.Error("without an inbox there is no error")
 	}
 }

@@ -149,14 +149,15 @@ func (r *rig) depth(queue string) int {
 	return q.Messages
 }
 
-// counter is the value of a metric without further labels.
-func (r *rig) counter(name string) float64 {
+// metric is the value of one without further labels.
+func (r *rig) metric(name string) float64 {
 	r.t.Helper()
 	families, err := r.metrics.Gather()
 	r.must(err)
 	for _, f := range families {
 		if f.GetName() == name {
-			return f.GetMetric()[0].GetCounter().GetValue()
+			m := f.GetMetric()[0]
+			return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
 	}
 	r.t.Fatalf("there is no metric %s", name)

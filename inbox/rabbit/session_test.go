@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
@@ -23,7 +24,7 @@ func TestTwoProcesses(t *testing.T) {
 	for name, shared := range map[string]bool{"single active consumer": false, "shared": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.rabbit.Shared, r.inbox.Concurrency = shared, 3
+			r.rabbit.Shared, r.inbox.Concurrency, r.rabbit.Prefetch = shared, 3, 12
 			proxy, err := netproxy.Start(r.broker.Addr())
 			r.must(err)
 			t.Cleanup(proxy.Close)
@@ -36,8 +37,8 @@ func TestTwoProcesses(t *testing.T) {
 			unlucky := r.consumer()
 
 			const keys, events = 5, 20
-			for n := range events {
-				for key := range keys {
+			for key := range keys { // those of a key one after another: several are here at a time
+				for n := range events {
 					e := event(fmt.Sprintf("%d-%02d", key, n), fmt.Sprint(key))
 					r.publish(e, e)
 				}
@@ -122,5 +123,31 @@ func TestStop(t *testing.T) {
 	r.depthOf("mailer", 2)
 	close(b.goOn)
 	r.run(r.consumer())
+	r.wantEffects("1", "2", "3")
+}
+
+// A process that is told to stop hands over only when its handlers have ended: the next process
+// begins nothing of their keys before.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	b := newBlocking()
+	r.inbox.Handler = b.handle
+	leaving := r.consumer()
+	r.must(leaving.Declare(r.ctx))
+	r.publish(event("1", "a"), event("2", "a"), event("3", "a"))
+	stop := r.run(leaving)
+	<-b.begun
+	r.metrics = prometheus.NewRegistry()
+	r.inbox.Handler, r.inbox.Registerer = effect, r.metrics
+	r.run(r.consumer())
+	await.Until(t, "the other process", func() bool { return r.metric("consumer_broker_up") == 1 })
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	for range 100 { // of the broker's answers, in which the other process would have had the next
+		r.depth("mailer")
+	}
+	close(b.goOn)
+	await.Closed(t, "the stop", stopped)
 	r.wantEffects("1", "2", "3")
 }

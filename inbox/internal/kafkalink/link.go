@@ -22,7 +22,7 @@ const (
 	RequestTimeout = 30 * time.Second
 	// metadataTTL bounds how long a change of a leader goes unnoticed, and how long a request for
 	// metadata may take: kafka-go uses it for both.
-	metadataTTL = 2 * time.Second
+	metadataTTL = 4 * time.Second
 )
 
 // Config says where the brokers are.

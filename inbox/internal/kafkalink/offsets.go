@@ -6,12 +6,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// Ends returns the first offset of each partition of a topic, and the one after the last.
+// Ends returns the first offset of each partition of a topic, and the one after the last. It asks
+// for a few at a time: kafka-go opens a connection for each question that waits for its answer.
 func (l *Link) Ends(ctx context.Context, topic string, partitions []int) (map[int]Ends, error) {
+	found := map[int]Ends{}
+	for some := range slices.Chunk(partitions, 4) {
+		if err := l.ends(ctx, topic, some, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func (l *Link) ends(ctx context.Context, topic string, partitions []int, found map[int]Ends) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	ask := make([]kafkago.OffsetRequest, 0, 2*len(partitions))
@@ -20,21 +32,20 @@ func (l *Link) Ends(ctx context.Context, topic string, partitions []int) (map[in
 	}
 	answer, err := l.Client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: ask}})
 	if err != nil {
-		return nil, fmt.Errorf("list offsets of %s: %w", topic, err)
+		return fmt.Errorf("list offsets of %s: %w", topic, err)
 	}
-	found := map[int]Ends{}
 	for _, p := range answer.Topics[topic] {
 		if p.Error != nil {
-			return nil, fmt.Errorf("list offsets of %s-%d: %w", topic, p.Partition, p.Error)
+			return fmt.Errorf("list offsets of %s-%d: %w", topic, p.Partition, p.Error)
 		}
 		found[p.Partition] = Ends{p.FirstOffset, p.LastOffset}
 	}
 	for _, p := range partitions {
 		if _, ok := found[p]; !ok {
-			return nil, fmt.Errorf("list offsets of %s-%d: the broker did not answer", topic, p)
+			return fmt.Errorf("list offsets of %s-%d: the broker did not answer", topic, p)
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // Ends are the offsets from the first message of a partition to the one after the last.

@@ -30,8 +30,8 @@ type broker interface {
 	publish(t *testing.T, service string, messages []message)
 	// delivered returns when the consumer has all messages of the service.
 	delivered(t *testing.T, service string)
-	// hold keeps back what the broker answers on the way of a point, published returns when the broker
-	// has what the consumer publishes then, and release lets the answers go.
+	// hold keeps back what the broker answers on the way of a point, published returns when the
+	// broker has what the consumer publishes then, and release lets the answers go.
 	hold(point string)
 	published(t *testing.T, service, point string)
 	release(point string)
@@ -144,7 +144,7 @@ func (m *matrix) killConsumers() {
 	for n, p := range m.running {
 		service := m.services[n]
 		unacknowledged[service] = early - len(m.effects(service))
-		if p.job.Point == committed || p.job.Point == retrying { // it has its effect, or there are two of it
+		if p.job.Point == committed || p.job.Point == retrying { // or there are two of it
 			unacknowledged[service]++
 		}
 		await.Must(m.t, p.Kill())

@@ -117,12 +117,12 @@ func (b *rabbitBroker) left(t *testing.T, service string) string {
 func (b *rabbitBroker) dead(t *testing.T, service string) (ids []string) {
 	b.onChannel(t, func(ch *amqp.Channel) {
 		for {
-			letter, ok, err := ch.Get(service+".dlq", false)
+			got, ok, err := ch.Get(service+".dlq", false)
 			await.Must(t, err)
 			if !ok {
 				return
 			}
-			ids = append(ids, letter.MessageId)
+			ids = append(ids, got.MessageId)
 		}
 	})
 	return ids

@@ -1,0 +1,46 @@
+package kafka
+
+import "testing"
+
+// The offset to commit is the lowest that was not handled, over gaps in the log, and a session
+// begins there.
+func TestPartition(t *testing.T) {
+	p := &partition{next: 5, stored: -1}
+	committed := func(want int64) {
+		t.Helper()
+		to, changed := p.uncommitted()
+		if to != want || changed != (want != p.stored) {
+			t.Errorf("the offset to commit is %d (%v), want %d", to, changed, want)
+		}
+		p.committed(to)
+	}
+	committed(5) // of a group that had none
+	committed(5)
+	for _, offset := range []int64{5, 6, 9, 10} { // 7 and 8 were compacted away
+		p.take(offset)
+	}
+	committed(5)
+	p.handled(6)
+	p.handled(9)
+	committed(5)
+	p.handled(5)
+	committed(10)
+	p.handled(10)
+	p.skip(12) // the end of a transaction
+	committed(12)
+	p.take(12)
+	p.take(13)
+	p.handled(13)
+	if from := p.start(); from != 12 {
+		t.Errorf("another session begins with %d, want 12", from)
+	}
+	p.take(12)
+	p.handled(12)
+	committed(13)
+	p.take(13)
+	p.handled(13)
+	p.forget()
+	if to, ok := p.uncommitted(); ok {
+		t.Errorf("offset %d of a topic that was deleted is committed", to)
+	}
+}
