@@ -201,7 +201,7 @@ const (
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ options, before, want string }{
-		"no table":              {"", "DROP TABLE processed_messages", "CREATE TABLE \"processed_messages\" ("},
+		"no table":              {"", "DROP TABLE processed_messages", "CREATE TABLE IF NOT EXISTS \"processed_messages\" ("},
 		"another table":         {"", "ALTER TABLE processed_messages DROP COLUMN fingerprint", "fingerprint"},
 		"asynchronous":          {"&synchronous_commit=off", "", "synchronous_commit is off"},
 		"login refused":         {"&user=nobody_at_all", "", "nobody_at_all"},
