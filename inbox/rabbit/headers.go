@@ -65,14 +65,14 @@ func retryOf(d *amqp.Delivery, f inbox.Failure) amqp.Publishing {
 }
 
 // deadLetterOf is the message that is given up.
-func deadLetterOf(d *amqp.Delivery, f inbox.Failure, queue, service string) amqp.Publishing {
+func deadLetterOf(d *amqp.Delivery, f inbox.Failure, service string) amqp.Publishing {
 	p := again(d)
 	p.Headers[headerReason] = f.Reason
 	p.Headers[headerClass] = string(f.Class)
 	p.Headers[headerAttempts] = int64(f.Attempts)
 	p.Headers[headerFirstFailed] = stamp(f.FirstFailed)
 	p.Headers[headerFailed] = stamp(f.LastFailed)
-	p.Headers[headerQueue] = queue
+	p.Headers[headerQueue] = service
 	p.Headers[headerService] = service
 	return p
 }

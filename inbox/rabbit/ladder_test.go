@@ -178,6 +178,6 @@ func TestReplay(t *testing.T) {
 
 func (r *rig) consumerNamed(service string) *rabbit.Consumer {
 	r.t.Helper()
-	r.inbox.Service, r.rabbit.Queue = service, ""
+	r.inbox.Service = service
 	return r.consumer()
 }
