@@ -16,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // Binding names the messages that a service receives: those that an exchange gets with a routing
@@ -64,7 +65,7 @@ type Consumer struct {
 	cfg      Config
 	topology topology
 
-	receiving, publishing journal
+	receiving, publishing *wait.Journal
 }
 
 // New makes a Consumer for an inbox. It does not connect, and starts nothing. An error names the
@@ -78,8 +79,8 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	cfg.Prefetch = cmp.Or(cfg.Prefetch, min(2*t.Concurrency(), maxPrefetch))
 	c := &Consumer{
 		in: t, cfg: cfg, topology: newTopology(t, cfg),
-		receiving:  journal{log: t.Log(), bad: "messages are not received", better: "messages are received again"},
-		publishing: journal{log: t.Log(), bad: "failed messages cannot be published", better: "failed messages are published again"},
+		receiving:  wait.NewJournal(t.Log(), "messages are not received", "messages are received again"),
+		publishing: wait.NewJournal(t.Log(), "failed messages cannot be published", "failed messages are published again"),
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("rabbit: %w", err)

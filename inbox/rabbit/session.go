@@ -59,7 +59,7 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 	if err != nil {
 		return err
 	}
-	if !c.receiving.works() {
+	if !c.receiving.Works() {
 		c.in.Log().Info("messages are received", "queue", c.topology.service, "broker", l.product())
 	}
 	c.in.BrokerUp(true)
