@@ -13,7 +13,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox"
 )
 
-// The headers that are ours.
+// The headers of the relay that are fields of inbox.Message.
+const (
+	headerAggregate = "aggregate_type"
+	headerKey       = "aggregate_id"
+	headerCommitted = "timestamp_in_ms"
+)
+
+// The headers that are ours. An event's own of these names are left out at every attempt.
 const (
 	headerRetries     = "x-retry-count" // attempts that have failed
 	headerReason      = "failure_reason"

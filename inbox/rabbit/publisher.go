@@ -65,8 +65,11 @@ func (p *publisher) send(ctx context.Context, exchange, key string, msg amqp.Pub
 	}
 }
 
-// try publishes once.
+// try publishes once. A broker that is short of memory or disk answers nothing: that is said, and
+// tried on another connection.
 func (p *publisher) try(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.c.confirmWithin, fmt.Errorf("no answer within %s: is the broker short of memory or disk?", p.c.confirmWithin))
+	defer cancel()
 	o, err := p.take(ctx)
 	if err != nil {
 		return err

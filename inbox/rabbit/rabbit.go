@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -65,7 +66,10 @@ type Consumer struct {
 	cfg      Config
 	topology topology
 
-	receiving, publishing *wait.Journal
+	receiving, publishing, declaring *wait.Journal
+
+	watchEvery    time.Duration // the topology is declared again
+	confirmWithin time.Duration // a failed message is offered again
 }
 
 // New makes a Consumer for an inbox. It does not connect, and starts nothing. An error names the
@@ -81,6 +85,8 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 		in: t, cfg: cfg, topology: newTopology(t, cfg),
 		receiving:  wait.NewJournal(t.Log(), "messages are not received", "messages are received again"),
 		publishing: wait.NewJournal(t.Log(), "failed messages cannot be published", "failed messages are published again"),
+		declaring:  wait.NewJournal(t.Log(), "the topology cannot be declared again", "the topology is declared again"),
+		watchEvery: 15 * time.Second, confirmWithin: time.Minute,
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("rabbit: %w", err)

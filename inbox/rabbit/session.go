@@ -64,7 +64,7 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 	}
 	c.in.BrokerUp(true)
 	var jobs sync.WaitGroup
-	jobs.Go(func() { c.watchQueues(l, s.over) })
+	jobs.Go(func() { s.watch(l) })
 	s.receive(ctx, deliveries, ended)
 	l.close()
 	jobs.Wait()
