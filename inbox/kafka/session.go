@@ -68,7 +68,7 @@ func (c *Consumer) serve(ctx context.Context, k *kafkalink.Link, parts []*partit
 	patience := time.AfterFunc(grace(), abort)
 	defer patience.Stop()
 	readers.Wait()
-	s.workers.Close()
+	s.workers.Close(context.WithoutCancel(ctx))
 	return context.Cause(taking)
 }
 
