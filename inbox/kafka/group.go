@@ -34,12 +34,12 @@ func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 	}
 	var incomplete atomic.Bool
 	group, err := kafkago.NewConsumerGroup(kafkago.ConsumerGroupConfig{
-		ID: c.cfg.Group, Brokers: c.cfg.Brokers, Dialer: k.Dialer, Topics: slices.Sorted(maps.Keys(topics)),
+		ID: c.group, Brokers: c.cfg.Brokers, Dialer: k.Dialer, Topics: slices.Sorted(maps.Keys(topics)),
 		SessionTimeout: c.cfg.SessionTimeout, RebalanceTimeout: c.cfg.SessionTimeout, HeartbeatInterval: c.cfg.SessionTimeout / 10,
 		JoinGroupBackoff: time.Second, StartOffset: kafkago.FirstOffset, GroupBalancers: []kafkago.GroupBalancer{balancer{&incomplete}},
 	})
 	if err != nil {
-		return fmt.Errorf("join group %s: %w", c.cfg.Group, err)
+		return fmt.Errorf("join group %s: %w", c.group, err)
 	}
 	left := make(chan struct{})
 	leave := sync.OnceFunc(func() {
@@ -58,10 +58,10 @@ func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 		case errors.Is(err, kafkago.RebalanceInProgress):
 			continue // another member was quicker: kafka-go joins again
 		case err != nil:
-			return fmt.Errorf("join group %s: %w", c.cfg.Group, err)
+			return fmt.Errorf("join group %s: %w", c.group, err)
 		}
 		if incomplete.Load() {
-			return fmt.Errorf("join group %s: a broker does not know all topics yet", c.cfg.Group)
+			return fmt.Errorf("join group %s: a broker does not know all topics yet", c.group)
 		}
 		held := make(chan error, 1)
 		gen.Start(func(life context.Context) {
@@ -188,7 +188,7 @@ func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago
 // processed. kafka-go also says that there is none when the broker has answered with an error, so
 // the broker is asked again: a group must not begin again with what it processed long ago.
 func (c *Consumer) begin(ctx context.Context, k *kafkalink.Link, p *partition) error {
-	offsets, err := k.Committed(ctx, c.cfg.Group, map[string][]int{p.topic: {p.id}})
+	offsets, err := k.Committed(ctx, c.group, map[string][]int{p.topic: {p.id}})
 	if err != nil {
 		return err
 	}

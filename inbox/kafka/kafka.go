@@ -14,8 +14,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,15 +29,11 @@ import (
 
 // Config is the configuration of a Consumer. Brokers and Topics must be given.
 type Config struct {
-	// Brokers are some of the cluster's, as "host:port": the others are found by them.
+	// Brokers are some of the cluster's, each one "host:port": the others are found by them.
 	Brokers []string
-	// Topics are those that the relay publishes to. One that does not exist is waited for.
+	// Topics are those that the relay publishes to. One that does not exist is waited for. The
+	// consumer group is the name of the service: it begins with the first message of a partition.
 	Topics []string
-	// Group is the consumer group, by default the name of the service. A group that has no offset
-	// for a partition starts with its first message.
-	Group string
-	// DeadLetterTopic is by default the name of the service and ".dlq".
-	DeadLetterTopic string
 
 	// TLS is for brokers that want it; nil: no TLS. It is not changed.
 	TLS *tls.Config
@@ -66,9 +65,10 @@ type Config struct {
 // Consumer receives the messages of one service. Its methods may be called concurrently, but Run
 // only once at a time.
 type Consumer struct {
-	in  *inbox.Transport
-	cfg Config
-	log *slog.Logger
+	in    *inbox.Transport
+	cfg   Config
+	group string // the consumer group: the name of the service
+	log   *slog.Logger
 
 	joined     atomic.Bool // a partition was read once
 	receiving  journal     // of sessions with the brokers
@@ -82,29 +82,23 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 		return nil, errors.New("kafka: the inbox is nil")
 	}
 	c := &Consumer{in: in.Transport("kafka"), cfg: cfg}
-	c.log = c.in.Log()
+	c.group, c.log = c.in.Service(), c.in.Log()
 	c.receiving = journal{log: c.log, bad: "messages are not received", better: "messages are received again"}
 	c.processing = journal{log: c.log, bad: "processing stopped, it begins again with the first message that was not processed", better: "messages are processed again"}
-	c.cfg.complete(c.in.Service())
+	c.cfg.complete()
 	if err := c.cfg.check(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	for _, topic := range append(slices.Clone(c.cfg.Topics), c.cfg.DeadLetterTopic) {
-		if c.isOwn(topic) {
+	for _, topic := range c.cfg.Topics {
+		if c.isOwn(topic) || topic == c.deadLetterTopic() {
 			return nil, fmt.Errorf("kafka: %s is a topic of the service itself", topic)
 		}
 	}
 	return c, nil
 }
 
-func (cfg *Config) complete(service string) {
+func (cfg *Config) complete() {
 	cfg.Brokers, cfg.Topics = slices.Clone(cfg.Brokers), slices.Clone(cfg.Topics)
-	if cfg.Group == "" {
-		cfg.Group = service
-	}
-	if cfg.DeadLetterTopic == "" {
-		cfg.DeadLetterTopic = service + ".dlq"
-	}
 	for value, preset := range map[*int]int{
 		&cfg.Partitions: -1, &cfg.ReplicationFactor: -1, &cfg.MaxMessageBytes: 8 << 20,
 		&cfg.MaxInFlight: 1000, &cfg.MaxInFlightBytes: 64 << 20,
@@ -132,11 +126,17 @@ func (cfg *Config) check() error {
 	case cfg.SessionTimeout < time.Second:
 		return fmt.Errorf("SessionTimeout is %s: want one second at least", cfg.SessionTimeout)
 	}
-	for i, topic := range append(slices.Clone(cfg.Topics), cfg.DeadLetterTopic) {
+	for _, broker := range cfg.Brokers {
+		host, port, err := net.SplitHostPort(broker)
+		if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || host == "" || strings.ContainsAny(host, "/, ") {
+			return fmt.Errorf("the broker %q is not one host:port", broker)
+		}
+	}
+	for i, topic := range cfg.Topics {
 		if !topicName.MatchString(topic) || topic == "." || topic == ".." {
 			return fmt.Errorf("%q is not the name of a topic", topic)
 		}
-		if slices.Contains(cfg.Topics[:min(i, len(cfg.Topics))], topic) {
+		if slices.Contains(cfg.Topics[:i], topic) {
 			return fmt.Errorf("the topic %s is named twice", topic)
 		}
 	}

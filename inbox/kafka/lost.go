@@ -51,7 +51,7 @@ func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, f
 			return nil //nolint:nilerr // the read is made again, and says it again
 		}
 		if e := there[p.id]; from < e.First || from > e.After {
-			return &LostError{Group: c.cfg.Group, Topic: p.topic, Partition: p.id, Next: from, First: e.First, After: e.After}
+			return &LostError{Group: c.group, Topic: p.topic, Partition: p.id, Next: from, First: e.First, After: e.After}
 		}
 		return nil
 	case errors.Is(err, kafkago.UnknownTopicOrPartition), errors.Is(err, protocol.ErrNoTopic):

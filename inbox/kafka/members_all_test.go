@@ -85,8 +85,9 @@ func TestTwoAtOnce(t *testing.T) {
 	first := r.run(r.consumer())
 	await.Closed(t, "the first handler", begun)
 	// The second consumer has another group, and the table in common: it has the partition at once.
-	r.kafka.Group = r.service + ".other"
-	second := r.run(r.consumer())
+	other := r.consumer()
+	other.SetGroup(r.service + ".other")
+	second := r.run(other)
 	await.Until(t, "the second to wait for the first", func() bool {
 		var waits bool
 		await.Must(t, r.pool.QueryRow(r.ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits))

@@ -36,7 +36,7 @@ func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error
 	if err := k.Reach(ctx); err != nil {
 		return 0, fmt.Errorf("replay dead letters: %w", err)
 	}
-	topic := c.cfg.DeadLetterTopic
+	topic := c.deadLetterTopic()
 	found, err := k.Partitions(ctx, topic)
 	if err == nil && found[topic] == nil {
 		err = fmt.Errorf("topic %s does not exist", topic)
@@ -81,7 +81,7 @@ type replayed struct {
 func (r *replayed) lastMatch(ctx context.Context, e kafkalink.Ends) (int64, error) {
 	to, matches := e.First, 0
 	err := r.each(ctx, e.First, e.After, func(m *kafkago.Message) error {
-		if r.filter.matches(m) && (r.limit <= 0 || matches < r.limit) {
+		if r.matches(m) && (r.limit <= 0 || matches < r.limit) {
 			matches++
 			to = m.Offset + 1
 		}
@@ -96,7 +96,7 @@ func (r *replayed) move(ctx context.Context, from, to int64) error {
 		return nil
 	}
 	return r.each(ctx, from, to, func(m *kafkago.Message) error {
-		matches := r.filter.matches(m)
+		matches := r.matches(m)
 		next := kafkago.Message{Topic: r.topic, Key: m.Key, Value: m.Value, Time: m.Time, Headers: m.Headers}
 		if matches {
 			next = r.c.forReturn(m)
@@ -136,7 +136,10 @@ func (r *replayed) each(ctx context.Context, from, to int64, do func(*kafkago.Me
 	return nil
 }
 
-func (f *ReplayFilter) matches(m *kafkago.Message) bool {
-	return (f.ID == "" || f.ID == header(m, "id")) && (f.Type == "" || f.Type == header(m, "eventType")) &&
+// matches is whether a dead letter is to be replayed. One that says that it is of another service
+// is not: this one would find its record, and the other would never have it again.
+func (r *replayed) matches(m *kafkago.Message) bool {
+	f, of := &r.filter, header(m, consumerService)
+	return (of == "" || of == r.c.in.Service()) && (f.ID == "" || f.ID == header(m, "id")) && (f.Type == "" || f.Type == header(m, "eventType")) &&
 		(f.Class == "" || f.Class == header(m, failureClass))
 }

@@ -109,6 +109,6 @@ func (c *Consumer) Declare(ctx context.Context) error {
 func (c *Consumer) connect(more []string) *kafkalink.Link {
 	return kafkalink.Open(kafkalink.Config{
 		Brokers: c.cfg.Brokers, ClientID: c.in.Service(), TLS: c.cfg.TLS, SASL: c.cfg.SASL, MaxMessageBytes: c.cfg.MaxMessageBytes,
-		Read: slices.Concat(c.cfg.Topics, c.ownTopics(), more), Write: []string{c.cfg.DeadLetterTopic},
+		Read: slices.Concat(c.cfg.Topics, c.ownTopics(), more), Write: []string{c.deadLetterTopic()},
 	})
 }

@@ -22,6 +22,9 @@ func (c *Consumer) retryTopic(level time.Duration) string {
 // returnTopic has the dead letters that a replay returns to the service, and to no other.
 func (c *Consumer) returnTopic() string { return c.in.Service() + ".return" }
 
+// deadLetterTopic has what was given up. Alerts know it by this name.
+func (c *Consumer) deadLetterTopic() string { return c.in.Service() + ".dlq" }
+
 // ownTopics are those that the service reads besides Config.Topics.
 func (c *Consumer) ownTopics() []string {
 	own := []string{c.returnTopic()}

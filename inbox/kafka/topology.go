@@ -29,7 +29,7 @@ func (c *Consumer) settings() []kafkago.ConfigEntry {
 
 // declare makes the topics that do not exist, and compares those that do.
 func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
-	topics := append(c.ownTopics(), c.cfg.DeadLetterTopic)
+	topics := append(c.ownTopics(), c.deadLetterTopic())
 	there, missing, err := c.compare(ctx, k, topics)
 	if err != nil {
 		return err

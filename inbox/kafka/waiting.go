@@ -37,15 +37,15 @@ func (c *Consumer) countWaiting(ctx context.Context, k *kafkalink.Link) error {
 	if err != nil {
 		return err
 	}
-	offsets, err := k.Committed(ctx, c.cfg.Group, topics)
+	offsets, err := k.Committed(ctx, c.group, topics)
 	if err != nil {
 		return err
 	}
-	dead, err := k.Partitions(ctx, c.cfg.DeadLetterTopic)
+	dead, err := k.Partitions(ctx, c.deadLetterTopic())
 	if err != nil {
 		return err
 	}
-	topics[c.cfg.DeadLetterTopic] = dead[c.cfg.DeadLetterTopic]
+	topics[c.deadLetterTopic()] = dead[c.deadLetterTopic()]
 	for topic, partitions := range topics {
 		there, err := k.Ends(ctx, topic, partitions)
 		if err != nil {
