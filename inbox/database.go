@@ -7,18 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // ready waits until the database can record events, and returns an error for what waiting does not
 // cure, such as a missing table.
 func (in *Inbox) ready(ctx context.Context) error {
-	var wait backoff
+	pause := newBackoff()
 	for {
 		err := in.probe(ctx)
 		switch {
@@ -33,7 +33,7 @@ func (in *Inbox) ready(ctx context.Context) error {
 			return err
 		}
 		in.database.lost(err)
-		if err := wait.pause(ctx); err != nil {
+		if err := pause.Pause(ctx); err != nil {
 			return err
 		}
 	}
@@ -76,55 +76,28 @@ func (in *Inbox) record(ctx context.Context, tx pgx.Tx, id string, content []byt
 	return tag.RowsAffected() == 1, nil
 }
 
-// availability says once that the database is away, again each minute, and that it is back.
+// availability says whether the database records events: in the log and in a metric.
 type availability struct {
-	log *slog.Logger
-	up  prometheus.Gauge
+	journal *wait.Journal
+	up      prometheus.Gauge
+}
 
-	mu    sync.Mutex
-	since time.Time // zero: it answers
-	said  time.Time
+func newAvailability(log *slog.Logger, up prometheus.Gauge) *availability {
+	return &availability{wait.NewJournal(log, "the database does not record events, processing waits", "the database records events again"), up}
 }
 
 func (a *availability) lost(err error) {
 	a.up.Set(0)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	if a.since.IsZero() {
-		a.since = now
-	}
-	if now.Sub(a.said) >= time.Minute {
-		a.said = now
-		a.log.Warn("the database does not record events, processing waits", "error", err, "since", a.since)
-	}
+	a.journal.Failed(err)
 }
 
 func (a *availability) found() {
 	a.up.Set(1)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.since.IsZero() {
-		return
-	}
-	a.log.Info("the database records events again", "after", time.Since(a.since).Round(time.Millisecond))
-	a.since, a.said = time.Time{}, time.Time{}
+	a.journal.Works()
 }
 
-// backoff makes pauses that grow from 50 ms to 5 s.
-type backoff struct{ next time.Duration }
-
-func (b *backoff) pause(ctx context.Context) error {
-	b.next = min(max(2*b.next, 50*time.Millisecond), 5*time.Second)
-	timer := time.NewTimer(b.next/2 + rand.N(b.next/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+// newBackoff makes the pauses of a message that waits for the database.
+func newBackoff() wait.Backoff { return wait.Backoff{Max: 5 * time.Second} }
 
 // rollback ends a transaction that was not committed. When it cannot, pgx has closed the
 // connection, and the server rolls back.

@@ -68,7 +68,7 @@ func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 		return failed, err
 	}
 	began := time.Now()
-	var wait backoff
+	pause := newBackoff()
 	for repeats := 0; ; {
 		done, err := in.attempt(ctx, m)
 		var away *unavailableError
@@ -87,7 +87,7 @@ func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 		default:
 			return failed, err
 		}
-		if err := wait.pause(ctx); err != nil {
+		if err := pause.Pause(ctx); err != nil {
 			return failed, err
 		}
 	}

@@ -72,9 +72,9 @@ type Config struct {
 	// delivered again after that has its effect again.
 	Keep time.Duration
 
-	Log        *slog.Logger          // by default slog.Default()
-	Registerer prometheus.Registerer // of the metrics, by default prometheus.DefaultRegisterer
-	Tracer     trace.TracerProvider  // of the spans, by default that of otel.SetTracerProvider
+	Log            *slog.Logger          // by default slog.Default()
+	Registerer     prometheus.Registerer // of the metrics, by default prometheus.DefaultRegisterer
+	TracerProvider trace.TracerProvider  // of the spans, by default that of otel.SetTracerProvider
 }
 
 // Inbox processes messages. inbox/rabbit and inbox/kafka receive them for it. Its methods may be
@@ -105,8 +105,8 @@ func New(cfg Config) (*Inbox, error) {
 		return nil, fmt.Errorf("inbox: register metrics: %w", err)
 	}
 	return &Inbox{
-		cfg: cfg, sql: newStatements(cfg.Table), metrics: m, tracer: newTracer(cfg.Tracer),
-		database: &availability{log: cfg.Log, up: m.databaseUp},
+		cfg: cfg, sql: newStatements(cfg.Table), metrics: m, tracer: newTracer(cfg.TracerProvider),
+		database: newAvailability(cfg.Log, m.databaseUp),
 	}, nil
 }
 

@@ -3,6 +3,7 @@
 package inbox
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -35,6 +36,12 @@ const (
 	Timeout   Class = "timeout"   // the handler took longer than Config.Timeout
 )
 
+// The classes of dead letters that RabbitMQ has made itself. No attempt is counted as one of them.
+const (
+	Rejected      Class = "rejected"       // it does not take the message again with its new headers
+	DeliveryLimit Class = "delivery_limit" // it was delivered too often without an answer
+)
+
 // Failure is what a message carries after an attempt has failed.
 type Failure struct {
 	Class       Class         // of the last failure
@@ -43,6 +50,28 @@ type Failure struct {
 	FirstFailed time.Time     // when the first attempt failed
 	LastFailed  time.Time     // when the last one did
 	Level       time.Duration // the pause before the next attempt; 0: there is none
+}
+
+// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches
+// all.
+type ReplayFilter struct {
+	ID    string // of the event
+	Type  string // of the event
+	Class Class  // of the last failure
+	Limit int    // how many are replayed at most; 0: no limit, and below 0 an error
+}
+
+// Check returns what is wrong with the filter.
+func (f ReplayFilter) Check() error {
+	if f.Limit < 0 {
+		return fmt.Errorf("replay dead letters: Limit is %d: want 0 for all, or more", f.Limit)
+	}
+	return nil
+}
+
+// Matches is whether it chooses a dead letter that has these.
+func (f ReplayFilter) Matches(id, eventType string, class Class) bool {
+	return (f.ID == "" || f.ID == id) && (f.Type == "" || f.Type == eventType) && (f.Class == "" || f.Class == class)
 }
 
 // LevelName is how a pause is written in names of queues, topics and metrics: "30s", "5m", "1h30m".

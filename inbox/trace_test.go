@@ -32,7 +32,7 @@ func TestSpans(t *testing.T) {
 			return errMailer
 		}
 		return write(ctx, tx, m)
-	}, func(cfg *Config) { cfg.Tracer = provider })
+	}, func(cfg *Config) { cfg.TracerProvider = provider })
 	headers := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"}
 	away := publisher{err: errMailer}
 	for _, tc := range []struct {
