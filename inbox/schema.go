@@ -32,13 +32,14 @@ func quoted(table string) string {
 }
 
 // statements are those on one table.
-type statements struct{ record, recorded, prune string }
+type statements struct{ record, recorded, remembers, prune string }
 
 func newStatements(table string) statements {
 	name := quoted(table)
 	return statements{
-		record:   "INSERT INTO " + name + " (service, id, fingerprint) VALUES ($1, $2, $3) ON CONFLICT (service, id) DO NOTHING",
-		recorded: "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + " WHERE service = $1 AND id = $2",
+		record:    "INSERT INTO " + name + " (service, id, fingerprint) VALUES ($1, $2, $3) ON CONFLICT (service, id) DO NOTHING",
+		recorded:  "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + " WHERE service = $1 AND id = $2",
+		remembers: "SELECT EXISTS (SELECT FROM " + name + " WHERE service = $1)",
 		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a
 		// batch. Found by ctid, they are deleted without another search, whatever the planner knows
 		// of the table. They stay where they are: nobody updates them.

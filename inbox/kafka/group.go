@@ -25,6 +25,9 @@ var (
 // watchEvery is how soon new topics and partitions are found.
 const watchEvery = 3 * time.Second
 
+// formerEvery is after how many of them all topics of the cluster are listed.
+const formerEvery = 5
+
 // member joins the group and holds the partitions that it gets, until ctx ends, the topics change
 // or an error ends the membership.
 func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
@@ -91,7 +94,10 @@ func leave(k *kafkalink.Link, group *kafkago.ConsumerGroup) {
 // hold has the partitions of one generation. It returns nil when they are given to the members
 // again.
 func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafkago.Generation, topics map[string][]int) error {
-	parts, err := c.assigned(ctx, k, gen)
+	parts, err := c.assigned(ctx, k, gen, topics)
+	if isFenced(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -141,7 +147,7 @@ func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*p
 		}
 		return c.in.Grace()
 	}
-	for wait := (backoff{}); ; {
+	for pause := newBackoff(); ; {
 		if err := c.in.Ready(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -149,34 +155,43 @@ func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*p
 			return &finalError{err}
 		}
 		c.in.BrokerUp(true)
-		c.receiving.works()
+		c.receiving.Works()
 		began := time.Now()
 		err := c.serve(ctx, k, parts, grace)
 		if ctx.Err() != nil || endsMembership(err) {
 			return err
 		}
-		c.processing.failed(err)
+		c.processing.Failed(err)
 		if time.Since(began) > time.Minute {
-			wait = backoff{}
+			pause.Reset()
 		}
-		if wait.pause(ctx) != nil {
+		if pause.Pause(ctx) != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
 // assigned are the partitions of a generation, each with the offset to begin with.
-func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago.Generation) ([]*partition, error) {
+func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago.Generation, topics map[string][]int) ([]*partition, error) {
 	var parts []*partition
 	for topic, assigned := range gen.Assignments {
 		for _, a := range assigned {
-			p := &partition{topic: topic, id: a.ID, own: c.isOwn(topic), next: a.Offset, stored: a.Offset}
+			p := &partition{topic: topic, id: a.ID, own: c.isOwn(topic), next: a.Offset, stored: a.Offset, freed: make(chan struct{}, 1)}
 			if a.Offset < 0 {
 				if err := c.begin(ctx, k, p); err != nil {
 					return nil, err
 				}
 			}
 			parts = append(parts, p)
+		}
+	}
+	if slices.ContainsFunc(parts, func(p *partition) bool { return p.stored < 0 }) {
+		if err := c.remembered(ctx, k, topics); err != nil {
+			return nil, err
+		}
+		// The first offsets are committed before the first message is handled: see remembered.
+		if err := commit(gen, parts); err != nil {
+			return nil, err
 		}
 	}
 	c.log.Info("partitions assigned", "group", gen.GroupID, "generation", gen.ID, "partitions", len(parts))

@@ -25,6 +25,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // Config is the configuration of a Consumer. Brokers and Topics must be given.
@@ -70,9 +71,9 @@ type Consumer struct {
 	group string // the consumer group: the name of the service
 	log   *slog.Logger
 
-	joined     atomic.Bool // a partition was read once
-	receiving  journal     // of sessions with the brokers
-	processing journal     // of messages
+	joined     atomic.Bool   // a partition was read once
+	receiving  *wait.Journal // of sessions with the brokers
+	processing *wait.Journal // of messages
 }
 
 // New makes a Consumer. It does not connect, and starts nothing. An error names the field of the
@@ -83,8 +84,8 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	}
 	c := &Consumer{in: in.Transport("kafka"), cfg: cfg}
 	c.group, c.log = c.in.Service(), c.in.Log()
-	c.receiving = journal{log: c.log, bad: "messages are not received", better: "messages are received again"}
-	c.processing = journal{log: c.log, bad: "processing stopped, it begins again with the first message that was not processed", better: "messages are processed again"}
+	c.receiving = wait.NewJournal(c.log, "messages are not received", "messages are received again")
+	c.processing = wait.NewJournal(c.log, "processing stopped, it begins again with the first message that was not processed", "messages are processed again")
 	c.cfg.complete()
 	if err := c.cfg.check(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)

@@ -41,6 +41,11 @@ func (e *LostError) Error() string {
 // deletes with the topic.
 var errTopicGone = errors.New("the topic does not exist any more")
 
+// errOvertaken ends a membership: the group has passed what this process is about to read. It was
+// frozen, and does not know yet that another has its partitions, has handled these messages and
+// deleted them.
+var errOvertaken = errors.New("another process has processed the messages")
+
 // judge returns the error that ends a session after a read has failed, or nil when the read is made
 // again.
 func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, from int64, err error) error {
@@ -51,6 +56,11 @@ func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, f
 			return nil //nolint:nilerr // the read is made again, and says it again
 		}
 		if e := there[p.id]; from < e.First || from > e.After {
+			if at, err := k.Committed(ctx, c.group, map[string][]int{p.topic: {p.id}}); err != nil {
+				return nil //nolint:nilerr // as above
+			} else if at[p.topic][p.id] > from {
+				return fmt.Errorf("read %s-%d: %w", p.topic, p.id, errOvertaken)
+			}
 			return &LostError{Group: c.group, Topic: p.topic, Partition: p.id, Next: from, First: e.First, After: e.After}
 		}
 		return nil
@@ -69,7 +79,7 @@ var errUnreadable = errors.New("reading has failed for a while")
 // endsMembership is whether another session of the same membership would meet the error, too.
 func endsMembership(err error) bool {
 	var lost *LostError
-	return errors.As(err, &lost) || errors.Is(err, errTopicGone) || errors.Is(err, errUnreadable) || isRefused(err)
+	return errors.As(err, &lost) || errors.Is(err, errTopicGone) || errors.Is(err, errOvertaken) || errors.Is(err, errUnreadable) || isRefused(err)
 }
 
 // isRefused is whether the broker refuses the login or a right.

@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
+
+// newBackoff makes the pauses between attempts of what the brokers refuse.
+func newBackoff() *wait.Backoff { return &wait.Backoff{Min: 100 * time.Millisecond} }
 
 // finalError is an error that waiting does not cure.
 type finalError struct{ err error }
@@ -31,31 +35,33 @@ func (c *Consumer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer c.in.BrokerUp(false)
+	if err := c.in.Ready(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	beside.Go(func() { c.in.Prune(ctx) })
-	beside.Go(func() {
-		k := c.connect(nil)
-		defer k.Close()
-		c.report(ctx, k)
-	})
-	for wait := (backoff{}); ; {
+	beside.Go(func() { c.report(ctx) })
+	for pause := newBackoff(); ; {
 		began := time.Now()
 		err := c.join(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, errTopics):
+		case errors.Is(err, errTopics), errors.Is(err, errOvertaken):
 			c.log.Info("the group is joined again", "reason", err)
-			wait = backoff{}
+			pause.Reset()
 			continue
 		case c.isFinal(err):
 			return err
 		}
 		c.in.BrokerUp(false)
-		c.receiving.failed(err)
+		c.receiving.Failed(err)
 		if time.Since(began) > time.Minute {
-			wait = backoff{}
+			pause.Reset()
 		}
-		if wait.pause(ctx) != nil {
+		if pause.Pause(ctx) != nil {
 			return nil
 		}
 	}

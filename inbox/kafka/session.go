@@ -86,7 +86,7 @@ func (s *session) handle(ctx context.Context, t task) {
 		return
 	}
 	t.partition.handled(t.record.Offset)
-	s.c.processing.works()
+	s.c.processing.Works()
 }
 
 // unreadable is how long reading may fail before the membership ends: brokers may have moved.
@@ -99,7 +99,7 @@ func (s *session) readBytes() int {
 
 // read gives the messages of a partition to the workers until the session ends.
 func (s *session) read(p *partition) {
-	var wait backoff
+	pause := newBackoff()
 	var failing time.Time // since when
 	for from := p.start(); s.taking.Err() == nil; {
 		messages, next, err := s.k.Fetch(s.taking, p.topic, p.id, from, s.readBytes())
@@ -118,12 +118,13 @@ func (s *session) read(p *partition) {
 				s.fail(final)
 				return
 			}
-			if wait.pause(s.taking) != nil {
+			if pause.Pause(s.taking) != nil {
 				return
 			}
 			continue
 		}
-		wait, failing = backoff{}, time.Time{}
+		failing = time.Time{}
+		pause.Reset()
 		s.c.joined.Store(true)
 		for i := range messages {
 			if !s.add(p, &messages[i]) {
@@ -135,10 +136,14 @@ func (s *session) read(p *partition) {
 	}
 }
 
+// passing times MaxInFlight is how many messages of a partition are handled after one that is not:
+// they come again after a crash, and are noted until then.
+const passing = 100
+
 // add waits until a message is due and there is room, and gives it to the worker of its key. It is
 // false when the session has ended.
 func (s *session) add(p *partition, m *kafkago.Message) bool {
-	if !sleepUntil(s.taking, s.c.due(m)) {
+	if !sleepUntil(s.taking, s.c.due(m)) || !p.room(s.taking, passing*s.c.cfg.MaxInFlight) {
 		return false
 	}
 	t := task{partition: p, record: m, bytes: min(int64(kafkalink.Size(m)), int64(s.c.cfg.MaxInFlightBytes))}

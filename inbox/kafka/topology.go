@@ -63,12 +63,12 @@ func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
 
 // await waits until topics that were created are known.
 func await(ctx context.Context, k *kafkalink.Link, topics []string) error {
-	for wait := (backoff{}); ; {
+	for pause := newBackoff(); ; {
 		found, err := k.Partitions(ctx, topics...)
 		if err != nil || len(found) == len(topics) {
 			return err
 		}
-		if wait.pause(ctx) != nil {
+		if pause.Pause(ctx) != nil {
 			return context.Cause(ctx)
 		}
 	}
