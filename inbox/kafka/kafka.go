@@ -44,15 +44,16 @@ type Config struct {
 	// Partitions is how many each topic gets that Declare makes, by default as many as the broker
 	// gives (num.partitions).
 	Partitions int
-	// ReplicationFactor is that of the topics that Declare makes, by default the broker's
-	// (default.replication.factor). With 1, retries and dead letters are lost with a broker's disk.
+	// ReplicationFactor is that of the topics that Declare makes, by default the largest of Topics.
+	// With 1, retries and dead letters are lost with a broker's disk. Where none of Topics exists
+	// yet it is the broker's (default.replication.factor).
 	ReplicationFactor int
 	// MaxMessageBytes is that of the topics that Declare makes, by default 8 MiB. It must be larger
 	// than that of Topics, because a message that has failed gets some headers, up to 2 KiB.
 	MaxMessageBytes int
 
 	// SessionTimeout is how long the partitions of a process wait for it after it has died, by
-	// default 30 seconds. Brokers refuse less than 6 seconds by default.
+	// default 10 seconds. Brokers refuse less than 6 seconds by default.
 	SessionTimeout time.Duration
 	// MaxInFlight is how many messages of all partitions a process may have in its handlers and
 	// waiting for them, by default 1000. A message that takes long holds up only those of its
@@ -109,7 +110,7 @@ func (cfg *Config) complete() {
 		}
 	}
 	if cfg.SessionTimeout == 0 {
-		cfg.SessionTimeout = 30 * time.Second
+		cfg.SessionTimeout = 10 * time.Second
 	}
 }
 

@@ -35,7 +35,7 @@ func TestTopology(t *testing.T) {
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".retry.1s", "retention.ms", "60000"))
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".dlq", "cleanup.policy", "compact"))
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".dlq", "max.message.bytes", "1000000"))
-	want := `the broker has topics of the service that could lose messages:
+	want := `the broker has topics of the service otherwise than they must be:
   SERVICE.dlq: cleanup.policy is compact, want delete
   SERVICE.dlq: max.message.bytes is 1000000, want 8388608
   SERVICE.retry.1s: retention.ms is 60000, want -1
