@@ -100,6 +100,9 @@ func New(cfg Config) (*Inbox, error) {
 		return nil, fmt.Errorf("inbox: %w", err)
 	}
 	cfg.complete()
+	if least := cfg.leastKeep(); cfg.Keep < least {
+		return nil, fmt.Errorf("inbox: Keep is %s: want at least %s, an hour and twice all Levels: what comes again later has its effect again", cfg.Keep, least)
+	}
 	m, err := newMetrics(cfg.Registerer, cfg.Service, cfg.Levels)
 	if err != nil {
 		return nil, fmt.Errorf("inbox: register metrics: %w", err)
@@ -123,6 +126,11 @@ func (cfg *Config) check() error {
 	case cfg.Table != "" && !tableName.MatchString(cfg.Table):
 		return fmt.Errorf("Table is %q: want \"name\" or \"schema.name\"", cfg.Table)
 	}
+	for name, d := range map[string]time.Duration{"Timeout": cfg.Timeout, "Grace": cfg.Grace} {
+		if 0 < d && d < time.Millisecond {
+			return fmt.Errorf("%s is %s: a number is nanoseconds, write such as 30*time.Second", name, d)
+		}
+	}
 	if have := int(cfg.Pool.Config().MaxConns); cfg.Concurrency > have {
 		return fmt.Errorf("Concurrency is %d, and Pool has %d connections: raise pool_max_conns", cfg.Concurrency, have)
 	}
@@ -130,6 +138,16 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("Levels has %s: want whole seconds", cfg.Levels[i])
 	}
 	return nil
+}
+
+// leastKeep is how long an event must be remembered: it comes again from each of the levels, and
+// from a queue behind them.
+func (cfg *Config) leastKeep() time.Duration {
+	var all time.Duration
+	for _, level := range cfg.Levels {
+		all += level
+	}
+	return max(time.Hour, 2*all)
 }
 
 func (cfg *Config) complete() {

@@ -72,6 +72,7 @@ type Consumer struct {
 	group string // the consumer group: the name of the service
 	log   *slog.Logger
 
+	running    atomic.Int64  // handlers
 	joined     atomic.Bool   // a partition was read once
 	receiving  *wait.Journal // of sessions with the brokers
 	processing *wait.Journal // of messages

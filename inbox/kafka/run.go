@@ -29,7 +29,18 @@ func (e *finalError) Unwrap() error { return e.err }
 // It waits for brokers and for the database. It returns an error for what waiting does not cure: a
 // LostError, topics of the service that differ from what Declare makes, a missing table, and a
 // login or right that is refused before the first message was asked for.
+//
+// It also returns an error when handlers still run, because they do not obey the end of their
+// context: do not close the pool before they have ended. Their messages come again.
 func (c *Consumer) Run(ctx context.Context) error {
+	err := c.receive(ctx)
+	if n := c.running.Load(); n > 0 {
+		err = errors.Join(err, fmt.Errorf("stop: %d handlers still run after Grace and the end of their context: their messages come again", n))
+	}
+	return err
+}
+
+func (c *Consumer) receive(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	ctx, cancel := context.WithCancel(ctx)

@@ -48,8 +48,13 @@ type task struct {
 	bytes     int64
 }
 
+// afterAbort is how long handlers have to end after their context has.
+const afterAbort = time.Second
+
 // serve runs a session until ctx ends or something fails, and returns why. When ctx ends the
-// handlers that run may go on for grace. When it returns no handler runs.
+// handlers that run may go on for grace. When it returns no handler runs, but for those that do not
+// obey their context: what they do is not committed by this session, and their messages come again
+// and wait for the records of these.
 func (c *Consumer) serve(ctx context.Context, k *kafkalink.Link, parts []*partition, grace func() time.Duration) error {
 	taking, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -65,10 +70,14 @@ func (c *Consumer) serve(ctx context.Context, k *kafkalink.Link, parts []*partit
 		readers.Go(func() { s.read(p) })
 	}
 	<-taking.Done()
-	patience := time.AfterFunc(grace(), abort)
-	defer patience.Stop()
+	patience := grace()
+	defer time.AfterFunc(patience, abort).Stop()
 	readers.Wait()
-	s.workers.Close()
+	waiting, giveUp := context.WithTimeout(context.WithoutCancel(ctx), patience+afterAbort)
+	defer giveUp()
+	if n := s.workers.Close(waiting); n > 0 {
+		c.log.Error("handlers still run after the end of their context: they must obey it", "handlers", n, "why", context.Cause(taking))
+	}
 	return context.Cause(taking)
 }
 
@@ -81,6 +90,8 @@ func (s *session) handle(ctx context.Context, t task) {
 	if s.taking.Err() != nil {
 		return
 	}
+	s.c.running.Add(1)
+	defer s.c.running.Add(-1)
 	if err := s.c.in.Handle(ctx, s.c.message(t.record), delivery{s.c, s.k, t.record}); err != nil {
 		s.fail(err) // before the worker goes on with the next message of the key
 		return

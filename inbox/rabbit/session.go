@@ -118,7 +118,7 @@ func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, 
 		}
 	}
 	timer := time.AfterFunc(s.c.in.Grace(), stop)
-	workers.Close()
+	workers.Close(context.WithoutCancel(ctx))
 	timer.Stop()
 	stop()
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -14,6 +16,14 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// closeAll waits for all tasks.
+func closeAll(t *testing.T, w *Workers[task]) {
+	t.Helper()
+	if n := w.Close(t.Context()); n != 0 {
+		t.Errorf("%d workers still have a task", n)
+	}
+}
 
 type task struct {
 	key string
@@ -34,7 +44,7 @@ func TestOrderOfAKey(t *testing.T) {
 			key := []string{"", "a", "b", "c", "d"}[n%5]
 			await.Must(t, w.Add(t.Context(), key, task{key, n}))
 		}
-		w.Close()
+		closeAll(t, w)
 		for key, got := range done {
 			if len(got) != 200 || key != "" && !slices.IsSorted(got) {
 				t.Errorf("%d workers, key %q: %d tasks, in order: %v", workers, key, len(got), slices.IsSorted(got))
@@ -85,7 +95,7 @@ func TestSlowKey(t *testing.T) {
 	for range 2 {
 		<-begun
 	}
-	w.Close()
+	closeAll(t, w)
 }
 
 // Several may add at once, each for keys of its own.
@@ -111,8 +121,23 @@ func TestAddersAtOnce(t *testing.T) {
 		})
 	}
 	adders.Wait()
-	w.Close()
+	closeAll(t, w)
 	if len(done) != 4 || done["3"] != 200 {
 		t.Errorf("done: %v", done)
 	}
+}
+
+// Close does not wait for ever for a task that does not end.
+func TestCloseInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		w := Start(3, 2, func(task) { <-goOn })
+		await.Must(t, w.Add(t.Context(), "a", task{}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if n := w.Close(ctx); n != 1 {
+			t.Errorf("%d workers still have a task, want 1", n)
+		}
+		close(goOn)
+	})
 }
