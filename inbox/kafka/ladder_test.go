@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
@@ -156,4 +157,11 @@ func TestReplay(t *testing.T) {
 	r.wantRecords(r.service+".dlq", 1) // that without an id is there again
 	replay(1, inbox.ReplayFilter{Limit: 1})
 	r.wantRecords(r.service+".dlq", 1)
+	if n, err := c.Replay(r.ctx, inbox.ReplayFilter{Limit: -1}); n != 0 || err == nil {
+		t.Errorf("a limit below 0 replays %d, %v", n, err)
+	}
+	other := event("other", "a")
+	other.Topic, other.Headers = r.service+".dlq", append(other.Headers, kafkago.Header{Key: "consumer_service", Value: []byte("other")})
+	await.Must(t, r.writer.WriteMessages(r.ctx, other))
+	replay(0, inbox.ReplayFilter{ID: "other"}) // another service is to have it
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
@@ -156,4 +157,51 @@ func (r *rig) assigned() (topics []string) {
 		}
 	}
 	return topics
+}
+
+// A process with other levels was rolled back: one that has always run reads what waits in the retry
+// topic of the other.
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	canary := *r
+	canary.topic = r.topic + ".canary"
+	await.Must(t, r.broker.CreateTopic(r.ctx, canary.topic, 1, 1, nil))
+	defer r.run(r.consumer())()
+	r.publish(event("1", "a"))
+	r.wantEffects("1")
+	canary.kafka.Topics = []string{canary.topic}
+	canary.inbox.Levels, canary.inbox.Registerer = []time.Duration{3 * time.Second}, prometheus.NewRegistry()
+	canary.inbox.Handler = func(context.Context, pgx.Tx, inbox.Message) error { return inbox.ErrTransient }
+	stop := canary.run(canary.consumer())
+	canary.publish(event("2", "a"))
+	former := r.service + ".retry.3s"
+	r.wantRecords(former, 1)
+	stop()
+	r.wantEffects("1", "2")
+	r.wantRecords(former, 0)
+}
+
+// A handler that does not obey its context does not hold up a stop for ever.
+func TestDisobedient(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	begun, end := make(chan struct{}), make(chan struct{})
+	r.inbox.Grace = 10 * time.Millisecond
+	r.inbox.Handler = func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+		close(begun)
+		<-end
+		return ctx.Err()
+	}
+	r.publish(event("1", "a"))
+	ctx, cancel := context.WithCancel(r.ctx)
+	go func() {
+		<-begun
+		cancel()
+	}()
+	if err := r.consumer().Run(ctx); err == nil || !strings.Contains(err.Error(), "1 handlers still run") {
+		t.Errorf("run: %v", err)
+	}
+	close(end)
+	await.Until(t, "the handler to end", func() bool { return r.pool.Stat().AcquiredConns() == 0 })
 }

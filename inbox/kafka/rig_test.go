@@ -123,6 +123,7 @@ func event(id, key string) kafkago.Message {
 			{Key: "eventType", Value: []byte("created")},
 			{Key: "aggregateType", Value: []byte("order")},
 			{Key: "tenant", Value: []byte("t1")},
+			{Key: "attempts", Value: []byte("one of our names")},
 		},
 	}
 }

@@ -58,7 +58,7 @@ func TestRights(t *testing.T) {
 		await.Must(t, err)
 		await.Must(t, errors.Join(answer.Errors...))
 	}
-	grant(kafkago.ResourceTypeTopic, r.topic, kafkago.PatternTypeLiteral, kafkago.ACLOperationTypeRead)
+	grant(kafkago.ResourceTypeTopic, r.topic, kafkago.PatternTypeLiteral, kafkago.ACLOperationTypeRead, kafkago.ACLOperationTypeDescribeConfigs)
 	grant(kafkago.ResourceTypeGroup, "mailer", kafkago.PatternTypeLiteral, kafkago.ACLOperationTypeRead)
 	grant(kafkago.ResourceTypeTopic, "mailer.", kafkago.PatternTypePrefixed, kafkago.ACLOperationTypeRead, kafkago.ACLOperationTypeWrite,
 		kafkago.ACLOperationTypeDelete, kafkago.ACLOperationTypeDescribeConfigs, kafkago.ACLOperationTypeCreate)

@@ -48,8 +48,8 @@ type task struct {
 	bytes     int64
 }
 
-// afterAbort is how long handlers have to end after their context has.
-const afterAbort = time.Second
+// afterAbort is how long handlers have to end after their context has: a rollback may take 5 s.
+const afterAbort = 6 * time.Second
 
 // serve runs a session until ctx ends or something fails, and returns why. When ctx ends the
 // handlers that run may go on for grace. When it returns no handler runs, but for those that do not

@@ -32,6 +32,14 @@ func TestTopology(t *testing.T) {
 	if found != 3 {
 		t.Errorf("topics of the service: %d of %v, want .dlq, .return and .retry.1s", found, topics)
 	}
+	more := *r
+	more.kafka.Partitions, more.kafka.ReplicationFactor, more.inbox.Registerer = 2, 2, prometheus.NewRegistry()
+	err = more.consumer().Declare(r.ctx)
+	for _, less := range []string{".dlq: the number of partitions is 1, want 2", ".retry.1s: the replication factor is 1, want 2"} {
+		if err == nil || !strings.Contains(err.Error(), r.service+less) {
+			t.Errorf("declare with more replicas: %v\nwant %s", err, less)
+		}
+	}
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".retry.1s", "retention.ms", "60000"))
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".dlq", "cleanup.policy", "compact"))
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".dlq", "max.message.bytes", "1000000"))
