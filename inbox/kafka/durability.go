@@ -3,7 +3,6 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -62,17 +61,6 @@ func inSyncOf(r kafkago.DescribeConfigResponseResource) int {
 		}
 	}
 	return 0
-}
-
-// create is what a topic is made with.
-func (c *Consumer) create(topic string, want durability) kafkago.TopicConfig {
-	t := kafkago.TopicConfig{
-		Topic: topic, NumPartitions: c.cfg.Partitions, ReplicationFactor: cmp.Or(want.replicas, -1), ConfigEntries: c.settings(),
-	}
-	if want.inSync > 0 {
-		t.ConfigEntries = append(t.ConfigEntries, kafkago.ConfigEntry{ConfigName: minInSync, ConfigValue: strconv.Itoa(want.inSync)})
-	}
-	return t
 }
 
 // lacking returns what a topic of the service lacks of Config: then it is refused. What it only

@@ -10,8 +10,8 @@ import (
 // SetGroup makes the consumer a member of another group than its service's.
 func (c *Consumer) SetGroup(group string) { c.group = group }
 
-// Overtaken is whether a process that is about to read from an offset, which the broker has no more,
-// takes the messages for processed by another.
+// Overtaken is whether a process that is about to read an offset, which the broker lacks, takes the
+// messages for processed by another.
 func (c *Consumer) Overtaken(ctx context.Context, topic string, from int64) bool {
 	k := c.connect(nil)
 	defer k.Close()

@@ -15,6 +15,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 var (
@@ -147,7 +148,7 @@ func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*p
 		}
 		return c.in.Grace()
 	}
-	for pause := newBackoff(); ; {
+	for pause := (wait.Backoff{}); ; {
 		if err := c.in.Ready(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

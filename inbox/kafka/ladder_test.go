@@ -161,7 +161,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("a limit below 0 replays %d, %v", n, err)
 	}
 	other := event("other", "a")
-	other.Topic, other.Headers = r.service+".dlq", append(other.Headers, kafkago.Header{Key: "consumer_service", Value: []byte("other")})
-	await.Must(t, r.writer.WriteMessages(r.ctx, other))
+	other.Headers = append(other.Headers, kafkago.Header{Key: "consumer_service", Value: []byte("other")})
+	r.write(r.service+".dlq", 0, other)
 	replay(0, inbox.ReplayFilter{ID: "other"}) // another service is to have it
 }

@@ -126,13 +126,7 @@ func TestTopicsChange(t *testing.T) {
 	r.wantEffects("retried")
 
 	await.Must(t, r.broker.CreateTopic(r.ctx, later, 1, 1, nil))
-	write := func(topic string, partition int, id string) {
-		t.Helper()
-		conn, err := kafkago.DialLeader(r.ctx, "tcp", r.broker.Brokers()[0], topic, partition)
-		await.Must(t, err)
-		_, err = conn.WriteMessages(event(id, "b"))
-		await.Must(t, errors.Join(err, conn.Close()))
-	}
+	write := func(topic string, partition int, id string) { r.write(topic, partition, event(id, "b")) }
 	write(later, 0, "later")
 	r.wantEffects("retried", "later")
 	await.Must(t, r.broker.AddPartitions(r.ctx, later, 2))
@@ -159,8 +153,8 @@ func (r *rig) assigned() (topics []string) {
 	return topics
 }
 
-// A process with other levels was rolled back: one that has always run reads what waits in the retry
-// topic of the other.
+// A process with other levels was rolled back: one that has run on reads what waits in the
+// retry topic of the other.
 func TestRolledBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

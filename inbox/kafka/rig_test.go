@@ -136,6 +136,15 @@ func (r *rig) publish(messages ...kafkago.Message) {
 	await.Must(r.t, r.writer.WriteMessages(r.ctx, messages...))
 }
 
+// write writes a message to a partition of any topic.
+func (r *rig) write(topic string, partition int, m kafkago.Message) {
+	r.t.Helper()
+	conn, err := kafkago.DialLeader(r.ctx, "tcp", r.broker.Brokers()[0], topic, partition)
+	await.Must(r.t, err)
+	_, err = conn.WriteMessages(m)
+	await.Must(r.t, errors.Join(err, conn.Close()))
+}
+
 // effects are the ids in the order of their effects.
 func (r *rig) effects() string {
 	r.t.Helper()

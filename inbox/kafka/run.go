@@ -6,16 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
-
-// newBackoff makes the pauses between attempts of what the brokers refuse.
-func newBackoff() *wait.Backoff { return &wait.Backoff{Min: 100 * time.Millisecond} }
 
 // finalError is an error that waiting does not cure.
 type finalError struct{ err error }
@@ -54,7 +50,7 @@ func (c *Consumer) receive(ctx context.Context) error {
 	}
 	beside.Go(func() { c.in.Prune(ctx) })
 	beside.Go(func() { c.report(ctx) })
-	for pause := newBackoff(); ; {
+	for pause := (wait.Backoff{}); ; {
 		began := time.Now()
 		err := c.join(ctx)
 		switch {
@@ -120,12 +116,4 @@ func (c *Consumer) Declare(ctx context.Context) error {
 		return fmt.Errorf("declare the topics of %s: %w", c.in.Service(), err)
 	}
 	return nil
-}
-
-// connect makes a way to the brokers that also reads more topics.
-func (c *Consumer) connect(more []string) *kafkalink.Link {
-	return kafkalink.Open(kafkalink.Config{
-		Brokers: c.cfg.Brokers, ClientID: c.in.Service(), TLS: c.cfg.TLS, SASL: c.cfg.SASL, MaxMessageBytes: c.cfg.MaxMessageBytes,
-		Read: slices.Concat(c.cfg.Topics, c.ownTopics(), more), Write: []string{c.deadLetterTopic()},
-	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/keyed"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // session has the workers of one generation of the group, or of a part of it.
@@ -110,7 +111,7 @@ func (s *session) readBytes() int {
 
 // read gives the messages of a partition to the workers until the session ends.
 func (s *session) read(p *partition) {
-	pause := newBackoff()
+	var pause wait.Backoff
 	var failing time.Time // since when
 	for from := p.start(); s.taking.Err() == nil; {
 		messages, next, err := s.k.Fetch(s.taking, p.topic, p.id, from, s.readBytes())

@@ -109,3 +109,11 @@ func (c *Consumer) former(ctx context.Context, k *kafkalink.Link) ([]string, err
 	slices.Sort(former)
 	return former, err
 }
+
+// connect makes a way to the brokers that also reads more topics.
+func (c *Consumer) connect(more []string) *kafkalink.Link {
+	return kafkalink.Open(kafkalink.Config{
+		Brokers: c.cfg.Brokers, ClientID: c.in.Service(), TLS: c.cfg.TLS, SASL: c.cfg.SASL, MaxMessageBytes: c.cfg.MaxMessageBytes,
+		Read: slices.Concat(c.cfg.Topics, c.ownTopics(), more), Write: []string{c.deadLetterTopic()},
+	})
+}

@@ -3,6 +3,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // settings are those of the service's own topics. They keep every message until it was handled, and
@@ -66,9 +68,20 @@ func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
 	return await(ctx, k, missing)
 }
 
+// create is what a topic is made with.
+func (c *Consumer) create(topic string, want durability) kafkago.TopicConfig {
+	t := kafkago.TopicConfig{
+		Topic: topic, NumPartitions: c.cfg.Partitions, ReplicationFactor: cmp.Or(want.replicas, -1), ConfigEntries: c.settings(),
+	}
+	if want.inSync > 0 {
+		t.ConfigEntries = append(t.ConfigEntries, kafkago.ConfigEntry{ConfigName: minInSync, ConfigValue: strconv.Itoa(want.inSync)})
+	}
+	return t
+}
+
 // await waits until topics that were created are known.
 func await(ctx context.Context, k *kafkalink.Link, topics []string) error {
-	for pause := newBackoff(); ; {
+	for pause := (wait.Backoff{}); ; {
 		found, err := k.Partitions(ctx, topics...)
 		if err != nil || len(found) == len(topics) {
 			return err
