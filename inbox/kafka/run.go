@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
