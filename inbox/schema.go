@@ -10,7 +10,8 @@ import (
 
 // Schema returns the statements that make the table of processed messages: "name" or "schema.name",
 // "" for processed_messages. Put them into a migration. The role of the service needs the rights to
-// SELECT, INSERT and DELETE.
+// SELECT, INSERT, UPDATE and DELETE: nothing is updated, but old rows are locked before they are
+// deleted.
 func Schema(table string) string {
 	return strings.NewReplacer("TABLE_NAME", quoted(table)).Replace(`CREATE TABLE TABLE_NAME (
     service text NOT NULL,
