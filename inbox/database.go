@@ -59,7 +59,8 @@ func (in *Inbox) probe(ctx context.Context) error {
 	case !first: // each message would be a duplicate
 		return fmt.Errorf("%w: %s does not take a row: has it a trigger or a rule? Make it as inbox.Schema does", errForgets, in.cfg.Table)
 	}
-	if _, err := tx.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil { // the rights for it
+	// Of no rows: it shows that the rights are there.
+	if _, err := tx.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
 		return fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
 	}
 	var synchronous, persistence string

@@ -38,8 +38,8 @@ type statements struct{ record, recorded, settings, prune string }
 func newStatements(table string) statements {
 	name := quoted(table)
 	return statements{
-		// A process whose machine is frozen or has lost its power keeps the record locked, as long as
-		// its transaction lives. The server ends one in which nothing has come for so long.
+		// A process whose machine is frozen or has lost its power keeps the record locked, as long
+		// as its transaction lives. The server ends one in which nothing has come for so long.
 		record: "INSERT INTO " + name + " (service, id, fingerprint) SELECT $1::text, $2::text, $3::bytea" +
 			" FROM set_config('idle_in_transaction_session_timeout', $4::text, true) ON CONFLICT (service, id) DO NOTHING",
 		// The message has no meaning: see confirm.
