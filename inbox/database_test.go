@@ -229,7 +229,7 @@ const (
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ options, before, want string }{
-		"no table":      {"", "DROP TABLE processed_messages", "CREATE TABLE \"processed_messages\" ("},
+		"no table":      {"", "DROP TABLE processed_messages", "CREATE TABLE IF NOT EXISTS \"processed_messages\" ("},
 		"another table": {"", "ALTER TABLE processed_messages DROP COLUMN fingerprint", "fingerprint"},
 		"takes no row":  {"", "CREATE RULE keep AS ON INSERT TO processed_messages DO INSTEAD NOTHING", "trigger or a rule"},
 		"keeps rows elsewhere": {"", `CREATE TABLE child () INHERITS (processed_messages);

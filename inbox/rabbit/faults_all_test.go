@@ -79,8 +79,8 @@ func TestUnpublishable(t *testing.T) {
 	}
 }
 
-// The broker makes a dead letter of a message that was delivered too often. Replayed, it may wait for
-// another attempt like any other: RabbitMQ 3.10 would drop it there for its x-death.
+// The broker makes a dead letter of a message that was delivered too often. Replayed, it may wait
+// for another attempt like any other: RabbitMQ 3.10 would drop it there for its x-death.
 func TestDeliveryLimit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

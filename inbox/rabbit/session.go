@@ -33,6 +33,7 @@ type session struct {
 	c         *Consumer
 	publisher *publisher
 	ch        *amqp.Channel
+	run       context.Context // of Run: after its end nothing is begun
 	handling  context.Context // of the handlers: ends Grace after the session
 
 	once sync.Once
@@ -54,7 +55,7 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 		return err
 	}
 	*connected = true
-	s := &session{c: c, publisher: p, over: make(chan struct{})}
+	s := &session{c: c, publisher: p, run: ctx, over: make(chan struct{})}
 	deliveries, ended, err := s.subscribe(ctx, l)
 	if err != nil {
 		return err
@@ -148,7 +149,7 @@ type task struct {
 // process handles one message, and acknowledges it. After an error nothing more is begun: the next
 // message in this worker may have the same key.
 func (s *session) process(t *task) {
-	if s.isOver() {
+	if s.isOver() || s.run.Err() != nil {
 		return
 	}
 	err := s.c.in.Handle(s.handling, t.message, t)
