@@ -50,7 +50,7 @@ func identifier(table string) pgx.Identifier {
 }
 
 // statements are those on one table.
-type statements struct{ record, recorded, settings, prune string }
+type statements struct{ record, recorded, settings, remembers, prune string }
 
 func newStatements(table string) statements {
 	name := quoted(table)
@@ -60,8 +60,9 @@ func newStatements(table string) statements {
 		record: "INSERT INTO " + name + " (service, id, fingerprint) SELECT $1::text, $2::text, $3::bytea" +
 			" FROM set_config('idle_in_transaction_session_timeout', $4::text, true) ON CONFLICT (service, id) DO NOTHING",
 		// The message has no meaning: see confirm.
-		recorded: "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + ", pg_logical_emit_message(true, 'inbox', '') WHERE service = $1 AND id = $2",
-		settings: "SELECT current_setting('synchronous_commit'), relpersistence::text FROM pg_class WHERE oid = $1::text::regclass",
+		recorded:  "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + ", pg_logical_emit_message(true, 'inbox', '') WHERE service = $1 AND id = $2",
+		settings:  "SELECT current_setting('synchronous_commit'), relpersistence::text FROM pg_class WHERE oid = $1::text::regclass",
+		remembers: "SELECT EXISTS (SELECT FROM " + name + " WHERE service = $1)",
 		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a
 		// batch. Found by ctid, they are deleted without another search, whatever the planner knows
 		// of the table. They stay where they are: nobody updates them.
