@@ -31,8 +31,9 @@ type reception struct {
 	service string
 	declare func(context.Context, *inbox.Inbox) (run func(context.Context) error, err error)
 	fill    func(ctx context.Context, first int64, keys []string) error
-	bare    func(ctx context.Context, n int) error // receives so many, and acknowledges each
-	remove  func() error
+	// bare receives so many messages and acknowledges each. got is called for each.
+	bare   func(ctx context.Context, n int, got func()) error
+	remove func() error
 }
 
 // notifications is a service whose handler writes a row for each event. It notes when the effects
@@ -240,9 +241,13 @@ func (s *stand) inboxDrain(ctx context.Context, receive func(context.Context) (*
 	}
 	base := func(ctx context.Context) (float64, error) {
 		return filled(ctx, 0, func(r *reception) (time.Duration, error) {
-			began := time.Now()
-			err := r.bare(ctx, len(keys))
-			return time.Since(began), err
+			var first, last time.Time
+			err := r.bare(ctx, len(keys), func() {
+				if last = time.Now(); first.IsZero() {
+					first = last
+				}
+			})
+			return last.Sub(first), err
 		})
 	}
 	ours := func(ctx context.Context) (float64, error) {

@@ -41,9 +41,10 @@ func (s *kafkaStand) receive(ctx context.Context) (*reception, error) {
 		}
 		return errors.Join(w.WriteMessages(ctx, records...), w.Close())
 	}
-	r.bare = func(ctx context.Context, n int) (err error) {
+	r.bare = func(ctx context.Context, n int, got func()) (err error) {
 		reader := kafka.NewReader(kafka.ReaderConfig{
 			Brokers: s.cluster.Brokers(), GroupID: t.name + "-bare", Topic: t.name, StartOffset: kafka.FirstOffset, CommitInterval: 200 * time.Millisecond,
+			MaxWait: time.Second, QueueCapacity: 1000,
 		})
 		defer func() { err = errors.Join(err, reader.Close()) }()
 		for range n {
@@ -51,6 +52,7 @@ func (s *kafkaStand) receive(ctx context.Context) (*reception, error) {
 			if err != nil {
 				return err
 			}
+			got()
 			if err := reader.CommitMessages(ctx, m); err != nil {
 				return err
 			}

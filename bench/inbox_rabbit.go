@@ -42,8 +42,8 @@ func (s *rabbitStand) receive(context.Context) (*reception, error) {
 		defer p.close()
 		return p.publish(ctx, first, keys, 0, 1)
 	}
-	r.bare = func(ctx context.Context, n int) error {
-		return s.onChannel(func(ch *amqp.Channel) error { return acknowledge(ctx, ch, service, n) })
+	r.bare = func(ctx context.Context, n int, got func()) error {
+		return s.onChannel(func(ch *amqp.Channel) error { return acknowledge(ctx, ch, service, n, got) })
 	}
 	r.remove = func() error {
 		return s.onChannel(func(ch *amqp.Channel) error {
@@ -55,7 +55,7 @@ func (s *rabbitStand) receive(context.Context) (*reception, error) {
 }
 
 // acknowledge takes n messages of a queue and acknowledges each.
-func acknowledge(ctx context.Context, ch *amqp.Channel, queue string, n int) error {
+func acknowledge(ctx context.Context, ch *amqp.Channel, queue string, n int, got func()) error {
 	if err := ch.Qos(inboxPrefetch, 0, false); err != nil {
 		return err
 	}
@@ -68,6 +68,7 @@ func acknowledge(ctx context.Context, ch *amqp.Channel, queue string, n int) err
 		if !ok {
 			return errors.New("consume: the broker closed the channel")
 		}
+		got()
 		if err := d.Ack(false); err != nil {
 			return err
 		}

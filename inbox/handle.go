@@ -98,6 +98,7 @@ func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 // locked by a session that has not ended, of a handler that is slow or of a process that is frozen.
 func (in *Inbox) waits(ctx context.Context, m Message, away *unavailableError) {
 	if away.late && in.probe(ctx) == nil {
+		in.database.found()
 		in.log(ctx, m).Warn("another session holds the record of the event, its processing waits", "error", away)
 		return
 	}

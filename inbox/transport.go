@@ -20,8 +20,8 @@ type Publisher interface {
 	DeadLetter(ctx context.Context, m Message, f Failure) error
 }
 
-// Transport is an Inbox as a package sees it that receives messages, such as inbox/rabbit. Services
-// do not need it.
+// Transport is an Inbox for who writes a package that receives messages from a broker, as
+// inbox/rabbit does: services do not need it.
 type Transport struct {
 	in     *Inbox
 	system string

@@ -136,7 +136,7 @@ func ExampleNew() {
 }
 
 func ExampleSchema() {
-	fmt.Println(outbox.Schema())
+	fmt.Print(outbox.Schema())
 	// Output:
 	// CREATE TABLE IF NOT EXISTS "outbox" (
 	//     "id" uuid PRIMARY KEY,
@@ -147,7 +147,7 @@ func ExampleSchema() {
 	//     "headers" jsonb,
 	//     "traceparent" text,
 	//     "created_at" timestamptz NOT NULL DEFAULT now()
-	// )
+	// );
 }
 
 // An event that can never be delivered is refused before the database is asked: the transaction can

@@ -20,15 +20,18 @@ const (
 	maxNumber = 1000
 )
 
-// checkJSON returns why a text is not JSON that PostgreSQL stores.
-func checkJSON(text string) error {
+// checkJSON returns why a text is not JSON that PostgreSQL stores, or how many bytes the relay
+// reads of it at most. A column of type json or text keeps the text. A jsonb comes back with a
+// space behind each comma and colon, without other spaces, and with all digits of a number. Its
+// strings get no longer, because it escapes no more than JSON demands.
+func checkJSON(text string) (size int, err error) {
 	switch {
 	case text == "":
-		return errors.New("it is empty; for an event without a body set Payload to nil")
+		return 0, errors.New("it is empty; for an event without a body set Payload to nil")
 	case !utf8.ValidString(text):
-		return errors.New("it is not UTF-8")
+		return 0, errors.New("it is not UTF-8")
 	case !json.Valid([]byte(text)):
-		return errors.New("it is not JSON")
+		return 0, errors.New("it is not JSON")
 	}
 	depth := 0
 	for i := 0; i < len(text); {
@@ -36,28 +39,36 @@ func checkJSON(text string) error {
 		case c == '"':
 			n, err := checkString(text[i:])
 			if err != nil {
-				return err
+				return 0, err
 			}
 			i += n
+			size += n
 		case c == '-' || c >= '0' && c <= '9':
 			n := len(text[i:]) - len(strings.TrimLeft(text[i:], "-+.eE0123456789"))
-			if err := checkNumber(text[i : i+n]); err != nil {
-				return err
+			digits, err := checkNumber(text[i : i+n])
+			if err != nil {
+				return 0, err
 			}
 			i += n
+			size += digits
 		default:
 			switch c {
 			case '[', '{':
 				if depth++; depth > maxDepth {
-					return fmt.Errorf("it is nested deeper than %d", maxDepth)
+					return 0, fmt.Errorf("it is nested deeper than %d", maxDepth)
 				}
 			case ']', '}':
 				depth--
+			case ',', ':':
+				size++
+			case ' ', '\t', '\n', '\r':
+				size--
 			}
 			i++
+			size++
 		}
 	}
-	return nil
+	return max(size, len(text)), nil
 }
 
 // checkString checks the string that text begins with, and returns its length with the quotes.
@@ -95,16 +106,23 @@ func hex4(text string) uint64 {
 	return n
 }
 
-func checkNumber(text string) error {
-	exponent := 0
+// checkNumber checks a number, and returns how long it is at most without its exponent.
+func checkNumber(text string) (int, error) {
+	mantissa, exponent := text, 0
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
 		var err error
 		if exponent, err = strconv.Atoi(text[i+1:]); err != nil {
 			exponent = maxNumber + 1 // more digits than an int has
 		}
+		mantissa = text[:i]
 	}
-	if len(text) > maxNumber || exponent > maxNumber || exponent < -maxNumber {
-		return fmt.Errorf("it has a number of %d bytes with exponent %d, the limit of both is %d", len(text), exponent, maxNumber)
+	switch {
+	case len(text) > maxNumber || exponent > maxNumber || exponent < -maxNumber:
+		return 0, fmt.Errorf("it has a number of %d bytes with exponent %d, the limit of both is %d", len(text), exponent, maxNumber)
+	case exponent < 0 && !strings.Contains(mantissa, "."): // 1e-2 is 0.01
+		return len(mantissa) - exponent + 1, nil
+	case exponent < 0: // 1.5e-2 is 0.015
+		return len(mantissa) - exponent, nil
 	}
-	return nil
+	return len(mantissa) + exponent, nil
 }

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { servers.Main(m, servers.ExampleDatabase, exampleTa
 // exampleTables creates what the examples write to.
 func exampleTables(ctx context.Context) (undo func(context.Context) error, err error) {
 	err = pgserver.OnConn(ctx, os.Getenv("DATABASE_URL"), func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, outbox.Schema()+"; CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL); CREATE SCHEMA shop")
+		_, err := conn.Exec(ctx, outbox.Schema()+"CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL); CREATE SCHEMA shop")
 		return err
 	})
 	return func(context.Context) error { return nil }, err

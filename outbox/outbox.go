@@ -13,9 +13,9 @@
 // functions of the package use the table public names by default, and the columns that [Schema]
 // creates; a [Writer] of [New] knows others.
 //
-// All of them take a transaction and never a pool or a connection: an event that is written outside
-// of the transaction that it tells about is published although that one is rolled back, or lost
-// although it is committed. Such a call does not compile.
+// All of them take a transaction and never a pool or a connection: such a call does not compile. An
+// event that is written in a transaction of its own may be published although the change is rolled
+// back, or be lost although the change is committed.
 //
 // # Order
 //
@@ -46,8 +46,8 @@ type Event struct {
 	// creates is of type uuid; a logical message, or a table of your own, may have any text of 255
 	// bytes at most.
 	//
-	// Who tries again when the answer to COMMIT was lost sets it, the same each time: the event may
-	// be there already.
+	// Set it if you try again when the answer to COMMIT was lost, to the same id each time: the
+	// event may be there already.
 	ID string
 	// Aggregate is the kind of thing that the event is about, such as "order". By default the relay
 	// makes the routing key "order.created" of aggregate and type on RabbitMQ, and the topic
@@ -61,17 +61,19 @@ type Event struct {
 	// at most 255 bytes.
 	Type string
 	// Payload is the body. A json.RawMessage or a []byte is JSON already, and checked; anything
-	// else is encoded by json.Marshal, so that a string becomes a JSON string. nil is an event
-	// without a body: on Kafka a tombstone, on RabbitMQ an empty message. Everything else that is
-	// empty, or encoded as null, is refused: a forgotten payload is no tombstone.
+	// else is encoded by json.Marshal. A string is refused, because it is not clear whether it is
+	// JSON: json.RawMessage(text) is for text that is. nil is an event without a body: on Kafka a
+	// tombstone, on RabbitMQ an empty message. Everything else that is empty, or encoded as null,
+	// is refused: a forgotten payload is no tombstone.
 	//
 	// The column is of type jsonb, json or text. A jsonb changes the order of members, spaces and
 	// the form of numbers; of a name that is there twice it keeps the last one.
 	Payload any
 	// Headers become headers of the message. The names that the relay writes itself (such as
-	// "aggregate_id", "id" and "traceparent"), that consumers count by ("x-retry-count") and that
-	// steer RabbitMQ ("CC", "x-delay" and more) are refused, see Config.AllowHeaders. Together with
-	// ID, Aggregate, Key and Type they have at most 127 KiB.
+	// "aggregate_id", "id" and "traceparent"), that consumers write when an event fails
+	// ("x-retry-count", "attempts", "failed_at" and more) and that steer RabbitMQ ("CC", "x-delay"
+	// and more, see Config.AllowHeaders) are refused. Together with ID, Aggregate, Key and Type
+	// they have at most 127 KiB.
 	Headers map[string]string
 }
 
@@ -111,5 +113,6 @@ func EmitSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
 }
 
 // Schema is the statement that creates the table outbox if it does not exist, as "cdc-relay init
-// --outbox-table" does: for a migration tool, or the tests of a service.
+// --outbox-table" does: for a migration tool, or the tests of a service. It ends with a semicolon,
+// so other statements may follow.
 func Schema() string { return standard.Schema() }

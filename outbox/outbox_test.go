@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -250,7 +251,7 @@ func TestOtherTables(t *testing.T) {
 		{
 			"a key alone", "CREATE TABLE outbox (id uuid PRIMARY KEY, event_key text, payload text NOT NULL, traceparent text)", "event_key || payload",
 			outbox.Config{Columns: outbox.Columns{Aggregate: no, Key: "event_key", Type: no, Headers: no}},
-			outbox.Event{Key: "k", Payload: "text"},
+			outbox.Event{Key: "k", Payload: json.RawMessage(`"text"`)},
 			`k"text"`,
 		},
 		{
@@ -288,6 +289,28 @@ func TestOtherTables(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A payload is measured as the relay reads it: a jsonb is longer than its JSON.
+func TestMaxPayload(t *testing.T) {
+	t.Parallel()
+	payload := json.RawMessage(`{"a":[1,true,null,{}],"b":"x,y:\"\u0001","c":1e3,"d":-2.5E-3,"e":5e-1000}`)
+	event := outbox.Event{Aggregate: "order", Type: "created", Payload: payload}
+	r := newRig(t, outbox.Schema())
+	r.in(func(ctx context.Context, tx pgx.Tx) error { return outbox.Write(ctx, tx, event) })
+	size, err := strconv.Atoi(r.rows("SELECT octet_length(payload::text)::text FROM outbox")[0])
+	await.Must(t, err)
+	if size <= len(payload) {
+		t.Fatalf("the payload has %d bytes in the table", size)
+	}
+	exact, err := outbox.New(outbox.Config{MaxPayload: size})
+	await.Must(t, err)
+	r.in(func(ctx context.Context, tx pgx.Tx) error { return exact.Write(ctx, tx, event) })
+	smaller, err := outbox.New(outbox.Config{MaxPayload: size - 1})
+	await.Must(t, err)
+	if err := smaller.Write(t.Context(), nil, event); !errors.Is(err, outbox.ErrInvalid) {
+		t.Errorf("one byte too many: %v", err)
 	}
 }
 

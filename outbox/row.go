@@ -73,6 +73,8 @@ func (w *Writer) payload(payload any) (text string, err error) {
 	switch p := payload.(type) {
 	case nil:
 		return "", nil
+	case string:
+		return "", errors.New("it is a string: use json.RawMessage for text that is JSON")
 	case json.RawMessage:
 		text = string(p)
 	case []byte:
@@ -82,13 +84,14 @@ func (w *Writer) payload(payload any) (text string, err error) {
 			return "", err
 		}
 	}
-	switch {
-	case len(text) > w.cfg.MaxPayload:
-		return "", fmt.Errorf("it has %d bytes, the limit is %d (Config.MaxPayload)", len(text), w.cfg.MaxPayload)
-	case text == "null":
+	if text == "null" {
 		return "", errors.New("it is the JSON null; for an event without a body set Payload to nil")
 	}
-	return text, checkJSON(text)
+	size, err := checkJSON(text)
+	if err == nil && size > w.cfg.MaxPayload {
+		err = fmt.Errorf("it has %d bytes as PostgreSQL may write it, the limit is %d (Config.MaxPayload)", size, w.cfg.MaxPayload)
+	}
+	return text, err
 }
 
 // encodeJSON is json.Marshal without its escapes for HTML.

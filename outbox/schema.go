@@ -31,5 +31,5 @@ func (w *Writer) Schema() string {
 	add(c.Headers, "jsonb")
 	add(c.Traceparent, "text")
 	add("created_at", "timestamptz NOT NULL DEFAULT now()")
-	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (\n%s\n)", w.table, strings.Join(lines, ",\n"))
+	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (\n%s\n);\n", w.table, strings.Join(lines, ",\n"))
 }

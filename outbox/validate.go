@@ -39,6 +39,14 @@ var reserved = []string{
 	"id", "eventType", "aggregateType",
 }
 
+// consumers are the headers that the packages inbox/rabbit and inbox/kafka write to a message that
+// has failed. No handler sees them, and a retry replaces them: what an event had there would be
+// lost.
+var consumers = []string{
+	"x-retry-at", "attempts", "first_failed_at", "failed_at", "failure_reason", "failure_class",
+	"original_destination", "consumer_service",
+}
+
 // steering are the headers that RabbitMQ or a plugin of it acts on. The relay drops them from the
 // headers column unless sink.rabbitmq.allow_headers lists them.
 var steering = []string{
@@ -101,6 +109,8 @@ func (w *Writer) checkHeaders(headers map[string]string) error {
 			return fmt.Errorf("the name of a header %s", textProblem(name))
 		case slices.Contains(reserved, name):
 			return fmt.Errorf("header %q is reserved: the relay would drop it", name)
+		case slices.Contains(consumers, name):
+			return fmt.Errorf("header %q is reserved: consumers write it when an event fails", name)
 		case steers && !slices.Contains(w.cfg.AllowHeaders, name):
 			return fmt.Errorf("header %q steers RabbitMQ, and the relay would drop it: list it in sink.rabbitmq.allow_headers of the relay and in Config.AllowHeaders", name)
 		case textProblem(value) != "":

@@ -14,14 +14,14 @@ import (
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]outbox.Config{
-		"neither":                   {Table: "a.b.c"},
-		`name ""`:                   {Table: "a."},
-		"1 to 63 bytes":             {Columns: outbox.Columns{Key: strings.Repeat("k", 64)}},
-		"have one column":           {Columns: outbox.Columns{Key: "type"}},
-		"no column for the payload": {Columns: outbox.Columns{Payload: outbox.NoColumn}},
-		"prefix has a NUL":          {Prefix: "a\x00"},
-		"is negative":               {MaxPayload: -1},
-		"does not steer":            {AllowHeaders: []string{"x-Delay"}},
+		`Table is "a.b.c"`:                             {Table: "a.b.c"},
+		`Table is "a."`:                                {Table: "a."},
+		`k": want a name of 1 to 63 bytes`:             {Columns: outbox.Columns{Key: strings.Repeat("k", 64)}},
+		`Columns.Key and Columns.Type are both "type"`: {Columns: outbox.Columns{Key: "type"}},
+		"Columns.Payload is NoColumn":                  {Columns: outbox.Columns{Payload: outbox.NoColumn}},
+		"Prefix has a NUL":                             {Prefix: "a\x00"},
+		"MaxPayload is negative":                       {MaxPayload: -1},
+		`AllowHeaders has "x-Delay"`:                   {AllowHeaders: []string{"x-Delay"}},
 	} {
 		if _, err := outbox.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want one with %q", err, want)
@@ -60,6 +60,8 @@ func TestInvalid(t *testing.T) {
 		{"aggregate is not UTF-8", with(func(ev *outbox.Event) { ev.Aggregate = "\xff" })},
 		{"have 130059 bytes, the limit is 130048", with(func(ev *outbox.Event) { ev.ID, ev.Key = anID, strings.Repeat("k", 127<<10-37) })},
 		{`header "x-retry-count" is reserved`, header("x-retry-count", "1")},
+		{`header "x-retry-at" is reserved: consumers write it`, header("x-retry-at", "1")},
+		{`header "attempts" is reserved: consumers write it`, header("attempts", "1")},
 		{`header "traceparent" is reserved`, header("traceparent", "1")},
 		{`header "id" is reserved`, header("id", "1")},
 		{`header "x-delay" steers RabbitMQ`, header("x-delay", "1")},
@@ -71,10 +73,11 @@ func TestInvalid(t *testing.T) {
 		{"it is empty", payload(json.RawMessage{})},
 		{"it is the JSON null", payload((*int)(nil))},
 		{"it is the JSON null", payload(json.RawMessage("null"))},
+		{"it is a string: use json.RawMessage", payload(`{"a": 1}`)},
 		{"it is not JSON", payload([]byte("{'a': 1}"))},
 		{"it is not JSON", payload(json.RawMessage("{} {}"))},
 		{"it is not UTF-8", payload([]byte("\"\xff\""))},
-		{`it has \u0000`, payload("a\x00")},
+		{`it has \u0000`, payload([]string{"a\x00"})},
 		{"half a surrogate pair", payload(json.RawMessage(`["\ud800"]`))},
 		{"half a surrogate pair", payload(json.RawMessage(`"\ud83d\u0041"`))},
 		{"half a surrogate pair", payload(json.RawMessage(`"\ude00"`))},
@@ -83,7 +86,7 @@ func TestInvalid(t *testing.T) {
 		{"a number of 1001 bytes", payload(json.RawMessage(strings.Repeat("1", 1001)))},
 		{"the limit of both is 1000", payload(json.RawMessage(`1E-99999999999999999999`))},
 		{"unsupported type: chan int", payload(make(chan int))},
-		{"the limit is 16777216 (Config.MaxPayload)", payload(strings.Repeat("x", 16<<20))},
+		{"the limit is 16777216 (Config.MaxPayload)", payload([]string{strings.Repeat("x", 16<<20)})},
 	} {
 		good := outbox.Event{Aggregate: "order", Type: "created"}
 		err := outbox.Write(t.Context(), nil, good, tc.event)
@@ -91,7 +94,7 @@ func TestInvalid(t *testing.T) {
 			t.Errorf("the error is %v, want one with %q", err, tc.want)
 		}
 	}
-	for _, ev := range []outbox.Event{payload("ten bytes"), header("CC", long)} {
+	for _, ev := range []outbox.Event{payload(json.RawMessage(`[1,2,3,4]`)), header("CC", long)} {
 		if err := small.Write(t.Context(), nil, ev); !errors.Is(err, outbox.ErrInvalid) {
 			t.Errorf("the error is %v", err)
 		}

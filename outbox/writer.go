@@ -53,8 +53,9 @@ type Config struct {
 	// "x-delay": what sink.rabbitmq.allow_headers of the relay's configuration lists. The relay
 	// drops others.
 	AllowHeaders []string
-	// MaxPayload is the largest payload in bytes of JSON. Default 16 MiB, which is what RabbitMQ 4
-	// takes unless it is configured otherwise. Kafka takes about 1 MiB.
+	// MaxPayload is the largest payload in bytes, as the JSON that was given or as jsonb may write
+	// it, with spaces and all digits of numbers: the longer one counts. Default 16 MiB, which is
+	// what RabbitMQ 4 takes unless it is configured otherwise. Kafka takes about 1 MiB.
 	MaxPayload int
 }
 
@@ -117,34 +118,53 @@ func mustNew(cfg Config) *Writer {
 const maxName = 63
 
 func (w *Writer) validate() error {
-	c := &w.cfg.Columns
 	parts := strings.Split(w.cfg.Table, ".")
-	if len(parts) > 2 {
-		return errors.New(`table is neither "name" nor "schema.name"`)
+	if len(parts) > 2 || slices.ContainsFunc(parts, notAName) {
+		return fmt.Errorf("Table is %q: want \"name\" or \"schema.name\", each of 1 to %d bytes", w.cfg.Table, maxName)
 	}
-	named := append([]string{c.ID, c.Aggregate, c.Key, c.Type, c.Payload, c.Headers, c.Traceparent}, parts...)
-	for _, name := range named {
-		if problem := textProblem(name); name == "" || problem != "" || len(name) > maxName {
-			return fmt.Errorf("name %q is no name of a table or column of 1 to %d bytes", name, maxName)
-		}
-	}
-	columns := slices.DeleteFunc(named[:7], func(name string) bool { return name == NoColumn })
-	slices.Sort(columns)
-	if len(slices.Compact(columns)) < len(columns) {
-		return errors.New("two parts of an event have one column")
+	if err := w.cfg.Columns.validate(); err != nil {
+		return err
 	}
 	switch {
-	case c.Payload == NoColumn:
-		return errors.New("there is no column for the payload")
 	case textProblem(w.cfg.Prefix) != "":
-		return fmt.Errorf("prefix %s", textProblem(w.cfg.Prefix))
+		return fmt.Errorf("Prefix %s", textProblem(w.cfg.Prefix))
 	case w.cfg.MaxPayload < 0:
-		return errors.New("the largest payload is negative")
+		return errors.New("MaxPayload is negative")
 	}
 	for _, name := range w.cfg.AllowHeaders {
 		if !slices.Contains(steering, name) {
-			return fmt.Errorf("header %q does not steer RabbitMQ: only %s need to be allowed", name, strings.Join(steering, ", "))
+			return fmt.Errorf("AllowHeaders has %q, which does not steer RabbitMQ: only %s need to be allowed", name, strings.Join(steering, ", "))
 		}
 	}
 	return nil
 }
+
+func (c *Columns) validate() error {
+	fields := map[string]string{} // by column
+	for _, f := range []struct{ name, column string }{
+		{"ID", c.ID},
+		{"Aggregate", c.Aggregate},
+		{"Key", c.Key},
+		{"Type", c.Type},
+		{"Payload", c.Payload},
+		{"Headers", c.Headers},
+		{"Traceparent", c.Traceparent},
+	} {
+		switch other, taken := fields[f.column]; {
+		case notAName(f.column):
+			return fmt.Errorf("Columns.%s is %q: want a name of 1 to %d bytes", f.name, f.column, maxName)
+		case f.column == NoColumn:
+			continue
+		case taken:
+			return fmt.Errorf("Columns.%s and Columns.%s are both %q", other, f.name, f.column)
+		}
+		fields[f.column] = f.name
+	}
+	if c.Payload == NoColumn {
+		return errors.New("Columns.Payload is NoColumn: every outbox has a column for the payload")
+	}
+	return nil
+}
+
+// notAName is whether PostgreSQL cannot have a table or column of that name.
+func notAName(name string) bool { return name == "" || len(name) > maxName || textProblem(name) != "" }

@@ -16,7 +16,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/rabbit"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
@@ -71,7 +70,7 @@ func TestUnpublishable(t *testing.T) {
 	r.publish(big)
 	r.run(c)
 	r.depthOf("mailer.dlq", 1)
-	if n, err := c.Replay(r.ctx, rabbit.ReplayFilter{Class: "rejected", ID: "none"}); n != 0 || err != nil {
+	if n, err := c.Replay(r.ctx, inbox.ReplayFilter{Class: inbox.Rejected, ID: "none"}); n != 0 || err != nil {
 		t.Errorf("replayed %d, %v", n, err)
 	}
 	if d := r.take("mailer.dlq"); d.MessageId != "big" || d.Headers["big"] != big.Headers["big"] || d.Headers["x-first-death-reason"] != "rejected" {
@@ -79,8 +78,8 @@ func TestUnpublishable(t *testing.T) {
 	}
 }
 
-// The broker makes a dead letter of a message that was delivered too often. Replayed, it may wait for
-// another attempt like any other: RabbitMQ 3.10 would drop it there for its x-death.
+// The broker makes a dead letter of a message that was delivered too often. Replayed, it may wait
+// for another attempt like any other: RabbitMQ 3.10 would drop it there for its x-death.
 func TestDeliveryLimit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -103,7 +102,7 @@ func TestDeliveryLimit(t *testing.T) {
 	}
 	r.depthOf("mailer.dlq", 1)
 	r.run(c)
-	if n, err := c.Replay(r.ctx, rabbit.ReplayFilter{Class: "delivery_limit"}); n != 1 || err != nil {
+	if n, err := c.Replay(r.ctx, inbox.ReplayFilter{Class: inbox.DeliveryLimit}); n != 1 || err != nil {
 		t.Errorf("replayed %d, %v", n, err)
 	}
 	r.wantEffects("1")

@@ -13,7 +13,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox"
 )
 
-// The headers that are ours.
+// The headers of the relay that are fields of inbox.Message.
+const (
+	headerAggregate = "aggregate_type"
+	headerKey       = "aggregate_id"
+	headerCommitted = "timestamp_in_ms"
+)
+
+// The headers that are ours. An event's own of these names are left out at every attempt.
 const (
 	headerRetries     = "x-retry-count" // attempts that have failed
 	headerReason      = "failure_reason"
@@ -65,14 +72,14 @@ func retryOf(d *amqp.Delivery, f inbox.Failure) amqp.Publishing {
 }
 
 // deadLetterOf is the message that is given up.
-func deadLetterOf(d *amqp.Delivery, f inbox.Failure, queue, service string) amqp.Publishing {
+func deadLetterOf(d *amqp.Delivery, f inbox.Failure, service string) amqp.Publishing {
 	p := again(d)
 	p.Headers[headerReason] = f.Reason
 	p.Headers[headerClass] = string(f.Class)
 	p.Headers[headerAttempts] = int64(f.Attempts)
 	p.Headers[headerFirstFailed] = stamp(f.FirstFailed)
 	p.Headers[headerFailed] = stamp(f.LastFailed)
-	p.Headers[headerQueue] = queue
+	p.Headers[headerQueue] = service
 	p.Headers[headerService] = service
 	return p
 }

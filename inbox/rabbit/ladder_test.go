@@ -144,21 +144,21 @@ func TestReplay(t *testing.T) {
 	r.depthOf("mailer.dlq", 5)
 	fixed.Store(true)
 
-	replay := func(want int, f rabbit.ReplayFilter) {
+	replay := func(want int, f inbox.ReplayFilter) {
 		t.Helper()
 		if n, err := c.Replay(r.ctx, f); n != want || err != nil {
 			t.Errorf("replayed %d, %v; want %d", n, err, want)
 		}
 	}
-	replay(0, rabbit.ReplayFilter{Class: "delivery_limit"})
-	replay(1, rabbit.ReplayFilter{ID: "2"})
+	replay(0, inbox.ReplayFilter{Class: inbox.DeliveryLimit})
+	replay(1, inbox.ReplayFilter{ID: "2"})
 	r.wantEffects("2")
 	// That without an id is there again.
-	replay(1, rabbit.ReplayFilter{Class: string(inbox.Permanent), Type: "created", Limit: 1})
+	replay(1, inbox.ReplayFilter{Class: inbox.Permanent, Type: "created", Limit: 1})
 	await.Until(t, "the sixth dead letter", func() bool { return r.metric("consumer_dlq_published_total") == 6 })
-	replay(1, rabbit.ReplayFilter{Class: string(inbox.Panic)})
+	replay(1, inbox.ReplayFilter{Class: inbox.Panic})
 	r.wantEffects("2", "p")
-	replay(3, rabbit.ReplayFilter{})
+	replay(3, inbox.ReplayFilter{})
 	r.wantEffects("2", "p", "1", "3")
 	r.depthOf("mailer.dlq", 1)
 	stop()
@@ -171,13 +171,13 @@ func TestReplay(t *testing.T) {
 	if attempt != 4 {
 		t.Errorf("attempts of replayed messages add up to %d: they do not begin again", attempt)
 	}
-	if _, err := r.consumerNamed("absent").Replay(r.ctx, rabbit.ReplayFilter{}); err == nil || !strings.Contains(err.Error(), "absent.dlq") {
+	if _, err := r.consumerNamed("absent").Replay(r.ctx, inbox.ReplayFilter{}); err == nil || !strings.Contains(err.Error(), "absent.dlq") {
 		t.Errorf("without a queue: %v", err)
 	}
 }
 
 func (r *rig) consumerNamed(service string) *rabbit.Consumer {
 	r.t.Helper()
-	r.inbox.Service, r.rabbit.Queue = service, ""
+	r.inbox.Service = service
 	return r.consumer()
 }

@@ -28,9 +28,12 @@ func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 			m.Headers[name] = text
 		}
 	}
-	m.Aggregate, m.Key = m.Headers["aggregate_type"], m.Headers["aggregate_id"]
-	if ms, err := strconv.ParseInt(m.Headers["timestamp_in_ms"], 10, 64); err == nil {
+	m.Aggregate, m.Key = m.Headers[headerAggregate], m.Headers[headerKey]
+	if ms, err := strconv.ParseInt(m.Headers[headerCommitted], 10, 64); err == nil {
 		m.Committed = time.UnixMilli(ms)
+	}
+	for _, name := range []string{headerAggregate, headerKey, headerCommitted} {
+		delete(m.Headers, name)
 	}
 	if text, ok := textOf(d.Headers[headerRetries]); ok {
 		if n, err := strconv.ParseInt(text, 10, 31); err == nil && n > 0 {

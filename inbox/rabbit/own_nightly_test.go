@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/rabbit"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
@@ -37,12 +36,12 @@ func TestLimitLowered(t *testing.T) {
 
 	r.inbox.Handler = effect
 	c = r.consumer()
-	n, err := c.Replay(r.ctx, rabbit.ReplayFilter{})
+	n, err := c.Replay(r.ctx, inbox.ReplayFilter{})
 	if n != 3 || err == nil || !strings.Contains(err.Error(), "larger than configured max size 65536") {
 		t.Errorf("replayed %d, %v", n, err)
 	}
 	r.must(r.broker.SetMaxMessageSize(r.ctx, 134217728))
-	if n, err := c.Replay(r.ctx, rabbit.ReplayFilter{Class: "rejected"}); n != 1 || err != nil {
+	if n, err := c.Replay(r.ctx, inbox.ReplayFilter{Class: inbox.Rejected}); n != 1 || err != nil {
 		t.Errorf("replayed %d, %v", n, err)
 	}
 	r.run(c)

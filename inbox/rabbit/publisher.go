@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // publisher has a connection of its own, which it opens when there is something to publish: a
@@ -47,7 +47,7 @@ const patience = 5 * time.Minute
 // duplicate.
 func (p *publisher) send(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
 	began := time.Now()
-	var wait backoff
+	var pauses wait.Backoff
 	for {
 		err := p.try(ctx, exchange, key, msg)
 		switch {
@@ -58,15 +58,18 @@ func (p *publisher) send(ctx context.Context, exchange, key string, msg amqp.Pub
 		case time.Since(began) > patience:
 			return err
 		}
-		p.c.publishing.failed(err)
-		if err := wait.pause(ctx); err != nil {
+		p.c.publishing.Failed(err)
+		if err := pauses.Pause(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// try publishes once.
+// try publishes once. A broker that is short of memory or disk answers nothing: that is said, and
+// tried on another connection.
 func (p *publisher) try(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.c.confirmWithin, fmt.Errorf("no answer within %s: is the broker short of memory or disk?", p.c.confirmWithin))
+	defer cancel()
 	o, err := p.take(ctx)
 	if err != nil {
 		return err
@@ -84,7 +87,7 @@ func (p *publisher) try(ctx context.Context, exchange, key string, msg amqp.Publ
 	if err != nil {
 		return fmt.Errorf("publish to exchange %q with routing key %q: %w", exchange, key, err)
 	}
-	p.c.publishing.works()
+	p.c.publishing.Works()
 	return nil
 }
 
@@ -197,19 +200,4 @@ func (p *publisher) forget() {
 		p.link.close()
 	}
 	p.link, p.free = nil, nil
-}
-
-// backoff makes pauses that grow from 50 ms to 10 s.
-type backoff struct{ next time.Duration }
-
-func (b *backoff) pause(ctx context.Context) error {
-	b.next = min(max(2*b.next, 50*time.Millisecond), 10*time.Second)
-	timer := time.NewTimer(b.next/2 + rand.N(b.next/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

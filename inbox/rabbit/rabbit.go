@@ -12,10 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // Binding names the messages that a service receives: those that an exchange gets with a routing
@@ -38,12 +40,11 @@ type Config struct {
 	// TLS is for amqps://, by default the system's authorities and the URL's host. It is not changed.
 	TLS *tls.Config
 
-	// Bindings of the service's queue. Those that the queue has and that are not listed stay:
-	// remove them yourself. None: somebody else binds the queue.
+	// Bindings of the service's queue, which is named as the service. Those that the queue has and
+	// that are not listed stay: remove them yourself.
 	Bindings []Binding
-	// Queue is the service's queue, by default named as the service. The names of all others begin
-	// with the service's, whatever this one is called.
-	Queue string
+	// BoundElsewhere says that Bindings may be empty: somebody else binds the queue.
+	BoundElsewhere bool
 	// Shared lets all processes of the service receive at the same time. Then the order of a key is
 	// kept in each of them, and not among them. By default one process receives and the others take
 	// over when it is gone (x-single-active-consumer): the order of a key is kept.
@@ -65,7 +66,10 @@ type Consumer struct {
 	cfg      Config
 	topology topology
 
-	receiving, publishing journal
+	receiving, publishing, declaring *wait.Journal
+
+	watchEvery    time.Duration // the topology is declared again
+	confirmWithin time.Duration // a failed message is offered again
 }
 
 // New makes a Consumer for an inbox. It does not connect, and starts nothing. An error names the
@@ -75,13 +79,14 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 		return nil, errors.New("rabbit: the inbox is nil")
 	}
 	t := in.Transport("rabbitmq")
-	cfg.Queue = cmp.Or(cfg.Queue, t.Service())
 	cfg.DeadLetterExchange = cmp.Or(cfg.DeadLetterExchange, "outbox.dlx")
 	cfg.Prefetch = cmp.Or(cfg.Prefetch, min(2*t.Concurrency(), maxPrefetch))
 	c := &Consumer{
 		in: t, cfg: cfg, topology: newTopology(t, cfg),
-		receiving:  journal{log: t.Log(), bad: "messages are not received", better: "messages are received again"},
-		publishing: journal{log: t.Log(), bad: "failed messages cannot be published", better: "failed messages are published again"},
+		receiving:  wait.NewJournal(t.Log(), "messages are not received", "messages are received again"),
+		publishing: wait.NewJournal(t.Log(), "failed messages cannot be published", "failed messages are published again"),
+		declaring:  wait.NewJournal(t.Log(), "the topology cannot be declared again", "the topology is declared again"),
+		watchEvery: 15 * time.Second, confirmWithin: time.Minute,
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("rabbit: %w", err)
@@ -95,6 +100,9 @@ const (
 	maxShortString = 255
 )
 
+// isReserved is whether RabbitMQ refuses a name: it keeps it for itself.
+func isReserved(name string) bool { return strings.HasPrefix(name, "amq.") }
+
 func (c *Consumer) check() error {
 	uri, err := amqp.ParseURI(c.cfg.URL)
 	switch {
@@ -104,15 +112,14 @@ func (c *Consumer) check() error {
 		return errors.New("TLS is set, and URL is not amqps://")
 	case c.cfg.Prefetch < c.in.Concurrency(), c.cfg.Prefetch > maxPrefetch:
 		return fmt.Errorf("Prefetch is %d: want %d (Concurrency of the inbox) to %d", c.cfg.Prefetch, c.in.Concurrency(), maxPrefetch)
-	case len(c.cfg.DeadLetterExchange) > maxShortString:
-		return fmt.Errorf("DeadLetterExchange is longer than %d bytes", maxShortString)
-	case len(c.cfg.Queue) > maxShortString, strings.HasPrefix(c.cfg.Queue, "amq."):
-		return fmt.Errorf("Queue is %.300q: want up to %d bytes, and not amq. in front", c.cfg.Queue, maxShortString)
-	}
-	for _, q := range c.topology.queues[1:] {
-		if q.name == c.cfg.Queue {
-			return fmt.Errorf("Queue is %q, which is a queue for failed messages", q.name)
-		}
+	case isReserved(c.in.Service()):
+		return fmt.Errorf("Service of the inbox is %q: RabbitMQ keeps names that begin with amq. for itself", c.in.Service())
+	case len(c.cfg.DeadLetterExchange) > maxShortString, isReserved(c.cfg.DeadLetterExchange):
+		return fmt.Errorf("DeadLetterExchange is %.300q: want up to %d bytes, and not amq. in front", c.cfg.DeadLetterExchange, maxShortString)
+	case c.cfg.DeadLetterExchange == c.topology.toSelf:
+		return fmt.Errorf("DeadLetterExchange is %q, from which messages come back to the service", c.topology.toSelf)
+	case len(c.cfg.Bindings) == 0 && !c.cfg.BoundElsewhere:
+		return errors.New("Bindings is empty: nothing would be received; set BoundElsewhere if somebody else binds the queue")
 	}
 	for _, b := range c.cfg.Bindings {
 		if b.Exchange == "" || len(b.Exchange) > maxShortString || len(b.Key) > maxShortString {

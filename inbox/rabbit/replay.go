@@ -9,29 +9,25 @@ import (
 	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-)
 
-// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches
-// all.
-type ReplayFilter struct {
-	ID   string // of the event
-	Type string // of the event
-	// Class is why it was given up: an inbox.Class, or what the broker says of a dead letter that
-	// it made itself: "delivery_limit" or "rejected".
-	Class string
-	// Limit is how many are replayed at most; 0: no limit.
-	Limit int
-}
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+)
 
 // Replay publishes dead letters to the service's queue again, as if they had never failed, and
 // returns how many. Each is removed from the dead letters after the broker has confirmed it: when
 // Replay is cut short, one may be in both. The event has its effect once all the same, if it was
 // not longer ago than inbox.Config.Keep.
 //
-// It looks at the dead letters that are there when it begins. Those that the filter does not match
-// keep their order, and are not seen by others until it ends. What comes
-// back meanwhile is not replayed again.
-func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error) {
+// It looks at the dead letters that are there when it begins: what becomes one again meanwhile is
+// not replayed again. It holds those that the filter does not match, unacknowledged and so not seen
+// by others, until it ends; then they are in their old order. So many that are skipped make a long
+// list in the broker, but not in this process. A replay that was cut short begins at the front when
+// it is called again.
+func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err error) {
+	if err := f.Check(); err != nil {
+		return 0, err
+	}
 	l, err := c.connect(ctx, "replay")
 	if err != nil {
 		return 0, err
@@ -45,7 +41,7 @@ func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error
 	return n, err
 }
 
-func (c *Consumer) replay(ctx context.Context, l *link, f ReplayFilter) (n int, err error) {
+func (c *Consumer) replay(ctx context.Context, l *link, f inbox.ReplayFilter) (n int, err error) {
 	ch, err := l.Channel()
 	if err != nil {
 		return 0, fmt.Errorf("replay dead letters: %w", err)
@@ -66,7 +62,7 @@ func (c *Consumer) replay(ctx context.Context, l *link, f ReplayFilter) (n int, 
 		if !ok { // somebody else has taken some
 			break
 		}
-		if !f.matches(&d) {
+		if !f.Matches(d.MessageId, d.Type, classOf(&d)) {
 			kept++
 			continue
 		}
@@ -118,7 +114,7 @@ func giveBack(ctx context.Context, ch *amqp.Channel, queue string, kept int) err
 	if err := ch.Nack(all, true, true); err != nil {
 		return fmt.Errorf("give dead letters back: %w", err)
 	}
-	var wait backoff
+	var pauses wait.Backoff
 	for range 6 {
 		found, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		if err != nil {
@@ -127,20 +123,16 @@ func giveBack(ctx context.Context, ch *amqp.Channel, queue string, kept int) err
 		if found.Messages >= kept {
 			break
 		}
-		if err := wait.pause(ctx); err != nil {
+		if err := pauses.Pause(ctx); err != nil {
 			return err
 		}
 	}
 	return ch.Close()
 }
 
-func (f *ReplayFilter) matches(d *amqp.Delivery) bool {
-	return (f.ID == "" || f.ID == d.MessageId) && (f.Type == "" || f.Type == d.Type) && (f.Class == "" || f.Class == classOf(d))
-}
-
-// classOf is why a dead letter was given up.
-func classOf(d *amqp.Delivery) string {
+// classOf is why a dead letter was given up: the service's word, or that of the broker.
+func classOf(d *amqp.Delivery) inbox.Class {
 	class, _ := textOf(d.Headers[headerClass])
 	reason, _ := textOf(d.Headers["x-first-death-reason"])
-	return cmp.Or(class, reason)
+	return inbox.Class(cmp.Or(class, reason))
 }

@@ -94,17 +94,23 @@ func (r *rig) consumer() *rabbit.Consumer {
 // run starts a consumer, and returns what stops it.
 func (r *rig) run(c *rabbit.Consumer) (stop func()) {
 	r.t.Helper()
+	cancel, ended := r.start(c)
+	return func() { cancel(); ended() }
+}
+
+// start starts a consumer. ended waits for its end after cancel was called.
+func (r *rig) start(c *rabbit.Consumer) (cancel context.CancelFunc, ended func()) {
+	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
+	ended = sync.OnceFunc(func() {
 		if err := <-done; err != nil {
 			r.t.Errorf("run: %v", err)
 		}
 	})
-	r.t.Cleanup(stop)
-	return stop
+	r.t.Cleanup(func() { cancel(); ended() })
+	return cancel, ended
 }
 
 // event is a message as the relay publishes it.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // Run processes messages until ctx ends. Then it begins no more, lets the handlers that run end
@@ -25,7 +27,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer cancel()
 	defer p.close()
 
-	var wait backoff
+	var pauses wait.Backoff
 	for connected := false; ; {
 		began := time.Now()
 		err := c.session(ctx, p, &connected)
@@ -38,13 +40,13 @@ func (c *Consumer) Run(ctx context.Context) error {
 		case errors.As(err, &differs), errors.As(err, &final), isRefusal(err) && !connected:
 			return err
 		}
-		c.receiving.failed(err)
+		c.receiving.Failed(err)
 		// A session that ends soon after another is counted by the broker, for each message that
 		// was delivered. So the pauses grow also when connecting works.
 		if time.Since(began) > time.Minute {
-			wait = backoff{}
+			pauses.Reset()
 		}
-		if wait.pause(ctx) != nil {
+		if pauses.Pause(ctx) != nil {
 			return nil
 		}
 	}

@@ -33,6 +33,7 @@ type session struct {
 	c         *Consumer
 	publisher *publisher
 	ch        *amqp.Channel
+	run       context.Context // of Run: after its end nothing is begun
 	handling  context.Context // of the handlers: ends Grace after the session
 
 	once sync.Once
@@ -54,17 +55,17 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 		return err
 	}
 	*connected = true
-	s := &session{c: c, publisher: p, over: make(chan struct{})}
+	s := &session{c: c, publisher: p, run: ctx, over: make(chan struct{})}
 	deliveries, ended, err := s.subscribe(ctx, l)
 	if err != nil {
 		return err
 	}
-	if !c.receiving.works() {
-		c.in.Log().Info("messages are received", "queue", c.cfg.Queue, "broker", l.product())
+	if !c.receiving.Works() {
+		c.in.Log().Info("messages are received", "queue", c.topology.service, "broker", l.product())
 	}
 	c.in.BrokerUp(true)
 	var jobs sync.WaitGroup
-	jobs.Go(func() { c.watchQueues(l, s.over) })
+	jobs.Go(func() { s.watch(l) })
 	s.receive(ctx, deliveries, ended)
 	l.close()
 	jobs.Wait()
@@ -81,7 +82,7 @@ func (s *session) subscribe(ctx context.Context, l *link) (deliveries <-chan amq
 		return nil, nil, fmt.Errorf("set the prefetch: %w", err)
 	}
 	closed, cancelled := s.ch.NotifyClose(make(chan *amqp.Error, 1)), s.ch.NotifyCancel(make(chan string, 1))
-	queue := s.c.cfg.Queue
+	queue := s.c.topology.service
 	if deliveries, err = s.ch.Consume(queue, "", false, false, false, false, nil); err != nil {
 		return nil, nil, fmt.Errorf("consume queue %q: %w", queue, err)
 	}
@@ -108,7 +109,7 @@ func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, 
 				s.end(ended())
 				continue
 			}
-			task := &task{session: s, delivery: d, message: newMessage(&d, s.c.cfg.Queue)}
+			task := &task{session: s, delivery: d, message: newMessage(&d, s.c.topology.service)}
 			if err := workers.Add(s.handling, orderedBy(&task.message), task); err != nil {
 				s.end(err)
 			}
@@ -148,7 +149,7 @@ type task struct {
 // process handles one message, and acknowledges it. After an error nothing more is begun: the next
 // message in this worker may have the same key.
 func (s *session) process(t *task) {
-	if s.isOver() {
+	if s.isOver() || s.run.Err() != nil {
 		return
 	}
 	err := s.c.in.Handle(s.handling, t.message, t)
@@ -176,7 +177,7 @@ func (t *task) Retry(ctx context.Context, _ inbox.Message, f inbox.Failure) erro
 // it.
 func (t *task) DeadLetter(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
 	to := &t.session.c.topology
-	err := t.session.publisher.send(ctx, to.toDeadLetters, to.service, deadLetterOf(&t.delivery, f, to.main, to.service))
+	err := t.session.publisher.send(ctx, to.toDeadLetters, to.service, deadLetterOf(&t.delivery, f, to.service))
 	if t.rejected = errors.Is(err, errUnpublishable); t.rejected {
 		return nil
 	}

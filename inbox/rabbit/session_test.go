@@ -104,12 +104,11 @@ func TestStop(t *testing.T) {
 	c := r.consumer()
 	r.must(c.Declare(r.ctx))
 	r.publish(event("1", "a"), event("2", "a"), event("3", "a"))
-	stop := r.run(c)
+	cancel, ended := r.start(c)
 	<-b.begun
-	stopped := make(chan struct{})
-	go func() { stop(); close(stopped) }()
+	cancel()
 	b.goOn <- struct{}{}
-	await.Closed(t, "the stop", stopped)
+	ended()
 	r.wantEffects("1")
 	if n := b.calls.Load(); n != 1 {
 		t.Errorf("%d messages were begun", n)
@@ -117,7 +116,7 @@ func TestStop(t *testing.T) {
 	r.depthOf("mailer", 2)
 
 	r.inbox.Grace = time.Millisecond
-	stop = r.run(r.consumer())
+	stop := r.run(r.consumer())
 	<-b.begun
 	stop()
 	r.depthOf("mailer", 2)
@@ -132,22 +131,22 @@ func TestHandOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	b := newBlocking()
-	r.inbox.Handler = b.handle
+	// The broker keeps the others.
+	r.inbox.Handler, r.inbox.Concurrency, r.rabbit.Prefetch = b.handle, 1, 1
 	leaving := r.consumer()
 	r.must(leaving.Declare(r.ctx))
 	r.publish(event("1", "a"), event("2", "a"), event("3", "a"))
-	stop := r.run(leaving)
+	cancel, ended := r.start(leaving)
 	<-b.begun
 	r.metrics = prometheus.NewRegistry()
 	r.inbox.Handler, r.inbox.Registerer = effect, r.metrics
 	r.run(r.consumer())
 	await.Until(t, "the other process", func() bool { return r.metric("consumer_broker_up") == 1 })
-	stopped := make(chan struct{})
-	go func() { stop(); close(stopped) }()
+	cancel()
 	for range 100 { // of the broker's answers, in which the other process would have had the next
 		r.depth("mailer")
 	}
 	close(b.goOn)
-	await.Closed(t, "the stop", stopped)
+	ended()
 	r.wantEffects("1", "2", "3")
 }

@@ -13,7 +13,7 @@ import (
 
 // topology has the names of a service's queues and exchanges.
 //
-//	relay -> exchange -> QUEUE -> the handler -> done
+//	relay -> exchange -> SERVICE -> the handler -> done
 //	                       ^          |  failed, another attempt follows
 //	                       |          v
 //	        SERVICE.return +<- SERVICE.retry.30s (kept for 30 s)
@@ -24,10 +24,11 @@ import (
 // Messages that wait come back through an exchange of the service's own. Through the relay's they
 // would reach the other services again.
 type topology struct {
-	service, main, deadLetters string
-	toSelf, toDeadLetters      string  // exchanges
-	queues                     []queue // the main one is the first
-	bindings                   []binding
+	service               string // and its queue
+	deadLetters           string
+	toSelf, toDeadLetters string  // exchanges
+	queues                []queue // the main one is the first
+	bindings              []binding
 }
 
 // queue is a durable queue with its arguments.
@@ -53,7 +54,7 @@ const noLimit = 1<<31 - 1
 func newTopology(in *inbox.Transport, cfg Config) topology {
 	service := in.Service()
 	t := topology{
-		service: service, main: cfg.Queue, deadLetters: service + ".dlq",
+		service: service, deadLetters: service + ".dlq",
 		toSelf: service + ".return", toDeadLetters: cfg.DeadLetterExchange,
 	}
 	main := handsOn(t.toDeadLetters, service)
@@ -61,10 +62,13 @@ func newTopology(in *inbox.Transport, cfg Config) topology {
 	if !cfg.Shared {
 		main["x-single-active-consumer"] = true
 	}
-	t.queues = []queue{{t.main, main}, {t.deadLetters, amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(noLimit)}}}
-	t.bindings = []binding{{t.main, t.toSelf, service}, {t.deadLetters, t.toDeadLetters, service}}
+	// A policy may limit the queue: what does not fit is then refused, and waits where it was. By
+	// default RabbitMQ would drop the oldest.
+	deadLetters := amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(noLimit), "x-overflow": "reject-publish"}
+	t.queues = []queue{{service, main}, {t.deadLetters, deadLetters}}
+	t.bindings = []binding{{service, t.toSelf, service}, {t.deadLetters, t.toDeadLetters, service}}
 	for _, b := range cfg.Bindings {
-		t.bindings = append(t.bindings, binding{t.main, b.Exchange, b.Key})
+		t.bindings = append(t.bindings, binding{service, b.Exchange, b.Key})
 	}
 	for _, level := range unique(in.Levels()) {
 		waits := handsOn(t.toSelf, service)

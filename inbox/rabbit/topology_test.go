@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
@@ -50,9 +51,10 @@ func TestNewRefuses(t *testing.T) {
 		"URL is not":         {URL: "http://user:secret@host/"},
 		"Prefetch is 2":      {URL: r.url, Prefetch: 2},
 		"Prefetch is 65536":  {URL: r.url, Prefetch: 65536},
-		"Queue is \"mailer.": {URL: r.url, Queue: "mailer.dlq"},
-		"Queue is \"amq.":    {URL: r.url, Queue: "amq.x"},
-		"DeadLetterExchange": {URL: r.url, DeadLetterExchange: long},
+		"Bindings is empty":  {URL: r.url},
+		"up to 255 bytes":    {URL: r.url, DeadLetterExchange: long},
+		"not amq. in front":  {URL: r.url, DeadLetterExchange: "amq.direct"},
+		"messages come back": {URL: r.url, DeadLetterExchange: "mailer.return"},
 		"Bindings has":       {URL: r.url, Bindings: []rabbit.Binding{{Key: "#"}}},
 	} {
 		if _, err := rabbit.New(in, cfg); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
@@ -61,5 +63,14 @@ func TestNewRefuses(t *testing.T) {
 	}
 	if _, err := rabbit.New(nil, rabbit.Config{URL: r.url}); err == nil {
 		t.Error("no inbox, and no error")
+	}
+	if _, err := rabbit.New(in, rabbit.Config{URL: r.url, BoundElsewhere: true}); err != nil {
+		t.Error(err)
+	}
+	r.inbox.Service, r.inbox.Registerer = "amq.mailer", prometheus.NewRegistry()
+	in, err = inbox.New(r.inbox)
+	r.must(err)
+	if _, err := rabbit.New(in, r.rabbit); err == nil || !strings.Contains(err.Error(), "amq.mailer") {
+		t.Errorf("a reserved name: %v", err)
 	}
 }

@@ -58,7 +58,7 @@ func TestBothEnds(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
 	b.vhost = b.broker.VHost(t) // an empty one
-	b.exec(inbox.Schema("") + "; CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL); CREATE TABLE notifications (order_id text NOT NULL, text varchar NOT NULL)")
+	b.exec(inbox.Schema("") + "CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL); CREATE TABLE notifications (order_id text NOT NULL, text varchar NOT NULL)")
 	_, section, found := strings.Cut(document(t, "README.md"), "## Both ends in three snippets\n")
 	config := blocks.FindStringSubmatch(section)
 	if !found || config == nil || config[1] != "yaml" {

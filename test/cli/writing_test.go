@@ -49,7 +49,7 @@ func unindented(code string) string {
 func TestDocumentedSQL(t *testing.T) {
 	t.Parallel()
 	r := bare(t)
-	r.exec(outbox.Schema() + "; CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL)")
+	r.exec(outbox.Schema() + "CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL)")
 	sql := regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(document(t, "docs/writing.md"), -1)
 	if len(sql) != 1 {
 		t.Fatalf("the page has %d pieces of SQL", len(sql))

@@ -186,7 +186,7 @@ var anyEvent = rapid.Custom(func(t *rapid.T) outbox.Event {
 	case 1:
 		ev.Payload = rapid.MapOf(text, rapid.Float64()).Draw(t, "map")
 	case 2:
-		ev.Payload = text.Draw(t, "text")
+		ev.Payload = []string{text.Draw(t, "text")}
 	case 3:
 		ev.Payload = json.RawMessage(`["\u` + rapid.StringMatching(`[0-9a-fd]{4}`).Draw(t, "unit") + `", 1e` + rapid.StringMatching(`-?[0-9]{1,4}`).Draw(t, "exponent") + `]`)
 	case 4:

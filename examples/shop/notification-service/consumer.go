@@ -46,7 +46,7 @@ func onRabbitMQ(in *inbox.Inbox, url string) (consumer, error) {
 	if err != nil {
 		return consumer{}, err
 	}
-	return consumer{c.Run, func(ctx context.Context) (int, error) { return c.Replay(ctx, rabbit.ReplayFilter{}) }}, nil
+	return consumer{c.Run, func(ctx context.Context) (int, error) { return c.Replay(ctx, inbox.ReplayFilter{}) }}, nil
 }
 
 func onKafka(in *inbox.Inbox, brokers []string) (consumer, error) {

@@ -49,9 +49,6 @@ func run(replay bool) error {
 		return fmt.Errorf("read DATABASE_URL: %w", err)
 	}
 	defer pool.Close()
-	if err := createTables(ctx, pool); err != nil {
-		return fmt.Errorf("create tables: %w", err)
-	}
 	c, err := newConsumer(pool)
 	if err != nil {
 		return err
@@ -60,6 +57,9 @@ func run(replay bool) error {
 		n, err := c.replay(ctx)
 		slog.Info("dead letters replayed", "messages", n)
 		return err
+	}
+	if _, err := pool.Exec(ctx, schema); err != nil {
+		return fmt.Errorf("create tables: %w", err)
 	}
 	served := make(chan error, 1)
 	go func() {

@@ -9,16 +9,16 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
 )
 
-// schema has the tables of this service. An order's id is not unique in notifications: that each
-// has one is the work of the inbox. items are what a mail calls them, and mailer says whether
-// mails are taken.
+// schema has the tables of this service. A migration tool would run it. An order's id is not unique
+// in notifications: that each has one is the work of the inbox. items are what a mail calls them.
+// mailer says whether mails are taken: a row that can be changed stands for a service that is away,
+// because the inbox sees of either no more than the handler's error.
 var schema = `
-CREATE TABLE notifications (
+CREATE TABLE IF NOT EXISTS notifications (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     order_id uuid NOT NULL,
     customer text NOT NULL,
@@ -26,10 +26,10 @@ CREATE TABLE notifications (
     message text NOT NULL,
     attempt int NOT NULL
 );
-CREATE TABLE items (name text PRIMARY KEY, title text NOT NULL);
-INSERT INTO items VALUES ('book', 'A Book'), ('chair', 'A Chair'), ('lamp', 'A Lamp');
-CREATE TABLE mailer (up boolean NOT NULL);
-INSERT INTO mailer VALUES (true);
+CREATE TABLE IF NOT EXISTS items (name text PRIMARY KEY, title text NOT NULL);
+INSERT INTO items VALUES ('book', 'A Book'), ('chair', 'A Chair'), ('lamp', 'A Lamp') ON CONFLICT DO NOTHING;
+CREATE TABLE IF NOT EXISTS mailer (up boolean NOT NULL);
+INSERT INTO mailer SELECT true WHERE NOT EXISTS (SELECT FROM mailer);
 ` + inbox.Schema("")
 
 // notify is the handler. Its effect is the row, which is committed together with the record that
@@ -38,6 +38,9 @@ INSERT INTO mailer VALUES (true);
 //
 // An item that nobody knows stays unknown, so the error is permanent. The mailer may come back.
 func notify(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+	if m.Type != "created" { // a topic of Kafka has all events of orders, whatever their type
+		return nil
+	}
 	var o struct {
 		ID, Customer, Item string
 		Number             int64
@@ -62,17 +65,4 @@ func notify(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
 	_, err = tx.Exec(ctx, "INSERT INTO notifications (order_id, customer, number, message, attempt) VALUES ($1, $2, $3, $4, $5)",
 		o.ID, o.Customer, o.Number, "Thank you for ordering "+title, m.Attempt)
 	return err
-}
-
-// createTables creates the tables unless they are there. A migration tool would do it.
-func createTables(ctx context.Context, pool *pgxpool.Pool) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		var there bool
-		err := tx.QueryRow(ctx, "SELECT to_regclass('notifications') IS NOT NULL FROM pg_advisory_xact_lock(1)").Scan(&there)
-		if err != nil || there {
-			return err
-		}
-		_, err = tx.Exec(ctx, schema)
-		return err
-	})
 }

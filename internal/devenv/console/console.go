@@ -14,7 +14,7 @@ import (
 )
 
 // Console is the output. On a terminal the line of numbers is overwritten; elsewhere it is written
-// every two seconds. Its methods may be called from several goroutines.
+// every five seconds, if it has changed. Its methods may be called from several goroutines.
 type Console struct {
 	out     io.Writer
 	width   func() int // of the terminal; nil: it is none
@@ -22,12 +22,12 @@ type Console struct {
 	began   time.Time
 
 	mu   sync.Mutex
-	line string    // as it stands on the terminal
+	line string    // as it stands on the terminal, or what was written last elsewhere
 	next time.Time // when it is due elsewhere
 }
 
 const (
-	plainEvery = 2 * time.Second
+	plainEvery = 5 * time.Second
 	eraseLine  = "\r\x1b[K" // ECMA-48
 )
 
@@ -71,16 +71,16 @@ func (c *Console) Say(format string, args ...any) {
 func (c *Console) Show(numbers string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	numbers = c.clock() + "  " + numbers
+	text := c.clock() + "  " + numbers
 	if c.width != nil {
-		line := []rune(numbers)
+		line := []rune(text)
 		c.line = string(line[:min(len(line), max(0, c.width()-1))])
 		fmt.Fprint(c.out, eraseLine+c.line)
 		return
 	}
-	if now := time.Now(); now.After(c.next) {
-		c.next = now.Add(plainEvery)
-		fmt.Fprintln(c.out, numbers)
+	if now := time.Now(); now.After(c.next) && numbers != c.line {
+		c.line, c.next = numbers, now.Add(plainEvery)
+		fmt.Fprintln(c.out, text)
 	}
 }
 

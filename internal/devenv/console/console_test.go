@@ -20,6 +20,22 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// TestPlain: elsewhere the numbers are written now and then, and not again when nothing has
+// changed.
+func TestPlain(t *testing.T) {
+	var out strings.Builder
+	c := To(&out)
+	c.Show("1")
+	c.Show("too soon")
+	for _, numbers := range []string{"1", "2"} {
+		c.next = time.Time{}
+		c.Show(numbers)
+	}
+	if want := "0:00  1\n0:00  2\n"; out.String() != want {
+		t.Errorf("wrote %q, want %q", out.String(), want)
+	}
+}
+
 func TestNumbersAreReadable(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
 		{Thousands(999), "999"},

@@ -91,7 +91,7 @@ func (s *shop) keepOpen(ctx context.Context) error {
 		fmt.Sprintf("  %-14s %s", s.broker.name(), s.broker.addr()),
 		fmt.Sprintf("  relay          %s/metrics", s.relay.Admin()),
 		"",
-		"  Order, and look for the notification:",
+		"  Order, and look for the notification (the next order needs another id):",
 		"",
 		fmt.Sprintf("  curl %s/orders -d '{\"id\": %q, \"customer\": \"me\", \"item\": \"lamp\"}'", s.orders.url(), uuid.NewString()),
 		fmt.Sprintf("  psql '%s' -c \"SELECT * FROM notifications WHERE customer = 'me'\"", s.notificationsDB.Config().ConnString()),

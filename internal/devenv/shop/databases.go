@@ -40,8 +40,12 @@ func (s *shop) showNumbers(ctx context.Context) {
 		if err != nil {
 			continue // the next time
 		}
-		s.Show(fmt.Sprintf("orders %s, notifications %s, on the way %s, of a later attempt %s",
-			console.Thousands(c.orders), console.Thousands(c.notifications), console.Thousands(max(0, c.orders-c.notifications)), console.Thousands(c.retried)))
+		text := fmt.Sprintf("orders %s, notifications %s, on the way %s",
+			console.Thousands(c.orders), console.Thousands(c.notifications), console.Thousands(max(0, c.orders-c.notifications)))
+		if c.retried > 0 {
+			text += ", of a later attempt " + console.Thousands(c.retried)
+		}
+		s.Show(text)
 	}
 }
 

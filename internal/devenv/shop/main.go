@@ -1,7 +1,7 @@
 // Command shop shows both ends of the outbox at work: order-service and notification-service of
 // examples/shop as processes, with PostgreSQL, a broker and cdc-relay between them. The consumer
 // is killed, the broker is restarted, one order is poison, the mailer is away for a while, and the
-// dead letter is replayed. It ends by itself with a verdict from the two databases.
+// dead letter is replayed. It ends by itself with a verdict from both databases.
 //
 // Exit codes: 0 each order has exactly one notification, 1 the verdict is bad or the shop could
 // not be shown, 130 interrupted. KEEP=1 leaves everything running after the verdict, until Ctrl-C.

@@ -1,4 +1,4 @@
-// The verdict: what the two databases say of each other.
+// The verdict: what the two databases say of each other, and what is left among the dead letters.
 
 package main
 
@@ -97,7 +97,7 @@ func (v *verdict) good() bool {
 
 // lines is what was checked, each point with a tick or a cross.
 func (s *shop) lines(v verdict) []string {
-	lines := []string{"", "  Verdict (from the databases of the two services; neither is asked)", ""}
+	lines := []string{"", "  Verdict (from both databases, and the dead letters at the broker)", ""}
 	check := func(bad []string, good, fault string) {
 		if len(bad) > 0 {
 			lines = append(lines, "  "+s.Red("✗ "+fault+": "+console.Thousands(len(bad))))

@@ -7,6 +7,7 @@ package faults
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -55,7 +56,7 @@ func (b *kafkaBroker) publish(t *testing.T, service string, messages []message) 
 	t.Helper()
 	transport := &kafka.Transport{}
 	defer transport.CloseIdleConnections()
-	w := &kafka.Writer{Addr: kafka.TCP(b.Brokers()...), Topic: topicOf(service), Balancer: &kafka.Hash{}, RequiredAcks: kafka.RequireAll, BatchSize: len(messages), Transport: transport}
+	w := &kafka.Writer{Addr: kafka.TCP(b.Brokers()...), Topic: topicOf(service), Balancer: &kafka.Hash{}, RequiredAcks: kafka.RequireAll, BatchTimeout: time.Millisecond, Transport: transport}
 	var records []kafka.Message
 	for _, m := range messages {
 		records = append(records, kafka.Message{Key: []byte(m.key), Value: []byte(`{}`), Headers: []kafka.Header{

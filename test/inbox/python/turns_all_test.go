@@ -62,7 +62,7 @@ func TestTurnsWithGo(t *testing.T) {
 	r.publish("both", order("2"))
 	r.publish("poison", "{}")
 	await.Until(t, "two dead letters", func() bool { return r.queue(service+".dlq").Messages == 2 }, func() any { return processes.ReadLog(p.LogPath) })
-	n, err := c.Replay(r.ctx, rabbit.ReplayFilter{Class: string(inbox.Permanent)})
+	n, err := c.Replay(r.ctx, inbox.ReplayFilter{Class: inbox.Permanent})
 	if err != nil || n != 1 {
 		t.Fatalf("replayed %d messages: %v", n, err)
 	}

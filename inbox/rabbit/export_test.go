@@ -1,0 +1,6 @@
+package rabbit
+
+import "time"
+
+// Hurry makes waits of a minute or less shorter.
+func (c *Consumer) Hurry(d time.Duration) { c.watchEvery, c.confirmWithin = d, d }
