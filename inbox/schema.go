@@ -12,8 +12,8 @@ import (
 // Schema returns the statements that make the table of processed messages if it does not exist:
 // "name" or "schema.name", "" for processed_messages. It panics when table is something else. Put
 // the statements into a migration: run again, they wait for the transactions that write to the
-// table. Each ends with a semicolon. The role of the service needs the rights to SELECT, INSERT, UPDATE
-// and DELETE: nothing is updated, but old rows are locked before they are deleted.
+// table. Each ends with a semicolon. The role of the service needs the rights to SELECT, INSERT,
+// UPDATE and DELETE: nothing is updated, but old rows are locked before they are deleted.
 func Schema(table string) string {
 	if table != "" && !tableName.MatchString(table) {
 		panic(fmt.Sprintf("inbox: Schema of table %q: want \"name\" or \"schema.name\"", table))
