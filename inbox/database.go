@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,7 +30,7 @@ func (in *Inbox) ready(ctx context.Context) error {
 			return ctx.Err()
 		case class(err, "42P01", "3F000"): // no such table, no such schema
 			return fmt.Errorf("find the table of processed messages: %w: create it with inbox.Schema:\n\n%s", err, Schema(in.cfg.Table))
-		case class(err, "28", "3D", "42"), errors.Is(err, errAsynchronous): // login, right
+		case class(err, "28", "3D", "42"), errors.Is(err, errForgets): // login, right
 			return err
 		}
 		in.database.lost(err)
@@ -39,26 +40,38 @@ func (in *Inbox) ready(ctx context.Context) error {
 	}
 }
 
-var errAsynchronous = errors.New("synchronous_commit is off: a crash of the server would undo effects whose messages are acknowledged. Set it to on for this database or role")
+// errForgets is a setting with which effects or their records may vanish.
+var errForgets = errors.New("the database may forget what is processed")
 
-// probe does what attempt does, and rolls it back.
+// probe does what attempt and Prune do, and rolls it back.
 func (in *Inbox) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, in.cfg.Timeout, errTimeout)
+	ctx, cancel := context.WithTimeout(ctx, in.cfg.Timeout)
 	defer cancel()
 	tx, err := in.cfg.Pool.Begin(ctx)
 	if err != nil {
-		return fmt.Errorf("begin a transaction: %w", withCause(ctx, err))
+		return fmt.Errorf("begin a transaction: %w", err)
 	}
 	defer rollback(ctx, tx)
-	if _, err := in.record(ctx, tx, "", nil); err != nil {
-		return withCause(ctx, err)
+	first, err := in.record(ctx, tx, "", nil)
+	switch {
+	case err != nil:
+		return err
+	case !first: // each message would be a duplicate
+		return fmt.Errorf("%w: %s does not take a row: has it a trigger or a rule? Make it as inbox.Schema does", errForgets, in.cfg.Table)
 	}
-	var synchronous string
-	if err := tx.QueryRow(ctx, "SHOW synchronous_commit").Scan(&synchronous); err != nil {
-		return fmt.Errorf("read synchronous_commit: %w", withCause(ctx, err))
+	// Of no rows: it shows that the rights are there.
+	if _, err := tx.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
+		return fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
 	}
-	if synchronous == "off" {
-		return errAsynchronous
+	var synchronous, persistence string
+	if err := tx.QueryRow(ctx, in.sql.settings, quoted(in.cfg.Table)).Scan(&synchronous, &persistence); err != nil {
+		return fmt.Errorf("read the settings of %s: %w", in.cfg.Table, err)
+	}
+	switch {
+	case synchronous == "off":
+		return fmt.Errorf("%w: synchronous_commit is off: a crash of the server would undo effects whose messages are acknowledged. Set it to on for this database or role", errForgets)
+	case persistence != "p":
+		return fmt.Errorf("%w: %s is not logged: a crash of the server would empty it. ALTER TABLE %s SET LOGGED", errForgets, in.cfg.Table, quoted(in.cfg.Table))
 	}
 	return nil
 }
@@ -66,7 +79,8 @@ func (in *Inbox) probe(ctx context.Context) error {
 // record records an event as processed by the transaction, and returns whether it was not before.
 // It waits while another transaction has recorded it and has not ended.
 func (in *Inbox) record(ctx context.Context, tx pgx.Tx, id string, content []byte) (first bool, err error) {
-	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, id, content)
+	idle := strconv.FormatInt((in.cfg.Timeout + overtime).Milliseconds(), 10)
+	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, id, content, idle)
 	if class(err, "25006") { // the server is a standby now, a new connection may find another one
 		_ = tx.Conn().Close(ctx)
 	}

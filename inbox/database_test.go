@@ -2,8 +2,8 @@ package inbox
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -90,6 +90,34 @@ func TestDatabaseAway(t *testing.T) {
 	}
 	if n := strings.Count(r.said.String(), "records events again"); n != 1 {
 		t.Errorf("want one line that it answers again:\n%s", &r.said)
+	}
+}
+
+// A record that another session has locked is no outage, and the log says which event waits. The
+// server ends a session that does nothing for longer than a handler may.
+func TestRecordLocked(t *testing.T) {
+	t.Parallel()
+	var idle string
+	r := newRig(t, func(ctx context.Context, tx pgx.Tx, m Message) error {
+		if err := tx.QueryRow(ctx, "SHOW idle_in_transaction_session_timeout").Scan(&idle); err != nil {
+			return err
+		}
+		return write(ctx, tx, m)
+	}, func(cfg *Config) { cfg.Timeout = time.Second })
+	tx, err := r.pool.Begin(t.Context()) // of a process that is frozen in its handler
+	await.Must(t, err)
+	_, err = tx.Exec(t.Context(), "INSERT INTO processed_messages (service, id) VALUES ('notifier', '1')")
+	await.Must(t, err)
+	done := make(chan error)
+	go func() { done <- r.handle(t.Context(), Message{ID: "1"}) }()
+	await.Until(t, "the inbox to say so", func() bool { return r.said.has("another session holds the record") })
+	if !r.said.has("event_id=1") {
+		t.Errorf("the event is not named:\n%s", &r.said)
+	}
+	await.Must(t, tx.Rollback(t.Context()))
+	await.Must(t, <-done)
+	if n := r.effects(t, "1"); n != 1 || r.outcomes(success) != 1 || idle != "6s" {
+		t.Errorf("effects %d, successes %d, a session may be idle for %s; want 1, 1 and 6s", n, r.outcomes(success), idle)
 	}
 }
 
@@ -201,8 +229,13 @@ const (
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ options, before, want string }{
-		"no table":              {"", "DROP TABLE processed_messages", "CREATE TABLE IF NOT EXISTS \"processed_messages\" ("},
-		"another table":         {"", "ALTER TABLE processed_messages DROP COLUMN fingerprint", "fingerprint"},
+		"no table":      {"", "DROP TABLE processed_messages", "CREATE TABLE IF NOT EXISTS \"processed_messages\" ("},
+		"another table": {"", "ALTER TABLE processed_messages DROP COLUMN fingerprint", "fingerprint"},
+		"takes no row":  {"", "CREATE RULE keep AS ON INSERT TO processed_messages DO INSTEAD NOTHING", "trigger or a rule"},
+		"keeps rows elsewhere": {"", `CREATE TABLE child () INHERITS (processed_messages);
+			CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO child VALUES (NEW.*); RETURN NULL; END';
+			CREATE TRIGGER keep BEFORE INSERT ON processed_messages FOR EACH ROW EXECUTE FUNCTION keep()`, "trigger or a rule"},
+		"not logged":            {"", "ALTER TABLE processed_messages SET UNLOGGED", "SET LOGGED"},
 		"asynchronous":          {"&synchronous_commit=off", "", "synchronous_commit is off"},
 		"login refused":         {"&user=nobody_at_all", "", "nobody_at_all"},
 		"ready":                 {"", "", "-"},
@@ -228,23 +261,38 @@ func TestNotReady(t *testing.T) {
 			}
 		})
 	}
-	t.Run("right refused", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(t, write, nil)
-		role := fmt.Sprintf("reader_%d", time.Now().UnixNano())
-		schema := r.pool.Config().ConnConfig.RuntimeParams["search_path"]
-		_, err := r.pool.Exec(t.Context(), "CREATE ROLE "+role+"; GRANT USAGE ON SCHEMA "+schema+" TO "+role)
+}
+
+// The rights that Schema names suffice, and nobody begins without them.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, write, nil)
+	role := "service_" + strings.ToLower(rand.Text()[:12])
+	schema := r.pool.Config().ConnConfig.RuntimeParams["search_path"]
+	exec := func(ctx context.Context, sql string) {
+		t.Helper()
+		_, err := r.pool.Exec(ctx, sql)
 		await.Must(t, err)
-		t.Cleanup(func() {
-			_, err := r.pool.Exec(await.Context(t), "DROP OWNED BY "+role+"; DROP ROLE "+role)
-			await.Must(t, err)
-		})
-		pool, err := pgxpool.New(t.Context(), r.pool.Config().ConnString()+"&role="+role)
-		await.Must(t, err)
-		t.Cleanup(pool.Close)
-		r.cfg.Pool = pool
-		if err := r.Transport("kafka").Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "permission denied") {
-			t.Errorf("ready: %v", err)
+	}
+	exec(t.Context(), "CREATE ROLE "+role+"; GRANT USAGE ON SCHEMA "+schema+" TO "+role+"; GRANT INSERT ON effects TO "+role)
+	t.Cleanup(func() { exec(await.Context(t), "DROP OWNED BY "+role+"; DROP ROLE "+role) })
+	pool, err := pgxpool.New(t.Context(), r.pool.Config().ConnString()+"&role="+role)
+	await.Must(t, err)
+	t.Cleanup(pool.Close)
+	r.cfg.Pool = pool
+	for _, right := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
+		if err := r.ready(t.Context()); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("ready without the right to %s: %v", right, err)
 		}
-	})
+		exec(t.Context(), "GRANT "+right+" ON processed_messages TO "+role)
+	}
+	await.Must(t, r.ready(t.Context()))
+	for range 2 {
+		await.Must(t, r.handle(t.Context(), Message{ID: "1"}))
+	}
+	_, err = r.Prune(t.Context())
+	await.Must(t, err)
+	if r.outcomes(success) != 1 || r.outcomes(duplicate) != 1 {
+		t.Errorf("successes %d, duplicates %d; want one each", r.outcomes(success), r.outcomes(duplicate))
+	}
 }

@@ -37,7 +37,10 @@ func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // unavailableError is an error of the database, or of the service's table in it, before the handler
 // was called. It says nothing about a message: each other one would meet it, too.
-type unavailableError struct{ err error }
+type unavailableError struct {
+	err  error
+	late bool // there was no answer within Config.Timeout
+}
 
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }

@@ -32,6 +32,7 @@ func notify(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
 // A message that is delivered twice has its effect once.
 func Example() {
 	ctx := context.Background()
+	// The database with the tables of the handler.
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		log.Fatal(err)
@@ -48,11 +49,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-
-	// A service leaves this to inbox/rabbit or inbox/kafka, which receive messages from the broker.
+	// Here rabbit.New(in, ...) or kafka.New(in, ...) would follow, and Run.
 	m := inbox.Message{ID: "0193a1f0-5e5b-7c3a-9d0e-0c1b2a394857", Type: "created", Payload: []byte(`{"customer": "ann", "total": 1250}`)}
 	for range 2 {
-		if err := in.Transport("example").Handle(ctx, m, nil); err != nil {
+		if err := deliver(ctx, in, m); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -69,4 +69,9 @@ func Example() {
 		fmt.Println(n)
 	}
 	// Output: ann: your order of 1250 is on its way
+}
+
+// deliver does what inbox/rabbit and inbox/kafka do with a message of the broker.
+func deliver(ctx context.Context, in *inbox.Inbox, m inbox.Message) error {
+	return in.Transport("example").Handle(ctx, m, nil)
 }

@@ -30,7 +30,7 @@ func (in *Inbox) handle(ctx context.Context, m Message, p Publisher) (outcome, e
 		switch published := p.Retry(ctx, m, f); {
 		case published == nil:
 			in.metrics.retries.WithLabelValues(LevelName(f.Level)).Inc()
-			in.log(ctx, m).Warn("processing failed, another attempt follows", "error", err, "class", f.Class, "attempt", f.Attempts, "after", f.Level)
+			in.failureLog(ctx, m, f, err).Warn("processing failed, another attempt follows", "attempt", f.Attempts, "after", f.Level)
 			return retried, err
 		case !errors.Is(published, ErrPermanent):
 			return failed, fmt.Errorf("publish for a later attempt: %w", published)
@@ -44,12 +44,7 @@ func (in *Inbox) handle(ctx context.Context, m Message, p Publisher) (outcome, e
 		return failed, fmt.Errorf("publish as a dead letter: %w", published)
 	}
 	in.metrics.deadLetters.Inc()
-	log := in.log(ctx, m)
-	var panicked *panicError
-	if errors.As(err, &panicked) {
-		log = log.With("stack", string(panicked.stack))
-	}
-	log.Error("processing failed, the message is a dead letter", "error", err, "class", f.Class, "attempts", f.Attempts)
+	in.failureLog(ctx, m, f, err).Error("processing failed, the message is a dead letter", "attempts", f.Attempts)
 	return deadLettered, err
 }
 
@@ -59,6 +54,8 @@ const (
 	patience = 5 * time.Minute
 	// maxRepeats is how often an attempt is made again at once before it counts as failed.
 	maxRepeats = 3
+	// overtime is what a handler has after Config.Timeout until it is said that it still runs.
+	overtime = 5 * time.Second
 )
 
 // process has the effect of a message. While the database is away it waits, and no attempt is
@@ -72,13 +69,17 @@ func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 	for repeats := 0; ; {
 		done, err := in.attempt(ctx, m)
 		var away *unavailableError
+		var lost *lostError
+		if ctx.Err() == nil && !errors.As(err, &away) && !errors.As(err, &lost) {
+			in.database.found()
+		}
 		switch {
 		case err == nil:
 			return done, nil
 		case ctx.Err() != nil:
 			return failed, withCause(ctx, err)
-		case errors.As(err, &away):
-			in.database.lost(err)
+		case away != nil:
+			in.waits(ctx, m, away)
 			if time.Since(began) > patience {
 				return failed, err
 			}
@@ -91,6 +92,17 @@ func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 			return failed, err
 		}
 	}
+}
+
+// waits says what a message waits for: the database, or only the record of its event. That one is
+// locked by a session that has not ended, of a handler that is slow or of a process that is frozen.
+func (in *Inbox) waits(ctx context.Context, m Message, away *unavailableError) {
+	if away.late && in.probe(ctx) == nil {
+		in.database.found()
+		in.log(ctx, m).Warn("another session holds the record of the event, its processing waits", "error", away)
+		return
+	}
+	in.database.lost(away)
 }
 
 // attempt is one transaction.
@@ -106,21 +118,20 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	defer cancel()
 	tx, err := in.cfg.Pool.Begin(ctx)
 	if err != nil {
-		return failed, &unavailableError{fmt.Errorf("begin a transaction: %w", err)}
+		return failed, &unavailableError{err: fmt.Errorf("begin a transaction: %w", err)}
 	}
 	defer rollback(ctx, tx)
 	content := fingerprint(m)
 	first, err := in.record(ctx, tx, m.ID, content)
 	switch {
 	case err == nil:
-		in.database.found()
 	case class(err, "22", "40"): // the id is no text of this database, a serialization failure
 		return failed, err
 	default:
-		return failed, &unavailableError{err}
+		return failed, &unavailableError{err: err, late: ctx.Err() != nil}
 	}
 	if !first {
-		return duplicate, in.sameEvent(ctx, tx, m, content)
+		return duplicate, in.confirm(ctx, tx, m, content)
 	}
 	if err := in.call(ctx, tx, m); err != nil {
 		err = withCause(ctx, err)
@@ -148,21 +159,33 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	}
 }
 
-// sameEvent returns an error when the id of m is recorded for another event. Ids that are counted
-// come again when a sequence is reset, or from a second outbox table: such an event has had no
-// effect.
-func (in *Inbox) sameEvent(ctx context.Context, tx pgx.Tx, m Message, content []byte) error {
+// confirm returns nil when the event of m is recorded and its record lasts.
+//
+// Why it commits. That the record is seen does not say that a synchronous standby has it: COMMIT
+// waits for one, and when that takes too long we give up the wait, while the server keeps the
+// transaction. A promotion would undo it. So this transaction writes something, too: a logical
+// message that means nothing. The standby confirms positions in the log in their order, and ours is
+// behind that of the record: once this COMMIT has returned, the record is where it must be.
+//
+// An error says that the id is recorded for another event. Ids that are counted come again when a
+// sequence is reset, or from a second outbox table: such an event has had no effect.
+func (in *Inbox) confirm(ctx context.Context, tx pgx.Tx, m Message, content []byte) error {
 	var same bool
 	err := tx.QueryRow(ctx, in.sql.recorded, in.cfg.Service, m.ID, content).Scan(&same)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows): // it was pruned in between
+	case errors.Is(err, pgx.ErrNoRows): // it was pruned in between: it is old
 		return nil
 	case err != nil:
-		return &unavailableError{fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)}
+		return &unavailableError{err: fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)}
 	case !same:
 		return fmt.Errorf("an event with another content was processed under this id, and ids must never come again: %w", ErrPermanent)
 	}
-	return nil
+	switch err := tx.Commit(ctx); {
+	case err == nil, class(err, "40"): // a serialization failure
+		return err
+	default:
+		return &unavailableError{err: fmt.Errorf("make sure of an event in %s, also on a synchronous standby: %w", in.cfg.Table, err)}
+	}
 }
 
 // fingerprint tells events with the same id apart.
@@ -179,12 +202,34 @@ func fingerprint(m Message) []byte {
 func (in *Inbox) call(ctx context.Context, tx pgx.Tx, m Message) (err error) {
 	in.metrics.inProgress.Inc()
 	defer in.metrics.inProgress.Dec()
+	defer in.watch(ctx, m)()
 	defer func() {
 		if value := recover(); value != nil {
 			err = &panicError{value, debug.Stack()}
 		}
 	}()
 	return in.cfg.Handler(ctx, unended{tx}, m)
+}
+
+// watch says that the handler still runs though it should have ended, until its result is called.
+func (in *Inbox) watch(ctx context.Context, m Message) (returned func()) {
+	began, over := time.Now(), make(chan struct{})
+	timer := time.AfterFunc(in.cfg.Timeout+overtime, func() {
+		again := time.NewTicker(time.Minute)
+		defer again.Stop()
+		for {
+			in.log(ctx, m).Error("the handler still runs after Timeout, and its message waits: it must end when ctx does", "for", time.Since(began).Round(time.Second))
+			select {
+			case <-again.C:
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() {
+		timer.Stop()
+		close(over)
+	}
 }
 
 // unended is a transaction that its user cannot end.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
@@ -143,8 +146,8 @@ func TestFailures(t *testing.T) {
 	if n := r.count(t, "SELECT (SELECT count(*) FROM effects) + (SELECT count(*) FROM processed_messages)"); n != 0 {
 		t.Errorf("%d rows are there after failures", n)
 	}
-	if !r.said.has("stack=") || !r.said.has("TestFailures") {
-		t.Errorf("the stack of a panic is not logged:\n%s", &r.said)
+	if n := strings.Count(r.said.String(), "stack="); n != 2 || !r.said.has("TestFailures") {
+		t.Errorf("%d stacks of 2 panics are logged:\n%s", n, &r.said)
 	}
 }
 
@@ -213,4 +216,25 @@ func TestIDs(t *testing.T) {
 	if f := r.published.failure(t); f.Class != Permanent || !strings.Contains(f.Reason, "another content") {
 		t.Errorf("an id that comes again with another event: %+v", f)
 	}
+}
+
+// A handler that goes on after ctx has ended is named, again each minute, and no more once it has
+// returned.
+func TestDeafHandler(t *testing.T) {
+	t.Parallel()
+	registered, err := newMetrics(prometheus.NewRegistry(), "notifier", nil)
+	await.Must(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		var said text
+		in := &Inbox{metrics: registered, cfg: Config{Timeout: 30 * time.Second, Log: slog.New(slog.NewTextHandler(&said, nil))}}
+		for runs, lines := range map[time.Duration]int{34 * time.Second: 0, 36 * time.Second: 1, 156 * time.Second: 3} {
+			said = text{}
+			in.cfg.Handler = func(context.Context, pgx.Tx, Message) error { time.Sleep(runs); return nil }
+			await.Must(t, in.call(t.Context(), nil, Message{ID: "7"}))
+			time.Sleep(time.Hour)
+			if n := strings.Count(said.String(), "still runs"); n != lines || n != strings.Count(said.String(), "event_id=7") {
+				t.Errorf("a handler that runs for %s: %d lines, want %d:\n%s", runs, n, lines, &said)
+			}
+		}
+	})
 }

@@ -9,7 +9,8 @@
 // service. Write down with the transaction what is to be done, and let something do it that may do
 // it twice.
 //
-// The packages inbox/rabbit and inbox/kafka receive the messages. Schema has the table.
+// The packages inbox/rabbit and inbox/kafka receive the messages. Schema returns the statements
+// that make the table, for a migration of the service.
 package inbox
 
 import (
@@ -34,19 +35,22 @@ import (
 // An error that wraps ErrPermanent makes the message a dead letter at once. After any other error,
 // and after a panic of the first attempt, the message is delivered again later: see Config.Levels.
 //
-// It is called for several messages at once, but by one process never for two with the same key.
-// ctx ends after Config.Timeout, and when the consumer was told to stop and Config.Grace has
-// passed. It carries the message's span.
+// It is called for several messages at once, but by one process never for two of one aggregate and
+// key. ctx ends after Config.Timeout, and when the consumer was told to stop and Config.Grace
+// has passed: the handler must return then. It carries the message's span.
 type Handler func(ctx context.Context, tx pgx.Tx, m Message) error
 
 // Config is the configuration of an Inbox. Service, Pool and Handler must be given.
 type Config struct {
 	// Service names the consumer: in the table of processed messages, and in the names of queues,
 	// topics and consumer groups. Services of different names each process all messages; processes
-	// of one service share them. Up to 100 letters, digits, '.', '_' and '-'.
+	// of one service share them. Another name is another service, which has processed nothing.
+	// Up to 100 letters, digits, '.', '_' and '-'.
 	Service string
-	// Pool is of the database that has the handler's tables. Each message that is processed takes
-	// one of its connections. The inbox does not close it.
+	// Pool has connections to the service's own database, in which the handler's tables are: the
+	// table of processed messages must be in the same one. Each message that is processed takes one
+	// of its connections. The inbox does not close it: do so after the consumer's Run has returned
+	// without saying that handlers still run.
 	Pool *pgxpool.Pool
 	// Handler is called for each message that is not processed yet.
 	Handler Handler
@@ -66,10 +70,10 @@ type Config struct {
 	Grace time.Duration
 
 	// Table has the processed messages: see Schema. "name" or "schema.name", by default
-	// processed_messages.
+	// processed_messages. Another table remembers nothing: rename the table, too.
 	Table string
-	// Keep is how long an event is remembered as processed, by default 30 days. One that is
-	// delivered again after that has its effect again.
+	// Keep is how long an event is remembered as processed, by default 30 days, at least an hour
+	// and twice the sum of Levels. One that is delivered again after that has its effect again.
 	Keep time.Duration
 
 	Log            *slog.Logger          // by default slog.Default()
@@ -100,6 +104,9 @@ func New(cfg Config) (*Inbox, error) {
 		return nil, fmt.Errorf("inbox: %w", err)
 	}
 	cfg.complete()
+	if least := cfg.leastKeep(); cfg.Keep < least {
+		return nil, fmt.Errorf("inbox: Keep is %s: want at least %s, an hour and twice all Levels: what comes again later has its effect again", cfg.Keep, least)
+	}
 	m, err := newMetrics(cfg.Registerer, cfg.Service, cfg.Levels)
 	if err != nil {
 		return nil, fmt.Errorf("inbox: register metrics: %w", err)
@@ -123,6 +130,11 @@ func (cfg *Config) check() error {
 	case cfg.Table != "" && !tableName.MatchString(cfg.Table):
 		return fmt.Errorf("Table is %q: want \"name\" or \"schema.name\"", cfg.Table)
 	}
+	for name, d := range map[string]time.Duration{"Timeout": cfg.Timeout, "Grace": cfg.Grace} {
+		if 0 < d && d < time.Millisecond {
+			return fmt.Errorf("%s is %s: a number is nanoseconds, write such as 30*time.Second", name, d)
+		}
+	}
 	if have := int(cfg.Pool.Config().MaxConns); cfg.Concurrency > have {
 		return fmt.Errorf("Concurrency is %d, and Pool has %d connections: raise pool_max_conns", cfg.Concurrency, have)
 	}
@@ -130,6 +142,16 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("Levels has %s: want whole seconds", cfg.Levels[i])
 	}
 	return nil
+}
+
+// leastKeep is how long an event must be remembered: it comes again from each of the levels, and
+// from a queue behind them.
+func (cfg *Config) leastKeep() time.Duration {
+	var all time.Duration
+	for _, level := range cfg.Levels {
+		all += level
+	}
+	return max(time.Hour, 2*all)
 }
 
 func (cfg *Config) complete() {

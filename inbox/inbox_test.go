@@ -29,18 +29,22 @@ func TestNewRefuses(t *testing.T) {
 	taken := prometheus.NewRegistry()
 	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "consumer_messages_total", Help: "Another."}))
 	for want, change := range map[string]func(*Config){
-		`Service is ""`:          func(c *Config) { c.Service = "" },
-		`Service is "a b"`:       func(c *Config) { c.Service = "a b" },
-		"Service is":             func(c *Config) { c.Service = strings.Repeat("a", 101) },
-		"Pool is nil":            func(c *Config) { c.Pool = nil },
-		"Handler is nil":         func(c *Config) { c.Handler = nil },
-		"negative":               func(c *Config) { c.Keep = -1 },
-		"Pool has 4 connections": func(c *Config) { c.Concurrency = 5 },
-		"Levels has 1.5s":        func(c *Config) { c.Levels = []time.Duration{time.Second, 1500 * time.Millisecond} },
-		"Levels has 0s":          func(c *Config) { c.Levels = []time.Duration{0} },
-		`Table is "a.b.c"`:       func(c *Config) { c.Table = "a.b.c" },
-		`Table is "a."`:          func(c *Config) { c.Table = "a." },
-		"register metrics":       func(c *Config) { c.Registerer = taken },
+		`Service is ""`:                            func(c *Config) { c.Service = "" },
+		`Service is "a b"`:                         func(c *Config) { c.Service = "a b" },
+		"Service is":                               func(c *Config) { c.Service = strings.Repeat("a", 101) },
+		"Pool is nil":                              func(c *Config) { c.Pool = nil },
+		"Handler is nil":                           func(c *Config) { c.Handler = nil },
+		"Timeout is 30ns":                          func(c *Config) { c.Timeout = 30 },
+		"Grace is 10ns":                            func(c *Config) { c.Grace = 10 },
+		"Keep is 59m0s: want at least 1h0m0s":      func(c *Config) { c.Keep = 59 * time.Minute },
+		"Keep is 720h0m0s: want at least 768h0m0s": func(c *Config) { c.Levels = []time.Duration{time.Hour, 383 * time.Hour} },
+		"negative":                                 func(c *Config) { c.Keep = -1 },
+		"Pool has 4 connections":                   func(c *Config) { c.Concurrency = 5 },
+		"Levels has 1.5s":                          func(c *Config) { c.Levels = []time.Duration{time.Second, 1500 * time.Millisecond} },
+		"Levels has 0s":                            func(c *Config) { c.Levels = []time.Duration{0} },
+		`Table is "a.b.c"`:                         func(c *Config) { c.Table = "a.b.c" },
+		`Table is "a."`:                            func(c *Config) { c.Table = "a." },
+		"register metrics":                         func(c *Config) { c.Registerer = taken },
 	} {
 		cfg := valid()
 		change(&cfg)
@@ -72,6 +76,24 @@ func TestSharedRegistry(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("metrics lack %s:\n%s", want, got)
 		}
+	}
+}
+
+// A filter chooses what matches all that is set.
+func TestReplayFilter(t *testing.T) {
+	t.Parallel()
+	for _, f := range []ReplayFilter{{}, {ID: "1"}, {Type: "created"}, {Class: Panic}, {ID: "1", Type: "created", Class: Panic, Limit: 1}} {
+		if err := f.Check(); err != nil || !f.Matches("1", "created", Panic) {
+			t.Errorf("%+v does not match: %v", f, err)
+		}
+	}
+	for _, f := range []ReplayFilter{{ID: "2"}, {Type: "paid"}, {Class: Rejected}, {ID: "1", Type: "created", Class: Permanent}} {
+		if f.Matches("1", "created", Panic) {
+			t.Errorf("%+v matches", f)
+		}
+	}
+	if err := (ReplayFilter{Limit: -1}).Check(); err == nil || !strings.Contains(err.Error(), "Limit is -1") {
+		t.Errorf("a negative limit: %v", err)
 	}
 }
 

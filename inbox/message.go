@@ -12,7 +12,7 @@ import (
 type Message struct {
 	ID        string // of the event, the same at each delivery: what is processed once
 	Aggregate string // what the event is about, such as "order"; "" if not known
-	Key       string // messages with the same key are processed in order; "" has no order
+	Key       string // messages of the same aggregate and key are in order; "" has no order
 	Type      string // such as "created"
 	Payload   []byte // belongs to the handler
 	// Headers are the headers of the event, and those of the relay, such as cdc_position. The
@@ -38,7 +38,7 @@ const (
 
 // The classes of dead letters that RabbitMQ has made itself. No attempt is counted as one of them.
 const (
-	Rejected      Class = "rejected"       // it does not take the message again with its new headers
+	Rejected      Class = "rejected"       // it does not take the message with its new headers
 	DeliveryLimit Class = "delivery_limit" // it was delivered too often without an answer
 )
 

@@ -14,8 +14,8 @@ const (
 )
 
 // Prune deletes the records of this service that are older than Config.Keep, and returns how many.
-// It deletes in small transactions, waits for no lock, and may run in several processes at once. A
-// consumer that runs does it every ten minutes.
+// It deletes in small transactions, waits for no lock of a row, and may run in several processes at
+// once. A consumer that runs does it every ten minutes.
 func (in *Inbox) Prune(ctx context.Context) (int64, error) {
 	for all := int64(0); ; {
 		tag, err := in.cfg.Pool.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), pruneBatch)

@@ -13,7 +13,8 @@ func TestPrune(t *testing.T) {
 	for _, table := range []string{"processed_messages", "Inbox.processed"} {
 		r := newRig(t, write, func(cfg *Config) { cfg.Table, cfg.Keep = table, time.Hour })
 		if table != "processed_messages" {
-			_, err := r.pool.Exec(t.Context(), `CREATE SCHEMA "Inbox";`+Schema(table)+Schema(table)) // it may be run again
+			// The schema may be made again.
+			_, err := r.pool.Exec(t.Context(), `CREATE SCHEMA "Inbox";`+Schema(table)+Schema(table))
 			await.Must(t, err)
 		}
 		await.Must(t, r.handle(t.Context(), Message{ID: "young"}))

@@ -12,8 +12,8 @@ import (
 // Schema returns the statements that make the table of processed messages if it does not exist:
 // "name" or "schema.name", "" for processed_messages. It panics when table is something else. Put
 // the statements into a migration: run again, they wait for the transactions that write to the
-// table. Each ends with a semicolon. The role of the service needs the rights to SELECT, INSERT and
-// DELETE.
+// table. Each ends with a semicolon. The role of the service needs the rights to SELECT, INSERT,
+// UPDATE and DELETE: nothing is updated, but old rows are locked before they are deleted.
 func Schema(table string) string {
 	if table != "" && !tableName.MatchString(table) {
 		panic(fmt.Sprintf("inbox: Schema of table %q: want \"name\" or \"schema.name\"", table))
@@ -50,13 +50,19 @@ func identifier(table string) pgx.Identifier {
 }
 
 // statements are those on one table.
-type statements struct{ record, recorded, prune string }
+type statements struct{ record, recorded, settings, remembers, prune string }
 
 func newStatements(table string) statements {
 	name := quoted(table)
 	return statements{
-		record:   "INSERT INTO " + name + " (service, id, fingerprint) VALUES ($1, $2, $3) ON CONFLICT (service, id) DO NOTHING",
-		recorded: "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + " WHERE service = $1 AND id = $2",
+		// A process whose machine is frozen or has lost its power keeps the record locked, as long
+		// as its transaction lives. The server ends one in which nothing has come for so long.
+		record: "INSERT INTO " + name + " (service, id, fingerprint) SELECT $1::text, $2::text, $3::bytea" +
+			" FROM set_config('idle_in_transaction_session_timeout', $4::text, true) ON CONFLICT (service, id) DO NOTHING",
+		// The message has no meaning: see confirm.
+		recorded:  "SELECT coalesce(fingerprint, $3) = $3 FROM " + name + ", pg_logical_emit_message(true, 'inbox', '') WHERE service = $1 AND id = $2",
+		settings:  "SELECT current_setting('synchronous_commit'), relpersistence::text FROM pg_class WHERE oid = $1::text::regclass",
+		remembers: "SELECT EXISTS (SELECT FROM " + name + " WHERE service = $1)",
 		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a
 		// batch. Found by ctid, they are deleted without another search, whatever the planner knows
 		// of the table. They stay where they are: nobody updates them.

@@ -4,6 +4,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"go.opentelemetry.io/otel"
@@ -53,6 +54,16 @@ func (in *Inbox) log(ctx context.Context, m Message) *slog.Logger {
 	log := in.cfg.Log.With("event_id", m.ID, "type", m.Type, "source", m.Source)
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		log = log.With("trace_id", span.TraceID(), "span_id", span.SpanID())
+	}
+	return log
+}
+
+// failureLog is log with what is known of a failure.
+func (in *Inbox) failureLog(ctx context.Context, m Message, f Failure, err error) *slog.Logger {
+	log := in.log(ctx, m).With("error", err, "class", f.Class)
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		log = log.With("stack", string(panicked.stack))
 	}
 	return log
 }

@@ -4,6 +4,7 @@ package inbox
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -19,8 +20,8 @@ type Publisher interface {
 	DeadLetter(ctx context.Context, m Message, f Failure) error
 }
 
-// Transport is an Inbox as a package sees it that receives messages, such as inbox/rabbit. Services
-// do not need it.
+// Transport is an Inbox for who writes a package that receives messages from a broker, as
+// inbox/rabbit does: services do not need it.
 type Transport struct {
 	in     *Inbox
 	system string
@@ -55,6 +56,15 @@ func (t *Transport) Handle(ctx context.Context, m Message, p Publisher) error {
 // cure, such as a missing table, and when ctx ends. Call it before messages are asked for: what was
 // delivered and cannot be processed is delivered again, and brokers count that.
 func (t *Transport) Ready(ctx context.Context) error { return t.in.ready(ctx) }
+
+// Remembers is whether there is a record of an event that the service has processed.
+func (t *Transport) Remembers(ctx context.Context) (found bool, err error) {
+	in := t.in
+	if err := in.cfg.Pool.QueryRow(ctx, in.sql.remembers, in.cfg.Service).Scan(&found); err != nil {
+		return false, fmt.Errorf("find a record in %s: %w", in.cfg.Table, err)
+	}
+	return found, nil
+}
 
 // Prune deletes old records from time to time, until ctx ends.
 func (t *Transport) Prune(ctx context.Context) { t.in.prune(ctx) }

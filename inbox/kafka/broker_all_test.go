@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
 // While the brokers are away the consumer waits and says so. Then it goes on where it was.
@@ -79,4 +80,29 @@ func failUntilRetried(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
 		return errors.New("not yet")
 	}
 	return effect(ctx, tx, m)
+}
+
+// The topics of the service are as safe as those that its messages come from.
+func TestDurability(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	k, err := kafkaserver.Start(r.ctx, kafkaserver.Options{Nodes: 2, Settings: map[string]string{"default.replication.factor": "1"}})
+	await.Must(t, err)
+	t.Cleanup(func() { await.Must(t, k.Close()) })
+	await.Must(t, k.CreateTopic(r.ctx, r.topic, 1, 2, map[string]string{"min.insync.replicas": "2"}))
+	r.kafka.Brokers = k.Brokers()
+	await.Must(t, r.consumer().Declare(r.ctx))
+	for _, topic := range []string{".dlq", ".return", ".retry.1s"} {
+		all, _, err := k.Replicas(r.ctx, r.service+topic, 0)
+		await.Must(t, err)
+		answer, err := (&kafkago.Client{Addr: kafkago.TCP(k.Brokers()...), Transport: r.writer.Transport}).DescribeConfigs(r.ctx, &kafkago.DescribeConfigsRequest{
+			Resources: []kafkago.DescribeConfigRequestResource{{
+				ResourceType: kafkago.ResourceTypeTopic, ResourceName: r.service + topic, ConfigNames: []string{"min.insync.replicas"},
+			}},
+		})
+		await.Must(t, err)
+		if inSync := answer.Resources[0].ConfigEntries[0].ConfigValue; len(all) != 2 || inSync != "2" {
+			t.Errorf("%s has %d replicas and min.insync.replicas %s, want 2 and 2", topic, len(all), inSync)
+		}
+	}
 }

@@ -15,6 +15,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 var (
@@ -25,6 +26,9 @@ var (
 // watchEvery is how soon new topics and partitions are found.
 const watchEvery = 3 * time.Second
 
+// formerEvery is after how many of them all topics of the cluster are listed.
+const formerEvery = 5
+
 // member joins the group and holds the partitions that it gets, until ctx ends, the topics change
 // or an error ends the membership.
 func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
@@ -34,12 +38,12 @@ func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 	}
 	var incomplete atomic.Bool
 	group, err := kafkago.NewConsumerGroup(kafkago.ConsumerGroupConfig{
-		ID: c.cfg.Group, Brokers: c.cfg.Brokers, Dialer: k.Dialer, Topics: slices.Sorted(maps.Keys(topics)),
+		ID: c.group, Brokers: c.cfg.Brokers, Dialer: k.Dialer, Topics: slices.Sorted(maps.Keys(topics)),
 		SessionTimeout: c.cfg.SessionTimeout, RebalanceTimeout: c.cfg.SessionTimeout, HeartbeatInterval: c.cfg.SessionTimeout / 10,
 		JoinGroupBackoff: time.Second, StartOffset: kafkago.FirstOffset, GroupBalancers: []kafkago.GroupBalancer{balancer{&incomplete}},
 	})
 	if err != nil {
-		return fmt.Errorf("join group %s: %w", c.cfg.Group, err)
+		return fmt.Errorf("join group %s: %w", c.group, err)
 	}
 	left := make(chan struct{})
 	leave := sync.OnceFunc(func() {
@@ -58,10 +62,10 @@ func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 		case errors.Is(err, kafkago.RebalanceInProgress):
 			continue // another member was quicker: kafka-go joins again
 		case err != nil:
-			return fmt.Errorf("join group %s: %w", c.cfg.Group, err)
+			return fmt.Errorf("join group %s: %w", c.group, err)
 		}
 		if incomplete.Load() {
-			return fmt.Errorf("join group %s: a broker does not know all topics yet", c.cfg.Group)
+			return fmt.Errorf("join group %s: a broker does not know all topics yet", c.group)
 		}
 		held := make(chan error, 1)
 		gen.Start(func(life context.Context) {
@@ -91,7 +95,10 @@ func leave(k *kafkalink.Link, group *kafkago.ConsumerGroup) {
 // hold has the partitions of one generation. It returns nil when they are given to the members
 // again.
 func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafkago.Generation, topics map[string][]int) error {
-	parts, err := c.assigned(ctx, k, gen)
+	parts, err := c.assigned(ctx, k, gen, topics)
+	if isFenced(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -141,7 +148,7 @@ func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*p
 		}
 		return c.in.Grace()
 	}
-	for wait := (backoff{}); ; {
+	for pause := (wait.Backoff{}); ; {
 		if err := c.in.Ready(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -149,34 +156,43 @@ func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*p
 			return &finalError{err}
 		}
 		c.in.BrokerUp(true)
-		c.receiving.works()
+		c.receiving.Works()
 		began := time.Now()
 		err := c.serve(ctx, k, parts, grace)
 		if ctx.Err() != nil || endsMembership(err) {
 			return err
 		}
-		c.processing.failed(err)
+		c.processing.Failed(err)
 		if time.Since(began) > time.Minute {
-			wait = backoff{}
+			pause.Reset()
 		}
-		if wait.pause(ctx) != nil {
+		if pause.Pause(ctx) != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
 // assigned are the partitions of a generation, each with the offset to begin with.
-func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago.Generation) ([]*partition, error) {
+func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago.Generation, topics map[string][]int) ([]*partition, error) {
 	var parts []*partition
 	for topic, assigned := range gen.Assignments {
 		for _, a := range assigned {
-			p := &partition{topic: topic, id: a.ID, own: c.isOwn(topic), next: a.Offset, stored: a.Offset}
+			p := &partition{topic: topic, id: a.ID, own: c.isOwn(topic), next: a.Offset, stored: a.Offset, freed: make(chan struct{}, 1)}
 			if a.Offset < 0 {
 				if err := c.begin(ctx, k, p); err != nil {
 					return nil, err
 				}
 			}
 			parts = append(parts, p)
+		}
+	}
+	if slices.ContainsFunc(parts, func(p *partition) bool { return p.stored < 0 }) {
+		if err := c.remembered(ctx, k, topics); err != nil {
+			return nil, err
+		}
+		// The first offsets are committed before the first message is handled: see remembered.
+		if err := commit(gen, parts); err != nil {
+			return nil, err
 		}
 	}
 	c.log.Info("partitions assigned", "group", gen.GroupID, "generation", gen.ID, "partitions", len(parts))
@@ -188,7 +204,7 @@ func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago
 // processed. kafka-go also says that there is none when the broker has answered with an error, so
 // the broker is asked again: a group must not begin again with what it processed long ago.
 func (c *Consumer) begin(ctx context.Context, k *kafkalink.Link, p *partition) error {
-	offsets, err := k.Committed(ctx, c.cfg.Group, map[string][]int{p.topic: {p.id}})
+	offsets, err := k.Committed(ctx, c.group, map[string][]int{p.topic: {p.id}})
 	if err != nil {
 		return err
 	}

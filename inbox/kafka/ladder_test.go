@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
@@ -83,7 +83,7 @@ func TestLadder(t *testing.T) {
 	}
 
 	mailer = nil
-	n, err := c.Replay(r.ctx, kafka.ReplayFilter{})
+	n, err := c.Replay(r.ctx, inbox.ReplayFilter{})
 	if n != 1 || err != nil {
 		t.Fatalf("replayed %d, %v", n, err)
 	}
@@ -115,7 +115,7 @@ func TestReplay(t *testing.T) {
 	none.Headers = none.Headers[1:]
 	r.publish(event("1", "a"), event("2", "a"), event("p", "b"), none, event("3", "a"))
 	c := r.consumer()
-	if _, err := c.Replay(r.ctx, kafka.ReplayFilter{}); err == nil {
+	if _, err := c.Replay(r.ctx, inbox.ReplayFilter{}); err == nil {
 		t.Error("replay without a topic has no error")
 	}
 	stop := r.run(c)
@@ -136,25 +136,32 @@ func TestReplay(t *testing.T) {
 	if n := r.metric("consumer_waiting_messages", r.topic); n != 0 {
 		t.Errorf("%v messages wait in the topic, all were handled", n)
 	}
-	replay := func(want int, f kafka.ReplayFilter) {
+	replay := func(want int, f inbox.ReplayFilter) {
 		t.Helper()
 		if n, err := c.Replay(r.ctx, f); n != want || err != nil {
 			t.Errorf("%+v replays %d, %v; want %d", f, n, err, want)
 		}
 	}
 	before := len(r.records(r.service + ".dlq"))
-	replay(0, kafka.ReplayFilter{ID: "9"})
+	replay(0, inbox.ReplayFilter{ID: "9"})
 	if after := r.records(r.service + ".dlq"); len(after) != before || after[0].Offset != dead[0].Offset {
 		t.Errorf("a replay of nothing has moved dead letters: %v", after)
 	}
-	replay(1, kafka.ReplayFilter{ID: "2"})
+	replay(1, inbox.ReplayFilter{ID: "2"})
 	r.wantEffects("2")
 	r.wantRecords(r.service+".dlq", 4)
-	replay(1, kafka.ReplayFilter{Class: string(inbox.Panic), Type: "created"})
+	replay(1, inbox.ReplayFilter{Class: inbox.Panic, Type: "created"})
 	r.wantEffects("2", "p")
-	replay(3, kafka.ReplayFilter{})
+	replay(3, inbox.ReplayFilter{})
 	await.Until(t, "all effects", func() bool { return len(r.effects()) == len("1 2 3 p") })
 	r.wantRecords(r.service+".dlq", 1) // that without an id is there again
-	replay(1, kafka.ReplayFilter{Limit: 1})
+	replay(1, inbox.ReplayFilter{Limit: 1})
 	r.wantRecords(r.service+".dlq", 1)
+	if n, err := c.Replay(r.ctx, inbox.ReplayFilter{Limit: -1}); n != 0 || err == nil {
+		t.Errorf("a limit below 0 replays %d, %v", n, err)
+	}
+	other := event("other", "a")
+	other.Headers = append(other.Headers, kafkago.Header{Key: "consumer_service", Value: []byte("other")})
+	r.write(r.service+".dlq", 0, other)
+	replay(0, inbox.ReplayFilter{ID: "other"}) // another service is to have it
 }

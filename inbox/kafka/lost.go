@@ -1,4 +1,4 @@
-// Messages that the broker no longer has, and other errors of reading.
+// Messages or offsets that the broker no longer has, and other errors of reading.
 
 package kafka
 
@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -41,6 +42,11 @@ func (e *LostError) Error() string {
 // deletes with the topic.
 var errTopicGone = errors.New("the topic does not exist any more")
 
+// errOvertaken ends a membership: the group has passed what this process is about to read. It was
+// frozen, and does not know yet that another has its partitions, has handled these messages and
+// deleted them.
+var errOvertaken = errors.New("another process has processed the messages")
+
 // judge returns the error that ends a session after a read has failed, or nil when the read is made
 // again.
 func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, from int64, err error) error {
@@ -51,7 +57,12 @@ func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, f
 			return nil //nolint:nilerr // the read is made again, and says it again
 		}
 		if e := there[p.id]; from < e.First || from > e.After {
-			return &LostError{Group: c.cfg.Group, Topic: p.topic, Partition: p.id, Next: from, First: e.First, After: e.After}
+			if at, err := k.Committed(ctx, c.group, map[string][]int{p.topic: {p.id}}); err != nil {
+				return nil //nolint:nilerr // as above
+			} else if at[p.topic][p.id] > from {
+				return fmt.Errorf("read %s-%d: %w", p.topic, p.id, errOvertaken)
+			}
+			return &LostError{Group: c.group, Topic: p.topic, Partition: p.id, Next: from, First: e.First, After: e.After}
 		}
 		return nil
 	case errors.Is(err, kafkago.UnknownTopicOrPartition), errors.Is(err, protocol.ErrNoTopic):
@@ -69,7 +80,7 @@ var errUnreadable = errors.New("reading has failed for a while")
 // endsMembership is whether another session of the same membership would meet the error, too.
 func endsMembership(err error) bool {
 	var lost *LostError
-	return errors.As(err, &lost) || errors.Is(err, errTopicGone) || errors.Is(err, errUnreadable) || isRefused(err)
+	return errors.As(err, &lost) || errors.Is(err, errTopicGone) || errors.Is(err, errOvertaken) || errors.Is(err, errUnreadable) || isRefused(err)
 }
 
 // isRefused is whether the broker refuses the login or a right.
@@ -83,4 +94,31 @@ func isRefused(err error) bool {
 		}
 	}
 	return false
+}
+
+// remembered returns an error when the group has no offset at all, and the table has records of the
+// service: the group was deleted, or its offsets have expired. Beginning with the first messages
+// would repeat the effects of those that are older than the records.
+//
+// A new group meets no false alarm. Its members commit their first offsets before they handle
+// messages, so that there are offsets where there are records. The records are looked up first:
+// another member may make both meanwhile.
+func (c *Consumer) remembered(ctx context.Context, k *kafkalink.Link, topics map[string][]int) error {
+	records, err := c.in.Remembers(ctx)
+	if err != nil || !records {
+		return err
+	}
+	offsets, err := k.Committed(ctx, c.group, topics)
+	if err != nil {
+		return err
+	}
+	for _, partitions := range offsets {
+		if len(partitions) > 0 {
+			return nil
+		}
+	}
+	return &finalError{fmt.Errorf("the service has processed messages, and its group %s has no offsets: they have expired, or were deleted. "+
+		"From the first messages on, those that are older than the records would have their effects again. Choose where to begin: "+
+		"kafka-consumer-groups.sh --bootstrap-server HOST:9092 --group %s --topic %s --reset-offsets --to-earliest|--to-latest|--to-datetime TIME --execute",
+		c.group, c.group, strings.Join(c.cfg.Topics, " --topic "))}
 }

@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -27,6 +28,9 @@ func TestLost(t *testing.T) {
 			await.Must(t, c.DeleteBefore(r.ctx, r.topic, 2))
 		}
 		r.commit(0, next)
+		if next == 1 && (c.Overtaken(r.ctx, r.topic, 1) || !c.Overtaken(r.ctx, r.topic, 0)) {
+			t.Error("with offset 1 the process that is about to read 0 was overtaken, and that with 1 was not")
+		}
 		err := c.Run(r.ctx)
 		var lost *kafka.LostError
 		if !errors.As(err, &lost) || lost.Next != next || lost.First != 2 || lost.After != 3 || lost.Topic != r.topic || lost.Group != r.service {
@@ -47,4 +51,27 @@ func (r *rig) commit(partition int, offset int64) {
 	})
 	await.Must(r.t, err)
 	await.Must(r.t, answer.Topics[r.topic][0].Error)
+}
+
+// The group has no offsets any more, and the service has processed messages: it does not begin
+// again with the first ones by itself.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.publish(event("1", "a"), event("2", "a"))
+	c := r.consumer()
+	stop := r.run(c)
+	r.wantEffects("1", "2")
+	stop()
+	answer, err := r.client.DeleteGroups(r.ctx, &kafkago.DeleteGroupsRequest{GroupIDs: []string{r.service}})
+	await.Must(t, err)
+	await.Must(t, answer.Errors[r.service])
+	want := "--group " + r.service + " --topic " + r.topic + " --reset-offsets --to-earliest|--to-latest|--to-datetime"
+	if err := c.Run(r.ctx); err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("run without offsets: %v\nwant %s", err, want)
+	}
+	r.commit(0, 2) // as its text says
+	r.publish(event("3", "a"))
+	defer r.run(c)()
+	r.wantEffects("1", "2", "3")
 }

@@ -4,7 +4,6 @@ package kafka_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
@@ -85,8 +85,9 @@ func TestTwoAtOnce(t *testing.T) {
 	first := r.run(r.consumer())
 	await.Closed(t, "the first handler", begun)
 	// The second consumer has another group, and the table in common: it has the partition at once.
-	r.kafka.Group = r.service + ".other"
-	second := r.run(r.consumer())
+	other := r.consumer()
+	other.SetGroup(r.service + ".other")
+	second := r.run(other)
 	await.Until(t, "the second to wait for the first", func() bool {
 		var waits bool
 		await.Must(t, r.pool.QueryRow(r.ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waits))
@@ -124,13 +125,7 @@ func TestTopicsChange(t *testing.T) {
 	r.wantEffects("retried")
 
 	await.Must(t, r.broker.CreateTopic(r.ctx, later, 1, 1, nil))
-	write := func(topic string, partition int, id string) {
-		t.Helper()
-		conn, err := kafkago.DialLeader(r.ctx, "tcp", r.broker.Brokers()[0], topic, partition)
-		await.Must(t, err)
-		_, err = conn.WriteMessages(event(id, "b"))
-		await.Must(t, errors.Join(err, conn.Close()))
-	}
+	write := func(topic string, partition int, id string) { r.write(topic, partition, event(id, "b")) }
 	write(later, 0, "later")
 	r.wantEffects("retried", "later")
 	await.Must(t, r.broker.AddPartitions(r.ctx, later, 2))
@@ -155,4 +150,51 @@ func (r *rig) assigned() (topics []string) {
 		}
 	}
 	return topics
+}
+
+// A process with other levels was rolled back: one that has run on reads what waits in the
+// retry topic of the other.
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	canary := *r
+	canary.topic = r.topic + ".canary"
+	await.Must(t, r.broker.CreateTopic(r.ctx, canary.topic, 1, 1, nil))
+	defer r.run(r.consumer())()
+	r.publish(event("1", "a"))
+	r.wantEffects("1")
+	canary.kafka.Topics = []string{canary.topic}
+	canary.inbox.Levels, canary.inbox.Registerer = []time.Duration{3 * time.Second}, prometheus.NewRegistry()
+	canary.inbox.Handler = func(context.Context, pgx.Tx, inbox.Message) error { return inbox.ErrTransient }
+	stop := canary.run(canary.consumer())
+	canary.publish(event("2", "a"))
+	former := r.service + ".retry.3s"
+	r.wantRecords(former, 1)
+	stop()
+	r.wantEffects("1", "2")
+	r.wantRecords(former, 0)
+}
+
+// A handler that does not obey its context does not hold up a stop for ever.
+func TestDisobedient(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	begun, end := make(chan struct{}), make(chan struct{})
+	r.inbox.Grace = 10 * time.Millisecond
+	r.inbox.Handler = func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+		close(begun)
+		<-end
+		return ctx.Err()
+	}
+	r.publish(event("1", "a"))
+	ctx, cancel := context.WithCancel(r.ctx)
+	go func() {
+		<-begun
+		cancel()
+	}()
+	if err := r.consumer().Run(ctx); err == nil || !strings.Contains(err.Error(), "1 handlers still run") {
+		t.Errorf("run: %v", err)
+	}
+	close(end)
+	await.Until(t, "the handler to end", func() bool { return r.pool.Stat().AcquiredConns() == 0 })
 }

@@ -2,7 +2,12 @@
 
 package kafka
 
-import "sync"
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+)
 
 // partition is one that this process reads. Messages are taken in order and handled in any. The
 // offset to commit is the lowest that was not handled: what was handled above it may come again,
@@ -11,6 +16,8 @@ type partition struct {
 	topic string
 	id    int
 	own   bool // of the service's own topics
+
+	freed chan struct{} // has one when pending has become shorter
 
 	mu      sync.Mutex
 	next    int64   // the offset to take next
@@ -33,6 +40,24 @@ func (p *partition) start() (from int64) {
 	return p.next
 }
 
+// room waits until fewer messages than bound were taken since the first that is not handled. It is
+// false when ctx ends before.
+func (p *partition) room(ctx context.Context, bound int) bool {
+	for {
+		p.mu.Lock()
+		full := len(p.pending) >= bound
+		p.mu.Unlock()
+		if !full {
+			return true
+		}
+		select {
+		case <-p.freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // take notes that the message at an offset is being handled.
 func (p *partition) take(offset int64) {
 	p.mu.Lock()
@@ -52,17 +77,22 @@ func (p *partition) skip(to int64) {
 func (p *partition) handled(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range p.pending {
-		if p.pending[i].offset == offset {
-			p.pending[i].handled = true
-			break
-		}
+	i, found := slices.BinarySearchFunc(p.pending, offset, func(t taken, offset int64) int { return cmp.Compare(t.offset, offset) })
+	if !found {
+		return
 	}
+	p.pending[i].handled = true
 	n := 0
 	for n < len(p.pending) && p.pending[n].handled {
 		n++
 	}
 	p.pending = p.pending[n:]
+	if n > 0 {
+		select {
+		case p.freed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // handledTo is the lowest offset that was not handled.

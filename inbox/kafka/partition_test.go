@@ -1,6 +1,9 @@
 package kafka
 
-import "testing"
+import (
+	"context"
+	"testing"
+)
 
 // The offset to commit is the lowest that was not handled, over gaps in the log, and a session
 // begins there.
@@ -42,5 +45,26 @@ func TestPartition(t *testing.T) {
 	p.forget()
 	if to, ok := p.uncommitted(); ok {
 		t.Errorf("offset %d of a topic that was deleted is committed", to)
+	}
+}
+
+// So many messages are taken after one that is not handled, and no more until it is.
+func TestRoom(t *testing.T) {
+	p := &partition{freed: make(chan struct{}, 1)}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for offset := range int64(3) {
+		if !p.room(ended, 3) {
+			t.Fatalf("there is no room for message %d", offset)
+		}
+		p.take(offset)
+	}
+	p.handled(2)
+	if p.room(ended, 3) {
+		t.Error("there is room, and the first message is not handled")
+	}
+	go p.handled(0)
+	if !p.room(t.Context(), 3) {
+		t.Error("there is no room after the first message was handled")
 	}
 }

@@ -26,7 +26,7 @@ const (
 	consumerService     = "consumer_service"
 )
 
-// ours are all of them. A handler does not see them.
+// ours are all of them. A handler does not see them, at no attempt.
 var ours = []string{retryCount, retryAt, firstFailedAt, originalDestination, failureReason, failureClass, attempts, failedAt, consumerService}
 
 // message makes the message of a record. In a topic of others the headers of a retry say nothing.
@@ -46,9 +46,9 @@ func (c *Consumer) message(r *kafkago.Message) inbox.Message {
 			m.Attempt += n
 		}
 		m.FirstFailed, _ = time.Parse(time.RFC3339Nano, m.Headers[firstFailedAt]) //nolint:errcheck // then it is not known
-		for _, name := range ours {
-			delete(m.Headers, name)
-		}
+	}
+	for _, name := range ours {
+		delete(m.Headers, name)
 	}
 	for name, field := range map[string]*string{"id": &m.ID, "eventType": &m.Type, "aggregateType": &m.Aggregate} {
 		*field = m.Headers[name]
@@ -112,7 +112,7 @@ func (c *Consumer) forRetry(r *kafkago.Message, source string, f inbox.Failure) 
 
 // forDeadLetter is a record that is given up.
 func (c *Consumer) forDeadLetter(r *kafkago.Message, source string, f inbox.Failure) kafkago.Message {
-	return again(r, c.cfg.DeadLetterTopic,
+	return again(r, c.deadLetterTopic(),
 		text(failureReason, f.Reason),
 		text(failureClass, string(f.Class)),
 		text(attempts, strconv.Itoa(f.Attempts)),

@@ -8,19 +8,9 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
-
-// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches
-// all.
-type ReplayFilter struct {
-	ID   string // of the event
-	Type string // of the event
-	// Class is why it was given up: an inbox.Class.
-	Class string
-	// Limit is how many are replayed at most; 0: no limit.
-	Limit int
-}
 
 // Replay publishes dead letters to the service again, and to no other, as if they had never failed,
 // and returns how many. Each is deleted from the dead-letter topic after the broker has confirmed
@@ -30,13 +20,16 @@ type ReplayFilter struct {
 // It looks at the dead letters that are there when it begins. Kafka deletes only from the beginning
 // of a log: those that the filter does not match and that are before one that it does go to the end
 // of the topic.
-func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error) {
+func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err error) {
+	if err := f.Check(); err != nil {
+		return 0, err
+	}
 	k := c.connect(nil)
 	defer k.Close()
 	if err := k.Reach(ctx); err != nil {
 		return 0, fmt.Errorf("replay dead letters: %w", err)
 	}
-	topic := c.cfg.DeadLetterTopic
+	topic := c.deadLetterTopic()
 	found, err := k.Partitions(ctx, topic)
 	if err == nil && found[topic] == nil {
 		err = fmt.Errorf("topic %s does not exist", topic)
@@ -70,7 +63,7 @@ func (c *Consumer) Replay(ctx context.Context, f ReplayFilter) (n int, err error
 type replayed struct {
 	c         *Consumer
 	k         *kafkalink.Link
-	filter    ReplayFilter
+	filter    inbox.ReplayFilter
 	limit     int // 0 or less: none
 	topic     string
 	partition int
@@ -81,7 +74,7 @@ type replayed struct {
 func (r *replayed) lastMatch(ctx context.Context, e kafkalink.Ends) (int64, error) {
 	to, matches := e.First, 0
 	err := r.each(ctx, e.First, e.After, func(m *kafkago.Message) error {
-		if r.filter.matches(m) && (r.limit <= 0 || matches < r.limit) {
+		if r.matches(m) && (r.limit <= 0 || matches < r.limit) {
 			matches++
 			to = m.Offset + 1
 		}
@@ -96,7 +89,7 @@ func (r *replayed) move(ctx context.Context, from, to int64) error {
 		return nil
 	}
 	return r.each(ctx, from, to, func(m *kafkago.Message) error {
-		matches := r.filter.matches(m)
+		matches := r.matches(m)
 		next := kafkago.Message{Topic: r.topic, Key: m.Key, Value: m.Value, Time: m.Time, Headers: m.Headers}
 		if matches {
 			next = r.c.forReturn(m)
@@ -136,7 +129,9 @@ func (r *replayed) each(ctx context.Context, from, to int64, do func(*kafkago.Me
 	return nil
 }
 
-func (f *ReplayFilter) matches(m *kafkago.Message) bool {
-	return (f.ID == "" || f.ID == header(m, "id")) && (f.Type == "" || f.Type == header(m, "eventType")) &&
-		(f.Class == "" || f.Class == header(m, failureClass))
+// matches is whether a dead letter is to be replayed. One that says that it is of another service
+// is not: this one would find its record, and the other would never have it again.
+func (r *replayed) matches(m *kafkago.Message) bool {
+	of := header(m, consumerService)
+	return (of == "" || of == r.c.in.Service()) && r.filter.Matches(header(m, "id"), header(m, "eventType"), inbox.Class(header(m, failureClass)))
 }

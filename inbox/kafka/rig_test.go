@@ -123,6 +123,7 @@ func event(id, key string) kafkago.Message {
 			{Key: "eventType", Value: []byte("created")},
 			{Key: "aggregateType", Value: []byte("order")},
 			{Key: "tenant", Value: []byte("t1")},
+			{Key: "attempts", Value: []byte("one of our names")},
 		},
 	}
 }
@@ -133,6 +134,15 @@ func (r *rig) publish(messages ...kafkago.Message) {
 		messages[i].Topic = r.topic
 	}
 	await.Must(r.t, r.writer.WriteMessages(r.ctx, messages...))
+}
+
+// write writes a message to a partition of any topic.
+func (r *rig) write(topic string, partition int, m kafkago.Message) {
+	r.t.Helper()
+	conn, err := kafkago.DialLeader(r.ctx, "tcp", r.broker.Brokers()[0], topic, partition)
+	await.Must(r.t, err)
+	_, err = conn.WriteMessages(m)
+	await.Must(r.t, errors.Join(err, conn.Close()))
 }
 
 // effects are the ids in the order of their effects.

@@ -13,7 +13,6 @@ import (
 	"github.com/segmentio/kafka-go/sasl/plain"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
@@ -59,7 +58,7 @@ func TestRights(t *testing.T) {
 		await.Must(t, err)
 		await.Must(t, errors.Join(answer.Errors...))
 	}
-	grant(kafkago.ResourceTypeTopic, r.topic, kafkago.PatternTypeLiteral, kafkago.ACLOperationTypeRead)
+	grant(kafkago.ResourceTypeTopic, r.topic, kafkago.PatternTypeLiteral, kafkago.ACLOperationTypeRead, kafkago.ACLOperationTypeDescribeConfigs)
 	grant(kafkago.ResourceTypeGroup, "mailer", kafkago.PatternTypeLiteral, kafkago.ACLOperationTypeRead)
 	grant(kafkago.ResourceTypeTopic, "mailer.", kafkago.PatternTypePrefixed, kafkago.ACLOperationTypeRead, kafkago.ACLOperationTypeWrite,
 		kafkago.ACLOperationTypeDelete, kafkago.ACLOperationTypeDescribeConfigs, kafkago.ACLOperationTypeCreate)
@@ -70,7 +69,7 @@ func TestRights(t *testing.T) {
 	r.wantRecords("mailer.dlq", 1)
 	stop()
 	failing = false
-	n, err := c.Replay(r.ctx, kafka.ReplayFilter{})
+	n, err := c.Replay(r.ctx, inbox.ReplayFilter{})
 	if n != 1 || err != nil {
 		t.Fatalf("replayed %d, %v", n, err)
 	}

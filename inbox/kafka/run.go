@@ -6,11 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // finalError is an error that waiting does not cure.
@@ -25,37 +24,50 @@ func (e *finalError) Unwrap() error { return e.err }
 // It waits for brokers and for the database. It returns an error for what waiting does not cure: a
 // LostError, topics of the service that differ from what Declare makes, a missing table, and a
 // login or right that is refused before the first message was asked for.
+//
+// It also returns an error when handlers still run, because they do not obey the end of their
+// context: do not close the pool before they have ended. Their messages come again.
 func (c *Consumer) Run(ctx context.Context) error {
+	err := c.receive(ctx)
+	if n := c.running.Load(); n > 0 {
+		err = errors.Join(err, fmt.Errorf("stop: %d handlers still run after Grace and the end of their context: their messages come again", n))
+	}
+	return err
+}
+
+func (c *Consumer) receive(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer c.in.BrokerUp(false)
+	if err := c.in.Ready(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	beside.Go(func() { c.in.Prune(ctx) })
-	beside.Go(func() {
-		k := c.connect(nil)
-		defer k.Close()
-		c.report(ctx, k)
-	})
-	for wait := (backoff{}); ; {
+	beside.Go(func() { c.report(ctx) })
+	for pause := (wait.Backoff{}); ; {
 		began := time.Now()
 		err := c.join(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, errTopics):
+		case errors.Is(err, errTopics), errors.Is(err, errOvertaken):
 			c.log.Info("the group is joined again", "reason", err)
-			wait = backoff{}
+			pause.Reset()
 			continue
 		case c.isFinal(err):
 			return err
 		}
 		c.in.BrokerUp(false)
-		c.receiving.failed(err)
+		c.receiving.Failed(err)
 		if time.Since(began) > time.Minute {
-			wait = backoff{}
+			pause.Reset()
 		}
-		if wait.pause(ctx) != nil {
+		if pause.Pause(ctx) != nil {
 			return nil
 		}
 	}
@@ -103,12 +115,4 @@ func (c *Consumer) Declare(ctx context.Context) error {
 		return fmt.Errorf("declare the topics of %s: %w", c.in.Service(), err)
 	}
 	return nil
-}
-
-// connect makes a way to the brokers that also reads more topics.
-func (c *Consumer) connect(more []string) *kafkalink.Link {
-	return kafkalink.Open(kafkalink.Config{
-		Brokers: c.cfg.Brokers, ClientID: c.in.Service(), TLS: c.cfg.TLS, SASL: c.cfg.SASL, MaxMessageBytes: c.cfg.MaxMessageBytes,
-		Read: slices.Concat(c.cfg.Topics, c.ownTopics(), more), Write: []string{c.cfg.DeadLetterTopic},
-	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/keyed"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // session has the workers of one generation of the group, or of a part of it.
@@ -48,8 +49,13 @@ type task struct {
 	bytes     int64
 }
 
+// afterAbort is how long handlers have to end after their context has: a rollback may take 5 s.
+const afterAbort = 6 * time.Second
+
 // serve runs a session until ctx ends or something fails, and returns why. When ctx ends the
-// handlers that run may go on for grace. When it returns no handler runs.
+// handlers that run may go on for grace. When it returns no handler runs, but for those that do not
+// obey their context: what they do is not committed by this session, and their messages come again
+// and wait for the records of these.
 func (c *Consumer) serve(ctx context.Context, k *kafkalink.Link, parts []*partition, grace func() time.Duration) error {
 	taking, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -65,10 +71,14 @@ func (c *Consumer) serve(ctx context.Context, k *kafkalink.Link, parts []*partit
 		readers.Go(func() { s.read(p) })
 	}
 	<-taking.Done()
-	patience := time.AfterFunc(grace(), abort)
-	defer patience.Stop()
+	patience := grace()
+	defer time.AfterFunc(patience, abort).Stop()
 	readers.Wait()
-	s.workers.Close(context.WithoutCancel(ctx))
+	waiting, giveUp := context.WithTimeout(context.WithoutCancel(ctx), patience+afterAbort)
+	defer giveUp()
+	if n := s.workers.Close(waiting); n > 0 {
+		c.log.Error("handlers still run after the end of their context: they must obey it", "handlers", n, "why", context.Cause(taking))
+	}
 	return context.Cause(taking)
 }
 
@@ -81,12 +91,14 @@ func (s *session) handle(ctx context.Context, t task) {
 	if s.taking.Err() != nil {
 		return
 	}
+	s.c.running.Add(1)
+	defer s.c.running.Add(-1)
 	if err := s.c.in.Handle(ctx, s.c.message(t.record), delivery{s.c, s.k, t.record}); err != nil {
 		s.fail(err) // before the worker goes on with the next message of the key
 		return
 	}
 	t.partition.handled(t.record.Offset)
-	s.c.processing.works()
+	s.c.processing.Works()
 }
 
 // unreadable is how long reading may fail before the membership ends: brokers may have moved.
@@ -99,7 +111,7 @@ func (s *session) readBytes() int {
 
 // read gives the messages of a partition to the workers until the session ends.
 func (s *session) read(p *partition) {
-	var wait backoff
+	var pause wait.Backoff
 	var failing time.Time // since when
 	for from := p.start(); s.taking.Err() == nil; {
 		messages, next, err := s.k.Fetch(s.taking, p.topic, p.id, from, s.readBytes())
@@ -118,12 +130,13 @@ func (s *session) read(p *partition) {
 				s.fail(final)
 				return
 			}
-			if wait.pause(s.taking) != nil {
+			if pause.Pause(s.taking) != nil {
 				return
 			}
 			continue
 		}
-		wait, failing = backoff{}, time.Time{}
+		failing = time.Time{}
+		pause.Reset()
 		s.c.joined.Store(true)
 		for i := range messages {
 			if !s.add(p, &messages[i]) {
@@ -135,10 +148,14 @@ func (s *session) read(p *partition) {
 	}
 }
 
+// passing times MaxInFlight is how many messages of a partition are handled after one that is not:
+// they come again after a crash, and are noted until then.
+const passing = 100
+
 // add waits until a message is due and there is room, and gives it to the worker of its key. It is
 // false when the session has ended.
 func (s *session) add(p *partition, m *kafkago.Message) bool {
-	if !sleepUntil(s.taking, s.c.due(m)) {
+	if !sleepUntil(s.taking, s.c.due(m)) || !p.room(s.taking, passing*s.c.cfg.MaxInFlight) {
 		return false
 	}
 	t := task{partition: p, record: m, bytes: min(int64(kafkalink.Size(m)), int64(s.c.cfg.MaxInFlightBytes))}

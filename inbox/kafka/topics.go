@@ -22,6 +22,9 @@ func (c *Consumer) retryTopic(level time.Duration) string {
 // returnTopic has the dead letters that a replay returns to the service, and to no other.
 func (c *Consumer) returnTopic() string { return c.in.Service() + ".return" }
 
+// deadLetterTopic has what was given up. Alerts know it by this name.
+func (c *Consumer) deadLetterTopic() string { return c.in.Service() + ".dlq" }
+
 // ownTopics are those that the service reads besides Config.Topics.
 func (c *Consumer) ownTopics() []string {
 	own := []string{c.returnTopic()}
@@ -63,11 +66,12 @@ func (c *Consumer) existing(ctx context.Context, k *kafkalink.Link) (map[string]
 	return found, nil
 }
 
-// watch ends a membership when topics or partitions come or go: who joins again gets them.
+// watch ends a membership when topics or partitions come or go: who joins again gets them. So it
+// reads, too, what waits in the retry topics of a process with other levels that was rolled back.
 func (c *Consumer) watch(ctx context.Context, k *kafkalink.Link, known map[string][]int, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -83,6 +87,16 @@ func (c *Consumer) watch(ctx context.Context, k *kafkalink.Link, known map[strin
 				return
 			}
 		}
+		if n%formerEvery != 0 {
+			continue
+		}
+		former, err := c.former(ctx, k)
+		for _, topic := range former {
+			if err == nil && !slices.Contains(k.Read, topic) {
+				end(fmt.Errorf("%s: %w", topic, errTopics))
+				return
+			}
+		}
 	}
 }
 
@@ -91,5 +105,15 @@ func (c *Consumer) watch(ctx context.Context, k *kafkalink.Link, known map[strin
 func (c *Consumer) former(ctx context.Context, k *kafkalink.Link) ([]string, error) {
 	all, err := k.AllTopics(ctx)
 	own := c.ownTopics()
-	return slices.DeleteFunc(all, func(topic string) bool { return !c.isOwn(topic) || slices.Contains(own, topic) }), err
+	former := slices.DeleteFunc(all, func(topic string) bool { return !c.isOwn(topic) || slices.Contains(own, topic) })
+	slices.Sort(former)
+	return former, err
+}
+
+// connect makes a way to the brokers that also reads more topics.
+func (c *Consumer) connect(more []string) *kafkalink.Link {
+	return kafkalink.Open(kafkalink.Config{
+		Brokers: c.cfg.Brokers, ClientID: c.in.Service(), TLS: c.cfg.TLS, SASL: c.cfg.SASL, MaxMessageBytes: c.cfg.MaxMessageBytes,
+		Read: slices.Concat(c.cfg.Topics, c.ownTopics(), more), Write: []string{c.deadLetterTopic()},
+	})
 }

@@ -3,6 +3,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
 // settings are those of the service's own topics. They keep every message until it was handled, and
@@ -29,22 +31,27 @@ func (c *Consumer) settings() []kafkago.ConfigEntry {
 
 // declare makes the topics that do not exist, and compares those that do.
 func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
-	topics := append(c.ownTopics(), c.cfg.DeadLetterTopic)
-	there, missing, err := c.compare(ctx, k, topics)
+	topics := append(c.ownTopics(), c.deadLetterTopic())
+	durable, err := c.wanted(ctx, k)
+	if err != nil {
+		return err
+	}
+	there, missing, err := c.compare(ctx, k, topics, durable)
 	if err != nil {
 		return err
 	}
 	if len(there) > 0 {
-		return &finalError{fmt.Errorf("the broker has topics of the service that could lose messages:\n%s\nset them with kafka-configs.sh --alter --entity-type topics, or change Config", strings.Join(there, "\n"))}
+		return &finalError{fmt.Errorf("the broker has topics of the service otherwise than they must be:\n%s\nset them with kafka-configs.sh --alter --entity-type topics, or change Config", strings.Join(there, "\n"))}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	request := &kafkago.CreateTopicsRequest{}
 	for _, topic := range missing {
-		request.Topics = append(request.Topics, kafkago.TopicConfig{
-			Topic: topic, NumPartitions: c.cfg.Partitions, ReplicationFactor: c.cfg.ReplicationFactor, ConfigEntries: c.settings(),
-		})
+		request.Topics = append(request.Topics, c.create(topic, durable))
+	}
+	if durable.replicas == 0 {
+		c.log.Warn("none of Topics exists yet: the topics of the service are made with the broker's default.replication.factor and min.insync.replicas", "topics", missing)
 	}
 	answer, err := k.Client.CreateTopics(ctx, request)
 	if err != nil {
@@ -61,25 +68,40 @@ func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
 	return await(ctx, k, missing)
 }
 
+// create is what a topic is made with.
+func (c *Consumer) create(topic string, want durability) kafkago.TopicConfig {
+	t := kafkago.TopicConfig{
+		Topic: topic, NumPartitions: c.cfg.Partitions, ReplicationFactor: cmp.Or(want.replicas, -1), ConfigEntries: c.settings(),
+	}
+	if want.inSync > 0 {
+		t.ConfigEntries = append(t.ConfigEntries, kafkago.ConfigEntry{ConfigName: minInSync, ConfigValue: strconv.Itoa(want.inSync)})
+	}
+	return t
+}
+
 // await waits until topics that were created are known.
 func await(ctx context.Context, k *kafkalink.Link, topics []string) error {
-	for wait := (backoff{}); ; {
+	for pause := (wait.Backoff{}); ; {
 		found, err := k.Partitions(ctx, topics...)
 		if err != nil || len(found) == len(topics) {
 			return err
 		}
-		if wait.pause(ctx) != nil {
+		if pause.Pause(ctx) != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
 // compare returns what differs, a line for each setting, and the topics that do not exist.
-func (c *Consumer) compare(ctx context.Context, k *kafkalink.Link, topics []string) (differ, missing []string, err error) {
+func (c *Consumer) compare(ctx context.Context, k *kafkalink.Link, topics []string, durable durability) (differ, missing []string, err error) {
+	layouts, err := k.Layouts(ctx, topics...)
+	if err != nil {
+		return nil, nil, err
+	}
 	request := &kafkago.DescribeConfigsRequest{}
 	want := c.settings()
 	for _, topic := range topics {
-		r := kafkago.DescribeConfigRequestResource{ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic}
+		r := kafkago.DescribeConfigRequestResource{ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{minInSync}}
 		for _, s := range want {
 			r.ConfigNames = append(r.ConfigNames, s.ConfigName)
 		}
@@ -97,6 +119,9 @@ func (c *Consumer) compare(ctx context.Context, k *kafkalink.Link, topics []stri
 			return nil, nil, fmt.Errorf("describe topic %s: %w", r.ResourceName, r.Error)
 		default:
 			differ = append(differ, differences(r, want)...)
+			if l, ok := layouts[r.ResourceName]; ok { // else it is so new that it has no leader
+				differ = append(differ, c.lacking(r, l, durable)...)
+			}
 		}
 	}
 	slices.Sort(differ)

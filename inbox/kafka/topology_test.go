@@ -32,10 +32,18 @@ func TestTopology(t *testing.T) {
 	if found != 3 {
 		t.Errorf("topics of the service: %d of %v, want .dlq, .return and .retry.1s", found, topics)
 	}
+	more := *r
+	more.kafka.Partitions, more.kafka.ReplicationFactor, more.inbox.Registerer = 2, 2, prometheus.NewRegistry()
+	err = more.consumer().Declare(r.ctx)
+	for _, less := range []string{".dlq: the number of partitions is 1, want 2", ".retry.1s: the replication factor is 1, want 2"} {
+		if err == nil || !strings.Contains(err.Error(), r.service+less) {
+			t.Errorf("declare with more replicas: %v\nwant %s", err, less)
+		}
+	}
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".retry.1s", "retention.ms", "60000"))
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".dlq", "cleanup.policy", "compact"))
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.service+".dlq", "max.message.bytes", "1000000"))
-	want := `the broker has topics of the service that could lose messages:
+	want := `the broker has topics of the service otherwise than they must be:
   SERVICE.dlq: cleanup.policy is compact, want delete
   SERVICE.dlq: max.message.bytes is 1000000, want 8388608
   SERVICE.retry.1s: retention.ms is 60000, want -1
@@ -63,9 +71,12 @@ func TestConfig(t *testing.T) {
 		{func(cfg *kafka.Config) { cfg.Topics = nil }, "Topics is empty"},
 		{func(cfg *kafka.Config) { cfg.Topics = []string{"a b"} }, `"a b" is not the name of a topic`},
 		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", "a"} }, "the topic a is named twice"},
-		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", "mailer.dlq"} }, "named twice"},
+		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", "mailer.dlq"} }, "mailer.dlq is a topic of the service itself"},
 		{func(cfg *kafka.Config) { cfg.Topics = []string{"mailer.retry.5m"} }, "a topic of the service itself"},
-		{func(cfg *kafka.Config) { cfg.DeadLetterTopic = "mailer.return" }, "a topic of the service itself"},
+		{func(cfg *kafka.Config) { cfg.Topics = []string{"mailer.return"} }, "a topic of the service itself"},
+		{func(cfg *kafka.Config) { cfg.Brokers = []string{"kafka://a:9092"} }, `the broker "kafka://a:9092" is not one host:port`},
+		{func(cfg *kafka.Config) { cfg.Brokers = []string{"b:9092", "a:9092,b:9092"} }, `the broker "a:9092,b:9092" is not one host:port`},
+		{func(cfg *kafka.Config) { cfg.Brokers = []string{"localhost"} }, `the broker "localhost" is not one host:port`},
 		{func(cfg *kafka.Config) { cfg.MaxInFlight = -1 }, "is negative"},
 		{func(cfg *kafka.Config) { cfg.SessionTimeout = time.Millisecond }, "SessionTimeout is 1ms"},
 	} {

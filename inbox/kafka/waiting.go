@@ -4,6 +4,7 @@ package kafka
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
@@ -12,11 +13,18 @@ import (
 // reportEvery is how often what waits is counted.
 const reportEvery = 15 * time.Second
 
-// report counts what waits until ctx ends.
-func (c *Consumer) report(ctx context.Context, k *kafkalink.Link) {
+// report counts what waits until ctx ends, also in the retry topics of former levels.
+func (c *Consumer) report(ctx context.Context) {
+	var former []string
+	k := c.connect(nil)
+	defer func() { k.Close() }()
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
 	for {
+		if now, err := c.former(ctx, k); err == nil && !slices.Equal(now, former) {
+			k.Close()
+			former, k = now, c.connect(now)
+		}
 		if err := c.countWaiting(ctx, k); err != nil && ctx.Err() == nil {
 			c.log.Debug("count the messages that wait", "error", err)
 		}
@@ -37,15 +45,15 @@ func (c *Consumer) countWaiting(ctx context.Context, k *kafkalink.Link) error {
 	if err != nil {
 		return err
 	}
-	offsets, err := k.Committed(ctx, c.cfg.Group, topics)
+	offsets, err := k.Committed(ctx, c.group, topics)
 	if err != nil {
 		return err
 	}
-	dead, err := k.Partitions(ctx, c.cfg.DeadLetterTopic)
+	dead, err := k.Partitions(ctx, c.deadLetterTopic())
 	if err != nil {
 		return err
 	}
-	topics[c.cfg.DeadLetterTopic] = dead[c.cfg.DeadLetterTopic]
+	topics[c.deadLetterTopic()] = dead[c.deadLetterTopic()]
 	for topic, partitions := range topics {
 		there, err := k.Ends(ctx, topic, partitions)
 		if err != nil {

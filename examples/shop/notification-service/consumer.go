@@ -54,7 +54,7 @@ func onKafka(in *inbox.Inbox, brokers []string) (consumer, error) {
 	if err != nil {
 		return consumer{}, err
 	}
-	return consumer{c.Run, func(ctx context.Context) (int, error) { return c.Replay(ctx, kafka.ReplayFilter{}) }}, nil
+	return consumer{c.Run, func(ctx context.Context) (int, error) { return c.Replay(ctx, inbox.ReplayFilter{}) }}, nil
 }
 
 // levels reads durations, separated by commas; nil stands for the inbox's own.

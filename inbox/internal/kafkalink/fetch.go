@@ -1,4 +1,9 @@
 // Reading the log of a partition.
+//
+// kafka-go's Reader will not do. Each time it connects, it begins with the first message that the
+// broker has if its offset is lower, also with OffsetOutOfRangeError: messages that were deleted
+// before they were processed would be skipped without a word. It also delivers messages of
+// transactions that were aborted, and does not say that it has passed offsets without messages.
 
 package kafkalink
 

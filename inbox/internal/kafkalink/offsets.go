@@ -53,22 +53,47 @@ type Ends struct{ First, After int64 }
 
 // Partitions are those of a topic. There are none when the topic does not exist.
 func (l *Link) Partitions(ctx context.Context, topics ...string) (map[string][]int, error) {
+	all, err := l.existing(ctx, topics)
+	found := map[string][]int{}
+	for _, t := range all {
+		for _, p := range t.Partitions {
+			found[t.Name] = append(found[t.Name], p.ID)
+		}
+	}
+	return found, err
+}
+
+// Layout is how many partitions a topic has, and how many replicas each of them has at least.
+type Layout struct{ Partitions, Replicas int }
+
+// Layouts are those of the topics that exist.
+func (l *Link) Layouts(ctx context.Context, topics ...string) (map[string]Layout, error) {
+	all, err := l.existing(ctx, topics)
+	found := map[string]Layout{}
+	for _, t := range all {
+		least := len(t.Partitions[0].Replicas)
+		for _, p := range t.Partitions {
+			least = min(least, len(p.Replicas))
+		}
+		found[t.Name] = Layout{len(t.Partitions), least}
+	}
+	return found, err
+}
+
+// existing are those of the topics that have partitions.
+func (l *Link) existing(ctx context.Context, topics []string) (found []kafkago.Topic, err error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	answer, err := l.Client.Metadata(ctx, &kafkago.MetadataRequest{Topics: topics})
 	if err != nil {
 		return nil, fmt.Errorf("read metadata: %w", err)
 	}
-	found := map[string][]int{}
 	for _, t := range answer.Topics {
 		if errors.Is(t.Error, kafkago.TopicAuthorizationFailed) {
 			return nil, fmt.Errorf("describe topic %s: %w", t.Name, t.Error)
 		}
-		if t.Error != nil {
-			continue // it does not exist, or has no leader yet
-		}
-		for _, p := range t.Partitions {
-			found[t.Name] = append(found[t.Name], p.ID)
+		if t.Error == nil && len(t.Partitions) > 0 { // else it does not exist, or has no leader yet
+			found = append(found, t)
 		}
 	}
 	return found, nil
