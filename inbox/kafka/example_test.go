@@ -109,11 +109,13 @@ func ExampleConsumer_Replay() {
 		log.Fatal(err)
 	}
 	publish("3", "refunded")
-	if err := consumer.Run(ctx); err != nil { // the service
+	// The service:
+	if err := consumer.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 
-	n, err := consumer.Replay(context.Background(), inbox.ReplayFilter{Type: "refunded", Class: inbox.Permanent}) // the command
+	// The command:
+	n, err := consumer.Replay(context.Background(), inbox.ReplayFilter{Type: "refunded", Class: inbox.Permanent})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -57,7 +57,7 @@ type Config struct {
 	SessionTimeout time.Duration
 	// MaxInFlight is how many messages of all partitions a process may have in its handlers and
 	// waiting for them, by default 1000. A message that takes long holds up only those of its
-	// worker, until so many wait.
+	// worker, until so many wait, or 100 times as many later ones of its partition are handled.
 	MaxInFlight int
 	// MaxInFlightBytes bounds their size, by default 64 MiB. About as much again is read ahead:
 	// this and the largest batch of messages bound the memory.

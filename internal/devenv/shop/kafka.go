@@ -30,7 +30,7 @@ func (k *kafka) place() string       { return fmt.Sprintf("topic %q", topic) }
 func (k *kafka) destination() string { return topic }
 func (k *kafka) system() string      { return "kafka" }
 func (k *kafka) again() string {
-	return "Kafka delivers them again once it has given up the process, after 30 seconds."
+	return "Kafka delivers them again once it has given up the process, after 10 seconds."
 }
 func (k *kafka) later() string { return "retry topics" }
 func (k *kafka) addr() string  { return strings.Join(k.cluster.Brokers(), ",") }
