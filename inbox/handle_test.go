@@ -229,9 +229,9 @@ func TestDeafHandler(t *testing.T) {
 		in := &Inbox{metrics: registered, cfg: Config{Timeout: 30 * time.Second, Log: slog.New(slog.NewTextHandler(&said, nil))}}
 		for runs, lines := range map[time.Duration]int{34 * time.Second: 0, 36 * time.Second: 1, 156 * time.Second: 3} {
 			said = text{}
-			in.cfg.Handler = func(context.Context, pgx.Tx, Message) error { time.Sleep(runs); return nil }
+			in.cfg.Handler = func(context.Context, pgx.Tx, Message) error { <-time.After(runs); return nil }
 			await.Must(t, in.call(t.Context(), nil, Message{ID: "7"}))
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 			if n := strings.Count(said.String(), "still runs"); n != lines || n != strings.Count(said.String(), "event_id=7") {
 				t.Errorf("a handler that runs for %s: %d lines, want %d:\n%s", runs, n, lines, &said)
 			}

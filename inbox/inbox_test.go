@@ -29,22 +29,22 @@ func TestNewRefuses(t *testing.T) {
 	taken := prometheus.NewRegistry()
 	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "consumer_messages_total", Help: "Another."}))
 	for want, change := range map[string]func(*Config){
-		`Service is ""`:                            func(c *Config) { c.Service = "" },
-		`Service is "a b"`:                         func(c *Config) { c.Service = "a b" },
-		"Service is":                               func(c *Config) { c.Service = strings.Repeat("a", 101) },
-		"Pool is nil":                              func(c *Config) { c.Pool = nil },
-		"Handler is nil":                           func(c *Config) { c.Handler = nil },
-		"Timeout is 30ns":                          func(c *Config) { c.Timeout = 30 },
-		"Grace is 10ns":                            func(c *Config) { c.Grace = 10 },
-		"Keep is 59m0s: want at least 1h0m0s":      func(c *Config) { c.Keep = 59 * time.Minute },
-		"Keep is 720h0m0s: want at least 768h0m0s": func(c *Config) { c.Levels = []time.Duration{time.Hour, 383 * time.Hour} },
-		"negative":                                 func(c *Config) { c.Keep = -1 },
-		"Pool has 4 connections":                   func(c *Config) { c.Concurrency = 5 },
-		"Levels has 1.5s":                          func(c *Config) { c.Levels = []time.Duration{time.Second, 1500 * time.Millisecond} },
-		"Levels has 0s":                            func(c *Config) { c.Levels = []time.Duration{0} },
-		`Table is "a.b.c"`:                         func(c *Config) { c.Table = "a.b.c" },
-		`Table is "a."`:                            func(c *Config) { c.Table = "a." },
-		"register metrics":                         func(c *Config) { c.Registerer = taken },
+		`Service is ""`:          func(c *Config) { c.Service = "" },
+		`Service is "a b"`:       func(c *Config) { c.Service = "a b" },
+		"Service is":             func(c *Config) { c.Service = strings.Repeat("a", 101) },
+		"Pool is nil":            func(c *Config) { c.Pool = nil },
+		"Handler is nil":         func(c *Config) { c.Handler = nil },
+		"Timeout is 30ns":        func(c *Config) { c.Timeout = 30 },
+		"Grace is 10ns":          func(c *Config) { c.Grace = 10 },
+		"want at least 1h0m0s":   func(c *Config) { c.Keep = 59 * time.Minute },
+		"want at least 768h0m0s": func(c *Config) { c.Levels = []time.Duration{time.Hour, 383 * time.Hour} },
+		"negative":               func(c *Config) { c.Keep = -1 },
+		"Pool has 4 connections": func(c *Config) { c.Concurrency = 5 },
+		"Levels has 1.5s":        func(c *Config) { c.Levels = []time.Duration{time.Second, 1500 * time.Millisecond} },
+		"Levels has 0s":          func(c *Config) { c.Levels = []time.Duration{0} },
+		`Table is "a.b.c"`:       func(c *Config) { c.Table = "a.b.c" },
+		`Table is "a."`:          func(c *Config) { c.Table = "a." },
+		"register metrics":       func(c *Config) { c.Registerer = taken },
 	} {
 		cfg := valid()
 		change(&cfg)

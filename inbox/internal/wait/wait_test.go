@@ -24,8 +24,8 @@ func TestPauses(t *testing.T) {
 				t.Errorf("pause of %s, %v; want half of %s or more", took, err, longest)
 			}
 		}
-		for _, longest := range []time.Duration{100, 200, 400, 800, 1000, 1000} {
-			pause(longest * time.Millisecond)
+		for _, longest := range []int{100, 200, 400, 800, 1000, 1000} {
+			pause(time.Duration(longest) * time.Millisecond)
 		}
 		b.Reset()
 		pause(100 * time.Millisecond)
@@ -65,10 +65,10 @@ func TestJournal(t *testing.T) {
 		for n := range 59 {
 			j.Failed(errors.New("read tcp 127.0.0.1:" + strings.Repeat("1", 1+n%4) + "->127.0.0.1:5432: refused"))
 			j.Failed(errors.New("no such host"))
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		said("127.0.0.1:5432: refused", "no such host")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		j.Failed(errors.New("no such host"))
 		said("no such host")
 		if !j.Works() || j.Works() {
