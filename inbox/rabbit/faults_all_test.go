@@ -7,6 +7,7 @@ package rabbit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -42,6 +43,62 @@ func TestDeletedQueues(t *testing.T) {
 	r.must(err)
 	bound("3")
 	r.wantEffects("1", "2", "3")
+}
+
+// A binding that was removed is there again, also after the relay's exchange was deleted and made
+// again by others. So is an exchange of the service. A queue that others have made meanwhile ends
+// Run.
+func TestChangedUnderWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.consumer()
+	c.Hurry(20 * time.Millisecond)
+	ended := make(chan error, 1)
+	r.must(c.Declare(r.ctx))
+	go func() { ended <- c.Run(r.ctx) }()
+	r.publish(event("1", "a"))
+	r.wantEffects("1")
+	r.must(r.ch.ExchangeDelete("outbox.events", false, false))
+	r.must(r.ch.ExchangeDelete("outbox.dlx", false, false))
+	r.must(r.ch.ExchangeDeclare("outbox.events", "topic", true, false, false, false, nil))
+	await.Until(t, "the binding", func() bool { return r.routed(event("2", "a")) })
+	r.must(r.ch.QueueUnbind("mailer", "order.*", "outbox.events", nil))
+	await.Until(t, "the binding", func() bool { return r.routed(event("3", "a")) })
+	r.wantEffects("1", "2", "3")
+
+	_, err := r.ch.QueueDelete("mailer.dlq", false, false, false)
+	r.must(err)
+	await.Until(t, "an end with the difference", func() bool {
+		_, _ = r.ch.QueueDeclare("mailer.dlq", true, false, false, false, nil) //nolint:errcheck // the consumer may be first
+		select {
+		case err = <-ended:
+			return true
+		default:
+		}
+		return false
+	})
+	if err == nil || !strings.Contains(err.Error(), `queue "mailer.dlq"`) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// A policy with a maximum length loses no dead letter: those that do not fit wait where they were.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.inbox.Handler = func(context.Context, pgx.Tx, inbox.Message) error { return inbox.ErrPermanent }
+	r.inbox.Concurrency = 2
+	c := r.consumer()
+	r.must(c.Declare(r.ctx))
+	_, err := r.broker.Ctl(r.ctx, "set_policy", "-p", r.conn.Config.Vhost, "--apply-to", "queues", "limit", `.*\.dlq`, `{"max-length":2}`)
+	r.must(err)
+	for n := range 12 {
+		r.publish(event(fmt.Sprint(n), ""))
+	}
+	stop := r.run(c)
+	await.Until(t, "a refusal", func() bool { return r.metric("consumer_dlq_published_total") >= 2 })
+	stop()
+	await.Until(t, "all messages", func() bool { return r.depth("mailer")+r.depth("mailer.dlq") == 12 }, func() any { return r.depth("mailer") })
 }
 
 // routed publishes a message, and reports whether a queue has it.

@@ -76,6 +76,9 @@ func (p *publisher) try(ctx context.Context, exchange, key string, msg amqp.Publ
 	}
 	defer context.AfterFunc(ctx, o.link.kill)() // the call may wait for a broker that reads nothing
 	err = o.publish(ctx, exchange, key, msg)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	switch {
 	case err == nil:
 		p.put(o)

@@ -70,6 +70,7 @@ type Consumer struct {
 
 	watchEvery    time.Duration // the topology is declared again
 	confirmWithin time.Duration // a failed message is offered again
+	unwind        time.Duration // for handlers after Grace
 }
 
 // New makes a Consumer for an inbox. It does not connect, and starts nothing. An error names the
@@ -86,7 +87,7 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 		receiving:  wait.NewJournal(t.Log(), "messages are not received", "messages are received again"),
 		publishing: wait.NewJournal(t.Log(), "failed messages cannot be published", "failed messages are published again"),
 		declaring:  wait.NewJournal(t.Log(), "the topology cannot be declared again", "the topology is declared again"),
-		watchEvery: 15 * time.Second, confirmWithin: time.Minute,
+		watchEvery: 15 * time.Second, confirmWithin: time.Minute, unwind: 5 * time.Second,
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("rabbit: %w", err)

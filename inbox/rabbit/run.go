@@ -5,6 +5,7 @@ package rabbit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -12,13 +13,20 @@ import (
 )
 
 // Run processes messages until ctx ends. Then it begins no more, lets the handlers that run end
-// within inbox.Config.Grace, and returns nil.
+// within inbox.Config.Grace, and returns nil; or 5 seconds later an error, when handlers ignore
+// that their context has ended.
 //
 // While the broker or the database is away it waits, and says so in the log and in the metrics. It
 // returns an error for what waiting does not cure: the topology differs from what the broker has,
 // the table of processed messages is missing, or the broker refuses the login or a right before the
 // consumer was ever connected. Later it waits for these as well: rights change.
 func (c *Consumer) Run(ctx context.Context) error {
+	if err := c.in.Ready(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	p := &publisher{c: c}
 	var jobs sync.WaitGroup
@@ -34,7 +42,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 		c.in.BrokerUp(false)
 		var differs *differenceError
 		var final *finalError
+		var stuck *stuckError
 		switch {
+		case errors.As(err, &stuck):
+			return err
 		case ctx.Err() != nil:
 			return nil
 		case errors.As(err, &differs), errors.As(err, &final), isRefusal(err) && !connected:
@@ -50,6 +61,13 @@ func (c *Consumer) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// stuckError is a stop that has left handlers behind.
+type stuckError struct{ handlers int }
+
+func (e *stuckError) Error() string {
+	return fmt.Sprintf("stop: %d handlers still run after Grace and the end of their context: their messages come again", e.handlers)
 }
 
 // finalError is an error that waiting does not cure.

@@ -65,10 +65,17 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 	}
 	c.in.BrokerUp(true)
 	var jobs sync.WaitGroup
-	jobs.Go(func() { s.watch(l) })
-	s.receive(ctx, deliveries, ended)
+	jobs.Go(func() {
+		if err := c.watch(l, s.over); err != nil {
+			s.end(err)
+		}
+	})
+	left := s.receive(ctx, deliveries, ended)
 	l.close()
 	jobs.Wait()
+	if left > 0 {
+		return &stuckError{left}
+	}
 	return s.err
 }
 
@@ -97,8 +104,9 @@ func (s *session) subscribe(ctx context.Context, l *link) (deliveries <-chan amq
 	}, nil
 }
 
-// receive gives deliveries to workers until the session is over, and waits for these.
-func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, ended func() error) {
+// receive gives deliveries to workers until the session is over, and waits for these. It returns
+// how many handlers still run all the same.
+func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, ended func() error) (left int) {
 	var stop context.CancelFunc
 	s.handling, stop = context.WithCancel(context.WithoutCancel(ctx))
 	workers := keyed.Start(s.c.in.Concurrency(), s.c.cfg.Prefetch, s.process)
@@ -118,15 +126,39 @@ func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, 
 		case <-s.over:
 		}
 	}
-	timer := time.AfterFunc(s.c.in.Grace(), stop)
-	workers.Close(context.WithoutCancel(ctx))
-	timer.Stop()
-	stop()
+	defer stop()
+	defer time.AfterFunc(s.c.in.Grace(), stop).Stop()
+	return s.await(ctx, workers)
 }
 
-// end ends the session; the first reason counts.
+// await waits for the handlers that run: the next session must not begin a message of their keys
+// before. Only a process that is told to stop leaves those behind that do not end with their
+// context. Their transactions then hold the records of their events, for which others wait.
+func (s *session) await(ctx context.Context, workers *keyed.Workers[*task]) (left int) {
+	patience := s.c.in.Grace() + s.c.unwind
+	defer time.AfterFunc(patience, func() {
+		if ctx.Err() == nil {
+			s.c.in.Log().Error("handlers do not end with their context: nothing is received until they do", "waited", patience)
+		}
+	}).Stop()
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(patience, giveUp) })()
+	return workers.Close(waiting)
+}
+
+// end ends the session, and says so before the handlers have ended; the first reason counts.
 func (s *session) end(why error) {
-	s.once.Do(func() { s.err = why; close(s.over) })
+	s.once.Do(func() {
+		s.err = why
+		close(s.over)
+		s.c.in.BrokerUp(false)
+		if s.run.Err() != nil {
+			s.c.in.Log().Info("no further message is begun: told to stop", "grace", s.c.in.Grace())
+		} else {
+			s.c.receiving.Failed(why)
+		}
+	})
 }
 
 func (s *session) isOver() bool {

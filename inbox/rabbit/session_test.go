@@ -3,7 +3,10 @@ package rabbit_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/url"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -124,6 +127,59 @@ func TestStop(t *testing.T) {
 	r.run(r.consumer())
 	r.wantEffects("1", "2", "3")
 }
+
+// A handler that does not end with its context is left behind after Grace: Run says so. One of a
+// connection that was lost is waited for.
+func TestStuck(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var said lines
+	b := newBlocking()
+	t.Cleanup(func() { close(b.goOn) }) // the pool is closed after it
+	r.inbox.Log = slog.New(slog.NewTextHandler(&said, nil))
+	r.inbox.Handler = func(_ context.Context, tx pgx.Tx, m inbox.Message) error {
+		return b.handle(context.Background(), tx, m)
+	}
+	r.inbox.Grace = time.Millisecond
+	c := r.consumer()
+	c.Hurry(10 * time.Millisecond)
+	r.must(c.Declare(r.ctx))
+	r.publish(event("1", "a"))
+	ctx, cancel := context.WithCancel(r.ctx)
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	<-b.begun
+	_, err := r.ch.QueueDelete("mailer", false, false, false)
+	r.must(err)
+	await.Until(t, "the wait for the handler", func() bool { return said.has("nothing is received until they do") })
+	if !said.has("the broker has cancelled the consumer") {
+		t.Errorf("the reason is not said:\n%s", said.text())
+	}
+	cancel()
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "1 handlers still run") {
+		t.Errorf("stopped with %v", err)
+	}
+}
+
+// lines are those of a log.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lines) has(text string) bool { return strings.Contains(l.text(), text) }
 
 // A process that is told to stop hands over only when its handlers have ended: the next process
 // begins nothing of their keys before.

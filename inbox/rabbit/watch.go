@@ -11,26 +11,26 @@ import (
 // binding that was removed, by hand or with an exchange that was deleted and made again, would
 // leave the service without messages, and nothing would say so.
 //
-// Only a difference ends the session: it has no topology to work with. All other errors are those of
+// It returns a difference: the session has no topology to work with. All other errors are those of
 // a connection, which ends the session by itself, or of a right that the session does not need.
-func (s *session) watch(l *link) {
-	ticker := time.NewTicker(s.c.watchEvery)
+func (c *Consumer) watch(l *link, over <-chan struct{}) error {
+	ticker := time.NewTicker(c.watchEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-		case <-s.over:
-			return
+		case <-over:
+			return nil
 		}
-		err := s.c.declareOn(l)
+		err := c.declareOn(l)
 		var differs *differenceError
 		switch {
 		case errors.As(err, &differs):
-			s.end(err)
+			return err
 		case err == nil:
-			s.c.declaring.Works()
+			c.declaring.Works()
 		case !l.IsClosed():
-			s.c.declaring.Failed(err)
+			c.declaring.Failed(err)
 		}
 	}
 }
