@@ -7,7 +7,6 @@ package rabbit_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -69,7 +68,7 @@ func TestChangedUnderWay(t *testing.T) {
 	_, err := r.ch.QueueDelete("mailer.dlq", false, false, false)
 	r.must(err)
 	await.Until(t, "an end with the difference", func() bool {
-		_, _ = r.ch.QueueDeclare("mailer.dlq", true, false, false, false, nil) //nolint:errcheck // the consumer may be first
+		_, _ = r.ch.QueueDeclare("mailer.dlq", true, false, false, false, nil) // the consumer may be first
 		select {
 		case err = <-ended:
 			return true
@@ -80,25 +79,6 @@ func TestChangedUnderWay(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `queue "mailer.dlq"`) {
 		t.Errorf("ended with %v", err)
 	}
-}
-
-// A policy with a maximum length loses no dead letter: those that do not fit wait where they were.
-func TestPolicy(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.inbox.Handler = func(context.Context, pgx.Tx, inbox.Message) error { return inbox.ErrPermanent }
-	r.inbox.Concurrency = 2
-	c := r.consumer()
-	r.must(c.Declare(r.ctx))
-	_, err := r.broker.Ctl(r.ctx, "set_policy", "-p", r.conn.Config.Vhost, "--apply-to", "queues", "limit", `.*\.dlq`, `{"max-length":2}`)
-	r.must(err)
-	for n := range 12 {
-		r.publish(event(fmt.Sprint(n), ""))
-	}
-	stop := r.run(c)
-	await.Until(t, "a refusal", func() bool { return r.metric("consumer_dlq_published_total") >= 2 })
-	stop()
-	await.Until(t, "all messages", func() bool { return r.depth("mailer")+r.depth("mailer.dlq") == 12 }, func() any { return r.depth("mailer") })
 }
 
 // routed publishes a message, and reports whether a queue has it.

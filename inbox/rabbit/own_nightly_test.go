@@ -81,3 +81,21 @@ func TestAlarm(t *testing.T) {
 	await.Until(t, "all effects", func() bool { return r.count() == 20 })
 	r.depthOf("mailer.dlq", 2)
 }
+
+// A policy with a maximum length loses no dead letter: those that do not fit wait where they were.
+func TestPolicy(t *testing.T) {
+	r := newRigOn(t, servers.OwnRabbitMQ(t))
+	r.inbox.Handler = func(context.Context, pgx.Tx, inbox.Message) error { return inbox.ErrPermanent }
+	r.inbox.Concurrency = 2
+	c := r.consumer()
+	r.must(c.Declare(r.ctx))
+	_, err := r.broker.Ctl(r.ctx, "set_policy", "-p", r.conn.Config.Vhost, "--apply-to", "queues", "limit", `.*\.dlq`, `{"max-length":2}`)
+	r.must(err)
+	for n := range 12 {
+		r.publish(event(fmt.Sprint(n), ""))
+	}
+	stop := r.run(c)
+	await.Until(t, "a refusal", func() bool { return r.metric("consumer_dlq_published_total") >= 2 })
+	stop()
+	await.Until(t, "all messages", func() bool { return r.depth("mailer")+r.depth("mailer.dlq") == 12 }, func() any { return r.depth("mailer") })
+}
