@@ -43,7 +43,7 @@ func (in *Inbox) ready(ctx context.Context) error {
 // errForgets is a setting with which effects or their records may vanish.
 var errForgets = errors.New("the database may forget what is processed")
 
-// probe does what attempt and Prune do, and rolls it back.
+// probe does what attempt, confirm and Prune do, and rolls it back.
 func (in *Inbox) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.Timeout)
 	defer cancel()
@@ -59,7 +59,10 @@ func (in *Inbox) probe(ctx context.Context) error {
 	case !first: // each message would be a duplicate
 		return fmt.Errorf("%w: %s does not take a row: has it a trigger or a rule? Make it as inbox.Schema does", errForgets, in.cfg.Table)
 	}
-	// Of no rows: it shows that the rights are there.
+	// These show that the rights are there. The second is of no rows.
+	if _, err := tx.Exec(ctx, in.sql.recorded, in.cfg.Service, "", []byte{}); err != nil {
+		return fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)
+	}
 	if _, err := tx.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
 		return fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
 	}
