@@ -13,8 +13,8 @@ import (
 )
 
 // Run processes messages until ctx ends. Then it begins no more, lets the handlers that run end
-// within inbox.Config.Grace, and returns nil; or 5 seconds later an error, when handlers ignore
-// that their context has ended.
+// within inbox.Config.Grace, and returns nil. When handlers ignore that their context has ended, it
+// returns an error 5 seconds later.
 //
 // While the broker or the database is away it waits, and says so in the log and in the metrics. It
 // returns an error for what waiting does not cure: the topology differs from what the broker has,

@@ -65,11 +65,7 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 	}
 	c.in.BrokerUp(true)
 	var jobs sync.WaitGroup
-	jobs.Go(func() {
-		if err := c.watch(l, s.over); err != nil {
-			s.end(err)
-		}
-	})
+	jobs.Go(func() { s.watch(l) })
 	left := s.receive(ctx, deliveries, ended)
 	l.close()
 	jobs.Wait()
@@ -145,6 +141,34 @@ func (s *session) await(ctx context.Context, workers *keyed.Workers[*task]) (lef
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(patience, giveUp) })()
 	return workers.Close(waiting)
+}
+
+// watch declares the topology again from time to time, until the session is over. Without it a
+// binding that was removed, by hand or with an exchange that was deleted and made again, would
+// leave the service without messages, and nothing would say so.
+//
+// Only a difference ends the session: it has no topology to work with. All other errors are of a
+// connection, which ends the session by itself, or of a right that the session does not need.
+func (s *session) watch(l *link) {
+	ticker := time.NewTicker(s.c.watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.over:
+			return
+		}
+		err := s.c.declareOn(l)
+		var differs *differenceError
+		switch {
+		case errors.As(err, &differs):
+			s.end(err)
+		case err == nil:
+			s.c.declaring.Works()
+		case !l.IsClosed():
+			s.c.declaring.Failed(err)
+		}
+	}
 }
 
 // end ends the session, and says so before the handlers have ended; the first reason counts.
