@@ -8,7 +8,7 @@ DATABASE = os.environ.get("DATABASE_URL", "postgresql:///notifications?connect_t
 EXCHANGE, BINDING = os.environ.get("EXCHANGE", "outbox.events"), os.environ.get("BINDING", "#")  # the relay's
 LEVELS = os.environ.get("RETRY_LEVELS", "30s,1m,5m").split(",")
 # Headers that the broker writes or obeys: in a message that is published again they would be wrong.
-BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "CC", "BCC")
+BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count")
 # The server ends the transaction of a process that is frozen or has no power: until then its record is locked.
 RECORD = """INSERT INTO processed_messages (service, id, fingerprint) SELECT %s, %s, %s
     FROM set_config('idle_in_transaction_session_timeout', '60s', true) ON CONFLICT DO NOTHING"""
@@ -68,7 +68,7 @@ def reason(error):
 def give_on(channel, message, body, error):
     """Publishes a failed message to its next retry queue, or as a dead letter. It returns when the broker
     has confirmed that a queue has it, and raises otherwise: only then may the original be acknowledged."""
-    headers = {k: v for k, v in (message.headers or {}).items() if not k.startswith(BROKERS)}
+    headers = {k: v for k, v in (message.headers or {}).items() if not k.startswith(BROKERS) and k not in ("CC", "BCC")}
     count, now = str(headers.pop("x-retry-count", 0)), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     attempts = 1 + (int(count) if re.fullmatch("[0-9]{1,9}", count) else 0)
     headers = {"first_failed_at": now, **headers, "failure_reason": reason(error)}

@@ -79,6 +79,53 @@ func Example() {
 	// 7: your order is closed
 }
 
+// A command of the service gives dead letters back to it, once their cause is fixed.
+func ExampleConsumer_Replay() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(ctx, inbox.Schema("billed")); err != nil {
+		log.Fatal(err)
+	}
+	in, err := inbox.New(inbox.Config{
+		Service: "billing", Pool: pool, Table: "billed", Registerer: prometheus.NewRegistry(),
+		Handler: func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+			stop()
+			return fmt.Errorf("refund order %s: not implemented: %w", m.Key, inbox.ErrPermanent)
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	consumer, err := rabbit.New(in, rabbit.Config{
+		URL:      os.Getenv("AMQP_URL"),
+		Bindings: []rabbit.Binding{{Exchange: "outbox.events", Key: "order.refunded"}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := consumer.Declare(ctx); err != nil {
+		log.Fatal(err)
+	}
+	publish("3", "refunded")
+	// The service:
+	if err := consumer.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	// The command:
+	n, err := consumer.Replay(context.Background(), inbox.ReplayFilter{Type: "refunded", Class: inbox.Permanent})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("replayed:", n)
+	// Output: replayed: 1
+}
+
 // publish does what the relay does with an event about order 7.
 func publish(id, event string) {
 	conn, err := amqp.Dial(os.Getenv("AMQP_URL"))
