@@ -74,9 +74,9 @@ func TestChangedUnderWay(t *testing.T) {
 			r.must(r.ch.ExchangeDelete("outbox.dlx", false, false))
 			ch, problem = r.conn.Channel()
 			r.must(problem)
-			_ = ch.ExchangeDeclare("outbox.dlx", "topic", true, false, false, false, nil) //nolint:errcheck // it is tried again
+			_ = ch.ExchangeDeclare("outbox.dlx", "topic", true, false, false, false, nil)
 		}
-		_ = ch.Close() //nolint:errcheck // the broker may have closed it
+		_ = ch.Close() // the broker may have closed it
 		select {
 		case err = <-ended:
 			return true

@@ -245,12 +245,12 @@ func TestShopDockerfile(t *testing.T) {
 	for _, name := range []string{"order-service", "notification-service"} {
 		binary, err := elf.Open(filepath.Join(filepath.Dir(first), name))
 		must(t, err)
-		defer binary.Close()
 		for _, p := range binary.Progs {
 			if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
 				t.Errorf("%s is not static: it has %s", name, p.Type)
 			}
 		}
+		must(t, binary.Close())
 		if s := composed(t, "shop").Services[name]; !slices.Equal(s.Command, []string{name}) {
 			t.Errorf("%s runs %v", name, s.Command)
 		}
