@@ -70,11 +70,10 @@ test-plain: bin/testrun
 test-race: bin/testrun ## the packages of relay, outbox and inbox under the race detector
 	@echo "== $@"; $(GO_TEST) -race -tags '$(TAGS)' $(OURS)
 
-# The shared server is of another version: the package starts its own. It runs alone, and most of
-# its tests wait: more at a time take a third less.
+# The shared server is of another version: the package starts its own.
 .PHONY: $(PG_VERSIONS:%=test-pg%)
 $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
-	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) -parallel 8 -tags '$(TAGS)' $(PG_PACKAGES)
+	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) -tags '$(TAGS)' $(PG_PACKAGES)
 
 .PHONY: test-tools
 test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, bin/testrun
