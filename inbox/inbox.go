@@ -45,7 +45,7 @@ type Config struct {
 	// Service names the consumer: in the table of processed messages, and in the names of queues,
 	// topics and consumer groups. Services of different names each process all messages; processes
 	// of one service share them. Another name is another service, which has processed nothing.
-	// Up to 100 letters, digits, '.', '_' and '-'.
+	// Up to 100 of a-z, A-Z, 0-9, '.', '_' and '-'.
 	Service string
 	// Pool has connections to the service's own database, in which the handler's tables are: the
 	// table of processed messages must be in the same one. Each message that is processed takes one
@@ -120,7 +120,7 @@ func New(cfg Config) (*Inbox, error) {
 func (cfg *Config) check() error {
 	switch {
 	case !serviceName.MatchString(cfg.Service):
-		return fmt.Errorf("Service is %q: want up to 100 letters, digits, '.', '_' and '-'", cfg.Service)
+		return fmt.Errorf("Service is %q: want up to 100 of a-z, A-Z, 0-9, '.', '_' and '-'", cfg.Service)
 	case cfg.Pool == nil:
 		return errors.New("Pool is nil")
 	case cfg.Handler == nil:

@@ -2,10 +2,11 @@
 // are committed or neither is, and cdc-relay publishes what was committed.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-//		if _, err := tx.Exec(ctx, "INSERT INTO orders (id, total) VALUES ($1, $2)", id, total); err != nil {
+//		if _, err := tx.Exec(ctx, "INSERT INTO orders (id) VALUES ($1)", id); err != nil {
 //			return err
 //		}
-//		return outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Key: id, Type: "created", Payload: order})
+//		placed := outbox.Event{Aggregate: "order", Key: id, Type: "created", Payload: order}
+//		return outbox.Write(ctx, tx, placed)
 //	})
 //
 // There are three ways: [Write] inserts into the outbox table with pgx, [WriteSQL] with
@@ -51,7 +52,7 @@ type Event struct {
 	ID string
 	// Aggregate is the kind of thing that the event is about, such as "order". By default the relay
 	// makes the routing key "order.created" of aggregate and type on RabbitMQ, and the topic
-	// "outbox.event.order" on Kafka, where only letters, digits, '.', '_' and '-' are allowed in
+	// "outbox.event.order" on Kafka, where only a-z, A-Z, 0-9, '.', '_' and '-' are allowed in
 	// it.
 	Aggregate string
 	// Key names the one thing that the event is about: the events of one aggregate and key are

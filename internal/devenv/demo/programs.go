@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -153,7 +152,7 @@ func (p *programs) lastLines() string {
 func (p *programs) close() error {
 	var errs []error
 	if p.relay != nil {
-		errs = append(errs, p.stopRelay())
+		errs = append(errs, p.relay.End())
 	}
 	errs = append(errs, p.broker.close())
 	if p.postgres != nil {
@@ -163,18 +162,6 @@ func (p *programs) close() error {
 		errs = append(errs, p.pair.Close())
 	}
 	return errors.Join(errs...)
-}
-
-func (p *programs) stopRelay() error {
-	if err := p.relay.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if _, err := p.relay.Exit(ctx); err != nil {
-		return p.relay.Kill()
-	}
-	return nil
 }
 
 // awaitIDs waits until events have arrived at the consumer.

@@ -155,6 +155,19 @@ func (r *Relay) Exit(ctx context.Context) (int, error) {
 	return r.proc.State.ExitCode(), nil
 }
 
+// End stops the relay, and kills it when it has not ended after a second.
+func (r *Relay) End() error {
+	if err := r.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := r.Exit(ctx); err != nil {
+		return r.Kill()
+	}
+	return nil
+}
+
 // Stop looks for leaks, asks the relay to stop by SIGTERM, waits for its end and returns its exit
 // code.
 func (r *Relay) Stop(t testing.TB) int {

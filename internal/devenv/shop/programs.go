@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
@@ -127,7 +125,7 @@ func (p *programs) close() error {
 		errs = append(errs, s.kill())
 	}
 	if p.relay != nil {
-		errs = append(errs, p.stopRelay())
+		errs = append(errs, p.relay.End())
 	}
 	for _, pool := range []*pgxpool.Pool{p.ordersDB, p.notificationsDB} {
 		if pool != nil {
@@ -139,16 +137,4 @@ func (p *programs) close() error {
 		errs = append(errs, p.postgres.Close())
 	}
 	return errors.Join(errs...)
-}
-
-func (p *programs) stopRelay() error {
-	if err := p.relay.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if _, err := p.relay.Exit(ctx); err != nil {
-		return p.relay.Kill()
-	}
-	return nil
 }
