@@ -199,16 +199,19 @@ func (b *restorable) beforeAnythingWasReported() {
 }
 
 // A virtual machine that is resumed with its memory has the same postmaster as before. The
-// transaction that was read last tells that the WAL is another one.
+// transaction that was read last tells that the WAL is another one, also when its commit had not
+// arrived: what does not fit into the buffers on the way is lost with the connection.
 func (b *restorable) andResumedWithItsMemory() {
 	b.t.Helper()
 	r := b.settledRun("a")
 	b.current().Hold()
 	b.keepImage()
 	at := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
-	b.insert("gone")
+	release := b.current().Block()
+	b.exec(`INSERT INTO outbox SELECT 'gone' || CASE n WHEN 0 THEN '' ELSE n::text END, to_jsonb(repeat('x', 4 << 20)) FROM generate_series(0, 7) n`)
 	r.waitSeen("gone")
 	b.rollBack()
+	release()
 	as := *r.s.cfg.Primary.Server.Load()
 	as.Started = b.text(`SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`)
 	r.s.cfg.Primary.Server.Store(&as)

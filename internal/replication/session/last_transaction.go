@@ -11,9 +11,10 @@ import (
 )
 
 // LastTransaction checks that a stream that is read again contains the transaction that was read
-// last. By its position alone, a different transaction in its place would be skipped as a repeat.
-// This happens with a server that was rolled back while running, such as a virtual machine resumed
-// with its memory. The zero value expects nothing.
+// last, if only in part: its first rows may have been published. By its position alone, a different
+// transaction in its place would be skipped as a repeat. This happens with a server that was rolled
+// back while running, such as a virtual machine resumed with its memory. The zero value expects
+// nothing.
 type LastTransaction struct {
 	commit pglogrepl.LSN // start of its commit record; 0: seen, or none is to come again
 	xid    uint32

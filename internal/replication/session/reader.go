@@ -142,15 +142,15 @@ func (r *reading) frame() error {
 		if err := r.again.begin(r.Cfg, r.msg.Commit, r.msg.Xid); err != nil {
 			return err
 		}
+		if r.msg.Commit > r.t.newest.commit {
+			r.t.newest = LastTransaction{commit: r.msg.Commit, xid: r.msg.Xid}
+		}
 		return r.t.Line.Begin(r.msg.Commit, r.msg.Xid)
 	case decode.Row:
 		return r.event(r.msg.Event)
 	case decode.Commit:
 		r.coalescer.frames = 0
 		r.t.Line.Commit(r.msg.End)
-		if r.msg.Commit > r.t.newest.commit {
-			r.t.newest = LastTransaction{commit: r.msg.Commit, xid: r.msg.Xid}
-		}
 		r.advance(r.msg.End)
 		r.inTx.Store(false)
 		if r.stopping.Load() {

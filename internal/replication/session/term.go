@@ -47,7 +47,7 @@ type Term struct {
 	// between sessions nobody's
 	kept pglogrepl.LSN
 
-	// the last transaction that was read whole: the reader's, and between sessions nobody's
+	// the last transaction of which anything was read: the reader's, and between sessions nobody's
 	newest LastTransaction
 
 	cancel context.CancelFunc
