@@ -117,15 +117,16 @@ func TestServerThatCannotServe(t *testing.T) {
 	})
 	t.Run("limits", func(t *testing.T) {
 		r := onOwn(t, map[string]string{
-			"max_replication_slots": "1", "max_wal_senders": "1", "max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB",
+			"max_replication_slots": "1", "max_wal_senders": "2", "max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB",
 		})
 		r.exec(`SELECT pg_create_physical_replication_slot('taken')`)
 		r.refused(1, "run", "no free replication slot", r.slot, "max_replication_slots")
 		r.exec(`SELECT pg_drop_replication_slot('taken')`)
 
-		sender := walsender(t, r.db, "somebody")
+		// two, because a relay that has stopped asks for its finding's ID over a second one
+		senders := []*pgconn.PgConn{walsender(t, r.db, "somebody"), walsender(t, r.db, "somebody")}
 		r.refused(1, "run", "no free walsender", "max_wal_senders")
-		ended := func() { // the one walsender that there may be
+		ended := func() { // each walsender that there may be
 			t.Helper()
 			eventually(t, func() string {
 				if ask[int](r, `SELECT count(*) FROM pg_stat_replication`) != 0 {
@@ -134,7 +135,9 @@ func TestServerThatCannotServe(t *testing.T) {
 				return ""
 			})
 		}
-		must(t, sender.Close(ctx))
+		for _, sender := range senders {
+			must(t, sender.Close(ctx))
+		}
 		ended()
 
 		r.exec(`ALTER SYSTEM SET synchronous_standby_names = '*'`)
