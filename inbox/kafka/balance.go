@@ -14,8 +14,11 @@ import (
 // balancer gives each member of the group as many partitions as the others, over all topics. Those
 // of kafka-go begin with the same member in each topic.
 type balancer struct {
-	// incomplete is set when a topic has no partitions. Members ask for topics that exist: kafka-go
-	// has left it out because the broker did not know it yet, and would never come back to it.
+	// known are the partitions of the topics that this member has asked for. The topics that only
+	// others have asked for exist, too.
+	known map[string][]int
+	// incomplete is set when there are fewer partitions: kafka-go has asked a broker that did not
+	// know all of them yet, and would never come back to the others.
 	incomplete *atomic.Bool
 }
 
@@ -39,7 +42,7 @@ func (b balancer) AssignGroups(members []kafkago.GroupMember, partitions []kafka
 	}
 	next := 0
 	for _, topic := range slices.Sorted(maps.Keys(takers)) {
-		if len(of[topic]) == 0 {
+		if len(of[topic]) < max(len(b.known[topic]), 1) {
 			b.incomplete.Store(true)
 		}
 		slices.Sort(of[topic])

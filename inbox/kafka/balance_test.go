@@ -21,7 +21,8 @@ func TestBalance(t *testing.T) {
 	old := []string{"orders", "retry", "return"}
 	members := []kafkago.GroupMember{{ID: "b", Topics: old}, {ID: "c", Topics: append([]string{"new"}, old...)}, {ID: "a", Topics: old}}
 	var incomplete atomic.Bool
-	all := balancer{&incomplete}.AssignGroups(members, partitions)
+	b := balancer{map[string][]int{"orders": {0, 1, 2}, "retry": {0}, "return": {0}}, &incomplete}
+	all := b.AssignGroups(members, partitions)
 	seen := map[string]string{}
 	for member, topics := range all {
 		n := 0
@@ -39,10 +40,13 @@ func TestBalance(t *testing.T) {
 		t.Errorf("assigned: %v", seen)
 	}
 	if incomplete.Load() {
-		t.Error("no topic is missing, and it says so")
+		t.Error("nothing is missing, and it says so")
 	}
-	balancer{&incomplete}.AssignGroups(members, partitions[:0])
-	if !incomplete.Load() {
-		t.Error("topics without partitions are not noticed")
+	for _, missing := range []kafkago.Partition{{Topic: "orders", ID: 2}, {Topic: "new", ID: 0}} {
+		incomplete.Store(false)
+		b.AssignGroups(members, slices.DeleteFunc(slices.Clone(partitions), func(p kafkago.Partition) bool { return p.Topic == missing.Topic && p.ID >= missing.ID }))
+		if !incomplete.Load() {
+			t.Errorf("partitions of %s from %d on are missing, and it is not noticed", missing.Topic, missing.ID)
+		}
 	}
 }

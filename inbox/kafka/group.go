@@ -40,7 +40,7 @@ func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 	group, err := kafkago.NewConsumerGroup(kafkago.ConsumerGroupConfig{
 		ID: c.group, Brokers: c.cfg.Brokers, Dialer: k.Dialer, Topics: slices.Sorted(maps.Keys(topics)),
 		SessionTimeout: c.cfg.SessionTimeout, RebalanceTimeout: c.cfg.SessionTimeout, HeartbeatInterval: c.cfg.SessionTimeout / 10,
-		JoinGroupBackoff: time.Second, StartOffset: kafkago.FirstOffset, GroupBalancers: []kafkago.GroupBalancer{balancer{&incomplete}},
+		JoinGroupBackoff: time.Second, StartOffset: kafkago.FirstOffset, GroupBalancers: []kafkago.GroupBalancer{balancer{topics, &incomplete}},
 	})
 	if err != nil {
 		return fmt.Errorf("join group %s: %w", c.group, err)
@@ -65,7 +65,7 @@ func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
 			return fmt.Errorf("join group %s: %w", c.group, err)
 		}
 		if incomplete.Load() {
-			return fmt.Errorf("join group %s: a broker does not know all topics yet", c.group)
+			return fmt.Errorf("join group %s: a broker does not know all topics and partitions yet", c.group)
 		}
 		held := make(chan error, 1)
 		gen.Start(func(life context.Context) {
