@@ -7,13 +7,16 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl/plain"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
@@ -104,5 +107,36 @@ func TestDurability(t *testing.T) {
 		if inSync := answer.Resources[0].ConfigEntries[0].ConfigValue; len(all) != 2 || inSync != "2" {
 			t.Errorf("%s has %d replicas and min.insync.replicas %s, want 2 and 2", topic, len(all), inSync)
 		}
+	}
+}
+
+// A broker that is frozen while a failed message is written does not hold up what follows: a stop,
+// or the next session.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	_, way := servers.SharedKafkaWay(t)
+	k := kafkalink.Open(kafkalink.Config{Brokers: way.Brokers(), Write: []string{r.topic}, MaxMessageBytes: 1 << 20})
+	m := event("1", "a")
+	m.Topic = r.topic
+	await.Must(t, k.Write(r.ctx, m))
+	way.Proxies[0].Hold(netproxy.Down)
+	ctx, cancel := context.WithCancel(r.ctx)
+	written := make(chan error, 1)
+	go func() { written <- k.Write(ctx, m) }()
+	r.wantRecords(r.topic, 2) // it is there, and the answer is kept back
+	cancel()
+	if err := <-written; !errors.Is(err, context.Canceled) {
+		t.Errorf("write: %v", err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		k.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(kafkalink.RequestTimeout / 2):
+		t.Error("Close waits for the broker")
 	}
 }

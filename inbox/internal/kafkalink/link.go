@@ -142,11 +142,12 @@ func (l *Link) topicsOf(ctx context.Context, broker string) ([]string, error) {
 // Cut closes all connections.
 func (l *Link) Cut() { l.cut() }
 
-// Close ends the way to the brokers.
+// Close ends the way to the brokers. It does not wait for them: kafka-go goes on with a message
+// that nobody waits for any more, and its writer would wait for the end of that.
 func (l *Link) Close() {
+	l.cut()
 	_ = l.writer.Close() //nolint:errcheck // it reports nothing: each message had its own answer
 	l.transport.CloseIdleConnections()
-	l.cut()
 }
 
 // Write returns nil once all in-sync replicas have the message. After an error it may be there or
