@@ -6,13 +6,17 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
-const minInSync = "min.insync.replicas"
+const (
+	minInSync     = "min.insync.replicas"
+	cleanupPolicy = "cleanup.policy"
+)
 
 // durability is how many replicas the messages of a topic have, and how many of them have each
 // before it is confirmed. 0: as the broker has it.
@@ -30,7 +34,7 @@ func (c *Consumer) wanted(ctx context.Context, k *kafkalink.Link) (durability, e
 	for topic, l := range layouts {
 		want.replicas = max(want.replicas, l.Replicas)
 		request.Resources = append(request.Resources, kafkago.DescribeConfigRequestResource{
-			ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{minInSync},
+			ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{minInSync, cleanupPolicy},
 		})
 	}
 	if c.cfg.ReplicationFactor > 0 {
@@ -48,6 +52,11 @@ func (c *Consumer) wanted(ctx context.Context, k *kafkalink.Link) (durability, e
 			return want, fmt.Errorf("describe topic %s: %w", r.ResourceName, r.Error)
 		}
 		want.inSync = max(want.inSync, inSyncOf(r))
+		for _, e := range r.ConfigEntries {
+			if e.ConfigName == cleanupPolicy && strings.Contains(e.ConfigValue, "compact") {
+				c.log.Warn("the topic is compacted: events that a later one of their key has replaced before they were processed have no effect, and nobody is told. Set cleanup.policy to delete", "topic", r.ResourceName)
+			}
+		}
 	}
 	want.inSync = min(want.inSync, want.replicas) // with more, nothing could be written
 	return want, nil

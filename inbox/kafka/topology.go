@@ -21,7 +21,7 @@ import (
 // its time is the event's.
 func (c *Consumer) settings() []kafkago.ConfigEntry {
 	return []kafkago.ConfigEntry{
-		{ConfigName: "cleanup.policy", ConfigValue: "delete"},
+		{ConfigName: cleanupPolicy, ConfigValue: "delete"},
 		{ConfigName: "max.message.bytes", ConfigValue: strconv.Itoa(c.cfg.MaxMessageBytes)},
 		{ConfigName: "message.timestamp.type", ConfigValue: "CreateTime"},
 		{ConfigName: "retention.bytes", ConfigValue: "-1"},

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,24 @@ set them with kafka-configs.sh --alter --entity-type topics, or change Config`
 	if err := c.Run(r.ctx); err == nil || err.Error() != want {
 		t.Errorf("run: %v\nwant %s", err, want)
 	}
+}
+
+// A topic from which the broker removes messages that were not processed is warned of.
+func TestCompacted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	var log strings.Builder
+	r.inbox.Log = slog.New(slog.NewTextHandler(&log, nil))
+	c := r.consumer()
+	warned := func() bool {
+		await.Must(t, c.Declare(r.ctx))
+		return strings.Contains(log.String(), "the topic is compacted")
+	}
+	if warned() {
+		t.Errorf("a topic with the broker's default policy: %s", log.String())
+	}
+	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.topic, "cleanup.policy", "compact,delete"))
+	await.Until(t, "the warning", warned)
 }
 
 // A mistake in the configuration is named.
