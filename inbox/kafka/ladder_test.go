@@ -164,3 +164,22 @@ func TestReplay(t *testing.T) {
 	r.write(r.service+".dlq", 0, other)
 	replay(0, inbox.ReplayFilter{ID: "other"}) // another service is to have it
 }
+
+// The service's own topics take each time that the topic took which the message came from: also
+// that of a clock which is ahead.
+func TestFuture(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.inbox.Handler = func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+		if m.Attempt == 1 {
+			return errors.New("not yet")
+		}
+		return effect(ctx, tx, m)
+	}
+	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.topic, "message.timestamp.after.max.ms", "36000000"))
+	m := event("late", "a")
+	m.Time = time.Now().Add(2 * time.Hour)
+	r.publish(m)
+	defer r.run(r.consumer())()
+	r.wantEffects("late")
+}

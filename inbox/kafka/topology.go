@@ -17,12 +17,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
 )
 
-// settings are those of the service's own topics. They keep every message until it was handled, and
-// its time is the event's.
+const anyTime = "9223372036854775807" // no time is too far from the broker's
+
+// settings are those of the service's own topics. They keep every message until it was handled. Its
+// time is the event's, and may be any that Topics take.
 func (c *Consumer) settings() []kafkago.ConfigEntry {
 	return []kafkago.ConfigEntry{
 		{ConfigName: cleanupPolicy, ConfigValue: "delete"},
 		{ConfigName: "max.message.bytes", ConfigValue: strconv.Itoa(c.cfg.MaxMessageBytes)},
+		{ConfigName: "message.timestamp.after.max.ms", ConfigValue: anyTime},
+		{ConfigName: "message.timestamp.before.max.ms", ConfigValue: anyTime},
 		{ConfigName: "message.timestamp.type", ConfigValue: "CreateTime"},
 		{ConfigName: "retention.bytes", ConfigValue: "-1"},
 		{ConfigName: "retention.ms", ConfigValue: "-1"},
