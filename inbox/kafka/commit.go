@@ -75,10 +75,8 @@ func (c *Consumer) commitAlways(ctx context.Context, k *kafkalink.Link, gen *kaf
 // everything else for ever. When it fails they grow, and nothing else happens.
 func (c *Consumer) trim(ctx context.Context, k *kafkalink.Link, parts []*partition) {
 	for _, p := range parts {
-		p.mu.Lock()
-		to, trimmed := p.stored, p.trimmed
-		p.mu.Unlock()
-		if !p.own || to <= trimmed {
+		to, ok := p.untrimmed()
+		if !ok {
 			continue
 		}
 		if err := k.DeleteBefore(ctx, p.topic, p.id, to); err != nil {
@@ -87,8 +85,6 @@ func (c *Consumer) trim(ctx context.Context, k *kafkalink.Link, parts []*partiti
 			}
 			return
 		}
-		p.mu.Lock()
-		p.trimmed = to
-		p.mu.Unlock()
+		p.trimTo(to)
 	}
 }

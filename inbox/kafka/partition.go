@@ -118,8 +118,22 @@ func (p *partition) committed(offset int64) {
 	p.stored = offset
 }
 
+// untrimmed returns the offset before which the messages are to be deleted, if they are not.
+func (p *partition) untrimmed() (int64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stored, p.own && p.stored > p.trimmed && !p.gone
+}
+
+// trimTo notes that the messages before an offset were deleted.
+func (p *partition) trimTo(offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trimmed = offset
+}
+
 // forget notes that the topic was deleted: an offset of it would be one of the next topic of its
-// name.
+// name, and messages would be deleted there.
 func (p *partition) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -40,9 +40,26 @@ func TestPartition(t *testing.T) {
 	p.take(12)
 	p.handled(12)
 	committed(13)
+	if _, ok := p.untrimmed(); ok {
+		t.Error("messages of a topic of others are deleted")
+	}
+	p.own = true
+	if to, ok := p.untrimmed(); to != 13 || !ok {
+		t.Errorf("messages before %d are deleted (%v), want those before 13", to, ok)
+	}
+	p.trimTo(13)
+	if _, ok := p.untrimmed(); ok {
+		t.Error("messages are deleted again")
+	}
 	p.take(13)
 	p.handled(13)
+	p.committed(14)
+	p.take(14)
+	p.handled(14)
 	p.forget()
+	if to, ok := p.untrimmed(); ok {
+		t.Errorf("messages before %d are deleted from the topic that has followed", to)
+	}
 	if to, ok := p.uncommitted(); ok {
 		t.Errorf("offset %d of a topic that was deleted is committed", to)
 	}
