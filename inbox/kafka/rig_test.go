@@ -181,11 +181,15 @@ func (r *rig) wantRecords(topic string, n int) []kafkaserver.Record {
 	return r.records(topic)
 }
 
-// offset is the one that the group has committed for a partition of the topic.
+// offset is the one that the group has committed for a partition of the topic, -1 for none: also
+// while the cluster makes the topic of its first group.
 func (r *rig) offset(topic string, partition int) int64 {
 	r.t.Helper()
 	answer, err := r.client.OffsetFetch(r.ctx, &kafkago.OffsetFetchRequest{GroupID: r.service, Topics: map[string][]int{topic: {partition}}})
 	await.Must(r.t, err)
+	if answer.Error != nil {
+		return -1
+	}
 	return answer.Topics[topic][0].CommittedOffset
 }
 
