@@ -67,7 +67,8 @@ func (w *Workers[T]) work(queue *queue[T], do func(T)) {
 }
 
 // Add gives a task to the worker of its key, and waits while there are too many. The task is not
-// added when ctx ends before. Add must not be called after Close, nor for one key concurrently.
+// added when ctx ends before. Add must not be called after Close. It may be called concurrently,
+// and has no order then, as of a key in a topic and in a retry topic.
 func (w *Workers[T]) Add(ctx context.Context, key string, task T) error {
 	select {
 	case w.waiting <- struct{}{}:
