@@ -4,6 +4,10 @@
 // before another attempt, and one for its dead letters. Consumer.Run declares them, and processes
 // messages until it is told to stop. It needs RabbitMQ 3.10 or later: only quorum queues of these
 // versions hand on messages without losing one.
+//
+// The id of an event is the property message_id. Messages that the relay makes with a Debezium
+// profile have none: theirs is the header id. They have no key either, so they are handled one at a
+// time, unless the profile places the key in the header aggregate_id.
 package rabbit
 
 import (

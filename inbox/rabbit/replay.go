@@ -62,7 +62,7 @@ func (c *Consumer) replay(ctx context.Context, l *link, f inbox.ReplayFilter) (n
 		if !ok { // somebody else has taken some
 			break
 		}
-		if !f.Matches(d.MessageId, d.Type, classOf(&d)) {
+		if !f.Matches(idOf(&d), d.Type, classOf(&d)) {
 			kept++
 			continue
 		}
@@ -96,10 +96,10 @@ func (r *replayer) replay(ctx context.Context, d *amqp.Delivery) (err error) {
 		err = r.outlet.publish(ctx, r.c.topology.toSelf, r.c.topology.service, again(d))
 	}
 	if err != nil {
-		return fmt.Errorf("replay event %q: %w", d.MessageId, err)
+		return fmt.Errorf("replay event %q: %w", idOf(d), err)
 	}
 	if err := d.Ack(false); err != nil {
-		return fmt.Errorf("remove the dead letter of event %q: %w", d.MessageId, err)
+		return fmt.Errorf("remove the dead letter of event %q: %w", idOf(d), err)
 	}
 	return nil
 }

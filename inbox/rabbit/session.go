@@ -116,7 +116,7 @@ func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, 
 				continue
 			}
 			task := &task{session: s, delivery: d, message: newMessage(&d, s.c.topology.service)}
-			if err := workers.Add(s.handling, orderedBy(&task.message), task); err != nil {
+			if err := workers.Add(s.handling, orderedBy(&d, &task.message), task); err != nil {
 				s.end(err)
 			}
 		case <-ctx.Done():
