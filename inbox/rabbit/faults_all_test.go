@@ -7,12 +7,14 @@ package rabbit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
@@ -121,6 +123,33 @@ func TestUnpublishable(t *testing.T) {
 	if d := r.take("mailer.dlq"); d.MessageId != "big" || d.Headers["big"] != big.Headers["big"] || d.Headers["x-first-death-reason"] != "rejected" {
 		t.Errorf("the dead letter is %s, because of %v", d.MessageId, d.Headers["x-first-death-reason"])
 	}
+}
+
+// A dead letter of the broker has the class of its last death, also when it has waited for another
+// attempt before: that it has expired there is its first. For the long reason there is no room.
+func TestRejectedAfterRetry(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.inbox.Handler = func(_ context.Context, _ pgx.Tx, m inbox.Message) error {
+		if m.Attempt == 1 {
+			return inbox.ErrTransient
+		}
+		return fmt.Errorf("%s: %w", strings.Repeat("x", 1000), inbox.ErrPermanent)
+	}
+	c := r.consumer()
+	r.must(c.Declare(r.ctx))
+	big := event("big", "a")
+	big.Headers["big"] = string(make([]byte, 128_000))
+	r.publish(big)
+	stop := r.run(c)
+	r.depthOf("mailer.dlq", 1)
+	stop()
+	r.inbox.Handler, r.inbox.Registerer = effect, prometheus.NewRegistry()
+	r.run(r.consumer())
+	if n, err := c.Replay(r.ctx, inbox.ReplayFilter{Class: inbox.Rejected}); n != 1 || err != nil {
+		t.Fatalf("replayed %d, %v", n, err)
+	}
+	r.wantEffects("big")
 }
 
 // The broker makes a dead letter of a message that was delivered too often. Replayed, it may wait

@@ -18,6 +18,7 @@ const (
 	headerAggregate = "aggregate_type"
 	headerKey       = "aggregate_id"
 	headerCommitted = "timestamp_in_ms"
+	headerID        = "id" // of a Debezium profile
 )
 
 // The headers that are ours. An event's own of these names are left out at every attempt.

@@ -3,6 +3,7 @@
 package rabbit
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -17,7 +18,7 @@ import (
 // published.
 func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 	m := inbox.Message{
-		ID: d.MessageId, Type: d.Type, Payload: d.Body, Committed: d.Timestamp,
+		ID: idOf(d), Type: d.Type, Payload: d.Body, Committed: d.Timestamp,
 		Headers: make(map[string]string, len(d.Headers)), Attempt: 1, Source: queue,
 	}
 	for name, value := range d.Headers {
@@ -48,10 +49,30 @@ func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 	return m
 }
 
+// idOf is the id of the event: message_id. A Debezium profile of the relay makes messages without
+// it. Theirs is in the header id, perhaps as JSON, and with a schema: the value alone is the id, so
+// that it is the same after another choice of format.
+func idOf(d *amqp.Delivery) string {
+	if d.MessageId != "" {
+		return d.MessageId
+	}
+	id, _ := textOf(d.Headers[headerID])
+	var withSchema struct{ Payload json.RawMessage }
+	if json.Unmarshal([]byte(id), &withSchema) == nil && withSchema.Payload != nil {
+		id = string(withSchema.Payload)
+	}
+	var text string
+	if json.Unmarshal([]byte(id), &text) == nil {
+		return text
+	}
+	return id
+}
+
 // orderedBy is what messages have in common that must stay in their order: aggregate and key, as
-// for the relay. "" if there is no key.
-func orderedBy(m *inbox.Message) string {
-	if m.Key == "" {
+// for the relay. "" if there is no key. Without message_id nobody knows whether the event has one:
+// as long as no header says it, all of these stay in their order.
+func orderedBy(d *amqp.Delivery, m *inbox.Message) string {
+	if m.Key == "" && d.MessageId != "" {
 		return ""
 	}
 	return m.Aggregate + "\x00" + m.Key

@@ -4,6 +4,10 @@
 // before another attempt, and one for its dead letters. Consumer.Run declares them, and processes
 // messages until it is told to stop. It needs RabbitMQ 3.10 or later: only quorum queues of these
 // versions hand on messages without losing one.
+//
+// The id of an event is the property message_id. Messages that the relay makes with a Debezium
+// profile have none: theirs is the header id. They have no key either, so they are handled one at a
+// time, unless the profile places the key in the header aggregate_id.
 package rabbit
 
 import (
@@ -53,9 +57,11 @@ type Config struct {
 	// routing key, by default "outbox.dlx". Services may share it.
 	DeadLetterExchange string
 
-	// Prefetch is how many messages the process may hold that are not acknowledged, by default
-	// twice inbox.Config.Concurrency, and at least that. The process keeps at most so many in
-	// memory: with the largest messages it bounds the memory.
+	// Prefetch is how many messages the process may hold that are not acknowledged, by default 50
+	// or twice inbox.Config.Concurrency if that is more, and at least Concurrency. The process
+	// keeps at most so many in memory: with the largest messages it bounds the memory. Let no
+	// process of the service have less than one before it, or the order of a key may break: lower
+	// it only while the queue is empty.
 	Prefetch int
 }
 
@@ -81,7 +87,7 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	}
 	t := in.Transport("rabbitmq")
 	cfg.DeadLetterExchange = cmp.Or(cfg.DeadLetterExchange, "outbox.dlx")
-	cfg.Prefetch = cmp.Or(cfg.Prefetch, min(2*t.Concurrency(), maxPrefetch))
+	cfg.Prefetch = cmp.Or(cfg.Prefetch, min(max(leastPrefetch, 2*t.Concurrency()), maxPrefetch))
 	c := &Consumer{
 		in: t, cfg: cfg, topology: newTopology(t, cfg),
 		receiving:  wait.NewJournal(t.Log(), "messages are not received", "messages are received again"),
@@ -94,6 +100,9 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	}
 	return c, nil
 }
+
+// leastPrefetch is the default: a number that does not depend on the machine, as Concurrency does.
+const leastPrefetch = 50
 
 // Limits of the protocol.
 const (

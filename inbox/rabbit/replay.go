@@ -3,7 +3,6 @@
 package rabbit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +61,7 @@ func (c *Consumer) replay(ctx context.Context, l *link, f inbox.ReplayFilter) (n
 		if !ok { // somebody else has taken some
 			break
 		}
-		if !f.Matches(d.MessageId, d.Type, classOf(&d)) {
+		if !f.Matches(idOf(&d), d.Type, classOf(&d)) {
 			kept++
 			continue
 		}
@@ -96,10 +95,10 @@ func (r *replayer) replay(ctx context.Context, d *amqp.Delivery) (err error) {
 		err = r.outlet.publish(ctx, r.c.topology.toSelf, r.c.topology.service, again(d))
 	}
 	if err != nil {
-		return fmt.Errorf("replay event %q: %w", d.MessageId, err)
+		return fmt.Errorf("replay event %q: %w", idOf(d), err)
 	}
 	if err := d.Ack(false); err != nil {
-		return fmt.Errorf("remove the dead letter of event %q: %w", d.MessageId, err)
+		return fmt.Errorf("remove the dead letter of event %q: %w", idOf(d), err)
 	}
 	return nil
 }
@@ -130,9 +129,16 @@ func giveBack(ctx context.Context, ch *amqp.Channel, queue string, kept int) err
 	return ch.Close()
 }
 
-// classOf is why a dead letter was given up: the service's word, or that of the broker.
+// classOf is why a dead letter was given up: the service's word, or that of the broker, whose last
+// one is the first of x-death. It may have said before that the message expired, between attempts.
 func classOf(d *amqp.Delivery) inbox.Class {
-	class, _ := textOf(d.Headers[headerClass])
-	reason, _ := textOf(d.Headers["x-first-death-reason"])
-	return inbox.Class(cmp.Or(class, reason))
+	if class, ok := textOf(d.Headers[headerClass]); ok {
+		return inbox.Class(class)
+	}
+	if deaths, ok := d.Headers["x-death"].([]any); ok && len(deaths) > 0 {
+		death, _ := deaths[0].(amqp.Table)
+		reason, _ := textOf(death["reason"])
+		return inbox.Class(reason)
+	}
+	return ""
 }

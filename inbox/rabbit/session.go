@@ -24,7 +24,9 @@ import (
 //
 // Why the order of a key holds, also to the next session and to another process: the broker gives
 // back what was not acknowledged in its old order, and with a single active consumer to one
-// process, after this one's channel is closed. So the consumer is never cancelled while handlers
+// process, after this one's channel is closed. That one takes all of it at once, as its Prefetch is
+// no smaller: of a part, what it does not acknowledge either would be put behind the rest. And the
+// consumer is never cancelled while handlers
 // run: the next process would get later messages of their keys. When the connection is lost,
 // handlers may still run here while the broker delivers their messages to another process. That one
 // waits in the database for the record of the event that this one inserted, before it goes on to
@@ -114,7 +116,7 @@ func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, 
 				continue
 			}
 			task := &task{session: s, delivery: d, message: newMessage(&d, s.c.topology.service)}
-			if err := workers.Add(s.handling, orderedBy(&task.message), task); err != nil {
+			if err := workers.Add(s.handling, orderedBy(&d, &task.message), task); err != nil {
 				s.end(err)
 			}
 		case <-ctx.Done():

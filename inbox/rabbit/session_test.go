@@ -212,3 +212,28 @@ func TestHandOver(t *testing.T) {
 	ended()
 	r.wantEffects("1", "2", "3")
 }
+
+// Processes of other sizes have one Prefetch by default. With a smaller one the second would take
+// the first messages alone, and RabbitMQ would put them back behind the others.
+func TestOrderAfterSmallerProcess(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	b := newBlocking()
+	r.inbox.Handler, r.inbox.Grace = b.handle, time.Millisecond
+	r.must(r.consumer().Declare(r.ctx))
+	var want []string
+	for n := range 8 {
+		want = append(want, fmt.Sprintf("%02d", n))
+		r.publish(event(want[n], "a"))
+	}
+	for _, concurrency := range []int{4, 1} {
+		r.inbox.Concurrency, r.inbox.Registerer = concurrency, prometheus.NewRegistry()
+		stop := r.run(r.consumer())
+		<-b.begun
+		stop()
+		r.depthOf("mailer", len(want))
+	}
+	r.inbox.Handler, r.inbox.Registerer = effect, prometheus.NewRegistry()
+	r.run(r.consumer())
+	r.wantEffects(want...)
+}
