@@ -3,6 +3,7 @@
 package inbox
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -30,6 +31,12 @@ func TestSynchronousStandbyAway(t *testing.T) {
 		})
 	}
 	standbys("away")
+	await.Until(t, "commits to wait for the standby, which is the checkpointer's doing", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := r.pool.Exec(ctx, "SELECT pg_logical_emit_message(true, 'probe', '')")
+		return err != nil && ctx.Err() != nil
+	})
 	done := make(chan error, 1)
 	go func() { done <- r.handle(t.Context(), Message{ID: "1"}) }()
 	await.Until(t, "the inbox to find the record and to wait", func() bool { return r.said.has("also on a synchronous standby") || len(done) == 1 })
