@@ -27,6 +27,15 @@ var (
 	errEnded   = fmt.Errorf("the handler ended its transaction by SQL: %w", ErrPermanent)
 )
 
+// endedError is errEnded after a handler that has returned err, which must not decide: another
+// attempt would find the record, and make a duplicate of a message whose effect is there in part.
+func endedError(err error) error {
+	if err == nil {
+		return errEnded
+	}
+	return fmt.Errorf("%w: and it returned: %s", errEnded, err.Error())
+}
+
 // panicError is a panic of a handler.
 type panicError struct {
 	value any

@@ -133,7 +133,11 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	if !first {
 		return duplicate, in.confirm(ctx, tx, m, content)
 	}
-	if err := in.call(ctx, tx, m); err != nil {
+	err = in.call(ctx, tx, m)
+	if tx.Conn().PgConn().TxStatus() == 'I' { // whatever it returned: what it wrote may be there
+		return failed, endedError(err)
+	}
+	if err != nil {
 		err = withCause(ctx, err)
 		if ctx.Err() == nil && tx.Conn().IsClosed() || class(err, "53", "57P", "58") {
 			return failed, &lostError{"call the handler", err}
@@ -143,11 +147,8 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	if ctx.Err() != nil { // it did not notice: COMMIT would fail, too
 		return failed, context.Cause(ctx)
 	}
-	switch tx.Conn().PgConn().TxStatus() {
-	case 'E': // COMMIT would roll back
+	if tx.Conn().PgConn().TxStatus() == 'E' { // COMMIT would roll back
 		return failed, errIgnored
-	case 'I':
-		return failed, errEnded
 	}
 	switch err := tx.Commit(ctx); {
 	case err == nil:

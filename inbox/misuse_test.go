@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -55,6 +56,13 @@ func TestMisuseOfTheTransaction(t *testing.T) {
 		}, "", "", 1, 1},
 		"commits by SQL":    {exec("COMMIT"), Permanent, "ended its transaction by SQL", 1, 1},
 		"rolls back by SQL": {exec("ROLLBACK"), Permanent, "ended its transaction by SQL", 0, 0},
+		"commits by SQL, and fails": {func(ctx context.Context, tx pgx.Tx, m Message) error {
+			return errors.Join(exec("COMMIT")(ctx, tx, m), ErrTransient, errMailer)
+		}, Permanent, "the mailer is away", 1, 1},
+		"commits by SQL, and panics": {func(ctx context.Context, tx pgx.Tx, m Message) error {
+			_ = exec("COMMIT")(ctx, tx, m)
+			panic("after it")
+		}, Permanent, "ended its transaction by SQL", 1, 1},
 		"leaves rows unread": {func(ctx context.Context, tx pgx.Tx, m Message) error {
 			_ = write(ctx, tx, m)
 			return unread(ctx, tx)
