@@ -32,7 +32,7 @@ import (
 // that the event is processed, or not at all. It must not end tx, must not use it after it has
 // returned, and must write with tx alone: what it writes by other means may happen twice. COMMIT or
 // ROLLBACK by SQL makes the message a dead letter, but is not noticed when it begins the next
-// transaction itself.
+// transaction itself. It must not set synchronous_commit to off.
 //
 // An error that wraps ErrPermanent makes the message a dead letter at once. After any other error,
 // and after a panic of the first attempt, the message is delivered again later: see Config.Levels.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"strings"
 
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/propagation"
@@ -84,7 +85,7 @@ func (w *Writer) payload(payload any) (text string, err error) {
 			return "", err
 		}
 	}
-	if text == "null" {
+	if strings.Trim(text, " \t\r\n") == "null" {
 		return "", errors.New("it is the JSON null; for an event without a body set Payload to nil")
 	}
 	size, err := checkJSON(text)

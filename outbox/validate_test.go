@@ -73,6 +73,7 @@ func TestInvalid(t *testing.T) {
 		{"it is empty", payload(json.RawMessage{})},
 		{"it is the JSON null", payload((*int)(nil))},
 		{"it is the JSON null", payload(json.RawMessage("null"))},
+		{"it is the JSON null", payload(json.RawMessage(" null\n"))},
 		{"it is a string: use json.RawMessage", payload(`{"a": 1}`)},
 		{"it is not JSON", payload([]byte("{'a': 1}"))},
 		{"it is not JSON", payload(json.RawMessage("{} {}"))},

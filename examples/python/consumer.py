@@ -54,10 +54,14 @@ def process(db, message, body):
         raise Permanent("the message has no id: a second delivery would not be recognized")
     with db.transaction():
         if new := record(db, message, body):
-            handle(db, message, body)
+            try:
+                handle(db, message, body)
+            finally:  # whatever it raised: another attempt would find a row that COMMIT by SQL has left
+                if db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+                    raise Permanent("handle ended the transaction: its effect may be there in part")
         # After an error that handle has caught COMMIT would roll back and succeed: the effect would be lost.
         if db.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
-            raise RuntimeError("handle went on after an error of the database, or ended the transaction")
+            raise RuntimeError("handle went on after an error of the database")
     return "success" if new else "duplicate"
 
 

@@ -191,6 +191,25 @@ with psycopg.connect(consumer.DATABASE, autocommit=True) as db:
 	}
 }
 
+// What a handler commits by SQL is there, and its record too: another attempt would be a duplicate
+// of a message that has its effect in part.
+func TestHandlerThatEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	out, err := r.python("-c", `
+import pika, psycopg, consumer
+def handle(db, message, body):
+    db.execute("COMMIT")
+    raise OSError("and fails")
+consumer.handle = handle
+with psycopg.connect(consumer.DATABASE, autocommit=True) as db:
+    consumer.process(db, pika.BasicProperties(message_id="one"), b"")
+`).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "consumer.Permanent: handle ended the transaction") {
+		t.Errorf("process says %s, %v", out, err)
+	}
+}
+
 // A server that would forget what was acknowledged is refused at the start: after a crash, or
 // because a trigger keeps the records out of the table.
 func TestForgetfulDatabaseIsRefused(t *testing.T) {
