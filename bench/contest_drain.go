@@ -65,9 +65,9 @@ func (c *contest) drains(ctx context.Context, rowsPerTx int, must float64) ([]re
 	cpu.note = "from the first event on " + d.result("", outcome.getWarmCPU, usedTime, 0, false).beside() + "; " + cpu.note
 	peak := d.result(name+": peak RSS", outcome.getPeak, mebibytes, 0.1, false)
 	start := d.result(name+": start of the process to the first event", outcome.getStart, lapse, 0.1, false)
-	rate.short = "a backlog of " + shape
+	rate.short = "backlog of " + shape
 	if rowsPerTx > 1 {
-		cpu.short, peak.short, start.short = "processor time per event of it", "peak memory (RSS) in it", "start of the process to its first event"
+		cpu.short, peak.short, start.short = "CPU time per event of it", "peak memory (RSS)", "start to the first event"
 	}
 	return []result{rate, cpu, peak, start}, nil
 }

@@ -28,7 +28,7 @@ func (c *contest) unbound(ctx context.Context, bind, unbind func(destination) er
 	return []result{{
 		name: fmt.Sprintf("%s, binding of the queue removed for %s under %s/s, then restored: lost for ever", c.at.name(), c.size.unbound, thousands(liveRate)),
 		ours: ours.String(), base: theirs.String(), value: float64(ours.lost), unit: "events", none: true, once: true,
-		short: fmt.Sprintf("the queue's binding removed for %s under live rows: events lost for ever", c.size.unbound), usual: dash,
+		short: fmt.Sprintf("binding removed for %s under live rows: events lost", c.size.unbound), usual: dash,
 	}}, nil
 }
 

@@ -113,7 +113,7 @@ func (s *kafkaStand) connectSlot(ctx context.Context, pause time.Duration) (*pgc
 	cfg.RuntimeParams["replication"] = "database"
 	cfg.RuntimeParams["wal_sender_timeout"] = "0" // nothing is reported to it
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		return pgproto3.NewFrontend(bufio.NewReaderSize(&coalescer{from: r, pause: pause}, 256<<10), w)
+		return pgproto3.NewFrontend(bufio.NewReaderSize(&coalescer{from: r, pause: pause}, 512<<10), w)
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {
