@@ -26,7 +26,7 @@ func TestWaysNameFunctionsThatExist(t *testing.T) {
 			if !hasMethod(pages.Text(t, file), typ, method) {
 				t.Errorf("%s has no %s.%s", file, typ, method)
 			}
-			source := goSource(t, filepath.Dir(file), false)
+			source := pages.Source(t, filepath.Dir(file), false)
 			for _, name := range matches("`([a-z]\\w+)`", cells[4]) {
 				if name != "confirmed_flush_lsn" && !strings.Contains(source, " "+name+"(") && !strings.Contains(source, ") "+name+"(") {
 					t.Errorf("%s, %s: there is no function %s", heading, file, name)

@@ -43,7 +43,7 @@ func TestInvariantsNameTheirTests(t *testing.T) {
 			t.Errorf("%s: is number %d and names %d folders", inv.id, i+1, len(inv.tests))
 		}
 		for _, in := range inv.tests {
-			exists := testsIn(t, in.dir)
+			exists := pages.TestsIn(t, in.dir)
 			for _, name := range strings.Fields(in.names) {
 				if exists[name] == "" {
 					t.Errorf("%s names %s, and there is no such test in %s", inv.id, name, in.dir)

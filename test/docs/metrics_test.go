@@ -18,7 +18,7 @@ const metricsPage = "docs/metrics.md"
 // test/cli compares a scrape with a list.
 func metrics(t *testing.T) []string {
 	t.Helper()
-	names := matches(`"(outbox_[a-z_]+)"`, goSource(t, "internal/ops/metrics", false))
+	names := matches(`"(outbox_[a-z_]+)"`, pages.Source(t, "internal/ops/metrics", false))
 	if len(names) < 50 {
 		t.Fatalf("only %d metrics were found", len(names))
 	}
@@ -33,7 +33,7 @@ func TestOperationsAreDocumented(t *testing.T) {
 			t.Errorf("the metric %s is not named", name)
 		}
 	}
-	states := matches(`(?m)^\tState\w+ += "(.+)"`, goSource(t, "internal/ops", false))
+	states := matches(`(?m)^\tState\w+ += "(.+)"`, pages.Source(t, "internal/ops", false))
 	reasons := matches(`(?m)^\t\w+ +Reason += "(.+?)"`, pages.Text(t, "internal/sink/outcome.go"))
 	if len(states) < 11 || len(reasons) < 13 {
 		t.Fatalf("only %d states and %d reasons were found", len(states), len(reasons))

@@ -4,6 +4,7 @@ package pages
 
 import (
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -145,6 +146,53 @@ func All(t testing.TB) (paths []string) {
 	return paths
 }
 
+// TestsIn are the tests in some folders and those below them, by name, with the source of their
+// package: the name of a part stands there in quotes. dirs are paths from the root.
+func TestsIn(t testing.TB, dirs ...string) map[string]string {
+	t.Helper()
+	names := map[string]string{}
+	for _, dir := range dirs {
+		for _, folder := range Folders(t, dir) {
+			source := Source(t, folder, true)
+			for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(source, -1) {
+				names[found[1]] = source
+			}
+		}
+	}
+	return names
+}
+
+// Folders are a folder and all those below it, from the root.
+func Folders(t testing.TB, dir string) (all []string) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(Root()), filepath.ToSlash(filepath.Clean(dir)), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			all = append(all, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Source is the text of a folder's Go files: its tests, or all others.
+func Source(t testing.TB, dir string, ofTests bool) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(Root(), dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source strings.Builder
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") == ofTests {
+			source.WriteString(Text(t, strings.TrimPrefix(file, Root())))
+		}
+	}
+	return source.String()
+}
+
 var (
 	fence   = regexp.MustCompile("^( *)```+([a-zA-Z]*)")
 	heading = regexp.MustCompile(`^(#{1,6}) +(.*?) *$`)
@@ -157,7 +205,7 @@ type title struct {
 }
 
 // lines are the lines of a text. A line in a code block is never a heading.
-func lines(text string) func(yield func(string, title) bool) {
+func lines(text string) iter.Seq2[string, title] {
 	return func(yield func(string, title) bool) {
 		inFence := false
 		for line := range strings.Lines(text) {
