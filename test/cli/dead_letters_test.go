@@ -72,9 +72,7 @@ more: --cursor 1795176006000000-6
 	if got := r.ok("dead-letters", "list", "--limit", "2"); got != want {
 		t.Errorf("the list is\n%swant\n%s", got, want)
 	}
-	if !strings.Contains(document(t, "docs/dead-letters.md"), want) {
-		t.Errorf("docs/dead-letters.md does not show\n%s", want)
-	}
+	shownIn(t, document(t, "docs/dead-letters.md"), want)
 	if got := r.ok("dlq", "list", "--limit", "2", "--cursor", "1795176006000000-6"); !strings.Contains(got, "\n5 ") || !strings.Contains(got, "\n4 ") || strings.Contains(got, "\n6 ") {
 		t.Errorf("the next page is\n%s", got)
 	}
@@ -219,7 +217,7 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	t.Parallel()
 	r := refusedRig(t, 6, 3)
 	r.dryRuns()
-	for _, c := range []struct{ line, want string }{
+	asked := []struct{ line, want string }{
 		{"dead-letters replay 1 --reason fixed", "replay of dead letter 1: request 1\nqueued, no relay running: carried out when one starts\n"},
 		{"dead-letters replay 1", "replay of dead letter 1, already requested by WHO: request 1\nqueued, no relay running: carried out when one starts\n"},
 		{"dead-letters discard 2 3", "discard of dead letter 2: request 3\ndiscard of dead letter 3: request 4\nqueued, no relay running: carried out when one starts\n"},
@@ -229,7 +227,9 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 		{"deferred dead-letter --all --rate 5/s", "job 2: dead-letter of 3 deferred rows is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 2` shows progress; --cancel stops it\n"},
 		{"dead-letters purge --key k2", "job 3: purge of 2 rows is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 3` shows progress; --cancel stops it\n"},
 		{"dead-letters discard --all --key nobody", "nothing to discard: no row matches\n"},
-	} {
+	}
+	shownIn(t, document(t, "docs/dead-letters.md"), asked[0].want)
+	for _, c := range asked {
 		who := ask[string](r, `SELECT coalesce((SELECT who FROM cdc_relay.request WHERE id = 1), '')`)
 		if got := r.ok(strings.Fields(c.line)...); got != strings.ReplaceAll(c.want, "WHO", who) {
 			t.Errorf("%s says\n%swant\n%s", c.line, got, c.want)
