@@ -82,7 +82,7 @@ func TestChangesThatHideNothing(t *testing.T) {
 	}
 }
 
-// Under a profile a column has one name. What the fix says, and docs/operations.md: the rows of
+// Under a profile a column has one name. What the fix says, and docs/failure-modes.md: the rows of
 // before go with the old name while the table has it, the ones behind them with the new one, and
 // none is passed over.
 func TestColumnRenamedUnderAProfile(t *testing.T) {

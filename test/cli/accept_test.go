@@ -101,7 +101,7 @@ func TestAcceptBadInput(t *testing.T) {
 	})
 }
 
-// A slot that is made by hand before the first start, as docs/managed.md has it: check has the
+// A slot that is made by hand before the first start, as on a managed service: check has the
 // command that accepts it, and the relay takes it as it is.
 func TestAcceptASlotMadeByHand(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
-// This file is about the pages that say how a service writes events, and what it shares with the
-// relay.
+// This file is about docs/outbox.md, which says how a service writes events, and about what the
+// package outbox shares with the relay.
 package cli
 
 import (
@@ -30,7 +30,7 @@ func TestDocumentedGo(t *testing.T) {
 		must(t, err)
 		examples.WriteString(unindented(string(text)))
 	}
-	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(document(t, "docs/writing.md"), -1)
+	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(document(t, "docs/outbox.md"), -1)
 	for _, block := range found {
 		if !strings.Contains(examples.String(), unindented(block[1])) {
 			t.Errorf("no example has\n%s", block[1])
@@ -50,9 +50,11 @@ func TestDocumentedSQL(t *testing.T) {
 	t.Parallel()
 	r := bare(t)
 	r.exec(outbox.Schema() + "CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL)")
-	sql := regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(document(t, "docs/writing.md"), -1)
+	_, section, _ := strings.Cut(document(t, "docs/outbox.md"), "\n## In other languages\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	sql := regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(section, -1)
 	if len(sql) != 1 {
-		t.Fatalf("the page has %d pieces of SQL", len(sql))
+		t.Fatalf("the section has %d pieces of SQL", len(sql))
 	}
 	r.exec(sql[0][1])
 	if got := ask[string](r, `SELECT aggregatetype || aggregateid || type || payload FROM outbox JOIN orders ON orders.id = aggregateid`); got != `order42created{"id": "42", "total": 1250}` {
