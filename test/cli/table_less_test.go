@@ -3,7 +3,6 @@ package cli
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -42,7 +41,6 @@ func TestDocumentedMessages(t *testing.T) {
 	t.Parallel()
 	b, take := withMessages(t, "[]")
 	_, section, found := strings.Cut(document(t, "docs/outbox.md"), "\n## Without a table\n")
-	section, _, _ = strings.Cut(section, "\n## ")
 	config := blocks.FindStringSubmatch(section)
 	if !found || config == nil || config[1] != "yaml" {
 		t.Fatal("the page has no such section, or it has no configuration")
@@ -51,8 +49,8 @@ func TestDocumentedMessages(t *testing.T) {
 		"postgres://relay@localhost:5432/shop", b.db, "amqp://localhost:5672/", b.vhost,
 		"source: {", "source: {slot: "+b.slot+", publication: "+b.slot+", ").Replace(config[2]))
 	must(t, relay.WaitReady(await.Context(t)))
-	for _, sql := range regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
-		b.exec(sql[1])
+	for _, sql := range sqlOf(t, "Without a table") {
+		b.exec(sql)
 	}
 	created, counted := next(t, take), next(t, take)
 	if created.RoutingKey == "order.counted" { // they are in no order
