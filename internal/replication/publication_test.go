@@ -270,7 +270,7 @@ func TestColumnDroppedWhileRunning(t *testing.T) {
 	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
 	// The row that was committed without the column is still to come, and still does not fit.
 	b.wantStop(b.run().wait(), event.ExitMapping, "mapping", "changing the table back is not enough")
-	// The last resort of docs/operations.md.
+	// The last resort of docs/failure-modes.md.
 	b.waitFree()
 	b.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, b.cfg.Slot)
 	b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved"))
