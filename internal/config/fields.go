@@ -41,10 +41,10 @@ func (l *loader) sourceFields(s *Source) []setting.Key {
 	return []setting.Key{
 		setting.Address("source.url", &s.URL).
 			Doc("Where PostgreSQL is: a libpq URL or a `key=value` string.",
-				"`PG*` variables, the password file and the service file work as in psql. With `PGHOST`, `PGHOSTADDR`, `PGSERVICE` or `PGDATABASE` the key may be left out. Of several hosts (`postgres://a:5432,b:5432/shop`) the relay takes the one that accepts writes."),
+				"`PG*` variables, the password file and the service file work as in psql, and can take its place. Of several hosts (`postgres://a:5432,b:5432/shop`) the relay uses the one that accepts writes."),
 		setting.Password("source.password", &s.Password).
 			Doc("The password. It replaces one in the address.",
-				"Usually `${file:/run/secrets/...}`. Empty: taken from the address, `PGPASSWORD` or the password file."),
+				"Usually `${file:/run/secrets/...}`. Without either: `PGPASSWORD` or the password file."),
 		setting.Text("source.slot", &s.Slot).
 			Doc("The replication slot: 1 to 63 of `a-z`, `0-9` and `_`."),
 		setting.Text("source.publication", &s.Publication).
@@ -54,10 +54,10 @@ func (l *loader) sourceFields(s *Source) []setting.Key {
 				"`KEY` is a key of the section `outbox`, except `headers`, for this table alone. Name a partitioned table by its parent. `[]` together with `source.message_prefix` relays messages only."),
 		setting.Text("source.message_prefix", &s.MessagePrefix).
 			Doc("Also relay the logical messages that have this prefix.",
-				"That is an [outbox without a table](outbox.md#without-a-table). The section `outbox` names the members of such a message."),
+				"The section `outbox` names the members of a message: [without a table](outbox.md#without-a-table)."),
 		setting.Boolean("source.create", &s.Create).
 			Doc("Create a missing schema, publication and slot at the first start.",
-				"A slot that existed before is never created again. `false`: all three must exist, and `cdc-relay init` creates only the schema."),
+				"A slot that existed before is never created again. `false`: the relay creates nothing, and `cdc-relay init` only the schema."),
 		setting.Limit("source.max_event_bytes", 64<<10, 1<<30, &s.MaxEventBytes).
 			Doc("The largest row that is held in memory.",
 				"A larger row becomes a dead letter without its values over 4 KiB. A replay reads it from its table: [large rows](dead-letters.md#rows-over-sourcemax_event_bytes). What counts is the number of bytes that PostgreSQL sends: two for each byte of a `bytea`. Without a limit, [memory](running.md#sizing) grows with the largest row."),
@@ -66,7 +66,7 @@ func (l *loader) sourceFields(s *Source) []setting.Key {
 				"`auto`: a slot that the relay creates on PostgreSQL 17 or newer is a [failover slot](postgresql.md#failover-slots-and-promotion). `on`: an existing slot becomes one too, and an older server is an error. `off`: a new slot is not one, and an existing slot stays as it is."),
 		setting.Duration("source.wal_sender_timeout", time.Second, time.Hour, &s.WALSenderTimeout).
 			Doc("After this much silence either side ends the connection.",
-				"It bounds how long a cut connection can go unnoticed, and so the time of a leader change after one. The relay waits longer for a server that is busy and sends nothing."),
+				"So a cut connection, and the leader change after it, take longer with a higher value. The relay waits longer for a server that is busy and sends nothing."),
 	}
 }
 
@@ -119,7 +119,7 @@ func (d *Delivery) fields() []setting.Key {
 			Doc("How many ordered lanes there are, with one channel each.",
 				"`ordering: commit` uses one. On Kafka each partition is a lane, and the key is an error."),
 		setting.Integer("delivery.max_in_flight", 1, 10_000_000, &d.MaxInFlight).
-			Doc("The in-flight budget, in events."),
+			Doc("The [in-flight budget](glossary.md), in events."),
 		setting.Size("delivery.max_in_flight_bytes", 64<<10, 64<<30, &d.MaxInFlightBytes).
 			Doc("The in-flight budget, in bytes.", "One larger event at a time is admitted in addition."),
 		setting.Duration("delivery.confirm_timeout", 100*time.Millisecond, time.Hour, &d.ConfirmTimeout).
@@ -141,7 +141,7 @@ func (r *Retry) fields() []setting.Key {
 			Doc("The longest pause between two attempts."),
 		setting.Duration("retry.destination_max_age", 0, 3650*day, &r.DestinationMaxAge).
 			Doc("How long a destination may refuse its events.",
-				"After that they become dead letters. The time since the destination's last confirm counts, as long as it refuses. An outage of the broker does not count, except for what `allow` excludes (`not_allowed`). A confirm, a restart and a leader change start again from zero. Only events of paused destinations have this limit: 10,000 can be paused, 5,000 of them for `not_allowed`. `0`: no limit."),
+				"Then they become dead letters. The time starts again at each confirm of the destination, at a restart and at a leader change. Time without an answer does not count, as in an outage of the broker, except for what `allow` excludes (`not_allowed`). While 10,000 destinations are paused (5,000 for `not_allowed`), others have no limit. `0`: no limit."),
 	}
 }
 
@@ -149,14 +149,14 @@ func (d *DeadLetters) fields() []setting.Key {
 	keys := []setting.Key{
 		setting.Choice("dead_letters.on_dead_letter", &d.OnDeadLetter, DeadLetterContinue, DeadLetterBlock).
 			Doc("What later events of its ordering key do.",
-				"`continue`: they are sent. `block`: they wait until the dead letter is replayed or discarded."),
+				"`continue`: they are sent. `block`: they wait until it is replayed or discarded."),
 	}
 	for _, part := range drivers.PartKeys() {
 		keys = append(keys, setting.Text("dead_letters.mirror."+part, d.Mirror[part]).
 			Doc(drivers.WithPart(part).Broker+": "+strings.ReplaceAll(part, "_", " ")+" for a copy of each dead letter."))
 	}
 	return append(keys, setting.Duration("dead_letters.keep", time.Second, 3650*day, &d.Keep).
-		Doc("When replayed and discarded dead letters are purged."))
+		Doc("After this time, replayed and discarded dead letters are purged."))
 }
 
 func (g *Guard) fields() []setting.Key {
@@ -173,8 +173,7 @@ func (g *Guard) fields() []setting.Key {
 func (r *Retention) fields() []setting.Key {
 	return []setting.Key{
 		setting.Choice("retention.mode", &r.Mode, RetentionNone, RetentionDelete).
-			Doc("What the relay does with delivered rows.",
-				"`none`: it leaves them alone. `delete`: the leader deletes them."),
+			Doc("`delete`: the leader deletes delivered rows of the outbox tables."),
 		setting.Duration("retention.keep", 0, 3650*day, &r.Keep).
 			Doc("The least age of a row that is deleted.",
 				"The age counts from the column of `outbox.timestamp`, or from the row's commit if PostgreSQL has `track_commit_timestamp` on. Without either the relay exits with 2. `0`: as soon as the row is delivered."),
@@ -185,10 +184,9 @@ func (l *loader) adminFields(a *Admin) []setting.Key {
 	return []setting.Key{
 		setting.Text("admin.listen", &a.Listen).
 			Doc("`host:port` of the [HTTP server](reference.md#http).",
-				"It serves metrics, probes and the API. Port 0 takes a free port, which the log names."),
+				"Port 0 takes a free port, which the log names."),
 		setting.Text("admin.metrics_listen", &a.MetricsListen).
-			Doc("`host:port` for `/metrics`, `/healthz` and `/readyz` alone, without TLS.",
-				"`/metrics` is then only there."),
+			Doc("`host:port` for `/metrics`, which is then only there, and for probes. Without TLS."),
 		setting.Text("admin.socket", &a.Socket).
 			Doc("Path of a Unix socket for the commands on the same host. Linux only.",
 				"Root and the relay's own user may do everything there, without a token."),
@@ -210,7 +208,7 @@ func (l *loader) adminFields(a *Admin) []setting.Key {
 func (g *Log) fields() []setting.Key {
 	return []setting.Key{
 		setting.Choice("log.level", &g.Level, "debug", "info", "warn", "error").
-			Doc("The least severe lines of [the log](metrics.md#the-log)."),
+			Doc("The lowest level in [the log](metrics.md#the-log)."),
 		setting.Choice("log.format", &g.Format, "json", "console").
 			Doc("The form of its lines. They go to stderr."),
 	}

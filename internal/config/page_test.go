@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -114,23 +115,21 @@ func (p *pageWriter) keys(section string) (string, error) {
 	return strings.Join(rows, "\n"), nil
 }
 
+// unbroken is what stands on one line: a word, or code with blanks in it.
+var unbroken = regexp.MustCompile("(?:`[^`]*`|[^\\s`])+")
+
 // wrap breaks an item of a list into lines.
 func wrap(item string) string {
-	var out strings.Builder
-	column := 0
-	for _, word := range strings.Fields(item) {
-		switch width := utf8.RuneCountInString(word); {
-		case column == 0:
-		case column+1+width > pageColumns:
-			out.WriteString("\n ")
-			column = 1
-			fallthrough
-		default:
-			out.WriteString(" ")
-			column++
+	out, column := "", 0
+	for i, word := range unbroken.FindAllString(item, -1) {
+		width := utf8.RuneCountInString(word)
+		if column+1+width > pageColumns {
+			out, column = out+"\n ", 1
 		}
-		out.WriteString(word)
-		column += utf8.RuneCountInString(word)
+		if i > 0 {
+			out, column = out+" ", column+1
+		}
+		out, column = out+word, column+width
 	}
-	return out.String()
+	return out
 }

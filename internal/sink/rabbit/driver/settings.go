@@ -71,7 +71,7 @@ func (s *Settings) Keys() []setting.Key {
 	keys := []setting.Key{
 		setting.Addresses("url", &s.URLs).
 			Doc("The address of a node, or a list of the nodes of one cluster.",
-				"`amqp://` or `amqps://`. Each connection tries them from a random one on. A user in the address takes the place of `username` and `password`, which are an error then: [connections](rabbitmq.md#connections-tls-and-login)."),
+				"`amqp://` or `amqps://`. Each connection begins with a random one. A user stands either in every address, or in `username` and `password`: [connections](rabbitmq.md#connections-tls-and-login)."),
 		login(setting.Password("username", &s.Username)).
 			Doc("The user, the same on all nodes."),
 		login(setting.Password("password", &s.Password)).
@@ -86,7 +86,7 @@ func (s *Settings) Keys() []setting.Key {
 		sink.AllowKey("routing_key", &s.Allow.RoutingKey).
 			Doc("Patterns of the routing keys that events may have."),
 		setting.Compat(setting.Choices("allow_headers", &s.AllowHeaders, message.SteeringHeaders)).
-			Doc("Headers that steer RabbitMQ and that the headers column may have, such as `CC`."),
+			Doc("Headers that steer RabbitMQ and that rows may set all the same, such as `CC`."),
 		setting.Compat(setting.Columns("properties", &s.Properties, setting.Form{"enum": propertyNames}, checkProperty)).
 			Doc("`correlation_id`, `priority`, `expiration`: each with its column."),
 		setting.Compat(setting.Boolean("declare", &s.Declare)).
