@@ -31,6 +31,9 @@ func TestPage(t *testing.T) {
 			t.Errorf("testdata/page.md has no table with %s", path)
 		}
 	}
+	if got, want := sectionsOf(p.shown), sectionsOf(knownPaths()); !slices.Equal(got, want) {
+		t.Errorf("the sections are %q, want %q", got, want)
+	}
 	for n, line := range strings.Split(made, "\n") {
 		if utf8.RuneCountInString(line) > pageColumns {
 			t.Errorf("line %d has more than %d columns: shorten it, or move words to the second text of Doc\n%s", n+1, pageColumns, line)
@@ -45,6 +48,16 @@ func TestPage(t *testing.T) {
 	if is, err := os.ReadFile(page); err != nil || string(is) != made {
 		t.Errorf("%s is not what the keys say (%v); write it again: go test ./internal/config -run TestPage -rewrite", page, err)
 	}
+}
+
+// sectionsOf are the top-level sections of some keys, each once.
+func sectionsOf(paths []string) (names []string) {
+	for _, path := range paths {
+		if name, _, _ := strings.Cut(path, "."); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // A section that is in two tables, or has no key, is a fault.
