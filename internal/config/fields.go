@@ -60,7 +60,7 @@ func (l *loader) sourceFields(s *Source) []setting.Key {
 				"A slot that existed before is never created again. `false`: the relay creates nothing, and `cdc-relay init` only the schema."),
 		setting.Limit("source.max_event_bytes", 64<<10, 1<<30, &s.MaxEventBytes).
 			Doc("The largest row that is held in memory.",
-				"A larger row becomes a dead letter without its values over 4 KiB. A replay reads it from its table: [large rows](dead-letters.md#rows-over-sourcemax_event_bytes). What counts is the number of bytes that PostgreSQL sends: two for each byte of a `bytea`. Without a limit, [memory](running.md#sizing) grows with the largest row."),
+				"A larger row or message becomes a dead letter without its values over 4 KiB. A replay reads the row from its table: [large rows](dead-letters.md#rows-over-sourcemax_event_bytes). What counts is the number of bytes that PostgreSQL sends: two for each byte of a `bytea`. Without a limit, [memory](running.md#sizing) grows with the largest row."),
 		setting.Choice("source.failover_slot", &s.FailoverSlot, FailoverAuto, FailoverOn, FailoverOff).
 			Doc("Whether standby servers keep a copy of the slot.",
 				"`auto`: a slot that the relay creates on PostgreSQL 17 or newer is a [failover slot](postgresql.md#failover-slots-and-promotion). `on`: an existing slot becomes one too, and an older server is an error. `off`: a new slot is not one, and an existing slot stays as it is."),
@@ -117,7 +117,7 @@ func (d *Delivery) fields() []setting.Key {
 			Doc("Which [order](guarantees.md#order) is kept."),
 		setting.Integer("delivery.lanes", 1, 1024, &d.Lanes).
 			Doc("How many ordered lanes there are, with one channel each.",
-				"`ordering: commit` uses one. On Kafka each partition is a lane, and the key is an error."),
+				"`ordering: commit` uses one. On Kafka each partition is a lane, and it is an error to write this key."),
 		setting.Integer("delivery.max_in_flight", 1, 10_000_000, &d.MaxInFlight).
 			Doc("The [in-flight budget](glossary.md), in events."),
 		setting.Size("delivery.max_in_flight_bytes", 64<<10, 64<<30, &d.MaxInFlightBytes).
