@@ -206,7 +206,11 @@ type operation struct {
 func httpPart(t *testing.T) string {
 	t.Helper()
 	var document struct {
-		Paths map[string]map[string]json.RawMessage
+		Paths      map[string]map[string]json.RawMessage
+		Components struct {
+			Parameters map[string]any
+			Schemas    map[string]struct{ Properties map[string]any }
+		}
 	}
 	if err := json.Unmarshal([]byte(read(t, "../../internal/ops/admin/openapi.json")), &document); err != nil {
 		t.Fatal(err)
@@ -235,6 +239,9 @@ func httpPart(t *testing.T) string {
 			}
 		}
 	}
+	filters := slices.DeleteFunc(slices.Sorted(maps.Keys(document.Components.Parameters)), func(name string) bool { return name == "n" })
+	bulk := slices.DeleteFunc(slices.Sorted(maps.Keys(document.Components.Schemas["Bulk"].Properties)), func(name string) bool { return slices.Contains(filters, name) })
+	notes.WriteString(wrap("  ", "- A list takes in its query `"+strings.Join(filters, "`, `")+"`. The body of a bulk request has the same filters, and `"+strings.Join(bulk, "`, `")+"`."))
 	return "| Method and path | Role | Status | What it does |\n|---|---|---|---|\n" + table.String() + "\n" + notes.String()
 }
 

@@ -57,7 +57,7 @@ itself. Run the command with the relay's configuration: it needs the rights of t
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opt.Reason, "reason", "", "reason for the audit record")
+	flags.StringVar(&opt.Reason, "reason", "", "`REASON` for the audit record")
 	flags.BoolVar(&opt.NewSlot, "new-slot", false, "drop the slot, with what waits in it, and create a new one")
 	flags.BoolVar(&opt.SameData, "same-data", false, "this server goes on with the data of the other one: what is\ndeferred is sent")
 	flags.BoolVar(&opt.Copy, "copy", false, "this server is a copy, and the other one goes on: what is\ndeferred is not sent here")

@@ -68,7 +68,7 @@ it again. --dry-run changes nothing.`,
 	orderFlags(cmd, &opt)
 	cmd.Flags().StringVar(&opt.Where, "where", "", "send only rows that this `SQL` expression selects; a later recover\ndoes not find the others")
 	cmd.Flags().BoolVar(&opt.SameData, "same-data", false, "this server goes on with the data of the one that the slot was on:\nwhat was deferred there is sent here")
-	cmd.Flags().StringVar(&opt.Reason, "reason", "", "reason for the audit record")
+	cmd.Flags().StringVar(&opt.Reason, "reason", "", "`REASON` for the audit record")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
