@@ -192,5 +192,5 @@ func refusalFix(d *sink.Driver, reason sink.Reason, r *event.Route) string {
 	case sink.NoLeader, sink.TooFewReplicas:
 		return "bring the brokers of its replicas back"
 	}
-	return "see this reason in docs/operations.md, under deferred events and dead letters"
+	return "see this reason in docs/failure-modes.md"
 }
