@@ -42,7 +42,7 @@ func (f *compareFlags) declare(cmd *cobra.Command) {
 	flags.StringVar(&f.rabbitmq, "rabbitmq", "", "`URL`, amqp://USER:PASSWORD@HOST/VHOST (default sink.rabbitmq.url)")
 	flags.StringArrayVar(&f.theirs, "theirs", nil, "Debezium's topic or exchange `NAME`; may be repeated")
 	flags.StringArrayVar(&f.ours, "ours", nil, "the relay's topic or exchange `NAME`; one for each --theirs")
-	flags.StringArrayVar(&f.routingKeys, "routing-key", []string{"#"}, "binding `KEY`; a direct exchange needs each one; may be repeated")
+	flags.StringArrayVar(&f.routingKeys, "routing-key", []string{"#"}, "binding `KEY`; a direct exchange needs each one")
 	flags.StringVar(&f.from, "from", "now", "`START`: now; on Kafka also beginning, 90m or 2026-11-20")
 	flags.DurationVar(&f.period, "for", 0, "end after this time (default: see above)")
 	flags.Int64Var(&f.count, "count", 0, "end after this many compared events")
@@ -53,7 +53,7 @@ func (f *compareFlags) declare(cmd *cobra.Command) {
 	flags.BoolVar(&f.strict, "strict", false, "compare everything but times")
 	flags.BoolVar(&f.times, "times", false, "also compare the times of records")
 	flags.IntVar(&f.limit, "limit", 10, "differences to print; all are counted")
-	flags.IntVar(&f.memory, "memory", 64, "`MIB` of messages per side that wait for their counterparts")
+	flags.IntVar(&f.memory, "memory", 64, "`MIB` of messages per side that wait for the other")
 	flags.BoolVar(&f.excerpts, "excerpts", true, "print an excerpt of what differs")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 }

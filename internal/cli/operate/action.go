@@ -62,7 +62,7 @@ func newAction(g *command.Options, a action) *cobra.Command {
 	flags.BoolVar(&f.dryRun, "dry-run", false, "report what would be done, and change nothing")
 	flags.StringVar(&f.rate, "rate", "", "with --all: at most this `RATE`, such as 50/s")
 	flags.StringVar(&f.reason, "reason", "", "`REASON` for the audit record")
-	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait at most this long for the relay to carry it out; 0: do not wait")
+	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait at most this long for the relay; 0: do not wait")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	if a.kind == dlq.Replay {
 		f.parts = map[string]*string{}
