@@ -192,9 +192,5 @@ func refusalFix(d *sink.Driver, reason sink.Reason, r *event.Route) string {
 	case sink.NoLeader, sink.TooFewReplicas:
 		return "bring the brokers of its replicas back"
 	}
-<<<<<<< HEAD
-	return "look up this reason in docs/dead-letters.md#deferred-events"
-=======
 	return "see this reason in docs/failure-modes.md"
->>>>>>> 44dac5d9e84fdb9b00656fe09691931b70059622
 }
