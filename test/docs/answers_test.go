@@ -20,8 +20,8 @@ var brokers = []struct {
 	{"What Kafka answers", "internal/sink/kafka", kafkaAnswers},
 }
 
-// Every answer of a broker has a row with its class and reason, and tests that exist. Every reason
-// has a row.
+// Every answer of a broker is in a list with its class and reason, and has tests that exist. Every
+// reason is in one.
 func TestBrokerAnswersAreDocumented(t *testing.T) {
 	reasons := matches(`(?m)^\t\w+ +Reason += "(.+?)"`, pages.Text(t, "internal/sink/outcome.go"))
 	if len(reasons) < 13 {
@@ -30,29 +30,25 @@ func TestBrokerAnswersAreDocumented(t *testing.T) {
 	documented := map[string]bool{}
 	for _, b := range brokers {
 		exists := pages.TestsIn(t, b.dir, "test/fault")
-		rows := tableRows(pages.Section(t, "docs/failure-modes.md", b.heading))
+		rows := answersIn(pages.Section(t, "docs/failure-modes.md", b.heading))
 		if len(rows) < 18 {
-			t.Fatalf("%s: %d rows", b.heading, len(rows))
+			t.Fatalf("%s: %d answers", b.heading, len(rows))
 		}
 		answers := map[string]bool{}
-		for _, cells := range rows {
-			if len(cells) != 5 {
-				t.Errorf("%s: %d cells in %q", b.heading, len(cells), cells)
-				continue
-			}
-			answers[cells[0]] = true
-			checkReasons(t, cells, reasons, documented)
-			checkTests(t, cells[0], b.tests[cells[0]], exists)
+		for _, a := range rows {
+			answers[a.answer] = true
+			checkReasons(t, a, reasons, documented)
+			checkTests(t, a.answer, b.tests[a.answer], exists)
 		}
 		for answer := range b.tests {
 			if !answers[answer] {
-				t.Errorf("%s has no row %q", b.heading, answer)
+				t.Errorf("%s does not have %q", b.heading, answer)
 			}
 		}
 	}
 	for _, reason := range reasons {
 		if !documented[reason] {
-			t.Errorf("the reason %s has no row", reason)
+			t.Errorf("no answer has the reason %s", reason)
 		}
 	}
 }
@@ -77,21 +73,31 @@ func tableRows(text string) (rows [][]string) {
 	return rows
 }
 
-// checkReasons checks the class and the reasons of one row.
-func checkReasons(t *testing.T, cells, reasons []string, documented map[string]bool) {
-	t.Helper()
-	class := strings.Trim(cells[1], "`")
-	refusal := slices.Contains([]string{sink.Destination.String(), sink.Transient.String(), sink.Permanent.String()}, class)
-	if !refusal && class != "confirmed" && class != "unavailable" {
-		t.Errorf("%s: class %s", cells[0], cells[1])
+// answer is an item of a list of answers: **answer** (`class`, `reason`): what the relay does.
+type answer struct{ answer, class, reasons string }
+
+func answersIn(text string) (all []answer) {
+	text = strings.ReplaceAll(text, "\n  ", " ") // items are wrapped
+	for _, found := range regexp.MustCompile("(?m)^- \\*\\*(.+?)\\*\\* \\(`([a-z]+)`(.*?)\\): ").FindAllStringSubmatch(text, -1) {
+		all = append(all, answer{found[1], found[2], found[3]})
 	}
-	named := matches("`([a-z_]+)`", cells[2])
+	return all
+}
+
+// checkReasons checks the class and the reasons of one answer.
+func checkReasons(t *testing.T, a answer, reasons []string, documented map[string]bool) {
+	t.Helper()
+	refusal := slices.Contains([]string{sink.Destination.String(), sink.Transient.String(), sink.Permanent.String()}, a.class)
+	if !refusal && a.class != "confirmed" && a.class != "unavailable" {
+		t.Errorf("%s: class %s", a.answer, a.class)
+	}
+	named := matches("`([a-z_]+)`", a.reasons)
 	if refusal != (len(named) > 0) {
-		t.Errorf("%s: %s, and the reasons %q", cells[0], class, cells[2])
+		t.Errorf("%s: %s, and the reasons %q", a.answer, a.class, a.reasons)
 	}
 	for _, reason := range named {
 		if documented[reason] = true; !slices.Contains(reasons, reason) {
-			t.Errorf("%s: there is no reason %s", cells[0], reason)
+			t.Errorf("%s: there is no reason %s", a.answer, reason)
 		}
 	}
 }
