@@ -73,9 +73,9 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 // when the row was written, whatever happens to the table.
 func (t Table) fixInStream() string {
 	if t.Mapping.Compat { // where a column has one name
-		return "rows that are committed keep the columns they were written with: start the relay with the names that these rows have under sink.compat.options, and let the table keep them until then (rename a column back, while nothing is inserted); when it stops again, at the first row with other names, go on with those; \"Exit 4\" in docs/operations.md has the steps"
+		return "rows that are committed keep the columns they were written with: start the relay with the names that these rows have under sink.compat.options, and let the table keep them until then (rename a column back, while nothing is inserted); when it stops again, at the first row with other names, go on with those; docs/failure-modes.md#after-exit-4 has the steps"
 	}
-	return "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see \"Exit 4\" in docs/operations.md"
+	return "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see docs/failure-modes.md#after-exit-4"
 }
 
 // lost returns the Stop for parts whose column earlier rows of this session had and later rows

@@ -82,9 +82,9 @@ func TestChangesThatHideNothing(t *testing.T) {
 	}
 }
 
-// Under a profile a column has one name. What the fix says, and docs/operations.md: the rows of
-// before go with the old name while the table has it, the ones behind them with the new one, and
-// none is passed over.
+// Under a profile a column has one name. As the fix and docs/failure-modes.md#after-exit-4 say, the
+// rows of before go with the old name while the table has it, the ones behind them with the new
+// one, and none is passed over.
 func TestColumnRenamedUnderAProfile(t *testing.T) {
 	b := shared(t)
 	mapping := &b.cfg.Tables[0].Mapping

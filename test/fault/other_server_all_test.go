@@ -149,7 +149,7 @@ func promotedClone(t *testing.T, pg *pgserver.Postgres) {
 }
 
 // A copy of the server's files that is started as it is: nothing in the database distinguishes it,
-// so a relay there sends what the original sends. That is what docs/upgrade.md warns of. Torn down
+// so a relay there sends what the original sends. That is what docs/running.md warns of. Torn down
 // before a relay is started there, it has nothing left to send.
 func cloneOnTheSameTimeline(t *testing.T, pg *pgserver.Postgres) {
 	s, b := leave(t, pg, true)
