@@ -153,7 +153,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 			t.Errorf("%s has the annotations %v", name, rule.Annotations)
 		}
 		page, anchor, _ := strings.Cut(strings.TrimPrefix(rule.Annotations["runbook_url"], repository), "#")
-		if page != "docs/operations.md" || anchor != strings.ToLower(name) {
+		if page != "docs/metrics.md" || anchor != strings.ToLower(name) {
 			t.Errorf("%s: the runbook is at %q", name, rule.Annotations["runbook_url"])
 			continue
 		}

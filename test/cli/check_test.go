@@ -115,11 +115,11 @@ func (b *brokered) overHTTP() {
 // documented fails for a line of check that has no row in the documentation.
 func documented(t *testing.T, names ...string) {
 	t.Helper()
-	text := document(t, "docs/operations.md")
+	text := document(t, "docs/reference.md")
 	for _, name := range names {
 		name, _, _ = strings.Cut(name, ` "`) // of one exchange or topic
 		if !strings.Contains(text, "| `"+name+"` |") {
-			t.Errorf("docs/operations.md has no row for the line %q of check", name)
+			t.Errorf("docs/reference.md has no row for the line %q of check", name)
 		}
 	}
 }

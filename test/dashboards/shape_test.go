@@ -14,15 +14,23 @@ import (
 // kinds are the panels that are in use and not deprecated.
 var kinds = []string{"row", "stat", "timeseries", "table", "heatmap", "state-timeline"}
 
-const runbook = "https://github.com/cdc-relay/cdc-relay/blob/main/docs/operations.md#"
+// anchors are what links to the headings of a page in docs name, in the way of GitHub.
+func anchors(t *testing.T, page string) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/" + page)
+	must(t, err)
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		name := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
+}
 
 func TestShape(t *testing.T) {
-	operations, err := os.ReadFile("../../docs/operations.md")
-	must(t, err)
-	var anchors []string
-	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(operations), -1) {
-		anchor := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
-		anchors = append(anchors, strings.ReplaceAll(anchor, " ", "-"))
+	const docs = "https://github.com/cdc-relay/cdc-relay/blob/main/docs/"
+	headings := map[string][]string{}
+	for _, page := range []string{"metrics.md", "dead-letters.md", "running.md"} {
+		headings[page] = anchors(t, page)
 	}
 	uids := map[string]string{"cdc-relay-outbox": "Outbox reliability", "cdc-relay-slots": "Replication slots", "cdc-relay-consumers": "Consumer Processing"}
 	for _, b := range boards(t) {
@@ -50,7 +58,9 @@ func TestShape(t *testing.T) {
 				t.Errorf("%s: panel %q has no query, no unit or no description", b.Title, p.Title)
 			}
 			for _, link := range p.Links {
-				if anchor, ok := strings.CutPrefix(link.URL, runbook); !ok || !slices.Contains(anchors, anchor) {
+				target, ok := strings.CutPrefix(link.URL, docs)
+				page, anchor, _ := strings.Cut(target, "#")
+				if !ok || !slices.Contains(headings[page], anchor) {
 					t.Errorf("%s: panel %q links to %s, and there is no such heading", b.Title, p.Title, link.URL)
 				}
 			}

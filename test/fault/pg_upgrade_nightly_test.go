@@ -13,7 +13,7 @@ import (
 )
 
 // pg_upgrade gives the server another system identifier. From 17 on it takes logical slots along,
-// and refuses to when something waits in one: docs/upgrade.md says what to do before, and this does
+// and refuses to when something waits in one: docs/running.md says what to do before, and this does
 // that. Before 17 there is no slot afterwards.
 func TestPgUpgrade(t *testing.T) {
 	stand.Parallel(t)

@@ -2,7 +2,7 @@
 
 // Package upgrade has an earlier version of the relay and this one take over from each other, under
 // load: the older one is a binary built from this repository's history. What is said of it in
-// docs/upgrade.md is tested here.
+// docs/running.md is tested here.
 package upgrade
 
 import (

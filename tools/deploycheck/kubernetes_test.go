@@ -72,13 +72,13 @@ func (c *cluster) relay(t *testing.T) *core.Container {
 	return &pod.Containers[0]
 }
 
-// The command of docs/operations.md makes a PrometheusRule of the alerts, all of them.
+// The command of docs/metrics.md makes a PrometheusRule of the alerts, all of them.
 func TestAlertsForTheOperator(t *testing.T) {
 	t.Parallel()
-	_, command, _ := strings.Cut(read(t, "docs/operations.md"), "```sh\n(printf 'apiVersion: monitoring")
+	_, command, _ := strings.Cut(read(t, "docs/metrics.md"), "```sh\n(printf 'apiVersion: monitoring")
 	command, _, ok := strings.Cut(command, " | kubectl apply -f -\n```\n")
 	if !ok {
-		t.Fatal("docs/operations.md has no command that makes a PrometheusRule")
+		t.Fatal("docs/metrics.md has no command that makes a PrometheusRule")
 	}
 	text, err := runs(t, nil, "sh", "-c", "cd "+root+" && (printf 'apiVersion: monitoring"+command)
 	must(t, err)

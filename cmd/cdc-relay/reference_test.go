@@ -1,0 +1,320 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/rules"
+)
+
+const (
+	referencePage = "../../docs/reference.md"
+	referenceText = "testdata/reference.md" // what is written by hand
+	pageColumns   = 120
+)
+
+var rewrite = flag.Bool("rewrite", false, "write docs/reference.md again")
+
+// docs/reference.md is what the binary says of its commands, its HTTP paths and its rules for
+// Debezium's properties, between what testdata/reference.md has. -rewrite writes it again.
+func TestReference(t *testing.T) {
+	text := read(t, referenceText)
+	for mark, generated := range map[string]string{"commands": commandsPart(), "http": httpPart(t), "debezium": debeziumPart()} {
+		before, after, found := strings.Cut(text, "<!-- "+mark+" -->\n")
+		if !found {
+			t.Fatalf("%s has no mark %q", referenceText, mark)
+		}
+		text = before + generated + after
+	}
+	for n, line := range strings.Split(text, "\n") {
+		if len([]rune(line)) > pageColumns {
+			t.Errorf("line %d has more than %d columns: %s", n+1, pageColumns, line)
+		}
+	}
+	if *rewrite {
+		if err := os.WriteFile(referencePage, []byte(text), 0o644); err != nil { //nolint:gosec // a page is for everybody
+			t.Fatal(err)
+		}
+		return
+	}
+	if text != read(t, referencePage) {
+		t.Errorf("%s is not what the binary says: go test ./cmd/cdc-relay -run TestReference -rewrite", referencePage)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// commandsPart has a heading for each command of the root. Commands of a group are under its
+// heading.
+func commandsPart() string {
+	root, _ := cli.NewRoot("", newRun)
+	root.InitDefaultCompletionCmd("run")
+	var out strings.Builder
+	for _, cmd := range root.Commands() {
+		fmt.Fprintf(&out, "### %s\n\n", cmd.CommandPath())
+		described := []*cobra.Command{cmd}
+		if cmd.HasSubCommands() {
+			described = cmd.Commands()
+			out.WriteString(prose(describe(cmd)))
+		}
+		if cmd.Name() == "completion" {
+			described = nil
+		}
+		for _, c := range described {
+			out.WriteString(prose("`" + c.UseLine() + "`: " + describe(c)))
+		}
+		out.WriteString(flagsBlock(described))
+		out.WriteString(examplesBlock(described))
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// describe is the long description of a command, with its aliases; the short one if it has no long
+// one.
+func describe(cmd *cobra.Command) string {
+	text := cmp.Or(cmd.Long, cmd.Short+".")
+	if cmd.Name() == "completion" {
+		text = cmd.Short + ": bash, fish, powershell or zsh."
+	}
+	if len(cmd.Aliases) > 0 {
+		text += " Another name of the command is \"" + strings.Join(cmd.Aliases, ", ") + "\"."
+	}
+	return text
+}
+
+// code finds in a help text what a page shows as code: a quoted text, a flag, a key, a path.
+var code = regexp.MustCompile("`[^`]+`|\"[^\"\n]+\"|--[a-z][a-z-]*(=[a-z]+)?|[\\w$*-]*[._/][\\w.*/-]*[\\w*]|\\b[A-Z_]{2,}_[A-Z_]+\\b")
+
+// prose makes Markdown of a help text. A paragraph that is indented stays as it is, as a block.
+func prose(text string) string {
+	var out strings.Builder
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		if strings.HasPrefix(paragraph, "  ") {
+			out.WriteString(block("text", paragraph))
+			continue
+		}
+		marked := code.ReplaceAllStringFunc(paragraph, func(s string) string { return "`" + strings.Trim(s, "`\"") + "`" })
+		out.WriteString(wrap("", marked) + "\n")
+	}
+	return out.String()
+}
+
+// wrap breaks a text into lines. Those after the first begin with the indent.
+func wrap(indent, text string) string {
+	var out strings.Builder
+	column := 0
+	for i, word := range strings.Fields(text) {
+		n := len([]rune(word))
+		switch {
+		case i == 0:
+		case column+1+n > pageColumns:
+			out.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			out.WriteByte(' ')
+			column++
+		}
+		out.WriteString(word)
+		column += n
+	}
+	return out.String() + "\n"
+}
+
+// block is a fenced block; the indent of its first line is taken from all.
+func block(language, text string) string {
+	text = strings.Trim(text, "\n")
+	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
+	return "```" + language + "\n" + strings.TrimPrefix(strings.ReplaceAll("\n"+text, "\n"+indent, "\n"), "\n") + "\n```\n\n"
+}
+
+// flagsBlock has the flags of commands. Those of several commands are shown once, after the names of
+// these commands.
+func flagsBlock(commands []*cobra.Command) string {
+	owners, flags := map[string][]string{}, map[string]*pflag.Flag{}
+	for _, cmd := range commands {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" {
+				key := f.Name + " " + f.Usage
+				owners[key], flags[key] = append(owners[key], cmd.Name()), f
+			}
+		})
+	}
+	sets, order := map[string]*pflag.FlagSet{}, []string(nil)
+	for _, key := range slices.Sorted(maps.Keys(flags)) {
+		of := strings.Join(owners[key], ", ")
+		if sets[of] == nil {
+			sets[of] = pflag.NewFlagSet(of, pflag.ContinueOnError)
+			order = append(order, of)
+		}
+		sets[of].AddFlag(flags[key])
+	}
+	var out strings.Builder
+	for _, of := range order {
+		if len(commands) > 1 {
+			fmt.Fprintln(&out, of+":")
+		}
+		out.WriteString(regexp.MustCompile(`(?m)^  `).ReplaceAllString(sets[of].FlagUsages(), ""))
+	}
+	if out.Len() == 0 {
+		return ""
+	}
+	return "```text\n" + out.String() + "```\n\n"
+}
+
+// examplesBlock has the examples of commands.
+func examplesBlock(commands []*cobra.Command) string {
+	var all []string
+	for _, cmd := range commands {
+		if cmd.Example != "" {
+			all = append(all, cmd.Example)
+		}
+	}
+	if all == nil {
+		return ""
+	}
+	return block("sh", strings.Join(all, "\n"))
+}
+
+// operation is what the OpenAPI document says of a path and a method.
+type operation struct {
+	Summary, Description string
+	Security             *[]any // given and empty: no token is needed
+	Responses            map[string]any
+}
+
+// httpPart is the paths of the admin port, from its OpenAPI document.
+func httpPart(t *testing.T) string {
+	t.Helper()
+	var document struct {
+		Paths      map[string]map[string]json.RawMessage
+		Components struct {
+			Parameters map[string]any
+			Schemas    map[string]struct{ Properties map[string]any }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "../../internal/ops/admin/openapi.json")), &document); err != nil {
+		t.Fatal(err)
+	}
+	var table, notes strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(document.Paths)) {
+		for _, method := range []string{"get", "post", "delete"} {
+			var op operation
+			if raw := document.Paths[path][method]; raw == nil {
+				continue
+			} else if err := json.Unmarshal(raw, &op); err != nil {
+				t.Fatal(err)
+			}
+			role := "read"
+			switch {
+			case op.Security != nil && len(*op.Security) == 0:
+				role = ""
+			case method != "get":
+				role = "operate"
+			}
+			codes := slices.DeleteFunc(slices.Sorted(maps.Keys(op.Responses)), func(code string) bool { return code == "default" })
+			name := "`" + strings.ToUpper(method) + " " + path + "`"
+			fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", name, role, strings.Join(codes, " "), op.Summary)
+			if op.Description != "" {
+				notes.WriteString(wrap("  ", "- "+name+": "+op.Description))
+			}
+		}
+	}
+	filters := slices.DeleteFunc(slices.Sorted(maps.Keys(document.Components.Parameters)), func(name string) bool { return name == "n" })
+	bulk := slices.DeleteFunc(slices.Sorted(maps.Keys(document.Components.Schemas["Bulk"].Properties)), func(name string) bool { return slices.Contains(filters, name) })
+	notes.WriteString(wrap("  ", "- A list takes in its query `"+strings.Join(filters, "`, `")+"`. The body of a bulk request has the same filters, and `"+strings.Join(bulk, "`, `")+"`."))
+	return "| Method and path | Role | Status | What it does |\n|---|---|---|---|\n" + table.String() + "\n" + notes.String()
+}
+
+// debeziumPart is the import's rules for Debezium's properties, by chapter.
+func debeziumPart() string {
+	var out strings.Builder
+	for _, chapter := range rules.Page() {
+		fmt.Fprintf(&out, "### %s\n\n", chapter.Title)
+		for _, e := range chapter.Entries {
+			parts := []string{"`" + strings.Join(e.Names, "`, `") + "`", e.Verdict}
+			if e.Target != "" {
+				parts = append(parts, "`"+e.Target+"`")
+			}
+			if e.Why != "" {
+				parts = append(parts, e.Why)
+			}
+			out.WriteString(wrap("  ", "- "+strings.Join(parts, " · ")))
+		}
+		out.WriteByte('\n')
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// Every line of check that the page has is in the code: a name that is no longer there would stay
+// on the page. That every line of check is on the page is shown where check runs.
+func TestReferenceOfChecks(t *testing.T) {
+	_, table, _ := strings.Cut(read(t, referenceText), "\n| Line | Looks at |\n")
+	names := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1)
+	if len(names) < 40 {
+		t.Fatalf("only %d lines of check were found", len(names))
+	}
+	var source strings.Builder
+	for _, pattern := range []string{"replication/check/*.go", "sink/*/*.go", "sink/*/check/*.go", "wiring/*.go", "cli/*.go"} {
+		files, err := filepath.Glob("../../internal/" + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if !strings.HasSuffix(file, "_test.go") {
+				source.WriteString(read(t, file))
+			}
+		}
+	}
+	for _, name := range names {
+		// the names of lines about allow are made of the part's key
+		if plain := name[1]; !strings.HasPrefix(plain, "allowed ") && !strings.Contains(source.String(), `"`+plain+`"`) && !strings.Contains(source.String(), `"`+plain+" ") {
+			t.Errorf("no line of check is named %q", plain)
+		}
+	}
+}
+
+// Every example is a command line whose flags exist.
+func TestExamples(t *testing.T) {
+	root, _ := cli.NewRoot("", newRun)
+	count := 0
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, found := range regexp.MustCompile(`cdc-relay ([a-z][^|>\n]*)`).FindAllStringSubmatch(cmd.Example, -1) {
+			found := regexp.MustCompile(`'[^']*'|"[^"]*"`).ReplaceAllString(found[1], "x")
+			of, args, err := root.Find(strings.Fields(found))
+			if err == nil {
+				err = of.ParseFlags(args)
+			}
+			if count++; err != nil || of.HasSubCommands() {
+				t.Errorf("%s: %s: %v", cmd.CommandPath(), found, err)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+	if count < 50 {
+		t.Errorf("only %d examples were found", count)
+	}
+}
