@@ -134,7 +134,7 @@ func TestPagesAreComplete(t *testing.T) {
 		if !strings.HasPrefix(page, "docs/") {
 			continue
 		}
-		if !regexp.MustCompile(`^(<!--[^\n]*-->\n+)?# \S`).MatchString(text) {
+		if !regexp.MustCompile(`(?s)^(<!--.*?-->\s*)?# \S`).MatchString(text) {
 			t.Errorf("%s does not begin with a title", page)
 		}
 		if !strings.Contains(readme, "]("+page+")") {
