@@ -30,10 +30,10 @@ func TestSection(t *testing.T) {
 func TestFences(t *testing.T) {
 	want := []Fence{{"sh", "# no heading\nrun\n", 9}, {"yaml", "a:\n  b: 1\n", 22}}
 	if got := Fences(sample); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
+		t.Errorf("%+v", got)
 	}
 	if got := Fences(sample, "yaml"); !slices.Equal(got, want[1:]) {
-		t.Errorf("%q", got)
+		t.Errorf("%+v", got)
 	}
 }
 
