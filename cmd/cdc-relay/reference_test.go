@@ -81,10 +81,9 @@ func commandsPart() string {
 			described = nil
 		}
 		for _, c := range described {
-			out.WriteString(prose("`" + c.UseLine() + "`: " + describe(c)))
+			out.WriteString(prose("`" + strings.TrimSuffix(c.UseLine(), " [flags]") + "`: " + describe(c)))
 		}
-		out.WriteString(flagsBlock(described))
-		out.WriteString(examplesBlock(described))
+		out.WriteString(block("text", flags(described)+examples(described)))
 	}
 	return strings.TrimSuffix(out.String(), "\n")
 }
@@ -102,8 +101,9 @@ func describe(cmd *cobra.Command) string {
 	return text
 }
 
-// code finds in a help text what a page shows as code: a quoted text, a flag, a key, a path.
-var code = regexp.MustCompile("`[^`]+`|\"[^\"\n]+\"|--[a-z][a-z-]*(=[a-z]+)?|[\\w$*-]*[._/][\\w.*/-]*[\\w*]|\\b[A-Z_]{2,}_[A-Z_]+\\b")
+// code finds in a help text what a page shows as code: JSON, a quoted text, a flag, a key with its
+// value, a path, a variable.
+var code = regexp.MustCompile("\\{\"[^}]*\\}|`[^`]+`|\"[^\"\n]+\"|--[a-z][a-z-]*(=[a-z]+)?|[\\w$*-]*[._/][\\w.*/#-]*[\\w*](: (true|false|continue)| = on)?|\\b[A-Z]+_[A-Z_]+\\b")
 
 // prose makes Markdown of a help text. A paragraph that is indented stays as it is, as a block.
 func prose(text string) string {
@@ -140,59 +140,54 @@ func wrap(indent, text string) string {
 	return out.String() + "\n"
 }
 
-// block is a fenced block; the indent of its first line is taken from all.
+// block is a fenced block; "" of nothing.
 func block(language, text string) string {
-	text = strings.Trim(text, "\n")
-	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
-	return "```" + language + "\n" + strings.TrimPrefix(strings.ReplaceAll("\n"+text, "\n"+indent, "\n"), "\n") + "\n```\n\n"
+	if text = strings.Trim(text, "\n"); text == "" {
+		return ""
+	}
+	return "```" + language + "\n" + text + "\n```\n\n"
 }
 
-// flagsBlock has the flags of commands. Those of several commands are shown once, after the names of
-// these commands.
-func flagsBlock(commands []*cobra.Command) string {
-	owners, flags := map[string][]string{}, map[string]*pflag.Flag{}
+// flags are the flags of commands, a line each. Those of several commands are shown once, after the
+// names of these commands.
+func flags(commands []*cobra.Command) string {
+	owners, named := map[string][]string{}, map[string]*pflag.Flag{}
 	for _, cmd := range commands {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name != "help" {
 				key := f.Name + " " + f.Usage
-				owners[key], flags[key] = append(owners[key], cmd.Name()), f
+				owners[key], named[key] = append(owners[key], cmd.Name()), f
 			}
 		})
 	}
 	sets, order := map[string]*pflag.FlagSet{}, []string(nil)
-	for _, key := range slices.Sorted(maps.Keys(flags)) {
+	for _, key := range slices.Sorted(maps.Keys(named)) {
 		of := strings.Join(owners[key], ", ")
 		if sets[of] == nil {
 			sets[of] = pflag.NewFlagSet(of, pflag.ContinueOnError)
 			order = append(order, of)
 		}
-		sets[of].AddFlag(flags[key])
+		sets[of].AddFlag(named[key])
 	}
 	var out strings.Builder
 	for _, of := range order {
 		if len(commands) > 1 {
 			fmt.Fprintln(&out, of+":")
 		}
-		out.WriteString(regexp.MustCompile(`(?m)^  `).ReplaceAllString(sets[of].FlagUsages(), ""))
+		out.WriteString(sets[of].FlagUsages())
 	}
-	if out.Len() == 0 {
-		return ""
-	}
-	return "```text\n" + out.String() + "```\n\n"
+	return out.String()
 }
 
-// examplesBlock has the examples of commands.
-func examplesBlock(commands []*cobra.Command) string {
-	var all []string
+// examples are the examples of commands, after an empty line.
+func examples(commands []*cobra.Command) string {
+	var out strings.Builder
 	for _, cmd := range commands {
 		if cmd.Example != "" {
-			all = append(all, cmd.Example)
+			out.WriteString("\n" + regexp.MustCompile(`(?m)^  `).ReplaceAllString(cmd.Example, ""))
 		}
 	}
-	if all == nil {
-		return ""
-	}
-	return block("sh", strings.Join(all, "\n"))
+	return "\n" + strings.TrimPrefix(out.String(), "\n")
 }
 
 // operation is what the OpenAPI document says of a path and a method.
