@@ -162,8 +162,8 @@ func block(language, text string) string {
 	return "```" + language + "\n" + text + "\n```\n\n"
 }
 
-// flags are the flags of commands but for --help and --json, a line each. Those of several commands are shown once, after the
-// names of these commands.
+// flags are the flags of commands but for --help and --json, a line each. Those of several commands
+// are shown once, after the names of these commands.
 func flags(commands []*cobra.Command) string {
 	owners, named := map[string][]string{}, map[string]*pflag.Flag{}
 	for _, cmd := range commands {
