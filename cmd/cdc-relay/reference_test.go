@@ -23,7 +23,8 @@ import (
 const (
 	referencePage = "../../docs/reference.md"
 	referenceText = "testdata/reference.md" // what is written by hand
-	pageColumns   = 120
+	pageColumns   = 118                     // of prose; a list of a group is indented by two more
+	maxColumns    = 120
 )
 
 var rewrite = flag.Bool("rewrite", false, "write docs/reference.md again")
@@ -40,8 +41,8 @@ func TestReference(t *testing.T) {
 		text = before + generated + after
 	}
 	for n, line := range strings.Split(text, "\n") {
-		if len([]rune(line)) > pageColumns {
-			t.Errorf("line %d has more than %d columns: %s", n+1, pageColumns, line)
+		if len([]rune(line)) > maxColumns {
+			t.Errorf("line %d has more than %d columns: %s", n+1, maxColumns, line)
 		}
 	}
 	if *rewrite {
@@ -70,23 +71,35 @@ func commandsPart() string {
 	root, _ := cli.NewRoot("", newRun)
 	root.InitDefaultCompletionCmd("run")
 	var out strings.Builder
+	var withJSON []string
 	for _, cmd := range root.Commands() {
 		fmt.Fprintf(&out, "### %s\n\n", cmd.CommandPath())
 		described := []*cobra.Command{cmd}
 		if cmd.HasSubCommands() {
 			described = cmd.Commands()
-			out.WriteString(prose(describe(cmd)))
 		}
 		if cmd.Name() == "completion" {
 			described = nil
 		}
-		for _, c := range described {
-			out.WriteString(prose("`" + c.UseLine() + "`: " + describe(c)))
+		if len(described) != 1 {
+			out.WriteString(prose(describe(cmd)))
 		}
-		out.WriteString(flagsBlock(described))
-		out.WriteString(examplesBlock(described))
+		for _, c := range described {
+			text := prose("`" + strings.TrimSuffix(c.UseLine(), " [flags]") + "`: " + describe(c))
+			if len(described) > 1 {
+				text = "- " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"
+			}
+			out.WriteString(text)
+			if c.LocalFlags().Lookup("json") != nil {
+				withJSON = append(withJSON, strings.TrimPrefix(c.CommandPath(), "cdc-relay "))
+			}
+		}
+		if len(described) > 1 {
+			out.WriteByte('\n')
+		}
+		out.WriteString(block("text", flags(described)+examples(described)))
 	}
-	return strings.TrimSuffix(out.String(), "\n")
+	return wrap("", "These print JSON with `--json`: `"+strings.Join(withJSON, "`, `")+"`.") + "\n" + strings.TrimSuffix(out.String(), "\n")
 }
 
 // describe is the long description of a command, with its aliases; the short one if it has no long
@@ -102,8 +115,9 @@ func describe(cmd *cobra.Command) string {
 	return text
 }
 
-// code finds in a help text what a page shows as code: a quoted text, a flag, a key, a path.
-var code = regexp.MustCompile("`[^`]+`|\"[^\"\n]+\"|--[a-z][a-z-]*(=[a-z]+)?|[\\w$*-]*[._/][\\w.*/-]*[\\w*]|\\b[A-Z_]{2,}_[A-Z_]+\\b")
+// code finds in a help text what a page shows as code: JSON, a quoted text, a flag, a key with its
+// value, a path, a variable.
+var code = regexp.MustCompile("\\{\"[^}]*\\}|`[^`]+`|\"[^\"\n]+\"|--[a-z][a-z-]*(=[a-z]+)?|[\\w$*-]*[._/][\\w.*/#-]*[\\w*](: (true|false|continue)| = on)?|\\b[A-Z]+_[A-Z_]+\\b")
 
 // prose makes Markdown of a help text. A paragraph that is indented stays as it is, as a block.
 func prose(text string) string {
@@ -140,59 +154,54 @@ func wrap(indent, text string) string {
 	return out.String() + "\n"
 }
 
-// block is a fenced block; the indent of its first line is taken from all.
+// block is a fenced block; "" of nothing.
 func block(language, text string) string {
-	text = strings.Trim(text, "\n")
-	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
-	return "```" + language + "\n" + strings.TrimPrefix(strings.ReplaceAll("\n"+text, "\n"+indent, "\n"), "\n") + "\n```\n\n"
+	if text = strings.Trim(text, "\n"); text == "" {
+		return ""
+	}
+	return "```" + language + "\n" + text + "\n```\n\n"
 }
 
-// flagsBlock has the flags of commands. Those of several commands are shown once, after the names of
-// these commands.
-func flagsBlock(commands []*cobra.Command) string {
-	owners, flags := map[string][]string{}, map[string]*pflag.Flag{}
+// flags are the flags of commands but for --help and --json, a line each. Those of several commands
+// are shown once, after the names of these commands.
+func flags(commands []*cobra.Command) string {
+	owners, named := map[string][]string{}, map[string]*pflag.Flag{}
 	for _, cmd := range commands {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name != "help" {
+			if f.Name != "help" && f.Name != "json" {
 				key := f.Name + " " + f.Usage
-				owners[key], flags[key] = append(owners[key], cmd.Name()), f
+				owners[key], named[key] = append(owners[key], cmd.Name()), f
 			}
 		})
 	}
 	sets, order := map[string]*pflag.FlagSet{}, []string(nil)
-	for _, key := range slices.Sorted(maps.Keys(flags)) {
+	for _, key := range slices.Sorted(maps.Keys(named)) {
 		of := strings.Join(owners[key], ", ")
 		if sets[of] == nil {
 			sets[of] = pflag.NewFlagSet(of, pflag.ContinueOnError)
 			order = append(order, of)
 		}
-		sets[of].AddFlag(flags[key])
+		sets[of].AddFlag(named[key])
 	}
 	var out strings.Builder
 	for _, of := range order {
 		if len(commands) > 1 {
 			fmt.Fprintln(&out, of+":")
 		}
-		out.WriteString(regexp.MustCompile(`(?m)^  `).ReplaceAllString(sets[of].FlagUsages(), ""))
+		out.WriteString(sets[of].FlagUsages())
 	}
-	if out.Len() == 0 {
-		return ""
-	}
-	return "```text\n" + out.String() + "```\n\n"
+	return out.String()
 }
 
-// examplesBlock has the examples of commands.
-func examplesBlock(commands []*cobra.Command) string {
-	var all []string
+// examples are the examples of commands, after an empty line.
+func examples(commands []*cobra.Command) string {
+	var out strings.Builder
 	for _, cmd := range commands {
 		if cmd.Example != "" {
-			all = append(all, cmd.Example)
+			out.WriteString("\n" + regexp.MustCompile(`(?m)^  `).ReplaceAllString(cmd.Example, ""))
 		}
 	}
-	if all == nil {
-		return ""
-	}
-	return block("sh", strings.Join(all, "\n"))
+	return "\n" + strings.TrimPrefix(out.String(), "\n")
 }
 
 // operation is what the OpenAPI document says of a path and a method.
@@ -227,7 +236,7 @@ func httpPart(t *testing.T) string {
 			role := "read"
 			switch {
 			case op.Security != nil && len(*op.Security) == 0:
-				role = ""
+				role = "none"
 			case method != "get":
 				role = "operate"
 			}
@@ -239,9 +248,23 @@ func httpPart(t *testing.T) string {
 			}
 		}
 	}
-	filters := slices.DeleteFunc(slices.Sorted(maps.Keys(document.Components.Parameters)), func(name string) bool { return name == "n" })
-	bulk := slices.DeleteFunc(slices.Sorted(maps.Keys(document.Components.Schemas["Bulk"].Properties)), func(name string) bool { return slices.Contains(filters, name) })
-	notes.WriteString(wrap("  ", "- A list takes in its query `"+strings.Join(filters, "`, `")+"`. The body of a bulk request has the same filters, and `"+strings.Join(bulk, "`, `")+"`."))
+	var filters, ofLists, ofBulk []string
+	bulk := document.Components.Schemas["Bulk"].Properties
+	for _, name := range slices.Sorted(maps.Keys(document.Components.Parameters)) {
+		switch {
+		case bulk[name] != nil:
+			filters = append(filters, name)
+		case name != "n":
+			ofLists = append(ofLists, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(bulk)) {
+		if !slices.Contains(filters, name) {
+			ofBulk = append(ofBulk, name)
+		}
+	}
+	notes.WriteString(wrap("  ", fmt.Sprintf("- Filters, in the query of a list and the body of a bulk request: `%s`. A list also takes `%s`, a bulk request `%s`.",
+		strings.Join(filters, "`, `"), strings.Join(ofLists, "`, `"), strings.Join(ofBulk, "`, `"))))
 	return "| Method and path | Role | Status | What it does |\n|---|---|---|---|\n" + table.String() + "\n" + notes.String()
 }
 

@@ -28,7 +28,7 @@ command.
 
 The ID is a digest of the finding. It is refused if something has changed since, and it is accepted
 once. The audit records who accepted it, and why. The interval that may be missing is kept for
-"cdc-relay recover". The relay goes on at its next start; with run --hold-on-fatal it goes on by
+"cdc-relay recover". The relay goes on at its next start; with "run --hold-on-fatal" it goes on by
 itself. Run the command with the relay's configuration: it needs the rights of the relay's role.`,
 		Example: `  cdc-relay accept 3f9a1c2b7d04 --reason "restored from the nightly backup"
   cdc-relay accept 3f9a1c2b7d04 --new-slot

@@ -29,7 +29,7 @@ with the fix to copy. Exits 1 if a line is fail.
 
 With --publish it also sends one test message, the way events are sent, and waits for the broker's
 confirm. With sink.rabbitmq.declare it declares the exchange first, as run does. Consumers see the
-message: its id begins with cdc-relay-check-, its header cdc_check is true, and its payload is
+message: its id begins with "cdc-relay-check-", its header cdc_check is true, and its payload is
 {"cdc_check": true}. With sink.compat it has only the headers of that profile. If a template needs
 values, give them with --aggregate, --key, --type and --column.`,
 		Example: `  cdc-relay check

@@ -44,7 +44,7 @@ func (m *testMessage) declare(cmd *cobra.Command) {
 	flags.StringVar(&m.aggregate, "aggregate", "", "aggregate of the test message")
 	flags.StringVar(&m.key, "key", "", "key of the test message")
 	flags.StringVar(&m.kind, "type", "cdc_relay_check", "type of the test message")
-	flags.StringToStringVar(&m.columns, "column", nil, "`NAME=VALUE` of a column that a template uses; may be repeated")
+	flags.StringToStringVar(&m.columns, "column", nil, "`NAME=VALUE` of a column that a template uses; repeatable")
 }
 
 // validate reports what the flags lack.

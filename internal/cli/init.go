@@ -28,9 +28,9 @@ func newInit(g *command.Options) *cobra.Command {
 --outbox-table the outbox table. You can run it again at any time. With source.create: false the
 publication and the slot must exist already, and stay as they are.
 
-A new slot sends only what is committed after it. If the outbox table already has rows, init and run
-refuse to create the slot (exit 2). Then choose: "init --no-backfill" leaves these rows unsent,
-"init --backfill" sends all of them, or those that an SQL expression selects.
+A new slot sends only what is committed after it. If the outbox table already has rows, "init" and
+"run" refuse to create the slot (exit 2). Then choose: "init --no-backfill" leaves these rows
+unsent, "init --backfill" sends all of them, or those that an SQL expression selects.
 
 A file that admin.tokens names is created with a random token if it is missing. Only the user who
 runs init can read it: run init as the relay's user, or give the file to that user.`,

@@ -28,9 +28,9 @@ its slot. It waits until that slot has confirmed everything that was committed b
 slot began, and then until you stop the program. The relay's slot then continues exactly where the
 other slot ended. Only what the program had published and not yet confirmed arrives twice.
 
-The command prints what it waits for. You can interrupt it at any point: run again, it continues.
-Until it is complete, "run" refuses the slot, and both slots keep WAL. Do not drop or create the
-other slot again before the end. "cdc-relay teardown --yes" gives the takeover up.
+The command prints what it waits for. You can interrupt it at any point; started again, it
+continues. Until it is complete, "run" refuses the slot, and both slots keep WAL. Do not drop or
+create the other slot again before the end. "cdc-relay teardown --yes" gives the takeover up.
 
 The other slot may be of any plugin: pgoutput, decoderbufs, wal2json. A missing publication is
 created even with source.create: false.`,

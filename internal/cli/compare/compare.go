@@ -41,22 +41,18 @@ queues. Run both relays with their own slots, and let ours send to a topic or ex
 consumes yet.
 
 Messages are paired by the event's id, in the header id. Repeated messages are counted, and are no
-difference. Also counted and not compared are the headers __debezium.context.*, the name of the
-value's schema, the partition of records without a key, and messages without an id. --strict
-compares these too. --times also compares the times of records.
+difference. Counted and not compared are the headers __debezium.context.*, the name of the value's
+schema, the partition of records without a key, and messages without an id. --strict compares these
+too.
 
---from now starts with messages that arrive from now on; RabbitMQ allows nothing else. One relay may
-be ahead of the other by --lag: at the start, messages of that time without a counterpart are not
-counted; at the end, compare waits that long for counterparts.
-
-It ends after --for or --count. Without them it ends after one minute with --from now, and otherwise
-at the current end of the topics. A key is the record's on Kafka and the routing key on RabbitMQ, or
-the header that --key-header names.
+"--from now" starts with messages that arrive from now on; RabbitMQ allows nothing else. One relay
+may be ahead of the other by --lag: at the start, messages of that time without a counterpart are
+not counted; at the end, compare waits that long for counterparts. It ends after --for or --count,
+else after one minute with "--from now", else at the current end of the topics.
 
 For several pairs repeat --theirs and --ours, in the same order. Addresses, login and TLS come from
-the configuration, if there is one; --kafka and --rabbitmq name other addresses. With
-admin.show_payloads: false or --excerpts=false it prints no contents. Exits 1 if there are
-differences, or if nothing could be compared.`,
+the configuration, if there is one. It prints no contents with admin.show_payloads: false or
+--excerpts=false. Exits 1 if there are differences, or if nothing could be compared.`,
 		Example: `  cdc-relay compare debezium --theirs shop.order --ours shadow.order --for 10m
   cdc-relay compare debezium --kafka h:9092 --theirs shop.order --ours shadow.order --from 2h
   cdc-relay compare debezium --rabbitmq amqp://relay@h/ --theirs events --ours shadow --count 1000

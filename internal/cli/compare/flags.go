@@ -43,7 +43,7 @@ func (f *compareFlags) declare(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.theirs, "theirs", nil, "Debezium's topic or exchange `NAME`; may be repeated")
 	flags.StringArrayVar(&f.ours, "ours", nil, "the relay's topic or exchange `NAME`; one for each --theirs")
 	flags.StringArrayVar(&f.routingKeys, "routing-key", []string{"#"}, "binding `KEY`; a direct exchange needs each one")
-	flags.StringVar(&f.from, "from", "now", "`START`: now; on Kafka also beginning, 90m or 2026-11-20")
+	flags.StringVar(&f.from, "from", "now", "`START`: now; on Kafka also beginning, 90m, 2026-11-20")
 	flags.DurationVar(&f.period, "for", 0, "end after this time (default: see above)")
 	flags.Int64Var(&f.count, "count", 0, "end after this many compared events")
 	flags.DurationVar(&f.lag, "lag", 10*time.Second, "how far one relay may be ahead of the other")

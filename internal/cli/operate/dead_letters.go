@@ -57,8 +57,8 @@ a redacted dead letter, only discard or purge it.`,
 			kind: dlq.Purge, of: dlq.DeadLetters, done: "purged",
 			short: "Delete dead letters, or all events of one key",
 			long: `Deletes dead letters. An event that was not published is then lost. --all purges those that were
-replayed or discarded, and with --state open the open ones. --key deletes a person's data: the dead
-letters of that key in any state, and its deferred events. Only the position of a purged event
+replayed or discarded, and with "--state open" the open ones. --key deletes a person's data: the
+dead letters of that key in any state, and its deferred events. Only the position of a purged event
 stays, until the slot can no longer send the event again.`,
 			example: `  cdc-relay dead-letters purge 1042
   cdc-relay dead-letters purge --all --to 720h

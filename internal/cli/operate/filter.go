@@ -42,7 +42,7 @@ func (f *filterFlags) add(cmd *cobra.Command, of *dlq.Table) {
 		f.flags.String("state", "", "`STATE` of the dead letter: "+strings.Join(dlq.States, ", "))
 		complete(cmd, "state", dlq.States)
 	}
-	f.flags.String("from", "", at+" since `TIME` in UTC, such as 2026-11-20T15:04:05Z, 2026-11-20, 90m or 7d")
+	f.flags.String("from", "", at+" since `TIME` (UTC): 2026-11-20T15:04:05Z, 2026-11-20, 90m or 7d")
 	f.flags.String("to", "", at+" before `TIME`, written as for --from")
 	complete(cmd, "class", dlq.Classes)
 }

@@ -23,7 +23,7 @@ func newJob(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job [NUMBER]",
 		Short: "Show, cancel or list bulk requests",
-		Long: `Shows the progress of a bulk request: an action with --all, or purge --key, on dead letters or
+		Long: `Shows the progress of a bulk request: an action with --all, or "purge --key", on dead letters or
 deferred events. Without a number it lists the newest. Cancelling a job keeps the work already done.`,
 		Example: `  cdc-relay dead-letters job
   cdc-relay dead-letters job 12 --wait 5m
