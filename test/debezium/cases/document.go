@@ -21,16 +21,16 @@ func Document() string {
 	}
 	fmt.Fprintf(&b, `# The cases compared with Debezium
 
-With `+"`sink.compat`"+` the relay makes of an outbox row the record that Debezium's Outbox Event Router makes of it. These %d cases under
-%d configurations show it. Their rows went through a real Debezium %s, in Kafka Connect and as Debezium Server. What
-arrived is kept in `+"`testdata`"+`.
+With `+"`sink.compat`"+` the relay makes of an outbox row the record that Debezium's Outbox Event Router makes of it.
+These %d cases under %d configurations show it. Their rows went through a real Debezium %s, in Kafka
+Connect and as Debezium Server. What arrived is kept in `+"`testdata`"+`.
 
 - `+"`make test-all`"+` sends the same rows through the relay, `+"`make test`"+` those of ten configurations. They compare topic,
   partition, key, value, headers with their order, and timestamp; on RabbitMQ exchange, routing key, body, headers
   with their types, and properties.
 - `+"`make test-nightly`"+` has the real Debezium do ten of the cases again, `+"`make golden-debezium`"+` all of them.
-- Left out of every comparison: the headers `+"`%s*`"+`, the routed value in the name of an envelope's schema, and
-  the partition of a record with a null key.
+- Left out of every comparison: the headers `+"`%s*`"+`, the routed value in the name of an
+  envelope's schema, and the partition of a record with a null key.
 
 A test writes this page from the list that is run: `+"`go test ./test/debezium -run TestDocument -args -rewrite`"+`.
 
