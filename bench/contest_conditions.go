@@ -1,4 +1,4 @@
-// The conditions of the contest: the sentences below the README's table, made of the reports' heads.
+// The conditions of the contest: the sentences below the README's table, made of the reports.
 package main
 
 import (
