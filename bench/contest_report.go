@@ -58,8 +58,8 @@ func readShort(text string) (lines []inShort) {
 // contestNames are the reports of the contest, in the order of the README's columns.
 var contestNames = []string{"debezium-rabbitmq", "debezium-kafka"}
 
-// comparison is the README's table with its conditions, made of both reports; what has no number yet
-// is a dash.
+// comparison is the README's table with its conditions, made of both reports. What has no number
+// yet is a dash.
 func comparison(reports []string) string {
 	var measures []string
 	found := map[string][]inShort{}

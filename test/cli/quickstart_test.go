@@ -34,8 +34,9 @@ func part(t *testing.T, page, heading string) string {
 	return section
 }
 
-// play runs the blocks below a heading of a page, as they are but for the addresses, and returns the
-// relay. The lines of the broker's own tools are the caller's: tool reports whether it knows one.
+// play runs the blocks below a heading of a page, as they are but for the addresses, and returns
+// the relay. The lines of the broker's own tools are the caller's: tool reports whether it knows
+// one.
 func (r *rig) play(page, heading string, addresses *strings.Replacer, tool func(line string) bool) *runner.Relay {
 	r.t.Helper()
 	section := part(r.t, page, heading)

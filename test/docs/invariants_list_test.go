@@ -32,8 +32,8 @@ var invariants = []invariant{
 	},
 	{
 		id: "I2", short: `Settled means durable: at the broker, or committed as a row in the source database.`,
-		full: `Settled means durable. The broker confirmed the event, or its row is committed in the retry table or in the dead
-			letters. With a failover slot the row is also on the standbys of synchronized_standby_slots before its event counts as
+		full: `Settled means durable. The broker confirmed the event, or its row is committed in the retry table or in the
+			dead letters. With a failover slot the row is also on the standbys of synchronized_standby_slots before its event counts as
 			settled for the slot.`,
 		tests: []tests{
 			{"internal/sink/rabbit", `TestDestinationFaults TestProfileReturns TestProfileReturnTakesItsDestination
@@ -71,8 +71,8 @@ var invariants = []invariant{
 		id: "I4", short: `An outage, a fault of a destination and a fault of an event are never mixed.`,
 		full: `Three kinds of failure are never mixed. Unavailable: lanes wait, no attempt is spent, nothing ages, and nothing is
 			deferred except by the disk guard. Destination fault: what the broker's answer accuses is paused (an exchange, an
-			exchange and routing key, a topic, a partition). Its events wait in the retry table and the others flow. None is a dead
-			letter before retry.destination_max_age. Event fault: that event alone leaves, to a retry when it may pass later, else to
+			exchange and routing key, a topic, a partition). Its events wait in the retry table and the others flow. None is a
+			dead letter before retry.destination_max_age. Event fault: that event alone leaves, to a retry when it may pass later, else to
 			the dead letters.`,
 		tests: []tests{
 			{"internal/sink/rabbit", `TestDestinationFaults TestUnconfirmed TestProbesOfAStuckQueueLeaveRoom
