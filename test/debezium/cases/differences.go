@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Difference is one thing that the relay deliberately does otherwise: the first column of the tables
-// in docs/from-debezium.md.
+// Difference is one thing that the relay deliberately does otherwise: the first column of the
+// tables in docs/from-debezium.md.
 type Difference string
 
 // Those that a case has. AllShown has more: what no record shows.
