@@ -32,7 +32,7 @@ func TestTerminalEscapesInFindingsAndErrors(t *testing.T) {
 
 	var state takeover.State
 	printabletest.Fill(&state)
-	for _, at := range []takeover.State{{}, {Active: true}, {Passed: true}, {Complete: true}, {Dropped: true}} {
+	for _, at := range []takeover.State{{}, {Active: true}, {Passed: true, Active: true}, {Passed: true}, {Complete: true}, {Dropped: true}} {
 		at.From, at.Plugin, at.Holder, at.Slot = state.From, state.Plugin, state.Holder, state.Slot
 		out.Reset()
 		printTakeover(&out, at)

@@ -124,6 +124,8 @@ func printTakeover(w io.Writer, s takeover.State) {
 		what = fmt.Sprintf("slot %s is dropped", s.From)
 	case s.Complete:
 		what = fmt.Sprintf("complete: slot %s continues from %s, where slot %s ended. Start the relay", s.Slot, s.Confirmed, s.From)
+	case s.Passed && !s.Active:
+		what = fmt.Sprintf("slot %s is released: waiting a few seconds, in case its program comes back", s.From)
 	case s.Passed:
 		what = fmt.Sprintf("slot %s has passed the start of slot %s (%s). Now stop %s: once it has released its slot, the relay's slot continues from there", s.From, s.Slot, s.Start, s.Holder)
 	case s.Active:
