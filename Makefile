@@ -41,6 +41,17 @@ shop: deps-$(SINK) ## order-service and notification-service with the relay betw
 	@echo 'building the shop (the first time this takes a minute or two) ...'
 	@KEEP=$(KEEP) go run ./internal/devenv/shop -sink $(SINK)
 
+# Tests that need no server. TestQuickNeedsNoServer in test/docs reads this list.
+QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/debezium/... ./internal/guard ./internal/migrate/... \
+	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/retry ./internal/wiring ./internal/cli/... \
+	./internal/sink ./internal/sink/stdout ./internal/sink/kafka/batch ./internal/sink/kafka/record ./internal/sink/rabbit/message \
+	./internal/replication/publication ./internal/replication/slot ./internal/replication/source ./internal/replication/recovery \
+	./internal/devenv/pages ./test/arch ./test/docs
+
+.PHONY: quick
+quick: ## pure tests, which need no server: a minute or two the first time, then under 30 s
+	@go test $(QUICK)
+
 # Three tiers. A test's tier is the build tag of its file: none, testall or nightly (CONTRIBUTING.md).
 
 .PHONY: test

@@ -36,7 +36,7 @@ func (c *contest) live(ctx context.Context) (_ []result, err error) {
 	warm := d.result(name+half+": p99, commit to consumer", outcome.getWarmP99, lapse, 0, false)
 	cpu := d.result(name+": CPU per event, the start of the process included", outcome.getCPU, usedTime, 0.15, false)
 	warmCPU := d.result(name+half+": CPU per event", outcome.getWarmCPU, usedTime, 0, false)
-	p99.short = fmt.Sprintf("live, %s rows a second: p99 from COMMIT to the consumer, first %s", thousands(liveRate), c.size.contest)
+	p99.short = fmt.Sprintf("p99 from COMMIT to the consumer, %s live rows/s, first %s", thousands(liveRate), c.size.contest)
 	warm.short = fmt.Sprintf("p99 of the last %s of these", c.size.contest/2)
 	cpu.short = fmt.Sprintf("CPU time per live event, first %s", c.size.contest)
 	warmCPU.short = fmt.Sprintf("CPU time per live event, last %s", c.size.contest/2)

@@ -58,7 +58,7 @@ func readShort(text string) (lines []inShort) {
 // contestNames are the reports of the contest, in the order of the README's columns.
 var contestNames = []string{"debezium-rabbitmq", "debezium-kafka"}
 
-// comparison is the README's table, made of the short tables of both reports; what has no number
+// comparison is the README's table with its conditions, made of both reports. What has no number
 // yet is a dash.
 func comparison(reports []string) string {
 	var measures []string
@@ -76,7 +76,8 @@ func comparison(reports []string) string {
 		return "Not measured yet.\n"
 	}
 	var b strings.Builder
-	b.WriteString("| | RabbitMQ: cdc-relay | Debezium, tuned | its defaults | Kafka: cdc-relay | Debezium, tuned | its defaults |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| | RabbitMQ: cdc-relay | Debezium, tuned | its defaults | Kafka: cdc-relay | Debezium, tuned | its defaults |\n" +
+		"|---|---|---|---|---|---|---|\n")
 	for _, measure := range measures {
 		fmt.Fprintf(&b, "| %s |", measure)
 		for _, line := range found[measure] {
@@ -89,6 +90,7 @@ func comparison(reports []string) string {
 		}
 		b.WriteString("\n")
 	}
+	b.WriteString(conditions(reports))
 	return b.String()
 }
 

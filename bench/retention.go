@@ -24,7 +24,7 @@ type retained struct {
 }
 
 // retention has writers commit rows with retention and without, in turns: the turns without are
-// also compared with each other. Vacuum works, with the settings that docs/retention.md recommends.
+// also compared with each other. Vacuum works, with the settings that docs/outbox.md recommends.
 func (s *rabbitStand) retention(ctx context.Context) (_ []result, err error) {
 	if err := execSQL(ctx, s.db, "ALTER SYSTEM SET autovacuum = on", "ALTER SYSTEM SET autovacuum_naptime = '5s'", "SELECT pg_reload_conf()",
 		`ALTER TABLE outbox SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_cost_delay = 0,

@@ -1,4 +1,4 @@
-// The metrics of a consumer. docs/operations.md lists them.
+// The metrics of a consumer. docs/consuming.md lists them.
 
 package inbox
 

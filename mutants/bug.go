@@ -159,7 +159,7 @@ func (b bug) top() string {
 	return name
 }
 
-// printBugs prints the table of ARCHITECTURE.md.
+// printBugs prints what each planted bug breaks, and the test that notices it.
 func printBugs(w io.Writer, bugs []bug) {
 	fmt.Fprintln(w, "| Invariant | Planted bug | Patch | Turned red by |\n|---|---|---|---|")
 	for _, b := range bugs {

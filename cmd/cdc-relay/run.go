@@ -26,13 +26,13 @@ func newRun(g *command.Options) *cobra.Command {
 	var holdOnFatal bool
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Relay until stopped",
+		Short: "Relay events until stopped",
 		Long: `Reads the replication slot and publishes to the broker until SIGTERM or SIGINT. It then delivers
-what it has already read, within delivery.shutdown_grace, and exits 0. A second signal skips that.
-While PostgreSQL or the broker cannot be reached, it waits and tries again.
+what it has already read, for at most delivery.shutdown_grace, and exits. A second signal ends it
+at once. While PostgreSQL or the broker cannot be reached, it waits and tries again.
 
 SIGHUP makes it read the configuration again. It takes over log.level and passwords, and logs which
-other changes need a restart. Passwords in files are read again at every connect anyway.`,
+other changes need a restart. Passwords in files are read at every connect anyway.`,
 		Example: `  cdc-relay run -c cdc-relay.yaml
   cdc-relay run --hold-on-fatal`,
 		Args: command.NoArgs,
@@ -59,7 +59,7 @@ other changes need a restart. Passwords in files are read again at every connect
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&holdOnFatal, "hold-on-fatal", false, "instead of exit 3 or 4, stay up as not ready and report the reason")
+	cmd.Flags().BoolVar(&holdOnFatal, "hold-on-fatal", false, "on exit 3 or 4 stay up, not ready, and report the reason")
 	return cmd
 }
 

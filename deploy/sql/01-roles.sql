@@ -3,7 +3,7 @@
 --   psql shop -f deploy/sql/01-roles.sql -f deploy/sql/02-relay.sql -f deploy/sql/03-operator.sql -f deploy/sql/04-monitor.sql
 --
 -- 02 is for a database without a relay; `cdc-relay init --outbox-table --url ... --role relay` does the same, and may be run again.
--- On managed services REPLICATION is given otherwise: docs/managed.md.
+-- On managed services REPLICATION is given otherwise: docs/postgresql.md#managed-services.
 
 -- The relay logs in as this one: it replicates, and may do what 02-relay.sql grants.
 CREATE ROLE relay LOGIN REPLICATION;

@@ -1,4 +1,4 @@
-"""Consumes the relay's messages from RabbitMQ with effect exactly once (docs/consuming-python.md)."""
+"""Consumes the relay's messages from RabbitMQ with effect exactly once (docs/consuming.md, under Python)."""
 import hashlib, json, logging, os, re, time
 import pika, psycopg
 

@@ -19,7 +19,7 @@ func TestRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rights := regexp.MustCompile(`set_permissions -p / mailer '(.*)' '(.*)' '(.*)'`).FindStringSubmatch(string(page))
+	rights := regexp.MustCompile(`set_permissions -p / mailer \\\n +'(.*)' \\\n +'(.*)' \\\n +'(.*)'`).FindStringSubmatch(string(page))
 	if rights == nil {
 		t.Fatal("the page names no rights")
 	}

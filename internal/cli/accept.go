@@ -20,17 +20,16 @@ func newAccept(g *command.Options) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "accept ID",
-		Short: "Go on after exit 3, with what was found",
-		Long: `When the slot, the publication or the server is not what it was, the relay stops (exit 3): rows may
-be missing, and only you can decide to go on without them. Its message, "check", "status" and
-/readyz name the finding by an ID, say which rows may be missing, and print this command.
+		Short: "Go on after exit 3: accept a finding",
+		Long: `If the slot, the publication or the server is not what it was, the relay stops with exit 3: rows may
+be missing, and only you can decide to go on without them. The message of the exit, "check",
+"status" and /readyz name the finding by an ID, say which rows may be missing, and print this
+command.
 
-The ID is a digest of what was found. It is refused when something has changed since, and it is
-accepted once. The audit records who accepted it, and why. What may be missing is kept for
-"cdc-relay recover". The relay goes on at its next start; one that was started with --hold-on-fatal
-goes on by itself.
-
-It needs the rights of the relay's role: run it with the relay's configuration.`,
+The ID is a digest of the finding. It is refused if something has changed since, and it is accepted
+once. The audit records who accepted it, and why. The interval that may be missing is kept for
+"cdc-relay recover". The relay goes on at its next start; with "run --hold-on-fatal" it goes on by
+itself. Run the command with the relay's configuration: it needs the rights of the relay's role.`,
 		Example: `  cdc-relay accept 3f9a1c2b7d04 --reason "restored from the nightly backup"
   cdc-relay accept 3f9a1c2b7d04 --new-slot
   cdc-relay accept 3f9a1c2b7d04 --same-data
@@ -58,14 +57,14 @@ It needs the rights of the relay's role: run it with the relay's configuration.`
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opt.Reason, "reason", "", "reason for the audit record")
-	flags.BoolVar(&opt.NewSlot, "new-slot", false, "drop the slot, with what waits in it, and begin with a new one")
-	flags.BoolVar(&opt.SameData, "same-data", false, "of another server: it goes on with the same data, and sends\nwhat is deferred")
-	flags.BoolVar(&opt.Copy, "copy", false, "of another server: it is a copy, and the other one goes on;\nwhat is deferred is not sent")
-	flags.StringVar(&opt.Rows.Skip, "skip-rows", "", "rows of this table are not events (NAME@OID, as the message has it)")
-	flags.StringVar(&opt.Rows.SkipMessages, "skip-messages", "", "messages with this prefix are not events")
-	flags.StringVar(&opt.Rows.Events, "events", "", "rows of this table (NAME@OID) are events of a configured one")
-	flags.StringVar(&opt.Rows.Of, "of", "", "with --events: of which table of source.tables")
+	flags.StringVar(&opt.Reason, "reason", "", "`REASON` for the audit record")
+	flags.BoolVar(&opt.NewSlot, "new-slot", false, "drop the slot, with what waits in it, and create a new one")
+	flags.BoolVar(&opt.SameData, "same-data", false, "this server goes on with the data of the other one: what is\ndeferred is sent")
+	flags.BoolVar(&opt.Copy, "copy", false, "this server is a copy, and the other one goes on: what is\ndeferred is not sent here")
+	flags.StringVar(&opt.Rows.Skip, "skip-rows", "", "rows of this table, `NAME@OID` as in the message, are not events")
+	flags.StringVar(&opt.Rows.SkipMessages, "skip-messages", "", "messages with this `PREFIX` are not events")
+	flags.StringVar(&opt.Rows.Events, "events", "", "rows of this table, `NAME@OID` as in the message, are events")
+	flags.StringVar(&opt.Rows.Of, "of", "", "with --events: of which `TABLE` of source.tables they are events")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -23,15 +23,15 @@ func newCheck(g *command.Options) *cobra.Command {
 	var message testMessage
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check every precondition and change nothing",
-		Long: `Checks everything that the relay needs of PostgreSQL and the broker. Each line is ok, warn or
-fail, with the fix to copy. Exits 1 when a line is fail.
+		Short: "Check everything that the relay needs, and change nothing",
+		Long: `Checks everything that the relay needs of PostgreSQL and the broker. Each line is ok, warn or fail,
+with the fix to copy. Exits 1 if a line is fail.
 
 With --publish it also sends one test message, the way events are sent, and waits for the broker's
-confirm. With sink.rabbitmq.declare it declares the exchange first, as run would. Consumers see the
-message: its id begins with cdc-relay-check-, its payload is {"cdc_check": true}, and its header
-cdc_check is true (with sink.compat only the headers of that profile). Where the templates of
-exchange, routing key or topic need values, give them with --aggregate, --key, --type and --column.`,
+confirm. With sink.rabbitmq.declare it declares the exchange first, as run does. Consumers see the
+message: its id begins with "cdc-relay-check-", its header cdc_check is true, and its payload is
+{"cdc_check": true}. With sink.compat it has only the headers of that profile. If a template needs
+values, give them with --aggregate, --key, --type and --column.`,
 		Example: `  cdc-relay check
   cdc-relay check --json | jq -r '.[] | select(.level == "fail") | .fix'
   cdc-relay check --publish --aggregate order --type created`,

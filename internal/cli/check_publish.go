@@ -40,11 +40,11 @@ type testMessage struct {
 func (m *testMessage) declare(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	m.isSet = flags.Changed
-	flags.BoolVar(&m.publish, "publish", false, "publish a test message, which consumers see (header cdc_check)")
+	flags.BoolVar(&m.publish, "publish", false, "also publish a test message, which consumers see")
 	flags.StringVar(&m.aggregate, "aggregate", "", "aggregate of the test message")
 	flags.StringVar(&m.key, "key", "", "key of the test message")
 	flags.StringVar(&m.kind, "type", "cdc_relay_check", "type of the test message")
-	flags.StringToStringVar(&m.columns, "column", nil, "NAME=VALUE of a column that a template uses")
+	flags.StringToStringVar(&m.columns, "column", nil, "`NAME=VALUE` of a column that a template uses; repeatable")
 }
 
 // validate reports what the flags lack.
@@ -192,5 +192,5 @@ func refusalFix(d *sink.Driver, reason sink.Reason, r *event.Route) string {
 	case sink.NoLeader, sink.TooFewReplicas:
 		return "bring the brokers of its replicas back"
 	}
-	return "see this reason in docs/operations.md, under deferred events and dead letters"
+	return "see this reason in docs/failure-modes.md"
 }

@@ -15,13 +15,13 @@ import (
 func newConfig(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Check or show the configuration, without connecting to anything",
+		Short: "Check or show the configuration, without any connection",
 		RunE:  command.NeedsSubcommand,
 	}
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "validate",
-			Short: "Report every error in the file and the CDC_RELAY_ variables; exit 2 if there is one",
+			Short: "Report every error in the file and the CDC_RELAY_ variables",
 			Example: `  cdc-relay config validate
   cdc-relay config validate -c /etc/cdc-relay.yaml`,
 			Args: command.NoArgs,
@@ -35,9 +35,9 @@ func newConfig(g *command.Options) *cobra.Command {
 		},
 		&cobra.Command{
 			Use:   "print",
-			Short: "Print the configuration in effect, without secrets, and where each value came from",
+			Short: "Print the configuration in effect, without secrets, and where each value is from",
 			Example: `  cdc-relay config print
-  CDC_RELAY_DELIVERY__WINDOW=50000 cdc-relay config print -c cdc-relay.yaml`,
+  CDC_RELAY_DELIVERY__MAX_IN_FLIGHT=50000 cdc-relay config print -c cdc-relay.yaml`,
 			Args: command.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				c, err := g.Load()
@@ -50,7 +50,7 @@ func newConfig(g *command.Options) *cobra.Command {
 		&cobra.Command{
 			Use:   "schema",
 			Short: "Print a JSON Schema of the configuration file, for editors",
-			Long: `Prints a JSON Schema (draft 2020-12) of the configuration file, with every key, its values, its
+			Long: `Prints a JSON Schema (draft 2020-12) of the configuration file: every key with its values, its
 default and its meaning. With it, an editor completes keys and marks errors while you type.`,
 			Example: `  cdc-relay config schema > cdc-relay.schema.json
   # first line of cdc-relay.yaml: # yaml-language-server: $schema=cdc-relay.schema.json`,

@@ -17,10 +17,10 @@ func newHealth(g *command.Options) *cobra.Command {
 	var admin string
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask the running relay whether it is healthy: exit 0, or 1 with the reason",
-		Long: `Asks /healthz of the running relay, as the health check of a container, without a token. Exits 0
-while the relay runs or waits for its servers, 1 when a loop is stuck or nothing answers. status
-shows what the relay is doing.`,
+		Short: "Ask the running relay whether it is healthy, and exit 0 or 1",
+		Long: `Asks /healthz of the running relay, without a token: the health check of a container. It exits 0
+while the relay runs or waits for its servers, and 1 with the reason if one of its loops is stuck or
+nothing answers. "status" shows what the relay is doing.`,
 		Example: `  cdc-relay health
   cdc-relay health --admin 127.0.0.1:9464`,
 		Args: command.NoArgs,
@@ -36,6 +36,6 @@ shows what the relay is doing.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
+	cmd.Flags().StringVar(&admin, "admin", "", "`ADDRESS` of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
 	return cmd
 }

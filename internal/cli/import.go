@@ -51,7 +51,7 @@ A report gives a verdict on each property: honoured, mapped, superseded or canno
 "cannot", nothing is written and the exit code is 2, unless --force. The command connects to
 nothing. The report goes to stderr when the configuration goes to stdout, else to stdout. Passwords
 are only copied into the file of -o (mode 0600); on stdout a variable stands in their place.
-docs/import.md explains each verdict.`,
+docs/reference.md#debezium-properties explains each verdict.`,
 		Example: `  cdc-relay import debezium connector.json --worker-config worker.properties -o cdc-relay.yaml
   cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
   curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium -

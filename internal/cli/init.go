@@ -23,20 +23,17 @@ func newInit(g *command.Options) *cobra.Command {
 	var backfill recovery.Options
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Create what is missing: outbox table, schema cdc_relay, publication, slot, rights",
+		Short: "Create what is missing: schema, publication, slot, rights, outbox table",
 		Long: `Creates the schema cdc_relay, the publication and the slot where they are missing, and with
---outbox-table the outbox table. It may be run any number of times.
+--outbox-table the outbox table. You can run it again at any time. With source.create: false the
+publication and the slot must exist already, and stay as they are.
 
-A new slot sends only what is committed after it: when the outbox table already has rows, init and
-run refuse to create it (exit 2) until init --no-backfill leaves these rows unsent, or init
---backfill has them sent: all of them, or those that an SQL expression chooses. With
-source.create: false publication and slot must exist already, and stay as they are.
+A new slot sends only what is committed after it. If the outbox table already has rows, "init" and
+"run" refuse to create the slot (exit 2). Then choose: "init --no-backfill" leaves these rows
+unsent, "init --backfill" sends all of them, or those that an SQL expression selects.
 
---status-view creates the view cdc_relay.outbox_status of the rows of the outbox tables with their
-status. Relays of other versions may refuse to start beside it: see docs/upgrade.md.
-
-A file that admin.tokens names and that does not exist is created with a random token, readable by
-the user who runs init alone; run init as the relay's user, or give the file to it.`,
+A file that admin.tokens names is created with a random token if it is missing. Only the user who
+runs init can read it: run init as the relay's user, or give the file to that user.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay init --no-backfill
   cdc-relay init --backfill="created_at > '2026-01-31'" --order-by created_at
@@ -85,16 +82,16 @@ the user who runs init alone; run init as the relay's user, or give the file to 
 			return createTokenFiles(c, log)
 		},
 	}
-	cmd.Flags().BoolVar(&printOnly, "print", false, "only print the SQL")
-	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "create the outbox table too")
-	cmd.Flags().BoolVar(&opt.StatusView, "status-view", false, "create the view cdc_relay.outbox_status too, or make it again")
-	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "leave rows that are already in the table unsent;\nwithout it init refuses to create the slot")
-	cmd.Flags().StringVar(&backfill.Where, "backfill", "", "send the rows that are already in the table, or those that\nmeet this `SQL` expression: they are copied into the retry\ntable when the slot is created")
+	cmd.Flags().BoolVar(&printOnly, "print", false, "print the SQL and change nothing")
+	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "also create the outbox table")
+	cmd.Flags().BoolVar(&opt.StatusView, "status-view", false, "also create the view cdc_relay.outbox_status, or replace it;\nit shows the rows of the outbox with their status")
+	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "leave rows that are already in the table unsent")
+	cmd.Flags().StringVar(&backfill.Where, "backfill", "", "send the rows that are already in the table, or those that\nthis `SQL` expression selects, through the retry table")
 	cmd.Flags().Lookup("backfill").NoOptDefVal = allRows
 	orderFlags(cmd, &backfill)
-	cmd.Flags().StringVar(&opt.URL, "url", "", "URL of a role that may create what is missing (default source.url)")
-	cmd.Flags().BoolVar(&opt.NoSlot, "no-slot", false, "leave the slot to the first start, or to takeover")
-	cmd.Flags().StringVar(&opt.Role, "role", "", "role of the relay, to be granted what it needs")
+	cmd.Flags().StringVar(&opt.URL, "url", "", "`URL` of a role that may create what is missing (default source.url)")
+	cmd.Flags().BoolVar(&opt.NoSlot, "no-slot", false, "do not create the slot: the first start or takeover does")
+	cmd.Flags().StringVar(&opt.Role, "role", "", "grant this `ROLE`, the relay's, the rights that it needs")
 	return cmd
 }
 

@@ -29,21 +29,21 @@ func newRecover(g *command.Options) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "recover",
-		Short: "Send what a lost slot did not: rows of its gap that are still in the outbox table",
-		Long: `For a slot that was dropped or invalidated, or that is of no use because its publication was
-re-created: makes a new slot and, in the slot's own snapshot, copies the rows of the gap into the
-retry table. The relay delivers them in order, before newer events of their key. For a gap that was
-accepted before (cdc-relay accept): copies its rows, and the slot stays as it is.
+		Short: "Send the rows that a lost slot did not send, from the outbox table",
+		Long: `For a slot that was dropped or invalidated, or whose publication was created again: creates a new
+slot and copies the rows of the gap from the outbox table into the retry table, in the same
+snapshot. The relay delivers them in order, before newer events of their key. For a gap that
+"cdc-relay accept" has accepted: copies its rows, and the slot stays as it is.
 
 The gap begins at the first transaction that is not known to be settled. What was delivered after
-that is sent again, with the same id. Events that are deferred or dead letters stay where they are.
-Rows that were deleted from the table, and logical messages, cannot be recovered.
+that is sent again, with the same id. Deferred events and dead letters stay as they are. Rows that
+were deleted from the table, and logical messages, cannot be recovered.
 
-The order is that of the commits where track_commit_timestamp was on. Else it is unknown: name a
-column that rises with each commit of a key (--order-by), or accept any order (--unordered).
+With track_commit_timestamp = on the order is that of the commits. Otherwise name a column that
+rises with each commit of a key (--order-by), or accept any order (--unordered).
 
-Stop every relay of the slot first. The command may be interrupted at any point: nothing is
-copied then, and it starts over when it is run again. --dry-run changes nothing.`,
+Stop every relay of the slot first. If you interrupt the command, nothing is copied, and you can run
+it again. --dry-run changes nothing.`,
 		Example: `  cdc-relay recover --dry-run
   cdc-relay recover --reason 'slot invalidated, INC-4711'
   cdc-relay recover --order-by created_at
@@ -64,19 +64,19 @@ copied then, and it starts over when it is run again. --dry-run changes nothing.
 			return printRecovery(cmd.OutOrStdout(), report)
 		},
 	}
-	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "only count the rows, and say in which order they would be sent")
+	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "count the rows, report their order, and change nothing")
 	orderFlags(cmd, &opt)
-	cmd.Flags().StringVar(&opt.Where, "where", "", "only rows that meet this SQL expression; no later recover finds the others")
-	cmd.Flags().BoolVar(&opt.SameData, "same-data", false, "this server has taken the place of the one that the slot was read from,\nand goes on with the same data: what was deferred there is sent here")
-	cmd.Flags().StringVar(&opt.Reason, "reason", "", "why, for the audit")
+	cmd.Flags().StringVar(&opt.Where, "where", "", "send only rows that this `SQL` expression selects; a later recover\ndoes not find the others")
+	cmd.Flags().BoolVar(&opt.SameData, "same-data", false, "this server goes on with the data of the one that the slot was on:\nwhat was deferred there is sent here")
+	cmd.Flags().StringVar(&opt.Reason, "reason", "", "`REASON` for the audit record")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 // orderFlags are those about the order of the rows.
 func orderFlags(cmd *cobra.Command, opt *recovery.Options) {
-	cmd.Flags().StringVar(&opt.OrderBy, "order-by", "", "a column to order by, where the order of the commits is not known")
-	cmd.Flags().BoolVar(&opt.Unordered, "unordered", false, "send the rows in any order if that of the commits is not known")
+	cmd.Flags().StringVar(&opt.OrderBy, "order-by", "", "order by this `COLUMN` if the order of the commits is not known")
+	cmd.Flags().BoolVar(&opt.Unordered, "unordered", false, "send in any order if the order of the commits is not known")
 }
 
 // runRecovery runs one of the two until it ends or a signal comes: then it takes back what it

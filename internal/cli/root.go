@@ -21,12 +21,12 @@ func NewRoot(version string, run func(*command.Options) *cobra.Command) (*cobra.
 	root := &cobra.Command{
 		Use:   "cdc-relay",
 		Short: "Relay committed outbox rows from PostgreSQL to a message broker",
-		Long: `cdc-relay reads the rows that committed transactions insert into an outbox table from PostgreSQL's
-WAL and publishes each of them to a message broker. The replication slot advances only after the
-broker has confirmed: every event arrives at least once, in order per key.
+		Long: `cdc-relay reads the rows that committed transactions insert into an outbox table, from PostgreSQL's
+WAL, and publishes each of them to a message broker. Its replication slot advances only after the
+broker has confirmed. Every event arrives at least once, and the events of a key arrive in order.
 
 Exit codes: 0 done, 1 runtime failure, 2 usage or configuration, 3 an operator must decide,
-4 the table does not fit, 5 the stop was cut; see docs/exit-codes.md.`,
+4 the table does not fit, 5 the stop was cut. See docs/reference.md#exit-codes.`,
 		Example: `  cdc-relay init --outbox-table
   cdc-relay check
   cdc-relay run -c cdc-relay.yaml
@@ -49,7 +49,7 @@ Exit codes: 0 done, 1 runtime failure, 2 usage or configuration, 3 an operator m
 	root.SetFlagErrorFunc(command.FlagError)
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.PersistentFlags().StringVarP(&g.ConfigPath, "config", "c", "",
-		"configuration file (default $"+command.ConfigVariable+", then ./"+command.DefaultConfigFile+")")
+		"configuration `FILE` (default $"+command.ConfigVariable+", then ./"+command.DefaultConfigFile+")")
 	// Commands take a file only with -c. Without this, shells complete file names.
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	if err := root.MarkPersistentFlagFilename("config", "yaml", "yml"); err != nil {

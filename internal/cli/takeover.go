@@ -22,19 +22,18 @@ func newTakeover(g *command.Options) *cobra.Command {
 	var yes, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "takeover --from-slot NAME",
-		Short: "Take the place of another program's slot, without a gap",
-		Long: `Creates the publication and the relay's own slot (source.slot) while the other program goes on
-with its slot. Waits until that slot has confirmed everything committed before the relay's slot
-began, and then until the program is stopped. The relay's slot then continues exactly where the
-other slot ended. Nothing is lost; only what the program had published and not yet confirmed
-arrives twice.
+		Short: "Continue where another program's slot ends, without a gap",
+		Long: `Creates the publication and the relay's own slot (source.slot) while the other program goes on with
+its slot. It waits until that slot has confirmed everything that was committed before the relay's
+slot began, and then until you stop the program. The relay's slot then continues exactly where the
+other slot ended. Only what the program had published and not yet confirmed arrives twice.
 
-The command prints what it waits for. It may be interrupted at any point: run again, it continues.
-Until it is complete, "run" refuses the slot; "cdc-relay teardown --yes" gives it up. Both slots
-keep WAL meanwhile. Do not drop or re-create the other slot before the end.
+The command prints what it waits for. You can interrupt it at any point; started again, it
+continues. Until it is complete, "run" refuses the slot, and both slots keep WAL. Do not drop or
+create the other slot again before the end. "cdc-relay teardown --yes" gives the takeover up.
 
 The other slot may be of any plugin: pgoutput, decoderbufs, wal2json. A missing publication is
-created whatever source.create says.`,
+created even with source.create: false.`,
 		Example: `  cdc-relay takeover --from-slot debezium
   cdc-relay takeover --from-slot debezium --drop --yes
   cdc-relay takeover --from-slot debezium --wait 0 --json`,
@@ -69,11 +68,11 @@ created whatever source.create says.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&opt.From, "from-slot", "", "the other program's slot")
-	cmd.Flags().BoolVar(&opt.Drop, "drop", false, "drop that slot at the end (with --yes)")
-	cmd.Flags().BoolVar(&yes, "yes", false, "confirm --drop: the other program cannot continue with that slot")
-	cmd.Flags().DurationVar(&opt.Wait, "wait", 0, "how long to wait; 0: only show the state (default: as long as it takes)")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, at the end")
+	cmd.Flags().StringVar(&opt.From, "from-slot", "", "`NAME` of the other program's slot")
+	cmd.Flags().BoolVar(&opt.Drop, "drop", false, "drop that slot at the end; needs --yes")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm --drop: the other program cannot continue without its slot")
+	cmd.Flags().DurationVar(&opt.Wait, "wait", 0, "wait at most this long; 0: only show the state (default: no limit)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON at the end")
 	err := cmd.RegisterFlagCompletionFunc("from-slot", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return otherSlots(cmd.Context(), g), cobra.ShellCompDirectiveNoFileComp
 	})

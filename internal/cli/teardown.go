@@ -20,11 +20,13 @@ func newTeardown(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "teardown",
 		Short: "Drop the relay's slot, publication and rows",
-		Long: `Drops the slot and the relay's rows; the publication, if the relay created it and no other slot uses
-it; and the schema cdc_relay, if no other relay uses it. The outbox table and a publication of your
-own stay. Teardown refuses while a relay holds the slot, and while there are deferred events or
-open dead letters. Events that were committed and not delivered are then only in the outbox table: a
-slot created later does not send them.`,
+		Long: `Drops the slot and the relay's rows. It also drops the publication, if the relay created it and no
+other slot uses it, and the schema cdc_relay, if no other relay uses it. The outbox table and a
+publication of your own stay.
+
+It refuses while a relay holds the slot, and while there are deferred events or open dead letters.
+Events that were committed and not delivered are then only in the outbox table. A slot that is
+created later does not send them.`,
 		Example: `  cdc-relay teardown --yes
   cdc-relay teardown --yes --force`,
 		Args: command.NoArgs,
@@ -42,7 +44,7 @@ slot created later does not send them.`,
 			return tearDown(cmd.Context(), rc, force)
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "confirm that the slot is dropped; without it teardown refuses")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm that the slot is dropped; required")
 	cmd.Flags().BoolVar(&force, "force", false, "also delete deferred events and open dead letters")
 	return cmd
 }

@@ -16,7 +16,7 @@ func newVersion(g *command.Options) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, the commit and the Go release it was built with",
+		Short: "Print the version, the commit and the Go release",
 		Example: `  cdc-relay version
   cdc-relay version --json`,
 		Args: command.NoArgs,

@@ -88,9 +88,9 @@ func (l *loader) tokensKey(path string) setting.Key {
 	one := setting.Form{
 		"type": "object", "required": []string{"name", "role", "value"}, "additionalProperties": false,
 		"properties": setting.Form{
-			"name":  text("recorded with what is changed"),
-			"role":  setting.Form{"enum": []string{RoleRead, RoleOperate}, "description": "read, or operate: change, too"},
-			"value": text("the token, best as ${file:/path}"),
+			"name":  text("recorded with every change"),
+			"role":  setting.Form{"enum": []string{RoleRead, RoleOperate}, "description": "read may read, operate may also change"},
+			"value": text("the token, usually as ${file:/path}"),
 		},
 	}
 	return setting.Key{

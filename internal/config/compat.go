@@ -104,7 +104,7 @@ func (l *loader) optionFault(section string, f debezium.Fault) {
 		if near := setting.Nearest(f.Option, debezium.Known(l.cfg.Sink.Compat.Profile)); near != "" {
 			text += ", the nearest known one is " + near
 		} else {
-			text += " of " + l.cfg.Sink.Compat.Profile + "; docs/import.md lists them"
+			text += " of " + l.cfg.Sink.Compat.Profile + "; docs/reference.md#debezium-properties lists them"
 		}
 	}
 	l.Fault(where, join(section, f.Option), text)

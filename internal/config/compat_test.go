@@ -76,7 +76,7 @@ func TestCompatFaults(t *testing.T) {
 		},
 		{
 			"of the other profile", kafka + "format.value: json\n",
-			"relay.yaml:7:21: sink.compat.options.format.value: unknown option of debezium-connect; docs/import.md lists them",
+			"relay.yaml:7:21: sink.compat.options.format.value: unknown option of debezium-connect; docs/reference.md#debezium-properties lists them",
 		},
 		{
 			"a list", kafka + "table.fields.additional.placement: [type:header]\n",

@@ -12,15 +12,25 @@ import (
 // into o.
 func (l *loader) outboxFields(o *Outbox) []setting.Key {
 	return []setting.Key{
-		l.columnKey("outbox.id", &o.ID),
-		l.columnKey("outbox.aggregate", &o.Aggregate),
-		l.columnKey("outbox.key", &o.Key),
-		l.columnKey("outbox.type", &o.Type),
-		l.columnKey("outbox.payload", &o.Payload),
-		l.columnKey("outbox.timestamp", &o.Timestamp),
-		l.columnKey("outbox.traceparent", &o.Traceparent),
-		setting.Columns("outbox.headers", &o.Headers, setting.Form{"minLength": 1, "maxLength": maxHeaderName, "not": setting.Form{"enum": sink.ReservedHeaders}}, l.checkHeader),
-		l.columnKey("outbox.headers_column", &o.HeadersColumn),
+		l.columnKey("outbox.id", &o.ID).
+			Doc("The event's id. Its text becomes `message_id` (Kafka: the header `id`)."),
+		l.columnKey("outbox.aggregate", &o.Aggregate).
+			Doc("What kind of thing the event is about. Part of the ordering key."),
+		l.columnKey("outbox.key", &o.Key).
+			Doc("Which thing of that kind it is about. Part of the ordering key.",
+				"An event whose key is NULL, empty or not mapped has no order."),
+		l.columnKey("outbox.type", &o.Type).
+			Doc("What happened. Its text becomes the message's type."),
+		l.columnKey("outbox.payload", &o.Payload).
+			Doc("The body, byte for byte: `json`, `jsonb`, `text`, `varchar`, `char` or `bytea`."),
+		l.columnKey("outbox.timestamp", &o.Timestamp).
+			Doc("The message's time: `timestamptz` or `timestamp`. Empty: the time of the commit."),
+		l.columnKey("outbox.traceparent", &o.Traceparent).
+			Doc("[W3C trace context](metrics.md#tracing), sent as the header `traceparent`."),
+		setting.Columns("outbox.headers", &o.Headers, setting.Form{"minLength": 1, "maxLength": maxHeaderName, "not": setting.Form{"enum": sink.ReservedHeaders}}, l.checkHeader).
+			Doc("Headers by name, each from a column, as text. NULL leaves the header out."),
+		l.columnKey("outbox.headers_column", &o.HeadersColumn).
+			Doc("A `jsonb` or `json` object of headers."),
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // Schema writes a JSON Schema of the configuration file, for editors. It is made of the same list
-// of keys that Load reads; the descriptions are those of docs/configuration.md.
+// of keys that Load reads, with their descriptions.
 func Schema(w io.Writer) error {
 	root := section("")
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -30,7 +30,7 @@ func Schema(w io.Writer) error {
 				return fmt.Errorf("read default of %s: %w", k.Name, err)
 			}
 		}
-		keysOf(root, parent)[name] = described(k.Name, value)
+		keysOf(root, parent)[name] = described(&k, value)
 	}
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

@@ -4,9 +4,8 @@ package config
 
 import (
 	"regexp"
-	"sync"
+	"strings"
 
-	"github.com/cdc-relay/cdc-relay/docs"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
 
@@ -16,7 +15,7 @@ func (l *loader) tableList() setting.Form {
 	keys := setting.Form{"name": setting.Form{"type": setting.PlainTypes, "minLength": 1, "description": "name or schema.name"}}
 	for _, k := range l.outboxFields(new(Outbox)) {
 		if _, name, _ := cutLast(k.Name); name != "headers" {
-			keys[name] = described(k.Name, setting.OrNothing(k.Form))
+			keys[name] = described(&k, setting.OrNothing(k.Form))
 		}
 	}
 	name := setting.Form{"type": setting.PlainTypes, "minLength": 1}
@@ -24,23 +23,18 @@ func (l *loader) tableList() setting.Form {
 	return setting.AnyOf(name, setting.Form{"type": "array", "items": setting.AnyOf(name, table)})
 }
 
-func described(path string, value setting.Form) setting.Form {
-	value["description"] = meanings()[path]
+// link is a link of Markdown. It leads nowhere from an editor, which shows its text.
+var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+
+func described(k *setting.Key, value setting.Form) setting.Form {
+	value["description"] = link.ReplaceAllString(strings.TrimSpace(summary(k)+" "+k.More), "$1")
 	return value
 }
 
-var (
-	// keyRow is a row of the tables in docs/configuration.md: key, default, meaning.
-	keyRow = regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|[^|]*\\| (.*) \\|$")
-	link   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-)
-
-// meanings is what docs/configuration.md says of each key; its links, which lead nowhere from an
-// editor, as their text.
-var meanings = sync.OnceValue(func() map[string]string {
-	said := map[string]string{}
-	for _, row := range keyRow.FindAllStringSubmatch(docs.Configuration, -1) {
-		said[row[1]] = link.ReplaceAllString(row[2], "$1")
+// summary is what a key does and which values it takes.
+func summary(k *setting.Key) string {
+	if k.Values == "" {
+		return k.Does
 	}
-	return said
-})
+	return k.Does + " " + k.Values + "."
+}

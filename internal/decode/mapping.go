@@ -94,7 +94,7 @@ func (t Table) CheckShapes(shapes []event.ColumnShape) error {
 	for i, c := range shapes {
 		columns[i] = Column{Name: c.Name, TypeOID: c.TypeOID}
 	}
-	return t.misfit(columns, t.Fits(shapes), "change the column to a supported type (listed in docs/from-debezium.md), take it out of sink.compat.options, or keep Debezium for this table")
+	return t.misfit(columns, t.Fits(shapes), "change the column to a supported type (listed in docs/from-debezium.md#column-types), take it out of sink.compat.options, or keep Debezium for this table")
 }
 
 // misfit returns the Stop for misfits, nil if there are none.

@@ -5,7 +5,7 @@ package event
 
 import "strings"
 
-// The exit codes of the relay (docs/exit-codes.md).
+// The exit codes of the relay (docs/reference.md#exit-codes).
 const (
 	ExitOK = 0 // clean stop
 	// runtime failure: a right is missing, wal_level, no free slot, wrong password, fenced

@@ -82,8 +82,9 @@ func TestChangesThatHideNothing(t *testing.T) {
 	}
 }
 
-// Under a profile a column has one name. As the fix and docs/failure-modes.md say, earlier rows go
-// with the old name while the table has it, later ones with the new name, and none is passed over.
+// Under a profile a column has one name. As the fix and docs/failure-modes.md#after-exit-4 say, the
+// rows of before go with the old name while the table has it, the ones behind them with the new
+// one, and none is passed over.
 func TestColumnRenamedUnderAProfile(t *testing.T) {
 	b := shared(t)
 	mapping := &b.cfg.Tables[0].Mapping

@@ -270,7 +270,7 @@ func TestColumnDroppedWhileRunning(t *testing.T) {
 	b.exec(`ALTER TABLE outbox ADD COLUMN payload jsonb`)
 	// The row that was committed without the column is still to come, and still does not fit.
 	b.wantStop(b.run().wait(), event.ExitMapping, "mapping", "changing the table back is not enough")
-	// The last resort of docs/failure-modes.md.
+	// The last resort of docs/failure-modes.md#after-exit-4.
 	b.waitFree()
 	b.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, b.cfg.Slot)
 	b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved"))
@@ -346,9 +346,9 @@ func TestPublicationAlteredThereAndBack(t *testing.T) {
 	}
 }
 
-// A column is replaced as docs/postgresql.md says: the new one is added, old and new versions of
-// the application write for a time, each its own, and in the end the old one is dropped. Every
-// event has its key and its payload, whoever wrote it.
+// A column is replaced as docs/outbox.md says: the new one is added, old and new versions of the
+// application write for a time, each its own, and in the end the old one is dropped. Every event
+// has its key and its payload, whoever wrote it.
 func TestColumnReplacedDuringARollout(t *testing.T) {
 	b := shared(t)
 	b.exec(`DROP TABLE outbox`)

@@ -35,6 +35,8 @@ type Driver struct {
 	// Reserved are names of headers that this sink or its broker has for itself, next to those
 	// of all sinks.
 	Reserved []string
+	// Does is the description of a section without keys.
+	Does string
 	// Settings makes the section with its defaults.
 	Settings func() Settings
 	// FixRefusal is what to do about a refusal of a test message; "" leaves it to the command. It

@@ -23,8 +23,11 @@ type TLS struct {
 // Keys are its keys; under is the path below the sink's section, with a dot at its end.
 func (t *TLS) Keys(under string) []setting.Key {
 	return []setting.Key{
-		setting.Text(under+"ca", &t.CA), setting.Text(under+"cert", &t.Cert), setting.Text(under+"key", &t.Key),
-		setting.Text(under+"server_name", &t.ServerName),
+		setting.Text(under+"ca", &t.CA).Doc("PEM file of the CA. Empty: the system's."),
+		setting.Text(under+"cert", &t.Cert).Doc("PEM file of a client certificate."),
+		setting.Text(under+"key", &t.Key).Doc("PEM file of its key. Empty: in the file of `cert`."),
+		setting.Text(under+"server_name", &t.ServerName).
+			Doc("Name in the broker's certificate. Empty: the broker's host."),
 	}
 }
 

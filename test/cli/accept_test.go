@@ -101,8 +101,8 @@ func TestAcceptBadInput(t *testing.T) {
 	})
 }
 
-// A slot that is made by hand before the first start, as docs/managed.md has it: check has the
-// command that accepts it, and the relay takes it as it is.
+// A slot that is made by hand before the first start, as docs/postgresql.md#managed-services has
+// it: check has the command that accepts it, and the relay takes it as it is.
 func TestAcceptASlotMadeByHand(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -15,7 +15,7 @@ func TestStatusWithoutAToken(t *testing.T) {
 	t.Parallel()
 	r := look()
 	r.admin = ""
-	wants := "the relay at " + r.relay.Admin() + " wants a token: set admin.socket or a token of role read in admin.tokens, docs/security.md"
+	wants := "the relay at " + r.relay.Admin() + " wants a token: set admin.socket or a token of role read in admin.tokens, docs/running.md#security"
 	if out := r.ok("status", "--admin", r.relay.Admin()); !hasAll(out, []string{"state      not answering: " + wants + "; cdc-relay/" + r.slot, "The relay does not tell: " + wants, "confirmed "}) {
 		t.Errorf("it says %s", out)
 	}

@@ -1,6 +1,6 @@
 //go:build testall
 
-// This file plays the rows of docs/after-exit-3.md.
+// This file plays the findings of docs/failure-modes.md.
 package cli
 
 import (
@@ -88,9 +88,9 @@ var playedRows = map[string]played{
 	"relay's table not logged": {spoil: `ALTER TABLE cdc_relay.retry SET UNLOGGED`},
 }
 
-// Each row of docs/after-exit-3.md that names this test, on a real server: the relay ends with 3
-// and the row's message; one that was started with --hold-on-fatal reports the row's reason. The
-// command is run as the message has it, and the relay relays again.
+// Each finding that names this test, on a real server: the relay ends with 3 and the finding's
+// message; one that was started with --hold-on-fatal reports its reason. The command is run as the
+// message has it, and the relay relays again.
 func TestAfterExit3(t *testing.T) {
 	t.Parallel()
 	of := map[string]exit3{}
@@ -102,7 +102,7 @@ func TestAfterExit3(t *testing.T) {
 	for name, c := range playedRows {
 		row, named := of[name]
 		if !named {
-			t.Errorf("no row names TestAfterExit3/%s", name)
+			t.Errorf("no finding names TestAfterExit3/%s", name)
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

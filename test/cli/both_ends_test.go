@@ -27,10 +27,12 @@ type Order struct {
 
 func placeOrder(ctx context.Context, pool *pgxpool.Pool, placed Order) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "INSERT INTO orders (id, total) VALUES ($1, $2)", placed.ID, placed.Total); err != nil {
+		_, err := tx.Exec(ctx, "INSERT INTO orders (id, total) VALUES ($1, $2)", placed.ID, placed.Total)
+		if err != nil {
 			return err
 		}
-		return outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Key: placed.ID, Type: "created", Payload: placed})
+		event := outbox.Event{Aggregate: "order", Key: placed.ID, Type: "created", Payload: placed}
+		return outbox.Write(ctx, tx, event)
 	})
 }
 
@@ -39,14 +41,15 @@ func consume(ctx context.Context, pool *pgxpool.Pool, amqpURL string) error {
 		Service: "notification-service",
 		Pool:    pool,
 		Handler: func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
-			_, err := tx.Exec(ctx, "INSERT INTO notifications (order_id, text) VALUES ($1, $2)", m.Key, "Thank you for your order")
+			_, err := tx.Exec(ctx, "INSERT INTO notifications (order_id, text) VALUES ($1, 'Thank you')", m.Key)
 			return err
 		},
 	})
 	if err != nil {
 		return err
 	}
-	c, err := rabbit.New(in, rabbit.Config{URL: amqpURL, Bindings: []rabbit.Binding{{Exchange: "outbox.events", Key: "order.created"}}})
+	bindings := []rabbit.Binding{{Exchange: "outbox.events", Key: "order.created"}}
+	c, err := rabbit.New(in, rabbit.Config{URL: amqpURL, Bindings: bindings})
 	if err != nil {
 		return err
 	}
@@ -59,10 +62,9 @@ func TestBothEnds(t *testing.T) {
 	b := withBroker(t)
 	b.vhost = b.broker.VHost(t) // an empty one
 	b.exec(inbox.Schema("") + "CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL); CREATE TABLE notifications (order_id text NOT NULL, text varchar NOT NULL)")
-	_, section, found := strings.Cut(document(t, "README.md"), "## Both ends in three snippets\n")
-	config := blocks.FindStringSubmatch(section)
-	if !found || config == nil || config[1] != "yaml" {
-		t.Fatal("the README has no such section, or it has no configuration")
+	config := blocks.FindStringSubmatch(part(t, "README.md", "Write, relay, consume"))
+	if config == nil || config[1] != "yaml" {
+		t.Fatal("the README has no configuration between its two functions")
 	}
 	relay := runner.Start(t, b.binary, "admin: {listen: 127.0.0.1:0}\n"+strings.NewReplacer(
 		"postgres://relay@localhost:5432/shop", b.db, "amqp://localhost:5672/", b.vhost,

@@ -28,7 +28,7 @@ func (r *rig) refuse(deadLetters, deferred int) {
 	const columns = `slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes, deferred_at, first_failed_at,
 		failed_at, class, reason, error, destination, route_name, routing_key, commit_time, event_time, id, aggregate, key, type, payload_kind, payload`
 	const values = `SELECT s.slot, s.system_id, 1, ('0/0'::pg_lsn + 1000 * i), 0, i, 1 * i, 1, 1, i, i > 0, true, 1, 10, at - interval '0', at + interval '0', date_trunc('second', at),
-		CASE i % 2 WHEN 0 THEN 'permanent' ELSE 'destination' END, CASE i % 2 WHEN 0 THEN 'too_large' ELSE 'unroutable' END, CASE i % 2 WHEN 0 THEN 'body of # bytes' ELSE 'NO_ROUTE' END, '', 'orders', 'eu.created', at, at,
+		CASE i % 2 WHEN 0 THEN 'permanent' ELSE 'destination' END, CASE i % 2 WHEN 0 THEN 'too_large' ELSE 'unroutable' END, CASE i % 2 WHEN 0 THEN 'over # bytes' ELSE 'NO_ROUTE' END, '', 'orders', 'eu.created', at, at,
 		convert_to('e-' || i, 'UTF8'), 'order', convert_to('k' || i % 5, 'UTF8'), 'created', 0, convert_to('{"secret":' || i || '}', 'UTF8')`
 	const from = ` FROM cdc_relay.slots s, generate_series($1::int, $2::int) i, LATERAL (SELECT '2026-11-20 12:00:00Z'::timestamptz + i * interval '1 s' AS at) a`
 	r.exec(`INSERT INTO cdc_relay.dead_letter (`+columns+`, died_at) `+values+`, at`+from, 1, deadLetters)
@@ -66,12 +66,13 @@ func TestDeadLettersList(t *testing.T) {
 	r := look()
 	want := `NUMBER  DIED (UTC)           STATE  ID   AGGREGATE  KEY  TYPE     DESTINATION        REASON      ATTEMPTS  ERROR
 7       2026-11-20 12:00:07  open   e-7  order      k2   created  orders/eu.created  unroutable  1         NO_ROUTE
-6       2026-11-20 12:00:06  open   e-6  order      k1   created  orders/eu.created  too_large   1         body of # bytes
+6       2026-11-20 12:00:06  open   e-6  order      k1   created  orders/eu.created  too_large   1         over # bytes
 more: --cursor 1795176006000000-6
 `
 	if got := r.ok("dead-letters", "list", "--limit", "2"); got != want {
 		t.Errorf("the list is\n%swant\n%s", got, want)
 	}
+	shownIn(t, document(t, "docs/dead-letters.md"), want)
 	if got := r.ok("dlq", "list", "--limit", "2", "--cursor", "1795176006000000-6"); !strings.Contains(got, "\n5 ") || !strings.Contains(got, "\n4 ") || strings.Contains(got, "\n6 ") {
 		t.Errorf("the next page is\n%s", got)
 	}
@@ -115,7 +116,7 @@ func TestDeadLettersShow(t *testing.T) {
 	t.Parallel()
 	r := look()
 	out := r.ok("dead-letters", "show", "2")
-	for _, want := range []string{"dead letter 2, open\n", "event       e-2, type created\n", "key         k2 of order\n", "refused     too_large (permanent): body of # bytes\n", "payload     application/json, 12 B: {\"secret\":2}\n"} {
+	for _, want := range []string{"dead letter 2, open\n", "event       e-2, type created\n", "key         k2 of order\n", "refused     too_large (permanent): over # bytes\n", "payload     application/json, 12 B: {\"secret\":2}\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -216,7 +217,7 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 	t.Parallel()
 	r := refusedRig(t, 6, 3)
 	r.dryRuns()
-	for _, c := range []struct{ line, want string }{
+	asked := []struct{ line, want string }{
 		{"dead-letters replay 1 --reason fixed", "replay of dead letter 1: request 1\nqueued, no relay running: carried out when one starts\n"},
 		{"dead-letters replay 1", "replay of dead letter 1, already requested by WHO: request 1\nqueued, no relay running: carried out when one starts\n"},
 		{"dead-letters discard 2 3", "discard of dead letter 2: request 3\ndiscard of dead letter 3: request 4\nqueued, no relay running: carried out when one starts\n"},
@@ -226,7 +227,9 @@ func TestAskedForWhileNoRelayRuns(t *testing.T) {
 		{"deferred dead-letter --all --rate 5/s", "job 2: dead-letter of 3 deferred rows is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 2` shows progress; --cancel stops it\n"},
 		{"dead-letters purge --key k2", "job 3: purge of 2 rows is queued, no relay running: carried out when one starts\n`cdc-relay dead-letters job 3` shows progress; --cancel stops it\n"},
 		{"dead-letters discard --all --key nobody", "nothing to discard: no row matches\n"},
-	} {
+	}
+	shownIn(t, document(t, "docs/dead-letters.md"), asked[0].want)
+	for _, c := range asked {
 		who := ask[string](r, `SELECT coalesce((SELECT who FROM cdc_relay.request WHERE id = 1), '')`)
 		if got := r.ok(strings.Fields(c.line)...); got != strings.ReplaceAll(c.want, "WHO", who) {
 			t.Errorf("%s says\n%swant\n%s", c.line, got, c.want)
@@ -345,11 +348,11 @@ func TestOperatorsWhoAreWrong(t *testing.T) {
 	t.Cleanup(func() { r.db = db; r.exec(`DROP OWNED BY ` + role); r.exec(`DROP ROLE ` + role) })
 	asOperator := func() { r.db = as(db, role, "") }
 	asOperator()
-	r.refused(1, "dead-letters list", "permission denied for the role of source.url", "permission denied for schema", "docs/dead-letters.md")
+	r.refused(1, "dead-letters list", "permission denied for the role of source.url", "permission denied for schema", "docs/dead-letters.md#a-role-for-operators")
 	r.db = db
 	// The rights that the document lists are enough, and each line is needed for what stands beside
 	// it.
-	grants := regexp.MustCompile(`(?ms)^GRANT .*?;`).FindAllString(document(t, "docs/dead-letters.md"), -1)
+	grants := regexp.MustCompile(`(?ms)^GRANT .*?;`).FindAllString(operatorSection(t), -1)
 	if len(grants) != 7 {
 		t.Fatalf("the document has %d grants: %q", len(grants), grants)
 	}

@@ -126,8 +126,8 @@ func TestLeastPrivilege(t *testing.T) {
 		d.mayNot(d.relayRole, sql)
 	}
 
-	// As docs/operations.md says: once as the relay's role, which may drop its slot alone, and once
-	// as the owner.
+	// As docs/running.md says: once as the relay's role, which may drop its slot alone, and once as
+	// the owner.
 	d.as(d.relayRole)
 	d.released()
 	d.refused(1, "teardown --yes", "drop publication", "must be owner")

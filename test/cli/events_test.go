@@ -75,9 +75,9 @@ func TestStatusView(t *testing.T) {
 	r.insert(2)
 	board := func() (results []string) {
 		t.Helper()
-		queries := regexp.MustCompile(`(?ms)^SELECT [^;]*cdc_relay\.outbox_status[^;]*;`).FindAllString(document(t, "docs/operations.md"), -1)
+		queries := regexp.MustCompile(`(?ms)^SELECT [^;]*cdc_relay\.outbox_status[^;]*;`).FindAllString(document(t, "docs/dead-letters.md"), -1)
 		if len(queries) != 2 {
-			t.Fatalf("docs/operations.md has %d queries of the view, want 2", len(queries))
+			t.Fatalf("docs/dead-letters.md has %d queries of the view, want 2", len(queries))
 		}
 		for _, q := range queries {
 			results = append(results, ask[string](r, `SELECT string_agg(concat_ws(' ', table_name, status), ', ') FROM (`+strings.TrimSuffix(q, ";")+`) q`))

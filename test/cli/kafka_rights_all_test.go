@@ -10,9 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// The rights that docs/kafka.md asks for are enough, for a user and for the name of a certificate:
-// Write and Describe on the topics of a prefix, where nobody may do what no ACL allows. A topic
-// that is not granted is paused, by name, and the others flow.
+// The rights that docs/kafka.md#rights asks for are enough, for a user and for the name of a
+// certificate: Write and Describe on the topics of a prefix, where nobody may do what no ACL
+// allows. A topic that is not granted is paused, by name, and the others flow.
 func TestKafkaRights(t *testing.T) {
 	t.Parallel()
 	kafka, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
 
-// The quick start of docs/kafka.md: one broker takes the topic as it is written there, and the
+// The quick start on Kafka: one broker takes the topic as it is written there, and the
 // record is in it with all that the consumer is told to show. Kafka's tools are not among the jars
 // of scripts/kafka.sh, so the test does what they would.
 func TestQuickStartOnKafka(t *testing.T) {
@@ -27,7 +27,7 @@ func TestQuickStartOnKafka(t *testing.T) {
 		documentedDatabase, k.db, documentedKafka, broker,
 		"outbox.event.", prefix, "sink: {kafka: {", "sink: {kafka: {topic: '"+prefix+"{aggregate}', ",
 	)
-	relay := k.play("docs/kafka.md", addresses, func(line string) bool {
+	relay := k.play("docs/getting-started.md", "With Kafka", addresses, func(line string) bool {
 		command, rest, _ := strings.Cut(line, " ")
 		given := options(rest)
 		topic := given["topic"]

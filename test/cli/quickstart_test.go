@@ -3,13 +3,16 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
@@ -20,15 +23,23 @@ const (
 	documentedKafka    = "localhost:9092"
 )
 
-// play runs the blocks of a page's quick start, as they are but for the addresses, and returns the
-// relay. The lines of the broker's own tools are the caller's: tool reports whether it knows one.
-func (r *rig) play(page string, addresses *strings.Replacer, tool func(line string) bool) *runner.Relay {
-	r.t.Helper()
-	_, section, found := strings.Cut(document(r.t, page), "## Quick start\n")
+// part is the text of a page below a heading, up to the next heading of its level.
+func part(t *testing.T, page, heading string) string {
+	t.Helper()
+	_, section, found := strings.Cut(document(t, page), "\n## "+heading+"\n")
 	section, _, ended := strings.Cut(section, "\n## ")
 	if !found || !ended {
-		r.t.Fatalf("%s has no quick start", page)
+		t.Fatalf("%s has no section %q, or it is the last one", page, heading)
 	}
+	return section
+}
+
+// play runs the blocks below a heading of a page, as they are but for the addresses, and returns
+// the relay. The lines of the broker's own tools are the caller's: tool reports whether it knows
+// one.
+func (r *rig) play(page, heading string, addresses *strings.Replacer, tool func(line string) bool) *runner.Relay {
+	r.t.Helper()
+	section := part(r.t, page, heading)
 	dir, err := os.MkdirTemp("", "quickstart") // t.TempDir may be longer than the path of a socket
 	must(r.t, err)
 	r.t.Cleanup(func() { must(r.t, os.RemoveAll(dir)) })
@@ -64,42 +75,81 @@ func (r *rig) play(page string, addresses *strings.Replacer, tool func(line stri
 		}
 	}
 	if relay == nil {
-		r.t.Fatalf("the quick start of %s runs no relay", page)
+		r.t.Fatalf("%s, %s: no relay is run", page, heading)
 	}
 	return relay
 }
 
-// The quick start of the README: the INSERT arrives.
+// The quick start of the README: the INSERT arrives, as the message that the README shows.
 func TestQuickStart(t *testing.T) {
 	t.Parallel()
 	r := bare(t)
 	r.ok("version")
 	vhost := servers.SharedRabbitMQ(t).VHost(t)
-	var consumer *consumers.Consumer
-	got := false
-	relay := r.play("README.md", strings.NewReplacer(documentedDatabase, r.db, documentedRabbitMQ, vhost), func(line string) bool {
+	conn, err := amqp.Dial(vhost)
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	must(t, err)
+	var arrived *amqp.Delivery
+	addresses := strings.NewReplacer(documentedDatabase, r.db, documentedRabbitMQ, vhost)
+	relay := r.play("README.md", "Quick start", addresses, func(line string) bool {
 		switch line {
-		case "rabbitmqadmin declare queue name=orders durable=true": // and the line after it
-			var err error
-			consumer, err = consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: vhost})
+		case "rabbitmqadmin declare queue name=orders durable=true":
+			_, err := ch.QueueDeclare("orders", true, false, false, false, nil)
 			must(t, err)
-			t.Cleanup(consumer.Close)
 		case "rabbitmqadmin declare binding source=outbox.events destination=orders routing_key='#'":
+			must(t, ch.QueueBind("orders", "#", "outbox.events", false, nil))
 		case "rabbitmqadmin get queue=orders":
-			must(t, consumer.WaitCount(await.Context(t), 1))
-			got = true
+			eventually(t, func() string {
+				d, ok, err := ch.Get("orders", true)
+				must(t, err)
+				if arrived = &d; !ok {
+					return "no message in the queue"
+				}
+				return ""
+			})
 		default:
 			return false
 		}
 		return true
 	})
-	if !got {
+	if arrived == nil {
 		t.Fatal("the quick start does not look at the event")
 	}
-	if d := consumer.Deliveries()[0]; d.Aggregate != "order" || d.Key != "42" {
-		t.Errorf("what arrived is %+v", d)
-	}
+	compareWithReadme(t, arrived)
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// compareWithReadme compares a message with the one that the README shows, part by part. Of id,
+// position and time, which differ each time, it compares the length.
+func compareWithReadme(t *testing.T, d *amqp.Delivery) {
+	t.Helper()
+	got := map[string]string{
+		"exchange": d.Exchange, "routing key": d.RoutingKey, "message_id": d.MessageId, "type": d.Type, "content_type": d.ContentType,
+		"body": string(d.Body),
+	}
+	for name, value := range d.Headers {
+		got["header "+name] = fmt.Sprint(value)
+	}
+	_, shown, _ := strings.Cut(part(t, "README.md", "A message as it arrives"), "```text\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	for line := range strings.Lines(shown) {
+		name, want, _ := strings.Cut(line, "  ")
+		want = strings.TrimSpace(want)
+		value, ok := got[name]
+		same := value == want
+		if slices.Contains([]string{"message_id", "header cdc_position", "header timestamp_in_ms"}, name) {
+			same = len(value) == len(want)
+		}
+		if !ok || !same {
+			t.Errorf("%s is %q, the README shows %q", name, value, want)
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		t.Errorf("the README does not show %v", got)
 	}
 }

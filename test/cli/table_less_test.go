@@ -3,7 +3,6 @@ package cli
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -37,23 +36,21 @@ func next(t *testing.T, take func() *amqp.Delivery) *amqp.Delivery {
 
 func header(d *amqp.Delivery, name string) string { return fmt.Sprint(d.Headers[name]) }
 
-// The SQL of docs/postgresql.md, with the configuration that stands above it: all of it arrives.
+// The SQL of docs/outbox.md, with the configuration that stands above it: all of it arrives.
 func TestDocumentedMessages(t *testing.T) {
 	t.Parallel()
 	b, take := withMessages(t, "[]")
-	_, section, found := strings.Cut(document(t, "docs/postgresql.md"), "## An outbox without a table\n")
+	_, section, found := strings.Cut(document(t, "docs/outbox.md"), "\n## Without a table\n")
 	config := blocks.FindStringSubmatch(section)
 	if !found || config == nil || config[1] != "yaml" {
 		t.Fatal("the page has no such section, or it has no configuration")
 	}
-	// the page's own
-	b.exec(`DO $$ BEGIN CREATE ROLE writer; EXCEPTION WHEN duplicate_object THEN END $$`)
 	relay := runner.Start(t, b.binary, "admin: {listen: 127.0.0.1:0}\n"+strings.NewReplacer(
 		"postgres://relay@localhost:5432/shop", b.db, "amqp://localhost:5672/", b.vhost,
 		"source: {", "source: {slot: "+b.slot+", publication: "+b.slot+", ").Replace(config[2]))
 	must(t, relay.WaitReady(await.Context(t)))
-	for _, sql := range regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
-		b.exec(sql[1])
+	for _, sql := range sqlOf(t, "Without a table") {
+		b.exec(sql)
 	}
 	created, counted := next(t, take), next(t, take)
 	if created.RoutingKey == "order.counted" { // they are in no order

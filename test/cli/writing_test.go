@@ -1,5 +1,5 @@
-// This file is about the pages that say how a service writes events, and what it shares with the
-// relay.
+// This file is about docs/outbox.md, which says how a service writes events, and about what the
+// package outbox shares with the relay.
 package cli
 
 import (
@@ -30,7 +30,7 @@ func TestDocumentedGo(t *testing.T) {
 		must(t, err)
 		examples.WriteString(unindented(string(text)))
 	}
-	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(document(t, "docs/writing.md"), -1)
+	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(document(t, "docs/outbox.md"), -1)
 	for _, block := range found {
 		if !strings.Contains(examples.String(), unindented(block[1])) {
 			t.Errorf("no example has\n%s", block[1])
@@ -50,13 +50,42 @@ func TestDocumentedSQL(t *testing.T) {
 	t.Parallel()
 	r := bare(t)
 	r.exec(outbox.Schema() + "CREATE TABLE orders (id text PRIMARY KEY, total int NOT NULL)")
-	sql := regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(document(t, "docs/writing.md"), -1)
+	sql := sqlOf(t, "In other languages")
 	if len(sql) != 1 {
-		t.Fatalf("the page has %d pieces of SQL", len(sql))
+		t.Fatalf("the section has %d pieces of SQL", len(sql))
 	}
-	r.exec(sql[0][1])
+	r.exec(sql[0])
 	if got := ask[string](r, `SELECT aggregatetype || aggregateid || type || payload FROM outbox JOIN orders ON orders.id = aggregateid`); got != `order42created{"id": "42", "total": 1250}` {
 		t.Errorf("the row is %s", got)
+	}
+}
+
+// sqlOf are the pieces of SQL in a section of docs/outbox.md.
+func sqlOf(t *testing.T, heading string) (pieces []string) {
+	t.Helper()
+	_, section, _ := strings.Cut(document(t, "docs/outbox.md"), "\n## "+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, found := range regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
+		pieces = append(pieces, found[1])
+	}
+	return pieces
+}
+
+// The SQL that keeps the table small is valid, and sets what it says.
+func TestDocumentedHousekeeping(t *testing.T) {
+	t.Parallel()
+	role := newRole(t, "NOLOGIN")
+	r := bare(t)
+	r.exec(outbox.Schema())
+	for _, sql := range sqlOf(t, "Keep the table small") {
+		r.exec(strings.NewReplacer("TO relay;", "TO "+role+";", "$1", "gen_random_uuid()").Replace(sql))
+	}
+	got := ask[string](r, `SELECT concat(reloptions, ' ', (SELECT defaclacl FROM pg_default_acl), ' ', (SELECT count(*) FROM pg_index WHERE indrelid = c.oid))
+		FROM pg_class c WHERE c.oid = 'outbox'::regclass`)
+	want := "{autovacuum_vacuum_scale_factor=0,autovacuum_vacuum_threshold=50000,autovacuum_vacuum_cost_delay=0," +
+		"autovacuum_vacuum_insert_scale_factor=0,autovacuum_vacuum_insert_threshold=1000000,vacuum_truncate=off} {" + role + "=rwd/postgres} 2"
+	if got != want {
+		t.Errorf("it sets %s\nwant %s", got, want)
 	}
 }
 

@@ -13,16 +13,40 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
-// The table of what differs on purpose has every difference that a case has, by its name, and each
-// of its rows is shown: by cases that have this difference, wherever any has it, by tests that
-// exist, or it is said why by none.
-func TestDifferences(t *testing.T) {
+// The tables of what differs on purpose, in docs/from-debezium.md, have the differences of
+// cases.AllShown, each once and in their order.
+func TestDifferencesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/from-debezium.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(text), "\n## What differs on purpose\n")
 	section, _, _ = strings.Cut(section, "\n## ")
+	row := regexp.MustCompile("^\\| `([a-z-]+)` \\| [^|]+ \\| [^|]+ \\|$")
+	var documented, known []cases.Difference
+	for line := range strings.Lines(section) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || line == "| Difference | Debezium | cdc-relay |" {
+			continue
+		}
+		m := row.FindStringSubmatch(line)
+		if m == nil {
+			t.Errorf("this row has no name, or not three columns: %s", line)
+			continue
+		}
+		documented = append(documented, cases.Difference(m[1]))
+	}
+	for _, s := range cases.AllShown {
+		known = append(known, s.Difference)
+	}
+	if !slices.Equal(documented, known) {
+		t.Errorf("the page has\n%s, cases.AllShown has\n%s", documented, known)
+	}
+}
+
+// Each difference is there once. It is shown by cases that have it, wherever any has it, by tests
+// that exist, or it is said why by none.
+func TestDifferencesAreShown(t *testing.T) {
 	has, err := cases.Differing("testdata")
 	if err != nil {
 		t.Fatal(err)
@@ -36,37 +60,17 @@ func TestDifferences(t *testing.T) {
 			t.Errorf("%s stops Debezium, and is not said to differ", name)
 		}
 	}
-	tests := allTests(t)
-	row := regexp.MustCompile("^\\| `([a-z-]+)` \\|.*\\| ([^|]+) \\|$")
-	quoted := regexp.MustCompile("^`[A-Za-z/-]+`(, `[A-Za-z/-]+`)*$")
-	rows := map[cases.Difference]bool{}
-	for line := range strings.Lines(section) {
-		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| | |") {
-			continue
-		}
-		m := row.FindStringSubmatch(line)
-		if m == nil {
-			t.Errorf("this row has no name: %s", line)
-			continue
-		}
-		d, shown := cases.Difference(m[1]), m[2]
-		if rows[d] {
+	tests, shown := allTests(t), map[cases.Difference]bool{}
+	for _, s := range cases.AllShown {
+		d := s.Difference
+		if shown[d] {
 			t.Errorf("%s is there twice", d)
 		}
-		rows[d] = true
-		if why, none := strings.CutPrefix(shown, "none: "); none {
-			if by[d] || len(why) < 10 {
-				t.Errorf("%s: by no case, or test, because %q", d, why)
-			}
-			continue
+		shown[d] = true
+		if len(s.By) == 0 && (by[d] || len(s.Nothing) < 10) || len(s.By) > 0 && s.Nothing != "" {
+			t.Errorf("%s is shown by %q, because %q; a case has it: %v", d, s.By, s.Nothing, by[d])
 		}
-		if !quoted.MatchString(shown) {
-			t.Errorf("%s is shown by %s", d, shown)
-			continue
-		}
-		for name := range strings.SplitSeq(shown, ", ") {
-			name = strings.Trim(name, "`")
+		for _, name := range s.By {
 			switch {
 			case strings.Contains(name, "/"):
 				if !slices.Contains(has[name], d) {
@@ -80,8 +84,8 @@ func TestDifferences(t *testing.T) {
 		}
 	}
 	for d := range by {
-		if !rows[d] {
-			t.Errorf("a case differs by %s, of which the table says nothing", d)
+		if !shown[d] {
+			t.Errorf("a case differs by %s, which is not known", d)
 		}
 	}
 }

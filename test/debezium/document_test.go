@@ -10,11 +10,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write docs/debezium-cases.md again")
+var rewrite = flag.Bool("rewrite", false, "write CASES.md again")
 
-// docs/debezium-cases.md lists what is run.
+// CASES.md lists what is run.
 func TestDocument(t *testing.T) {
-	const path = "../../docs/debezium-cases.md"
+	const path = "CASES.md"
 	want := cases.Document()
 	if *rewrite {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {

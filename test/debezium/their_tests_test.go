@@ -13,11 +13,11 @@ import (
 // AbstractEventRouterTest and JsonSchemaDataTest.
 const theirTests = 44 + 9 + 4
 
-// docs/debezium-tests.md names each of Debezium's own tests once, and what it says to show it
+// THEIRS.md names each of Debezium's own tests once, and what it says to show it
 // exists: a case that is compared with real records where it says "same", one that is known to
 // differ or to stop Debezium where it says "different".
 func TestTheirTests(t *testing.T) {
-	text, err := os.ReadFile("../../docs/debezium-tests.md")
+	text, err := os.ReadFile("THEIRS.md")
 	if err != nil {
 		t.Fatal(err)
 	}

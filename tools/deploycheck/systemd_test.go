@@ -78,15 +78,15 @@ func TestSystemdUnit(t *testing.T) {
 	if stop, least := duration(t, only(t, "TimeoutStopSec")), duration(t, config["delivery.shutdown_grace"])+10*time.Second; stop < least {
 		t.Errorf("TimeoutStopSec is %s, want %s or more", stop, least)
 	}
-	// docs/exit-codes.md says which codes are worth a restart.
+	// docs/reference.md says which codes are worth a restart.
 	var never []string
-	for _, row := range regexp.MustCompile(`(?m)^\| (\d) \| [^|]* \| [^|]*(?:\|[^|]*)*?\| (yes|no:[^|]*|) ?\| [^|]*\|$`).FindAllStringSubmatch(read(t, "docs/exit-codes.md"), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d) \| [^|]* \| [^|]*(?:\|[^|]*)*?\| (yes|no:[^|]*|) ?\| [^|]*\|$`).FindAllStringSubmatch(read(t, "docs/reference.md"), -1) {
 		if strings.HasPrefix(row[2], "no:") {
 			never = append(never, row[1])
 		}
 	}
 	if got := only(t, "RestartPreventExitStatus"); got != strings.Join(never, " ") || len(never) != 3 {
-		t.Errorf("RestartPreventExitStatus=%s, docs/exit-codes.md says %v", got, never)
+		t.Errorf("RestartPreventExitStatus=%s, docs/reference.md says %v", got, never)
 	}
 	if only(t, "Restart") != "on-failure" || only(t, "Type") != "notify" || values(t, "WatchdogSec") == nil {
 		t.Error("Restart, Type or WatchdogSec")

@@ -31,7 +31,7 @@ type RefusedError struct{ At string }
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	return "the relay at " + e.At + " wants a token: set admin.socket or a token of role read in admin.tokens, docs/security.md"
+	return "the relay at " + e.At + " wants a token: set admin.socket or a token of role read in admin.tokens, docs/running.md#security"
 }
 
 // Status asks a relay for its status: at the address admin or, when that is "", the one that c

@@ -21,7 +21,7 @@ import (
 func New(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare",
-		Short: "Compare what two relays of one outbox have sent",
+		Short: "Compare what two relays of one outbox send",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  command.NeedsSubcommand,
 	}
@@ -34,31 +34,25 @@ func newCompareDebezium(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debezium",
 		Short: "Compare Debezium's messages with cdc-relay's, event by event",
-		Long: `Reads what Debezium (theirs) and cdc-relay (ours) send for the same outbox, and compares it event
-by event: topic, partition, key, value, headers and their order, routing key, properties, and the
-order within each key. It only reads: topics without a consumer group, exchanges through its own
-exclusive queues. Run both relays with a slot of their own, and let ours send to a topic or exchange
-that nobody consumes yet.
+		Long: `Reads what Debezium (theirs) and cdc-relay (ours) send for the same outbox, and compares it event by
+event: topic, partition, key, value, headers and their order, routing key, properties, and the order
+within each key. It only reads: topics without a consumer group, exchanges through its own exclusive
+queues. Run both relays with their own slots, and let ours send to a topic or exchange that nobody
+consumes yet.
 
-Messages are paired by the event's id, in the header id. Both relays deliver at least once: a
-repeated message is counted, and is no difference. Left out, and counted, are: the headers
-__debezium.context.*, whose run id is random; the name of the value's schema, which Debezium takes
-from the first event; the partition of records without a key; messages without an id. --strict
-leaves out none of these. --times also compares record times, which are comparable when a column of
-the outbox is the timestamp.
+Messages are paired by the event's id, in the header id. Repeated messages are counted, and are no
+difference. Counted and not compared are the headers __debezium.context.*, the name of the value's
+schema, the partition of records without a key, and messages without an id. --strict compares these
+too.
 
---from now starts with messages that arrive from now on; RabbitMQ allows nothing else. One relay may
-be ahead of the other by --lag: at the start, messages within that time that have no counterpart
-are not counted; at the end, compare waits that long for counterparts.
-
-Compare ends after --for or --count. Without them it ends after one minute with --from now, else at
-the current end of the topics. A key is the record's on Kafka and the routing key on RabbitMQ, or
-the header that --key-header names.
+"--from now" starts with messages that arrive from now on; RabbitMQ allows nothing else. One relay
+may be ahead of the other by --lag: at the start, messages of that time without a counterpart are
+not counted; at the end, compare waits that long for counterparts. It ends after --for or --count,
+else after one minute with "--from now", else at the current end of the topics.
 
 For several pairs repeat --theirs and --ours, in the same order. Addresses, login and TLS come from
-the configuration, if there is one; --kafka and --rabbitmq name other addresses. With
-admin.show_payloads: false or --excerpts=false no contents are printed. Exits 1 when there are
-differences, and when nothing could be compared.`,
+the configuration, if there is one. It prints no contents with admin.show_payloads: false or
+--excerpts=false. Exits 1 if there are differences, or if nothing could be compared.`,
 		Example: `  cdc-relay compare debezium --theirs shop.order --ours shadow.order --for 10m
   cdc-relay compare debezium --kafka h:9092 --theirs shop.order --ours shadow.order --from 2h
   cdc-relay compare debezium --rabbitmq amqp://relay@h/ --theirs events --ours shadow --count 1000

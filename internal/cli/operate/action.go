@@ -58,11 +58,11 @@ func newAction(g *command.Options, a action) *cobra.Command {
 	}
 	f.filterFlags.add(cmd, a.of)
 	flags := cmd.Flags()
-	flags.BoolVar(&f.all, "all", false, "all rows that match the filter; without a filter, every row")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "report what would be done, change nothing")
-	flags.StringVar(&f.rate, "rate", "", "with --all: limit per second, such as 50/s")
-	flags.StringVar(&f.reason, "reason", "", "reason for the audit record")
-	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait this long for the relay to carry it out; 0: do not")
+	flags.BoolVar(&f.all, "all", false, "every row that matches the filter, or every row without one")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "report what would be done, and change nothing")
+	flags.StringVar(&f.rate, "rate", "", "with --all: at most this `RATE`, such as 50/s")
+	flags.StringVar(&f.reason, "reason", "", "`REASON` for the audit record")
+	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait at most this long for the relay; 0: do not wait")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	if a.kind == dlq.Replay {
 		f.parts = map[string]*string{}

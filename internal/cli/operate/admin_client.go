@@ -77,7 +77,7 @@ func withExitCode(err error) error {
 	case errors.As(err, &server) && server.Code == "42501":
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "rights", What: "permission denied for the role of source.url", Err: err,
-			Fix: "use the relay's role, or GRANT what docs/dead-letters.md lists for operators",
+			Fix: "use the relay's role, or GRANT what docs/dead-letters.md#a-role-for-operators lists",
 		}
 	}
 	return err

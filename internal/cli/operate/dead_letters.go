@@ -15,10 +15,10 @@ func NewDeadLetters(g *command.Options) *cobra.Command {
 		Use:     "dead-letters",
 		Aliases: []string{"dlq"},
 		Short:   "List, replay, discard, redact or purge events that could not be delivered",
-		Long: `Dead letters are events that the relay has given up on: the broker rejected them for good, or too
-often, or their destination refused for longer than retry.destination_max_age. They stay until an
-operator replays, discards or purges them. These commands read the database and store requests,
-which the leading relay carries out. They also work while no relay runs, and say so.`,
+		Long: `Dead letters are events that the relay has given up: the broker rejected them for good or too often,
+or refused their destination for longer than retry.destination_max_age. They stay until an operator
+replays, discards or purges them. The commands read the database and store requests, which the
+leader carries out. They also work while no relay runs, and say so.`,
 		RunE: command.NeedsSubcommand,
 	}
 	cmd.AddCommand(
@@ -30,17 +30,17 @@ which the leading relay carries out. They also work while no relay runs, and say
 		newAction(g, action{
 			kind: dlq.Replay, of: dlq.DeadLetters, done: "replayed",
 			short: "Publish dead letters again",
-			long: `Publishes dead letters again, with the header cdc_replay, before later events of their key that
-wait. A dead letter that the broker rejects again stays open, with the new error.
---all leaves out rows over source.max_event_bytes, unless --id, --class or --error is given.`,
+			long: `Publishes dead letters again, with the header cdc_replay, before events of their key that wait. If
+the broker rejects one again, it stays open, with the new error. --all leaves out rows over
+source.max_event_bytes, unless --id, --class or --error is given.`,
 			example: `  cdc-relay dead-letters replay 1042 --reason "limit raised"
   cdc-relay dead-letters replay 1042 --exchange orders.retry
   cdc-relay dead-letters replay --all --error too_large --rate 50/s --dry-run`,
 		}),
 		newAction(g, action{
 			kind: dlq.Discard, of: dlq.DeadLetters, done: "discarded",
-			short: "Close dead letters unpublished",
-			long: `Closes dead letters without publishing them. They stay listed until they are purged after
+			short: "Close dead letters without publishing them",
+			long: `Closes dead letters without publishing them. They stay in the list until they are purged, after
 dead_letters.keep.`,
 			example: `  cdc-relay dead-letters discard 1042 --reason "sent by hand"
   cdc-relay dead-letters discard --all --type order.ping --to 2026-11-20`,
@@ -48,8 +48,8 @@ dead_letters.keep.`,
 		newAction(g, action{
 			kind: dlq.Redact, of: dlq.DeadLetters, done: "redacted",
 			short: "Remove the contents of dead letters",
-			long: `Removes payload, headers and extra columns, and keeps id, key and history. A redacted dead letter
-can no longer be replayed, only discarded or purged.`,
+			long: `Removes payload, headers and other columns, and keeps id, key and history. You can no longer replay
+a redacted dead letter, only discard or purge it.`,
 			example: `  cdc-relay dead-letters redact 1042 --reason "GDPR request 7"
   cdc-relay dead-letters redact --all --key customer-17`,
 		}),
@@ -57,8 +57,8 @@ can no longer be replayed, only discarded or purged.`,
 			kind: dlq.Purge, of: dlq.DeadLetters, done: "purged",
 			short: "Delete dead letters, or all events of one key",
 			long: `Deletes dead letters. An event that was not published is then lost. --all purges those that were
-replayed or discarded, with --state open also the open ones. --key deletes a person's data:
-dead letters in any state and deferred events of that key. Only the position of a purged event
+replayed or discarded, and with "--state open" the open ones. --key deletes a person's data: the
+dead letters of that key in any state, and its deferred events. Only the position of a purged event
 stays, until the slot can no longer send the event again.`,
 			example: `  cdc-relay dead-letters purge 1042
   cdc-relay dead-letters purge --all --to 720h

@@ -14,10 +14,10 @@ func NewDeferred(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "deferred",
 		Aliases: []string{"retries"},
-		Short:   "List, retry or dead-letter events that wait in the retry table",
-		Long: `Deferred events could not be published when their turn came, or wait behind such an event of their
-key. The relay sends them as soon as their destination accepts events again, or their backoff
-ends. No action is needed.`,
+		Short:   "List, retry or dead-letter the events in the retry table",
+		Long: `Deferred events could not be published when it was their turn, or they wait behind such an event of
+their key. The relay sends them by itself, once their destination accepts events again or their
+backoff ends.`,
 		RunE: command.NeedsSubcommand,
 	}
 	cmd.AddCommand(
@@ -34,9 +34,9 @@ accepts events again; --all does not include them.`,
 		}),
 		newAction(g, action{
 			kind: dlq.ToDeadLetter, of: dlq.Deferred, done: "now a dead letter",
-			short: "Give up deferred events: they become dead letters",
-			long: `Turns deferred events into dead letters. With dead_letters.on_dead_letter: continue, later events of
-their key are then published.`,
+			short: "Turn deferred events into dead letters",
+			long: `Gives deferred events up: they become dead letters. With dead_letters.on_dead_letter: continue,
+later events of their key are then published.`,
 			example: `  cdc-relay deferred dead-letter 2017 --reason "consumer cannot read it"
   cdc-relay deferred dead-letter --all --destination legacy.events`,
 		}),

@@ -29,20 +29,20 @@ func NewEvents(g *command.Options) *cobra.Command {
 	var asJSON bool
 	show := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show where an event is: not seen, in flight, deferred, dead letter or delivered",
+		Short: "Show where an event is, by its id",
 		Long: `Looks up the id in the retry table, the dead letters and the outbox tables, and prints its state:
 
   not seen             its row is committed, and no relay has read it
   in flight            a relay has read it, and it is not settled
-  deferred             it is in the retry table: why, and until when or behind what
+  deferred             it is in the retry table: why, and until when or behind which event
   dead letter          the relay gave it up
   delivered            the broker has confirmed it
   not in the table     it was deleted, or never written
   not sent             it was committed before the slot was created
   accepted as missing  it is in an interval that an operator accepted as missing
 
-A running relay knows at once that an event is delivered. Without an answer of one it is known once
-the relay has recorded it, a few seconds later. The time of the commit is known with
+A running relay knows at once that an event is delivered. If no relay answers, this is known once it
+is recorded in the database, a few seconds later. The time of the commit needs
 track_commit_timestamp = on.`,
 		Example: `  cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10
   cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10 --json | jq -r .state`,

@@ -30,20 +30,20 @@ func (f *filterFlags) add(cmd *cobra.Command, of *dlq.Table) {
 	if of == dlq.Deferred {
 		at = "deferred"
 	}
-	f.flags.String("id", "", "id of the event")
-	f.flags.String("key", "", "key of the event")
-	f.flags.Int64("key-of", 0, "number of a row: all rows with the same aggregate and key")
-	f.flags.String("aggregate", "", "aggregate of the event")
-	f.flags.String("type", "", "type of the event")
-	f.flags.String("destination", "", "exchange or topic, or EXCHANGE/ROUTING-KEY, as the list shows it")
-	f.flags.String("class", "", "class of the last error: "+strings.Join(dlq.Classes, ", "))
-	f.flags.String("error", "", "reason of the last error, or part of its text")
+	f.flags.String("id", "", "`ID` of the event")
+	f.flags.String("key", "", "`KEY` of the event")
+	f.flags.Int64("key-of", 0, "all rows with the aggregate and key of row `NUMBER`")
+	f.flags.String("aggregate", "", "`AGGREGATE` of the event")
+	f.flags.String("type", "", "`TYPE` of the event")
+	f.flags.String("destination", "", "`NAME` of the exchange or topic, or EXCHANGE/ROUTING-KEY, as in the list")
+	f.flags.String("class", "", "`CLASS` of the last error: "+strings.Join(dlq.Classes, ", "))
+	f.flags.String("error", "", "`REASON` of the last error, or part of its text")
 	if of != dlq.Deferred {
-		f.flags.String("state", "", "state: "+strings.Join(dlq.States, ", "))
+		f.flags.String("state", "", "`STATE` of the dead letter: "+strings.Join(dlq.States, ", "))
 		complete(cmd, "state", dlq.States)
 	}
-	f.flags.String("from", "", at+" since 2026-11-20 (UTC), 2026-11-20T15:04:05Z, or 90m or 7d ago")
-	f.flags.String("to", "", at+" before a time, written as for --from")
+	f.flags.String("from", "", at+" since `TIME` (UTC): 2026-11-20T15:04:05Z, 2026-11-20, 90m or 7d")
+	f.flags.String("to", "", at+" before `TIME`, written as for --from")
 	complete(cmd, "class", dlq.Classes)
 }
 

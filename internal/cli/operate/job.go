@@ -22,9 +22,9 @@ func newJob(g *command.Options) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "job [NUMBER]",
-		Short: "Show the progress of a bulk request, or cancel it; without a number list the newest",
-		Long: `Shows the progress of an action with --all, or of purge --key, on dead letters or deferred events.
-Cancelling a job keeps the work already done.`,
+		Short: "Show, cancel or list bulk requests",
+		Long: `Shows the progress of a bulk request: an action with --all, or "purge --key", on dead letters or
+deferred events. Without a number it lists the newest. Cancelling a job keeps the work already done.`,
 		Example: `  cdc-relay dead-letters job
   cdc-relay dead-letters job 12 --wait 5m
   cdc-relay dead-letters job 12 --cancel`,
@@ -75,9 +75,9 @@ Cancelling a job keeps the work already done.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&cancel, "cancel", false, "stop the job")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for its end")
-	cmd.Flags().StringVar(&reason, "reason", "", "reason for the audit record")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the job")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait at most this long for its end")
+	cmd.Flags().StringVar(&reason, "reason", "", "`REASON` for the audit record")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -50,8 +50,8 @@ func newList(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 		},
 	}
 	f.add(cmd, of)
-	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("at most so many rows, up to %d", dlq.MaxLimit))
-	cmd.Flags().StringVar(&cursor, "cursor", "", "continue after a list that ended with this cursor")
+	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("at most this many rows, up to %d", dlq.MaxLimit))
+	cmd.Flags().StringVar(&cursor, "cursor", "", "continue after a list that ended with this `CURSOR`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

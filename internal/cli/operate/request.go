@@ -21,10 +21,10 @@ func newRequest(g *command.Options) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "request NUMBER",
-		Short: "Show the outcome of a request about one row, or cancel it",
+		Short: "Show or cancel a request about one row",
 		Long: `Shows a request about one dead letter or deferred event, by the number that the action printed. A
-request waits until the leading relay carries it out. While it waits it can be cancelled: the row
-stays as it is.`,
+request waits until the leader carries it out. While it waits you can cancel it: the row stays as it
+is.`,
 		Example: `  cdc-relay dead-letters request 317
   cdc-relay dead-letters request 317 --cancel --reason "the wrong exchange"`,
 		Args: command.OneArg(1, "the number of one request", "317"),
@@ -54,7 +54,7 @@ stays as it is.`,
 		},
 	}
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the request")
-	cmd.Flags().StringVar(&reason, "reason", "", "reason for the audit record")
+	cmd.Flags().StringVar(&reason, "reason", "", "`REASON` for the audit record")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

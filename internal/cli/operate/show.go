@@ -18,7 +18,7 @@ import (
 
 func newShow(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 	var asJSON bool
-	short := "Show a dead letter with contents and history"
+	short := "Show a dead letter, its contents and its history"
 	if of == dlq.Deferred {
 		short = "Show a deferred event and its contents"
 	}

@@ -24,13 +24,13 @@ func New(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the relay is doing",
-		Long: `Asks the running relay: by admin.socket where that is set, which wants no token, else at
-admin.listen with a token of admin.tokens. When it does not answer, or wants another token, status
-shows what the database knows instead, and exits 0 if the slot is active, else 1.
+		Long: `Asks the running relay: at admin.socket, which needs no token, or else at admin.listen with a token
+of admin.tokens. If the relay does not answer, or wants another token, status shows what the
+database knows, and exits 0 if the slot is active, else 1.
 
-With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen;
-elsewhere it prints one line each time, with --json one object. It keeps watching while the relay is
-away.`,
+With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen.
+Elsewhere it prints one line each time, or one JSON object with --json. It keeps watching while the
+relay is away.`,
 		Example: `  cdc-relay status
   cdc-relay status --watch
   cdc-relay status --watch --every 10s >> status.log
@@ -61,10 +61,10 @@ away.`,
 			return showDatabase(cmd.Context(), cmd.OutOrStdout(), c, g, asJSON, err)
 		},
 	}
-	cmd.Flags().StringVar(&admin, "admin", "", "address of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
+	cmd.Flags().StringVar(&admin, "admin", "", "`ADDRESS` of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "repeat until interrupted")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch: the interval")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch: the time between two polls")
 	return cmd
 }
 

@@ -21,6 +21,11 @@ type Key struct {
 	Show func() string // the value as YAML on one line
 	Form Form          // what `config schema` says of the value
 
+	// Does and More describe the key: see Doc.
+	Does, More string
+	// Values are those that the key takes, or their range; "": Does and More say what matters.
+	Values string
+
 	// The rest is optional.
 
 	// FromVariable is the value in the text of a variable; nil: it is read as one of Kind.
@@ -36,6 +41,20 @@ type Key struct {
 	Replaced bool
 	// SectionFault says why the key's section must not be empty.
 	SectionFault string
+}
+
+// Doc is the key with its description, which `config schema` and docs/configuration.md have: what
+// the key does, in one short sentence that fits into the page's table, and whatever else its reader
+// may need. Both are Markdown, with links as they are written in docs/.
+func (k Key) Doc(does string, more ...string) Key {
+	k.Does, k.More = does, strings.Join(more, " ")
+	return k
+}
+
+// of is the key with the values that it takes.
+func (k Key) of(values string) Key {
+	k.Values = values
+	return k
 }
 
 // Scalar is a key of a single value that parse understands.
@@ -70,7 +89,19 @@ func Choice(name string, at *string, values ...string) Key {
 			return s, nil
 		}
 		return "", fmt.Errorf("is %q, want one of %s", s, strings.TrimPrefix(strings.Join(values, ", "), ", "))
-	}, Quote)
+	}, Quote).of(choices(values))
+}
+
+// choices are the values in a sentence, without one of "".
+func choices(values []string) string {
+	var named []string
+	for _, v := range values {
+		if v != "" {
+			named = append(named, "`"+v+"`")
+		}
+	}
+	last := len(named) - 1
+	return strings.Join(named[:last], ", ") + " or " + named[last]
 }
 
 // Choices is a list of some of the values, or one of them.
@@ -130,7 +161,7 @@ func Integer(name string, low, high int, at *int) Key {
 			return 0, fmt.Errorf("is %q, want a whole number from %d to %d", s, low, high)
 		}
 		return n, nil
-	}, strconv.Itoa)
+	}, strconv.Itoa).of(fmt.Sprintf("%d to %d", low, high))
 }
 
 // Duration is a time span from low to high.
@@ -141,7 +172,7 @@ func Duration(name string, low, high time.Duration, at *time.Duration) Key {
 			return 0, fmt.Errorf("is %q, want a duration with its unit from %s to %s, such as 20s", s, ShowDuration(low), ShowDuration(high))
 		}
 		return d, nil
-	}, ShowDuration)
+	}, ShowDuration).of(ShowDuration(low) + " to " + ShowDuration(high))
 }
 
 // Size is a number of bytes from low to high.
@@ -152,7 +183,7 @@ func Size(name string, low, high int64, at *int64) Key {
 			return 0, fmt.Errorf("is %q, want bytes or a size such as 16MiB, from %s to %s", s, ShowSize(low), ShowSize(high))
 		}
 		return n, nil
-	}, ShowSize)
+	}, ShowSize).of(ShowSize(low) + " to " + ShowSize(high))
 }
 
 // Limit is a number of bytes from low to high, or 0 for no limit.
@@ -163,7 +194,7 @@ func Limit(name string, low, high int64, at *int64) Key {
 			return 0, fmt.Errorf("is %q, want 0 for no limit, or bytes or a size such as 16MiB, from %s to %s", s, ShowSize(low), ShowSize(high))
 		}
 		return n, nil
-	}, ShowSize)
+	}, ShowSize).of(ShowSize(low) + " to " + ShowSize(high) + ", or 0 for no limit")
 }
 
 // Password is a secret that is shown as nothing but its references.

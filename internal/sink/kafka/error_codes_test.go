@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -10,30 +9,31 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/pages"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// docs/failure-modes.md has each error code in one row, with the class and reasons that it has
-// here; what is in none is as its row of all others says.
+// docs/failure-modes.md has each error code in one row, in the table of the class and with the
+// reasons that it has here; what is in none is as its row of all others says.
 func TestAnswersAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/failure-modes.md")
-	must(t, err)
-	_, section, _ := strings.Cut(string(text), "### What Kafka answers")
-	section, _, _ = strings.Cut(section, "\n#")
 	type row struct{ class, reasons string }
 	rows := map[int]row{}
-	for line := range strings.Lines(section) {
-		cells := strings.Split(line, " | ")
-		if len(cells) < 3 || strings.Contains(cells[0], "login") {
+	class := ""
+	for line := range strings.Lines(pages.Section(t, "docs/failure-modes.md", "What Kafka answers")) {
+		if found := regexp.MustCompile("^\\*\\*`([a-z]+)`\\*\\*").FindStringSubmatch(line); found != nil {
+			class = found[1]
+		}
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 || strings.Contains(cells[1], "login") {
 			continue
 		}
-		for _, found := range regexp.MustCompile(`\((-?\d+)\)`).FindAllStringSubmatch(cells[0], -1) {
+		for _, found := range regexp.MustCompile(`\((-?\d+)\)`).FindAllStringSubmatch(cells[1], -1) {
 			code, err := strconv.Atoi(found[1])
 			must(t, err)
 			if _, twice := rows[code]; twice {
 				t.Errorf("code %d has two rows", code)
 			}
-			rows[code] = row{strings.Trim(cells[1], "`"), cells[2]}
+			rows[code] = row{class, cells[2]}
 		}
 	}
 	if len(rows) < 40 {

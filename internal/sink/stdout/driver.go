@@ -15,6 +15,7 @@ import (
 func Driver() *sink.Driver {
 	return &sink.Driver{
 		Name: "stdout", Operation: "write", NoHeaders: true,
+		Does:     "`{}`: write each event as a line of JSON to stdout, in commit order.",
 		Settings: func() sink.Settings { return settings{} },
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Difference is one thing that the relay deliberately does otherwise: the first column of the table
-// in docs/from-debezium.md.
+// Difference is one thing that the relay deliberately does otherwise: the first column of the
+// tables in docs/from-debezium.md.
 type Difference string
 
-// Those that a case has. The table has more: what no record shows.
+// Those that a case has. AllShown has more: what no record shows.
 const (
 	ContextHeaders   Difference = "context-headers"
 	SchemaName       Difference = "schema-name"

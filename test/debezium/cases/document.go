@@ -9,25 +9,30 @@ import (
 	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 )
 
-// Document is docs/debezium-cases.md.
+// differs is where each difference is explained.
+const differs = "../../docs/from-debezium.md#what-differs-on-purpose"
+
+// Document is test/debezium/CASES.md.
 func Document() string {
 	var b strings.Builder
 	groups, count := All(), 0
 	for i := range groups {
 		count += len(groups[i].Cases)
 	}
-	fmt.Fprintf(&b, `# What is compared with Debezium
+	fmt.Fprintf(&b, `# The cases compared with Debezium
 
-With `+"`sink.compat`"+` the relay makes of an outbox row the record that Debezium's Outbox Event Router makes of it. This page lists what that
-rests on: %d cases under %d configurations. The rows of each went through a real Debezium %s, in Kafka Connect and as Debezium Server, and
-what arrived is kept in `+"`test/debezium/testdata`"+`; `+"`make test-all`"+` sends the same rows through the relay (`+"`make test`"+` those of ten
-configurations), over the same kinds of brokers, and compares topic, partition, key, value, headers with their order, and timestamp; for RabbitMQ exchange, routing key, body, headers with their
-types, and properties. `+"`make test-nightly`"+` has the real Debezium do ten of the cases again. `+"`make golden-debezium`"+` makes all records again.
+With `+"`sink.compat`"+` the relay makes of an outbox row the record that Debezium's Outbox Event Router makes of it.
+These %d cases under %d configurations show it. Their rows went through a real Debezium %s, in Kafka
+Connect and as Debezium Server. What arrived is kept in `+"`testdata`"+`.
 
-Left out of every comparison: the headers `+"`%s*`"+`, which Debezium adds and the relay does not, the routed value in the name of an
-envelope's schema, where Debezium keeps that of the first event of its process, and the partition of a record with a null key.
+- `+"`make test-all`"+` sends the same rows through the relay, `+"`make test`"+` those of ten configurations. They compare topic,
+  partition, key, value, headers with their order, and timestamp; on RabbitMQ exchange, routing key, body, headers
+  with their types, and properties.
+- `+"`make test-nightly`"+` has the real Debezium do ten of the cases again, `+"`make golden-debezium`"+` all of them.
+- Left out of every comparison: the headers `+"`%s*`"+`, the routed value in the name of an
+  envelope's schema, and the partition of a record with a null key.
 
-This page is written by a test from the list that is run: `+"`go test ./test/debezium -run TestDocument -args -rewrite`"+`.
+A test writes this page from the list that is run: `+"`go test ./test/debezium -run TestDocument -args -rewrite`"+`.
 
 `, count, len(groups), debeziumserver.DebeziumVersion, context)
 	for _, part := range []struct {
@@ -38,7 +43,7 @@ This page is written by a test from the list that is run: `+"`go test ./test/deb
 		{"Debezium Server to Kafka", func(g *Group) bool { return g.Profile == Server && !g.Rabbit }},
 		{"Debezium Server to RabbitMQ", func(g *Group) bool { return g.Rabbit }},
 	} {
-		fmt.Fprintf(&b, "## %s\n\n| Configuration | Options | Cases | Result |\n|---|---|---|---|\n", part.title)
+		fmt.Fprintf(&b, "## %s\n\n", part.title)
 		for i := range groups {
 			if part.is(&groups[i]) {
 				groups[i].document(&b)
@@ -46,12 +51,19 @@ This page is written by a test from the list that is run: `+"`go test ./test/deb
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("## What stops Debezium\n\nAfter each of these Debezium stops for good; its task or its process has to be started again, and stops at the same row.\n\n" +
-		"| Configuration | Options | Debezium says | The relay |\n|---|---|---|---|\n")
+	b.WriteString("## What stops Debezium\n\nDebezium stops for good at each of these. Started again, it stops at the same row.\n\n")
 	for i := range groups {
 		if g := &groups[i]; g.Stops != "" {
-			fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", g.Name, g.options(), g.Stops, g.outcome())
+			item(&b, fmt.Sprintf("**%s** (%s). Debezium: `%s`. The relay %s.", g.Name, g.options(), g.Stops, g.outcome()))
 		}
+	}
+	fmt.Fprintf(&b, "\n## What shows each difference\n\nThe names are those of [what differs on purpose](%s).\n\n", differs)
+	for _, s := range AllShown {
+		by := s.Nothing
+		if len(s.By) > 0 {
+			by = "`" + strings.Join(s.By, "`, `") + "`"
+		}
+		item(&b, fmt.Sprintf("`%s`: %s", s.Difference, by))
 	}
 	return b.String()
 }
@@ -61,10 +73,10 @@ func (g *Group) document(b *strings.Builder) {
 	for _, c := range g.Cases {
 		names = append(names, c.Name)
 		if c.Differs != "" {
-			differ = append(differ, fmt.Sprintf("; %s deliberately different ([%s](from-debezium.md#what-differs-on-purpose)): %s", c.Name, c.Differs, c.Why))
+			differ = append(differ, fmt.Sprintf(" Except %s, on purpose ([%s](%s)): %s.", c.Name, c.Differs, differs, c.Why))
 		}
 	}
-	fmt.Fprintf(b, "| %s | %s | %s | same%s |\n", g.Name, g.options(), strings.Join(names, ", "), strings.Join(differ, ""))
+	item(b, fmt.Sprintf("**%s** (%s): %s. Same.%s", g.Name, g.options(), strings.Join(names, ", "), strings.Join(differ, "")))
 }
 
 func (g *Group) outcome() string {
@@ -78,14 +90,33 @@ func (g *Group) outcome() string {
 	}
 }
 
+// options are the group's, as code. A long list is cut behind its commas, so that lines can end
+// there.
 func (g *Group) options() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(g.Options)) {
-		value := strings.NewReplacer("|", `\|`, "org.apache.kafka.connect.", "", "io.debezium.converters.", "").Replace(g.Options[name])
+		value := strings.NewReplacer("org.apache.kafka.connect.", "", "io.debezium.converters.", "").Replace(g.Options[name])
+		if len(name+value) > 80 {
+			value = strings.ReplaceAll(value, ",", ",` `")
+		}
 		all = append(all, "`"+name+"="+value+"`")
 	}
 	if len(all) == 0 {
-		return "none"
+		return "no options"
 	}
 	return strings.Join(all, ", ")
+}
+
+// item writes an item of a list, in lines of at most 118 columns where it has blanks.
+func item(b *strings.Builder, text string) {
+	const width = 118
+	line := "-"
+	for _, word := range strings.Split(text, " ") {
+		if len(line)+1+len(word) > width {
+			b.WriteString(line + "\n")
+			line = " "
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
 }

@@ -1,7 +1,7 @@
 package cases
 
 // routerTests are what the tests of Debezium's own Event Router are about and no other group has;
-// docs/debezium-tests.md tells which of them is shown by which case.
+// test/debezium/THEIRS.md says which of them is shown by which case.
 func routerTests() []Group {
 	expand := func(name, payload string) Case {
 		return Case{Name: name, SQL: []string{row("outbox", "'"+payload+"'")}}

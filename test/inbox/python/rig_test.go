@@ -23,7 +23,7 @@ import (
 // service is what the consumers of this package are called.
 const service = "mails"
 
-// rig is a database with the tables of docs/consuming-python.md, a virtual host with the relay's
+// rig is a database with the tables of docs/consuming.md, a virtual host with the relay's
 // exchange, and a proxy in front of the broker.
 type rig struct {
 	t        *testing.T

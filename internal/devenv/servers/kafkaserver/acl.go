@@ -69,8 +69,8 @@ func (k *Kafka) AllowIdempotence(ctx context.Context, principal string) error {
 	return nil
 }
 
-// Grant gives a principal the rights that docs/kafka.md asks for: Write and Describe on the topics
-// whose name begins with prefix. With Authorizer and the setting
+// Grant gives a principal the rights that docs/kafka.md#rights asks for: Write and Describe on the
+// topics whose name begins with prefix. With Authorizer and the setting
 // allow.everyone.if.no.acl.found=false only. It returns when every running broker obeys.
 func (k *Kafka) Grant(ctx context.Context, prefix, principal string) error {
 	err := k.createACLs(ctx, acl(topicResource, prefix, prefixPattern, principal, write, allow),

@@ -1,16 +1,15 @@
-// Every rule, in the order of docs/import.md.
+// Every rule, in the order of docs/reference.md.
 
 package rules
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
-// chapter is a heading of docs/import.md and its rules.
+// chapter is a heading of docs/reference.md and its rules.
 type chapter struct {
 	title string
 	rules []rule
@@ -62,33 +61,34 @@ func (b *Builder) Rule(name string) *rule {
 	return nil
 }
 
-const preface = `Names are those of Kafka Connect. In Debezium Server ` + "`debezium.source.`" + ` stands before them; before ` + "`transforms` and `predicates`" + ` only
-` + "`debezium.`" + `; the Kafka producer's are ` + "`producer.override.*`" + ` of a connector, ` + "`producer.*`" + ` of its worker and
-` + "`debezium.sink.kafka.producer.*`" + ` there. The Event Router's stand behind ` + "`transforms.NAME.`" + `. ` + "`*`" + ` is any text. Of several lines that fit
-the first counts. The verdict is the usual one; the last column says which values have another. A property that fits no line: cannot.
+// Chapter is a heading of docs/reference.md with its entries.
+type Chapter struct {
+	Title   string
+	Entries []Entry
+}
 
-`
+// Entry is a rule as docs/reference.md shows it.
+type Entry struct {
+	Names   []string
+	Verdict string
+	Target  string // our key; "" for none
+	Why     string
+}
 
-// Tables is every rule as Markdown, under the headings of its chapter.
-func Tables() string {
-	var out strings.Builder
-	out.WriteString(preface)
+// Page is every rule for docs/reference.md.
+func Page() (page []Chapter) {
 	for _, c := range chapters {
-		fmt.Fprintf(&out, "### %s\n\n| Property | Verdict | Ours | What it becomes, or why not |\n|---|---|---|---|\n", c.title)
+		shown := Chapter{Title: c.title}
 		for _, r := range c.rules {
-			shown := make([]string, len(r.Names))
-			for i, name := range r.Names {
-				shown[i] = "`" + pageName(r.Only, name) + "`"
+			e := Entry{Verdict: string(r.verdict), Target: r.target, Why: r.why}
+			for _, name := range r.Names {
+				e.Names = append(e.Names, pageName(r.Only, name))
 			}
-			target := ""
-			if r.target != "" {
-				target = "`" + r.target + "`"
-			}
-			fmt.Fprintf(&out, "| %s | %s | %s | %s |\n", strings.Join(shown, ", "), r.verdict, target, strings.ReplaceAll(r.why, "|", `\|`))
+			shown.Entries = append(shown.Entries, e)
 		}
-		out.WriteByte('\n')
+		page = append(page, shown)
 	}
-	return strings.TrimSuffix(out.String(), "\n")
+	return page
 }
 
 // pageName is the name as a reader knows it.

@@ -26,13 +26,13 @@ func timingRules() []rule {
 			b.takeNumber(p, "delivery.max_in_flight_bytes", 64<<10, 64<<30, "")
 		}),
 		superseded("PostgreSQL and the broker are waited for as long as it takes", "errors.max.retries", "errors.retry.delay.initial.ms", "errors.retry.delay.max.ms", "errors.retry.timeout", "retriable.restart.connector.wait.ms"),
-		oneOf(mapped("dead_letters", "a record that cannot be made or sent becomes a dead letter: `none` stops the connector for it, `all` drops it", "errors.tolerance"), "", map[string]string{
+		oneOf(mapped("dead_letters", "a record that cannot be made or sent becomes a dead letter; in Debezium none stops the connector, all drops the record", "errors.tolerance"), "", map[string]string{
 			"none": "a record that cannot be made or sent becomes a dead letter, and the others go on",
 			"all":  "a record that cannot be made or sent becomes a dead letter: it is kept and can be replayed, not dropped",
 		}),
 		superseded("each refused event is in the log and in `cdc-relay dead-letters`", "errors.log.enable", "errors.log.include.messages"),
 		superseded("Connect has it for sink connectors only: it did nothing; refused events are in `cdc-relay dead-letters`", "errors.deadletterqueue.*"),
-		oneOf(mapped("dead_letters", "fail, warn and skip: a row that cannot be read is held or becomes a dead letter, and is never dropped", "event.processing.failure.handling.mode", "event.converting.failure.handling.mode"), "",
+		oneOf(mapped("dead_letters", "fail, warn, skip: a row that cannot be read waits or becomes a dead letter, and is never dropped", "event.processing.failure.handling.mode", "event.converting.failure.handling.mode"), "",
 			map[string]string{"fail": "an event that cannot be made becomes a dead letter", "warn": "an event that cannot be made becomes a dead letter, not dropped", "skip": "an event that cannot be made becomes a dead letter, not dropped"}),
 	}
 }
@@ -59,7 +59,7 @@ func recordRules() []rule {
 		mapped(compatOptions, "the old name of topic.prefix", "database.server.name"),
 		honoured(compatOptions, "", "binary.handling.mode", "time.precision.mode", "decimal.handling.mode", "schema.name.adjustment.mode"),
 		superseded("the connector's renames columns, which have their own names here; members of expanded payloads are renamed by the Event Router's option of this name", "field.name.adjustment.mode"),
-		when(superseded("false: Debezium sends no headers `__debezium.context.*` either. true, and without it: a warning, for Debezium 3.2 and later puts four of them on each record, in every sink, and the relay leaves them out", extendedHeaders), (*Builder).takeExtendedHeaders),
+		when(superseded("false: neither sends headers `__debezium.context.*`; true or absent: a warning, Debezium 3.2 and later adds four of them to each record, and the relay none", extendedHeaders), (*Builder).takeExtendedHeaders),
 		superseded("no column of such a type is an event's", "hstore.handling.mode", "interval.handling.mode", "money.fraction.digits", "include.unknown.datatypes"),
 		superseded("a row that is inserted has all its values", "unavailable.value.placeholder"),
 		superseded("the Event Router sends neither deletions nor tombstones for them", "tombstones.on.delete"),
@@ -101,7 +101,7 @@ func otherRules() []rule {
 	return []rule{
 		unlessOn("there are no transaction records", "the records about transactions are not sent", "provide.transaction.metadata"),
 		superseded("there are no transaction records", "transaction.metadata.factory", "topic.transaction"),
-		when(superseded("none and an exclude list: logical messages are not sent; an include list: cannot, and neither with a profile is source.message_prefix", "message.prefix.exclude.list", "message.prefix.include.list"), func(b *Builder, p *settings.Property) {
+		when(superseded("absent, or an exclude list: logical messages are not sent; an include list: cannot, a profile excludes source.message_prefix", "message.prefix.exclude.list", "message.prefix.include.list"), func(b *Builder, p *settings.Property) {
 			if p.Name == "message.prefix.include.list" {
 				b.Cannot(p, "logical messages, which Debezium sends to a topic of their own, are not sent")
 				return

@@ -25,7 +25,7 @@ func rabbit(names ...string) []string {
 func rabbitRules() []rule {
 	const urls = "sink.rabbitmq.url"
 	return only(debezium.Server,
-		when(honoured(urls, "an address, amqp:// or amqps://, without the other parts of a connection beside it", rabbit("connection.uri")...), func(b *Builder, p *settings.Property) {
+		when(honoured(urls, "an amqp:// or amqps:// address, without connection.host and the like", rabbit("connection.uri")...), func(b *Builder, p *settings.Property) {
 			if text, known := p.Value.Plain(); known && !strings.HasPrefix(text, "amqp://") && !strings.HasPrefix(text, "amqps://") {
 				b.Cannot(p, "is no amqp:// or amqps:// address")
 				return

@@ -54,13 +54,13 @@ func routerRules() []rule {
 		when(mapped(compatOptions+".table.field.additional.missing", "the old name and its values: true is error, false is ignore", router("table.fields.additional.error.on.missing")...), func(b *Builder, p *settings.Property) {
 			b.Say(p, output.Mapped, compatOptions+".table.field.additional.missing", "")
 		}),
-		when(superseded("TopicNameMatches: source.tables is the tables that it lets through, and any other of table.include.list, but those of signals and of heartbeat.action.query, is a cannot there, by name: its change events go past the Event Router; RecordIsTombstone with negate: the relay sees no tombstones; another: cannot", router("predicate", "negate")...), (*Builder).takePredicate),
+		when(superseded("TopicNameMatches: source.tables has the tables that it lets through; another table of table.include.list: cannot, its change events bypass the Event Router (those of signals and heartbeats are left out); RecordIsTombstone with negate: the relay sees no tombstones; others: cannot", router("predicate", "negate")...), (*Builder).takePredicate),
 	}
 }
 
 func transformRules() []rule {
 	return []rule{
-		when(honoured("sink.compat", "the Outbox Event Router alone; any other transform in the chain: cannot, by name", "transforms"), func(b *Builder, p *settings.Property) {
+		when(honoured("sink.compat", "only the Outbox Event Router; any other transform: cannot, by name", "transforms"), func(b *Builder, p *settings.Property) {
 			if b.Router == "" {
 				b.Cannot(p, "has no "+settings.EventRouter+": this connector sends change events, which is not what the relay is for")
 				return

@@ -22,7 +22,7 @@ type rule struct {
 	Only    string // the profile that has it; "" for both
 	verdict output.Verdict
 	target  string                                 // our key
-	why     string                                 // for the report and for docs/import.md
+	why     string                                 // for the report and for docs/reference.md
 	take    func(b *Builder, p *settings.Property) // nil: the verdict is always this one
 }
 

@@ -42,7 +42,7 @@ func serverRules() []rule {
 
 func connectRules() []rule {
 	return slices.Concat(only(debezium.Connect,
-		when(impossible("required: cannot, at least once is what the relay promises, and each event has its id; requested: superseded, unless the worker's exactly.once.source.support is enabled", "exactly.once.support"), func(b *Builder, p *settings.Property) {
+		when(impossible("required: cannot, the relay delivers at least once; requested: superseded, unless the worker's exactly.once.source.support is enabled", "exactly.once.support"), func(b *Builder, p *settings.Property) {
 			if b.Is(p.Name, "", "requested") && !b.Is("worker.exactly.once.source.support", "disabled", "enabled") {
 				b.Say(p, output.Superseded, "", "nothing was exactly once: the worker does not have it enabled")
 				return
@@ -50,7 +50,7 @@ func connectRules() []rule {
 			b.Cannot(p, noExactlyOnce)
 		}),
 		impossible("nothing is exactly once here", "transaction.boundary", "transaction.boundary.interval.ms"),
-		oneOf(superseded("false; true is the default: cannot where topics have groups, they are not created", "topic.creation.enable"), createTopics, map[string]string{"false": "topics are not created"}),
+		oneOf(superseded("false; true (the default): cannot if topics have groups, the relay creates none", "topic.creation.enable"), createTopics, map[string]string{"false": "topics are not created"}),
 		impossible(createTopics, "topic.creation.*"),
 		superseded("a matter of Connect's", "config.action.reload"),
 		oneOf(superseded("disabled, preparing; enabled: cannot, nothing is exactly once here", "worker.exactly.once.source.support"), noExactlyOnce,

@@ -13,7 +13,7 @@ const PostgresClass = "io.debezium.connector.postgresql.PostgresConnector"
 
 func databaseRules() []rule {
 	return []rule{
-		oneOf(honoured("source", "PostgreSQL's alone; the connectors of other databases and of MongoDB: cannot", "connector.class"), "this relay reads PostgreSQL",
+		oneOf(honoured("source", "only PostgreSQL's; connectors of other databases: cannot", "connector.class"), "this relay reads PostgreSQL",
 			map[string]string{PostgresClass: "", "PostgresConnector": "", "Postgres": ""}),
 		superseded("the relay is named by its slot", "name"),
 		superseded("one slot has one reader, here as there", "tasks.max", "tasks.max.enforce"),
@@ -25,7 +25,7 @@ func databaseRules() []rule {
 			b.Say(p, output.Honoured, sourceURL, "")
 		}),
 		honoured(sourceURL, "", "database.port", "database.user", "database.dbname"),
-		when(honoured("source.password", "a reference stays one; a password that stands in the file is copied to a file of mode 0600 (`-o`), and not to stdout", "database.password"), func(b *Builder, p *settings.Property) { b.takeSecret(p, "source.password") }),
+		when(honoured("source.password", "a reference stays one; a plain password is copied only into the file of `-o` (mode 0600)", "database.password"), func(b *Builder, p *settings.Property) { b.takeSecret(p, "source.password") }),
 		oneOf(honoured(sourceURL, "disable, allow, prefer, require, verify-ca and verify-full", "database.sslmode"), "",
 			map[string]string{"disable": "", "allow": "", "prefer": "", "require": "", "verify-ca": "", "verify-full": ""}),
 		honoured(sourceURL, "a PEM file in both", "database.sslcert", "database.sslrootcert"),
@@ -67,7 +67,7 @@ func slotRules() []rule {
 		superseded("the relay reports its position whenever it moves", "status.update.interval.ms", "xmin.fetch.interval.ms", "lsn.flush.timeout.ms", "lsn.flush.timeout.action"),
 		oneOf(superseded("the slot moves behind the broker's confirms; manual: cannot, nobody else may move it", "lsn.flush.mode"), "nobody else may move the slot",
 			map[string]string{"connector": "the slot moves behind the broker's confirms", "connector_and_driver": "the slot moves behind the broker's confirms and while nothing happens"}),
-		oneOf(superseded("true as lsn.flush.mode connector; false: cannot, as manual", "flush.lsn.source"), "nobody else may move the slot",
+		oneOf(superseded("true: as lsn.flush.mode connector; false: cannot, as manual", "flush.lsn.source"), "nobody else may move the slot",
 			map[string]string{"true": "the slot moves behind the broker's confirms"}),
 		superseded("the slot is the only offset", "offset.mismatch.strategy", "offset.storage", "offset.storage.*", "offset.commit.policy", "offset.flush.timeout.ms", "offsets.storage.topic"),
 		superseded("the slot is the only offset; what Debezium sent within this time before it was stopped hard may arrive twice", "offset.flush.interval.ms"),
@@ -77,7 +77,7 @@ func slotRules() []rule {
 
 func snapshotRules() []rule {
 	return []rule{
-		oneOf(superseded("no_data and never: the relay streams; initial (the default): moot, the slot exists and goes on; any other mode: cannot, rows that were there before the slot are not read", "snapshot.mode"),
+		oneOf(superseded("no_data, never: the relay streams; initial (the default): the slot exists already; others: cannot, rows from before the slot are not read", "snapshot.mode"),
 			"the relay reads no rows that were there before the slot; set it to no_data there first", map[string]string{
 				"no_data": "the relay streams from the slot", "never": "the relay streams from the slot",
 				"initial": "the snapshot was made when the slot was; the relay goes on from the slot",

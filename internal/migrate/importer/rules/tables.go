@@ -17,7 +17,7 @@ import (
 func tableRules() []rule {
 	return []rule{
 		honoured("source.tables", "names of tables, `public.outbox` or `public\\.outbox`, spelled as in the catalogue: upper and lower case are the same to Debezium alone. Patterns: cannot, name the tables", "table.include.list"),
-		when(superseded("moot beside table.include.list; alone: cannot, it does not say which table is the outbox", "table.exclude.list", "schema.include.list", "schema.exclude.list", "table.whitelist", "table.blacklist"),
+		when(superseded("without effect next to table.include.list; alone: cannot, it does not name the outbox", "table.exclude.list", "schema.include.list", "schema.exclude.list", "table.whitelist", "table.blacklist"),
 			func(b *Builder, p *settings.Property) {
 				if b.ByName["table.include.list"] != nil {
 					b.Say(p, output.Superseded, "", "source.tables names the tables")
@@ -30,7 +30,7 @@ func tableRules() []rule {
 		superseded("the Event Router makes the key", "message.key.columns"),
 		when(superseded("shows only in the schemas of JsonConverter; where keys, values or headers (Debezium Server's, by default) have them: cannot", "column.propagate.source.type", "datatype.propagate.source.type", "include.schema.comments"), (*Builder).takeSchemaOnly),
 		superseded("the outbox has no UPDATE to compare", "skip.messages.without.change"),
-		when(superseded("the relay sends INSERTs, whatever is skipped of the rest; c among them: cannot, Debezium sends nothing then", "skipped.operations"), func(b *Builder, p *settings.Property) {
+		when(superseded("the relay sends only INSERTs; with c among them: cannot, Debezium sends nothing then", "skipped.operations"), func(b *Builder, p *settings.Property) {
 			text, ok := p.Value.Plain()
 			if ok && !slices.Contains(settings.SplitList(strings.ToLower(text)), "c") {
 				b.Say(p, output.Superseded, "", "only INSERTs are sent")

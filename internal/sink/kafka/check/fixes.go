@@ -49,7 +49,7 @@ func (e *examination) fixSilence() string {
 }
 
 // connectOptions returns the options by which the commands of a fix reach the cluster. With TLS or
-// a login they need a file that docs/kafka.md describes.
+// a login they need a file that docs/kafka.md#rights describes.
 func (e *examination) connectOptions() string {
 	if e.opts.TLS != nil || e.opts.SASL != nil {
 		return "--bootstrap-server " + e.conn.Addr + " --command-config admin.properties"

@@ -18,7 +18,7 @@ func New() *sink.Driver {
 	return &sink.Driver{
 		Name: "kafka", Broker: "Kafka", Operation: "send",
 		Route: []sink.RoutePart{{
-			Key: "topic", Replay: "publish to this topic instead",
+			Key: "topic", Replay: "publish to this `TOPIC` instead",
 			Check: func(name string) error { return checkTopic(sink.MustTemplate(name)) },
 		}},
 		OwnLanes: true, AppendsCalls: true,

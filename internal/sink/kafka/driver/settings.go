@@ -51,19 +51,29 @@ const kafkaPort = "9092"
 
 // Keys implements sink.Settings.
 func (s *Settings) Keys() []setting.Key {
-	enabled := setting.Boolean("tls.enabled", &s.TLSEnabled)
+	enabled := setting.Boolean("tls.enabled", &s.TLSEnabled).
+		Doc("TLS with the brokers.", "The other keys of `tls` are an error without it. So is an empty `tls: {}`.")
 	enabled.SectionFault = "is empty, which would leave TLS off; write {enabled: true}, or leave it out"
 	keys := []setting.Key{
-		brokers("brokers", &s.Brokers),
-		sink.TemplateKey("topic", &s.Topic),
-		sink.AllowKey("topic", &s.Allow),
-		setting.Choice("compression", &s.Compression, "none", "gzip", "snappy", "lz4", "zstd"),
+		brokers("brokers", &s.Brokers).
+			Doc("Some brokers of one cluster, as `host` or `host:port`.",
+				"A list, or one text with commas. Without a port: 9092."),
+		sink.TemplateKey("topic", &s.Topic).
+			Doc("Template of the topic. The relay creates no topics."),
+		sink.AllowKey("topic", &s.Allow).
+			Doc("Patterns of the topics that events may go to.",
+				"One pattern or a list. `*` stands for any characters. Events for another topic wait as `not_allowed`: [topics](kafka.md#topics-and-partitions)."),
+		setting.Choice("compression", &s.Compression, "none", "gzip", "snappy", "lz4", "zstd").
+			Doc("Compression of batches."),
 		enabled,
 	}
 	return append(append(keys, s.TLS.Keys("tls.")...),
-		setting.Choice("sasl.mechanism", &s.SASL.Mechanism, "", "plain", "scram-sha-256", "scram-sha-512"),
-		setting.Password("sasl.username", &s.SASL.Username),
-		setting.Password("sasl.password", &s.SASL.Password),
+		setting.Choice("sasl.mechanism", &s.SASL.Mechanism, "", "plain", "scram-sha-256", "scram-sha-512").
+			Doc("The login. Empty: none."),
+		setting.Password("sasl.username", &s.SASL.Username).
+			Doc("The user of the login."),
+		setting.Password("sasl.password", &s.SASL.Password).
+			Doc("The password of the login, usually `${file:/run/secrets/...}`."),
 	)
 }
 

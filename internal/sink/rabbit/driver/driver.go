@@ -18,8 +18,8 @@ func New() *sink.Driver {
 	return &sink.Driver{
 		Name: "rabbitmq", Broker: "RabbitMQ", Operation: "publish",
 		Route: []sink.RoutePart{
-			{Key: "exchange", Replay: "publish to this exchange instead", Limit: message.MaxShortString, MayEmpty: true},
-			{Key: "routing_key", Replay: "publish with this routing key instead", Limit: message.MaxShortString, MayEmpty: true},
+			{Key: "exchange", Replay: "publish to this `EXCHANGE` instead", Limit: message.MaxShortString, MayEmpty: true},
+			{Key: "routing_key", Replay: "publish with this routing `KEY` instead", Limit: message.MaxShortString, MayEmpty: true},
 		},
 		Reserved:   message.OwnHeaders,
 		Settings:   func() sink.Settings { return defaults() },

@@ -69,16 +69,28 @@ func (s *Settings) Keys() []setting.Key {
 		return k
 	}
 	keys := []setting.Key{
-		setting.Addresses("url", &s.URLs),
-		login(setting.Password("username", &s.Username)),
-		login(setting.Password("password", &s.Password)),
-		sink.TemplateKey("exchange", &s.Exchange),
-		sink.TemplateKey("routing_key", &s.RoutingKey),
-		sink.AllowKey("exchange", &s.Allow.Exchange),
-		sink.AllowKey("routing_key", &s.Allow.RoutingKey),
-		setting.Compat(setting.Choices("allow_headers", &s.AllowHeaders, message.SteeringHeaders)),
-		setting.Compat(setting.Columns("properties", &s.Properties, setting.Form{"enum": propertyNames}, checkProperty)),
-		setting.Compat(setting.Boolean("declare", &s.Declare)),
+		setting.Addresses("url", &s.URLs).
+			Doc("The address of a node, or a list of the nodes of one cluster.",
+				"`amqp://` or `amqps://`. Each connection begins with a random one. A user stands either in every address, or in `username` and `password`: [connections](rabbitmq.md#connections-tls-and-login)."),
+		login(setting.Password("username", &s.Username)).
+			Doc("The user, the same on all nodes."),
+		login(setting.Password("password", &s.Password)).
+			Doc("The password, usually `${file:/run/secrets/...}`."),
+		sink.TemplateKey("exchange", &s.Exchange).
+			Doc("Template of the exchange. `\"\"`: the default exchange."),
+		sink.TemplateKey("routing_key", &s.RoutingKey).
+			Doc("Template of the routing key."),
+		sink.AllowKey("exchange", &s.Allow.Exchange).
+			Doc("Patterns of the exchanges that events may go to.",
+				"One pattern or a list. `*` stands for any characters. Events for another exchange wait as `not_allowed`: [what a row may set](rabbitmq.md#what-a-row-may-set)."),
+		sink.AllowKey("routing_key", &s.Allow.RoutingKey).
+			Doc("Patterns of the routing keys that events may have."),
+		setting.Compat(setting.Choices("allow_headers", &s.AllowHeaders, message.SteeringHeaders)).
+			Doc("Headers that steer RabbitMQ and that rows may set all the same, such as `CC`."),
+		setting.Compat(setting.Columns("properties", &s.Properties, setting.Form{"enum": propertyNames}, checkProperty)).
+			Doc("`correlation_id`, `priority`, `expiration`: each with its column."),
+		setting.Compat(setting.Boolean("declare", &s.Declare)).
+			Doc("Declare a missing exchange (topic, durable). Only one without placeholders."),
 	}
 	return append(keys, s.TLS.Keys("tls.")...)
 }

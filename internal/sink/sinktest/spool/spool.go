@@ -32,7 +32,10 @@ type Settings struct {
 
 // Keys implements sink.Settings.
 func (s *Settings) Keys() []setting.Key {
-	return []setting.Key{setting.Text("directory", &s.Directory), sink.TemplateKey("topic", &s.Topic)}
+	return []setting.Key{
+		setting.Text("directory", &s.Directory).Doc("Folder of the files."),
+		sink.TemplateKey("topic", &s.Topic).Doc("Template of a file's name."),
+	}
 }
 
 // Validate implements sink.Settings.

@@ -1,0 +1,72 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/pages"
+)
+
+// The two ways of an event in ARCHITECTURE.md name functions that exist, in the file that they
+// name. What follows in the last cell exists in the folder.
+func TestWaysNameFunctionsThatExist(t *testing.T) {
+	for heading, hops := range map[string]int{"One event's way": 12, "A rejected event's way": 20} {
+		count := 0
+		for line := range strings.Lines(pages.Section(t, "ARCHITECTURE.md", heading)) {
+			cells := strings.Split(strings.Trim(line, "|\n "), "|")
+			if len(cells) != 5 || !strings.HasPrefix(strings.TrimSpace(cells[2]), "`") {
+				continue
+			}
+			count++
+			file := "internal/" + strings.Trim(cells[3], " `")
+			typ, method, _ := strings.Cut(strings.Trim(cells[2], " `"), ".")
+			if !hasMethod(pages.Text(t, file), typ, method) {
+				t.Errorf("%s has no %s.%s", file, typ, method)
+			}
+			source := pages.Source(t, filepath.Dir(file), false)
+			for _, name := range matches("`([a-z]\\w+)`", cells[4]) {
+				if name != "confirmed_flush_lsn" && !strings.Contains(source, " "+name+"(") && !strings.Contains(source, ") "+name+"(") {
+					t.Errorf("%s, %s: there is no function %s", heading, file, name)
+				}
+			}
+		}
+		if count != hops {
+			t.Errorf("%s has %d hops, want %d", heading, count, hops)
+		}
+	}
+}
+
+// hasMethod reports whether a source file has a method of a type, or an interface with it.
+func hasMethod(source, typ, method string) bool {
+	if regexp.MustCompile(`(?m)^func \(\w+ \*?` + typ + `\) ` + method + `\(`).MatchString(source) {
+		return true
+	}
+	_, body, ok := strings.Cut(source, "\ntype "+typ+" interface {\n")
+	body, _, _ = strings.Cut(body, "\n}")
+	return ok && strings.Contains("\n"+body, "\n\t"+method+"(")
+}
+
+// Files and folders that ARCHITECTURE.md and CONTRIBUTING.md name exist, from the root or below
+// internal.
+func TestFilesThatAreNamedExist(t *testing.T) {
+	count := 0
+	for _, page := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md"} {
+		for _, name := range matches("`((?:internal|cmd|test|relay|retry|replication|sink|outbox|inbox|bench|mutants|tools)/[a-z0-9_/.-]+)`", pages.Text(t, page)) {
+			count++
+			if !exists(name) && !exists("internal/"+name) {
+				t.Errorf("%s names %s, which does not exist", page, name)
+			}
+		}
+	}
+	if count < 40 {
+		t.Errorf("only %d names of files were found", count)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(filepath.Join(pages.Root(), path))
+	return err == nil
+}
