@@ -32,8 +32,7 @@ var invariants = []invariant{
 	},
 	{
 		id: "I2", short: `Settled means durable: at the broker, or committed as a row in the source database.`,
-		full: `Settled means durable. The broker confirmed the event, or its row is committed in the retry table or in the
-			dead letters. With a failover slot the row is also on the standbys of synchronized_standby_slots before its event counts as
+		full: `Settled means durable. The broker confirmed the event, or its row is committed, deferred or as a dead letter. With a failover slot the row is also on the standbys of synchronized_standby_slots before its event counts as
 			settled for the slot.`,
 		tests: []tests{
 			{"internal/sink/rabbit", `TestDestinationFaults TestProfileReturns TestProfileReturnTakesItsDestination

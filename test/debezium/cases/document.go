@@ -51,7 +51,7 @@ A test writes this page from the list that is run: `+"`go test ./test/debezium -
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("## What stops Debezium\n\nDebezium stops for good at each of these. Started again, it stops at the same row.\n\n")
+	b.WriteString("## What stops Debezium\n\nIt stops for good at each of these. Started again, it stops at the same row.\n\n")
 	for i := range groups {
 		if g := &groups[i]; g.Stops != "" {
 			item(&b, fmt.Sprintf("**%s** (%s). Debezium: `%s`. The relay %s.", g.Name, g.options(), g.Stops, g.outcome()))
