@@ -54,6 +54,9 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 		if !regexp.MustCompile(`(?m)^source:`).MatchString(config) {
 			config = goodSource + config
 		}
+		if !regexp.MustCompile(`(?m)^sink:`).MatchString(config) {
+			config += "sink: {stdout: {}}\n"
+		}
 		res, err := runner.RunCommand(await.Context(t), binary, config, "config", "validate")
 		must(t, err)
 		if res.Code != 0 {
