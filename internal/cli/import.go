@@ -55,7 +55,7 @@ docs/reference.md#debezium-properties explains each verdict.`,
 		Example: `  cdc-relay import debezium connector.json --worker-config worker.properties -o cdc-relay.yaml
   cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
   curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium -
-  kubectl exec deploy/debezium -- env | cdc-relay import debezium application.properties -`,
+  kubectl exec deployment/debezium -- env | cdc-relay import debezium application.properties -`,
 		Args: fileArgs,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
