@@ -128,7 +128,7 @@ func TestPagesAreComplete(t *testing.T) {
 	readme := pages.Text(t, "README.md")
 	for _, page := range pages.All(t) {
 		text := pages.Text(t, page)
-		for _, line := range regexp.MustCompile(`(?m)^[A-Z_]{3,}$|<figure.*`).FindAllString(text, -1) {
+		for _, line := range regexp.MustCompile(`(?m)^[A-Z_]{3,}$|^<[A-Za-z]+>?$|<[a-z]+: .*>`).FindAllString(text, -1) {
 			t.Errorf("%s has %s", page, line)
 		}
 		if !strings.HasPrefix(page, "docs/") {
