@@ -194,7 +194,8 @@ var invariants = []invariant{
 	{
 		id: "I10", short: `The relay never harms the primary.`,
 		full: `The relay never harms the primary. It does not delay its shutdown, does not become its synchronous standby, does
-			not fill its disk silently, writes nothing while it is idle, and does not wait for locks of tables that are not its own.`,
+			not fill its disk silently, writes nothing while it is idle, and waits at most 100 ms for a lock of a table that is not
+			its own.`,
 		tests: []tests{
 			{"internal/replication", `TestServerStopsAsFastWithARelay TestServerStopsWhileTheLineIsCreated
 				TestBusyWalsenderIsWaitedFor TestOtherPublishedTableIsLocked
