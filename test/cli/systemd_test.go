@@ -73,7 +73,7 @@ func (m *manager) until(begin string) (found string) {
 func TestSystemd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.more = "delivery: {shutdown_grace: 150s}"
+	r.more = "delivery: {shutdown_grace: 100s}"
 	p := proxy(t, servers.SharedPostgres(t).Addr())
 	r.db = through(r.db, p.Addr())
 	p.Cut()
@@ -92,7 +92,7 @@ func TestSystemd(t *testing.T) {
 	}
 	must(t, relay.Signal(syscall.SIGTERM))
 	m.until("STOPPING=1")
-	m.until("EXTEND_TIMEOUT_USEC=165000000")
+	m.until("EXTEND_TIMEOUT_USEC=115000000")
 	if code, err := relay.Exit(await.Context(t)); code != 0 || err != nil {
 		t.Errorf("exit %d, %v", code, err)
 	}

@@ -115,7 +115,7 @@ func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (
 			return now, err
 		}
 		if err := p.check(c, t, was, viaRoot); err != nil {
-			return now, err
+			return now, droppedMeanwhile(ctx, q, c, err)
 		}
 		now.Tables[source.QuoteTable(t)] = p.Table
 	}
@@ -134,6 +134,17 @@ func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (
 			source.AcceptHint)
 	}
 	return now, nil
+}
+
+// droppedMeanwhile is the finding that the publication is gone, if it was dropped after it was read:
+// its tables are gone with it, and found says that of them. Otherwise it is found.
+func droppedMeanwhile(ctx context.Context, q source.Querier, c *source.Config, found error) error {
+	exists := true
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)`, c.Publication).Scan(&exists)
+	if err == nil && !exists {
+		return Missing(c)
+	}
+	return found
 }
 
 // listedOthers are the tables that the publication lists by name and that are not configured, by
