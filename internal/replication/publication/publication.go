@@ -136,8 +136,9 @@ func Check(ctx context.Context, q source.Querier, c *source.Config, was State) (
 	return now, nil
 }
 
-// droppedMeanwhile is the finding that the publication is gone, if it was dropped after it was read:
-// its tables are gone with it, and found says that of them. Otherwise it is found.
+// droppedMeanwhile is the finding that the publication is gone, if it was dropped after Check had
+// read it. Its tables left it with that, so found would advise to add them to it. Otherwise it is
+// found. Both are exit 3: no event is passed over either way.
 func droppedMeanwhile(ctx context.Context, q source.Querier, c *source.Config, found error) error {
 	exists := true
 	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)`, c.Publication).Scan(&exists)
