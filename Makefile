@@ -61,15 +61,15 @@ test: deps bin/serve bin/testrun ## for everybody, after each change: 5 minutes 
 .PHONY: test-all
 test-all: TAGS := testall
 test-all: deps-all bin/serve bin/testrun ## what CI runs, 25 minutes: make test, lint, the race detector, the other faults, PostgreSQL 14 and 18, planted bugs
-	@$(STEP) test-all $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) lint test-tools test-plain test-race $(PG_ENDS:%=test-pg%) mutants-third | scripts/total.sh
+	@$(STEP) test-all $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) lint test-tools test-plain test-race $(PG_ENDS:%=test-pg%) test-mutants | scripts/total.sh
 
 .PHONY: test-nightly
 test-nightly: TAGS := testall,nightly
-test-nightly: deps-all deps-debezium bin/serve bin/testrun ## before a release, 2 hours: everything, all planted bugs, all PostgreSQL versions, the real Debezium, a soak
+test-nightly: deps-all deps-debezium bin/serve bin/testrun ## before a release, 2 hours: everything, all PostgreSQL versions, the real Debezium, a soak
 	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
 	@scripts/deps.sh upgrade
 	@for version in 17 18; do scripts/pg-upgrade.sh $$version >/dev/null; done
-	@$(STEP) test-nightly $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) SOAK=10m lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) mutants-green soak-faults | scripts/total.sh
+	@$(STEP) test-nightly $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) SOAK=10m lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) test-mutants soak-faults | scripts/total.sh
 
 # The parts of the two. By themselves they start servers of their own, and run the first tier: make test-race TAGS=testall.
 
@@ -90,13 +90,11 @@ $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
 test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, bin/testrun
 	@echo "== $@"; red=0; for module in deploycheck testrun; do (cd tools/$$module && ../../bin/testrun -count=1 ./...) || red=1; done; exit $$red
 
-.PHONY: mutants mutants-green mutants-third
-mutants: deps bin/serve ## plant each bug of mutants/ in a copy: its named test must turn red
-	@$(STEP) $@ $(SERVE) go run ./mutants
-mutants-green:
-	@$(STEP) $@ go run ./mutants -green
-mutants-third:
-	@$(STEP) $@ go run ./mutants -green -third
+.PHONY: mutants test-mutants
+mutants: deps bin/serve ## plant each bug of mutants/: its named test must turn red
+	@$(SERVE) $(MAKE) --no-print-directory test-mutants
+test-mutants:
+	@$(STEP) $@ go run ./mutants
 
 .PHONY: serve
 serve: deps bin/serve ## start PostgreSQL, RabbitMQ and Kafka for tests by hand, and print the variables to export

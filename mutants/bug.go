@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -102,17 +101,6 @@ func isProduct(file string) bool {
 		!strings.HasPrefix(file, "internal/devenv/") && !strings.HasPrefix(file, "internal/sink/sinktest/")
 }
 
-// packages are those that the patch changes, as go build takes them.
-func (b *bug) packages() []string {
-	var pkgs []string
-	for _, file := range b.files {
-		if pkg := "./" + path.Dir(file); !slices.Contains(pkgs, pkg) {
-			pkgs = append(pkgs, pkg)
-		}
-	}
-	return pkgs
-}
-
 // findTests looks for the named test functions below root and notes which tags their tiers need: a
 // bug has to be noticed by the tier that its test belongs to. All that are missing are reported at
 // once.
@@ -157,12 +145,4 @@ func (b bug) pattern() string {
 func (b bug) top() string {
 	name, _, _ := strings.Cut(b.test, "/")
 	return name
-}
-
-// printBugs prints what each planted bug breaks, and the test that notices it.
-func printBugs(w io.Writer, bugs []bug) {
-	fmt.Fprintln(w, "| Invariant | Planted bug | Patch | Turned red by |\n|---|---|---|---|")
-	for _, b := range bugs {
-		fmt.Fprintf(w, "| %s | %s | `%s` | `%s` in `%s` |\n", b.invariant, b.what, b.name, b.test, b.pkg)
-	}
 }

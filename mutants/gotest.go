@@ -1,5 +1,4 @@
-// The go command in a copy of the tree: it builds what a patch changes, runs the named test, and
-// its output is read.
+// The go command: it builds what a patch changes, runs the named test, and its output is read.
 
 package main
 
@@ -25,41 +24,22 @@ type outcome struct {
 	output   string
 }
 
-// goTest runs the tests of one package that match the pattern, with the tags of their tier.
-func goTest(ctx context.Context, dir, pkg, tags, pattern string, timeout time.Duration) outcome {
+// goTest runs the tests of one package that match the pattern, with the tags of their tier and the
+// files that the overlay names; "" for none. It ends with ctx, and with it the compilers and tests
+// that it has started.
+func (l *lab) goTest(ctx context.Context, pkg, tags, pattern, overlay string, timeout time.Duration) outcome {
 	// The test ends itself at its timeout; this bound is for the build, and for a process that does
 	// not even do that.
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Minute)
 	defer cancel()
-	cmd := goCommand(ctx, dir, "test", "-json", "-count=1", "-vet=off", "-failfast", "-tags", tags,
+	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-vet=off", "-failfast", "-tags", tags,
 		"-timeout", timeout.String(), "-run", pattern, pkg)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	o := parse(out.Bytes())
-	if err != nil && len(o.results) == 0 && o.output == "" {
-		o.output = err.Error()
-	}
-	return o
-}
-
-// compile builds packages of the product, without optimization, and throws the result away.
-func compile(ctx context.Context, dir string, pkgs []string) error {
-	out, err := goCommand(ctx, dir, append([]string{"build", "-gcflags=-N -l", "-o", os.DevNull}, pkgs...)...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("the patched tree does not build: %w\n%s", err, tail(string(out)))
-	}
-	return nil
-}
-
-// goCommand is the go command in a copy. It ends with ctx, and with it the compilers and tests that
-// it has started.
-func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
-	// A relay that was built before has no bug.
+	cmd.Dir = l.root
+	// A relay that was built before has no bug. One that the test builds has it by GOFLAGS.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CDC_RELAY_TEST_BINARY=") })
-	cmd.Env = append(cmd.Env, "GOFLAGS=-trimpath") // what is the same in all copies is built once
+	if overlay != "" {
+		cmd.Env = append(cmd.Env, "GOFLAGS=-overlay="+overlay)
+	}
 	// go test does not pass an interrupt on to the test, so all of its process group gets it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error {
@@ -68,7 +48,14 @@ func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 		return syscall.Kill(group, syscall.SIGINT)
 	}
 	cmd.WaitDelay = 2 * time.Second
-	return cmd
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	o := parse(out.Bytes())
+	if err != nil && len(o.results) == 0 && o.output == "" {
+		o.output = err.Error()
+	}
+	return o
 }
 
 // parse reads the events of go test -json (go doc test2json).

@@ -1,13 +1,16 @@
-// The lab: bugs are planted in copies of the tree, one per worker, to see whether the named tests
-// notice.
+// The lab: bugs are planted, several at a time, to see whether the named tests notice.
 
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,24 +19,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// lab is where bugs are planted: copies of the tree, one per worker.
+// lab is where bugs are planted.
 type lab struct {
-	copies  []string
-	timeout time.Duration
-}
-
-// checkAll applies and compiles every patch and runs no test. It reports all faults, not only the
-// first.
-func (l *lab) checkAll(ctx context.Context, w io.Writer, bugs []bug) *report {
-	rep := newReport(w, len(bugs))
-	// two at a time: compilers do not wait
-	each(ctx, l.copies[:min(len(l.copies), 2)], bugs, func(dir string, b *bug) {
-		err := planted(ctx, dir, b, func() error { return compile(ctx, dir, b.packages()) })
-		if ctx.Err() == nil {
-			rep.checked(b, err)
-		}
-	})
-	return rep
+	root    string        // of the tree
+	timeout time.Duration // of one test; one that needs it all has not noticed the bug
+	workers int           // bugs that are planted at the same time
 }
 
 // checkGreen runs all named tests without a bug: a test that is red anyway, skipped or gone notices
@@ -56,7 +46,7 @@ func (l *lab) checkGreen(ctx context.Context, w io.Writer, bugs []bug) *report {
 	for at, names := range tops {
 		runs.Go(func() error {
 			begin, bound := time.Now(), l.timeout*time.Duration(len(names))
-			got := goTest(ctx, l.copies[0], at.pkg, at.tags, "^("+strings.Join(names, "|")+")$", bound)
+			got := l.goTest(ctx, at.pkg, at.tags, "^("+strings.Join(names, "|")+")$", "", bound)
 			mu.Lock()
 			defer mu.Unlock()
 			results[at] = got
@@ -78,92 +68,104 @@ func (l *lab) checkGreen(ctx context.Context, w io.Writer, bugs []bug) *report {
 	return rep
 }
 
-// plantAll tries every bug, as many at a time as there are copies.
+// plantAll tries every bug, until ctx is done.
 func (l *lab) plantAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 	rep := newReport(w, len(bugs))
-	each(ctx, l.copies, bugs, func(dir string, b *bug) {
-		begin := time.Now()
-		runs, err := l.plantUntilNoticed(ctx, dir, b)
-		if ctx.Err() == nil {
-			rep.noticed(b, time.Since(begin), runs, err)
-		}
-	})
-	return rep
-}
-
-// each gives every bug to a worker, one of which works in each copy, until ctx is done.
-func each(ctx context.Context, copies []string, bugs []bug, try func(dir string, b *bug)) {
-	queue := make(chan *bug, len(bugs))
+	var runs errgroup.Group
+	runs.SetLimit(l.workers)
 	for i := range bugs {
-		queue <- &bugs[i]
-	}
-	close(queue)
-	var workers sync.WaitGroup
-	for _, dir := range copies {
-		workers.Go(func() {
-			for b := range queue {
-				if ctx.Err() != nil {
-					return
-				}
-				try(dir, b)
+		runs.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
 			}
+			begin := time.Now()
+			again, err := l.plantUntilNoticed(ctx, &bugs[i])
+			if ctx.Err() == nil {
+				rep.noticed(&bugs[i], time.Since(begin), again, err)
+			}
+			return nil
 		})
 	}
-	workers.Wait()
+	_ = runs.Wait() //nolint:errcheck // none returns an error
+	return rep
 }
 
 // A test that draws its input, or waits for what real servers do when they like, need not meet the
 // bug each time.
 const plantRuns = 3
 
-// plantUntilNoticed tries one bug again while its test stays green; runs says how often, when that
+// plantUntilNoticed tries one bug again while its test stays green; again says how often, when that
 // was more than once.
-func (l *lab) plantUntilNoticed(ctx context.Context, dir string, b *bug) (runs string, err error) {
+func (l *lab) plantUntilNoticed(ctx context.Context, b *bug) (again string, err error) {
 	for run := 1; ; run++ {
-		err = l.plant(ctx, dir, b)
+		err = l.plant(ctx, b)
 		if run > 1 {
-			runs = fmt.Sprintf(", run %d of %d", run, plantRuns)
+			again = fmt.Sprintf(", run %d of %d", run, plantRuns)
 		}
 		if !errors.Is(err, errStayedGreen) || run == plantRuns {
-			return runs, err
+			return again, err
 		}
 	}
 }
 
 var errStayedGreen = errors.New("the test stayed green")
 
-// plant tries one bug in one copy; nil means that its test noticed it.
-func (l *lab) plant(ctx context.Context, dir string, b *bug) error {
-	return planted(ctx, dir, b, func() error {
-		got := goTest(ctx, dir, b.pkg, b.tags, b.pattern(), l.timeout)
-		switch result := got.results[b.test]; {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !got.built:
-			return fmt.Errorf("the patched tree does not build:\n%s", tail(got.output))
-		case got.timedOut:
-			return fmt.Errorf("the test hung; it must fail by itself:\n%s", tail(got.output))
-		case result == "pass":
-			return errStayedGreen
-		case result != "fail":
-			return fmt.Errorf("the test did not fail but ended as %q:\n%s", result, tail(got.output))
-		}
-		return nil
-	})
+// plant tries one bug; nil means that its test noticed it.
+func (l *lab) plant(ctx context.Context, b *bug) error {
+	dir, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := l.patch(ctx, dir, b)
+	if err != nil {
+		return err
+	}
+	got := l.goTest(ctx, b.pkg, b.tags, b.pattern(), overlay, l.timeout)
+	switch result := got.results[b.test]; {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !got.built:
+		return fmt.Errorf("the patched tree does not build:\n%s", tail(got.output))
+	case got.timedOut:
+		return fmt.Errorf("the test hung; it must fail by itself:\n%s", tail(got.output))
+	case result == "pass":
+		return errStayedGreen
+	case result != "fail":
+		return fmt.Errorf("the test did not fail but ended as %q:\n%s", result, tail(got.output))
+	}
+	return nil
 }
 
-// planted calls do while the bug is in the copy.
-func planted(ctx context.Context, dir string, b *bug, do func() error) (err error) {
-	if err := apply(ctx, dir, b.path, false); err != nil {
-		return fmt.Errorf("the patch no longer applies: %w", err)
+// patch makes patched copies of the bug's files in dir, and the file that names them for go
+// -overlay.
+func (l *lab) patch(ctx context.Context, dir string, b *bug) (overlay string, err error) {
+	replace := map[string]string{}
+	for _, file := range b.files {
+		from, to := filepath.Join(l.root, file), filepath.Join(dir, file)
+		text, err := os.ReadFile(from)
+		if err != nil {
+			return "", fmt.Errorf("the patch no longer applies: %w", err)
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(to, text, 0o644); err != nil {
+			return "", err
+		}
+		replace[from] = to
 	}
-	defer func() {
-		if ctx.Err() != nil {
-			return // no test comes after this one: the copy is removed
-		}
-		if undo := apply(ctx, dir, b.path, true); undo != nil {
-			err = errors.Join(err, fmt.Errorf("take the patch out: %w", undo))
-		}
-	}()
-	return do()
+	apply := exec.CommandContext(ctx, "git", "apply", "--whitespace=nowarn", b.path)
+	apply.Dir = dir
+	// Below a repository git apply would silently skip the files that are not in it.
+	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+	if out, err := apply.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("the patch no longer applies: %w: %s", err, out)
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, text, 0o644)
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,23 +83,12 @@ Bug: Sum does not add
 `, test, file, file, old, line)
 }
 
-// newLab makes a repository of the product, and copies of it with a change that is not committed.
+// newLab is a lab in a tree of the product.
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	repo := t.TempDir()
+	l := &lab{root: t.TempDir(), timeout: 5 * time.Minute, workers: 2}
 	for name, text := range product {
-		write(t, filepath.Join(repo, name), text)
-	}
-	if out, err := exec.Command("git", "-C", repo, "init", "-q").CombinedOutput(); err != nil {
-		t.Fatalf("git init: %v: %s", err, out)
-	}
-	l := &lab{timeout: 5 * time.Minute}
-	for i := range 2 {
-		dir := filepath.Join(t.TempDir(), fmt.Sprint(i))
-		if err := copyTree(t.Context(), repo, dir); err != nil {
-			t.Fatal(err)
-		}
-		l.copies = append(l.copies, dir)
+		write(t, filepath.Join(l.root, name), text)
 	}
 	return l
 }
@@ -152,13 +140,13 @@ func TestVerdicts(t *testing.T) {
 			if tc.want == "hung" {
 				l.timeout = time.Second
 			}
-			err = l.plant(t.Context(), l.copies[0], b)
+			err = l.plant(t.Context(), b)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Fatalf("plant = %v, want %q", err, tc.want)
 			}
-			text, err := os.ReadFile(filepath.Join(l.copies[0], "internal/shop/shop.go"))
+			text, err := os.ReadFile(filepath.Join(l.root, "internal/shop/shop.go"))
 			if err != nil || string(text) != product["internal/shop/shop.go"] {
-				t.Fatalf("the bug was left behind (%v):\n%s", err, text)
+				t.Fatalf("the bug is in the tree (%v):\n%s", err, text)
 			}
 		})
 	}
@@ -172,18 +160,18 @@ func TestFindTests(t *testing.T) {
 	}
 	gone := *b
 	gone.test = "TestSu"
-	if err := findTests(l.copies[0], []bug{*b}); err != nil {
+	if err := findTests(l.root, []bug{*b}); err != nil {
 		t.Errorf("findTests = %v", err)
 	}
 	late := []bug{*b}
 	late[0].test = "TestSumOfMany"
-	if err := findTests(l.copies[0], late); err != nil || late[0].tags != "testall" {
+	if err := findTests(l.root, late); err != nil || late[0].tags != "testall" {
 		t.Errorf("findTests of a test of the tier all = %v, tags %q", err, late[0].tags)
 	}
-	if err := l.plant(t.Context(), l.copies[0], &late[0]); err != nil {
+	if err := l.plant(t.Context(), &late[0]); err != nil {
 		t.Errorf("plant with a test of the tier all = %v", err)
 	}
-	if err := findTests(l.copies[0], []bug{*b, gone}); err == nil || !strings.Contains(err.Error(), "no TestSu in ./internal/shop") {
+	if err := findTests(l.root, []bug{*b, gone}); err == nil || !strings.Contains(err.Error(), "no TestSu in ./internal/shop") {
 		t.Errorf("findTests of a test that is gone = %v", err)
 	}
 }
@@ -239,35 +227,10 @@ func TestPlantAll(t *testing.T) {
 	}
 }
 
-func TestCheckAll(t *testing.T) {
-	l := newLab(t)
-	var bugs []bug
-	for _, line := range []string{"\treturn 0", "\treturn \"\"", "\treturn a +"} {
-		b, err := oneBug(t, patch("TestSum", line))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bugs = append(bugs, *b)
-	}
-	stale, err := oneBug(t, strings.Replace(patch("TestSum", "\treturn 0"), "-\treturn a + b", "-\treturn b", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	if err := l.checkAll(t.Context(), &out, append(bugs, *stale)).close(t.Context()); err == nil {
-		t.Error("checkAll went on over patches that do not compile")
-	}
-	for _, want := range []string{"shop.go:4:9: ", "shop.go:5:1: ", "no longer applies", "\n1 passed, 3 failed\n"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("output lacks %q:\n%s", want, out.String())
-		}
-	}
-}
-
 // An interrupt ends the test that runs, and its go command. What comes after it is not tried.
 func TestInterrupt(t *testing.T) {
 	l := newLab(t)
-	l.copies, l.timeout = l.copies[:1], time.Hour
+	l.timeout, l.workers = time.Hour, 1
 	b, err := oneBug(t, patch("TestLong", "\tfor {}"))
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +246,7 @@ func TestInterrupt(t *testing.T) {
 	}()
 	var pid string
 	await.Until(t, "the test's process", func() bool {
-		text, err := os.ReadFile(filepath.Join(l.copies[0], "internal/shop/pid"))
+		text, err := os.ReadFile(filepath.Join(l.root, "internal/shop/pid"))
 		pid = string(text)
 		return err == nil && pid != ""
 	})
@@ -295,24 +258,6 @@ func TestInterrupt(t *testing.T) {
 		stat, err := exec.Command("ps", "-o", "stat=", "-p", pid).Output()
 		return err != nil || strings.HasPrefix(string(stat), "Z")
 	})
-}
-
-func TestThird(t *testing.T) {
-	bugs := make([]bug, 85)
-	for i := range bugs {
-		bugs[i].name = fmt.Sprintf("bug-%02d", i)
-	}
-	some, again, others := third(bugs, 7), third(bugs, 7), third(bugs, 8)
-	if len(some) != 29 || !slices.IsSortedFunc(some, func(a, b bug) int { return strings.Compare(a.name, b.name) }) {
-		t.Errorf("%d of 85 bugs were drawn: %v", len(some), some)
-	}
-	same := func(a, b bug) bool { return a.name == b.name }
-	if !slices.EqualFunc(some, again, same) {
-		t.Error("one seed drew different bugs")
-	}
-	if slices.EqualFunc(some, others, same) {
-		t.Error("two seeds drew the same bugs")
-	}
 }
 
 // The patches of this tree: make test finds here what make mutants would find later.
@@ -327,18 +272,13 @@ func TestPatches(t *testing.T) {
 	if strays, err := filepath.Glob("*.patch"); err != nil || len(strays) > 0 {
 		t.Errorf("patches in no folder of an invariant are never planted: %v, %v", strays, err)
 	}
-	if len(bugs) > 90 {
-		t.Errorf("%d planted bugs are more than 90: each costs minutes of make test-nightly", len(bugs))
-	}
 	of := map[string]int{}
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range bugs {
+	l := &lab{root: ".."}
+	for i := range bugs {
+		b := &bugs[i]
 		of[b.invariant]++
-		if err := gitApply(t.Context(), root, b.path, "--check"); err != nil {
-			t.Errorf("mutants/%s.patch no longer applies: %v", b.name, err)
+		if _, err := l.patch(t.Context(), t.TempDir(), b); err != nil {
+			t.Errorf("mutants/%s.patch: %v", b.name, err)
 		}
 	}
 	for i := 1; i <= 11; i++ {

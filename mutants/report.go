@@ -40,19 +40,6 @@ func (r *report) noticed(b *bug, took time.Duration, runs string, err error) {
 	r.note(b, err)
 }
 
-// checked reports a patch that was applied and compiled. Only a fault, and each twentieth patch, is
-// a line.
-func (r *report) checked(b *bug, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended++
-	r.note(b, err)
-	if r.ended%20 == 0 || r.ended == r.total {
-		fmt.Fprintf(r.w, "%3d/%d %5.0f s  patches apply and compile, %d do not\n",
-			r.ended-len(r.failures), r.total, time.Since(r.begin).Seconds(), len(r.failures))
-	}
-}
-
 // note prints why a bug failed, and keeps it for the end.
 func (r *report) note(b *bug, err error) {
 	if err == nil {
