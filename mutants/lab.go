@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,27 +29,24 @@ type lab struct {
 // nothing.
 func (l *lab) checkGreen(ctx context.Context, w io.Writer, bugs []bug) *report {
 	rep := newReport(w, len(bugs))
-	type tier struct{ pkg, tags string }
-	tops := map[tier][]string{}
+	patterns := map[string][]string{} // of each package
 	for _, b := range bugs {
-		if at := (tier{b.pkg, b.tags}); !slices.Contains(tops[at], b.top()) {
-			tops[at] = append(tops[at], b.top())
-		}
+		patterns[b.pkg] = append(patterns[b.pkg], b.pattern())
 	}
-	results := map[tier]outcome{}
+	results := map[string]outcome{}
 	var (
 		mu   sync.Mutex // guards w and results
 		runs errgroup.Group
 	)
 	runs.SetLimit(2) // no more: these must be green
-	for at, names := range tops {
+	for pkg, tests := range patterns {
 		runs.Go(func() error {
-			begin, bound := time.Now(), l.timeout*time.Duration(len(names))
-			got := l.goTest(ctx, at.pkg, at.tags, "^("+strings.Join(names, "|")+")$", "", bound)
+			begin := time.Now()
+			got := l.goTest(ctx, l.timeout*time.Duration(len(tests)), "", "-run", strings.Join(tests, "|"), pkg)
 			mu.Lock()
 			defer mu.Unlock()
-			results[at] = got
-			fmt.Fprintf(w, "without a bug: %s (%s) (%.1f s)\n", at.pkg, strings.Join(names, ", "), time.Since(begin).Seconds())
+			results[pkg] = got
+			fmt.Fprintf(w, "without a bug: %s (%.1f s)\n", pkg, time.Since(begin).Seconds())
 			return ctx.Err()
 		})
 	}
@@ -60,7 +56,7 @@ func (l *lab) checkGreen(ctx context.Context, w io.Writer, bugs []bug) *report {
 	for i := range bugs {
 		b := &bugs[i]
 		rep.ended++
-		all := results[tier{b.pkg, b.tags}]
+		all := results[b.pkg]
 		if got := all.results[b.test]; got != "pass" {
 			rep.note(b, fmt.Errorf("without the bug the test is not green but %q\n%s", got, tail(all.output)))
 		}
@@ -121,7 +117,11 @@ func (l *lab) plant(ctx context.Context, b *bug) error {
 	if err != nil {
 		return err
 	}
-	got := l.goTest(ctx, b.pkg, b.tags, b.pattern(), overlay, l.timeout)
+	args := []string{"-run", b.pattern(), b.pkg}
+	if b.rapid { // it would keep what it has drawn, in the tree
+		args = append(args, "-rapid.nofailfile")
+	}
+	got := l.goTest(ctx, l.timeout, overlay, args...)
 	switch result := got.results[b.test]; {
 	case ctx.Err() != nil:
 		return ctx.Err()

@@ -58,6 +58,7 @@ func TestSumOfMany(t *testing.T) {
 	}
 }
 `,
+	"internal/shop/shop_nightly_test.go": "//go:build nightly\n\npackage shop\n\nfunc TestSumOfAll(t *testing.T) {}\n",
 }
 
 // patch is a planted bug: Sum's line replaced.
@@ -163,13 +164,16 @@ func TestFindTests(t *testing.T) {
 	if err := findTests(l.root, []bug{*b}); err != nil {
 		t.Errorf("findTests = %v", err)
 	}
-	late := []bug{*b}
-	late[0].test = "TestSumOfMany"
-	if err := findTests(l.root, late); err != nil || late[0].tags != "testall" {
-		t.Errorf("findTests of a test of the tier all = %v, tags %q", err, late[0].tags)
+	late, nightly := *b, *b
+	late.test, nightly.test = "TestSumOfMany", "TestSumOfAll"
+	if err := findTests(l.root, []bug{late}); err != nil {
+		t.Errorf("findTests of a test of the tier all = %v", err)
 	}
-	if err := l.plant(t.Context(), &late[0]); err != nil {
+	if err := l.plant(t.Context(), &late); err != nil {
 		t.Errorf("plant with a test of the tier all = %v", err)
+	}
+	if err := findTests(l.root, []bug{nightly}); err == nil {
+		t.Error("findTests found a nightly test")
 	}
 	if err := findTests(l.root, []bug{*b, gone}); err == nil || !strings.Contains(err.Error(), "no TestSu in ./internal/shop") {
 		t.Errorf("findTests of a test that is gone = %v", err)
