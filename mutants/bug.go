@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -42,40 +41,32 @@ func readBugs(dir string) ([]bug, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read patch: %w", err)
 		}
-		abs, err := filepath.Abs(name)
-		if err != nil {
-			return nil, err
+		b, err := parseBug(string(text))
+		folder := filepath.Base(filepath.Dir(name))
+		if err == nil && b.invariant != folder {
+			err = fmt.Errorf("breaks %s but is in the folder of %s", b.invariant, folder)
 		}
-		b, err := parseBug(text)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", name, err))
-			continue
 		}
-		folder := filepath.Base(filepath.Dir(name))
-		if b.invariant != folder {
-			faults = append(faults, fmt.Errorf("%s: breaks %s but is in the folder of %s", name, b.invariant, folder))
-		}
-		b.name, b.path = path.Join(folder, strings.TrimSuffix(filepath.Base(name), ".patch")), abs
+		b.name, b.path = path.Join(folder, strings.TrimSuffix(filepath.Base(name), ".patch")), name
 		bugs = append(bugs, b)
 	}
 	return bugs, errors.Join(faults...)
 }
 
-func parseBug(text []byte) (bug, error) {
+func parseBug(text string) (bug, error) {
 	var b bug
 	header := map[string]*string{"Invariant": &b.invariant, "Package": &b.pkg, "Test": &b.test, "Bug": &b.what}
-	inDiff := false
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		line := lines.Text()
-		if file, ok := strings.CutPrefix(line, "+++ b/"); ok {
-			b.files = append(b.files, file)
-		} else if file, ok := strings.CutPrefix(line, "--- a/"); ok {
-			inDiff = true
-			b.files = append(b.files, file)
-		}
-		inDiff = inDiff || strings.HasPrefix(line, "diff ") || strings.HasPrefix(line, "--- ")
-		if name, value, ok := strings.Cut(line, ": "); ok && !inDiff && header[name] != nil {
+	head, diff, _ := strings.Cut(text, "\n--- ")
+	for line := range strings.Lines(head) {
+		if name, value, _ := strings.Cut(line, ": "); header[name] != nil {
 			*header[name] = strings.TrimSpace(value)
+		}
+	}
+	for line := range strings.Lines(diff) {
+		if file, ok := strings.CutPrefix(line, "+++ b/"); ok {
+			b.files = append(b.files, strings.TrimSpace(file))
 		}
 	}
 	for _, name := range []string{"Invariant", "Package", "Test", "Bug"} {

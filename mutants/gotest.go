@@ -23,8 +23,8 @@ type outcome struct {
 	output   string
 }
 
-// goTest is go test with these arguments, and with the files that the overlay names; "" for none. It
-// ends with ctx, and with it the compilers and tests that it has started.
+// goTest is go test with these arguments, and with the files that the overlay names; "" for none.
+// It ends with ctx, and with it the compilers and tests that it has started.
 func (l *lab) goTest(ctx context.Context, timeout time.Duration, overlay string, args ...string) outcome {
 	// The test ends itself at its timeout; this bound is for the build, and for a process that does
 	// not even do that.
@@ -36,7 +36,7 @@ func (l *lab) goTest(ctx context.Context, timeout time.Duration, overlay string,
 	// A relay that was built before has no bug. One that the test builds has it by GOFLAGS.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CDC_RELAY_TEST_BINARY=") })
 	if overlay != "" {
-		cmd.Env = append(cmd.Env, "GOFLAGS=-overlay="+overlay)
+		cmd.Env = append(cmd.Env, "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
 	}
 	// go test does not pass an interrupt on to the test, so all of its process group gets it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -71,13 +71,10 @@ func (l *lab) plantAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 	runs.SetLimit(l.workers)
 	for i := range bugs {
 		runs.Go(func() error {
-			if ctx.Err() != nil {
-				return nil
-			}
-			begin := time.Now()
-			again, err := l.plantUntilNoticed(ctx, &bugs[i])
 			if ctx.Err() == nil {
-				rep.noticed(&bugs[i], time.Since(begin), again, err)
+				begin := time.Now()
+				run, err := l.plantUntilNoticed(ctx, &bugs[i])
+				rep.noticed(ctx, &bugs[i], time.Since(begin), run, err)
 			}
 			return nil
 		})
@@ -90,16 +87,11 @@ func (l *lab) plantAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 // bug each time.
 const plantRuns = 3
 
-// plantUntilNoticed tries one bug again while its test stays green; again says how often, when that
-// was more than once.
-func (l *lab) plantUntilNoticed(ctx context.Context, b *bug) (again string, err error) {
-	for run := 1; ; run++ {
-		err = l.plant(ctx, b)
-		if run > 1 {
-			again = fmt.Sprintf(", run %d of %d", run, plantRuns)
-		}
-		if !errors.Is(err, errStayedGreen) || run == plantRuns {
-			return again, err
+// plantUntilNoticed tries one bug again while its test stays green, and returns how often.
+func (l *lab) plantUntilNoticed(ctx context.Context, b *bug) (run int, err error) {
+	for run = 1; ; run++ {
+		if err = l.plant(ctx, b); !errors.Is(err, errStayedGreen) || run == plantRuns {
+			return run, err
 		}
 	}
 }

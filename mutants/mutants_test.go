@@ -266,18 +266,22 @@ func TestInterrupt(t *testing.T) {
 
 // The patches of this tree: make test finds here what make mutants would find later.
 func TestPatches(t *testing.T) {
-	bugs, err := readBugs(".")
+	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := findTests("..", bugs); err != nil {
+	bugs, err := readBugs(filepath.Join(root, "mutants"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := findTests(root, bugs); err != nil {
 		t.Error(err)
 	}
 	if strays, err := filepath.Glob("*.patch"); err != nil || len(strays) > 0 {
 		t.Errorf("patches in no folder of an invariant are never planted: %v, %v", strays, err)
 	}
 	of := map[string]int{}
-	l := &lab{root: ".."}
+	l := &lab{root: root}
 	for i := range bugs {
 		b := &bugs[i]
 		of[b.invariant]++

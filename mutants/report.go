@@ -26,17 +26,25 @@ func newReport(w io.Writer, total int) *report {
 	return &report{w: w, begin: time.Now(), total: total}
 }
 
-// noticed reports a bug that was planted; err is why its test has not noticed it.
-func (r *report) noticed(b *bug, took time.Duration, runs string, err error) {
+// noticed reports a bug that was planted run times; err is why its test has not noticed it. What
+// was interrupted says nothing.
+func (r *report) noticed(ctx context.Context, b *bug, took time.Duration, run int, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	verdict := "noticed"
 	if err != nil {
 		verdict = "MISSED "
 	}
+	again := ""
+	if run > 1 {
+		again = fmt.Sprintf(", run %d of %d", run, plantRuns)
+	}
 	r.ended++
 	fmt.Fprintf(r.w, "%3d/%d %5.0f s  %s  %-44s %s (%.1f s)%s\n",
-		r.ended, r.total, time.Since(r.begin).Seconds(), verdict, b.name, b.test, took.Seconds(), runs)
+		r.ended, r.total, time.Since(r.begin).Seconds(), verdict, b.name, b.test, took.Seconds(), again)
 	r.note(b, err)
 }
 
