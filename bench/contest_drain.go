@@ -115,7 +115,7 @@ func (c *contest) prime(ctx context.Context) (err error) {
 	}
 	l := runSpec{keys: keyset{count: 10}, rowsPerTx: 10, payload: contestPayload, events: 100}
 	if _, err = c.fill(ctx, l); err == nil {
-		_, err = watchFor(ctx, javaPatience, to, l.events, r.alive)
+		_, err = watchFor(ctx, javaPatience, to, l.events, alive(r))
 	}
 	if err != nil {
 		return r.failed(err)
@@ -124,14 +124,6 @@ func (c *contest) prime(ctx context.Context) (err error) {
 		return err
 	}
 	return c.catchUp(ctx, c.ours)
-}
-
-// alive is an error when the process has ended.
-func (r *contender) alive() error {
-	if r.Running() {
-		return nil
-	}
-	return errors.New("the process has ended")
 }
 
 // catchUp has the relay publish what waits in its slot, and nobody measures it.
@@ -153,7 +145,7 @@ func (c *contest) catchUp(ctx context.Context, start launch) (err error) {
 	defer cancel()
 	for done := false; !done; {
 		err := c.ask(ctx, &done, fmt.Sprintf("SELECT confirmed_flush_lsn >= '%s' FROM pg_replication_slots WHERE slot_name = 'bench'", end))
-		if err = errors.Join(err, r.alive(), waitUntil(bounded, time.Now().Add(10*watchEvery))); err != nil {
+		if err = errors.Join(err, alive(r)(), waitUntil(bounded, time.Now().Add(10*watchEvery))); err != nil {
 			return r.failed(err)
 		}
 	}
@@ -192,11 +184,11 @@ func (c *contest) drain(ctx context.Context, start launch, l runSpec, first int6
 
 // follow watches a drain: how fast it is from the first poll that found some events to the poll
 // that found all, and what it costs, from the start of the process and between these two.
-func follow(ctx context.Context, to destination, n int, r *contender, began time.Time) (found outcome, err error) {
+func follow(ctx context.Context, to place, n int, r process, began time.Time) (found outcome, err error) {
 	var at time.Time
 	var count int
 	var cpu time.Duration
-	_, err = watchFor(ctx, javaPatience, to, 1, r.alive)
+	_, err = watchFor(ctx, javaPatience, to, 1, alive(r))
 	if err == nil {
 		at = time.Now()
 		count, err = to.depth()
@@ -205,7 +197,7 @@ func follow(ctx context.Context, to destination, n int, r *contender, began time
 		cpu, err = cpuTime(r.Pid())
 	}
 	if err == nil {
-		_, err = watchFor(ctx, javaPatience, to, n, r.alive)
+		_, err = watchFor(ctx, javaPatience, to, n, alive(r))
 	}
 	if err != nil {
 		return found, err

@@ -113,7 +113,7 @@ func (c *contest) heard(ctx context.Context, r *contender, db string, to destina
 		return outcome{}, err
 	}
 	rows := len(p.at)
-	if _, err := watchFor(ctx, javaPatience, to, rows, r.alive); err != nil {
+	if _, err := watchFor(ctx, javaPatience, to, rows, alive(r)); err != nil {
 		return outcome{}, err
 	}
 	after, err := cpuTime(r.Pid())

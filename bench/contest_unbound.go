@@ -90,7 +90,7 @@ func (c *contest) lost(ctx context.Context, p *phase, r *contender, to destinati
 	moved, seen := time.Now(), 0
 	for {
 		arrived, err := to.arrivals(ctx, 0)
-		if err = errors.Join(err, r.alive()); err != nil {
+		if err = errors.Join(err, alive(r)()); err != nil {
 			return losses{}, err
 		}
 		if len(arrived) > seen {

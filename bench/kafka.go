@@ -32,7 +32,7 @@ func openKafka(ctx context.Context, s *stand) (_ bench, err error) {
 		return nil, err
 	}
 	s.brokerPid = k.cluster.Pid(1)
-	return k, s.initSlot(ctx, k.config("bench"))
+	return k, s.firstSlot(ctx, k.config("bench"))
 }
 
 // startCluster starts nodes with the threads and the compilers that Kafka has of itself: those of

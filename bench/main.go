@@ -18,6 +18,10 @@
 // In the row "inbox" the inbox has the effect of each event, a row in a database, beside consumers
 // that have no database.
 //
+// With -base the relay of an earlier commit and the checkout's take turns, and the exit code says
+// whether the new one is worse (compare.go). It is made for a busy machine: what counts is the
+// processor time of an event.
+//
 // With -debezium the baseline is Debezium Server with the Outbox Event Router. The same rows wait
 // in a slot of each, or come live, and both make the same messages of them, for the same exchange
 // and queue or a topic of 6 partitions. Payloads have 200 bytes, there are 1,000 keys, and on
@@ -58,12 +62,13 @@ func main() {
 	flag.DurationVar(&opt.pause, "pause", 0, "how long a destination is paused in the rows retry-resume (default 30s)")
 	flag.DurationVar(&opt.retained, "retained", 0, "how long rows are written in the row retention, three times (default 10m)")
 	flag.IntVar(&opt.deferred, "deferred", 0, "deferred events in retry-snapshot (default 1,000,000) and retry-start (default 10,000,000)")
+	flag.StringVar(&opt.base, "base", "", "a commit, whose relay is compared with the checkout's, instead of the rows; -only selects rows by broker/row")
 	flag.BoolVar(&opt.debezium, "debezium", false, "Debezium Server beside the relay, instead of the rows")
 	flag.StringVar(&opt.name, "name", "", "write bench/results/NAME.md; default: the broker's name, and \"-full\" (with -only: no file)")
 	flag.Parse()
 	var err error
 	if opt.only, err = regexp.Compile(*only); err == nil {
-		if opt.name == "" && *only == "" && !opt.quick {
+		if opt.name == "" && *only == "" && !opt.quick && opt.base == "" {
 			opt.name = map[bool]string{true: "debezium-"}[opt.debezium] + opt.sink + map[bool]string{true: "-full"}[opt.full]
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -81,6 +86,7 @@ type options struct {
 	sink        string
 	full, quick bool
 	debezium    bool
+	base        string        // a commit, or ""
 	pause       time.Duration // 0: the usual
 	retained    time.Duration // 0: the usual
 	deferred    int           // 0: the usual
@@ -90,6 +96,7 @@ type options struct {
 
 // bench is a stand with a broker, and the rows that are measured on it.
 type bench interface {
+	comparedBroker
 	rows() []row
 	broker(ctx context.Context) (string, error) // name and version
 	close() error
@@ -115,6 +122,9 @@ func run(ctx context.Context, opt options, out, progress io.Writer) (err error) 
 	if !ok {
 		return fmt.Errorf("-sink %q is none of rabbitmq, kafka", opt.sink)
 	}
+	if opt.base != "" && len(opt.comparedRows(&versions{})) == 0 {
+		return nil
+	}
 	s := &stand{opt: opt, size: opt.sizes(), began: began, say: func(format string, args ...any) {
 		fmt.Fprintf(progress, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}}
@@ -138,6 +148,11 @@ func run(ctx context.Context, opt options, out, progress io.Writer) (err error) 
 		version += fmt.Sprintf(", Debezium Server %s on %s with %s", debeziumserver.DebeziumVersion, java, javaHeap())
 	}
 	if rep.machine, err = s.machine(ctx, version); err != nil {
+		return err
+	}
+	if opt.base != "" {
+		text, err := s.compare(ctx, b, rep.machine)
+		fmt.Fprint(out, text)
 		return err
 	}
 	for _, r := range b.rows() {

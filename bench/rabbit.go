@@ -43,7 +43,7 @@ func openRabbit(ctx context.Context, s *stand) (_ bench, err error) {
 		return nil, err
 	}
 	r.far.Delay(time.Millisecond)
-	return r, s.initSlot(ctx, r.config(runSpec{ordering: "key"}))
+	return r, s.firstSlot(ctx, r.config(runSpec{ordering: "key"}))
 }
 
 // close ends everything; what was never started is left out.

@@ -24,6 +24,7 @@ type stand struct {
 	say    func(format string, args ...any) // progress
 	pg     *pgserver.Postgres
 	binary string
+	env    []string // of relays, besides this process's
 
 	brokerPid int
 	// URL of the database with the outbox table, and after initSlot the slot and the publication
@@ -51,7 +52,19 @@ func (s *stand) start(ctx context.Context) (err error) {
 
 // initSlot has the relay make its slot and its publication.
 func (s *stand) initSlot(ctx context.Context, config string) error {
-	made, err := runner.RunCommand(ctx, s.binary, config, "init", "--no-backfill")
+	return s.runInit(ctx, config, "--no-backfill")
+}
+
+// firstSlot is initSlot where all rows share a slot.
+func (s *stand) firstSlot(ctx context.Context, config string) error {
+	if s.opt.base != "" {
+		return nil
+	}
+	return s.initSlot(ctx, config)
+}
+
+func (s *stand) runInit(ctx context.Context, config string, flags ...string) error {
+	made, err := runner.RunCommand(ctx, s.binary, config, append([]string{"init"}, flags...)...)
 	if err == nil && made.Code != 0 {
 		err = fmt.Errorf("run cdc-relay init: exit code %d: %s", made.Code, made.Stderr)
 	}
@@ -129,7 +142,7 @@ func (s *stand) source() string {
 
 // startRelay starts the relay and waits for nothing.
 func (s *stand) startRelay(config string) (*runner.Relay, error) {
-	return runner.LaunchRelay(s.binary, config)
+	return runner.LaunchRelayIn(s.env, s.binary, config)
 }
 
 // stopRelay stops it in order, so that the next one repeats nothing.
@@ -166,12 +179,12 @@ func ready(ctx context.Context, relay *runner.Relay) error {
 	return relay.WaitReady(bounded)
 }
 
-// alive gives an error when the relay has ended.
-func alive(r *runner.Relay) func() error {
+// alive gives an error when the process has ended.
+func alive(r process) func() error {
 	return func() error {
 		if r.Running() {
 			return nil
 		}
-		return errors.New("the relay has ended")
+		return errors.New("the process has ended")
 	}
 }

@@ -10,7 +10,7 @@
 #   all       these without debezium and upgrade, and what make test-all needs as well: a C compiler for the race detector, node to fetch
 #             other versions of PostgreSQL
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
-# Silent when everything is there.
+# Silent when everything is there; else it says what it installs while it does.
 set -euo pipefail
 
 asked=$*
@@ -131,9 +131,13 @@ echo 'create_main_cluster = false' >"$cluster"
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 trap 'restore; rm -f "$log"' EXIT
-install() { apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=120 "${missing[@]}" >"$log" 2>&1 </dev/null; }
+install() {
+	apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=120 "${missing[@]}" 2>&1 </dev/null | tee "$log" |
+		sed -un -e 's/^Need to get/deps: downloading/p' -e 's/^Setting up \([^ ]*\).*/deps: installed \1/p'
+}
 # The package lists are fetched only when they are missing or name versions that are gone.
 if ! install; then
+	echo "deps: fetching the package lists"
 	if ! { apt-get update >/dev/null && install; }; then
 		cat "$log" >&2
 		echo "deps: apt-get could not install ${missing[*]}" >&2

@@ -97,5 +97,6 @@ if [ ! -e "$dir/classpath" ]; then
 	mv "$new" "$dir/classpath"
 fi
 if [ "$(cat "$dir/classes.java" 2>/dev/null || true)" != "$java" ]; then
+	echo "starting Kafka once, to keep the classes that it loads (a few seconds)" >&2
 	archive
 fi

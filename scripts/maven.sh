@@ -21,7 +21,8 @@ begin() { # begin NAME: makes $tmp, in which NAME is put together, and which is 
 }
 
 maven() { # maven ARGS...: a repository of its own: what is in ~/.m2 stays as it is, and is not trusted
-	if ! (cd "$tmp" && mvn --batch-mode --quiet -Dstyle.color=never "-Dmaven.repo.local=$tmp/m2" "$@") >"$tmp/log" 2>&1; then
+	if ! (cd "$tmp" && mvn --batch-mode -Dstyle.color=never "-Dmaven.repo.local=$tmp/m2" "$@") 2>&1 | tee "$tmp/log" |
+		sed -un 's/^\[INFO\] Downloaded from .*\/\([^/ ]*\.jar\) (\([^ ]* [^ ]*\) .*/  fetched \1, \2/p' >&2; then
 		cat "$tmp/log" >&2
 		echo "$me: Maven could not fetch $wanted" >&2
 		exit 1

@@ -1,6 +1,6 @@
 // Command testrun runs go test and shows what a person can follow: a line per package with a
-// running count, a failure at once with what the test has said, and at the end the ten slowest
-// tests and "N passed, N failed".
+// running count, a line when nothing else was printed for ten seconds, a failure at once with what
+// the test has said, and at the end the ten slowest tests and "N passed, N failed".
 //
 //	bin/testrun [go test flags] packages
 //
@@ -87,6 +87,7 @@ func watch(rep *report, group int, interrupts <-chan os.Signal, done <-chan stru
 			rep.interrupted()
 			end(group, syscall.SIGINT, done)
 		case <-tick.C:
+			rep.progress()
 			if rep.stuck() {
 				// by which a test prints where its goroutines stand
 				end(group, syscall.SIGQUIT, done)

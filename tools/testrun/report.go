@@ -16,8 +16,12 @@ import (
 	"gotest.tools/gotestsum/testjson"
 )
 
-// patience is how long a run may be without the end of a test.
-const patience = 5 * time.Minute
+const (
+	// patience is how long a run may be without the end of a test.
+	patience = 5 * time.Minute
+	// silence is how long it may print nothing: then it says what it is doing.
+	silence = 10 * time.Second
+)
 
 // report turns the events of go test into lines for people. Tests and subtests count alike. It
 // implements testjson.EventHandler, whose methods are called from two goroutines.
@@ -33,6 +37,7 @@ type report struct {
 	// of the packages whose tests have begun, their tests, and since when
 	running map[string]map[string]time.Time
 	moved   time.Time // when a test or a package has last ended
+	said    time.Time // when a line was last printed
 	ended   bool      // the watchdog has ended the run
 }
 
@@ -43,13 +48,14 @@ type failure struct {
 }
 
 func newReport(w io.Writer, now func() time.Time) *report {
-	return &report{w: w, now: now, begin: now(), running: map[string]map[string]time.Time{}, moved: now()}
+	return &report{w: w, now: now, begin: now(), running: map[string]map[string]time.Time{}, moved: now(), said: now()}
 }
 
 // Err passes on what go test itself says.
 func (r *report) Err(text string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.said = r.now()
 	fmt.Fprintln(r.w, text)
 	return nil
 }
@@ -98,7 +104,27 @@ func (r *report) packageEvent(ev testjson.TestEvent, pkg *testjson.Package) {
 	case pkg.Total == 0:
 		return // no test files
 	}
-	fmt.Fprintf(r.w, "%6s %6d passed  %s  %-32s %4d tests %7.1f s\n", clock(r.now().Sub(r.begin)), r.passed, verdict, name, pkg.Total, ev.Elapsed)
+	r.line("%s  %-32s %4d tests %7.1f s", verdict, name, pkg.Total, ev.Elapsed)
+}
+
+// line prints a line behind the time and the running count.
+func (r *report) line(format string, args ...any) {
+	r.said = r.now()
+	fmt.Fprintf(r.w, "%6s %6d passed  %s\n", clock(r.said.Sub(r.begin)), r.passed, fmt.Sprintf(format, args...))
+}
+
+// progress says what is going on when nothing was printed for a while: on a new machine go test
+// compiles for minutes.
+func (r *report) progress() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch names := slices.Sorted(maps.Keys(r.running)); {
+	case r.ended || r.now().Sub(r.said) < silence:
+	case len(names) == 0:
+		r.line("...   compiling")
+	default:
+		r.line("...   %s", strings.Join(names, ", "))
+	}
 }
 
 func (r *report) testEvent(ev testjson.TestEvent, pkg *testjson.Package) {

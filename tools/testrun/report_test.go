@@ -102,6 +102,27 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// Ten seconds without a line, and it says what go test is doing.
+func TestProgress(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(0, 0)
+	rep := newReport(&out, func() time.Time { return now })
+	for range 11 {
+		rep.progress()
+		now = now.Add(time.Second)
+	}
+	if err := rep.Event(testjson.TestEvent{Action: "start", Package: "p"}, &testjson.Execution{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		rep.progress()
+		now = now.Add(time.Second)
+	}
+	if want := "  0:10      0 passed  ...   compiling\n  0:20      0 passed  ...   p\n"; out.String() != want {
+		t.Errorf("it says:\n%swant:\n%s", out.String(), want)
+	}
+}
+
 func TestStuck(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
