@@ -15,10 +15,12 @@ VERSION := $(shell git describe --tags --dirty 2>/dev/null)
 
 # The longest packages come first: last they would run alone.
 FIRST := ./test/fault ./test/cli ./internal/replication
-# What is in the binary, or in a service that writes or consumes; test-all runs it under the race detector.
-OURS   = $$(go list ./internal/... ./cmd/... ./outbox/... ./inbox/... | grep -v /internal/devenv)
-OTHERS = ./test/fault ./test/cli $$(go list -e -tags '$(TAGS)' ./... | grep -vE 'cdc-relay/(cmd|inbox|internal|outbox)(/|$$)|/soak(/|$$)') ./internal/devenv/...
-# What differs between PostgreSQL versions. scripts/postgres.sh fetches them.
+# What is in the binary, or in a service that writes or consumes.
+PRODUCT = go list ./internal/... ./cmd/... ./outbox/... ./inbox/... | grep -v /internal/devenv
+# Of that, test-race leaves out what has no goroutines, and what test-pg18 runs.
+RACED   = $(PRODUCT) | grep -vE '/internal/(config|debezium|decode|event|guard|migrate|printable|replication|wiring)(/|$$)'
+OTHERS  = go list -e -tags '$(TAGS)' ./... | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -v /test/soak
+# What differs between PostgreSQL versions. scripts/postgres.sh fetches them. The newest runs under the race detector.
 PG_PACKAGES ?= ./internal/replication/...
 PG_ENDS     := 14 18
 PG_VERSIONS := 14 15 16 17 18
@@ -49,42 +51,46 @@ QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/deb
 	./internal/devenv/pages ./test/arch ./test/docs
 
 .PHONY: quick
-quick: ## pure tests, which need no server: a minute or two the first time, then under 30 s
-	@go test $(QUICK)
+quick: bin/testrun ## pure tests, which need no server: a minute or two the first time, then under 30 s
+	@$(GO_TEST) -tags '$(TAGS)' $(QUICK)
 
-# Three tiers. A test's tier is the build tag of its file: none, testall or nightly (CONTRIBUTING.md).
+# Three tiers. A test's tier is the build tag of its file: none, testall or nightly (CONTRIBUTING.md). All go through this
+# target: what needs no server first, then the servers, then the PARTS of the tier, each of them whatever becomes of the others.
+DEPS  := deps
+PARTS := test-servers
 
 .PHONY: test
-test: deps bin/serve bin/testrun ## for everybody, after each change: 5 minutes on two cores
-	@$(SERVE) $(GO_TEST) $(FIRST) ./...
+test: ## for everybody, after each change: 4 minutes on two cores
+	@{ $(MAKE) --no-print-directory quick && $(MAKE) --no-print-directory $(DEPS) bin/serve && \
+		$(SERVE) $(MAKE) -k --no-print-directory $(PARTS); } | scripts/total.sh
 
 .PHONY: test-all
-test-all: TAGS := testall
-test-all: deps-all bin/serve bin/testrun ## what CI runs, 25 minutes: make test, lint, the race detector, the other faults, PostgreSQL 14 and 18, planted bugs
-	@$(STEP) test-all $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) lint test-tools test-plain test-race $(PG_ENDS:%=test-pg%) test-mutants | scripts/total.sh
+test-all: deps-all ## what CI runs, 18 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
+	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS= \
+		PARTS='lint test-tools test-plain test-race $(PG_ENDS:%=test-pg%) test-mutants'
 
+# The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
-test-nightly: TAGS := testall,nightly
-test-nightly: deps-all deps-debezium bin/serve bin/testrun ## before a release, 2 hours: everything, all PostgreSQL versions, the real Debezium, a soak
-	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
-	@scripts/deps.sh upgrade
-	@for version in 17 18; do scripts/pg-upgrade.sh $$version >/dev/null; done
-	@$(STEP) test-nightly $(SERVE) $(MAKE) -k --no-print-directory TAGS=$(TAGS) SOAK=10m lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) test-mutants soak-faults | scripts/total.sh
+test-nightly: deps-nightly ## before a release, 3 hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
+	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS= SOAK=10m \
+		PARTS='lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) test-mutants soak-faults' || red=1; \
+	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
 
-# The parts of the two. By themselves they start servers of their own, and run the first tier: make test-race TAGS=testall.
+# The parts. By themselves they start servers of their own, and run the first tier: make test-race TAGS=testall.
 
-.PHONY: test-plain
+.PHONY: test-servers test-plain test-race
+test-servers: bin/testrun
+	@echo "== $@"; $(GO_TEST) $(FIRST) $$(go list ./... | grep -vxFf <(go list $(QUICK)))
 test-plain: bin/testrun
-	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' $(OTHERS)
-
-.PHONY: test-race
+	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' ./test/fault ./test/cli $$($(OTHERS))
 test-race: bin/testrun ## the packages of relay, outbox and inbox under the race detector
-	@echo "== $@"; $(GO_TEST) -race -tags '$(TAGS)' $(OURS)
+	@echo "== $@"; $(GO_TEST) -race -tags '$(TAGS)' ./internal/sink/kafka ./internal/retry/postgres $$($(RACED))
 
 # The shared server is of another version: the package starts its own.
 .PHONY: $(PG_VERSIONS:%=test-pg%)
 $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
-	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin $(GO_TEST) -tags '$(TAGS)' $(PG_PACKAGES)
+	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin \
+		$(GO_TEST) $(if $(filter $(lastword $(PG_VERSIONS)),$*),-race) -tags '$(TAGS)' $(PG_PACKAGES)
 
 .PHONY: test-tools
 test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, bin/testrun
@@ -102,13 +108,19 @@ serve: deps bin/serve ## start PostgreSQL, RabbitMQ and Kafka for tests by hand,
 
 .PHONY: bin/serve bin/testrun
 bin/serve:
-	@go build -o $@ ./internal/devenv/serve
+	@[ -e $@ ] || echo 'compiling $@ ...'; go build -o $@ ./internal/devenv/serve
 bin/testrun:
-	@go build -C tools/testrun -o ../../$@ .
+	@[ -e $@ ] || echo 'compiling $@ ...'; go build -C tools/testrun -o ../../$@ .
 
 .PHONY: bench
 bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: that of Kafka)
 	@$(STEP) $@ go run ./bench -sink $(SINK)
+
+# BASE is the last release. Until there is one, it is the commit whose speed is the measure.
+BASE ?= $(or $(shell git describe --tags --abbrev=0 2>/dev/null),903aef27)
+.PHONY: bench-compare
+bench-compare: deps-rabbitmq deps-kafka ## the relay of BASE=commit and this one in turns, under 30 minutes: CPU per event, rates, latency, memory, start (ROWS=kafka/live: only these)
+	@red=0; for sink in rabbitmq kafka; do $(STEP) $@-$$sink go run ./bench -base '$(BASE)' -only '$(ROWS)' -sink $$sink || red=1; done; exit $$red
 
 .PHONY: bench-retry
 bench-retry: deps-$(SINK) ## the benchmark of the retry table, an hour (SINK=kafka: direct delivery after a pause, a quarter of an hour)
@@ -177,3 +189,9 @@ deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreS
 	@scripts/deps.sh all
 	@scripts/kafka.sh
 	@for version in $(PG_ENDS) 17; do scripts/postgres.sh $$version >/dev/null; done
+
+.PHONY: deps-nightly
+deps-nightly: deps-all deps-debezium
+	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
+	@scripts/deps.sh upgrade
+	@for version in 17 18; do scripts/pg-upgrade.sh $$version >/dev/null; done
