@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
@@ -34,6 +38,9 @@ func run(command []string) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	begin := time.Now()
+	if err := writeToMemory(); err != nil {
+		return 1, err
+	}
 	fmt.Fprintln(os.Stderr, "starting PostgreSQL, RabbitMQ and Kafka for all tests ...")
 	started, err := servers.StartServers(ctx, len(command) > 0)
 	if ctx.Err() != nil {
@@ -59,6 +66,40 @@ func run(command []string) (int, error) {
 		code, err = beside(ctx, command, started.Environ())
 	}
 	return max(code, codeOf(err)), errors.Join(err, started.Close())
+}
+
+// writeToMemory has the servers and the tests write to /dev/shm where it has room, unless TMPDIR is
+// set. A run makes and drops a thousand databases of three hundred files each: on a disk one costs
+// 150 ms of processor time, in memory 15. What go test compiles stays on the disk.
+func writeToMemory() error {
+	const (
+		memory = "/dev/shm"
+		room   = 6 << 30 // a run has needed less than 1
+		noExec = 8       // ST_NOEXEC of statvfs(3): the relay's binary lies there
+	)
+	var fs unix.Statfs_t
+	if os.Getenv("TMPDIR") != "" || unix.Statfs(memory, &fs) != nil || unix.Access(memory, unix.W_OK) != nil {
+		return nil
+	}
+	if fs.Type != unix.TMPFS_MAGIC || fs.Flags&noExec != 0 || min(fs.Bavail*uint64(fs.Bsize), available()) < room {
+		return nil
+	}
+	return errors.Join(os.Setenv("GOTMPDIR", cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir())), os.Setenv("TMPDIR", memory))
+}
+
+// available is how much memory is free or can be freed, in bytes; 0 where the system does not say.
+func available() uint64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), "MemAvailable:")
+	kB, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	n, err := strconv.ParseUint(kB, 10, 54)
+	if err != nil {
+		return 0
+	}
+	return n << 10
 }
 
 // keepLog is the one line about a server that did not start. Its log is kept, because its directory
