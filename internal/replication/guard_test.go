@@ -104,6 +104,8 @@ func (b *bench) rowsNeed(pool *pgxpool.Pool) {
 		}
 	}
 	await.Until(b.t, "the statistics", counted(3*each))
-	b.exec(`VACUUM cdc_relay.dead_letter`)
-	await.Until(b.t, "the statistics after the vacuum", counted(0))
+	await.Until(b.t, "the statistics after a vacuum", func() bool {
+		b.exec(`VACUUM cdc_relay.dead_letter`) // leaves the rows while another test makes a slot
+		return counted(0)()
+	})
 }
