@@ -159,6 +159,10 @@ golden-debezium: deps-debezium ## have the real Debezium make the golden records
 lint: ## vet, golangci-lint (tools/lint pins it), formatting
 	@$(STEP) $@ scripts/lint.sh
 
+.PHONY: steady
+steady: ## make test in 12 fresh clones of HEAD, half of them on a busy machine (RUNS=4 sets how many): which tests are red, and why
+	@scripts/steady.sh $(or $(RUNS),12)
+
 .PHONY: fmt
 fmt: ## format the code as make lint wants it
 	@scripts/lint.sh fmt
