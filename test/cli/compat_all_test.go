@@ -26,7 +26,7 @@ func TestCompatPartition(t *testing.T) {
 			t.Errorf("the record is %+v, want partition %d", r, want[string(r.Value)])
 		}
 	}
-	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n") })
+	says(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n")
 	if out := k.ok("dead-letters", "list"); !strings.Contains(out, "it names a partition beyond") {
 		t.Errorf("the dead letter does not say why: %s", out)
 	}
@@ -56,7 +56,7 @@ func TestCompatComesBackAsItWas(t *testing.T) {
 	before := delivery(t, take)
 	bind(false)
 	b.exec(insert, "22222222-2222-2222-2222-222222222222")
-	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_deferred_events 1\n") })
+	says(t, relay, "/metrics", 200, "\noutbox_deferred_events 1\n")
 	relay.Stop(t)
 	b.exec(`ALTER TABLE outbox ALTER payload SET NOT NULL, ALTER type TYPE varchar(20), ALTER type SET DEFAULT 'none', ALTER type DROP NOT NULL`)
 	b.start()
@@ -125,7 +125,7 @@ func TestCompatCannotRender(t *testing.T) {
 	relay := k.start()
 	const id = "11111111-1111-1111-1111-111111111111"
 	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('` + id + `', 'order', '7', 'created', '{"a": 1}')`)
-	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n") })
+	says(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n")
 	out := k.ok("dead-letters", "show", "1")
 	if !strings.Contains(out, "ByteArrayConverter takes bytes only") || !strings.Contains(out, id) || strings.Contains(out, "cdc_relay.shape") {
 		t.Errorf("the dead letter is shown as\n%s", out)
@@ -149,7 +149,7 @@ func TestCompatTypeOfADeadLetter(t *testing.T) {
 	relay := k.start()
 	k.exec(`CREATE EXTENSION hstore; ALTER TABLE outbox ALTER aggregateid TYPE hstore USING 'a=>1'`)
 	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'a=>2', 'created', '1')`)
-	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n") })
+	says(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n")
 	if out := k.ok("dead-letters", "show", "1"); !strings.Contains(out, `column "aggregateid": type public.hstore is not supported here`) {
 		t.Errorf("the dead letter is shown as\n%s", out)
 	}
@@ -169,7 +169,7 @@ func TestCompatNulls(t *testing.T) {
 	if r.Key != nil || r.Value != nil || r.Header("id") != "22222222-2222-2222-2222-222222222222" {
 		t.Errorf("the record is %+v", r)
 	}
-	eventually(t, func() string { return answers(t, relay, "/metrics", 200, "\noutbox_dead_letters 2\n") })
+	says(t, relay, "/metrics", 200, "\noutbox_dead_letters 2\n")
 }
 
 // A table is refused before a slot is made when its rows would all be dead letters: of types that a

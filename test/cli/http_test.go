@@ -91,6 +91,13 @@ func drained(t *testing.T, relay *runner.Relay) string {
 	return answers(t, relay, "/readyz", 200, `"paused":[],"paused_total":0,"deferred_events":0,"refused":[],"refused_total":0`)
 }
 
+// says waits until the admin port answers with the code and a body that has the words. What it
+// tells is counted, and noted, a moment after it has happened.
+func says(t *testing.T, relay *runner.Relay, path string, code int, words ...string) {
+	t.Helper()
+	eventually(t, func() string { return answers(t, relay, path, code, words...) })
+}
+
 // answers says "" when the admin port answers with the code and a body that has the words.
 func answers(t *testing.T, relay *runner.Relay, path string, code int, words ...string) string {
 	t.Helper()

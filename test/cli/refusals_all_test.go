@@ -211,7 +211,7 @@ func TestPasswordsAreReadAgain(t *testing.T) {
 
 	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "waiting for postgres", "password authentication failed")
-	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "broker down", "403") })
+	says(t, relay, "/readyz", 503, "waiting for postgres", "broker down", "403")
 	must(t, os.WriteFile(pgFile, []byte("pgsecret\n"), 0o600))
 	state(t, relay, "broker down", "403")
 	must(t, os.WriteFile(mqFile, []byte(password+"\n"), 0o600))

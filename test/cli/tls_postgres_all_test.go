@@ -119,7 +119,7 @@ func (s secured) refuses(t *testing.T, url, escaped, fix string) (log string) {
 	}
 	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "waiting for postgres", words, fix)
-	eventually(t, func() string { return answers(t, relay, "/readyz", 503, escaped) })
+	says(t, relay, "/readyz", 503, escaped)
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
