@@ -103,7 +103,7 @@ func TestRecordLocked(t *testing.T) {
 			return err
 		}
 		return write(ctx, tx, m)
-	}, func(cfg *Config) { cfg.Timeout = time.Second })
+	}, func(cfg *Config) { cfg.Timeout = 4 * time.Second }) // a busy machine needs it
 	tx, err := r.pool.Begin(t.Context()) // of a process that is frozen in its handler
 	await.Must(t, err)
 	_, err = tx.Exec(t.Context(), "INSERT INTO processed_messages (service, id) VALUES ('notifier', '1')")
@@ -116,8 +116,8 @@ func TestRecordLocked(t *testing.T) {
 	}
 	await.Must(t, tx.Rollback(t.Context()))
 	await.Must(t, <-done)
-	if n := r.effects(t, "1"); n != 1 || r.outcomes(success) != 1 || idle != "6s" {
-		t.Errorf("effects %d, successes %d, a session may be idle for %s; want 1, 1 and 6s", n, r.outcomes(success), idle)
+	if n := r.effects(t, "1"); n != 1 || r.outcomes(success) != 1 || idle != "9s" {
+		t.Errorf("effects %d, successes %d, a session may be idle for %s; want 1, 1 and 9s", n, r.outcomes(success), idle)
 	}
 }
 
