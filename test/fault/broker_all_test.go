@@ -22,13 +22,13 @@ func init() {
 // waits; nothing is sent a second time.
 func memoryAlarm(t *testing.T, rmq *rabbitserver.Rabbit) {
 	s := stand.New(t, stand.OnRabbitMQ(rmq))
-	s.Delivery = "confirm_timeout: 4s"
+	s.Delivery = "confirm_timeout: 10s" // a busy broker may take half of that
 	r := s.Start()
 	stop := s.Load(200)
 	s.More(100)
 	s.Must(rmq.Alarm(s.Context(), true))
 	s.Unready(r, "blocked")
-	s.WriteAt(300, 50) // takes longer than confirm_timeout
+	s.WriteAt(300, 25) // takes longer than confirm_timeout
 	s.Unready(r, "blocked")
 	s.Must(rmq.Alarm(s.Context(), false))
 	s.Ready(r)

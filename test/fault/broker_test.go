@@ -59,7 +59,9 @@ func goesUnderLoad(t *testing.T, server stand.Server, end func(stand.Server) err
 	var stops []func()
 	for _, ordering := range orderings {
 		s := stand.New(t, server)
-		s.Ordering, s.Delivery = ordering, fmt.Sprintf("max_in_flight: %d, confirm_timeout: 10s", budget)
+		// confirm_timeout is the usual one: each time that a broker which comes back slowly is
+		// given up, the budget comes again
+		s.Ordering, s.Delivery = ordering, fmt.Sprintf("max_in_flight: %d", budget)
 		s.StartWatched()
 		stops = append(stops, s.Load(100))
 		stands = append(stands, s)

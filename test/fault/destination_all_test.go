@@ -24,6 +24,7 @@ func init() {
 		},
 		{
 			name: "RabbitMQ/right taken", place: onShared, reason: "not_permitted",
+			late: 20, // on the channel that is closed: of each key an event for the other exchange
 			breaks: func(s *stand.Stand) {
 				s.Must(s.RabbitMQ.Server.AllowWrite(s.Context(), s.RabbitMQ.VHost, "^(amq.default|"+healthy+")$"))
 				s.Broker.Reset() // a channel goes on writing where it has written

@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	stalled := fault{"Stalled", func(_ *stand.Stand, p *netproxy.Proxy) { p.Stall() }, (*stand.Stand).Unready, true, "confirm_timeout: 4s"}
+	stalled := fault{"Stalled", func(_ *stand.Stand, p *netproxy.Proxy) { p.Stall() }, (*stand.Stand).Unready, true, "confirm_timeout: 10s"}
 	trickling := fault{"Trickling", func(_ *stand.Stand, p *netproxy.Proxy) { p.Trickle(20_000) }, goesOn, false, ""}
 	toTheBroker = append(toTheBroker, faultOn{stalled, stand.KindRabbitMQ}, faultOn{stalled, stand.KindKafka}, faultOn{trickling, stand.KindKafka})
 	toPostgres = append(toPostgres, faultOn{reset, stand.KindKafka}, faultOn{stalled, stand.KindRabbitMQ})

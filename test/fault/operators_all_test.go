@@ -27,9 +27,9 @@ func TestClosedDeadLettersArePurgedByAge(t *testing.T) {
 		}
 		s.AwaitRows(checker.Open, len(deadLetters))
 		replayed, discarded, fresh, open := deadLetters[0], deadLetters[1], deadLetters[2], deadLetters[3]
-		operated(s, append([]string{"dead-letters", "replay", number(s, replayed), "--wait", "30s"}, s.Antidote()...)...)
-		operated(s, "dead-letters", "discard", number(s, discarded), "--wait", "30s")
-		operated(s, "dead-letters", "discard", number(s, fresh), "--wait", "30s")
+		operated(s, append([]string{"dead-letters", "replay", number(s, replayed), "--wait", "10m"}, s.Antidote()...)...)
+		operated(s, "dead-letters", "discard", number(s, discarded), "--wait", "10m")
+		operated(s, "dead-letters", "discard", number(s, fresh), "--wait", "10m")
 		s.CheckHistory(checker.History{MaxDead: 1})
 		stopped(s, r, 0)
 		arrived, _ := s.Consumer.Count()

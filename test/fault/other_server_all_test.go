@@ -46,7 +46,7 @@ func (b before) recovered(s *stand.Stand) {
 	event(s, b.a(), 5, s.ToLater(1, 0))
 	s.MakeLater()
 	s.AwaitEmpty()
-	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "30s"}, s.Antidote()...)...)
+	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "10m"}, s.Antidote()...)...)
 	s.CheckHistory(checker.History{NewPositions: true, MaxDuplicates: -1})
 	stopped(s, r, 0)
 }
@@ -91,7 +91,7 @@ func (b before) original(s *stand.Stand) {
 	event(s, b.a(), 4, s.ToLater(1, 0))
 	s.MakeLater()
 	s.AwaitEmpty()
-	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "30s"}, s.Antidote()...)...)
+	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "10m"}, s.Antidote()...)...)
 	s.Check(b.twice)
 	stopped(s, r, 0)
 }

@@ -32,8 +32,8 @@ type before struct {
 	round    string   // of the keys
 	deferred []string // of key a, for the destination "later"
 	dead     string   // of key b
-	// how many events may come twice: -1, any number, when the server was stopped, which forgets
-	// the last reports
+	// how many events may come twice: those that were on their way when the destination refused;
+	// -1, any number, when the server was stopped, which forgets the last reports
 	twice int
 }
 
@@ -58,6 +58,7 @@ func leaveOn(s *stand.Stand, round string, save bool) (b before) {
 	b.dead = event(s, b.b(), 2, s.Poison(1, 0))
 	s.AwaitRows(checker.Deferred, 2)
 	s.AwaitRows(checker.Open, 1)
+	b.twice = s.RepeatsOver(1, 2)
 	if save {
 		saveSlot(s)
 		b.twice = -1
@@ -108,7 +109,7 @@ func (b before) goesOn(s *stand.Stand, words ...string) {
 	s.AwaitRows(checker.Deferred, 3) // nothing has passed them
 	s.MakeLater()
 	s.AwaitEmpty()
-	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "30s"}, s.Antidote()...)...)
+	operated(s, append([]string{"dead-letters", "replay", number(s, b.dead), "--wait", "10m"}, s.Antidote()...)...)
 	s.CheckHistory(checker.History{NewPositions: true, MaxDuplicates: b.twice})
 	stopped(s, r, 0)
 }

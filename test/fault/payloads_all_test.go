@@ -142,6 +142,6 @@ func TestKafkaExtremeEvents(t *testing.T) {
 
 	// The topic's limit is raised: what was dead is replayed, without a restart.
 	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Context(), s.Kafka.Topic("order"), "max.message.bytes", limit["max.message.bytes"]))
-	operated(s, "dead-letters", "replay", "--all", "--wait", "30s")
+	operated(s, "dead-letters", "replay", "--all", "--wait", "10m")
 	s.Must(s.Consumer.WaitIDs(s.Context(), []string{"20 MB", "a key of 1 MB"}))
 }

@@ -63,7 +63,7 @@ func TestNoPersonalData(t *testing.T) {
 		if said := operated(s, "dead-letters", "show", deadLetter, "--json"); !strings.Contains(said.Stdout, sentinel.Sentinel) {
 			s.T.Errorf("what an operator asks for is not shown: %s", said.Stdout)
 		}
-		if said := s.Command("dead-letters", "replay", deadLetter, "--wait", "30s"); said.Code == 0 {
+		if said := s.Command("dead-letters", "replay", deadLetter, "--wait", "10m"); said.Code == 0 {
 			s.T.Errorf("the replay of what is no event ends with %d: %s", said.Code, said.Stdout)
 		}
 

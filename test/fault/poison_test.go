@@ -40,7 +40,7 @@ func tooLargeAmongSmall(t *testing.T, rmq *rabbitserver.Rabbit) {
 	s.More(200)
 	stop()
 	ids := tooLargeAreDead(s)
-	v := s.CheckHistory(checker.History{MaxDuplicates: s.Repeats(len(ids) * s.Keys), MaxDead: len(ids)})
+	v := s.CheckHistory(checker.History{MaxDuplicates: s.RepeatsOver(len(ids), s.Keys), MaxDead: len(ids)})
 	if len(v.Dead) != len(ids) {
 		s.T.Errorf("%d dead letters by the checker, want %d", len(v.Dead), len(ids))
 	}
@@ -53,7 +53,8 @@ func tooLargeAmongSmall(t *testing.T, rmq *rabbitserver.Rabbit) {
 	s.Broker.Reset() // for channels opened afterwards
 	operated(s, "dead-letters", "replay", "--all", "--class", "permanent", "--reason", "the limit was raised")
 	s.AwaitRows(checker.Replayed, len(ids))
-	v = s.CheckHistory(checker.History{MaxDuplicates: s.Repeats((2*len(ids) + 1) * s.Keys)})
+	// once more for each replay, and for the reset
+	v = s.CheckHistory(checker.History{MaxDuplicates: s.RepeatsOver(2*len(ids)+1, s.Keys)})
 	if len(v.Replayed) != len(ids) {
 		s.T.Errorf("%d dead letters are replayed, want %d", len(v.Replayed), len(ids))
 	}

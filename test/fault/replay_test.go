@@ -71,7 +71,7 @@ func TestReplayOfAKeyWithDeferredEventsBehind(t *testing.T) {
 		s.AwaitRows(checker.Deferred, 2)
 		other := event(s, "b", 1, load.Kind{})
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{other}))
-		operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
+		operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "10m"}, s.Antidote()...)...)
 		s.Must(s.Consumer.WaitIDs(s.Context(), append(behind, dead)))
 		v := s.CheckHistory(checker.History{Block: true})
 		if len(v.Replayed) != 1 || v.Replayed[0] != dead {

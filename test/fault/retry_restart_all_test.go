@@ -153,7 +153,7 @@ func TestRowsOfTheSystemBefore(t *testing.T) {
 				s.AwaitRows(checker.Deferred, 4)
 				s.MakeLater()
 				s.AwaitEmpty()
-				operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "30s"}, s.Antidote()...)...)
+				operated(s, append([]string{"dead-letters", "replay", number(s, dead), "--wait", "10m"}, s.Antidote()...)...)
 				s.Check(0)
 				stopped(s, r, 0)
 			})

@@ -26,7 +26,7 @@ func TestRowTooLargeOnKafka(t *testing.T) {
 		s.AwaitRows(checker.Open, 1)
 		s.AwaitRows(checker.Deferred, 1)
 		deadOf(s, r, "row_too_large", dead)
-		operated(s, "dead-letters", "replay", number(s, dead), "--wait", "30s")
+		operated(s, "dead-letters", "replay", number(s, dead), "--wait", "10m")
 		s.Must(s.Consumer.WaitIDs(s.Context(), []string{dead, behind}))
 		if v := s.CheckHistory(checker.History{Block: true, MaxDead: 1}); !slices.Equal(v.Replayed, []string{dead}) {
 			t.Errorf("replayed are %v", v.Replayed)

@@ -77,7 +77,7 @@ func TestRowLargerThanTheMemory(t *testing.T) {
 	peak, err := r.PeakRSS()
 	s.Must(err)
 	t.Logf("peak RSS without the limit: %d MiB", peak>>20)
-	operated(s, "dead-letters", "discard", number(s, "large"), "--wait", "2m")
+	operated(s, "dead-letters", "discard", number(s, "large"), "--wait", "10m")
 	stopped(s, r, 0)
 
 	s.SQL(`INSERT INTO outbox SELECT 'second', aggregatetype, aggregateid, type, payload FROM outbox WHERE id = 'large'`)
@@ -118,7 +118,7 @@ func TestRowLargerThanTheMemory(t *testing.T) {
 	stopped(s, r, 0)
 
 	r = s.Start()
-	result := s.Command("dead-letters", "replay", number(s, "second"), "--wait", "2m")
+	result := s.Command("dead-letters", "replay", number(s, "second"), "--wait", "10m")
 	if result.Code != 1 || !strings.Contains(result.Stdout+result.Stderr, "too_large: the body has") {
 		t.Errorf("the replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)
 	}

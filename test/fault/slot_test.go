@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
@@ -42,6 +43,17 @@ func TestSlotDropped(t *testing.T) {
 		s.Write(30)
 		s.Check(0)
 	})
+}
+
+// stoppedCleanly stops a relay, which must end with 0, and returns how many events may come again:
+// none, unless it says that PostgreSQL did not take its last report.
+func stoppedCleanly(s *stand.Stand, r *runner.Relay) int {
+	s.T.Helper()
+	stopped(s, r, 0)
+	if strings.Contains(r.Log(), "sent again") {
+		return s.Unreported()
+	}
+	return 0
 }
 
 func stopped(s *stand.Stand, r *runner.Relay, code int) {

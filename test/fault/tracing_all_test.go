@@ -137,7 +137,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 		}
 
 		// A dead letter that is replayed is one message more, with a span of its own.
-		operated(s, append([]string{"dead-letters", "replay", number(s, poison), "--wait", "30s"}, s.Antidote()...)...)
+		operated(s, append([]string{"dead-letters", "replay", number(s, poison), "--wait", "10m"}, s.Antidote()...)...)
 		replayed, err := c.WaitSpan(s.Context(), func(sp servers.Span) bool { return sp.Attributes["outbox.replay"] == "true" })
 		s.Must(err)
 		if err := link(request(0xc1, "01"), arrivedAs(s, poison), replayed); err != nil {

@@ -44,7 +44,7 @@ func TestUndecodable(t *testing.T) {
 		if n := s.Metric(r, `outbox_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
 			s.T.Errorf("%g rejections are counted, want 2", n)
 		}
-		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "30s"); result.Code != 1 || s.RowsIn(checker.Open) != 2 {
+		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "10m"); result.Code != 1 || s.RowsIn(checker.Open) != 2 {
 			s.T.Errorf("a replay of what is no event ends with %d, and %d dead letters are open", result.Code, s.RowsIn(checker.Open))
 		}
 		stopped(s, r, 0)

@@ -149,7 +149,7 @@ func (c *crash) letGo() {
 		return
 	}
 	c.AwaitRows(checker.Deferred, 1)
-	args := append([]string{"dead-letters", "replay", "--all", "--wait", "30s"}, c.Antidote()...)
+	args := append([]string{"dead-letters", "replay", "--all", "--wait", "10m"}, c.Antidote()...)
 	c.Until("all dead letters to be replayed", func() bool {
 		if result := c.Command(args...); result.Code != 0 {
 			c.T.Fatalf("replay ends with %d: %s%s", result.Code, result.Stdout, result.Stderr)

@@ -77,6 +77,12 @@ func (s *Stand) Repeats(onRabbitMQ int) int {
 	return onRabbitMQ
 }
 
+// RepeatsOver is how many events may arrive a second time because RabbitMQ closes the channel over
+// each of so many refusals: what else is on its way there, of which a consumer may have seen a part
+// before it is confirmed. With ordering "key" that is one event of each of these keys; twice, since
+// not every refusal names the event (docs/guarantees.md#what-arrives-twice).
+func (s *Stand) RepeatsOver(refusals, keys int) int { return s.Repeats(2 * refusals * keys) }
+
 // room bounds how many parallel tests share the machine.
 var room = make(chan struct{}, 3)
 
