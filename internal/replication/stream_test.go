@@ -81,7 +81,7 @@ func newBench(t *testing.T, url string) *bench {
 		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
 			ID: decode.Names{Any: []string{"id"}}, Payload: decode.Names{Any: []string{"payload"}},
 		}}},
-		WALSenderTimeout: 20 * time.Second, Grace: 4 * time.Second, Log: zap.New(core),
+		WALSenderTimeout: 20 * time.Second, Grace: 20 * time.Second, Log: zap.New(core),
 		NewLine: func(_ context.Context, at source.Term) (source.Line, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
