@@ -19,7 +19,7 @@ func TestSynchronousStandbyAway(t *testing.T) {
 	await.Must(t, err)
 	t.Cleanup(func() { server.Close() })
 	await.Must(t, server.CreateDatabase(t.Context(), "service"))
-	r := newRigAt(t, server.URL("service"), write, func(cfg *Config) { cfg.Timeout = time.Second })
+	r := newRigAt(t, server.URL("service"), write, func(cfg *Config) { cfg.Timeout = 4 * time.Second })
 	standbys := func(names string) {
 		t.Helper()
 		_, err := r.pool.Exec(t.Context(), "ALTER SYSTEM SET synchronous_standby_names = '"+names+"'")

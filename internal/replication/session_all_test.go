@@ -24,10 +24,10 @@ import (
 // be begun again for ever.
 func TestHugeRowOverASlowLine(t *testing.T) {
 	b := shared(t)
-	b.cfg.WALSenderTimeout = 4 * time.Second
+	b.cfg.WALSenderTimeout = 6 * time.Second // a busy machine may stand still for half of that
 	p := b.through()
 	r := b.settledRun("a")
-	p.Trickle(75 << 10)
+	p.Trickle(50 << 10)
 	// 750 KiB
 	b.exec(`INSERT INTO outbox SELECT 'huge', to_jsonb(string_agg(md5(g::text), '')) FROM generate_series(1, 24000) g`)
 	r.waitSeen("huge")

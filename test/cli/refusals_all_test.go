@@ -152,6 +152,7 @@ func TestServerThatCannotServe(t *testing.T) {
 		r.exec(`ALTER SYSTEM RESET synchronous_standby_names`)
 		r.exec(`SELECT pg_reload_conf()`)
 
+		ended()
 		r.ok("init")
 		r.exec(`CREATE TABLE filler (n int)`)
 		eventually(t, func() string {
@@ -164,6 +165,7 @@ func TestServerThatCannotServe(t *testing.T) {
 			return ""
 		})
 		line := r.refused(3, "run", r.slot, "invalidated", "wal_status lost", "--new-slot")
+		ended()
 		r.refused(2, "accept "+findingID(t, line), "cannot be read on", "--new-slot", "cdc-relay recover")
 		r.ok("accept", findingID(t, line), "--new-slot")
 		ended()
