@@ -30,10 +30,14 @@ func (r *Recording) String() string {
 	return r.text.String()
 }
 
-// Await returns when the output contains all of the texts.
+// Await returns when the output contains all of the texts. It goes on for as long as something is
+// written: a look at the output takes no longer on a busy machine, and what writes does.
 func (r *Recording) Await(t testing.TB, texts ...string) {
 	t.Helper()
 	for _, want := range texts {
-		await.Until(t, want, func() bool { return strings.Contains(r.String(), want) }, func() any { return r.String() })
+		for seen := r.String(); !strings.Contains(seen, want); {
+			before := len(seen)
+			await.Until(t, want, func() bool { seen = r.String(); return len(seen) > before }, func() any { return seen })
+		}
 	}
 }
