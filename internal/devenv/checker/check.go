@@ -102,8 +102,10 @@ func (c *checking) delivery(i int) {
 	r.first = i
 	r.at(d.Position, c)
 	c.v.Delivered++
-	if d.Replay && !c.h.Block {
-		return // it comes when it was asked for, after whatever was released
+	if d.Replay && !c.h.Block || d.Redelivered {
+		// It comes when it was asked for, after whatever was released; or it lost its place in the
+		// queue, because it was on its way to the consumer when the broker was killed.
+		return
 	}
 	exchangeOrTopic := groupIn{exchangeOrTopic: r.ExchangeOrTopic, from: d.From}
 	group := groupIn{r.Aggregate, r.Key, r.ExchangeOrTopic, d.From}
