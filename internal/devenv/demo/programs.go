@@ -171,5 +171,5 @@ func (p *programs) awaitIDs(ctx context.Context, ids ...string) error {
 	return p.broker.consumer().WaitIDs(ctx, ids)
 }
 
-// patience is how long a step waits for an expected event.
+// patience is how long a step waits for an expected event, or for something to move.
 const patience = time.Minute

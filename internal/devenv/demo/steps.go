@@ -158,11 +158,16 @@ func (d *demo) mistake(ctx context.Context) error {
 	return wait(ctx, d.length.after)
 }
 
-// until waits until seen accepts the numbers, for patience at most.
+// until waits until seen accepts the numbers, and gives up when they stand still.
 func (d *demo) until(ctx context.Context, what string, seen func(sample) bool) error {
-	for began := time.Now(); !seen(d.numbers.last()); {
-		if time.Since(began) > patience {
-			return fmt.Errorf("waited %s for %s; the relay's last lines:\n%s", patience, what, d.lastLines())
+	last, moved := sample{}, time.Now()
+	for now := d.numbers.last(); !seen(now); now = d.numbers.last() {
+		// orders are committed, and the lag changes, whatever the relay does
+		if now.committed, now.lag = 0, 0; now != last {
+			last, moved = now, time.Now()
+		}
+		if time.Since(moved) > patience {
+			return fmt.Errorf("nothing has moved for %s that leads to %s; the relay's last lines:\n%s", patience, what, d.lastLines())
 		}
 		if err := wait(ctx, 50*time.Millisecond); err != nil {
 			return err

@@ -110,11 +110,18 @@ const Patience = 2 * time.Minute
 // one that does not answer and has written nothing for three minutes, or whatever it writes for
 // ten: a slow machine's server goes on writing, and comes to an end of it.
 func (p *Process) Ready(ctx context.Context, answers func(context.Context) bool) error {
+	patience := 5 * time.Second
 	asks := func() bool {
-		// an answer to the next question may come sooner
-		once, cancel := context.WithTimeout(ctx, 5*time.Second)
+		// an answer to the next question may come sooner; that of a busy machine takes longer
+		once, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		return answers(once)
+		if answers(once) {
+			return true
+		}
+		if once.Err() != nil {
+			patience = min(2*patience, time.Minute)
+		}
+		return false
 	}
 	var size int64
 	begin := time.Now()

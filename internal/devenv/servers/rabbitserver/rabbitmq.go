@@ -210,7 +210,8 @@ func (r *Rabbit) Start(ctx context.Context) (err error) {
 		return err
 	}
 	return r.Server.Ready(ctx, func(ctx context.Context) bool {
-		conn, err := amqp.DialConfig(r.URL(), amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(5 * time.Second)})
+		until, _ := ctx.Deadline()
+		conn, err := amqp.DialConfig(r.URL(), amqp.Config{Heartbeat: 10 * time.Second, Dial: amqp.DefaultDial(time.Until(until))})
 		if err != nil {
 			return false
 		}
