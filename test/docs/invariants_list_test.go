@@ -139,7 +139,7 @@ var invariants = []invariant{
 				TestAnotherPublicationSystemOrTimeline TestSeveralHosts TestPoolStaysOnTheServerOfTheStream
 				TestTakeoverIsRefused TestTakeoverFromASlotThatIsGone TestTakeover TestRecoverCutOff
 				TestSlotAcceptedOnAnotherServer`},
-			{"test/fault", "TestSlotRecreated TestSlotDropped TestOtherServer TestPgUpgrade"},
+			{"test/fault", "TestOtherServer TestPgUpgrade"},
 			{"test/cli", "TestAcceptBadInput TestAfterExit3"},
 		},
 	},

@@ -10,13 +10,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// ofOneRabbitMQ are the tests that stop, kill or reconfigure a RabbitMQ. More are in
-// broker_all_test.go.
+// ofOneRabbitMQ are the tests that stop, kill or reconfigure a RabbitMQ.
 var ofOneRabbitMQ = []ofOne[*rabbitserver.Rabbit]{
 	{"TooLargeAmongSmall", tooLargeAmongSmall},
 	{"KilledUnderLoad", func(t *testing.T, rmq *rabbitserver.Rabbit) {
 		server := stand.OnRabbitMQReading(rmq, consumers.ConsumerOptions{Quorum: true, Prefetch: prefetch})
-		goesUnderLoad(t, server, stand.Server.Kill, budget+prefetch, "key", "commit", "pipelined")
+		goesUnderLoad(t, server, stand.Server.Kill, budget+prefetch, "key", "none", "pipelined")
 	}},
 }
 

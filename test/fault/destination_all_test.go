@@ -3,8 +3,6 @@
 package fault
 
 import (
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -21,26 +19,6 @@ func init() {
 			},
 			breaks: func(s *stand.Stand) { s.Unbind(orders, "order.paid") },
 			fix:    func(s *stand.Stand) { s.Bind(orders, "order.paid") },
-		},
-		{
-			name: "RabbitMQ/right taken", place: onShared, reason: "not_permitted",
-			late: 20, // on the channel that is closed: of each key an event for the other exchange
-			breaks: func(s *stand.Stand) {
-				s.Must(s.RabbitMQ.Server.AllowWrite(s.Context(), s.RabbitMQ.VHost, "^(amq.default|"+healthy+")$"))
-				s.Broker.Reset() // a channel goes on writing where it has written
-			},
-			fix: func(s *stand.Stand) {
-				s.Must(s.RabbitMQ.Server.AllowWrite(s.Context(), s.RabbitMQ.VHost, ".*"))
-			},
-		},
-		{
-			name: "RabbitMQ/queue full", place: onShared, reason: "nacked",
-			set: func(s *stand.Stand) {
-				s.Unbind(orders, "#")
-				s.MakeQueue("full", orders, "#", amqp.Table{"x-max-length": 30, "x-overflow": "reject-publish"})
-			},
-			breaks: func(*stand.Stand) {}, // nobody reads it
-			fix:    func(s *stand.Stand) { s.Also("full") },
 		},
 	}...)
 }

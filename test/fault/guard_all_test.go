@@ -81,38 +81,31 @@ func moves(s *stand.Stand) {
 // because events are deferred; they come in order when the broker is back, and then events go
 // directly again. On Kafka the relay is killed meanwhile: the new one has no metadata of any topic.
 func TestDiskGuard(t *testing.T) {
-	for _, kind := range stand.Kinds {
-		t.Run(kind.Name, func(t *testing.T) {
-			stand.Parallel(t)
-			s := stand.On(t, smallDisk(t), kind.Shared(t))
-			s.Guard, s.Keys = `defer_at: 50%, max_bytes: 1GiB`, 1000
-			s.Delivery = fmt.Sprintf("max_in_flight: %d", budget)
-			r := s.StartWatched()
-			stop := s.Load(300)
-			s.More(300)
-			s.Broker.Cut()
-			fill(s, 40)
-			guarded(s, r)
-			bound := budget
-			if s.Kafka != nil {
-				moves(s) // or what comes now would be too much
-				s.Must(r.Kill())
-				bound += s.Unreported()
-				r = s.Launch()
-				s.Unready(r, "") // it answers
-				fill(s, 40)
-				guarded(s, r)
-			}
-			outlast(s)
-			s.Must(s.Broker.Restore())
-			s.Until("the disk guard to be off", func() bool { return s.Metric(r, "outbox_guard_active") == 0 })
-			s.More(500)
-			stop()
-			s.Check(bound)
-			s.AwaitEmpty()
-			direct(s, r)
-		})
-	}
+	stand.Parallel(t)
+	s := stand.On(t, smallDisk(t), stand.SharedKafka(t))
+	s.Guard, s.Keys = `defer_at: 50%, max_bytes: 1GiB`, 1000
+	s.Delivery = fmt.Sprintf("max_in_flight: %d", budget)
+	r := s.StartWatched()
+	stop := s.Load(300)
+	s.More(300)
+	s.Broker.Cut()
+	fill(s, 40)
+	guarded(s, r)
+	moves(s) // or what comes now would be too much
+	s.Must(r.Kill())
+	bound := budget + s.Unreported()
+	r = s.Launch()
+	s.Unready(r, "") // it answers
+	fill(s, 40)
+	guarded(s, r)
+	outlast(s)
+	s.Must(s.Broker.Restore())
+	s.Until("the disk guard to be off", func() bool { return s.Metric(r, "outbox_guard_active") == 0 })
+	s.More(500)
+	stop()
+	s.Check(bound)
+	s.AwaitEmpty()
+	direct(s, r)
 }
 
 // direct delivers a few events, none of which is deferred.

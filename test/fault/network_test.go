@@ -31,7 +31,7 @@ type faultOn struct {
 
 // More of them are in network_all_test.go.
 var (
-	toTheBroker = []faultOn{{cut, stand.KindKafka}, {reset, stand.KindRabbitMQ}}
+	toTheBroker = []faultOn{{cut, stand.KindKafka}}
 	toPostgres  = []faultOn{{cut, stand.KindRabbitMQ}}
 )
 

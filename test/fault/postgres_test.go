@@ -16,7 +16,6 @@ var ofOnePostgres = []ofOne[*pgserver.Postgres]{
 	{"StopsFast", func(t *testing.T, pg *pgserver.Postgres) {
 		postgresStops{mode: "fast", says: `"unsettled":0[,}]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
 	}},
-	{"RolledBackUnderALivingRelay", rolledBackUnderALivingRelay},
 	{"StopsImmediatelyWithTheBrokerAway", func(t *testing.T, pg *pgserver.Postgres) {
 		postgresStops{mode: "immediate", brokerAway: true}.meet(stand.On(t, pg, stand.SharedKafka(t)), pg)
 	}},

@@ -5,11 +5,9 @@ package fault
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
@@ -78,41 +76,6 @@ func TestConfigurationChangesBetweenCrashAndRedelivery(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A copy of the database has rows of the system that it was copied from: they are never sent and
-// never touched, they hold nobody, and `check` names them.
-func TestRowsOfAForeignSystem(t *testing.T) {
-	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
-		r := s.StartWatched()
-		deferred := event(s, "a", 1, s.ToLater(1, 0))
-		dead := event(s, "b", 1, s.Poison(1, 0))
-		s.AwaitRows(checker.Deferred, 1)
-		s.AwaitRows(checker.Open, 1)
-		stopped(s, r, 0)
-		s.SQL(`UPDATE cdc_relay.retry SET system_id = '4711'; UPDATE cdc_relay.dead_letter SET system_id = '4711'`)
-		s.SQL(`DELETE FROM outbox`)
-		foreign := s.RetryTableRows()
-
-		said := s.Command("check")
-		if !strings.Contains(said.Stdout, "4711 (1 deferred, 1 dead letters)") {
-			s.T.Errorf("check does not name the foreign rows: %s%s", said.Stdout, said.Stderr)
-		}
-		s.MakeLater()
-		s.Antidote()
-		r = s.Start()
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 2, load.Kind{})}))
-		s.Check(0)
-		for _, d := range s.Consumer.Deliveries() {
-			if d.ID == deferred || d.ID == dead {
-				s.T.Errorf("event %s of another system was sent", d.ID)
-			}
-		}
-		if after := s.RetryTableRows(); !slices.Equal(foreign, after) {
-			s.T.Errorf("the foreign rows have changed:\n%.2000q\n%.2000q", foreign, after)
-		}
-		stopped(s, r, 0)
-	})
 }
 
 // After pg_upgrade, or a restore into a new cluster, the rows are of the system before, and nobody

@@ -63,14 +63,3 @@ func TestRolloutWithAWrongBroker(t *testing.T) {
 		s.Must(wrong.WaitLog(s.Context(), "giving the slot back"))
 	})
 }
-
-// A standby of Kafka, too, goes to its broker although it has nothing to send.
-func TestStandbyIsReadyWithItsBroker(t *testing.T) {
-	stand.KindKafka.On(t, func(s *stand.Stand) {
-		s.Start()
-		wrong := wronglyStarted(s, strings.Join(s.Kafka.Brokers, "','"))
-		neverReached(s, wrong)
-		standby.await(s, "a standby with the right address", s.Start())
-		neverReached(s, wrong)
-	})
-}

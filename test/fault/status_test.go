@@ -60,3 +60,10 @@ func inFlight(s *stand.Stand, r *runner.Relay, n int) {
 	s.T.Helper()
 	s.Until("events in flight", func() bool { return status(s, r).InFlight.Events >= n })
 }
+
+func stopped(s *stand.Stand, r *runner.Relay, code int) {
+	s.T.Helper()
+	if got := r.Stop(s.T); got != code {
+		s.T.Errorf("relay stopped with %d, want %d", got, code)
+	}
+}

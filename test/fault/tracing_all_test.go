@@ -160,34 +160,3 @@ func TestTraceIsUnbroken(t *testing.T) {
 		}
 	})
 }
-
-// Whatever the collector does, events flow: it is silent, it refuses, it is away, and all the time
-// under load.
-func TestCollectorInTrouble(t *testing.T) {
-	stand.KindRabbitMQ.On(t, func(s *stand.Stand) {
-		c := traced(s)
-		s.Env = append(s.Env, "OTEL_BSP_MAX_QUEUE_SIZE=100")
-		c.Hold(true)
-		r := s.StartWatched()
-		stop := s.Load(300)
-		s.More(600)
-		s.Until("spans to be dropped", func() bool { return s.Metric(r, `outbox_spans_total{result="dropped"}`) > 0 })
-		c.Refuse(500)
-		c.Hold(false)
-		s.More(300)
-		s.Until("spans to be refused", func() bool { return s.Metric(r, `outbox_spans_total{result="failed"}`) > 0 })
-		c.Stop()
-		s.More(300)
-		c.Refuse(200)
-		s.Must(c.Restart())
-		s.Until("spans to be exported", func() bool { return s.Metric(r, `outbox_spans_total{result="exported"}`) > 0 })
-		c.Hold(true)
-		s.More(300)
-		stop()
-		s.Check(0)
-		stopped(s, r, 0) // within its bound, though the collector is silent
-		if n := strings.Count(r.Log(), "spans are not exported"); n == 0 || n > 20 {
-			s.T.Errorf("%d lines of the log tell of the collector", n)
-		}
-	})
-}
