@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
@@ -32,32 +36,7 @@ func withBroker(t *testing.T) *brokered {
 	return b
 }
 
-// A PostgreSQL whose port does not answer is waited for: healthy, not ready, one line in the log;
-// the relay begins when it is there.
-func TestWaitsForPostgreSQL(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	p := proxy(t, servers.SharedPostgres(t).Addr())
-	p.Cut()
-	r.db = through(r.db, p.Addr())
-	relay := runner.Start(t, r.binary, r.yaml())
-	state(t, relay, "waiting for postgres", "connection refused")
-	says(t, relay, "/healthz", 200)
-	says(t, relay, "/readyz", 503, "waiting for postgres", "connection refused")
-	must(t, p.Restore())
-	must(t, relay.WaitReady(await.Context(t)))
-	state(t, relay, "idle")
-	if n := strings.Count(relay.Log(), "waiting for PostgreSQL"); n != 1 {
-		t.Errorf("%d lines about the server, want 1: %s", n, relay.Log())
-	}
-	r.insert(1)
-	eventually(t, func() string { return wantLines(relay, 1) })
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}
-
-// So is a broker; what is committed meanwhile arrives when it comes.
+// A broker that does not answer is waited for; what is committed meanwhile arrives when it comes.
 func TestWaitsForTheBroker(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)
@@ -79,4 +58,39 @@ func TestWaitsForTheBroker(t *testing.T) {
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
+}
+
+func (b *brokered) channel(t *testing.T) *amqp.Channel {
+	t.Helper()
+	conn, err := amqp.Dial(b.vhost)
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	must(t, err)
+	return ch
+}
+
+// bodies waits until a queue has n messages, and reads all it has without taking them away.
+func (b *brokered) bodies(ch *amqp.Channel, queue string, n int) (all []string) {
+	b.t.Helper()
+	var last uint64
+	eventually(b.t, func() string {
+		all = nil
+		for {
+			d, more, err := ch.Get(queue, false)
+			must(b.t, err)
+			if !more {
+				break
+			}
+			all, last = append(all, string(d.Body)), d.DeliveryTag
+		}
+		if len(all) > 0 {
+			must(b.t, ch.Nack(last, true, true))
+		}
+		if len(all) != n {
+			return fmt.Sprintf("queue %s has %q, want %d messages", queue, all, n)
+		}
+		return ""
+	})
+	return all
 }

@@ -103,40 +103,6 @@ func TestInitPrint(t *testing.T) {
 	relay.Stop(t)
 }
 
-// A role with nothing but LOGIN and REPLICATION is given by init what it needs, and no more: it
-// cannot read other tables, nor write to the outbox.
-func TestMinimalRole(t *testing.T) {
-	t.Parallel()
-	role := newRole(t, "LOGIN REPLICATION")
-	r := bare(t)
-	owner := r.db
-	r.db = as(owner, role, "")
-	r.refused(1, "init --outbox-table", "permission denied")
-	r.ok("init", "--outbox-table", "--url", owner, "--role", role)
-	r.ok("init", "--url", owner, "--role", role)
-	relay := r.start()
-	if err := execOn(await.Context(t), r.db, `INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k', 't')`); err == nil || !strings.Contains(err.Error(), "42501") {
-		t.Errorf("the relay's role may write to the outbox: %v", err)
-	}
-	r.db = owner
-	r.insert(1)
-	eventually(t, func() string { return wantLines(relay, 1) })
-	r.db = as(owner, role, "")
-	for _, f := range checked(t, r.ok("check", "--json")) {
-		if f.Level != "ok" {
-			t.Errorf("check as the minimal role: %+v", f)
-		}
-	}
-	relay.Stop(t)
-	r.released()
-	r.refused(1, "teardown --yes", "drop publication", "must be owner") // the slot, it may drop
-	r.db = owner
-	r.ok("teardown", "--yes")
-	if n := left(r); n != "publications 0, schemas 0, slots 0" {
-		t.Errorf("after teardown: %s", n)
-	}
-}
-
 type finding struct{ Name, Level, Detail, Fix string }
 
 func checked(t *testing.T, out string) []finding {

@@ -4,7 +4,6 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -82,37 +81,5 @@ func TestCompareInWords(t *testing.T) {
 		if res.Code != 1 || !strings.Contains(res.Stdout, "e1") || strings.Contains(res.Stdout+res.Stderr, "tulip") || strings.Contains(res.Stdout+res.Stderr, "roses") {
 			t.Errorf("%v, exit %d:\n%s", hidden.more, res.Code, res.Stdout)
 		}
-	}
-}
-
-// A bound on what is held is kept: what cannot be paired within it is given up and missing, and the
-// rest is compared.
-func TestCompareHoldsAtMost(t *testing.T) {
-	t.Parallel()
-	s := newSameTopics(t, 1)
-	large := strings.Repeat("x", 512<<10)
-	var theirs []kafkago.Message
-	for i := range 8 {
-		theirs = append(theirs, record(0, fmt.Sprint("lost", i), "k", large))
-	}
-	s.write(s.theirs, append(theirs, record(0, "last", "k", "v"))...)
-	s.write(s.ours, record(0, "last", "k", "v"))
-	got := s.compare(1, "--memory", "1", "--count", "1")
-	if got.Compared != 1 || got.Differences["missing"] != 8 || got.NotCounted[0] != 0 {
-		t.Errorf("%+v", got)
-	}
-}
-
-// Several pairs of topics: an event that lies in the topic of another pair is a difference.
-func TestComparePairsOfTopics(t *testing.T) {
-	t.Parallel()
-	s, other := newSameTopics(t, 1), newSameTopics(t, 1)
-	s.write(s.theirs, record(0, "e1", "k", "v"), record(0, "e2", "k", "v"))
-	s.write(s.ours, record(0, "e1", "k", "v"))
-	other.write(other.theirs, record(0, "e3", "k", "v"))
-	other.write(other.ours, record(0, "e2", "k", "v"), record(0, "e3", "k", "v"))
-	got := s.compare(1, "--theirs", other.theirs, "--ours", other.ours)
-	if !slices.Equal(got.whatDiffers(), []string{"e2 topic"}) || got.Compared != 3 {
-		t.Errorf("%+v", got)
 	}
 }

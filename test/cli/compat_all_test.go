@@ -10,28 +10,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// The partition is that of the serialized key, or the one that the row names; one that there is not
-// is the event's own fault.
-func TestCompatPartition(t *testing.T) {
-	t.Parallel()
-	k := compatKafka(t, 12, `key.converter.schemas.enable: false, value.converter: org.apache.kafka.connect.storage.StringConverter, table.fields.additional.placement: 'part:partition'`)
-	k.exec(`ALTER TABLE outbox ADD COLUMN part int`)
-	relay := k.start()
-	for i, part := range []string{"NULL", "7", "12"} {
-		k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, part) VALUES (gen_random_uuid(), 'order', '10711fa5', 'created', $1::int::text::jsonb, `+part+`)`, i)
-	}
-	want := map[string]int{"0": 3, "1": 7} // by murmur2 of "10711fa5" with its quotes
-	for _, r := range k.records(k.topic, 2) {
-		if r.Partition != want[string(r.Value)] || string(r.Key) != `"10711fa5"` {
-			t.Errorf("the record is %+v, want partition %d", r, want[string(r.Value)])
-		}
-	}
-	says(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n")
-	if out := k.ok("dead-letters", "list"); !strings.Contains(out, "it names a partition beyond") {
-		t.Errorf("the dead letter does not say why: %s", out)
-	}
-}
-
 // What is routed nowhere waits in the retry table, and comes back as it would have come then: after
 // a restart, and after the table's columns are not any more what they were. What is committed since
 // has the new shape.
@@ -117,61 +95,6 @@ func TestCompatTableAltered(t *testing.T) {
 	}
 }
 
-// An event of which there is no record is a dead letter with all that it was made of; the next ones
-// go on, and when the options are fixed it is replayed.
-func TestCompatCannotRender(t *testing.T) {
-	t.Parallel()
-	k := compatKafka(t, 1, `key.converter: org.apache.kafka.connect.storage.StringConverter, value.converter: org.apache.kafka.connect.converters.ByteArrayConverter`)
-	relay := k.start()
-	const id = "11111111-1111-1111-1111-111111111111"
-	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('` + id + `', 'order', '7', 'created', '{"a": 1}')`)
-	says(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n")
-	out := k.ok("dead-letters", "show", "1")
-	if !strings.Contains(out, "ByteArrayConverter takes bytes only") || !strings.Contains(out, id) || strings.Contains(out, "cdc_relay.shape") {
-		t.Errorf("the dead letter is shown as\n%s", out)
-	}
-	relay.Stop(t)
-	k.options(stringConverters)
-	relay = k.start()
-	k.ok("dead-letters", "replay", "1")
-	r := k.records(k.topic, 1)[0]
-	if want := "7\n{\"a\": 1}\nid: " + id + "\n"; shown(&r) != want {
-		t.Errorf("the record is %q, want %q", shown(&r), want)
-	}
-	relay.Stop(t)
-}
-
-// A column that becomes one of a type that is not rendered, while the relay runs: the dead letter
-// says the type's name.
-func TestCompatTypeOfADeadLetter(t *testing.T) {
-	t.Parallel()
-	k := compatKafka(t, 1, stringConverters)
-	relay := k.start()
-	k.exec(`CREATE EXTENSION hstore; ALTER TABLE outbox ALTER aggregateid TYPE hstore USING 'a=>1'`)
-	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'a=>2', 'created', '1')`)
-	says(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n")
-	if out := k.ok("dead-letters", "show", "1"); !strings.Contains(out, `column "aggregateid": type public.hstore is not supported here`) {
-		t.Errorf("the dead letter is shown as\n%s", out)
-	}
-}
-
-// A NULL id is no event here, and one whose route is NULL has no topic: both are dead letters, and
-// neither stops the relay.
-func TestCompatNulls(t *testing.T) {
-	t.Parallel()
-	k := compatKafka(t, 1, stringConverters)
-	k.exec(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey, ALTER id DROP NOT NULL, ALTER aggregatetype DROP NOT NULL, ALTER aggregateid DROP NOT NULL`)
-	relay := k.start()
-	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (NULL, 'order', '7', 'a', '1')`)
-	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('11111111-1111-1111-1111-111111111111', NULL, '7', 'a', '1')`)
-	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('22222222-2222-2222-2222-222222222222', 'order', NULL, 'a', NULL)`)
-	r := k.records(k.topic, 1)[0]
-	if r.Key != nil || r.Value != nil || r.Header("id") != "22222222-2222-2222-2222-222222222222" {
-		t.Errorf("the record is %+v", r)
-	}
-	says(t, relay, "/metrics", 200, "\noutbox_dead_letters 2\n")
-}
-
 // A table is refused before a slot is made when its rows would all be dead letters: of types that a
 // Relation frame does not tell, too.
 func TestCompatTypes(t *testing.T) {
@@ -200,21 +123,5 @@ func TestCompatTypes(t *testing.T) {
 		if out := r.command("check"); strings.Contains(out.Stdout+out.Stderr, "not supported") || !strings.Contains(out.Stdout, "the mapping fits") {
 			t.Errorf("of %s check says\n%s%s", column, out.Stdout, out.Stderr)
 		}
-	}
-}
-
-// The test message has the form of the profile.
-func TestCompatCheckPublish(t *testing.T) {
-	t.Parallel()
-	b, take := compatBroker(t, "format.value: binary")
-	if out := b.command("check", "--publish"); !strings.Contains(out.Stderr, "--aggregate") {
-		t.Errorf("what it lacks is said as %s", out.Stderr)
-	}
-	if out := b.ok("check", "--publish", "--aggregate", "order"); !strings.Contains(out, `exchange "outbox.events", routing key "outbox.event.order" was confirmed`) {
-		t.Errorf("check says\n%s", out)
-	}
-	d := delivery(t, take)
-	if id, _ := d.Headers["id"].(string); string(d.Body) != `{"cdc_check": true}` || len(d.Headers) != 1 || !strings.Contains(id, "cdc-relay-check-") {
-		t.Errorf("the message is %+v", d)
 	}
 }

@@ -100,14 +100,6 @@ func TestCompatMessage(t *testing.T) {
 	relay.Stop(t)
 }
 
-// The columns that the options name are looked for before a slot is made.
-func TestCompatMapping(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.sink = "  stdout: {}\n  compat: {profile: debezium-connect, options: {table.field.event.key: customer, table.field.event.timestamp: created_at, table.fields.additional.placement: 'tenant:header'}}"
-	r.refused(4, "run", `no column "customer"`, `column "created_at" has type OID 1184, wanted timestamp`, `no column "tenant"`)
-}
-
 // Without a broker the records can be looked at.
 //
 // Those of Debezium Server have where its sink for RabbitMQ sends them.

@@ -16,9 +16,9 @@ const (
 	goodSink   = "sink: {rabbitmq: {url: amqp://nobody:mqsecret@127.0.0.1:1/}}\n"
 )
 
-// What is wrong with a configuration is said before anything is connected: by run as by config
-// validate, with exit 2 and the place of each fault. No fault shows a secret. TestFaults of
-// internal/config has every fault.
+// What is wrong with a configuration is said before anything is connected, with exit 2 and the place
+// of each fault. No fault shows a secret. TestFaults of internal/config has every fault, and
+// TestConfigValidate of cmd/cdc-relay the command config validate.
 func TestConfigurationThatIsRefused(t *testing.T) {
 	t.Parallel()
 	binary := runner.Build(t)
@@ -29,18 +29,16 @@ func TestConfigurationThatIsRefused(t *testing.T) {
 		"unknown key": {goodSource + goodSink + "delivery:\n  ordring: 5\n", []string{"cdc-relay.yaml:4:3", "delivery.ordring", "nearest", "delivery.ordering"}},
 		"addresses":   {"source: {url: 'postgres://u:pgse%zzcret@h:5432/d'}\nsink: {rabbitmq: {url: 'amqp://u:mqse cret@h:port/'}}\n", []string{"2 faults", "1:15: source.url", "2:24: sink.rabbitmq.url"}},
 	} {
-		for _, command := range []string{"run", "config validate"} {
-			t.Run(name+"/"+command, func(t *testing.T) {
-				res, err := runner.RunCommand(await.Context(t), binary, c.config, strings.Fields(command)...)
-				must(t, err)
-				for _, word := range c.words {
-					if res.Code != 2 || res.Stdout != "" || !strings.HasPrefix(res.Stderr, "cdc-relay: the configuration cannot be used:") || !strings.Contains(res.Stderr, word) {
-						t.Errorf("exit %d, no %q in %s%s", res.Code, word, res.Stdout, res.Stderr)
-					}
+		t.Run(name, func(t *testing.T) {
+			res, err := runner.RunCommand(await.Context(t), binary, c.config, "run")
+			must(t, err)
+			for _, word := range c.words {
+				if res.Code != 2 || res.Stdout != "" || !strings.HasPrefix(res.Stderr, "cdc-relay: the configuration cannot be used:") || !strings.Contains(res.Stderr, word) {
+					t.Errorf("exit %d, no %q in %s%s", res.Code, word, res.Stdout, res.Stderr)
 				}
-				hidden(t, res.Stderr)
-			})
-		}
+			}
+			hidden(t, res.Stderr)
+		})
 	}
 }
 
@@ -53,14 +51,6 @@ func hidden(t *testing.T, text string) {
 			t.Errorf("%q is shown: %s", secret, text)
 		}
 	}
-}
-
-// A column of a template that the table lacks is found before the broker is asked.
-func TestTemplateOfAMissingColumn(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{column:region}'}"
-	r.refused(4, "run", "public.outbox", `no column "region"`, "columns there: id, aggregatetype")
 }
 
 // What config print shows is a configuration that means the same, without the secrets.
@@ -89,9 +79,7 @@ func TestConfigPrint(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for line, words := range map[string][]string{
-		"nonsense":       {"unknown command", "nonsense"},
 		"run --nonsense": {"unknown flag", "--nonsense"},
-		"teardown":       {"--yes"},
 		"run":            {"there is no configuration"},
 	} {
 		res, err := runner.RunCommand(await.Context(t), runner.Build(t), "", strings.Fields(line)...)

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // located is what events show says of an event.
@@ -41,25 +40,6 @@ func TestEventsShowOfARelay(t *testing.T) {
 		}
 		return ""
 	})
-}
-
-// An event that waits for the broker is in flight, by the word of the relay.
-func TestEventsShowWhileTheBrokerIsAway(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.admin = ", socket: " + filepath.Join(t.TempDir(), "s")
-	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1'}"
-	r.ok("init")
-	relay := runner.Start(t, r.binary, r.yaml())
-	r.insert(1)
-	id := ask[string](r, `SELECT id::text FROM outbox`)
-	eventually(t, func() string {
-		if got := r.located(id); !strings.Contains(got, "state       in flight: the relay has 1 events in flight") {
-			return got
-		}
-		return ""
-	})
-	must(t, relay.Kill())
 }
 
 // The view is created by init, and by the SQL that init prints, which the server takes as it is.

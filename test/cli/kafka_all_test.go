@@ -5,28 +5,11 @@ package cli
 import (
 	"testing"
 
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
-
-// With ordering commit the events of all keys are in one partition in the order of their commits.
-func TestKafkaInCommitOrder(t *testing.T) {
-	t.Parallel()
-	k := withKafka(t, 1)
-	k.more = "delivery: {ordering: commit}\n"
-	relay := k.start()
-	for range 3 {
-		k.insert(50)
-	}
-	last := ""
-	for _, r := range k.records(k.topic, 150) {
-		if position := r.Header("cdc_position"); position <= last {
-			t.Fatalf("%s comes after %s", position, last)
-		} else {
-			last = position
-		}
-	}
-	relay.Stop(t)
-}
 
 // A stop does not wait for a Kafka that never came.
 func TestStopWithoutKafka(t *testing.T) {
@@ -38,6 +21,39 @@ func TestStopWithoutKafka(t *testing.T) {
 	state(t, relay, "broker down", "127.0.0.1:1", "connection refused")
 	k.insert(1)
 	if code := relay.Stop(t); code != 0 { // the event was not read: nobody knew its partition
+		t.Errorf("exit %d", code)
+	}
+}
+
+// A Kafka that is not there is waited for, with one line; what is committed meanwhile arrives when
+// it comes.
+func TestWaitsForKafka(t *testing.T) {
+	t.Parallel()
+	k := withKafka(t, 1)
+	// in front of the first address only: the brokers name their own
+	p := proxy(t, k.kafka.Brokers()[0])
+	p.Cut()
+	k.publishTo([]string{p.Addr()}, k.topic)
+	relay := runner.Start(t, k.binary, k.yaml())
+	state(t, relay, "broker down", "connection refused")
+	k.insert(2)
+	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
+	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "broker down", "connection refused") })
+	// The partitions are not known, so the first event is read and waits outside the max_in_flight:
+	// it is a backlog all the same.
+	eventually(t, func() string {
+		return answers(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 1\n", "\noutbox_in_flight_events 0\n")
+	})
+	if age := scrape(t, relay).values["outbox_oldest_unsettled_seconds"]; age <= 0 {
+		t.Errorf("the event that waits is %g s old", age)
+	}
+	must(t, p.Restore())
+	must(t, relay.WaitReady(await.Context(t)))
+	k.records(k.topic, 2)
+	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {
+		t.Errorf("%d lines about the broker, want 1: %s", n, relay.Log())
+	}
+	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 }

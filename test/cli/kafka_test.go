@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
@@ -106,37 +105,6 @@ func TestKafkaFromInitToStop(t *testing.T) {
 		if strings.Contains(relay.Log(), `"level":"`+word+`"`) {
 			t.Errorf("something went wrong without a fault: %s", relay.Log())
 		}
-	}
-}
-
-// A Kafka that is not there is waited for, with one line; what is committed meanwhile arrives when
-// it comes.
-func TestWaitsForKafka(t *testing.T) {
-	t.Parallel()
-	k := withKafka(t, 1)
-	// in front of the first address only: the brokers name their own
-	p := proxy(t, k.kafka.Brokers()[0])
-	p.Cut()
-	k.publishTo([]string{p.Addr()}, k.topic)
-	relay := runner.Start(t, k.binary, k.yaml())
-	state(t, relay, "broker down", "connection refused")
-	k.insert(2)
-	says(t, relay, "/healthz", 200)
-	says(t, relay, "/readyz", 503, "broker down", "connection refused")
-	// The partitions are not known, so the first event is read and waits outside the max_in_flight:
-	// it is a backlog all the same.
-	says(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 1\n", "\noutbox_in_flight_events 0\n")
-	if age := scrape(t, relay).values["outbox_oldest_unsettled_seconds"]; age <= 0 {
-		t.Errorf("the event that waits is %g s old", age)
-	}
-	must(t, p.Restore())
-	must(t, relay.WaitReady(await.Context(t)))
-	k.records(k.topic, 2)
-	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {
-		t.Errorf("%d lines about the broker, want 1: %s", n, relay.Log())
-	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"encoding/base64"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
@@ -132,4 +134,88 @@ func mirrored(t *testing.T, relay *runner.Relay, copies, refused float64) string
 		return fmt.Sprintf("%g copies are confirmed and %g refused by the metrics, want %g and %g", done, failed, copies, refused)
 	}
 	return ""
+}
+
+// After purge --key nothing in the relay's tables has the key, the payload, or anything made of
+// them.
+func TestPurgeOfAKey(t *testing.T) {
+	t.Parallel()
+	o := withDeadLetters(t, "dead_letters: {on_dead_letter: block}\n")
+	o.bad("customer-17", 1)
+	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'customer-17', 'created', '{"secret": true}')`)
+	eventually(t, func() string {
+		if got := ask[int](o.rig, `SELECT count(*) FROM cdc_relay.retry`); got != 1 {
+			return fmt.Sprintf("%d rows wait behind the dead letters, want 1", got)
+		}
+		return ""
+	})
+	kept := o.bad("customer-18", 1)[0]
+	if got := o.ok("dead-letters", "purge", "--key", "customer-17", "--reason", "GDPR 7"); got != "job 1: 2 of 2 done\n" {
+		t.Errorf("it says %q", got)
+	}
+	eventually(t, func() string { // the job forgets its filter when it is closed
+		for _, table := range []string{"retry", "dead_letter", "request", "bulk", "audit"} {
+			rows := ask[string](o.rig, `SELECT coalesce(string_agg(to_jsonb(t)::text, ' '), '') FROM cdc_relay.`+table+` t WHERE to_jsonb(t)->>'n' IS DISTINCT FROM $1`, fmt.Sprint(kept))
+			for _, text := range []string{"customer-17", "secret"} {
+				if strings.Contains(rows, text) || strings.Contains(rows, fmt.Sprintf("%x", text)) || strings.Contains(rows, fmt.Sprintf("%x", encoded(text))) {
+					return fmt.Sprintf("%s has %s: %s", table, text, rows)
+				}
+			}
+		}
+		return ""
+	})
+	if got := decoded[rowsPage](t, o.ok("dead-letters", "list", "--json")); len(got.Items) != 1 || got.Items[0].N != kept {
+		t.Errorf("left are %+v", got)
+	}
+	// Its key is free again.
+	o.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('11111111-1111-1111-1111-111111111111', 'order', 'customer-17', 'created')`)
+	must(t, o.consumer.WaitIDs(await.Context(t), []string{"11111111-1111-1111-1111-111111111111"}))
+}
+
+// encoded is base64 of a text, as a filter is stored.
+func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+func TestDeferredCommands(t *testing.T) {
+	t.Parallel()
+	o := withDeadLetters(t, "retry: {backoff: 1h, max_backoff: 1h}\n")
+	o.sinkDown(t)
+	o.insert(3)
+	eventually(t, func() string {
+		if got := decoded[rowsPage](t, o.ok("deferred", "list", "--json")); len(got.Items) != 3 {
+			return fmt.Sprintf("deferred are %+v", got)
+		}
+		return ""
+	})
+	// One was refused. Of the others those that came when its exchange was paused already were not
+	// sent, and have no fault of their own.
+	page := decoded[rowsPage](t, o.ok("deferred", "list", "--json", "--class", "destination"))
+	if len(page.Items) == 0 || page.Items[0].Reason != "no_exchange" {
+		t.Fatalf("refused are %+v", page)
+	}
+	page = decoded[rowsPage](t, o.ok("deferred", "list", "--json", "--key", "2"))
+	if len(page.Items) != 1 || page.Items[0].Destination != "outbox.events/order.created" {
+		t.Fatalf("deferred are %+v", page)
+	}
+	n := fmt.Sprint(page.Items[0].N)
+	if got := o.ok("deferred", "retry", n); got != "deferred row "+n+" is to be tried now\n" {
+		t.Errorf("a retry says %q", got)
+	}
+	if got := o.ok("deferred", "dead-letter", n, "--reason", "given up"); got != "deferred row "+n+" is now a dead letter\n" {
+		t.Errorf("giving it up says %q", got)
+	}
+	o.refused(1, "deferred show "+n, "it is a dead letter: cdc-relay dead-letters show "+n)
+	if code, body := o.send("GET", "/api/v1/deferred?limit=1", ""); code != 200 || !strings.Contains(body, `"next":"`) {
+		t.Errorf("/api/v1/deferred answers %d %s", code, body)
+	}
+}
+
+// sinkDown removes the exchange.
+func (o *operated) sinkDown(t *testing.T) {
+	t.Helper()
+	conn, err := amqp.Dial(o.vhost)
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	must(t, err)
+	must(t, ch.ExchangeDelete("outbox.events", false, false))
 }

@@ -4,12 +4,7 @@ package cli
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -71,62 +66,6 @@ func TestRecoverInvalidated(t *testing.T) {
 	wantSent(t, relay, "a", 2, 3, 4, 5, 6)
 }
 
-// The process is killed while it copies, or interrupted: a relay refuses what it leaves, and
-// another run starts over.
-func TestRecoverKilled(t *testing.T) {
-	t.Parallel()
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
-		t.Run(sig.String(), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			relay := r.start()
-			r.place("a", 1)
-			wantSent(t, relay, "a", 1)
-			relay.Stop(t)
-			r.dropSlot()
-			r.place("a", 2)
-			conn, err := pgx.Connect(await.Context(t), r.db)
-			must(t, err)
-			defer conn.Close(context.Background())
-			tx, err := conn.Begin(await.Context(t))
-			must(t, err)
-			_, err = tx.Exec(await.Context(t), `LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
-			must(t, err)
-			args := []string{"--unordered", "--where", "(payload->>'n')::int > 1"}
-			cmd := r.background(append([]string{"recover"}, args...)...)
-			eventually(t, func() string {
-				if n := ask[int](r, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`); n != 1 {
-					return fmt.Sprintf("%d copies wait", n)
-				}
-				return ""
-			})
-			must(t, cmd.Process.Signal(sig))
-			_ = cmd.Wait()
-			left := 1
-			if sig == syscall.SIGINT {
-				left = 0
-			}
-			eventually(t, func() string {
-				if n := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active`, r.slot); n != left {
-					return fmt.Sprintf("%d slots are left, want %d", n, left)
-				}
-				return ""
-			})
-			must(t, tx.Rollback(await.Context(t)))
-			if n := ask[int](r, `SELECT count(*) FROM cdc_relay.retry`); n != 0 {
-				t.Errorf("%d rows were copied", n)
-			}
-			if sig == syscall.SIGINT {
-				r.refused(3, "run", "no longer exists")
-			}
-			r.ok(append([]string{"recover"}, args...)...)
-			relay = r.start()
-			r.place("a", 3)
-			wantSent(t, relay, "a", 2, 3)
-		})
-	}
-}
-
 // Rows from before the slot, and what does not go together.
 func TestBackfill(t *testing.T) {
 	t.Parallel()
@@ -153,17 +92,6 @@ func TestBackfill(t *testing.T) {
 	wantSent(t, relay, "a", 1, 2, 3)
 	relay.Stop(t)
 	r.refused(2, "init --backfill", "has been in use")
-}
-
-// background starts a command.
-func (r *rig) background(args ...string) *exec.Cmd {
-	r.t.Helper()
-	path := filepath.Join(r.t.TempDir(), "cdc-relay.yaml")
-	must(r.t, os.WriteFile(path, []byte(r.yaml()), 0o600))
-	cmd := exec.Command(r.binary, append(args, "-c", path)...)
-	must(r.t, cmd.Start())
-	r.t.Cleanup(func() { _ = cmd.Process.Kill() })
-	return cmd
 }
 
 // The relay's role needs no more rights than init gives it.

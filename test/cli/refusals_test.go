@@ -22,6 +22,12 @@ func TestTableThatDoesNotFit(t *testing.T) {
 	}
 	r.more = "outbox: {headers_column: headers}"
 	r.refused(4, "run", `headers_column: no column "headers"`) // one that is written must exist
+	r.more = ""
+	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{column:region}'}" // before the broker is asked
+	r.refused(4, "run", "public.outbox", `no column "region"`)
+	r.sink = "  stdout: {}\n  compat: {profile: debezium-connect, options: {table.field.event.key: customer, table.field.event.timestamp: created_at, table.fields.additional.placement: 'tenant:header'}}"
+	r.exec(`ALTER TABLE outbox ADD COLUMN created_at timestamptz`)
+	r.refused(4, "run", `no column "customer"`, `column "created_at" has type OID 1184, wanted timestamp`, `no column "tenant"`)
 	if n := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, r.slot); n != 0 {
 		t.Error("a slot was created all the same")
 	}
@@ -96,26 +102,6 @@ func TestMissingDatabase(t *testing.T) {
 	r := on(t, servers.SharedPostgres(t).URL("no_such_database"))
 	r.refused(1, "run", "the database does not exist", "no_such_database", "correct source.url")
 	r.refused(1, "init", `database "no_such_database" does not exist`)
-}
-
-// A role that may not replicate is told so.
-func TestRoleWithoutReplication(t *testing.T) {
-	t.Parallel()
-	role := newRole(t, "LOGIN SUPERUSER NOREPLICATION") // a superuser may; see the plain one below
-	plain := newRole(t, "LOGIN")
-	r := newRig(t)
-	owner := r.db
-	r.ok("init")
-	r.ok("teardown", "--yes")
-	r.db = as(owner, plain, "")
-	r.refused(1, "run", "schema cdc_relay", "cdc-relay init --no-slot --url")
-	r.db = owner
-	r.ok("init", "--role", plain)
-	r.db = as(owner, plain, "")
-	r.refused(1, "run", "may not replicate", "ALTER ROLE", "REPLICATION")
-	r.db = as(owner, role, "")
-	relay := r.start()
-	relay.Stop(t)
 }
 
 // A schema that somebody else made is never used, and the statement of the message is the way on.

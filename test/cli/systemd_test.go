@@ -68,8 +68,8 @@ func (m *manager) until(begin string) (found string) {
 	return found
 }
 
-// systemd is told when the relay is up, though it still waits for PostgreSQL, what it does, that it
-// lives, and that it stops.
+// systemd is told when the relay is up, though it still waits for PostgreSQL, healthy and not ready,
+// with one line in the log; what it does, that it lives, and that it stops.
 func TestSystemd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -81,8 +81,13 @@ func TestSystemd(t *testing.T) {
 	m.until("READY=1")
 	m.until("STATUS=waiting for postgres: ")
 	m.until("WATCHDOG=1")
+	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
+	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "connection refused") })
 	must(t, p.Restore())
 	m.until("STATUS=idle")
+	if n := strings.Count(relay.Log(), "waiting for PostgreSQL"); n != 1 {
+		t.Errorf("%d lines about the server, want 1: %s", n, relay.Log())
+	}
 	p.Cut()
 	m.until("STATUS=waiting for postgres: ")
 	must(t, p.Restore())

@@ -85,7 +85,7 @@ var invariants = []invariant{
 			{"internal/relay/pauses", "TestEndOfAPause TestProbeInterval TestAge TestSpent"},
 			{"internal/retry", "TestLonelyPause TestOldRowsAreFound TestAttemptsAreTold"},
 			{"test/fault", `TestUnroutableEventIsDeferred TestAttemptsAreSpent TestDestinationRefusesForTooLong
-				TestMissingExchangeIsPaused TestDestinationBroken TestQuorumQueueWithoutMajority
+				TestDestinationBroken TestQuorumQueueWithoutMajority
 				TestOnePoisonKeyAmongAThousand TestBroker TestKafkaTopicUnknownThenCreated
 				TestKafkaOnePartitionOfARequestRefuses`},
 			{"internal/guard", "TestDecision"},
