@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -169,5 +170,63 @@ func TestMessagesOfAnotherEncoding(t *testing.T) {
 	first := b.current().All()[0]
 	if want := fmt.Sprintf(`{"message:hex":"%x"}`, strings.ReplaceAll(text, "é", "\xe9")); first.Raw != want || !strings.Contains(first.Fault, "convert_to") {
 		t.Errorf("got %+v, want raw %s", first, want)
+	}
+}
+
+// Every right by which the audit could be forged is named with its role, and the fix takes it back
+// without touching what the relay and the operators need.
+func TestCheckNamesWhoMayForgeTheAudit(t *testing.T) {
+	t.Parallel()
+	role, as := newRole(t, "REPLICATION")
+	operator, _ := newRole(t, "")
+	b := newBench(t, servers.OwnPostgres(t).Database(t))
+	b.init(setup.InitOptions{Role: role})
+	if f := b.wantLine(check.LevelWarn, "audit", "only as safe as its password"); !strings.Contains(f.Fix, "--role") {
+		t.Errorf("check as a superuser: %+v", f)
+	}
+	b.cfg.URL = as(b.url)
+	b.exec("GRANT INSERT (slot, kind, n, reason) ON cdc_relay.request TO " + operator)
+	b.exec("GRANT EXECUTE ON FUNCTION cdc_relay.cancel_job(bigint, text, text) TO " + operator)
+	b.wantLine(check.LevelOK, "audit", "the relay appends")
+	for grant, words := range map[string]string{
+		"INSERT ON cdc_relay.audit TO " + operator:                       operator + " may INSERT ON cdc_relay.audit",
+		"INSERT (who) ON cdc_relay.audit TO " + operator:                 "INSERT (who) ON cdc_relay.audit",
+		"UPDATE, DELETE, TRUNCATE ON cdc_relay.audit TO " + role:         role + " may DELETE, TRUNCATE, UPDATE ON cdc_relay.audit",
+		"INSERT ON cdc_relay.bulk TO " + operator:                        "INSERT ON cdc_relay.bulk",
+		"INSERT (who, slot), UPDATE (state) ON cdc_relay.bulk TO PUBLIC": "INSERT (who), UPDATE (state) ON cdc_relay.bulk",
+		"UPDATE (state, done_at) ON cdc_relay.request TO " + operator:    "UPDATE (done_at, state) ON cdc_relay.request",
+		"DELETE ON cdc_relay.request TO " + operator:                     "DELETE ON cdc_relay.request",
+		"EXECUTE ON FUNCTION cdc_relay.prune_audit(interval) TO " + role: role + " may EXECUTE ON FUNCTION cdc_relay.prune_audit(interval)",
+		"EXECUTE ON FUNCTION cdc_relay.prune_audit(interval) TO PUBLIC":  "PUBLIC may EXECUTE",
+		"pg_write_all_data TO " + operator:                               operator + " may pg_write_all_data",
+	} {
+		b.exec("GRANT " + grant)
+		b.fixed(nil, b.wantLine(check.LevelWarn, "audit", words))
+	}
+	if left := b.text(`SELECT relacl::text || (SELECT string_agg(attacl::text, '') FROM pg_attribute WHERE attrelid = c.oid) FROM pg_class c WHERE oid = 'cdc_relay.request'::regclass`); !strings.Contains(left, role+"=arwd") || !strings.Contains(left, operator+"=a/") {
+		t.Errorf("the rights that are left are %s", left)
+	}
+	b.exec("GRANT cdc_relay_owner TO " + role)
+	b.wantLine(check.LevelWarn, "audit", "only as safe as its password")
+}
+
+// What gives the rows of another system to this one ends a relay that leads, which
+// has not counted them. Run again it moves nothing, and ends nobody.
+func TestMovedRowsAreMovedOnce(t *testing.T) {
+	b := shared(t)
+	b.goesOn("a")
+	b.deferRow()
+	b.exec(`UPDATE cdc_relay.retry SET system_id = '4711'`)
+	line := b.wantLine(check.LevelWarn, "deferred events", "4711", "1 deferred")
+	const did = `SELECT epoch || ' ' || (SELECT count(*) FROM cdc_relay.audit WHERE action = 'accept' AND why = 'a test') || ' ' || (SELECT count(*) FROM cdc_relay.retry WHERE system_id = s.system_id) FROM cdc_relay.slots s`
+	b.exec(`UPDATE cdc_relay.slots SET epoch = 7`)
+	b.acceptFix(line.Fix)
+	if got := b.text(did); got != "8 1 1" {
+		t.Errorf("epoch, audit and rows are %s", got)
+	}
+	_, err := accept.Run(await.Context(t), b.cfg, accept.Options{ID: acceptLine.FindStringSubmatch(line.Fix)[1], SameData: true})
+	b.wantStop(err, event.ExitUsage, "usage", "it was accepted")
+	if got := b.text(did); got != "8 1 1" {
+		t.Errorf("epoch, audit and rows are %s", got)
 	}
 }

@@ -7,8 +7,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"strings"
+
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Every character of every encoding that a database may have is converted as PostgreSQL converts
@@ -47,5 +51,39 @@ func TestEveryCharacter(t *testing.T) {
 	}
 	if len(names) < 30 {
 		t.Errorf("only %d encodings: %q", len(names), names)
+	}
+}
+
+// Names and defaults of the catalogue that the server cannot convert stop nothing: they are read as
+// the stream has them, and a table that is listed is known in advance.
+func TestCatalogueThatCannotBeConverted(t *testing.T) {
+	t.Parallel()
+	for _, encoding := range []string{"SQL_ASCII", "WIN1252"} {
+		t.Run(encoding, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, servers.OwnPostgres(t).DatabaseOf(t, encoding))
+			b.exec(`SET client_encoding = 'SQL_ASCII'`)
+			b.exec("ALTER TABLE outbox ADD \"x\x81\" text, ADD y text DEFAULT 'x\x81', ADD z text DEFAULT 'z'; CREATE TABLE \"x\x81\" (t text)")
+			b.exec("CREATE PUBLICATION p FOR TABLE outbox")
+			b.cfg.Publication = "p"
+			b.cfg.Columns, b.cfg.Shapes = []string{"y", "z"}, true
+			r := b.streaming()
+			b.insert("a")
+			r.waitSeen("a")
+			for _, column := range b.current().All()[0].Shape.Columns {
+				if (column.Default != nil) != (column.Name == "z") {
+					t.Errorf("the shape has %+v", column)
+				}
+			}
+			b.exec("ALTER PUBLICATION p ADD TABLE \"x\x81\"")
+			await.Until(t, "the warning of the table", func() bool {
+				return b.logs.FilterMessage("the relay will stop at the next row that is not configured").Len() > 0
+			})
+			b.exec("INSERT INTO \"x\x81\" VALUES ('')")
+			stop := b.wantStop(r.wait(), event.ExitOperator, "not_configured")
+			if !strings.Contains(stop.What, `public.x\x81`) {
+				t.Errorf("it stops because %s", stop.What)
+			}
+		})
 	}
 }

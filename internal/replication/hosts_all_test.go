@@ -8,10 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"sync/atomic"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
@@ -115,4 +118,42 @@ func (b *bench) failoverToAPromotedStandby(primary, standby *pgserver.Postgres) 
 	b.insert("lost")
 	b.runFix(stop)
 	b.goesOn("b")
+}
+
+// A proxy tells its clients other process ids than those of their backends, as Neon's does. The
+// relay leads, reports, stops cleanly and leads again.
+func TestProxyThatHidesProcessIDs(t *testing.T) {
+	b := shared(t)
+	b.through().HideProcessIDs()
+	conn, err := source.ConnectStream(await.Context(t), &b.cfg)
+	await.Must(t, err)
+	defer source.CloseStream(conn)
+	if pid, err := source.QueryText(await.Context(t), conn, "SELECT pg_backend_pid()"); err != nil || pid == fmt.Sprint(conn.PID()) {
+		t.Fatalf("the proxy hides nothing: %s, %v", pid, err)
+	}
+	b.goesOn("a")
+	b.goesOn("b")
+}
+
+func TestServerThatRefusesConnections(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	var asked atomic.Int32 // the password is asked for at every connect
+	b.cfg.Password = func() (string, error) { asked.Add(1); return "", nil }
+	p.Cut()
+	stopped := b.run()
+	stopped.waitPhase(survey.Waiting)
+	stopped.endClean() // it has read nothing
+	asked.Store(0)
+	r := b.run()
+	await.Until(t, "some attempts", func() bool { return asked.Load() > 5 })
+	if p := r.s.Snapshot().Phase; p != survey.Waiting {
+		t.Errorf("phase %s", p)
+	}
+	if n := b.waits(); n != 2 {
+		t.Errorf("%d lines for one reason in two runs", n)
+	}
+	await.Must(t, p.Restore())
+	r.waitPhase(survey.Streaming)
+	r.endClean()
 }

@@ -1,8 +1,6 @@
 package replication
 
 import (
-	"fmt"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,7 +9,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // poolOf is a pool whose connections are compared with home.
@@ -91,41 +88,3 @@ func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 
 // waits counts the lines that say the relay waits.
 func (b *bench) waits() int { return b.logs.FilterMessageSnippet("waiting for PostgreSQL").Len() }
-
-func TestServerThatRefusesConnections(t *testing.T) {
-	b := shared(t)
-	p := b.through()
-	var asked atomic.Int32 // the password is asked for at every connect
-	b.cfg.Password = func() (string, error) { asked.Add(1); return "", nil }
-	p.Cut()
-	stopped := b.run()
-	stopped.waitPhase(survey.Waiting)
-	stopped.endClean() // it has read nothing
-	asked.Store(0)
-	r := b.run()
-	await.Until(t, "some attempts", func() bool { return asked.Load() > 5 })
-	if p := r.s.Snapshot().Phase; p != survey.Waiting {
-		t.Errorf("phase %s", p)
-	}
-	if n := b.waits(); n != 2 {
-		t.Errorf("%d lines for one reason in two runs", n)
-	}
-	await.Must(t, p.Restore())
-	r.waitPhase(survey.Streaming)
-	r.endClean()
-}
-
-// A proxy tells its clients other process ids than those of their backends, as Neon's does. The
-// relay leads, reports, stops cleanly and leads again.
-func TestProxyThatHidesProcessIDs(t *testing.T) {
-	b := shared(t)
-	b.through().HideProcessIDs()
-	conn, err := source.ConnectStream(await.Context(t), &b.cfg)
-	await.Must(t, err)
-	defer source.CloseStream(conn)
-	if pid, err := source.QueryText(await.Context(t), conn, "SELECT pg_backend_pid()"); err != nil || pid == fmt.Sprint(conn.PID()) {
-		t.Fatalf("the proxy hides nothing: %s, %v", pid, err)
-	}
-	b.goesOn("a")
-	b.goesOn("b")
-}

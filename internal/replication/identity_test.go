@@ -115,22 +115,6 @@ func TestSlotMovedByHandAfterACleanStop(t *testing.T) {
 	b.goesOn("b")
 }
 
-// Below the flush limit, but above what this process reported.
-func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
-	b := shared(t)
-	p := b.through()
-	r := b.settledRun("a")
-	b.current().Hold()
-	b.insert("skipped")
-	r.waitSeen("skipped")
-	p.Cut()
-	b.waitFree()
-	b.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = pg_current_wal_insert_lsn()`)
-	b.exec(`SELECT pg_replication_slot_advance($1, (SELECT max_flush_lsn FROM cdc_relay.progress))`, b.cfg.Slot)
-	await.Must(t, p.Restore())
-	b.wantStop(r.wait(), event.ExitOperator, "slot_moved")
-}
-
 // hold reads the slot as a program of that name does.
 func (b *bench) hold(application string) *pgconn.PgConn {
 	b.t.Helper()

@@ -319,3 +319,62 @@ func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
 		t.Errorf("%q is not said: %s", says, stop.What)
 	}
 }
+
+// The same changes while no relay runs: what is found at the next start looks as before by its
+// name.
+func TestWhatWasMadeAgainWhileDown(t *testing.T) {
+	each(t, map[string]struct{ change, reason, says string }{
+		"taken out":    {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}')`, "publication", "ADD TABLE"},
+		"membership":   {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication", "put back"},
+		"name":         {`ALTER TABLE outbox RENAME TO old; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", "took its name"},
+		"publication":  {`DROP PUBLICATION p; SELECT pg_current_wal_lsn(); CREATE PUBLICATION p FOR TABLE outbox`, "publication", "created again"},
+		"table, added": {`DROP TABLE outbox; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", "created again"},
+	}, func(t *testing.T, b *bench, c struct{ change, reason, says string }) {
+		b.goesOn("a")
+		changed := b.text(`SELECT pg_current_wal_insert_lsn()::text`)
+		for sql := range strings.SplitSeq(c.change, ";") {
+			b.exec(sql)
+		}
+		var stop *event.Stop
+		for range 2 { // it is not taken for granted the second time
+			stop = b.wantStop(b.run().wait(), event.ExitOperator, c.reason, c.says)
+			b.wantGap(stop, changed, changed)
+		}
+		b.wantStop(setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, c.reason)
+		b.runFix(stop)
+		b.goesOn("b")
+	})
+}
+
+// A column list is refused when it hides a mapped column, an optional one and one of several names
+// too, and is no matter otherwise.
+func TestColumnList(t *testing.T) {
+	b := shared(t)
+	b.exec(`ALTER TABLE outbox ADD COLUMN traceparent text, ADD COLUMN note text`)
+	b.cfg.Tables[0].Mapping.Payload = decode.Names{Any: []string{"body", "payload"}}
+	b.cfg.Tables[0].Mapping.Traceparent = decode.Names{Any: []string{"trace", "traceparent"}, Optional: true}
+	if !b.since15(`CREATE PUBLICATION p FOR TABLE outbox (id, note)`) {
+		return
+	}
+	wantList := func(err error, column string) *event.Stop {
+		t.Helper()
+		return b.wantStop(err, event.ExitOperator, "publication", "column list is without "+column)
+	}
+	wantList(b.run().wait(), "payload, traceparent")
+	b.wantFinding("publication", "column list is without payload", "ADD TABLE")
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox (id, payload)`)
+	b.runFix(wantList(b.run().wait(), "traceparent"))
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox (id, payload, traceparent)`)
+	r := b.settledRun("a")
+	r.waitChecked()
+	before, after := b.changed(`ALTER PUBLICATION p SET TABLE outbox (id, payload)`)
+	b.insert("b")
+	stop := wantList(r.wait(), "traceparent")
+	b.wantGap(stop, before, after)
+	b.runFix(stop)
+	b.goesOn("c")
+	b.exec(`ALTER PUBLICATION p SET TABLE outbox (id, payload, traceparent)`)
+	b.exec(`ALTER TABLE outbox ADD COLUMN body jsonb`)
+	b.runFix(wantList(b.run().wait(), "body"))
+	b.goesOn("d")
+}

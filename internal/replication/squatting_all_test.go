@@ -237,3 +237,160 @@ func TestInitsOfManyDatabasesAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// What whoever was given a right too much may add to a schema in order, and what the owner itself
+// must not have in it.
+func TestSchemaThatOthersCanWriteInto(t *testing.T) {
+	t.Parallel()
+	a := attack(t)
+	a.init(setup.InitOptions{URL: a.url, Role: a.relay})
+	a.goesOn("a")
+	a.waitFree()
+	a.exec(`GRANT USAGE ON SCHEMA cdc_relay TO ` + a.app)
+	const write = `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ('x', '0/1', '0/1', '0/1'); DELETE FROM cdc_relay.progress WHERE slot = 'x'`
+	grant := `GRANT TRIGGER ON cdc_relay.progress TO ` + a.app
+	for name, c := range map[string]struct {
+		owner, app, victim, undo string
+		words                    []string
+	}{
+		"trigger": {
+			grant, `CREATE TRIGGER t BEFORE INSERT ON cdc_relay.progress FOR EACH ROW EXECUTE FUNCTION app.on_row()`, write,
+			`DROP TRIGGER t ON cdc_relay.progress; REVOKE TRIGGER ON cdc_relay.progress FROM ` + a.app,
+			[]string{"table cdc_relay.progress has a trigger t, which calls app.on_row() of role " + a.app, "DROP TRIGGER t ON cdc_relay.progress"},
+		},
+		"right to make triggers": {
+			grant, ``, ``, `REVOKE TRIGGER ON cdc_relay.progress FROM ` + a.app,
+			[]string{"table cdc_relay.progress gives role " + a.app + " the right to create triggers", "REVOKE TRIGGER ON cdc_relay.progress FROM " + a.app},
+		},
+		"right to make foreign keys": {
+			`GRANT REFERENCES (slot) ON cdc_relay.progress TO ` + a.app, ``, ``, `REVOKE REFERENCES (slot) ON cdc_relay.progress FROM ` + a.app,
+			[]string{"table cdc_relay.progress gives role " + a.app + " the right to create foreign keys", "REVOKE REFERENCES ON cdc_relay.progress FROM " + a.app},
+		},
+		"right to create": {
+			`GRANT CREATE ON SCHEMA cdc_relay TO PUBLIC`, ``, ``, `REVOKE CREATE ON SCHEMA cdc_relay FROM PUBLIC`,
+			[]string{"schema cdc_relay gives PUBLIC the right to create objects", "REVOKE CREATE ON SCHEMA cdc_relay FROM PUBLIC"},
+		},
+		"table": {
+			`GRANT CREATE ON SCHEMA cdc_relay TO ` + a.app, `CREATE TABLE cdc_relay.next_version ()`, ``,
+			`DROP TABLE cdc_relay.next_version`,
+			[]string{"table cdc_relay.next_version belongs to role " + a.app},
+		},
+		"function": {
+			`GRANT CREATE ON SCHEMA cdc_relay TO ` + a.app, `CREATE FUNCTION cdc_relay.f() RETURNS int LANGUAGE sql AS 'SELECT 1'`, ``,
+			`DROP FUNCTION cdc_relay.f()`,
+			[]string{"function cdc_relay.f() belongs to role " + a.app},
+		},
+		"type": {`CREATE TYPE cdc_relay.t AS (i int)`, ``, ``, `DROP TYPE cdc_relay.t`, []string{"type cdc_relay.t is none of the relay's"}},
+		"view": {`CREATE VIEW cdc_relay.v AS SELECT 1`, ``, ``, `DROP VIEW cdc_relay.v`, []string{"view cdc_relay.v is none of the relay's"}},
+		"default": {
+			`ALTER TABLE cdc_relay.progress ADD i int DEFAULT app.steal()`, ``, write, `ALTER TABLE cdc_relay.progress DROP i`,
+			[]string{"relation cdc_relay.progress uses function app.steal()"},
+		},
+		"domain": {
+			`CREATE DOMAIN app.checked AS int CHECK (app.fixed(VALUE) > 0); ALTER TABLE cdc_relay.progress ADD i app.checked`, ``,
+			`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, i) VALUES ('x', '0/1', '0/1', '0/1', 2); DELETE FROM cdc_relay.progress WHERE slot = 'x'`,
+			`ALTER TABLE cdc_relay.progress DROP i; DROP DOMAIN app.checked`,
+			[]string{"relation cdc_relay.progress uses type app.checked in column i"},
+		},
+		"rule": {
+			`CREATE RULE r AS ON INSERT TO cdc_relay.progress DO ALSO SELECT app.steal()`, ``, write, `DROP RULE r ON cdc_relay.progress`,
+			[]string{"table cdc_relay.progress has a rule r"},
+		},
+		"policy": {
+			`CREATE POLICY p ON cdc_relay.progress USING (app.steal() > 0)`, ``, ``, `DROP POLICY p ON cdc_relay.progress`,
+			[]string{"table cdc_relay.progress has a policy p"},
+		},
+		"row level security": {
+			`ALTER TABLE cdc_relay.progress ENABLE ROW LEVEL SECURITY`, ``, ``, `ALTER TABLE cdc_relay.progress DISABLE ROW LEVEL SECURITY`,
+			[]string{"table cdc_relay.progress has row level security"},
+		},
+		"child": {
+			`CREATE TABLE app.child () INHERITS (cdc_relay.progress)`, ``, ``, `DROP TABLE app.child`,
+			[]string{"table cdc_relay.progress is in one inheritance with others: app.child inherits"},
+		},
+		"foreign key": {
+			`GRANT REFERENCES ON cdc_relay.progress TO ` + a.app, `CREATE TABLE app.refers (slot name REFERENCES cdc_relay.progress)`, ``, `DROP TABLE app.refers`,
+			[]string{"table cdc_relay.progress has a foreign key of table app.refers"},
+		},
+		"owner that logs in": {
+			`ALTER TABLE cdc_relay.retry OWNER TO ` + a.app, ``, ``, `ALTER TABLE cdc_relay.retry OWNER TO ` + schema.OwnerRole,
+			[]string{"table cdc_relay.retry belongs to role " + a.app, "OWNER TO " + schema.OwnerRole},
+		},
+		"owner of all": { // with its sequences, which follow: one answer is enough
+			`ALTER TABLE cdc_relay.audit OWNER TO ` + a.app + `; ALTER TABLE cdc_relay.request OWNER TO ` + a.app, ``, ``,
+			`ALTER TABLE cdc_relay.audit OWNER TO ` + schema.OwnerRole + `; ALTER TABLE cdc_relay.request OWNER TO ` + schema.OwnerRole,
+			[]string{
+				"table cdc_relay.audit belongs to role " + a.app, "the same is true of table cdc_relay.request)",
+				"made them: ALTER TABLE cdc_relay.audit OWNER TO " + schema.OwnerRole + "; ALTER TABLE cdc_relay.request OWNER TO " + schema.OwnerRole + "; if not",
+			},
+		},
+	} {
+		a.exec(c.owner)
+		if c.app != "" {
+			a.by(a.asApp, c.app)
+		}
+		a.stolen()
+		if c.victim != "" {
+			a.by(a.asRelay, c.victim)
+			if a.stolen() == 0 {
+				t.Errorf("%s: the attack does not work, so that nothing shows that it is refused", name)
+			}
+		}
+		if strings.HasPrefix(c.owner, "GRANT CREATE") || name == "foreign key" {
+			a.exec(strings.NewReplacer("GRANT", "REVOKE", " TO ", " FROM ").Replace(c.owner))
+			if name == "right to create" {
+				a.exec(c.owner)
+			}
+		}
+		a.refused(c.words...)
+		a.exec(c.undo)
+	}
+	a.goesOn("b")
+}
+
+// A trigger that is made while the relay runs is seen at the next connect of the stream, before
+// anything is written.
+func TestTriggerMadeWhileTheRelayRuns(t *testing.T) {
+	t.Parallel()
+	a := attack(t)
+	a.init(setup.InitOptions{URL: a.url, Role: a.relay})
+	r := a.settledRun("a")
+	a.exec(`GRANT USAGE ON SCHEMA cdc_relay TO ` + a.app + `; GRANT TRIGGER ON cdc_relay.slots TO ` + a.app)
+	a.by(a.asApp, `CREATE TRIGGER t BEFORE UPDATE ON cdc_relay.slots FOR EACH ROW EXECUTE FUNCTION app.on_row()`)
+	a.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, a.cfg.Slot)
+	a.wantStop(r.wait(), event.ExitOperator, "schema_foreign", "table cdc_relay.slots has a trigger t")
+	if n := a.stolen(); n > 0 {
+		t.Errorf("code of role %s ran %d times", a.app, n)
+	}
+}
+
+// A relay that may only CREATE in its database makes a schema of its own. init hands it over, also
+// while that relay runs, which goes on.
+func TestSchemaOfTheRelayIsHandedOver(t *testing.T) {
+	t.Parallel()
+	a := attack(t)
+	a.exec(`CREATE PUBLICATION p FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`)
+	owners := func(want string) {
+		t.Helper()
+		a.wantText(want, `SELECT string_agg(DISTINCT pg_get_userbyid(owner), ' ') FROM (SELECT relowner FROM pg_class WHERE relnamespace = 'cdc_relay'::regnamespace
+			UNION ALL SELECT proowner FROM pg_proc WHERE pronamespace = 'cdc_relay'::regnamespace UNION ALL SELECT nspowner FROM pg_namespace WHERE nspname = 'cdc_relay') o (owner)`)
+	}
+	r := a.settledRun("a")
+	owners(a.relay)
+	if f := a.wantLine(check.LevelWarn, "schema", "belongs to the relay's own role", a.relay); !hasWords(f.Fix, []string{"cdc-relay init --no-slot --url", a.relay}) {
+		t.Errorf("the fix is %q", f.Fix)
+	}
+	for range 2 {
+		a.init(setup.InitOptions{URL: a.url, Role: a.relay, NoSlot: true})
+		owners(schema.OwnerRole)
+	}
+	a.wantLine(check.LevelOK, "schema", "cdc_relay, version")
+	a.insert("b")
+	r.waitReported("b")
+	r.endClean()
+	a.goesOn("c")
+	a.wantStop(setup.Teardown(await.Context(t), a.cfg, false), event.ExitFailure, "rights", "may not drop the rest", schema.OwnerRole)
+	a.cfg.URL = a.url
+	await.Must(t, setup.Teardown(await.Context(t), a.cfg, false))
+	a.wantText("0 1", `SELECT (SELECT count(*) FROM pg_namespace WHERE nspname = 'cdc_relay') || ' ' || (SELECT count(*) FROM pg_roles WHERE rolname = '`+schema.OwnerRole+`')`)
+}

@@ -14,8 +14,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
@@ -314,5 +316,45 @@ func TestTwoTakeoversBeginTogether(t *testing.T) {
 		}
 		b.wantStop(errs[1-first], event.ExitUsage, "usage")
 		b.exec(`DELETE FROM cdc_relay.slots`)
+	}
+}
+
+// What the other program did with its slot is what its slot said last: should it be gone, or given
+// up by the server, before it has passed our start, rows may be in no slot.
+func TestTakeoverFromASlotThatIsGone(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	b.wantStop(b.now(o), event.ExitOperator, "takeover")
+	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
+	b.insert("ours")
+	stop := b.wantStop(b.now(o), event.ExitOperator, "takeover", "no longer exists")
+	b.runFix(stop)
+	b.goesOn("after")
+	b.wantSeen("ours", "after")
+}
+
+// A slot of ours that is there before the takeover may be older than its publication: rows may be
+// hidden from it that the other slot has. It is refused, until it is dropped. What source.create
+// says is about a start, and no matter here.
+func TestTakeoverWithASlotThatIsThereAlready(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	b.cfg.Create = false
+	b.exec(`CREATE PUBLICATION p FOR TABLE outbox`)
+	// in another database: what waits in it cannot be shown from here
+	other := newBench(t, servers.OwnPostgres(t).Database(t))
+	other.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, b.cfg.Slot)
+	if stop := b.wantStop(b.now(o), event.ExitOperator, "takeover", "belongs to database"); strings.Contains(stop.Fix, "pg_") {
+		t.Errorf("the fix for a slot of another database is %s", stop.Fix)
+	}
+	other.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
+	b.exec(`ALTER PUBLICATION p DROP TABLE outbox`)
+	b.createSlot("pgoutput")
+	b.insert("hidden")
+	b.exec(`ALTER PUBLICATION p ADD TABLE outbox`)
+	b.runFix(b.wantStop(b.now(o), event.ExitOperator, "takeover"))
+	b.wantStop(b.now(o), event.ExitOperator, "takeover", "below the start")
+	if err := setup.Init(await.Context(t), b.cfg, setup.InitOptions{}); err != nil {
+		t.Errorf("init, which a takeover may ask to run: %v", err)
 	}
 }

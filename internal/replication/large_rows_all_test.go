@@ -1,3 +1,5 @@
+//go:build testall
+
 // Rows over source.max_event_bytes: as they come from the stream, from a copy of the table, and
 // whole for a replay.
 
