@@ -48,7 +48,7 @@ QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/deb
 	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/retry ./internal/wiring ./internal/cli/... \
 	./internal/sink ./internal/sink/stdout ./internal/sink/kafka/batch ./internal/sink/kafka/record ./internal/sink/rabbit/message \
 	./internal/replication/publication ./internal/replication/slot ./internal/replication/source ./internal/replication/recovery \
-	./internal/devenv/pages ./test/arch ./test/docs
+	./test/arch ./test/docs
 
 .PHONY: quick
 quick: bin/testrun ## pure tests, which need no server: a minute or two the first time, then under 30 s

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What any event may have as its key: it is found, shown, and does not break the answer.
@@ -31,3 +32,47 @@ func TestKeysOfAnyKind(t *testing.T) {
 }
 
 func both(a, b int64) string { return fmt.Sprint(a, " ", b) }
+
+// An index has the beginning of a long value: rows that differ behind it are distinguished.
+func TestFiltersOnLongValues(t *testing.T) {
+	r := setup(t)
+	long := strings.Repeat("x", 300)
+	a := r.put(sample{id: long + "a", key: long + "a", aggregate: long + "a", kind: long + "a", name: long, routingKey: "a"})
+	b := r.put(sample{id: long + "b", key: long + "b", aggregate: long + "b", kind: long + "b", name: long, routingKey: "b", class: "transient"})
+	for suffix, want := range map[string]int64{"a": a, "b": b} {
+		value := long + suffix
+		for _, f := range []Filter{
+			{ID: []byte(value)},
+			{Key: []byte(value)},
+			{Aggregate: []byte(value)},
+			{Type: []byte(value)},
+			{Destination: []byte(long + "/" + suffix)},
+			{Destination: []byte(long + "/" + suffix), State: Open},
+		} {
+			r.wantList(DeadLetters, f, want)
+		}
+	}
+	r.wantList(DeadLetters, Filter{Destination: []byte(long)}, b, a)
+	r.wantList(DeadLetters, Filter{Destination: []byte(long + "/c")})
+}
+
+// A page ends among dead letters of one moment, and new ones come in between: each is seen once, in
+// order.
+func TestPagesOverEqualTimes(t *testing.T) {
+	r := setup(t)
+	var want []int64
+	for range 10 {
+		want = append([]int64{r.put(sample{at: r.at})}, want...)
+	}
+	r.wantList(DeadLetters, Filter{}, want...)
+	r.wantList(DeadLetters, Filter{Error: "body"}, want...)
+	first, err := r.admin.List(r.ctx, DeadLetters, Filter{}, "", 4)
+	r.must(err)
+	r.put(sample{at: r.at})
+	r.put(sample{at: r.at.Add(time.Hour)})
+	second, err := r.admin.List(r.ctx, DeadLetters, Filter{}, first.Next, 4)
+	r.must(err)
+	if second.Rows[0].N != want[4] || second.Rows[3].N != want[7] {
+		t.Errorf("the second page is %+v, want %v", second.Rows, want[4:8])
+	}
+}

@@ -86,3 +86,77 @@ func TestMirrorThatRefusesManyDeadLetters(t *testing.T) {
 		t.Errorf("%d dead letters are not mirrored after the fix", left)
 	}
 }
+
+// One dead letter that the mirror's broker refuses for itself does not hold up the others, and is
+// tried again.
+func TestMirrorThatRefusesOneDeadLetter(t *testing.T) {
+	r := setup(t)
+	for _, id := range []string{"bad", "b", "c"} {
+		r.put(sample{id: id})
+	}
+	failed := 0
+	bk := &broker{refuse: func(ev *event.Event) sink.Outcome {
+		if string(ev.ID) == "bad" {
+			return sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.TooLarge}}
+		}
+		return sink.Outcome{State: sink.Confirmed}
+	}}
+	m := r.mirror(bk)
+	m.cfg.Failed = func(n int) { failed += n }
+	now := time.Now()
+	step := func(after time.Duration, want string) {
+		t.Helper()
+		now = now.Add(after)
+		_, err := m.once(r.ctx, now)
+		r.must(err)
+		if got := bk.ids(); got != want {
+			t.Errorf("offered are %q, want %q", got, want)
+		}
+	}
+	step(0, "bad b c")
+	step(0, "")
+	r.put(sample{id: "d"})
+	step(0, "d")
+	step(walkPause-time.Second, "")
+	step(time.Second, "bad")
+	step(0, "")
+	step(walkPause, "bad")
+	for _, id := range []string{"e", "f"} { // new ones each time, so this walk never sees the end
+		r.put(sample{id: id})
+		step(maxWalk/2-time.Second, id)
+	}
+	bk.refuse = nil
+	r.put(sample{id: "g"})
+	step(2*time.Second, "bad g")
+	step(walkPause, "")
+	if failed != 3 {
+		t.Errorf("%d refusals are counted", failed)
+	}
+}
+
+// While the mirror's exchange is missing, or the broker away, it waits longer and longer, and
+// nothing is noted.
+func TestMirrorWithoutItsDestination(t *testing.T) {
+	r := setup(t)
+	r.put(sample{})
+	for _, o := range []sink.Outcome{
+		{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange}}, {State: sink.Unknown}, {State: sink.Unsent},
+	} {
+		b := &broker{refuse: func(*event.Event) sink.Outcome { return o }}
+		m := r.mirror(b)
+		var waits []time.Duration
+		for range 8 {
+			wait, err := m.once(r.ctx, time.Now())
+			r.must(err)
+			waits = append(waits, wait)
+		}
+		if len(b.got) != 8 || waits[0] != time.Second || waits[1] != 2*time.Second || waits[7] != time.Minute {
+			t.Errorf("%v: %d tries, waits %v", o.State, len(b.got), waits)
+		}
+		b.refuse = nil
+		if _, err := m.once(r.ctx, time.Now()); err != nil || m.backoff != 0 {
+			t.Errorf("after it is fixed: %v, backoff %s", err, m.backoff)
+		}
+		r.exec(`UPDATE cdc_relay.dead_letter SET mirrored_at = NULL`)
+	}
+}

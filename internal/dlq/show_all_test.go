@@ -2,7 +2,9 @@
 
 package dlq
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestShowWhatARowWaitsFor(t *testing.T) {
 	r := setup(t)
@@ -31,6 +33,22 @@ func TestEventsWithIDsOfOtherTypes(t *testing.T) {
 			if err != nil || e.State != state {
 				t.Errorf("%s %s is %+v, %v; want %s", kind, wanted, e, err, state)
 			}
+		}
+	}
+}
+
+// Columns that end in the middle: whatever is there is shown, and nothing breaks.
+func TestColumnsThatAreCut(t *testing.T) {
+	whole := []byte("\x01a\x03bc\x01d\x00\x00\x01")
+	for i := range whole {
+		splitColumns(whole[:i])
+	}
+	if got := splitColumns(whole); len(got) != 3 || *got[2].Value.Text != "" || got[2].Name != "" {
+		t.Errorf("the columns are %+v", got)
+	}
+	for _, odd := range []string{"\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a", "\x01a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x05abc"} {
+		if got := splitColumns([]byte(odd)); len(got) != 0 {
+			t.Errorf("%q is %+v", odd, got)
 		}
 	}
 }

@@ -66,19 +66,3 @@ func TestContents(t *testing.T) {
 		t.Error("NULL has contents")
 	}
 }
-
-// Columns that end in the middle: whatever is there is shown, and nothing breaks.
-func TestColumnsThatAreCut(t *testing.T) {
-	whole := []byte("\x01a\x03bc\x01d\x00\x00\x01")
-	for i := range whole {
-		splitColumns(whole[:i])
-	}
-	if got := splitColumns(whole); len(got) != 3 || *got[2].Value.Text != "" || got[2].Name != "" {
-		t.Errorf("the columns are %+v", got)
-	}
-	for _, odd := range []string{"\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a", "\x01a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x05abc"} {
-		if got := splitColumns([]byte(odd)); len(got) != 0 {
-			t.Errorf("%q is %+v", odd, got)
-		}
-	}
-}

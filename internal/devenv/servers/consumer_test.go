@@ -50,43 +50,7 @@ func publish(t *testing.T, url string, commit func(checker.Row) pglogrepl.LSN, r
 	})
 }
 
-func numberedRows(n int) []checker.Row {
-	rows := make([]checker.Row, n)
-	for i := range rows {
-		rows[i] = checker.Row{ID: load.NewUUID(), Key: fmt.Sprintf("k%d", i%10), Seq: int64(i/10 + 1)}
-	}
-	return rows
-}
-
 func inOrder(r checker.Row) pglogrepl.LSN { return pglogrepl.LSN(1000 * r.Seq) }
-
-func TestDrainWaitsForAllThatIsInTheQueue(t *testing.T) {
-	for name, quorum := range map[string]bool{"classic": false, "quorum": true} {
-		t.Run(name, func(t *testing.T) {
-			ctx := await.Context(t)
-			url := SharedRabbitMQ(t).VHost(t)
-			c, err := consumers.StartConsumer(ctx, consumers.ConsumerOptions{URL: url, Quorum: quorum})
-			await.Must(t, err)
-			defer c.Close()
-			rows := numberedRows(5000)
-			publish(t, url, inOrder, rows...)
-			publish(t, url, inOrder, rows[10:13]...)
-			await.Must(t, c.Drain(ctx))
-			if distinct, copies := c.Count(); distinct != 5000 || copies != 3 {
-				t.Fatalf("%d ids and %d duplicates after the drain", distinct, copies)
-			}
-			await.Must(t, c.WaitIDs(ctx, []string{rows[0].ID, rows[4999].ID}))
-			if v := checker.Check(checker.History{Committed: rows, Deliveries: c.Deliveries(), MaxDuplicates: 3}); v.Err() != nil {
-				t.Fatal(v)
-			}
-			short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-			defer cancel()
-			if err := c.WaitIDs(short, []string{"never"}); err == nil {
-				t.Fatal("an id that never comes has come")
-			}
-		})
-	}
-}
 
 // TestFlushWatchSeesAnEarlyReport moves a real slot past a transaction before and after its event
 // is in the queue.

