@@ -47,8 +47,11 @@ func secureTopic(t *testing.T, kafka *kafkaserver.Kafka) *topical {
 	return &topical{rig: newRig(t), kafka: kafka, topic: kafka.Topic(t, 1)}
 }
 
-// TLS of Kafka that cannot be, and what a relay that waits says of it: one line, with what to do.
+// TLS of Kafka that cannot be: check says it in one line, with what to do. What a relay that waits
+// says is the same; see expires.
 func (s *securedKafka) refusesTLS(t *testing.T) {
+	k := secureTopic(t, s.Kafka)
+	k.ok("init")
 	for name, c := range map[string]struct{ tls, words, fix string }{
 		"expired":   {tlsFiles(s.certs.CA, s.certs.ExpiredClient), "tls: ", "sink.kafka.tls.cert"},
 		"stranger":  {tlsFiles(s.certs.CA, s.certs.Stranger), "tls: ", "check sink.kafka.tls.cert and key"},
@@ -57,29 +60,32 @@ func (s *securedKafka) refusesTLS(t *testing.T) {
 		"name":      {tlsFiles(s.certs.CA, s.certs.Client) + ", server_name: elsewhere", "not elsewhere", "sink.kafka.tls.server_name"},
 		"half a CA": {"ca: " + s.certs.Client.Key, "sink.kafka.tls.ca: no certificate in", ""},
 	} {
-		t.Run(name, func(t *testing.T) { saidOnce(t, s.refuses(t, c.tls, c.words, c.fix), "broker unavailable", c.words) })
+		t.Log(name)
+		s.finds(k, c.tls, c.words, c.fix)
 	}
 }
 
-func (s *securedKafka) refuses(t *testing.T, tls, words, fix string) (log string) {
-	t.Helper()
-	k := secureTopic(t, s.Kafka)
+// finds runs check.
+func (s *securedKafka) finds(k *topical, tls, words, fix string) {
+	k.t.Helper()
 	k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: %s, tls: {enabled: true, %s}}", s.MTLSBrokers()[0], k.topic, tls)
-	k.ok("init")
 	k.finds("broker", "fail", []string{words}, []string{fix})
-	relay := runner.Start(t, k.binary, k.yaml())
-	state(t, relay, "broker down", words, fix)
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-	return relay.Log()
 }
 
 func (s *securedKafka) expires(t *testing.T) {
 	replaceFile(t, s.certs.ExpiredServer.Both, s.certs.Server.Both)
 	s.restart(t)
 	const words = "certificate has expired or is not yet valid: after "
-	saidOnce(t, s.refuses(t, tlsFiles(s.certs.CA, s.certs.Client), words, "renew the broker's certificate"), "broker unavailable", words)
+	const fix = "renew the broker's certificate"
+	k := secureTopic(t, s.Kafka)
+	k.ok("init")
+	s.finds(k, tlsFiles(s.certs.CA, s.certs.Client), words, fix)
+	relay := runner.Start(t, k.binary, k.yaml())
+	state(t, relay, "broker down", words, fix)
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	saidOnce(t, relay.Log(), "broker unavailable", words)
 }
 
 // Certificates and the password of Kafka are read at each connect: a relay that runs takes new ones

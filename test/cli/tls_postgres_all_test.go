@@ -73,8 +73,8 @@ func (s secured) judgesLogin(t *testing.T) {
 	}
 }
 
-// What can be wrong with TLS and with a login over it: check and the waiting relay say it in one
-// line, with what to do.
+// What can be wrong with TLS and with a login over it: check says it in one line, with what to do.
+// What a relay that waits says is the same; see refuses.
 func (s secured) refusesTLS(t *testing.T) {
 	good := s.client(t, "certified", time.Hour)
 	for name, c := range map[string]struct {
@@ -85,12 +85,12 @@ func (s secured) refusesTLS(t *testing.T) {
 		"expired":        {"certified", s.certs.CA, s.client(t, "certified", -time.Hour), "tls: expired certificate", "renew the client certificate, sslcert in source.url"},
 		"stranger":       {"certified", s.certs.CA, s.certs.Stranger, "tls: unknown certificate authority", "ssl_ca_file"},
 		"none":           {"certified", s.certs.CA, testcerts.CertificateFiles{}, "connection requires a valid client certificate", "its certificate (sslcert)"},
-		"another role's": {"certified", s.certs.CA, s.certs.Client, `certificate authentication failed for user \"certified\"`, "its certificate (sslcert)"},
+		"another role's": {"certified", s.certs.CA, s.certs.Client, `certificate authentication failed for user "certified"`, "its certificate (sslcert)"},
 		"server's CA":    {"certified", s.certs.StrangerCA, good, "certificate signed by unknown authority", "set sslrootcert in source.url"},
-		"password":       {"relay", s.certs.CA, s.certs.Client, `password authentication failed for user \"relay\"`, "source.password"},
+		"password":       {"relay", s.certs.CA, s.certs.Client, `password authentication failed for user "relay"`, "source.password"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			saidOnce(t, s.refuses(t, s.pg.TLSURL("postgres", c.user, c.ca, c.files), c.words, c.fix), "waiting for PostgreSQL", c.words)
+			s.finds(t, s.pg.TLSURL("postgres", c.user, c.ca, c.files), c.words, c.fix)
 		})
 	}
 }
@@ -106,20 +106,26 @@ func TestPostgresOfExpiredCertificate(t *testing.T) {
 	saidOnce(t, s.refuses(t, s.pg.TLSURL("postgres", "relay", certs.CA, certs.Client), words, "renew the server's certificate"), "waiting for PostgreSQL", words)
 }
 
-// refuses runs check, and a relay that waits, and returns what that has logged.
-func (s secured) refuses(t *testing.T, url, escaped, fix string) (log string) {
+// finds runs check.
+func (s secured) finds(t *testing.T, url, words, fix string) *rig {
 	t.Helper()
 	r := s.as(url)
 	r.t, r.source = t, "  password: pgsecret-wrong\n"
-	words := strings.ReplaceAll(escaped, `\`, "")
 	res := r.command("check", "--json")
 	hidden(t, res.Stdout+res.Stderr)
 	if f := checked(t, res.Stdout)[0]; res.Code != 1 || f.Name != "postgres" || f.Level != "fail" || !strings.Contains(f.Detail, words) || !strings.Contains(f.Fix, fix) {
 		t.Errorf("check finds %+v", f)
 	}
+	return r
+}
+
+// refuses runs check, and a relay that waits, and returns what that has logged.
+func (s secured) refuses(t *testing.T, url, words, fix string) (log string) {
+	t.Helper()
+	r := s.finds(t, url, words, fix)
 	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "waiting for postgres", words, fix)
-	says(t, relay, "/readyz", 503, escaped)
+	eventually(t, func() string { return answers(t, relay, "/readyz", 503, words) })
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}

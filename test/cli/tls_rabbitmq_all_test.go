@@ -49,8 +49,10 @@ func mutualRabbitMQ(t *testing.T) *mutual {
 	return &mutual{mq, certs, "mqsecret"}
 }
 
-// TLS of RabbitMQ that cannot be: check and the waiting relay say it in one line, with what to do.
+// TLS of RabbitMQ that cannot be: check says it in one line, with what to do. What a relay that waits
+// says is the same; see refuses.
 func (m *mutual) refusesTLS(t *testing.T) {
+	whole := newRig(t)
 	expired, err := m.certs.IssueClient("relay", time.Now().Add(-time.Hour))
 	must(t, err)
 	good := tlsFiles(m.certs.CA, m.certs.Client)
@@ -65,7 +67,9 @@ func (m *mutual) refusesTLS(t *testing.T) {
 		"plaintext": {m.mq.Addr(), good, "does not look like a TLS handshake", "does not speak TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			saidOnce(t, m.refuses(t, cmp.Or(c.url, m.mq.TLSAddr()), c.tls, c.words, c.fix), "broker unavailable", c.words)
+			r := *whole
+			r.t = t
+			m.finds(&r, cmp.Or(c.url, m.mq.TLSAddr()), c.tls, c.words, c.fix)
 		})
 	}
 }
@@ -93,21 +97,27 @@ func tlsFiles(ca string, client testcerts.CertificateFiles) string {
 	return fmt.Sprintf("ca: %s, cert: '%s', key: '%s'", ca, client.Cert, client.Key)
 }
 
-// refuses runs check, and a relay that waits, and returns what that has logged.
-func (m *mutual) refuses(t *testing.T, host, tls, words, fix string) (log string) {
-	t.Helper()
-	r := newRig(t)
+// finds runs check.
+func (m *mutual) finds(r *rig, host, tls, words, fix string) {
+	r.t.Helper()
 	r.sink = fmt.Sprintf("  rabbitmq: {url: 'amqps://%s/', username: relay, password: mqsecret-wrong, declare: true, tls: {%s}}", host, tls)
 	found := false
 	res := r.command("check", "--json")
-	for _, f := range checked(t, res.Stdout) {
+	for _, f := range checked(r.t, res.Stdout) {
 		if f.Name == "broker" && f.Level == "fail" && strings.Contains(f.Detail, words) && strings.Contains(f.Fix, fix) {
 			found = true
 		}
 	}
 	if !found {
-		t.Errorf("no line with %q and %q: %s", words, fix, res.Stdout)
+		r.t.Errorf("no line with %q and %q: %s", words, fix, res.Stdout)
 	}
+}
+
+// refuses runs check, and a relay that waits, and returns what that has logged.
+func (m *mutual) refuses(t *testing.T, host, tls, words, fix string) (log string) {
+	t.Helper()
+	r := newRig(t)
+	m.finds(r, host, tls, words, fix)
 	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "broker down", words, fix)
 	if code := relay.Stop(t); code != 0 {

@@ -170,8 +170,8 @@ var invariants = []invariant{
 			{"internal/retention", `TestOnlySettledRowsAreDeleted TestUndeliveredRowsAreKept TestEverySlotCounts
 				TestRowsOfAGapAreKept TestRowsFromBeforeAreKept TestRowsFromBeforeAttachedAreKept`},
 			{"internal/decode", "TestStories TestValidRowsAgainstOracle TestRowsOfAnotherEncoding TestServerCannotBeAsked"},
-			{"test/fault", `TestDeletedRowsAreDelivered TestTakeoverFromAnotherProgram TestExtremeEvents
-				TestKafkaExtremeEvents TestExtremeEventsAreDeferred TestUndecodable TestRowTooLarge
+			{"test/fault", `TestDeletedRowsAreDelivered TestTakeoverFromAnotherProgram TestKafkaExtremeEvents
+				TestExtremeEventsAreDeferred TestUndecodable TestRowTooLarge
 				TestRowThatPostgreSQLRefuses TestLargeRowThatIsNotWrittenInTime
 				TestDeferredEventSurvivesAStop`},
 			{"test/sim", "TestSeeds"},

@@ -1,7 +1,6 @@
 package fault
 
 import (
-	"cmp"
 	"fmt"
 	"testing"
 
@@ -24,8 +23,6 @@ type broken struct {
 	fix    func(*stand.Stand)
 	reason string // outbox_rejections_total
 	late   int    // what may arrive twice beside what was on the wire; -1: any number
-
-	ordering string // "key"
 }
 
 const (
@@ -67,7 +64,6 @@ func (b broken) meet(t *testing.T) {
 	s := stand.New(t, b.place(t))
 	s.Route()
 	s.Retry = "backoff: 200ms, max_backoff: 1s"
-	s.Ordering = cmp.Or(b.ordering, s.Ordering)
 	s.Kinds = []load.Kind{{Share: 0.33, Destination: other(s)}}
 	if s.Kafka == nil {
 		s.MakeExchange(healthy)

@@ -51,31 +51,6 @@ func extremeEvents(s *stand.Stand, dead int) (delivered map[string][]byte) {
 // twentyMB is more than the in-flight budget.
 var twentyMB = bytes.Repeat([]byte{0, 0xff, 0x80, '\n', '"'}, 4<<20)
 
-// Events of extreme shape are delivered byte for byte, or are dead letters; the relay lives and the
-// others go on.
-func TestExtremeEvents(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.Bare(t, servers.SharedPostgres(t), stand.SharedRabbitMQ(t))
-	s.Delivery = "max_in_flight_bytes: 1MiB, lanes: 256"
-	s.SQL(binaryOutbox)
-	bodies := bodiesOf(s, "outbox.events")
-	r := s.Start()
-	s.SQL(insertExtreme, "20 MB", "order", "big", twentyMB, nil)
-	delivered := extremeEvents(s, 2)
-	delivered["20 MB"] = twentyMB
-	s.Must(s.Consumer.WaitCount(s.Context(), len(delivered)))
-	got := bodies(len(delivered))
-	for name, want := range delivered {
-		if !bytes.Equal(got[name], want) {
-			t.Errorf("%s: the body has %d bytes, want the payload's %d", name, len(got[name]), len(want))
-		}
-	}
-	deadOf(s, r, "too_large", "10,000 headers", "a key of 1 MB")
-	if !r.Running() {
-		t.Error("the relay has ended")
-	}
-}
-
 // bodiesOf binds one more queue to an exchange, which it makes if need be; take waits for n
 // messages in it and returns their bodies, by id.
 func bodiesOf(s *stand.Stand, exchange string) (take func(n int) map[string][]byte) {

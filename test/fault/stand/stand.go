@@ -204,14 +204,6 @@ func (s *Stand) Command(args ...string) runner.Result {
 	return result
 }
 
-// Init runs the command init, which must succeed.
-func (s *Stand) Init(args ...string) {
-	s.T.Helper()
-	if r := s.Command(append([]string{"init"}, args...)...); r.Code != 0 {
-		s.T.Fatalf("init %q: exit %d: %s", args, r.Code, r.Stderr)
-	}
-}
-
 // Ready waits until a relay is ready.
 func (s *Stand) Ready(r *runner.Relay) *runner.Relay {
 	s.T.Helper()
