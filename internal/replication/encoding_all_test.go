@@ -3,11 +3,10 @@
 package replication
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"

@@ -3,10 +3,9 @@
 package replication
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
-
-	"context"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"

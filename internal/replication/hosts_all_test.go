@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"testing"
-
 	"sync/atomic"
+	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"

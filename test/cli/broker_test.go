@@ -1,10 +1,9 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-
-	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 

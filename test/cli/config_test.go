@@ -16,8 +16,8 @@ const (
 	goodSink   = "sink: {rabbitmq: {url: amqp://nobody:mqsecret@127.0.0.1:1/}}\n"
 )
 
-// What is wrong with a configuration is said before anything is connected, with exit 2 and the place
-// of each fault. No fault shows a secret. TestFaults of internal/config has every fault, and
+// What is wrong with a configuration is said before anything is connected, with exit 2 and the
+// place of each fault. No fault shows a secret. TestFaults of internal/config has every fault, and
 // TestConfigValidate of cmd/cdc-relay the command config validate.
 func TestConfigurationThatIsRefused(t *testing.T) {
 	t.Parallel()

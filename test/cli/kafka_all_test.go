@@ -3,9 +3,8 @@
 package cli
 
 import (
-	"testing"
-
 	"strings"
+	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"

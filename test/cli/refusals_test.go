@@ -23,7 +23,8 @@ func TestTableThatDoesNotFit(t *testing.T) {
 	r.more = "outbox: {headers_column: headers}"
 	r.refused(4, "run", `headers_column: no column "headers"`) // one that is written must exist
 	r.more = ""
-	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{column:region}'}" // before the broker is asked
+	// before the broker is asked
+	r.sink = "  rabbitmq: {url: 'amqp://127.0.0.1:1/', routing_key: '{column:region}'}"
 	r.refused(4, "run", "public.outbox", `no column "region"`)
 	r.sink = "  stdout: {}\n  compat: {profile: debezium-connect, options: {table.field.event.key: customer, table.field.event.timestamp: created_at, table.fields.additional.placement: 'tenant:header'}}"
 	r.exec(`ALTER TABLE outbox ADD COLUMN created_at timestamptz`)

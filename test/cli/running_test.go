@@ -205,9 +205,9 @@ func TestHoldOnFatal(t *testing.T) {
 	}
 }
 
-// So it is with an exit 3, and when it comes while the relay relays. The slot is free meanwhile, for whoever fixes it. Once
-// an operator has accepted what was found, one of the relays that are up leads again, and the other
-// one stands by.
+// So it is with an exit 3, and when it comes while the relay relays. The slot is free meanwhile,
+// for whoever fixes it. Once an operator has accepted what was found, one of the relays that are up
+// leads again, and the other one stands by.
 func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -68,8 +68,8 @@ func (m *manager) until(begin string) (found string) {
 	return found
 }
 
-// systemd is told when the relay is up, though it still waits for PostgreSQL, healthy and not ready,
-// with one line in the log; what it does, that it lives, and that it stops.
+// systemd is told when the relay is up, though it still waits for PostgreSQL, healthy and not
+// ready, with one line in the log; what it does, that it lives, and that it stops.
 func TestSystemd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

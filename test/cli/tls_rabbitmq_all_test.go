@@ -49,8 +49,8 @@ func mutualRabbitMQ(t *testing.T) *mutual {
 	return &mutual{mq, certs, "mqsecret"}
 }
 
-// TLS of RabbitMQ that cannot be: check says it in one line, with what to do. What a relay that waits
-// says is the same; see refuses.
+// TLS of RabbitMQ that cannot be: check says it in one line, with what to do. What a relay that
+// waits says is the same; see refuses.
 func (m *mutual) refusesTLS(t *testing.T) {
 	whole := newRig(t)
 	expired, err := m.certs.IssueClient("relay", time.Now().Add(-time.Hour))

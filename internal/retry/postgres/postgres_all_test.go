@@ -3,17 +3,15 @@
 package postgres
 
 import (
-	"testing"
-
 	"context"
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	retrystore "github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
@@ -32,7 +30,7 @@ func TestAnotherEncoding(t *testing.T) {
 		equal(t, "name", string(got.Event.Route.Name), "ключ")
 		equal(t, "destination", got.Destination, `exchange "\u043a\u043b\u044e\u0447", "\u00fc"`)
 		equal(t, "words", got.Text, `no \u201e\u043a\u043b\u044e\u0447\"`)
-		b.must(b.Apply(await.Context(t), []store.Result{{Row: got, Kind: store.Backoff, Reason: got.Reason, Text: row.Text, Destination: got.Destination}}))
+		b.must(b.Apply(await.Context(t), []retrystore.Result{{Row: got, Kind: retrystore.Backoff, Reason: got.Reason, Text: row.Text, Destination: got.Destination}}))
 	}
 }
 
