@@ -43,7 +43,7 @@ func TestFailingZone(t *testing.T) {
 	r.settle(r.slot)
 	r.must(r.pass(r.ctx))
 	r.want(r.ids())
-	r.exec(`VACUUM public.outbox`)
+	r.exec(`TRUNCATE public.outbox`) // the blocks begin at 0 again
 	r.exec(insert)
 	r.exec(`CREATE FUNCTION public.poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF old.id = '7' THEN RAISE division_by_zero; END IF; RETURN old; END $$;
 		CREATE TRIGGER poison BEFORE DELETE ON public.outbox FOR EACH ROW EXECUTE FUNCTION public.poison()`)

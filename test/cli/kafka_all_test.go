@@ -36,13 +36,11 @@ func TestWaitsForKafka(t *testing.T) {
 	relay := runner.Start(t, k.binary, k.yaml())
 	state(t, relay, "broker down", "connection refused")
 	k.insert(2)
-	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
-	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "broker down", "connection refused") })
+	says(t, relay, "/healthz", 200)
+	says(t, relay, "/readyz", 503, "broker down", "connection refused")
 	// The partitions are not known, so the first event is read and waits outside the max_in_flight:
 	// it is a backlog all the same.
-	eventually(t, func() string {
-		return answers(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 1\n", "\noutbox_in_flight_events 0\n")
-	})
+	says(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 1\n", "\noutbox_in_flight_events 0\n")
 	if age := scrape(t, relay).values["outbox_oldest_unsettled_seconds"]; age <= 0 {
 		t.Errorf("the event that waits is %g s old", age)
 	}

@@ -81,8 +81,8 @@ func TestSystemd(t *testing.T) {
 	m.until("READY=1")
 	m.until("STATUS=waiting for postgres: ")
 	m.until("WATCHDOG=1")
-	eventually(t, func() string { return answers(t, relay, "/healthz", 200) })
-	eventually(t, func() string { return answers(t, relay, "/readyz", 503, "waiting for postgres", "connection refused") })
+	says(t, relay, "/healthz", 200)
+	says(t, relay, "/readyz", 503, "waiting for postgres", "connection refused")
 	must(t, p.Restore())
 	m.until("STATUS=idle")
 	if n := strings.Count(relay.Log(), "waiting for PostgreSQL"); n != 1 {

@@ -125,7 +125,7 @@ func (s secured) refuses(t *testing.T, url, words, fix string) (log string) {
 	r := s.finds(t, url, words, fix)
 	relay := runner.Start(t, r.binary, r.yaml())
 	state(t, relay, "waiting for postgres", words, fix)
-	eventually(t, func() string { return answers(t, relay, "/readyz", 503, words) })
+	says(t, relay, "/readyz", 503, words)
 	if code := relay.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}

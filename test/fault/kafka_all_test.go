@@ -91,7 +91,7 @@ func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
 	s.Query([]any{&id}, `SELECT id::text FROM outbox WHERE aggregateid = $1 AND (payload->>'seq')::int = 2`, keys[refused])
 	deadOf(s, r, "too_large", id)
 	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Context(), s.Kafka.Topic("order"), "max.message.bytes", fmt.Sprint(4<<20)))
-	operated(s, "dead-letters", "replay", number(s, id), "--wait", "30s")
+	operated(s, "dead-letters", "replay", number(s, id), "--wait", "10m")
 	s.Check(0)
 }
 
