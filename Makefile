@@ -15,10 +15,12 @@ VERSION := $(shell git describe --tags --dirty 2>/dev/null)
 
 # The longest packages come first: last they would run alone.
 FIRST := ./test/fault ./test/cli ./internal/replication
-# What is in the binary, or in a service that writes or consumes; test-all runs it under the race detector.
-OURS   = $$(go list ./internal/... ./cmd/... ./outbox/... ./inbox/... | grep -v /internal/devenv)
-OTHERS = ./test/fault ./test/cli $$(go list -e -tags '$(TAGS)' ./... | grep -vE 'cdc-relay/(cmd|inbox|internal|outbox)(/|$$)|/soak(/|$$)') ./internal/devenv/...
-# What differs between PostgreSQL versions. scripts/postgres.sh fetches them. The packages below it need no server.
+# What is in the binary, or in a service that writes or consumes.
+PRODUCT = go list ./internal/... ./cmd/... ./outbox/... ./inbox/... | grep -v /internal/devenv
+# Of that, test-race leaves out what has no goroutines, and what test-pg18 runs.
+RACED   = $(PRODUCT) | grep -vE '/internal/((config|debezium|decode|event|guard|migrate|printable|wiring)(/|$$)|replication$$)'
+OTHERS  = go list -e -tags '$(TAGS)' ./... | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -v /test/soak
+# What differs between PostgreSQL versions. scripts/postgres.sh fetches them. The newest runs under the race detector.
 PG_PACKAGES ?= ./internal/replication
 PG_ENDS     := 14 18
 PG_VERSIONS := 14 15 16 17 18

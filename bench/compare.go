@@ -196,8 +196,8 @@ func (c *versions) drain(ctx context.Context, l runSpec) (found outcome, err err
 	return found, to.check(ctx, h)
 }
 
-// hearRelay is live rows through the relay: what an event costs from the second second on, and how
-// long it takes.
+// hearRelay is live rows through the relay: what an event costs once it has streamed for a second,
+// and how long it takes.
 func (c *versions) hearRelay(ctx context.Context) (found outcome, err error) {
 	l, err := c.at.listen(ctx)
 	if err != nil {
