@@ -6,7 +6,9 @@ SHELL := bash
 .NOTPARALLEL:
 
 # No timeout: bin/testrun ends a run in which nothing moves. No test cache: it does not see the servers a result depends on.
-GO_TEST := bin/testrun -count=1 -p 2 -parallel 4
+# Tests mostly wait, so there may be more packages at a time than cores.
+GO_TEST = bin/testrun -count=1 -p $(AT_ONCE) -parallel 4
+AT_ONCE := 2
 # One PostgreSQL, one RabbitMQ and one Kafka for all packages of a run.
 SERVE   := bin/serve
 STEP    := scripts/step.sh
@@ -22,12 +24,11 @@ RACED   = $(PRODUCT) | grep -vE '/internal/((config|debezium|decode|event|guard|
 OTHERS  = go list -e -tags '$(TAGS)' ./... | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -v /test/soak
 # What differs between PostgreSQL versions. scripts/postgres.sh fetches them. The newest runs under the race detector.
 PG_PACKAGES ?= ./internal/replication
-PG_ENDS     := 14 18
 PG_VERSIONS := 14 15 16 17 18
 
 .PHONY: help
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
 # The broker of demo, shop and bench: rabbitmq or kafka. They install that one alone.
 SINK ?= rabbitmq
@@ -66,8 +67,8 @@ test: ## for everybody, after each change: 4 minutes on two cores
 
 .PHONY: test-all
 test-all: deps-all ## what CI runs, 18 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
-	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS= \
-		PARTS='lint test-tools test-plain test-race $(PG_ENDS:%=test-pg%) test-mutants'
+	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall AT_ONCE=3 DEPS= \
+		PARTS='lint test-tools test-plain test-race test-oldest test-pg$(lastword $(PG_VERSIONS)) test-mutants'
 
 # The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
@@ -91,6 +92,10 @@ test-race: bin/testrun ## the packages of relay, outbox and inbox under the race
 $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
 	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin \
 		$(GO_TEST) $(if $(filter $(lastword $(PG_VERSIONS)),$*),-race) -tags '$(TAGS)' $(PG_PACKAGES)
+
+.PHONY: test-oldest
+test-oldest: ## the first tier on the oldest PostgreSQL
+	@$(MAKE) --no-print-directory TAGS= test-pg$(firstword $(PG_VERSIONS))
 
 .PHONY: test-tools
 test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, bin/testrun
@@ -192,7 +197,7 @@ deps-%:
 deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 17 and 18
 	@scripts/deps.sh all
 	@scripts/kafka.sh
-	@for version in $(PG_ENDS) 17; do scripts/postgres.sh $$version >/dev/null; done
+	@for version in 14 17 18; do scripts/postgres.sh $$version >/dev/null; done
 
 .PHONY: deps-nightly
 deps-nightly: deps-all deps-debezium
